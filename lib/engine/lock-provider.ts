@@ -1,0 +1,192 @@
+import type { LockInfo } from '../lock/lock-info.js';
+import type { LockMode, LockOptions } from '../lock/lock-options.js';
+import type { Clock } from './clock.js';
+import type { LockLogger } from './logger.js';
+import type { Random } from './random.js';
+
+export type { Clock, Timer } from './clock.js';
+export type { LockLogger } from './logger.js';
+export type { Random } from './random.js';
+
+/**
+ * The seam between the engine and a backend. Whoever implements it proves it with the conformance kit of
+ * `nestjs-distributed-lock/testing`.
+ *
+ * The division of work: a provider knows its backend's protocol and nothing of timeouts, re-entry, watchdogs or
+ * several keys. The engine calls `acquire`, `renew` and `release`; it computes validity from what they answer.
+ *
+ * The contract:
+ * - The constructor only validates and stores: no socket, no timer. `start` opens, `stop` closes what we opened.
+ * - **A holder id is one attempt.** Every operation is idempotent per (key, holder): an `acquire` repeated after a lost
+ *   reply finds its own hold, with the same token. After `release` of an id was called, the id never holds again.
+ * - **Three outcomes.** Held, busy, and unknown: what was sent and not answered is unknown and never reported as busy.
+ * - No answer may take forever: `renew` and `release` settle within a bounded time even when the backend is gone.
+ */
+export interface LockProvider {
+  /** What this provider can do. The kit fails a capability that is claimed and not observed. */
+  readonly capabilities: LockCapabilities;
+
+  /**
+   * Connects. Called once, before anything else.
+   *
+   * @throws LockUnavailableError when the backend cannot be reached; the provider must then go on trying by itself, for
+   * applications that choose to start without it (`failFast: false`).
+   */
+  start(context: ProviderContext): Promise<void>;
+
+  /**
+   * Asks for a lock. Waits as long as `request.wait` says, unless `request.signal` aborts first.
+   *
+   * - A {@link Grant} when it is held. A provider may answer without a promise where it needs none.
+   * - `'busy'` when somebody else has it and the wait is over or `request.signal` aborted. Then the request stands in no
+   *   queue any more. After an abort the answer comes at once, while the backend is told in the background.
+   *
+   * @throws LockUnavailableError when the outcome is unknown or the backend is down. The engine asks again with the
+   * same id, or gives up and calls `release` for it.
+   */
+  acquire(request: AcquireRequest): Answer<Grant | 'busy'>;
+
+  /** Prolongs each of the holds to its `lease` from now, and answers in the same order. Never re-acquires a lost one. */
+  renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]>;
+
+  /**
+   * Ends a hold, or whatever an attempt left behind. Also called for holders that were never granted.
+   *
+   * - `released`: it was held, and is not any more (or is parked, see {@link ReleaseManner.keepFor}).
+   * - `lost`: this holder does not hold the key.
+   * - `unknown`: no answer; the engine calls again.
+   */
+  release(holder: Holder, manner: ReleaseManner): Answer<ReleaseOutcome>;
+
+  /** What the backend knows about the key, or `null` when it is free. */
+  inspect?(key: string): Promise<LockInfo | null>;
+
+  /** Frees the key whoever has it. Resolves to whether somebody had it. Tokens go on growing. */
+  forceRelease?(key: string): Promise<boolean>;
+
+  /** The boot doctor: what in the backend's configuration weakens the guarantee. */
+  check?(): Promise<readonly Finding[]>;
+
+  /** Closes what `start` opened, and nothing that the application handed in. Also called when `start` has failed. */
+  stop(): Promise<void>;
+}
+
+/** An answer now or later: providers that need no I/O answer without the cost of a promise. */
+export type Answer<T> = T | PromiseLike<T>;
+
+/** What a provider can do, as a promise to its users. */
+export interface LockCapabilities {
+  /** Shared (reader) locks. */
+  readonly shared: boolean;
+  /** First come, first served among all callers of the backend, whatever process they live in. */
+  readonly fair: boolean;
+  /** Grants carry a fencing token. */
+  readonly fencing: boolean;
+  /** `per-lock`: each lock has a lease of its own. `session`: locks live as long as the provider's session or connection. */
+  readonly lease: 'per-lock' | 'session';
+  /** Released keys can stay parked (`minHold`), also after a crash of the holder. */
+  readonly minHold: boolean;
+  /** `inspect` and `forceRelease` exist. */
+  readonly forceRelease: boolean;
+  /**
+   * Who queues. `native`: the provider's queue takes every waiter. `engine`: waiting is dear (a connection, a node), so
+   * the engine's queue stands in front and at most one waiter per process and key asks the backend.
+   */
+  readonly queue: 'native' | 'engine';
+}
+
+/** What the engine hands to a provider at its start. */
+export interface ProviderContext {
+  /** The name under which this provider is registered, for messages. */
+  readonly name: string;
+  /** The prefix of every key: `[A-Za-z0-9_.-]`, 1 to 64 characters. */
+  readonly namespace: string;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly logger: LockLogger;
+  /** Tells the engine what happened without being asked. Handled before it returns. */
+  emit(event: ProviderEvent): void;
+}
+
+/** What a provider may tell unasked. */
+export type ProviderEvent =
+  /** The backend took the lock away from this holder, or its session died. */
+  | { readonly type: 'lost'; readonly holder: string; readonly cause?: unknown }
+  /** This attempt is queued. */
+  | { readonly type: 'waiting'; readonly holder: string }
+  /** The backend does not answer. Holds stay valid until their deadline. */
+  | { readonly type: 'unavailable'; readonly cause: unknown }
+  /** The backend answers again. The engine renews all holds before `emit` returns; waiters may ask after that. */
+  | { readonly type: 'recovered' };
+
+/** One attempt to hold one key, from its first ask to its last release. */
+export interface Holder {
+  /** The logical key. The provider adds the namespace and its own encoding. */
+  readonly key: string;
+  /** 128 random bits as hexadecimal digits, never used twice. */
+  readonly holder: string;
+  readonly mode: LockMode;
+}
+
+export interface AcquireRequest extends Holder {
+  /** Milliseconds to keep the lock without a renewal. Meaningless where leases are per session. */
+  readonly lease: number;
+  /** Whether the lease will be renewed. */
+  readonly renew: boolean;
+  /** The backend keeps the key for at least this many ms from the grant on, also if the holder crashes. */
+  readonly minHold: number;
+  /** How many ms the caller still waits at the time of the call; 0 is one attempt that never queues. */
+  readonly wait: number;
+  /** The caller's options, for those that a provider has added by declaration merging. */
+  readonly options: Readonly<LockOptions>;
+  /**
+   * Aborts when the caller has left (its wait is over, it was cancelled, the application stops).
+   * Made when it is first read: an AbortSignal costs 2 µs, more than a whole uncontended lock. Read it when you queue.
+   */
+  readonly signal: AbortSignal;
+}
+
+/** A lock, granted. */
+export interface Grant extends Holder {
+  /** Larger than every earlier one of this key; `null` where none is honest. Shared by readers granted together. */
+  readonly fencingToken: bigint | null;
+  /** Until when, on the monotonic clock, the lock is surely ours: see {@link validUntil}. */
+  readonly validUntil: number;
+  /** How many ms the backend keeps the lock without a renewal. The watchdog renews each third of it. */
+  readonly lease: number;
+}
+
+export interface Renewal {
+  readonly grant: Grant;
+  /** The lease to prolong to, in ms. */
+  readonly lease: number;
+}
+
+/** `lost`: not this holder's any more. `unknown`: no answer, which is not loss before the deadline. */
+export type RenewOutcome = { readonly validUntil: number } | 'lost' | 'unknown';
+
+export type ReleaseOutcome = 'released' | 'lost' | 'unknown';
+
+export interface ReleaseManner {
+  /** Keep the key parked for this many ms more (`minHold`); 0 frees it. A parked key has no holder and cannot be renewed. */
+  readonly keepFor: number;
+  /** The task failed or the lock was lost: a provider whose lock is a transaction rolls it back instead of committing. */
+  readonly failed: boolean;
+}
+
+/** One finding of the boot doctor. `error`: mutual exclusion cannot hold. */
+export interface Finding {
+  readonly severity: 'warning' | 'error';
+  readonly message: string;
+}
+
+/**
+ * Until when a lease of `lease` ms is surely ours, if the command that the backend acknowledged was sent at `sentAt`.
+ *
+ * Counted from the sending, since the backend may have started the lease at any moment after it (measured: a 100 ms
+ * key of Redis lived as little as 99.99 ms counted from the reply). The margin of 1 % + 2 ms for clocks that run at
+ * different speeds is that of the Redlock algorithm (redis.io, "Distributed Locks with Redis").
+ */
+export function validUntil(sentAt: number, lease: number): number {
+  return sentAt + lease - (lease * 0.01 + 2);
+}

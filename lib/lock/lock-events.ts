@@ -1,0 +1,86 @@
+import { EventEmitter } from 'node:events';
+import type { LossReason } from './errors.js';
+import type { LockMode } from './lock-options.js';
+
+/** What every event about a lock says. Never a holder id. */
+export interface LockEvent {
+  readonly key: string;
+  readonly provider: string;
+  readonly mode: LockMode;
+  /** The decorated method, such as `OrderService.pay`, or `null` for a lock taken by hand. */
+  readonly method: string | null;
+  /** The key template of the decorated method, for labels of bounded cardinality, or `null`. */
+  readonly template: string | null;
+}
+
+/** The events by name, with what each carries. All times are in ms. */
+export interface LockEventMap {
+  /** The lock is busy and the caller queues for it. */
+  waiting: LockEvent;
+  /** A lock was granted by the backend (a nested entry is none). */
+  acquired: LockEvent & { readonly waited: number; readonly fencingToken: bigint | null };
+  /** A release was confirmed. */
+  released: LockEvent & { readonly held: number };
+  /** A lease was renewed. */
+  renewed: LockEvent & { readonly remaining: number };
+  /** A lock was lost. */
+  lost: LockEvent & { readonly held: number; readonly reason: LossReason };
+  /** A lock stayed busy for the whole wait. */
+  timeout: LockEvent & { readonly waited: number };
+  /** A decorated call did not run because its lock was busy (`onBusy: 'skip'`). */
+  skipped: LockEvent;
+  /** A release was not answered; it is retried in the background. */
+  unconfirmed: LockEvent;
+  /** A provider's backend does not answer. */
+  unavailable: { readonly provider: string; readonly cause: unknown };
+}
+
+export type LockEventName = keyof LockEventMap;
+export type LockEventListener<N extends LockEventName> = (event: LockEventMap[N]) => void;
+
+/** What happens to the locks of one application. A listener that throws is logged and disturbs nothing. */
+export interface LockEvents {
+  on<N extends LockEventName>(name: N, listener: LockEventListener<N>): this;
+  once<N extends LockEventName>(name: N, listener: LockEventListener<N>): this;
+  off<N extends LockEventName>(name: N, listener: LockEventListener<N>): this;
+}
+
+/** The publishing side of {@link LockEvents}. */
+export class LockEventPublisher implements LockEvents {
+  readonly #emitter = new EventEmitter();
+  readonly #onListenerError: (error: unknown) => void;
+
+  constructor(onListenerError: (error: unknown) => void) {
+    this.#onListenerError = onListenerError;
+    this.#emitter.setMaxListeners(0);
+  }
+
+  on<N extends LockEventName>(name: N, listener: LockEventListener<N>): this {
+    this.#emitter.on(name, listener);
+    return this;
+  }
+
+  once<N extends LockEventName>(name: N, listener: LockEventListener<N>): this {
+    this.#emitter.once(name, listener);
+    return this;
+  }
+
+  off<N extends LockEventName>(name: N, listener: LockEventListener<N>): this {
+    this.#emitter.off(name, listener);
+    return this;
+  }
+
+  /** Publishes what `describe` returns; without a listener the event is not even built. */
+  publish<N extends LockEventName>(name: N, describe: () => LockEventMap[N]): void {
+    if (this.#emitter.listenerCount(name) === 0) return;
+    const event = describe();
+    // One by one, so that a listener that throws stops neither the others nor the lock path beneath.
+    for (const listener of this.#emitter.rawListeners(name)) {
+      try {
+        (listener as LockEventListener<N>)(event);
+      } catch (error) {
+        this.#onListenerError(error);
+      }
+    }
+  }
+}

@@ -1,0 +1,42 @@
+import type { LockMode } from './lock-options.js';
+
+/** What a backend knows about a key, for operators. */
+export interface LockInfo {
+  readonly key: string;
+  /** `parked`: released before its `minHold` had passed, so nobody has it and nobody gets it. */
+  readonly state: 'held' | 'parked';
+  readonly mode: LockMode;
+  /** How many hold it: more than one only in shared mode. */
+  readonly holders: number;
+  /** How many wait for it, or `null` where the backend cannot tell. */
+  readonly waiters: number | null;
+  /** Milliseconds until the backend frees the key without a renewal, or `null` for a lock that lives with its session. */
+  readonly expiresIn: number | null;
+  readonly fencingToken: bigint | null;
+}
+
+/** A lock that this process holds. */
+export interface HeldLock {
+  readonly key: string;
+  readonly provider: string;
+  readonly mode: LockMode;
+  /** The decorated method, or `null` for a lock taken by hand. */
+  readonly method: string | null;
+  readonly acquiredAt: Date;
+  readonly fencingToken: bigint | null;
+  /** Milliseconds until the local deadline. */
+  readonly remaining: number;
+  /** How many entries are open: more than one where the holder re-entered. */
+  readonly entries: number;
+}
+
+/** A lock that this process waits for. */
+export interface WaitingLock {
+  readonly key: string;
+  readonly provider: string;
+  readonly mode: LockMode;
+  /** The decorated method, or `null` for a lock taken by hand. */
+  readonly method: string | null;
+  /** Milliseconds since the call. */
+  readonly waited: number;
+}

@@ -1,0 +1,51 @@
+import type { Duration } from './duration.js';
+
+/** `exclusive`: one holder. `shared`: any number of shared holders, none together with an exclusive one. */
+export type LockMode = 'exclusive' | 'shared';
+
+/**
+ * What becomes of a task whose lock was lost while it ran.
+ *
+ * - `throw`: wait for the task to end, then reject with `LockLostError`, whose `outcome` keeps the task's value or error.
+ * - `throw-early`: reject at the loss; the task runs on with its signal aborted.
+ * - `ignore`: the task's own value or error stands.
+ */
+export type LossPolicy = 'throw' | 'throw-early' | 'ignore';
+
+/**
+ * How to take a lock. What the call or the decorator leaves open comes from the class (`@LockDefaults`), then from the
+ * module's `defaults`, then from the built-in default given here.
+ *
+ * Providers add options of their own to this interface by declaration merging.
+ */
+export interface LockOptions {
+  /** Name of the provider to use. Default: the module's default provider. */
+  provider?: string | undefined;
+  /** Default `exclusive`. `shared` on a provider without shared locks is a `LockConfigError`, never silently exclusive. */
+  mode?: LockMode | undefined;
+  /** How long to queue for a busy lock, in ms. Default 5 s (`tryAcquire` and `onBusy: 'skip'`: 0). 0 is one attempt; `Infinity` is allowed. */
+  wait?: Duration | undefined;
+  /**
+   * How long the backend keeps the lock without a renewal, in ms: a crashed holder blocks others for this long.
+   * Default 30 s, at least 100 ms. `LockConfigError` on a provider whose locks live as long as its session.
+   */
+  lease?: Duration | undefined;
+  /** Whether the watchdog renews the lease (each third of it) until release or `maxHold`. Default true. */
+  renew?: boolean | undefined;
+  /** The longest time to hold the lock, in ms, counted from the last key granted; then it is released and its signal aborts. Default `Infinity`. */
+  maxHold?: Duration | undefined;
+  /**
+   * The shortest time to hold the lock, in ms: released earlier, the backend keeps the key parked until it has passed.
+   * Default 0, at most `maxHold`. `LockConfigError` on a provider that cannot park keys.
+   */
+  minHold?: Duration | undefined;
+  /** Whether a task that holds the key may take it again. Default true; false makes that a `LockDeadlockError` at once. */
+  reentrant?: boolean | undefined;
+  /** What becomes of a task whose lock was lost. Default `throw`. */
+  onLost?: LossPolicy | undefined;
+  /** Ends the wait: the call rejects with `signal.reason` and leaves nothing behind. It does not end a hold. */
+  signal?: AbortSignal | undefined;
+}
+
+/** The options that a module can set for all its locks. */
+export type LockDefaults = Pick<LockOptions, 'wait' | 'lease' | 'maxHold' | 'reentrant' | 'onLost'>;

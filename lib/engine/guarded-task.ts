@@ -1,0 +1,56 @@
+import { LockLostError, type TaskOutcome } from '../lock/errors.js';
+import type { LossPolicy } from '../lock/lock-options.js';
+import type { GrantedLock } from './granted-lock.js';
+import { lostError } from './hold.js';
+import { runUnder } from './owner-context.js';
+
+/**
+ * Runs `task` under `lock`, then releases the lock. The task's own value or error passes through, unless the lock was
+ * lost meanwhile and `onLost` says otherwise; a release that fails never replaces it.
+ */
+export async function runGuarded<T>(
+  lock: GrantedLock,
+  task: (lock: GrantedLock) => T | PromiseLike<T>,
+  onLost: LossPolicy,
+): Promise<T> {
+  if (onLost === 'throw-early') return runUntilLost(lock, task);
+  const outcome = await outcomeOf(lock, task);
+  await finish(lock, outcome, onLost);
+  if (outcome.status === 'rejected') throw outcome.reason;
+  return outcome.value;
+}
+
+async function runUntilLost<T>(lock: GrantedLock, task: (lock: GrantedLock) => T | PromiseLike<T>): Promise<T> {
+  const running = outcomeOf(lock, task);
+  const loss = new Promise<LockLostError>((resolve) => {
+    lock.whenLost(resolve);
+  });
+  const first = await Promise.race([running, loss]);
+  if (first instanceof LockLostError) {
+    // The task runs on with its signal aborted; what becomes of it concerns nobody any more.
+    void running.then(() => lock.end(true));
+    throw first;
+  }
+  await finish(lock, first, 'throw');
+  if (first.status === 'rejected') throw first.reason;
+  return first.value;
+}
+
+async function finish(lock: GrantedLock, outcome: TaskOutcome, onLost: LossPolicy): Promise<void> {
+  const lostBefore = lock.lostError;
+  const released = await lock.end(outcome.status === 'rejected');
+  if (onLost === 'ignore' || (lostBefore === undefined && released !== 'lost')) return;
+  const { message, key, provider, reason, cause } = lostBefore ?? lostError(lock.holds[0].subject, 'revoked');
+  throw new LockLostError(message, { key, provider, reason, cause, outcome });
+}
+
+type Outcome<T> =
+  { readonly status: 'fulfilled'; readonly value: T } | { readonly status: 'rejected'; readonly reason: unknown };
+
+async function outcomeOf<T>(lock: GrantedLock, task: (lock: GrantedLock) => T | PromiseLike<T>): Promise<Outcome<T>> {
+  try {
+    return { status: 'fulfilled', value: await runUnder(lock, () => task(lock)) };
+  } catch (reason) {
+    return { status: 'rejected', reason };
+  }
+}

@@ -1,4 +1,4 @@
-import { LockLostError, type TaskOutcome } from '../lock/errors.js';
+import { LockLostError } from '../lock/errors.js';
 import type { LossPolicy } from '../lock/lock-options.js';
 import type { GrantedLock } from './granted-lock.js';
 import { lostError } from './hold.js';
@@ -14,8 +14,17 @@ export async function runGuarded<T>(
   onLost: LossPolicy,
 ): Promise<T> {
   if (onLost === 'throw-early') return runUntilLost(lock, task);
-  const outcome = await outcomeOf(lock, task);
-  await finish(lock, outcome, onLost);
+  return endGuarded(lock, await outcomeOf(lock, task), onLost);
+}
+
+/** Releases `lock` after a task that ended with `outcome`, and gives the value or throws the error that the caller gets. */
+export async function endGuarded<T>(lock: GrantedLock, outcome: Outcome<T>, onLost: LossPolicy): Promise<T> {
+  const lostBefore = lock.lostError;
+  const released = await lock.end(outcome.status === 'rejected');
+  if (onLost !== 'ignore' && (lostBefore !== undefined || released === 'lost')) {
+    const { message, key, provider, reason, cause } = lostBefore ?? lostError(lock.holds[0].subject, 'revoked');
+    throw new LockLostError(message, { key, provider, reason, cause, outcome });
+  }
   if (outcome.status === 'rejected') throw outcome.reason;
   return outcome.value;
 }
@@ -31,17 +40,7 @@ async function runUntilLost<T>(lock: GrantedLock, task: (lock: GrantedLock) => T
     void running.then(() => lock.end(true));
     throw first;
   }
-  await finish(lock, first, 'throw');
-  if (first.status === 'rejected') throw first.reason;
-  return first.value;
-}
-
-async function finish(lock: GrantedLock, outcome: TaskOutcome, onLost: LossPolicy): Promise<void> {
-  const lostBefore = lock.lostError;
-  const released = await lock.end(outcome.status === 'rejected');
-  if (onLost === 'ignore' || (lostBefore === undefined && released !== 'lost')) return;
-  const { message, key, provider, reason, cause } = lostBefore ?? lostError(lock.holds[0].subject, 'revoked');
-  throw new LockLostError(message, { key, provider, reason, cause, outcome });
+  return endGuarded(lock, first, 'throw');
 }
 
 type Outcome<T> =

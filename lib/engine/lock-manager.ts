@@ -5,6 +5,7 @@ import type { LockDefaults, LockOptions } from '../lock/lock-options.js';
 import type { Lock } from '../lock/lock.js';
 import { normalizeKeys, type LockKey } from '../key/lock-key.js';
 import { ActiveProvider, type EngineParts } from './active-provider.js';
+import { isPromiseLike } from './answer.js';
 import { systemClock, type Clock } from './clock.js';
 import type { GrantedLock } from './granted-lock.js';
 import { runGuarded } from './guarded-task.js';
@@ -111,17 +112,9 @@ export class LockManager {
 
   /** Runs `task` under the lock, and releases it however the task ends. */
   async withLock<T>(key: LockKey, task: (lock: Lock) => T | PromiseLike<T>, options: LockOptions = {}): Promise<T> {
-    return this.runPlanned(this.plan(options), key, task, options.signal);
-  }
-
-  /** As {@link withLock}, for options that were checked before. */
-  async runPlanned<T>(
-    plan: LockPlan,
-    key: LockKey,
-    task: (lock: Lock) => T | PromiseLike<T>,
-    signal?: AbortSignal,
-  ): Promise<T> {
-    const lock = await this.acquirePlanned(plan, key, signal);
+    const plan = this.plan(options);
+    const answer = this.acquirePlanned(plan, key, options.signal);
+    const lock = isPromiseLike(answer) ? await answer : answer;
     return runGuarded(lock, task, plan.settings.onLost);
   }
 

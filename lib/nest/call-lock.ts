@@ -1,6 +1,8 @@
 import { LockTimeoutError } from '../lock/errors.js';
 import type { LossPolicy } from '../lock/lock-options.js';
+import { isPromiseLike } from '../engine/answer.js';
 import type { GrantedLock } from '../engine/granted-lock.js';
+import type { Answer } from '../engine/lock-provider.js';
 import type { LockedMethod } from './locked-method.js';
 
 /** The lock of one call; or what the call answers instead, because the lock stayed busy. */
@@ -12,22 +14,25 @@ export type CallLock =
  *
  * @throws what `onBusy` says for a busy lock, and every other lock error.
  */
-export async function lockForCall(
+export function lockForCall(
   method: LockedMethod,
   self: unknown,
   args: readonly unknown[],
   signal?: AbortSignal,
-): Promise<CallLock> {
+): Answer<CallLock> {
   const service = method.serviceFor(self);
   const plan = method.planFor(service.manager);
   const keys = method.keysOf(service, self, args);
+  const granted = (lock: GrantedLock): CallLock => ({ lock, onLost: plan.settings.onLost });
+  const refused = (error: unknown): Answer<CallLock> => {
+    if (!(error instanceof LockTimeoutError)) throw error;
+    const instead = method.busy(error, service, keys, args);
+    return Promise.resolve(instead).then((value) => ({ lock: undefined, instead: value }));
+  };
   try {
-    const lock = await service.manager.acquirePlanned(plan, keys, signal);
-    return { lock, onLost: plan.settings.onLost };
+    const answer = service.manager.acquirePlanned(plan, keys, signal);
+    return isPromiseLike(answer) ? answer.then(granted, refused) : granted(answer);
   } catch (error) {
-    if (error instanceof LockTimeoutError) {
-      return { lock: undefined, instead: await method.busy(error, service, keys, args) };
-    }
-    throw error;
+    return refused(error);
   }
 }

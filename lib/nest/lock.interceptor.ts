@@ -35,7 +35,7 @@ export class LockInterceptor implements NestInterceptor {
   #around(method: LockedMethod, request: unknown, context: ExecutionContext, handle: () => Observable<unknown>) {
     return lockedObservable(
       // The key is read from the request, before the handler is marked as locked.
-      (signal) => runInRequest({ request, locked: undefined }, () => lockForCall(method, undefined, [], signal)),
+      async (signal) => runInRequest({ request, locked: undefined }, () => lockForCall(method, undefined, [], signal)),
       handle,
       (result) => streamedResponse(context.switchToHttp().getResponse(), result),
     );

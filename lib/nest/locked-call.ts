@@ -1,6 +1,7 @@
 import { isObservable, type Observable } from 'rxjs';
 import { StreamableFile } from '@nestjs/common';
 import { LockConfigError } from '../lock/errors.js';
+import { isPromiseLike } from '../engine/answer.js';
 import { runGuarded } from '../engine/guarded-task.js';
 import { lockForCall } from './call-lock.js';
 import { lockedIteration } from './locked-iteration.js';
@@ -29,30 +30,32 @@ export function lockedCall(method: LockedMethod, original: Method, kind: ResultK
 const CALLS: Record<ResultKind, (method: LockedMethod, original: Method) => Method> = {
   promise: (method, original) =>
     async function (this: unknown, ...args) {
-      const call = await lockForCall(method, this, args);
+      const answer = lockForCall(method, this, args);
+      const call = isPromiseLike(answer) ? await answer : answer;
       if (!call.lock) return call.instead;
-      return runGuarded(call.lock, () => settledResult(method, original.apply(this, args)), call.onLost);
+      const result = await runGuarded(call.lock, () => original.apply(this, args), call.onLost);
+      refuseStream(method, result);
+      return result;
     },
   observable: (method, original) =>
     function (this: unknown, ...args) {
       return lockedObservable(
-        (signal) => lockForCall(method, this, args, signal),
+        async (signal) => lockForCall(method, this, args, signal),
         () => original.apply(this, args) as Observable<unknown>,
       );
     },
   iteration: (method, original) =>
     function (this: unknown, ...args) {
       return lockedIteration(
-        () => lockForCall(method, this, args),
+        async () => lockForCall(method, this, args),
         () => original.apply(this, args) as AsyncGenerator,
       );
     },
 };
 
-async function settledResult(method: LockedMethod, pending: unknown): Promise<unknown> {
-  const result = await pending;
-  // A stream that outlives its method would be read without the lock.
-  if (!isStream(result)) return result;
+/** A stream that outlives its method would be read without the lock, so the caller does not get it. */
+function refuseStream(method: LockedMethod, result: unknown): void {
+  if (!isStream(result)) return;
   throw new LockConfigError(
     `${method.name} returns a stream, which would be read after its lock is released: annotate the return type as Observable, write an async generator, or use around: 'request' on a handler.`,
   );

@@ -163,8 +163,6 @@ export class LockTable {
 
   #grant(slot: Slot, request: TableRequest, onLost: () => void): TableHold {
     const now = this.#now();
-    this.#grantsSinceSweep += 1;
-    if (this.#grantsSinceSweep > Math.max(SWEEP_AFTER, this.#slots.size)) this.#sweep();
     const hold: TableHold = {
       holder: request.holder,
       mode: request.mode,
@@ -175,6 +173,9 @@ export class LockTable {
       onLost,
     };
     slot.holds.push(hold);
+    // After the hold stands in its slot, or the sweep would throw the slot away beneath it.
+    this.#grantsSinceSweep += 1;
+    if (this.#grantsSinceSweep > Math.max(SWEEP_AFTER, this.#slots.size)) this.#sweep();
     return hold;
   }
 

@@ -1,0 +1,58 @@
+import assert from 'node:assert/strict';
+import { cutOff, type CaseDefinition } from '../case-definition.js';
+
+/** Processes that go without a word, and those that go as they should. */
+export const crashCases: readonly CaseDefinition[] = [
+  {
+    id: '#37',
+    title: 'a process that ends without a release frees its locks within a lease',
+    async run(stage) {
+      const [ann, bob] = await stage.directs(2);
+      await ann.take('order', { lease: stage.lease });
+      await ann.provider.stop();
+      const limit = stage.lease + stage.bounds.takeOver;
+      await stage.within(limit, bob.take('order', { wait: 2 * limit }), 'taking over');
+    },
+  },
+  {
+    id: '#38',
+    title: 'a process that is gone at once frees its locks within a lease',
+    needs: [cutOff],
+    async run(stage) {
+      const [ann, bob] = await stage.directs(2);
+      await ann.take('order', { lease: stage.lease });
+      await stage.cutOff(ann);
+      const limit = stage.lease + stage.bounds.takeOver;
+      await stage.within(limit, bob.take('order', { wait: 2 * limit }), 'taking over');
+    },
+  },
+  {
+    id: '#39',
+    title: 'a waiter whose process is gone does not block those behind it',
+    needs: [cutOff],
+    async run(stage) {
+      const [ann, bob, cid] = await stage.processes(3);
+      const held = await ann.locks.acquire('order');
+      const dead = bob.locks.acquire('order', { ...stage.shortLease, wait: 30_000 }).catch(() => undefined);
+      await stage.queuedFor(bob, 'order');
+      const waiting = cid.locks.acquire('order', { wait: 30_000 });
+      await stage.queuedFor(cid, 'order');
+      await stage.cutOff(bob);
+      await held.release();
+      await stage.within(stage.lease + stage.bounds.deadWaiter, waiting, 'the waiter behind');
+      await bob.locks.stop();
+      await dead;
+    },
+  },
+  {
+    id: '#42',
+    title: 'a process that stops frees all its locks before it disconnects',
+    async run(stage) {
+      const [ann, bob] = await stage.processes(2);
+      const locks = [await ann.locks.acquire('a'), await ann.locks.acquire('b')];
+      await ann.locks.stop();
+      for (const lock of locks) assert.equal(lock.isHeld(), false);
+      for (const key of ['a', 'b']) assert.ok(await bob.locks.tryAcquire(key), `"${key}" is free`);
+    },
+  },
+];

@@ -24,7 +24,7 @@ const noNest = {
 };
 
 export default tseslint.config(
-  { ignores: ['dist', 'coverage', 'sample-app/dist', 'bench/node_modules', 'node_modules'] },
+  { ignores: ['dist', 'api', 'coverage', 'sample-app/dist', 'bench/node_modules', 'node_modules'] },
   {
     files: ['**/*.ts'],
     extends: [tseslint.configs.strictTypeChecked],

@@ -61,9 +61,7 @@ export class DirectCaller {
 
   /** Asks for what must be granted. */
   async take(key: string, terms?: AskTerms): Promise<Grant> {
-    const answer = await this.ask(key, terms);
-    assert.ok(answer !== 'busy', `"${shortened(key)}" should be free, but is busy`);
-    return answer;
+    return granted(await this.ask(key, terms), key);
   }
 
   /** Fails unless somebody else has the key. */
@@ -116,4 +114,10 @@ export class DirectCaller {
 
 function shortened(key: string): string {
   return key.length > 40 ? `${key.slice(0, 40)}…` : key;
+}
+
+/** The grant that `answer` must be. */
+export function granted(answer: Grant | 'busy', key = 'the key'): Grant {
+  assert.ok(answer !== 'busy', `"${shortened(key)}" should be granted, but is busy`);
+  return answer;
 }

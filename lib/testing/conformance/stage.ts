@@ -1,15 +1,17 @@
 import assert from 'node:assert/strict';
 import { LockManager } from '../../engine/lock-manager.js';
-import type { LockProvider } from '../../engine/lock-provider.js';
+import type { Grant, LockProvider } from '../../engine/lock-provider.js';
 import type { LockOptions } from '../../lock/lock-options.js';
+import type { Lock } from '../../lock/lock.js';
 import { ArmedTimers } from './armed-timers.js';
-import { DirectCaller } from './direct-caller.js';
+import { DirectCaller, type AskTerms } from './direct-caller.js';
 import { DEFAULT_BOUNDS, DEFAULT_LEASE, type ProviderBounds, type ProviderHarness } from './provider-harness.js';
 import { Secrets } from './secrets.js';
 import { TestProcess } from './test-process.js';
 import { testTime, type TestTime } from './test-time.js';
 
 const POLL = 5;
+const PATIENT = 30_000;
 
 /** What one case plays on: its processes, its time, and a namespace of its own, so that cases can run side by side. */
 export class Stage {
@@ -135,18 +137,32 @@ export class Stage {
     }
   }
 
-  /** Until the backend has queued the attempt, so that the order among attempts is known. */
-  async queued(caller: DirectCaller, holder: string): Promise<void> {
-    await this.eventually(this.bounds.handOver, () => caller.isQueued(holder), "a waiter is told to be 'waiting'");
+  /** A caller of this process who waits for the key, and is queued by now: so the order among several is known. */
+  async standInLine(
+    process: TestProcess,
+    key: string,
+    options: LockOptions = {},
+  ): Promise<{ readonly lock: Promise<Lock> }> {
+    const before = process.queuedFor(key);
+    const lock = unattended(process.locks.acquire(key, { wait: PATIENT, ...options }));
+    await this.#untilQueued(() => process.queuedFor(key) > before);
+    return { lock };
   }
 
-  /** Until `count` callers of the process were queued for the key. */
-  async queuedFor(process: TestProcess, key: string, count = 1): Promise<void> {
-    await this.eventually(
-      this.bounds.handOver,
-      () => process.queuedFor(key) >= count,
-      "a waiter is told to be 'waiting'",
-    );
+  /** As {@link standInLine}, without an engine. */
+  async askInLine(
+    caller: DirectCaller,
+    key: string,
+    terms: Omit<AskTerms, 'holder'> = {},
+  ): Promise<{ readonly holder: string; readonly answer: Promise<Grant | 'busy'> }> {
+    const holder = caller.newHolder();
+    const answer = unattended(caller.ask(key, { wait: PATIENT, ...terms, holder }));
+    await this.#untilQueued(() => caller.isQueued(holder));
+    return { holder, answer };
+  }
+
+  #untilQueued(probe: () => boolean): Promise<void> {
+    return this.eventually(this.bounds.handOver, probe, "a waiter that is queued is told to be 'waiting'");
   }
 
   /** Fails unless the key gets free in the time of a hand-over. */
@@ -185,3 +201,9 @@ export class Stage {
 }
 
 type ListOf<N extends number, T, L extends readonly T[] = []> = L['length'] extends N ? L : ListOf<N, T, [...L, T]>;
+
+// A case that fails leaves others behind who still wait. That they are sent away is no failure of its own.
+function unattended<T>(work: Promise<T>): Promise<T> {
+  work.catch(() => undefined);
+  return work;
+}

@@ -23,9 +23,10 @@ class RealTime implements TestTime {
   readonly clock = systemClock;
   readonly slack = 300;
 
-  // Unlike a timer of the clock this one keeps the process alive: runners without one of their own would exit.
+  // Unlike a timer of the clock this one keeps the process alive: runners without one of their own would exit. Node's
+  // timers count in whole ms and may fire a fraction early.
   sleep(milliseconds: number): Promise<void> {
-    return new Promise((resolve) => setTimeout(resolve, milliseconds));
+    return new Promise((resolve) => setTimeout(resolve, milliseconds > 0 ? Math.ceil(milliseconds) + 1 : 0));
   }
 
   async drive<T>(work: () => Promise<T>): Promise<T> {

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { LockConfigError } from '../../../lock/errors.js';
 import type { LockOptions } from '../../../lock/lock-options.js';
 import type { CaseDefinition } from '../case-definition.js';
+import { granted } from '../direct-caller.js';
 import { assertBetween, rejectsWith } from '../expectations.js';
 import type { Stage } from '../stage.js';
 
@@ -43,22 +44,18 @@ export const capabilityCases: readonly CaseDefinition[] = [
     async run(stage) {
       const [ann, bob, cid] = await stage.directs(3);
       const reader = await ann.take('page', { mode: 'shared' });
-      const writer = { holder: bob.newHolder(), wait: 10_000 };
-      const writing = bob.take('page', writer);
-      await stage.queued(bob, writer.holder);
+      const writer = await stage.askInLine(bob, 'page');
       await cid.assertBusy('page', { mode: 'shared' });
-      const readings = [ann, cid].map(async (caller) => {
-        const terms = { holder: caller.newHolder(), mode: 'shared', wait: 10_000 } as const;
-        const reading = caller.take('page', terms);
-        await stage.queued(caller, terms.holder);
-        return { reading };
-      });
-      const queued = await Promise.all(readings);
+      const behind = [
+        await stage.askInLine(ann, 'page', { mode: 'shared' }),
+        await stage.askInLine(cid, 'page', { mode: 'shared' }),
+      ];
       await ann.release(reader);
-      await bob.release(await stage.within(stage.bounds.handOver, writing, 'the writer'));
-      const together = Promise.all(queued.map(({ reading }) => reading));
-      const [one, other] = await stage.within(stage.bounds.handOver, together, 'the readers behind, together');
-      assert.equal(one?.fencingToken, other?.fencingToken, 'readers that are granted together share a token');
+      await bob.release(granted(await stage.within(stage.bounds.handOver, writer.answer, 'the writer')));
+      const together = Promise.all(behind.map(({ answer }) => answer));
+      const answers = await stage.within(stage.bounds.handOver, together, 'the readers behind, together');
+      const [one, other] = answers.map((answer) => granted(answer).fencingToken);
+      assert.equal(one, other, 'readers that are granted together share a token');
     },
   },
   {
@@ -127,10 +124,9 @@ export const capabilityCases: readonly CaseDefinition[] = [
       assert.equal(await bob.locks.forceRelease('order'), false, 'nobody had it');
       const lock = await ann.locks.acquire('order', stage.shortLease);
       const { signal } = lock;
-      const waiting = bob.locks.acquire('order', { wait: 10_000 });
-      await stage.queuedFor(bob, 'order');
+      const waiter = await stage.standInLine(bob, 'order');
       assert.equal(await bob.locks.forceRelease('order'), true);
-      const next = await stage.within(stage.bounds.handOver, waiting, 'the waiter');
+      const next = await stage.within(stage.bounds.handOver, waiter.lock, 'the waiter');
       await stage.eventually(stage.lease, () => signal.aborted, 'the loss is known');
       assert.equal(await lock.release(), 'lost');
       assert.ok(next.isHeld());

@@ -33,15 +33,11 @@ export const crashCases: readonly CaseDefinition[] = [
     async run(stage) {
       const [ann, bob, cid] = await stage.processes(3);
       const held = await ann.locks.acquire('order');
-      const dead = bob.locks.acquire('order', { ...stage.shortLease, wait: 30_000 }).catch(() => undefined);
-      await stage.queuedFor(bob, 'order');
-      const waiting = cid.locks.acquire('order', { wait: 30_000 });
-      await stage.queuedFor(cid, 'order');
+      await stage.standInLine(bob, 'order', stage.shortLease);
+      const behind = await stage.standInLine(cid, 'order');
       await stage.cutOff(bob);
       await held.release();
-      await stage.within(stage.lease + stage.bounds.deadWaiter, waiting, 'the waiter behind');
-      await bob.locks.stop();
-      await dead;
+      await stage.within(stage.lease + stage.bounds.deadWaiter, behind.lock, 'the waiter behind');
     },
   },
   {

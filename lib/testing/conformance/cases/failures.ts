@@ -3,7 +3,6 @@ import { LockUnavailableError } from '../../../lock/errors.js';
 import { cutOff, type CaseDefinition } from '../case-definition.js';
 import { DirectCaller } from '../direct-caller.js';
 import { rejection, rejectsWith } from '../expectations.js';
-import type { Stage } from '../stage.js';
 
 /** A backend that is gone is not a busy lock, and one that is back is used again. */
 export const failureCases: readonly CaseDefinition[] = [
@@ -63,7 +62,7 @@ export const failureCases: readonly CaseDefinition[] = [
       await stage.cutOff(ann);
       await rejectsWith(LockUnavailableError, ann.locks.tryAcquire('order'), 'cut off');
       await stage.restore(ann);
-      await assertRecovers(stage, () => ann.locks.tryAcquire('order'));
+      await stage.eventually(stage.bounds.recovery, () => isReachable(ann.locks.tryAcquire('order')), 'recovery');
     },
   },
   {
@@ -73,14 +72,13 @@ export const failureCases: readonly CaseDefinition[] = [
     async run(stage) {
       const [ann, bob] = await stage.processes(2);
       const held = await ann.locks.acquire('order');
-      const waiting = bob.locks.acquire('order', { wait: 30_000 });
-      await stage.queuedFor(bob, 'order');
+      const waiter = await stage.standInLine(bob, 'order');
       await stage.cutOff(bob);
       await stage.sleep(200);
       await stage.restore(bob);
       await stage.sleep(200);
       await held.release();
-      const lock = await stage.within(stage.bounds.recovery, waiting, 'the waiter');
+      const lock = await stage.within(stage.bounds.recovery, waiter.lock, 'the waiter');
       assert.ok(lock.isHeld());
     },
   },
@@ -110,7 +108,7 @@ export const failureCases: readonly CaseDefinition[] = [
       assert.equal(value, 'done');
       await stage.restore(ann);
       const error = new Error('of the task');
-      await stage.eventually(stage.bounds.recovery, async () => isReachable(ann.locks.tryAcquire('probe')), 'recovery');
+      await stage.eventually(stage.bounds.recovery, () => isReachable(ann.locks.tryAcquire('probe')), 'recovery');
       const task = ann.locks.withLock('other', async () => {
         await stage.cutOff(ann);
         throw error;
@@ -119,10 +117,6 @@ export const failureCases: readonly CaseDefinition[] = [
     },
   },
 ];
-
-async function assertRecovers(stage: Stage, attempt: () => Promise<unknown>): Promise<void> {
-  await stage.eventually(stage.bounds.recovery, async () => (await isReachable(attempt())) === true, 'recovery');
-}
 
 async function isReachable(attempt: Promise<unknown>): Promise<boolean> {
   try {

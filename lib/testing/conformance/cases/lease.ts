@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { leaseOfItsOwn, type CaseDefinition } from '../case-definition.js';
+import { granted } from '../direct-caller.js';
 import { assertBetween } from '../expectations.js';
 
 /** Leases end when they should and not before, and are renewed as long as somebody holds on. */
@@ -59,11 +60,9 @@ export const leaseCases: readonly CaseDefinition[] = [
     async run(stage) {
       const [ann, bob, cid] = await stage.directs(3);
       const first = await ann.take('order');
-      const holder = bob.newHolder();
-      const waiting = bob.take('order', { holder, lease: stage.lease, wait: 5_000 });
-      await stage.queued(bob, holder);
+      const waiter = await stage.askInLine(bob, 'order', { lease: stage.lease });
       await ann.release(first);
-      const { validUntil } = await waiting;
+      const { validUntil } = granted(await waiter.answer);
       await cid.assertBusy('order');
       await stage.sleep(stage.lease + stage.time.slack);
       assert.ok(stage.clock.now() >= validUntil);

@@ -60,15 +60,15 @@ export const lossCases: readonly CaseDefinition[] = [
       const [ann, bob] = await stage.processes(2);
       const lock = await ann.locks.acquire('order', stage.shortLease);
       const { signal } = lock;
+      const waiter = await stage.standInLine(bob, 'order');
       await stage.cutOff(ann);
-      const waiting = bob.locks.acquire('order', { wait: 3 * (stage.lease + stage.bounds.takeOver) }).then((next) => {
+      const next = waiter.lock.then(() => {
         assert.equal(lock.isHeld(), false, 'two holders');
-        return next;
       });
       await stage.sleep(lock.remaining());
       assert.equal(lock.isHeld(), false);
       await stage.eventually(0, () => signal.aborted, 'the signal aborts at the deadline');
-      await stage.within(stage.lease + stage.bounds.takeOver, waiting, 'taking over');
+      await stage.within(stage.lease + stage.bounds.takeOver, next, 'taking over');
     },
   },
   {
@@ -77,12 +77,13 @@ export const lossCases: readonly CaseDefinition[] = [
     needs: [cutOff],
     async run(stage) {
       const [ann, bob] = await stage.processes(2);
-      const lease = 3 * stage.lease;
+      // Long enough for a connection to come back in the second half.
       const perLock = stage.capabilities.lease === 'per-lock';
+      const lease = perLock ? 3 * stage.lease : stage.lease;
       const lock = await ann.locks.acquire('order', perLock ? { lease } : {});
       const { signal } = lock;
       await stage.cutOff(ann);
-      await stage.sleep((perLock ? lease : stage.lease) / 2);
+      await stage.sleep(lease / 2);
       await stage.restore(ann);
       await stage.sleep(2 * lease);
       assert.equal(signal.aborted, false);

@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
 import { revocation, leaseOfItsOwn, type CaseDefinition } from '../case-definition.js';
-import type { Stage } from '../stage.js';
 
 const MANY = { wait: 30_000 };
 
@@ -120,9 +119,9 @@ export const mutualExclusionCases: readonly CaseDefinition[] = [
         await next.release();
 
         const contended = await ann.locks.acquire('contended');
-        const waiting = bob.locks.acquire('contended', MANY);
+        const waiter = await stage.standInLine(bob, 'contended');
         assert.equal(await contended.release(), 'released');
-        await (await waiting).release();
+        await (await waiter.lock).release();
       }
     },
   },
@@ -192,18 +191,16 @@ export const mutualExclusionCases: readonly CaseDefinition[] = [
   {
     id: '#40',
     title: 'what one process holds, another waits for',
-    async run(stage: Stage) {
+    async run(stage) {
       const [ann, bob] = await stage.processes(2);
       const order: string[] = [];
       const lock = await ann.locks.acquire('order');
-      const waiting = bob.locks.acquire('order', MANY).then((next) => {
-        order.push('taken');
-        return next.release();
-      });
-      await stage.queuedFor(bob, 'order');
+      const waiter = await stage.standInLine(bob, 'order');
+      const taken = waiter.lock.then(() => order.push('taken'));
+      await stage.sleep(stage.time.slack);
       order.push('released');
       await lock.release();
-      await waiting;
+      await taken;
       assert.deepEqual(order, ['released', 'taken']);
     },
   },

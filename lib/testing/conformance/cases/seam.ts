@@ -167,12 +167,10 @@ export const seamCases: readonly CaseDefinition[] = [
       const [ann, bob, cid] = await stage.directs(3);
       const held = await ann.take('order');
       const departure = new AbortController();
-      const holder = bob.newHolder();
-      const waiting = bob.ask('order', { holder, wait: 20_000, signal: departure.signal });
-      await stage.queued(bob, holder);
+      const waiter = await stage.askInLine(bob, 'order', { signal: departure.signal });
       const took = await stage.duration(async () => {
         departure.abort();
-        assert.equal(await waiting, 'busy');
+        assert.equal(await waiter.answer, 'busy');
       });
       assertBetween(took, 0, stage.time.slack, 'leaving');
       await ann.release(held);

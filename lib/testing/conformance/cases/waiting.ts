@@ -50,12 +50,11 @@ export const waitingCases: readonly CaseDefinition[] = [
       const cid = await stage.direct();
       const held = await ann.locks.acquire('order');
       const departure = new AbortController();
-      const waiting = rejection(bob.locks.acquire('order', { ...LONG, signal: departure.signal }), 'aborted');
-      await stage.queuedFor(bob, 'order');
+      const waiter = await stage.standInLine(bob, 'order', { signal: departure.signal });
       const reason = new Error('changed my mind');
       const took = await stage.duration(async () => {
         departure.abort(reason);
-        assert.equal(await waiting, reason);
+        assert.equal(await rejection(waiter.lock, 'aborted'), reason);
       });
       assertBetween(took, 0, stage.time.slack, 'leaving');
       await held.release();
@@ -72,13 +71,13 @@ export const waitingCases: readonly CaseDefinition[] = [
       for (let round = 0; round < 24; round += 1) {
         const held = await ann.locks.acquire('order', LONG);
         const departure = new AbortController();
-        const waiting = bob.locks.acquire('order', { ...LONG, signal: departure.signal }).then(
+        const waiter = await stage.standInLine(bob, 'order', { signal: departure.signal });
+        const gone = waiter.lock.then(
           (lock) => lock.release(),
           (error: unknown) => {
             assert.equal(error, reason);
           },
         );
-        await stage.queuedFor(bob, 'order', round + 1);
         // Both orders, with a gap of nothing, of some microtasks, and of a turn of the event loop.
         const leave = () => {
           departure.abort(reason);
@@ -88,7 +87,7 @@ export const waitingCases: readonly CaseDefinition[] = [
         const done = first();
         if (round % 3 === 1) await Promise.resolve();
         if (round % 3 === 2) await new Promise((resolve) => setImmediate(resolve));
-        await Promise.all([done, second(), waiting]);
+        await Promise.all([done, second(), gone]);
         await stage.assertFree(cid, 'order');
       }
     },
@@ -100,10 +99,10 @@ export const waitingCases: readonly CaseDefinition[] = [
       const [ann, bob] = await stage.processes(2);
       const held = await ann.locks.acquire('order');
       const wait = 2 * stage.time.slack;
-      const waiting = bob.locks.acquire('order', { wait });
+      const waiter = await stage.standInLine(bob, 'order', { wait });
       await stage.sleep(wait - stage.time.slack / 2);
       await held.release();
-      assert.ok((await waiting).isHeld());
+      assert.ok((await waiter.lock).isHeld());
     },
   },
   {
@@ -111,12 +110,11 @@ export const waitingCases: readonly CaseDefinition[] = [
     title: 'a release wakes the next waiter within the bound',
     async run(stage) {
       const [ann, bob] = await stage.processes(2);
-      for (let round = 1; round <= 5; round += 1) {
+      for (let round = 0; round < 5; round += 1) {
         const held = await ann.locks.acquire('order', LONG);
-        const waiting = bob.locks.acquire('order', LONG);
-        await stage.queuedFor(bob, 'order', round);
+        const waiter = await stage.standInLine(bob, 'order');
         await held.release();
-        const next = await stage.within(stage.bounds.handOver, waiting, 'the hand-over');
+        const next = await stage.within(stage.bounds.handOver, waiter.lock, 'the hand-over');
         await next.release();
       }
     },
@@ -130,20 +128,20 @@ export const waitingCases: readonly CaseDefinition[] = [
       const processes = await stage.processes(3);
       const held = await holder.locks.acquire('order');
       const served: number[] = [];
-      const waiters: Promise<unknown>[] = [];
+      const turns: Promise<unknown>[] = [];
       for (let turn = 0; turn < 9; turn += 1) {
         const process = processes[turn % 3] ?? holder;
-        waiters.push(
-          process.locks.acquire('order', LONG).then((lock) => {
+        const waiter = await stage.standInLine(process, 'order');
+        turns.push(
+          waiter.lock.then((lock) => {
             served.push(turn);
             return lock.release();
           }),
         );
-        await stage.queuedFor(process, 'order', Math.floor(turn / 3) + 1);
       }
       await held.release();
-      await Promise.all(waiters);
-      const sorted = (turns: readonly number[]) => turns.toSorted((a, b) => a - b);
+      await Promise.all(turns);
+      const sorted = (list: readonly number[]) => list.toSorted((a, b) => a - b);
       assert.deepEqual(sorted(served), [0, 1, 2, 3, 4, 5, 6, 7, 8]);
       if (stage.capabilities.fair) assert.deepEqual(served, sorted(served), 'first come, first served');
       if (stage.capabilities.queue === 'native') return;

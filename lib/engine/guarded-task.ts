@@ -55,11 +55,12 @@ async function runUntilLost<T>(lock: GrantedLock, task: Task<T>): Promise<T> {
 }
 
 function conclude<T>(lock: GrantedLock, outcome: Outcome<T>, onLost: LossPolicy): Answer<T> {
-  const lostBefore = lock.lostError;
   const released = lock.end(outcome.status === 'rejected');
+  // Looked at in this very tick: what happens to an outer lock later does not concern this task.
+  const lost = lock.lostError;
   const resultAfter = (release: ReleaseResult): T => {
-    if (onLost !== 'ignore' && (lostBefore !== undefined || release === 'lost')) {
-      const { message, key, provider, reason, cause } = lostBefore ?? lostError(lock.holds[0].subject, 'revoked');
+    if (onLost !== 'ignore' && (lost !== undefined || release === 'lost')) {
+      const { message, key, provider, reason, cause } = lost ?? lostError(lock.holds[0].subject, 'revoked');
       throw new LockLostError(message, { key, provider, reason, cause, outcome });
     }
     if (outcome.status === 'rejected') throw outcome.reason;

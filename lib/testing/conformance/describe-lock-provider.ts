@@ -21,12 +21,13 @@ const CASE_TIMEOUT = 60_000;
  * A provider that passes can be used behind every feature of this package. Cases that the harness has no means for are
  * declared as skipped, with the reason; a capability that is claimed and not observed fails.
  *
- * @param runner where `describe` and `it` are. Default: the global ones; node:test and Vitest have them to import.
+ * @param runner where `describe` and `it` are. Default: the global ones. Where there are none (node:test, Vitest), pass
+ * the imported ones: `{ describe, it }`.
  */
 export function describeLockProvider(
   name: string,
   harness: ProviderHarness,
-  runner: TestRunner = globalThis as unknown as TestRunner,
+  runner: TestRunner = globalRunner(),
 ): void {
   const cases = conformanceCases(harness);
   const runAhead = new RunAhead(
@@ -40,4 +41,12 @@ export function describeLockProvider(
       else runner.it.skip(`${title} (not run: ${each.notRun})`, () => Promise.resolve());
     }
   });
+}
+
+function globalRunner(): TestRunner {
+  const { describe, it }: Partial<TestRunner> = globalThis as object;
+  if (describe && it) return { describe, it };
+  throw new Error(
+    'There are no global describe and it: pass those of the test runner, describeLockProvider(…, { describe, it }).',
+  );
 }

@@ -79,7 +79,7 @@ export class DirectCaller {
   /** Renews what must still be held. */
   async assertRenewable(grant: Grant): Promise<void> {
     const outcome = await this.renew(grant);
-    assert.equal(typeof outcome, 'object', `the hold should be renewed, but was answered '${String(outcome)}'`);
+    assert.equal(typeof outcome, 'object', `the hold should be renewed, but was answered ${JSON.stringify(outcome)}`);
   }
 
   async release(holder: Holder, manner: Partial<ReleaseManner> = {}): Promise<ReleaseOutcome> {

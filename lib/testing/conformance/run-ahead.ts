@@ -44,7 +44,7 @@ export class RunAhead {
       this.#fill();
     };
     // A failure is told when the runner asks for it, not before.
-    result.then(ended, ended);
+    void result.then(ended, ended);
     return result;
   }
 }

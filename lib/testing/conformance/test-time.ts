@@ -56,15 +56,16 @@ class FakeTime implements TestTime {
   }
 
   async drive<T>(work: () => Promise<T>): Promise<T> {
-    let settled = false;
-    const settle = () => {
-      settled = true;
-    };
-    const result = work();
-    result.then(settle, settle);
+    const settled = new AbortController();
+    const result = work().finally(() => {
+      settled.abort();
+    });
+    result.catch(() => undefined);
     const limit = this.clock.now() + LONGEST_CASE;
-    while (!settled && this.clock.now() < limit) await this.clock.advance(1);
-    if (!settled) throw endless();
+    while (!settled.signal.aborted) {
+      if (this.clock.now() >= limit) throw endless();
+      await this.clock.advance(1);
+    }
     return result;
   }
 }

@@ -13,7 +13,9 @@ export const waitingCases: readonly CaseDefinition[] = [
     async run(stage) {
       const [ann, bob] = await stage.processes(2);
       await ann.locks.acquire('order');
-      const took = await stage.duration(async () => assert.equal(await bob.locks.tryAcquire('order'), null));
+      const took = await stage.duration(async () => {
+        assert.equal(await bob.locks.tryAcquire('order'), null);
+      });
       assertBetween(took, 0, stage.time.slack, 'one attempt');
       assert.equal(bob.queuedFor('order'), 0, 'it has not queued');
     },

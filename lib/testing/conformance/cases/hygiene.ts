@@ -35,7 +35,7 @@ export const hygieneCases: readonly CaseDefinition[] = [
       const before = openHandles();
       await stage.harness.create();
       await stage.sleep(20);
-      assert.deepEqual(openHandles().since(before), []);
+      await assertClosed(stage, before);
     },
   },
   {

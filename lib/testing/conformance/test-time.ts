@@ -14,6 +14,8 @@ export interface TestTime {
 
 // A case that takes longer hangs. Runners have a limit of their own, but do not say which case it was that ran ahead.
 const LONGEST_CASE = 45_000;
+// Fake time runs away while a case waits for something real.
+const LONGEST_FAKE_CASE = 600_000;
 
 export function testTime(clock: FakeClock | undefined): TestTime {
   return clock ? new FakeTime(clock) : new RealTime();
@@ -61,7 +63,7 @@ class FakeTime implements TestTime {
       settled.abort();
     });
     result.catch(() => undefined);
-    const limit = this.clock.now() + LONGEST_CASE;
+    const limit = this.clock.now() + LONGEST_FAKE_CASE;
     while (!settled.signal.aborted) {
       if (this.clock.now() >= limit) throw endless();
       await this.clock.advance(1);
@@ -71,5 +73,5 @@ class FakeTime implements TestTime {
 }
 
 function endless(): Error {
-  return new Error(`The case did not end within ${LONGEST_CASE} ms: something was never answered.`);
+  return new Error('The case did not end: something was never answered.');
 }

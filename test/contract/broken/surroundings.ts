@@ -54,7 +54,7 @@ export class SendsAsksAgainAfterAnOutage extends DistantMemoryProvider {
 }
 
 export class TimerInTheConstructor extends DistantMemoryProvider {
-  readonly timer = setTimeout(() => undefined, 2_000);
+  readonly timer = setTimeout(() => undefined, 900);
 }
 
 export class TimerThatStays extends DistantMemoryProvider {

@@ -21,7 +21,11 @@ interface DurationBounds {
  * @throws LockConfigError naming the option when the value is not a duration, is NaN, negative, too small or longer
  * than 24.8 days.
  */
-export function toMilliseconds(value: Duration, option: string, { min = 0, infinite = false }: DurationBounds = {}): number {
+export function toMilliseconds(
+  value: Duration,
+  option: string,
+  { min = 0, infinite = false }: DurationBounds = {},
+): number {
   const milliseconds = typeof value === 'string' ? parse(value) : value;
   if (milliseconds === Infinity && infinite) return Infinity;
   if (typeof milliseconds === 'number' && milliseconds >= min && milliseconds <= MAX_FINITE) return milliseconds;
@@ -38,5 +42,9 @@ function parse(text: string): number {
 }
 
 function describe(value: unknown): string {
-  return typeof value === 'string' ? `'${value.slice(0, 40)}'` : typeof value === 'number' ? String(value) : typeof value;
+  return typeof value === 'string'
+    ? `'${value.slice(0, 40)}'`
+    : typeof value === 'number'
+      ? String(value)
+      : typeof value;
 }

@@ -19,8 +19,9 @@ export type TaskOutcome =
  * - `revoked`: the backend says that the lock is no longer ours (force-released, flushed, session killed).
  * - `max-hold`: `maxHold` has passed.
  * - `shutdown`: the application stopped and `shutdownGrace` has passed.
+ * - `released`: it was released before; whoever asks now asks too late.
  */
-export type LossReason = 'expired' | 'revoked' | 'max-hold' | 'shutdown';
+export type LossReason = 'expired' | 'revoked' | 'max-hold' | 'shutdown' | 'released';
 
 // Registered, so that two copies of this package in one process recognise each other's errors.
 const BRAND = Symbol.for('nestjs-distributed-lock:LockError');

@@ -1,0 +1,66 @@
+import type { LockEvent } from '../lock/lock-events.js';
+import type { LockOptions } from '../lock/lock-options.js';
+import type { Clock } from './clock.js';
+import type { AcquireRequest } from './lock-provider.js';
+
+/** The terms on which a lock is asked for; all times in ms. */
+export interface LeaseTerms {
+  readonly lease: number;
+  readonly renew: boolean;
+  readonly minHold: number;
+  readonly options: Readonly<LockOptions>;
+}
+
+/**
+ * One attempt to acquire one key, under one holder id. The same attempt may ask several times; once a release of it
+ * was sent it is dead, and whatever is granted to it later is given back.
+ */
+export class Attempt implements AcquireRequest {
+  readonly key: string;
+  readonly mode: LockEvent['mode'];
+  readonly lease: number;
+  readonly renew: boolean;
+  readonly minHold: number;
+  readonly options: Readonly<LockOptions>;
+  /** The backend took the lock away before its grant has reached the engine. */
+  revoked = false;
+  /** Since when an ask is out that the backend has neither answered nor acknowledged by queueing us. */
+  unansweredSince: number | undefined;
+  #clock: Clock;
+  #controller: AbortController | undefined;
+  #departed = false;
+
+  constructor(
+    readonly holder: string,
+    readonly subject: LockEvent,
+    terms: LeaseTerms,
+    readonly deadline: number,
+    clock: Clock,
+  ) {
+    this.key = subject.key;
+    this.mode = subject.mode;
+    this.lease = terms.lease;
+    this.renew = terms.renew;
+    this.minHold = terms.minHold;
+    this.options = terms.options;
+    this.#clock = clock;
+  }
+
+  get wait(): number {
+    return Math.max(0, this.deadline - this.#clock.now());
+  }
+
+  get signal(): AbortSignal {
+    if (this.#controller === undefined) {
+      this.#controller = new AbortController();
+      if (this.#departed) this.#controller.abort();
+    }
+    return this.#controller.signal;
+  }
+
+  /** The caller has left. */
+  depart(): void {
+    this.#departed = true;
+    this.#controller?.abort();
+  }
+}

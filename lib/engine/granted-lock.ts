@@ -1,0 +1,180 @@
+import { LockConfigError, type LockLostError, LockUnavailableError } from '../lock/errors.js';
+import { toMilliseconds, type Duration } from '../lock/duration.js';
+import type { Lock, ReleaseResult } from '../lock/lock.js';
+import type { LockMode } from '../lock/lock-options.js';
+import type { ActiveProvider } from './active-provider.js';
+import { lostError, type Hold, type LossListener } from './hold.js';
+import type { Answer } from './lock-provider.js';
+import { MIN_LEASE } from './lock-settings.js';
+import { runUnder } from './owner-context.js';
+import { nameOf } from './subject.js';
+
+/** One entry of one owner into one or several holds: what the user has in hand. */
+export class GrantedLock implements Lock {
+  readonly mode: LockMode;
+  readonly acquiredAt: Date;
+  #controller: AbortController | undefined;
+  #listeners: LossListener[] | undefined;
+  #end: Answer<ReleaseResult> | undefined;
+  readonly #onLost = (error: LockLostError): void => {
+    const listeners = this.#listeners ?? [];
+    this.#listeners = [];
+    for (const listener of listeners) listener(error);
+  };
+
+  constructor(
+    /** In the order in which they were taken. */
+    readonly holds: readonly [Hold, ...Hold[]],
+    private readonly active: ActiveProvider,
+    mode: LockMode,
+    /** Whose lock this is: locks of another application are never re-entered. */
+    readonly owner: object,
+  ) {
+    this.mode = mode;
+    this.acquiredAt = new Date(active.clock.wallTime());
+  }
+
+  get key(): string {
+    return this.holds[0].key;
+  }
+
+  get keys(): readonly string[] {
+    return this.holds.map((hold) => hold.key);
+  }
+
+  get provider(): string {
+    return this.active.name;
+  }
+
+  get holder(): string {
+    return this.holds[0].grant.holder;
+  }
+
+  get fencingToken(): bigint | null {
+    return this.holds.length === 1 ? this.holds[0].grant.fencingToken : null;
+  }
+
+  get fencingTokens(): ReadonlyMap<string, bigint | null> {
+    return new Map(this.holds.map((hold) => [hold.key, hold.grant.fencingToken]));
+  }
+
+  get signal(): AbortSignal {
+    // Made when it is first read: an AbortSignal costs more than the rest of an uncontended lock.
+    if (this.#controller === undefined) {
+      const controller = new AbortController();
+      this.#controller = controller;
+      this.whenLost((error) => {
+        controller.abort(error);
+      });
+    } else {
+      // Looking at the clock here aborts a signal whose timer is late.
+      void this.lostError;
+    }
+    return this.#controller.signal;
+  }
+
+  /** Why it is not held any more, if it was lost. */
+  get lostError(): LockLostError | undefined {
+    for (const hold of this.holds) if (hold.lostError) return hold.lostError;
+    return undefined;
+  }
+
+  get isOpen(): boolean {
+    return this.#end === undefined;
+  }
+
+  /** Calls `listener` when one of the keys is lost; at once if it is lost already. */
+  whenLost(listener: LossListener): void {
+    const error = this.lostError;
+    if (error) listener(error);
+    else if (this.#listeners) this.#listeners.push(listener);
+    else {
+      this.#listeners = [listener];
+      for (const hold of this.holds) hold.whenLost(this.#onLost);
+    }
+  }
+
+  remaining(): number {
+    return this.isOpen ? Math.min(...this.holds.map((hold) => hold.remaining())) : 0;
+  }
+
+  isHeld(): boolean {
+    return this.isOpen && this.#status() === 'held';
+  }
+
+  assertHeld(): void {
+    const error = this.#problem();
+    if (error) throw error;
+  }
+
+  async extend(lease?: Duration): Promise<void> {
+    if (lease !== undefined && this.active.capabilities.lease === 'session') {
+      throw new LockConfigError(
+        `${nameOf(this.holds[0].subject)} cannot be extended by a time of its own: its provider's locks live as long as their session; set the session's time on the provider, or call extend() without a time.`,
+        { key: this.key, provider: this.provider },
+      );
+    }
+    const milliseconds = lease === undefined ? undefined : toMilliseconds(lease, 'lease', { min: MIN_LEASE });
+    const problem = this.#problem();
+    if (problem && !(problem instanceof LockUnavailableError)) throw problem;
+    await Promise.all(
+      this.holds.map((hold) => {
+        const untilEnd = hold.endsAt - this.active.clock.now();
+        return this.active.extend(hold, Math.min(milliseconds ?? hold.lease, Math.max(untilEnd, MIN_LEASE)));
+      }),
+    );
+  }
+
+  run<T>(task: () => T): T {
+    return runUnder(this, task);
+  }
+
+  async release(): Promise<ReleaseResult> {
+    return this.end(false);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.release();
+  }
+
+  /** Ends this entry, and each hold with its last entry, in reverse order. `failed`: the task under it failed. */
+  end(failed: boolean): Answer<ReleaseResult> {
+    if (this.#listeners) for (const hold of this.holds) hold.forget(this.#onLost);
+    return (this.#end ??= this.holds.length === 1 ? this.#leave(this.holds[0], failed) : this.#leaveAll(failed));
+  }
+
+  #leave(hold: Hold, failed: boolean): Answer<ReleaseResult> {
+    hold.entries -= 1;
+    if (hold.entries > 0) return hold.lostError ? 'lost' : 'nested';
+    return this.active.release(hold, failed);
+  }
+
+  async #leaveAll(failed: boolean): Promise<ReleaseResult> {
+    // All are sent before the first answer is awaited: what is left is only the time of one round trip.
+    const results = await Promise.all(this.holds.toReversed().map((hold) => this.#leave(hold, failed)));
+    return WORST_FIRST.find((result) => results.includes(result)) ?? 'released';
+  }
+
+  #status(): 'held' | 'unconfirmed' | 'released' | 'lost' {
+    let worst: ReturnType<Hold['status']> = 'held';
+    for (const hold of this.holds) {
+      const status = hold.status();
+      if (status === 'unconfirmed') this.active.confirmAll();
+      if (status !== 'held') worst = status;
+    }
+    return worst;
+  }
+
+  #problem(): LockLostError | LockUnavailableError | undefined {
+    const [{ subject }] = this.holds;
+    if (this.lostError) return this.lostError;
+    if (!this.isOpen) return lostError(subject, 'released');
+    if (this.#status() !== 'unconfirmed') return undefined;
+    return new LockUnavailableError(
+      `${nameOf(subject)} is unconfirmed: the machine was suspended, and the backend has not answered since; ask again in a moment.`,
+      { key: this.key, provider: this.provider },
+    );
+  }
+}
+
+const WORST_FIRST: readonly ReleaseResult[] = ['lost', 'unconfirmed', 'released', 'nested'];

@@ -1,0 +1,281 @@
+import { LockConfigError, LockTimeoutError, LockUnavailableError } from '../lock/errors.js';
+import { type LockEvent, LockEventPublisher, type LockEvents } from '../lock/lock-events.js';
+import type { HeldLock, LockInfo, WaitingLock } from '../lock/lock-info.js';
+import type { LockDefaults, LockOptions } from '../lock/lock-options.js';
+import type { Lock } from '../lock/lock.js';
+import { normalizeKeys, type LockKey } from '../key/lock-key.js';
+import { ActiveProvider, type EngineParts } from './active-provider.js';
+import { systemClock, type Clock } from './clock.js';
+import type { GrantedLock } from './granted-lock.js';
+import { runGuarded } from './guarded-task.js';
+import { resolveManagerOptions, type LockManagerOptions } from './lock-manager-options.js';
+import type { LockOrigin, LockPlan } from './lock-plan.js';
+import type { Answer } from './lock-provider.js';
+import { resolveSettings } from './lock-settings.js';
+import { LockTaker } from './lock-taker.js';
+import { silentLogger, type LockLogger } from './logger.js';
+import { runDetached, surroundingLocks } from './owner-context.js';
+import { systemRandom } from './random.js';
+import { nameOf } from './subject.js';
+import { SuspensionDetector } from './suspension.js';
+
+const BY_HAND: LockOrigin = { method: null, template: null };
+/**
+ * The engine: locks by key over any number of providers, without Nest.
+ *
+ * It guarantees that a task under a lock starts only while the lock is surely held, that every lock is given back
+ * however the task ends, and that a loss is known at the latest at the local deadline. Mutual exclusion itself is the
+ * provider's promise, under that provider's assumptions.
+ */
+export class LockManager {
+  readonly events: LockEvents;
+  readonly #providers = new Map<string, ActiveProvider>();
+  readonly #taker: LockTaker;
+  readonly #default: string;
+  readonly #defaults: LockDefaults;
+  readonly #grace: number;
+  readonly #failFast: boolean;
+  readonly #clock: Clock;
+  readonly #logger: LockLogger;
+  #state: 'new' | 'running' | 'draining' | 'stopped' = 'new';
+  #stopping: Promise<void> | undefined;
+
+  /** Checks and stores; opens nothing. @throws LockConfigError */
+  constructor(options: LockManagerOptions) {
+    const { defaultProvider, namespace, maxWaiters, shutdownGrace, failFast } = resolveManagerOptions(options);
+    this.#default = defaultProvider;
+    this.#defaults = options.defaults ?? {};
+    this.#grace = shutdownGrace;
+    this.#failFast = failFast;
+    this.#clock = options.clock ?? systemClock;
+    this.#logger = options.logger ?? silentLogger;
+    const events = new LockEventPublisher((error) => {
+      this.#logger.error(`A listener of lock events failed: ${String(error)}`);
+    });
+    this.events = events;
+    const parts: EngineParts = {
+      namespace,
+      clock: this.#clock,
+      random: options.random ?? systemRandom(),
+      logger: this.#logger,
+      events,
+      suspension: new SuspensionDetector(this.#clock),
+      maxWaiters,
+    };
+    for (const [name, provider] of Object.entries(options.providers)) {
+      this.#providers.set(name, new ActiveProvider(name, provider, parts));
+    }
+    this.#taker = new LockTaker(this, this.#clock, this.#logger, (subject) => {
+      if (this.#state !== 'running') this.#assertAccepting(subject);
+    });
+    // Wrong defaults are found now rather than at the first call.
+    for (const active of this.#providers.values()) resolveSettings({}, this.#defaults, active);
+  }
+
+  /** Names of the providers. */
+  get providerNames(): string[] {
+    return [...this.#providers.keys()];
+  }
+
+  /**
+   * Starts the providers and lets each look for what weakens its guarantee.
+   *
+   * @throws LockUnavailableError when a backend cannot be reached and `failFast` is on. Then nothing is left started.
+   */
+  async start(): Promise<void> {
+    if (this.#state !== 'new') throw new LockConfigError('This LockManager was started before: make a new one.');
+    const results = await Promise.allSettled([...this.#providers.values()].map((active) => this.#startOne(active)));
+    const failure = results.find((result) => result.status === 'rejected');
+    if (failure) {
+      await this.#stopProviders();
+      throw failure.reason;
+    }
+    this.#state = 'running';
+  }
+
+  /** Takes the lock. @throws LockTimeoutError when it was busy for the whole `wait`. */
+  async acquire(key: LockKey, options: LockOptions = {}): Promise<Lock> {
+    return this.#taker.take(normalizeKeys(key), this.plan(options), options.signal);
+  }
+
+  /** Takes the lock if it is free (`wait` defaults to 0); `null` when it is busy. */
+  async tryAcquire(key: LockKey, options: LockOptions = {}): Promise<Lock | null> {
+    const plan = this.plan(options.wait === undefined ? { ...options, wait: 0 } : options);
+    try {
+      return await this.#taker.take(normalizeKeys(key), plan, options.signal);
+    } catch (error) {
+      if (error instanceof LockTimeoutError) return null;
+      throw error;
+    }
+  }
+
+  /** Runs `task` under the lock, and releases it however the task ends. */
+  async withLock<T>(key: LockKey, task: (lock: Lock) => T | PromiseLike<T>, options: LockOptions = {}): Promise<T> {
+    return this.runPlanned(this.plan(options), key, task, options.signal);
+  }
+
+  /** As {@link withLock}, for options that were checked before. */
+  async runPlanned<T>(
+    plan: LockPlan,
+    key: LockKey,
+    task: (lock: Lock) => T | PromiseLike<T>,
+    signal?: AbortSignal,
+  ): Promise<T> {
+    const lock = await this.acquirePlanned(plan, key, signal);
+    return runGuarded(lock, task, plan.settings.onLost);
+  }
+
+  /** As {@link acquire}, for options that were checked before. */
+  acquirePlanned(plan: LockPlan, key: LockKey, signal?: AbortSignal): Answer<GrantedLock> {
+    return this.#taker.take(normalizeKeys(key), plan, signal);
+  }
+
+  /** Checks options against their provider, once for any number of calls. @throws LockConfigError */
+  plan(options: LockOptions, origin: LockOrigin = BY_HAND): LockPlan {
+    const active = this.#provider(options.provider);
+    return { active, settings: resolveSettings(options, this.#defaults, active), origin };
+  }
+
+  /** The innermost lock around the caller, or that of a key. */
+  current(key?: string): Lock | undefined {
+    for (const lock of surroundingLocks()) {
+      if (lock.owner === this && (key === undefined || lock.keys.includes(key))) return lock;
+    }
+    return undefined;
+  }
+
+  /** Runs `task` as a new owner, which holds none of the caller's locks. */
+  detached<T>(task: () => T): T {
+    return runDetached(task);
+  }
+
+  /** What the backend knows of the key, or `null` when it is free. @throws LockConfigError where the provider cannot tell. */
+  async inspect(key: string, provider?: string): Promise<LockInfo | null> {
+    const active = this.#provider(provider);
+    return (
+      (await active.inspect(oneKey(key))) ?? (active.capabilities.forceRelease ? null : notOffered(active, 'inspect'))
+    );
+  }
+
+  /** Frees the key whoever has it; their lock is lost. Resolves to whether somebody had it. */
+  async forceRelease(key: string, provider?: string): Promise<boolean> {
+    const active = this.#provider(provider);
+    return (await active.forceRelease(oneKey(key))) ?? notOffered(active, 'forceRelease');
+  }
+
+  /** What this process holds. */
+  held(): HeldLock[] {
+    const now = this.#clock.now();
+    const wallTime = this.#clock.wallTime();
+    return [...this.#providers.values()].flatMap((active) =>
+      Array.from(active.holds, (hold) => ({
+        key: hold.key,
+        provider: active.name,
+        mode: hold.grant.mode,
+        method: hold.subject.method,
+        acquiredAt: new Date(wallTime - (now - hold.grantedAt)),
+        fencingToken: hold.grant.fencingToken,
+        remaining: hold.remaining(),
+        entries: hold.entries,
+      })),
+    );
+  }
+
+  /** What this process waits for. */
+  waiting(): WaitingLock[] {
+    const now = this.#clock.now();
+    return [...this.#providers.values()].flatMap((active) =>
+      Array.from(active.waiting, ({ subject, startedAt }) => ({
+        key: subject.key,
+        provider: active.name,
+        mode: subject.mode,
+        method: subject.method,
+        waited: now - startedAt,
+      })),
+    );
+  }
+
+  /**
+   * Stops: refuses new locks, lets holders finish for `shutdownGrace` (they may still take what they need), then takes
+   * the rest away and stops the providers. Never rejects.
+   */
+  stop(): Promise<void> {
+    return (this.#stopping ??= this.#drainAndStop());
+  }
+
+  async #drainAndStop(): Promise<void> {
+    const providers = [...this.#providers.values()];
+    this.#state = 'draining';
+    for (const active of providers) active.dismissWaiters('first-comers', stopping);
+    await this.#within(this.#grace, Promise.all(providers.map((active) => active.idle())));
+    this.#state = 'stopped';
+    for (const active of providers) {
+      active.dismissWaiters('all', stopping);
+      active.loseAll('shutdown');
+    }
+    await this.#stopProviders();
+  }
+
+  async #within(patience: number, work: Promise<unknown>): Promise<void> {
+    let timer: object | undefined;
+    const over = new Promise<void>((resolve) => (timer = this.#clock.setTimer(resolve, patience)));
+    await Promise.race([work, over]);
+    if (timer) this.#clock.clearTimer(timer);
+  }
+
+  async #startOne(active: ActiveProvider): Promise<void> {
+    try {
+      await active.start();
+    } catch (error) {
+      if (this.#failFast || !(error instanceof LockUnavailableError)) throw error;
+      active.reportUnavailable(error);
+      return;
+    }
+    for (const { severity, message } of (await active.check()) ?? []) {
+      this.#logger[severity === 'error' ? 'error' : 'warn'](`Lock provider "${active.name}": ${message}`);
+    }
+  }
+
+  async #stopProviders(): Promise<void> {
+    await Promise.all(
+      [...this.#providers.values()].map(async (active) => {
+        try {
+          await active.stop();
+        } catch (error) {
+          this.#logger.error(`Lock provider "${active.name}" failed to stop: ${String(error)}`);
+        }
+      }),
+    );
+  }
+
+  #provider(name: string | undefined): ActiveProvider {
+    const active = this.#providers.get(name ?? this.#default);
+    if (active) return active;
+    throw new LockConfigError(
+      `There is no lock provider "${String(name)}": this application has ${this.providerNames.map((each) => `"${each}"`).join(', ')}.`,
+      { provider: name },
+    );
+  }
+
+  #assertAccepting(subject: LockEvent): void {
+    if (this.#state === 'new') throw new LockConfigError('LockManager was not started: await start() first.');
+    const finishing = this.#state === 'draining' && this.current()?.isHeld();
+    if (!finishing) throw stopping({ subject });
+  }
+}
+
+function oneKey(key: string): string {
+  const [only] = normalizeKeys(key);
+  return only ?? key;
+}
+
+function notOffered(active: ActiveProvider, what: string): never {
+  throw new LockConfigError(`Lock provider "${active.name}" does not offer ${what}().`, { provider: active.name });
+}
+
+function stopping({ subject }: { readonly subject: LockEvent }): LockUnavailableError {
+  return new LockUnavailableError(`${nameOf(subject)} was not acquired: the application is stopping.`, {
+    key: subject.key,
+    provider: subject.provider,
+  });
+}

@@ -1,0 +1,116 @@
+import { LockConfigError, LockDeadlockError } from '../lock/errors.js';
+import type { LockEvent } from '../lock/lock-events.js';
+import { isPromiseLike } from './answer.js';
+import type { Clock } from './clock.js';
+import { GrantedLock } from './granted-lock.js';
+import { type Hold, lostError } from './hold.js';
+import type { LockPlan } from './lock-plan.js';
+import type { Answer } from './lock-provider.js';
+import type { LockLogger } from './logger.js';
+import { isUnderLock } from './owner-context.js';
+import { enter, surroundingsOf } from './re-entry.js';
+import { nameOf } from './subject.js';
+
+/** Takes the keys of one lock for one owner: re-enters what the owner holds already, acquires the rest, all or nothing. */
+export class LockTaker {
+  #warnedOfOrder = false;
+
+  constructor(
+    /** Whose locks these are: one application never re-enters the locks of another. */
+    private readonly owner: object,
+    private readonly clock: Clock,
+    private readonly logger: LockLogger,
+    /** Throws when no new lock may be taken now. */
+    private readonly assertAccepting: (subject: LockEvent) => void,
+  ) {}
+
+  /** @param keys sorted, each once. */
+  take(keys: readonly string[], plan: LockPlan, signal: AbortSignal | undefined): Answer<GrantedLock> {
+    signal?.throwIfAborted();
+    const startedAt = this.clock.now();
+    const [key] = keys;
+    if (keys.length > 1 || key === undefined) return this.#takeAll(keys, plan, signal, startedAt);
+    // One key of a provider that needs no I/O costs no promise.
+    const hold = this.#takeOne(key, plan, signal, startedAt);
+    return isPromiseLike(hold) ? hold.then((granted) => this.#granted([granted], plan)) : this.#granted([hold], plan);
+  }
+
+  /** One after the other in sorted order, so that two callers cannot wait for each other. */
+  async #takeAll(
+    keys: readonly string[],
+    plan: LockPlan,
+    signal: AbortSignal | undefined,
+    startedAt: number,
+  ): Promise<GrantedLock> {
+    const holds: Hold[] = [];
+    try {
+      for (const key of keys) holds.push(await this.#takeOne(key, plan, signal, startedAt));
+    } catch (error) {
+      await this.#giveBack(holds, plan);
+      throw error;
+    }
+    return this.#granted(holds, plan);
+  }
+
+  #takeOne(key: string, plan: LockPlan, signal: AbortSignal | undefined, startedAt: number): Answer<Hold> {
+    const { active, settings, origin } = plan;
+    const subject = {
+      key,
+      provider: active.name,
+      mode: settings.mode,
+      method: origin.method,
+      template: origin.template,
+    };
+    this.assertAccepting(subject);
+    const nested = isUnderLock();
+    if (nested) {
+      const { same, later } = surroundingsOf(key, active, this.owner);
+      if (same) return enter(same, subject, settings.reentrant);
+      if (later !== undefined) this.#outOfOrder(subject, later, settings.wait);
+    }
+    return active.take({ subject, terms: settings, startedAt, deadline: startedAt + settings.wait, signal, nested });
+  }
+
+  /** The last look before the task runs: a key may have been lost while the caller waited for another. */
+  #granted(holds: readonly Hold[], plan: LockPlan): GrantedLock {
+    const { active, settings } = plan;
+    const [first, ...rest] = holds;
+    if (!first) throw new LockConfigError('A lock needs a key.');
+    const lost = holds.find((hold) => !hold.isValid());
+    if (lost) {
+      void this.#giveBack(holds, plan);
+      throw lost.lostError ?? lostError(lost.subject, 'expired');
+    }
+    if (settings.maxHold !== Infinity) {
+      const endsAt = this.clock.now() + settings.maxHold;
+      for (const hold of holds) {
+        // A nested entry keeps the end that its outer lock has set.
+        if (hold.entries > 1) continue;
+        hold.endsAt = endsAt;
+        active.reschedule(hold);
+      }
+    }
+    return new GrantedLock([first, ...rest], active, settings.mode, this.owner);
+  }
+
+  async #giveBack(holds: readonly Hold[], { active }: LockPlan): Promise<void> {
+    for (const hold of holds.toReversed()) {
+      hold.entries -= 1;
+      if (hold.entries === 0) await active.release(hold, true);
+    }
+  }
+
+  #outOfOrder(subject: LockEvent, held: string, wait: number): void {
+    const advice =
+      'take keys in sorted order, or all at once by their array, so that two callers cannot wait for each other.';
+    if (wait === Infinity) {
+      throw new LockDeadlockError(
+        `${nameOf(subject)} is wanted without end under "${held}", which sorts after it: ${advice}`,
+        subject,
+      );
+    }
+    if (this.#warnedOfOrder) return;
+    this.#warnedOfOrder = true;
+    this.logger.warn(`${nameOf(subject)} is taken under "${held}", which sorts after it: ${advice} (Warned once.)`);
+  }
+}

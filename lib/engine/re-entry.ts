@@ -1,0 +1,53 @@
+import { LockDeadlockError } from '../lock/errors.js';
+import type { LockEvent } from '../lock/lock-events.js';
+import type { ActiveProvider } from './active-provider.js';
+import type { Hold } from './hold.js';
+import { surroundingLocks } from './owner-context.js';
+import { nameOf } from './subject.js';
+
+/** What a caller holds already, as far as it matters for one more key. */
+export interface Surroundings {
+  /** The hold of the same key, to be entered once more. */
+  readonly same: Hold | undefined;
+  /** A key that is held and sorts after the wanted one: two callers that nest in opposite order wait for each other. */
+  readonly later: string | undefined;
+}
+
+/** Looks for `key` among the locks of `owner` around the caller. A released hold is none: it would not protect anything. */
+export function surroundingsOf(key: string, active: ActiveProvider, owner: object): Surroundings {
+  let later: string | undefined;
+  for (const lock of surroundingLocks()) {
+    if (lock.owner !== owner || lock.provider !== active.name) continue;
+    for (const hold of lock.holds) {
+      if (hold.isReleased) continue;
+      if (hold.key === key) return { same: hold, later };
+      if (hold.key > key) later = hold.key;
+    }
+  }
+  return { same: undefined, later };
+}
+
+/**
+ * Enters a hold of the caller's own once more. The outer lease, minHold and maxHold stay.
+ *
+ * @throws LockLostError when it is lost: the inner task would run unprotected.
+ * @throws LockDeadlockError when re-entry is switched off, or when a shared holder wants it exclusively.
+ */
+export function enter(hold: Hold, subject: LockEvent, reentrant: boolean): Hold {
+  const lost = hold.lostError;
+  if (lost) throw lost;
+  if (!reentrant) {
+    throw new LockDeadlockError(
+      `${nameOf(subject)} is held by this very task, and reentrant is false: it would wait for itself.`,
+      subject,
+    );
+  }
+  if (subject.mode === 'exclusive' && hold.grant.mode === 'shared') {
+    throw new LockDeadlockError(
+      `${nameOf(subject)} is held shared by this very task, which now wants it exclusively and would wait for itself: take it exclusively from the start.`,
+      subject,
+    );
+  }
+  hold.entries += 1;
+  return hold;
+}

@@ -1,0 +1,122 @@
+import type { Clock, Timer } from './clock.js';
+import type { Hold } from './hold.js';
+import type { LockProvider, Renewal, RenewOutcome } from './lock-provider.js';
+import type { SuspensionDetector } from './suspension.js';
+
+// A renewal that was not answered is sent again after a tenth of the lease, at most a second: a backend that restarts
+// within the lease is found in time, and one that is down is not stormed.
+const RETRY_FRACTION = 0.1;
+const RETRY_AT_MOST = 1_000;
+
+/**
+ * Keeps the holds of one provider alive, and notices those that it could not keep. One timer for all; renewals that
+ * are due together travel together.
+ *
+ * It never renews past a deadline: a watchdog that wakes late finds the loss instead.
+ */
+export class Watchdog {
+  readonly #holds = new Set<Hold>();
+  #timer: Timer | undefined;
+  #wakesAt = Infinity;
+
+  constructor(
+    private readonly provider: LockProvider,
+    private readonly clock: Clock,
+    private readonly suspension: SuspensionDetector,
+    private readonly onRenewed: (hold: Hold) => void,
+    private readonly onUnavailable: (cause: unknown) => void,
+  ) {}
+
+  /** Watches the hold from now on. */
+  add(hold: Hold): void {
+    this.#holds.add(hold);
+    this.#wakeBy(nextLook(hold));
+  }
+
+  /** Forgets the hold. Called before its release is sent, so that no renewal follows it. */
+  remove(hold: Hold): void {
+    if (this.#holds.delete(hold) && this.#holds.size === 0) this.#sleep();
+  }
+
+  /** The hold's times have changed. */
+  reschedule(hold: Hold): void {
+    if (this.#holds.has(hold)) this.#wakeBy(nextLook(hold));
+  }
+
+  /** Renews everything now: after a reconnect, before waiters ask; and after a suspension. */
+  renewAll(): void {
+    for (const hold of this.#holds) if (hold.renewAt !== Infinity) hold.renewAt = 0;
+    this.#look();
+  }
+
+  /** Renews one hold now. */
+  async renew(hold: Hold): Promise<RenewOutcome> {
+    const [outcome] = await this.#send([hold]);
+    return outcome ?? 'unknown';
+  }
+
+  #look(): void {
+    this.#sleep();
+    const now = this.clock.now();
+    const due: Hold[] = [];
+    let next = Infinity;
+    for (const hold of this.#holds) {
+      // Asking finds the expiry. A lost hold leaves the set by itself.
+      if (!hold.isValid()) continue;
+      if (hold.renewAt <= now) {
+        hold.renewAt = now + Math.min(hold.lease * RETRY_FRACTION, RETRY_AT_MOST);
+        due.push(hold);
+      }
+      next = Math.min(next, nextLook(hold));
+    }
+    this.#wakeBy(next);
+    if (due.length > 0) void this.#send(due);
+  }
+
+  async #send(holds: readonly Hold[]): Promise<readonly RenewOutcome[]> {
+    const suspensions = this.suspension.observe();
+    const renewals: Renewal[] = holds.map((hold) => ({ grant: hold.grant, lease: hold.lease }));
+    let outcomes: readonly RenewOutcome[];
+    try {
+      outcomes = await this.provider.renew(renewals);
+    } catch (error) {
+      this.onUnavailable(error);
+      return holds.map(() => 'unknown');
+    }
+    holds.forEach((hold, index) => {
+      const outcome = outcomes[index] ?? 'unknown';
+      if (outcome === 'lost') hold.lose('revoked');
+      else if (outcome !== 'unknown') {
+        hold.confirm(outcome.validUntil, suspensions);
+        if (hold.isValid()) this.onRenewed(hold);
+        this.reschedule(hold);
+      }
+    });
+    return outcomes;
+  }
+
+  #wakeBy(time: number): void {
+    if (time >= this.#wakesAt || this.#holds.size === 0) return;
+    if (this.#timer !== undefined) this.clock.clearTimer(this.#timer);
+    this.#wakesAt = time;
+    this.#timer = this.clock.setTimer(
+      () => {
+        this.#look();
+      },
+      // Rounded up: a timer that fires a fraction early would find nothing due and spin.
+      Math.min(Math.max(Math.ceil(time - this.clock.now()), 1), LONGEST_TIMER),
+    );
+  }
+
+  #sleep(): void {
+    if (this.#timer !== undefined) this.clock.clearTimer(this.#timer);
+    this.#timer = undefined;
+    this.#wakesAt = Infinity;
+  }
+}
+
+const LONGEST_TIMER = 2 ** 31 - 1;
+
+function nextLook(hold: Hold): number {
+  return Math.min(hold.renewAt, hold.validUntil, hold.endsAt);
+}

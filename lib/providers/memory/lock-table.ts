@@ -1,0 +1,254 @@
+import type { LockMode } from '../../lock/lock-options.js';
+import type { Clock, Timer } from '../../engine/lock-provider.js';
+
+/** Somebody who asks the table for a key. */
+export interface TableRequest {
+  readonly holder: string;
+  readonly mode: LockMode;
+  readonly lease: number;
+  readonly minHold: number;
+}
+
+/** Somebody who has it. */
+export interface TableHold {
+  readonly holder: string;
+  readonly mode: LockMode;
+  readonly token: bigint;
+  /** When the lease ends, on the monotonic clock. */
+  expiresAt: number;
+  /** Until when the key is kept at least. */
+  readonly keepUntil: number;
+  /** Told when the lock is taken away. */
+  readonly onLost: () => void;
+}
+
+interface Waiter {
+  readonly request: TableRequest;
+  readonly onLost: () => void;
+  readonly serve: (hold: TableHold | undefined) => void;
+}
+
+interface Slot {
+  readonly holds: TableHold[];
+  /** First come, first served. A Set keeps the order and lets a waiter in the middle leave at no cost. */
+  readonly waiters: Set<Waiter>;
+  parkedUntil: number;
+  timer: Timer | undefined;
+}
+
+// Expired keys that nobody asks for again are swept after as many grants as there are keys, and not more often than this:
+// the table cannot grow without end, and a grant pays for one step of a sweep.
+const SWEEP_AFTER = 1_000;
+
+/**
+ * The locks of one process: the "server" behind {@link MemoryLockProvider}. Providers that are given the same table
+ * compete for the same locks.
+ */
+export class LockTable {
+  readonly #slots = new Map<string, Slot>();
+  #clock: Clock | undefined;
+  #token = 0n;
+  #grantsSinceSweep = 0;
+
+  /** Uses this clock from now on. All providers of one table must use the same. */
+  use(clock: Clock): void {
+    this.#clock ??= clock;
+  }
+
+  /** How many keys the table knows of, for tests of leaks. */
+  get size(): number {
+    return this.#slots.size;
+  }
+
+  /** The hold, if it can be had now: nobody has it, and nobody waits for it. Asked again, a holder finds its own. */
+  tryTake(key: string, request: TableRequest, onLost: () => void): TableHold | undefined {
+    const slot = this.#slotOf(key);
+    this.#serve(key, slot);
+    const own = slot.holds.find(({ holder }) => holder === request.holder);
+    if (own) return own;
+    if (slot.waiters.size > 0 || !this.#admits(slot, request.mode)) return undefined;
+    return this.#grant(slot, request, onLost);
+  }
+
+  /** Queues. `serve` is called once: with the hold, or with undefined when the waiter was released meanwhile. */
+  wait(
+    key: string,
+    request: TableRequest,
+    onLost: () => void,
+    serve: (hold: TableHold | undefined) => void,
+  ): { leave(): void } {
+    const slot = this.#slotOf(key);
+    const waiter: Waiter = { request, onLost, serve };
+    slot.waiters.add(waiter);
+    this.#wake(key, slot);
+    return {
+      leave: () => {
+        if (!slot.waiters.delete(waiter)) return;
+        // Readers behind a writer that leaves may enter.
+        this.#serve(key, slot);
+        this.#tidy(key, slot);
+      },
+    };
+  }
+
+  /** Prolongs a hold to `lease` ms from now; undefined when it is not held any more. */
+  prolong(key: string, holder: string, lease: number): TableHold | undefined {
+    const slot = this.#slots.get(key);
+    if (!slot) return undefined;
+    this.#expire(slot);
+    const hold = slot.holds.find((each) => each.holder === holder);
+    if (hold) hold.expiresAt = Math.max(this.#now() + lease, hold.keepUntil);
+    this.#serve(key, slot);
+    this.#tidy(key, slot);
+    return hold;
+  }
+
+  /** Ends a hold or a place in the queue; false when there was no such hold. */
+  release(key: string, holder: string, keepFor: number): boolean {
+    const slot = this.#slots.get(key);
+    if (!slot) return false;
+    this.#expire(slot);
+    const index = slot.holds.findIndex((each) => each.holder === holder);
+    if (index >= 0) {
+      slot.holds.splice(index, 1);
+      if (keepFor > 0) slot.parkedUntil = Math.max(slot.parkedUntil, this.#now() + keepFor);
+    } else {
+      for (const waiter of slot.waiters) {
+        if (waiter.request.holder !== holder) continue;
+        slot.waiters.delete(waiter);
+        waiter.serve(undefined);
+      }
+    }
+    this.#serve(key, slot);
+    this.#tidy(key, slot);
+    return index >= 0;
+  }
+
+  /** Frees the key whoever has it; false when nobody had it. */
+  free(key: string): boolean {
+    const slot = this.#slots.get(key);
+    if (!slot) return false;
+    this.#expire(slot);
+    const holds = slot.holds.splice(0);
+    const had = holds.length > 0 || slot.parkedUntil > this.#now();
+    slot.parkedUntil = 0;
+    for (const hold of holds) hold.onLost();
+    this.#serve(key, slot);
+    this.#tidy(key, slot);
+    return had;
+  }
+
+  /** What is known of a key that is not free. */
+  look(
+    key: string,
+  ): { readonly holds: readonly TableHold[]; readonly waiters: number; readonly endsAt: number } | undefined {
+    const slot = this.#slots.get(key);
+    if (!slot) return undefined;
+    this.#serve(key, slot);
+    this.#tidy(key, slot);
+    if (this.#isFree(slot)) return undefined;
+    return { holds: slot.holds, waiters: slot.waiters.size, endsAt: this.#endOf(slot) };
+  }
+
+  /** The single rule of the queue: from its head, whoever may enter does. Every look at a key runs it. */
+  #serve(key: string, slot: Slot): void {
+    this.#expire(slot);
+    for (const waiter of slot.waiters) {
+      if (!this.#admits(slot, waiter.request.mode)) break;
+      slot.waiters.delete(waiter);
+      waiter.serve(this.#grant(slot, waiter.request, waiter.onLost));
+    }
+    this.#wake(key, slot);
+  }
+
+  #grant(slot: Slot, request: TableRequest, onLost: () => void): TableHold {
+    const now = this.#now();
+    this.#grantsSinceSweep += 1;
+    if (this.#grantsSinceSweep > Math.max(SWEEP_AFTER, this.#slots.size)) this.#sweep();
+    const hold: TableHold = {
+      holder: request.holder,
+      mode: request.mode,
+      // Readers that hold together share a token: none of them has overtaken another.
+      token: slot.holds[0]?.token ?? this.#nextToken(),
+      expiresAt: now + Math.max(request.lease, request.minHold),
+      keepUntil: now + request.minHold,
+      onLost,
+    };
+    slot.holds.push(hold);
+    return hold;
+  }
+
+  // A hybrid clock: it grows with each grant, and a new process starts above an old one as long as the wall clock does.
+  #nextToken(): bigint {
+    const time = BigInt(Math.floor((this.#clock?.wallTime() ?? 0) * 1000));
+    this.#token = this.#token >= time ? this.#token + 1n : time;
+    return this.#token;
+  }
+
+  #admits(slot: Slot, mode: LockMode): boolean {
+    if (slot.parkedUntil > this.#now()) return false;
+    const [first] = slot.holds;
+    return first === undefined || (mode === 'shared' && first.mode === 'shared');
+  }
+
+  #expire(slot: Slot): void {
+    const now = this.#now();
+    for (let index = slot.holds.length - 1; index >= 0; index -= 1) {
+      if ((slot.holds[index]?.expiresAt ?? Infinity) <= now) slot.holds.splice(index, 1);
+    }
+  }
+
+  /** Wakes when the next hold or the parking ends, if somebody waits for that. */
+  #wake(key: string, slot: Slot): void {
+    const clock = this.#clock;
+    if (!clock) return;
+    if (slot.timer) clock.clearTimer(slot.timer);
+    slot.timer = undefined;
+    if (slot.waiters.size === 0) return;
+    const delay = Math.max(1, Math.ceil(this.#nextChange(slot) - this.#now()));
+    slot.timer = clock.setTimer(() => {
+      slot.timer = undefined;
+      this.#serve(key, slot);
+      this.#tidy(key, slot);
+    }, delay);
+  }
+
+  #nextChange(slot: Slot): number {
+    const ends = slot.holds.map((hold) => hold.expiresAt);
+    if (slot.parkedUntil > this.#now()) ends.push(slot.parkedUntil);
+    return Math.min(...ends);
+  }
+
+  #endOf(slot: Slot): number {
+    return Math.max(slot.parkedUntil, ...slot.holds.map((hold) => hold.expiresAt));
+  }
+
+  #isFree(slot: Slot): boolean {
+    return slot.holds.length === 0 && slot.parkedUntil <= this.#now();
+  }
+
+  #slotOf(key: string): Slot {
+    let slot = this.#slots.get(key);
+    if (!slot) {
+      slot = { holds: [], waiters: new Set(), parkedUntil: 0, timer: undefined };
+      this.#slots.set(key, slot);
+    }
+    return slot;
+  }
+
+  #tidy(key: string, slot: Slot): void {
+    if (slot.waiters.size === 0 && this.#isFree(slot)) this.#slots.delete(key);
+  }
+
+  #sweep(): void {
+    this.#grantsSinceSweep = 0;
+    for (const [key, slot] of this.#slots) {
+      this.#expire(slot);
+      this.#tidy(key, slot);
+    }
+  }
+
+  #now(): number {
+    return this.#clock?.now() ?? 0;
+  }
+}

@@ -1,0 +1,94 @@
+import type { Clock, Timer } from '../engine/clock.js';
+
+interface FakeTimer {
+  readonly at: number;
+  readonly callback: () => void;
+}
+
+/**
+ * A clock that stands still until it is told to go on, for tests of anything that has to do with time.
+ *
+ * @example
+ * const clock = new FakeClock();
+ * const locks = new LockManager({ providers: { memory: new MemoryLockProvider() }, clock });
+ * await clock.advance(30_000);
+ */
+export class FakeClock implements Clock {
+  #now = 0;
+  #suspended = 0;
+  #wallOffset: number;
+  readonly #timers = new Set<FakeTimer>();
+
+  /** @param wallTime what the wall clock shows at the start, in ms since the epoch. */
+  constructor(wallTime = Date.UTC(2026, 0, 1)) {
+    this.#wallOffset = wallTime;
+  }
+
+  now(): number {
+    return this.#now;
+  }
+
+  uptime(): number {
+    return this.#now + this.#suspended;
+  }
+
+  wallTime(): number {
+    return this.#now + this.#wallOffset;
+  }
+
+  setTimer(callback: () => void, delay: number): Timer {
+    const timer: FakeTimer = { at: this.#now + Math.max(delay, 0), callback };
+    this.#timers.add(timer);
+    return timer;
+  }
+
+  clearTimer(timer: Timer): void {
+    this.#timers.delete(timer as FakeTimer);
+  }
+
+  /** How many timers are armed. */
+  get pendingTimers(): number {
+    return this.#timers.size;
+  }
+
+  /** Goes on by `milliseconds`, firing each timer at its time and letting promises settle after each. */
+  async advance(milliseconds: number): Promise<void> {
+    const end = this.#now + milliseconds;
+    await settle();
+    for (let timer = this.#next(end); timer; timer = this.#next(end)) {
+      this.#now = Math.max(this.#now, timer.at);
+      this.#timers.delete(timer);
+      timer.callback();
+      await settle();
+    }
+    this.#now = end;
+    await settle();
+  }
+
+  /** Time passes and nothing runs: a blocked event loop, or a process that was stopped. Timers are late afterwards. */
+  block(milliseconds: number): void {
+    this.#now += milliseconds;
+  }
+
+  /** The machine sleeps: the monotonic clock stands still, the time since boot and the wall clock go on. */
+  suspend(milliseconds: number): void {
+    this.#suspended += milliseconds;
+    this.#wallOffset += milliseconds;
+  }
+
+  /** Somebody sets the wall clock. */
+  stepWallTime(milliseconds: number): void {
+    this.#wallOffset += milliseconds;
+  }
+
+  #next(end: number): FakeTimer | undefined {
+    let next: FakeTimer | undefined;
+    for (const timer of this.#timers) if (timer.at <= end && (next === undefined || timer.at < next.at)) next = timer;
+    return next;
+  }
+}
+
+// Long enough for any chain of promises between two timers: setImmediate runs after all of them.
+async function settle(): Promise<void> {
+  await new Promise((resolve) => setImmediate(resolve));
+}

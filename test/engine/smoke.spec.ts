@@ -4,7 +4,18 @@ it('walks the whole path', async () => {
   const m = new LockManager({ providers: { memory: new MemoryLockProvider() } });
   await m.start();
   const order: number[] = [];
-  await Promise.all([1, 2, 3].map((i) => m.withLock('a', async (lock) => { order.push(i); await new Promise((r) => setImmediate(r)); order.push(i); lock.assertHeld(); expect(m.current()).toBe(lock); await m.withLock('a', () => undefined) })));
+  await Promise.all(
+    [1, 2, 3].map((i) =>
+      m.withLock('a', async (lock) => {
+        order.push(i);
+        await new Promise((r) => setImmediate(r));
+        order.push(i);
+        lock.assertHeld();
+        expect(m.current()).toBe(lock);
+        await m.withLock('a', () => undefined);
+      }),
+    ),
+  );
   expect(order).toEqual([1, 1, 2, 2, 3, 3]);
   const lock = await m.acquire(['b', 'a']);
   expect(lock.keys).toEqual(['a', 'b']);

@@ -12,14 +12,9 @@ export interface StartedProvider {
   readonly events: ProviderEvent[];
 }
 
-/** Starts a provider: to Redis, each one is a process of its own. */
-export async function startProvider(
-  options: RedisLockProviderOptions,
-  context: Partial<ProviderContext> = {},
-): Promise<StartedProvider> {
-  const provider = new RedisLockProvider(options);
-  const events: ProviderEvent[] = [];
-  await provider.start({
+/** What the engine would hand to a provider; its events go into `events`. */
+export function contextFor(events: ProviderEvent[], context: Partial<ProviderContext> = {}): ProviderContext {
+  return {
     name: 'redis',
     namespace: 'lock',
     clock: systemClock,
@@ -27,7 +22,17 @@ export async function startProvider(
     logger: silentLogger,
     emit: (event) => events.push(event),
     ...context,
-  });
+  };
+}
+
+/** Starts a provider: to Redis, each one is a process of its own. */
+export async function startProvider(
+  options: RedisLockProviderOptions,
+  context: Partial<ProviderContext> = {},
+): Promise<StartedProvider> {
+  const provider = new RedisLockProvider(options);
+  const events: ProviderEvent[] = [];
+  await provider.start(contextFor(events, context));
   return { provider, events };
 }
 

@@ -1,0 +1,149 @@
+import { Observable } from 'rxjs';
+import { LockConfigError } from '../lock/errors.js';
+import type { Duration } from '../lock/duration.js';
+import type { KeyFunction } from '../key/key-function.js';
+import type { DistributedLockOptions } from './distributed-lock-options.js';
+import { recordLockedMethod, takeAfter } from './lock-metadata.js';
+import { lockedCall, type ResultKind } from './locked-call.js';
+import { LockedMethod, type KeySource } from './locked-method.js';
+import { reserveServiceSlot } from './service-slot.js';
+
+/** What a decorated method may give: the lock is held until it has settled, completed or ended. */
+export type LockableResult = PromiseLike<unknown> | Observable<unknown> | AsyncGenerator<unknown, unknown, never>;
+
+/** Decorates methods whose parameters begin with `A`. */
+export type LockDecorator<A extends readonly unknown[] = readonly []> = <
+  M extends (...args: never[]) => LockableResult,
+  P extends readonly [...A, ...unknown[]],
+>(
+  target: object,
+  method: string | symbol,
+  descriptor: TypedPropertyDescriptor<M> & { value?: (...args: P) => unknown },
+) => void;
+
+/** As {@link LockDecorator}, for methods whose result may be `undefined`: a skipped call has none. */
+export interface SkippableLockDecorator<A extends readonly unknown[] = readonly []> {
+  <M extends (...args: never[]) => PromiseLike<unknown>, P extends readonly [...A, ...unknown[]]>(
+    target: object,
+    method: string | symbol,
+    descriptor: TypedPropertyDescriptor<M> & {
+      value?: (...args: P) => unknown;
+      // Written as a setter, since only there must `undefined` be assignable to the method's result.
+      set?: (method: (...args: unknown[]) => Promise<undefined>) => void;
+    },
+  ): void;
+  <
+    M extends (...args: never[]) => Observable<unknown> | AsyncGenerator<unknown, unknown, never>,
+    P extends readonly [...A, ...unknown[]],
+  >(
+    target: object,
+    method: string | symbol,
+    descriptor: TypedPropertyDescriptor<M> & { value?: (...args: P) => unknown },
+  ): void;
+}
+
+type Skipping = DistributedLockOptions & { onBusy: 'skip' };
+type NotSkipping = DistributedLockOptions & { onBusy?: Exclude<DistributedLockOptions['onBusy'], 'skip'> };
+
+/**
+ * Runs the method under a lock, on every instance that Nest makes of the class.
+ *
+ * Async methods hold it until they settle, async generators from the first value to the end, methods that return an
+ * Observable for the time of each subscription. Composes with other decorators in any order; of two that wrap the
+ * method, the upper one is outside: put `@DistributedLock` above `@Transactional`, so that the commit comes before the
+ * release.
+ *
+ * The branches of one `Promise.all` under a lock are one owner: the lock does not keep them apart.
+ *
+ * @param key a template such as `order:#{order.id}`, several of them, or a function of the method's arguments. Several
+ * keys are taken in sorted order, all or nothing.
+ * @throws LockKeyError at decoration for a template that cannot work; LockConfigError for a method that cannot be locked.
+ */
+export function DistributedLock(key: string | readonly string[], options: Skipping): SkippableLockDecorator;
+export function DistributedLock<A extends readonly unknown[]>(
+  key: KeyFunction<A>,
+  options: Skipping,
+): SkippableLockDecorator<A>;
+export function DistributedLock(key: string | readonly string[], options?: NotSkipping): LockDecorator;
+export function DistributedLock<A extends readonly unknown[]>(
+  key: KeyFunction<A>,
+  options?: NotSkipping,
+): LockDecorator<A>;
+export function DistributedLock(key: KeySource, options: DistributedLockOptions = {}): LockDecorator {
+  return (target: object, name: unknown, descriptor: PropertyDescriptor) => {
+    const original = lockableMethod(target, name, descriptor);
+    const kind = resultKind(target, name as string | symbol, original);
+    const method = new LockedMethod(target, name as string | symbol, original, key, options);
+    const wrapper = lockedCall(method, original, kind);
+    takeAfter(wrapper, original);
+    recordLockedMethod(target, wrapper, method);
+    reserveServiceSlot(target);
+    descriptor.value = wrapper;
+  };
+}
+
+/** How often a job may run. */
+export interface RunOnceOptions {
+  /** The shortest time between two runs, in ms: a process whose clock is late finds the key parked. Default 0. */
+  atLeast?: Duration;
+  /** The longest time that a run may take, in ms; then its signal aborts and another may start. Default `Infinity`. */
+  atMost?: Duration;
+  /** Name of the provider. Default: the module's default provider. */
+  provider?: string;
+}
+
+/**
+ * Runs the method once in the whole fleet: the process that gets the lock runs it, the others skip it.
+ * The same as `@DistributedLock(key, { wait: 0, onBusy: 'skip', minHold: atLeast, maxHold: atMost })`.
+ *
+ * @example
+ * ```ts
+ * @Cron('0 3 * * *')
+ * @RunOnce('nightly-report', { atLeast: '1m' })
+ * async report() {}
+ * ```
+ */
+export function RunOnce(key: string, { atLeast, atMost, provider }: RunOnceOptions = {}): SkippableLockDecorator {
+  return DistributedLock(key, { wait: 0, onBusy: 'skip', minHold: atLeast, maxHold: atMost, provider });
+}
+
+type Method = (...args: unknown[]) => unknown;
+
+function lockableMethod(target: object, name: unknown, descriptor: PropertyDescriptor | undefined): Method {
+  if (typeof name === 'object' && name !== null && 'kind' in name) {
+    throw new LockConfigError(
+      '@DistributedLock was called as a standard decorator, but Nest uses the legacy ones: set "experimentalDecorators": true in tsconfig.json.',
+    );
+  }
+  const place = typeof target === 'function' ? target.name : target.constructor.name;
+  if (typeof name !== 'string' && typeof name !== 'symbol') {
+    throw new LockConfigError(`@DistributedLock stands on the class ${place}: put it on a method.`);
+  }
+  const method = `${place}.${String(name)}`;
+  if (typeof target === 'function') {
+    throw new LockConfigError(
+      `${method} is static, and Nest injects no lock service into a class: make it an instance method of a provider.`,
+    );
+  }
+  if (typeof descriptor?.value !== 'function') {
+    throw new LockConfigError(`${method} is a property or an accessor: @DistributedLock needs a method.`);
+  }
+  return descriptor.value as Method;
+}
+
+// The types that decorators see of a method whose result cannot wait for a lock.
+const SYNCHRONOUS: readonly unknown[] = [String, Number, Boolean, BigInt, Symbol, Array, Date, Map, Set];
+
+function resultKind(target: object, name: string | symbol, original: Method): ResultKind {
+  // By the function's own kind where it tells: for an async generator tsc emits no return type and swc emits Promise.
+  const kind = (Object.getPrototypeOf(original) as { constructor: { name: string } }).constructor.name;
+  if (kind === 'AsyncGeneratorFunction') return 'iteration';
+  if (kind === 'AsyncFunction') return 'promise';
+  const type: unknown = Reflect.getMetadata('design:returntype', target, name);
+  if (kind === 'GeneratorFunction' || SYNCHRONOUS.includes(type)) {
+    throw new LockConfigError(
+      `${target.constructor.name}.${String(name)} is synchronous and cannot wait for a lock: make it async.`,
+    );
+  }
+  return type === Observable ? 'observable' : 'promise';
+}

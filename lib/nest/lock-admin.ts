@@ -1,0 +1,37 @@
+import type { HeldLock, LockInfo, WaitingLock } from '../lock/lock-info.js';
+import type { LockManager } from '../engine/lock-manager.js';
+
+/** What operators need: who holds what, and a way to free it. Nothing of it is reachable from outside by itself. */
+export class LockAdmin {
+  constructor(private readonly manager: LockManager) {}
+
+  /**
+   * What the backend knows of a key, or `null` when it is free.
+   *
+   * @param provider default: the module's default provider
+   * @throws LockConfigError where the provider cannot tell.
+   */
+  inspect(key: string, provider?: string): Promise<LockInfo | null> {
+    return this.manager.inspect(key, provider);
+  }
+
+  /**
+   * Frees a key whoever has it; its holder's lock is lost, and its signal aborts as soon as that process notices.
+   * Resolves to whether somebody had it.
+   *
+   * @throws LockConfigError where the provider cannot do it.
+   */
+  forceRelease(key: string, provider?: string): Promise<boolean> {
+    return this.manager.forceRelease(key, provider);
+  }
+
+  /** The locks that this process holds. */
+  held(): HeldLock[] {
+    return this.manager.held();
+  }
+
+  /** The locks that this process waits for. */
+  waiting(): WaitingLock[] {
+    return this.manager.waiting();
+  }
+}

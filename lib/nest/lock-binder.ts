@@ -1,0 +1,98 @@
+import { Injectable, type OnApplicationShutdown, type OnModuleInit } from '@nestjs/common';
+import { ModuleRef, ModulesContainer } from '@nestjs/core';
+import type { InstanceWrapper } from '@nestjs/core/injector/instance-wrapper.js';
+import { LockConfigError } from '../lock/errors.js';
+import { LockManager } from '../engine/lock-manager.js';
+import { liveServices } from './live-services.js';
+import { lockedMethodsOf } from './lock-metadata.js';
+import { LockService } from './lock.service.js';
+import { fillServiceSlot, serviceInSlot } from './service-slot.js';
+
+/**
+ * Looks through the whole application at its start: gives the lock service to instances that Nest did not construct
+ * (`useFactory`, `useValue`), and checks every decorated method, so that mistakes come as one list at boot and not one by
+ * one at the first call. At the end it drains and stops the engine: the module is global, so this is after everybody else.
+ */
+@Injectable()
+export class LockBinder implements OnModuleInit, OnApplicationShutdown {
+  constructor(
+    private readonly modules: ModulesContainer,
+    private readonly moduleRef: ModuleRef,
+  ) {}
+
+  async onModuleInit(): Promise<void> {
+    try {
+      this.#assertOnlyOne();
+      this.#bindAndCheck(this.#lockService());
+    } catch (error) {
+      // Nest runs no shutdown hooks after a failed boot, and an open connection would keep the process alive.
+      await this.#stopEverything();
+      throw error;
+    }
+  }
+
+  async onApplicationShutdown(): Promise<void> {
+    const service = this.#lockService();
+    await service.manager.stop();
+    liveServices.remove(service);
+  }
+
+  #bindAndCheck(service: LockService): void {
+    const problems = new Set<string>();
+    for (const wrapper of this.#wrappers()) {
+      const prototype = prototypeOf(wrapper);
+      if (!prototype) continue;
+      const methods = lockedMethodsOf(prototype);
+      if (methods.length === 0) continue;
+      for (const problem of methods.flatMap((method) => method.problems(service))) problems.add(problem);
+      const instance: unknown = wrapper.instance;
+      if (typeof instance === 'object' && instance !== null && !serviceInSlot(instance))
+        fillServiceSlot(instance, service);
+    }
+    if (problems.size === 0) return;
+    throw new LockConfigError(
+      `${problems.size} problem(s) with locked methods:\n${[...problems].map((problem) => `  - ${problem}`).join('\n')}`,
+    );
+  }
+
+  #assertOnlyOne(): void {
+    const binders = [...this.#wrappers()].filter((wrapper) => wrapper.metatype === LockBinder);
+    if (binders.length === 1) return;
+    throw new LockConfigError(
+      'DistributedLockModule.forRoot() is imported more than once: import it once, in the root module, and name several backends with "providers".',
+    );
+  }
+
+  #lockService(): LockService {
+    const wrapper = [...this.#wrappers()].find(({ token }) => token === LockService);
+    if (wrapper && !wrapper.isDependencyTreeStatic()) {
+      throw new LockConfigError(
+        'DistributedLockModule.forRootAsync() injects something request-scoped, which would make every locked class request-scoped: inject singletons only, and use "context" for values of the request.',
+      );
+    }
+    return this.moduleRef.get(LockService, { strict: false });
+  }
+
+  async #stopEverything(): Promise<void> {
+    for (const { instance } of this.#wrappers()) {
+      if (instance instanceof LockManager) await instance.stop();
+      if (instance instanceof LockService) liveServices.remove(instance);
+    }
+  }
+
+  // Injectables are guards, interceptors, pipes and filters that are named by their class.
+  *#wrappers(): Generator<InstanceWrapper> {
+    for (const module of this.modules.values()) {
+      yield* module.providers.values();
+      yield* module.controllers.values();
+      yield* module.injectables.values();
+    }
+  }
+}
+
+function prototypeOf({ instance, metatype, isAlias }: InstanceWrapper): object | undefined {
+  if (isAlias) return undefined;
+  const value: unknown = instance;
+  if (typeof value === 'object' && value !== null) return Object.getPrototypeOf(value) as object | undefined;
+  return (metatype as { prototype?: object } | null)?.prototype;
+}

@@ -1,0 +1,19 @@
+import 'reflect-metadata';
+import type { LockDefaults as LockDefaultOptions, LockOptions } from '../lock/lock-options.js';
+
+const CLASS_DEFAULTS = Symbol('defaults of @LockDefaults');
+
+/** What a class can set for its decorated methods. */
+export type ClassLockDefaults = LockDefaultOptions & Pick<LockOptions, 'provider'>;
+
+/** Sets defaults for all `@DistributedLock` methods of a class and of those that extend it. The method's own options win. */
+export function LockDefaults(defaults: ClassLockDefaults): ClassDecorator {
+  return (target) => {
+    Reflect.defineMetadata(CLASS_DEFAULTS, defaults, target);
+  };
+}
+
+/** The defaults of the class that declares a method. */
+export function defaultsOfClass(prototype: object): ClassLockDefaults | undefined {
+  return Reflect.getMetadata(CLASS_DEFAULTS, prototype.constructor) as ClassLockDefaults | undefined;
+}

@@ -1,0 +1,50 @@
+import { Logger } from '@nestjs/common';
+import { LockConfigError } from '../lock/errors.js';
+import { LockManager } from '../engine/lock-manager.js';
+import type { LockProvider } from '../engine/lock-provider.js';
+import { MemoryLockProvider } from '../providers/memory/memory-lock-provider.js';
+import type { DistributedLockModuleOptions } from './module-options.js';
+
+/** The engine of an application, started: whoever is injected with it can use it at once. */
+export async function createLockManager(options: DistributedLockModuleOptions): Promise<LockManager> {
+  const logger = new Logger('DistributedLock');
+  const { namespace, defaults, shutdownGrace, failFast, maxWaiters } = options;
+  const manager = new LockManager({
+    ...providersOf(options, logger),
+    namespace,
+    defaults,
+    shutdownGrace,
+    failFast,
+    maxWaiters,
+    logger: {
+      debug: (message) => {
+        logger.debug(message);
+      },
+      warn: (message) => {
+        logger.warn(message);
+      },
+      error: (message) => {
+        logger.error(message);
+      },
+    },
+  });
+  await manager.start();
+  return manager;
+}
+
+function providersOf(
+  { provider, providers, default: chosen }: DistributedLockModuleOptions,
+  logger: Logger,
+): { providers: Readonly<Record<string, LockProvider>>; default?: string | undefined } {
+  if (provider && providers) {
+    throw new LockConfigError('DistributedLockModule has both "provider" and "providers": give one of them.');
+  }
+  if (providers) return { providers, default: chosen };
+  if (provider) return { providers: { [chosen ?? 'default']: provider } };
+  if (process.env['NODE_ENV'] === 'production') {
+    logger.warn(
+      'No lock provider is configured, so locks live in the memory of this process and exclude no other: pass "provider" to DistributedLockModule.forRoot().',
+    );
+  }
+  return { providers: { [chosen ?? 'memory']: new MemoryLockProvider() } };
+}

@@ -1,0 +1,91 @@
+import { defer, EMPTY, isObservable, Observable, of } from 'rxjs';
+import type { LossPolicy } from '../lock/lock-options.js';
+import type { GrantedLock } from '../engine/granted-lock.js';
+import { endGuarded } from '../engine/guarded-task.js';
+import { runUnder } from '../engine/owner-context.js';
+import type { CallLock } from './call-lock.js';
+
+/** Tells, after the last value, whether it is still being sent (a file, a response): the lock is then held until that settles. */
+export type StillSending = (lastValue: unknown) => Promise<void> | undefined;
+
+/**
+ * An observable that takes its lock when it is subscribed, once for each subscription, and holds it until that
+ * subscription is torn down. Unsubscribing while it waits ends the wait.
+ */
+export function lockedObservable(
+  acquire: (signal: AbortSignal) => Promise<CallLock>,
+  source: () => Observable<unknown>,
+  stillSending: StillSending = () => undefined,
+): Observable<unknown> {
+  return new Observable((subscriber) => {
+    const waiting = new AbortController();
+    acquire(waiting.signal).then(
+      (call) => {
+        if (!call.lock) insteadOf(call.instead).subscribe(subscriber);
+        else if (subscriber.closed) void call.lock.end(true);
+        else underLock(call.lock, call.onLost, source, stillSending).subscribe(subscriber);
+      },
+      (error: unknown) => {
+        subscriber.error(error);
+      },
+    );
+    return () => {
+      waiting.abort();
+    };
+  });
+}
+
+function underLock(
+  lock: GrantedLock,
+  onLost: LossPolicy,
+  source: () => Observable<unknown>,
+  stillSending: StillSending,
+): Observable<unknown> {
+  return new Observable((subscriber) => {
+    let last: unknown;
+    let sending: Promise<void> | undefined;
+    const pass = (end: Promise<unknown>): void => {
+      end.then(
+        () => {
+          subscriber.complete();
+        },
+        (error: unknown) => {
+          subscriber.error(error);
+        },
+      );
+    };
+    if (onLost === 'throw-early') {
+      lock.whenLost((error) => {
+        subscriber.error(error);
+      });
+    }
+    const inner = runUnder(lock, () =>
+      defer(source).subscribe({
+        next: (value) => {
+          last = value;
+          subscriber.next(value);
+        },
+        error: (reason: unknown) => {
+          pass(endGuarded(lock, { status: 'rejected', reason }, onLost));
+        },
+        complete: () => {
+          sending = stillSending(last);
+          // Whoever sends the value waits for the completion, so the completion cannot wait for the sending.
+          if (sending) subscriber.complete();
+          else pass(endGuarded(lock, { status: 'fulfilled', value: last }, onLost));
+        },
+      }),
+    );
+    return () => {
+      inner.unsubscribe();
+      // Does nothing after a regular end. Torn down before it, the work beneath is incomplete.
+      if (sending) void sending.then(() => lock.end(false));
+      else void lock.end(true);
+    };
+  });
+}
+
+function insteadOf(value: unknown): Observable<unknown> {
+  if (value === undefined) return EMPTY;
+  return isObservable(value) ? value : of(value);
+}

@@ -1,3 +1,4 @@
+import { afterAll } from '@jest/globals';
 import type { AcquireRequest, Grant, ProviderContext, ProviderEvent } from '../../lib/engine/lock-provider.js';
 import { systemClock } from '../../lib/engine/clock.js';
 import { silentLogger } from '../../lib/engine/logger.js';
@@ -5,6 +6,12 @@ import { systemRandom } from '../../lib/engine/random.js';
 import { RedisLockProvider, type RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
 
 const random = systemRandom();
+
+// A test that fails half-way must not leave connections that keep Jest from ending.
+const started = new Set<RedisLockProvider>();
+afterAll(async () => {
+  await Promise.all([...started].map((provider) => provider.stop()));
+});
 
 /** A provider as the engine sees it, and what it told the engine unasked. */
 export interface StartedProvider {
@@ -32,6 +39,7 @@ export async function startProvider(
 ): Promise<StartedProvider> {
   const provider = new RedisLockProvider(options);
   const events: ProviderEvent[] = [];
+  started.add(provider);
   await provider.start(contextFor(events, context));
   return { provider, events };
 }

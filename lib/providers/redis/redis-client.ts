@@ -42,6 +42,8 @@ export const HARDENED = {
   // The namespace is our prefix; another one would be put before the hash tag of some keys and not of others.
   keyPrefix: '',
   stringNumbers: false,
+  // CLIENT SETINFO is for monitoring, and one more permission.
+  disableClientInfo: true,
   retryStrategy: (times: number) => Math.min(50 * 2 ** Math.min(times - 1, 6), 2_000) * (0.75 + Math.random() / 4),
   reconnectOnError: null,
 } as const;

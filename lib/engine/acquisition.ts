@@ -1,11 +1,12 @@
-import { LockError, LockTimeoutError, LockUnavailableError } from '../lock/errors.js';
+import { LockTimeoutError, LockUnavailableError } from '../lock/errors.js';
 import type { LockEvent, LockEventPublisher } from '../lock/lock-events.js';
 import { isPromiseLike } from './answer.js';
 import type { Attempt, LeaseTerms } from './attempt.js';
 import type { Clock } from './clock.js';
 import { Departure } from './departure.js';
-import type { Hold } from './hold.js';
+import { Hold } from './hold.js';
 import type { Answer, Grant, Random } from './lock-provider.js';
+import { isRetryable } from './retryable.js';
 import { nameOf } from './subject.js';
 
 /** What a caller wants of one key. */
@@ -29,20 +30,33 @@ export interface Ledger {
   /** A new attempt, known before it is sent, so that whatever the backend says about it finds it. */
   begin(acquisition: Acquisition): Attempt;
   ask(attempt: Attempt): Answer<Grant | 'busy'>;
+  /** Whether an answer to the attempt's last ask is as fresh as the clock says: the machine did not sleep meanwhile. */
+  isCurrent(attempt: Attempt): boolean;
   /** The attempt does not wait any more. */
   end(attempt: Attempt): void;
   /** The attempt was granted in time. */
   hold(attempt: Attempt, grant: Grant, wish: Wish): Hold;
-  /** The attempt is dead: whatever it left in the backend is removed in the background. */
-  abandon(attempt: Attempt): void;
-  /** As `abandon`, once it is known that the attempt may have been granted. */
-  giveBackLater(attempt: Attempt, possiblyHeld: Promise<boolean>): void;
-  reportUnavailable(cause: unknown): void;
-  holdsOf(key: string): readonly Hold[];
+  /** The attempt is dead: what it was granted, or may have been, is given back in the background. */
+  abandon(attempt: Attempt, grant?: Grant): void;
+  /** Counts `work` among what a shutdown waits for. */
+  inBackground(work: Promise<void>): void;
+  /** The backend has answered, or has failed to. */
+  answered(): void;
+  failed(cause: unknown): void;
+  /** Whether this process holds the key by a lock that nobody can re-enter. */
+  holdsApart(key: string): boolean;
 }
 
-/** The answer to one ask, as a value: a failure is an answer too, and asked again. */
-type Reply = Grant | 'busy' | Unanswered;
+/** What came of one ask, as a value: a failure is an answer too, and asked again. */
+type Reply = Grant | 'busy' | Setback;
+
+/** Nothing yet, so ask again. `stale`: a grant that was over before it got here. */
+type Setback = 'stale' | Unanswered;
+
+/** The caller does not want the lock any more, and gets `error`. */
+interface Cancellation {
+  readonly error: unknown;
+}
 
 class Unanswered {
   constructor(readonly cause: unknown) {}
@@ -61,6 +75,8 @@ const RETRY_AT_MOST = 1_000;
 export class Acquisition {
   #attempt: Attempt;
   #departure: Departure | undefined;
+  #dismissal: Cancellation | undefined;
+  #wasQueued = false;
 
   constructor(
     private readonly ledger: Ledger,
@@ -73,20 +89,23 @@ export class Acquisition {
   start(): Answer<Hold> {
     const answer = this.#ask();
     if (isPromiseLike(answer)) return this.#await(toReply(answer));
-    return (
-      this.#settle(answer) ?? this.#await(answer instanceof Unanswered ? Promise.resolve(answer) : toReply(this.#ask()))
-    );
+    const outcome = this.#settle(answer);
+    return outcome instanceof Hold ? outcome : this.#await(Promise.resolve(outcome));
   }
 
   /** The backend has queued the current attempt, so the deadline now counts as it is. */
   queued(): void {
     this.#attempt.unansweredSince = undefined;
     this.#departure?.look();
+    if (this.#wasQueued) return;
+    this.#wasQueued = true;
+    this.ledger.events.publish('waiting', () => this.wish.subject);
   }
 
   /** The application stops. */
   dismiss(error: Error): void {
-    this.#departure?.dismiss(error);
+    this.#dismissal = { error };
+    this.#departure?.leave();
   }
 
   #ask(): Answer<Reply> {
@@ -102,22 +121,21 @@ export class Acquisition {
     const departure = new Departure(this.ledger.clock, () => this.#deadline(), this.wish.signal);
     this.#departure = departure;
     try {
-      let reply = first;
+      let pending = first;
       for (let round = 0; ; round += 1) {
-        const answered = await departure.before(reply);
-        if (!answered) return await this.#leave(departure, reply);
+        const answered = await departure.before(pending);
+        // Looked at once more: the caller may have left between the answer and here.
+        if (!answered || departure.hasLeft()) return await this.#leave(pending);
         this.#attempt.unansweredSince = undefined;
 
-        const hold = this.#settle(answered.value);
-        if (hold) return hold;
-        if (answered.value instanceof Unanswered) {
-          const failure = answered.value;
-          this.ledger.reportUnavailable(failure.cause);
-          departure.look();
-          if (!(await departure.pause(this.#retryDelay(round))))
-            return await this.#leave(departure, Promise.resolve(failure));
-        }
-        reply = toReply(this.#ask());
+        const outcome = this.#settle(answered.value);
+        if (outcome instanceof Hold) return outcome;
+        // The patience with that ask is over, and maybe the wait with it.
+        departure.look();
+        await departure.pause(this.#retryDelay(round));
+        if (departure.hasLeft()) return await this.#leave(Promise.resolve(outcome));
+
+        pending = toReply(this.#ask());
         departure.look();
       }
     } finally {
@@ -126,61 +144,68 @@ export class Acquisition {
     }
   }
 
-  /** Turns an answer into a hold; throws what ends the acquisition; answers undefined when it is to be asked again. */
-  #settle(reply: Reply): Hold | undefined {
+  /** Turns a reply into a hold, or into the reason to ask again. Throws what ends the acquisition. */
+  #settle(reply: Reply): Hold | Setback {
+    if (reply === 'stale') return reply;
     if (reply === 'busy') {
-      this.ledger.end(this.#attempt);
+      this.ledger.answered();
       throw this.#timedOut();
     }
     if (reply instanceof Unanswered) {
-      const { cause } = reply;
-      // Pool exhausted, refused by the backend's configuration, …: asking again would not change it.
-      if (LockError.is(cause) && !(cause instanceof LockUnavailableError)) {
-        this.ledger.abandon(this.#attempt);
-        throw cause;
+      if (isRetryable(reply.cause)) {
+        this.ledger.failed(reply.cause);
+        return reply;
       }
-      return undefined;
-    }
-    if (this.#attempt.revoked || this.ledger.clock.now() >= reply.validUntil) {
-      // Granted and over before it got here: not lost, since nobody had it yet, but still waiting. The old id is dead.
       this.ledger.abandon(this.#attempt);
-      this.#attempt = this.ledger.begin(this);
-      return undefined;
+      throw reply.cause;
     }
-    return this.ledger.hold(this.#attempt, reply, this.wish);
+    const attempt = this.#attempt;
+    if (!attempt.revoked && this.ledger.clock.now() < reply.validUntil && this.ledger.isCurrent(attempt)) {
+      return this.ledger.hold(attempt, reply, this.wish);
+    }
+    // Granted and over before it got here: not lost, since nobody had it yet, but still waiting. The old id is dead.
+    this.ledger.abandon(attempt, reply);
+    this.#attempt = this.ledger.begin(this);
+    return 'stale';
   }
 
-  async #leave(departure: Departure, pending: Promise<Reply>): Promise<Hold> {
-    const leaving = departure.left ?? { why: 'timeout' as const };
+  async #leave(pending: Promise<Reply>): Promise<Hold> {
     const attempt = this.#attempt;
     attempt.depart();
-    if (leaving.why !== 'timeout') {
-      this.ledger.giveBackLater(attempt, pending.then(isPossiblyHeld));
-      throw leaving.why === 'aborted' ? leaving.reason : leaving.error;
+    const lastWord = this.#lastWord(pending);
+    // Only a caller whose time is up waits for it: a grant that crosses the deadline is theirs.
+    const word = this.#cancellation() ? undefined : await lastWord;
+    const cancelled = this.#cancellation();
+    if (cancelled || word === undefined) {
+      this.ledger.inBackground(lastWord.then((reply) => this.#giveBack(attempt, reply, pending)));
+      throw cancelled?.error;
     }
-    const reply = await this.#lastWord(pending);
-    if (reply === 'busy') throw this.#timedOut();
-    if (!(reply instanceof Unanswered)) {
-      // A grant that crossed the deadline: the caller is still here, so it is theirs.
-      const hold = this.#settle(reply);
-      if (hold) return hold;
-      throw this.#timedOut();
-    }
-    this.ledger.abandon(attempt);
-    this.ledger.giveBackLater(attempt, pending.then(isGrant));
-    this.ledger.reportUnavailable(reply.cause);
-    throw this.#unavailable(reply.cause);
+    const outcome = this.#settle(word);
+    if (outcome instanceof Hold) return outcome;
+    if (outcome === 'stale') throw this.#timedOut();
+    this.ledger.inBackground(this.#giveBack(attempt, outcome, pending));
+    throw this.#unavailable(outcome.cause);
   }
 
   // A provider answers an abort at once. This guards against one that does not.
   async #lastWord(pending: Promise<Reply>): Promise<Reply> {
-    const guard = new Departure(this.ledger.clock, deadlineIn(this.ledger.clock.now() + PATIENCE), undefined);
-    try {
-      const answered = await guard.before(pending);
-      return answered ? answered.value : new Unanswered(undefined);
-    } finally {
-      guard.dispose();
-    }
+    const giveUpAt = this.ledger.clock.now() + PATIENCE;
+    const guard = new Departure(this.ledger.clock, () => giveUpAt);
+    const answered = await guard.before(pending);
+    guard.dispose();
+    return answered ? answered.value : new Unanswered(undefined);
+  }
+
+  async #giveBack(attempt: Attempt, word: Reply, pending: Promise<Reply>): Promise<void> {
+    if (word instanceof Unanswered) this.ledger.abandon(attempt);
+    // The id is dead from here on. What is granted to it all the same is given back whenever it comes.
+    const reply = await pending;
+    if (isGrant(reply)) this.ledger.abandon(attempt, reply);
+  }
+
+  #cancellation(): Cancellation | undefined {
+    const { signal } = this.wish;
+    return this.#dismissal ?? (signal?.aborted ? { error: signal.reason } : undefined);
   }
 
   #deadline(): number {
@@ -195,15 +220,15 @@ export class Acquisition {
 
   #timedOut(): LockTimeoutError {
     const { subject } = this.wish;
+    this.ledger.end(this.#attempt);
     const waited = this.ledger.clock.now() - this.wish.startedAt;
     this.ledger.events.publish('timeout', () => ({ ...subject, waited }));
-    const own = this.ledger.holdsOf(subject.key).some((hold) => hold.isValid());
     return new LockTimeoutError(
       `${nameOf(subject)} was busy ${waited < 1 ? 'when asked' : `for the whole wait of ${Math.round(waited)} ms`}` +
-        (own
-          ? '; this process holds it: a task re-enters a lock that it runs under, so use withLock() or lock.run() around it.'
+        (this.ledger.holdsApart(subject.key)
+          ? '; this process holds it through acquire(), which no other call re-enters: run what needs the lock under withLock() or lock.run().'
           : '; raise "wait", or handle busy with onBusy or tryAcquire().'),
-      { key: subject.key, provider: subject.provider },
+      subject,
     );
   }
 
@@ -216,10 +241,6 @@ export class Acquisition {
   }
 }
 
-function deadlineIn(time: number): () => number {
-  return () => time;
-}
-
 async function toReply(answer: Answer<Reply>): Promise<Reply> {
   try {
     return await answer;
@@ -228,10 +249,6 @@ async function toReply(answer: Answer<Reply>): Promise<Reply> {
   }
 }
 
-function isGrant(reply: Reply): boolean {
-  return reply !== 'busy' && !(reply instanceof Unanswered);
-}
-
-function isPossiblyHeld(reply: Reply): boolean {
-  return reply !== 'busy';
+function isGrant(reply: Reply): reply is Grant {
+  return typeof reply === 'object' && !(reply instanceof Unanswered);
 }

@@ -1,43 +1,27 @@
-import {
-  LockCapacityError,
-  LockConfigError,
-  type LockLostError,
-  LockUnavailableError,
-  type LossReason,
-} from '../lock/errors.js';
+import { LockConfigError, type LockLostError, LockUnavailableError, type LossReason } from '../lock/errors.js';
 import type { LockEventPublisher } from '../lock/lock-events.js';
 import type { ReleaseResult } from '../lock/lock.js';
 import { Acquisition, type Ledger, type Wish } from './acquisition.js';
 import { isPromiseLike } from './answer.js';
 import { Attempt } from './attempt.js';
 import type { Clock } from './clock.js';
+import type { EngineParts } from './engine-parts.js';
 import { Hold } from './hold.js';
 import { LocalQueue } from './local-queue.js';
 import type {
   Answer,
   Grant,
   LockCapabilities,
-  LockLogger,
   LockProvider,
   ProviderEvent,
   Random,
   ReleaseOutcome,
 } from './lock-provider.js';
-import { Releases } from './releases.js';
+import { Reachability } from './reachability.js';
+import { type Parting, Releases } from './releases.js';
 import { nameOf } from './subject.js';
-import type { SuspensionDetector } from './suspension.js';
+import { Waiters } from './waiters.js';
 import { Watchdog } from './watchdog.js';
-
-/** What the engine of one application shares among its providers. */
-export interface EngineParts {
-  readonly namespace: string;
-  readonly clock: Clock;
-  readonly random: Random;
-  readonly logger: LockLogger;
-  readonly events: LockEventPublisher;
-  readonly suspension: SuspensionDetector;
-  readonly maxWaiters: number;
-}
 
 // How long shutdown waits for releases that were not answered yet, in ms. The leases of the rest end by themselves.
 const LAST_RELEASES = 2_000;
@@ -51,14 +35,13 @@ export class ActiveProvider implements Ledger {
   readonly clock: Clock;
   readonly random: Random;
   readonly events: LockEventPublisher;
-  readonly #backend: LockProvider;
+  readonly #backend: LocalQueue | LockProvider;
+  readonly #reachability: Reachability;
+  readonly #waiters: Waiters;
+  readonly #holds = new Map<string, Hold>();
   readonly #watchdog: Watchdog;
   readonly #releases: Releases;
-  readonly #attempts = new Map<string, { readonly attempt: Attempt; readonly acquisition: Acquisition }>();
-  readonly #waitersOf = new Map<string, number>();
-  readonly #holds = new Map<string, Hold>();
   #onceIdle: (() => void) | undefined;
-  #reachable = true;
   #confirmedAfter = 0;
 
   constructor(
@@ -66,23 +49,19 @@ export class ActiveProvider implements Ledger {
     private readonly provider: LockProvider,
     private readonly parts: EngineParts,
   ) {
+    const { clock, random, events, logger, suspension } = parts;
     this.capabilities = provider.capabilities;
-    this.clock = parts.clock;
-    this.random = parts.random;
-    this.events = parts.events;
+    this.clock = clock;
+    this.random = random;
+    this.events = events;
     this.#backend = provider.capabilities.queue === 'engine' ? new LocalQueue(provider) : provider;
-    this.#releases = new Releases(this.#backend, parts.clock, parts.random);
-    this.#watchdog = new Watchdog(
-      this.#backend,
-      parts.clock,
-      parts.suspension,
-      (hold) => {
-        this.events.publish('renewed', () => ({ ...hold.subject, remaining: hold.remaining() }));
-      },
-      (cause) => {
-        this.reportUnavailable(cause);
-      },
-    );
+    this.#reachability = new Reachability(name, events, logger);
+    this.#waiters = new Waiters(parts.maxWaiters);
+    const onUnavailable = (cause: unknown) => {
+      this.failed(cause);
+    };
+    this.#releases = new Releases(this.#backend, clock, random, onUnavailable);
+    this.#watchdog = new Watchdog(this.#backend, clock, suspension, this.#onRenewed, onUnavailable);
   }
 
   /** @throws LockConfigError when the provider was started before; what the provider throws. */
@@ -120,38 +99,32 @@ export class ActiveProvider implements Ledger {
   // --- what an acquisition does ---
 
   begin(acquisition: Acquisition): Attempt {
-    const { wish } = acquisition;
-    const { key } = wish.subject;
-    const waiters = this.#waitersOf.get(key) ?? 0;
-    if (waiters >= this.parts.maxWaiters) {
-      throw new LockCapacityError(
-        `${nameOf(wish.subject)} has ${waiters} callers waiting in this process already: shed load, shorten "wait", or raise maxWaiters.`,
-        { key, provider: this.name },
-      );
-    }
-    this.#waitersOf.set(key, waiters + 1);
-    const attempt = new Attempt(this.random.id(), wish.subject, wish.terms, wish.deadline, this.clock);
-    this.#attempts.set(attempt.holder, { attempt, acquisition });
+    const { subject, terms, deadline } = acquisition.wish;
+    const attempt = new Attempt(this.random.id(), subject, terms, deadline, this.clock);
+    this.#waiters.add({ attempt, acquisition });
     return attempt;
   }
 
   ask(attempt: Attempt): Answer<Grant | 'busy'> {
+    attempt.suspensions = this.parts.suspension.recent();
     return this.#backend.acquire(attempt);
   }
 
+  isCurrent(attempt: Attempt): boolean {
+    return this.parts.suspension.recent() === attempt.suspensions;
+  }
+
   end(attempt: Attempt): void {
-    if (!this.#attempts.delete(attempt.holder)) return;
-    const waiters = (this.#waitersOf.get(attempt.key) ?? 1) - 1;
-    if (waiters === 0) this.#waitersOf.delete(attempt.key);
-    else this.#waitersOf.set(attempt.key, waiters);
+    this.#waiters.remove(attempt);
   }
 
   hold(attempt: Attempt, grant: Grant, wish: Wish): Hold {
     this.end(attempt);
-    const hold = new Hold(wish.subject, grant, wish.terms, this.clock, this.parts.suspension, this.#onLost);
+    this.answered();
+    const { suspension } = this.parts;
+    const hold = new Hold(wish.subject, grant, wish.terms, attempt.suspensions, this.clock, suspension, this.#onLost);
     this.#holds.set(grant.holder, hold);
     this.#watchdog.add(hold);
-    this.#reachable = true;
     this.events.publish('acquired', () => ({
       ...wish.subject,
       waited: hold.grantedAt - wish.startedAt,
@@ -160,31 +133,44 @@ export class ActiveProvider implements Ledger {
     return hold;
   }
 
-  abandon(attempt: Attempt): void {
+  abandon(attempt: Attempt, grant?: Grant): void {
     this.end(attempt);
-    this.#releases.send(attempt, { keepFor: 0, failed: true }, this.#orphanedUntil(attempt));
+    // An ask may be executed as late as its answer was due; then it holds for a lease.
+    const orphanedUntil = this.clock.now() + Math.max(attempt.lease, attempt.minHold);
+    this.#releases.send(grant ?? attempt, { keepUntil: 0, failed: true }, orphanedUntil);
   }
 
-  giveBackLater(attempt: Attempt, possiblyHeld: Promise<boolean>): void {
-    this.end(attempt);
-    this.#releases.track(
-      possiblyHeld.then((held) => {
-        if (held) this.abandon(attempt);
-      }),
-    );
+  inBackground(work: Promise<void>): void {
+    void this.#releases.track(work);
+  }
+
+  answered(): void {
+    this.#reachability.answered();
+  }
+
+  failed(cause: unknown): void {
+    this.#reachability.failed(cause);
+  }
+
+  holdsApart(key: string): boolean {
+    for (const hold of this.#holds.values()) if (hold.key === key && !hold.hasContext && hold.isValid()) return true;
+    return false;
   }
 
   // --- what a lock does ---
 
-  /** Gives a hold back. `failed`: its task failed, so a transaction beneath it is rolled back. */
-  release(hold: Hold, failed: boolean): Answer<Exclude<ReleaseResult, 'nested'>> {
+  /** Ends one entry into a hold, and the hold with the last. `failed`: its task failed, so a transaction beneath it is rolled back. */
+  leave(hold: Hold, failed: boolean): Answer<ReleaseResult> {
+    hold.entries -= 1;
+    if (hold.entries > 0) return hold.lostError ? 'lost' : 'nested';
     // Taken off the watchdog before the release is sent: no renewal may follow it.
     if (!hold.markReleased()) return 'lost';
     this.#forget(hold);
-    const answer = this.#releases.once(hold.grant, { keepFor: this.#parkingTime(hold), failed });
+    const parting = { keepUntil: hold.keepUntil, failed };
+    const answer = this.#releases.once(hold.grant, parting);
     return isPromiseLike(answer)
-      ? answer.then((outcome) => this.#released(hold, outcome, failed))
-      : this.#released(hold, answer, failed);
+      ? this.#releases.track(answer.then((outcome) => this.#released(hold, outcome, parting)))
+      : this.#released(hold, answer, parting);
   }
 
   /** Renews the hold now, for `lease` ms from now on. */
@@ -214,40 +200,28 @@ export class ActiveProvider implements Ledger {
     this.#watchdog.renewAll();
   }
 
-  holdsOf(key: string): Hold[] {
-    return [...this.#holds.values()].filter((hold) => hold.key === key);
+  get holds(): readonly Hold[] {
+    return [...this.#holds.values()].filter((hold) => hold.isValid());
   }
 
-  get holds(): Iterable<Hold> {
-    return this.#holds.values();
-  }
-
-  get waiting(): Iterable<Wish> {
-    return [...this.#attempts.values()].map(({ acquisition }) => acquisition.wish);
-  }
-
-  /** Says once that the backend does not answer, until it has answered again. */
-  reportUnavailable(cause: unknown): void {
-    this.events.publish('unavailable', () => ({ provider: this.name, cause }));
-    if (!this.#reachable) return;
-    this.#reachable = false;
-    const reason = cause instanceof Error ? `: ${cause.message}` : '';
-    this.parts.logger.warn(`Lock provider "${this.name}" does not answer${reason}`);
+  get waiting(): readonly Wish[] {
+    return this.#waiters.wishes;
   }
 
   // --- shutdown ---
 
   /** Sends waiters away: all, or those that hold nothing yet. */
   dismissWaiters(which: 'all' | 'first-comers', errorFor: (wish: Wish) => Error): void {
-    for (const { acquisition } of [...this.#attempts.values()]) {
-      const { wish } = acquisition;
-      if (which === 'all' || !wish.nested) acquisition.dismiss(errorFor(wish));
-    }
+    this.#waiters.dismiss(which, errorFor);
+  }
+
+  get isIdle(): boolean {
+    return this.#holds.size === 0;
   }
 
   /** Resolves when nothing is held. */
   async idle(): Promise<void> {
-    if (this.#holds.size > 0) await new Promise<void>((resolve) => (this.#onceIdle = resolve));
+    if (!this.isIdle) await new Promise<void>((resolve) => (this.#onceIdle = resolve));
   }
 
   /** Takes all locks away from their tasks and gives them back. */
@@ -256,82 +230,76 @@ export class ActiveProvider implements Ledger {
   }
 
   inspect(key: string): ReturnType<NonNullable<LockProvider['inspect']>> | undefined {
-    return this.#backend.inspect?.(key);
+    return this.provider.inspect?.(key);
   }
 
   forceRelease(key: string): Promise<boolean> | undefined {
-    return this.#backend.forceRelease?.(key);
+    return this.provider.forceRelease?.(key);
   }
 
   check(): ReturnType<NonNullable<LockProvider['check']>> | undefined {
-    return this.#backend.check?.();
+    return this.provider.check?.();
   }
 
   #observe(event: ProviderEvent): void {
     switch (event.type) {
       case 'lost': {
         this.#holds.get(event.holder)?.lose('revoked', event.cause);
-        const waiting = this.#attempts.get(event.holder);
+        const waiting = this.#waiters.get(event.holder);
         if (waiting) waiting.attempt.revoked = true;
         break;
       }
-      case 'waiting': {
-        const waiting = this.#attempts.get(event.holder);
-        if (!waiting) break;
-        this.events.publish('waiting', () => waiting.attempt.subject);
-        waiting.acquisition.queued();
+      case 'waiting':
+        this.answered();
+        this.#waiters.get(event.holder)?.acquisition.queued();
         break;
-      }
       case 'unavailable':
-        this.reportUnavailable(event.cause);
+        this.failed(event.cause);
         break;
       case 'recovered':
-        this.#reachable = true;
+        this.answered();
         this.#watchdog.renewAll();
         break;
     }
   }
 
+  readonly #onRenewed = (hold: Hold): void => {
+    this.answered();
+    this.events.publish('renewed', () => ({ ...hold.subject, remaining: hold.remaining() }));
+  };
+
   readonly #onLost = (hold: Hold, error: LockLostError): void => {
     this.#forget(hold);
-    this.events.publish('lost', () => ({
-      ...hold.subject,
-      held: this.clock.now() - hold.grantedAt,
-      reason: error.reason,
-    }));
+    this.#publishLost(hold, error.reason);
     this.parts.logger.warn(error.message);
     // Its id is dead from here on. What it may still hold would block others for a lease.
-    this.#releases.send(hold.grant, { keepFor: this.#parkingTime(hold), failed: true }, hold.validUntil);
+    this.#releases.send(hold.grant, { keepUntil: hold.keepUntil, failed: true }, hold.validUntil);
   };
 
   #forget(hold: Hold): void {
     this.#watchdog.remove(hold);
     this.#holds.delete(hold.grant.holder);
-    if (this.#holds.size === 0) this.#onceIdle?.();
+    if (this.isIdle) this.#onceIdle?.();
   }
 
-  #released(hold: Hold, outcome: ReleaseOutcome, failed: boolean): Exclude<ReleaseResult, 'nested'> {
+  #released(hold: Hold, outcome: ReleaseOutcome, parting: Parting): ReleaseResult {
     const { subject } = hold;
-    const held = this.clock.now() - hold.grantedAt;
-    if (outcome === 'released') this.events.publish('released', () => ({ ...subject, held }));
-    else if (outcome === 'lost') {
-      this.events.publish('lost', () => ({ ...subject, held, reason: 'revoked' }));
-      this.parts.logger.warn(`${nameOf(subject)} was not ours any more when it was released.`);
-    } else {
-      this.events.publish('unconfirmed', () => subject);
-      const manner = { keepFor: this.#parkingTime(hold), failed };
-      this.#releases.retry(hold.grant, manner, hold.validUntil);
-      return 'unconfirmed';
+    switch (outcome) {
+      case 'released':
+        this.events.publish('released', () => ({ ...subject, held: this.clock.now() - hold.grantedAt }));
+        return 'released';
+      case 'lost':
+        this.#publishLost(hold, 'revoked');
+        this.parts.logger.warn(`${nameOf(subject)} was not ours any more when it was released.`);
+        return 'lost';
+      case 'unknown':
+        this.events.publish('unconfirmed', () => subject);
+        this.#releases.retry(hold.grant, parting, hold.validUntil);
+        return 'unconfirmed';
     }
-    return outcome;
   }
 
-  #parkingTime(hold: Hold): number {
-    return Math.max(0, hold.grantedAt + hold.terms.minHold - this.clock.now());
-  }
-
-  // An ask may be executed as late as its answer was due; then it holds for a lease.
-  #orphanedUntil(attempt: Attempt): number {
-    return this.clock.now() + Math.max(attempt.lease, attempt.minHold);
+  #publishLost(hold: Hold, reason: LossReason): void {
+    this.events.publish('lost', () => ({ ...hold.subject, held: this.clock.now() - hold.grantedAt, reason }));
   }
 }

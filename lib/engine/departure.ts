@@ -1,69 +1,70 @@
 import type { Clock, Timer } from './clock.js';
 
-/** Why a waiter left before it was served. */
-export type Leaving =
-  | { readonly why: 'timeout' }
-  | { readonly why: 'aborted'; readonly reason: unknown }
-  | { readonly why: 'dismissed'; readonly error: Error };
-
-/** The ways out for one waiter: its deadline, its signal, and dismissal at shutdown. Whichever comes first counts. */
+/** The ways out for one waiter: its deadline, its signal, and being sent away. Whichever comes first. */
 export class Departure {
-  #left: Leaving | undefined;
-  #leave!: (leaving: Leaving) => void;
-  readonly #leaving = new Promise<Leaving>((resolve) => {
-    this.#leave = resolve;
-  });
+  #hasLeft = false;
+  // One callback at a time rather than Promise.race with a promise of the end: each race would leave a reaction on that
+  // promise, and a caller may wait for days for a backend that is down.
+  #onLeft: (() => void) | undefined;
   #timer: Timer | undefined;
   readonly #onAbort = () => {
-    this.#end({ why: 'aborted', reason: this.signal?.reason });
+    this.leave();
   };
 
   constructor(
     private readonly clock: Clock,
     /** When the wait is over, as things stand. */
     private readonly deadline: () => number,
-    private readonly signal: AbortSignal | undefined,
+    private readonly signal?: AbortSignal,
   ) {
-    this.look();
-    if (signal?.aborted) this.#onAbort();
+    if (signal?.aborted) this.leave();
     else signal?.addEventListener('abort', this.#onAbort, { once: true });
+    this.look();
   }
 
-  get left(): Leaving | undefined {
-    return this.#left;
+  hasLeft(): boolean {
+    return this.#hasLeft;
   }
 
-  /** Settles with `work`, or with the reason for leaving if that comes first. */
-  async before<T>(work: Promise<T>): Promise<{ readonly value: T } | undefined> {
-    if (this.#left) return undefined;
-    const first = await Promise.race([work.then((value) => ({ value })), this.#leaving]);
-    return 'value' in first ? first : undefined;
+  /** Settles with the value of `work`, or with undefined if the waiter leaves before. */
+  before<T>(work: Promise<T>): Promise<{ readonly value: T } | undefined> {
+    if (this.#hasLeft) return Promise.resolve(undefined);
+    return new Promise((resolve) => {
+      this.#onLeft = () => {
+        resolve(undefined);
+      };
+      void work.then((value) => {
+        resolve({ value });
+      });
+    });
   }
 
-  /** Waits for `delay` ms; answers false if the waiter left meanwhile. */
-  async pause(delay: number): Promise<boolean> {
+  /** Waits for `delay` ms, or until the waiter leaves. */
+  async pause(delay: number): Promise<void> {
     let timer: Timer | undefined;
     const over = new Promise<void>((resolve) => {
       timer = this.clock.setTimer(resolve, delay);
     });
-    const passed = await this.before(over);
+    await this.before(over);
     if (timer !== undefined) this.clock.clearTimer(timer);
-    return passed !== undefined;
   }
 
-  /** The application stops. */
-  dismiss(error: Error): void {
-    this.#end({ why: 'dismissed', error });
+  /** Leaves now. */
+  leave(): void {
+    if (this.#hasLeft) return;
+    this.#hasLeft = true;
+    this.dispose();
+    this.#onLeft?.();
   }
 
   /** Leaves if the wait is over, and otherwise wakes when it will be. Called again whenever the deadline has moved. */
   look(): void {
-    if (this.#left) return;
+    if (this.#hasLeft) return;
     this.#disarm();
     const deadline = this.deadline();
     if (deadline === Infinity) return;
     const remaining = deadline - this.clock.now();
-    if (remaining <= 0) this.#end({ why: 'timeout' });
+    if (remaining <= 0) this.leave();
     else {
       this.#timer = this.clock.setTimer(() => {
         this.look();
@@ -80,12 +81,5 @@ export class Departure {
   #disarm(): void {
     if (this.#timer !== undefined) this.clock.clearTimer(this.#timer);
     this.#timer = undefined;
-  }
-
-  #end(leaving: Leaving): void {
-    if (this.#left) return;
-    this.#left = leaving;
-    this.dispose();
-    this.#leave(leaving);
   }
 }

@@ -15,7 +15,9 @@ export class GrantedLock implements Lock {
   readonly acquiredAt: Date;
   #controller: AbortController | undefined;
   #listeners: LossListener[] | undefined;
-  #end: Answer<ReleaseResult> | undefined;
+  #isOpen = true;
+  // A listener of the very release that asks again gets this.
+  #end: Answer<ReleaseResult> = 'released';
   readonly #onLost = (error: LockLostError): void => {
     const listeners = this.#listeners ?? [];
     this.#listeners = [];
@@ -68,7 +70,7 @@ export class GrantedLock implements Lock {
       });
     } else {
       // Looking at the clock here aborts a signal whose timer is late.
-      void this.lostError;
+      for (const hold of this.holds) hold.isValid();
     }
     return this.#controller.signal;
   }
@@ -80,7 +82,7 @@ export class GrantedLock implements Lock {
   }
 
   get isOpen(): boolean {
-    return this.#end === undefined;
+    return this.#isOpen;
   }
 
   /** Calls `listener` when one of the keys is lost; at once if it is lost already. */
@@ -103,8 +105,12 @@ export class GrantedLock implements Lock {
   }
 
   assertHeld(): void {
-    const error = this.#problem();
-    if (error) throw error;
+    this.#assertNotLost();
+    if (this.#status() !== 'unconfirmed') return;
+    throw new LockUnavailableError(
+      `${nameOf(this.holds[0].subject)} is unconfirmed: the machine was suspended, and the backend has not answered since; ask again in a moment.`,
+      { key: this.key, provider: this.provider },
+    );
   }
 
   async extend(lease?: Duration): Promise<void> {
@@ -115,14 +121,15 @@ export class GrantedLock implements Lock {
       );
     }
     const milliseconds = lease === undefined ? undefined : toMilliseconds(lease, 'lease', { min: MIN_LEASE });
-    const problem = this.#problem();
-    if (problem && !(problem instanceof LockUnavailableError)) throw problem;
+    this.#assertNotLost();
     await Promise.all(
       this.holds.map((hold) => {
         const untilEnd = hold.endsAt - this.active.clock.now();
         return this.active.extend(hold, Math.min(milliseconds ?? hold.lease, Math.max(untilEnd, MIN_LEASE)));
       }),
     );
+    // Released or lost while the answer was on its way.
+    this.#assertNotLost();
   }
 
   run<T>(task: () => T): T {
@@ -140,18 +147,16 @@ export class GrantedLock implements Lock {
   /** Ends this entry, and each hold with its last entry, in reverse order. `failed`: the task under it failed. */
   end(failed: boolean): Answer<ReleaseResult> {
     if (this.#listeners) for (const hold of this.holds) hold.forget(this.#onLost);
-    return (this.#end ??= this.holds.length === 1 ? this.#leave(this.holds[0], failed) : this.#leaveAll(failed));
-  }
-
-  #leave(hold: Hold, failed: boolean): Answer<ReleaseResult> {
-    hold.entries -= 1;
-    if (hold.entries > 0) return hold.lostError ? 'lost' : 'nested';
-    return this.active.release(hold, failed);
+    if (!this.isOpen) return this.#end;
+    this.#isOpen = false;
+    return (this.#end = this.holds.length === 1 ? this.active.leave(this.holds[0], failed) : this.#leaveAll(failed));
   }
 
   async #leaveAll(failed: boolean): Promise<ReleaseResult> {
     // All are sent before the first answer is awaited: what is left is only the time of one round trip.
-    const results = await Promise.all(this.holds.toReversed().map((hold) => this.#leave(hold, failed)));
+    const answers = this.holds.toReversed().map((hold) => this.active.leave(hold, failed));
+    const results: ReleaseResult[] = [];
+    for (const answer of answers) results.push(await answer);
     return WORST_FIRST.find((result) => results.includes(result)) ?? 'released';
   }
 
@@ -165,15 +170,9 @@ export class GrantedLock implements Lock {
     return worst;
   }
 
-  #problem(): LockLostError | LockUnavailableError | undefined {
-    const [{ subject }] = this.holds;
-    if (this.lostError) return this.lostError;
-    if (!this.isOpen) return lostError(subject, 'released');
-    if (this.#status() !== 'unconfirmed') return undefined;
-    return new LockUnavailableError(
-      `${nameOf(subject)} is unconfirmed: the machine was suspended, and the backend has not answered since; ask again in a moment.`,
-      { key: this.key, provider: this.provider },
-    );
+  #assertNotLost(): void {
+    const error = this.lostError ?? (this.isOpen ? undefined : lostError(this.holds[0].subject, 'released'));
+    if (error) throw error;
   }
 }
 

@@ -2,7 +2,7 @@ import { LockLostError, type LossReason } from '../lock/errors.js';
 import type { LockEvent } from '../lock/lock-events.js';
 import type { LeaseTerms } from './attempt.js';
 import type { Clock } from './clock.js';
-import type { Grant } from './lock-provider.js';
+import { type Grant, validUntil } from './lock-provider.js';
 import { nameOf } from './subject.js';
 import type { SuspensionDetector } from './suspension.js';
 
@@ -27,9 +27,13 @@ export class Hold {
   endsAt = Infinity;
   /** How many locks of its owner are open on this hold: the first and those that re-entered. */
   entries = 1;
+  /** Whether a task runs, or ran, in a context of this hold, in which others can enter it again. */
+  hasContext = false;
   #validUntil: number;
   #state: 'held' | 'released' | 'lost' = 'held';
-  #confirmedAfter: number;
+  #leaseSent: number;
+  #renewalsSent = 0;
+  #lastShortened = 0;
   #error: LockLostError | undefined;
   #listeners: Set<LossListener> | undefined;
 
@@ -37,6 +41,8 @@ export class Hold {
     readonly subject: LockEvent,
     readonly grant: Grant,
     readonly terms: LeaseTerms,
+    /** How many suspensions of the machine were known when the last acknowledged command was sent. */
+    private confirmedAfter: number,
     private readonly clock: Clock,
     private readonly suspension: SuspensionDetector,
     private readonly onLost: (hold: Hold, error: LockLostError) => void,
@@ -44,13 +50,18 @@ export class Hold {
     this.key = grant.key;
     this.grantedAt = clock.now();
     this.lease = grant.lease;
+    this.#leaseSent = grant.lease;
     this.#validUntil = grant.validUntil;
-    this.#confirmedAfter = suspension.recent();
     this.renewAt = terms.renew ? this.#nextRenewal() : Infinity;
   }
 
   get validUntil(): number {
     return this.#validUntil;
+  }
+
+  /** Until when the key stays parked after a release (`minHold`), on the monotonic clock. */
+  get keepUntil(): number {
+    return this.grantedAt + this.terms.minHold;
   }
 
   get isReleased(): boolean {
@@ -76,7 +87,7 @@ export class Hold {
   status(): 'held' | 'unconfirmed' | 'released' | 'lost' {
     this.#expireIfDue();
     if (this.#state !== 'held') return this.#state;
-    return this.suspension.observe() === this.#confirmedAfter ? 'held' : 'unconfirmed';
+    return this.suspension.observe() === this.confirmedAfter ? 'held' : 'unconfirmed';
   }
 
   /** Still ours by the deadline, without the look at a suspension: for the engine's own path, which has just asked. */
@@ -85,13 +96,28 @@ export class Hold {
     return this.#state === 'held';
   }
 
-  /** A renewal that was sent after `suspensions` suspensions was acknowledged. */
-  confirm(validUntil: number, suspensions: number): void {
-    // An acknowledgement that is processed after the deadline does not bring a lost lock back.
-    this.#expireIfDue();
-    if (this.#state !== 'held') return;
-    this.#validUntil = validUntil;
-    this.#confirmedAfter = suspensions;
+  /**
+   * A renewal to `lease` is about to be sent. Answers its number, for {@link confirm}.
+   *
+   * A shorter lease may be in force from here on, also if its answer is lost; so it counts from here on.
+   */
+  beginRenewal(): number {
+    this.#renewalsSent += 1;
+    if (this.lease < this.#leaseSent) {
+      this.#validUntil = Math.min(this.#validUntil, validUntil(this.clock.now(), this.lease));
+      this.#lastShortened = this.#renewalsSent;
+    }
+    this.#leaseSent = this.lease;
+    return this.#renewalsSent;
+  }
+
+  /** The renewal of this number, sent after `suspensions` suspensions, was acknowledged. */
+  confirm(renewal: number, until: number, suspensions: number): void {
+    // An acknowledgement that is processed after the deadline does not bring a lost lock back, and one of a renewal from
+    // before the lease was shortened says nothing of the lease now.
+    if (!this.isValid() || renewal < this.#lastShortened) return;
+    this.#validUntil = until;
+    this.confirmedAfter = suspensions;
     if (this.terms.renew) this.renewAt = this.#nextRenewal();
   }
 

@@ -1,12 +1,9 @@
 import { LockUnavailableError } from '../lock/errors.js';
-import { isPromiseLike } from './answer.js';
 import type {
   AcquireRequest,
   Answer,
-  Finding,
   Grant,
   Holder,
-  LockCapabilities,
   LockProvider,
   ProviderContext,
   ProviderEvent,
@@ -15,7 +12,11 @@ import type {
   Renewal,
   RenewOutcome,
 } from './lock-provider.js';
-import { ReaderGroups } from './reader-groups.js';
+import { canShare, ReaderGroups } from './reader-groups.js';
+import { isRetryable } from './retryable.js';
+
+/** What a queue can stand in front of. */
+type LockingPart = Pick<LockProvider, 'start' | 'acquire' | 'renew' | 'release' | 'stop'>;
 
 /** A caller that stands in line in this process. */
 interface Place {
@@ -26,10 +27,11 @@ interface Place {
 
 /** The line of one key. Its first asks the backend, the others wait for that answer. */
 interface Line {
+  readonly key: string;
   readonly places: Set<Place>;
-  asking: Place | undefined;
-  /** Why the backend did not answer the last ask, if it did not. */
-  trouble: unknown;
+  asking: Place;
+  /** The backend has queued the one who asks: somebody else has the lock. */
+  isQueued: boolean;
 }
 
 /**
@@ -38,26 +40,25 @@ interface Line {
  *
  * Readers that stand together at the head when a shared lock is granted enter with it as one group; those that come
  * later form the next one, so that a writer of another process is not starved.
+ *
+ * A backend that fails one fails the whole line: each waits and asks again by itself, so that a backend that is down is
+ * not stormed by one place after the other.
  */
-export class LocalQueue implements LockProvider {
-  readonly capabilities: LockCapabilities;
-  readonly inspect?: NonNullable<LockProvider['inspect']>;
-  readonly forceRelease?: NonNullable<LockProvider['forceRelease']>;
-  readonly check?: () => Promise<readonly Finding[]>;
+export class LocalQueue implements LockingPart {
   readonly #lines = new Map<string, Line>();
+  /** The lines by the holder id of the one who asks. */
+  readonly #asking = new Map<string, Line>();
   readonly #groups = new ReaderGroups();
-  #emit: ProviderContext['emit'] = () => undefined;
+  #context: ProviderContext | undefined;
 
-  constructor(private readonly provider: LockProvider) {
-    this.capabilities = provider.capabilities;
-    if (provider.inspect) this.inspect = provider.inspect.bind(provider);
-    if (provider.forceRelease) this.forceRelease = provider.forceRelease.bind(provider);
-    if (provider.check) this.check = provider.check.bind(provider);
-  }
+  constructor(private readonly provider: LockingPart) {}
 
   start(context: ProviderContext): Promise<void> {
-    this.#emit = context.emit;
-    return this.provider.start({ ...context, emit: (event) => this.#forward(event) });
+    this.#context = context;
+    const emit = (event: ProviderEvent) => {
+      this.#forward(event);
+    };
+    return this.provider.start({ ...context, emit });
   }
 
   stop(): Promise<void> {
@@ -67,14 +68,16 @@ export class LocalQueue implements LockProvider {
   acquire(request: AcquireRequest): Answer<Grant | 'busy'> {
     const line = this.#lines.get(request.key);
     if (!line) return this.#lead(request);
-    if (request.wait <= 0) {
-      if (line.trouble === undefined) return 'busy';
-      throw new LockUnavailableError(`The backend of lock provider does not answer.`, {
-        key: request.key,
-        cause: line.trouble,
-      });
+    if (request.wait > 0) {
+      const answer = this.#queue(line, request, 'busy');
+      this.#context?.emit({ type: 'waiting', holder: request.holder });
+      return answer;
     }
-    return this.#queue(line, request);
+    // One attempt gets no place behind others. Unless they are readers as well with nobody known to be in their way:
+    // then the answer to the first will be the answer to all.
+    const isOneOfThem = [line.asking, ...line.places].every((place) => canShare(place.request, request));
+    if (line.isQueued || !isOneOfThem) return 'busy';
+    return this.#queue(line, request, new LockUnavailableError('The backend did not answer.', { key: request.key }));
   }
 
   async renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
@@ -84,88 +87,111 @@ export class LocalQueue implements LockProvider {
   }
 
   release(holder: Holder, manner: ReleaseManner): Answer<ReleaseOutcome> {
-    const leaving = this.#groups.leave(holder.holder);
-    if (leaving === 'others-stay') return 'released';
-    return this.provider.release(leaving ?? holder, manner);
+    const line = this.#asking.get(holder.holder);
+    // The engine has given up on an ask that was never answered: the others must not wait for that.
+    if (line) this.#advance(line);
+    const leaving = this.#groups.leave(holder);
+    return leaving === 'others-stay' ? 'released' : this.provider.release(leaving, manner);
   }
 
-  /** The first in line: no queue, no promise of ours unless the backend needs one. */
-  #lead(request: AcquireRequest): Answer<Grant | 'busy'> {
-    const answer = this.provider.acquire(request);
-    if (!isPromiseLike(answer)) return answer;
+  #lead(request: AcquireRequest): Promise<Grant | 'busy'> {
     return new Promise((resolve, reject) => {
-      const line: Line = { places: new Set(), asking: undefined, trouble: undefined };
-      this.#lines.set(request.key, line);
-      this.#follow(line, { request, resolve, reject }, answer);
+      const place = { request, resolve, reject };
+      const line: Line = { key: request.key, places: new Set(), asking: place, isQueued: false };
+      this.#lines.set(line.key, line);
+      this.#ask(line, place);
     });
   }
 
-  #queue(line: Line, request: AcquireRequest): Promise<Grant | 'busy'> {
+  /** @param unserved the answer for a caller who leaves before it was served. */
+  #queue(line: Line, request: AcquireRequest, unserved: 'busy' | Error): Promise<Grant | 'busy'> {
     return new Promise((resolve, reject) => {
       const place: Place = { request, resolve, reject };
       line.places.add(place);
-      request.signal.addEventListener(
-        'abort',
-        () => {
-          if (!line.places.delete(place)) return;
-          if (line.trouble === undefined) resolve('busy');
-          else reject(line.trouble as Error);
-        },
-        { once: true },
-      );
-      this.#emit({ type: 'waiting', holder: request.holder });
+      const leave = () => {
+        if (!line.places.delete(place)) return;
+        if (unserved === 'busy') resolve(unserved);
+        else reject(unserved);
+      };
+      request.signal.addEventListener('abort', leave, { once: true });
     });
   }
 
-  #follow(line: Line, place: Place, answer: PromiseLike<Grant | 'busy'>): void {
+  #ask(line: Line, place: Place): void {
+    const { holder } = place.request;
     line.asking = place;
+    line.isQueued = false;
+    this.#asking.set(holder, line);
+    const answer = new Promise<Grant | 'busy'>((resolve) => {
+      resolve(this.provider.acquire(place.request));
+    });
     answer.then(
       (outcome) => {
-        line.trouble = undefined;
+        const isAwaited = this.#asking.has(holder);
         if (outcome === 'busy') place.resolve('busy');
-        else this.#admit(line, place, outcome);
-        this.#next(line, place.request.key);
+        else this.#admit(place, outcome, isAwaited ? line.places : new Set());
+        if (isAwaited) this.#advance(line);
       },
       (error: unknown) => {
-        line.trouble = error;
         place.reject(error);
-        this.#next(line, place.request.key);
+        if (!this.#asking.has(holder)) return;
+        if (isRetryable(error)) this.#fail(line, error);
+        this.#advance(line);
       },
     );
   }
 
-  #admit(line: Line, first: Place, grant: Grant): void {
-    if (grant.mode === 'exclusive') {
+  #admit(first: Place, grant: Grant, others: Set<Place>): void {
+    const companions: Place[] = [];
+    for (const place of others) {
+      if (!canShare(first.request, place.request)) break;
+      companions.push(place);
+    }
+    if (companions.length === 0) {
       first.resolve(grant);
       return;
     }
     const group = this.#groups.open(grant);
-    first.resolve(grant);
-    for (const place of line.places) {
-      if (place.request.mode !== 'shared') break;
-      line.places.delete(place);
+    for (const place of [first, ...companions]) {
+      others.delete(place);
       place.resolve(group.join(place.request.holder));
     }
   }
 
-  #next(line: Line, key: string): void {
-    line.asking = undefined;
-    for (const place of line.places) {
-      line.places.delete(place);
-      let answer: Answer<Grant | 'busy'>;
-      try {
-        answer = this.provider.acquire(place.request);
-      } catch (error) {
-        answer = Promise.reject(error as Error);
-      }
-      this.#follow(line, place, Promise.resolve(answer));
+  /** The one who asks is done: the next one asks. */
+  #advance(line: Line): void {
+    this.#asking.delete(line.asking.request.holder);
+    const [next] = line.places;
+    if (next === undefined) {
+      this.#lines.delete(line.key);
       return;
     }
-    this.#lines.delete(key);
+    line.places.delete(next);
+    this.#ask(line, next);
+  }
+
+  #fail({ places }: Line, error: unknown): void {
+    for (const place of places) place.reject(error);
+    places.clear();
   }
 
   #forward(event: ProviderEvent): void {
-    if (event.type !== 'lost') return this.#emit(event);
-    for (const holder of this.#groups.membersOf(event.holder)) this.#emit({ ...event, holder });
+    if (event.type === 'lost') {
+      for (const holder of this.#groups.membersOf(event.holder)) this.#context?.emit({ ...event, holder });
+      return;
+    }
+    if (event.type === 'waiting') this.#onQueued(this.#asking.get(event.holder));
+    this.#context?.emit(event);
+  }
+
+  #onQueued(line: Line | undefined): void {
+    if (!line) return;
+    line.isQueued = true;
+    for (const place of line.places) {
+      // Those who came for one attempt have their answer.
+      if (place.request.wait > 0) continue;
+      line.places.delete(place);
+      place.resolve('busy');
+    }
   }
 }

@@ -1,16 +1,19 @@
-import { LockConfigError, LockTimeoutError, LockUnavailableError } from '../lock/errors.js';
+import { LockConfigError, LockError, LockTimeoutError, LockUnavailableError } from '../lock/errors.js';
 import { type LockEvent, LockEventPublisher, type LockEvents } from '../lock/lock-events.js';
 import type { HeldLock, LockInfo, WaitingLock } from '../lock/lock-info.js';
 import type { LockDefaults, LockOptions } from '../lock/lock-options.js';
 import type { Lock } from '../lock/lock.js';
 import { normalizeKeys, type LockKey } from '../key/lock-key.js';
-import { ActiveProvider, type EngineParts } from './active-provider.js';
+import { ActiveProvider } from './active-provider.js';
+import { isPromiseLike } from './answer.js';
 import { systemClock, type Clock } from './clock.js';
+import type { EngineParts } from './engine-parts.js';
 import type { GrantedLock } from './granted-lock.js';
 import { runGuarded } from './guarded-task.js';
 import { resolveManagerOptions, type LockManagerOptions } from './lock-manager-options.js';
 import type { LockOrigin, LockPlan } from './lock-plan.js';
 import type { Answer } from './lock-provider.js';
+import { isRetryable } from './retryable.js';
 import { resolveSettings } from './lock-settings.js';
 import { LockTaker } from './lock-taker.js';
 import { silentLogger, type LockLogger } from './logger.js';
@@ -20,6 +23,7 @@ import { nameOf } from './subject.js';
 import { SuspensionDetector } from './suspension.js';
 
 const BY_HAND: LockOrigin = { method: null, template: null };
+
 /**
  * The engine: locks by key over any number of providers, without Nest.
  *
@@ -37,8 +41,10 @@ export class LockManager {
   readonly #failFast: boolean;
   readonly #clock: Clock;
   readonly #logger: LockLogger;
-  #state: 'new' | 'running' | 'draining' | 'stopped' = 'new';
+  #state: 'new' | 'starting' | 'running' | 'draining' | 'stopped' = 'new';
+  #starting: Promise<void> | undefined;
   #stopping: Promise<void> | undefined;
+  #stopped: Promise<unknown> | undefined;
 
   /** Checks and stores; opens nothing. @throws LockConfigError */
   constructor(options: LockManagerOptions) {
@@ -83,14 +89,11 @@ export class LockManager {
    * @throws LockUnavailableError when a backend cannot be reached and `failFast` is on. Then nothing is left started.
    */
   async start(): Promise<void> {
-    if (this.#state !== 'new') throw new LockConfigError('This LockManager was started before: make a new one.');
-    const results = await Promise.allSettled([...this.#providers.values()].map((active) => this.#startOne(active)));
-    const failure = results.find((result) => result.status === 'rejected');
-    if (failure) {
-      await this.#stopProviders();
-      throw failure.reason;
+    if (this.#state !== 'new') {
+      throw new LockConfigError('This LockManager was started or stopped before: make a new one.');
     }
-    this.#state = 'running';
+    this.#state = 'starting';
+    return (this.#starting = this.#startAll());
   }
 
   /** Takes the lock. @throws LockTimeoutError when it was busy for the whole `wait`. */
@@ -111,17 +114,9 @@ export class LockManager {
 
   /** Runs `task` under the lock, and releases it however the task ends. */
   async withLock<T>(key: LockKey, task: (lock: Lock) => T | PromiseLike<T>, options: LockOptions = {}): Promise<T> {
-    return this.runPlanned(this.plan(options), key, task, options.signal);
-  }
-
-  /** As {@link withLock}, for options that were checked before. */
-  async runPlanned<T>(
-    plan: LockPlan,
-    key: LockKey,
-    task: (lock: Lock) => T | PromiseLike<T>,
-    signal?: AbortSignal,
-  ): Promise<T> {
-    const lock = await this.acquirePlanned(plan, key, signal);
+    const plan = this.plan(options);
+    const answer = this.acquirePlanned(plan, key, options.signal);
+    const lock = isPromiseLike(answer) ? await answer : answer;
     return runGuarded(lock, task, plan.settings.onLost);
   }
 
@@ -168,7 +163,7 @@ export class LockManager {
     const now = this.#clock.now();
     const wallTime = this.#clock.wallTime();
     return [...this.#providers.values()].flatMap((active) =>
-      Array.from(active.holds, (hold) => ({
+      active.holds.map((hold) => ({
         key: hold.key,
         provider: active.name,
         mode: hold.grant.mode,
@@ -203,11 +198,26 @@ export class LockManager {
     return (this.#stopping ??= this.#drainAndStop());
   }
 
+  async #startAll(): Promise<void> {
+    const results = await Promise.allSettled([...this.#providers.values()].map((active) => this.#startOne(active)));
+    const failure = results.find((result) => result.status === 'rejected');
+    if (failure) {
+      await this.#stopProviders();
+      throw failure.reason;
+    }
+    // Unless it was stopped meanwhile.
+    if (this.#state === 'starting') this.#state = 'running';
+  }
+
   async #drainAndStop(): Promise<void> {
     const providers = [...this.#providers.values()];
+    if (!this.#starting) {
+      this.#state = 'stopped';
+      return;
+    }
     this.#state = 'draining';
     for (const active of providers) active.dismissWaiters('first-comers', stopping);
-    await this.#within(this.#grace, Promise.all(providers.map((active) => active.idle())));
+    await this.#within(this.#grace, Promise.allSettled([this.#starting, allIdle(providers)]));
     this.#state = 'stopped';
     for (const active of providers) {
       active.dismissWaiters('all', stopping);
@@ -226,18 +236,18 @@ export class LockManager {
   async #startOne(active: ActiveProvider): Promise<void> {
     try {
       await active.start();
+      for (const { severity, message } of (await active.check()) ?? []) {
+        this.#logger[severity === 'error' ? 'error' : 'warn'](`Lock provider "${active.name}": ${message}`);
+      }
     } catch (error) {
-      if (this.#failFast || !(error instanceof LockUnavailableError)) throw error;
-      active.reportUnavailable(error);
-      return;
-    }
-    for (const { severity, message } of (await active.check()) ?? []) {
-      this.#logger[severity === 'error' ? 'error' : 'warn'](`Lock provider "${active.name}": ${message}`);
+      if (this.#failFast || !LockError.is(error) || !isRetryable(error)) throw error;
+      active.failed(error);
     }
   }
 
-  async #stopProviders(): Promise<void> {
-    await Promise.all(
+  /** Once, whether the start has failed, the application stops, or both. */
+  #stopProviders(): Promise<unknown> {
+    return (this.#stopped ??= Promise.all(
       [...this.#providers.values()].map(async (active) => {
         try {
           await active.stop();
@@ -245,7 +255,7 @@ export class LockManager {
           this.#logger.error(`Lock provider "${active.name}" failed to stop: ${String(error)}`);
         }
       }),
-    );
+    ));
   }
 
   #provider(name: string | undefined): ActiveProvider {
@@ -258,10 +268,23 @@ export class LockManager {
   }
 
   #assertAccepting(subject: LockEvent): void {
-    if (this.#state === 'new') throw new LockConfigError('LockManager was not started: await start() first.');
-    const finishing = this.#state === 'draining' && this.current()?.isHeld();
-    if (!finishing) throw stopping({ subject });
+    if (this.#state === 'new' || this.#state === 'starting') {
+      throw new LockConfigError('LockManager was not started: await start() first.');
+    }
+    if (this.#state === 'draining' && this.#isHolding()) return;
+    throw stopping({ subject });
   }
+
+  /** Whether the caller runs under a lock that stands. */
+  #isHolding(): boolean {
+    for (const lock of surroundingLocks()) if (lock.owner === this && lock.isHeld()) return true;
+    return false;
+  }
+}
+
+/** Resolves when none of them holds anything: a holder of one may still take what it needs from another. */
+async function allIdle(providers: readonly ActiveProvider[]): Promise<void> {
+  while (providers.some((active) => !active.isIdle)) await Promise.all(providers.map((active) => active.idle()));
 }
 
 function oneKey(key: string): string {

@@ -82,6 +82,6 @@ const LOSS_POLICIES: readonly LossPolicy[] = ['throw', 'throw-early', 'ignore'];
 function oneOf<T extends string>(value: T, allowed: readonly T[], option: string): T {
   if (allowed.includes(value)) return value;
   throw new LockConfigError(
-    `Option "${option}" is '${String(value)}', but must be ${allowed.map((each) => `'${each}'`).join(' or ')}.`,
+    `Option "${option}" is '${value}', but must be ${allowed.map((each) => `'${each}'`).join(' or ')}.`,
   );
 }

@@ -26,7 +26,6 @@ export class LockTaker {
 
   /** @param keys sorted, each once. */
   take(keys: readonly string[], plan: LockPlan, signal: AbortSignal | undefined): Answer<GrantedLock> {
-    signal?.throwIfAborted();
     const startedAt = this.clock.now();
     const [key] = keys;
     if (keys.length > 1 || key === undefined) return this.#takeAll(keys, plan, signal, startedAt);
@@ -45,6 +44,8 @@ export class LockTaker {
     const holds: Hold[] = [];
     try {
       for (const key of keys) holds.push(await this.#takeOne(key, plan, signal, startedAt));
+      // The machine may have slept while the caller waited for the last key; the backend knows whether the others stand.
+      for (const hold of holds) if (hold.status() === 'unconfirmed') await plan.active.extend(hold, hold.lease);
     } catch (error) {
       await this.#giveBack(holds, plan);
       throw error;
@@ -53,6 +54,8 @@ export class LockTaker {
   }
 
   #takeOne(key: string, plan: LockPlan, signal: AbortSignal | undefined, startedAt: number): Answer<Hold> {
+    // Looked at before each key: what needs no waiting would not notice an abort.
+    signal?.throwIfAborted();
     const { active, settings, origin } = plan;
     const subject = {
       key,
@@ -93,11 +96,10 @@ export class LockTaker {
     return new GrantedLock([first, ...rest], active, settings.mode, this.owner);
   }
 
+  /** Sends all releases before it awaits the first answer: the caller has waited long enough. */
   async #giveBack(holds: readonly Hold[], { active }: LockPlan): Promise<void> {
-    for (const hold of holds.toReversed()) {
-      hold.entries -= 1;
-      if (hold.entries === 0) await active.release(hold, true);
-    }
+    const answers = holds.toReversed().map((hold) => active.leave(hold, true));
+    for (const answer of answers) await answer;
   }
 
   #outOfOrder(subject: LockEvent, held: string, wait: number): void {

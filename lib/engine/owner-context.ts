@@ -12,6 +12,7 @@ const storage = new AsyncLocalStorage<OwnerContext | undefined>();
 
 /** Runs `task` under `lock`. */
 export function runUnder<T>(lock: GrantedLock, task: () => T): T {
+  for (const hold of lock.holds) hold.hasContext = true;
   return storage.run({ lock, outer: storage.getStore() }, task);
 }
 

@@ -1,45 +1,87 @@
-import type { Grant, Renewal } from './lock-provider.js';
+import type { AcquireRequest, Grant, Holder, Renewal } from './lock-provider.js';
+
+// Options that the engine reads itself. All others are a provider's own, such as the transaction to lock in.
+const ENGINE_OPTIONS: ReadonlySet<string> = new Set([
+  ...['provider', 'mode', 'wait', 'lease', 'renew', 'maxHold', 'minHold', 'reentrant', 'onLost', 'signal'],
+  ...['onBusy', 'around'],
+]);
+
+/** Whether two readers may hold by one shared lock of the backend: both ask for the same, on the same terms. */
+export function canShare(one: AcquireRequest, other: AcquireRequest): boolean {
+  if (one.mode !== 'shared' || other.mode !== 'shared') return false;
+  if (one.lease !== other.lease || one.renew !== other.renew || one.minHold !== other.minHold) return false;
+  return [...Object.keys(one.options), ...Object.keys(other.options)].every(
+    (name) => ENGINE_OPTIONS.has(name) || valueOf(one.options, name) === valueOf(other.options, name),
+  );
+}
+
+function valueOf(options: object, name: string): unknown {
+  return (options as Readonly<Record<string, unknown>>)[name];
+}
 
 /** Readers of one process that share one shared lock of the backend. It lasts until the last of them has left. */
 class ReaderGroup {
   readonly members = new Set<string>();
+  /** The longest lease that was promised to a member: no other member may shorten it. */
+  lease: number;
 
-  constructor(
-    /** The lock in the backend, under the holder id of the reader that asked for it. */
-    readonly grant: Grant,
-    private readonly byMember: Map<string, ReaderGroup>,
-  ) {
-    this.join(grant.holder);
+  /** @param grant the lock in the backend, under the holder id of the reader that asked for it. */
+  constructor(readonly grant: Grant) {
+    this.lease = grant.lease;
   }
 
   join(holder: string): Grant {
     this.members.add(holder);
-    this.byMember.set(holder, this);
-    return { ...this.grant, holder };
+    return new MemberGrant(this, holder);
   }
 }
 
-/** The groups of readers of one provider, by member. */
-export class ReaderGroups {
-  readonly #byMember = new Map<string, ReaderGroup>();
+/** What one member of a group holds. It carries its group, so that a release can be sent again under the group's id. */
+class MemberGrant implements Grant {
+  readonly key: string;
+  readonly mode: Grant['mode'];
+  readonly fencingToken: bigint | null;
+  readonly validUntil: number;
+  readonly lease: number;
 
+  constructor(
+    readonly group: ReaderGroup,
+    readonly holder: string,
+  ) {
+    const { grant } = group;
+    this.key = grant.key;
+    this.mode = grant.mode;
+    this.fencingToken = grant.fencingToken;
+    this.validUntil = grant.validUntil;
+    this.lease = grant.lease;
+  }
+}
+
+/** The groups of readers of one provider. */
+export class ReaderGroups {
+  readonly #byPhysicalHolder = new Map<string, ReaderGroup>();
+
+  /** A group that shares this lock; nobody has joined it yet. */
   open(grant: Grant): ReaderGroup {
-    return new ReaderGroup(grant, this.#byMember);
+    const group = new ReaderGroup(grant);
+    this.#byPhysicalHolder.set(grant.holder, group);
+    return group;
   }
 
-  /** Takes the member out. Answers the backend's lock to release, if this was the last member; undefined for no member. */
-  leave(holder: string): Grant | 'others-stay' | undefined {
-    const group = this.#byMember.get(holder);
-    if (!group) return undefined;
-    this.#byMember.delete(holder);
-    group.members.delete(holder);
-    return group.members.size === 0 ? group.grant : 'others-stay';
+  /** Takes the holder out of its group. Answers what is to be released in the backend, if anything. */
+  leave(holder: Holder): Holder | 'others-stay' {
+    if (!(holder instanceof MemberGrant)) return holder;
+    const { grant, members } = holder.group;
+    members.delete(holder.holder);
+    if (members.size > 0) return 'others-stay';
+    this.#byPhysicalHolder.delete(grant.holder);
+    return grant;
   }
 
   /** Everybody who holds by the backend's lock of `holder`: the members of its group, or itself. */
   membersOf(holder: string): readonly string[] {
-    for (const group of this.#byMember.values()) if (group.grant.holder === holder) return [...group.members];
-    return [holder];
+    const group = this.#byPhysicalHolder.get(holder);
+    return group ? [...group.members] : [holder];
   }
 
   /** The backend's locks beneath these renewals, each once, and where to find the outcome of each renewal. */
@@ -49,15 +91,20 @@ export class ReaderGroups {
   } {
     const once: Renewal[] = [];
     const indexOf = new Map<string, number>();
-    const indexes = renewals.map((renewal) => {
-      const grant = this.#byMember.get(renewal.grant.holder)?.grant ?? renewal.grant;
-      let index = indexOf.get(grant.holder);
-      if (index === undefined) {
-        index = once.push({ grant, lease: renewal.lease }) - 1;
-        indexOf.set(grant.holder, index);
-      }
+    const indexes = renewals.map(physicalOf).map((renewal) => {
+      const { holder } = renewal.grant;
+      const index = indexOf.get(holder) ?? once.length;
+      indexOf.set(holder, index);
+      once[index] = renewal;
       return index;
     });
     return { renewals: once, indexes };
   }
+}
+
+function physicalOf(renewal: Renewal): Renewal {
+  if (!(renewal.grant instanceof MemberGrant)) return renewal;
+  const { group } = renewal.grant;
+  group.lease = Math.max(group.lease, renewal.lease);
+  return { grant: group.grant, lease: group.lease };
 }

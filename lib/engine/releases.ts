@@ -1,72 +1,97 @@
 import { isPromiseLike } from './answer.js';
 import type { Clock, Timer } from './clock.js';
-import type { Answer, Holder, LockProvider, Random, ReleaseManner, ReleaseOutcome } from './lock-provider.js';
+import type { Answer, Holder, LockProvider, Random, ReleaseOutcome } from './lock-provider.js';
 
 const RETRY_FIRST = 100;
 const RETRY_AT_MOST = 1_000;
 
+/** How a lock is given back. */
+export interface Parting {
+  /** Until when its key stays parked, on the monotonic clock; a time that has passed frees it. */
+  readonly keepUntil: number;
+  /** The task failed or the lock was lost. */
+  readonly failed: boolean;
+}
+
 /** Sends releases, and sends those again that were not answered until there is nothing left to release. */
 export class Releases {
-  readonly #background = new Set<Promise<void>>();
+  #underWay = 0;
+  #onDone: (() => void) | undefined;
   readonly #pauses = new Map<Timer, () => void>();
   #closed = false;
+  readonly #unanswered = (cause: unknown): ReleaseOutcome => {
+    this.onUnavailable(cause);
+    return 'unknown';
+  };
 
   constructor(
-    private readonly provider: LockProvider,
+    private readonly provider: Pick<LockProvider, 'release'>,
     private readonly clock: Clock,
     private readonly random: Random,
+    private readonly onUnavailable: (cause: unknown) => void,
   ) {}
 
   /** Sends one release. A provider that fails has not answered. */
-  once(holder: Holder, manner: ReleaseManner): Answer<ReleaseOutcome> {
+  once(holder: Holder, { keepUntil, failed }: Parting): Answer<ReleaseOutcome> {
     try {
-      const answer = this.provider.release(holder, manner);
-      return isPromiseLike(answer) ? answer.then(undefined, () => 'unknown' as const) : answer;
-    } catch {
-      return 'unknown';
+      const keepFor = Math.max(0, keepUntil - this.clock.now());
+      const answer = this.provider.release(holder, { keepFor, failed });
+      return isPromiseLike(answer) ? answer.then(undefined, this.#unanswered) : answer;
+    } catch (error) {
+      return this.#unanswered(error);
     }
   }
 
   /** Releases in the background, again and again until it was answered or `until` (when the lease is over anyway). */
-  send(holder: Holder, manner: ReleaseManner, until: number): void {
-    const answer = this.once(holder, manner);
-    if (isPromiseLike(answer) || answer === 'unknown') this.track(this.#insist(holder, manner, until, answer));
+  send(holder: Holder, parting: Parting, until: number): void {
+    const answer = this.once(holder, parting);
+    if (isPromiseLike(answer) || answer === 'unknown') void this.track(this.#insist(holder, parting, until, answer));
   }
 
   /** As {@link send}, after a first release that was not answered. */
-  retry(holder: Holder, manner: ReleaseManner, until: number): void {
-    this.track(this.#insist(holder, manner, until, 'unknown'));
+  retry(holder: Holder, parting: Parting, until: number): void {
+    void this.track(this.#insist(holder, parting, until, 'unknown'));
   }
 
   /** Counts `work`, which must not reject, among what {@link close} waits for. */
-  track(work: Promise<void>): void {
-    this.#background.add(work);
-    void work.then(() => this.#background.delete(work));
+  track<T>(work: PromiseLike<T>): PromiseLike<T> {
+    this.#underWay += 1;
+    return work.then((value) => {
+      this.#underWay -= 1;
+      if (this.#underWay === 0) this.#onDone?.();
+      return value;
+    });
   }
 
   /** Waits up to `patience` ms for what is under way, then gives up on it: the leases end by themselves. */
   async close(patience: number): Promise<void> {
-    const giveUp = this.clock.setTimer(() => {
-      this.#closed = true;
-      for (const [timer, resume] of this.#pauses) {
-        this.clock.clearTimer(timer);
-        resume();
-      }
-      this.#pauses.clear();
-    }, patience);
-    while (this.#background.size > 0) await Promise.all(this.#background);
-    this.clock.clearTimer(giveUp);
+    if (this.#underWay > 0) {
+      let timer: Timer | undefined;
+      await new Promise<void>((resolve) => {
+        this.#onDone = resolve;
+        timer = this.clock.setTimer(resolve, patience);
+      });
+      if (timer !== undefined) this.clock.clearTimer(timer);
+    }
+    this.#closed = true;
+    for (const [timer, resume] of this.#pauses) {
+      this.clock.clearTimer(timer);
+      resume();
+    }
+    this.#pauses.clear();
   }
 
-  async #insist(holder: Holder, manner: ReleaseManner, until: number, first: Answer<ReleaseOutcome>): Promise<void> {
+  async #insist(holder: Holder, parting: Parting, until: number, first: Answer<ReleaseOutcome>): Promise<void> {
     let outcome = await first;
-    for (let round = 0; outcome === 'unknown' && !this.#closed && this.clock.now() < until; round += 1) {
+    for (let round = 0; outcome === 'unknown' && this.clock.now() < until; round += 1) {
       await this.#pause(Math.min(RETRY_FIRST * 2 ** round, RETRY_AT_MOST) * (0.5 + this.random.fraction() / 2));
-      outcome = await this.once(holder, manner);
+      if (this.#closed) return;
+      outcome = await this.once(holder, parting);
     }
   }
 
   #pause(delay: number): Promise<void> {
+    if (this.#closed) return Promise.resolve();
     return new Promise((resolve) => {
       const timer = this.clock.setTimer(() => {
         this.#pauses.delete(timer);

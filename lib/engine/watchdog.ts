@@ -20,7 +20,7 @@ export class Watchdog {
   #wakesAt = Infinity;
 
   constructor(
-    private readonly provider: LockProvider,
+    private readonly provider: Pick<LockProvider, 'renew'>,
     private readonly clock: Clock,
     private readonly suspension: SuspensionDetector,
     private readonly onRenewed: (hold: Hold) => void,
@@ -51,7 +51,10 @@ export class Watchdog {
 
   /** Renews one hold now. */
   async renew(hold: Hold): Promise<RenewOutcome> {
-    const [outcome] = await this.#send([hold]);
+    const answer = this.#send([hold]);
+    // Its lease may have become shorter, and its deadline with it.
+    this.reschedule(hold);
+    const [outcome] = await answer;
     return outcome ?? 'unknown';
   }
 
@@ -75,6 +78,7 @@ export class Watchdog {
 
   async #send(holds: readonly Hold[]): Promise<readonly RenewOutcome[]> {
     const suspensions = this.suspension.observe();
+    const numbers = holds.map((hold) => hold.beginRenewal());
     const renewals: Renewal[] = holds.map((hold) => ({ grant: hold.grant, lease: hold.lease }));
     let outcomes: readonly RenewOutcome[];
     try {
@@ -87,7 +91,7 @@ export class Watchdog {
       const outcome = outcomes[index] ?? 'unknown';
       if (outcome === 'lost') hold.lose('revoked');
       else if (outcome !== 'unknown') {
-        hold.confirm(outcome.validUntil, suspensions);
+        hold.confirm(numbers[index] ?? 0, outcome.validUntil, suspensions);
         if (hold.isValid()) this.onRenewed(hold);
         this.reschedule(hold);
       }

@@ -7,7 +7,7 @@ export type LockKey = string | readonly string[];
 /** How many keys one lock may have. */
 export const MAX_KEYS = 100;
 
-/** How long one key may be in UTF-8, far below what any backend takes for a name once it is hashed or stored as text. */
+/** How many bytes one key may have in UTF-8. A longer one is data by mistake, which every request to a backend would carry. */
 export const MAX_KEY_BYTES = 4_096;
 
 const LONE_SURROGATE = /\p{Surrogate}/u;
@@ -25,15 +25,15 @@ export function normalizeKeys(key: LockKey): readonly string[] {
     checkKey(key);
     return [key];
   }
-  if (!Array.isArray(key)) {
+  if (!Array.isArray(key))
     throw new LockKeyError(`A lock key must be a string or a list of strings, got ${typeof key}`);
+  const keys: readonly string[] = key;
+  if (keys.length === 0) throw new LockKeyError('An empty list of lock keys locks nothing: name at least one key');
+  if (keys.length > MAX_KEYS) {
+    throw new LockKeyError(`A lock takes at most ${MAX_KEYS} keys, got ${keys.length}: lock what they have in common`);
   }
-  if (key.length === 0) throw new LockKeyError('An empty list of lock keys locks nothing: name at least one key');
-  if (key.length > MAX_KEYS) {
-    throw new LockKeyError(`A lock takes at most ${MAX_KEYS} keys, got ${key.length}: lock what they have in common`);
-  }
-  for (const each of key) checkKey(each);
-  return [...new Set(key)].sort();
+  for (const each of keys) checkKey(each);
+  return [...new Set(keys)].sort();
 }
 
 function checkKey(key: unknown): void {

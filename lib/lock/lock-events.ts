@@ -31,7 +31,7 @@ export interface LockEventMap {
   skipped: LockEvent;
   /** A release was not answered; it is retried in the background. */
   unconfirmed: LockEvent;
-  /** A provider's backend does not answer. */
+  /** A provider's backend does not answer. Said once, until it has answered again. */
   unavailable: { readonly provider: string; readonly cause: unknown };
 }
 
@@ -77,7 +77,9 @@ export class LockEventPublisher implements LockEvents {
     // One by one, so that a listener that throws stops neither the others nor the lock path beneath.
     for (const listener of this.#emitter.rawListeners(name)) {
       try {
-        (listener as LockEventListener<N>)(event);
+        const result: unknown = (listener as (event: LockEventMap[N]) => unknown)(event);
+        // An async listener is not awaited, but its rejection would end the process.
+        if (result instanceof Promise) result.catch(this.#onListenerError);
       } catch (error) {
         this.#onListenerError(error);
       }

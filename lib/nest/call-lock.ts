@@ -1,33 +1,41 @@
 import { LockTimeoutError } from '../lock/errors.js';
 import type { LossPolicy } from '../lock/lock-options.js';
+import { isPromiseLike } from '../engine/answer.js';
 import type { GrantedLock } from '../engine/granted-lock.js';
+import type { Answer } from '../engine/lock-provider.js';
+import type { LockService } from './lock.service.js';
 import type { LockedMethod } from './locked-method.js';
 
 /** The lock of one call; or what the call answers instead, because the lock stayed busy. */
 export type CallLock =
   { readonly lock: GrantedLock; readonly onLost: LossPolicy } | { readonly lock: undefined; readonly instead: unknown };
 
+/** One call of a decorated method: on what, with what, and whose locks it takes. */
+export interface MethodCall {
+  readonly service: LockService;
+  readonly self: unknown;
+  readonly args: readonly unknown[];
+}
+
 /**
  * Takes the lock of one call of a decorated method.
  *
  * @throws what `onBusy` says for a busy lock, and every other lock error.
  */
-export async function lockForCall(
-  method: LockedMethod,
-  self: unknown,
-  args: readonly unknown[],
-  signal?: AbortSignal,
-): Promise<CallLock> {
-  const service = method.serviceFor(self);
-  const plan = method.planFor(service.manager);
-  const keys = method.keysOf(service, self, args);
+export function lockForCall(method: LockedMethod, call: MethodCall, signal?: AbortSignal): Answer<CallLock> {
+  const { manager } = call.service;
+  const plan = method.planFor(manager);
+  const keys = method.keysOf(call);
+  const granted = (lock: GrantedLock): CallLock => ({ lock, onLost: plan.settings.onLost });
+  const refused = (error: unknown): Answer<CallLock> => {
+    if (!(error instanceof LockTimeoutError)) throw error;
+    const instead = method.busy(error, call, keys);
+    return Promise.resolve(instead).then((value) => ({ lock: undefined, instead: value }));
+  };
   try {
-    const lock = await service.manager.acquirePlanned(plan, keys, signal);
-    return { lock, onLost: plan.settings.onLost };
+    const answer = manager.acquirePlanned(plan, keys, signal);
+    return isPromiseLike(answer) ? answer.then(granted, refused) : granted(answer);
   } catch (error) {
-    if (error instanceof LockTimeoutError) {
-      return { lock: undefined, instead: await method.busy(error, service, keys, args) };
-    }
-    throw error;
+    return refused(error);
   }
 }

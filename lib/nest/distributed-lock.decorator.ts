@@ -11,6 +11,9 @@ import { reserveServiceSlot } from './service-slot.js';
 /** What a decorated method may give: the lock is held until it has settled, completed or ended. */
 export type LockableResult = PromiseLike<unknown> | Observable<unknown> | AsyncGenerator<unknown, unknown, never>;
 
+/* eslint-disable @typescript-eslint/no-unnecessary-type-parameters -- P infers the parameters of the method: written out
+   as [...A, ...never[]] they would be compared the other way round, and a key function could not ask for less than them. */
+
 /** Decorates methods whose parameters begin with `A`. */
 export type LockDecorator<A extends readonly unknown[] = readonly []> = <
   M extends (...args: never[]) => LockableResult,
@@ -42,6 +45,8 @@ export interface SkippableLockDecorator<A extends readonly unknown[] = readonly 
   ): void;
 }
 
+/* eslint-enable @typescript-eslint/no-unnecessary-type-parameters */
+
 type Skipping = DistributedLockOptions & { onBusy: 'skip' };
 type NotSkipping = DistributedLockOptions & { onBusy?: Exclude<DistributedLockOptions['onBusy'], 'skip'> };
 
@@ -57,7 +62,8 @@ type NotSkipping = DistributedLockOptions & { onBusy?: Exclude<DistributedLockOp
  *
  * @param key a template such as `order:#{order.id}`, several of them, or a function of the method's arguments. Several
  * keys are taken in sorted order, all or nothing.
- * @throws LockKeyError at decoration for a template that cannot work; LockConfigError for a method that cannot be locked.
+ * A template or an option that cannot work fails the boot of the application.
+ * @throws LockConfigError at decoration for a method that cannot be locked.
  */
 export function DistributedLock(key: string | readonly string[], options: Skipping): SkippableLockDecorator;
 export function DistributedLock<A extends readonly unknown[]>(

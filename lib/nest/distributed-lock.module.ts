@@ -38,7 +38,13 @@ function withLocks(
   definition: DynamicModule,
   extras: { isGlobal?: boolean; names?: readonly string[] },
 ): DynamicModule {
-  const named = (extras.names ?? []).map((name): Provider => ({
+  const names = extras.names ?? [];
+  const engine: Provider = {
+    provide: LockManager,
+    useFactory: (options: DistributedLockModuleOptions) => createLockManager(options, names),
+    inject: [MODULE_OPTIONS_TOKEN],
+  };
+  const named = names.map((name): Provider => ({
     provide: getLockServiceToken(name),
     useFactory: (service: LockService) => service.via(name),
     inject: [LockService],
@@ -46,19 +52,12 @@ function withLocks(
   return {
     ...definition,
     global: extras.isGlobal ?? true,
-    providers: [...(definition.providers ?? []), ...PROVIDERS, ...named],
-    exports: [
-      LockService,
-      LockAdmin,
-      LockInterceptor,
-      MODULE_OPTIONS_TOKEN,
-      ...(extras.names ?? []).map(getLockServiceToken),
-    ],
+    providers: [...(definition.providers ?? []), engine, ...PROVIDERS, ...named],
+    exports: [LockService, LockAdmin, LockInterceptor, MODULE_OPTIONS_TOKEN, ...names.map(getLockServiceToken)],
   };
 }
 
 const PROVIDERS: Provider[] = [
-  { provide: LockManager, useFactory: createLockManager, inject: [MODULE_OPTIONS_TOKEN] },
   {
     provide: LockService,
     useFactory: (manager: LockManager, options: DistributedLockModuleOptions) => {
@@ -74,8 +73,8 @@ const PROVIDERS: Provider[] = [
   { provide: APP_INTERCEPTOR, useExisting: LockInterceptor },
   {
     provide: APP_FILTER,
-    useFactory: (options: DistributedLockModuleOptions, { httpAdapter }: HttpAdapterHost) =>
-      options.mapErrors === false ? new InertFilter() : new LockErrorFilter(httpAdapter, options.mapErrors?.http ?? {}),
+    useFactory: ({ mapErrors }: DistributedLockModuleOptions, host: HttpAdapterHost) =>
+      mapErrors === false ? new InertFilter() : new LockErrorFilter(host, mapErrors?.http),
     inject: [MODULE_OPTIONS_TOKEN, HttpAdapterHost],
   },
 ];

@@ -10,6 +10,9 @@ export const liveServices = {
   remove(service: LockService): void {
     live.delete(service);
   },
+  has(service: LockService | undefined): boolean {
+    return service !== undefined && live.has(service);
+  },
   get count(): number {
     return live.size;
   },

@@ -25,34 +25,14 @@ export class LockBinder implements OnModuleInit, OnApplicationShutdown {
       this.#assertOnlyOne();
       this.#bindAndCheck(this.#lockService());
     } catch (error) {
-      // Nest runs no shutdown hooks after a failed boot, and an open connection would keep the process alive.
-      await this.#stopEverything();
+      // Nobody closes an application that failed to boot, and an open connection would keep the process alive.
+      await this.#stop();
       throw error;
     }
   }
 
   async onApplicationShutdown(): Promise<void> {
-    const service = this.#lockService();
-    await service.manager.stop();
-    liveServices.remove(service);
-  }
-
-  #bindAndCheck(service: LockService): void {
-    const problems = new Set<string>();
-    for (const wrapper of this.#wrappers()) {
-      const prototype = prototypeOf(wrapper);
-      if (!prototype) continue;
-      const methods = lockedMethodsOf(prototype);
-      if (methods.length === 0) continue;
-      for (const problem of methods.flatMap((method) => method.problems(service))) problems.add(problem);
-      const instance: unknown = wrapper.instance;
-      if (typeof instance === 'object' && instance !== null && !serviceInSlot(instance))
-        fillServiceSlot(instance, service);
-    }
-    if (problems.size === 0) return;
-    throw new LockConfigError(
-      `${problems.size} problem(s) with locked methods:\n${[...problems].map((problem) => `  - ${problem}`).join('\n')}`,
-    );
+    await this.#stop();
   }
 
   #assertOnlyOne(): void {
@@ -73,11 +53,29 @@ export class LockBinder implements OnModuleInit, OnApplicationShutdown {
     return this.moduleRef.get(LockService, { strict: false });
   }
 
-  async #stopEverything(): Promise<void> {
-    for (const { instance } of this.#wrappers()) {
-      if (instance instanceof LockManager) await instance.stop();
-      if (instance instanceof LockService) liveServices.remove(instance);
+  #bindAndCheck(service: LockService): void {
+    const problems = new Set<string>();
+    for (const wrapper of this.#wrappers()) {
+      const prototype = prototypeOf(wrapper);
+      if (!prototype) continue;
+      const methods = lockedMethodsOf(prototype);
+      if (methods.length === 0) continue;
+      for (const problem of methods.flatMap((method) => method.problems(service))) problems.add(problem);
+      const instance: unknown = wrapper.instance;
+      // A value that several applications share may still have the service of one that has stopped.
+      if (isObject(instance) && !liveServices.has(serviceInSlot(instance))) fillServiceSlot(instance, service);
     }
+    if (problems.size === 0) return;
+    throw new LockConfigError(
+      `${problems.size} problem(s) with locked methods:\n${[...problems].map((problem) => `  - ${problem}`).join('\n')}`,
+    );
+  }
+
+  // Whatever there is, since after a failed boot it may be two engines or none.
+  async #stop(): Promise<void> {
+    const instances = [...this.#wrappers()].map(({ instance }): unknown => instance);
+    await Promise.all(instances.filter((each) => each instanceof LockManager).map((manager) => manager.stop()));
+    for (const each of instances) if (each instanceof LockService) liveServices.remove(each);
   }
 
   // Injectables are guards, interceptors, pipes and filters that are named by their class.
@@ -92,7 +90,10 @@ export class LockBinder implements OnModuleInit, OnApplicationShutdown {
 
 function prototypeOf({ instance, metatype, isAlias }: InstanceWrapper): object | undefined {
   if (isAlias) return undefined;
-  const value: unknown = instance;
-  if (typeof value === 'object' && value !== null) return Object.getPrototypeOf(value) as object | undefined;
+  if (isObject(instance)) return Object.getPrototypeOf(instance) as object | undefined;
   return (metatype as { prototype?: object } | null)?.prototype;
+}
+
+function isObject(value: unknown): value is object {
+  return typeof value === 'object' && value !== null;
 }

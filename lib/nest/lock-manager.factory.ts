@@ -5,8 +5,15 @@ import type { LockProvider } from '../engine/lock-provider.js';
 import { MemoryLockProvider } from '../providers/memory/memory-lock-provider.js';
 import type { DistributedLockModuleOptions } from './module-options.js';
 
-/** The engine of an application, started: whoever is injected with it can use it at once. */
-export async function createLockManager(options: DistributedLockModuleOptions): Promise<LockManager> {
+/**
+ * The engine of an application, started: whoever is injected with it can use it at once.
+ *
+ * @param names the providers that the application wants to inject by name
+ */
+export async function createLockManager(
+  options: DistributedLockModuleOptions,
+  names: readonly string[],
+): Promise<LockManager> {
   const logger = new Logger('DistributedLock');
   const { namespace, defaults, shutdownGrace, failFast, maxWaiters } = options;
   const manager = new LockManager({
@@ -28,6 +35,14 @@ export async function createLockManager(options: DistributedLockModuleOptions): 
       },
     },
   });
+  const known = manager.providerNames;
+  const unknown = names.find((name) => !known.includes(name));
+  // Before the start, since nothing stops an engine when the application fails to boot after it.
+  if (unknown !== undefined) {
+    throw new LockConfigError(
+      `DistributedLockModule has no lock provider "${unknown}", which "names" speaks of: its providers are ${known.map((name) => `"${name}"`).join(', ')}.`,
+    );
+  }
   await manager.start();
   return manager;
 }

@@ -1,12 +1,13 @@
-import { isObservable, type Observable } from 'rxjs';
-import { StreamableFile } from '@nestjs/common';
+import type { Observable } from 'rxjs';
 import { LockConfigError } from '../lock/errors.js';
+import { isPromiseLike } from '../engine/answer.js';
 import { runGuarded } from '../engine/guarded-task.js';
 import { lockForCall } from './call-lock.js';
 import { lockedIteration } from './locked-iteration.js';
 import type { LockedMethod } from './locked-method.js';
 import { lockedObservable } from './locked-observable.js';
-import { currentRequest } from './request-context.js';
+import { type RequestLock, requestLockOf } from './request-context.js';
+import { isStream } from './stream.js';
 
 type Method = (...args: unknown[]) => unknown;
 
@@ -15,50 +16,67 @@ export type ResultKind = 'promise' | 'observable' | 'iteration';
 
 /** The function that stands in the class in the place of a decorated method. */
 export function lockedCall(method: LockedMethod, original: Method, kind: ResultKind): Method {
-  const call = CALLS[kind](method, original);
-  if (method.options.around !== 'request') return call;
-  return function (this: unknown, ...args) {
-    if (currentRequest()?.locked === method) return original.apply(this, args);
-    // Running on would mean running unlocked.
-    throw new LockConfigError(
-      `${method.name} has around: 'request', but LockInterceptor did not run for this call: call it as a handler, and in a hybrid application connect with { inheritAppConfig: true }.`,
-    );
-  };
+  return method.options.around === 'request' ? underRequest(method, original, kind) : CALLS[kind](method, original);
 }
 
 const CALLS: Record<ResultKind, (method: LockedMethod, original: Method) => Method> = {
   promise: (method, original) =>
     async function (this: unknown, ...args) {
-      const call = await lockForCall(method, this, args);
+      const answer = lockForCall(method, { service: method.serviceFor(this), self: this, args });
+      const call = isPromiseLike(answer) ? await answer : answer;
       if (!call.lock) return call.instead;
-      return runGuarded(call.lock, () => settledResult(method, original.apply(this, args)), call.onLost);
+      const result = await runGuarded(call.lock, () => original.apply(this, args), call.onLost);
+      refuseStream(method, result);
+      return result;
     },
   observable: (method, original) =>
     function (this: unknown, ...args) {
       return lockedObservable(
-        (signal) => lockForCall(method, this, args, signal),
+        async (signal) => lockForCall(method, { service: method.serviceFor(this), self: this, args }, signal),
         () => original.apply(this, args) as Observable<unknown>,
       );
     },
   iteration: (method, original) =>
     function (this: unknown, ...args) {
       return lockedIteration(
-        () => lockForCall(method, this, args),
+        async () => lockForCall(method, { service: method.serviceFor(this), self: this, args }),
         () => original.apply(this, args) as AsyncGenerator,
       );
     },
 };
 
-async function settledResult(method: LockedMethod, pending: unknown): Promise<unknown> {
-  const result = await pending;
-  // A stream that outlives its method would be read without the lock.
-  if (!isStream(result)) return result;
+/** A stream that outlives its method would be read without the lock, so the caller does not get it. */
+function refuseStream(method: LockedMethod, result: unknown): void {
+  if (!isStream(result)) return;
   throw new LockConfigError(
     `${method.name} returns a stream, which would be read after its lock is released: annotate the return type as Observable, write an async generator, or use around: 'request' on a handler.`,
   );
 }
 
-function isStream(result: unknown): boolean {
-  if (typeof result !== 'object' || result === null) return false;
-  return Symbol.asyncIterator in result || isObservable(result) || result instanceof StreamableFile;
+/** The lock is taken by `LockInterceptor`; what is left to do is to insist on it. */
+function underRequest(method: LockedMethod, original: Method, kind: ResultKind): Method {
+  return function (this: unknown, ...args) {
+    const held = requestLockOf(method);
+    if (!held) {
+      // Running on would mean running unlocked.
+      throw new LockConfigError(
+        `${method.name} has around: 'request', but LockInterceptor did not run for this call: call it as a handler, and in a hybrid application connect with { inheritAppConfig: true }.`,
+      );
+    }
+    const run = () => original.apply(this, args);
+    return kind === 'promise' ? untilSettled(method, held, run) : run();
+  };
+}
+
+// A pipeline may be over before its handler is, as under an interceptor with a timeout: an entry of the handler's own
+// keeps the lock until it is done.
+async function untilSettled(
+  method: LockedMethod,
+  { service, lock }: RequestLock,
+  run: () => unknown,
+): Promise<unknown> {
+  const { manager } = service;
+  const plan = method.planFor(manager);
+  const settings = { ...plan.settings, reentrant: true };
+  return runGuarded(await manager.acquirePlanned({ ...plan, settings }, lock.keys), run, 'ignore');
 }

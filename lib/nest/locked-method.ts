@@ -1,10 +1,11 @@
-import { LockConfigError, LockError, LockTimeoutError } from '../lock/errors.js';
+import { LockConfigError, LockError, LockKeyError, type LockTimeoutError } from '../lock/errors.js';
 import type { KeyFunction } from '../key/key-function.js';
 import { KeyTemplate } from '../key/key-template.js';
 import { normalizeKeys, type LockKey } from '../key/lock-key.js';
 import { parameterNamesOf } from '../key/parameter-names.js';
 import type { LockManager } from '../engine/lock-manager.js';
 import type { LockPlan } from '../engine/lock-plan.js';
+import type { MethodCall } from './call-lock.js';
 import type { BusyContext, DistributedLockOptions } from './distributed-lock-options.js';
 import { liveServices } from './live-services.js';
 import { defaultsOfClass } from './lock-defaults.decorator.js';
@@ -19,12 +20,13 @@ export type KeySource = string | readonly string[] | KeyFunction<never[]>;
 export class LockedMethod {
   /** For messages, such as `OrderService.pay`. */
   readonly name: string;
-  readonly #templates: readonly KeyTemplate[] | undefined;
+  readonly #templates: KeyTemplate[] = [];
+  // Kept for the list of problems at boot: thrown at decoration, the first one would hide the others.
+  readonly #templateErrors: LockKeyError[] = [];
   readonly #keyFunction: ((...args: never[]) => LockKey) | undefined;
   readonly #source: string | null;
   readonly #plans = new WeakMap<LockManager, LockPlan>();
 
-  /** @throws LockKeyError when a template cannot be used. */
   constructor(
     private readonly target: object,
     methodName: string | symbol,
@@ -46,19 +48,21 @@ export class LockedMethod {
       parameters: parameterNamesOf(original, owner, methodName),
     };
     const sources = typeof key === 'string' ? [key] : key;
-    this.#templates = sources.map((source) => KeyTemplate.parse(source, site));
+    for (const source of sources) this.#collect(() => this.#templates.push(KeyTemplate.parse(source, site)));
+    if (sources.length === 0) this.#collect(() => normalizeKeys(sources));
     this.#source = sources.join(', ');
   }
 
   /** Everything that is wrong with this method in an application, found without calling it. */
   problems({ manager, context }: LockService): string[] {
-    const problems: string[] = [];
+    const problems = this.#templateErrors.map((error) => error.message);
     try {
       this.planFor(manager);
     } catch (error) {
-      problems.push(error instanceof LockError ? error.message : String(error));
+      if (!LockError.is(error)) throw error;
+      problems.push(error.message);
     }
-    for (const template of this.#templates ?? []) {
+    for (const template of this.#templates) {
       for (const name of template.contextNames) {
         if (!Object.hasOwn(context, name)) {
           problems.push(`its key reads #{ctx.${name}}, but the module's "context" has no "${name}"`);
@@ -77,9 +81,10 @@ export class LockedMethod {
   planFor(manager: LockManager): LockPlan {
     let plan = this.#plans.get(manager);
     if (!plan) {
-      const defaults = defaultsOfClass(this.target);
-      const options = { ...defaults, ...withoutUndefined(this.options) };
-      if (options.onBusy === 'skip') options.wait ??= 0;
+      const own = withoutUndefined(this.options);
+      // As with tryAcquire(), only the call itself can say otherwise: skipping after a wait is rarely what is meant.
+      if (own.onBusy === 'skip') own.wait ??= 0;
+      const options = { ...defaultsOfClass(this.target), ...own };
       plan = manager.plan(options, { method: this.name, template: this.#source });
       this.#plans.set(manager, plan);
     }
@@ -87,17 +92,19 @@ export class LockedMethod {
   }
 
   /** The key or keys of one call. @throws LockKeyError */
-  keysOf(service: LockService, self: unknown, args: readonly unknown[]): LockKey {
+  keysOf({ service, self, args }: MethodCall): LockKey {
     if (this.#keyFunction) return this.#keyFunction.apply(self, args as never[]);
+    const [error] = this.#templateErrors;
+    if (error) throw error;
     const scope = {
       self,
       args,
-      request: () => currentRequest()?.request,
+      request: currentRequest,
       context: (name: string) => service.context[name]?.(),
     };
-    const [first, ...others] = this.#templates ?? [];
-    if (first && others.length === 0) return first.evaluate(scope);
-    return (this.#templates ?? []).flatMap((template) => template.evaluate(scope));
+    const [first, second] = this.#templates;
+    if (first && !second) return first.evaluate(scope);
+    return this.#templates.flatMap((template) => template.evaluate(scope));
   }
 
   /** The lock service for a call on `self`. @throws LockConfigError outside of a running application. */
@@ -111,7 +118,7 @@ export class LockedMethod {
   }
 
   /** What a call answers whose lock stayed busy; throws what is to be thrown. */
-  busy(error: LockTimeoutError, service: LockService, keys: LockKey, args: readonly unknown[]): unknown {
+  busy(error: LockTimeoutError, { service, args }: MethodCall, keys: LockKey): unknown {
     const { onBusy } = this.options;
     const { active, settings, origin } = this.planFor(service.manager);
     if (onBusy === undefined || onBusy === 'throw') throw error;
@@ -125,7 +132,16 @@ export class LockedMethod {
   }
 
   #needsArguments(): boolean {
-    return this.#keyFunction !== undefined || (this.#templates ?? []).some((template) => template.usesParameters);
+    return this.#keyFunction !== undefined || this.#templates.some((template) => template.usesParameters);
+  }
+
+  #collect(parse: () => unknown): void {
+    try {
+      parse();
+    } catch (error) {
+      if (!(error instanceof LockKeyError)) throw error;
+      this.#templateErrors.push(error);
+    }
   }
 }
 

@@ -6,7 +6,9 @@ import { runUnder } from '../engine/owner-context.js';
 import type { CallLock } from './call-lock.js';
 
 /** Tells, after the last value, whether it is still being sent (a file, a response): the lock is then held until that settles. */
-export type StillSending = (lastValue: unknown) => Promise<void> | undefined;
+type StillSending = (lastValue: unknown) => Promise<void> | undefined;
+
+type Source = (lock: GrantedLock) => Observable<unknown>;
 
 /**
  * An observable that takes its lock when it is subscribed, once for each subscription, and holds it until that
@@ -14,7 +16,7 @@ export type StillSending = (lastValue: unknown) => Promise<void> | undefined;
  */
 export function lockedObservable(
   acquire: (signal: AbortSignal) => Promise<CallLock>,
-  source: () => Observable<unknown>,
+  source: Source,
   stillSending: StillSending = () => undefined,
 ): Observable<unknown> {
   return new Observable((subscriber) => {
@@ -38,7 +40,7 @@ export function lockedObservable(
 function underLock(
   lock: GrantedLock,
   onLost: LossPolicy,
-  source: () => Observable<unknown>,
+  source: Source,
   stillSending: StillSending,
 ): Observable<unknown> {
   return new Observable((subscriber) => {
@@ -60,7 +62,7 @@ function underLock(
       });
     }
     const inner = runUnder(lock, () =>
-      defer(source).subscribe({
+      defer(() => source(lock)).subscribe({
         next: (value) => {
           last = value;
           subscriber.next(value);
@@ -69,7 +71,8 @@ function underLock(
           pass(endGuarded(lock, { status: 'rejected', reason }, onLost));
         },
         complete: () => {
-          sending = stillSending(last);
+          // What is lost already must not be sent.
+          sending = lock.lostError && onLost !== 'ignore' ? undefined : stillSending(last);
           // Whoever sends the value waits for the completion, so the completion cannot wait for the sending.
           if (sending) subscriber.complete();
           else pass(endGuarded(lock, { status: 'fulfilled', value: last }, onLost));

@@ -1,12 +1,20 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
+import type { GrantedLock } from '../engine/granted-lock.js';
+import type { LockService } from './lock.service.js';
 import type { LockedMethod } from './locked-method.js';
+
+/** The lock that the interceptor has taken around the whole pipeline of a handler. */
+export interface RequestLock {
+  readonly method: LockedMethod;
+  readonly service: LockService;
+  readonly lock: GrantedLock;
+}
 
 /** What the interceptor knows of the request that is being handled. */
 export interface RequestContext {
   /** The request object of the transport, for `#{request…}`. */
   readonly request: unknown;
-  /** The handler whose lock the interceptor has taken around the whole pipeline. */
-  readonly locked: LockedMethod | undefined;
+  readonly locked?: RequestLock;
 }
 
 const storage = new AsyncLocalStorage<RequestContext>();
@@ -15,6 +23,12 @@ export function runInRequest<T>(context: RequestContext, task: () => T): T {
   return storage.run(context, task);
 }
 
-export function currentRequest(): RequestContext | undefined {
-  return storage.getStore();
+export function currentRequest(): unknown {
+  return storage.getStore()?.request;
+}
+
+/** The lock around the current call of `method`, if there is one: work that outlives its request has none any more. */
+export function requestLockOf(method: LockedMethod): RequestLock | undefined {
+  const locked = storage.getStore()?.locked;
+  return locked?.method === method && locked.lock.isOpen ? locked : undefined;
 }

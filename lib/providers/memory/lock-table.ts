@@ -132,9 +132,10 @@ export class LockTable {
     const holds = slot.holds.splice(0);
     const had = holds.length > 0 || slot.parkedUntil > this.#now();
     slot.parkedUntil = 0;
-    for (const hold of holds) hold.onLost();
     this.#serve(key, slot);
     this.#tidy(key, slot);
+    // Told last, when the table stands as it will: who is told may come back with another ask.
+    for (const hold of holds) hold.onLost();
     return had;
   }
 
@@ -163,8 +164,6 @@ export class LockTable {
 
   #grant(slot: Slot, request: TableRequest, onLost: () => void): TableHold {
     const now = this.#now();
-    this.#grantsSinceSweep += 1;
-    if (this.#grantsSinceSweep > Math.max(SWEEP_AFTER, this.#slots.size)) this.#sweep();
     const hold: TableHold = {
       holder: request.holder,
       mode: request.mode,
@@ -175,6 +174,9 @@ export class LockTable {
       onLost,
     };
     slot.holds.push(hold);
+    // After the hold stands in its slot, or the sweep would throw the slot away beneath it.
+    this.#grantsSinceSweep += 1;
+    if (this.#grantsSinceSweep > Math.max(SWEEP_AFTER, this.#slots.size)) this.#sweep();
     return hold;
   }
 
@@ -237,7 +239,9 @@ export class LockTable {
   }
 
   #tidy(key: string, slot: Slot): void {
-    if (slot.waiters.size === 0 && this.#isFree(slot)) this.#slots.delete(key);
+    if (slot.waiters.size > 0 || !this.#isFree(slot)) return;
+    // A slot that was thrown away before may have a successor.
+    if (this.#slots.get(key) === slot) this.#slots.delete(key);
   }
 
   #sweep(): void {

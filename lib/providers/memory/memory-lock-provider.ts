@@ -64,7 +64,7 @@ export class MemoryLockProvider implements LockProvider {
     };
     const hold = this.#table.tryTake(key, request, onLost);
     if (hold) return grantOf(request, hold, context.clock.now());
-    if (request.wait <= 0) return 'busy';
+    if (request.wait <= 0 || request.signal.aborted) return 'busy';
     return new Promise((resolve) => {
       const place = this.#table.wait(key, request, onLost, (served) => {
         resolve(served ? grantOf(request, served, context.clock.now()) : 'busy');

@@ -21,13 +21,16 @@ const LOCKED = 423;
 // RFC 9110 §10.2.3: whole seconds. Nobody knows when a lock will be free, so: soon.
 const RETRY_AFTER_SECONDS = 1;
 
-/** A lock error as a problem document (RFC 9457). Its text names no key: keys are the server's own business. */
+/**
+ * A lock error as Nest answers an HTTP error, with the lock error's `code` beside `statusCode` and `message`; the error
+ * itself is the `cause`. The text names no key: keys are the server's own business.
+ */
 export class LockHttpException extends HttpException {
   /** Seconds for the `Retry-After` header, or `undefined` where trying again would not help. */
   readonly retryAfter: number | undefined;
 
-  constructor(error: LockError, status: number, title: string, detail: string, retryAfter?: number) {
-    super({ type: 'about:blank', title, status, detail, code: error.code }, status, { cause: error });
+  constructor(error: LockError, statusCode: number, name: string, message: string, retryAfter?: number) {
+    super({ statusCode, message, error: name, code: error.code }, statusCode, { cause: error });
     this.retryAfter = retryAfter;
   }
 }
@@ -35,18 +38,18 @@ export class LockHttpException extends HttpException {
 /** What a client gets for a lock error; `undefined` for misuse, which is a bug of the server like any other. */
 export function toHttpException(error: LockError, statuses: HttpLockStatuses): LockHttpException | undefined {
   if (error instanceof LockTimeoutError) {
-    const detail = 'The resource is in use by another request. Try again later.';
-    return new LockHttpException(error, statuses.busy ?? LOCKED, 'Locked', detail, RETRY_AFTER_SECONDS);
+    const message = 'The resource is in use by another request. Try again later.';
+    return new LockHttpException(error, statuses.busy ?? LOCKED, 'Locked', message, RETRY_AFTER_SECONDS);
   }
   if (error instanceof LockUnavailableError || error instanceof LockCapacityError) {
     const status = statuses.unavailable ?? HttpStatus.SERVICE_UNAVAILABLE;
-    const detail = 'The resource cannot be locked at the moment. Try again later.';
-    return new LockHttpException(error, status, 'Service Unavailable', detail, RETRY_AFTER_SECONDS);
+    const message = 'The resource cannot be locked at the moment. Try again later.';
+    return new LockHttpException(error, status, 'Service Unavailable', message, RETRY_AFTER_SECONDS);
   }
   if (error instanceof LockLostError) {
     const status = statuses.lost ?? HttpStatus.INTERNAL_SERVER_ERROR;
-    const detail = 'The request lost its exclusive access before it was complete. Its outcome is uncertain.';
-    return new LockHttpException(error, status, 'Lock Lost', detail);
+    const message = 'The request lost its exclusive access before it was complete. Its outcome is uncertain.';
+    return new LockHttpException(error, status, 'Lock Lost', message);
   }
   return undefined;
 }

@@ -1,0 +1,63 @@
+// Public API. Written by "npm run api"; do not edit.
+
+export interface ConformanceCase {
+    readonly id: string;
+    readonly title: string;
+    readonly notRun: string | undefined;
+    readonly alone: boolean;
+    run(): Promise<void>;
+}
+
+export declare class FakeClock implements Clock {
+    #private;
+    constructor(wallTime?: number);
+    now(): number;
+    uptime(): number;
+    wallTime(): number;
+    setTimer(callback: () => void, delay: number): Timer;
+    clearTimer(timer: Timer): void;
+    get pendingTimers(): number;
+    advance(milliseconds: number): Promise<void>;
+    block(milliseconds: number): void;
+    suspend(milliseconds: number): void;
+    stepWallTime(milliseconds: number): void;
+}
+
+export interface ProviderBounds {
+    readonly handOver: number;
+    readonly takeOver: number;
+    readonly deadWaiter: number;
+    readonly noAnswer: number;
+    readonly recovery: number;
+    readonly cleanUp: number;
+}
+
+export interface ProviderFaults {
+    revoke?(namespace: string, key: string): Promise<void>;
+    cutOff?(provider: LockProvider): Promise<void>;
+    restore?(provider: LockProvider): Promise<void>;
+}
+
+export interface ProviderHarness {
+    readonly capabilities: LockCapabilities;
+    create(): LockProvider | Promise<LockProvider>;
+    readonly lease?: number;
+    readonly clock?: FakeClock;
+    readonly faults?: ProviderFaults;
+    leftovers?(namespace: string): Promise<number>;
+    readonly bounds?: Partial<ProviderBounds>;
+    readonly concurrency?: number;
+    readonly seed?: number;
+}
+
+export interface TestRunner {
+    describe(title: string, body: () => void): unknown;
+    readonly it: {
+        (title: string, body: () => Promise<void>, timeout: number): unknown;
+        skip(title: string, body: () => Promise<void>): unknown;
+    };
+}
+
+export declare function conformanceCases(harness: ProviderHarness): readonly ConformanceCase[];
+
+export declare function describeLockProvider(name: string, harness: ProviderHarness, runner?: TestRunner): void;

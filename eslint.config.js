@@ -1,0 +1,71 @@
+import { createNodeResolver, importX } from 'eslint-plugin-import-x';
+import tseslint from 'typescript-eslint';
+
+/** One direction only: what each folder of lib/ may import from. */
+const zones = [
+  { target: './lib/lock', from: './lib', except: ['./lock'], message: 'lock/ stands on nothing.' },
+  { target: './lib/key', from: './lib', except: ['./key', './lock'], message: 'key/ stands on lock/ alone.' },
+  {
+    target: './lib/engine',
+    from: './lib',
+    except: ['./engine', './key', './lock'],
+    message: 'engine/ knows no provider and no Nest.',
+  },
+  ...['memory', 'redis', 'typeorm', 'zookeeper', 'memcached', 'failover', 'combined'].map((provider) => ({
+    target: `./lib/providers/${provider}`,
+    from: './lib',
+    except: [`./providers/${provider}`, './engine/lock-provider.ts', './lock'],
+    message: 'A provider knows the seam and lock/, no other provider, no engine and no Nest.',
+  })),
+];
+
+const noNest = {
+  patterns: [{ group: ['@nestjs/*'], message: 'Only lib/nest and lib/testing/lock-service-stub.ts know Nest.' }],
+};
+
+export default tseslint.config(
+  { ignores: ['dist', 'api', 'coverage', 'sample-app/dist', 'bench/node_modules', 'node_modules'] },
+  {
+    files: ['**/*.ts'],
+    extends: [tseslint.configs.strictTypeChecked],
+    languageOptions: { parserOptions: { projectService: true, tsconfigRootDir: import.meta.dirname } },
+    plugins: { 'import-x': importX },
+    settings: { 'import-x/resolver-next': [createNodeResolver({ extensionAlias: { '.js': ['.ts', '.js'] } })], 'import-x/extensions': ['.ts'] },
+    rules: {
+      // A promise that nobody awaits is a lock that nobody releases.
+      '@typescript-eslint/no-floating-promises': 'error',
+      '@typescript-eslint/no-misused-promises': ['error', { checksVoidReturn: { arguments: true } }],
+      '@typescript-eslint/consistent-type-imports': ['error', { fixStyle: 'inline-type-imports', disallowTypeAnnotations: false }],
+      '@typescript-eslint/restrict-template-expressions': ['error', { allowNumber: true, allowBoolean: true }],
+      '@typescript-eslint/no-unused-vars': ['error', { argsIgnorePattern: '^_' }],
+      // Modules of Nest are empty classes.
+      '@typescript-eslint/no-extraneous-class': ['error', { allowWithDecorator: true }],
+      // A user's own error is passed on as it came, whatever it is.
+      '@typescript-eslint/only-throw-error': 'off',
+      '@typescript-eslint/prefer-promise-reject-errors': 'off',
+    },
+  },
+  {
+    files: ['lib/**/*.ts'],
+    rules: {
+      'import-x/no-cycle': 'error',
+      'import-x/no-restricted-paths': ['error', { zones }],
+    },
+  },
+  {
+    files: ['lib/{lock,key,engine,providers,testing,telemetry}/**/*.ts'],
+    ignores: ['lib/testing/lock-service-stub.ts'],
+    rules: { 'no-restricted-imports': ['error', noNest] },
+  },
+  {
+    // Tests say what they mean with less ceremony: doubles without methods' bodies, private members, unawaited expectations of Jest.
+    files: ['test/**/*.ts'],
+    rules: {
+      '@typescript-eslint/no-empty-function': 'off',
+      '@typescript-eslint/require-await': 'off',
+      '@typescript-eslint/no-non-null-assertion': 'off',
+      '@typescript-eslint/unbound-method': 'off',
+      '@typescript-eslint/no-confusing-void-expression': 'off',
+    },
+  },
+);

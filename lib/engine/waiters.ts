@@ -1,0 +1,58 @@
+import { LockCapacityError } from '../lock/errors.js';
+import type { Acquisition, Wish } from './acquisition.js';
+import type { Attempt } from './attempt.js';
+import { nameOf } from './subject.js';
+
+/** A caller on its way to one key of one provider. */
+interface Waiter {
+  readonly attempt: Attempt;
+  readonly acquisition: Acquisition;
+}
+
+/** Who waits in this process for the keys of one provider. */
+export class Waiters {
+  readonly #byHolder = new Map<string, Waiter>();
+  readonly #countOf = new Map<string, number>();
+
+  constructor(
+    /** How many may wait for one key. */
+    private readonly limit: number,
+  ) {}
+
+  /** @throws LockCapacityError when too many wait for that key already. */
+  add(waiter: Waiter): void {
+    const { attempt } = waiter;
+    const count = this.#countOf.get(attempt.key) ?? 0;
+    if (count >= this.limit) {
+      throw new LockCapacityError(
+        `${nameOf(attempt.subject)} has ${count} callers waiting in this process already: shed load, shorten "wait", or raise maxWaiters.`,
+        attempt.subject,
+      );
+    }
+    this.#countOf.set(attempt.key, count + 1);
+    this.#byHolder.set(attempt.holder, waiter);
+  }
+
+  remove({ holder, key }: Attempt): void {
+    if (!this.#byHolder.delete(holder)) return;
+    const count = (this.#countOf.get(key) ?? 1) - 1;
+    if (count === 0) this.#countOf.delete(key);
+    else this.#countOf.set(key, count);
+  }
+
+  get(holder: string): Waiter | undefined {
+    return this.#byHolder.get(holder);
+  }
+
+  get wishes(): Wish[] {
+    return Array.from(this.#byHolder.values(), ({ acquisition }) => acquisition.wish);
+  }
+
+  /** Sends waiters away: all, or those that hold nothing yet. */
+  dismiss(which: 'all' | 'first-comers', errorFor: (wish: Wish) => Error): void {
+    for (const { acquisition } of [...this.#byHolder.values()]) {
+      const { wish } = acquisition;
+      if (which === 'all' || !wish.nested) acquisition.dismiss(errorFor(wish));
+    }
+  }
+}

@@ -1,0 +1,127 @@
+import type { LockKeyError } from '../lock/errors.js';
+
+/** `.name`, `?.name`, `[0]` or `['name']`. */
+export interface PropertyStep {
+  readonly name: string | number;
+  /** Whether `undefined` or `null` before it ends the path, as in JavaScript, instead of being an error. */
+  readonly optional: boolean;
+  /** The expression before it as it is written, for messages. */
+  readonly holder: string;
+}
+
+/** What stands between `#{` and `}`, such as `order.lines[*].product?.id ?? 'none'`. */
+export interface ExpressionSyntax {
+  /** The expression as it is written, for messages. */
+  readonly text: string;
+  readonly root: string;
+  readonly path: readonly PropertyStep[];
+  /** The path from each item on, where there is a `[*]`. */
+  readonly itemPath: readonly PropertyStep[] | null;
+  /** `??` stands in for `undefined` and `null`, `?:` for `''` as well. */
+  readonly fallback: { readonly operator: '??' | '?:'; readonly value: string | number | boolean } | null;
+}
+
+/** Makes the error for a problem in the source of a template. */
+export type ErrorAt = (problem: string, position: number) => LockKeyError;
+
+const MAX_STEPS = 16;
+
+// With these a value leads to its class, and a class to everything. They are refused even as own properties.
+const REFUSED_NAMES: ReadonlySet<string | number> = new Set(['__proto__', 'prototype', 'constructor']);
+
+// Sticky, so that a token is looked for only where the one before it ended. No two unbounded repetitions touch, so that
+// none of them backtracks more than once over its own length.
+const ROOT = /\s*#?(?<name>[\p{ID_Start}$_][\p{ID_Continue}$]*)/uy;
+const PROPERTY = /\s*(?<dot>\??\.)\s*(?<name>[\p{ID_Start}$_][\p{ID_Continue}$]*)/uy;
+const INDEX = /\s*(?:(?<dot>\?\.)\s*)?\[\s*(?:(?<index>\d{1,9})|(['"])(?<name>[^'"\\]*)\3)\s*\]/y;
+const EVERY = /\s*\[\s*\*\s*\]/y;
+const DEFAULT =
+  /\s*(?<operator>\?\?|\?:)\s*(?:(['"])(?<text>[^'"\\]*)\2|(?<json>-?(?:0|[1-9]\d*)(?:\.\d+)?|true|false))/y;
+const END = /\s*\}/y;
+
+/**
+ * Parses one expression of a key template:
+ *
+ * ```text
+ * expression = ["#"] name { step } [ "[*]" { step } ] [ ("??" | "?:") literal ] "}"
+ * step       = "." name | "?." name | ["?."] "[" (integer | string) "]"
+ * literal    = string | number | "true" | "false"
+ * ```
+ *
+ * Nothing can be called, assigned or nested: an expression says where a value is found and is no program.
+ * A string stands in single or double quotes and holds neither quotes nor backslashes.
+ *
+ * @param start the position behind `#{`
+ * @returns the expression, and the position behind its `}`
+ */
+export function parseExpression(source: string, start: number, errorAt: ErrorAt): [ExpressionSyntax, number] {
+  const parser = new Parser(source, start, errorAt);
+  return [parser.parse(), parser.position];
+}
+
+class Parser {
+  position: number;
+
+  constructor(
+    private readonly source: string,
+    private readonly start: number,
+    private readonly errorAt: ErrorAt,
+  ) {
+    this.position = start;
+  }
+
+  parse(): ExpressionSyntax {
+    const root = this.#take(ROOT)?.['name'];
+    if (root === undefined) throw this.#expected('the name of a parameter');
+    this.#checkName(root);
+    const path = this.#steps();
+    const itemPath = this.#take(EVERY) === undefined ? null : this.#steps();
+    const fallback = this.#fallback();
+    const text = this.#text;
+    if (this.#take(END) === undefined) throw this.#expected("a property, a default or '}'");
+    return { text, root, path, itemPath, fallback };
+  }
+
+  #steps(): PropertyStep[] {
+    const steps: PropertyStep[] = [];
+    for (;;) {
+      const holder = this.#text;
+      const step = this.#take(PROPERTY) ?? this.#take(INDEX);
+      if (step === undefined) return steps;
+      const name = step['name'] ?? Number(step['index']);
+      this.#checkName(name);
+      if (steps.push({ name, optional: step['dot'] === '?.', holder }) > MAX_STEPS) {
+        throw this.errorAt(`a path has at most ${MAX_STEPS} steps`, this.position);
+      }
+    }
+  }
+
+  #fallback(): ExpressionSyntax['fallback'] {
+    const fallback = this.#take(DEFAULT);
+    if (fallback === undefined) return null;
+    const value = fallback['text'] ?? (JSON.parse(fallback['json'] ?? '') as number | boolean);
+    return { operator: fallback['operator'] === '??' ? '??' : '?:', value };
+  }
+
+  #checkName(name: string | number): void {
+    if (REFUSED_NAMES.has(name)) throw this.errorAt(`'${name}' is never read`, this.position);
+  }
+
+  /** The named groups of the token if it comes next. */
+  #take(token: RegExp): Partial<Record<string, string>> | undefined {
+    token.lastIndex = this.position;
+    const match = token.exec(this.source);
+    if (match === null) return undefined;
+    this.position = token.lastIndex;
+    return match.groups ?? {};
+  }
+
+  get #text(): string {
+    return this.source.slice(this.start, this.position).trim();
+  }
+
+  #expected(what: string): LockKeyError {
+    const isOpen = this.source.slice(this.position).trim() === '';
+    return this.errorAt(isOpen ? "a '#{' is not closed" : `expected ${what}`, this.position);
+  }
+}

@@ -1,0 +1,73 @@
+import { LockKeyError } from '../lock/errors.js';
+import type { ExpressionSyntax, PropertyStep } from './expression-syntax.js';
+import { encodeKeyValue } from './key-value.js';
+import { MAX_KEYS } from './lock-key.js';
+import { readItems, readProperty } from './property.js';
+import type { KeyScope, Root } from './scope.js';
+
+/** An expression of a key template, bound to what its first name stands for. */
+export class Expression {
+  readonly #fallback: string | null;
+
+  /** @param method names the decorated method in messages */
+  constructor(
+    readonly syntax: ExpressionSyntax,
+    readonly root: Root,
+    private readonly method: string,
+  ) {
+    const { fallback } = syntax;
+    this.#fallback = fallback && encodeKeyValue(fallback.value, () => `The default in ${this.#describe()}`);
+  }
+
+  /** The encoded value. */
+  value(scope: KeyScope): string {
+    try {
+      return this.#encode(this.#follow(this.root.path, this.root.read(scope)));
+    } catch (error) {
+      throw this.#keyError(error);
+    }
+  }
+
+  /** The encoded values of the list: at least one. */
+  values(scope: KeyScope): readonly string[] {
+    try {
+      const items = readItems(this.#follow(this.root.path, this.root.read(scope)), MAX_KEYS + 1);
+      if (items === undefined) throw new LockKeyError(`${this.#describe()} has no array before [*]`);
+      if (items.length === 0) throw new LockKeyError(`${this.#describe()} has an empty list, which locks nothing`);
+      if (items.length > MAX_KEYS) throw new LockKeyError(`${this.#describe()} has more than ${MAX_KEYS} items`);
+      return items.map((item) => this.#encode(this.#follow(this.syntax.itemPath ?? [], item)));
+    } catch (error) {
+      throw this.#keyError(error);
+    }
+  }
+
+  #follow(path: readonly PropertyStep[], start: unknown): unknown {
+    let value = start;
+    for (const { name, optional, holder } of path) {
+      if (value === undefined || value === null) {
+        if (optional) return undefined;
+        throw new LockKeyError(`${this.#describe()} needs ${holder}, which is ${value}: use ?. and a default`);
+      }
+      value = readProperty(value, name);
+    }
+    return value;
+  }
+
+  #encode(value: unknown): string {
+    if (this.#fallback !== null) {
+      const missing =
+        value === undefined || value === null || (value === '' && this.syntax.fallback?.operator === '?:');
+      if (missing) return this.#fallback;
+    }
+    return encodeKeyValue(value, this.#describe);
+  }
+
+  readonly #describe = (): string => `#{${this.syntax.text}} in the lock key of ${this.method}`;
+
+  // Getters, resolvers and Proxies of the application may throw anything.
+  #keyError(error: unknown): LockKeyError {
+    return error instanceof LockKeyError
+      ? error
+      : new LockKeyError(`${this.#describe()} threw, see the cause`, { cause: error });
+  }
+}

@@ -1,0 +1,41 @@
+import { LockKeyError } from '../lock/errors.js';
+import { encodeKeyValue, separatesValues, type KeyValue } from './key-value.js';
+import { quote } from './quote.js';
+
+// The array of literals is one object per place in the source, so that each place is checked once.
+const checked = new WeakSet<TemplateStringsArray>();
+
+/**
+ * Writes a key, for `LockService` or in a key function, with its values checked and encoded as in a key template:
+ *
+ * ```ts
+ * lockKey`order:${order.id}:${line}`
+ * ```
+ *
+ * @throws LockKeyError for a value that cannot stand in a key, and for two values without a separator such as `:` between them
+ */
+export function lockKey(literals: TemplateStringsArray, ...values: readonly KeyValue[]): string {
+  if (!checked.has(literals)) {
+    check(literals);
+    checked.add(literals);
+  }
+  let key = literals[0] ?? '';
+  for (let index = 0; index < values.length; index++) {
+    key += encodeKeyValue(values[index], () => describe(literals, index));
+    key += literals[index + 1];
+  }
+  return key;
+}
+
+function check(literals: TemplateStringsArray): void {
+  if (literals.length === 1 && literals[0] === '') throw new LockKeyError('A lock key must not be empty');
+  const unseparated = literals.slice(1, -1).findIndex((literal) => !separatesValues(literal));
+  if (unseparated === -1) return;
+  throw new LockKeyError(
+    `${describe(literals, unseparated)} needs a separator such as ':' behind it, or 1 and 23 would make the same key as 12 and 3`,
+  );
+}
+
+function describe(literals: TemplateStringsArray, index: number): string {
+  return `Value ${index + 1} of the lock key ${quote(literals.join('${…}'))}`;
+}

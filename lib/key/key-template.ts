@@ -1,0 +1,110 @@
+import { LockKeyError } from '../lock/errors.js';
+import { parseExpression, type ErrorAt } from './expression-syntax.js';
+import { Expression } from './expression.js';
+import { separatesValues } from './key-value.js';
+import { MAX_KEY_BYTES, type LockKey } from './lock-key.js';
+import { quote } from './quote.js';
+import { resolveRoot, type KeyScope, type KeySite } from './scope.js';
+
+/** A literal text, or what stands for a value. */
+type Piece = string | Expression;
+
+const NO_CALL: KeyScope = { self: undefined, args: [] };
+
+/**
+ * A key with places for values: `order:#{order.id}`. Parsed once, when the method is decorated; evaluated for each call.
+ *
+ * Values that differ as text never make the same key: they are encoded, and two of them have a separator between them.
+ * The text around the expressions is taken as it is. It has no escapes, so that `#{` itself cannot be part of it: where a
+ * key needs it, a key function writes it.
+ */
+export class KeyTemplate {
+  /** Whether it reads the request, and so needs the interceptor. */
+  readonly usesRequest: boolean;
+  /** Whether it reads the arguments or `this`, which exist only once the method is called. */
+  readonly usesParameters: boolean;
+  /** The names behind `ctx`, each of which the module must know. */
+  readonly contextNames: readonly string[];
+  /** Whether it makes a key for each item of a list. */
+  readonly multiple: boolean;
+  readonly #list: Expression | undefined;
+  readonly #head: readonly Piece[];
+  readonly #tail: readonly Piece[];
+
+  private constructor(pieces: readonly Piece[]) {
+    const expressions = pieces.filter(isExpression);
+    const kinds = new Set(expressions.map(({ root }) => root.kind));
+    this.usesRequest = kinds.has('request');
+    this.usesParameters = kinds.has('parameter');
+    this.contextNames = [...new Set(expressions.flatMap(({ root }) => root.contextName ?? []))];
+
+    this.#list = expressions.find(isMultiple);
+    this.multiple = this.#list !== undefined;
+    const split = this.#list === undefined ? pieces.length : pieces.indexOf(this.#list);
+    this.#head = pieces.slice(0, split);
+    this.#tail = pieces.slice(split + 1);
+  }
+
+  /** @throws LockKeyError for a template that could never make a key, or could make the same one of different values */
+  static parse(source: string, site: KeySite): KeyTemplate {
+    const errorAt: ErrorAt = (problem, position) =>
+      new LockKeyError(`Key template ${quote(source)} of ${site.method}, position ${position}: ${problem}`);
+    if (source === '') throw errorAt('a key must not be empty', 0);
+    // In a quoted string `${id}` is plain text, and all calls would share one key.
+    if (source.includes('${')) throw errorAt("'${' has no meaning here: write '#{'", source.indexOf('${'));
+    if (source.length > MAX_KEY_BYTES) throw errorAt(`it is longer than ${MAX_KEY_BYTES} characters`, MAX_KEY_BYTES);
+    return new KeyTemplate(parsePieces(source, site, errorAt));
+  }
+
+  /** The key of one call, or the keys of one for each item of the list. */
+  evaluate(scope: KeyScope): LockKey {
+    const head = join(this.#head, scope);
+    if (this.#list === undefined) return head;
+    const tail = join(this.#tail, scope);
+    return this.#list.values(scope).map((value) => head + value + tail);
+  }
+}
+
+function parsePieces(source: string, site: KeySite, errorAt: ErrorAt): readonly Piece[] {
+  const pieces: Piece[] = [];
+  let literal = '';
+  let position = 0;
+  for (let open = source.indexOf('#{'); open !== -1; open = source.indexOf('#{', position)) {
+    literal += source.slice(position, open);
+    const [syntax, end] = parseExpression(source, open + 2, errorAt);
+    const root = resolveRoot(syntax, site, (problem) => errorAt(problem, open));
+    const expression = new Expression(syntax, root, site.method);
+    if (root.kind === 'constant') {
+      literal += expression.value(NO_CALL);
+    } else {
+      const problem = problemBetween(pieces.filter(isExpression), literal, expression);
+      if (problem !== undefined) throw errorAt(problem, open);
+      pieces.push(literal, expression);
+      literal = '';
+    }
+    position = end;
+  }
+  return [...pieces, literal + source.slice(position)];
+}
+
+function problemBetween(before: readonly Expression[], literal: string, expression: Expression): string | undefined {
+  const previous = before.at(-1);
+  if (previous !== undefined && !separatesValues(literal)) {
+    return `two values need a separator such as ':' between them, or 1 and 23 would make the same key as 12 and 3: write #{${previous.syntax.text}}:#{${expression.syntax.text}}`;
+  }
+  return isMultiple(expression) && before.some(isMultiple) ? 'a template has at most one [*]' : undefined;
+}
+
+function isMultiple({ syntax }: Expression): boolean {
+  return syntax.itemPath !== null;
+}
+
+function join(pieces: readonly Piece[], scope: KeyScope): string {
+  let key = '';
+  for (const piece of pieces) key += typeof piece === 'string' ? piece : piece.value(scope);
+  return key;
+}
+
+function isExpression(piece: Piece): piece is Expression {
+  return typeof piece !== 'string';
+}

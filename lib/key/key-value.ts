@@ -1,0 +1,69 @@
+import { isDate } from 'node:util/types';
+import { LockKeyError } from '../lock/errors.js';
+import { MAX_KEY_BYTES } from './lock-key.js';
+
+/** What may stand for a value in a key. */
+export type KeyValue = string | number | bigint | boolean | Date;
+
+// encodeURIComponent leaves exactly these characters as they are, and adds the '%' of its own escapes.
+const NOT_IN_A_VALUE = /[^\w.!~*'()%-]/;
+const NEEDS_NO_ENCODING = /^[\w.-]+$/;
+
+/**
+ * One value as it stands in a key: its text as `encodeURIComponent` writes it, so that different texts never become the
+ * same part of a key, and every key is ASCII, which no collation, code page or Unicode normalisation changes.
+ * Text is taken as it is: `é` in its composed and in its decomposed form are two values.
+ *
+ * @param describe names the value in an error message, such as `#{order.id} in the lock key of OrderService.pay`
+ * @throws LockKeyError for whatever would name nothing (`undefined`, `null`, `''`) or many things alike (`[object Object]`, `NaN`)
+ */
+export function encodeKeyValue(value: unknown, describe: () => string): string {
+  if (typeof value === 'number' && Number.isSafeInteger(value)) return `${value}`;
+  const text = textOf(value);
+  if (text === undefined) throw new LockKeyError(`${describe()} ${objectionTo(value)}`);
+  // Before the encoding, which would triple a text that no key has room for.
+  if (text.length > MAX_KEY_BYTES) {
+    throw new LockKeyError(`${describe()} is longer than a key may be: use an id or a hash of it`);
+  }
+  if (NEEDS_NO_ENCODING.test(text)) return text;
+  try {
+    return encodeURIComponent(text);
+  } catch {
+    // On the wire every lone surrogate becomes U+FFFD, so that two such values would be one.
+    throw new LockKeyError(`${describe()} is not well-formed Unicode: it holds half of a surrogate pair`);
+  }
+}
+
+/**
+ * Whether a literal text keeps the values on its two sides apart: it must hold a character that no encoded value holds.
+ * Without one, `1` and `23` would make the same key as `12` and `3`.
+ */
+export function separatesValues(literal: string): boolean {
+  return NOT_IN_A_VALUE.test(literal);
+}
+
+function textOf(value: unknown): string | undefined {
+  switch (typeof value) {
+    case 'string':
+      return value === '' ? undefined : value;
+    case 'number':
+      return Number.isFinite(value) ? `${value}` : undefined;
+    case 'bigint':
+    case 'boolean':
+      return `${value}`;
+    default:
+      // Through the prototype, because an object may bring a toISOString of its own; it throws for an invalid Date.
+      return isDate(value) && !Number.isNaN(Date.prototype.getTime.call(value))
+        ? Date.prototype.toISOString.call(value)
+        : undefined;
+  }
+}
+
+function objectionTo(value: unknown): string {
+  if (value === undefined || value === null) return `is ${value}: make sure that it is set, or give it a default`;
+  if (value === '') return 'is an empty string: make sure that it is set, or give it a default';
+  if (typeof value === 'number') return `is ${value}: a number in a key must be finite`;
+  if (isDate(value)) return 'is an invalid Date';
+  if (typeof value === 'object') return 'is an object: name one of its properties, and [*] for the items of a list';
+  return `is a ${typeof value}: use a string, a finite number, a bigint, a boolean or a Date`;
+}

@@ -1,0 +1,108 @@
+import { LockKeyError } from '../lock/errors.js';
+import type { ExpressionSyntax, PropertyStep } from './expression-syntax.js';
+import type { ParameterNames } from './parameter-names.js';
+
+/** Where a key template stands. */
+export interface KeySite {
+  /** The decorated method for messages, such as `OrderService.pay`. */
+  readonly method: string;
+  /** What `#{class}` stands for. */
+  readonly className: string;
+  /** What `#{method}` stands for. */
+  readonly methodName: string;
+  /** As `parameterNamesOf` finds them; `null` where they cannot be known. */
+  readonly parameters: ParameterNames | null;
+}
+
+/** What one call brings to a key template. */
+export interface KeyScope {
+  /** What `this` is in the method. */
+  readonly self: unknown;
+  readonly args: ArrayLike<unknown>;
+  /** The request being handled; absent, or giving `undefined`, outside of one. */
+  readonly request?: (() => unknown) | undefined;
+  /** The value for `#{ctx.name}`. */
+  readonly context?: ((name: string) => unknown) | undefined;
+}
+
+/** What the first name of an expression stands for. */
+export interface Root {
+  readonly kind: 'constant' | 'parameter' | 'request' | 'context';
+  readonly read: (scope: KeyScope) => unknown;
+  /** What is left of the expression's path from there on. */
+  readonly path: readonly PropertyStep[];
+  /** The name behind `ctx`. */
+  readonly contextName?: string;
+}
+
+const POSITION = /^p(0|[1-9]\d?)$/;
+const NEEDS_PROPERTY: ReadonlySet<string> = new Set(['this', 'args', 'request', 'ctx']);
+
+/**
+ * Finds out what the first name of an expression stands for.
+ *
+ * A name with two meanings is refused rather than ranked: minifiers take parameter names away, and then `request.id`
+ * would silently turn from a parameter into the request of the transport.
+ */
+export function resolveRoot(
+  { root, path, itemPath }: ExpressionSyntax,
+  site: KeySite,
+  error: (problem: string) => LockKeyError,
+): Root {
+  const builtIn = builtInRoot(root, path, site);
+  // The last one: of two parameters with one name, JavaScript means the last.
+  const index = site.parameters?.lastIndexOf(root) ?? -1;
+  if (index !== -1) {
+    if (builtIn === undefined || root === `p${index}`) return parameter(index, path);
+    throw error(`'${root}' is both a parameter and a built-in name, so write p${index} for the parameter`);
+  }
+  if (builtIn === undefined) throw error(unknownName(root, site.parameters));
+  if (NEEDS_PROPERTY.has(root) && path.length === 0 && (root !== 'args' || itemPath === null)) {
+    throw error(`'${root}' needs a property or an index behind it`);
+  }
+  if (builtIn.kind === 'constant' && (path.length > 0 || itemPath !== null)) {
+    throw error(`'${root}' is a text that has nothing behind it`);
+  }
+  return builtIn;
+}
+
+function builtInRoot(root: string, path: readonly PropertyStep[], site: KeySite): Root | undefined {
+  switch (root) {
+    case 'class':
+      return { kind: 'constant', read: () => site.className, path };
+    case 'method':
+      return { kind: 'constant', read: () => site.methodName, path };
+    case 'this':
+      return { kind: 'parameter', read: ({ self }) => self, path };
+    case 'args':
+      return { kind: 'parameter', read: ({ args }): unknown => (Array.isArray(args) ? args : Array.from(args)), path };
+    case 'request':
+      return { kind: 'request', read: (scope) => requestOf(scope, site), path };
+    case 'ctx': {
+      const name = String(path[0]?.name);
+      return { kind: 'context', read: ({ context }) => context?.(name), path: path.slice(1), contextName: name };
+    }
+    default: {
+      const position = POSITION.exec(root)?.[1];
+      return position === undefined ? undefined : parameter(Number(position), path);
+    }
+  }
+}
+
+function parameter(index: number, path: readonly PropertyStep[]): Root {
+  return { kind: 'parameter', read: ({ args }) => args[index], path };
+}
+
+function requestOf(scope: KeyScope, { method }: KeySite): unknown {
+  const request = scope.request?.();
+  if (request !== undefined && request !== null) return request;
+  throw new LockKeyError(
+    `The lock key of ${method} reads the request, which exists only while LockInterceptor handles one: call ${method} from a handler, or take the key from its parameters`,
+  );
+}
+
+function unknownName(root: string, parameters: ParameterNames | null): string {
+  const names = parameters?.map((name) => name ?? '(no name)').join(', ');
+  const known = names === undefined ? 'its parameter names cannot be read' : `its parameters are: ${names || 'none'}`;
+  return `the method has no parameter '${root}' (${known}); write #{p0} or #{args[0]} for one by position, or use a key function`;
+}

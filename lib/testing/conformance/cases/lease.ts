@@ -1,0 +1,118 @@
+import assert from 'node:assert/strict';
+import { leaseOfItsOwn, type CaseDefinition } from '../case-definition.js';
+import { granted } from '../direct-caller.js';
+import { assertBetween } from '../expectations.js';
+
+/** Leases end when they should and not before, and are renewed as long as somebody holds on. */
+export const leaseCases: readonly CaseDefinition[] = [
+  {
+    id: '#21',
+    title: 'a lease that is not renewed ends in its time, not before its holder believes so',
+    needs: [leaseOfItsOwn],
+    async run(stage) {
+      const [ann, bob] = await stage.directs(2);
+      const grant = await ann.take('order', { lease: stage.lease });
+      const takenAt = stage.clock.now();
+      let next = await bob.ask('order');
+      while (next === 'busy') {
+        assert.ok(stage.clock.now() < takenAt + stage.lease + stage.time.slack, 'the lease ends');
+        await stage.sleep(10);
+        next = await bob.ask('order');
+      }
+      assertBetween(
+        stage.clock.now(),
+        grant.validUntil,
+        takenAt + stage.lease + stage.time.slack,
+        'the end of the lease',
+      );
+    },
+  },
+  {
+    id: '#21b',
+    title: 'the end of a lease that nobody releases is noticed by who waits for it',
+    needs: [leaseOfItsOwn],
+    async run(stage) {
+      const [ann, bob] = await stage.directs(2);
+      const grant = await ann.take('order', { lease: stage.lease });
+      const limit = stage.lease + stage.bounds.takeOver;
+      await stage.within(limit, bob.take('order', { wait: limit * 2 }), 'taking over');
+      assert.ok(stage.clock.now() >= grant.validUntil, 'not before its holder believes so');
+    },
+  },
+  {
+    id: '#22',
+    title: 'the watchdog keeps a lock for three leases and more, and others stay out',
+    async run(stage) {
+      const [ann, bob] = await stage.processes(2);
+      const lock = await ann.locks.acquire('order', stage.shortLease);
+      for (let part = 0; part < 7; part += 1) {
+        await stage.sleep(stage.lease / 2);
+        assert.equal(await bob.locks.tryAcquire('order'), null);
+        assert.ok(lock.isHeld(), `held after ${(part + 1) / 2} leases`);
+      }
+      assert.equal(await lock.release(), 'released');
+    },
+  },
+  {
+    id: '#24',
+    title: 'the lease asked for is in force from the grant on, also when handed over by a release',
+    needs: [leaseOfItsOwn],
+    async run(stage) {
+      const [ann, bob, cid] = await stage.directs(3);
+      const first = await ann.take('order');
+      const waiter = await stage.askInLine(bob, 'order', { lease: stage.lease });
+      await ann.release(first);
+      const { validUntil } = granted(await waiter.answer);
+      await cid.assertBusy('order');
+      await stage.sleep(stage.lease + stage.time.slack);
+      assert.ok(stage.clock.now() >= validUntil);
+      await cid.take('order');
+    },
+  },
+  {
+    id: '#31',
+    title: 'a release that meets a renewal frees the key for good',
+    async run(stage) {
+      const [ann, bob] = await stage.processes(2);
+      for (let round = 0; round < 20; round += 1) {
+        const lock = await ann.locks.acquire('order', stage.shortLease);
+        // Which of the two the backend sees first is open; that the key is free afterwards is not.
+        const extension = lock.extend().catch(() => undefined);
+        assert.equal(await lock.release(), 'released');
+        await extension;
+        const next = await bob.locks.tryAcquire('order');
+        assert.ok(next, 'no renewal brings back what was released');
+        await next.release();
+      }
+    },
+  },
+  {
+    id: '#32',
+    title: 'a release settles also while somebody watches the signal',
+    async run(stage) {
+      const { locks } = await stage.process();
+      const lock = await locks.acquire('order', stage.shortLease);
+      lock.signal.addEventListener('abort', () => assert.fail('a release is no loss'));
+      await stage.sleep(stage.lease * 0.4);
+      assert.equal(await stage.within(stage.bounds.noAnswer, lock.release(), 'the release'), 'released');
+    },
+  },
+  {
+    id: '#34',
+    title: 'maxHold frees the key and aborts, although the task still runs',
+    async run(stage) {
+      const [ann, bob] = await stage.processes(2);
+      const maxHold = 200;
+      await ann.locks.withLock(
+        'order',
+        async (lock) => {
+          const next = await bob.locks.acquire('order', { wait: maxHold + stage.bounds.handOver });
+          assert.ok(lock.signal.aborted, 'the first holder knows');
+          assert.equal(lock.isHeld(), false);
+          await next.release();
+        },
+        { maxHold, onLost: 'ignore' },
+      );
+    },
+  },
+];

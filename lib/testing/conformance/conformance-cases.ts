@@ -1,0 +1,73 @@
+import { randomBytes, randomInt } from 'node:crypto';
+import type { CaseDefinition } from './case-definition.js';
+import { capabilityCases } from './cases/capabilities.js';
+import { crashCases } from './cases/crashes.js';
+import { failureCases } from './cases/failures.js';
+import { fencingCases } from './cases/fencing.js';
+import { hygieneCases } from './cases/hygiene.js';
+import { leaseCases } from './cases/lease.js';
+import { lossCases } from './cases/loss.js';
+import { mutualExclusionCases } from './cases/mutual-exclusion.js';
+import { nameCases } from './cases/names.js';
+import { randomSequenceCases } from './cases/random-sequences.js';
+import { seamCases } from './cases/seam.js';
+import { severalKeysCases } from './cases/several-keys.js';
+import { waitingCases } from './cases/waiting.js';
+import type { ProviderHarness } from './provider-harness.js';
+import { Stage } from './stage.js';
+
+/** One case of the kit, ready to run against one provider. */
+export interface ConformanceCase {
+  readonly id: string;
+  readonly title: string;
+  /** Why it cannot be run with this harness, if it cannot. */
+  readonly notRun: string | undefined;
+  /** Nothing else may run in this process at the same time. */
+  readonly alone: boolean;
+  /** Runs it, with processes and keys of its own. Rejects when the provider does not conform. */
+  run(): Promise<void>;
+}
+
+const DEFINITIONS: readonly CaseDefinition[] = [
+  ...mutualExclusionCases,
+  ...randomSequenceCases,
+  ...waitingCases,
+  ...leaseCases,
+  ...lossCases,
+  ...fencingCases,
+  ...crashCases,
+  ...nameCases,
+  ...severalKeysCases,
+  ...failureCases,
+  ...capabilityCases,
+  ...seamCases,
+  ...hygieneCases,
+];
+
+/** All cases of the kit as data, for those who run them by other means than `describeLockProvider`. */
+export function conformanceCases(harness: ProviderHarness): readonly ConformanceCase[] {
+  // Runs that share a backend, also those that were broken off, must not meet.
+  const run = randomBytes(5).toString('hex');
+  const seed = harness.seed ?? randomInt(2 ** 31);
+  return DEFINITIONS.map((definition, index) => ({
+    id: definition.id,
+    title: definition.title,
+    notRun: definition.needs?.map((need) => need(harness)).find((reason) => reason !== undefined),
+    alone: definition.alone ?? false,
+    run: () => {
+      const stage = new Stage(harness, `kit-${run}-${index}`, seed);
+      return stage.time.drive(() => play(definition, stage));
+    },
+  }));
+}
+
+async function play(definition: CaseDefinition, stage: Stage): Promise<void> {
+  try {
+    await definition.run(stage);
+  } catch (error) {
+    // The case's own failure says more than what its half-finished processes say when they are stopped.
+    await stage.close().catch(() => undefined);
+    throw error;
+  }
+  await stage.close();
+}

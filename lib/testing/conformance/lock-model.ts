@@ -1,0 +1,120 @@
+import assert from 'node:assert/strict';
+import type { Grant } from '../../engine/lock-provider.js';
+import type { LockMode } from '../../lock/lock-options.js';
+import type { DirectCaller } from './direct-caller.js';
+import type { SeededRandom } from './seeded-random.js';
+import type { Stage } from './stage.js';
+
+interface ModelHold {
+  readonly caller: DirectCaller;
+  readonly grant: Grant;
+  /** When its lease is surely not over, and when it surely is; `Infinity` for one that outlives the run. */
+  readonly safeUntil: number;
+  readonly overAt: number;
+}
+
+/** What a lock is, in twenty lines of rules, and a player who does at random what the rules allow and forbid. */
+export class LockModel {
+  readonly history: string[] = [];
+  readonly #held = new Map<string, ModelHold[]>();
+  readonly #gone: ModelHold[] = [];
+  #lastToken = new Map<string, bigint>();
+
+  constructor(
+    private readonly stage: Stage,
+    private readonly callers: readonly [DirectCaller, ...DirectCaller[]],
+    private readonly random: SeededRandom,
+  ) {
+    // Keys of its own: what a run leaves held disturbs no other.
+    const run = Math.floor(random.fraction() * 2 ** 31);
+    this.#held.set(`x:${run}`, []).set(`y:${run}`, []);
+  }
+
+  async step(): Promise<void> {
+    await this.#outliveTheUncertain();
+    const key = this.random.pick([...this.#held.keys()] as [string, ...string[]]);
+    const holds = this.#held.get(key) ?? [];
+    const chance = this.random.fraction();
+    if (chance < 0.5) return this.#ask(key, holds);
+    if (chance < 0.75) return this.#release(key, holds);
+    if (chance < 0.85) return this.#renew(holds);
+    if (chance < 0.97) return this.#actUnderADeadId();
+    return this.#expire();
+  }
+
+  async #ask(key: string, holds: ModelHold[]): Promise<void> {
+    const { capabilities, lease } = this.stage;
+    const mode: LockMode = capabilities.shared ? this.random.pick(['exclusive', 'shared']) : 'exclusive';
+    const isShort = capabilities.lease === 'per-lock' && this.random.fraction() < 0.3;
+    const caller = this.random.pick(this.callers);
+    this.history.push(`${isShort ? 'short ' : ''}${mode} ${key}`);
+    const sentAt = this.stage.clock.now();
+    const answer = await caller.ask(key, isShort ? { mode, lease } : { mode });
+    const isAdmitted = holds.every(({ grant }) => grant.mode === 'shared' && mode === 'shared');
+    assert.equal(answer === 'busy' ? 'busy' : 'granted', isAdmitted ? 'granted' : 'busy');
+    if (answer === 'busy') return;
+    this.#checkToken(answer, holds);
+    const now = this.stage.clock.now();
+    holds.push({
+      caller,
+      grant: answer,
+      safeUntil: isShort ? sentAt + lease * 0.6 : Infinity,
+      overAt: isShort ? now + lease + this.stage.time.slack / 2 : Infinity,
+    });
+  }
+
+  async #release(key: string, holds: ModelHold[]): Promise<void> {
+    const [hold] = holds.splice(Math.floor(this.random.fraction() * holds.length), 1);
+    if (!hold) return;
+    this.history.push(`release ${hold.grant.mode} ${key}`);
+    this.#gone.push(hold);
+    assert.equal(await hold.caller.release(hold.grant), 'released');
+  }
+
+  async #renew(holds: readonly ModelHold[]): Promise<void> {
+    const [hold] = holds;
+    // A renewal would move the end of a short lease.
+    if (hold?.overAt !== Infinity) return;
+    this.history.push(`renew ${hold.grant.mode} ${hold.grant.key}`);
+    await hold.caller.assertRenewable(hold.grant);
+  }
+
+  async #actUnderADeadId(): Promise<void> {
+    const hold = this.#gone.at(Math.floor(this.random.fraction() * this.#gone.length));
+    if (!hold) return;
+    const act = this.random.pick(['release', 'renew']);
+    this.history.push(`late ${act} ${hold.grant.key}`);
+    const outcome = act === 'release' ? await hold.caller.release(hold.grant) : await hold.caller.renew(hold.grant);
+    assert.equal(outcome, 'lost');
+  }
+
+  async #expire(): Promise<void> {
+    const ends = [...this.#held.values()].flat().map(({ overAt }) => overAt);
+    const end = Math.max(0, ...ends.filter((time) => time !== Infinity));
+    if (end === 0) return;
+    this.history.push('expiry');
+    await this.stage.sleep(Math.max(0, end - this.stage.clock.now()));
+    for (const holds of this.#held.values()) {
+      const over = holds.filter(({ overAt }) => overAt !== Infinity);
+      this.#gone.push(...over);
+      holds.splice(0, holds.length, ...holds.filter(({ overAt }) => overAt === Infinity));
+    }
+  }
+
+  /** Near the end of a lease nobody can say what is right. */
+  async #outliveTheUncertain(): Promise<void> {
+    const now = this.stage.clock.now();
+    if ([...this.#held.values()].flat().some(({ safeUntil }) => safeUntil <= now)) await this.#expire();
+  }
+
+  #checkToken(grant: Grant, holds: readonly ModelHold[]): void {
+    if (grant.fencingToken === null) return;
+    const last = this.#lastToken.get(grant.key) ?? 0n;
+    const shared = holds.length > 0;
+    assert.ok(
+      shared ? grant.fencingToken >= last : grant.fencingToken > last,
+      `token ${grant.fencingToken} after ${last}`,
+    );
+    this.#lastToken.set(grant.key, grant.fencingToken);
+  }
+}

@@ -1,0 +1,50 @@
+import type { ConformanceCase } from './conformance-cases.js';
+
+/**
+ * Runs cases side by side below a runner that asks for one result after the other: most cases do nothing but wait.
+ * From the first that the runner asks for on, the next ones are started as soon as there is room.
+ */
+export class RunAhead {
+  readonly #results = new Map<ConformanceCase, Promise<void>>();
+  readonly #waiting: ConformanceCase[];
+  #running = 0;
+
+  /** @param width how many run at a time; 1 starts none but the one that is asked for. */
+  constructor(
+    cases: readonly ConformanceCase[],
+    private readonly width: number,
+  ) {
+    this.#waiting = cases.filter(({ alone }) => !alone);
+  }
+
+  async result(wanted: ConformanceCase): Promise<void> {
+    if (wanted.alone) return wanted.run();
+    // The runner may have passed over some: they are not wanted.
+    if (this.#waiting.includes(wanted)) this.#waiting.splice(0, this.#waiting.indexOf(wanted));
+    const result = this.#results.get(wanted) ?? this.#start(wanted);
+    this.#fill();
+    return result;
+  }
+
+  #fill(): void {
+    while (this.#running < this.width && this.width > 1) {
+      const [next] = this.#waiting;
+      if (!next) return;
+      this.#start(next);
+    }
+  }
+
+  #start(next: ConformanceCase): Promise<void> {
+    this.#waiting.splice(this.#waiting.indexOf(next), 1);
+    this.#running += 1;
+    const result = next.run();
+    this.#results.set(next, result);
+    const ended = () => {
+      this.#running -= 1;
+      this.#fill();
+    };
+    // A failure is told when the runner asks for it, not before.
+    result.then(ended, ended);
+    return result;
+  }
+}

@@ -1,0 +1,209 @@
+import assert from 'node:assert/strict';
+import { LockManager } from '../../engine/lock-manager.js';
+import type { Grant, LockProvider } from '../../engine/lock-provider.js';
+import type { LockOptions } from '../../lock/lock-options.js';
+import type { Lock } from '../../lock/lock.js';
+import { ArmedTimers } from './armed-timers.js';
+import { DirectCaller, type AskTerms } from './direct-caller.js';
+import { DEFAULT_BOUNDS, DEFAULT_LEASE, type ProviderBounds, type ProviderHarness } from './provider-harness.js';
+import { Secrets } from './secrets.js';
+import { TestProcess } from './test-process.js';
+import { testTime, type TestTime } from './test-time.js';
+
+const POLL = 5;
+const PATIENT = 30_000;
+
+/** What one case plays on: its processes, its time, and a namespace of its own, so that cases can run side by side. */
+export class Stage {
+  readonly time: TestTime;
+  readonly clock: ArmedTimers;
+  readonly secrets = new Secrets();
+  readonly bounds: ProviderBounds;
+  /** The short lease, in ms. */
+  readonly lease: number;
+  readonly #closing: (() => Promise<unknown>)[] = [];
+  readonly #cutOff = new Set<LockProvider>();
+
+  constructor(
+    readonly harness: ProviderHarness,
+    readonly namespace: string,
+    readonly seed: number,
+  ) {
+    this.time = testTime(harness.clock);
+    this.clock = new ArmedTimers(this.time.clock);
+    this.bounds = { ...DEFAULT_BOUNDS, ...harness.bounds };
+    this.lease = harness.lease ?? DEFAULT_LEASE;
+  }
+
+  get capabilities() {
+    return this.harness.capabilities;
+  }
+
+  /** The option for the short lease, where leases can be chosen. */
+  get shortLease(): Pick<LockOptions, 'lease'> {
+    return this.capabilities.lease === 'per-lock' ? { lease: this.lease } : {};
+  }
+
+  /** A new process, with the engine running. */
+  async process(namespace = this.namespace): Promise<TestProcess> {
+    const provider = await this.harness.create();
+    const process = this.embody(provider, namespace);
+    await process.locks.start();
+    return process;
+  }
+
+  /** Several processes. */
+  async processes<const N extends number>(count: N): Promise<ListOf<N, TestProcess>> {
+    return (await Promise.all(Array.from({ length: count }, () => this.process()))) as ListOf<N, TestProcess>;
+  }
+
+  /** A process around this provider, with its engine not started. */
+  embody(provider: LockProvider, namespace = this.namespace): TestProcess {
+    const locks = new LockManager({
+      providers: { kit: provider },
+      namespace,
+      shutdownGrace: 0,
+      clock: this.clock,
+      random: this.secrets,
+      logger: this.secrets,
+    });
+    this.#closing.push(() => locks.stop());
+    return new TestProcess(locks, provider, (event) => {
+      this.secrets.overheard(event);
+    });
+  }
+
+  /** A new process without an engine. */
+  async direct(): Promise<DirectCaller> {
+    const caller = new DirectCaller(await this.harness.create(), this.clock, this.secrets);
+    this.#closing.push(() => caller.provider.stop());
+    await this.start(caller);
+    return caller;
+  }
+
+  /** Several processes without an engine. */
+  async directs<const N extends number>(count: N): Promise<ListOf<N, DirectCaller>> {
+    return (await Promise.all(Array.from({ length: count }, () => this.direct()))) as ListOf<N, DirectCaller>;
+  }
+
+  /** Starts the provider of a direct caller. */
+  start({ provider, events }: DirectCaller): Promise<void> {
+    const { namespace, clock, secrets } = this;
+    return provider.start({
+      name: 'kit',
+      namespace,
+      clock,
+      random: secrets,
+      logger: secrets,
+      emit: (event) => {
+        events.push(event);
+      },
+    });
+  }
+
+  sleep(milliseconds: number): Promise<void> {
+    return this.time.sleep(milliseconds);
+  }
+
+  /** How many ms `work` took. */
+  async duration(work: () => PromiseLike<unknown>): Promise<number> {
+    const start = this.clock.now();
+    await work();
+    return this.clock.now() - start;
+  }
+
+  /** What `work` answers; fails if it has no answer after `milliseconds` (and some slack). */
+  async within<T>(milliseconds: number, work: PromiseLike<T>, what: string): Promise<T> {
+    const limit = milliseconds + this.time.slack;
+    let timer: object | undefined;
+    const late = new Promise<never>((_, reject) => {
+      timer = this.time.clock.setTimer(() => {
+        reject(new assert.AssertionError({ message: `${what}: took longer than ${limit} ms` }));
+      }, limit);
+    });
+    try {
+      return await Promise.race([work, late]);
+    } finally {
+      if (timer) this.time.clock.clearTimer(timer);
+    }
+  }
+
+  /** Looks again and again until `probe` is true; fails if it is not after `milliseconds` (and some slack). */
+  async eventually(milliseconds: number, probe: () => boolean | Promise<boolean>, what: string): Promise<void> {
+    const limit = this.clock.now() + milliseconds + this.time.slack;
+    while (!(await probe())) {
+      assert.ok(this.clock.now() < limit, `${what}: not after ${milliseconds} ms`);
+      await this.sleep(POLL);
+    }
+  }
+
+  /** A caller of this process who waits for the key, and is queued by now: so the order among several is known. */
+  async standInLine(
+    process: TestProcess,
+    key: string,
+    options: LockOptions = {},
+  ): Promise<{ readonly lock: Promise<Lock> }> {
+    const before = process.queuedFor(key);
+    const lock = unattended(process.locks.acquire(key, { wait: PATIENT, ...options }));
+    await this.#untilQueued(() => process.queuedFor(key) > before);
+    return { lock };
+  }
+
+  /** As {@link standInLine}, without an engine. */
+  async askInLine(
+    caller: DirectCaller,
+    key: string,
+    terms: Omit<AskTerms, 'holder'> = {},
+  ): Promise<{ readonly holder: string; readonly answer: Promise<Grant | 'busy'> }> {
+    const holder = caller.newHolder();
+    const answer = unattended(caller.ask(key, { wait: PATIENT, ...terms, holder }));
+    await this.#untilQueued(() => caller.isQueued(holder));
+    return { holder, answer };
+  }
+
+  #untilQueued(probe: () => boolean): Promise<void> {
+    return this.eventually(this.bounds.handOver, probe, "a waiter that is queued is told to be 'waiting'");
+  }
+
+  /** Fails unless the key gets free in the time of a hand-over. */
+  async assertFree(caller: DirectCaller, key: string): Promise<void> {
+    const grant = await this.within(
+      this.bounds.handOver,
+      caller.take(key, { wait: this.bounds.handOver }),
+      `"${key.slice(0, 40)}" is free`,
+    );
+    await caller.release(grant);
+  }
+
+  /** Takes the lock away from whoever has it, behind everybody's back. */
+  async revoke(key: string): Promise<void> {
+    const { faults } = this.harness;
+    if (faults?.revoke) return faults.revoke(this.namespace, key);
+    const operator = await this.process();
+    assert.equal(await operator.locks.forceRelease(key), true, 'somebody had it');
+  }
+
+  async cutOff({ provider }: { readonly provider: LockProvider }): Promise<void> {
+    this.#cutOff.add(provider);
+    await this.harness.faults?.cutOff?.(provider);
+  }
+
+  async restore({ provider }: { readonly provider: LockProvider }): Promise<void> {
+    if (this.#cutOff.delete(provider)) await this.harness.faults?.restore?.(provider);
+  }
+
+  /** Everybody leaves. */
+  async close(): Promise<void> {
+    for (const provider of this.#cutOff) await this.harness.faults?.restore?.(provider);
+    await Promise.all(this.#closing.map((close) => close()));
+    this.secrets.assertKept();
+  }
+}
+
+type ListOf<N extends number, T, L extends readonly T[] = []> = L['length'] extends N ? L : ListOf<N, T, [...L, T]>;
+
+// A case that fails leaves others behind who still wait. That they are sent away is no failure of its own.
+function unattended<T>(work: Promise<T>): Promise<T> {
+  work.catch(() => undefined);
+  return work;
+}

@@ -1,0 +1,19 @@
+import { Injectable } from '@nestjs/common';
+import { setTimeout as pause } from 'node:timers/promises';
+import { Stock } from './stock.js';
+
+/** Keeps the stock in this process, but as slowly as a database would. */
+@Injectable()
+export class MemoryStock extends Stock {
+  readonly #left = new Map<string, number>();
+
+  async read(item: string): Promise<number> {
+    await pause(1);
+    return this.#left.get(item) ?? 0;
+  }
+
+  async write(item: string, left: number): Promise<void> {
+    await pause(1);
+    this.#left.set(item, left);
+  }
+}

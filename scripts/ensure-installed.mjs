@@ -1,0 +1,29 @@
+import { spawnSync } from 'node:child_process';
+import { existsSync, statSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+/** The root of the repository. */
+export const root = dirname(dirname(fileURLToPath(import.meta.url)));
+
+/** Runs a command in the repository and ends this process when it fails. */
+export function run(command, args, options = {}) {
+  const result = spawnSync(command, args, { cwd: root, stdio: 'inherit', ...options });
+  if (result.error) throw result.error;
+  if (result.status !== 0) process.exit(result.status ?? 1);
+}
+
+/** Runs a tool that npm has installed. */
+export function runTool(entry, args, options) {
+  run(process.execPath, [join(root, 'node_modules', entry), ...args], options);
+}
+
+/** Installs the dependencies, unless they stand as the lock file says. Uses nothing but Node itself. */
+export function ensureInstalled() {
+  const lockFile = join(root, 'package-lock.json');
+  // npm writes this file last, so it is older than a lock file that has changed since, and missing after a broken install.
+  const marker = join(root, 'node_modules', '.package-lock.json');
+  if (existsSync(marker) && statSync(marker).mtimeMs >= statSync(lockFile).mtimeMs) return;
+  console.log('Installing dependencies (npm ci) …');
+  run('npm', ['ci', '--no-audit', '--no-fund', '--loglevel=error']);
+}

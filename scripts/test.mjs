@@ -1,0 +1,58 @@
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { ensureInstalled, root } from './ensure-installed.mjs';
+import { ensureServers } from './ensure-servers.mjs';
+
+// usage: npm test [-- --coverage] [path …]; npm run test:unit runs what needs no server.
+const { values: options, positionals } = parseArgs({
+  options: { unit: { type: 'boolean', default: false }, coverage: { type: 'boolean', default: false } },
+  allowPositionals: true,
+});
+
+// Tests in these folders, and the contract tests named like them, talk to real servers or start the sample.
+const NEEDS_SERVERS = '/test/(contract/)?(redis|redlock|typeorm|zookeeper|memcached|sample|chaos)';
+const fast = ['--testPathIgnorePatterns', NEEDS_SERVERS];
+const slow = ['--testPathPatterns', NEEDS_SERVERS];
+
+ensureInstalled();
+if (!options.unit) ensureServers();
+
+const results = mkdtempSync(join(tmpdir(), 'lock-tests-'));
+const total = { passed: 0, failed: 0, skipped: 0 };
+if (positionals.length > 0) jest('chosen', positionals);
+else if (options.coverage) jest('all', ['--coverage', '--coverageReporters=text']);
+else {
+  // What fails fast comes first.
+  jest('fast', fast);
+  if (!options.unit) jest('slow', slow);
+}
+rmSync(results, { recursive: true, force: true });
+
+console.log(`${total.passed} passed, ${total.failed} failed${total.skipped > 0 ? `, ${total.skipped} skipped` : ''}`);
+process.exit(total.failed === 0 && total.passed > 0 ? 0 : 1);
+
+function jest(group, args) {
+  const outputFile = join(results, `${group}.json`);
+  const { status } = spawnSync(
+    process.execPath,
+    [
+      '--expose-gc',
+      '--experimental-vm-modules',
+      '--disable-warning=ExperimentalWarning',
+      join(root, 'node_modules/jest/bin/jest.js'),
+      '--json',
+      `--outputFile=${outputFile}`,
+      ...args,
+    ],
+    { cwd: root, stdio: ['ignore', 'ignore', 'inherit'] },
+  );
+  const report = JSON.parse(readFileSync(outputFile, 'utf8'));
+  total.passed += report.numPassedTests;
+  // A file that does not even load has no tests to count, and fails all the same; so does a coverage below its threshold.
+  total.failed += report.numFailedTests + report.numRuntimeErrorTestSuites;
+  if (status !== 0 && report.success) total.failed += 1;
+  total.skipped += report.numPendingTests + report.numTodoTests;
+}

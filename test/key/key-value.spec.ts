@@ -1,0 +1,115 @@
+import { runInNewContext } from 'node:vm';
+import fc from 'fast-check';
+import { encodeKeyValue, separatesValues } from '../../lib/key/key-value.js';
+import { LockKeyError } from '../../lib/lock/errors.js';
+
+const encode = (value: unknown): string => encodeKeyValue(value, () => 'The value');
+
+describe('encodeKeyValue', () => {
+  it.each<[unknown, string]>([
+    ['42', '42'],
+    ['Az_9.-', 'Az_9.-'],
+    [42, '42'],
+    [-7, '-7'],
+    [0, '0'],
+    [-0, '0'],
+    [1.5, '1.5'],
+    [1e21, '1e%2B21'],
+    [2 ** 53, '9007199254740992'],
+    [12345678901234567890n, '12345678901234567890'],
+    [-1n, '-1'],
+    [true, 'true'],
+    [false, 'false'],
+    [new Date(0), '1970-01-01T00%3A00%3A00.000Z'],
+    ['a:b', 'a%3Ab'],
+    ['a/b', 'a%2Fb'],
+    ['{tag}', '%7Btag%7D'],
+    ['100%', '100%25'],
+    ['%3A', '%253A'],
+    ['a b', 'a%20b'],
+    ['\r\n\0', '%0D%0A%00'],
+    ['ann@x.org', 'ann%40x.org'],
+    ['é', '%C3%A9'],
+    ['e\u0301', 'e%CC%81'],
+    ['😀', '%F0%9F%98%80'],
+    ['\u202eabc', '%E2%80%AEabc'],
+    ["!~*'()", "!~*'()"],
+  ])('writes %j as %s', (value, expected) => {
+    expect(encode(value)).toBe(expected);
+  });
+
+  it.each<[unknown, string]>([
+    [undefined, 'The value is undefined'],
+    [null, 'The value is null'],
+    ['', 'The value is an empty string'],
+    [Number.NaN, 'The value is NaN'],
+    [Number.POSITIVE_INFINITY, 'The value is Infinity'],
+    [new Date(Number.NaN), 'The value is an invalid Date'],
+    [{}, 'The value is an object'],
+    [{ toString: () => '42' }, 'The value is an object'],
+    [new String('42'), 'The value is an object'],
+    [['42'], 'The value is an object'],
+    [Symbol('42'), 'The value is a symbol'],
+    [() => '42', 'The value is a function'],
+    ['\ud800', 'The value is not well-formed Unicode'],
+    ['a\udc00b', 'The value is not well-formed Unicode'],
+    ['x'.repeat(4_097), 'The value is longer than'],
+    ['ä'.repeat(1_000_000), 'The value is longer than'],
+    [10n ** 5_000n, 'The value is longer than'],
+  ])('refuses %p', (value, message) => {
+    expect(() => encode(value)).toThrow(LockKeyError);
+    expect(() => encode(value)).toThrow(message);
+  });
+
+  it('takes the Proxy of a Date for an object', () => {
+    expect(() => encode(new Proxy(new Date(), {}))).toThrow('The value is an object');
+  });
+
+  it('never shows the value itself', () => {
+    expect(() => encode('secret\ud800')).toThrow(/^(?!.*secret)/);
+  });
+
+  it('knows the Date of another realm', () => {
+    expect(encode(runInNewContext('new Date(0)'))).toBe('1970-01-01T00%3A00%3A00.000Z');
+  });
+
+  it('runs no method that a Date brings along', () => {
+    const date = Object.assign(new Date(0), { toISOString: () => 'forged', getTime: () => 1 });
+    expect(encode(date)).toBe('1970-01-01T00%3A00%3A00.000Z');
+  });
+
+  it('maps different texts to different parts of a key, without any separator in them', () => {
+    fc.assert(
+      fc.property(fc.string({ unit: 'binary', minLength: 1 }), (text) => {
+        expect(decodeURIComponent(encode(text))).toBe(text);
+        expect(separatesValues(encode(text))).toBe(false);
+        expect(encode(text)).toMatch(/^[\x21-\x7e]+$/);
+      }),
+    );
+  });
+
+  it('gives a text or a LockKeyError for anything at all', () => {
+    fc.assert(
+      fc.property(
+        fc.anything({ withBigInt: true, withDate: true, withNullPrototype: true, withSparseArray: true }),
+        (value) => {
+          try {
+            expect(encode(value)).not.toBe('');
+          } catch (error) {
+            expect(error).toBeInstanceOf(LockKeyError);
+          }
+        },
+      ),
+    );
+  });
+});
+
+describe('separatesValues', () => {
+  it.each([':', '/', 'a:b', ' ', '|', '@', '#', '{', '{}', 'é', '\0'])('accepts %j', (literal) => {
+    expect(separatesValues(literal)).toBe(true);
+  });
+
+  it.each(['', '-', '_', '.', 'abc', '12', '%', '%3A', "!~*'()"])('refuses %j', (literal) => {
+    expect(separatesValues(literal)).toBe(false);
+  });
+});

@@ -1,0 +1,170 @@
+import type { Clock, LockLogger, Timer } from '../../engine/lock-provider.js';
+import type { RedisConnection } from './redis-client.js';
+
+/** What the owner of a connection wants to know of it. */
+export interface ConnectionListener {
+  /** It is ready for commands: for the first time, or again. */
+  onUp(): void;
+  /** It was ready and is not any more; every command in flight has an unknown outcome. */
+  onDown(cause: unknown): void;
+}
+
+/**
+ * The connection on which operations are sent: it knows whether it is up, and gives itself up when the server falls silent.
+ *
+ * A frozen server or a cut network closes no socket. So when commands are out and nothing came back for `patience` ms, the
+ * connection is dropped and a new one made.
+ */
+export class CommandConnection {
+  #up = false;
+  #inFlight = 0;
+  #lastHeard = 0;
+  #timer: Timer | undefined;
+  #identity: ConnectionIdentity | undefined;
+  #cause: unknown = new Error('Not connected yet.');
+  #idle: (() => void) | undefined;
+
+  constructor(
+    private readonly connection: RedisConnection,
+    private readonly clock: Clock,
+    private readonly logger: LockLogger,
+    private readonly patience: number,
+    private readonly listener: ConnectionListener,
+  ) {
+    connection.on('ready', () => {
+      this.#open();
+    });
+    connection.on('close', () => {
+      this.#lose();
+    });
+    // Without a listener ioredis prints the error itself; with one the cause goes where the failure is reported.
+    connection.on('error', (error) => {
+      this.#cause = error;
+    });
+  }
+
+  get isUp(): boolean {
+    return this.#up;
+  }
+
+  /** Why it is not up. */
+  get cause(): unknown {
+    return this.#cause;
+  }
+
+  async connect(): Promise<void> {
+    await this.connection.connect();
+  }
+
+  /** Sends one command. `onFailure` gets the server's error, or another one when the outcome is unknown. */
+  send(command: string, args: string[], onReply: (reply: unknown) => void, onFailure: (error: unknown) => void): void {
+    if (!this.#up) {
+      onFailure(new Error('There is no connection to the server.', { cause: this.#cause }));
+      return;
+    }
+    if (this.#inFlight === 0) this.#lastHeard = this.clock.now();
+    this.#inFlight += 1;
+    if (this.#timer === undefined) this.#listen(this.patience);
+    this.connection.call(command, args).then(
+      (reply) => {
+        this.#heard();
+        onReply(reply);
+      },
+      (error: unknown) => {
+        this.#heard();
+        onFailure(error);
+      },
+    );
+  }
+
+  /** As {@link send}, as a promise. */
+  ask(command: string, ...args: string[]): Promise<unknown> {
+    return new Promise((resolve, reject) => {
+      this.send(command, args, resolve, reject);
+    });
+  }
+
+  /** Lets what is in flight end, for up to `patience` ms, and closes. */
+  async close(): Promise<void> {
+    if (this.#up && this.#inFlight > 0) await new Promise<void>((resolve) => (this.#idle = resolve));
+    this.#up = false;
+    this.#unlisten();
+    this.connection.disconnect();
+  }
+
+  #heard(): void {
+    this.#inFlight -= 1;
+    if (this.#inFlight > 0) this.#lastHeard = this.clock.now();
+    else this.#idle?.();
+  }
+
+  #open(): void {
+    this.#up = true;
+    // In this order: what the lost connection left unread at the server must not be executed after what is sent now.
+    if (this.#identity) this.#kill(this.#identity);
+    this.#identity = undefined;
+    this.#identify();
+    this.listener.onUp();
+  }
+
+  #lose(): void {
+    this.#unlisten();
+    if (!this.#up) return;
+    this.#up = false;
+    this.listener.onDown(this.#cause);
+  }
+
+  /**
+   * Ends our lost connection at the server. Bytes that it had not read yet could otherwise be executed after a release that we
+   * send now, and hold the lock for an attempt that is over. (The protocol asks for a connection generation in each command
+   * instead; this keeps the same order and costs nothing per command.) Both the id and the address must match, since ids
+   * start again when a server is restarted or another one took its place. Where the ACL refuses it, such an orphan
+   * ends with its lease.
+   */
+  #kill({ id, address }: ConnectionIdentity): void {
+    this.ask('client', 'KILL', 'ID', id, 'ADDR', address).catch((error: unknown) => {
+      if (isRefusal(error))
+        this.logger.debug('Redis refuses CLIENT KILL: a lost connection may execute commands late.');
+    });
+  }
+
+  #identify(): void {
+    this.ask('client', 'INFO').then(
+      (info) => {
+        const [, id, address] = /^id=(\d+) addr=(\S+)/.exec(String(info)) ?? [];
+        if (id !== undefined && address !== undefined) this.#identity = { id, address };
+      },
+      () => undefined,
+    );
+  }
+
+  // One timer for all commands, and none while nothing is in flight for long.
+  #listen(delay: number): void {
+    this.#timer = this.clock.setTimer(() => {
+      this.#timer = undefined;
+      if (this.#inFlight === 0) return;
+      const silent = this.clock.now() - this.#lastHeard;
+      if (silent < this.patience) this.#listen(Math.max(1, Math.ceil(this.patience - silent)));
+      else this.#giveUp(silent);
+    }, delay);
+  }
+
+  #unlisten(): void {
+    if (this.#timer !== undefined) this.clock.clearTimer(this.#timer);
+    this.#timer = undefined;
+  }
+
+  #giveUp(silent: number): void {
+    this.#cause = new Error(`The server did not answer for ${Math.round(silent)} ms.`);
+    this.connection.disconnect(true);
+  }
+}
+
+interface ConnectionIdentity {
+  readonly id: string;
+  readonly address: string;
+}
+
+function isRefusal(error: unknown): boolean {
+  return error instanceof Error && error.message.startsWith('NOPERM');
+}

@@ -1,0 +1,3 @@
+export { RedisLockProvider } from './redis-lock-provider.js';
+export type { RedisLockProviderOptions } from './redis-options.js';
+export type { RedisClient, RedisConnection } from './redis-client.js';

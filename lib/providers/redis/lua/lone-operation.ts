@@ -1,0 +1,33 @@
+/**
+ * The fast path: a call that carries one plain acquire or one plain release, on a lock without waiters.
+ *
+ * It stands before everything else because the functions below it cost 1–2 µs per call to create, and one caller alone
+ * is bound by the round trip and by each microsecond in it. What it does not handle falls through to the general path.
+ */
+export const LONE_OPERATION = `
+local call = redis.call
+
+if #KEYS == 2 then
+  local lock, counter, code, holder = KEYS[1], KEYS[2], ARGV[2], ARGV[3]
+  if code == 'A' or code == 'T' then
+    if call('EXISTS', lock, lock .. '}q') == 0 then
+      local time = call('TIME')
+      -- Digits are joined as text: both have 16 digits until the year 2286, so they also compare as text.
+      local token = time[1] .. string.sub('00000' .. time[2], -6)
+      local last = call('SET', counter, token, 'GET')
+      if last and last >= token then
+        token = string.format('%.0f', last + 1)
+        call('SET', counter, token)
+      end
+      call('SET', lock, 'p' .. token .. holder, 'PX', ARGV[4])
+      return token
+    end
+  elseif code == 'R' and ARGV[4] == '0' and ARGV[5] == '' then
+    local value = call('GET', lock)
+    if value and string.sub(value, 18) == holder and string.byte(value) == 112 then
+      call('DEL', lock)
+      return 1
+    end
+  end
+end
+`;

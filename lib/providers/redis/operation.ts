@@ -1,0 +1,74 @@
+/** How many arguments one operation has in the script call, after its two keys. */
+export type OperationArguments = readonly [code: string, holder: string, a: string, b: string, c: string];
+
+/** One operation on one lock: a part of a script call. */
+export interface Operation {
+  readonly lock: string;
+  readonly counter: string;
+  /** Asks for a lock go behind renewals and releases of the same tick: they may need what those free. */
+  readonly isAsk: boolean;
+  /** The share of one script call that it takes: see {@link Dispatcher}. */
+  readonly weight: number;
+  /** What to send, or nothing if it has become pointless since it was queued. Called when it is sent. */
+  encode(): OperationArguments | undefined;
+  /** The script's reply; `sentAt` is when the call was sent, on the monotonic clock. */
+  onReply(reply: unknown, sentAt: number): void;
+  /** It is unknown whether it was executed. */
+  onFailure(error: unknown): void;
+}
+
+/** Milliseconds as the script takes them. Rounded up: the server may keep a lock longer than we count on it. */
+export function wholeMs(duration: number): string {
+  return String(Math.ceil(duration));
+}
+
+/** A lock that is held, as a reply tells it. */
+export interface HeldReply {
+  readonly token: bigint;
+  /** Granted by this very call, for the whole lease asked for. */
+  readonly isWhole: boolean;
+  /** Milliseconds left on the server when it answered. */
+  readonly left: number;
+}
+
+const TOKEN_DIGITS = 16;
+
+/** Reads `token` or `h token ms`; nothing when the reply does not say that the lock is held. */
+export function readHeld(reply: unknown, lease: number): HeldReply | undefined {
+  if (typeof reply !== 'string') return undefined;
+  const first = reply.charCodeAt(0);
+  if (first >= 48 && first <= 57) return { token: BigInt(reply), isWhole: true, left: lease };
+  if (first !== 104) return undefined;
+  return {
+    token: BigInt(reply.slice(1, 1 + TOKEN_DIGITS)),
+    isWhole: false,
+    left: Number(reply.slice(1 + TOKEN_DIGITS)),
+  };
+}
+
+/** Reads `q ticket time`; nothing when the reply does not say that the ask is queued. */
+export function readQueued(reply: unknown): { readonly ticket: string; readonly serverTime: number } | undefined {
+  if (typeof reply !== 'string' || !reply.startsWith('q')) return undefined;
+  return { ticket: reply.slice(1, 1 + TOKEN_DIGITS), serverTime: Number(reply.slice(1 + TOKEN_DIGITS)) };
+}
+
+/** A grant to a waiter, told in a reply or in a message. */
+export interface Notice {
+  readonly holder: string;
+  readonly token: bigint;
+  /** When it was granted, by the server's clock, in µs. */
+  readonly serverTime: number;
+  /** For how long it was granted unless it is confirmed, in ms. */
+  readonly claim: number;
+}
+
+/** Reads `token time claim ':' holder`. */
+export function readNotice(text: string): Notice {
+  const colon = text.indexOf(':');
+  return {
+    token: BigInt(text.slice(0, TOKEN_DIGITS)),
+    serverTime: Number(text.slice(TOKEN_DIGITS, 2 * TOKEN_DIGITS)),
+    claim: Number(text.slice(2 * TOKEN_DIGITS, colon)),
+    holder: text.slice(colon + 1),
+  };
+}

@@ -1,0 +1,74 @@
+import type { Clock, Holder, ReleaseOutcome } from '../../engine/lock-provider.js';
+import { HEAVY } from './dispatcher.js';
+import { type Operation, type OperationArguments, wholeMs } from './operation.js';
+
+/** Ends a hold, and leaves the queue if the attempt may stand there. */
+export class Release implements Operation {
+  readonly isAsk = false;
+  readonly weight = HEAVY;
+
+  constructor(
+    readonly lock: string,
+    readonly counter: string,
+    private readonly holder: Holder,
+    private readonly keepFor: number,
+    private readonly claim: string,
+    private readonly onOutcome: (outcome: ReleaseOutcome) => void,
+  ) {}
+
+  encode(): OperationArguments {
+    const { mode, holder } = this.holder;
+    return [mode === 'shared' ? 'r' : 'R', holder, wholeMs(this.keepFor), this.claim, ''];
+  }
+
+  onReply(reply: unknown): void {
+    this.onOutcome(reply === 1 ? 'released' : reply === 0 ? 'lost' : 'unknown');
+  }
+
+  onFailure(): void {
+    this.onOutcome('unknown');
+  }
+}
+
+/** What a waiter that has left still has to do: it was answered already, so nobody else would do it. */
+export class Departure {
+  readonly #until: number;
+  #sent = false;
+
+  constructor(
+    private readonly waiter: DepartingWaiter,
+    private readonly clock: Clock,
+    private readonly add: (operation: Operation) => void,
+    private readonly onDone: () => void,
+  ) {
+    this.#until = clock.now() + Math.max(waiter.request.lease, WAITERS_KEPT);
+  }
+
+  /** Sends it, unless it is under way. */
+  send(): void {
+    if (this.#sent) return;
+    if (this.clock.now() > this.#until) {
+      this.onDone();
+      return;
+    }
+    this.#sent = true;
+    const { lock, counter, request, claim } = this.waiter;
+    this.add(
+      new Release(lock, counter, request, 0, claim, (outcome) => {
+        this.#sent = false;
+        if (outcome !== 'unknown') this.onDone();
+      }),
+    );
+  }
+}
+
+/** The part of a waiter that its departure needs. */
+interface DepartingWaiter {
+  readonly lock: string;
+  readonly counter: string;
+  readonly claim: string;
+  readonly request: Holder & { readonly lease: number };
+}
+
+// The server removes waiters of a process that has not asked for this long, in ms.
+const WAITERS_KEPT = 10_000;

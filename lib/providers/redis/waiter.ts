@@ -1,0 +1,218 @@
+import {
+  type AcquireRequest,
+  type Clock,
+  type Grant,
+  type ProviderEvent,
+  validUntil,
+} from '../../engine/lock-provider.js';
+import { HEAVY, REPEATED } from './dispatcher.js';
+import { type Notice, type Operation, type OperationArguments, readHeld, readQueued, wholeMs } from './operation.js';
+import type { ServerClock } from './server-clock.js';
+
+/** What a waiter needs around it. */
+export interface WaiterSurroundings {
+  readonly clock: Clock;
+  readonly serverClock: ServerClock;
+  add(operation: Operation): void;
+  emit(event: ProviderEvent): void;
+  /** It has been queued. */
+  onQueued(): void;
+  /** It does not wait any more. */
+  onSettled(waiter: Waiter): void;
+  /** Its caller has left while it was queued; true when that can be answered with certainty. */
+  onAbort(waiter: Waiter): void;
+  /** It found a grant by asking of which a message should have told. */
+  onMessageMissed(): void;
+  unavailable(key: string, cause: unknown): Error;
+}
+
+/**
+ * How long a handed-over lock is kept for a receiver that has not confirmed it, in ms: while a dead or frozen process
+ * is at the head, the others wait this long, not a lease.
+ */
+const CLAIM = 3_000;
+
+/**
+ * One attempt to acquire one lock: it asks, waits in the server's queue, and turns what it is granted into an answer.
+ *
+ * - `asking`: the first ask was not answered. If it fails, the outcome is `unknown`, which is the engine's to resolve.
+ * - `queued`: it stands in the queue and asks again from time to time, with its ticket.
+ * - `settled`: it was answered. Whatever comes later is not looked at.
+ *
+ * A grant that may have run out on its way, or whose first lease is only a claim that nobody would renew, is confirmed
+ * before it is answered; if the server has taken it back meanwhile, the attempt goes on waiting with its old ticket.
+ */
+export class Waiter implements Operation {
+  readonly isAsk = true;
+  readonly claim: string;
+  state: 'asking' | 'queued' | 'unknown' | 'settled' = 'asking';
+  #ticket = '0';
+  #asked = false;
+  #confirming = false;
+  #resolve!: (answer: Grant | 'busy') => void;
+  #reject!: (error: Error) => void;
+  readonly answer = new Promise<Grant | 'busy'>((resolve, reject) => {
+    this.#resolve = resolve;
+    this.#reject = reject;
+  });
+  #listening = false;
+
+  constructor(
+    readonly request: AcquireRequest,
+    readonly lock: string,
+    readonly counter: string,
+    private readonly around: WaiterSurroundings,
+  ) {
+    this.claim = wholeMs(Math.min(request.lease, CLAIM));
+  }
+
+  get weight(): number {
+    return this.#ticket === '0' ? HEAVY : REPEATED;
+  }
+
+  /** It has been answered, also if the answer was that nothing is known. */
+  get isOver(): boolean {
+    return this.state === 'settled' || this.state === 'unknown';
+  }
+
+  /** Asks, unless a question is under way: two at a time could be granted twice. */
+  ask(): void {
+    if (this.#asked || this.#confirming || this.isOver) return;
+    this.#asked = true;
+    this.around.add(this);
+  }
+
+  encode(): OperationArguments | undefined {
+    if (this.isOver) return undefined;
+    const { holder, lease, minHold, mode, wait } = this.request;
+    const once = wait === 0 && this.state === 'asking';
+    const code = mode === 'shared' ? (once ? 't' : 'a') : once ? 'T' : 'A';
+    return [minHold > 0 ? code + wholeMs(minHold) : code, holder, wholeMs(lease), this.claim, this.#ticket];
+  }
+
+  onReply(reply: unknown, sentAt: number): void {
+    this.#asked = false;
+    if (this.isOver) return;
+    const held = readHeld(reply, this.request.lease);
+    if (held) {
+      if (this.state === 'queued') this.around.onMessageMissed();
+      this.#granted(held.token, validUntil(sentAt, held.left), held.isWhole);
+      return;
+    }
+    const queued = readQueued(reply);
+    if (queued) {
+      this.around.serverClock.observe(sentAt, queued.serverTime);
+      this.#ticket = queued.ticket;
+      if (this.state !== 'queued') this.#queue();
+    } else if (reply === 'b') this.settle('busy');
+    else this.onFailure(new Error('The server answered something that is not an answer of the lock script.'));
+  }
+
+  onFailure(error: unknown): void {
+    this.#asked = false;
+    // A queued waiter keeps its place, and asks again when the server is back.
+    if (this.state === 'asking') this.fail(error);
+  }
+
+  /** The lock was handed over to this waiter, in a reply to a call sent at `sentAt` or (without it) in a message. */
+  onNotice(notice: Notice, sentAt: number | undefined): void {
+    if (this.isOver) return;
+    const grantedAt = sentAt ?? this.around.serverClock.earliest(notice.serverTime, this.around.clock.now());
+    this.#granted(notice.token, grantedAt === undefined ? -Infinity : validUntil(grantedAt, notice.claim), false);
+  }
+
+  settle(answer: Grant | 'busy'): void {
+    this.#end('settled');
+    this.#resolve(answer);
+  }
+
+  /** Its outcome is unknown. */
+  fail(cause: unknown): void {
+    this.#end('unknown');
+    this.#reject(this.around.unavailable(this.request.key, cause));
+  }
+
+  #queue(): void {
+    this.state = 'queued';
+    this.around.onQueued();
+    this.around.emit({ type: 'waiting', holder: this.request.holder });
+    const { signal } = this.request;
+    if (signal.aborted) this.#onAbort();
+    else {
+      this.#listening = true;
+      signal.addEventListener('abort', this.#onAbort, { once: true });
+    }
+  }
+
+  readonly #onAbort = (): void => {
+    this.around.onAbort(this);
+  };
+
+  #granted(token: bigint, until: number, whole: boolean): void {
+    const { renew, minHold } = this.request;
+    if (until <= this.around.clock.now() || (!whole && (!renew || minHold > 0))) this.#confirm();
+    else this.#hold(token, until);
+  }
+
+  #hold(fencingToken: bigint, until: number): void {
+    const { key, holder, mode, lease } = this.request;
+    this.settle({ key, holder, mode, fencingToken, validUntil: until, lease });
+  }
+
+  #confirm(): void {
+    if (this.#confirming) return;
+    this.#confirming = true;
+    this.around.add(new Confirmation(this));
+  }
+
+  /** Prolongs the hold to its whole lease, if the server still has it so. */
+  onConfirmed(reply: unknown, sentAt: number): void {
+    this.#confirming = false;
+    if (this.isOver) return;
+    const held = readHeld(reply, this.request.lease);
+    if (!held) this.ask();
+    else {
+      const until = validUntil(sentAt, held.left);
+      if (until > this.around.clock.now()) this.#hold(held.token, until);
+      else this.#confirm();
+    }
+  }
+
+  onUnconfirmed(error: unknown): void {
+    this.#confirming = false;
+    if (this.state === 'asking') this.fail(error);
+  }
+
+  #end(state: 'settled' | 'unknown'): void {
+    this.state = state;
+    if (this.#listening) this.request.signal.removeEventListener('abort', this.#onAbort);
+    this.around.onSettled(this);
+  }
+}
+
+/** Asks whether a waiter's grant still stands, and prolongs it to the whole lease. */
+class Confirmation implements Operation {
+  readonly isAsk = false;
+  readonly weight = HEAVY;
+  readonly lock: string;
+  readonly counter: string;
+
+  constructor(private readonly waiter: Waiter) {
+    this.lock = waiter.lock;
+    this.counter = waiter.counter;
+  }
+
+  encode(): OperationArguments | undefined {
+    if (this.waiter.isOver) return undefined;
+    const { holder, lease, minHold } = this.waiter.request;
+    return ['C', holder, wholeMs(lease), wholeMs(minHold), ''];
+  }
+
+  onReply(reply: unknown, sentAt: number): void {
+    this.waiter.onConfirmed(reply, sentAt);
+  }
+
+  onFailure(error: unknown): void {
+    this.waiter.onUnconfirmed(error);
+  }
+}

@@ -1,0 +1,45 @@
+import { afterAll, beforeAll } from '@jest/globals';
+import { Redis } from 'ioredis';
+import type { LockProvider } from '../../lib/engine/lock-provider.js';
+import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
+import { RedisLockProvider } from '../../lib/providers/redis/index.js';
+import { describeLockProvider } from '../../lib/testing/index.js';
+import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
+import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
+
+let server: RedisServer;
+let admin: Redis;
+// Each provider has a wire of its own, which can be cut.
+const wires = new Map<LockProvider, TcpProxy>();
+
+beforeAll(async () => {
+  server = await startRedisServer();
+  admin = new Redis(server.url);
+});
+afterAll(async () => {
+  await Promise.all([...wires.values()].map((wire) => wire.close()));
+  admin.disconnect();
+  await server.stop();
+});
+
+describeLockProvider('redis', {
+  capabilities: new RedisLockProvider({ url: 'redis://nowhere' }).capabilities,
+  create: async () => {
+    const wire = await startTcpProxy(server.port);
+    const provider = new RedisLockProvider({ url: `redis://127.0.0.1:${wire.port}`, commandTimeout: '1s' });
+    wires.set(provider, wire);
+    return provider;
+  },
+  faults: {
+    revoke: async (namespace, key) => {
+      await admin.del(new KeyLayout(namespace).locate(key).lock);
+    },
+    cutOff: async (provider) => wires.get(provider)?.refuse(),
+    restore: async (provider) => wires.get(provider)?.admit(),
+  },
+  leftovers: async (namespace) => {
+    const keys = await admin.keys(`${namespace}:*`);
+    // The counters are meant to stay. When processes were last seen is forgotten after 10 s.
+    return keys.filter((key) => !/:\{\d+\}(seen)?$/.test(key)).length;
+  },
+});

@@ -1,0 +1,275 @@
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
+import { Redis } from 'ioredis';
+import { BUCKETS, KeyLayout } from '../../lib/providers/redis/key-layout.js';
+import { LockUnavailableError } from '../../lib/lock/errors.js';
+import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
+import { makeServerClock } from '../servers/server-clock.js';
+import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
+import { RedisLockProvider } from '../../lib/providers/redis/index.js';
+import { contextFor, granted, RELEASE, request, type StartedProvider, startProvider, until } from './seam.js';
+
+describe('what goes wrong between a process and Redis', () => {
+  let server: RedisServer;
+  let admin: Redis;
+  let proxy: TcpProxy;
+  let steady: StartedProvider;
+  let shaky: StartedProvider;
+
+  beforeAll(async () => {
+    server = await startRedisServer();
+    admin = new Redis(server.url);
+  });
+  afterAll(async () => {
+    admin.disconnect();
+    await server.stop();
+  });
+  beforeEach(async () => {
+    await admin.flushall();
+    proxy = await startTcpProxy(server.port);
+    steady = await startProvider({ url: server.url });
+    shaky = await startProvider({ url: `redis://127.0.0.1:${proxy.port}`, commandTimeout: 300 });
+    // The script is known from here on, so that a lost reply is that of an operation.
+    await steady.provider.inspect('nothing');
+  });
+  afterEach(async () => {
+    await steady.provider.stop();
+    await shaky.provider.stop();
+    await proxy.close();
+  });
+
+  const up = async ({ provider }: StartedProvider) => {
+    await until(async () => (await provider.inspect('nothing').catch(() => 'down')) === null, 'the connection is back');
+  };
+
+  it('finds its own hold when the reply to the ask was lost', async () => {
+    const ask = request('k');
+    proxy.loseReplies();
+    const lost = shaky.provider.acquire(ask);
+    await until(async () => (await steady.provider.inspect('k')) !== null, 'the ask was executed');
+    proxy.passReplies();
+    proxy.cut();
+    await expect(lost).rejects.toThrow(LockUnavailableError);
+    expect(shaky.events).toContainEqual(expect.objectContaining({ type: 'unavailable' }));
+    await up(shaky);
+    expect(shaky.events).toContainEqual({ type: 'recovered' });
+    const token = (await steady.provider.inspect('k'))?.fencingToken;
+    const grant = granted(await shaky.provider.acquire(ask));
+    expect(grant.fencingToken).toBe(token);
+    expect(await shaky.provider.release(grant, RELEASE)).toBe('released');
+  });
+
+  it('does not believe a reply that comes after the lease', async () => {
+    const ask = request('k', { lease: 150 });
+    proxy.holdReplies();
+    const answer = shaky.provider.acquire(ask);
+    await until(async () => (await steady.provider.inspect('k')) !== null, 'the ask was executed');
+    await until(async () => (await steady.provider.inspect('k')) === null, 'its lease is over');
+    const other = granted(await steady.provider.acquire(request('k')));
+    proxy.passReplies();
+    await until(() => shaky.events.some(({ type }) => type === 'waiting'), 'it waits');
+    await steady.provider.release(other, RELEASE);
+    const grant = granted(await answer);
+    expect(grant.fencingToken).toBeGreaterThan(other.fencingToken ?? 0n);
+    expect(grant.validUntil).toBeGreaterThan(performance.now());
+  });
+
+  it('answers unknown when a release was not acknowledged, and released when it is repeated', async () => {
+    const grant = granted(await shaky.provider.acquire(request('k')));
+    proxy.loseReplies();
+    expect(await shaky.provider.release(grant, RELEASE)).toBe('unknown');
+    expect(await shaky.provider.renew([{ grant, lease: 1_000 }])).toEqual(['unknown']);
+    proxy.passReplies();
+    await up(shaky);
+    expect(await shaky.provider.release(grant, RELEASE)).toBe('lost');
+    expect(await steady.provider.inspect('k')).toBeNull();
+  });
+
+  it('gives up on a server that falls silent, and comes back', async () => {
+    const grant = granted(await shaky.provider.acquire(request('k')));
+    server.signal('SIGSTOP');
+    const begun = performance.now();
+    try {
+      expect(await shaky.provider.renew([{ grant, lease: 30_000 }])).toEqual(['unknown']);
+      expect(performance.now() - begun).toBeLessThan(1_500);
+      await expect(shaky.provider.acquire(request('other'))).rejects.toThrow(/Lock "other" of provider "redis"/);
+    } finally {
+      server.signal('SIGCONT');
+    }
+    await up(shaky);
+    expect(await shaky.provider.renew([{ grant, lease: 30_000 }])).toMatchObject([{}]);
+  });
+
+  it('lets no command of a lost connection hold a lock for an attempt that is over', async () => {
+    const ask = request('k');
+    const { provider } = await startProvider({ url: server.url, commandTimeout: 300 });
+    server.signal('SIGSTOP');
+    // It reaches the server's socket and is not read.
+    await expect(provider.acquire(ask)).rejects.toThrow(LockUnavailableError);
+    const released = (async () => {
+      for (;;) {
+        const outcome = await provider.release(ask, RELEASE);
+        if (outcome !== 'unknown') return outcome;
+        await new Promise((resolve) => setTimeout(resolve, 20));
+      }
+    })();
+    server.signal('SIGCONT');
+    await released;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    expect(await steady.provider.inspect('k')).toBeNull();
+    await provider.stop();
+  });
+
+  it('keeps the place of its waiters over a reconnect', async () => {
+    const holder = granted(await steady.provider.acquire(request('k')));
+    const first = shaky.provider.acquire(request('k'));
+    await until(async () => (await steady.provider.inspect('k'))?.waiters === 1, 'the first waits');
+    const second = steady.provider.acquire(request('k'));
+    await until(async () => (await steady.provider.inspect('k'))?.waiters === 2, 'the second waits');
+    proxy.cut();
+    await up(shaky);
+    // A process that does not listen yet is passed over.
+    await until(async () => (await admin.pubsub('CHANNELS')).length === 2 * BUCKETS, 'both processes listen');
+    await steady.provider.release(holder, RELEASE);
+    const grant = granted(await first);
+    await shaky.provider.release(grant, RELEASE);
+    expect(granted(await second).fencingToken).toBeGreaterThan(grant.fencingToken ?? 0n);
+  });
+
+  it('says that the outcome is unknown to a waiter that leaves while the connection is down', async () => {
+    granted(await steady.provider.acquire(request('k')));
+    const ask = request('k');
+    const answer = shaky.provider.acquire(ask);
+    await until(async () => (await steady.provider.inspect('k'))?.waiters === 1, 'it waits');
+    proxy.refuse();
+    await until(() => shaky.events.some(({ type }) => type === 'unavailable'), 'it knows');
+    ask.abort();
+    await expect(answer).rejects.toThrow(LockUnavailableError);
+    proxy.admit();
+    await until(async () => (await steady.provider.inspect('k'))?.waiters === 0, 'it has left');
+  });
+
+  it('knows nothing of scripts that were flushed, and sends the text again', async () => {
+    const grant = granted(await steady.provider.acquire(request('k')));
+    await admin.script('FLUSH');
+    const others = Array.from({ length: 40 }, (_, index) => steady.provider.acquire(request(`other ${index}`)));
+    expect(await steady.provider.release(grant, RELEASE)).toBe('released');
+    await Promise.all(others);
+  });
+
+  it('sees that FLUSHALL took its lock, and its waiters go on in the same order', async () => {
+    const holder = granted(await steady.provider.acquire(request('k')));
+    const order: number[] = [];
+    const waiters = [shaky, steady, shaky].map(async ({ provider }, index) => {
+      await until(async () => (await steady.provider.inspect('k'))?.waiters === index, 'its turn to queue');
+      const grant = granted(await provider.acquire(request('k')));
+      order.push(index);
+      await provider.release(grant, RELEASE);
+      return grant;
+    });
+    await until(async () => (await steady.provider.inspect('k'))?.waiters === 3, 'all wait');
+    const other = granted(await steady.provider.acquire(request('other')));
+    await admin.flushall();
+    expect(await steady.provider.renew([{ grant: holder, lease: 30_000 }])).toEqual(['lost']);
+    const grants = await Promise.all(waiters);
+    // Each process brings its own back in order; which process asks first is chance.
+    expect(order.filter((index) => index !== 1)).toEqual([0, 2]);
+    for (const grant of grants) expect(grant.fencingToken).toBeGreaterThan(holder.fencingToken ?? 0n);
+    const again = granted(await steady.provider.acquire(request('other')));
+    expect(again.fencingToken).toBeGreaterThan(other.fencingToken ?? 0n);
+  });
+
+  it('renews, releases and hands over when the memory is full', async () => {
+    const grant = granted(await steady.provider.acquire(request('k')));
+    const held = granted(await steady.provider.acquire(request('other')));
+    const waiter = shaky.provider.acquire(request('k'));
+    await until(async () => (await steady.provider.inspect('k'))?.waiters === 1, 'it waits');
+    await admin.config('SET', 'maxmemory', '1');
+    try {
+      await expect(steady.provider.acquire(request('new'))).rejects.toThrow(/Redis refuses it \(OOM/);
+      const renewed = steady.provider.renew([{ grant: held, lease: 60_000 }]);
+      expect(await steady.provider.release(grant, RELEASE)).toBe('released');
+      expect(await renewed).toMatchObject([{}]);
+      const next = granted(await waiter);
+      expect(await shaky.provider.renew([{ grant: next, lease: 30_000 }])).toMatchObject([{}]);
+      expect(await shaky.provider.release(next, RELEASE)).toBe('released');
+    } finally {
+      await admin.config('SET', 'maxmemory', '0');
+    }
+  });
+
+  it('lets a key of another type disturb nobody else', async () => {
+    await admin.lpush(new KeyLayout('lock').locate('list').lock, 'x');
+    const [disturbed, ...others] = await Promise.allSettled(
+      ['list', 'k', 'l', 'm'].map((key) => steady.provider.acquire(request(key))),
+    );
+    expect(disturbed).toMatchObject({ status: 'rejected', reason: expect.any(LockUnavailableError) });
+    expect(others.map(({ status }) => status)).toEqual(['fulfilled', 'fulfilled', 'fulfilled']);
+  });
+
+  it('reports at its start that Redis cannot be reached, and goes on trying', async () => {
+    proxy.refuse();
+    const provider = new RedisLockProvider({ url: `redis://127.0.0.1:${proxy.port}` });
+    const started = provider.start(contextFor([]));
+    await expect(started).rejects.toThrow(LockUnavailableError);
+    await expect(provider.acquire(request('k'))).rejects.toThrow(LockUnavailableError);
+    proxy.admit();
+    await until(
+      async () => (await provider.acquire(request('k', { wait: 0 })).catch(() => 'down')) !== 'down',
+      'it is up',
+    );
+    await provider.stop();
+  });
+});
+
+describe('a restart of Redis in the middle of a hold', () => {
+  it.each([
+    ['without persistence: the lock is lost, and tokens go on growing', [], 'lost'],
+    ['with AOF: the lock is held on', ['--appendonly', 'yes', '--appendfsync', 'always'], 'held'],
+  ])('%s', async (_, args, outcome) => {
+    const server = await startRedisServer({ args });
+    const { provider, events } = await startProvider({ url: server.url });
+    try {
+      const grant = granted(await provider.acquire(request('k')));
+      await server.crash();
+      await until(() => events.some(({ type }) => type === 'recovered'), 'it is back');
+      const [renewed] = await provider.renew([{ grant, lease: 30_000 }]);
+      if (outcome === 'held') expect(renewed).toMatchObject({ validUntil: expect.any(Number) });
+      else {
+        expect(renewed).toBe('lost');
+        expect(granted(await provider.acquire(request('k'))).fencingToken).toBeGreaterThan(grant.fencingToken ?? 0n);
+      }
+    } finally {
+      await provider.stop();
+      await server.stop();
+    }
+  });
+});
+
+const clock = makeServerClock();
+const describeWithClock = clock ? describe : describe.skip;
+if (!clock) console.warn('No C compiler: the tests that step the clock of Redis are skipped.');
+
+describeWithClock('a step of the wall clock of Redis', () => {
+  afterAll(() => clock?.remove());
+
+  it('backwards: tokens still grow, and the queue still moves; forwards: the lock is lost, and said to be', async () => {
+    const server = await startRedisServer({ env: clock?.env ?? {} });
+    const { provider } = await startProvider({ url: server.url });
+    try {
+      const first = granted(await provider.acquire(request('k')));
+      const waiter = provider.acquire(request('k'));
+      await until(async () => (await provider.inspect('k'))?.waiters === 1, 'it waits');
+      clock?.step(-3_600_000);
+      expect(await provider.release(first, RELEASE)).toBe('released');
+      const second = granted(await waiter);
+      expect(second.fencingToken).toBeGreaterThan(first.fencingToken ?? 0n);
+      expect(await provider.renew([{ grant: second, lease: 30_000 }])).toMatchObject([{}]);
+      clock?.step(0);
+      await until(async () => (await provider.renew([{ grant: second, lease: 30_000 }]))[0] === 'lost', 'it is lost');
+      expect(granted(await provider.acquire(request('k'))).fencingToken).toBeGreaterThan(second.fencingToken ?? 0n);
+    } finally {
+      await provider.stop();
+      await server.stop();
+    }
+  });
+});

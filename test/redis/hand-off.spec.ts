@@ -1,0 +1,295 @@
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
+import { Redis } from 'ioredis';
+import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
+import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
+import { granted, isSettled, RELEASE, request, type StartedProvider, startProvider, until } from './seam.js';
+
+// To Redis, each provider is a process of its own.
+describe('the hand-off between two processes', () => {
+  let server: RedisServer;
+  let admin: Redis;
+  let proxy: TcpProxy;
+  let one: StartedProvider;
+  let two: StartedProvider;
+
+  beforeAll(async () => {
+    server = await startRedisServer();
+    admin = new Redis(server.url);
+  });
+  afterAll(async () => {
+    admin.disconnect();
+    await server.stop();
+  });
+  beforeEach(async () => {
+    await admin.flushall();
+    proxy = await startTcpProxy(server.port);
+    one = await startProvider({ url: server.url });
+    two = await startProvider({ url: `redis://127.0.0.1:${proxy.port}` });
+  });
+  afterEach(async () => {
+    await one.provider.stop();
+    await two.provider.stop();
+    await proxy.close();
+  });
+
+  const waiting = async (key: string, count: number) => {
+    await until(async () => (await one.provider.inspect(key))?.waiters === count, `${count} wait for ${key}`);
+  };
+
+  it('is first come first served over both', async () => {
+    const holder = granted(await one.provider.acquire(request('k')));
+    const order: string[] = [];
+    const waiters: Promise<void>[] = [];
+    for (let index = 0; index < 12; index += 1) {
+      const { provider } = index % 3 === 0 ? one : two;
+      waiters.push(
+        (async () => {
+          const grant = granted(await provider.acquire(request('k')));
+          order.push(String(index));
+          await provider.release(grant, RELEASE);
+        })(),
+      );
+      await waiting('k', index + 1);
+    }
+    await one.provider.release(holder, RELEASE);
+    await Promise.all(waiters);
+    expect(order).toEqual(Array.from({ length: 12 }, (_, index) => String(index)));
+  });
+
+  it('wakes the next waiter in under 5 ms', async () => {
+    const times: number[] = [];
+    for (let round = 0; round < 15; round += 1) {
+      const holder = granted(await one.provider.acquire(request('k')));
+      const waiter = two.provider.acquire(request('k'));
+      await waiting('k', 1);
+      const begun = performance.now();
+      const [grant] = await Promise.all([waiter, one.provider.release(holder, RELEASE)]);
+      times.push(performance.now() - begun);
+      await two.provider.release(granted(grant), RELEASE);
+    }
+    expect(times.sort((a, b) => a - b)[7]).toBeLessThan(5);
+  });
+
+  it('gives the waiter a deadline inside its claim, and a renewal gives it the whole lease', async () => {
+    const holder = granted(await one.provider.acquire(request('k')));
+    const waiter = two.provider.acquire(request('k'));
+    await waiting('k', 1);
+    await one.provider.release(holder, RELEASE);
+    const grant = granted(await waiter);
+    expect(grant.fencingToken).toBeGreaterThan(holder.fencingToken ?? 0n);
+    expect(grant.validUntil - performance.now()).toBeLessThan(3_000);
+    expect(grant.validUntil - performance.now()).toBeGreaterThan(2_000);
+    expect((await one.provider.inspect('k'))?.expiresIn).toBeLessThanOrEqual(3_000);
+    const [renewed] = await two.provider.renew([{ grant, lease: grant.lease }]);
+    expect(renewed).toMatchObject({ validUntil: expect.any(Number) });
+    expect((await one.provider.inspect('k'))?.expiresIn).toBeGreaterThan(29_000);
+    expect(await two.provider.release(grant, RELEASE)).toBe('released');
+  });
+
+  it.each([
+    ['a lease that is not renewed', { renew: false }],
+    ['a minHold', { minHold: 20_000 }],
+  ])('confirms before it answers where the claim alone is not enough: %s', async (_, terms) => {
+    const holder = granted(await one.provider.acquire(request('k')));
+    const waiter = two.provider.acquire(request('k', terms));
+    await waiting('k', 1);
+    await one.provider.release(holder, RELEASE);
+    const grant = granted(await waiter);
+    expect(grant.validUntil - performance.now()).toBeGreaterThan(29_000);
+    expect((await one.provider.inspect('k'))?.expiresIn).toBeGreaterThan(29_000);
+  });
+
+  it('never claims for longer than the lease', async () => {
+    const holder = granted(await one.provider.acquire(request('k')));
+    const waiter = two.provider.acquire(request('k', { lease: 400 }));
+    await waiting('k', 1);
+    await one.provider.release(holder, RELEASE);
+    const grant = granted(await waiter);
+    expect(grant.validUntil - performance.now()).toBeLessThan(400);
+    await until(async () => (await one.provider.inspect('k')) === null, 'the claim is over', 1_000);
+  });
+
+  it('finds by asking again what a lost message should have told', async () => {
+    const holder = granted(await one.provider.acquire(request('k')));
+    const waiter = two.provider.acquire(request('k'));
+    await waiting('k', 1);
+    // The server does not notice that nobody reads: the message is sent and lost.
+    proxy.holdReplies();
+    await one.provider.release(holder, RELEASE);
+    proxy.cut();
+    proxy.passReplies();
+    expect(granted(await waiter).validUntil).toBeGreaterThan(performance.now());
+  });
+
+  it('passes over a process that does not listen, and serves it when it asks again', async () => {
+    const holder = granted(await one.provider.acquire(request('k')));
+    const deaf = two.provider.acquire(request('k'));
+    await waiting('k', 1);
+    const second = one.provider.acquire(request('k'));
+    await waiting('k', 2);
+    await admin.call('CLIENT', 'KILL', 'TYPE', 'pubsub');
+    await one.provider.release(holder, RELEASE);
+    // Whichever came first after the cut, both are served, one after the other.
+    const first = await Promise.race([deaf.then(() => 'deaf'), second.then(() => 'second')]);
+    if (first === 'second') {
+      await one.provider.release(granted(await second), RELEASE);
+      await two.provider.release(granted(await deaf), RELEASE);
+    } else {
+      await two.provider.release(granted(await deaf), RELEASE);
+      await one.provider.release(granted(await second), RELEASE);
+    }
+    expect(await one.provider.inspect('k')).toBeNull();
+  });
+
+  it('passes over a process that is gone, in seconds', async () => {
+    const holder = granted(await one.provider.acquire(request('k')));
+    const gone = request('k');
+    two.provider.acquire(gone).catch(() => undefined);
+    await waiting('k', 1);
+    const next = one.provider.acquire(request('k'));
+    await waiting('k', 2);
+    // Half-open: the server goes on believing in both connections.
+    proxy.loseReplies();
+    const begun = performance.now();
+    await one.provider.release(holder, RELEASE);
+    granted(await next);
+    expect(performance.now() - begun).toBeLessThan(5_000);
+    proxy.refuse();
+    gone.abort();
+  });
+
+  it('leaves at once when it is aborted, and stands in no queue', async () => {
+    const holder = granted(await one.provider.acquire(request('k')));
+    const leaving = request('k');
+    const answer = two.provider.acquire(leaving);
+    await waiting('k', 1);
+    leaving.abort();
+    expect(await answer).toBe('busy');
+    await waiting('k', 0);
+    await one.provider.release(holder, RELEASE);
+    expect(await one.provider.inspect('k')).toBeNull();
+  });
+
+  it('releases what was granted to a waiter that has left', async () => {
+    const holder = granted(await one.provider.acquire(request('k')));
+    const leaving = request('k');
+    const answer = two.provider.acquire(leaving);
+    await waiting('k', 1);
+    proxy.holdReplies();
+    await one.provider.release(holder, RELEASE);
+    leaving.abort();
+    expect(await answer).toBe('busy');
+    proxy.passReplies();
+    await until(async () => (await one.provider.inspect('k')) === null, 'it is free');
+  });
+
+  describe('in shared mode', () => {
+    const shared = { mode: 'shared' } as const;
+
+    it('lets readers in together, with one token', async () => {
+      const first = granted(await one.provider.acquire(request('k', shared)));
+      const second = granted(await two.provider.acquire(request('k', shared)));
+      expect(second.fencingToken).toBe(first.fencingToken);
+      expect(await one.provider.inspect('k')).toMatchObject({ mode: 'shared', holders: 2 });
+      expect(await one.provider.acquire(request('k', { wait: 0 }))).toBe('busy');
+      expect(await one.provider.release(first, RELEASE)).toBe('released');
+      expect(await two.provider.renew([{ grant: second, lease: 30_000 }])).toMatchObject([{}]);
+      expect(await two.provider.release(second, RELEASE)).toBe('released');
+      expect(await one.provider.inspect('k')).toBeNull();
+    });
+
+    it('does not let readers overtake a writer that waits', async () => {
+      const reader = granted(await one.provider.acquire(request('k', shared)));
+      const writer = two.provider.acquire(request('k'));
+      await waiting('k', 1);
+      expect(await one.provider.acquire(request('k', { ...shared, wait: 0 }))).toBe('busy');
+      const later = [one, two].map(({ provider }) => provider.acquire(request('k', shared)));
+      await waiting('k', 3);
+      await one.provider.release(reader, RELEASE);
+      const written = granted(await writer);
+      expect(await Promise.all(later.map(isSettled))).toEqual([false, false]);
+      await two.provider.release(written, RELEASE);
+      const [first, second] = (await Promise.all(later)).map(granted);
+      expect(first?.fencingToken).toBe(second?.fencingToken);
+      expect(first?.fencingToken).toBeGreaterThan(written.fencingToken ?? 0n);
+    });
+
+    it('lets the readers behind a writer in when it leaves', async () => {
+      granted(await one.provider.acquire(request('k', shared)));
+      const writer = request('k');
+      const left = two.provider.acquire(writer);
+      await waiting('k', 1);
+      const reader = one.provider.acquire(request('k', shared));
+      await waiting('k', 2);
+      writer.abort();
+      expect(await left).toBe('busy');
+      granted(await reader);
+    });
+
+    it('lets the readers behind a dead writer in', async () => {
+      granted(await one.provider.acquire(request('k', shared)));
+      two.provider.acquire(request('k')).catch(() => undefined);
+      await waiting('k', 1);
+      const reader = one.provider.acquire(request('k', shared));
+      await waiting('k', 2);
+      proxy.refuse();
+      const begun = performance.now();
+      granted(await reader);
+      expect(performance.now() - begun).toBeLessThan(5_000);
+    });
+
+    it('ends each reader with its own lease', async () => {
+      granted(await one.provider.acquire(request('k', { ...shared, lease: 200 })));
+      const longer = granted(await two.provider.acquire(request('k', { ...shared, lease: 30_000 })));
+      await until(async () => (await one.provider.inspect('k'))?.holders === 1, 'the short lease is over', 1_000);
+      await two.provider.release(longer, RELEASE);
+      expect(await one.provider.inspect('k')).toBeNull();
+    });
+  });
+
+  it('parks a key that is released before its minHold has passed', async () => {
+    const grant = granted(await one.provider.acquire(request('k', { minHold: 600 })));
+    const waiter = two.provider.acquire(request('k'));
+    await waiting('k', 1);
+    expect(await one.provider.release(grant, { keepFor: 500, failed: false })).toBe('released');
+    expect(await one.provider.inspect('k')).toMatchObject({ state: 'parked', holders: 0 });
+    expect(await one.provider.renew([{ grant, lease: 30_000 }])).toEqual(['lost']);
+    expect(await isSettled(waiter)).toBe(false);
+    granted(await waiter);
+  });
+
+  it('keeps the key for its minHold when the holder crashes, also if it was renewed meanwhile', async () => {
+    const grant = granted(await one.provider.acquire(request('k', { lease: 200, minHold: 20_000 })));
+    await one.provider.renew([{ grant, lease: 300 }]);
+    expect((await one.provider.inspect('k'))?.expiresIn).toBeGreaterThan(19_000);
+  });
+
+  it('frees a key by force: the next waiter gets it and the old holder has lost it', async () => {
+    const grant = granted(await one.provider.acquire(request('k')));
+    const waiter = two.provider.acquire(request('k'));
+    await waiting('k', 1);
+    expect(await one.provider.forceRelease('k')).toBe(true);
+    const next = granted(await waiter);
+    expect(next.fencingToken).toBeGreaterThan(grant.fencingToken ?? 0n);
+    expect(await one.provider.renew([{ grant, lease: 30_000 }])).toEqual(['lost']);
+    expect(await one.provider.release(grant, RELEASE)).toBe('lost');
+    await two.provider.release(next, RELEASE);
+    expect(await one.provider.forceRelease('k')).toBe(false);
+  });
+
+  it('sends one command a second for 100 waiters, and none for their messages', async () => {
+    granted(await one.provider.acquire(request('k')));
+    const requests = Array.from({ length: 100 }, () => request('k'));
+    const answers = requests.map(({ ...terms }) => two.provider.acquire(terms));
+    await waiting('k', 100);
+    await admin.config('RESETSTAT');
+    await new Promise((resolve) => setTimeout(resolve, 2_500));
+    const calls = /cmdstat_evalsha:calls=(\d+)/.exec(await admin.info('commandstats'))?.[1];
+    expect(Number(calls)).toBeLessThanOrEqual(3);
+    requests.forEach(({ abort }) => {
+      abort();
+    });
+    expect(new Set(await Promise.all(answers))).toEqual(new Set(['busy']));
+    await waiting('k', 0);
+  });
+});

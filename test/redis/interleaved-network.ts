@@ -1,0 +1,131 @@
+import { EventEmitter, once } from 'node:events';
+import type { Redis } from 'ioredis';
+import type { RedisClient, RedisConnection } from '../../lib/providers/redis/index.js';
+
+interface Request {
+  readonly command: string;
+  readonly args: string[];
+  readonly resolve: (reply: unknown) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+interface Reply {
+  readonly deliver: () => void;
+}
+
+/**
+ * The wires of one process, on which nothing moves by itself: a test decides when the server executes the next command, and when the
+ * next reply or message arrives. Behind it stands a real server.
+ */
+export class InterleavedNetwork {
+  readonly requests: Request[] = [];
+  readonly replies: Reply[] = [];
+  readonly messages: { readonly channel: string; readonly text: string }[] = [];
+  /** Commands of a lost connection that the server has not read yet. */
+  late: Request[] = [];
+  readonly client: RedisClient;
+  readonly #commands = new EventEmitter();
+  readonly #subscriber = new EventEmitter();
+  #channels: string[] = [];
+  #made = 0;
+
+  constructor(
+    private readonly server: Redis,
+    private readonly listener: Redis,
+  ) {
+    listener.on('message', (channel: string, text: string) => this.messages.push({ channel, text }));
+    this.client = { duplicate: () => this.#duplicate() };
+  }
+
+  /** The server executes the oldest command. */
+  async execute(): Promise<void> {
+    const request = this.requests.shift();
+    if (request) this.replies.push(await this.#run(request));
+  }
+
+  /** The server executes the oldest command of the lost connection; nobody hears the reply. */
+  async executeLate(): Promise<void> {
+    const request = this.late.shift();
+    if (request) await this.#run(request);
+  }
+
+  /** The oldest reply arrives. */
+  answer(): void {
+    this.replies.shift()?.deliver();
+  }
+
+  /** The oldest message arrives. */
+  hear(): void {
+    const message = this.messages.shift();
+    if (message) this.#subscriber.emit('message', message.channel, message.text);
+  }
+
+  /** The command connection breaks, and is made anew at once. What the server had not read may still be executed. */
+  cut(): void {
+    const lost = this.requests.splice(0);
+    this.late.push(...lost);
+    const unheard = this.replies.splice(0);
+    this.#commands.emit('close');
+    for (const { reject } of [...lost, ...unheard.map((reply) => reply as unknown as Request)])
+      reject(new Error('Connection is closed.'));
+    this.#commands.emit('ready');
+  }
+
+  /** The server learns that nobody listens. */
+  async deafen(): Promise<void> {
+    this.messages.length = 0;
+    if (this.#channels.length > 0) await this.listener.unsubscribe(...this.#channels);
+  }
+
+  /** Messages go to nobody although the server believes otherwise. */
+  loseMessages(): void {
+    this.messages.length = 0;
+  }
+
+  /** Listens again. */
+  listen(): void {
+    this.#subscriber.emit('close');
+    this.#subscriber.emit('ready');
+  }
+
+  /** Waits until all messages that the server has sent so far have arrived here. */
+  async collect(): Promise<void> {
+    await this.listener.ping();
+  }
+
+  async #run({ command, args, resolve, reject }: Request): Promise<Reply & Pick<Request, 'reject'>> {
+    // Our lost connection is ended: what it had sent and the server had not read is gone.
+    if (command === 'client' && args[0] === 'KILL') this.late = [];
+    if (command === 'client') {
+      return { reject, deliver: () => resolve(args[0] === 'INFO' ? 'id=7 addr=127.0.0.1:7' : 1) };
+    }
+    try {
+      const reply = await this.server.call(command, args);
+      return { reject, deliver: () => resolve(reply) };
+    } catch (error) {
+      return { reject, deliver: () => reject(error) };
+    }
+  }
+
+  #duplicate(): RedisConnection {
+    this.#made += 1;
+    const isSubscriber = this.#made === 2;
+    const emitter = isSubscriber ? this.#subscriber : this.#commands;
+    return {
+      on: (event, listener) => emitter.on(event, listener),
+      connect: async () => {
+        queueMicrotask(() => emitter.emit('ready'));
+        await once(emitter, 'ready');
+      },
+      disconnect: () => undefined,
+      subscribe: async (...channels) => {
+        this.#channels = channels;
+        await this.listener.subscribe(...channels);
+      },
+      call: (command, args) =>
+        isSubscriber
+          ? Promise.resolve('PONG')
+          : new Promise((resolve, reject) => this.requests.push({ command, args, resolve, reject })),
+    };
+  }
+}

@@ -1,0 +1,60 @@
+import { describe, expect, it } from '@jest/globals';
+import fc from 'fast-check';
+import { BUCKETS, KeyLayout } from '../../lib/providers/redis/key-layout.js';
+
+describe('the names of the records in Redis', () => {
+  const layout = new KeyLayout('shop');
+
+  // Golden: instances of two versions that differ here would not see each other's locks. Never change a line.
+  it.each([
+    ['order:42', 'shop:{1}:order:42'],
+    ['order:43', 'shop:{14}:order:43'],
+    ['stock/äöü 漢字', 'shop:{15}:stock/äöü 漢字'],
+    ['', 'shop:{5}:'],
+    ['a}q', 'shop:{6}:a~007dq'],
+    ['{other}:x', 'shop:{5}:{other~007d:x'],
+    ['a~b', 'shop:{12}:a~007eb'],
+    ['line\r\nbreak\0', 'shop:{1}:line~000d~000abreak~0000'],
+    ['lone \ud800', 'shop:{1}:lone ~d800'],
+    ['🔒', 'shop:{14}:🔒'],
+    ['x'.repeat(513), 'shop:{7}:~~adc183813d454f1d1ff7104db9f7da8a6f3a3dcfe7376e6fdf77242b11a727fd'],
+  ])('%j', (key, name) => {
+    expect(layout.locate(key).lock).toBe(name);
+  });
+
+  it('has 16 buckets, for ever', () => {
+    expect(BUCKETS).toBe(16);
+    expect(layout.counters).toEqual(Array.from({ length: 16 }, (_, bucket) => `shop:{${bucket}}`));
+    expect(layout.channelsOf('0123456789ab')[3]).toBe('shop:{3}0123456789ab');
+  });
+
+  it('keeps every two keys apart, and every record in the slot of its bucket', () => {
+    const hostile = fc.oneof(
+      fc.string({ unit: 'binary' }),
+      fc.string({ unit: fc.constantFrom('{', '}', '~', ':', '0', '7', 'd', 'q', 'r', '\0', '\n', '\ud800', '\udfff') }),
+    );
+    fc.assert(
+      fc.property(hostile, hostile, (one, two) => {
+        const names = [one, two].map((key) => layout.locate(key));
+        const bytes = names.map(({ lock }) => Buffer.from(lock).toString('hex'));
+        expect(bytes[0] === bytes[1]).toBe(one === two);
+        for (const { lock, counter } of names) {
+          expect(lock.startsWith(`${counter}:`)).toBe(true);
+          // The suffixes of queue and readers begin with a brace, which no key contains after that of the tag.
+          expect(lock.slice(counter.length)).not.toContain('}');
+        }
+      }),
+      { numRuns: 2_000 },
+    );
+  });
+
+  it('spreads keys evenly', () => {
+    const counts = new Map<string, number>();
+    for (let index = 0; index < 16_000; index += 1) {
+      const { counter } = layout.locate(`order:${index}`);
+      counts.set(counter, (counts.get(counter) ?? 0) + 1);
+    }
+    expect(counts.size).toBe(16);
+    expect(Math.max(...counts.values())).toBeLessThan(1_300);
+  });
+});

@@ -1,0 +1,103 @@
+import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
+import { Redis } from 'ioredis';
+import { systemClock } from '../../lib/engine/clock.js';
+import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
+import { granted, RELEASE, request, startProvider, until } from './seam.js';
+
+describe('what is left behind', () => {
+  let server: RedisServer;
+  let admin: Redis;
+
+  beforeAll(async () => {
+    server = await startRedisServer();
+    admin = new Redis(server.url);
+  });
+  afterAll(async () => {
+    admin.disconnect();
+    await server.stop();
+  });
+
+  it('by 10 000 attempts that were cancelled: no key, no listener, no timer', async () => {
+    let timers = 0;
+    const clock = {
+      ...systemClock,
+      setTimer: (callback: () => void, delay: number) => {
+        timers += 1;
+        return systemClock.setTimer(() => {
+          timers -= 1;
+          callback();
+        }, delay);
+      },
+      clearTimer: (timer: object) => {
+        timers -= 1;
+        systemClock.clearTimer(timer);
+      },
+    };
+    const { provider } = await startProvider({ url: server.url }, { clock });
+    const holder = granted(await provider.acquire(request('k')));
+    let listeners = 0;
+    for (let round = 0; round < 100; round += 1) {
+      const asks = Array.from({ length: 100 }, () => request('k'));
+      const answers = asks.map((ask) => {
+        const { signal } = ask;
+        const add = signal.addEventListener.bind(signal);
+        const remove = signal.removeEventListener.bind(signal);
+        signal.addEventListener = (...args: Parameters<typeof add>) => {
+          listeners += 1;
+          add(...args);
+        };
+        signal.removeEventListener = (...args: Parameters<typeof remove>) => {
+          listeners -= 1;
+          remove(...args);
+        };
+        return provider.acquire(ask);
+      });
+      // Some leave before they were sent, some before they were answered, some from the queue.
+      if (round % 3 === 1) await Promise.resolve();
+      if (round % 3 === 2) await provider.inspect('k');
+      for (const ask of asks) ask.abort();
+      expect(new Set(await Promise.all(answers))).toEqual(new Set(['busy']));
+    }
+    await until(async () => (await provider.inspect('k'))?.waiters === 0, 'the queue is empty');
+    expect(await provider.release(holder, RELEASE)).toBe('released');
+    expect(listeners).toBe(0);
+    await until(() => timers === 0, 'no timer is set', 4_000);
+    await provider.stop();
+    // The counters stay: one a bucket. When a process was last seen expires by itself.
+    const keys = await admin.keys('*');
+    expect(keys.filter((key) => !/^lock:\{\d+\}(seen)?$/.test(key))).toEqual([]);
+    for (const key of keys.filter((name) => name.endsWith('seen'))) expect(await admin.pttl(key)).toBeGreaterThan(0);
+  }, 20_000);
+
+  it('by 2 000 locks on 2 000 keys: the counters of the buckets', async () => {
+    await admin.flushall();
+    const { provider } = await startProvider({ url: server.url });
+    const grants = await Promise.all(
+      Array.from({ length: 2_000 }, async (_, index) => granted(await provider.acquire(request(`k${index}`)))),
+    );
+    expect(await admin.dbsize()).toBe(2_016);
+    const renewed = await provider.renew(grants.map((grant) => ({ grant, lease: 60_000 })));
+    expect(renewed.filter((outcome) => typeof outcome === 'string')).toEqual([]);
+    await Promise.all(grants.map((grant) => provider.release(grant, RELEASE)));
+    expect(await admin.dbsize()).toBe(16);
+    await provider.stop();
+  });
+
+  const connections = async () =>
+    String(await admin.call('CLIENT', ['LIST']))
+      .trim()
+      .split('\n').length;
+
+  it('by a provider that was stopped: no connection, and nobody who waits for ever', async () => {
+    const before = await connections();
+    const { provider } = await startProvider({ url: server.url });
+    granted(await provider.acquire(request('k')));
+    const waiter = provider.acquire(request('k'));
+    await until(async () => (await provider.inspect('k'))?.waiters === 1, 'it waits');
+    const stopped = provider.stop();
+    await expect(waiter).rejects.toThrow(/stopped|did not answer/);
+    await stopped;
+    await until(async () => (await connections()) === before, 'the connections are closed');
+    await expect(provider.acquire(request('k'))).rejects.toThrow();
+  });
+});

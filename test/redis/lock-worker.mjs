@@ -1,0 +1,43 @@
+// A process of its own with one provider. Told to acquire, it reports the grant and keeps the lock, renewing it like the watchdog.
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+
+const [, , library, url] = process.argv;
+const load = (file) => import(pathToFileURL(join(library, file)).href);
+const { RedisLockProvider } = await load('providers/redis/index.js');
+const { systemClock } = await load('engine/clock.js');
+const { systemRandom } = await load('engine/random.js');
+const { silentLogger } = await load('engine/logger.js');
+
+const random = systemRandom();
+const provider = new RedisLockProvider({ url });
+await provider.start({
+  name: 'redis',
+  namespace: 'lock',
+  clock: systemClock,
+  random,
+  logger: silentLogger,
+  emit: ({ type }) => process.send({ event: type }),
+});
+process.on('message', async ({ key, lease, holdFor }) => {
+  const request = {
+    key,
+    holder: random.id(),
+    mode: 'exclusive',
+    lease,
+    renew: true,
+    minHold: 0,
+    wait: 60_000,
+    options: {},
+  };
+  const grant = await provider.acquire({ ...request, signal: new AbortController().signal });
+  process.send({ event: 'granted', token: String(grant.fencingToken) });
+  const renewal = setInterval(() => void provider.renew([{ grant, lease }]), lease / 3);
+  if (holdFor === undefined) return;
+  setTimeout(async () => {
+    clearInterval(renewal);
+    process.send({ event: 'released', outcome: await provider.release(grant, { keepFor: 0, failed: false }) });
+  }, holdFor);
+});
+process.on('disconnect', () => process.exit());
+process.send({ event: 'ready' });

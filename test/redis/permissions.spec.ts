@@ -1,0 +1,78 @@
+import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
+import { readFile } from 'node:fs/promises';
+import { Redis } from 'ioredis';
+import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
+import { granted, RELEASE, request, startProvider, until } from './seam.js';
+
+// The line that docs/providers/redis.md tells users to copy.
+async function documentedRules(): Promise<string[]> {
+  const page = await readFile(new URL('../../docs/providers/redis.md', import.meta.url), 'utf8');
+  const rules = /^ACL SETUSER locks on >secret (.+)$/m.exec(page)?.[1];
+  if (rules === undefined) throw new Error('docs/providers/redis.md does not name the permissions.');
+  return rules.split(' ');
+}
+
+describe('under the permissions that the documentation names', () => {
+  let server: RedisServer;
+  let admin: Redis;
+
+  beforeAll(async () => {
+    server = await startRedisServer();
+    admin = new Redis(server.url);
+    await admin.call('ACL', ['SETUSER', 'locks', 'on', '>secret', ...(await documentedRules())]);
+  });
+  afterAll(async () => {
+    admin.disconnect();
+    await server.stop();
+  });
+
+  it('everything works: locks, hand-off, readers, renewal, parking, inspection, force, and the doctor', async () => {
+    const url = `redis://locks:secret@127.0.0.1:${server.port}`;
+    const one = await startProvider({ url });
+    const two = await startProvider({ url });
+    const holder = granted(await one.provider.acquire(request('k')));
+    const waiter = two.provider.acquire(request('k'));
+    await until(async () => (await one.provider.inspect('k'))?.waiters === 1, 'it waits');
+    expect(await one.provider.renew([{ grant: holder, lease: 1_000 }])).toMatchObject([{}]);
+    await one.provider.release(holder, RELEASE);
+    const next = granted(await waiter);
+    expect(await two.provider.renew([{ grant: next, lease: 1_000 }])).toMatchObject([{}]);
+    const reader = two.provider.acquire(request('k', { mode: 'shared' }));
+    await until(async () => (await one.provider.inspect('k'))?.waiters === 1, 'it waits');
+    await two.provider.release(next, RELEASE);
+    await two.provider.release(granted(await reader), RELEASE);
+    const parked = granted(await one.provider.acquire(request('k', { minHold: 5_000 })));
+    await one.provider.release(parked, { keepFor: 4_000, failed: false });
+    expect(await one.provider.forceRelease('k')).toBe(false);
+    expect(await one.provider.check()).not.toEqual([]);
+    const log = (await admin.call('ACL', ['LOG'])) as unknown[];
+    expect(log).toEqual([]);
+    await one.provider.stop();
+    await two.provider.stop();
+  });
+
+  it('after a reconnect too, where our lost connection is ended at the server', async () => {
+    const { provider, events } = await startProvider({ url: `redis://locks:secret@127.0.0.1:${server.port}` });
+    const grant = granted(await provider.acquire(request('k')));
+    await admin.call('CLIENT', ['KILL', 'USER', 'locks']);
+    await until(() => events.some(({ type }) => type === 'recovered'), 'it is back');
+    expect(await provider.release(grant, RELEASE)).toBe('released');
+    expect(await admin.call('ACL', ['LOG'])).toEqual([]);
+    await provider.stop();
+  });
+
+  it('and nothing else does: other keys, other channels, other commands', async () => {
+    const locks = new Redis(`redis://locks:secret@127.0.0.1:${server.port}`);
+    for (const [command, ...args] of [
+      ['GET', 'session:1'],
+      ['FLUSHALL'],
+      ['KEYS', '*'],
+      ['CONFIG', 'GET', '*'],
+      ['PUBLISH', 'news', 'x'],
+      ['EVAL', "return redis.call('GET', 'session:1')", '0'],
+    ] as [string, ...string[]][]) {
+      await expect(locks.call(command, args)).rejects.toThrow(/NOPERM|permission|can't access/i);
+    }
+    locks.disconnect();
+  });
+});

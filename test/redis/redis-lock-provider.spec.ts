@@ -1,0 +1,97 @@
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
+import { Redis } from 'ioredis';
+import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
+import { granted, RELEASE, request, startProvider, type StartedProvider, until } from './seam.js';
+
+describe('RedisLockProvider at the seam', () => {
+  let server: RedisServer;
+  let admin: Redis;
+  let one: StartedProvider;
+
+  beforeAll(async () => {
+    server = await startRedisServer();
+    admin = new Redis(server.url);
+  });
+  afterAll(async () => {
+    admin.disconnect();
+    await server.stop();
+  });
+  beforeEach(async () => {
+    await admin.flushall();
+    one = await startProvider({ url: server.url });
+  });
+  afterEach(async () => {
+    await one.provider.stop();
+  });
+
+  it('grants a free lock with a token and a deadline inside the lease', async () => {
+    const before = performance.now();
+    const grant = granted(await one.provider.acquire(request('stock')));
+    expect(grant.fencingToken).toBeGreaterThan(1_600_000_000_000_000n);
+    expect(grant.validUntil).toBeLessThanOrEqual(performance.now() + 30_000 * 0.99 - 2);
+    expect(grant.validUntil).toBeGreaterThan(before + 29_000);
+    expect(grant.lease).toBe(30_000);
+  });
+
+  it('is busy for a second caller that does not wait', async () => {
+    granted(await one.provider.acquire(request('stock')));
+    expect(await one.provider.acquire(request('stock', { wait: 0 }))).toBe('busy');
+  });
+
+  it('answers a repeated ask with the same hold and the same token', async () => {
+    const ask = request('stock', { wait: 0 });
+    const first = granted(await one.provider.acquire(ask));
+    const second = granted(await one.provider.acquire(ask));
+    expect(second.fencingToken).toBe(first.fencingToken);
+    expect(second.validUntil).toBeLessThanOrEqual(first.validUntil + 5);
+  });
+
+  it('renews what is held, and does not bring back what was released', async () => {
+    const grant = granted(await one.provider.acquire(request('stock', { lease: 500 })));
+    const [renewed] = await one.provider.renew([{ grant, lease: 60_000 }]);
+    expect(renewed).toMatchObject({ validUntil: expect.any(Number) });
+    expect((await one.provider.inspect('stock'))?.expiresIn).toBeGreaterThan(59_000);
+    expect(await one.provider.release(grant, RELEASE)).toBe('released');
+    expect(await one.provider.renew([{ grant, lease: 60_000 }])).toEqual(['lost']);
+    expect(await one.provider.inspect('stock')).toBeNull();
+  });
+
+  it('releases once; the second release is lost, and so is one of somebody else', async () => {
+    const grant = granted(await one.provider.acquire(request('stock')));
+    expect(await one.provider.release({ ...grant, holder: 'f'.repeat(32) }, RELEASE)).toBe('lost');
+    expect(await one.provider.release(grant, RELEASE)).toBe('released');
+    expect(await one.provider.release(grant, RELEASE)).toBe('lost');
+  });
+
+  it('gives larger tokens to later holders', async () => {
+    let last = 0n;
+    for (let round = 0; round < 50; round += 1) {
+      const grant = granted(await one.provider.acquire(request('stock')));
+      expect(grant.fencingToken).toBeGreaterThan(last);
+      last = grant.fencingToken ?? 0n;
+      await one.provider.release(grant, RELEASE);
+    }
+  });
+
+  it('lets a waiter in when the lease of a crashed holder is over', async () => {
+    granted(await one.provider.acquire(request('stock', { lease: 300 })));
+    const begun = performance.now();
+    granted(await one.provider.acquire(request('stock')));
+    expect(performance.now() - begun).toBeLessThan(1_500);
+  });
+
+  it('hands over to the next waiter, first come first served', async () => {
+    const first = granted(await one.provider.acquire(request('stock')));
+    const order: number[] = [];
+    const waiters = Array.from({ length: 20 }, async (_, index) => {
+      const grant = granted(await one.provider.acquire(request('stock')));
+      order.push(index);
+      await one.provider.release(grant, RELEASE);
+    });
+    await until(() => one.events.filter(({ type }) => type === 'waiting').length === 20, 'all wait');
+    await one.provider.release(first, RELEASE);
+    await Promise.all(waiters);
+    expect(order).toEqual(Array.from({ length: 20 }, (_, index) => index));
+    expect(await admin.keys('*')).toHaveLength(2); // the counter, and for 10 s when this process was seen
+  });
+});

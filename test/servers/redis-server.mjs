@@ -1,0 +1,101 @@
+// Plain JavaScript, because the scripts that use it run before anything is built. Its types stand in redis-server.d.mts.
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { connect, createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+const READY_WITHIN = 10_000;
+
+/** Starts a redis-server of its own on a free loopback port, in a temporary folder. */
+export async function startRedisServer({ args = [], env = {} } = {}) {
+  const folder = await mkdtemp(join(tmpdir(), 'lock-redis-'));
+  const port = await freePort();
+  let child = await launch(port, folder, args, env);
+  return {
+    port,
+    folder,
+    url: `redis://127.0.0.1:${port}`,
+    get pid() {
+      return child.pid;
+    },
+    /** Sends a signal to the server, such as SIGSTOP and SIGCONT. */
+    signal(name) {
+      child.kill(name);
+    },
+    /** Ends the server without a farewell and starts it again with the same port and folder. */
+    async crash({ downFor = 0 } = {}) {
+      await end(child, 'SIGKILL');
+      await sleep(downFor);
+      child = await launch(port, folder, args, env);
+    },
+    async stop() {
+      await end(child, 'SIGKILL');
+      await rm(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+async function launch(port, folder, args, env) {
+  const defaults = ['--port', String(port), '--bind', '127.0.0.1', '--dir', folder, '--save', '', '--appendonly', 'no'];
+  const child = spawn('redis-server', [...defaults, ...args], {
+    env: { ...process.env, ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  let output = '';
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.on('data', (text) => (output = (output + text).slice(-4_000)));
+    stream.unref();
+  }
+  child.unref();
+  const onExit = () => child.kill('SIGKILL');
+  process.once('exit', onExit);
+  child.once('exit', () => process.off('exit', onExit));
+  const failed = new Promise((_, reject) => {
+    child.once('error', (cause) => reject(new Error('redis-server cannot be started: is it on the PATH?', { cause })));
+    child.once('exit', (code, signal) => reject(new Error(`redis-server ended (${code ?? signal}):\n${output}`)));
+  });
+  failed.catch(() => undefined);
+  await Promise.race([ready(port, () => output), failed]);
+  return child;
+}
+
+async function ready(port, output) {
+  for (const until = Date.now() + READY_WITHIN; Date.now() < until; await sleep(10)) {
+    if (await answersPing(port)) return;
+  }
+  throw new Error(`redis-server on port ${port} does not answer:\n${output()}`);
+}
+
+function answersPing(port) {
+  return new Promise((resolve) => {
+    const socket = connect(port, '127.0.0.1', () => socket.write('PING\r\n'));
+    // Also when it wants a password: then it is up.
+    socket.once('data', (data) => finish(/^\+PONG|NOAUTH/.test(String(data))));
+    socket.once('error', () => finish(false));
+    socket.setTimeout(500, () => finish(false));
+    function finish(answer) {
+      socket.destroy();
+      resolve(answer);
+    }
+  });
+}
+
+async function end(child, signal) {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const ended = once(child, 'exit');
+  child.ref();
+  child.kill(signal);
+  await ended;
+}
+
+async function freePort() {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address();
+  server.close();
+  await once(server, 'close');
+  return port;
+}

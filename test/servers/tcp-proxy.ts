@@ -1,0 +1,96 @@
+import { once } from 'node:events';
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+
+/** A wire between a client and a server that can be cut, and whose replies can be held back or lost. */
+export interface TcpProxy {
+  readonly port: number;
+  /** How many connections were made through it so far. */
+  readonly connections: number;
+  /** Keeps what the server answers until `passReplies`. */
+  holdReplies(): void;
+  passReplies(): void;
+  /** Loses what the server answers. */
+  loseReplies(): void;
+  /** Breaks all connections; new ones may be made. What was held back is lost. */
+  cut(): void;
+  /** Breaks all connections and refuses new ones, until `admit`. */
+  refuse(): void;
+  admit(): void;
+  close(): Promise<void>;
+}
+
+interface Wire {
+  readonly client: Socket;
+  readonly server: Socket;
+  held: Buffer[];
+}
+
+export async function startTcpProxy(target: number): Promise<TcpProxy> {
+  const wires = new Set<Wire>();
+  let replies: 'pass' | 'hold' | 'lose' = 'pass';
+  let refusing = false;
+  let connections = 0;
+
+  const listener = createServer((client) => {
+    if (refusing) {
+      client.resetAndDestroy();
+      return;
+    }
+    connections += 1;
+    const wire: Wire = { client, server: connect(target, '127.0.0.1'), held: [] };
+    wires.add(wire);
+    wire.client.setNoDelay(true);
+    wire.server.setNoDelay(true);
+    client.on('data', (data) => wire.server.write(data));
+    wire.server.on('data', (data) => {
+      if (replies === 'pass') client.write(data);
+      else if (replies === 'hold') wire.held.push(data);
+    });
+    for (const socket of [wire.client, wire.server]) {
+      socket.on('error', () => undefined);
+      socket.on('close', () => {
+        wire.client.destroy();
+        wire.server.destroy();
+        wires.delete(wire);
+      });
+    }
+  }).listen(0, '127.0.0.1');
+  await once(listener, 'listening');
+
+  const cut = () => {
+    for (const wire of wires) {
+      wire.client.resetAndDestroy();
+      wire.server.destroy();
+    }
+  };
+  return {
+    port: (listener.address() as AddressInfo).port,
+    get connections() {
+      return connections;
+    },
+    holdReplies() {
+      replies = 'hold';
+    },
+    passReplies() {
+      replies = 'pass';
+      for (const wire of wires) for (const data of wire.held.splice(0)) wire.client.write(data);
+    },
+    loseReplies() {
+      replies = 'lose';
+    },
+    cut,
+    refuse() {
+      refusing = true;
+      cut();
+    },
+    admit() {
+      refusing = false;
+    },
+    async close() {
+      const closed = once(listener, 'close');
+      listener.close();
+      cut();
+      await closed;
+    },
+  };
+}

@@ -129,7 +129,7 @@ export const capabilityCases: readonly CaseDefinition[] = [
       const next = await stage.within(stage.bounds.handOver, waiter.lock, 'the waiter');
       await stage.eventually(stage.lease, () => signal.aborted, 'the loss is known');
       assert.equal(await lock.release(), 'lost');
-      assert.ok(next.isHeld());
+      assert.ok(next.isHeld(), 'the waiter has it');
     },
   },
   {
@@ -145,7 +145,7 @@ export const capabilityCases: readonly CaseDefinition[] = [
       const lock = await ann.locks.acquire('order', stage.shortLease);
       const info = await bob.locks.inspect('order');
       stage.secrets.overheard(info);
-      assert.ok(info);
+      assert.ok(info, 'a lock that is held is seen');
       const { key, state, mode, holders, fencingToken, expiresIn } = info;
       assert.deepEqual(
         { key, state, mode, holders, fencingToken },

@@ -124,7 +124,7 @@ export const seamCases: readonly CaseDefinition[] = [
       const grant = await ann.take('order', { lease: stage.lease });
       const sentAt = stage.clock.now();
       const outcome = await ann.renew(grant, 3 * stage.lease);
-      assert.ok(typeof outcome === 'object');
+      assert.ok(typeof outcome === 'object', 'renewed');
       const answeredAt = stage.clock.now();
       assertBetween(
         outcome.validUntil,

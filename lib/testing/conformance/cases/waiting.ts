@@ -104,7 +104,7 @@ export const waitingCases: readonly CaseDefinition[] = [
       const waiter = await stage.standInLine(bob, 'order', { wait });
       await stage.sleep(wait - stage.time.slack / 2);
       await held.release();
-      assert.ok((await waiter.lock).isHeld());
+      assert.ok((await waiter.lock).isHeld(), 'granted at the last moment');
     },
   },
   {

@@ -63,10 +63,6 @@ export class Hold {
     return this.terms.minHold === 0 ? 0 : this.grantedAt + this.terms.minHold;
   }
 
-  get isReleased(): boolean {
-    return this.#state === 'released';
-  }
-
   /** Why it is not held any more, if it was lost. Looks at the clock. */
   get lostError(): LockLostError | undefined {
     this.#expireIfDue();

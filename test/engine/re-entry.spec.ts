@@ -1,3 +1,4 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
 import { LockDeadlockError, LockLostError, LockTimeoutError } from '../../lib/lock/errors.js';
 import type { Lock } from '../../lib/lock/lock.js';
 import { deferred, QUEUES, startEngine, watch } from './engine-rig.js';
@@ -92,6 +93,20 @@ describe.each(QUEUES)('re-entry (%s queue)', (_, provide) => {
       expect(again.holder).not.toBe(outer.holder);
       await again.release();
     });
+  });
+
+  it('takes anew what was lost and given back, also in work that outlives its lock', async () => {
+    const { locks } = await engine();
+    let later: (() => Promise<Lock>) | undefined;
+    const lost = locks.withLock('a', async (outer) => {
+      later = AsyncLocalStorage.bind(() => locks.acquire('a'));
+      await locks.forceRelease('a');
+      await expect(locks.acquire('a')).rejects.toBeInstanceOf(LockLostError);
+      expect(await outer.release()).toBe('lost');
+      await (await locks.acquire('a')).release();
+    });
+    await expect(lost).rejects.toBeInstanceOf(LockLostError);
+    expect((await later?.())?.isHeld()).toBe(true);
   });
 
   it('keeps the lock for an inner entry that outlives the outer one', async () => {

@@ -127,7 +127,7 @@ describe.each(['native', 'engine'] as const)('all interleavings that were tried 
           expect([table.size, clock.pendingTimers]).toEqual([0, 0]);
         },
       ),
-      { numRuns: 150 },
+      { numRuns: 80 },
     );
   });
 
@@ -162,7 +162,7 @@ describe.each(['native', 'engine'] as const)('all interleavings that were tried 
           });
         },
       ),
-      { numRuns: 100 },
+      { numRuns: 60 },
     );
   });
 });

@@ -44,7 +44,7 @@ class Wrap implements NestInterceptor {
 
 describe.each(['above', 'below'])('the lock stands %s the other decorators of a handler', (place) => {
   const lock = (key: string, ...others: MethodDecorator[]): MethodDecorator => {
-    const locking = DistributedLock(key) as MethodDecorator;
+    const locking: MethodDecorator = DistributedLock(key);
     // Decorators are applied from the last to the first.
     const all = place === 'above' ? [...others, locking] : [locking, ...others];
     return (target, name, descriptor) => {
@@ -91,7 +91,7 @@ describe.each(['above', 'below'])('the lock stands %s the other decorators of a 
 });
 
 it('composes through applyDecorators()', async () => {
-  const Locked = (path: string) => applyDecorators(Get(path), DistributedLock('locked') as MethodDecorator);
+  const Locked = (path: string) => applyDecorators(Get(path), DistributedLock('locked'));
   @Controller()
   class Items {
     @Locked('items')

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { LockConfigError } from '../../../lock/errors.js';
 import type { LockOptions } from '../../../lock/lock-options.js';
-import type { CaseDefinition } from '../case-definition.js';
+import { type CaseDefinition, unclaimed } from '../case-definition.js';
 import { granted } from '../direct-caller.js';
 import { assertBetween, rejectsWith } from '../expectations.js';
 import type { Stage } from '../stage.js';
@@ -39,7 +39,9 @@ export const capabilityCases: readonly CaseDefinition[] = [
     title: 'shared and fair: a waiting writer is not overtaken by readers, and waiting readers enter together',
     needs: [
       ({ capabilities }) =>
-        capabilities.shared && capabilities.fair ? undefined : 'it does not claim to be both shared and fair',
+        capabilities.shared && capabilities.fair
+          ? undefined
+          : unclaimed('it does not claim to be both shared and fair'),
     ],
     async run(stage) {
       const [ann, bob, cid] = await stage.directs(3);
@@ -98,7 +100,7 @@ export const capabilityCases: readonly CaseDefinition[] = [
   {
     id: '#57e',
     title: 'minHold: it is kept also by a holder that has crashed with a shorter lease',
-    needs: [({ capabilities }) => (capabilities.minHold ? undefined : 'it has no minHold')],
+    needs: [({ capabilities }) => (capabilities.minHold ? undefined : unclaimed('it has no minHold'))],
     async run(stage) {
       const [ann, bob] = await stage.directs(2);
       const minHold = 3 * stage.lease;

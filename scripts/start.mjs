@@ -27,6 +27,7 @@ console.log('Building …');
 build();
 
 const stops = [];
+let ending = false;
 for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => void end(0));
 
 const environment = { ...process.env, SHOP_BACKEND: options.provider, PORT: '0' };
@@ -53,7 +54,7 @@ async function startShop() {
   const shop = fork(join(root, 'sample-app/dist/main.js'), { env: environment });
   const gone = once(shop, 'exit');
   stops.push(() => shop.kill() && gone);
-  void gone.then(() => end(1));
+  void gone.then(() => ending || end(1));
   const [{ url }] = await once(shop, 'message');
   return url;
 }
@@ -61,13 +62,14 @@ async function startShop() {
 async function startRedis() {
   ensureServers(['redis-server']);
   const { startRedisServer } = await import('../test/servers/redis-server.mjs');
-  const server = await startRedisServer();
+  const server = await startRedisServer({ args: ['--appendonly', 'yes'] });
   stops.push(() => server.stop());
   return server.url;
 }
 
 /** Ends the shops, then what they stand on. */
 async function end(code) {
+  ending = true;
   for (let stop = stops.pop(); stop; stop = stops.pop()) await stop();
   process.exit(code);
 }

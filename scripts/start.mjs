@@ -35,13 +35,17 @@ if (options.provider === 'redis') environment.REDIS_URL ??= await startRedis();
 const urls = await Promise.all(Array.from({ length: instances }, startShop));
 
 const processes = instances === 1 ? '1 process' : `${instances} processes`;
-console.log(`\nFlash sale: ${ORDERS} concurrent orders for ${ITEMS} items over HTTP, ${processes}, locks in ${options.provider}\n`);
+console.log(
+  `\nFlash sale: ${ORDERS} concurrent orders for ${ITEMS} items over HTTP, ${processes}, locks in ${options.provider}\n`,
+);
 report('without a lock', await flashSale(urls, '/unguarded/orders', 'teapot'));
 const guarded = await flashSale(urls, '/orders', 'lamp');
 report('@DistributedLock', guarded);
 
 const kept = guarded.sold === ITEMS && guarded.failed === 0;
-console.log(kept ? `\nThe guarded endpoint sold exactly ${ITEMS}.` : '\nThe guarded endpoint did not sell exactly what it has.');
+console.log(
+  kept ? `\nThe guarded endpoint sold exactly ${ITEMS}.` : '\nThe guarded endpoint did not sell exactly what it has.',
+);
 if (options.once || !kept) await end(kept ? 0 : 1);
 
 console.log(`

@@ -1,6 +1,5 @@
 // Compiled by `npm run typecheck`, never run.
-/* eslint-disable @typescript-eslint/no-unused-vars, @typescript-eslint/no-explicit-any,
-   @typescript-eslint/no-unsafe-return
+/* eslint-disable @typescript-eslint/no-unused-vars, @typescript-eslint/no-explicit-any
    -- methods of all shapes, for their types alone. */
 import { applyDecorators, Get } from '@nestjs/common';
 import { Cron } from '@nestjs/schedule';

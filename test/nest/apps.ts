@@ -38,7 +38,6 @@ function rootModule(metadata: ModuleMetadata, options: DistributedLockModuleOpti
   return RootModule;
 }
 
-/* eslint-disable @typescript-eslint/no-unsafe-class-instance-assignment -- Nest's options are classes that nobody makes instances of. */
 const QUIET = { logger: false, abortOnError: false } as const;
 
 /** Starts an application without a server, on locks in memory unless told otherwise; `null` leaves the lock module out. */

@@ -1,4 +1,3 @@
-/* eslint-disable @typescript-eslint/no-extraneous-class -- the classes are there to be decorated. */
 import { Observable } from 'rxjs';
 import { DistributedLock, LockConfigError } from '../../lib/index.js';
 import type { KeySource } from '../../lib/nest/locked-method.js';

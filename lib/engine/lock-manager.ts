@@ -228,7 +228,8 @@ export class LockManager {
 
   async #within(patience: number, work: Promise<unknown>): Promise<void> {
     let timer: object | undefined;
-    const over = new Promise<void>((resolve) => (timer = this.#clock.setTimer(resolve, patience)));
+    // Keeps the process alive: it would otherwise end in the middle of the stop, and skip what comes after it.
+    const over = new Promise<void>((resolve) => (timer = this.#clock.setTimer(resolve, patience, true)));
     await Promise.race([work, over]);
     if (timer) this.#clock.clearTimer(timer);
   }

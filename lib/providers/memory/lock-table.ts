@@ -227,9 +227,7 @@ export class LockTable {
   }
 
   #tidy(key: string, slot: Slot): void {
-    if (slot.waiters.size > 0 || !isFree(slot)) return;
-    // A slot that was thrown away before may have a successor.
-    if (this.#slots.get(key) === slot) this.#slots.delete(key);
+    if (slot.waiters.size === 0 && isFree(slot)) this.#slots.delete(key);
   }
 
   #sweep(now: number): void {

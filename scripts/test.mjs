@@ -47,7 +47,8 @@ function jest(group, args) {
       `--outputFile=${outputFile}`,
       ...args,
     ],
-    { cwd: root, stdio: ['ignore', 'ignore', 'inherit'] },
+    // Jest reports on its standard error; what it writes to its output is the table of the coverage.
+    { cwd: root, stdio: ['ignore', options.coverage ? 'inherit' : 'ignore', 'inherit'] },
   );
   const report = JSON.parse(readFileSync(outputFile, 'utf8'));
   total.passed += report.numPassedTests;

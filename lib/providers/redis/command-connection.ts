@@ -65,7 +65,7 @@ export class CommandConnection {
     if (this.#inFlight === 0) this.#lastHeard = this.clock.now();
     this.#inFlight += 1;
     if (this.#timer === undefined) this.#listen(this.patience);
-    this.connection.call(command, args).then(
+    this.connection.call(command, ...args).then(
       (reply) => {
         this.#heard();
         onReply(reply);

@@ -11,8 +11,8 @@ export interface RedisClient {
 export interface RedisConnection {
   connect(): Promise<unknown>;
   disconnect(reconnect?: boolean): void;
-  call(command: string, args: string[]): Promise<unknown>;
-  subscribe(...channels: string[]): Promise<unknown>;
+  call(command: string, ...args: string[]): Promise<unknown>;
+  subscribe(channel: string): Promise<unknown>;
   on(event: string, listener: (...args: string[]) => void): unknown;
 }
 

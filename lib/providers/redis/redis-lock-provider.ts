@@ -133,7 +133,7 @@ class Running {
         if (!this.#stopping) context.emit({ type: 'unavailable', cause });
       },
     });
-    this.#dispatcher = new Dispatcher(process, clock, this.#commands, (notice, sentAt) => {
+    this.#dispatcher = new Dispatcher(process, this.#layout.counter, clock, this.#commands, (notice, sentAt) => {
       this.#room.onNotice(notice, sentAt);
     });
     this.#room = new WaitingRoom({
@@ -152,7 +152,7 @@ class Running {
       },
       unavailable: (key, cause) => this.#unavailable(key, cause),
     });
-    this.#subscription = new Subscription(subscriber, this.#layout.channelsOf(process), clock, logger, patience, {
+    this.#subscription = new Subscription(subscriber, this.#layout.channelOf(process), clock, logger, patience, {
       onUp: () => {
         this.#room.askAgain();
       },
@@ -186,8 +186,8 @@ class Running {
       renewals.map(
         (renewal) =>
           new Promise<RenewOutcome>((resolve) => {
-            const { lock, counter } = this.#layout.locate(renewal.grant.key);
-            this.#dispatcher.add(new Renewal(lock, counter, renewal, resolve));
+            const lock = this.#layout.lockOf(renewal.grant.key);
+            this.#dispatcher.add(new Renewal(lock, renewal, resolve));
           }),
       ),
     );
@@ -195,18 +195,18 @@ class Running {
 
   release(holder: Holder, { keepFor }: ReleaseManner): Promise<ReleaseOutcome> {
     const left = this.#room.dismiss(holder.holder);
-    const { lock, counter } = this.#layout.locate(holder.key);
+    const lock = this.#layout.lockOf(holder.key);
     return new Promise((resolve) => {
-      this.#dispatcher.add(new Release(lock, counter, holder, keepFor, left ?? '', resolve));
+      this.#dispatcher.add(new Release(lock, holder, keepFor, left ?? '', resolve));
     });
   }
 
   async inspect(key: string): Promise<LockInfo | null> {
-    return readInspection(key, await this.#run(key, ['I', '', '', '', '']));
+    return readInspection(key, await this.#run(key, ['I', '', '0']));
   }
 
   async forceRelease(key: string): Promise<boolean> {
-    return (await this.#run(key, ['F', '', '', '', ''])) === 1;
+    return (await this.#run(key, ['F', '', '0'])) === 1;
   }
 
   check(): Promise<Finding[]> {
@@ -228,11 +228,10 @@ class Running {
   }
 
   #run(key: string, args: OperationArguments): Promise<unknown> {
-    const { lock, counter } = this.#layout.locate(key);
+    const lock = this.#layout.lockOf(key);
     return new Promise((resolve, reject) => {
       const operation: Operation = {
         lock,
-        counter,
         isAsk: false,
         weight: HEAVY,
         encode: () => args,

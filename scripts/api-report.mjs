@@ -19,7 +19,10 @@ for (const [name, entry] of Object.entries(entries)) {
   const report = reportOf(source);
   if (existsSync(file) && readFileSync(file, 'utf8') === report) continue;
   changed = true;
-  if (check) console.error(`The public API of "${name}" differs from ${file.slice(root.length + 1)}: run "npm run api" and review the change.`);
+  if (check)
+    console.error(
+      `The public API of "${name}" differs from ${file.slice(root.length + 1)}: run "npm run api" and review the change.`,
+    );
   else writeFileSync(file, report);
 }
 process.exit(check && changed ? 1 : 0);
@@ -46,7 +49,8 @@ function reportOf(entryPoint) {
 function declarationTexts(program, declaration) {
   const source = declaration.getSourceFile();
   if (!emitted.has(source.fileName)) {
-    const keep = (_file, text) => emitted.set(source.fileName, ts.createSourceFile('x.d.ts', text, ts.ScriptTarget.Latest, true));
+    const keep = (_file, text) =>
+      emitted.set(source.fileName, ts.createSourceFile('x.d.ts', text, ts.ScriptTarget.Latest, true));
     program.emit(source, keep, undefined, true);
   }
   const name = declaration.name.getText();

@@ -6,8 +6,9 @@ import { delimiter, join } from 'node:path';
 const SERVERS = [{ url: 'REDIS_URL', program: 'redis-server', package: 'redis-server' }];
 
 /** Installs the servers that are missing where that is possible, and otherwise says how, and ends. */
-export function ensureServers() {
-  const missing = SERVERS.filter(({ url, program }) => !process.env[url] && !onPath(program));
+export function ensureServers(programs = SERVERS.map(({ program }) => program)) {
+  const wanted = SERVERS.filter(({ program }) => programs.includes(program));
+  const missing = wanted.filter(({ url, program }) => !process.env[url] && !onPath(program));
   if (missing.length === 0) return;
   const packages = missing.map((server) => server.package);
   const command = `apt-get update && apt-get install -y ${packages.join(' ')}`;

@@ -4,38 +4,88 @@ import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { build } from './build.mjs';
 import { ensureInstalled, root } from './ensure-installed.mjs';
+import { ensureServers } from './ensure-servers.mjs';
 import { flashSale, ITEMS, ORDERS } from './sale.mjs';
 
-const { values: options } = parseArgs({ options: { once: { type: 'boolean', default: false } } });
+// usage: npm start [-- --once] [-- --provider redis] [-- --instances 4]
+const { values: options } = parseArgs({
+  options: {
+    once: { type: 'boolean', default: false },
+    provider: { type: 'string', default: 'memory' },
+    instances: { type: 'string', default: '1' },
+  },
+});
+const instances = Number(options.instances);
+if (!['memory', 'redis'].includes(options.provider)) fail('--provider is memory or redis.');
+if (!Number.isInteger(instances) || instances < 1 || instances > 32) fail('--instances is a number from 1 to 32.');
+if (options.provider === 'memory' && instances > 1) {
+  fail('Locks in memory exclude nobody in another process: add --provider redis for several instances.');
+}
 
 ensureInstalled();
 console.log('Building …');
 build();
 
-const shop = fork(join(root, 'sample-app/dist/main.js'), { env: { ...process.env, PORT: options.once ? '0' : process.env.PORT ?? '0' } });
-process.on('exit', () => shop.kill());
-shop.on('exit', (code) => process.exit(code ?? 1));
-const [{ url }] = await once(shop, 'message');
+const stops = [];
+let ending = false;
+for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => void end(0));
 
-console.log(`\nFlash sale: ${ORDERS} concurrent orders for ${ITEMS} items over HTTP, locks in memory\n`);
-const unguarded = await flashSale([url], '/unguarded/orders', 'teapot');
-report('without a lock', unguarded);
-const guarded = await flashSale([url], '/orders', 'lamp');
+const environment = { ...process.env, SHOP_BACKEND: options.provider, PORT: '0' };
+if (options.provider === 'redis') environment.REDIS_URL ??= await startRedis();
+const urls = await Promise.all(Array.from({ length: instances }, startShop));
+
+const processes = instances === 1 ? '1 process' : `${instances} processes`;
+console.log(
+  `\nFlash sale: ${ORDERS} concurrent orders for ${ITEMS} items over HTTP, ${processes}, locks in ${options.provider}\n`,
+);
+report('without a lock', await flashSale(urls, '/unguarded/orders', 'teapot'));
+const guarded = await flashSale(urls, '/orders', 'lamp');
 report('@DistributedLock', guarded);
 
 const kept = guarded.sold === ITEMS && guarded.failed === 0;
-console.log(kept ? `\nThe guarded endpoint sold exactly ${ITEMS}.` : '\nThe guarded endpoint did not sell what it has.');
-if (options.once || !kept) process.exit(kept ? 0 : 1);
+console.log(
+  kept ? `\nThe guarded endpoint sold exactly ${ITEMS}.` : '\nThe guarded endpoint did not sell exactly what it has.',
+);
+if (options.once || !kept) await end(kept ? 0 : 1);
 
 console.log(`
-The shop goes on at ${url}. Try it:
-  curl -X PUT  ${url}/stock/lamp -H 'content-type: application/json' -d '{"left": 3}'
-  curl -X POST ${url}/orders     -H 'content-type: application/json' -d '{"item": "lamp"}'
+The shop goes on at ${urls.join(' ')}. Try it:
+  curl -X PUT  ${urls[0]}/stock/lamp -H 'content-type: application/json' -d '{"left": 3}'
+  curl -X POST ${urls[0]}/orders     -H 'content-type: application/json' -d '{"item": "lamp"}'
 Ctrl+C ends it.`);
+
+async function startShop() {
+  const shop = fork(join(root, 'sample-app/dist/main.js'), { env: environment });
+  const gone = once(shop, 'exit');
+  stops.push(() => shop.kill() && gone);
+  void gone.then(() => ending || end(1));
+  const [{ url }] = await once(shop, 'message');
+  return url;
+}
+
+async function startRedis() {
+  ensureServers(['redis-server']);
+  const { startRedisServer } = await import('../test/servers/redis-server.mjs');
+  const server = await startRedisServer({ args: ['--appendonly', 'yes'] });
+  stops.push(() => server.stop());
+  return server.url;
+}
+
+/** Ends the shops, then what they stand on. */
+async function end(code) {
+  ending = true;
+  for (let stop = stops.pop(); stop; stop = stops.pop()) await stop();
+  process.exit(code);
+}
 
 function report(endpoint, { sold, soldOut, failed, seconds }) {
   const verdict = sold > ITEMS ? `OVERSOLD by ${sold - ITEMS}` : sold === ITEMS ? 'exact' : `${ITEMS - sold} too few`;
   const cells = [endpoint.padEnd(18), `sold ${String(sold).padStart(3)} of ${ITEMS}`, verdict.padEnd(16)];
   cells.push(`sold out ${String(soldOut).padStart(3)}`, `failed ${failed}`, `${seconds.toFixed(2)} s`);
   console.log(`  ${cells.join('  ')}`);
+}
+
+function fail(message) {
+  console.error(message);
+  process.exit(2);
 }

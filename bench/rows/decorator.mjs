@@ -41,21 +41,27 @@ const times = await interleave(
     'plain async call': () => nanoseconds(CALLS, () => orders.plain(order)),
     'decorated, key template': () => nanoseconds(CALLS, () => orders.locked(order)),
     'decorated, key function': () => nanoseconds(CALLS, () => orders.lockedByFunction(order)),
-    'withLock': () => nanoseconds(CALLS, () => locks.withLock('order:42', () => order.id)),
+    withLock: () => nanoseconds(CALLS, () => locks.withLock('order:42', () => order.id)),
   },
   { rounds: 15 },
 );
 
 const plain = median(times['plain async call']);
-console.log(`\nA call under a lock, memory provider (Node ${process.version}, median of ${times['withLock'].length} rounds)`);
+console.log(
+  `\nA call under a lock, memory provider (Node ${process.version}, median of ${times['withLock'].length} rounds)`,
+);
 for (const [name, rounds] of Object.entries(times)) {
   const time = median(rounds);
   const over = time - plain;
-  const verdict = name.startsWith('plain') ? '' : `+${(over / 1000).toFixed(2)} µs  ${over <= 3000 ? 'within' : 'OVER'} the bar of 3 µs`;
+  const verdict = name.startsWith('plain')
+    ? ''
+    : `+${(over / 1000).toFixed(2)} µs  ${over <= 3000 ? 'within' : 'OVER'} the bar of 3 µs`;
   console.log(`  ${name.padEnd(26)} ${(time / 1000).toFixed(2).padStart(6)} µs  ${verdict}`);
 }
 const { key, bar } = await templateCost();
-console.log(`  ${'key template alone'.padEnd(26)} ${String(Math.round(key)).padStart(6)} ns  ${key <= bar ? 'within' : 'OVER'} the bar of ${bar} ns`);
+console.log(
+  `  ${'key template alone'.padEnd(26)} ${String(Math.round(key)).padStart(6)} ns  ${key <= bar ? 'within' : 'OVER'} the bar of ${bar} ns`,
+);
 await app.close();
 
 // Templates are no public API: what they cost is what the template adds to a call whose key function does nothing.

@@ -29,13 +29,15 @@ export interface Ledger {
   readonly events: LockEventPublisher;
   /** A new attempt, known before it is sent, so that whatever the backend says about it finds it. */
   begin(acquisition: Acquisition): Attempt;
-  ask(attempt: Attempt): Answer<Grant | 'busy'>;
+  ask(attempt: Attempt, now: number): Answer<Grant | 'busy'>;
   /** Whether an answer to the attempt's last ask is as fresh as the clock says: the machine did not sleep meanwhile. */
-  isCurrent(attempt: Attempt): boolean;
-  /** The attempt does not wait any more. */
+  isCurrent(attempt: Attempt, now: number): boolean;
+  /** A caller begins, or ceases, to wait for the key. */
+  waits(key: string, change: 1 | -1): void;
+  /** The attempt is over. */
   end(attempt: Attempt): void;
   /** The attempt was granted in time. */
-  hold(attempt: Attempt, grant: Grant, wish: Wish): Hold;
+  hold(attempt: Attempt, grant: Grant, wish: Wish, now: number): Hold;
   /** The attempt is dead: what it was granted, or may have been, is given back in the background. */
   abandon(attempt: Attempt, grant?: Grant): void;
   /** Counts `work` among what a shutdown waits for. */
@@ -87,7 +89,7 @@ export class Acquisition {
 
   /** Answers without a promise when the provider does. */
   start(): Answer<Hold> {
-    const answer = this.#ask();
+    const answer = this.#ask(this.wish.startedAt);
     if (isPromiseLike(answer)) return this.#await(toReply(answer));
     const outcome = this.#settle(answer);
     return outcome instanceof Hold ? outcome : this.#await(Promise.resolve(outcome));
@@ -108,10 +110,10 @@ export class Acquisition {
     this.#departure?.leave();
   }
 
-  #ask(): Answer<Reply> {
-    this.#attempt.unansweredSince = this.ledger.clock.now();
+  #ask(now: number): Answer<Reply> {
+    this.#attempt.unansweredSince = now;
     try {
-      return this.ledger.ask(this.#attempt);
+      return this.ledger.ask(this.#attempt, now);
     } catch (error) {
       return new Unanswered(error);
     }
@@ -120,6 +122,7 @@ export class Acquisition {
   async #await(first: Promise<Reply>): Promise<Hold> {
     const departure = new Departure(this.ledger.clock, () => this.#deadline(), this.wish.signal);
     this.#departure = departure;
+    this.ledger.waits(this.wish.subject.key, 1);
     try {
       let pending = first;
       for (let round = 0; ; round += 1) {
@@ -135,11 +138,12 @@ export class Acquisition {
         await departure.pause(this.#retryDelay(round));
         if (departure.hasLeft()) return await this.#leave(Promise.resolve(outcome));
 
-        pending = toReply(this.#ask());
+        pending = toReply(this.#ask(this.ledger.clock.now()));
         departure.look();
       }
     } finally {
       departure.dispose();
+      this.ledger.waits(this.wish.subject.key, -1);
       this.ledger.end(this.#attempt);
     }
   }
@@ -160,8 +164,9 @@ export class Acquisition {
       throw reply.cause;
     }
     const attempt = this.#attempt;
-    if (!attempt.revoked && this.ledger.clock.now() < reply.validUntil && this.ledger.isCurrent(attempt)) {
-      return this.ledger.hold(attempt, reply, this.wish);
+    const now = this.ledger.clock.now();
+    if (!attempt.revoked && now < reply.validUntil && this.ledger.isCurrent(attempt, now)) {
+      return this.ledger.hold(attempt, reply, this.wish, now);
     }
     // Granted and over before it got here: not lost, since nobody had it yet, but still waiting. The old id is dead.
     this.ledger.abandon(attempt, reply);
@@ -205,7 +210,7 @@ export class Acquisition {
 
   #cancellation(): Cancellation | undefined {
     const { signal } = this.wish;
-    return this.#dismissal ?? (signal?.aborted ? { error: signal.reason } : undefined);
+    return signal?.aborted ? { error: signal.reason } : this.#dismissal;
   }
 
   #deadline(): number {

@@ -105,24 +105,37 @@ export class ActiveProvider implements Ledger {
     return attempt;
   }
 
-  ask(attempt: Attempt): Answer<Grant | 'busy'> {
-    attempt.suspensions = this.parts.suspension.recent();
+  ask(attempt: Attempt, now: number): Answer<Grant | 'busy'> {
+    attempt.suspensions = this.parts.suspension.recent(now);
     return this.#backend.acquire(attempt);
   }
 
-  isCurrent(attempt: Attempt): boolean {
-    return this.parts.suspension.recent() === attempt.suspensions;
+  isCurrent(attempt: Attempt, now: number): boolean {
+    return this.parts.suspension.recent(now) === attempt.suspensions;
+  }
+
+  waits(key: string, change: 1 | -1): void {
+    this.#waiters.count(key, change);
   }
 
   end(attempt: Attempt): void {
     this.#waiters.remove(attempt);
   }
 
-  hold(attempt: Attempt, grant: Grant, wish: Wish): Hold {
+  hold(attempt: Attempt, grant: Grant, wish: Wish, now: number): Hold {
     this.end(attempt);
     this.answered();
     const { suspension } = this.parts;
-    const hold = new Hold(wish.subject, grant, wish.terms, attempt.suspensions, this.clock, suspension, this.#onLost);
+    const hold = new Hold(
+      wish.subject,
+      grant,
+      wish.terms,
+      now,
+      attempt.suspensions,
+      this.clock,
+      suspension,
+      this.#onLost,
+    );
     this.#holds.set(grant.holder, hold);
     this.#watchdog.add(hold);
     this.events.publish('acquired', () => ({

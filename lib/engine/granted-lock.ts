@@ -12,7 +12,7 @@ import { nameOf } from './subject.js';
 /** One entry of one owner into one or several holds: what the user has in hand. */
 export class GrantedLock implements Lock {
   readonly mode: LockMode;
-  readonly acquiredAt: Date;
+  #acquiredAt: Date | undefined;
   #controller: AbortController | undefined;
   #listeners: LossListener[] | undefined;
   #isOpen = true;
@@ -33,7 +33,12 @@ export class GrantedLock implements Lock {
     readonly owner: object,
   ) {
     this.mode = mode;
-    this.acquiredAt = new Date(active.clock.wallTime());
+  }
+
+  get acquiredAt(): Date {
+    const { clock } = this.active;
+    const grantedAt = Math.max(...this.holds.map((hold) => hold.grantedAt));
+    return (this.#acquiredAt ??= new Date(clock.wallTime() - (clock.now() - grantedAt)));
   }
 
   get key(): string {

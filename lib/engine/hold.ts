@@ -18,7 +18,6 @@ export type LossListener = (error: LockLostError) => void;
  */
 export class Hold {
   readonly key: string;
-  readonly grantedAt: number;
   /** The length of the lease for the next renewals, in ms. */
   lease: number;
   /** When the watchdog should renew next, on the monotonic clock; `Infinity` for a lease that is not renewed. */
@@ -41,6 +40,7 @@ export class Hold {
     readonly subject: LockEvent,
     readonly grant: Grant,
     readonly terms: LeaseTerms,
+    readonly grantedAt: number,
     /** How many suspensions of the machine were known when the last acknowledged command was sent. */
     private confirmedAfter: number,
     private readonly clock: Clock,
@@ -48,7 +48,6 @@ export class Hold {
     private readonly onLost: (hold: Hold, error: LockLostError) => void,
   ) {
     this.key = grant.key;
-    this.grantedAt = clock.now();
     this.lease = grant.lease;
     this.#leaseSent = grant.lease;
     this.#validUntil = grant.validUntil;
@@ -59,13 +58,9 @@ export class Hold {
     return this.#validUntil;
   }
 
-  /** Until when the key stays parked after a release (`minHold`), on the monotonic clock. */
+  /** Until when the key stays parked after a release (`minHold`), on the monotonic clock; 0 for not at all. */
   get keepUntil(): number {
-    return this.grantedAt + this.terms.minHold;
-  }
-
-  get isReleased(): boolean {
-    return this.#state === 'released';
+    return this.terms.minHold === 0 ? 0 : this.grantedAt + this.terms.minHold;
   }
 
   /** Why it is not held any more, if it was lost. Looks at the clock. */

@@ -18,7 +18,8 @@ export type { Random } from './random.js';
  * The contract:
  * - The constructor only validates and stores: no socket, no timer. `start` opens, `stop` closes what we opened.
  * - **A holder id is one attempt.** Every operation is idempotent per (key, holder): an `acquire` repeated after a lost
- *   reply finds its own hold, with the same token. After `release` of an id was called, the id never holds again.
+ *   reply finds its own hold, with the same token. The engine never asks again with an id after it
+ *   has called `release` for it; an ask of it that is still under way then must not be left holding.
  * - **Three outcomes.** Held, busy, and unknown: what was sent and not answered is unknown and never reported as busy.
  * - No answer may take forever: `renew` and `release` settle within a bounded time even when the backend is gone.
  */
@@ -35,7 +36,8 @@ export interface LockProvider {
   start(context: ProviderContext): Promise<void>;
 
   /**
-   * Asks for a lock. Waits as long as `request.wait` says, unless `request.signal` aborts first.
+   * Asks for a lock. With `request.wait` 0 it answers at once; otherwise it may queue until `request.signal` aborts. The
+   * engine aborts it when the wait is over, so a provider needs no timer of its own.
    *
    * - A {@link Grant} when it is held. A provider may answer without a promise where it needs none.
    * - `'busy'` when somebody else has it and the wait is over or `request.signal` aborted. Then the request stands in no
@@ -112,7 +114,7 @@ export interface ProviderContext {
 export type ProviderEvent =
   /** The backend took the lock away from this holder, or its session died. */
   | { readonly type: 'lost'; readonly holder: string; readonly cause?: unknown }
-  /** This attempt is queued. */
+  /** This attempt is queued. Must be told: until then the engine takes the ask for unanswered and waits for the answer. */
   | { readonly type: 'waiting'; readonly holder: string }
   /** The backend does not answer. Holds stay valid until their deadline. */
   | { readonly type: 'unavailable'; readonly cause: unknown }

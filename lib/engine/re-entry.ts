@@ -13,13 +13,16 @@ export interface Surroundings {
   readonly later: string | undefined;
 }
 
-/** Looks for `key` among the locks of `owner` around the caller. A released hold is none: it would not protect anything. */
+/**
+ * Looks for `key` among the locks of `owner` around the caller. A hold that was given back is none, also if it was lost before:
+ * work that goes on in the context of a lock that has ended, such as a timer, takes the key like everybody else.
+ */
 export function surroundingsOf(key: string, active: ActiveProvider, owner: object): Surroundings {
   let later: string | undefined;
   for (const lock of surroundingLocks()) {
     if (lock.owner !== owner || lock.provider !== active.name) continue;
     for (const hold of lock.holds) {
-      if (hold.isReleased) continue;
+      if (hold.entries === 0) continue;
       if (hold.key === key) return { same: hold, later };
       if (hold.key > key) later = hold.key;
     }

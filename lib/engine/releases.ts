@@ -7,7 +7,7 @@ const RETRY_AT_MOST = 1_000;
 
 /** How a lock is given back. */
 export interface Parting {
-  /** Until when its key stays parked, on the monotonic clock; a time that has passed frees it. */
+  /** Until when its key stays parked, on the monotonic clock; 0, or a time that has passed, frees it. */
   readonly keepUntil: number;
   /** The task failed or the lock was lost. */
   readonly failed: boolean;
@@ -34,7 +34,7 @@ export class Releases {
   /** Sends one release. A provider that fails has not answered. */
   once(holder: Holder, { keepUntil, failed }: Parting): Answer<ReleaseOutcome> {
     try {
-      const keepFor = Math.max(0, keepUntil - this.clock.now());
+      const keepFor = keepUntil === 0 ? 0 : Math.max(0, keepUntil - this.clock.now());
       const answer = this.provider.release(holder, { keepFor, failed });
       return isPromiseLike(answer) ? answer.then(undefined, this.#unanswered) : answer;
     } catch (error) {

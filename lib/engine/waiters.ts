@@ -29,13 +29,16 @@ export class Waiters {
         attempt.subject,
       );
     }
-    this.#countOf.set(attempt.key, count + 1);
     this.#byHolder.set(attempt.holder, waiter);
   }
 
-  remove({ holder, key }: Attempt): void {
-    if (!this.#byHolder.delete(holder)) return;
-    const count = (this.#countOf.get(key) ?? 1) - 1;
+  remove({ holder }: Attempt): void {
+    this.#byHolder.delete(holder);
+  }
+
+  /** Counts one more (or, with -1, one less) who waits for the key. Who is answered at once is never counted. */
+  count(key: string, change: 1 | -1): void {
+    const count = (this.#countOf.get(key) ?? 0) + change;
     if (count === 0) this.#countOf.delete(key);
     else this.#countOf.set(key, count);
   }

@@ -30,7 +30,7 @@ export class Watchdog {
   /** Watches the hold from now on. */
   add(hold: Hold): void {
     this.#holds.add(hold);
-    this.#wakeBy(nextLook(hold));
+    this.#wakeBy(nextLook(hold), hold.grantedAt);
   }
 
   /** Forgets the hold. Called before its release is sent, so that no renewal follows it. */
@@ -99,7 +99,7 @@ export class Watchdog {
     return outcomes;
   }
 
-  #wakeBy(time: number): void {
+  #wakeBy(time: number, now = this.clock.now()): void {
     if (time >= this.#wakesAt || this.#holds.size === 0) return;
     if (this.#timer !== undefined) this.clock.clearTimer(this.#timer);
     this.#wakesAt = time;
@@ -108,7 +108,7 @@ export class Watchdog {
         this.#look();
       },
       // Rounded up: a timer that fires a fraction early would find nothing due and spin.
-      Math.min(Math.max(Math.ceil(time - this.clock.now()), 1), LONGEST_TIMER),
+      Math.min(Math.max(Math.ceil(time - now), 1), LONGEST_TIMER),
     );
   }
 

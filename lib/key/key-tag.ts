@@ -22,7 +22,7 @@ export function lockKey(literals: TemplateStringsArray, ...values: readonly KeyV
   let key = literals[0] ?? '';
   for (let index = 0; index < values.length; index++) {
     key += encodeKeyValue(values[index], () => describe(literals, index));
-    key += literals[index + 1];
+    key += literals[index + 1] ?? '';
   }
   return key;
 }

@@ -14,20 +14,25 @@ export type LockableResult = PromiseLike<unknown> | Observable<unknown> | AsyncG
 /* eslint-disable @typescript-eslint/no-unnecessary-type-parameters -- P infers the parameters of the method: written out
    as [...A, ...never[]] they would be compared the other way round, and a key function could not ask for less than them. */
 
+/** What instance methods stand on. Static ones stand on a class, which has a prototype. */
+type Prototype = object & { prototype?: never };
+
 /** Decorates methods whose parameters begin with `A`. */
-export type LockDecorator<A extends readonly unknown[] = readonly []> = <
-  M extends (...args: never[]) => LockableResult,
-  P extends readonly [...A, ...unknown[]],
->(
-  target: object,
-  method: string | symbol,
-  descriptor: TypedPropertyDescriptor<M> & { value?: (...args: P) => unknown },
-) => void;
+export interface LockDecorator<A extends readonly unknown[] = readonly []> {
+  // Fits no method. With a second signature TypeScript compares without type parameters, so that `applyDecorators()`,
+  // which wants decorators for methods of any type, takes this one.
+  (target: never, method: never, descriptor: never): void;
+  <M extends (...args: never[]) => LockableResult, P extends readonly [...A, ...unknown[]]>(
+    target: Prototype,
+    method: string | symbol,
+    descriptor: TypedPropertyDescriptor<M> & { value?: (...args: P) => unknown },
+  ): void;
+}
 
 /** As {@link LockDecorator}, for methods whose result may be `undefined`: a skipped call has none. */
 export interface SkippableLockDecorator<A extends readonly unknown[] = readonly []> {
   <M extends (...args: never[]) => PromiseLike<unknown>, P extends readonly [...A, ...unknown[]]>(
-    target: object,
+    target: Prototype,
     method: string | symbol,
     descriptor: TypedPropertyDescriptor<M> & {
       value?: (...args: P) => unknown;
@@ -39,7 +44,7 @@ export interface SkippableLockDecorator<A extends readonly unknown[] = readonly 
     M extends (...args: never[]) => Observable<unknown> | AsyncGenerator<unknown, unknown, never>,
     P extends readonly [...A, ...unknown[]],
   >(
-    target: object,
+    target: Prototype,
     method: string | symbol,
     descriptor: TypedPropertyDescriptor<M> & { value?: (...args: P) => unknown },
   ): void;

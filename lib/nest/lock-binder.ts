@@ -67,7 +67,7 @@ export class LockBinder implements OnModuleInit, OnApplicationShutdown {
     }
     if (problems.size === 0) return;
     throw new LockConfigError(
-      `${problems.size} problem(s) with locked methods:\n${[...problems].map((problem) => `  - ${problem}`).join('\n')}`,
+      `These locked methods cannot work:\n${[...problems].map((problem) => `  - ${problem}`).join('\n')}`,
     );
   }
 

@@ -49,7 +49,7 @@ const CALLS: Record<ResultKind, (method: LockedMethod, original: Method) => Meth
 function refuseStream(method: LockedMethod, result: unknown): void {
   if (!isStream(result)) return;
   throw new LockConfigError(
-    `${method.name} returns a stream, which would be read after its lock is released: annotate the return type as Observable, write an async generator, or use around: 'request' on a handler.`,
+    `${method.name} returns a stream, which would be read after its lock is released: annotate the return type as Observable (imported without "type"), write an async generator, or use around: 'request' on a handler.`,
   );
 }
 

@@ -55,18 +55,16 @@ export class LockedMethod {
 
   /** Everything that is wrong with this method in an application, found without calling it. */
   problems({ manager, context }: LockService): string[] {
-    const problems = this.#templateErrors.map((error) => error.message);
+    const problems: string[] = [];
     try {
       this.planFor(manager);
     } catch (error) {
       if (!LockError.is(error)) throw error;
       problems.push(error.message);
     }
-    for (const template of this.#templates) {
-      for (const name of template.contextNames) {
-        if (!Object.hasOwn(context, name)) {
-          problems.push(`its key reads #{ctx.${name}}, but the module's "context" has no "${name}"`);
-        }
+    for (const name of this.#templates.flatMap((template) => template.contextNames)) {
+      if (!Object.hasOwn(context, name)) {
+        problems.push(`its key reads #{ctx.${name}}, but the module's "context" has no "${name}"`);
       }
     }
     if (this.options.around === 'request' && this.#needsArguments()) {
@@ -74,7 +72,11 @@ export class LockedMethod {
         `around: 'request' takes the lock before the method has arguments, so its key cannot come from them: use #{request…} or #{ctx…}`,
       );
     }
-    return problems.map((problem) => `${this.name}: ${problem}`);
+    // The errors of templates name the method themselves.
+    return [
+      ...this.#templateErrors.map((error) => error.message),
+      ...problems.map((problem) => `${this.name}: ${problem}`),
+    ];
   }
 
   /** The options of this method, checked against the providers of an application. @throws LockConfigError */

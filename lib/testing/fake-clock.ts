@@ -61,7 +61,8 @@ export class FakeClock implements Clock {
       timer.callback();
       await settle();
     }
-    this.#now = end;
+    // Another call of advance() may have come further meanwhile.
+    this.#now = Math.max(this.#now, end);
     await settle();
   }
 

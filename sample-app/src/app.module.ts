@@ -1,14 +1,18 @@
-import { Module } from '@nestjs/common';
+import { type DynamicModule, Module } from '@nestjs/common';
 import { DistributedLockModule } from 'nestjs-distributed-lock';
+import type { Backend } from './backends/backend.js';
 import { OrdersController } from './orders/orders.controller.js';
 import { OrdersService } from './orders/orders.service.js';
-import { MemoryStock } from './stock/memory-stock.js';
 import { Stock } from './stock/stock.js';
 
-/** A small shop. Its locks live in this process: the embedded default, with nothing to install. */
-@Module({
-  imports: [DistributedLockModule.forRoot()],
-  controllers: [OrdersController],
-  providers: [OrdersService, { provide: Stock, useClass: MemoryStock }],
-})
-export class AppModule {}
+/** A small shop. */
+@Module({ controllers: [OrdersController], providers: [OrdersService] })
+export class AppModule {
+  static on({ lockProvider, stock }: Backend): DynamicModule {
+    return {
+      module: AppModule,
+      imports: [DistributedLockModule.forRoot({ provider: lockProvider, namespace: 'shop' })],
+      providers: [{ provide: Stock, useValue: stock }],
+    };
+  }
+}

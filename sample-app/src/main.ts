@@ -1,9 +1,23 @@
 import 'reflect-metadata';
 import { NestFactory } from '@nestjs/core';
 import { AppModule } from './app.module.js';
+import type { Backend } from './backends/backend.js';
 
-const app = await NestFactory.create(AppModule, { logger: ['error', 'warn'] });
+const app = await NestFactory.create(AppModule.on(await backend()), { logger: ['error', 'warn'] });
 app.enableShutdownHooks();
 await app.listen(Number(process.env['PORT'] ?? 3000), '127.0.0.1');
 // Tells the script that has started this process where the shop is; run by hand, there is nobody to tell.
 process.send?.({ url: await app.getUrl() });
+
+/** The client libraries of other backends need not be installed. */
+async function backend(): Promise<Backend> {
+  const { SHOP_BACKEND: name = 'memory', REDIS_URL: redisUrl = 'redis://127.0.0.1:6379' } = process.env;
+  switch (name) {
+    case 'memory':
+      return (await import('./backends/memory.js')).memory();
+    case 'redis':
+      return (await import('./backends/redis.js')).redis(redisUrl);
+    default:
+      throw new Error(`SHOP_BACKEND is "${name}", but must be memory or redis.`);
+  }
+}

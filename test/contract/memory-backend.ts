@@ -4,6 +4,7 @@ import type {
   Grant,
   Holder,
   LockCapabilities,
+  LockProvider,
   ProviderContext,
   ReleaseManner,
   ReleaseOutcome,
@@ -32,39 +33,51 @@ export class MemoryBackend {
       create: () => this.create(),
       faults: {
         revoke: (namespace, key) => Promise.resolve(void this.table.free(`${namespace}:${key}`)),
-        cutOff: (provider) => Promise.resolve((provider as DistantMemoryProvider).cutOff()),
-        restore: (provider) => Promise.resolve((provider as DistantMemoryProvider).restore()),
+        cutOff: (provider) => Promise.resolve(distant(provider).cutOff()),
+        restore: (provider) => Promise.resolve(distant(provider).restore()),
       },
       leftovers: () => Promise.resolve(this.table.size),
     };
   }
 }
 
+function distant(provider: LockProvider): DistantMemoryProvider {
+  if (provider instanceof DistantMemoryProvider) return provider;
+  throw new Error('A provider of another backend');
+}
+
 /** The memory provider with a cable that can be pulled. */
 export class DistantMemoryProvider extends MemoryLockProvider {
   override readonly capabilities: LockCapabilities;
   #cable: AbortController | undefined = new AbortController();
-  #context: ProviderContext | undefined;
+  protected context: ProviderContext | undefined;
 
-  constructor(table: LockTable, queue: LockCapabilities['queue'] = 'native') {
+  constructor(
+    readonly table: LockTable,
+    queue: LockCapabilities['queue'] = 'native',
+  ) {
     super({ table });
     // Behind the engine's queue the order among processes is that of their first waiters only.
     this.capabilities = { ...new MemoryLockProvider().capabilities, queue, fair: queue === 'native' };
   }
 
+  get isConnected(): boolean {
+    return this.#cable !== undefined;
+  }
+
   cutOff(): void {
     this.#cable?.abort();
     this.#cable = undefined;
-    this.#context?.emit({ type: 'unavailable', cause: unreachable() });
+    this.context?.emit({ type: 'unavailable', cause: unreachable() });
   }
 
   restore(): void {
     this.#cable = new AbortController();
-    this.#context?.emit({ type: 'recovered' });
+    this.context?.emit({ type: 'recovered' });
   }
 
   override async start(context: ProviderContext): Promise<void> {
-    this.#context = context;
+    this.context = context;
     await super.start(context);
     if (!this.#cable) throw unreachable();
   }
@@ -90,7 +103,7 @@ export class DistantMemoryProvider extends MemoryLockProvider {
 }
 
 // The engine's request has its fields on its prototype.
-function copyOf({ key, holder, mode, lease, renew, minHold, wait, options }: AcquireRequest) {
+export function copyOf({ key, holder, mode, lease, renew, minHold, wait, options }: AcquireRequest) {
   return { key, holder, mode, lease, renew, minHold, wait, options };
 }
 

@@ -1,15 +1,15 @@
 import { LockTable } from '../../lib/providers/memory/lock-table.js';
-import { describeLockProvider, FakeClock, type ProviderHarness } from '../../lib/testing/index.js';
+import { describeLockProvider, FakeClock } from '../../lib/testing/index.js';
 import { MemoryBackend } from './memory-backend.js';
+import { modestHarness } from './modest-provider.js';
 
-function harness(options: { clock?: FakeClock; queue: 'native' | 'engine' }): ProviderHarness {
-  const backend = new MemoryBackend(new LockTable(), options.queue);
-  return { ...backend.harness(), ...(options.clock && { clock: options.clock }) };
-}
+const native = () => new MemoryBackend(new LockTable()).harness();
+const queued = () => new MemoryBackend(new LockTable(), 'engine').harness();
 
-describeLockProvider('memory, fake clock', harness({ clock: new FakeClock(), queue: 'native' }));
-describeLockProvider('memory, real clock', harness({ queue: 'native' }));
-describeLockProvider(
-  "memory behind the engine's queue, fake clock",
-  harness({ clock: new FakeClock(), queue: 'engine' }),
-);
+describeLockProvider('memory, fake clock', { ...native(), clock: new FakeClock() });
+describeLockProvider('memory, real clock', native());
+describeLockProvider("memory behind the engine's queue", { ...queued(), clock: new FakeClock() });
+describeLockProvider('memory with sessions and nothing else', {
+  ...modestHarness(new LockTable()),
+  clock: new FakeClock(),
+});

@@ -31,7 +31,7 @@ describe('lockKey', () => {
   });
 
   it('never writes the same key for different values', () => {
-    const value = fc.string({ unit: fc.constantFrom(...'1-:%3A.'), minLength: 1, maxLength: 3 });
+    const value = fc.string({ unit: fc.constantFrom('1', '-', ':', '%', '3', 'A', '.'), minLength: 1, maxLength: 3 });
     fc.assert(
       fc.property(value, value, value, value, (a, b, c, d) => {
         const same = a === c && b === d;

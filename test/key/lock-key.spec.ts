@@ -27,7 +27,7 @@ describe('normalizeKeys', () => {
   });
 
   it('takes 100 keys of 4,096 bytes', () => {
-    const keys = Array.from({ length: 100 }, (_, index) => 'x'.repeat(4_093) + (index + 100));
+    const keys = Array.from({ length: 100 }, (_, index) => `${'x'.repeat(4_093)}${index + 100}`);
     expect(normalizeKeys(keys)).toHaveLength(100);
     expect(normalizeKeys('ä'.repeat(2_048))).toHaveLength(1);
     expect(normalizeKeys('a\0b')).toEqual(['a\0b']);

@@ -31,10 +31,14 @@ interface Waiter {
 interface Slot {
   readonly holds: TableHold[];
   /** First come, first served. A Set keeps the order and lets a waiter in the middle leave at no cost. */
-  readonly waiters: Set<Waiter>;
+  waiters: Set<Waiter>;
+  /** 0 for a key that is not parked. */
   parkedUntil: number;
   timer: Timer | undefined;
 }
+
+// Stands for the queue of a key that nobody has waited for: most locks end without ever needing one.
+const NOBODY = new Set<Waiter>();
 
 // Expired keys that nobody asks for again are swept after as many grants as there are keys, and not more often than this:
 // the table cannot grow without end, and a grant pays for one step of a sweep.
@@ -63,11 +67,13 @@ export class LockTable {
   /** The hold, if it can be had now: nobody has it, and nobody waits for it. Asked again, a holder finds its own. */
   tryTake(key: string, request: TableRequest, onLost: () => void): TableHold | undefined {
     const slot = this.#slotOf(key);
-    this.#serve(key, slot);
+    const now = this.#now();
+    this.#expire(slot, now);
+    this.#serve(key, slot, now);
     const own = slot.holds.find(({ holder }) => holder === request.holder);
     if (own) return own;
-    if (slot.waiters.size > 0 || !this.#admits(slot, request.mode)) return undefined;
-    return this.#grant(slot, request, onLost);
+    if (slot.waiters.size > 0 || !admits(slot, request.mode)) return undefined;
+    return this.#grant(slot, request, onLost, now);
   }
 
   /** Queues. `serve` is called once: with the hold, or with undefined when the waiter was released meanwhile. */
@@ -79,14 +85,13 @@ export class LockTable {
   ): { leave(): void } {
     const slot = this.#slotOf(key);
     const waiter: Waiter = { request, onLost, serve };
+    if (slot.waiters === NOBODY) slot.waiters = new Set();
     slot.waiters.add(waiter);
-    this.#wake(key, slot);
+    this.#wake(key, slot, this.#now());
     return {
       leave: () => {
-        if (!slot.waiters.delete(waiter)) return;
         // Readers behind a writer that leaves may enter.
-        this.#serve(key, slot);
-        this.#tidy(key, slot);
+        if (slot.waiters.delete(waiter)) this.#refresh(key, slot, this.#now());
       },
     };
   }
@@ -95,11 +100,11 @@ export class LockTable {
   prolong(key: string, holder: string, lease: number): TableHold | undefined {
     const slot = this.#slots.get(key);
     if (!slot) return undefined;
-    this.#expire(slot);
+    const now = this.#now();
+    this.#expire(slot, now);
     const hold = slot.holds.find((each) => each.holder === holder);
-    if (hold) hold.expiresAt = Math.max(this.#now() + lease, hold.keepUntil);
-    this.#serve(key, slot);
-    this.#tidy(key, slot);
+    if (hold) hold.expiresAt = Math.max(now + lease, hold.keepUntil);
+    this.#refresh(key, slot, now);
     return hold;
   }
 
@@ -107,11 +112,12 @@ export class LockTable {
   release(key: string, holder: string, keepFor: number): boolean {
     const slot = this.#slots.get(key);
     if (!slot) return false;
-    this.#expire(slot);
+    const now = this.#now();
+    this.#expire(slot, now);
     const index = slot.holds.findIndex((each) => each.holder === holder);
     if (index >= 0) {
       slot.holds.splice(index, 1);
-      if (keepFor > 0) slot.parkedUntil = Math.max(slot.parkedUntil, this.#now() + keepFor);
+      if (keepFor > 0) slot.parkedUntil = Math.max(slot.parkedUntil, now + keepFor);
     } else {
       for (const waiter of slot.waiters) {
         if (waiter.request.holder !== holder) continue;
@@ -119,8 +125,7 @@ export class LockTable {
         waiter.serve(undefined);
       }
     }
-    this.#serve(key, slot);
-    this.#tidy(key, slot);
+    this.#refresh(key, slot, now);
     return index >= 0;
   }
 
@@ -128,12 +133,12 @@ export class LockTable {
   free(key: string): boolean {
     const slot = this.#slots.get(key);
     if (!slot) return false;
-    this.#expire(slot);
+    const now = this.#now();
+    this.#expire(slot, now);
+    const had = slot.holds.length > 0 || slot.parkedUntil > 0;
     const holds = slot.holds.splice(0);
-    const had = holds.length > 0 || slot.parkedUntil > this.#now();
     slot.parkedUntil = 0;
-    this.#serve(key, slot);
-    this.#tidy(key, slot);
+    this.#refresh(key, slot, now);
     // Told last, when the table stands as it will: who is told may come back with another ask.
     for (const hold of holds) hold.onLost();
     return had;
@@ -145,25 +150,29 @@ export class LockTable {
   ): { readonly holds: readonly TableHold[]; readonly waiters: number; readonly endsAt: number } | undefined {
     const slot = this.#slots.get(key);
     if (!slot) return undefined;
-    this.#serve(key, slot);
+    this.#refresh(key, slot, this.#now());
+    if (isFree(slot)) return undefined;
+    return { holds: slot.holds, waiters: slot.waiters.size, endsAt: Math.max(...endsOf(slot)) };
+  }
+
+  /** Brings a slot up to date: what has run out ends, who may enter does, and what is of no use any more goes. */
+  #refresh(key: string, slot: Slot, now: number): void {
+    this.#expire(slot, now);
+    this.#serve(key, slot, now);
     this.#tidy(key, slot);
-    if (this.#isFree(slot)) return undefined;
-    return { holds: slot.holds, waiters: slot.waiters.size, endsAt: this.#endOf(slot) };
   }
 
   /** The single rule of the queue: from its head, whoever may enter does. Every look at a key runs it. */
-  #serve(key: string, slot: Slot): void {
-    this.#expire(slot);
+  #serve(key: string, slot: Slot, now: number): void {
     for (const waiter of slot.waiters) {
-      if (!this.#admits(slot, waiter.request.mode)) break;
+      if (!admits(slot, waiter.request.mode)) break;
       slot.waiters.delete(waiter);
-      waiter.serve(this.#grant(slot, waiter.request, waiter.onLost));
+      waiter.serve(this.#grant(slot, waiter.request, waiter.onLost, now));
     }
-    this.#wake(key, slot);
+    this.#wake(key, slot, now);
   }
 
-  #grant(slot: Slot, request: TableRequest, onLost: () => void): TableHold {
-    const now = this.#now();
+  #grant(slot: Slot, request: TableRequest, onLost: () => void, now: number): TableHold {
     const hold: TableHold = {
       holder: request.holder,
       mode: request.mode,
@@ -176,7 +185,7 @@ export class LockTable {
     slot.holds.push(hold);
     // After the hold stands in its slot, or the sweep would throw the slot away beneath it.
     this.#grantsSinceSweep += 1;
-    if (this.#grantsSinceSweep > Math.max(SWEEP_AFTER, this.#slots.size)) this.#sweep();
+    if (this.#grantsSinceSweep > Math.max(SWEEP_AFTER, this.#slots.size)) this.#sweep(now);
     return hold;
   }
 
@@ -187,67 +196,46 @@ export class LockTable {
     return this.#token;
   }
 
-  #admits(slot: Slot, mode: LockMode): boolean {
-    if (slot.parkedUntil > this.#now()) return false;
-    const [first] = slot.holds;
-    return first === undefined || (mode === 'shared' && first.mode === 'shared');
-  }
-
-  #expire(slot: Slot): void {
-    const now = this.#now();
+  #expire(slot: Slot, now: number): void {
     for (let index = slot.holds.length - 1; index >= 0; index -= 1) {
       if ((slot.holds[index]?.expiresAt ?? Infinity) <= now) slot.holds.splice(index, 1);
     }
+    if (slot.parkedUntil <= now) slot.parkedUntil = 0;
   }
 
   /** Wakes when the next hold or the parking ends, if somebody waits for that. */
-  #wake(key: string, slot: Slot): void {
+  #wake(key: string, slot: Slot, now: number): void {
     const clock = this.#clock;
     if (!clock) return;
     if (slot.timer) clock.clearTimer(slot.timer);
     slot.timer = undefined;
     if (slot.waiters.size === 0) return;
-    const delay = Math.max(1, Math.ceil(this.#nextChange(slot) - this.#now()));
+    const delay = Math.max(1, Math.ceil(Math.min(...endsOf(slot)) - now));
     slot.timer = clock.setTimer(() => {
       slot.timer = undefined;
-      this.#serve(key, slot);
-      this.#tidy(key, slot);
+      this.#refresh(key, slot, this.#now());
     }, delay);
-  }
-
-  #nextChange(slot: Slot): number {
-    const ends = slot.holds.map((hold) => hold.expiresAt);
-    if (slot.parkedUntil > this.#now()) ends.push(slot.parkedUntil);
-    return Math.min(...ends);
-  }
-
-  #endOf(slot: Slot): number {
-    return Math.max(slot.parkedUntil, ...slot.holds.map((hold) => hold.expiresAt));
-  }
-
-  #isFree(slot: Slot): boolean {
-    return slot.holds.length === 0 && slot.parkedUntil <= this.#now();
   }
 
   #slotOf(key: string): Slot {
     let slot = this.#slots.get(key);
     if (!slot) {
-      slot = { holds: [], waiters: new Set(), parkedUntil: 0, timer: undefined };
+      slot = { holds: [], waiters: NOBODY, parkedUntil: 0, timer: undefined };
       this.#slots.set(key, slot);
     }
     return slot;
   }
 
   #tidy(key: string, slot: Slot): void {
-    if (slot.waiters.size > 0 || !this.#isFree(slot)) return;
+    if (slot.waiters.size > 0 || !isFree(slot)) return;
     // A slot that was thrown away before may have a successor.
     if (this.#slots.get(key) === slot) this.#slots.delete(key);
   }
 
-  #sweep(): void {
+  #sweep(now: number): void {
     this.#grantsSinceSweep = 0;
     for (const [key, slot] of this.#slots) {
-      this.#expire(slot);
+      this.#expire(slot, now);
       this.#tidy(key, slot);
     }
   }
@@ -255,4 +243,22 @@ export class LockTable {
   #now(): number {
     return this.#clock?.now() ?? 0;
   }
+}
+
+// What follows holds of a slot that was brought up to date.
+
+function admits(slot: Slot, mode: LockMode): boolean {
+  if (slot.parkedUntil > 0) return false;
+  const [first] = slot.holds;
+  return first === undefined || (mode === 'shared' && first.mode === 'shared');
+}
+
+function isFree(slot: Slot): boolean {
+  return slot.holds.length === 0 && slot.parkedUntil === 0;
+}
+
+function endsOf(slot: Slot): number[] {
+  const ends = slot.holds.map((hold) => hold.expiresAt);
+  if (slot.parkedUntil > 0) ends.push(slot.parkedUntil);
+  return ends;
 }

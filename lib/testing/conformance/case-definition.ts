@@ -13,20 +13,36 @@ export interface CaseDefinition {
   run(stage: Stage): Promise<void>;
 }
 
+/** Why a case does not run. */
+export interface Obstacle {
+  readonly reason: string;
+  /** The provider does not claim what the case is about, so there is nothing to prove. Otherwise the harness lacks the means. */
+  readonly byDesign: boolean;
+}
+
 /** Says why a case cannot run with this harness, or nothing if it can. */
-export type Need = (harness: ProviderHarness) => string | undefined;
+export type Need = (harness: ProviderHarness) => Obstacle | undefined;
 
 export const cutOff: Need = ({ faults }) =>
   faults?.cutOff && faults.restore
     ? undefined
-    : 'the harness cannot cut a provider off (faults.cutOff, faults.restore)';
+    : { reason: 'the harness cannot cut a provider off (faults.cutOff, faults.restore)', byDesign: false };
 
 export const revocation: Need = ({ faults, capabilities }) =>
-  faults?.revoke || capabilities.forceRelease ? undefined : 'the harness cannot take a lock away (faults.revoke)';
+  faults?.revoke || capabilities.forceRelease
+    ? undefined
+    : { reason: 'the harness cannot take a lock away (faults.revoke)', byDesign: false };
 
 export const leaseOfItsOwn: Need = ({ capabilities }) =>
-  capabilities.lease === 'per-lock' ? undefined : 'its locks live as long as their session';
+  capabilities.lease === 'per-lock' ? undefined : unclaimed('its locks live as long as their session');
 
-export const fencing: Need = ({ capabilities }) => (capabilities.fencing ? undefined : 'it has no fencing tokens');
+export const fencing: Need = ({ capabilities }) =>
+  capabilities.fencing ? undefined : unclaimed('it has no fencing tokens');
 
-export const sharedMode: Need = ({ capabilities }) => (capabilities.shared ? undefined : 'it has no shared locks');
+export const sharedMode: Need = ({ capabilities }) =>
+  capabilities.shared ? undefined : unclaimed('it has no shared locks');
+
+/** The provider does not claim it. */
+export function unclaimed(reason: string): Obstacle {
+  return { reason, byDesign: true };
+}

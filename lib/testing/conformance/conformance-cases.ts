@@ -1,5 +1,5 @@
 import { randomBytes, randomInt } from 'node:crypto';
-import type { CaseDefinition } from './case-definition.js';
+import type { CaseDefinition, Obstacle } from './case-definition.js';
 import { capabilityCases } from './cases/capabilities.js';
 import { crashCases } from './cases/crashes.js';
 import { failureCases } from './cases/failures.js';
@@ -20,8 +20,8 @@ import { Stage } from './stage.js';
 export interface ConformanceCase {
   readonly id: string;
   readonly title: string;
-  /** Why it cannot be run with this harness, if it cannot. */
-  readonly notRun: string | undefined;
+  /** Why it does not run with this harness, if it does not. */
+  readonly notRun: Obstacle | undefined;
   /** Nothing else may run in this process at the same time. */
   readonly alone: boolean;
   /** Runs it, with processes and keys of its own. Rejects when the provider does not conform. */

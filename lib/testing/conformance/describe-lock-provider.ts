@@ -1,4 +1,4 @@
-import { conformanceCases } from './conformance-cases.js';
+import { conformanceCases, type ConformanceCase } from './conformance-cases.js';
 import type { ProviderHarness } from './provider-harness.js';
 import { RunAhead } from './run-ahead.js';
 
@@ -18,26 +18,44 @@ const CASE_TIMEOUT = 60_000;
 /**
  * The conformance kit: declares all cases that a lock provider has to pass, below `describe`.
  *
- * A provider that passes can be used behind every feature of this package. Cases that the harness has no means for are
- * declared as skipped, with the reason; a capability that is claimed and not observed fails.
+ * A provider that passes can be used behind every feature of this package. A capability that is claimed and not
+ * observed fails; what is not claimed is named in the title of the group. Cases that the harness has no means for are
+ * declared as skipped, with the reason.
  *
- * @param runner where `describe` and `it` are. Default: the global ones; node:test and Vitest have them to import.
+ * @param runner where `describe` and `it` are. Default: the global ones. Where there are none (node:test, Vitest), pass
+ * the imported ones: `{ describe, it }`.
  */
 export function describeLockProvider(
   name: string,
   harness: ProviderHarness,
-  runner: TestRunner = globalThis as unknown as TestRunner,
+  runner: TestRunner = globalRunner(),
 ): void {
   const cases = conformanceCases(harness);
   const runAhead = new RunAhead(
     cases.filter(({ notRun }) => notRun === undefined),
     harness.clock ? 1 : (harness.concurrency ?? DEFAULT_CONCURRENCY),
   );
-  runner.describe(`lock provider ${name}`, () => {
+  runner.describe(`lock provider ${name}${doesNotApply(cases)}`, () => {
     for (const each of cases) {
       const title = `${each.id} ${each.title}`;
       if (each.notRun === undefined) runner.it(title, () => runAhead.result(each), CASE_TIMEOUT);
-      else runner.it.skip(`${title} (not run: ${each.notRun})`, () => Promise.resolve());
+      else if (!each.notRun.byDesign) {
+        runner.it.skip(`${title} (not run: ${each.notRun.reason})`, () => Promise.resolve());
+      }
     }
   });
+}
+
+function doesNotApply(cases: readonly ConformanceCase[]): string {
+  const reasons = cases.flatMap(({ notRun }) => (notRun?.byDesign ? notRun.reason : []));
+  if (reasons.length === 0) return '';
+  return ` (${reasons.length} cases do not apply: ${[...new Set(reasons)].join('; ')})`;
+}
+
+function globalRunner(): TestRunner {
+  const { describe, it }: Partial<TestRunner> = globalThis as object;
+  if (describe && it) return { describe, it };
+  throw new Error(
+    'There are no global describe and it: pass those of the test runner, describeLockProvider(…, { describe, it }).',
+  );
 }

@@ -1,13 +1,20 @@
 // What a lock provider may open. Listening servers are the harness's own (a proxy, say), immediates the runner's.
 const KINDS = /socket|tls|pipe|timeout|dns|getaddrinfo|fsevent|worker|messageport/i;
 
+const LOOKS = 50;
+
 /** What keeps this process alive, by kind. */
 export class OpenHandles {
   constructor(private readonly counts: ReadonlyMap<string, number>) {}
 
-  /** The kinds of which there are more than `before`. */
-  since(before: OpenHandles): string[] {
-    return [...this.counts].filter(([kind, count]) => count > (before.counts.get(kind) ?? 0)).map(([kind]) => kind);
+  /** The kinds of which there are more now. Waits for those that go: sockets close a little later, and runners have timers. */
+  async outlivedBy(): Promise<string[]> {
+    for (let look = 0; ; look += 1) {
+      const more = [...openHandles().counts].filter(([kind, count]) => count > (this.counts.get(kind) ?? 0));
+      if (more.length === 0 || look === LOOKS) return more.map(([kind]) => kind);
+      // In real time, whatever clock the case runs on: these handles know no other.
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }
   }
 }
 

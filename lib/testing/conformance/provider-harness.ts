@@ -43,13 +43,13 @@ export interface ProviderHarness {
 /** Accidents, made to order. */
 export interface ProviderFaults {
   /** Takes a lock from whoever has it, behind the back of all providers: delete its key, kill its session. */
-  revoke?(namespace: string, key: string): Promise<void>;
+  revoke?(namespace: string, key: string): Promise<unknown>;
 
   /** Cuts this one provider off from its backend, at once and until {@link restore}: as a broken network, or a crash. */
-  cutOff?(provider: LockProvider): Promise<void>;
+  cutOff?(provider: LockProvider): Promise<unknown>;
 
   /** Ends {@link cutOff}. */
-  restore?(provider: LockProvider): Promise<void>;
+  restore?(provider: LockProvider): Promise<unknown>;
 }
 
 /** The longest times a backend may take, in ms. */

@@ -21,9 +21,9 @@ export class RunAhead {
     if (wanted.alone) return wanted.run();
     // The runner may have passed over some: they are not wanted.
     if (this.#waiting.includes(wanted)) this.#waiting.splice(0, this.#waiting.indexOf(wanted));
-    const result = this.#results.get(wanted) ?? this.#start(wanted);
+    if (!this.#results.has(wanted)) this.#start(wanted);
     this.#fill();
-    return result;
+    return this.#results.get(wanted);
   }
 
   #fill(): void {
@@ -34,7 +34,7 @@ export class RunAhead {
     }
   }
 
-  #start(next: ConformanceCase): Promise<void> {
+  #start(next: ConformanceCase): void {
     this.#waiting.splice(this.#waiting.indexOf(next), 1);
     this.#running += 1;
     const result = next.run();
@@ -45,6 +45,5 @@ export class RunAhead {
     };
     // A failure is told when the runner asks for it, not before.
     result.then(ended, ended);
-    return result;
   }
 }

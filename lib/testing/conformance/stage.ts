@@ -178,7 +178,10 @@ export class Stage {
   /** Takes the lock away from whoever has it, behind everybody's back. */
   async revoke(key: string): Promise<void> {
     const { faults } = this.harness;
-    if (faults?.revoke) return faults.revoke(this.namespace, key);
+    if (faults?.revoke) {
+      await faults.revoke(this.namespace, key);
+      return;
+    }
     const operator = await this.process();
     assert.equal(await operator.locks.forceRelease(key), true, 'somebody had it');
   }

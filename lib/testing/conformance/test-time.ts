@@ -14,6 +14,8 @@ export interface TestTime {
 
 // A case that takes longer hangs. Runners have a limit of their own, but do not say which case it was that ran ahead.
 const LONGEST_CASE = 45_000;
+// Fake time runs away while a case waits for something real.
+const LONGEST_FAKE_CASE = 600_000;
 
 export function testTime(clock: FakeClock | undefined): TestTime {
   return clock ? new FakeTime(clock) : new RealTime();
@@ -56,19 +58,20 @@ class FakeTime implements TestTime {
   }
 
   async drive<T>(work: () => Promise<T>): Promise<T> {
-    let settled = false;
-    const settle = () => {
-      settled = true;
-    };
-    const result = work();
-    result.then(settle, settle);
-    const limit = this.clock.now() + LONGEST_CASE;
-    while (!settled && this.clock.now() < limit) await this.clock.advance(1);
-    if (!settled) throw endless();
+    const settled = new AbortController();
+    const result = work().finally(() => {
+      settled.abort();
+    });
+    result.catch(() => undefined);
+    const limit = this.clock.now() + LONGEST_FAKE_CASE;
+    while (!settled.signal.aborted) {
+      if (this.clock.now() >= limit) throw endless();
+      await this.clock.advance(1);
+    }
     return result;
   }
 }
 
 function endless(): Error {
-  return new Error(`The case did not end within ${LONGEST_CASE} ms: something was never answered.`);
+  return new Error('The case did not end: something was never answered.');
 }

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { LockConfigError } from '../../../lock/errors.js';
 import type { LockOptions } from '../../../lock/lock-options.js';
-import type { CaseDefinition } from '../case-definition.js';
+import { type CaseDefinition, unclaimed } from '../case-definition.js';
 import { granted } from '../direct-caller.js';
 import { assertBetween, rejectsWith } from '../expectations.js';
 import type { Stage } from '../stage.js';
@@ -39,7 +39,9 @@ export const capabilityCases: readonly CaseDefinition[] = [
     title: 'shared and fair: a waiting writer is not overtaken by readers, and waiting readers enter together',
     needs: [
       ({ capabilities }) =>
-        capabilities.shared && capabilities.fair ? undefined : 'it does not claim to be both shared and fair',
+        capabilities.shared && capabilities.fair
+          ? undefined
+          : unclaimed('it does not claim to be both shared and fair'),
     ],
     async run(stage) {
       const [ann, bob, cid] = await stage.directs(3);
@@ -98,7 +100,7 @@ export const capabilityCases: readonly CaseDefinition[] = [
   {
     id: '#57e',
     title: 'minHold: it is kept also by a holder that has crashed with a shorter lease',
-    needs: [({ capabilities }) => (capabilities.minHold ? undefined : 'it has no minHold')],
+    needs: [({ capabilities }) => (capabilities.minHold ? undefined : unclaimed('it has no minHold'))],
     async run(stage) {
       const [ann, bob] = await stage.directs(2);
       const minHold = 3 * stage.lease;
@@ -129,7 +131,7 @@ export const capabilityCases: readonly CaseDefinition[] = [
       const next = await stage.within(stage.bounds.handOver, waiter.lock, 'the waiter');
       await stage.eventually(stage.lease, () => signal.aborted, 'the loss is known');
       assert.equal(await lock.release(), 'lost');
-      assert.ok(next.isHeld());
+      assert.ok(next.isHeld(), 'the waiter has it');
     },
   },
   {
@@ -145,7 +147,7 @@ export const capabilityCases: readonly CaseDefinition[] = [
       const lock = await ann.locks.acquire('order', stage.shortLease);
       const info = await bob.locks.inspect('order');
       stage.secrets.overheard(info);
-      assert.ok(info);
+      assert.ok(info, 'a lock that is held is seen');
       const { key, state, mode, holders, fencingToken, expiresIn } = info;
       assert.deepEqual(
         { key, state, mode, holders, fencingToken },

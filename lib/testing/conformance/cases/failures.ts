@@ -79,7 +79,7 @@ export const failureCases: readonly CaseDefinition[] = [
       await stage.sleep(200);
       await held.release();
       const lock = await stage.within(stage.bounds.recovery, waiter.lock, 'the waiter');
-      assert.ok(lock.isHeld());
+      assert.ok(lock.isHeld(), 'served after the outage');
     },
   },
   {
@@ -92,7 +92,7 @@ export const failureCases: readonly CaseDefinition[] = [
         throw error;
       });
       assert.equal(await rejection(task, 'a failing task'), error);
-      assert.ok(await bob.locks.tryAcquire('order'));
+      assert.ok(await bob.locks.tryAcquire('order'), 'released after the failure');
     },
   },
   {

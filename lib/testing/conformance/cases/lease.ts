@@ -65,7 +65,7 @@ export const leaseCases: readonly CaseDefinition[] = [
       const { validUntil } = granted(await waiter.answer);
       await cid.assertBusy('order');
       await stage.sleep(stage.lease + stage.time.slack);
-      assert.ok(stage.clock.now() >= validUntil);
+      assert.ok(stage.clock.now() >= validUntil, 'its holder believes in it no longer than that');
       await cid.take('order');
     },
   },

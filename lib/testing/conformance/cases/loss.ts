@@ -27,7 +27,7 @@ export const lossCases: readonly CaseDefinition[] = [
       const { signal } = lock;
       await stage.revoke('order');
       await stage.eventually(stage.lease, () => signal.aborted, 'the signal aborts');
-      assert.ok(signal.reason instanceof LockLostError);
+      assert.ok(signal.reason instanceof LockLostError, 'the signal says why');
       assert.equal(lock.isHeld(), false);
     },
   },
@@ -42,7 +42,7 @@ export const lossCases: readonly CaseDefinition[] = [
         async (lock) => {
           await stage.revoke('order');
           await stage.eventually(stage.lease, () => !lock.isHeld(), 'the loss is known');
-          assert.ok(lock.signal.aborted);
+          assert.ok(lock.signal.aborted, 'aborted for who reads it first');
           assert.equal(await lock.release(), 'lost');
           return 'done';
         },
@@ -87,7 +87,7 @@ export const lossCases: readonly CaseDefinition[] = [
       await stage.restore(ann);
       await stage.sleep(2 * lease);
       assert.equal(signal.aborted, false);
-      assert.ok(lock.isHeld());
+      assert.ok(lock.isHeld(), 'held after the outage');
       assert.equal(await bob.locks.tryAcquire('order'), null);
       assert.equal(await lock.release(), 'released');
     },

@@ -11,7 +11,7 @@ export const mutualExclusionCases: readonly CaseDefinition[] = [
     async run(stage) {
       const [ann, bob] = await stage.processes(2);
       const lock = await ann.locks.tryAcquire('order');
-      assert.ok(lock?.isHeld());
+      assert.ok(lock?.isHeld(), 'a free key is granted');
       assert.equal(await ann.locks.tryAcquire('order'), null);
       assert.equal(await bob.locks.tryAcquire('order'), null);
     },

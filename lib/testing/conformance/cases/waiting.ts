@@ -13,7 +13,9 @@ export const waitingCases: readonly CaseDefinition[] = [
     async run(stage) {
       const [ann, bob] = await stage.processes(2);
       await ann.locks.acquire('order');
-      const took = await stage.duration(async () => assert.equal(await bob.locks.tryAcquire('order'), null));
+      const took = await stage.duration(async () => {
+        assert.equal(await bob.locks.tryAcquire('order'), null);
+      });
       assertBetween(took, 0, stage.time.slack, 'one attempt');
       assert.equal(bob.queuedFor('order'), 0, 'it has not queued');
     },
@@ -102,7 +104,7 @@ export const waitingCases: readonly CaseDefinition[] = [
       const waiter = await stage.standInLine(bob, 'order', { wait });
       await stage.sleep(wait - stage.time.slack / 2);
       await held.release();
-      assert.ok((await waiter.lock).isHeld());
+      assert.ok((await waiter.lock).isHeld(), 'granted at the last moment');
     },
   },
   {

@@ -1,6 +1,6 @@
 import { Injectable } from '@nestjs/common';
 import { setTimeout as pause } from 'node:timers/promises';
-import { Stock } from './stock.js';
+import { Stock } from '../stock/stock.js';
 
 /** Keeps the stock in this process, but as slowly as a database would. */
 @Injectable()

@@ -1,0 +1,90 @@
+import {
+  validUntil,
+  type AcquireRequest,
+  type ProviderContext,
+  type Renewal,
+  type RenewOutcome,
+} from '../../../lib/engine/lock-provider.js';
+import { copyOf, DistantMemoryProvider } from '../memory-backend.js';
+import { changed, type Acquired } from './changed.js';
+
+// Faults in how long a hold lasts. See ../kit-catches.spec.ts.
+
+export class ReacquiresOnRenewal extends DistantMemoryProvider {
+  override async renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
+    for (const { grant, lease } of renewals) {
+      const { signal } = new AbortController();
+      super.acquire({ ...grant, lease, renew: true, minHold: 0, wait: 0, options: {}, signal });
+    }
+    return super.renew(renewals);
+  }
+}
+
+export class ShufflesRenewals extends DistantMemoryProvider {
+  override async renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
+    const outcomes = await super.renew(renewals);
+    return outcomes.toSorted((a, b) => Number(a === 'lost') - Number(b === 'lost'));
+  }
+}
+
+export class NeverRenews extends DistantMemoryProvider {
+  override renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
+    const now = this.context?.clock.now() ?? 0;
+    return Promise.resolve(renewals.map(({ lease }) => ({ validUntil: validUntil(now, lease) })));
+  }
+}
+
+export class ProlongsWhenAskedAgain extends DistantMemoryProvider {
+  override acquire(request: AcquireRequest): Acquired {
+    this.table.prolong(`${this.context?.namespace ?? ''}:${request.key}`, request.holder, request.lease);
+    return super.acquire(request);
+  }
+}
+
+export class FailedAttemptsProlong extends DistantMemoryProvider {
+  override acquire(request: AcquireRequest): Acquired {
+    const name = `${this.context?.namespace ?? ''}:${request.key}`;
+    const [owner] = this.table.look(name)?.holds ?? [];
+    if (owner) this.table.prolong(name, owner.holder, request.lease);
+    return super.acquire(request);
+  }
+}
+
+export class BelievesTooLong extends DistantMemoryProvider {
+  override acquire(request: AcquireRequest): Acquired {
+    return changed(super.acquire(request), (grant) => ({ ...grant, validUntil: grant.validUntil + 500 }));
+  }
+}
+
+export class GrantsWhatIsOver extends DistantMemoryProvider {
+  override acquire(request: AcquireRequest): Acquired {
+    return changed(super.acquire(request), (grant) => ({ ...grant, validUntil: grant.validUntil - grant.lease }));
+  }
+}
+
+export class OneLeaseForAll extends DistantMemoryProvider {
+  override acquire(request: AcquireRequest): Acquired {
+    return super.acquire({ ...copyOf(request), lease: 30_000, signal: request.signal });
+  }
+}
+
+export class LongLeasesForWaiters extends DistantMemoryProvider {
+  override acquire(request: AcquireRequest): Acquired {
+    const lease = request.wait > 0 ? 30_000 : request.lease;
+    return super.acquire({ ...copyOf(request), lease, signal: request.signal });
+  }
+}
+
+export class OverlooksTheEndOfLeases extends DistantMemoryProvider {
+  override start(context: ProviderContext): Promise<void> {
+    const { clock } = context;
+    this.table.use({
+      now: () => clock.now(),
+      uptime: () => clock.uptime(),
+      wallTime: () => clock.wallTime(),
+      setTimer: () => ({}),
+      clearTimer: () => undefined,
+    });
+    return super.start(context);
+  }
+}

@@ -1,0 +1,104 @@
+import type {
+  AcquireRequest,
+  Holder,
+  LockCapabilities,
+  ProviderContext,
+  ReleaseManner,
+  ReleaseOutcome,
+  Renewal,
+  RenewOutcome,
+} from '../../../lib/engine/lock-provider.js';
+import { copyOf, DistantMemoryProvider } from '../memory-backend.js';
+import { changed, type Acquired } from './changed.js';
+
+// Faults towards a backend that is out of reach, in names, and in what is left behind. See ../kit-catches.spec.ts.
+
+export class UnavailableIsBusy extends DistantMemoryProvider {
+  override acquire(request: AcquireRequest): Acquired {
+    try {
+      const answer = super.acquire(request);
+      return answer instanceof Promise ? answer.catch(() => 'busy' as const) : answer;
+    } catch {
+      return 'busy';
+    }
+  }
+}
+
+export class UnansweredIsLost extends DistantMemoryProvider {
+  override async renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
+    return (await super.renew(renewals)).map((outcome) => (outcome === 'unknown' ? 'lost' : outcome));
+  }
+}
+
+export class NeverRecovers extends DistantMemoryProvider {
+  override restore(): void {
+    this.cutOff();
+  }
+}
+
+export class SendsAsksAgainAfterAnOutage extends DistantMemoryProvider {
+  readonly #unsent: AcquireRequest[] = [];
+
+  override acquire(request: AcquireRequest): Acquired {
+    const { signal } = new AbortController();
+    if (!this.isConnected) this.#unsent.push({ ...copyOf(request), wait: 0, signal });
+    return super.acquire(request);
+  }
+
+  override restore(): void {
+    super.restore();
+    this.context?.clock.setTimer(() => {
+      for (const request of this.#unsent.splice(0)) super.acquire(request);
+    }, 20);
+  }
+}
+
+export class TimerInTheConstructor extends DistantMemoryProvider {
+  readonly timer = setTimeout(() => undefined, 900);
+}
+
+export class TimerThatStays extends DistantMemoryProvider {
+  override start(context: ProviderContext): Promise<void> {
+    const tick = () => {
+      context.clock.setTimer(tick, 1_000);
+    };
+    tick();
+    return super.start(context);
+  }
+}
+
+export class KeepsARecordOfEachLock extends DistantMemoryProvider {
+  override acquire(request: AcquireRequest): Acquired {
+    const { signal } = request;
+    super.acquire({ ...copyOf(request), key: `seen:${request.holder}`, lease: 86_400_000, signal });
+    return super.acquire(request);
+  }
+}
+
+export class NoNamespace extends DistantMemoryProvider {
+  override start(context: ProviderContext): Promise<void> {
+    return super.start({ ...context, namespace: 'lock' });
+  }
+}
+
+export function renamed(rename: (key: string) => string) {
+  return class extends DistantMemoryProvider {
+    override acquire(request: AcquireRequest): Acquired {
+      const { signal } = request;
+      const { key } = request;
+      return changed(super.acquire({ ...copyOf(request), key: rename(key), signal }), (grant) => ({ ...grant, key }));
+    }
+    override renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
+      return super.renew(renewals.map(({ grant, lease }) => ({ grant: { ...grant, key: rename(grant.key) }, lease })));
+    }
+    override release(holder: Holder, manner: ReleaseManner): ReleaseOutcome {
+      return super.release({ ...holder, key: rename(holder.key) }, manner);
+    }
+  };
+}
+
+export function withCapabilities(changes: Partial<LockCapabilities>) {
+  return class extends DistantMemoryProvider {
+    override readonly capabilities = { ...new DistantMemoryProvider(this.table).capabilities, ...changes };
+  };
+}

@@ -1,0 +1,123 @@
+import { deferred, startEngine, watch } from './engine-rig.js';
+import { ScriptedProvider } from './scripted-provider.js';
+
+const OF_A = { key: 'a', provider: 'main', mode: 'exclusive', method: null, template: null };
+
+describe('events', () => {
+  it('tell the life of a lock, each once, with the times and the token', async () => {
+    const { locks, clock, events } = await startEngine();
+    const first = await locks.acquire('a', { lease: 3_000 });
+    const second = watch(locks.acquire('a'));
+    await clock.advance(1_200);
+    await first.release();
+    await clock.advance(0);
+    await second.value?.release();
+    expect(events).toEqual([
+      { name: 'acquired', event: { ...OF_A, waited: 0, fencingToken: first.fencingToken } },
+      { name: 'waiting', event: OF_A },
+      { name: 'renewed', event: { ...OF_A, remaining: 2_968 } },
+      { name: 'released', event: { ...OF_A, held: 1_200 } },
+      { name: 'acquired', event: { ...OF_A, waited: 1_200, fencingToken: second.value?.fencingToken } },
+      { name: 'released', event: { ...OF_A, held: 0 } },
+    ]);
+  });
+
+  it('tell of busy, lost and unconfirmed locks', async () => {
+    const provider = ScriptedProvider.obliging();
+    const { locks, clock, events } = await startEngine({ provider });
+    provider.onAcquire = ({ key }, grant) => (key === 'busy' ? 'busy' : grant());
+    await locks.tryAcquire('busy');
+    const lost = await locks.acquire('a');
+    provider.context.emit({ type: 'lost', holder: lost.holder });
+    const unconfirmed = await locks.acquire('a');
+    provider.onRelease = () => 'unknown';
+    await unconfirmed.release();
+    expect(events.filter(({ name }) => name !== 'acquired')).toEqual([
+      { name: 'timeout', event: { ...OF_A, key: 'busy', waited: 0 } },
+      { name: 'lost', event: { ...OF_A, held: 0, reason: 'revoked' } },
+      { name: 'unconfirmed', event: OF_A },
+    ]);
+    provider.onRelease = () => 'released';
+    await clock.advance(100);
+  });
+
+  it('say once that a backend does not answer, until it has answered again', async () => {
+    const provider = ScriptedProvider.obliging();
+    const { locks, names, log } = await startEngine({ provider });
+    const down = () => {
+      provider.context.emit({ type: 'unavailable', cause: new Error('gone') });
+    };
+    down();
+    down();
+    expect(names()).toEqual(['unavailable']);
+    const lock = await locks.acquire('a');
+    down();
+    expect(names()).toEqual(['unavailable', 'acquired', 'unavailable']);
+    provider.context.emit({ type: 'recovered' });
+    down();
+    await lock.release();
+    expect(log.filter((message) => message.includes('does not answer: gone'))).toHaveLength(3);
+  });
+
+  it('are not told again of a nested entry', async () => {
+    const { locks, names } = await startEngine();
+    await locks.withLock('a', () => locks.withLock('a', () => undefined));
+    expect(names()).toEqual(['acquired', 'released']);
+  });
+
+  it('never carry a holder id, nor do messages and the log', async () => {
+    const provider = ScriptedProvider.obliging();
+    const { locks, clock, events, log } = await startEngine({ provider });
+    const secrets: string[] = [];
+    const errors: unknown[] = [];
+    for (const fault of ['lost', 'unknown'] as const) {
+      const lock = await locks.acquire('a', { lease: 1_000, maxHold: 60_000 });
+      secrets.push(lock.holder);
+      provider.onRenew = () => Promise.resolve([fault]);
+      provider.onRelease = () => fault;
+      errors.push(await lock.extend().catch((error: unknown) => error));
+      await clock.advance(2_000);
+      await lock.release();
+    }
+    provider.onAcquire = (request) => {
+      secrets.push(request.holder);
+      throw new Error('refused');
+    };
+    const failing = watch(locks.acquire('a', { wait: 0 }));
+    await clock.advance(2_000);
+    errors.push(failing.error);
+    const said = JSON.stringify([events, log, errors.map(String), errors], (_, value: unknown) =>
+      typeof value === 'bigint' ? String(value) : value,
+    );
+    expect(secrets).toHaveLength(3);
+    for (const secret of secrets) expect(said).not.toContain(secret);
+  });
+
+  it('survive their listeners, sync and async, and log them', async () => {
+    const { locks, clock, log } = await startEngine();
+    const unhandled: unknown[] = [];
+    const note = (reason: unknown) => unhandled.push(reason);
+    process.on('unhandledRejection', note);
+    try {
+      locks.events.on('acquired', () => {
+        throw new Error('sync');
+      });
+      // eslint-disable-next-line @typescript-eslint/no-misused-promises -- what users write
+      locks.events.on('acquired', () => Promise.reject(new Error('async')));
+      const seen = deferred<string>();
+      locks.events.once('acquired', ({ key }) => {
+        seen.resolve(key);
+      });
+      await locks.withLock('a', () => undefined);
+      expect(await seen.promise).toBe('a');
+      await clock.advance(0);
+      expect(unhandled).toEqual([]);
+      expect(log).toEqual([
+        'A listener of lock events failed: Error: sync',
+        'A listener of lock events failed: Error: async',
+      ]);
+    } finally {
+      process.off('unhandledRejection', note);
+    }
+  });
+});

@@ -1,0 +1,140 @@
+import { startEngine, watch } from './engine-rig.js';
+import { ScriptedProvider } from './scripted-provider.js';
+
+async function held(options = {}) {
+  const provider = ScriptedProvider.obliging();
+  provider.onRelease = undefined;
+  const engine = await startEngine({ provider });
+  const lock = await engine.locks.acquire('a', { lease: 10_000, ...options });
+  return { ...engine, provider, lock };
+}
+
+describe('a release', () => {
+  it('is over when the backend has confirmed it', async () => {
+    const { lock, clock, provider, names } = await held();
+    const releasing = watch(lock.release());
+    await clock.advance(500);
+    expect(releasing.state).toBe('pending');
+    expect(lock.isHeld()).toBe(false);
+    expect(lock.remaining()).toBe(0);
+    expect(() => lock.assertHeld()).toThrow(/released already/);
+    provider.releases[0]?.answer('released');
+    await clock.advance(0);
+    expect(releasing.value).toBe('released');
+    expect(lock.signal.aborted).toBe(false);
+    expect(names()).toEqual(['acquired', 'released']);
+  });
+
+  it('is sent once, however often it is asked for, and by `await using` too', async () => {
+    const { lock, clock, provider } = await held();
+    const releasing = [watch(lock.release()), watch(lock.release())];
+    provider.releases[0]?.answer('released');
+    await clock.advance(0);
+    expect(releasing.map(({ value }) => value)).toEqual(['released', 'released']);
+    await lock[Symbol.asyncDispose]();
+    expect(provider.releases).toHaveLength(1);
+  });
+
+  it('may be asked for again by a listener of that very release', async () => {
+    const provider = ScriptedProvider.obliging();
+    const { locks } = await startEngine({ provider });
+    const lock = await locks.acquire('a');
+    locks.events.on('released', () => void lock.release());
+    expect(await lock.release()).toBe('released');
+    expect(provider.order).toEqual(['acquire a', 'release a']);
+  });
+
+  it('says lost when the lock was not ours any more, as an event too', async () => {
+    const { lock, clock, provider, events, log } = await held();
+    const releasing = watch(lock.release());
+    provider.releases[0]?.answer('lost');
+    await clock.advance(0);
+    expect(releasing.value).toBe('lost');
+    expect(events.at(-1)).toMatchObject({ name: 'lost', event: { reason: 'revoked' } });
+    expect(log.join()).toContain('Lock "a" (provider "main") was not ours any more');
+  });
+
+  it('says lost after the deadline, and once only', async () => {
+    const { lock, clock, provider, names } = await held({ renew: false });
+    clock.block(10_000);
+    expect(await lock.release()).toBe('lost');
+    await clock.advance(0);
+    expect(names()).toEqual(['acquired', 'lost']);
+    // What the dead id may still hold is given back all the same.
+    expect(provider.releases).toHaveLength(1);
+  });
+
+  it('that is not answered is unconfirmed, and sent again until it is', async () => {
+    const { lock, clock, provider, names } = await held();
+    const releasing = watch(lock.release());
+    provider.releases[0]?.fail(new Error('no connection'));
+    await clock.advance(0);
+    expect(releasing.value).toBe('unconfirmed');
+    await clock.advance(100);
+    provider.releases[1]?.answer('unknown');
+    await clock.advance(200);
+    provider.releases[2]?.answer('lost');
+    await clock.advance(10_000);
+    expect(provider.releases).toHaveLength(3);
+    expect(new Set(provider.releases.map(({ input }) => input.holder))).toEqual(new Set([lock.holder]));
+    expect(names()).toEqual(['acquired', 'unavailable', 'unconfirmed']);
+    expect(clock.pendingTimers).toBe(0);
+  });
+
+  it('is not sent again once the lease is over', async () => {
+    const { lock, clock, provider } = await held();
+    provider.onRelease = () => {
+      throw new Error('down');
+    };
+    expect(await lock.release()).toBe('unconfirmed');
+    await clock.advance(30_000);
+    const sent = provider.order.length;
+    expect(sent).toBeGreaterThan(10);
+    await clock.advance(30_000);
+    expect(provider.order).toHaveLength(sent);
+    expect(clock.pendingTimers).toBe(0);
+  });
+});
+
+describe('minHold', () => {
+  it('parks the key for what is left of it', async () => {
+    const { lock, clock, provider } = await held({ minHold: 60_000 });
+    await clock.advance(1_000);
+    void lock.release();
+    expect(provider.releases[0]?.manner).toEqual({ keepFor: 59_000, failed: false });
+  });
+
+  it('is not counted anew when the release is sent again', async () => {
+    const { lock, clock, provider } = await held({ minHold: 60_000 });
+    void lock.release();
+    provider.releases[0]?.answer('unknown');
+    await clock.advance(100);
+    // Sent again after 50 to 100 ms.
+    expect(provider.releases[1]?.manner.keepFor).toBeLessThanOrEqual(59_950);
+  });
+
+  it('is over after its time', async () => {
+    const { lock, clock, provider } = await held({ minHold: 1_000 });
+    await clock.advance(2_000);
+    void lock.release();
+    expect(provider.releases[0]?.manner.keepFor).toBe(0);
+  });
+
+  it('parks the key also when the lock was lost', async () => {
+    const { clock, provider } = await held({ minHold: 60_000, renew: false });
+    await clock.advance(10_000);
+    expect(provider.releases[0]?.manner).toEqual({ keepFor: 60_000 - 9_898, failed: true });
+  });
+
+  it('keeps a memory key from everybody until it has passed', async () => {
+    const { locks, clock } = await startEngine();
+    await locks.withLock('a', () => undefined, { minHold: 1_000 });
+    expect(await locks.tryAcquire('a')).toBeNull();
+    expect(await locks.inspect('a')).toMatchObject({ state: 'parked', holders: 0, expiresIn: 1_000 });
+    const waiting = watch(locks.acquire('a'));
+    await clock.advance(999);
+    expect(waiting.state).toBe('pending');
+    await clock.advance(1);
+    expect(waiting.state).toBe('fulfilled');
+  });
+});

@@ -1,0 +1,57 @@
+import cluster from 'node:cluster';
+import { LockManager } from '../../lib/engine/lock-manager.js';
+import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
+import { LockTable } from '../../lib/providers/memory/lock-table.js';
+import { startEngine, watch } from '../engine/engine-rig.js';
+
+describe('the memory provider', () => {
+  it('competes with another over one table, in one queue', async () => {
+    const table = new LockTable();
+    const one = await startEngine({ provider: new MemoryLockProvider({ table }) });
+    const { clock } = one;
+    const locks = new LockManager({ providers: { main: new MemoryLockProvider({ table }) }, clock });
+    await locks.start();
+    const lock = await one.locks.acquire('a');
+    const waiting = watch(locks.acquire('a'));
+    await clock.advance(0);
+    expect(waiting.state).toBe('pending');
+    await lock.release();
+    await clock.advance(0);
+    expect(waiting.value?.fencingToken).toBeGreaterThan(lock.fencingToken ?? 0n);
+  });
+
+  it('keeps namespaces apart', async () => {
+    const table = new LockTable();
+    const [one, two] = await Promise.all(
+      ['one', 'two'].map((namespace) => startEngine({ namespace, provider: new MemoryLockProvider({ table }) })),
+    );
+    await one?.locks.acquire('a');
+    await expect(two?.locks.acquire('a', { wait: 0 })).resolves.toBeDefined();
+    expect(table.size).toBe(2);
+  });
+
+  it('shows readers and their number', async () => {
+    const { locks } = await startEngine();
+    for (let twice = 0; twice < 2; twice += 1) await locks.acquire('a', { mode: 'shared' });
+    expect(await locks.inspect('a')).toMatchObject({ mode: 'shared', holders: 2, waiters: 0 });
+  });
+
+  it('warns in a worker of a cluster', async () => {
+    const { isWorker } = cluster;
+    Object.defineProperty(cluster, 'isWorker', { value: true, configurable: true });
+    try {
+      const { log } = await startEngine();
+      expect(log).toEqual([expect.stringContaining('one worker of a cluster')]);
+    } finally {
+      Object.defineProperty(cluster, 'isWorker', { value: isWorker, configurable: true });
+    }
+  });
+
+  it('works for nobody before its start', () => {
+    expect(() => new MemoryLockProvider().release({ key: 'a', holder: 'x', mode: 'exclusive' }, NO_PARKING)).toThrow(
+      'was not started',
+    );
+  });
+});
+
+const NO_PARKING = { keepFor: 0, failed: false };

@@ -1,0 +1,343 @@
+import { PassThrough } from 'node:stream';
+import {
+  type CallHandler,
+  Controller,
+  Delete,
+  type ExecutionContext,
+  Get,
+  Injectable,
+  type NestInterceptor,
+  Param,
+  type PipeTransform,
+  Res,
+  Sse,
+  StreamableFile,
+  UseInterceptors,
+} from '@nestjs/common';
+import { map, Observable, tap, timeout } from 'rxjs';
+import {
+  currentLock,
+  DistributedLock,
+  type DistributedLockOptions,
+  LockAdmin,
+  LockInterceptor,
+  LockService,
+} from '../../lib/index.js';
+import { type ExpressResponse, Gate, type HttpApp, serve, until } from './apps.js';
+
+const held = ({ app }: HttpApp) =>
+  app
+    .get(LockAdmin)
+    .held()
+    .map(({ key }) => key);
+
+/** A handler's lock around its whole request. */
+const Around = (key: string, options: Omit<DistributedLockOptions, 'onBusy'> = {}) =>
+  DistributedLock(key, { ...options, around: 'request' });
+
+describe("around: 'request'", () => {
+  it('covers pipes, inner interceptors and the handler, and is over before a plain answer is sent', async () => {
+    const seen: string[] = [];
+    const note = (where: string) => seen.push(`${where} under ${currentLock().key}`);
+    @Injectable()
+    class NotingPipe implements PipeTransform {
+      transform(value: unknown) {
+        note('pipe');
+        return value;
+      }
+    }
+    @Injectable()
+    class NotingInterceptor implements NestInterceptor {
+      intercept(_: ExecutionContext, next: CallHandler) {
+        note('before');
+        return next.handle().pipe(tap(() => note('after')));
+      }
+    }
+    @Controller()
+    @UseInterceptors(NotingInterceptor)
+    class Items {
+      @Get('items/:id')
+      @Around('item:#{request.params.id}')
+      async find(@Param('id', NotingPipe) id: string) {
+        note('handler');
+        return id;
+      }
+    }
+    const app = await serve({ controllers: [Items] });
+    expect(await (await app.fetch('/items/7')).text()).toBe('7');
+    expect(seen).toEqual(['before', 'pipe', 'handler', 'after'].map((where) => `${where} under item:7`));
+    expect(held(app)).toEqual([]);
+  });
+
+  it('keeps two requests apart, and lets a service beneath re-enter', async () => {
+    const inside: string[] = [];
+    @Injectable()
+    class Stock {
+      @DistributedLock('stock', { wait: 0 })
+      async take() {
+        inside.push('in');
+        await new Promise((resolve) => setImmediate(resolve));
+        inside.push('out');
+      }
+    }
+    @Controller()
+    class Items {
+      constructor(private readonly stock: Stock) {}
+      @Get()
+      @Around('stock')
+      take() {
+        return this.stock.take();
+      }
+    }
+    const { fetch } = await serve({ controllers: [Items], providers: [Stock] });
+    const statuses = await Promise.all([1, 2, 3].map(async () => (await fetch('/')).status));
+    expect(statuses).toEqual([200, 200, 200]);
+    expect(inside).toEqual(['in', 'out', 'in', 'out', 'in', 'out']);
+  });
+
+  it('takes the locks of its own application, where there are several', async () => {
+    @Controller()
+    class Items {
+      @Get()
+      @Around('item')
+      async find() {
+        return currentLock().key;
+      }
+    }
+    const [one, other] = [await serve({ controllers: [Items] }), await serve({ controllers: [Items] })];
+    await one.app.get(LockService).acquire('item');
+    expect(await (await other.fetch('/')).text()).toBe('item');
+  });
+
+  it('is taken once where the interceptor is registered twice', async () => {
+    @Controller()
+    @UseInterceptors(LockInterceptor)
+    class Items {
+      @Get()
+      @Around('item', { reentrant: false })
+      async find() {
+        return 'found';
+      }
+    }
+    const { fetch } = await serve({ controllers: [Items] });
+    expect(await (await fetch('/')).text()).toBe('found');
+  });
+
+  it('answers 423 when busy, what onBusy says otherwise, and 500 when lost', async () => {
+    @Controller()
+    class Items {
+      constructor(private readonly admin: LockAdmin) {}
+      @Get('throw')
+      @Around('item', { wait: 0 })
+      async throw() {}
+      @Get('skip')
+      @DistributedLock('item', { around: 'request', onBusy: 'skip' })
+      async skip() {}
+      @Get('skip-observable')
+      @DistributedLock('item', { onBusy: 'skip' })
+      skipObservable(): Observable<string> {
+        return new Observable();
+      }
+      @Get('else')
+      @DistributedLock('item', { around: 'request', wait: 0, onBusy: ({ method, keys }) => ({ method, keys }) })
+      async else() {}
+      @Get('lost')
+      @Around('lost')
+      async lost() {
+        await this.admin.forceRelease('lost');
+      }
+    }
+    const { app, fetch } = await serve({ controllers: [Items] });
+    await app.get(LockService).acquire('item');
+    expect((await fetch('/throw')).status).toBe(423);
+    for (const path of ['/skip', '/skip-observable']) {
+      const skipped = await fetch(path);
+      expect([skipped.status, await skipped.text()]).toEqual([200, '']);
+    }
+    expect(await (await fetch('/else')).json()).toEqual({ method: 'Items.else', keys: ['item'] });
+    expect((await fetch('/lost')).status).toBe(500);
+  });
+
+  it.each(['/file', '/wrapped', '/by-itself'])('covers a streamed response until its last byte (%s)', async (path) => {
+    const file = new PassThrough();
+    @Injectable()
+    class Wrap implements NestInterceptor {
+      intercept(_: ExecutionContext, next: CallHandler) {
+        return next.handle().pipe(map((data: unknown) => ({ data })));
+      }
+    }
+    @Controller()
+    class Files {
+      @Get('file')
+      @Around('file')
+      async file() {
+        return new StreamableFile(file);
+      }
+      @Get('wrapped')
+      @Around('file')
+      @UseInterceptors(Wrap)
+      async wrapped() {
+        return file;
+      }
+      @Get('by-itself')
+      @Around('file')
+      async byItself(@Res() response: ExpressResponse) {
+        file.pipe(response);
+      }
+    }
+    const app = await serve({ controllers: [Files] });
+    const answered = app.fetch(path);
+    await until(() => held(app).length === 1);
+    // The handler is over long before the first byte.
+    for (let turn = 0; turn < 20; turn++) await new Promise((resolve) => setImmediate(resolve));
+    expect(held(app)).toEqual(['file']);
+    file.write('first ');
+    const response = await answered;
+    expect(held(app)).toEqual(['file']);
+    file.end('last');
+    expect(await response.text()).toBe('first last');
+    await until(() => held(app).length === 0);
+  });
+
+  it('is over with the answer where the handler only adds to a response of Nest', async () => {
+    @Controller()
+    class Items {
+      @Get()
+      @Around('item')
+      async find(@Res({ passthrough: true }) response: ExpressResponse) {
+        response.setHeader('x-kind', 'item');
+      }
+    }
+    const app = await serve({ controllers: [Items] });
+    const releases: string[] = [];
+    app.app.get(LockService).events.on('released', ({ key }) => releases.push(key));
+    expect((await app.fetch('/')).headers.get('x-kind')).toBe('item');
+    expect(releases).toEqual(['item']);
+  });
+
+  it('is over when the client of a stream goes away', async () => {
+    @Controller()
+    class Files {
+      @Get()
+      @Around('file')
+      async file() {
+        const endless = new PassThrough();
+        endless.write('first');
+        return new StreamableFile(endless);
+      }
+    }
+    const app = await serve({ controllers: [Files] });
+    const client = new AbortController();
+    await app.fetch('/', { signal: client.signal });
+    expect(held(app)).toEqual(['file']);
+    client.abort();
+    await until(() => held(app).length === 0);
+  });
+
+  it('covers server-sent events until the client goes away', async () => {
+    @Controller()
+    class Events {
+      @Sse('events')
+      @Around('events')
+      events(): Observable<{ data: string }> {
+        return new Observable((subscriber) => {
+          subscriber.next({ data: currentLock().key });
+        });
+      }
+    }
+    const app = await serve({ controllers: [Events] });
+    const client = new AbortController();
+    const response = await app.fetch('/events', { signal: client.signal });
+    const chunk = await response.body!.getReader().read();
+    expect(Buffer.from(chunk.value as Uint8Array).toString()).toContain('data: events');
+    expect(held(app)).toEqual(['events']);
+    client.abort();
+    await until(() => held(app).length === 0);
+  });
+
+  it('holds on until the handler is done where an interceptor gives up before it', async () => {
+    const gate = new Gate();
+    @Injectable()
+    class Impatient implements NestInterceptor {
+      intercept(_: ExecutionContext, next: CallHandler) {
+        return next.handle().pipe(timeout(5));
+      }
+    }
+    @Controller()
+    @UseInterceptors(Impatient)
+    class Items {
+      @Get()
+      @Around('slow')
+      async slow() {
+        await gate.opened;
+      }
+    }
+    const app = await serve({ controllers: [Items] });
+    expect((await app.fetch('/')).status).toBe(500);
+    expect(held(app)).toEqual(['slow']);
+    gate.open();
+    await until(() => held(app).length === 0);
+  });
+
+  it('does not let a void answer be sent before the release', async () => {
+    @Controller()
+    class Items {
+      @Delete()
+      @Around('item')
+      async remove() {}
+    }
+    const app = await serve({ controllers: [Items] });
+    const releases: string[] = [];
+    app.app.get(LockService).events.on('released', ({ key }) => releases.push(key));
+    await app.fetch('/', { method: 'DELETE' });
+    expect(releases).toEqual(['item']);
+  });
+
+  it('fails loudly where the interceptor did not run: nothing runs unlocked', async () => {
+    const ran: string[] = [];
+    let late: Promise<unknown> | undefined;
+    const requestOver = new Gate();
+    @Controller()
+    class Items {
+      @Get('items/:id')
+      @Around('item:#{request.params.id}')
+      async find(@Param('id') id: string) {
+        ran.push(id);
+        late ??= requestOver.opened.then(() => this.find('late'));
+        return id;
+      }
+    }
+    const app = await serve({ controllers: [Items] });
+    const message = /^Items\.find has around: 'request', but LockInterceptor did not run.*inheritAppConfig/;
+    const call = () => app.app.get(Items).find('direct');
+    expect(call).toThrow(message);
+    await app.fetch('/items/1');
+    requestOver.open();
+    await expect(late).rejects.toThrow(message);
+    expect(ran).toEqual(['1']);
+  });
+
+  it('wraps what it sends in nothing of its own', async () => {
+    @Injectable()
+    class Wrap implements NestInterceptor {
+      intercept(_: ExecutionContext, next: CallHandler) {
+        return next.handle().pipe(map((value: unknown) => ({ value })));
+      }
+    }
+    @Controller()
+    @UseInterceptors(Wrap)
+    class Items {
+      @Get()
+      @Around('item')
+      find(): Observable<number> {
+        return new Observable((subscriber) => {
+          subscriber.next(1);
+          subscriber.next(2);
+          subscriber.complete();
+        });
+      }
+    }
+    const { fetch } = await serve({ controllers: [Items] });
+    expect(await (await fetch('/')).json()).toEqual({ value: 2 });
+  });
+});

@@ -1,0 +1,246 @@
+import { type DynamicModule, Inject, Injectable, type ModuleMetadata, Module, Scope } from '@nestjs/common';
+import { REQUEST } from '@nestjs/core';
+import {
+  DistributedLock,
+  DistributedLockModule,
+  LockConfigError,
+  LockService,
+  LockUnavailableError,
+  MemoryLockProvider,
+  RunOnce,
+} from '../../lib/index.js';
+import { liveServices } from '../../lib/nest/live-services.js';
+import { start } from './apps.js';
+
+class CountingProvider extends MemoryLockProvider {
+  starts = 0;
+  stops = 0;
+  override start(...args: Parameters<MemoryLockProvider['start']>) {
+    this.starts += 1;
+    return super.start(...args);
+  }
+  override stop() {
+    this.stops += 1;
+    return super.stop();
+  }
+}
+
+class PlainProvider extends CountingProvider {
+  override readonly capabilities = {
+    ...new MemoryLockProvider().capabilities,
+    shared: false,
+    minHold: false,
+    lease: 'session' as const,
+  };
+}
+
+async function failureOf(...args: Parameters<typeof start>): Promise<Error> {
+  return (await start(...args).then(
+    () => undefined,
+    (error: unknown) => error,
+  )) as Error;
+}
+
+describe('mistakes in locked methods', () => {
+  @Injectable()
+  class Orders {
+    @DistributedLock('#{oder.id}')
+    async misspelt(order: { id: string }) {
+      return order;
+    }
+    @DistributedLock(['ok:#{id', 'b:#{id.__proto__}'])
+    async malformed(id: string) {
+      return id;
+    }
+    @DistributedLock([])
+    async keyless() {}
+    @DistributedLock('a', { provider: 'redis' })
+    async elsewhere() {}
+    @DistributedLock('a', { mode: 'shared' })
+    async shared() {}
+    @RunOnce('a', { atLeast: '1m' })
+    async parked() {}
+    @DistributedLock('a', { lease: '1s' })
+    async leased() {}
+    @DistributedLock('a', { wait: -1 })
+    async negative() {}
+    @DistributedLock('#{ctx.tenant}:#{ctx.toString}')
+    async tenant() {}
+    @DistributedLock('#{id}', { around: 'request' })
+    async early(id: string) {
+      return id;
+    }
+    @DistributedLock(() => 'a', { around: 'request' })
+    async earlyFunction() {}
+    @DistributedLock('order:#{id}:#{request.params.id}:#{ctx.region}', { wait: '1m' })
+    async fine(id: string) {
+      return id;
+    }
+  }
+  @Injectable({ scope: Scope.REQUEST })
+  class MoreOrders extends Orders {}
+
+  it('fail the boot with one list of all of them, and nothing stays started', async () => {
+    const provider = new PlainProvider();
+    const error = await failureOf(
+      { providers: [Orders, MoreOrders] },
+      { provider, default: 'plain', context: { region: () => 'eu' } },
+    );
+    expect(error).toBeInstanceOf(LockConfigError);
+    const [title, ...list] = error.message.split('\n');
+    expect(title).toBe('These locked methods cannot work:');
+    const expected = [
+      /Orders\.misspelt.*no parameter 'oder' \(its parameters are: order\)/,
+      /Orders\.malformed.*not closed/,
+      /Orders\.malformed.*'__proto__' is never read/,
+      /needs|at least/,
+      /Orders\.elsewhere: There is no lock provider "redis": this application has "plain"/,
+      /Orders\.shared: Lock provider "plain" has no shared locks/,
+      /Orders\.parked: Lock provider "plain" cannot keep a key after its release/,
+      /Orders\.leased: Locks of provider "plain" live as long as its session/,
+      /Orders\.negative: .*wait/,
+      /Orders\.tenant: .*#\{ctx\.tenant\}.*has no "tenant"/,
+      /Orders\.tenant: .*has no "toString"/,
+      /Orders\.early: around: 'request'.*cannot come from them/,
+      /Orders\.earlyFunction: around: 'request'/,
+    ];
+    expect(list).toHaveLength(expected.length);
+    for (const problem of expected) expect(list).toContainEqual(expect.stringMatching(problem));
+    expect([provider.starts, provider.stops, liveServices.count]).toEqual([1, 1, 0]);
+  });
+
+  it('fail the call where the class was made by hand', async () => {
+    await start({}, { context: { region: () => 'eu' } });
+    await expect(new Orders().misspelt({ id: '1' })).rejects.toMatchObject({ name: 'LockKeyError' });
+    await expect(new Orders().keyless()).rejects.toMatchObject({ name: 'LockKeyError' });
+  });
+});
+
+describe('mistakes in the module', () => {
+  it.each([
+    [
+      'both of one and several',
+      { provider: new MemoryLockProvider(), providers: {} },
+      /both "provider" and "providers"/,
+    ],
+    [
+      'no default',
+      { providers: { a: new MemoryLockProvider(), b: new MemoryLockProvider() } },
+      /several lock providers \("a", "b"\).*"default"/,
+    ],
+    ['an unknown default', { providers: { a: new MemoryLockProvider() }, default: 'b' }, /"default" is "b"/],
+    ['no provider', { providers: {} }, /no lock provider/],
+    ['a bad namespace', { namespace: 'a b' }, /"namespace" is 'a b'/],
+    ['a bad default', { defaults: { wait: 'soon' } }, /wait/],
+    ['a bad grace', { shutdownGrace: Number.NaN }, /shutdownGrace/],
+  ])('%s: fails the boot', async (_, options, message) => {
+    const error = await failureOf({}, options);
+    expect(error).toBeInstanceOf(LockConfigError);
+    expect(error.message).toMatch(message);
+    expect(liveServices.count).toBe(0);
+  });
+
+  it('names of providers that there are not fail before anything is started', async () => {
+    const provider = new CountingProvider();
+    const module = DistributedLockModule.forRootAsync({
+      names: ['memory', 'mysql'],
+      useFactory: () => ({ providers: { memory: provider } }),
+    });
+    const error = await failureOf({ imports: [module] }, null);
+    expect(error.message).toMatch(/no lock provider "mysql", which "names" speaks of: its providers are "memory"/);
+    expect(provider.starts).toBe(0);
+  });
+
+  it('a second forRoot() is refused, and both are stopped', async () => {
+    const [one, other] = [new CountingProvider(), new CountingProvider()];
+    @Module({ imports: [DistributedLockModule.forRoot({ provider: other })] })
+    class FeatureModule {}
+    const error = await failureOf({ imports: [FeatureModule] }, { provider: one });
+    expect(error).toMatchObject({
+      name: 'LockConfigError',
+      message: expect.stringMatching(/more than once/) as string,
+    });
+    expect([one.stops, other.stops, liveServices.count]).toEqual([1, 1, 0]);
+  });
+
+  it('the same forRoot() may be imported from two places', async () => {
+    const shared: DynamicModule = DistributedLockModule.forRoot();
+    @Module({ imports: [shared] })
+    class FeatureModule {}
+    await expect(start({ imports: [FeatureModule, shared] }, null)).resolves.toBeDefined();
+  });
+
+  it('a provider that serves another application already is refused', async () => {
+    const provider = new MemoryLockProvider();
+    await start({}, { provider });
+    expect((await failureOf({}, { provider })).message).toMatch(/was started before/);
+  });
+
+  it('options that depend on a request are refused', async () => {
+    @Injectable()
+    class Orders {
+      @DistributedLock('a')
+      async pay() {}
+    }
+    const module = DistributedLockModule.forRootAsync({ inject: [REQUEST], useFactory: () => ({}) });
+    const error = await failureOf({ imports: [module], providers: [Orders] }, null);
+    // Nest 12 is quicker to refuse our interceptor than our binder is to explain; on Nest 11 the binder speaks.
+    expect(error.message).toMatch(/LockInterceptor.*depends on a request-scoped provider/);
+  });
+
+  it('a module that is not global must be imported where its service is wanted', async () => {
+    @Injectable()
+    class Orders {
+      @DistributedLock('a')
+      async pay() {
+        return 'paid';
+      }
+    }
+    const locks = DistributedLockModule.forRootAsync({ isGlobal: false, useFactory: () => ({}) });
+    const feature = (imports: ModuleMetadata['imports'] = []) => {
+      @Module({ imports, providers: [Orders] })
+      class FeatureModule {}
+      return FeatureModule;
+    };
+    const { message } = await failureOf({ imports: [feature()] }, null);
+    expect(message).toMatch(/import DistributedLockModule/);
+    const app = await start({ imports: [feature([locks])] }, null);
+    await expect(app.get(Orders).pay()).resolves.toBe('paid');
+  });
+});
+
+describe('a backend that is down', () => {
+  class DownProvider extends CountingProvider {
+    override start(): Promise<void> {
+      return Promise.reject(new LockUnavailableError('Nobody listens at port 1.'));
+    }
+  }
+
+  it('fails the boot, and nothing stays started', async () => {
+    const [up, down] = [new CountingProvider(), new DownProvider()];
+    const error = await failureOf({}, { providers: { up, down }, default: 'up' });
+    expect(error).toBeInstanceOf(LockUnavailableError);
+    expect([up.stops, down.stops, liveServices.count]).toEqual([1, 1, 0]);
+  });
+
+  it('does not with failFast: false', async () => {
+    await expect(start({}, { provider: new DownProvider(), failFast: false })).resolves.toBeDefined();
+  });
+});
+
+it('usable wherever something is injected: in constructors, factories and onModuleInit', async () => {
+  const seen: string[] = [];
+  @Injectable()
+  class Early {
+    constructor(@Inject('READY') ready: string) {
+      seen.push(ready);
+    }
+  }
+  const ready = {
+    provide: 'READY',
+    inject: [LockService],
+    useFactory: (locks: LockService) => locks.withLock('boot', ({ key }) => key),
+  };
+  await start({ providers: [Early, ready] });
+  expect(seen).toEqual(['boot']);
+});

@@ -1,0 +1,204 @@
+import { ConflictException, Injectable, type Type } from '@nestjs/common';
+import {
+  type BusyContext,
+  currentLock,
+  DistributedLock,
+  type DistributedLockModuleOptions,
+  LockDefaults,
+  LockFor,
+  LockService,
+  LockTimeoutError,
+  MemoryLockProvider,
+  RunOnce,
+} from '../../lib/index.js';
+import { Gate, start } from './apps.js';
+
+async function run<T extends object>(type: Type<T>, options?: DistributedLockModuleOptions) {
+  const app = await start({ providers: [type] }, options);
+  return { it: app.get(type), locks: app.get(LockService) };
+}
+
+describe('onBusy', () => {
+  const contexts: BusyContext[] = [];
+  @Injectable()
+  class Orders {
+    ran = 0;
+
+    @DistributedLock('order:#{id}', { wait: 0 })
+    async throws(id: number) {
+      this.ran += id;
+    }
+
+    @DistributedLock('order:#{id}', { onBusy: 'skip' })
+    async skips(id: number): Promise<string | undefined> {
+      return `done ${id}`;
+    }
+
+    @DistributedLock('order:#{id}', { wait: 0, onBusy: (busy) => (contexts.push(busy), Promise.resolve('instead')) })
+    async replaced(id: number) {
+      return `done ${id}`;
+    }
+
+    @DistributedLock(LockFor<Orders['refused']>((id) => [`order:${id}`, 'all']), {
+      wait: 0,
+      onBusy: ({ keys }) => {
+        throw new ConflictException(keys);
+      },
+    })
+    async refused(_id: number) {}
+  }
+
+  it('throws LockTimeoutError by default, and nothing runs', async () => {
+    const { it: orders, locks } = await run(Orders);
+    await locks.acquire('order:1');
+    await expect(orders.throws(1)).rejects.toBeInstanceOf(LockTimeoutError);
+    await expect(orders.throws(1)).rejects.toThrow(/order:1.*Orders\.throws/);
+    expect(orders.ran).toBe(0);
+    await orders.throws(2);
+    expect(orders.ran).toBe(2);
+  });
+
+  it('skip resolves to undefined at once and says so in an event', async () => {
+    const { it: orders, locks } = await run(Orders, { defaults: { wait: '10m' } });
+    const skipped: unknown[] = [];
+    locks.events.on('skipped', (event) => skipped.push(event));
+    await locks.acquire('order:1');
+    await expect(orders.skips(1)).resolves.toBeUndefined();
+    await expect(orders.skips(2)).resolves.toBe('done 2');
+    expect(skipped).toEqual([
+      { key: 'order:1', provider: 'memory', mode: 'exclusive', method: 'Orders.skips', template: 'order:#{id}' },
+    ]);
+  });
+
+  it('a function is told of the call, and its result stands for it', async () => {
+    const { it: orders, locks } = await run(Orders);
+    await locks.acquire('order:1');
+    await expect(orders.replaced(1)).resolves.toBe('instead');
+    expect(contexts).toEqual([
+      {
+        keys: ['order:1'],
+        provider: 'memory',
+        method: 'Orders.replaced',
+        args: [1],
+        error: expect.any(LockTimeoutError) as LockTimeoutError,
+      },
+    ]);
+  });
+
+  it('what a function throws is thrown as it is', async () => {
+    const { it: orders, locks } = await run(Orders);
+    await locks.acquire('all');
+    await expect(orders.refused(1)).rejects.toThrow(new ConflictException(['all', 'order:1']));
+  });
+
+  it('is not asked for anything but a busy lock', async () => {
+    @Injectable()
+    class Broken {
+      @DistributedLock('#{id}', { onBusy: () => 'never' })
+      async run(id: string) {
+        throw new LockTimeoutError(`of ${id} itself`);
+      }
+    }
+    const { it: broken } = await run(Broken);
+    await expect(broken.run('')).rejects.toThrow(/empty string/);
+    await expect(broken.run('1')).rejects.toThrow(new LockTimeoutError('of 1 itself'));
+  });
+});
+
+describe('@RunOnce', () => {
+  const gate = new Gate();
+  @Injectable()
+  class Jobs {
+    runs = 0;
+    @RunOnce('nightly', { atMost: '1m' })
+    async nightly() {
+      this.runs += 1;
+      await gate.opened;
+    }
+    @RunOnce('hourly', { atLeast: '1m' })
+    async hourly() {
+      this.runs += 1;
+    }
+    @RunOnce('short', { atMost: 1 })
+    async short() {
+      await new Promise((resolve) => currentLock().signal.addEventListener('abort', resolve));
+    }
+  }
+
+  it('runs where it is first and skips elsewhere', async () => {
+    const { it: jobs } = await run(Jobs);
+    const first = jobs.nightly();
+    await jobs.nightly();
+    expect(jobs.runs).toBe(1);
+    gate.open();
+    await first;
+    await jobs.nightly();
+    expect(jobs.runs).toBe(2);
+  });
+
+  it('does not run again within atLeast', async () => {
+    const { it: jobs } = await run(Jobs);
+    await jobs.hourly();
+    await jobs.hourly();
+    expect(jobs.runs).toBe(1);
+  });
+
+  it('aborts a run that takes longer than atMost', async () => {
+    const { it: jobs } = await run(Jobs);
+    await expect(jobs.short()).rejects.toMatchObject({ name: 'LockLostError', reason: 'max-hold' });
+  });
+});
+
+describe('@LockDefaults', () => {
+  @LockDefaults({ wait: 0, provider: 'second', maxHold: '2m' })
+  class Base {
+    @DistributedLock('base')
+    async inherited() {
+      return currentLock().provider;
+    }
+  }
+  @Injectable()
+  class Orders extends Base {
+    @DistributedLock('order')
+    async classLevel() {
+      return currentLock().provider;
+    }
+    @DistributedLock('order', { provider: 'first', wait: undefined })
+    async own() {
+      return currentLock().provider;
+    }
+    @DistributedLock('order', { wait: '1m' })
+    async waits() {
+      return 'waited';
+    }
+  }
+  const two = () => ({
+    providers: { first: new MemoryLockProvider(), second: new MemoryLockProvider() },
+    default: 'first',
+    defaults: { wait: '1h' },
+  });
+
+  it('stand below the own options and above those of the module, also in subclasses', async () => {
+    const { it: orders, locks } = await run(Orders, two());
+    await expect(orders.inherited()).resolves.toBe('second');
+    await expect(orders.classLevel()).resolves.toBe('second');
+    await expect(orders.own()).resolves.toBe('first');
+    const lock = await locks.via('second').acquire('order');
+    await expect(orders.classLevel()).rejects.toBeInstanceOf(LockTimeoutError);
+    const waiting = orders.waits();
+    await lock.release();
+    await expect(waiting).resolves.toBe('waited');
+  });
+
+  it('do not make a skipping method wait', async () => {
+    @Injectable()
+    @LockDefaults({ wait: '1h' })
+    class Skipping {
+      @DistributedLock('skip', { onBusy: 'skip' })
+      async run() {}
+    }
+    const { it: skipping, locks } = await run(Skipping);
+    await locks.acquire('skip');
+    await expect(skipping.run()).resolves.toBeUndefined();
+  });
+});

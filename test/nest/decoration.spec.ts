@@ -1,0 +1,154 @@
+import { Observable } from 'rxjs';
+import { DistributedLock, LockConfigError } from '../../lib/index.js';
+import type { KeySource } from '../../lib/nest/locked-method.js';
+
+// The types refuse all of this at compile time: this is for JavaScript, and for casts.
+type Untyped = (target: unknown, name?: unknown, descriptor?: unknown) => void;
+const Locked = (key: KeySource = 'key') =>
+  DistributedLock(key as string) as Untyped as MethodDecorator & PropertyDecorator;
+
+function decoration(of: () => unknown) {
+  return expect(of);
+}
+
+describe('decorating what cannot be locked', () => {
+  it('says so of a static method', () => {
+    decoration(() => {
+      class Orders {
+        @Locked()
+        static async pay() {}
+      }
+      return Orders;
+    }).toThrow(/^Orders\.pay is static.*make it an instance method/);
+  });
+
+  it('says so of an accessor, a property and an arrow function', () => {
+    const message = /^Orders\.pay is a property or an accessor: @DistributedLock needs a method/;
+    decoration(() => {
+      class Orders {
+        @Locked()
+        get pay() {
+          return 1;
+        }
+      }
+      return Orders;
+    }).toThrow(message);
+    decoration(() => {
+      class Orders {
+        @Locked()
+        pay = async () => undefined;
+      }
+      return Orders;
+    }).toThrow(message);
+  });
+
+  it('says so of a class', () => {
+    decoration(() => {
+      class Orders {}
+      (Locked() as Untyped)(Orders);
+    }).toThrow(/stands on the class Orders: put it on a method/);
+  });
+
+  it('says so of a synchronous generator', () => {
+    decoration(() => {
+      class Orders {
+        @Locked()
+        *rows() {
+          yield 1;
+        }
+      }
+      return Orders;
+    }).toThrow(/^Orders\.rows is synchronous and cannot wait for a lock: make it async/);
+  });
+
+  it.each([
+    ['string', String],
+    ['number', Number],
+    ['boolean', Boolean],
+    ['array', Array],
+    ['Date', Date],
+  ])('says so of a method that is annotated to return a %s', (_, type) => {
+    decoration(() => {
+      class Orders {
+        count() {
+          return 1;
+        }
+      }
+      Reflect.defineMetadata('design:returntype', type, Orders.prototype, 'count');
+      const descriptor = Object.getOwnPropertyDescriptor(Orders.prototype, 'count');
+      (Locked() as Untyped)(Orders.prototype, 'count', descriptor);
+    }).toThrow(/^Orders\.count is synchronous/);
+  });
+
+  it('says what to switch on where decorators are compiled the new way', () => {
+    decoration(() => {
+      (Locked() as Untyped)(async () => undefined, { kind: 'method', name: 'pay', static: false });
+    }).toThrow(/legacy ones: set "experimentalDecorators": true/);
+  });
+
+  it('throws LockConfigError', () => {
+    decoration(() => {
+      (Locked() as Untyped)(class Orders {});
+    }).toThrow(LockConfigError);
+  });
+});
+
+describe('what other decorators see of a decorated method', () => {
+  it('is its name, its length and all its metadata, but not those of the class', () => {
+    const own = Symbol('own');
+    const Mark: MethodDecorator = (target, name, descriptor) => {
+      Reflect.defineMetadata(own, 'function', descriptor.value as object);
+      Reflect.defineMetadata(own, 'property', target, name);
+    };
+    class Orders {
+      @Locked('#{a}')
+      @Mark
+      async pay(a: number, b: number, ...rest: number[]) {
+        return [a, b, rest];
+      }
+    }
+    const { pay } = Orders.prototype;
+    expect([pay.name, pay.length]).toEqual(['pay', 2]);
+    expect(Reflect.getOwnMetadata(own, pay)).toBe('function');
+    expect(Reflect.getOwnMetadata(own, Orders.prototype, 'pay')).toBe('property');
+    expect(Object.getOwnPropertyDescriptor(Orders.prototype, 'pay')).toMatchObject({
+      enumerable: false,
+      configurable: true,
+      writable: true,
+    });
+  });
+
+  it('reads parameter names through a wrapper', async () => {
+    const Wrap: MethodDecorator = (_target, _name, descriptor) => {
+      const inner = descriptor.value as (...args: unknown[]) => unknown;
+      descriptor.value = function (this: unknown, ...args: unknown[]) {
+        return inner.apply(this, args);
+      } as never;
+    };
+    class Orders {
+      @Locked('#{order.id}')
+      @Wrap
+      async pay(order: { id: string }) {
+        return order;
+      }
+    }
+    // Without an application; the key was understood all the same.
+    await expect(new Orders().pay({ id: '1' })).rejects.toThrow(/outside of Nest/);
+  });
+
+  it('is an Observable at once, and an async generator at once', () => {
+    class Orders {
+      @DistributedLock('watch')
+      watch(): Observable<number> {
+        return new Observable();
+      }
+      @DistributedLock('rows')
+      async *rows(): AsyncGenerator<number> {
+        yield 1;
+      }
+    }
+    const orders = new Orders();
+    expect(orders.watch()).toBeInstanceOf(Observable);
+    expect(typeof orders.rows().next).toBe('function');
+  });
+});

@@ -1,0 +1,254 @@
+import {
+  applyDecorators,
+  Body,
+  type CallHandler,
+  type CanActivate,
+  Controller,
+  type ExecutionContext,
+  Get,
+  Header,
+  HttpCode,
+  Injectable,
+  type NestInterceptor,
+  Param,
+  ParseIntPipe,
+  Post,
+  Req,
+  Scope,
+  SetMetadata,
+  UseGuards,
+  UseInterceptors,
+} from '@nestjs/common';
+import { Reflector } from '@nestjs/core';
+import type { IncomingMessage } from 'node:http';
+import { map, Observable, of } from 'rxjs';
+import { currentLock, DistributedLock, LockService } from '../../lib/index.js';
+import { serve } from './apps.js';
+
+const keyHere = () => currentLock().key;
+
+@Injectable()
+class Roles implements CanActivate {
+  constructor(private readonly reflector: Reflector) {}
+  canActivate(context: ExecutionContext) {
+    return this.reflector.get<string>('role', context.getHandler()) !== 'nobody';
+  }
+}
+
+@Injectable()
+class Wrap implements NestInterceptor {
+  intercept(_: ExecutionContext, next: CallHandler): Observable<unknown> {
+    return next.handle().pipe(map((value: unknown) => ({ wrapped: value })));
+  }
+}
+
+describe.each(['above', 'below'])('the lock stands %s the other decorators of a handler', (place) => {
+  const lock = (key: string, ...others: MethodDecorator[]): MethodDecorator => {
+    const locking: MethodDecorator = DistributedLock(key);
+    // Decorators are applied from the last to the first.
+    const all = place === 'above' ? [...others, locking] : [locking, ...others];
+    return (target, name, descriptor) => {
+      for (const decorate of all) decorate(target, name, descriptor);
+    };
+  };
+
+  @Controller()
+  class Items {
+    @lock('item:#{id}', Get('items/:id'), Header('x-kind', 'item'))
+    async find(@Param('id', ParseIntPipe) id: number) {
+      return { id, key: keyHere() };
+    }
+
+    @lock('item:#{item.name}', Post('items'), HttpCode(202), UseInterceptors(Wrap))
+    async create(@Body() item: { name: string }) {
+      return `${item.name} under ${keyHere()}`;
+    }
+
+    @lock('item:secret', Get('secret'), SetMetadata('role', 'nobody'), UseGuards(Roles))
+    async secret() {
+      return 'secret';
+    }
+
+    @lock('item:all', Get('items'))
+    list(): Observable<string> {
+      return of(keyHere());
+    }
+  }
+
+  it('and route, pipes, headers, status, interceptors, guards and Observables stay', async () => {
+    const { fetch } = await serve({ controllers: [Items] });
+    const found = await fetch('/items/42');
+    expect(await found.json()).toEqual({ id: 42, key: 'item:42' });
+    expect(found.headers.get('x-kind')).toBe('item');
+    expect((await fetch('/items/x')).status).toBe(400);
+    const headers = { 'content-type': 'application/json' };
+    const created = await fetch('/items', { method: 'POST', body: '{"name":"pen"}', headers });
+    expect(created.status).toBe(202);
+    expect(await created.json()).toEqual({ wrapped: 'pen under item:pen' });
+    expect((await fetch('/secret')).status).toBe(403);
+    expect(await (await fetch('/items')).text()).toBe('item:all');
+  });
+});
+
+it('composes through applyDecorators()', async () => {
+  const Locked = (path: string) => applyDecorators(Get(path), DistributedLock('locked'));
+  @Controller()
+  class Items {
+    @Locked('items')
+    async find() {
+      return keyHere();
+    }
+  }
+  const { fetch } = await serve({ controllers: [Items] });
+  expect(await (await fetch('/items')).text()).toBe('locked');
+});
+
+it('locks handlers of request-scoped and of inherited controllers', async () => {
+  abstract class Crud {
+    @Get(':id')
+    @DistributedLock('#{this.kind}:#{id}')
+    async find(@Param('id') id: string) {
+      return keyHere() + id;
+    }
+    abstract readonly kind: string;
+  }
+  @Controller('cats')
+  class Cats extends Crud {
+    readonly kind = 'cat';
+  }
+  @Controller({ path: 'dogs', scope: Scope.REQUEST })
+  class Dogs extends Crud {
+    readonly kind = 'dog';
+  }
+  const { fetch } = await serve({ controllers: [Cats, Dogs] });
+  expect(await (await fetch('/cats/1')).text()).toBe('cat:11');
+  expect(await (await fetch('/dogs/2')).text()).toBe('dog:22');
+});
+
+it('locks a method of a guard class that only a controller names', async () => {
+  const seen: string[] = [];
+  @Injectable()
+  class Quota implements CanActivate {
+    @DistributedLock('quota')
+    async canActivate() {
+      seen.push(keyHere());
+      return true;
+    }
+  }
+  @Controller()
+  @UseGuards(Quota)
+  class Items {
+    @Get()
+    find() {
+      return 'found';
+    }
+  }
+  const { fetch } = await serve({ controllers: [Items] });
+  expect(await (await fetch('/')).text()).toBe('found');
+  expect(seen).toEqual(['quota']);
+});
+
+describe('#{request…}', () => {
+  @Injectable()
+  class Carts {
+    @DistributedLock('cart:#{request.user.id}:#{request.params.id}')
+    async add() {
+      return keyHere();
+    }
+  }
+
+  @Injectable()
+  class Login implements CanActivate {
+    canActivate(context: ExecutionContext) {
+      context.switchToHttp().getRequest<IncomingMessage & { user: unknown }>().user = { id: 7 };
+      return true;
+    }
+  }
+
+  @Injectable()
+  class Early implements CanActivate {
+    constructor(private readonly carts: Carts) {}
+    async canActivate() {
+      await this.carts.add();
+      return true;
+    }
+  }
+
+  @Controller()
+  class CartController {
+    constructor(private readonly carts: Carts) {}
+
+    @Post('carts/:id')
+    @UseGuards(Login)
+    add() {
+      return this.carts.add();
+    }
+
+    @Get('tenant/:id')
+    @DistributedLock("#{request.headers['x-tenant']}:#{request.query.q ?? 'none'}:#{request.url}")
+    async tenant() {
+      return keyHere();
+    }
+
+    @Get('early/:id')
+    @UseGuards(Early)
+    early() {}
+  }
+
+  const metadata = { controllers: [CartController], providers: [Carts] };
+
+  it('reaches from a handler into the services beneath it, each request its own', async () => {
+    const { fetch } = await serve(metadata);
+    const texts = await Promise.all(['1', '2', '3'].map(async (id) => (await post(`/carts/${id}`)).text()));
+    expect(texts).toEqual(['cart:7:1', 'cart:7:2', 'cart:7:3']);
+    const tenant = await fetch('/tenant/9?q=a', { headers: { 'x-tenant': 'acme' } });
+    expect(await tenant.text()).toBe('acme:a:%2Ftenant%2F9%3Fq%3Da');
+
+    function post(path: string) {
+      return fetch(path, { method: 'POST' });
+    }
+  });
+
+  it('outside of a request is an error that names the method', async () => {
+    const { app } = await serve(metadata);
+    await expect(app.get(Carts).add()).rejects.toMatchObject({
+      name: 'LockKeyError',
+      message: expect.stringMatching(/Carts\.add reads the request.*LockInterceptor/) as string,
+    });
+  });
+
+  it('in a guard, before the interceptor, is an error of the server', async () => {
+    const { app, fetch } = await serve(metadata);
+    expect((await fetch('/early/1')).status).toBe(500);
+    expect(await app.get(LockService).tryAcquire('cart:7:1')).not.toBeNull();
+  });
+});
+
+it('#{ctx…} asks the resolvers of the module', async () => {
+  let tenant: string | undefined = 'acme';
+  @Injectable()
+  class Reports {
+    @DistributedLock('#{ctx.tenant}:report')
+    async build() {
+      return keyHere();
+    }
+  }
+  const { app } = await serve({ providers: [Reports] }, { context: { tenant: () => tenant as string } });
+  await expect(app.get(Reports).build()).resolves.toBe('acme:report');
+  tenant = undefined;
+  await expect(app.get(Reports).build()).rejects.toThrow(/ctx\.tenant.*Reports\.build.*undefined/);
+});
+
+it('#{request.body…} is what the client sent, and an argument what the pipes made of it', async () => {
+  @Controller()
+  class Both {
+    @Post(':id')
+    @DistributedLock(['#{request.params.id}:raw', '#{id}:piped'])
+    async post(@Param('id', ParseIntPipe) id: number, @Req() _request: unknown) {
+      return { id, keys: currentLock().keys };
+    }
+  }
+  const { fetch } = await serve({ controllers: [Both] });
+  const answer = await fetch('/042', { method: 'POST' });
+  expect(await answer.json()).toEqual({ id: 42, keys: ['042:raw', '42:piped'] });
+});

@@ -1,0 +1,252 @@
+import {
+  type ArgumentsHost,
+  type CanActivate,
+  Catch,
+  ConflictException,
+  Controller,
+  type ExceptionFilter,
+  Get,
+  HttpException,
+  Injectable,
+  type NestMiddleware,
+  UseGuards,
+  UseInterceptors,
+} from '@nestjs/common';
+import { Test } from '@nestjs/testing';
+import {
+  DistributedLock,
+  DistributedLockModule,
+  type DistributedLockModuleOptions,
+  LockAdmin,
+  LockError,
+  LockInterceptor,
+  LockService,
+  LockTimeoutError,
+  LockUnavailableError,
+  MemoryLockProvider,
+} from '../../lib/index.js';
+import { type ExpressResponse, type HttpApp, serve } from './apps.js';
+
+class BrokenProvider extends MemoryLockProvider {
+  override acquire(): never {
+    throw new LockUnavailableError('No answer from 10.0.0.1.', { key: 'item', provider: 'broken' });
+  }
+}
+
+@Injectable()
+class BusyGuard implements CanActivate {
+  @DistributedLock('item', { wait: 0 })
+  async canActivate() {
+    return true;
+  }
+}
+
+@Injectable()
+class RefusingGuard implements CanActivate {
+  canActivate(): boolean {
+    throw new ConflictException('refused');
+  }
+}
+
+@Controller()
+class Items {
+  constructor(private readonly admin: LockAdmin) {}
+
+  @Get('busy')
+  @DistributedLock('item', { wait: 0 })
+  async busy() {}
+
+  @Get('guarded')
+  @UseGuards(BusyGuard)
+  guarded() {}
+
+  @Get('refused')
+  @UseGuards(RefusingGuard)
+  @DistributedLock('refused')
+  async refused() {}
+
+  @Get('broken')
+  @DistributedLock('item', { wait: 0, provider: 'broken' })
+  async broken() {}
+
+  @Get('lost')
+  @DistributedLock('lost')
+  async lost() {
+    await this.admin.forceRelease('lost');
+    return 'done';
+  }
+
+  @Get('misused')
+  @DistributedLock('item:#{request.query.id}')
+  async misused() {}
+
+  @Get('conflict')
+  @DistributedLock('conflict')
+  async conflict() {
+    throw new ConflictException({ own: 'body' });
+  }
+
+  @Get('twice')
+  @UseInterceptors(LockInterceptor)
+  @DistributedLock('item', { wait: 0 })
+  async twice() {}
+}
+
+/** Serves the controller above with `item` held by somebody. */
+async function serveItems(
+  options: DistributedLockModuleOptions = {},
+  prepare?: Parameters<typeof serve>[2],
+): Promise<HttpApp> {
+  const providers = { memory: new MemoryLockProvider(), broken: new BrokenProvider() };
+  const app = await serve({ controllers: [Items] }, { providers, default: 'memory', ...options }, prepare);
+  await app.app.get(LockService).acquire('item');
+  return app;
+}
+
+describe('lock errors over HTTP', () => {
+  it.each(['/busy', '/twice', '/guarded'])('%s answers busy with 423 and Retry-After', async (path) => {
+    const { fetch } = await serveItems();
+    const response = await fetch(path);
+    expect(response.status).toBe(423);
+    expect(response.headers.get('retry-after')).toBe('1');
+    expect(response.headers.get('content-type')).toMatch('application/json');
+    const body = await response.text();
+    expect(JSON.parse(body)).toEqual({
+      statusCode: 423,
+      message: expect.any(String) as string,
+      error: 'Locked',
+      code: 'LOCK_TIMEOUT',
+    });
+    expect(body).not.toMatch(/item/);
+  });
+
+  it('answers an unavailable backend with 503 and Retry-After, and says nothing of the backend', async () => {
+    const { fetch } = await serveItems();
+    const response = await fetch('/broken');
+    expect(response.status).toBe(503);
+    expect(response.headers.get('retry-after')).toBe('1');
+    expect(await response.text()).not.toMatch(/10\.0\.0\.1/);
+  });
+
+  it('answers a lost lock with 500, whatever the handler had done', async () => {
+    const { fetch } = await serveItems();
+    const response = await fetch('/lost');
+    expect(response.status).toBe(500);
+    expect(response.headers.get('retry-after')).toBeNull();
+    expect(await response.json()).toMatchObject({ code: 'LOCK_LOST' });
+  });
+
+  it('answers misuse as any bug of the server', async () => {
+    const { fetch } = await serveItems();
+    const response = await fetch('/misused');
+    expect(response.status).toBe(500);
+    expect(await response.json()).toEqual({ statusCode: 500, message: 'Internal server error' });
+  });
+
+  it('leaves an HttpException of the handler or of a guard as it is, and nothing locked', async () => {
+    const { app, fetch } = await serveItems();
+    const response = await fetch('/conflict');
+    expect([response.status, await response.json()]).toEqual([409, { own: 'body' }]);
+    expect((await fetch('/refused')).status).toBe(409);
+    expect(
+      app
+        .get(LockAdmin)
+        .held()
+        .map(({ key }) => key),
+    ).toEqual(['item']);
+  });
+
+  it('takes other statuses', async () => {
+    const { fetch } = await serveItems({ mapErrors: { http: { busy: 409, unavailable: 502, lost: 410 } } });
+    const statuses = await Promise.all(
+      ['/busy', '/guarded', '/broken', '/lost'].map(async (p) => (await fetch(p)).status),
+    );
+    expect(statuses).toEqual([409, 409, 502, 410]);
+  });
+
+  it('works in a testing module, whose server is made after its providers', async () => {
+    const testing = await Test.createTestingModule({
+      imports: [
+        DistributedLockModule.forRoot({
+          providers: { memory: new MemoryLockProvider(), broken: new BrokenProvider() },
+          default: 'memory',
+          shutdownGrace: 0,
+        }),
+      ],
+      controllers: [Items],
+    }).compile();
+    const app = testing.createNestApplication();
+    app.useLogger(false);
+    try {
+      await app.listen(0, '127.0.0.1');
+      await app.get(LockService).acquire('item');
+      const url = await app.getUrl();
+      expect((await fetch(`${url}/guarded`)).status).toBe(423);
+      expect((await fetch(`${url}/busy`)).status).toBe(423);
+    } finally {
+      await app.close();
+    }
+  });
+
+  it('answers for middleware too', async () => {
+    @Injectable()
+    class Throttle implements NestMiddleware {
+      constructor(private readonly locks: LockService) {}
+      async use() {
+        await this.locks.withLock('item', () => undefined, { wait: 0 });
+      }
+    }
+    const { fetch } = await serveItems({}, (app) => {
+      const throttle = new Throttle(app.get(LockService));
+      app.use((_: unknown, __: unknown, next: (error?: unknown) => void) => {
+        throttle.use().then(() => next(), next);
+      });
+    });
+    expect((await fetch('/conflict')).status).toBe(423);
+  });
+});
+
+describe("a user's own filters", () => {
+  @Catch()
+  class CatchAll implements ExceptionFilter {
+    readonly caught: unknown[] = [];
+    catch(error: unknown, host: ArgumentsHost) {
+      this.caught.push(error);
+      const status = error instanceof HttpException ? error.getStatus() : 599;
+      host.switchToHttp().getResponse<ExpressResponse>().status(status).json({ mine: true });
+    }
+  }
+
+  @Catch(LockError)
+  class CatchLocks implements ExceptionFilter {
+    catch(error: LockError, host: ArgumentsHost) {
+      host.switchToHttp().getResponse<ExpressResponse>().status(418).json({ key: error.key });
+    }
+  }
+
+  it('see the HttpException, whose cause is the lock error', async () => {
+    const filter = new CatchAll();
+    const { fetch } = await serveItems({}, (app) => app.useGlobalFilters(filter));
+    const response = await fetch('/busy');
+    expect([response.status, await response.json()]).toEqual([423, { mine: true }]);
+    expect(response.headers.get('content-type')).toMatch('application/json');
+    expect(response.headers.get('retry-after')).toBe('1');
+    const [caught] = filter.caught as [HttpException];
+    expect(caught).toBeInstanceOf(HttpException);
+    expect(caught.cause).toBeInstanceOf(LockTimeoutError);
+    expect(caught.cause).toMatchObject({ key: 'item', provider: 'memory' });
+  });
+
+  it.each(['/busy', '/guarded'])('have lock errors to themselves with mapErrors: false (%s)', async (path) => {
+    const { fetch } = await serveItems({ mapErrors: false }, (app) => app.useGlobalFilters(new CatchLocks()));
+    const response = await fetch(path);
+    expect([response.status, await response.json()]).toEqual([418, { key: 'item' }]);
+    expect(response.headers.get('retry-after')).toBeNull();
+  });
+
+  it('may be none with mapErrors: false: then Nest answers 500', async () => {
+    const { fetch } = await serveItems({ mapErrors: false });
+    expect((await fetch('/busy')).status).toBe(500);
+    expect((await fetch('/guarded')).status).toBe(500);
+  });
+});

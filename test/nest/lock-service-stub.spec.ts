@@ -1,0 +1,88 @@
+import { Injectable } from '@nestjs/common';
+import { Test } from '@nestjs/testing';
+import {
+  currentLock,
+  DistributedLock,
+  LockLostError,
+  LockService,
+  LockTimeoutError,
+  RunOnce,
+} from '../../lib/index.js';
+import { type LockServiceStubOptions, provideLockServiceStub } from '../../lib/testing/lock-service-stub.js';
+import { Gate } from './apps.js';
+
+@Injectable()
+class Orders {
+  constructor(private readonly locks: LockService) {}
+
+  @DistributedLock('order:#{order.id}')
+  async pay(order: { id: number }) {
+    return { id: order.id, fence: currentLock().fencingToken };
+  }
+  @DistributedLock('slow')
+  async slow(until: Promise<void>) {
+    await until;
+    return 'done';
+  }
+  @RunOnce('nightly', { atLeast: '1h' })
+  async nightly() {
+    return undefined;
+  }
+  @DistributedLock('#{ctx.tenant}', { provider: 'mysql' })
+  async elsewhere() {
+    return currentLock().provider;
+  }
+  byHand() {
+    return this.locks.withLock(['b', 'a'], ({ keys }) => keys);
+  }
+}
+
+async function orders(options?: LockServiceStubOptions) {
+  const locks = provideLockServiceStub(options);
+  const module = await Test.createTestingModule({ providers: [Orders, locks] }).compile();
+  return { locks, orders: module.get(Orders) };
+}
+
+describe('provideLockServiceStub', () => {
+  it('grants at once, excludes nobody, and remembers', async () => {
+    const stub = await orders();
+    const gate = new Gate();
+    const both = [stub.orders.slow(gate.opened), stub.orders.slow(gate.opened)];
+    gate.open();
+    await expect(Promise.all(both)).resolves.toEqual(['done', 'done']);
+    await expect(stub.orders.pay({ id: 42 })).resolves.toEqual({ id: 42, fence: 3n });
+    await expect(stub.orders.byHand()).resolves.toEqual(['a', 'b']);
+    await stub.orders.nightly();
+    expect(stub.locks.acquired).toEqual(['slow', 'slow', 'order:42', 'a', 'b', 'nightly']);
+  });
+
+  it('is busy when told, without waiting, until told otherwise', async () => {
+    const stub = await orders();
+    stub.locks.busy('order:42');
+    stub.locks.busy('nightly');
+    await expect(stub.orders.pay({ id: 42 })).rejects.toBeInstanceOf(LockTimeoutError);
+    await expect(stub.orders.nightly()).resolves.toBeUndefined();
+    await stub.orders.pay({ id: 43 });
+    stub.locks.free('order:42');
+    await stub.orders.pay({ id: 42 });
+    expect(stub.locks.acquired).toEqual(['order:43', 'order:42']);
+  });
+
+  it('loses when told', async () => {
+    const stub = await orders();
+    const gate = new Gate();
+    const slow = stub.orders.slow(gate.opened);
+    const other = stub.orders.pay({ id: 1 });
+    stub.locks.lose('slow');
+    gate.open();
+    await expect(slow).rejects.toBeInstanceOf(LockLostError);
+    await expect(other).resolves.toBeDefined();
+  });
+
+  it('stands for providers and resolvers of the module', async () => {
+    const stub = await orders({ providers: ['redis', 'mysql'], context: { tenant: () => 'acme' } });
+    await expect(stub.orders.elsewhere()).resolves.toBe('mysql');
+    expect(stub.locks.acquired).toEqual(['acme']);
+    await expect((await orders()).orders.elsewhere()).rejects.toThrow(/no lock provider "mysql"/);
+  });
+});

@@ -1,0 +1,212 @@
+import { jest } from '@jest/globals';
+import { Test } from '@nestjs/testing';
+import { Inject, Injectable, Logger, Module, type OnApplicationShutdown, Optional } from '@nestjs/common';
+import {
+  currentLock,
+  DistributedLock,
+  DistributedLockModule,
+  type DistributedLockModuleOptions,
+  type DistributedLockOptionsFactory,
+  getLockServiceToken,
+  InjectLockService,
+  LockAdmin,
+  LockService,
+  LockUnavailableError,
+  MemoryLockProvider,
+} from '../../lib/index.js';
+import { close, Gate, start, until } from './apps.js';
+
+@Injectable()
+class Orders {
+  constructor(
+    readonly locks: LockService,
+    @InjectLockService('second') readonly second: LockService,
+  ) {}
+  @DistributedLock('order', { provider: 'second' })
+  async pay() {
+    return currentLock().provider;
+  }
+}
+
+const two = (): DistributedLockModuleOptions => ({
+  providers: { first: new MemoryLockProvider(), second: new MemoryLockProvider() },
+  default: 'first',
+});
+
+@Injectable()
+class OptionsFactory implements DistributedLockOptionsFactory {
+  constructor(@Optional() @Inject('BACKENDS') private readonly backends?: DistributedLockModuleOptions) {}
+  createDistributedLockOptions() {
+    return Promise.resolve(this.backends ?? two());
+  }
+}
+
+@Module({
+  providers: [{ provide: 'BACKENDS', useFactory: two }, OptionsFactory],
+  exports: ['BACKENDS', OptionsFactory],
+})
+class BackendsModule {}
+
+describe('the module', () => {
+  it.each([
+    ['forRoot', () => DistributedLockModule.forRoot(two())],
+    [
+      'useFactory',
+      () =>
+        DistributedLockModule.forRootAsync({
+          imports: [BackendsModule],
+          inject: ['BACKENDS'],
+          names: ['second'],
+          useFactory: (backends: DistributedLockModuleOptions) => backends,
+        }),
+    ],
+    ['useClass', () => DistributedLockModule.forRootAsync({ useClass: OptionsFactory, names: ['second'] })],
+    [
+      'useExisting',
+      () =>
+        DistributedLockModule.forRootAsync({
+          imports: [BackendsModule],
+          useExisting: OptionsFactory,
+          names: ['second'],
+        }),
+    ],
+  ])('takes its options by %s, and its providers can be injected by name', async (_, module) => {
+    const app = await start({ imports: [module()], providers: [Orders] }, null);
+    const orders = app.get(Orders);
+    await expect(orders.pay()).resolves.toBe('second');
+    expect(orders.second).toBe(orders.locks.via('second'));
+    expect(orders.second).toBe(app.get(getLockServiceToken('second')));
+    await expect(orders.second.withLock('a', ({ provider }) => provider)).resolves.toBe('second');
+    await expect(orders.locks.withLock('a', ({ provider }) => provider)).resolves.toBe('first');
+  });
+
+  it('is memory alone without options, and warns of it in production', async () => {
+    const warn = jest.spyOn(Logger.prototype, 'warn').mockImplementation(() => undefined);
+    const before = process.env['NODE_ENV'];
+    try {
+      process.env['NODE_ENV'] = 'production';
+      await start({ imports: [DistributedLockModule.forRoot()] }, null);
+      expect(warn.mock.calls).toEqual([[expect.stringMatching(/No lock provider is configured/)]]);
+      await start({}, { provider: new MemoryLockProvider() });
+      expect(warn).toHaveBeenCalledTimes(1);
+    } finally {
+      process.env['NODE_ENV'] = before;
+      warn.mockRestore();
+    }
+  });
+});
+
+describe('LockService', () => {
+  it('acquires, tries, runs, knows the current lock and detaches from it', async () => {
+    const locks = (await start({})).get(LockService);
+    const lock = await locks.acquire('a');
+    await expect(locks.tryAcquire('a')).resolves.toBeNull();
+    await expect(locks.acquire('a', { wait: 0 })).rejects.toThrow(/"a"/);
+    await expect(lock.release()).resolves.toBe('released');
+    await locks.withLock(['b', 'a'], async (both) => {
+      expect(locks.current()).toBe(both);
+      expect(locks.current('b')).toBe(both);
+      expect(locks.current('c')).toBeUndefined();
+      expect(currentLock('a')).toBe(both);
+      expect(() => currentLock('c')).toThrow(/"c".*outside/);
+      expect(locks.detached(() => locks.current())).toBeUndefined();
+    });
+    expect(locks.current()).toBeUndefined();
+  });
+
+  it('via() knows the providers and nothing else, and lets a call say otherwise', async () => {
+    const locks = (await start({}, two())).get(LockService);
+    expect(() => locks.via('third')).toThrow(/"third": this application has "first", "second"/);
+    const second = locks.via('second');
+    expect(second.via('first').via('second')).toBe(second);
+    await using lock = (await second.tryAcquire('a', { provider: 'first' }))!;
+    expect(lock.provider).toBe('first');
+  });
+});
+
+describe('LockAdmin', () => {
+  it('shows and frees', async () => {
+    const app = await start({});
+    const [locks, admin] = [app.get(LockService), app.get(LockAdmin)];
+    await expect(admin.inspect('a')).resolves.toBeNull();
+    const lock = await locks.acquire('a');
+    const waiting = locks.acquire('a');
+    expect(admin.held()).toEqual([expect.objectContaining({ key: 'a', provider: 'memory' })]);
+    await until(() => admin.waiting().length === 1);
+    await expect(admin.inspect('a')).resolves.toMatchObject({ key: 'a' });
+    await expect(admin.forceRelease('a')).resolves.toBe(true);
+    expect(lock.isHeld()).toBe(false);
+    await (await waiting).release();
+  });
+});
+
+describe('at the end', () => {
+  it('holders finish, with the locks that they still need, and nobody else gets any', async () => {
+    const gate = new Gate();
+    @Injectable()
+    class Jobs {
+      @DistributedLock('outer')
+      async run() {
+        await gate.opened;
+        return this.inner();
+      }
+      @DistributedLock('outer:inner')
+      async inner() {
+        return currentLock().isHeld();
+      }
+    }
+    const app = await start({ providers: [Jobs] }, { shutdownGrace: '5s' });
+    const [jobs, locks] = [app.get(Jobs), app.get(LockService)];
+    const running = jobs.run();
+    const closing = close(app);
+    const refused = async () => locks.tryAcquire('free').then((lock) => lock?.release());
+    await expect(eventually(refused)).resolves.toBeInstanceOf(LockUnavailableError);
+    gate.open();
+    await expect(running).resolves.toBe(true);
+    await closing;
+  });
+
+  it('what is left after the grace is lost and the provider is stopped', async () => {
+    const provider = new MemoryLockProvider();
+    const stop = jest.spyOn(provider, 'stop');
+    const app = await start({}, { provider, shutdownGrace: 5 });
+    const lock = await app.get(LockService).acquire('a');
+    await close(app);
+    expect(lock.signal.reason).toMatchObject({ name: 'LockLostError', reason: 'shutdown' });
+    expect(stop).toHaveBeenCalledTimes(1);
+  });
+
+  it('locks work until the last shutdown hook', async () => {
+    const seen: string[] = [];
+    @Injectable()
+    class Last implements OnApplicationShutdown {
+      constructor(private readonly locks: LockService) {}
+      async onApplicationShutdown() {
+        seen.push(await this.locks.withLock('last', ({ key }) => key));
+      }
+    }
+    await close(await start({ providers: [Last] }));
+    expect(seen).toEqual(['last']);
+  });
+
+  it('an application that was never started can be closed too', async () => {
+    const provider = new MemoryLockProvider();
+    const stop = jest.spyOn(provider, 'stop');
+    const testing = await Test.createTestingModule({
+      imports: [DistributedLockModule.forRoot({ provider })],
+    }).compile();
+    await testing.close();
+    expect(stop).toHaveBeenCalledTimes(1);
+  });
+});
+
+async function eventually(attempt: () => Promise<unknown>): Promise<unknown> {
+  for (;;) {
+    try {
+      await attempt();
+    } catch (error) {
+      return error;
+    }
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+}

@@ -1,0 +1,333 @@
+import { PassThrough } from 'node:stream';
+import { Injectable, type Type } from '@nestjs/common';
+import { concat, EMPTY, firstValueFrom, lastValueFrom, NEVER, Observable, of, throwError, toArray } from 'rxjs';
+import {
+  currentLock,
+  DistributedLock,
+  LockAdmin,
+  type Lock,
+  LockLostError,
+  LockService,
+  LockTimeoutError,
+} from '../../lib/index.js';
+import { start, until } from './apps.js';
+
+async function run<T extends object>(type: Type<T>) {
+  const app = await start({ providers: [type] });
+  const admin = app.get(LockAdmin);
+  return {
+    it: app.get(type),
+    locks: app.get(LockService),
+    admin,
+    held: () => admin.held().map(({ key }) => key),
+    waiting: () => admin.waiting().map(({ key }) => key),
+  };
+}
+
+describe('a method that returns an Observable', () => {
+  @Injectable()
+  class Feed {
+    subscriptions = 0;
+
+    @DistributedLock('feed:#{id}')
+    watch(id: string): Observable<string> {
+      return new Observable((subscriber) => {
+        this.subscriptions += 1;
+        subscriber.next(`${currentLock().key} ${id}`);
+        return () => (this.subscriptions -= 1);
+      });
+    }
+
+    @DistributedLock('list')
+    list(): Observable<number> {
+      return of(1, 2, 3);
+    }
+
+    @DistributedLock('list')
+    fails(): Observable<number> {
+      return concat(
+        of(1),
+        throwError(() => new RangeError('own')),
+      );
+    }
+
+    @DistributedLock('list')
+    throws(): Observable<number> {
+      throw new RangeError('thrown');
+    }
+
+    @DistributedLock('list', { onLost: 'throw-early' })
+    early(): Observable<number> {
+      return NEVER;
+    }
+
+    @DistributedLock('list', { onBusy: 'skip' })
+    skips(): Observable<number> {
+      return of(1);
+    }
+
+    @DistributedLock('list', { wait: 0, onBusy: ({ args }) => of('instead', ...args) })
+    replaced(_argument: string): Observable<unknown> {
+      return EMPTY;
+    }
+  }
+
+  it('still returns one, and locks when it is subscribed, not before', async () => {
+    const feed = await run(Feed);
+    const watching = feed.it.watch('1');
+    expect(watching).toBeInstanceOf(Observable);
+    await Promise.resolve();
+    expect(feed.held()).toEqual([]);
+    await expect(firstValueFrom(watching)).resolves.toBe('feed:1 1');
+  });
+
+  it('holds the lock until the subscription is torn down', async () => {
+    const feed = await run(Feed);
+    const values: string[] = [];
+    const subscription = feed.it.watch('1').subscribe((value) => values.push(value));
+    await until(() => values.length === 1);
+    expect(feed.held()).toEqual(['feed:1']);
+    subscription.unsubscribe();
+    expect(feed.it.subscriptions).toBe(0);
+    await until(() => feed.held().length === 0);
+  });
+
+  it('locks once for each subscription: two of them follow each other', async () => {
+    const feed = await run(Feed);
+    const watching = feed.it.watch('1');
+    const seen: string[] = [];
+    const first = watching.subscribe(() => seen.push('first'));
+    const second = watching.subscribe(() => seen.push('second'));
+    await until(() => seen.length === 1);
+    expect(feed.waiting()).toEqual(['feed:1']);
+    first.unsubscribe();
+    await until(() => seen.length === 2);
+    second.unsubscribe();
+    expect(seen).toEqual(['first', 'second']);
+  });
+
+  it('stops to wait when it is unsubscribed while it waits', async () => {
+    const feed = await run(Feed);
+    const lock = await feed.locks.acquire('feed:1');
+    const subscription = feed.it.watch('1').subscribe();
+    await until(() => feed.waiting().length === 1);
+    subscription.unsubscribe();
+    await until(() => feed.waiting().length === 0);
+    await lock.release();
+    expect(feed.held()).toEqual([]);
+    expect(feed.it.subscriptions).toBe(0);
+  });
+
+  it('gives the lock back when it was granted to somebody who has just left', async () => {
+    const feed = await run(Feed);
+    feed.it.watch('1').subscribe().unsubscribe();
+    await until(() => feed.held().length === 0);
+    await expect(feed.locks.tryAcquire('feed:1')).resolves.not.toBeNull();
+  });
+
+  it('releases before it completes, and before it fails with the own error', async () => {
+    const feed = await run(Feed);
+    await expect(lastValueFrom(feed.it.list().pipe(toArray()))).resolves.toEqual([1, 2, 3]);
+    expect(feed.held()).toEqual([]);
+    await expect(lastValueFrom(feed.it.fails())).rejects.toThrow(new RangeError('own'));
+    await expect(lastValueFrom(feed.it.throws())).rejects.toThrow(new RangeError('thrown'));
+    expect(feed.held()).toEqual([]);
+  });
+
+  it('fails when it cannot be locked', async () => {
+    const feed = await run(Feed);
+    await expect(lastValueFrom(feed.it.watch(''))).rejects.toThrow(/#{id}.*Feed\.watch/);
+  });
+
+  it('fails at the loss with throw-early', async () => {
+    const feed = await run(Feed);
+    const ended = lastValueFrom(feed.it.early());
+    await until(() => feed.held().length === 1);
+    await feed.admin.forceRelease('list');
+    await expect(ended).rejects.toBeInstanceOf(LockLostError);
+  });
+
+  it('completes empty when it is skipped, and becomes what onBusy returns', async () => {
+    const feed = await run(Feed);
+    await feed.locks.acquire('list');
+    await expect(lastValueFrom(feed.it.skips(), { defaultValue: 'nothing' })).resolves.toBe('nothing');
+    await expect(lastValueFrom(feed.it.replaced('x').pipe(toArray()))).resolves.toEqual(['instead', 'x']);
+  });
+});
+
+describe('an async generator', () => {
+  @Injectable()
+  class Export {
+    readonly steps: string[] = [];
+
+    @DistributedLock('export:#{name}')
+    async *rows(name: string): AsyncGenerator<string, number, unknown> {
+      try {
+        const answer = yield `${name} under ${currentLock().key}`;
+        this.steps.push(`got ${String(answer)}`);
+        // Each step runs in the context of whoever asks for it, and under the lock all the same.
+        yield `again under ${currentLock().key}`;
+        return 2;
+      } finally {
+        this.steps.push(`closed under ${currentLock().key}`);
+      }
+    }
+
+    @DistributedLock('failing')
+    async *fails(): AsyncGenerator<number> {
+      yield 1;
+      throw new RangeError('own');
+    }
+
+    @DistributedLock('early', { onLost: 'throw-early' })
+    async *early(): AsyncGenerator<number> {
+      try {
+        yield 1;
+        yield 2;
+      } catch (error) {
+        this.steps.push((error as Error).name);
+        throw error;
+      }
+    }
+
+    @DistributedLock('busy', { wait: 0, onBusy: 'skip' })
+    async *skips(): AsyncGenerator<number> {
+      yield 1;
+    }
+
+    @DistributedLock('busy', { wait: 0 })
+    async *throws(): AsyncGenerator<number> {
+      yield 1;
+    }
+
+    @DistributedLock('busy', { wait: 0, onBusy: () => instead() })
+    async *replaced(): AsyncGenerator<string> {
+      yield 'own';
+    }
+  }
+
+  async function* instead() {
+    yield 'instead';
+  }
+
+  it('is locked from the first step to the last, each of them', async () => {
+    const { it: exporting, held } = await run(Export);
+    const rows = exporting.rows('a');
+    expect(rows[Symbol.asyncIterator]()).toBe(rows);
+    expect(held()).toEqual([]);
+    expect(await rows.next('ignored')).toEqual({ done: false, value: 'a under export:a' });
+    expect(held()).toEqual(['export:a']);
+    expect(await rows.next('b')).toEqual({ done: false, value: 'again under export:a' });
+    expect(await rows.next('c')).toEqual({ done: true, value: 2 });
+    expect(held()).toEqual([]);
+    expect(exporting.steps).toEqual(['got b', 'closed under export:a']);
+  });
+
+  it('does not put its consumer under the lock', async () => {
+    const { it: exporting } = await run(Export);
+    for await (const row of exporting.rows('a')) {
+      expect(row).toMatch(/under/);
+      expect(() => currentLock()).toThrow(/outside of any lock/);
+    }
+  });
+
+  it('releases when its consumer leaves early', async () => {
+    const { it: exporting, held } = await run(Export);
+    for await (const row of exporting.rows('a')) {
+      expect(row).toBe('a under export:a');
+      break;
+    }
+    expect(exporting.steps).toEqual(['closed under export:a']);
+    expect(held()).toEqual([]);
+  });
+
+  it('releases after throw() and return()', async () => {
+    const { it: exporting, held } = await run(Export);
+    const thrown = exporting.rows('a');
+    await thrown.next('');
+    await expect(thrown.throw(new RangeError('in'))).rejects.toThrow(new RangeError('in'));
+    const returned = exporting.rows('a');
+    await returned.next('');
+    expect(await returned.return(9)).toEqual({ done: true, value: 9 });
+    expect(exporting.steps).toEqual(['closed under export:a', 'closed under export:a']);
+    expect(held()).toEqual([]);
+  });
+
+  it('locks nothing when it is left before its first step', async () => {
+    const { it: exporting, held, locks } = await run(Export);
+    const acquired: string[] = [];
+    locks.events.on('acquired', ({ key }) => acquired.push(key));
+    expect(await exporting.rows('a').return(1)).toEqual({ done: true, value: 1 });
+    expect([held(), acquired, exporting.steps]).toEqual([[], [], []]);
+  });
+
+  it('passes its own error on, and that of a lock', async () => {
+    const { it: exporting, held, locks } = await run(Export);
+    await expect(collect(exporting.fails())).rejects.toThrow(new RangeError('own'));
+    expect(held()).toEqual([]);
+    await locks.acquire('busy');
+    await expect(collect(exporting.throws())).rejects.toBeInstanceOf(LockTimeoutError);
+  });
+
+  it('gives nothing when it is skipped, and becomes what onBusy returns', async () => {
+    const { it: exporting, locks } = await run(Export);
+    await locks.acquire('busy');
+    await expect(collect(exporting.skips())).resolves.toEqual([]);
+    await expect(collect(exporting.replaced())).resolves.toEqual(['instead']);
+  });
+
+  it('learns of a loss at its end, or at its next step with throw-early', async () => {
+    const { it: exporting, admin } = await run(Export);
+    const rows = exporting.rows('a');
+    await rows.next('');
+    await admin.forceRelease('export:a');
+    await rows.next('');
+    await expect(rows.next('')).rejects.toMatchObject({
+      name: 'LockLostError',
+      outcome: { status: 'fulfilled', value: 2 },
+    });
+    const early = exporting.early();
+    await early.next();
+    await admin.forceRelease('early');
+    await expect(early.next()).rejects.toBeInstanceOf(LockLostError);
+    expect(exporting.steps.at(-1)).toBe('LockLostError');
+  });
+});
+
+describe('a stream out of a method that is none', () => {
+  const seen: Lock[] = [];
+  @Injectable()
+  class Streams {
+    @DistributedLock('stream')
+    // As where the return type is not annotated, or imported with "type": decorators then see no Observable.
+    unannotated(): Promise<unknown> {
+      seen.push(currentLock());
+      return of(1) as never;
+    }
+    @DistributedLock('stream')
+    async readable() {
+      return new PassThrough();
+    }
+    @DistributedLock('stream')
+    async response() {
+      return new Response('text');
+    }
+  }
+
+  it.each(['unannotated', 'readable', 'response'] as const)('is refused with the ways out (%s)', async (name) => {
+    const streams = await run(Streams);
+    await expect(streams.it[name]()).rejects.toMatchObject({
+      name: 'LockConfigError',
+      message: expect.stringMatching(
+        /^Streams\.\w+ returns a stream, which would be read after its lock is released: .*Observable.*async generator.*request/,
+      ) as string,
+    });
+    expect(streams.held()).toEqual([]);
+  });
+});
+
+async function collect<T>(values: AsyncIterable<T>): Promise<T[]> {
+  const all: T[] = [];
+  for await (const value of values) all.push(value);
+  return all;
+}

@@ -1,0 +1,139 @@
+// Decorators of other packages, above and below ours. Stacks are built by hand, so that both orders are one test.
+import { AsyncLocalStorage } from 'node:async_hooks';
+import { Controller, Get, Injectable, Param, Post, Query } from '@nestjs/common';
+import { EventEmitter2, EventEmitterModule, OnEvent } from '@nestjs/event-emitter';
+import { Cron, Interval, ScheduleModule, SchedulerRegistry, Timeout } from '@nestjs/schedule';
+import { ApiOkResponse, ApiOperation, ApiTags, DocumentBuilder, SwaggerModule } from '@nestjs/swagger';
+import { currentLock, DistributedLock, LockService, RunOnce } from '../../lib/index.js';
+import { close, serve, start, until } from './apps.js';
+
+type Order = 'above' | 'below';
+
+/** Our decorator `order` the others. */
+function stack(order: Order, ours: unknown, ...others: MethodDecorator[]): MethodDecorator {
+  const locking = ours as MethodDecorator;
+  // The last one is applied first.
+  const applied = order === 'above' ? [...others, locking] : [locking, ...others];
+  return (target, name, descriptor) => {
+    for (const decorate of applied) decorate(target, name, descriptor);
+  };
+}
+
+describe.each<Order>(['above', 'below'])('with @DistributedLock %s', (order) => {
+  it('@Cron, @Interval and @Timeout run under the lock', async () => {
+    const seen: string[] = [];
+    const note = () => void seen.push(currentLock().key);
+    @Injectable()
+    class Jobs {
+      @stack(order, DistributedLock('cron'), Cron('* * * * * *', { name: 'cron' }))
+      async cron() {
+        note();
+      }
+      @stack(order, DistributedLock('interval'), Interval('interval', 1))
+      async interval() {
+        note();
+      }
+      @stack(order, DistributedLock('timeout'), Timeout('timeout', 1))
+      async timeout() {
+        note();
+      }
+    }
+    const app = await start({ imports: [ScheduleModule.forRoot()], providers: [Jobs] });
+    const { fireOnTick } = app.get(SchedulerRegistry).getCronJob('cron');
+    await fireOnTick.call(app.get(SchedulerRegistry).getCronJob('cron'));
+    await until(() => new Set(seen).size === 3);
+    await close(app);
+    expect([...new Set(seen)].sort()).toEqual(['cron', 'interval', 'timeout']);
+  });
+
+  it('a job that another process holds is skipped', async () => {
+    let runs = 0;
+    @Injectable()
+    class Jobs {
+      @stack(order, RunOnce('nightly'), Cron('0 3 1 1 *', { name: 'nightly' }))
+      async nightly() {
+        runs += 1;
+      }
+    }
+    const app = await start({ imports: [ScheduleModule.forRoot()], providers: [Jobs] });
+    const job = app.get(SchedulerRegistry).getCronJob('nightly');
+    const lock = await app.get(LockService).acquire('nightly');
+    await job.fireOnTick();
+    await lock.release();
+    await job.fireOnTick();
+    await until(() => runs === 1);
+  });
+
+  it('@OnEvent listens under the lock', async () => {
+    const seen: string[] = [];
+    @Injectable()
+    class Listener {
+      @stack(order, DistributedLock('order:#{event.id}'), OnEvent('paid'))
+      async paid(event: { id: number }) {
+        seen.push(`${currentLock().key} ${event.id}`);
+      }
+    }
+    const app = await start({ imports: [EventEmitterModule.forRoot()], providers: [Listener] });
+    await app.get(EventEmitter2).emitAsync('paid', { id: 7 });
+    expect(seen).toEqual(['order:7 7']);
+  });
+
+  it('a decorator that wraps the method and copies its metadata composes', async () => {
+    const transaction = new AsyncLocalStorage<string>();
+    const steps: string[] = [];
+    // As nestjs-cls does it: a Proxy in the place of the method.
+    const Transactional: MethodDecorator = (_target, _name, descriptor) => {
+      const original = descriptor.value as unknown as (...args: unknown[]) => Promise<unknown>;
+      const proxy = new Proxy(original, {
+        apply: (method, self, args: unknown[]) =>
+          transaction.run('tx', async () => {
+            const result = await method.apply(self, args);
+            steps.push('commit');
+            return result;
+          }),
+      });
+      for (const key of Reflect.getMetadataKeys(original) as unknown[]) {
+        Reflect.defineMetadata(key, Reflect.getMetadata(key, original), proxy);
+      }
+      descriptor.value = proxy as never;
+    };
+    @Injectable()
+    class Orders {
+      @stack(order, DistributedLock('order:#{id}'), Transactional)
+      async pay(id: number) {
+        return `${currentLock().key} in ${String(transaction.getStore())} ${id}`;
+      }
+    }
+    const app = await start({ providers: [Orders] });
+    app.get(LockService).events.on('released', () => steps.push('release'));
+    await expect(app.get(Orders).pay(7)).resolves.toBe('order:7 in tx 7');
+    // The upper one is outside: above, the lock is given back only after the commit.
+    expect(steps).toEqual(order === 'above' ? ['commit', 'release'] : ['release', 'commit']);
+  });
+
+  it('Swagger documents the handler as if it had no lock', async () => {
+    const describeWith = async (ours: unknown) => {
+      @ApiTags('orders')
+      @Controller('orders')
+      class OrderController {
+        @stack(order, ours, Post(':id'), ApiOperation({ summary: 'Pays' }), ApiOkResponse({ description: 'Paid' }))
+        async pay(@Param('id') id: string, @Query('amount') amount: number) {
+          return { id, amount };
+        }
+        @stack(order, ours, Get(':id'))
+        async find(@Param('id') id: string) {
+          return id;
+        }
+      }
+      const { app } = await serve({ controllers: [OrderController] });
+      return SwaggerModule.createDocument(app, new DocumentBuilder().build());
+    };
+    const locked = await describeWith(DistributedLock('order:#{id}'));
+    expect(locked.paths).toEqual((await describeWith(() => undefined)).paths);
+    expect(locked.paths['/orders/{id}']?.post).toMatchObject({
+      operationId: 'OrderController_pay',
+      summary: 'Pays',
+      parameters: [{ name: 'id' }, { name: 'amount' }],
+    });
+  });
+});

@@ -1,0 +1,302 @@
+// Compiled by `npm run typecheck`, never run.
+/* eslint-disable @typescript-eslint/no-unused-vars, @typescript-eslint/no-explicit-any
+   -- methods of all shapes, for their types alone. */
+import { applyDecorators, Get } from '@nestjs/common';
+import { Cron } from '@nestjs/schedule';
+import type { Observable } from 'rxjs';
+import {
+  DistributedLock,
+  InjectLockService,
+  LockDefaults,
+  LockFor,
+  lockKey,
+  type LockService,
+  RunOnce,
+} from '../../lib/index.js';
+
+interface Order {
+  id: string;
+  amount: number;
+}
+interface HasId {
+  id: string;
+}
+declare const never: never;
+const secret = Symbol('secret');
+
+/** What can be locked. */
+abstract class Locked<T extends HasId> {
+  constructor(@InjectLockService('mysql') protected readonly locks: LockService) {}
+
+  @DistributedLock('order:#{order.id}')
+  async async(order: Order) {}
+
+  @DistributedLock(['order:#{order.id}', 'orders'], { wait: '2s', onLost: 'throw-early' })
+  promise(order: Order): Promise<number> {
+    return never;
+  }
+  @DistributedLock('a')
+  promiseLike(): PromiseLike<number> {
+    return never;
+  }
+  @DistributedLock('a')
+  observable(): Observable<number> {
+    return never;
+  }
+  @DistributedLock('a')
+  async *generator(): AsyncGenerator<number> {
+    yield 1;
+  }
+  @DistributedLock('a')
+  async *inferredGenerator() {
+    yield 1;
+    return 'end';
+  }
+  @DistributedLock('a')
+  any(): any {
+    return never;
+  }
+
+  @DistributedLock((order: Order) => `order:${order.id}`)
+  async function(order: Order) {}
+
+  @DistributedLock((from: HasId, to: HasId) => [from.id, to.id])
+  async widerParameters(from: Order, to: Order, amount: number) {}
+
+  @DistributedLock((order: HasId) => lockKey`order:${order.id}`)
+  async fewerParameters(order: Order, amount: number) {}
+
+  @DistributedLock<[Order]>((order) => order.id)
+  async writtenParameters(order: Order) {}
+
+  @DistributedLock(LockFor<Locked<Order>['typed']>((order, amount) => `order:${order.id}:${amount ?? 0}`))
+  async typed(order: Order, amount?: number) {}
+
+  @DistributedLock((order: Order, amount?: number) => `${order.id}:${amount ?? 0}`)
+  async optional(order: Order, amount?: number) {}
+
+  @DistributedLock((order: Order, amount: number | undefined) => `${order.id}:${amount ?? 0}`)
+  async defaulted(order: Order, amount = 1) {}
+
+  @DistributedLock((first: string, ...others: string[]) => [first, ...others])
+  async rest(first: string, ...others: string[]) {}
+
+  async overloaded(id: string): Promise<string>;
+  async overloaded(id: number): Promise<number>;
+  @DistributedLock((id: string | number) => `${id}`)
+  async overloaded(id: string | number): Promise<string | number> {
+    return id;
+  }
+
+  @DistributedLock((item: HasId) => item.id)
+  async generic<G extends HasId>(item: G): Promise<G> {
+    return item;
+  }
+  @DistributedLock((item: HasId) => item.id)
+  async classTypeParameter(item: T): Promise<T> {
+    return item;
+  }
+  @DistributedLock((item: HasId) => item.id)
+  async withThis(this: Locked<T>, item: Order) {}
+
+  @DistributedLock((id: string) => id)
+  async [secret](id: string) {}
+
+  @DistributedLock((id: string) => id)
+  protected async protected(id: string) {}
+
+  @DistributedLock((id: string) => id)
+  private async private(id: string) {}
+
+  @DistributedLock('a', { wait: 0, onBusy: ({ keys, args }) => `${keys.join()} ${args.length}` })
+  async handled() {
+    return 'ran';
+  }
+
+  @DistributedLock('#{request.params.id}', { around: 'request' })
+  async request() {}
+}
+
+/** What cannot be locked. */
+class Refused {
+  // @ts-expect-error: synchronous
+  @DistributedLock('a')
+  sync(): number {
+    return 1;
+  }
+  // @ts-expect-error: synchronous
+  @DistributedLock('a')
+  void(): void {}
+
+  // @ts-expect-error: a synchronous generator
+  @DistributedLock('a')
+  *generator() {
+    yield 1;
+  }
+  // @ts-expect-error: sometimes synchronous
+  @DistributedLock('a')
+  maybe(): number | Promise<number> {
+    return 1;
+  }
+  // @ts-expect-error: a static method
+  @DistributedLock('a')
+  static async static() {}
+
+  // @ts-expect-error: a static method
+  @DistributedLock((id: string) => id, { onBusy: 'skip' })
+  static async staticSkipping(id: string) {}
+
+  // @ts-expect-error: a property
+  @DistributedLock('a')
+  property = async () => {};
+
+  // @ts-expect-error: an accessor
+  @DistributedLock('a')
+  get accessor(): number {
+    return 1;
+  }
+  // @ts-expect-error: an order has no number
+  @DistributedLock((order: Order) => order.number)
+  async missingProperty(order: Order) {}
+
+  // @ts-expect-error: an amount is no text
+  @DistributedLock((order: Order) => order.amount)
+  async wrongProperty(order: Order) {}
+
+  // @ts-expect-error: a key cannot be undefined
+  @DistributedLock((order?: Order) => order?.id)
+  async undefinedKey(order?: Order) {}
+
+  // @ts-expect-error: what is locked is told by keys, not by a promise of them
+  @DistributedLock(async (order: Order) => order.id)
+  async asyncKey(order: Order) {}
+
+  // @ts-expect-error: the key is of an order, and the method has a text
+  @DistributedLock((order: Order) => order.id)
+  async otherParameter(id: string) {}
+
+  // @ts-expect-error: the second parameter is a number
+  @DistributedLock((order: Order, name: string) => name)
+  async otherSecondParameter(order: Order, amount: number) {}
+
+  // @ts-expect-error: a duration is a number or a text
+  @DistributedLock('a', { wait: true })
+  async wrongOption() {}
+
+  // @ts-expect-error: a wait is ended by a signal only where there is a caller who has one
+  @DistributedLock('a', { signal: new AbortController().signal })
+  async signal() {}
+
+  // @ts-expect-error: there is no running without the lock
+  @DistributedLock('a', { onBusy: 'run' })
+  async unlocked() {}
+
+  // @ts-expect-error: a key is text
+  @DistributedLock(42)
+  async number() {}
+
+  // @ts-expect-error: without a key there is no lock
+  @DistributedLock()
+  async nothing() {}
+}
+
+// @ts-expect-error: a class is no method
+@DistributedLock('a')
+class NoMethod {}
+
+// @ts-expect-error: the method's own parameters are known
+LockFor<Locked<Order>['typed']>((order) => order.number);
+
+/** A call that may be skipped has no result then. */
+class Skipping {
+  @DistributedLock('a', { onBusy: 'skip' })
+  async void() {}
+
+  @DistributedLock('#{order.id}', { onBusy: 'skip' })
+  async undefined(order: Order): Promise<string | undefined> {
+    return order.id;
+  }
+  @DistributedLock((order: Order) => order.id, { onBusy: 'skip', wait: '1s' })
+  async unknown(order: Order): Promise<unknown> {
+    return order;
+  }
+  @DistributedLock('a', { onBusy: 'skip' })
+  any(): any {
+    return never;
+  }
+  @DistributedLock('a', { onBusy: 'skip' })
+  promiseLike(): PromiseLike<number | undefined> {
+    return never;
+  }
+  @DistributedLock('a', { onBusy: 'skip' })
+  observable(): Observable<number> {
+    return never;
+  }
+  @DistributedLock('a', { onBusy: 'skip' })
+  async *generator(): AsyncGenerator<number> {
+    yield 1;
+  }
+
+  @Cron('0 3 * * *')
+  @RunOnce('nightly', { atLeast: '1m', atMost: 60_000, provider: 'redis' })
+  async job() {}
+
+  // @ts-expect-error: a skipped call has no number
+  @DistributedLock('a', { onBusy: 'skip' })
+  async number(): Promise<number> {
+    return 1;
+  }
+  // @ts-expect-error: a skipped call has no number
+  @RunOnce('nightly')
+  async count() {
+    return 1;
+  }
+  // @ts-expect-error: nor has a skipped call null
+  @DistributedLock((order: Order) => order.id, { onBusy: 'skip' })
+  async null(order: Order): Promise<Order | null> {
+    return order;
+  }
+  // @ts-expect-error: an order is no text
+  @DistributedLock((order: Order) => order.id, { onBusy: 'skip' })
+  async otherParameter(id: string) {}
+
+  // @ts-expect-error: synchronous
+  @RunOnce('nightly')
+  sync() {}
+}
+
+@LockDefaults({ wait: '1s', provider: 'redis', maxHold: '1m' })
+class WithDefaults {}
+
+// @ts-expect-error: the mode belongs to each method
+@LockDefaults({ mode: 'shared' })
+class WithMode {}
+
+/** Decorators made of ours. What they decorate is checked no more at compile time, only when it is decorated. */
+const Composed = () =>
+  applyDecorators(
+    Get(),
+    DistributedLock('a'),
+    DistributedLock((order: Order) => order.id, { wait: 0 }),
+    DistributedLock('a', { onBusy: 'skip' }),
+    RunOnce('a'),
+  );
+class WithComposed {
+  @Composed()
+  async run() {}
+}
+
+/** Not refused, although they should be. */
+class Holes {
+  // A key function may ask for more parameters than the method has; it then gets undefined for them.
+  @DistributedLock((id: string, more: string) => id + more)
+  async more(id: string) {}
+
+  // An accessor of functions looks like a method; refused when it is decorated.
+  @DistributedLock('a')
+  get accessorOfFunction(): () => Promise<void> {
+    return never;
+  }
+}
+
+export { Holes, Locked, NoMethod, Refused, Skipping, WithComposed, WithDefaults, WithMode };

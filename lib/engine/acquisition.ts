@@ -88,8 +88,8 @@ export class Acquisition {
   }
 
   /** Answers without a promise when the provider does. */
-  start(): Answer<Hold> {
-    const answer = this.#ask(this.wish.startedAt);
+  start(now: number): Answer<Hold> {
+    const answer = this.#ask(now);
     if (isPromiseLike(answer)) return this.#await(toReply(answer));
     const outcome = this.#settle(answer);
     return outcome instanceof Hold ? outcome : this.#await(Promise.resolve(outcome));

@@ -91,9 +91,10 @@ export class ActiveProvider implements Ledger {
     await this.#backend.stop();
   }
 
-  /** Takes the lock, waiting for it if the wish says so. */
-  take(wish: Wish): Answer<Hold> {
-    return new Acquisition(this, wish).start();
+  /** Takes the lock, waiting for it if the wish says so. @throws LockCapacityError when too many wait for it already. */
+  take(wish: Wish, now: number): Answer<Hold> {
+    this.#waiters.assertRoom(wish.subject);
+    return new Acquisition(this, wish).start(now);
   }
 
   // --- what an acquisition does ---

@@ -15,8 +15,13 @@ export interface Clock {
   uptime(): number;
   /** Milliseconds since the Unix epoch. For display and as the floor of fencing tokens, never for deadlines. */
   wallTime(): number;
-  /** Calls back once after `delay` ms. Never keeps the process alive. */
-  setTimer(callback: () => void, delay: number): Timer;
+  /**
+   * Calls back once after `delay` ms.
+   *
+   * @param keepAlive whether the process must not end before. Only for what it does at its own end: a timer of a lock
+   * must never keep a process alive that has nothing else to do.
+   */
+  setTimer(callback: () => void, delay: number, keepAlive?: boolean): Timer;
   clearTimer(timer: Timer): void;
 }
 
@@ -25,7 +30,10 @@ export const systemClock: Clock = {
   now: () => performance.now(),
   uptime: () => uptime() * 1000,
   wallTime: () => Date.now(),
-  setTimer: (callback, delay) => setTimeout(callback, delay).unref(),
+  setTimer: (callback, delay, keepAlive = false) => {
+    const timer = setTimeout(callback, delay);
+    return keepAlive ? timer : timer.unref();
+  },
   clearTimer: (timer) => {
     clearTimeout(timer as NodeJS.Timeout);
   },

@@ -32,6 +32,8 @@ interface Line {
   asking: Place;
   /** The backend has queued the one who asks: somebody else has the lock. */
   isQueued: boolean;
+  /** Why the backend did not answer the last ask, if it did not. Who leaves the line then was not kept out by a holder. */
+  trouble: unknown;
 }
 
 /**
@@ -40,9 +42,6 @@ interface Line {
  *
  * Readers that stand together at the head when a shared lock is granted enter with it as one group; those that come
  * later form the next one, so that a writer of another process is not starved.
- *
- * A backend that fails one fails the whole line: each waits and asks again by itself, so that a backend that is down is
- * not stormed by one place after the other.
  */
 export class LocalQueue implements LockingPart {
   readonly #lines = new Map<string, Line>();
@@ -69,15 +68,16 @@ export class LocalQueue implements LockingPart {
     const line = this.#lines.get(request.key);
     if (!line) return this.#lead(request);
     if (request.wait > 0) {
-      const answer = this.#queue(line, request, 'busy');
+      const answer = this.#queue(line, request);
       this.#context?.emit({ type: 'waiting', holder: request.holder });
       return answer;
     }
     // One attempt gets no place behind others. Unless they are readers as well with nobody known to be in their way:
     // then the answer to the first will be the answer to all.
     const isOneOfThem = [line.asking, ...line.places].every((place) => canShare(place.request, request));
-    if (line.isQueued || !isOneOfThem) return 'busy';
-    return this.#queue(line, request, new LockUnavailableError('The backend did not answer.', { key: request.key }));
+    if (!line.isQueued && isOneOfThem) return this.#queue(line, request, unanswered(request));
+    if (line.trouble === undefined) return 'busy';
+    throw line.trouble;
   }
 
   async renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
@@ -88,8 +88,11 @@ export class LocalQueue implements LockingPart {
 
   release(holder: Holder, manner: ReleaseManner): Answer<ReleaseOutcome> {
     const line = this.#asking.get(holder.holder);
-    // The engine has given up on an ask that was never answered: the others must not wait for that.
-    if (line) this.#advance(line);
+    if (line) {
+      // The engine has given up on an ask that was never answered: the others must not wait for that.
+      line.trouble = unanswered(line.asking.request);
+      this.#advance(line);
+    }
     const leaving = this.#groups.leave(holder);
     return leaving === 'others-stay' ? 'released' : this.provider.release(leaving, manner);
   }
@@ -97,21 +100,22 @@ export class LocalQueue implements LockingPart {
   #lead(request: AcquireRequest): Promise<Grant | 'busy'> {
     return new Promise((resolve, reject) => {
       const place = { request, resolve, reject };
-      const line: Line = { key: request.key, places: new Set(), asking: place, isQueued: false };
+      const line: Line = { key: request.key, places: new Set(), asking: place, isQueued: false, trouble: undefined };
       this.#lines.set(line.key, line);
       this.#ask(line, place);
     });
   }
 
-  /** @param unserved the answer for a caller who leaves before it was served. */
-  #queue(line: Line, request: AcquireRequest, unserved: 'busy' | Error): Promise<Grant | 'busy'> {
+  /** @param trouble what a caller gets who leaves unserved, while the line itself has no trouble. */
+  #queue(line: Line, request: AcquireRequest, trouble?: Error): Promise<Grant | 'busy'> {
     return new Promise((resolve, reject) => {
       const place: Place = { request, resolve, reject };
       line.places.add(place);
       const leave = () => {
         if (!line.places.delete(place)) return;
-        if (unserved === 'busy') resolve(unserved);
-        else reject(unserved);
+        const why = line.trouble ?? trouble;
+        if (why === undefined) resolve('busy');
+        else reject(why);
       };
       request.signal.addEventListener('abort', leave, { once: true });
     });
@@ -128,15 +132,15 @@ export class LocalQueue implements LockingPart {
     answer.then(
       (outcome) => {
         const isAwaited = this.#asking.has(holder);
+        line.trouble = undefined;
         if (outcome === 'busy') place.resolve('busy');
         else this.#admit(place, outcome, isAwaited ? line.places : new Set());
         if (isAwaited) this.#advance(line);
       },
       (error: unknown) => {
         place.reject(error);
-        if (!this.#asking.has(holder)) return;
-        if (isRetryable(error)) this.#fail(line, error);
-        this.#advance(line);
+        if (isRetryable(error)) line.trouble = error;
+        if (this.#asking.has(holder)) this.#advance(line);
       },
     );
   }
@@ -170,11 +174,6 @@ export class LocalQueue implements LockingPart {
     this.#ask(line, next);
   }
 
-  #fail({ places }: Line, error: unknown): void {
-    for (const place of places) place.reject(error);
-    places.clear();
-  }
-
   #forward(event: ProviderEvent): void {
     if (event.type === 'lost') {
       for (const holder of this.#groups.membersOf(event.holder)) this.#context?.emit({ ...event, holder });
@@ -187,6 +186,7 @@ export class LocalQueue implements LockingPart {
   #onQueued(line: Line | undefined): void {
     if (!line) return;
     line.isQueued = true;
+    line.trouble = undefined;
     for (const place of line.places) {
       // Those who came for one attempt have their answer.
       if (place.request.wait > 0) continue;
@@ -194,4 +194,8 @@ export class LocalQueue implements LockingPart {
       place.resolve('busy');
     }
   }
+}
+
+function unanswered({ key }: AcquireRequest): LockUnavailableError {
+  return new LockUnavailableError(`The backend did not answer when it was asked for "${key}".`, { key });
 }

@@ -113,11 +113,16 @@ export class LockManager {
   }
 
   /** Runs `task` under the lock, and releases it however the task ends. */
-  async withLock<T>(key: LockKey, task: (lock: Lock) => T | PromiseLike<T>, options: LockOptions = {}): Promise<T> {
-    const plan = this.plan(options);
-    const answer = this.acquirePlanned(plan, key, options.signal);
-    const lock = isPromiseLike(answer) ? await answer : answer;
-    return runGuarded(lock, task, plan.settings.onLost);
+  withLock<T>(key: LockKey, task: (lock: Lock) => T | PromiseLike<T>, options: LockOptions = {}): Promise<T> {
+    // Not an async function: each promise less is half a microsecond less, see runGuarded.
+    try {
+      const plan = this.plan(options);
+      const run = (lock: GrantedLock) => runGuarded(lock, task, plan.settings.onLost);
+      const answer = this.acquirePlanned(plan, key, options.signal);
+      return isPromiseLike(answer) ? Promise.resolve(answer.then(run)) : run(answer);
+    } catch (error) {
+      return Promise.reject(error);
+    }
   }
 
   /** As {@link acquire}, for options that were checked before. */
@@ -228,7 +233,8 @@ export class LockManager {
 
   async #within(patience: number, work: Promise<unknown>): Promise<void> {
     let timer: object | undefined;
-    const over = new Promise<void>((resolve) => (timer = this.#clock.setTimer(resolve, patience)));
+    // Keeps the process alive: it would otherwise end in the middle of the stop, and skip what comes after it.
+    const over = new Promise<void>((resolve) => (timer = this.#clock.setTimer(resolve, patience, true)));
     await Promise.race([work, over]);
     if (timer) this.#clock.clearTimer(timer);
   }

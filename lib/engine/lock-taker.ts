@@ -30,7 +30,7 @@ export class LockTaker {
     const [key] = keys;
     if (keys.length > 1 || key === undefined) return this.#takeAll(keys, plan, signal, startedAt);
     // One key of a provider that needs no I/O costs no promise.
-    const hold = this.#takeOne(key, plan, signal, startedAt);
+    const hold = this.#takeOne(key, plan, signal, startedAt, startedAt);
     return isPromiseLike(hold) ? hold.then((granted) => this.#granted([granted], plan)) : this.#granted([hold], plan);
   }
 
@@ -43,7 +43,7 @@ export class LockTaker {
   ): Promise<GrantedLock> {
     const holds: Hold[] = [];
     try {
-      for (const key of keys) holds.push(await this.#takeOne(key, plan, signal, startedAt));
+      for (const key of keys) holds.push(await this.#takeOne(key, plan, signal, startedAt, this.clock.now()));
       // The machine may have slept while the caller waited for the last key; the backend knows whether the others stand.
       for (const hold of holds) if (hold.status() === 'unconfirmed') await plan.active.extend(hold, hold.lease);
     } catch (error) {
@@ -53,7 +53,7 @@ export class LockTaker {
     return this.#granted(holds, plan);
   }
 
-  #takeOne(key: string, plan: LockPlan, signal: AbortSignal | undefined, startedAt: number): Answer<Hold> {
+  #takeOne(key: string, plan: LockPlan, signal: AbortSignal | undefined, startedAt: number, now: number): Answer<Hold> {
     // Looked at before each key: what needs no waiting would not notice an abort.
     signal?.throwIfAborted();
     const { active, settings, origin } = plan;
@@ -71,7 +71,8 @@ export class LockTaker {
       if (same) return enter(same, subject, settings.reentrant);
       if (later !== undefined) this.#outOfOrder(subject, later, settings.wait);
     }
-    return active.take({ subject, terms: settings, startedAt, deadline: startedAt + settings.wait, signal, nested });
+    const deadline = startedAt + settings.wait;
+    return active.take({ subject, terms: settings, startedAt, deadline, signal, nested }, now);
   }
 
   /** The last look before the task runs: a key may have been lost while the caller waited for another. */

@@ -69,7 +69,7 @@ export class Releases {
       let timer: Timer | undefined;
       await new Promise<void>((resolve) => {
         this.#onDone = resolve;
-        timer = this.clock.setTimer(resolve, patience);
+        timer = this.clock.setTimer(resolve, patience, true);
       });
       if (timer !== undefined) this.clock.clearTimer(timer);
     }

@@ -1,4 +1,5 @@
 import { LockCapacityError } from '../lock/errors.js';
+import type { LockEvent } from '../lock/lock-events.js';
 import type { Acquisition, Wish } from './acquisition.js';
 import type { Attempt } from './attempt.js';
 import { nameOf } from './subject.js';
@@ -19,17 +20,18 @@ export class Waiters {
     private readonly limit: number,
   ) {}
 
-  /** @throws LockCapacityError when too many wait for that key already. */
+  /** @throws LockCapacityError when too many wait for that key already. Asked once a caller: who waits has its room. */
+  assertRoom(subject: LockEvent): void {
+    const count = this.#countOf.get(subject.key) ?? 0;
+    if (count < this.limit) return;
+    throw new LockCapacityError(
+      `${nameOf(subject)} has ${count} callers waiting in this process already: shed load, shorten "wait", or raise maxWaiters.`,
+      subject,
+    );
+  }
+
   add(waiter: Waiter): void {
-    const { attempt } = waiter;
-    const count = this.#countOf.get(attempt.key) ?? 0;
-    if (count >= this.limit) {
-      throw new LockCapacityError(
-        `${nameOf(attempt.subject)} has ${count} callers waiting in this process already: shed load, shorten "wait", or raise maxWaiters.`,
-        attempt.subject,
-      );
-    }
-    this.#byHolder.set(attempt.holder, waiter);
+    this.#byHolder.set(waiter.attempt.holder, waiter);
   }
 
   remove({ holder }: Attempt): void {

@@ -2,7 +2,7 @@ import type { Observable } from 'rxjs';
 import { LockConfigError } from '../lock/errors.js';
 import { isPromiseLike } from '../engine/answer.js';
 import { runGuarded } from '../engine/guarded-task.js';
-import { lockForCall } from './call-lock.js';
+import { type CallLock, lockForCall } from './call-lock.js';
 import { lockedIteration } from './locked-iteration.js';
 import type { LockedMethod } from './locked-method.js';
 import { lockedObservable } from './locked-observable.js';
@@ -21,13 +21,19 @@ export function lockedCall(method: LockedMethod, original: Method, kind: ResultK
 
 const CALLS: Record<ResultKind, (method: LockedMethod, original: Method) => Method> = {
   promise: (method, original) =>
-    async function (this: unknown, ...args) {
-      const answer = lockForCall(method, { service: method.serviceFor(this), self: this, args });
-      const call = isPromiseLike(answer) ? await answer : answer;
-      if (!call.lock) return call.instead;
-      const result = await runGuarded(call.lock, () => original.apply(this, args), call.onLost);
-      refuseStream(method, result);
-      return result;
+    // Not an async function: each promise less is half a microsecond less, see runGuarded.
+    function (this: unknown, ...args) {
+      const run = (call: CallLock): unknown =>
+        call.lock ? runGuarded(call.lock, () => original.apply(this, args), call.onLost, refuse) : call.instead;
+      const refuse = (result: unknown): void => {
+        refuseStream(method, result);
+      };
+      try {
+        const answer = lockForCall(method, { service: method.serviceFor(this), self: this, args });
+        return isPromiseLike(answer) ? Promise.resolve(answer.then(run)) : Promise.resolve(run(answer));
+      } catch (error) {
+        return Promise.reject(error);
+      }
     },
   observable: (method, original) =>
     function (this: unknown, ...args) {

@@ -234,6 +234,30 @@ describe('a backend that answers late, wrongly or never', () => {
     expect(names()).toEqual(['acquired']);
   });
 
+  it('is asked anew also when there is no room for another waiter', async () => {
+    const provider = new ScriptedProvider();
+    const { locks, clock } = await startEngine({ provider, maxWaiters: 1 });
+    const waiting = watch(locks.acquire('a'));
+    provider.asks[0]?.grant({ validUntil: clock.now() });
+    await clock.advance(50);
+    provider.asks[1]?.grant();
+    await clock.advance(0);
+    expect(waiting.value?.isHeld()).toBe(true);
+  });
+
+  it('is given its patience for each of several keys anew', async () => {
+    const provider = new ScriptedProvider();
+    const { locks, clock } = await startEngine({ provider });
+    const waiting = watch(locks.acquire(['a', 'b'], { wait: 0 }));
+    await clock.advance(900);
+    provider.asks[0]?.grant();
+    await clock.advance(500);
+    expect(provider.asks[1]?.input.signal.aborted).toBe(false);
+    provider.asks[1]?.grant();
+    await clock.advance(0);
+    expect(waiting.state).toBe('fulfilled');
+  });
+
   it('does not hold a caller beyond its wait with grants that are over', async () => {
     const provider = new ScriptedProvider();
     const { locks, clock } = await startEngine({ provider });

@@ -2,7 +2,7 @@ import { LockManager } from '../../lib/engine/lock-manager.js';
 import type { LockManagerOptions } from '../../lib/engine/lock-manager-options.js';
 import type { LockProvider } from '../../lib/engine/lock-provider.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
-import { LockTable } from '../../lib/providers/memory/lock-table.js';
+import type { LockTable } from '../../lib/providers/memory/lock-table.js';
 import type { LockEventMap, LockEventName } from '../../lib/lock/lock-events.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { PollingProvider } from './polling-provider.js';

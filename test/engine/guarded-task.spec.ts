@@ -114,6 +114,20 @@ describe('withLock', () => {
     }
   });
 
+  it('throws early and gives the other keys back when the task ends', async () => {
+    const { locks, clock } = await startEngine();
+    const task = deferred();
+    const result = watch(locks.withLock(['a', 'b'], () => task.promise, { onLost: 'throw-early' }));
+    await clock.advance(0);
+    await locks.forceRelease('a');
+    await clock.advance(0);
+    expect(result.error).toBeInstanceOf(LockLostError);
+    expect(locks.held()).toMatchObject([{ key: 'b' }]);
+    task.resolve();
+    await clock.advance(0);
+    expect(locks.held()).toEqual([]);
+  });
+
   it('throws early also what was lost before the task came to its first await', async () => {
     const { locks, clock } = await startEngine();
     const task = deferred();

@@ -71,27 +71,49 @@ describe('the queue in front of a dear backend', () => {
     const next = watch(locks.acquire('a', { wait: 10_000 }));
     await clock.advance(2_000);
     expect(head.error).toBeInstanceOf(LockUnavailableError);
+    watch(locks.acquire('a', { wait: 10_000 }));
+    // What the head is granted after all goes back, and lets nobody ask out of turn.
+    provider.asks[0]?.grant();
+    await clock.advance(0);
     expect(provider.asks).toHaveLength(2);
     provider.asks[1]?.grant();
     await clock.advance(0);
     expect(next.state).toBe('fulfilled');
-    // What the head is granted after all goes back.
-    provider.asks[0]?.grant();
-    await clock.advance(0);
     expect(provider.releases.map(({ input }) => input.holder)).toEqual([
       provider.asks[0]?.input.holder,
       provider.asks[0]?.input.holder,
     ]);
   });
 
-  it('fails the whole line when the backend fails, and does not storm it', async () => {
+  it('does not call a lock busy that nobody could be asked about, and asks one at a time', async () => {
     const { locks, clock, provider } = await engine();
+    const down = () => new Promise<never>((_, reject) => clock.setTimer(() => reject(new Error('down')), 100));
+    provider.onAcquire = down;
     const line = Array.from({ length: 20 }, () => watch(locks.acquire('a', { wait: 1_000 })));
-    provider.asks[0]?.fail(new Error('down'));
-    provider.onAcquire = () => Promise.reject(new Error('down'));
-    await clock.advance(1_001);
-    expect(line.map(({ error }) => error instanceof LockUnavailableError)).toEqual(line.map(() => true));
-    expect(provider.asks.length).toBeLessThan(line.length);
+    const late = watch(locks.tryAcquire('a'));
+    await clock.advance(500);
+    const trying = watch(locks.tryAcquire('a'));
+    await clock.advance(1_500);
+    expect(late.value).toBeNull();
+    for (const { error } of [...line, trying]) expect(error).toBeInstanceOf(LockUnavailableError);
+    // One at a time, however long the line.
+    expect(provider.order.filter((call) => call === 'acquire a').length).toBeLessThanOrEqual(20);
+  });
+
+  it('is busy again, not down, once the backend has queued somebody', async () => {
+    const { locks, clock, provider, queued } = await engine();
+    const head = watch(locks.acquire('a', { wait: 10_000 }));
+    const behind = watch(locks.acquire('a', { wait: 1_000 }));
+    const last = watch(locks.acquire('a', { wait: 1_000 }));
+    provider.asks[0]?.fail(new Error('a moment'));
+    await clock.advance(0);
+    queued();
+    await clock.advance(1_000);
+    expect(last.error).toBeInstanceOf(LockTimeoutError);
+    expect(provider.asks[1]?.input.signal.aborted).toBe(true);
+    provider.asks[1]?.answer('busy');
+    await clock.advance(0);
+    expect([head.state, behind.error]).toEqual(['pending', expect.any(LockTimeoutError)]);
   });
 
   it('spares the others an error that is the own one of the head', async () => {

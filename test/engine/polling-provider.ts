@@ -30,9 +30,10 @@ export class PollingProvider extends MemoryLockProvider {
     this.#context.emit({ type: 'waiting', holder: request.holder });
     this.waiters += 1;
     this.mostWaiters = Math.max(this.mostWaiters, this.waiters);
-    while (answer === 'busy' && clock.now() < giveUpAt && !request.signal.aborted) {
+    while (answer === 'busy' && clock.now() < giveUpAt) {
       await this.#pause(request.signal);
-      if (!request.signal.aborted) answer = await super.acquire(once);
+      if (request.signal.aborted) break;
+      answer = await super.acquire(once);
     }
     this.waiters -= 1;
     return answer;

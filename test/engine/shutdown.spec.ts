@@ -160,6 +160,74 @@ describe('stop', () => {
     await expect(locks.acquire('a')).rejects.toMatchObject(STOPPING);
   });
 
+  it('is not undone by a start that ends after it', async () => {
+    const provider = ScriptedProvider.obliging();
+    const gate = deferred();
+    provider.onStart = () => gate.promise;
+    const clock = new FakeClock();
+    const locks = new LockManager({ providers: { main: provider }, clock, shutdownGrace: 100 });
+    const starting = watch(locks.start());
+    const stopping = watch(locks.stop());
+    await clock.advance(100);
+    expect(stopping.state).toBe('fulfilled');
+    gate.resolve();
+    await clock.advance(0);
+    expect(starting.state).toBe('fulfilled');
+    await expect(locks.acquire('a')).rejects.toMatchObject(STOPPING);
+  });
+
+  it('sends away, after the grace, also who waits under a lock', async () => {
+    const { locks, clock } = await startEngine({ shutdownGrace: 100 });
+    await locks.acquire('b');
+    const waiting = watch(locks.withLock('a', () => locks.acquire('b', { wait: Infinity }), { onLost: 'ignore' }));
+    const stopping = watch(locks.stop());
+    await clock.advance(99);
+    expect(waiting.state).toBe('pending');
+    await clock.advance(1);
+    expect(waiting.error).toMatchObject(STOPPING);
+    expect(stopping.state).toBe('fulfilled');
+    expect([locks.held(), locks.waiting(), clock.pendingTimers]).toEqual([[], [], 0]);
+  });
+
+  it.each([0, 1, 2, 3, 4, 5, 6, 7, 8])('leaves no hold when it comes %i microtasks after the answer', async (hops) => {
+    const provider = new ScriptedProvider();
+    provider.onRelease = () => 'released';
+    const { locks, clock } = await startEngine({ provider });
+    let ran = false;
+    const waiting = watch(locks.withLock('a', () => void (ran = true)));
+    provider.asks[0]?.grant();
+    for (let hop = 0; hop < hops; hop += 1) await Promise.resolve();
+    // Whether the task runs depends on who was first; if it does, its lock was held and is given back.
+    const stopping = watch(locks.stop());
+    await clock.advance(0);
+    const outcomes = new Map([
+      [true, 'fulfilled'],
+      [false, 'rejected'],
+    ]);
+    expect(waiting.state).toBe(outcomes.get(ran));
+    expect([stopping.state, locks.held(), provider.order]).toEqual(['fulfilled', [], ['acquire a', 'release a']]);
+    expect(clock.pendingTimers).toBe(0);
+  });
+
+  it.each([0, 1, 2, 3, 4, 5, 6, 7, 8])('leaves no hold that is granted %i microtasks after the grace', async (hops) => {
+    const provider = new ScriptedProvider();
+    provider.onRelease = () => 'released';
+    provider.onAcquire = ({ key }, grant) => (key === 'a' ? grant() : undefined);
+    const { locks, clock } = await startEngine({ provider, shutdownGrace: 100 });
+    const waiting = watch(locks.withLock('a', () => locks.acquire('b', { wait: Infinity }), { onLost: 'ignore' }));
+    const stopping = watch(locks.stop());
+    clock.setTimer(() => {
+      let granted = Promise.resolve();
+      for (let hop = 0; hop < hops; hop += 1) granted = granted.then(() => undefined);
+      void granted.then(() => provider.asks[0]?.grant());
+    }, 100);
+    await clock.advance(99);
+    clock.block(1);
+    await clock.advance(10);
+    expect([waiting.state, stopping.state, locks.held()]).toEqual(['rejected', 'fulfilled', []]);
+    expect(provider.order.filter((call) => call === 'release b')).toHaveLength(1);
+  });
+
   it('waits for releases that are under way before it closes the backend', async () => {
     const provider = ScriptedProvider.obliging();
     provider.onRelease = undefined;

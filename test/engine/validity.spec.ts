@@ -40,7 +40,7 @@ describe('the deadline', () => {
     expect(lock.signal.reason).toMatchObject({ reason: 'expired', key: 'a', provider: 'main' });
     expect(lock.isHeld()).toBe(false);
     expect(events.filter(({ name }) => name === 'lost')).toEqual([
-      { name: 'lost', event: expect.objectContaining({ key: 'a', reason: 'expired' }) },
+      { name: 'lost', event: expect.objectContaining({ key: 'a', reason: 'expired' }) as unknown },
     ]);
   });
 
@@ -113,6 +113,19 @@ describe('the watchdog', () => {
     for (const { input, answer } of provider.renewals) answer(provider.acknowledge(input));
     await clock.advance(0);
     expect(lock.isHeld()).toBe(false);
+  });
+
+  it('takes no answer that is processed after the deadline, though no timer has fired yet', async () => {
+    const { lock, clock, provider } = await held();
+    provider.onRenew = undefined;
+    await clock.advance(LEASE / 3);
+    const [renewal] = provider.renewals;
+    const answer = renewal ? provider.acknowledge(renewal.input) : [];
+    clock.block(LEASE);
+    renewal?.answer(answer.map(() => ({ validUntil: clock.now() + LEASE })));
+    await clock.advance(0);
+    expect(lock.isHeld()).toBe(false);
+    expect(lock.signal.reason).toMatchObject({ reason: 'expired' });
   });
 
   it('never renews past the deadline: a watchdog that wakes late finds the loss', async () => {

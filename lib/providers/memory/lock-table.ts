@@ -51,7 +51,7 @@ const SWEEP_AFTER = 1_000;
 export class LockTable {
   readonly #slots = new Map<string, Slot>();
   #clock: Clock | undefined;
-  #token = 0n;
+  #token = 0;
   #grantsSinceSweep = 0;
 
   /** Uses this clock from now on. All providers of one table must use the same. */
@@ -191,9 +191,9 @@ export class LockTable {
 
   // A hybrid clock: it grows with each grant, and a new process starts above an old one as long as the wall clock does.
   #nextToken(): bigint {
-    const time = BigInt(Math.floor((this.#clock?.wallTime() ?? 0) * 1000));
-    this.#token = this.#token >= time ? this.#token + 1n : time;
-    return this.#token;
+    // Counted as a number, which is exact up to 2^53: microseconds until the year 2255.
+    this.#token = Math.max(this.#token + 1, Math.floor((this.#clock?.wallTime() ?? 0) * 1000));
+    return BigInt(this.#token);
   }
 
   #expire(slot: Slot, now: number): void {
@@ -227,9 +227,7 @@ export class LockTable {
   }
 
   #tidy(key: string, slot: Slot): void {
-    if (slot.waiters.size > 0 || !isFree(slot)) return;
-    // A slot that was thrown away before may have a successor.
-    if (this.#slots.get(key) === slot) this.#slots.delete(key);
+    if (slot.waiters.size === 0 && isFree(slot)) this.#slots.delete(key);
   }
 
   #sweep(now: number): void {

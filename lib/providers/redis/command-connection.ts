@@ -72,6 +72,8 @@ export class CommandConnection {
       },
       (error: unknown) => {
         this.#heard();
+        // ioredis notes the command in its errors, and with it the holder's id, which no log may show.
+        if (error instanceof Error) Reflect.deleteProperty(error, 'command');
         onFailure(error);
       },
     );

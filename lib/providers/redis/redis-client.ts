@@ -45,5 +45,6 @@ export const HARDENED = {
   // CLIENT SETINFO is for monitoring, and one more permission.
   disableClientInfo: true,
   retryStrategy: (times: number) => Math.min(50 * 2 ** Math.min(times - 1, 6), 2_000) * (0.75 + Math.random() / 4),
-  reconnectOnError: null,
+  // A master that was demoted answers so; its name may lead to the new one by now.
+  reconnectOnError: (error: Error) => error.message.startsWith('READONLY'),
 } as const;

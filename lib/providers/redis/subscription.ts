@@ -28,8 +28,8 @@ export class Subscription {
     connection.on('ready', () => {
       this.#subscribe();
     });
-    connection.on('message', (_channel, message) => {
-      if (message !== undefined) listener.onMessage(message);
+    connection.on('message', (_channel = '', message = '') => {
+      listener.onMessage(message);
     });
     // The command connection reports what is wrong with the server.
     connection.on('error', () => undefined);

@@ -32,7 +32,7 @@ describeLockProvider('redis', {
   },
   faults: {
     revoke: async (namespace, key) => {
-      await admin.del(new KeyLayout(namespace).locate(key).lock);
+      await admin.del(new KeyLayout(namespace).lockOf(key));
     },
     cutOff: async (provider) => wires.get(provider)?.refuse(),
     restore: async (provider) => wires.get(provider)?.admit(),

@@ -100,7 +100,7 @@ export class InterleavedNetwork {
       return { reject, deliver: () => resolve(args[0] === 'INFO' ? 'id=7 addr=127.0.0.1:7' : 1) };
     }
     try {
-      const reply = await this.server.call(command, args);
+      const reply = await this.server.call(command, ...args);
       return { reject, deliver: () => resolve(reply) };
     } catch (error) {
       return { reject, deliver: () => reject(error) };
@@ -118,11 +118,11 @@ export class InterleavedNetwork {
         await once(emitter, 'ready');
       },
       disconnect: () => undefined,
-      subscribe: async (...channels) => {
-        this.#channels = channels;
-        await this.listener.subscribe(...channels);
+      subscribe: async (channel) => {
+        this.#channels = [channel];
+        await this.listener.subscribe(channel);
       },
-      call: (command, args) =>
+      call: (command, ...args) =>
         isSubscriber
           ? Promise.resolve('PONG')
           : new Promise((resolve, reject) => this.requests.push({ command, args, resolve, reject })),

@@ -55,7 +55,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 3, arbitrary: fc.record({ do: fc.constant('abort'), which }) },
   { weight: 2, arbitrary: fc.record({ do: fc.constantFrom('late', 'cut', 'deafen', 'lose', 'listen'), by }) },
   { weight: 1, arbitrary: fc.record({ do: fc.constant('crash'), by }) },
-) as fc.Arbitrary<Step>;
+);
 
 interface Attempt {
   readonly ask: TestRequest;

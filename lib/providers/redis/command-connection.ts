@@ -65,13 +65,15 @@ export class CommandConnection {
     if (this.#inFlight === 0) this.#lastHeard = this.clock.now();
     this.#inFlight += 1;
     if (this.#timer === undefined) this.#listen(this.patience);
-    this.connection.call(command, args).then(
+    this.connection.call(command, ...args).then(
       (reply) => {
         this.#heard();
         onReply(reply);
       },
       (error: unknown) => {
         this.#heard();
+        // ioredis notes the command in its errors, and with it the holder's id, which no log may show.
+        if (error instanceof Error) Reflect.deleteProperty(error, 'command');
         onFailure(error);
       },
     );

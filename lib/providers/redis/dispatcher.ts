@@ -27,6 +27,7 @@ export class Dispatcher {
 
   constructor(
     private readonly caller: string,
+    private readonly counter: string,
     private readonly clock: Clock,
     private readonly connection: CommandConnection,
     private readonly onNotice: (notice: string, sentAt: number) => void,
@@ -45,11 +46,11 @@ export class Dispatcher {
     this.#scheduled = false;
     this.#first = [];
     this.#asks = [];
-    let call = new Call(this.caller);
+    let call = new Call(this.counter, this.caller);
     for (const operation of operations) {
       if (call.weight >= CALL) {
         this.#run(call);
-        call = new Call(this.caller);
+        call = new Call(this.counter, this.caller);
       }
       call.take(operation);
     }
@@ -111,7 +112,7 @@ export class Dispatcher {
       return;
     }
     for (const operation of operations) {
-      const alone = new Call(this.caller);
+      const alone = new Call(this.counter, this.caller);
       alone.take(operation);
       if (alone.operations.length > 0) this.#run(alone);
     }
@@ -122,10 +123,11 @@ export class Dispatcher {
 class Call {
   readonly operations: Operation[] = [];
   weight = 0;
-  readonly #keys: string[] = [];
+  readonly #keys: string[];
   readonly #values: string[];
 
-  constructor(caller: string) {
+  constructor(counter: string, caller: string) {
+    this.#keys = [counter];
     this.#values = [caller];
   }
 
@@ -134,8 +136,8 @@ class Call {
     if (values === undefined) return;
     this.operations.push(operation);
     this.weight += operation.weight;
-    this.#keys.push(operation.lock, operation.counter);
-    this.#values.push(...values);
+    this.#keys.push(operation.lock);
+    this.#values.push(values[0], values[1], values[2]);
   }
 
   args(): string[] {

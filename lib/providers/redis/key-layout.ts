@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
 
 /**
- * How many buckets the keys of a namespace are spread over. All records of one bucket live in one hash slot of a Redis
- * Cluster. Fixed for ever: two versions of this package that differ here would not see each other's locks.
+ * How many buckets the locks of a namespace are spread over. All records of one lock live in one hash slot, so that a Redis
+ * Cluster could run the script. Fixed for ever: two versions of this package that differ here would not see each other's locks.
  */
 export const BUCKETS = 16;
 
@@ -14,30 +14,28 @@ const LONGEST_KEY = 512;
 const NEEDS_ESCAPE = /[~}\p{Cc}\p{Surrogate}]/u;
 const ESCAPED = new RegExp(NEEDS_ESCAPE, 'gu');
 
-/** Where a lock is in Redis. */
-export interface LockLocation {
-  readonly lock: string;
-  readonly counter: string;
-}
-
 /** The names of a namespace's records in Redis. */
 export class KeyLayout {
-  /** By bucket: the counter's key, which is also the beginning of every other name in the bucket. */
-  readonly counters: readonly string[];
+  /**
+   * The key under which numbers are counted, for tokens and tickets; the name of the record of processes begins with it. On a
+   * single server one is enough for all buckets, and lets one call carry operations on locks of all.
+   */
+  readonly counter: string;
+  readonly #namespace: string;
 
   constructor(namespace: string) {
-    this.counters = Array.from({ length: BUCKETS }, (_, bucket) => `${namespace}:{${bucket}}`);
+    this.#namespace = namespace;
+    this.counter = `${namespace}:{0}`;
   }
 
-  /** The keys of a lock: its own, with which the names of its queue and readers begin, and its bucket's counter. */
-  locate(key: string): LockLocation {
-    const counter = this.counters[bucketOf(key)] as string;
-    return { lock: `${counter}:${encodeKey(key)}`, counter };
+  /** The key of a lock, with which the names of its queue and its readers begin. */
+  lockOf(key: string): string {
+    return `${this.#namespace}:{${bucketOf(key)}}:${encodeKey(key)}`;
   }
 
-  /** The channels on which a process is told of its grants. */
-  channelsOf(process: string): string[] {
-    return this.counters.map((counter) => counter + process);
+  /** The channel on which a process is told of its grants. */
+  channelOf(process: string): string {
+    return this.counter + process;
   }
 }
 

@@ -1,10 +1,9 @@
-/** How many arguments one operation has in the script call, after its two keys. */
-export type OperationArguments = readonly [code: string, holder: string, a: string, b: string, c: string];
+/** What one operation says in the script call, besides its lock. */
+export type OperationArguments = readonly [code: string, holder: string, ms: string];
 
 /** One operation on one lock: a part of a script call. */
 export interface Operation {
   readonly lock: string;
-  readonly counter: string;
   /** Asks for a lock go behind renewals and releases of the same tick: they may need what those free. */
   readonly isAsk: boolean;
   /** The share of one script call that it takes: see {@link Dispatcher}. */

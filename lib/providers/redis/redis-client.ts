@@ -11,8 +11,8 @@ export interface RedisClient {
 export interface RedisConnection {
   connect(): Promise<unknown>;
   disconnect(reconnect?: boolean): void;
-  call(command: string, args: string[]): Promise<unknown>;
-  subscribe(...channels: string[]): Promise<unknown>;
+  call(command: string, ...args: string[]): Promise<unknown>;
+  subscribe(channel: string): Promise<unknown>;
   on(event: string, listener: (...args: string[]) => void): unknown;
 }
 
@@ -45,5 +45,6 @@ export const HARDENED = {
   // CLIENT SETINFO is for monitoring, and one more permission.
   disableClientInfo: true,
   retryStrategy: (times: number) => Math.min(50 * 2 ** Math.min(times - 1, 6), 2_000) * (0.75 + Math.random() / 4),
-  reconnectOnError: null,
+  // A master that was demoted answers so; its name may lead to the new one by now.
+  reconnectOnError: (error: Error) => error.message.startsWith('READONLY'),
 } as const;

@@ -8,27 +8,13 @@ import type {
   ProviderContext,
   ReleaseManner,
   ReleaseOutcome,
-  Renewal as RenewalRequest,
+  Renewal,
   RenewOutcome,
 } from '../../engine/lock-provider.js';
-import { LockConfigError, LockUnavailableError } from '../../lock/errors.js';
+import { LockConfigError } from '../../lock/errors.js';
 import type { LockInfo } from '../../lock/lock-info.js';
-import { CommandConnection } from './command-connection.js';
-import { Dispatcher, HEAVY } from './dispatcher.js';
-import { examine } from './doctor.js';
-import { readInspection } from './inspection.js';
-import { KeyLayout } from './key-layout.js';
-import type { Operation, OperationArguments } from './operation.js';
-import type { RedisConnection } from './redis-client.js';
 import { connectionsOf, readOptions, type RedisLockProviderOptions, type RedisSettings } from './redis-options.js';
-import { Release } from './release.js';
-import { Renewal } from './renewal.js';
-import { ServerClock } from './server-clock.js';
-import { Subscription } from './subscription.js';
-import { WaitingRoom } from './waiting-room.js';
-
-/** How a process is called in the queue and on its channel: 48 random bits, as wide as the script expects. */
-const PROCESS_ID_DIGITS = 12;
+import { Session } from './session.js';
 
 /**
  * Locks on one Redis server (6.2 or later), or on the master that Sentinel names.
@@ -51,7 +37,7 @@ export class RedisLockProvider implements LockProvider {
     queue: 'native',
   };
   readonly #settings: RedisSettings;
-  #running: Running | undefined;
+  #session: Session | undefined;
 
   /** @throws LockConfigError for options that cannot work. Connects to nothing: `start` does. */
   constructor(options: RedisLockProviderOptions) {
@@ -59,21 +45,21 @@ export class RedisLockProvider implements LockProvider {
   }
 
   async start(context: ProviderContext): Promise<void> {
-    if (this.#running) {
+    if (this.#session) {
       throw new LockConfigError(`Lock provider "${context.name}" was started before: make a new one.`, {
         provider: context.name,
       });
     }
     const connect = await connectionsOf(this.#settings);
-    this.#running = new Running(context, connect(), connect(), this.#settings.patience);
-    await this.#running.connect();
+    this.#session = new Session(context, connect(), connect(), this.#settings.patience);
+    await this.#session.connect();
   }
 
   acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
     return this.#started().acquire(request);
   }
 
-  renew(renewals: readonly RenewalRequest[]): Promise<RenewOutcome[]> {
+  renew(renewals: readonly Renewal[]): Promise<RenewOutcome[]> {
     return this.#started().renew(renewals);
   }
 
@@ -94,167 +80,11 @@ export class RedisLockProvider implements LockProvider {
   }
 
   async stop(): Promise<void> {
-    await this.#running?.close();
+    await this.#session?.close();
   }
 
-  #started(): Running {
-    if (this.#running) return this.#running;
+  #started(): Session {
+    if (this.#session) return this.#session;
     throw new LockConfigError('A RedisLockProvider was used before it was started.');
-  }
-}
-
-/** A provider at work: from `start` to `stop`. */
-class Running {
-  readonly #layout: KeyLayout;
-  readonly #commands: CommandConnection;
-  readonly #subscription: Subscription;
-  readonly #dispatcher: Dispatcher;
-  readonly #room: WaitingRoom;
-  #wasUp = false;
-  #stopping = false;
-
-  constructor(
-    private readonly context: ProviderContext,
-    command: RedisConnection,
-    subscriber: RedisConnection,
-    patience: number,
-  ) {
-    const { clock, logger, namespace, random } = context;
-    const process = random.id().slice(0, PROCESS_ID_DIGITS);
-    const serverClock = new ServerClock();
-    this.#layout = new KeyLayout(namespace);
-    this.#commands = new CommandConnection(command, clock, logger, patience, {
-      onUp: () => {
-        serverClock.forget();
-        this.#onUp();
-      },
-      onDown: (cause) => {
-        serverClock.forget();
-        if (!this.#stopping) context.emit({ type: 'unavailable', cause });
-      },
-    });
-    this.#dispatcher = new Dispatcher(process, clock, this.#commands, (notice, sentAt) => {
-      this.#room.onNotice(notice, sentAt);
-    });
-    this.#room = new WaitingRoom({
-      clock,
-      serverClock,
-      layout: this.#layout,
-      isReachable: () => this.#commands.isUp,
-      add: (operation) => {
-        this.#dispatcher.add(operation);
-      },
-      emit: (event) => {
-        context.emit(event);
-      },
-      onMessageMissed: () => {
-        this.#subscription.probe();
-      },
-      unavailable: (key, cause) => this.#unavailable(key, cause),
-    });
-    this.#subscription = new Subscription(subscriber, this.#layout.channelsOf(process), clock, logger, patience, {
-      onUp: () => {
-        this.#room.askAgain();
-      },
-      onMessage: (message) => {
-        this.#room.onNotice(message, undefined);
-      },
-    });
-  }
-
-  async connect(): Promise<void> {
-    const subscribed = this.#subscription.connect();
-    subscribed.catch(() => undefined);
-    try {
-      await this.#commands.connect();
-      await subscribed;
-    } catch (error) {
-      // ioredis goes on trying by itself.
-      throw new LockUnavailableError(
-        `Lock provider "${this.context.name}" cannot reach Redis: check its address and credentials, and that it is up.`,
-        { provider: this.context.name, cause: this.#commands.cause ?? error },
-      );
-    }
-  }
-
-  acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
-    return this.#room.enter(request);
-  }
-
-  renew(renewals: readonly RenewalRequest[]): Promise<RenewOutcome[]> {
-    return Promise.all(
-      renewals.map(
-        (renewal) =>
-          new Promise<RenewOutcome>((resolve) => {
-            const { lock, counter } = this.#layout.locate(renewal.grant.key);
-            this.#dispatcher.add(new Renewal(lock, counter, renewal, resolve));
-          }),
-      ),
-    );
-  }
-
-  release(holder: Holder, { keepFor }: ReleaseManner): Promise<ReleaseOutcome> {
-    const left = this.#room.dismiss(holder.holder);
-    const { lock, counter } = this.#layout.locate(holder.key);
-    return new Promise((resolve) => {
-      this.#dispatcher.add(new Release(lock, counter, holder, keepFor, left ?? '', resolve));
-    });
-  }
-
-  async inspect(key: string): Promise<LockInfo | null> {
-    return readInspection(key, await this.#run(key, ['I', '', '', '', '']));
-  }
-
-  async forceRelease(key: string): Promise<boolean> {
-    return (await this.#run(key, ['F', '', '', '', ''])) === 1;
-  }
-
-  check(): Promise<Finding[]> {
-    return examine((command, ...args) => this.#commands.ask(command, ...args));
-  }
-
-  async close(): Promise<void> {
-    this.#stopping = true;
-    this.#room.close(new Error('The provider is stopped.'));
-    this.#subscription.close();
-    await this.#commands.close();
-  }
-
-  #onUp(): void {
-    // In this order: holds are renewed before anybody asks, so that no waiter is granted what is still ours.
-    if (this.#wasUp) this.context.emit({ type: 'recovered' });
-    this.#wasUp = true;
-    this.#room.onRecovered();
-  }
-
-  #run(key: string, args: OperationArguments): Promise<unknown> {
-    const { lock, counter } = this.#layout.locate(key);
-    return new Promise((resolve, reject) => {
-      const operation: Operation = {
-        lock,
-        counter,
-        isAsk: false,
-        weight: HEAVY,
-        encode: () => args,
-        onReply: resolve,
-        onFailure: (error) => {
-          reject(this.#unavailable(key, error));
-        },
-      };
-      this.#dispatcher.add(operation);
-    });
-  }
-
-  #unavailable(key: string, cause: unknown): LockUnavailableError {
-    const { name } = this.context;
-    const reason =
-      cause instanceof Error && cause.name === 'ReplyError'
-        ? `Redis refuses it (${cause.message})`
-        : 'Redis did not answer';
-    return new LockUnavailableError(`Lock "${key}" of provider "${name}": ${reason}; check the server and its log.`, {
-      key,
-      provider: name,
-      cause,
-    });
   }
 }

@@ -65,7 +65,7 @@ type Ioredis = { readonly Redis: new (...args: [object] | [string, object]) => R
 async function loadIoredis(): Promise<Ioredis> {
   try {
     // An optional peer: imported only where the application left it to us to make a client.
-    return (await import('ioredis')) as unknown as Ioredis;
+    return await import('ioredis');
   } catch (cause) {
     throw new LockConfigError(
       'RedisLockProvider needs the package "ioredis" for "url" and "options": npm install ioredis.',

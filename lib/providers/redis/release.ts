@@ -9,7 +9,6 @@ export class Release implements Operation {
 
   constructor(
     readonly lock: string,
-    readonly counter: string,
     private readonly holder: Holder,
     private readonly keepFor: number,
     private readonly claim: string,
@@ -18,7 +17,7 @@ export class Release implements Operation {
 
   encode(): OperationArguments {
     const { mode, holder } = this.holder;
-    return [mode === 'shared' ? 'r' : 'R', holder, wholeMs(this.keepFor), this.claim, ''];
+    return [(mode === 'shared' ? 'r' : 'R') + this.claim, holder, wholeMs(this.keepFor)];
   }
 
   onReply(reply: unknown): void {
@@ -52,9 +51,9 @@ export class Departure {
       return;
     }
     this.#sent = true;
-    const { lock, counter, request, claim } = this.waiter;
+    const { lock, request, claim } = this.waiter;
     this.add(
-      new Release(lock, counter, request, 0, claim, (outcome) => {
+      new Release(lock, request, 0, claim, (outcome) => {
         this.#sent = false;
         if (outcome !== 'unknown') this.onDone();
       }),
@@ -65,7 +64,6 @@ export class Departure {
 /** The part of a waiter that its departure needs. */
 interface DepartingWaiter {
   readonly lock: string;
-  readonly counter: string;
   readonly claim: string;
   readonly request: Holder & { readonly lease: number };
 }

@@ -9,13 +9,12 @@ export class Renewal implements Operation {
 
   constructor(
     readonly lock: string,
-    readonly counter: string,
     private readonly request: RenewalRequest,
     private readonly onOutcome: (outcome: RenewOutcome) => void,
   ) {}
 
   encode(): OperationArguments {
-    return ['C', this.request.grant.holder, wholeMs(this.request.lease), '0', ''];
+    return ['C', this.request.grant.holder, wholeMs(this.request.lease)];
   }
 
   onReply(reply: unknown, sentAt: number): void {

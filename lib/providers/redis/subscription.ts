@@ -19,7 +19,7 @@ export class Subscription {
 
   constructor(
     private readonly connection: RedisConnection,
-    private readonly channels: readonly string[],
+    private readonly channel: string,
     private readonly clock: Clock,
     private readonly logger: LockLogger,
     private readonly patience: number,
@@ -28,8 +28,8 @@ export class Subscription {
     connection.on('ready', () => {
       this.#subscribe();
     });
-    connection.on('message', (_channel, message) => {
-      if (message !== undefined) listener.onMessage(message);
+    connection.on('message', (_channel = '', message = '') => {
+      listener.onMessage(message);
     });
     // The command connection reports what is wrong with the server.
     connection.on('error', () => undefined);
@@ -51,7 +51,7 @@ export class Subscription {
       this.#probe = undefined;
       this.connection.disconnect(true);
     }, this.patience);
-    this.connection.call('ping', []).then(
+    this.connection.call('ping').then(
       () => {
         this.#endProbe();
       },
@@ -67,15 +67,15 @@ export class Subscription {
   }
 
   #subscribe(): void {
-    this.connection.subscribe(...this.channels).then(
+    this.connection.subscribe(this.channel).then(
       () => {
         this.listener.onUp();
       },
       (error: unknown) => {
         if (!(error instanceof Error) || error.name !== 'ReplyError') return;
         this.logger.warn(
-          `Redis refuses this process its channels, so that it is granted locks by others up to a second late: ` +
-            `allow SUBSCRIBE on "${this.channels[0] ?? ''}" and the like (${error.message}).`,
+          `Redis refuses this process its channel, so that it gets locks from others up to a second late: ` +
+            `allow SUBSCRIBE on "${this.channel}" (${error.message}).`,
         );
       },
     );

@@ -46,7 +46,7 @@ export class Waiter implements Operation {
   readonly isAsk = true;
   readonly claim: string;
   state: 'asking' | 'queued' | 'unknown' | 'settled' = 'asking';
-  #ticket = '0';
+  #ticket = '';
   #asked = false;
   #confirming = false;
   #resolve!: (answer: Grant | 'busy') => void;
@@ -60,14 +60,13 @@ export class Waiter implements Operation {
   constructor(
     readonly request: AcquireRequest,
     readonly lock: string,
-    readonly counter: string,
     private readonly around: WaiterSurroundings,
   ) {
     this.claim = wholeMs(Math.min(request.lease, CLAIM));
   }
 
   get weight(): number {
-    return this.#ticket === '0' ? HEAVY : REPEATED;
+    return this.#ticket === '' ? HEAVY : REPEATED;
   }
 
   /** It has been answered, also if the answer was that nothing is known. */
@@ -86,8 +85,11 @@ export class Waiter implements Operation {
     if (this.isOver) return undefined;
     const { holder, lease, minHold, mode, wait } = this.request;
     const once = wait === 0 && this.state === 'asking';
-    const code = mode === 'shared' ? (once ? 't' : 'a') : once ? 'T' : 'A';
-    return [minHold > 0 ? code + wholeMs(minHold) : code, holder, wholeMs(lease), this.claim, this.#ticket];
+    let code = mode === 'shared' ? (once ? 't' : 'a') : minHold > 0 ? (once ? 'U' : 'B') : once ? 'T' : 'A';
+    if (!once) code += this.claim;
+    if (minHold > 0) code += `:${this.#ticket}:${wholeMs(minHold)}`;
+    else if (this.#ticket !== '') code += `:${this.#ticket}`;
+    return [code, holder, wholeMs(lease)];
   }
 
   onReply(reply: unknown, sentAt: number): void {
@@ -195,17 +197,15 @@ class Confirmation implements Operation {
   readonly isAsk = false;
   readonly weight = HEAVY;
   readonly lock: string;
-  readonly counter: string;
 
   constructor(private readonly waiter: Waiter) {
     this.lock = waiter.lock;
-    this.counter = waiter.counter;
   }
 
   encode(): OperationArguments | undefined {
     if (this.waiter.isOver) return undefined;
     const { holder, lease, minHold } = this.waiter.request;
-    return ['C', holder, wholeMs(lease), wholeMs(minHold), ''];
+    return [minHold > 0 ? `C${wholeMs(minHold)}` : 'C', holder, wholeMs(lease)];
   }
 
   onReply(reply: unknown, sentAt: number): void {

@@ -57,8 +57,7 @@ export class WaitingRoom {
 
   enter(request: AcquireRequest): Promise<Grant | 'busy'> {
     const { layout } = this.around;
-    const { lock, counter } = layout.locate(request.key);
-    const waiter = new Waiter(request, lock, counter, this.#surroundings);
+    const waiter = new Waiter(request, layout.lockOf(request.key), this.#surroundings);
     // Before it is sent: a message about the grant may overtake the reply.
     this.#waiters.set(request.holder, waiter);
     waiter.ask();
@@ -101,7 +100,7 @@ export class WaitingRoom {
   }
 
   /** Leaves the queue in the background, sent again until it is acknowledged. */
-  leave(waiter: Pick<Waiter, 'request' | 'lock' | 'counter' | 'claim'>): void {
+  leave(waiter: Pick<Waiter, 'request' | 'lock' | 'claim'>): void {
     const departure = new Departure(
       waiter,
       this.around.clock,

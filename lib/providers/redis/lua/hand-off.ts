@@ -23,44 +23,53 @@ export const HAND_OFF = `
 -- Both are longer than the second between two asks of a process with waiters.
 local LIVE, KEEP = 3000, 10000
 
-local sub, format, max = string.sub, string.format, math.max
+local sub, byte, format, max = string.sub, string.byte, string.format, math.max
 local process = ARGV[1]
 local time = call('TIME')
 local micros = time[1] * 1000000 + time[2]
 local now = math.floor(micros / 1000)
+local stamp = format('%016.0f', micros)
 local HOLDER_AT = { p = 18, w = 18, m = 31, c = 43 }
+local counter, seen = KEYS[1], KEYS[1] .. 'seen'
 local notices = {}
-local numbers = {}
 
--- The next number of a bucket: larger than every earlier one, and not below the server's clock, so that numbers go on
--- growing after the counter was lost. Written before anything that bears it.
-local function number(counter)
-  local last = numbers[counter] or tonumber(call('GET', counter) or 0)
-  local next = last < micros and micros or last + 1
-  numbers[counter] = next
-  call('SET', counter, next)
-  return format('%016.0f', next)
+-- The next number of the bucket: larger than every earlier one, and not below the server's clock, so that numbers go on
+-- growing after the counter was lost. The first number of a call reserves one for each of its operations and more: the counter is
+-- written before anything that bears a number.
+local nextNumber, reserved = 0, 0
+local function number()
+  if nextNumber == reserved then
+    local ahead = #KEYS + 8
+    nextNumber = max(nextNumber, micros)
+    local last = tonumber(call('SET', counter, nextNumber + ahead, 'GET') or 0)
+    if last >= nextNumber then
+      nextNumber = last + 1
+      call('SET', counter, nextNumber + ahead)
+    end
+    reserved = nextNumber + ahead
+  end
+  nextNumber = nextNumber + 1
+  return format('%016.0f', nextNumber)
 end
 
 -- The process did not answer a grant: others go first until it asks again. XX LT: the dead do not come back.
-local function passOver(counter, who)
-  call('ZADD', counter .. 'seen', 'XX', 'LT', now - LIVE, who)
+local function passOver(who)
+  call('ZADD', seen, 'XX', 'LT', now - LIVE, who)
 end
 
--- Reads a lock's value, after ending what has run out. False when the lock is free.
-local function look(lock, counter)
-  local value = call('GET', lock)
+-- Ends what has run out of a lock's value as it was read. False when the lock is free.
+local function look(lock, value)
   if not value then return false end
   local state = sub(value, 1, 1)
   if state == 'c' then
     if tonumber(sub(value, 18, 30)) > now then return value end
-    passOver(counter, sub(value, 31, 42))
+    passOver(sub(value, 31, 42))
     call('DEL', lock)
     return false
   elseif state == 's' then
     local readers = lock .. '}r'
     for _, reader in ipairs(call('ZRANGEBYSCORE', readers, '-inf', now)) do
-      if sub(reader, 1, 1) == 'c' then passOver(counter, sub(reader, 2, 13)) end
+      if sub(reader, 1, 1) == 'c' then passOver(sub(reader, 2, 13)) end
       call('ZREM', readers, reader)
     end
     if call('EXISTS', readers) == 0 then
@@ -90,8 +99,8 @@ local function isOwn(value, holder)
 end
 
 -- Enters a reader; the first one takes the lock for all. Answers the token, which readers together share.
-local function join(lock, counter, value, reader, ttl)
-  local token = value and sub(value, 2, 17) or number(counter)
+local function join(lock, value, reader, ttl)
+  local token = value and sub(value, 2, 17) or number()
   if not value then call('SET', lock, 's' .. token, 'PX', ttl + KEEP) end
   call('ZADD', lock .. '}r', now + ttl, reader)
   local till = max(call('PTTL', lock), ttl + KEEP)
@@ -100,15 +109,16 @@ local function join(lock, counter, value, reader, ttl)
   return token
 end
 
+-- Answers whether the last one has left, and the lock is free.
 local function leaveReaders(lock, reader)
   call('ZREM', lock .. '}r', reader)
-  if call('EXISTS', lock .. '}r') == 0 then call('DEL', lock) end
+  return call('EXISTS', lock .. '}r') == 0 and call('DEL', lock)
 end
 
 -- Tells a waiter's process. The calling process reads it in this call's reply; others are sent a message, and if nobody
 -- receives it, the grant must be taken back.
-local function tell(counter, who, holder, token, claim)
-  local notice = token .. format('%016.0f', micros) .. claim .. ':' .. holder
+local function tell(who, holder, token, claim)
+  local notice = token .. stamp .. claim .. ':' .. holder
   if who == process then
     notices[#notices + 1] = notice
     return true
@@ -118,45 +128,46 @@ end
 
 -- Hands the lock to a waiter, for the time of a claim: its process must confirm. Answers the lock's value, or false when the
 -- process does not listen. Written before it is told: a message about a grant that could not be written would be believed.
-local function handOver(lock, counter, value, member)
+local function handOver(lock, value, member)
   local who = sub(member, 2, 13)
   local claim, holder = string.match(member, '^(%d+):(.*)$', 14)
   local token, reader
   if sub(member, 1, 1) == 'x' then
-    token = number(counter)
-    value = format('c%s%013.0f%s%s', token, now + claim, who, holder)
+    token = number()
+    -- Joined as text: a number keeps 14 digits, and this has 13 until the year 2286.
+    value = 'c' .. token .. (now + claim) .. who .. holder
     call('SET', lock, value, 'PX', claim + KEEP)
   else
     reader = 'c' .. who .. holder
-    token = join(lock, counter, value, reader, tonumber(claim))
+    token = join(lock, value, reader, tonumber(claim))
     value = 's' .. token
   end
-  if tell(counter, who, holder, token, claim) then
+  if tell(who, holder, token, claim) then
     call('ZREM', lock .. '}q', member)
     return value
   end
   if reader then leaveReaders(lock, reader) else call('DEL', lock) end
-  passOver(counter, who)
+  passOver(who)
   return false
 end
 
 -- The grant loop, run by every look that may find the lock free: from the head, every waiter that may enter is granted. Who is not
 -- alive is passed over and keeps its place. Answers the lock's value, and whether a live waiter was left.
-local function serve(lock, counter, value)
+local function serve(lock, value)
   local queue, passed, count = lock .. '}q', 0, 1
   while not value or isShared(value) do
     local page = call('ZRANGE', queue, passed, passed + count - 1)
     for _, member in ipairs(page) do
       local who, gone = sub(member, 2, 13), false
-      local seen = who == process and now or tonumber(call('ZSCORE', counter .. 'seen', who) or 0)
-      if now - seen < LIVE then
+      local last = who == process and now or tonumber(call('ZSCORE', seen, who) or 0)
+      if now - last < LIVE then
         if value and sub(member, 1, 1) == 'x' then return value, true end
-        local granted = handOver(lock, counter, value, member)
+        local granted = handOver(lock, value, member)
         if granted then
           value, gone = granted, true
           if not isShared(value) then return value, true end
         end
-      elseif now - seen > KEEP then
+      elseif now - last > KEEP then
         call('ZREM', queue, member)
         gone = true
       end

@@ -8,8 +8,8 @@ export const LONE_OPERATION = `
 local call = redis.call
 
 if #KEYS == 2 then
-  local lock, counter, code, holder = KEYS[1], KEYS[2], ARGV[2], ARGV[3]
-  if code == 'A' or code == 'T' then
+  local counter, lock, letter, holder = KEYS[1], KEYS[2], string.byte(ARGV[2]), ARGV[3]
+  if letter == 65 or letter == 84 then -- A, T
     if call('EXISTS', lock, lock .. '}q') == 0 then
       local time = call('TIME')
       -- Digits are joined as text: both have 16 digits until the year 2286, so they also compare as text.
@@ -22,9 +22,9 @@ if #KEYS == 2 then
       call('SET', lock, 'p' .. token .. holder, 'PX', ARGV[4])
       return token
     end
-  elseif code == 'R' and ARGV[4] == '0' and ARGV[5] == '' then
+  elseif ARGV[2] == 'R' and ARGV[4] == '0' then
     local value = call('GET', lock)
-    if value and string.sub(value, 18) == holder and string.byte(value) == 112 then
+    if value and string.sub(value, 18) == holder and string.byte(value) == 112 then -- p
       call('DEL', lock)
       return 1
     end

@@ -1,16 +1,17 @@
 /**
  * The operations, and the loop that runs those of one call.
  *
- * KEYS   two per operation: the lock and its bucket's counter
- * ARGV   the calling process, then five per operation: code, holder, and three arguments
+ * KEYS   the bucket's counter, then the lock of each operation
+ * ARGV   the calling process, then three per operation: what to do, the holder, and a duration in ms
  *
- *   A lease claim ticket   acquire, queueing if it must; `a` in shared mode. Digits after the code are the minHold.
- *                          The ticket of an earlier ask keeps the place in the queue; 0 for the first ask.
- *   T lease claim 0        try: acquire now or answer busy; `t` in shared mode
- *   C lease minHold ''     confirm or renew, to lease ms from now
- *   R keepFor claim ''     release; `r` in shared mode. With its claim it also leaves the queue.
- *   F '' '' ''             force-release
- *   I '' '' ''             inspect
+ *   A claim :ticket            lease    acquire, queueing if it must. The ticket of an earlier ask keeps the place in the queue.
+ *   B claim :ticket :minHold   lease    the same with a minHold
+ *   T, U ::minHold             lease    the same without queueing
+ *   a, t                       lease    the same in shared mode
+ *   C minHold                  lease    confirm or renew, to lease ms from now
+ *   R claim                    keepFor  release; `r` in shared mode. With its claim it also leaves the queue.
+ *   F                          -        force-release
+ *   I                          -        inspect
  *
  * The reply has one entry per operation, then a notice (token, server time in µs, claim ':' holder) for each
  * waiter of the calling process that was granted in this call. A lone operation of the fast path answers without an array.
@@ -22,18 +23,10 @@
  *   1 / 0                  released, renewed not: lost; force-released or not
  */
 export const OPERATIONS = `
--- Marks that this process is alive and waits.
-local function touch(lock, counter)
-  local seen = counter .. 'seen'
-  call('ZADD', seen, now, process)
-  call('PEXPIRE', seen, KEEP)
-  call('PEXPIRE', lock .. '}q', KEEP)
-end
-
-local function grant(lock, counter, value, holder, shared, lease, minHold)
+local function grant(lock, value, holder, shared, lease, minHold)
   local ttl = max(lease, minHold)
-  if shared then return join(lock, counter, value, 'h' .. holder, ttl) end
-  local token = number(counter)
+  if shared then return join(lock, value, 'h' .. holder, ttl) end
+  local token = number()
   if minHold > 0 then
     call('SET', lock, format('m%s%013.0f%s', token, now + minHold, holder), 'PX', ttl)
   else
@@ -54,46 +47,47 @@ local function held(lock, value, holder)
   return left and format('h%s%.0f', sub(value, 2, 17), left)
 end
 
-local function acquire(lock, counter, code, holder, lease, claim, ticket)
-  local queue, letter = lock .. '}q', sub(code, 1, 1)
-  local shared = letter == 'a' or letter == 't'
-  local minHold = tonumber(sub(code, 2)) or 0
-  lease = tonumber(lease)
-  if minHold == 0 and not shared and call('EXISTS', lock, queue) == 0 then
-    local token = number(counter)
-    call('SET', lock, 'p' .. token .. holder, 'PX', lease)
-    return token
-  end
+-- exist: how many of lock and queue there are.
+local function acquire(lock, code, holder, lease, exist)
+  local letter, claim, ticket, minHold = string.match(code, '^(%a)(%d*):?(%d*):?(%d*)$')
+  local queue, shared = lock .. '}q', letter == 'a' or letter == 't'
+  local once = letter == 'T' or letter == 'U' or letter == 't'
+  lease, minHold = tonumber(lease), tonumber(minHold) or 0
 
-  local value = look(lock, counter)
+  local value = call('GET', lock)
+  local queued, blocked = exist - (value and 1 or 0) > 0, false
+  value = look(lock, value)
   local own = held(lock, value, holder)
   if own then return own end
-  local queued, blocked = call('EXISTS', queue) == 1, false
-  if letter == 'T' or letter == 't' then
+  if once then
     -- Waiters that are alive go first; whether one is left, only the grant loop knows.
-    if queued then value, blocked = serve(lock, counter, value) end
+    if queued then value, blocked = serve(lock, value) end
   else
     blocked = queued
   end
   if not blocked and (not value or shared and isShared(value)) then
-    return grant(lock, counter, value, holder, shared, lease, minHold)
+    return grant(lock, value, holder, shared, lease, minHold)
   end
-  if letter == 'T' or letter == 't' then return 'b' end
+  if once then return 'b' end
 
   local member = (shared and 's' or 'x') .. process .. claim .. ':' .. holder
-  if ticket == '0' then ticket = number(counter) end
+  local again = ticket ~= ''
+  if not again then ticket = number() end
   if call('ZADD', queue, 'NX', ticket, member) == 0 then
     ticket = format('%016.0f', tonumber(call('ZSCORE', queue, member)))
   end
-  touch(lock, counter)
+  -- This process is alive and waits. Its asks of each second prolong the records, and so does whoever makes them.
+  if call('ZADD', seen, now, process) == 1 or again then call('PEXPIRE', seen, KEEP) end
+  if not queued or again then call('PEXPIRE', queue, KEEP) end
   if value and sub(value, 1, 1) == 'p' then call('SETRANGE', lock, 0, 'w') end
-  serve(lock, counter, value)
-  return 'q' .. ticket .. format('%016.0f', micros)
+  serve(lock, value)
+  return 'q' .. ticket .. stamp
 end
 
-local function renew(lock, counter, holder, lease, minHold)
-  local value = look(lock, counter)
-  lease, minHold = tonumber(lease), tonumber(minHold)
+local function renew(lock, code, holder, lease)
+  local value = look(lock, call('GET', lock))
+  local minHold = tonumber(sub(code, 2)) or 0
+  lease = tonumber(lease)
   if isOwn(value, holder) then
     local state, token = sub(value, 1, 1), sub(value, 2, 17)
     local till = state == 'm' and tonumber(sub(value, 18, 30)) - now or state == 'c' and minHold or 0
@@ -110,45 +104,49 @@ local function renew(lock, counter, holder, lease, minHold)
     if reader then
       call('ZREM', lock .. '}r', reader)
       -- Never shortened: readers do not record their minHold.
-      join(lock, counter, value, 'h' .. holder, max(lease, minHold, sub(reader, 1, 1) == 'h' and ends - now or 0))
+      join(lock, value, 'h' .. holder, max(lease, minHold, sub(reader, 1, 1) == 'h' and ends - now or 0))
       return format('h%s%.0f', sub(value, 2, 17), lease)
     end
   end
-  serve(lock, counter, value)
+  serve(lock, value)
   return 0
 end
 
-local function release(lock, counter, code, holder, keepFor, claim)
-  local value = look(lock, counter)
+local function release(lock, code, holder, keepFor)
+  local value, claim = call('GET', lock), sub(code, 2)
+  if value and byte(value) == 112 and sub(value, 18) == holder and claim == '' and keepFor == '0' then -- p
+    call('DEL', lock)
+    return 1
+  end
+  value, keepFor = look(lock, value), tonumber(keepFor)
   local reader = isShared(value) and readerOf(lock, holder)
   local own = reader or isOwn(value, holder)
-  keepFor = tonumber(keepFor)
   if reader then
-    if keepFor > 0 then join(lock, counter, value, 'k' .. holder, keepFor) end
-    leaveReaders(lock, reader)
+    if keepFor > 0 then join(lock, value, 'k' .. holder, keepFor) end
+    if leaveReaders(lock, reader) then value = false end
   elseif own and keepFor > 0 then
     call('PEXPIRE', lock, keepFor)
     call('SETRANGE', lock, 0, 'k')
   elseif own then
+    -- Before anything is written: with a full memory only a script that has freed something may write.
     call('DEL', lock)
-    if sub(value, 1, 1) == 'p' and claim == '' then return 1 end
+    value = false
   end
-  if claim ~= '' then call('ZREM', lock .. '}q', (code == 'r' and 's' or 'x') .. process .. claim .. ':' .. holder) end
-  if own then value = call('GET', lock) end
-  serve(lock, counter, value)
+  if claim ~= '' then call('ZREM', lock .. '}q', (byte(code) == 114 and 's' or 'x') .. process .. claim .. ':' .. holder) end
+  serve(lock, value)
   return own and 1 or 0
 end
 
-local function forceRelease(lock, counter)
-  local value = look(lock, counter)
+local function forceRelease(lock)
+  local value = look(lock, call('GET', lock))
   call('DEL', lock, lock .. '}r')
-  serve(lock, counter, false)
+  serve(lock, false)
   return value and sub(value, 1, 1) ~= 'k' and 1 or 0
 end
 
 -- state, mode, holders, waiters, ms left, token; or nothing when the lock is free.
-local function inspect(lock, counter)
-  local value = serve(lock, counter, look(lock, counter))
+local function inspect(lock)
+  local value = serve(lock, look(lock, call('GET', lock)))
   if not value then return '' end
   local state, holders, left, token = sub(value, 1, 1), 1, call('PTTL', lock), sub(value, 2, 17)
   if state == 'c' then
@@ -164,20 +162,28 @@ local function inspect(lock, counter)
 end
 
 local replies = {}
-for i = 1, #KEYS / 2 do
-  local lock, counter, at = KEYS[2 * i - 1], KEYS[2 * i], 5 * i - 3
-  local code, holder, a, b, c = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
-  local letter = sub(code, 1, 1)
-  if letter == 'R' or letter == 'r' then
-    replies[i] = release(lock, counter, code, holder, a, b)
-  elseif letter == 'C' then
-    replies[i] = renew(lock, counter, holder, a, b)
-  elseif letter == 'F' then
-    replies[i] = forceRelease(lock, counter)
-  elseif letter == 'I' then
-    replies[i] = inspect(lock, counter)
-  else
-    replies[i] = acquire(lock, counter, code, holder, a, b, c)
+for i = 1, #KEYS - 1 do
+  local lock, code, holder, ms = KEYS[i + 1], ARGV[3 * i - 1], ARGV[3 * i], ARGV[3 * i + 1]
+  local letter = byte(code)
+  if letter == 65 or letter == 84 then -- A, T: most often the lock is free, and nobody waits
+    local exist = call('EXISTS', lock, lock .. '}q')
+    if exist == 0 then
+      local token = number()
+      call('SET', lock, 'p' .. token .. holder, 'PX', ms)
+      replies[i] = token
+    else
+      replies[i] = acquire(lock, code, holder, ms, exist)
+    end
+  elseif letter == 82 or letter == 114 then -- R, r
+    replies[i] = release(lock, code, holder, ms)
+  elseif letter == 67 then -- C
+    replies[i] = renew(lock, code, holder, ms)
+  elseif letter == 70 then -- F
+    replies[i] = forceRelease(lock)
+  elseif letter == 73 then -- I
+    replies[i] = inspect(lock)
+  else -- B, U, a, t
+    replies[i] = acquire(lock, code, holder, ms, call('EXISTS', lock, lock .. '}q'))
   end
 end
 for _, notice in ipairs(notices) do replies[#replies + 1] = notice end

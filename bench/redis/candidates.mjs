@@ -1,0 +1,60 @@
+// What is measured: each candidate makes a function that takes the lock `key` and answers how to release it.
+import { randomUUID } from 'node:crypto';
+import { existsSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { Redis } from 'ioredis';
+import { LockManager } from 'nestjs-distributed-lock';
+import { RedisLockProvider } from 'nestjs-distributed-lock/redis';
+
+const LEASE = 10_000;
+const OURS = 'nestjs-distributed-lock';
+const RAW = 'raw ioredis';
+
+export { OURS, RAW };
+
+/** The raw client: SET NX PX and compare-and-delete. It neither waits nor counts; it polls where it has to wait. */
+function raw(client) {
+  client.defineCommand('compareAndDelete', {
+    numberOfKeys: 1,
+    lua: "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0",
+  });
+  return async (key) => {
+    const name = `raw:${key}`;
+    const holder = randomUUID();
+    while ((await client.set(name, holder, 'PX', LEASE, 'NX')) === null)
+      await new Promise((done) => setTimeout(done, 10));
+    return () => client.compareAndDelete(name, holder);
+  };
+}
+
+async function ours(client) {
+  const locks = new LockManager({ providers: { redis: new RedisLockProvider({ client }) } });
+  await locks.start();
+  const take = async (key) => {
+    const lock = await locks.acquire(key, { wait: '60s', lease: LEASE });
+    return () => lock.release();
+  };
+  return Object.assign(take, { locks, stop: () => locks.stop() });
+}
+
+/** The candidate `name` on the server at `port`, with a client of its own. */
+export async function candidate(name, port) {
+  // Lazy, because simple-redis-mutex connects the duplicate that it makes.
+  const client = new Redis({ port, lazyConnect: true });
+  await client.connect();
+  const make = { [RAW]: raw, [OURS]: ours, ...(await peers()) }[name];
+  const take = await make(client);
+  return {
+    take,
+    stop: async () => {
+      await take.stop?.();
+      client.disconnect();
+    },
+  };
+}
+
+/** The other libraries, if they are installed. */
+export async function peers() {
+  if (!existsSync(fileURLToPath(new URL('../peers/node_modules', import.meta.url)))) return {};
+  return (await import('../peers/adapters.mjs')).peers;
+}

@@ -1,0 +1,13 @@
+// A process of its own whose callers take one key again and again, for the row with two processes.
+import { candidate } from './candidates.mjs';
+import { loop } from './loads.mjs';
+
+const [, , name, port, callers, milliseconds] = process.argv;
+const { take, stop } = await candidate(name, Number(port));
+await loop(take, { callers: Number(callers), milliseconds: 500 });
+process.send('ready');
+process.once('message', async () => {
+  process.send(await loop(take, { callers: Number(callers), milliseconds: Number(milliseconds) }));
+  await stop();
+  process.disconnect();
+});

@@ -7,8 +7,8 @@ export interface RedisClient {
 export interface RedisConnection {
     connect(): Promise<unknown>;
     disconnect(reconnect?: boolean): void;
-    call(command: string, args: string[]): Promise<unknown>;
-    subscribe(...channels: string[]): Promise<unknown>;
+    call(command: string, ...args: string[]): Promise<unknown>;
+    subscribe(channel: string): Promise<unknown>;
     on(event: string, listener: (...args: string[]) => void): unknown;
 }
 
@@ -18,7 +18,7 @@ export declare class RedisLockProvider implements LockProvider {
     constructor(options: RedisLockProviderOptions);
     start(context: ProviderContext): Promise<void>;
     acquire(request: AcquireRequest): Promise<Grant | 'busy'>;
-    renew(renewals: readonly RenewalRequest[]): Promise<RenewOutcome[]>;
+    renew(renewals: readonly Renewal[]): Promise<RenewOutcome[]>;
     release(holder: Holder, manner: ReleaseManner): Promise<ReleaseOutcome>;
     inspect(key: string): Promise<LockInfo | null>;
     forceRelease(key: string): Promise<boolean>;

@@ -3,7 +3,14 @@ import { existsSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
 
 /** What the tests start by themselves: a running server named by its URL wins, then a program on the PATH. */
-const SERVERS = [{ url: 'REDIS_URL', program: 'redis-server', package: 'redis-server' }];
+const SERVERS = [
+  { url: 'REDIS_URL', program: 'redis-server', package: 'redis-server' },
+  { url: 'MYSQL_URL', program: 'mariadbd', package: 'mariadb-server' },
+  { url: 'POSTGRES_URL', program: 'postgres', package: 'postgresql' },
+];
+
+/** Where Debian keeps the programs of Postgres: not on the PATH. */
+const POSTGRES = '/usr/lib/postgresql';
 
 /** Installs the servers that are missing where that is possible, and otherwise says how, and ends. */
 export function ensureServers(programs = SERVERS.map(({ program }) => program)) {
@@ -25,5 +32,9 @@ export function ensureServers(programs = SERVERS.map(({ program }) => program)) 
 }
 
 function onPath(program) {
-  return (process.env.PATH ?? '').split(delimiter).some((folder) => folder !== '' && existsSync(join(folder, program)));
+  if (program === 'postgres' && existsSync(POSTGRES)) return true;
+  // Root alone has the folder of servers on its PATH.
+  return `${process.env.PATH ?? ''}${delimiter}/usr/sbin`
+    .split(delimiter)
+    .some((folder) => folder !== '' && existsSync(join(folder, program)));
 }

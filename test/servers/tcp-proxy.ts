@@ -16,6 +16,9 @@ export interface TcpProxy {
   /** Breaks all connections and refuses new ones, until `admit`. */
   refuse(): void;
   admit(): void;
+  /** Lets nothing through in either direction, not even the end of a connection, until `thaw`: as a network that is down. */
+  freeze(): void;
+  thaw(): void;
   close(): Promise<void>;
 }
 
@@ -29,6 +32,7 @@ export async function startTcpProxy(target: number): Promise<TcpProxy> {
   const wires = new Set<Wire>();
   let replies: 'pass' | 'hold' | 'lose' = 'pass';
   let refusing = false;
+  let frozen = false;
   let connections = 0;
 
   const listener = createServer((client) => {
@@ -47,6 +51,7 @@ export async function startTcpProxy(target: number): Promise<TcpProxy> {
       else if (replies === 'hold') wire.held.push(data);
     });
     for (const socket of [wire.client, wire.server]) {
+      if (frozen) socket.pause();
       socket.on('error', () => undefined);
       socket.on('close', () => {
         wire.client.destroy();
@@ -85,6 +90,14 @@ export async function startTcpProxy(target: number): Promise<TcpProxy> {
     },
     admit() {
       refusing = false;
+    },
+    freeze() {
+      frozen = true;
+      for (const { client, server } of wires) for (const socket of [client, server]) socket.pause();
+    },
+    thaw() {
+      frozen = false;
+      for (const { client, server } of wires) for (const socket of [client, server]) socket.resume();
     },
     async close() {
       const closed = once(listener, 'close');

@@ -1,0 +1,122 @@
+import type { EntityManager, QueryRunner } from 'typeorm';
+import {
+  type AcquireRequest,
+  type Grant,
+  type Random,
+  type ReleaseOutcome,
+  type RenewOutcome,
+  validUntil,
+} from '../../engine/lock-provider.js';
+import { LockConfigError, LockDeadlockError } from '../../lock/errors.js';
+import { firstRow } from './dialect.js';
+import type { RowLocking } from './row-attempt.js';
+
+// How long before a busy row is asked for again, in ms: half of it at least.
+const PAUSE = 60;
+
+/**
+ * A row lock inside a transaction of the application: it lasts until that has ended.
+ *
+ * A busy row is asked for again and again with SKIP LOCKED, which neither blocks the connection nor fails: an error would
+ * abort the whole transaction on Postgres, and a wait could not be ended without ending the application's connection.
+ */
+export class BorrowedTransaction {
+  #grant: Grant | undefined;
+  #isOver = false;
+
+  constructor(
+    private readonly locking: RowLocking,
+    private readonly request: AcquireRequest,
+    private readonly row: string,
+    private readonly manager: EntityManager,
+    private readonly random: Random,
+  ) {}
+
+  get grant(): Grant | undefined {
+    return this.#isOver ? undefined : this.#grant;
+  }
+
+  async acquire(): Promise<Grant | 'busy'> {
+    const { locking, request } = this;
+    const runner = this.#runner();
+    if (!(await this.#lockRow(runner))) return 'busy';
+    const counter = locking.counterOf(request.key);
+    const fencingToken = counter === undefined ? null : await locking.table.nextToken(counter);
+    const askedAt = locking.clock.now();
+    await this.#query(runner, locking.dialect.heartbeat);
+    if (this.#isOver) return 'busy';
+    const { key, holder, mode } = request;
+    const until = validUntil(askedAt, locking.guard);
+    this.#grant = { key, holder, mode, fencingToken, validUntil: until, lease: locking.guard };
+    return this.#grant;
+  }
+
+  /** Asks nobody: the connection is the application's, which knows best whether it lives. */
+  renew(): RenewOutcome {
+    if (!this.grant || !isRunning(this.manager.queryRunner)) return 'lost';
+    return { validUntil: validUntil(this.locking.clock.now(), this.locking.guard) };
+  }
+
+  /** The row stays locked until the application ends its transaction. */
+  release(): ReleaseOutcome {
+    const wasHeld = this.grant !== undefined;
+    this.#isOver = true;
+    return wasHeld ? 'released' : 'lost';
+  }
+
+  async #lockRow(runner: QueryRunner): Promise<boolean> {
+    const { locking, request, row } = this;
+    const tryLock = async () =>
+      firstRow(await this.#query(runner, locking.dialect.tryLock(request.mode), row)) !== undefined;
+    if (await tryLock()) return true;
+    // Busy or missing. Made on another connection: what this transaction can see may be older than the row.
+    await locking.table.createRow(row);
+    for (let isQueued = false; ; isQueued = true) {
+      if (await tryLock()) return true;
+      if (request.wait <= 0 || request.signal.aborted || this.#isOver) return false;
+      if (!isQueued) locking.onWaiting(request.holder);
+      await this.#pause();
+    }
+  }
+
+  async #query(runner: QueryRunner, sql: string, row?: string): Promise<unknown> {
+    try {
+      return await runner.query(sql, row === undefined ? [] : [row]);
+    } catch (error) {
+      if (this.locking.dialect.classify(error) !== 'rolled-back') throw error;
+      const { key } = this.request;
+      throw new LockDeadlockError(
+        `Lock "${key}" could not be taken in your transaction: the database has rolled the whole transaction back (deadlock); run it again from its beginning.`,
+        { key, cause: error },
+      );
+    }
+  }
+
+  #pause(): Promise<void> {
+    const { clock } = this.locking;
+    const { signal } = this.request;
+    return new Promise((resolve) => {
+      const done = () => {
+        clock.clearTimer(timer);
+        signal.removeEventListener('abort', done);
+        resolve();
+      };
+      const timer = clock.setTimer(done, PAUSE * (0.5 + this.random.fraction() / 2));
+      signal.addEventListener('abort', done, { once: true });
+    });
+  }
+
+  #runner(): QueryRunner {
+    const { queryRunner } = this.manager;
+    if (queryRunner && isRunning(queryRunner)) return queryRunner;
+    const { key } = this.request;
+    throw new LockConfigError(
+      `Lock "${key}": "transaction" must be the EntityManager of a running transaction, as dataSource.transaction() passes it.`,
+      { key },
+    );
+  }
+}
+
+function isRunning(runner: QueryRunner | undefined): boolean {
+  return runner !== undefined && runner.isTransactionActive && !runner.isReleased;
+}

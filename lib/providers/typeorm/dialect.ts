@@ -1,0 +1,70 @@
+import type { LockMode } from '../../lock/lock-options.js';
+
+/** A driver's own connection: a PoolConnection of mysql2, a Client of pg. */
+export interface DriverConnection {
+  on(event: 'error' | 'end', listener: (error?: unknown) => void): unknown;
+  removeListener(event: 'error' | 'end', listener: (error?: unknown) => void): unknown;
+}
+
+/** Runs one statement with bound values and answers its rows, or the driver's summary where it has none. */
+export type Run = (sql: string, parameters?: readonly unknown[]) => Promise<unknown>;
+
+/**
+ * What became of a statement that failed.
+ *
+ * - `busy`: a row that it needs is locked.
+ * - `rolled-back`: the server has undone the whole transaction (deadlock); its locks are gone.
+ * - `no-table`: the lock table does not exist.
+ * - `other`: refused, or the connection is gone.
+ */
+export type Failure = 'busy' | 'rolled-back' | 'no-table' | 'other';
+
+/** How one database spells what the lock needs. Every statement takes the name of one row as its only value. */
+export interface Dialect {
+  /**
+   * Prepares a new connection: READ COMMITTED, and the session guard of `guard` ms, after which the server frees the
+   * locks of a holder that is silent; statements wait for `lockWait` ms for locks of others. Answers the server's id of
+   * the connection.
+   */
+  setUp(run: Run, guard: number, lockWait: number): Promise<number>;
+  /** Locks the row if it exists and is free, and answers no row otherwise. It never waits and never fails as busy. */
+  tryLock(mode: LockMode): string;
+  /** Locks the row as soon as it is free. Answers no row only if there is none. */
+  awaitLock(mode: LockMode): string;
+  readonly findRow: string;
+  /** Makes the row unless it exists. Fails as busy if somebody holds it, who then must have made it. */
+  readonly createRow: string;
+  /** Increases the counter in the row and answers it; undefined if there is no such row. */
+  nextToken(run: Run, name: string): Promise<bigint | undefined>;
+  /** Asks of the connection only that it answers. */
+  readonly heartbeat: string;
+  /** Ends the connection of this id, whatever it does or waits for. */
+  kill(id: number): string;
+  readonly findTable: string;
+  readonly createTable: string;
+  classify(error: unknown): Failure;
+  /** Closes the connection without a farewell. */
+  sever(connection: DriverConnection): void;
+  /** What in the server's configuration weakens the guarantee. */
+  examine(run: Run): Promise<readonly Weakness[]>;
+}
+
+export interface Weakness {
+  readonly severity: 'warning' | 'error';
+  readonly message: string;
+}
+
+/** The error of the driver beneath one of TypeORM, without the statement and its values. */
+export function driverErrorOf(error: unknown): unknown {
+  return error instanceof Error && 'driverError' in error ? error.driverError : error;
+}
+
+/** The first row of an answer, if there is one. */
+export function firstRow(answer: unknown): Readonly<Record<string, unknown>> | undefined {
+  return Array.isArray(answer) ? (answer[0] as Readonly<Record<string, unknown>> | undefined) : undefined;
+}
+
+/** The property of an object of which nothing is known. */
+export function propertyOf(value: unknown, name: string): unknown {
+  return typeof value === 'object' && value !== null ? (value as Readonly<Record<string, unknown>>)[name] : undefined;
+}

@@ -1,0 +1,25 @@
+import { createHash } from 'node:crypto';
+
+// Together with the longest namespace (64) and the hash (43) well below the 255 bytes of the column.
+const LONGEST_READABLE = 120;
+const READABLE = /^[A-Za-z0-9_.:@/=+,-]+$/;
+const PREFIX = 40;
+const COUNTERS = 16;
+
+/**
+ * The name of a key's row: `shop:order:42` while it is short and of harmless characters, else `shop:` + what is readable
+ * of its beginning + `#` + SHA-256. No readable key contains `#`, so no two keys meet in one row. ASCII alone, because
+ * collations of servers differ in what they take for equal.
+ */
+export function rowNameOf(namespace: string, key: string): string {
+  if (key.length <= LONGEST_READABLE && READABLE.test(key)) return `${namespace}:${key}`;
+  const beginning = key.slice(0, PREFIX).replace(/[^A-Za-z0-9_.:@/=+,-]/g, '_');
+  return `${namespace}:${beginning}#${createHash('sha256').update(key, 'utf16le').digest('base64url')}`;
+}
+
+/** The row of the fencing counter of a key: one of 16 in a namespace, never one for each key. Fixed for ever. */
+export function counterNameOf(namespace: string, key: string): string {
+  const bucket = (createHash('sha256').update(key, 'utf16le').digest()[0] ?? 0) % COUNTERS;
+  // A namespace has no '#': no counter meets a key.
+  return `${namespace}#fence:${bucket}`;
+}

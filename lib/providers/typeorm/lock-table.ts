@@ -1,0 +1,61 @@
+import { LockConfigError } from '../../lock/errors.js';
+import type { Dialect, Run } from './dialect.js';
+
+/** The table in which each key that was ever locked has a row. A row says nothing of who holds it. */
+export class LockTable {
+  constructor(
+    private readonly dialect: Dialect,
+    /** On the control connection, in autocommit. */
+    private readonly run: Run,
+  ) {}
+
+  /** @throws LockConfigError when the table is missing and must not be created. */
+  async prepare(synchronize: boolean): Promise<void> {
+    try {
+      await this.run(this.dialect.findTable);
+    } catch (error) {
+      if (this.dialect.classify(error) !== 'no-table') throw error;
+      if (!synchronize) {
+        throw new LockConfigError(
+          `The table of the locks is missing: create it in a migration (${this.dialect.createTable}), or set synchronize.`,
+          { cause: error },
+        );
+      }
+      await this.#create();
+    }
+  }
+
+  async #create(): Promise<void> {
+    try {
+      await this.run(this.dialect.createTable);
+    } catch (error) {
+      // Two processes that create it at once may fail in spite of IF NOT EXISTS (Postgres: 23505). Then it is there.
+      await this.run(this.dialect.findTable).catch(() => {
+        throw error;
+      });
+    }
+  }
+
+  /**
+   * Makes the row of a key. In autocommit and before anybody locks it: a lock on a row that does not exist is granted to
+   * everybody under READ COMMITTED (measured on MariaDB 10.11), so it must never count.
+   */
+  async createRow(name: string): Promise<void> {
+    try {
+      await this.run(this.dialect.createRow, [name]);
+    } catch (error) {
+      if (this.dialect.classify(error) !== 'busy') throw error;
+    }
+  }
+
+  /**
+   * The next fencing token, committed. In the transaction of the lock it would be rolled back when the holder is killed,
+   * and the next holder would get the same.
+   */
+  async nextToken(counter: string): Promise<bigint> {
+    const token = await this.dialect.nextToken(this.run, counter);
+    if (token !== undefined) return token;
+    await this.createRow(counter);
+    return this.nextToken(counter);
+  }
+}

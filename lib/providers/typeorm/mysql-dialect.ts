@@ -1,0 +1,113 @@
+import type { DataSourceOptions } from 'typeorm';
+import {
+  type Dialect,
+  type DriverConnection,
+  driverErrorOf,
+  type Failure,
+  firstRow,
+  propertyOf,
+  type Run,
+  type Weakness,
+} from './dialect.js';
+
+// In seconds; the largest that both servers take. A wait ends by its caller, who ends the connection.
+const LONGEST_LOCK_WAIT = 1_073_741_824;
+
+/** MySQL from 8.0.1 and MariaDB from 10.6 on, by the driver mysql2. `version`: what the server answers to VERSION(). */
+export function mysqlDialect(table: string, version: string): Dialect {
+  const name = `\`${table.replace('.', '`.`')}\``;
+  const isMariaDb = version.includes('MariaDB');
+  // MariaDB does not know FOR SHARE, MySQL does not know LOCK IN SHARE MODE with SKIP LOCKED.
+  const clause = { exclusive: 'FOR UPDATE', shared: isMariaDb ? 'LOCK IN SHARE MODE' : 'FOR SHARE' };
+  return {
+    async setUp(run, guard, lockWait) {
+      // One statement and one round trip. The guard is wait_timeout, which both servers have, in whole seconds: rounded up,
+      // because the holder counts by the exact time.
+      await run(
+        `SET SESSION wait_timeout = ${Math.ceil(guard / 1000)}, SESSION innodb_lock_wait_timeout = ${Math.min(Math.ceil(lockWait / 1000), LONGEST_LOCK_WAIT)}, ` +
+          `SESSION ${isMariaDb ? 'tx_isolation' : 'transaction_isolation'} = 'READ-COMMITTED'` +
+          // An application may have a limit for its own statements; a wait for a lock is none of these.
+          (isMariaDb ? ', SESSION max_statement_time = 0' : ''),
+      );
+      return Number(firstRow(await run('SELECT CONNECTION_ID() AS id'))?.['id']);
+    },
+    tryLock: (mode) => `SELECT 1 FROM ${name} WHERE name = ? ${clause[mode]} SKIP LOCKED`,
+    awaitLock: (mode) => `SELECT 1 FROM ${name} WHERE name = ? ${clause[mode]}`,
+    findRow: `SELECT 1 FROM ${name} WHERE name = ?`,
+    // The check for a duplicate waits for whoever holds the row, which must then exist. MySQL waits for a second at least.
+    createRow: `${isMariaDb ? 'SET STATEMENT innodb_lock_wait_timeout = 0 FOR ' : ''}INSERT IGNORE INTO ${name} (name) VALUES (?)`,
+    async nextToken(run, row) {
+      const answer = await run(
+        `UPDATE ${name} SET token = LAST_INSERT_ID(GREATEST(token + 1, ` +
+          `CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS UNSIGNED))) WHERE name = ?`,
+        [row],
+      );
+      if (propertyOf(answer, 'affectedRows') !== 1) return undefined;
+      return BigInt(String(propertyOf(answer, 'insertId')));
+    },
+    heartbeat: 'DO 1',
+    kill: (id) => `KILL CONNECTION ${id}`,
+    findTable: `SELECT 1 FROM ${name} LIMIT 0`,
+    createTable:
+      `CREATE TABLE IF NOT EXISTS ${name} (name VARBINARY(255) NOT NULL PRIMARY KEY, ` +
+      `token BIGINT UNSIGNED NOT NULL DEFAULT 0) ENGINE = InnoDB`,
+    classify,
+    // The connection is one of mysql2's pool, which it leaves by this.
+    sever: (connection: DriverConnection & { destroy?(): void }) => connection.destroy?.(),
+    examine,
+  };
+}
+
+/** The options of a pool of our own on the writer. */
+export function ownMysqlPool(options: DataSourceOptions, size: number, patience: number): DataSourceOptions {
+  const { replication, ...rest } = options as DataSourceOptions & { replication?: { master?: object } };
+  return {
+    ...rest,
+    // Locks live on the writer alone.
+    ...replication?.master,
+    connectTimeout: patience,
+    extra: { ...(rest.extra as object | undefined), connectionLimit: size },
+  } as DataSourceOptions;
+}
+
+// 1205 lock wait timeout (MariaDB's NOWAIT too), 3572 NOWAIT of MySQL, 1969 max_statement_time of MariaDB.
+const BUSY: readonly unknown[] = [1205, 3572, 1969];
+// 1213 deadlock; 1020 the row has changed since the snapshot (innodb_snapshot_isolation of MariaDB).
+const ROLLED_BACK: readonly unknown[] = [1213, 1020];
+
+function classify(error: unknown): Failure {
+  const errno = propertyOf(driverErrorOf(error), 'errno');
+  if (BUSY.includes(errno)) return 'busy';
+  if (ROLLED_BACK.includes(errno)) return 'rolled-back';
+  return errno === 1146 ? 'no-table' : 'other';
+}
+
+async function examine(run: Run): Promise<readonly Weakness[]> {
+  const names = ['wsrep_on', 'read_only', 'group_replication_single_primary_mode'];
+  const rows = await run(`SHOW GLOBAL VARIABLES WHERE Variable_name IN ('${names.join("', '")}')`);
+  const variables = new Map(
+    (rows as readonly object[]).map((row) => [propertyOf(row, 'Variable_name'), propertyOf(row, 'Value')]),
+  );
+  const found: Weakness[] = [];
+  if (variables.get('wsrep_on') === 'ON') {
+    found.push({
+      severity: 'error',
+      message:
+        'This server is a node of a Galera cluster: row locks of one node are unknown to the others, so two may hold a lock at once. Send the locks of all processes to one and the same node, or use another provider.',
+    });
+  }
+  if (variables.get('group_replication_single_primary_mode') === 'OFF') {
+    found.push({
+      severity: 'error',
+      message:
+        'Group Replication runs with several primaries: row locks of one are unknown to the others. Use a single primary.',
+    });
+  }
+  if (variables.get('read_only') === 'ON') {
+    found.push({
+      severity: 'error',
+      message: 'This server is read-only: give the provider the address of the writer.',
+    });
+  }
+  return found;
+}

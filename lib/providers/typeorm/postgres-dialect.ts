@@ -1,0 +1,113 @@
+import type { DataSourceOptions } from 'typeorm';
+import {
+  type Dialect,
+  type DriverConnection,
+  driverErrorOf,
+  type Failure,
+  firstRow,
+  propertyOf,
+  type Run,
+  type Weakness,
+} from './dialect.js';
+
+/** The part of a Client of pg that ends it. */
+interface PgClient extends DriverConnection {
+  end?(): Promise<void>;
+  readonly connection?: { readonly stream?: { destroy(): void } };
+}
+
+/** Postgres from 9.6 on, by the driver pg. */
+export function postgresDialect(table: string): Dialect {
+  const name = `"${table.replace('.', '"."')}"`;
+  const clause = { exclusive: 'FOR UPDATE', shared: 'FOR SHARE' };
+  return {
+    async setUp(run, guard, lockWait) {
+      await run(
+        `SELECT set_config('idle_in_transaction_session_timeout', $1, false), set_config('lock_timeout', $2, false), ` +
+          `set_config('statement_timeout', '0', false), ` +
+          `set_config('default_transaction_isolation', 'read committed', false)`,
+        [wholeMs(guard), wholeMs(lockWait)],
+      );
+      return Number(firstRow(await run('SELECT pg_backend_pid() AS id'))?.['id']);
+    },
+    tryLock: (mode) => `SELECT 1 FROM ${name} WHERE name = $1 ${clause[mode]} SKIP LOCKED`,
+    awaitLock: (mode) => `SELECT 1 FROM ${name} WHERE name = $1 ${clause[mode]}`,
+    findRow: `SELECT 1 FROM ${name} WHERE name = $1`,
+    createRow: `INSERT INTO ${name} (name) VALUES ($1) ON CONFLICT DO NOTHING`,
+    async nextToken(run, row) {
+      const answer = await run(
+        `UPDATE ${name} SET token = GREATEST(token + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) ` +
+          `WHERE name = $1 RETURNING token`,
+        [row],
+      );
+      // TypeORM answers an UPDATE with its rows and their number.
+      const token = firstRow(Array.isArray(answer) ? answer[0] : answer)?.['token'];
+      // A bigint comes as text, unless the application has chosen otherwise (parseInt8).
+      return token === undefined ? undefined : BigInt(token as string | number | bigint);
+    },
+    heartbeat: 'SELECT 1',
+    kill: (id) => `SELECT pg_terminate_backend(${id})`,
+    findTable: `SELECT 1 FROM ${name} LIMIT 0`,
+    createTable:
+      `CREATE TABLE IF NOT EXISTS ${name} (name varchar(255) COLLATE "C" PRIMARY KEY, ` +
+      `token bigint NOT NULL DEFAULT 0)`,
+    classify,
+    sever(connection: PgClient) {
+      // By this alone pg's pool knows at once that it must not give the client out again.
+      connection.end?.().catch(() => undefined);
+      connection.connection?.stream?.destroy();
+    },
+    examine,
+  };
+}
+
+// 0 is for ever.
+function wholeMs(milliseconds: number): string {
+  return milliseconds === Infinity ? '0' : String(Math.ceil(milliseconds));
+}
+
+/** The options of a pool of our own on the primary. */
+export function ownPostgresPool(options: DataSourceOptions, size: number, patience: number): DataSourceOptions {
+  const { replication, ...rest } = options as DataSourceOptions & { replication?: { master?: object } };
+  return {
+    ...rest,
+    ...replication?.master,
+    connectTimeoutMS: patience,
+    extra: { ...(rest.extra as object | undefined), max: size },
+  } as DataSourceOptions;
+}
+
+function classify(error: unknown): Failure {
+  switch (propertyOf(driverErrorOf(error), 'code')) {
+    case '55P03': // lock_not_available: NOWAIT, lock_timeout
+    case '57014': // query_canceled: statement_timeout
+      return 'busy';
+    case '40P01': // deadlock_detected
+    case '40001': // serialization_failure
+      return 'rolled-back';
+    case '42P01':
+      return 'no-table';
+    default:
+      return 'other';
+  }
+}
+
+async function examine(run: Run): Promise<readonly Weakness[]> {
+  const found: Weakness[] = [];
+  const first = firstRow(await run('SELECT pg_is_in_recovery() AS standby, pg_backend_pid() AS id'));
+  if (first?.['standby'] === true) {
+    found.push({
+      severity: 'error',
+      message: 'This server is a standby: give the provider the address of the primary.',
+    });
+  }
+  const second = firstRow(await run('SELECT pg_backend_pid() AS id'));
+  if (first?.['id'] !== second?.['id']) {
+    found.push({
+      severity: 'error',
+      message:
+        'One connection talks to several backends: a pooler in transaction mode stands between (PgBouncer). Session settings, among them the guard, are lost there: connect to the server itself, or pool by session.',
+    });
+  }
+  return found;
+}

@@ -1,0 +1,193 @@
+import {
+  type AcquireRequest,
+  type Clock,
+  type Grant,
+  type ReleaseOutcome,
+  type RenewOutcome,
+  validUntil,
+} from '../../engine/lock-provider.js';
+import { type Dialect, firstRow } from './dialect.js';
+import { lendTransaction, takeTransactionBack } from './entity-manager-of.js';
+import type { LockTable } from './lock-table.js';
+import type { Session } from './session.js';
+
+/** What an attempt needs of its provider. */
+export interface RowLocking {
+  readonly clock: Clock;
+  readonly dialect: Dialect;
+  readonly table: LockTable;
+  /** The session guard, in ms. */
+  readonly guard: number;
+  openSession(request: AcquireRequest, left: AbortSignal | undefined): Promise<Session>;
+  /** The name of the fencing counter, or undefined where no tokens are wanted. */
+  counterOf(key: string): string | undefined;
+  onWaiting(holder: string): void;
+  onLost(holder: string, cause: unknown): void;
+}
+
+/** One attempt to lock one row, from its connection to the end of its transaction. */
+export class RowAttempt {
+  #session: Session | undefined;
+  #grant: Grant | undefined;
+  #isOver = false;
+  #isWaiting = false;
+
+  constructor(
+    private readonly locking: RowLocking,
+    private readonly request: AcquireRequest,
+    private readonly row: string,
+  ) {}
+
+  /** Asks. To be called once. */
+  acquire(): Promise<Grant | 'busy'> {
+    const { request } = this;
+    if (request.wait <= 0) return this.#ask();
+    return new Promise((resolve, reject) => {
+      const { signal } = request;
+      const leave = () => {
+        // Until the server has queued us nobody knows whether the lock is busy. The steps so far are quick: the next one
+        // finds that we have left.
+        if (this.#isWaiting) {
+          this.abandon();
+          resolve('busy');
+        }
+        this.#isOver = true;
+      };
+      const done = () => {
+        signal.removeEventListener('abort', leave);
+      };
+      signal.addEventListener('abort', leave, { once: true });
+      this.#ask().finally(done).then(resolve, reject);
+    });
+  }
+
+  /** What it holds, if it does; with the deadline as it is by now. */
+  get grant(): Grant | undefined {
+    const until = this.#validUntil();
+    return this.#grant && !this.#hasEnded() ? { ...this.#grant, validUntil: until } : undefined;
+  }
+
+  async renew(): Promise<RenewOutcome> {
+    const session = this.#session;
+    if (!this.#grant || this.#hasEnded() || !session || session.isLost()) return 'lost';
+    // Behind a statement of the application a heartbeat would only queue. While that runs the guard does not; but if its
+    // answer is on a wire that is cut, the server may have finished it long ago, so it extends nothing before it is answered.
+    if (!session.isBusy || session.isBeating) {
+      try {
+        await session.heartbeat();
+      } catch {
+        return session.isLost() ? 'lost' : 'unknown';
+      }
+    } else if (this.locking.clock.now() - session.answered > this.locking.guard / 3) return 'unknown';
+    return { validUntil: this.#validUntil() };
+  }
+
+  /** Ends the transaction: commits what was written in it, unless `failed`. */
+  async release(failed: boolean): Promise<ReleaseOutcome> {
+    const session = this.#session;
+    if (!this.#grant || this.#hasEnded() || !session) {
+      this.abandon();
+      return 'lost';
+    }
+    this.#isOver = true;
+    const wasUsed = takeTransactionBack(this.request.holder);
+    if (session.isLost()) {
+      session.destroy();
+      return 'lost';
+    }
+    try {
+      // Postgres answers the COMMIT of a transaction in which a statement has failed with a silent ROLLBACK. Any other
+      // statement fails there.
+      if (wasUsed && !failed) await session.run(this.locking.dialect.heartbeat);
+      await (failed ? session.rollback() : session.commit());
+      session.giveBack();
+      return 'released';
+    } catch {
+      const isRolledBack = session.isLost() && failed;
+      session.destroy();
+      // What was written may be gone, and who wrote it must not take it for safe: lost is an error there, unknown is none.
+      return isRolledBack || wasUsed ? 'lost' : 'unknown';
+    }
+  }
+
+  /** Ends it without a word, wherever it stands. */
+  abandon(): void {
+    this.#isOver = true;
+    takeTransactionBack(this.request.holder);
+    if (this.#grant || this.#isWaiting) this.#session?.destroy();
+  }
+
+  async #ask(): Promise<Grant | 'busy'> {
+    const { locking, request } = this;
+    const session = await locking.openSession(request, request.wait > 0 ? request.signal : undefined);
+    this.#session = session;
+    try {
+      if (!(await this.#lockRow(session))) {
+        await session.rollback();
+        session.giveBack();
+        return 'busy';
+      }
+      const counter = locking.counterOf(request.key);
+      const token = counter === undefined ? null : await locking.table.nextToken(counter);
+      // A holder that was frozen until its guard freed the row could otherwise have the larger token of two. And after a wait
+      // the statement that the server has answered is as old as the wait: validity has to begin anew.
+      if (token !== null || this.#isWaiting) await session.run(locking.dialect.heartbeat);
+      return this.#hold(session, token);
+    } catch (error) {
+      session.destroy();
+      // We have left, and the end of our own connection is no failure.
+      if (this.#hasEnded() && this.#isWaiting) return 'busy';
+      throw error;
+    }
+  }
+
+  /** Answers whether the row is locked by the transaction of the session. */
+  async #lockRow(session: Session): Promise<boolean> {
+    const { locking, request, row } = this;
+    const { dialect } = locking;
+    for (;;) {
+      await session.begin();
+      if (firstRow(await session.run(dialect.tryLock(request.mode), [row]))) return true;
+      const exists = firstRow(await session.run(dialect.findRow, [row])) !== undefined;
+      if (this.#hasEnded() || (exists && request.wait <= 0)) return false;
+      if (exists && (await this.#queue(session))) return true;
+      if (this.#hasEnded()) return false;
+      // The row is missing: never locked before, or purged meanwhile.
+      await session.rollback();
+      await locking.table.createRow(row);
+    }
+  }
+
+  async #queue(session: Session): Promise<boolean> {
+    const { locking, request, row } = this;
+    this.#isWaiting = true;
+    locking.onWaiting(request.holder);
+    const locked = await session.wait(locking.dialect.awaitLock(request.mode), [row]);
+    return firstRow(locked) !== undefined;
+  }
+
+  #hold(session: Session, fencingToken: bigint | null): Grant | 'busy' {
+    const { locking, request } = this;
+    if (this.#hasEnded() || session.isLost()) {
+      session.destroy();
+      if (this.#hasEnded()) return 'busy';
+      throw new Error('The connection was lost.');
+    }
+    const { key, holder, mode } = request;
+    session.onLost = (cause) => {
+      locking.onLost(holder, cause);
+    };
+    this.#grant = { key, holder, mode, fencingToken, validUntil: this.#validUntil(), lease: locking.guard };
+    if (mode === 'exclusive') lendTransaction(holder, session.manager);
+    return this.#grant;
+  }
+
+  // A method, because the answer changes while something is awaited.
+  #hasEnded(): boolean {
+    return this.#isOver;
+  }
+
+  #validUntil(): number {
+    return validUntil(this.#session?.answered ?? -Infinity, this.locking.guard);
+  }
+}

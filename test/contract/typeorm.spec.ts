@@ -1,0 +1,15 @@
+import { afterAll, beforeAll } from '@jest/globals';
+import { describeLockProvider } from '../../lib/testing/index.js';
+import { rowLockHarness, SqlBackend } from '../typeorm/sql-backend.js';
+
+let backend: SqlBackend;
+
+beforeAll(async () => {
+  backend = await SqlBackend.start('mariadb');
+});
+afterAll(() => backend.stop());
+
+describeLockProvider(
+  'typeorm rows on MariaDB',
+  rowLockHarness(() => backend),
+);

@@ -1,0 +1,18 @@
+/** A database server of our own, alone for one test file or one script. */
+export interface SqlServer {
+  readonly port: number;
+  readonly folder: string;
+  readonly url: string;
+  readonly pid: number;
+  /** Sends a signal to the server, such as SIGSTOP and SIGCONT. */
+  signal(name: NodeJS.Signals): void;
+  /** Ends the server without a farewell and starts it again with the same port and folder. */
+  crash(): Promise<void>;
+  stop(): Promise<void>;
+}
+
+/** Starts a MariaDB (mariadbd from the PATH) on a free loopback port, in a temporary folder. */
+export function startMariaDb(): Promise<SqlServer>;
+
+/** Starts a Postgres (from the PATH or from Debian's folder) on a free loopback port, in a temporary folder. */
+export function startPostgres(): Promise<SqlServer>;

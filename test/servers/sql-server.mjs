@@ -1,0 +1,169 @@
+// Plain JavaScript, because the scripts that use it run before anything is built. Its types stand in sql-server.d.mts.
+import { execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { chmod, chown, mkdtemp, rm } from 'node:fs/promises';
+import { readdirSync } from 'node:fs';
+import { connect, createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { promisify } from 'node:util';
+
+const READY_WITHIN = 20_000;
+const run = promisify(execFile);
+
+/** Starts a MariaDB of its own on a free loopback port, in a temporary folder, with a database `test`. */
+export async function startMariaDb() {
+  const folder = await mkdtemp(join(tmpdir(), 'lock-mariadb-'));
+  const data = join(folder, 'data');
+  // It refuses to be root unless it is told to be.
+  const user = process.getuid?.() === 0 ? ['--user=root'] : [];
+  const common = ['--no-defaults', ...user, `--datadir=${data}`];
+  await run('mariadb-install-db', [...common, ...['--auth-root-authentication-method=normal', '--skip-name-resolve']]);
+  const port = await freePort();
+  const start = () =>
+    launch('mariadbd', [
+      ...[...common, `--port=${port}`, '--bind-address=127.0.0.1', `--socket=${join(folder, 's.sock')}`],
+      ...[`--pid-file=${join(folder, 'pid')}`, '--skip-log-bin', '--skip-name-resolve', '--max-connections=1000'],
+      // Durable but for a loss of power: a test crashes the program, never the machine.
+      ...['--innodb-buffer-pool-size=64M', '--innodb-flush-log-at-trx-commit=2'],
+    ]);
+  // The server greets whoever connects.
+  const greeting = { hello: '', answer: /MariaDB/ };
+  return server({ folder, port, url: `mysql://root@127.0.0.1:${port}/test`, start, greeting, quit: 'SIGKILL' });
+}
+
+/** Starts a Postgres of its own on a free loopback port, in a temporary folder. */
+export async function startPostgres() {
+  const folder = await mkdtemp(join(tmpdir(), 'lock-postgres-'));
+  const data = join(folder, 'data');
+  // It refuses to be root at all.
+  const account = process.getuid?.() === 0 ? await accountOf('postgres') : undefined;
+  if (account) await chown(folder, account.uid, account.gid);
+  await chmod(folder, 0o700);
+  const bin = postgresFolder();
+  const options = { ...account, cwd: folder };
+  await run(join(bin, 'initdb'), ['-D', data, '-U', 'postgres', '-A', 'trust', '--no-sync', '-E', 'UTF8'], options);
+  const port = await freePort();
+  const start = () =>
+    launch(
+      join(bin, 'postgres'),
+      [
+        ...['-D', data, '-p', String(port), '-h', '127.0.0.1', '-k', folder],
+        ...['-c', 'fsync=off', '-c', 'max_connections=400', '-c', 'shared_buffers=64MB'],
+      ],
+      options,
+    );
+  // A question for TLS, answered by a letter once the server is up.
+  const greeting = { hello: Buffer.from([0, 0, 0, 8, 4, 210, 22, 47]), answer: /^[SN]/ };
+  // SIGQUIT ends it at once with all its processes, as a crash would.
+  return server({
+    folder,
+    port,
+    url: `postgres://postgres@127.0.0.1:${port}/postgres`,
+    start,
+    greeting,
+    quit: 'SIGQUIT',
+  });
+}
+
+/** Where Debian keeps what is not on the PATH. */
+function postgresFolder() {
+  const root = '/usr/lib/postgresql';
+  try {
+    const [newest] = readdirSync(root).sort((a, b) => Number(b) - Number(a));
+    return newest === undefined ? '' : join(root, newest, 'bin');
+  } catch {
+    return '';
+  }
+}
+
+async function accountOf(name) {
+  const [uid, gid] = await Promise.all(['-u', '-g'].map((flag) => run('id', [flag, name])));
+  return { uid: Number(uid.stdout), gid: Number(gid.stdout) };
+}
+
+async function server({ folder, port, url, start, greeting, quit }) {
+  let child = start();
+  await ready(child, port, greeting);
+  return {
+    port,
+    folder,
+    url,
+    get pid() {
+      return child.process.pid;
+    },
+    /** Sends a signal to the server, such as SIGSTOP and SIGCONT. */
+    signal(name) {
+      child.process.kill(name);
+    },
+    /** Ends the server without a farewell and starts it again with the same port and folder. */
+    async crash() {
+      await end(child.process, quit);
+      child = start();
+      await ready(child, port, greeting);
+    },
+    async stop() {
+      await end(child.process, quit);
+      await rm(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+function launch(program, args, options = {}) {
+  const child = spawn(program, args, { ...options, stdio: ['ignore', 'pipe', 'pipe'] });
+  const started = { process: child, output: '', failure: undefined };
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.on('data', (text) => (started.output = (started.output + text).slice(-4_000)));
+    stream.unref();
+  }
+  child.unref();
+  const onExit = () => child.kill('SIGKILL');
+  process.once('exit', onExit);
+  child.once('error', (error) => (started.failure = error));
+  child.once('exit', (code, signal) => {
+    started.failure ??= new Error(`${program} ended (${code ?? signal})`);
+    process.off('exit', onExit);
+  });
+  return started;
+}
+
+async function ready(child, port, greeting) {
+  for (const until = Date.now() + READY_WITHIN; Date.now() < until; await sleep(20)) {
+    if (child.failure) throw new Error(`The server cannot be started:\n${child.output}`, { cause: child.failure });
+    if (await answers(port, greeting)) return;
+  }
+  throw new Error(`The server on port ${port} does not answer:\n${child.output}`);
+}
+
+function answers(port, { hello, answer }) {
+  return new Promise((resolve) => {
+    const socket = connect(port, '127.0.0.1', () => {
+      if (hello !== '') socket.write(hello);
+    });
+    socket.once('data', (data) => finish(answer.test(data.toString('latin1'))));
+    socket.once('error', () => finish(false));
+    socket.setTimeout(500, () => finish(false));
+    function finish(isUp) {
+      socket.destroy();
+      resolve(isUp);
+    }
+  });
+}
+
+async function end(child, signal) {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const ended = once(child, 'exit');
+  child.ref();
+  child.kill(signal);
+  await ended;
+}
+
+async function freePort() {
+  const listener = createServer().listen(0, '127.0.0.1');
+  await once(listener, 'listening');
+  const { port } = listener.address();
+  listener.close();
+  await once(listener, 'close');
+  return port;
+}

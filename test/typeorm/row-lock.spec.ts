@@ -1,0 +1,277 @@
+import { afterAll, beforeAll } from '@jest/globals';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { EntitySchema, type EntityManager } from 'typeorm';
+import { LockManager } from '../../lib/engine/lock-manager.js';
+import { entityManagerOf, TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
+import { LockCapacityError, LockConfigError, LockLostError } from '../../lib/lock/errors.js';
+import { SqlBackend, type SqlType } from './sql-backend.js';
+
+interface Account {
+  id: number;
+  balance: number;
+}
+const Account = new EntitySchema<Account>({
+  name: 'account',
+  columns: { id: { type: Number, primary: true }, balance: { type: Number } },
+});
+
+// One database at a time: a run of one alone is `npm test -- test/typeorm/row-lock.spec.ts -t mariadb`.
+const databases: readonly SqlType[] = ['mariadb', 'postgres'];
+
+describe.each(databases)('row locks on %s', (type) => {
+  let backend: SqlBackend;
+  const managers: LockManager[] = [];
+
+  beforeAll(async () => {
+    backend = await SqlBackend.start(type);
+    await backend
+      .source({ entities: [Account], synchronize: true })
+      .initialize()
+      .then((source) => source.destroy());
+  }, 60_000);
+  afterEach(async () => {
+    await Promise.all(managers.splice(0).map((manager) => manager.stop()));
+    await backend.admin.query('DELETE FROM account');
+  });
+  afterAll(() => backend.stop());
+
+  async function process(
+    options: Parameters<SqlBackend['provider']>[0] = {},
+    provider?: TypeOrmRowLockProvider,
+  ): Promise<LockManager> {
+    const locks = new LockManager({
+      providers: {
+        sql: provider ?? (await backend.provider({ dataSource: backend.source({ entities: [Account] }), ...options })),
+      },
+      namespace: 'test',
+    });
+    managers.push(locks);
+    await locks.start();
+    return locks;
+  }
+
+  async function balances(): Promise<Record<number, number>> {
+    const rows = await backend.admin.query<Account[]>('SELECT id, balance FROM account');
+    return Object.fromEntries(rows.map(({ id, balance }) => [id, balance]));
+  }
+
+  const write = (manager: EntityManager, id: number, balance: number) => manager.save(Account, { id, balance });
+
+  it('what is written in the transaction of a lock is committed by its release', async () => {
+    const locks = await process();
+    await locks.withLock('account:1', async (lock) => {
+      await write(entityManagerOf(lock), 1, 100);
+      expect(await balances()).toEqual({});
+    });
+    expect(await balances()).toEqual({ 1: 100 });
+    expect(await backend.transactions()).toBe(0);
+  });
+
+  it('it is rolled back when the task fails, and the error of the task is thrown', async () => {
+    const locks = await process();
+    const error = new Error('of the task');
+    const task = locks.withLock('account:1', async (lock) => {
+      await write(entityManagerOf(lock), 1, 100);
+      throw error;
+    });
+    await expect(task).rejects.toBe(error);
+    expect(await balances()).toEqual({});
+  });
+
+  it('a holder that is killed in the middle has written nothing, knows it at once, and the next one has the lock', async () => {
+    const [ann, bob] = [await process(), await process()];
+    let next: Promise<unknown> = Promise.resolve();
+    const task = ann.withLock('account:1', async (lock) => {
+      const manager = entityManagerOf(lock);
+      await write(manager, 1, 100);
+      next = bob.withLock('account:1', (other) => write(entityManagerOf(other), 1, 200));
+      await backend.revoke('test', 'account:1');
+      for (const until = Date.now() + 500; lock.isHeld() && Date.now() < until; await sleep(2));
+      expect(lock.isHeld()).toBe(false);
+      await expect(write(manager, 1, 300)).rejects.toThrow();
+    });
+    await expect(task).rejects.toBeInstanceOf(LockLostError);
+    await next;
+    expect(await balances()).toEqual({ 1: 200 });
+  });
+
+  it('a holder that is cut off before its commit is told that the lock was lost', async () => {
+    const provider = await backend.provider();
+    const locks = await process({}, provider);
+    const task = locks.withLock('account:1', async (lock) => {
+      await entityManagerOf(lock).query('INSERT INTO account (id, balance) VALUES (1, 100)');
+      backend.wireOf(provider)?.freeze();
+    });
+    await expect(task).rejects.toBeInstanceOf(LockLostError);
+    // The guard of 2 s frees the row.
+    const other = await process();
+    await (await other.acquire('account:1', { wait: 5_000 })).release();
+    expect(await balances()).toEqual({});
+    backend.wireOf(provider)?.thaw();
+  });
+
+  it('a statement that failed and was caught is never taken for a commit of the rest', async () => {
+    const locks = await process();
+    const task = locks.withLock('account:1', async (lock) => {
+      const manager = entityManagerOf(lock);
+      await write(manager, 1, 100);
+      await expect(manager.query('SELECT * FROM nowhere')).rejects.toThrow();
+    });
+    // Postgres undoes the whole transaction, MariaDB the statement alone.
+    if (type === 'postgres') await expect(task).rejects.toBeInstanceOf(LockLostError);
+    else await task;
+    expect(await balances()).toEqual(type === 'postgres' ? {} : { 1: 100 });
+  });
+
+  it('a nested transaction that was left open is no commit, and its connection is not used again', async () => {
+    const locks = await process({ maxConnections: 1 });
+    const task = locks.withLock('account:1', async (lock) => {
+      const manager = entityManagerOf(lock);
+      await manager.queryRunner!.startTransaction();
+      await write(manager, 1, 100);
+    });
+    await expect(task).rejects.toBeInstanceOf(LockLostError);
+    await locks.withLock('account:1', (lock) => write(entityManagerOf(lock), 2, 200), { wait: 3_000 });
+    expect(await balances()).toEqual({ 2: 200 });
+  });
+
+  it('a statement may take most of the guard, and a heartbeat follows it', async () => {
+    const locks = await process();
+    await locks.withLock('a', async (lock) => {
+      await entityManagerOf(lock).query(type === 'postgres' ? 'SELECT pg_sleep(1.2)' : 'SELECT SLEEP(1.2)');
+      await sleep(1_200);
+      lock.assertHeld();
+    });
+  });
+
+  it('a transaction that the server has rolled back for a deadlock is a lock that is lost', async () => {
+    await backend.admin.query('INSERT INTO account (id, balance) VALUES (1, 0), (2, 0)');
+    const [ann, bob] = [await process(), await process()];
+    const update = (id: number, manager: EntityManager) =>
+      manager.query(`UPDATE account SET balance = balance + 1 WHERE id = ${id}`);
+    let arrived = 0;
+    const cross = (locks: LockManager, key: string, first: number, second: number) =>
+      locks.withLock(key, async (lock) => {
+        const manager = entityManagerOf(lock);
+        await update(first, manager);
+        arrived += 1;
+        while (arrived < 2) await sleep(2);
+        await update(second, manager).catch(() => undefined);
+      });
+    const outcomes = await Promise.allSettled([cross(ann, 'a', 1, 2), cross(bob, 'b', 2, 1)]);
+    const failed = outcomes.filter((outcome) => outcome.status === 'rejected');
+    expect(failed.map(({ reason }) => reason as unknown)).toEqual([expect.any(LockLostError)]);
+    expect(await balances()).toEqual({ 1: 1, 2: 1 });
+  });
+
+  it('a key that was never locked is granted to one of fifty', async () => {
+    const processes = await Promise.all([process(), process(), process(), process(), process()]);
+    for (const key of ['fresh', 'young']) {
+      let inside = 0;
+      const attempts = Array.from({ length: 50 }, async (_, index) => {
+        await processes[index % 5]!.withLock(key, async () => {
+          inside += 1;
+          expect(inside).toBe(1);
+          await sleep(1);
+          inside -= 1;
+        });
+      });
+      await Promise.all(attempts);
+    }
+  });
+
+  it('more locks than connections is an error of capacity in the time of the caller', async () => {
+    const locks = await process({ maxConnections: 2 });
+    const held = [await locks.acquire('a'), await locks.acquire('b')];
+    await expect(locks.acquire('c', { wait: 0 })).rejects.toBeInstanceOf(LockCapacityError);
+    const start = performance.now();
+    await expect(locks.acquire('c', { wait: 300 })).rejects.toBeInstanceOf(LockCapacityError);
+    expect(performance.now() - start).toBeLessThan(600);
+    const late = locks.acquire('c', { wait: 3_000 });
+    await sleep(50);
+    await held[0]!.release();
+    await (await late).release();
+    await held[1]!.release();
+  });
+
+  it('a wait that is cancelled ends on the server too', async () => {
+    const [ann, bob] = [await process(), await process()];
+    const held = await ann.acquire('a');
+    await expect(bob.acquire('a', { wait: 250 })).rejects.toMatchObject({ code: 'LOCK_TIMEOUT' });
+    for (const until = Date.now() + 2_000; (await backend.transactions()) > 1 && Date.now() < until;) await sleep(10);
+    // The holder's own.
+    expect(await backend.transactions()).toBe(1);
+    await held.release();
+    expect(await backend.transactions()).toBe(0);
+  });
+
+  it('a row can be locked in a transaction of the application, until that ends', async () => {
+    const [ann, bob] = [await process(), await process()];
+    const source = await backend.source().initialize();
+    await source.transaction(async (transaction) => {
+      const lock = await ann.acquire('a', { transaction });
+      expect(await bob.tryAcquire('a')).toBeNull();
+      expect(await lock.release()).toBe('released');
+      expect(await bob.tryAcquire('a')).toBeNull();
+    });
+    const held = await bob.acquire('a', { wait: 1_000 });
+    await source.transaction(async (transaction) => {
+      // Neither fails nor ends the transaction.
+      await expect(ann.acquire('a', { transaction, wait: 200 })).rejects.toMatchObject({ code: 'LOCK_TIMEOUT' });
+      await transaction.query('INSERT INTO account (id, balance) VALUES (7, 7)');
+      const late = ann.acquire('a', { transaction, wait: 2_000 });
+      await sleep(100);
+      await held.release();
+      expect(() => entityManagerOf(held)).toThrow(LockLostError);
+      await (await late).release();
+    });
+    expect(await balances()).toEqual({ 7: 7 });
+    await expect(ann.acquire('b', { transaction: source.manager })).rejects.toBeInstanceOf(LockConfigError);
+    await source.destroy();
+  });
+
+  it('a manager is dead when its lock is released', async () => {
+    const locks = await process();
+    const lock = await locks.acquire('a');
+    const manager = entityManagerOf(lock);
+    await lock.release();
+    await expect(manager.query('SELECT 1')).rejects.toThrow();
+  });
+
+  it('several keys and shared locks have no transaction to write in', async () => {
+    const locks = await process();
+    await using several = await locks.acquire(['a', 'b']);
+    expect(() => entityManagerOf(several)).toThrow(LockConfigError);
+    await using shared = await locks.acquire('c', { mode: 'shared' });
+    expect(() => entityManagerOf(shared)).toThrow(LockConfigError);
+  });
+
+  it('takes none of the connections of the application, and names a missing table', async () => {
+    const source = await backend.source({ poolSize: 1 }).initialize();
+    const locks = await process({ dataSource: source });
+    const held = await Promise.all(['a', 'b', 'c'].map((key) => locks.acquire(key)));
+    await source.query('SELECT 1');
+    await Promise.all(held.map((lock) => lock.release()));
+    await locks.stop();
+    await source.query('SELECT 1');
+    await source.destroy();
+    const provider = new TypeOrmRowLockProvider({ dataSource: backend.source(), table: 'no_such_table' });
+    await expect(process({}, provider)).rejects.toBeInstanceOf(LockConfigError);
+  });
+
+  it('the doctor has nothing against a single server', async () => {
+    const provider = await backend.provider();
+    await process({}, provider);
+    expect(await provider.check()).toEqual([]);
+  });
+
+  it('a server that crashes loses the locks and is used again', async () => {
+    const locks = await process();
+    const lock = await locks.acquire('a');
+    await backend.server.crash();
+    for (const until = Date.now() + 500; lock.isHeld() && Date.now() < until; await sleep(2));
+    expect(lock.isHeld()).toBe(false);
+    await (await locks.acquire('a', { wait: 5_000 })).release();
+    expect(await lock.release()).toBe('lost');
+  }, 30_000);
+});

@@ -6,4 +6,5 @@ export default {
   moduleNameMapper: { '^(\\.{1,2}/.*)\\.js$': ['$1.ts', '$1.js'] },
   coverageProvider: 'v8',
   collectCoverageFrom: ['lib/**/*.ts'],
+  coverageThreshold: { global: { lines: 95, branches: 90 } },
 };

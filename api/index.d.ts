@@ -25,7 +25,7 @@ export interface Clock {
     now(): number;
     uptime(): number;
     wallTime(): number;
-    setTimer(callback: () => void, delay: number): Timer;
+    setTimer(callback: () => void, delay: number, keepAlive?: boolean): Timer;
     clearTimer(timer: Timer): void;
 }
 
@@ -165,9 +165,12 @@ export declare class LockDeadlockError extends LockError {
     readonly code = "LOCK_DEADLOCK";
 }
 
-export type LockDecorator<A extends readonly unknown[] = readonly []> = <M extends (...args: never[]) => LockableResult, P extends readonly [...A, ...unknown[]]>(target: object, method: string | symbol, descriptor: TypedPropertyDescriptor<M> & {
-    value?: (...args: P) => unknown;
-}) => void;
+export interface LockDecorator<A extends readonly unknown[] = readonly []> {
+    (target: never, method: never, descriptor: never): void;
+    <M extends (...args: never[]) => LockableResult, P extends readonly [...A, ...unknown[]]>(target: Prototype, method: string | symbol, descriptor: TypedPropertyDescriptor<M> & {
+        value?: (...args: P) => unknown;
+    }): void;
+}
 
 export type LockDefaults = Pick<LockOptions, 'wait' | 'lease' | 'maxHold' | 'reentrant' | 'onLost'>;
 
@@ -187,10 +190,10 @@ export interface LockErrorDetails {
     readonly cause?: unknown;
 }
 
-export declare class LockErrorFilter extends BaseExceptionFilter {
-    private readonly adapter;
+export declare class LockErrorFilter implements ExceptionFilter<LockError> {
+    private readonly host;
     private readonly statuses;
-    constructor(adapter: AbstractHttpAdapter, statuses: HttpLockStatuses);
+    constructor(host: HttpAdapterHost, statuses?: HttpLockStatuses);
     catch(error: LockError, host: ArgumentsHost): unknown;
 }
 
@@ -244,7 +247,7 @@ export declare function LockFor<M extends Method>(key: LockFor<M>): LockFor<M>;
 
 export declare class LockHttpException extends HttpException {
     readonly retryAfter: number | undefined;
-    constructor(error: LockError, status: number, title: string, detail: string, retryAfter?: number);
+    constructor(error: LockError, statusCode: number, name: string, message: string, retryAfter?: number);
 }
 
 export interface LockInfo {
@@ -260,8 +263,9 @@ export interface LockInfo {
 export declare class LockInterceptor implements NestInterceptor {
     #private;
     private readonly options;
+    private readonly service;
     private readonly host;
-    constructor(options: DistributedLockModuleOptions, host: HttpAdapterHost);
+    constructor(options: DistributedLockModuleOptions, service: LockService, host: HttpAdapterHost);
     intercept(context: ExecutionContext, next: CallHandler): Observable<unknown>;
 }
 
@@ -464,11 +468,11 @@ export interface RunOnceOptions {
 }
 
 export interface SkippableLockDecorator<A extends readonly unknown[] = readonly []> {
-    <M extends (...args: never[]) => PromiseLike<unknown>, P extends readonly [...A, ...unknown[]]>(target: object, method: string | symbol, descriptor: TypedPropertyDescriptor<M> & {
+    <M extends (...args: never[]) => PromiseLike<unknown>, P extends readonly [...A, ...unknown[]]>(target: Prototype, method: string | symbol, descriptor: TypedPropertyDescriptor<M> & {
         value?: (...args: P) => unknown;
         set?: (method: (...args: unknown[]) => Promise<undefined>) => void;
     }): void;
-    <M extends (...args: never[]) => Observable<unknown> | AsyncGenerator<unknown, unknown, never>, P extends readonly [...A, ...unknown[]]>(target: object, method: string | symbol, descriptor: TypedPropertyDescriptor<M> & {
+    <M extends (...args: never[]) => Observable<unknown> | AsyncGenerator<unknown, unknown, never>, P extends readonly [...A, ...unknown[]]>(target: Prototype, method: string | symbol, descriptor: TypedPropertyDescriptor<M> & {
         value?: (...args: P) => unknown;
     }): void;
 }

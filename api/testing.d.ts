@@ -3,7 +3,7 @@
 export interface ConformanceCase {
     readonly id: string;
     readonly title: string;
-    readonly notRun: string | undefined;
+    readonly notRun: Obstacle | undefined;
     readonly alone: boolean;
     run(): Promise<void>;
 }
@@ -23,6 +23,28 @@ export declare class FakeClock implements Clock {
     stepWallTime(milliseconds: number): void;
 }
 
+export declare class LockServiceStub implements FactoryProvider<Promise<LockService>> {
+    #private;
+    private readonly options;
+    readonly provide: typeof LockService;
+    readonly acquired: string[];
+    constructor(options: LockServiceStubOptions);
+    readonly useFactory: () => Promise<LockService>;
+    busy(key: string): void;
+    free(key: string): void;
+    lose(key: string): void;
+}
+
+export interface LockServiceStubOptions {
+    readonly providers?: readonly string[];
+    readonly context?: KeyContext;
+}
+
+export interface Obstacle {
+    readonly reason: string;
+    readonly byDesign: boolean;
+}
+
 export interface ProviderBounds {
     readonly handOver: number;
     readonly takeOver: number;
@@ -33,9 +55,9 @@ export interface ProviderBounds {
 }
 
 export interface ProviderFaults {
-    revoke?(namespace: string, key: string): Promise<void>;
-    cutOff?(provider: LockProvider): Promise<void>;
-    restore?(provider: LockProvider): Promise<void>;
+    revoke?(namespace: string, key: string): Promise<unknown>;
+    cutOff?(provider: LockProvider): Promise<unknown>;
+    restore?(provider: LockProvider): Promise<unknown>;
 }
 
 export interface ProviderHarness {
@@ -61,3 +83,5 @@ export interface TestRunner {
 export declare function conformanceCases(harness: ProviderHarness): readonly ConformanceCase[];
 
 export declare function describeLockProvider(name: string, harness: ProviderHarness, runner?: TestRunner): void;
+
+export declare function provideLockServiceStub(options?: LockServiceStubOptions): LockServiceStub;

@@ -12,10 +12,10 @@ const { values: options, positionals } = parseArgs({
   allowPositionals: true,
 });
 
-// Tests in these folders, and the contract tests named like them, talk to real servers or start the sample.
-const NEEDS_SERVERS = '/test/(contract/)?(redis|redlock|typeorm|zookeeper|memcached|sample|chaos)';
-const fast = ['--testPathIgnorePatterns', NEEDS_SERVERS];
-const slow = ['--testPathPatterns', NEEDS_SERVERS];
+// These folders hold the tests that take real time: on real servers, in several processes, or by a real clock.
+const SLOW = '/test/(contract|redis|redlock|typeorm|zookeeper|memcached|sample|chaos)/';
+const fast = ['--testPathIgnorePatterns', SLOW];
+const slow = ['--testPathPatterns', SLOW];
 
 ensureInstalled();
 if (!options.unit) ensureServers();
@@ -47,7 +47,8 @@ function jest(group, args) {
       `--outputFile=${outputFile}`,
       ...args,
     ],
-    { cwd: root, stdio: ['ignore', 'ignore', 'inherit'] },
+    // Jest reports on its standard error; what it writes to its output is the table of the coverage.
+    { cwd: root, stdio: ['ignore', options.coverage ? 'inherit' : 'ignore', 'inherit'] },
   );
   const report = JSON.parse(readFileSync(outputFile, 'utf8'));
   total.passed += report.numPassedTests;

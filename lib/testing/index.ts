@@ -1,4 +1,5 @@
 export { FakeClock } from './fake-clock.js';
+export type { Obstacle } from './conformance/case-definition.js';
 export { conformanceCases, type ConformanceCase } from './conformance/conformance-cases.js';
 export { describeLockProvider, type TestRunner } from './conformance/describe-lock-provider.js';
 export type { ProviderBounds, ProviderFaults, ProviderHarness } from './conformance/provider-harness.js';

@@ -84,10 +84,10 @@ async function loopers(processes) {
     Object.fromEntries(
       names.map((name) => [
         name,
-        () => (processes === 1 ? loop(by[name].take, { callers: 16, milliseconds: 700 }) : forked(name)),
+        () => (processes === 1 ? loop(by[name].take, { callers: 16, milliseconds: 1_000 }) : forked(name)),
       ]),
     ),
-    { rounds: 3 },
+    { rounds: processes === 1 ? 3 : 2 },
   );
   const rate = ({ counts, seconds }) => counts.reduce((sum, count) => sum + count, 0) / seconds;
   const best = Math.max(...rivals.map((name) => median(results[name].map(rate))));
@@ -113,7 +113,7 @@ async function loopers(processes) {
 
 async function forked(name) {
   const children = [0, 1].map(() =>
-    fork(fileURLToPath(new URL('../redis/looper.mjs', import.meta.url)), [name, String(server.port), '8', '700']),
+    fork(fileURLToPath(new URL('../redis/looper.mjs', import.meta.url)), [name, String(server.port), '8', '1500']),
   );
   const message = (child) => new Promise((resolve) => child.once('message', resolve));
   await Promise.all(children.map(message));

@@ -90,7 +90,7 @@ export class Acquisition {
   /** Answers without a promise when the provider does. */
   start(now: number): Answer<Hold> {
     const answer = this.#ask(now);
-    if (isPromiseLike(answer)) return this.#await(toReply(answer));
+    if (isPromiseLike(answer)) return this.#await(answer);
     const outcome = this.#settle(answer);
     return outcome instanceof Hold ? outcome : this.#await(Promise.resolve(outcome));
   }
@@ -119,19 +119,24 @@ export class Acquisition {
     }
   }
 
-  async #await(first: Promise<Reply>): Promise<Hold> {
+  async #await(first: PromiseLike<Reply>): Promise<Hold> {
     const departure = new Departure(this.ledger.clock, () => this.#deadline(), this.wish.signal);
     this.#departure = departure;
     this.ledger.waits(this.wish.subject.key, 1);
     try {
-      let pending = first;
+      let pending: PromiseLike<Reply> = first;
       for (let round = 0; ; round += 1) {
-        const answered = await departure.before(pending);
+        let reply: Reply | undefined;
+        try {
+          reply = await departure.before(pending);
+        } catch (error) {
+          reply = new Unanswered(error);
+        }
         // Looked at once more: the caller may have left between the answer and here.
-        if (!answered || departure.hasLeft()) return await this.#leave(pending);
+        if (reply === undefined || departure.hasLeft()) return await this.#leave(toReply(pending));
         this.#attempt.unansweredSince = undefined;
 
-        const outcome = this.#settle(answered.value);
+        const outcome = this.#settle(reply);
         if (outcome instanceof Hold) return outcome;
         // The patience with that ask is over, and maybe the wait with it.
         departure.look();
@@ -196,9 +201,9 @@ export class Acquisition {
   async #lastWord(pending: Promise<Reply>): Promise<Reply> {
     const giveUpAt = this.ledger.clock.now() + PATIENCE;
     const guard = new Departure(this.ledger.clock, () => giveUpAt);
-    const answered = await guard.before(pending);
+    const reply = await guard.before(pending);
     guard.dispose();
-    return answered ? answered.value : new Unanswered(undefined);
+    return reply ?? new Unanswered(undefined);
   }
 
   async #giveBack(attempt: Attempt, word: Reply, pending: Promise<Reply>): Promise<void> {

@@ -2,7 +2,6 @@ import { LockConfigError, type LockLostError, LockUnavailableError, type LossRea
 import type { LockEventPublisher } from '../lock/lock-events.js';
 import type { ReleaseResult } from '../lock/lock.js';
 import { Acquisition, type Ledger, type Wish } from './acquisition.js';
-import { isPromiseLike } from './answer.js';
 import { Attempt } from './attempt.js';
 import type { Clock } from './clock.js';
 import type { EngineParts } from './engine-parts.js';
@@ -155,7 +154,7 @@ export class ActiveProvider implements Ledger {
   }
 
   inBackground(work: Promise<void>): void {
-    void this.#releases.track(work);
+    this.#releases.track(work);
   }
 
   answered(): void {
@@ -181,10 +180,7 @@ export class ActiveProvider implements Ledger {
     if (!hold.markReleased()) return 'lost';
     this.#forget(hold);
     const parting = { keepUntil: hold.keepUntil, failed };
-    const answer = this.#releases.once(hold.grant, parting);
-    return isPromiseLike(answer)
-      ? this.#releases.track(answer.then((outcome) => this.#released(hold, outcome, parting)))
-      : this.#released(hold, answer, parting);
+    return this.#releases.once(hold.grant, parting, (outcome) => this.#released(hold, outcome, parting));
   }
 
   /** Renews the hold now, for `lease` ms from now on. */

@@ -26,16 +26,14 @@ export class Departure {
     return this.#hasLeft;
   }
 
-  /** Settles with the value of `work`, or with undefined if the waiter leaves before. */
-  before<T>(work: Promise<T>): Promise<{ readonly value: T } | undefined> {
+  /** Settles as `work` does, or with undefined if the waiter leaves before. */
+  before<T>(work: PromiseLike<T>): Promise<T | undefined> {
     if (this.#hasLeft) return Promise.resolve(undefined);
-    return new Promise((resolve) => {
+    return new Promise((resolve, reject) => {
       this.#onLeft = () => {
         resolve(undefined);
       };
-      void work.then((value) => {
-        resolve({ value });
-      });
+      work.then(resolve, reject);
     });
   }
 

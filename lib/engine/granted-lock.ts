@@ -3,6 +3,7 @@ import { toMilliseconds, type Duration } from '../lock/duration.js';
 import type { Lock, ReleaseResult } from '../lock/lock.js';
 import type { LockMode } from '../lock/lock-options.js';
 import type { ActiveProvider } from './active-provider.js';
+import { promised } from './answer.js';
 import { lostError, type Hold, type LossListener } from './hold.js';
 import type { Answer } from './lock-provider.js';
 import { MIN_LEASE } from './lock-settings.js';
@@ -141,8 +142,8 @@ export class GrantedLock implements Lock {
     return runUnder(this, task);
   }
 
-  async release(): Promise<ReleaseResult> {
-    return this.end(false);
+  release(): Promise<ReleaseResult> {
+    return promised(() => this.end(false));
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

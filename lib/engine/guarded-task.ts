@@ -1,7 +1,7 @@
 import { LockLostError } from '../lock/errors.js';
 import type { LossPolicy } from '../lock/lock-options.js';
 import type { ReleaseResult } from '../lock/lock.js';
-import { isPromiseLike } from './answer.js';
+import { after, isPromiseLike, promised } from './answer.js';
 import type { GrantedLock } from './granted-lock.js';
 import { lostError } from './hold.js';
 import type { Answer } from './lock-provider.js';
@@ -17,8 +17,7 @@ type Task<T> = (lock: GrantedLock) => T | PromiseLike<T>;
  * Runs `task` under `lock`, then releases the lock. The task's own value or error passes through, unless the lock was
  * lost meanwhile and `onLost` says otherwise; a release that fails never replaces it.
  *
- * Awaits only what has to be awaited: with async hooks on, as under AsyncLocalStorage, each promise costs half a
- * microsecond, and a lock in memory needs none.
+ * Awaits only what has to be awaited, see answer.ts.
  *
  * @param check throws for a value that the task must not give; it then counts as failed.
  */
@@ -38,12 +37,13 @@ export async function runGuarded<T>(
   } catch (reason) {
     outcome = { status: 'rejected', reason };
   }
-  return conclude(lock, outcome, onLost);
+  const result = conclude(lock, outcome, onLost);
+  return isPromiseLike(result) ? await result : result;
 }
 
 /** Releases `lock` after work that ended with `outcome`, and gives the value or throws the error that the caller gets. */
-export async function endGuarded<T>(lock: GrantedLock, outcome: Outcome<T>, onLost: LossPolicy): Promise<T> {
-  return conclude(lock, outcome, onLost);
+export function endGuarded<T>(lock: GrantedLock, outcome: Outcome<T>, onLost: LossPolicy): Promise<T> {
+  return promised(() => conclude(lock, outcome, onLost));
 }
 
 async function runUntilLost<T>(lock: GrantedLock, task: Task<T>, check?: (value: T) => void): Promise<T> {
@@ -80,5 +80,5 @@ function conclude<T>(lock: GrantedLock, outcome: Outcome<T>, onLost: LossPolicy)
     if (outcome.status === 'rejected') throw outcome.reason;
     return outcome.value;
   };
-  return isPromiseLike(released) ? released.then(resultAfter) : resultAfter(released);
+  return after(released, resultAfter);
 }

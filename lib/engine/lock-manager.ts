@@ -5,7 +5,7 @@ import type { LockDefaults, LockOptions } from '../lock/lock-options.js';
 import type { Lock } from '../lock/lock.js';
 import { normalizeKeys, type LockKey } from '../key/lock-key.js';
 import { ActiveProvider } from './active-provider.js';
-import { isPromiseLike } from './answer.js';
+import { after, promised } from './answer.js';
 import { systemClock, type Clock } from './clock.js';
 import type { EngineParts } from './engine-parts.js';
 import type { GrantedLock } from './granted-lock.js';
@@ -97,8 +97,8 @@ export class LockManager {
   }
 
   /** Takes the lock. @throws LockTimeoutError when it was busy for the whole `wait`. */
-  async acquire(key: LockKey, options: LockOptions = {}): Promise<Lock> {
-    return this.#taker.take(normalizeKeys(key), this.plan(options), options.signal);
+  acquire(key: LockKey, options: LockOptions = {}): Promise<Lock> {
+    return promised(() => this.acquirePlanned(this.plan(options), key, options.signal));
   }
 
   /** Takes the lock if it is free (`wait` defaults to 0); `null` when it is busy. */
@@ -114,15 +114,11 @@ export class LockManager {
 
   /** Runs `task` under the lock, and releases it however the task ends. */
   withLock<T>(key: LockKey, task: (lock: Lock) => T | PromiseLike<T>, options: LockOptions = {}): Promise<T> {
-    // Not an async function: each promise less is half a microsecond less, see runGuarded.
-    try {
+    return promised(() => {
       const plan = this.plan(options);
-      const run = (lock: GrantedLock) => runGuarded(lock, task, plan.settings.onLost);
-      const answer = this.acquirePlanned(plan, key, options.signal);
-      return isPromiseLike(answer) ? Promise.resolve(answer.then(run)) : run(answer);
-    } catch (error) {
-      return Promise.reject(error);
-    }
+      const lock = this.acquirePlanned(plan, key, options.signal);
+      return after(lock, (granted) => runGuarded(granted, task, plan.settings.onLost));
+    });
   }
 
   /** As {@link acquire}, for options that were checked before. */

@@ -1,6 +1,6 @@
 import { LockConfigError, LockDeadlockError } from '../lock/errors.js';
 import type { LockEvent } from '../lock/lock-events.js';
-import { isPromiseLike } from './answer.js';
+import { after } from './answer.js';
 import type { Clock } from './clock.js';
 import { GrantedLock } from './granted-lock.js';
 import { type Hold, lostError } from './hold.js';
@@ -31,7 +31,7 @@ export class LockTaker {
     if (keys.length > 1 || key === undefined) return this.#takeAll(keys, plan, signal, startedAt);
     // One key of a provider that needs no I/O costs no promise.
     const hold = this.#takeOne(key, plan, signal, startedAt, startedAt);
-    return isPromiseLike(hold) ? hold.then((granted) => this.#granted([granted], plan)) : this.#granted([hold], plan);
+    return after(hold, (granted) => this.#granted([granted], plan));
   }
 
   /** One after the other in sorted order, so that two callers cannot wait for each other. */

@@ -31,35 +31,42 @@ export class Releases {
     private readonly onUnavailable: (cause: unknown) => void,
   ) {}
 
-  /** Sends one release. A provider that fails has not answered. */
-  once(holder: Holder, { keepUntil, failed }: Parting): Answer<ReleaseOutcome> {
+  /** Sends one release, and gives what `next` makes of its outcome. A provider that fails has not answered. */
+  once<T>(holder: Holder, { keepUntil, failed }: Parting, next: (outcome: ReleaseOutcome) => T): Answer<T> {
+    let answer: Answer<ReleaseOutcome>;
     try {
       const keepFor = keepUntil === 0 ? 0 : Math.max(0, keepUntil - this.clock.now());
-      const answer = this.provider.release(holder, { keepFor, failed });
-      return isPromiseLike(answer) ? answer.then(undefined, this.#unanswered) : answer;
+      answer = this.provider.release(holder, { keepFor, failed });
     } catch (error) {
-      return this.#unanswered(error);
+      answer = this.#unanswered(error);
     }
+    if (!isPromiseLike(answer)) return next(answer);
+    this.#underWay += 1;
+    const finish = (outcome: ReleaseOutcome): T => {
+      const result = next(outcome);
+      this.#end();
+      return result;
+    };
+    return answer.then(finish, (cause: unknown) => finish(this.#unanswered(cause)));
   }
 
   /** Releases in the background, again and again until it was answered or `until` (when the lease is over anyway). */
   send(holder: Holder, parting: Parting, until: number): void {
-    const answer = this.once(holder, parting);
-    if (isPromiseLike(answer) || answer === 'unknown') void this.track(this.#insist(holder, parting, until, answer));
+    void this.once(holder, parting, (outcome) => {
+      if (outcome === 'unknown') this.retry(holder, parting, until);
+    });
   }
 
   /** As {@link send}, after a first release that was not answered. */
   retry(holder: Holder, parting: Parting, until: number): void {
-    void this.track(this.#insist(holder, parting, until, 'unknown'));
+    this.track(this.#insist(holder, parting, until));
   }
 
   /** Counts `work`, which must not reject, among what {@link close} waits for. */
-  track<T>(work: PromiseLike<T>): PromiseLike<T> {
+  track(work: Promise<void>): void {
     this.#underWay += 1;
-    return work.then((value) => {
-      this.#underWay -= 1;
-      if (this.#underWay === 0) this.#onDone?.();
-      return value;
+    void work.then(() => {
+      this.#end();
     });
   }
 
@@ -81,13 +88,18 @@ export class Releases {
     this.#pauses.clear();
   }
 
-  async #insist(holder: Holder, parting: Parting, until: number, first: Answer<ReleaseOutcome>): Promise<void> {
-    let outcome = await first;
+  async #insist(holder: Holder, parting: Parting, until: number): Promise<void> {
+    let outcome: ReleaseOutcome = 'unknown';
     for (let round = 0; outcome === 'unknown' && this.clock.now() < until; round += 1) {
       await this.#pause(Math.min(RETRY_FIRST * 2 ** round, RETRY_AT_MOST) * (0.5 + this.random.fraction() / 2));
       if (this.#closed) return;
-      outcome = await this.once(holder, parting);
+      outcome = await this.once(holder, parting, (answered) => answered);
     }
+  }
+
+  #end(): void {
+    this.#underWay -= 1;
+    if (this.#underWay === 0) this.#onDone?.();
   }
 
   #pause(delay: number): Promise<void> {

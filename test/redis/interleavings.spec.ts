@@ -275,6 +275,7 @@ class World {
   }
 }
 
+if (!clock) console.warn('No C compiler: the search over the orders of events is skipped.');
 (clock ? describe : describe.skip)('every order of what happens between two processes and Redis', () => {
   let server: RedisServer;
   let admin: Redis;

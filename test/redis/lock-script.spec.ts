@@ -138,6 +138,17 @@ describe('the lock script, by itself', () => {
     expect(await redis.keys(`${LOCK}*`)).toEqual([]);
   });
 
+  it('whoever asks after a pause is alive again for the whole time', async () => {
+    await run(HERE, ['A3000', 'one', 5_000], ['A3000', 'two', 5_000]);
+    await redis.zadd(`${COUNTER}seen`, '1', HERE);
+    await redis.pexpire(`${COUNTER}seen`, 100);
+    await redis.pexpire(`${LOCK}}q`, 100);
+    await run(HERE, ['A3000', 'three', 5_000]);
+    expect(await redis.pttl(`${COUNTER}seen`)).toBeGreaterThan(9_000);
+    expect(await redis.pttl(`${LOCK}}q`)).toBeGreaterThan(9_000);
+    expect(Number(await redis.zscore(`${COUNTER}seen`, HERE))).toBeGreaterThan(Date.now() - 5_000);
+  });
+
   it('every record of waiting expires by itself', async () => {
     await run(HERE, ['A3000', 'one', 5_000], ['A3000', 'two', 5_000], ['a3000', 'three', 5_000]);
     await run(HERE, ['R', 'one', 0]);

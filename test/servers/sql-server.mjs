@@ -5,12 +5,14 @@ import { chmod, chown, mkdtemp, rm } from 'node:fs/promises';
 import { readdirSync } from 'node:fs';
 import { connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { delimiter, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 
 const READY_WITHIN = 20_000;
 const run = promisify(execFile);
+// Root alone has the folder of servers on its PATH.
+const ENVIRONMENT = { ...process.env, PATH: `${process.env.PATH}${delimiter}/usr/sbin` };
 
 /** Starts a MariaDB of its own on a free loopback port, in a temporary folder, with a database `test`. */
 export async function startMariaDb() {
@@ -111,7 +113,7 @@ async function server({ folder, port, url, start, greeting, quit }) {
 }
 
 function launch(program, args, options = {}) {
-  const child = spawn(program, args, { ...options, stdio: ['ignore', 'pipe', 'pipe'] });
+  const child = spawn(program, args, { env: ENVIRONMENT, ...options, stdio: ['ignore', 'pipe', 'pipe'] });
   const started = { process: child, output: '', failure: undefined };
   for (const stream of [child.stdout, child.stderr]) {
     stream.on('data', (text) => (started.output = (started.output + text).slice(-4_000)));

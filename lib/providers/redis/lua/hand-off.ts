@@ -20,8 +20,8 @@
  */
 export const HAND_OFF = `
 -- A process that has not asked for LIVE ms is passed over; after KEEP ms its waiters are removed, and every record of waiting expires.
--- Both are longer than the second between two asks of a process with waiters.
-local LIVE, KEEP = 3000, 10000
+-- Both are longer than the second between two asks of a process with waiters, and FRESH is shorter.
+local FRESH, LIVE, KEEP = 500, 3000, 10000
 
 local sub, byte, format, max = string.sub, string.byte, string.format, math.max
 local process = ARGV[1]

@@ -76,9 +76,13 @@ local function acquire(lock, code, holder, lease, exist)
   if call('ZADD', queue, 'NX', ticket, member) == 0 then
     ticket = format('%016.0f', tonumber(call('ZSCORE', queue, member)))
   end
-  -- This process is alive and waits. Its asks of each second prolong the records, and so does whoever makes them.
-  if call('ZADD', seen, now, process) == 1 or again then call('PEXPIRE', seen, KEEP) end
-  if not queued or again then call('PEXPIRE', queue, KEEP) end
+  -- This process is alive and waits. Said again after FRESH ms at the earliest, so that busy queues do not pay for it.
+  local isFresh = now - tonumber(call('ZSCORE', seen, process) or 0) < FRESH
+  if not isFresh then
+    call('ZADD', seen, now, process)
+    call('PEXPIRE', seen, KEEP)
+  end
+  if not queued or again or not isFresh then call('PEXPIRE', queue, KEEP) end
   if value and sub(value, 1, 1) == 'p' then call('SETRANGE', lock, 0, 'w') end
   serve(lock, value)
   return 'q' .. ticket .. stamp

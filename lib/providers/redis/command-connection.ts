@@ -1,4 +1,5 @@
 import type { Clock, LockLogger, Timer } from '../../engine/lock-provider.js';
+import { limitHandshake } from './handshake.js';
 import type { RedisConnection } from './redis-client.js';
 
 /** What the owner of a connection wants to know of it. */
@@ -20,7 +21,11 @@ export class CommandConnection {
   #inFlight = 0;
   #lastHeard = 0;
   #timer: Timer | undefined;
+  /** The connection in use, as the server knows it, and those that were lost and may not have ended there. */
   #identity: ConnectionIdentity | undefined;
+  readonly #lost = new Set<ConnectionIdentity>();
+  #suspected = false;
+  readonly #endHandshake: () => void;
   #cause: unknown = new Error('Not connected yet.');
   #idle: (() => void) | undefined;
 
@@ -31,6 +36,7 @@ export class CommandConnection {
     private readonly patience: number,
     private readonly listener: ConnectionListener,
   ) {
+    this.#endHandshake = limitHandshake(connection, clock, patience);
     connection.on('ready', () => {
       this.#open();
     });
@@ -91,11 +97,13 @@ export class CommandConnection {
     if (this.#up && this.#inFlight > 0) await new Promise<void>((resolve) => (this.#idle = resolve));
     this.#up = false;
     this.#unlisten();
+    this.#endHandshake();
     this.connection.disconnect();
   }
 
   #heard(): void {
     this.#inFlight -= 1;
+    this.#suspected = false;
     if (this.#inFlight > 0) this.#lastHeard = this.clock.now();
     else this.#idle?.();
   }
@@ -103,8 +111,9 @@ export class CommandConnection {
   #open(): void {
     this.#up = true;
     // In this order: what the lost connection left unread at the server must not be executed after what is sent now.
-    if (this.#identity) this.#kill(this.#identity);
+    if (this.#identity) this.#lost.add(this.#identity);
     this.#identity = undefined;
+    for (const identity of this.#lost) this.#kill(identity);
     this.#identify();
     this.listener.onUp();
   }
@@ -123,11 +132,19 @@ export class CommandConnection {
    * start again when a server is restarted or another one took its place. Where the ACL refuses it, such an orphan
    * ends with its lease.
    */
-  #kill({ id, address }: ConnectionIdentity): void {
-    this.ask('client', 'KILL', 'ID', id, 'ADDR', address).catch((error: unknown) => {
-      if (isRefusal(error))
-        this.logger.debug('Redis refuses CLIENT KILL: a lost connection may execute commands late.');
-    });
+  #kill(identity: ConnectionIdentity): void {
+    const { id, address } = identity;
+    this.ask('client', 'KILL', 'ID', id, 'ADDR', address).then(
+      () => this.#lost.delete(identity),
+      (error: unknown) => {
+        // Without an answer it is killed again by the next connection.
+        if (!(error instanceof Error) || error.name !== 'ReplyError') return;
+        this.#lost.delete(identity);
+        if (isRefusal(error)) {
+          this.logger.debug('Redis refuses CLIENT KILL: a lost connection may execute commands late.');
+        }
+      },
+    );
   }
 
   #identify(): void {
@@ -147,7 +164,12 @@ export class CommandConnection {
       if (this.#inFlight === 0) return;
       const silent = this.clock.now() - this.#lastHeard;
       if (silent < this.patience) this.#listen(Math.max(1, Math.ceil(this.patience - silent)));
-      else this.#giveUp(silent);
+      else if (this.#suspected) this.#giveUp(silent);
+      else {
+        // After a blocked event loop timers run before sockets are read, so what has arrived is read first.
+        this.#suspected = true;
+        this.#listen(1);
+      }
     }, delay);
   }
 

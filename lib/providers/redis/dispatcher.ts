@@ -79,43 +79,33 @@ export class Dispatcher {
     // Grants first: an ask that was granted at once is then never reported as waiting.
     for (let index = operations.length; index < reply.length; index += 1) this.onNotice(String(reply[index]), sentAt);
     operations.forEach((operation, index) => {
-      operation.onReply(reply[index], sentAt);
+      const answer: unknown = reply[index];
+      if (answer instanceof Error) operation.onFailure(answer);
+      else operation.onReply(answer, sentAt);
     });
   }
 
   #repair(call: Call, error: unknown): void {
     const message = error instanceof Error ? error.message : '';
-    if (message.startsWith('NOSCRIPT')) {
-      // Refused before it ran. Sent with its text the server knows it from then on.
-      const sentAt = this.clock.now();
-      this.connection.send(
-        'eval',
-        [LOCK_SCRIPT, ...call.args()],
-        (reply) => {
-          this.#deliver(call, reply, sentAt);
-        },
-        (failure) => {
-          this.#isolate(call, failure);
-        },
-      );
+    if (!message.startsWith('NOSCRIPT')) {
+      for (const operation of call.operations) operation.onFailure(error);
       return;
     }
-    this.#isolate(call, error);
-  }
-
-  // One operation that fails (a key of another type, memory full) ends the call, and what ran before it stays. Each is idempotent for
-  // its id, so each is sent again by itself: a full memory must not keep a lock from being released.
-  #isolate({ operations }: Call, error: unknown): void {
-    const refused = error instanceof Error && error.name === 'ReplyError';
-    if (!refused || operations.length === 1) {
-      for (const operation of operations) operation.onFailure(error);
-      return;
-    }
-    for (const operation of operations) {
-      const alone = new Call(this.counter, this.caller);
-      alone.take(operation);
-      if (alone.operations.length > 0) this.#run(alone);
-    }
+    // Refused before it ran. Sent with its text, the server knows it from then on; without those whose attempts are over by now.
+    const again = new Call(this.counter, this.caller);
+    for (const operation of call.operations) again.take(operation);
+    if (again.operations.length === 0) return;
+    const sentAt = this.clock.now();
+    this.connection.send(
+      'eval',
+      [LOCK_SCRIPT, ...again.args()],
+      (reply) => {
+        this.#deliver(again, reply, sentAt);
+      },
+      (failure) => {
+        for (const operation of again.operations) operation.onFailure(failure);
+      },
+    );
   }
 }
 

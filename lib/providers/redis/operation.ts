@@ -61,8 +61,11 @@ export interface Notice {
   readonly claim: number;
 }
 
-/** Reads `token time claim ':' holder`. */
-export function readNotice(text: string): Notice {
+const NOTICE = /^\d{33,}:[0-9a-f]+$/;
+
+/** Reads `token time claim ':' holder`; nothing when the text is no notice. */
+export function readNotice(text: string): Notice | undefined {
+  if (!NOTICE.test(text)) return undefined;
   const colon = text.indexOf(':');
   return {
     token: BigInt(text.slice(0, TOKEN_DIGITS)),

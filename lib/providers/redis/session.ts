@@ -1,3 +1,4 @@
+import { nextTick } from 'node:process';
 import type {
   AcquireRequest,
   Finding,
@@ -119,10 +120,15 @@ export class Session {
   }
 
   release(holder: Holder, { keepFor }: ReleaseManner): Promise<ReleaseOutcome> {
-    const left = this.#room.dismiss(holder.holder);
+    const waiter = this.#room.dismiss(holder.holder);
     const lock = this.#layout.lockOf(holder.key);
     return new Promise((resolve) => {
-      this.#dispatcher.add(new Release(lock, holder, keepFor, left ?? '', resolve));
+      const release = new Release(lock, holder, keepFor, waiter?.claim ?? '', (outcome) => {
+        // Whoever calls again knows nothing of the queue any more.
+        if (outcome === 'unknown' && waiter) this.#room.leave(waiter);
+        resolve(outcome);
+      });
+      this.#dispatcher.add(release);
     });
   }
 
@@ -141,6 +147,10 @@ export class Session {
   async close(): Promise<void> {
     this.#stopping = true;
     this.#room.close(new Error('The provider is stopped.'));
+    // What was added in this tick is sent at its end.
+    await new Promise<void>((resolve) => {
+      nextTick(resolve);
+    });
     this.#subscription.close();
     await this.#commands.close();
   }

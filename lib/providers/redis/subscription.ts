@@ -1,4 +1,5 @@
 import type { Clock, LockLogger, Timer } from '../../engine/lock-provider.js';
+import { limitHandshake } from './handshake.js';
 import type { RedisConnection } from './redis-client.js';
 
 /** What the owner of a subscription wants to know of it. */
@@ -16,6 +17,7 @@ export interface SubscriptionListener {
  */
 export class Subscription {
   #probe: Timer | undefined;
+  readonly #endHandshake: () => void;
 
   constructor(
     private readonly connection: RedisConnection,
@@ -25,6 +27,7 @@ export class Subscription {
     private readonly patience: number,
     private readonly listener: SubscriptionListener,
   ) {
+    this.#endHandshake = limitHandshake(connection, clock, patience);
     connection.on('ready', () => {
       this.#subscribe();
     });
@@ -41,6 +44,7 @@ export class Subscription {
 
   close(): void {
     this.#endProbe();
+    this.#endHandshake();
     this.connection.disconnect();
   }
 

@@ -45,7 +45,11 @@ const CLAIM = 3_000;
 export class Waiter implements Operation {
   readonly isAsk = true;
   readonly claim: string;
+  /** It must not queue. Asked again after an unknown outcome it must, to find out whether it stands in the queue. */
+  readonly #once: boolean;
   state: 'asking' | 'queued' | 'unknown' | 'settled' = 'asking';
+  /** It was granted by a message while it asked again, and that ask may still put it into the queue. */
+  isStray = false;
   #ticket = '';
   #asked = false;
   #confirming = false;
@@ -61,7 +65,9 @@ export class Waiter implements Operation {
     readonly request: AcquireRequest,
     readonly lock: string,
     private readonly around: WaiterSurroundings,
+    mayBeQueued: boolean,
   ) {
+    this.#once = request.wait === 0 && !mayBeQueued;
     this.claim = wholeMs(Math.min(request.lease, CLAIM));
   }
 
@@ -83,8 +89,8 @@ export class Waiter implements Operation {
 
   encode(): OperationArguments | undefined {
     if (this.isOver) return undefined;
-    const { holder, lease, minHold, mode, wait } = this.request;
-    const once = wait === 0 && this.state === 'asking';
+    const { holder, lease, minHold, mode } = this.request;
+    const once = this.#once;
     let code = mode === 'shared' ? (once ? 't' : 'a') : minHold > 0 ? (once ? 'U' : 'B') : once ? 'T' : 'A';
     if (!once) code += this.claim;
     if (minHold > 0) code += `:${this.#ticket}:${wholeMs(minHold)}`;
@@ -124,6 +130,7 @@ export class Waiter implements Operation {
   }
 
   settle(answer: Grant | 'busy'): void {
+    this.isStray = answer !== 'busy' && this.#asked && this.state === 'queued';
     this.#end('settled');
     this.#resolve(answer);
   }

@@ -1,6 +1,6 @@
 import type { AcquireRequest, Clock, Grant, ProviderEvent, Timer } from '../../engine/lock-provider.js';
 import type { KeyLayout } from './key-layout.js';
-import { type Notice, type Operation, readNotice } from './operation.js';
+import { type Operation, readNotice } from './operation.js';
 import { Departure } from './release.js';
 import type { ServerClock } from './server-clock.js';
 import { Waiter, type WaiterSurroundings } from './waiter.js';
@@ -25,6 +25,8 @@ const ASK_AGAIN = 1_000;
 export class WaitingRoom {
   /** By holder. An attempt whose outcome is unknown stays until it is asked for again or released. */
   readonly #waiters = new Map<string, Waiter>();
+  /** Those that were granted by a message while they asked again: their release has to leave the queue as well. */
+  readonly #strays = new Map<string, Waiter>();
   readonly #departures = new Set<Departure>();
   readonly #surroundings: WaiterSurroundings;
   #timer: Timer | undefined;
@@ -47,7 +49,9 @@ export class WaitingRoom {
         this.#wakeLater();
       },
       onSettled: (waiter) => {
-        if (waiter.state === 'settled') this.#waiters.delete(waiter.request.holder);
+        if (waiter.state !== 'settled') return;
+        this.#waiters.delete(waiter.request.holder);
+        if (waiter.isStray) this.#strays.set(waiter.request.holder, waiter);
       },
       onAbort: (waiter) => {
         this.#onAbort(waiter);
@@ -57,24 +61,27 @@ export class WaitingRoom {
 
   enter(request: AcquireRequest): Promise<Grant | 'busy'> {
     const { layout } = this.around;
-    const waiter = new Waiter(request, layout.lockOf(request.key), this.#surroundings);
+    const isKnown = this.#waiters.has(request.holder);
+    const waiter = new Waiter(request, layout.lockOf(request.key), this.#surroundings, isKnown);
     // Before it is sent: a message about the grant may overtake the reply.
     this.#waiters.set(request.holder, waiter);
     waiter.ask();
     return waiter.answer;
   }
 
-  /** The attempt is over; answers its claim if it may stand in the queue. */
-  dismiss(holder: string): string | undefined {
-    const waiter = this.#waiters.get(holder);
-    if (!waiter) return undefined;
-    if (!waiter.isOver) waiter.settle('busy');
+  /** The attempt is over; answers its waiter if that may stand in the queue. */
+  dismiss(holder: string): Waiter | undefined {
+    const waiter = this.#waiters.get(holder) ?? this.#strays.get(holder);
+    if (waiter && !waiter.isOver) waiter.settle('busy');
     this.#waiters.delete(holder);
-    return waiter.claim;
+    this.#strays.delete(holder);
+    return waiter;
   }
 
   onNotice(text: string, sentAt: number | undefined): void {
-    const notice: Notice = readNotice(text);
+    const notice = readNotice(text);
+    // Whatever else is published on our channel is not for us.
+    if (!notice) return;
     // An unknown holder was answered already (a message may come after the ask that found the grant), or has left: then its departure
     // has released it or will, since it is sent until it is acknowledged.
     this.#waiters.get(notice.holder)?.onNotice(notice, sentAt);
@@ -96,6 +103,7 @@ export class WaitingRoom {
     if (this.#timer !== undefined) this.around.clock.clearTimer(this.#timer);
     for (const waiter of this.#waiters.values()) if (!waiter.isOver) waiter.fail(cause);
     this.#waiters.clear();
+    this.#strays.clear();
     this.#departures.clear();
   }
 

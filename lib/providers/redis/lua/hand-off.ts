@@ -52,9 +52,23 @@ local function number()
   return format('%016.0f', nextNumber)
 end
 
+-- When a process has asked last, read once a call: thousands may stand in the queue of one.
+local lastAsk = {}
+local function lastAskOf(who)
+  if who == process then return now end
+  lastAsk[who] = lastAsk[who] or tonumber(call('ZSCORE', seen, who) or 0)
+  return lastAsk[who]
+end
+
 -- The process did not answer a grant: others go first until it asks again. XX LT: the dead do not come back.
 local function passOver(who)
+  lastAsk[who] = nil
   call('ZADD', seen, 'XX', 'LT', now - LIVE, who)
+end
+
+-- Processes that are gone leave nothing behind.
+local function forgetTheDead()
+  for _, who in ipairs(call('ZRANGEBYSCORE', seen, '-inf', now - KEEP, 'LIMIT', 0, 100)) do call('ZREM', seen, who) end
 end
 
 -- Ends what has run out of a lock's value as it was read. False when the lock is free.
@@ -159,7 +173,7 @@ local function serve(lock, value)
     local page = call('ZRANGE', queue, passed, passed + count - 1)
     for _, member in ipairs(page) do
       local who, gone = sub(member, 2, 13), false
-      local last = who == process and now or tonumber(call('ZSCORE', seen, who) or 0)
+      local last = lastAskOf(who)
       if now - last < LIVE then
         if value and sub(member, 1, 1) == 'x' then return value, true end
         local granted = handOver(lock, value, member)

@@ -21,6 +21,7 @@
  *   q ticket time          queued, at that server time (µs)
  *   b                      busy
  *   1 / 0                  released, renewed not: lost; force-released or not
+ *   an error               of this operation alone; it may have been executed in part
  */
 export const OPERATIONS = `
 local function grant(lock, value, holder, shared, lease, minHold)
@@ -73,16 +74,18 @@ local function acquire(lock, code, holder, lease, exist)
   local member = (shared and 's' or 'x') .. process .. claim .. ':' .. holder
   local again = ticket ~= ''
   if not again then ticket = number() end
+  -- First a write that a full memory allows, after which this script may write: or nobody could say that it is alive.
+  if again then call('PEXPIRE', seen, KEEP) end
   if call('ZADD', queue, 'NX', ticket, member) == 0 then
     ticket = format('%016.0f', tonumber(call('ZSCORE', queue, member)))
   end
   -- This process is alive and waits. Said again after FRESH ms at the earliest, so that busy queues do not pay for it.
   local isFresh = now - tonumber(call('ZSCORE', seen, process) or 0) < FRESH
   if not isFresh then
-    call('ZADD', seen, now, process)
+    if call('ZADD', seen, now, process) == 1 then forgetTheDead() end
     call('PEXPIRE', seen, KEEP)
   end
-  if not queued or again or not isFresh then call('PEXPIRE', queue, KEEP) end
+  call('PEXPIRE', queue, KEEP)
   if value and sub(value, 1, 1) == 'p' then call('SETRANGE', lock, 0, 'w') end
   serve(lock, value)
   return 'q' .. ticket .. stamp
@@ -165,30 +168,33 @@ local function inspect(lock)
   }, ' ')
 end
 
-local replies = {}
-for i = 1, #KEYS - 1 do
+local function run(i)
   local lock, code, holder, ms = KEYS[i + 1], ARGV[3 * i - 1], ARGV[3 * i], ARGV[3 * i + 1]
   local letter = byte(code)
   if letter == 65 or letter == 84 then -- A, T: most often the lock is free, and nobody waits
     local exist = call('EXISTS', lock, lock .. '}q')
-    if exist == 0 then
-      local token = number()
-      call('SET', lock, 'p' .. token .. holder, 'PX', ms)
-      replies[i] = token
-    else
-      replies[i] = acquire(lock, code, holder, ms, exist)
-    end
+    if exist > 0 then return acquire(lock, code, holder, ms, exist) end
+    local token = number()
+    call('SET', lock, 'p' .. token .. holder, 'PX', ms)
+    return token
   elseif letter == 82 or letter == 114 then -- R, r
-    replies[i] = release(lock, code, holder, ms)
+    return release(lock, code, holder, ms)
   elseif letter == 67 then -- C
-    replies[i] = renew(lock, code, holder, ms)
+    return renew(lock, code, holder, ms)
   elseif letter == 70 then -- F
-    replies[i] = forceRelease(lock)
+    return forceRelease(lock)
   elseif letter == 73 then -- I
-    replies[i] = inspect(lock)
-  else -- B, U, a, t
-    replies[i] = acquire(lock, code, holder, ms, call('EXISTS', lock, lock .. '}q'))
+    return inspect(lock)
   end
+  return acquire(lock, code, holder, ms, call('EXISTS', lock, lock .. '}q')) -- B, U, a, t
+end
+
+-- Each by itself: an error of one (a key of another type, memory full) is its own reply, and disturbs neither what ran before it nor
+-- what comes after it.
+local replies = {}
+for i = 1, #KEYS - 1 do
+  local ok, reply = pcall(run, i)
+  replies[i] = (ok or type(reply) == 'table') and reply or { err = reply }
 end
 for _, notice in ipairs(notices) do replies[#replies + 1] = notice end
 return replies

@@ -8,7 +8,16 @@ import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs'
 import { makeServerClock } from '../servers/server-clock.js';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
-import { contextFor, granted, RELEASE, request, type StartedProvider, startProvider, until } from './seam.js';
+import {
+  contextFor,
+  granted,
+  RELEASE,
+  request,
+  type StartedProvider,
+  startProvider,
+  until,
+  untilWaiting,
+} from './seam.js';
 
 describe('what goes wrong between a process and Redis', () => {
   let server: RedisServer;
@@ -127,6 +136,7 @@ describe('what goes wrong between a process and Redis', () => {
     await until(async () => (await steady.provider.inspect('k'))?.waiters === 1, 'the first waits');
     const second = steady.provider.acquire(request('k'));
     await until(async () => (await steady.provider.inspect('k'))?.waiters === 2, 'the second waits');
+    await untilWaiting(shaky);
     proxy.cut();
     await up(shaky);
     // A process that does not listen yet is passed over.
@@ -142,6 +152,7 @@ describe('what goes wrong between a process and Redis', () => {
     const ask = request('k');
     const answer = shaky.provider.acquire(ask);
     await until(async () => (await steady.provider.inspect('k'))?.waiters === 1, 'it waits');
+    await untilWaiting(shaky);
     proxy.refuse();
     await until(() => shaky.events.some(({ type }) => type === 'unavailable'), 'it knows');
     ask.abort();

@@ -2,7 +2,16 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import { Redis } from 'ioredis';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
-import { granted, isSettled, RELEASE, request, type StartedProvider, startProvider, until } from './seam.js';
+import {
+  granted,
+  isSettled,
+  RELEASE,
+  request,
+  type StartedProvider,
+  startProvider,
+  until,
+  untilWaiting,
+} from './seam.js';
 
 // To Redis, each provider is a process of its own.
 describe('the hand-off between two processes', () => {
@@ -74,6 +83,7 @@ describe('the hand-off between two processes', () => {
     const holder = granted(await one.provider.acquire(request('k')));
     const waiter = two.provider.acquire(request('k'));
     await waiting('k', 1);
+    await untilWaiting(two);
     await one.provider.release(holder, RELEASE);
     const grant = granted(await waiter);
     expect(grant.fencingToken).toBeGreaterThan(holder.fencingToken ?? 0n);
@@ -103,6 +113,7 @@ describe('the hand-off between two processes', () => {
     const holder = granted(await one.provider.acquire(request('k')));
     const waiter = two.provider.acquire(request('k', { lease: 400 }));
     await waiting('k', 1);
+    await untilWaiting(two);
     await one.provider.release(holder, RELEASE);
     const grant = granted(await waiter);
     expect(grant.validUntil - performance.now()).toBeLessThan(400);
@@ -113,6 +124,7 @@ describe('the hand-off between two processes', () => {
     const holder = granted(await one.provider.acquire(request('k')));
     const waiter = two.provider.acquire(request('k'));
     await waiting('k', 1);
+    await untilWaiting(two);
     // The server does not notice that nobody reads: the message is sent and lost.
     proxy.holdReplies();
     await one.provider.release(holder, RELEASE);
@@ -125,6 +137,7 @@ describe('the hand-off between two processes', () => {
     const holder = granted(await one.provider.acquire(request('k')));
     const deaf = two.provider.acquire(request('k'));
     await waiting('k', 1);
+    await untilWaiting(two);
     const second = one.provider.acquire(request('k'));
     await waiting('k', 2);
     await admin.call('CLIENT', 'KILL', 'TYPE', 'pubsub');
@@ -146,6 +159,7 @@ describe('the hand-off between two processes', () => {
     const gone = request('k');
     two.provider.acquire(gone).catch(() => undefined);
     await waiting('k', 1);
+    await untilWaiting(two);
     const next = one.provider.acquire(request('k'));
     await waiting('k', 2);
     // Half-open: the server goes on believing in both connections.
@@ -175,6 +189,7 @@ describe('the hand-off between two processes', () => {
     const leaving = request('k');
     const answer = two.provider.acquire(leaving);
     await waiting('k', 1);
+    await untilWaiting(two);
     proxy.holdReplies();
     await one.provider.release(holder, RELEASE);
     leaving.abort();

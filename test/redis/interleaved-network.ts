@@ -3,6 +3,8 @@ import type { Redis } from 'ioredis';
 import type { RedisClient, RedisConnection } from '../../lib/providers/redis/index.js';
 
 interface Request {
+  /** The connection on which it was sent: they are numbered. */
+  readonly connection: number;
   readonly command: string;
   readonly args: string[];
   readonly resolve: (reply: unknown) => void;
@@ -21,13 +23,14 @@ export class InterleavedNetwork {
   readonly requests: Request[] = [];
   readonly replies: Reply[] = [];
   readonly messages: { readonly channel: string; readonly text: string }[] = [];
-  /** Commands of a lost connection that the server has not read yet. */
+  /** Commands of lost connections that the server has not read yet. */
   late: Request[] = [];
   readonly client: RedisClient;
   readonly #commands = new EventEmitter();
   readonly #subscriber = new EventEmitter();
   #channels: string[] = [];
   #made = 0;
+  #connection = 1;
 
   constructor(
     private readonly server: Redis,
@@ -43,7 +46,7 @@ export class InterleavedNetwork {
     if (request) this.replies.push(await this.#run(request));
   }
 
-  /** The server executes the oldest command of the lost connection; nobody hears the reply. */
+  /** The server executes the oldest command of the lost connections; nobody hears the reply. */
   async executeLate(): Promise<void> {
     const request = this.late.shift();
     if (request) await this.#run(request);
@@ -68,6 +71,7 @@ export class InterleavedNetwork {
     this.#commands.emit('close');
     for (const { reject } of [...lost, ...unheard.map((reply) => reply as unknown as Request)])
       reject(new Error('Connection is closed.'));
+    this.#connection += 1;
     this.#commands.emit('ready');
   }
 
@@ -93,11 +97,15 @@ export class InterleavedNetwork {
     await this.listener.ping();
   }
 
-  async #run({ command, args, resolve, reject }: Request): Promise<Reply & Pick<Request, 'reject'>> {
-    // Our lost connection is ended: what it had sent and the server had not read is gone.
-    if (command === 'client' && args[0] === 'KILL') this.late = [];
+  async #run({ connection, command, args, resolve, reject }: Request): Promise<Reply & Pick<Request, 'reject'>> {
+    if (command === 'client' && args[0] === 'KILL') {
+      // A connection is ended: what it had sent and the server had not read is gone.
+      const count = this.late.length;
+      this.late = this.late.filter((request) => String(request.connection) !== args[2]);
+      return { reject, deliver: () => resolve(count - this.late.length) };
+    }
     if (command === 'client') {
-      return { reject, deliver: () => resolve(args[0] === 'INFO' ? 'id=7 addr=127.0.0.1:7' : 1) };
+      return { reject, deliver: () => resolve(`id=${connection} addr=127.0.0.1:${connection}`) };
     }
     try {
       const reply = await this.server.call(command, ...args);
@@ -125,7 +133,10 @@ export class InterleavedNetwork {
       call: (command, ...args) =>
         isSubscriber
           ? Promise.resolve('PONG')
-          : new Promise((resolve, reject) => this.requests.push({ command, args, resolve, reject })),
+          : new Promise((resolve, reject) => {
+              const connection = this.#connection;
+              this.requests.push({ connection, command, args, resolve, reject });
+            }),
     };
   }
 }

@@ -86,6 +86,14 @@ export async function until(condition: () => boolean | Promise<boolean>, what: s
   throw new Error(`Waited ${within} ms in vain until ${what}.`);
 }
 
+/**
+ * Resolves when `count` attempts of this provider know that they wait. What others see in the queue says less: the reply may be under
+ * way, and a hand-off or a cut would overtake it.
+ */
+export async function untilWaiting({ events }: StartedProvider, count = 1): Promise<void> {
+  await until(() => events.filter(({ type }) => type === 'waiting').length >= count, `${count} know that they wait`);
+}
+
 /** Whether a promise has settled by now. */
 export async function isSettled(promise: PromiseLike<unknown>): Promise<boolean> {
   const pending = Symbol();

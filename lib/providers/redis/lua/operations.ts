@@ -129,8 +129,13 @@ local function release(lock, code, holder, keepFor)
   local reader = isShared(value) and readerOf(lock, holder)
   local own = reader or isOwn(value, holder)
   if reader then
-    if keepFor > 0 then join(lock, value, 'k' .. holder, keepFor) end
-    if leaveReaders(lock, reader) then value = false end
+    if keepFor == 0 then
+      if leaveReaders(lock, reader) then value = false end
+    else
+      -- In this order: removing is allowed when the memory is full, and after it this script may also write.
+      call('ZREM', lock .. '}r', reader)
+      join(lock, value, 'k' .. holder, keepFor)
+    end
   elseif own and keepFor > 0 then
     call('PEXPIRE', lock, keepFor)
     call('SETRANGE', lock, 0, 'k')

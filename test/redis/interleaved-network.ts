@@ -26,6 +26,10 @@ export class InterleavedNetwork {
   /** Commands of lost connections that the server has not read yet. */
   late: Request[] = [];
   readonly client: RedisClient;
+  /** The subscriber's connection is dead, and nobody has noticed. */
+  isSilent = false;
+  /** How often the provider gave that connection up. */
+  resubscriptions = 0;
   readonly #commands = new EventEmitter();
   readonly #subscriber = new EventEmitter();
   #channels: string[] = [];
@@ -125,14 +129,18 @@ export class InterleavedNetwork {
         queueMicrotask(() => emitter.emit('ready'));
         await once(emitter, 'ready');
       },
-      disconnect: () => undefined,
+      disconnect: (reconnect) => {
+        if (isSubscriber && reconnect) this.resubscriptions += 1;
+      },
       subscribe: async (channel) => {
         this.#channels = [channel];
         await this.listener.subscribe(channel);
       },
       call: (command, ...args) =>
         isSubscriber
-          ? Promise.resolve('PONG')
+          ? this.isSilent
+            ? new Promise<never>(() => undefined)
+            : Promise.resolve('PONG')
           : new Promise((resolve, reject) => {
               const connection = this.#connection;
               this.requests.push({ connection, command, args, resolve, reject });

@@ -3,6 +3,7 @@ import fc from 'fast-check';
 import { Redis } from 'ioredis';
 import type { Grant } from '../../lib/engine/lock-provider.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
+import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { FakeClock } from '../../lib/testing/index.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { makeServerClock } from '../servers/server-clock.js';
@@ -20,7 +21,9 @@ import { contextFor, RELEASE, request, type TestRequest } from './seam.js';
  */
 const RUNS = Number(process.env.LOCK_INTERLEAVINGS ?? 1_000);
 const KEY = 'k';
+const LOCK = new KeyLayout('lock').lockOf(KEY);
 const LEASE = 6_000;
+const CLAIM_SECONDS = 3;
 const EPOCH = 1_800_000_000_000;
 const clock = makeServerClock();
 
@@ -75,6 +78,7 @@ class World {
   readonly crashed = [false, false];
   #largestToken = 0n;
   #largestMode = 'exclusive';
+  #idleSeconds = 0;
 
   private constructor(
     readonly networks: readonly InterleavedNetwork[],
@@ -174,6 +178,8 @@ class World {
       }
       for (const [index, network] of this.networks.entries()) if (!this.crashed[index]) await this.#drain(network);
       this.check();
+      // By then what was lost with a connection has been sent again.
+      if (second >= 2) await this.#checkRecords();
       await this.pass(1_000);
       if (second > 20 && this.attempts.every(({ state, by }) => state === 'over' || this.crashed[by])) break;
     }
@@ -189,6 +195,25 @@ class World {
     void Promise.all(this.providers.map((provider) => provider.stop()));
     for (const network of this.networks) network.cut();
     await settle();
+  }
+
+  /** What the server knows once the network has healed: nobody whose attempt is over, and nobody who waits for nothing. */
+  async #checkRecords(): Promise<void> {
+    const [value, queue, readers] = await Promise.all([
+      this.admin.get(LOCK),
+      this.admin.zrange(`${LOCK}}q`, '0', '-1'),
+      this.admin.zrange(`${LOCK}}r`, '0', '-1'),
+    ]);
+    const living = this.attempts.filter(({ by }) => !this.crashed[by]);
+    for (const { ask } of living.filter(({ state }) => state === 'over')) {
+      if (value?.endsWith(ask.holder)) throw new Error('An attempt that is over holds the lock.');
+      if (queue.some((member) => member.endsWith(ask.holder))) throw new Error('An attempt that is over is queued.');
+      if (readers.some((reader) => reader.endsWith(ask.holder))) throw new Error('An attempt that is over reads.');
+    }
+    // Who crashed keeps its lease. But while the lock is free or no more than claimed, those that wait come in.
+    const isIdle = living.every(({ state }) => state !== 'held') && (value === null || value.startsWith('c'));
+    this.#idleSeconds = isIdle && living.some(({ state }) => state === 'waiting') ? this.#idleSeconds + 1 : 0;
+    if (this.#idleSeconds > CLAIM_SECONDS + 1) throw new Error(`Nobody was served for ${this.#idleSeconds} s.`);
   }
 
   async #drain(network: InterleavedNetwork): Promise<void> {

@@ -144,6 +144,11 @@ export class Waiter implements Operation {
   #queue(): void {
     this.state = 'queued';
     this.around.onQueued();
+    // Its time is over, or it asked only to find out what had become of an ask without an answer.
+    if (this.request.wait === 0) {
+      this.#onAbort();
+      return;
+    }
     this.around.emit({ type: 'waiting', holder: this.request.holder });
     const { signal } = this.request;
     if (signal.aborted) this.#onAbort();

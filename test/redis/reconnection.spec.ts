@@ -1,0 +1,350 @@
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
+import { Redis } from 'ioredis';
+import { readFile } from 'node:fs';
+import { once } from 'node:events';
+import { type AddressInfo, createServer, type Socket } from 'node:net';
+import { nextTick } from 'node:process';
+import { fileURLToPath } from 'node:url';
+import { LockUnavailableError } from '../../lib/lock/errors.js';
+import { RedisLockProvider } from '../../lib/providers/redis/index.js';
+import { LOCK_SCRIPT } from '../../lib/providers/redis/lua/lock-script.js';
+import { FakeClock } from '../../lib/testing/index.js';
+import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
+import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
+import { InterleavedNetwork } from './interleaved-network.js';
+import { contextFor, granted, RELEASE, request, type StartedProvider, startProvider, until } from './seam.js';
+
+const shared = { mode: 'shared' } as const;
+
+describe('a connection that falls silent, is lost or is only slow', () => {
+  let server: RedisServer;
+  let admin: Redis;
+  let proxy: TcpProxy;
+  let steady: StartedProvider;
+  let shaky: StartedProvider;
+
+  beforeAll(async () => {
+    server = await startRedisServer();
+    admin = new Redis(server.url);
+  });
+  afterAll(async () => {
+    admin.disconnect();
+    await server.stop();
+  });
+  beforeEach(async () => {
+    await admin.flushall();
+    proxy = await startTcpProxy(server.port);
+    steady = await startProvider({ url: server.url });
+    shaky = await startProvider({ url: `redis://127.0.0.1:${proxy.port}`, commandTimeout: 300 });
+    // The script is known from here on, so that a lost reply is that of an operation.
+    await steady.provider.inspect('nothing');
+    await shaky.provider.inspect('nothing');
+  });
+  afterEach(async () => {
+    await steady.provider.stop();
+    await shaky.provider.stop();
+    await proxy.close();
+  });
+
+  const up = async ({ provider }: StartedProvider) => {
+    await until(async () => (await provider.inspect('nothing').catch(() => 'down')) === null, 'the connection is back');
+  };
+  const waiting = async (count: number) => {
+    await until(async () => (await steady.provider.inspect('k'))?.waiters === count, `${count} wait`);
+  };
+  /** How often the script was called since RESETSTAT, also in vain. */
+  const calls = async () => Number(/cmdstat_evalsha:calls=(\d+)/.exec(await admin.info('commandstats'))?.[1] ?? 0);
+
+  it('reports at its start that an address accepts connections and never answers', async () => {
+    const sockets: Socket[] = [];
+    const mute = createServer((socket) => sockets.push(socket)).listen(0, '127.0.0.1');
+    await once(mute, 'listening');
+    const url = `redis://127.0.0.1:${(mute.address() as AddressInfo).port}`;
+    const provider = new RedisLockProvider({ url, commandTimeout: 200 });
+    try {
+      let outcome: unknown;
+      provider.start(contextFor([])).then(
+        () => (outcome = 'started'),
+        (error: unknown) => (outcome = error),
+      );
+      await until(() => outcome !== undefined, 'start() has ended', 2_000);
+      expect(outcome).toBeInstanceOf(LockUnavailableError);
+    } finally {
+      await provider.stop();
+      mute.close();
+      for (const socket of sockets) socket.destroy();
+    }
+  });
+
+  it('connects anew when the reply to the handshake was lost', async () => {
+    const before = proxy.connections;
+    proxy.loseReplies();
+    proxy.cut();
+    await until(() => proxy.connections >= before + 4, 'both connections are given up and made once more');
+    proxy.passReplies();
+    await up(shaky);
+  });
+
+  it('leaves the queue also when the ask and the first release were not answered', async () => {
+    const reader = granted(await steady.provider.acquire(request('k', shared)));
+    const writer = request('k');
+    proxy.loseReplies();
+    const lost = shaky.provider.acquire(writer);
+    await waiting(1);
+    proxy.refuse();
+    await expect(lost).rejects.toThrow(LockUnavailableError);
+    expect(await shaky.provider.release(writer, RELEASE)).toBe('unknown');
+    proxy.passReplies();
+    proxy.admit();
+    await up(shaky);
+    expect(await shaky.provider.release(writer, RELEASE)).toBe('lost');
+    await waiting(0);
+    const behind = granted(await shaky.provider.acquire(request('k', { ...shared, wait: 0 })));
+    expect(behind.fencingToken).toBe(reader.fencingToken);
+  });
+
+  it('leaves no waiter behind when an id whose outcome was unknown is asked again without waiting', async () => {
+    granted(await steady.provider.acquire(request('k')));
+    const ask = request('k');
+    proxy.loseReplies();
+    const lost = shaky.provider.acquire(ask);
+    await waiting(1);
+    proxy.passReplies();
+    proxy.cut();
+    await expect(lost).rejects.toThrow(LockUnavailableError);
+    await up(shaky);
+    let answer: unknown;
+    void shaky.provider.acquire({ ...ask, wait: 0 }).then((outcome) => (answer = outcome));
+    await until(() => answer !== undefined, 'it is answered', 2_000);
+    expect(answer).toBe('busy');
+    await waiting(0);
+  });
+
+  it('keeps a healthy connection when the event loop was blocked for longer than commandTimeout', async () => {
+    const { provider, events } = await startProvider({ url: server.url, commandTimeout: 200 });
+    const grant = granted(await provider.acquire(request('k')));
+    // In a callback of I/O: after it come the timers, and only then what the sockets have received.
+    const outcome = await new Promise((resolve, reject) => {
+      readFile(fileURLToPath(import.meta.url), () => {
+        provider.release(grant, RELEASE).then(resolve, reject);
+        // After the release was sent, which is at the end of the tick.
+        nextTick(() => {
+          for (const end = performance.now() + 500; performance.now() < end;);
+        });
+      });
+    });
+    expect(outcome).toBe('released');
+    expect(await provider.inspect('k')).toBeNull();
+    expect(events).toEqual([]);
+    await provider.stop();
+  });
+
+  describe('when the server has forgotten the script', () => {
+    let time: FakeClock;
+    let slow: StartedProvider;
+
+    // Its time stands still unless it is advanced: nothing is asked again meanwhile, and nothing given up.
+    beforeEach(async () => {
+      time = new FakeClock();
+      slow = await startProvider({ url: `redis://127.0.0.1:${proxy.port}` }, { clock: time });
+      await slow.provider.inspect('nothing');
+    });
+    afterEach(async () => {
+      proxy.passReplies();
+      await slow.provider.stop();
+    });
+
+    const flush = async () => {
+      await admin.script('FLUSH');
+      await admin.config('RESETSTAT');
+      proxy.holdReplies();
+    };
+
+    it('does not ask again for an attempt that was released meanwhile', async () => {
+      await flush();
+      const ask = request('k');
+      const answer = slow.provider.acquire(ask);
+      await until(async () => (await calls()) === 1, 'the ask was refused');
+      await admin.script('LOAD', LOCK_SCRIPT);
+      const released = slow.provider.release(ask, RELEASE);
+      await until(async () => (await calls()) === 2, 'the release was executed');
+      proxy.passReplies();
+      expect(await answer).toBe('busy');
+      expect(await released).toBe('lost');
+      // On the same connection, so after whatever was sent again.
+      expect(await slow.provider.inspect('k')).toBeNull();
+    });
+
+    it('does not ask again for a waiter that has left meanwhile', async () => {
+      granted(await steady.provider.acquire(request('k')));
+      const ask = request('k');
+      const answer = slow.provider.acquire(ask);
+      await until(() => slow.events.some(({ type }) => type === 'waiting'), 'it waits');
+      await flush();
+      await time.advance(1_000);
+      await until(async () => (await calls()) === 1, 'it has asked again and was refused');
+      await admin.script('LOAD', LOCK_SCRIPT);
+      ask.abort();
+      expect(await answer).toBe('busy');
+      await until(async () => (await calls()) === 2, 'it has left');
+      proxy.passReplies();
+      // Answered after the refusal, so that the next command goes after whatever that one made it send.
+      await slow.provider.inspect('k');
+      expect(await slow.provider.inspect('k')).toMatchObject({ holders: 1, waiters: 0 });
+    });
+  });
+});
+
+describe('messages and connections, one step after the other', () => {
+  let server: RedisServer;
+  let admin: Redis;
+  let listener: Redis;
+  let time: FakeClock;
+  let wire: InterleavedNetwork;
+  let provider: RedisLockProvider;
+  let other: StartedProvider;
+
+  const settle = () => new Promise<void>((resolve) => setImmediate(() => setImmediate(resolve)));
+  const drain = async () => {
+    await settle();
+    while (wire.requests.length + wire.replies.length > 0) {
+      await wire.execute();
+      wire.answer();
+      await settle();
+    }
+    await wire.collect();
+  };
+
+  beforeAll(async () => {
+    server = await startRedisServer();
+    admin = new Redis(server.url);
+  });
+  afterAll(async () => {
+    admin.disconnect();
+    await server.stop();
+  });
+  beforeEach(async () => {
+    await admin.flushall();
+    time = new FakeClock();
+    listener = new Redis(server.url);
+    wire = new InterleavedNetwork(admin, listener);
+    provider = new RedisLockProvider({ client: wire.client, commandTimeout: '1h' });
+    await provider.start(contextFor([], { clock: time }));
+    await drain();
+    other = await startProvider({ url: server.url }, { clock: time });
+  });
+  afterEach(async () => {
+    void provider.stop();
+    wire.cut();
+    await settle();
+    await other.provider.stop();
+    listener.disconnect();
+  });
+
+  const queue = async () => {
+    const [key] = await admin.keys('lock:*}q');
+    return key === undefined ? [] : (await admin.zrange(key, '0', '-1')).map((member) => member.replace(/^.*:/, ''));
+  };
+
+  it.each([
+    ['text', () => 'hello'],
+    ['nothing', () => ''],
+    ['a number', () => '1'.repeat(40)],
+    ['a token alone', (holder: string) => `${'1'.repeat(16)}:${holder}`],
+    ['something else in place of the time', (holder: string) => `${'1'.repeat(16)}${'x'.repeat(16)}3000:${holder}`],
+    ['something else in place of the claim', (holder: string) => `${'1'.repeat(32)}x:${holder}`],
+    ['something else in place of the token', (holder: string) => `${'x'.repeat(16)}${'1'.repeat(16)}3000:${holder}`],
+  ])('ignores a message on its channel that is no grant: %s', async (_, text) => {
+    const held = granted(await other.provider.acquire(request('k')));
+    const ask = request('k');
+    let answer: unknown;
+    void provider.acquire(ask).then((outcome) => (answer = outcome));
+    await drain();
+    wire.messages.push({ channel: 'lock', text: text(ask.holder) });
+    expect(() => {
+      wire.hear();
+    }).not.toThrow();
+    await settle();
+    expect(answer).toBeUndefined();
+    expect(wire.requests).toEqual([]);
+    await other.provider.release(held, RELEASE);
+    await wire.collect();
+    wire.hear();
+    await settle();
+    expect(answer).toMatchObject({ holder: ask.holder });
+  });
+
+  it('leaves the queue with its release when a message granted it the lock while it asked again', async () => {
+    const held = granted(await other.provider.acquire(request('k')));
+    const waiter = provider.acquire(request('k'));
+    await drain();
+    const next = other.provider.acquire(request('k'));
+    await until(async () => (await queue()).length === 2, 'both wait');
+    await other.provider.release(held, RELEASE);
+    await wire.collect();
+    await time.advance(1_000);
+    await settle();
+    expect(wire.requests).toHaveLength(1);
+    wire.hear();
+    const grant = granted(await waiter);
+    // The ask is still under way when the lock is lost to the next one, and puts the attempt into the queue again.
+    expect(await other.provider.forceRelease('k')).toBe(true);
+    const last = granted(await next);
+    const released = provider.release(grant, RELEASE);
+    await drain();
+    expect(await released).toBe('lost');
+    expect(await queue()).toEqual([]);
+    expect(await other.provider.release(last, RELEASE)).toBe('released');
+    expect(await other.provider.inspect('k')).toBeNull();
+  });
+
+  it('does not date a message by what it knew before the connection was lost', async () => {
+    const held = granted(await other.provider.acquire(request('k')));
+    let answer: unknown;
+    void provider.acquire(request('k')).then((outcome) => (answer = outcome));
+    await drain();
+    await other.provider.release(held, RELEASE);
+    await wire.collect();
+    wire.cut();
+    wire.hear();
+    await settle();
+    expect(answer).toBeUndefined();
+    await drain();
+    expect(answer).toMatchObject({ key: 'k' });
+  });
+
+  it.each([
+    ['alive, and keeps it', false, 0],
+    ['silent, and makes it anew', true, 1],
+  ])('finds that a message was lost, sees that its subscription is %s', async (_, isSilent, times) => {
+    const held = granted(await other.provider.acquire(request('k')));
+    const waiter = provider.acquire(request('k'));
+    await drain();
+    await other.provider.release(held, RELEASE);
+    await wire.collect();
+    wire.loseMessages();
+    wire.isSilent = isSilent;
+    await time.advance(1_000);
+    await drain();
+    granted(await waiter);
+    await time.advance(3_600_000);
+    expect(wire.resubscriptions).toBe(times);
+  });
+
+  it('ends at the server both of two connections that were lost in a row', async () => {
+    const ask = request('k');
+    const answer = provider.acquire(ask);
+    answer.catch(() => undefined);
+    await settle();
+    // Before the server has read the ask; and again before it has read the command that ends the first connection.
+    wire.cut();
+    await settle();
+    wire.cut();
+    await expect(answer).rejects.toThrow(LockUnavailableError);
+    const released = provider.release(ask, RELEASE);
+    await drain();
+    expect(await released).toBe('lost');
+    while (wire.late.length > 0) await wire.executeLate();
+    expect(await other.provider.inspect('k')).toBeNull();
+  });
+});

@@ -1,0 +1,156 @@
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
+import { Redis } from 'ioredis';
+import { LockUnavailableError } from '../../lib/lock/errors.js';
+import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
+import { ServerClock } from '../../lib/providers/redis/server-clock.js';
+import { FakeClock } from '../../lib/testing/index.js';
+import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
+import { granted, RELEASE, request, type StartedProvider, startProvider, until, untilWaiting } from './seam.js';
+
+const layout = new KeyLayout('lock');
+const SEEN = `${layout.counter}seen`;
+
+// The time of both processes stands still unless a test advances it: whoever is served was told, and did not ask again.
+describe('two processes whose time stands still', () => {
+  let server: RedisServer;
+  let admin: Redis;
+  let time: FakeClock;
+  let one: StartedProvider;
+  let two: StartedProvider;
+
+  beforeAll(async () => {
+    server = await startRedisServer();
+    admin = new Redis(server.url);
+  });
+  afterAll(async () => {
+    admin.disconnect();
+    await server.stop();
+  });
+  beforeEach(async () => {
+    await admin.flushall();
+    time = new FakeClock();
+    one = await startProvider({ url: server.url }, { clock: time });
+    two = await startProvider({ url: server.url }, { clock: time });
+    await two.provider.inspect('nothing');
+  });
+  afterEach(async () => {
+    await admin.config('SET', 'maxmemory', '0');
+    await one.provider.stop();
+    await two.provider.stop();
+  });
+
+  /** All processes asked for the last time `ms` earlier than they did. */
+  const age = async (ms: number) => {
+    for (const process of await admin.zrange(SEEN, '0', '-1')) await admin.zincrby(SEEN, -ms, process);
+  };
+  /** A second passes, and what is asked again is answered, and what that answer makes it send as well. */
+  const second = async () => {
+    await time.advance(1_000);
+    await two.provider.inspect('nothing');
+    await two.provider.inspect('nothing');
+  };
+
+  it('a key of another type disturbs neither a release nor an ask of the same tick', async () => {
+    await admin.lpush(layout.lockOf('list'), 'x');
+    const held = granted(await one.provider.acquire(request('k')));
+    const waiter = one.provider.acquire(request('k'));
+    await untilWaiting(one);
+    const [released, disturbed, renewed, other] = await Promise.all([
+      one.provider.release(held, RELEASE),
+      one.provider.acquire(request('list')).catch((error: unknown) => error),
+      one.provider.renew([{ grant: held, lease: 30_000 }]),
+      one.provider.acquire(request('other')),
+    ]);
+    expect(released).toBe('released');
+    expect(disturbed).toBeInstanceOf(LockUnavailableError);
+    expect(renewed).toEqual(['lost']);
+    expect(granted(other).fencingToken).toBeGreaterThan(held.fencingToken ?? 0n);
+    let next: unknown;
+    void waiter.then((answer) => (next = answer));
+    await until(() => next !== undefined, 'the waiter is told', 2_000);
+  });
+
+  it('500 waiters ask again in one command a second also while the memory is full', async () => {
+    granted(await one.provider.acquire(request('k')));
+    const requests = Array.from({ length: 500 }, () => request('k'));
+    const answers = requests.map(({ ...terms }) => two.provider.acquire(terms));
+    await untilWaiting(two, 500);
+    await admin.config('SET', 'maxmemory', '1');
+    await admin.config('RESETSTAT');
+    for (let round = 0; round < 3; round += 1) await second();
+    const calls = Number(/cmdstat_evalsha:calls=(\d+)/.exec(await admin.info('commandstats'))?.[1]);
+    // Each second one for all, and the two that look whether it was answered.
+    expect(calls).toBeLessThanOrEqual(3 * 3);
+    await admin.config('SET', 'maxmemory', '0');
+    requests.forEach(({ abort }) => {
+      abort();
+    });
+    expect(new Set(await Promise.all(answers))).toEqual(new Set(['busy']));
+  });
+
+  it('hands over to a waiter that lives, also when the memory has been full for longer than 3 s', async () => {
+    const held = granted(await one.provider.acquire(request('k')));
+    const waiter = two.provider.acquire(request('k'));
+    await untilWaiting(two);
+    await age(4_000);
+    await admin.config('SET', 'maxmemory', '1');
+    await second();
+    expect(await one.provider.release(held, RELEASE)).toBe('released');
+    let next: unknown;
+    void waiter.then((answer) => (next = answer));
+    await until(() => next !== undefined, 'the waiter is told', 2_000);
+  });
+
+  it('does not let a late comer overtake a waiter because others of its process asked 10 s ago', async () => {
+    const warm = granted(await one.provider.acquire(request('warm')));
+    const before = two.provider.acquire(request('warm'));
+    await untilWaiting(two);
+    await one.provider.release(warm, RELEASE);
+    await two.provider.release(granted(await before), RELEASE);
+    const held = granted(await one.provider.acquire(request('k')));
+    // As if 9.9 s had passed.
+    await age(9_900);
+    await admin.pexpire(SEEN, 100);
+    const waiter = two.provider.acquire(request('k'));
+    await untilWaiting(two, 2);
+    expect(await admin.pttl(SEEN)).toBeGreaterThan(9_000);
+    await one.provider.release(held, RELEASE);
+    expect(await one.provider.acquire(request('k', { wait: 0 }))).toBe('busy');
+    expect(granted(await waiter).fencingToken).toBeGreaterThan(held.fencingToken ?? 0n);
+  });
+
+  it('a renewal of a grant whose token is not the one of the lock is a loss', async () => {
+    const grant = granted(await one.provider.acquire(request('k')));
+    const overtaken = { ...grant, fencingToken: (grant.fencingToken ?? 0n) - 1n };
+    const renewals = [overtaken, grant].map((each) => ({ grant: each, lease: 30_000 }));
+    expect(await one.provider.renew(renewals)).toEqual(['lost', { validUntil: expect.any(Number) }]);
+  });
+
+  it('keeps a key that was handed over for its minHold, which outlasts the lease', async () => {
+    const held = granted(await one.provider.acquire(request('k')));
+    const waiter = two.provider.acquire(request('k', { lease: 5_000, minHold: 20_000 }));
+    await untilWaiting(two);
+    await one.provider.release(held, RELEASE);
+    granted(await waiter);
+    expect((await one.provider.inspect('k'))?.expiresIn).toBeGreaterThan(19_000);
+  });
+});
+
+describe('what this process knows of the clock of Redis', () => {
+  it('dates what happened by the latest answer, and never into the future', () => {
+    const clock = new ServerClock();
+    expect(clock.earliest(5_000_000, 1_000)).toBeUndefined();
+    clock.observe(1_000, 5_000_000);
+    expect(clock.earliest(5_250_000, 2_000)).toBe(1_250);
+    expect(clock.earliest(9_000_000, 2_000)).toBe(2_000);
+  });
+
+  it('knows nothing after 10 s, or when the connection was lost', () => {
+    const clock = new ServerClock();
+    clock.observe(1_000, 5_000_000);
+    expect(clock.earliest(5_250_000, 11_000)).toBe(1_250);
+    expect(clock.earliest(5_250_000, 11_001)).toBeUndefined();
+    clock.forget();
+    expect(clock.earliest(5_250_000, 2_000)).toBeUndefined();
+  });
+});

@@ -4,12 +4,14 @@ export function median(values) {
   return sorted[Math.floor(sorted.length / 2)];
 }
 
-/** Runs the candidates in turn, round by round, so that whatever disturbs the machine disturbs all of them. */
+/**
+ * Runs the candidates in turn, round by round, so that whatever disturbs the machine disturbs all of them. Without forced
+ * collections between the rounds: these throw compiled code away, and each round would measure the compiler.
+ */
 export async function interleave(candidates, { rounds }) {
   const results = Object.fromEntries(Object.keys(candidates).map((name) => [name, []]));
   for (let round = -1; round < rounds; round += 1) {
     for (const [name, run] of Object.entries(candidates)) {
-      globalThis.gc?.();
       const result = await run();
       // The first round is for the compiler.
       if (round >= 0) results[name].push(result);

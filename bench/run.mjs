@@ -19,7 +19,7 @@ build();
 // Unpinned, one loop runs at two speeds that differ by 3: wake-ups across cores cost 35 µs each. Servers go to core 0.
 const canPin = existsSync('/usr/bin/taskset');
 for (const row of wanted.length > 0 ? wanted : available) {
-  const command = [process.execPath, '--expose-gc', join(root, 'bench/rows', `${row}.mjs`)];
+  const command = [process.execPath, join(root, 'bench/rows', `${row}.mjs`)];
   const [file, ...args] = canPin ? ['taskset', '-c', '1', ...command] : command;
   const { status } = spawnSync(file, args, { cwd: root, stdio: 'inherit' });
   if (status !== 0) process.exit(status ?? 1);

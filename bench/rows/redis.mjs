@@ -16,9 +16,6 @@ if (!existsSync(`${peersFolder}/node_modules`) && !process.env.BENCH_WITHOUT_PEE
 }
 const { candidate, OURS, peers, RAW } = await import('../redis/candidates.mjs');
 
-// A forced collection throws compiled code away too, and then each short round measures the compiler: 64 in flight ran at a third.
-globalThis.gc = undefined;
-
 const server = await startRedisServer();
 spawnSync('taskset', ['-p', '-c', '0', String(server.pid)]);
 const admin = new Redis(server.port);

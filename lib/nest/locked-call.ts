@@ -20,15 +20,16 @@ export function lockedCall(method: LockedMethod, original: Method, kind: ResultK
 }
 
 const CALLS: Record<ResultKind, (method: LockedMethod, original: Method) => Method> = {
-  promise: (method, original) =>
-    function (this: unknown, ...args) {
+  promise: (method, original) => {
+    const refuse = (result: unknown): void => {
+      refuseStream(method, result);
+    };
+    return function (this: unknown, ...args) {
       const run = (call: CallLock): unknown =>
         call.lock ? runGuarded(call.lock, () => original.apply(this, args), call.onLost, refuse) : call.instead;
-      const refuse = (result: unknown): void => {
-        refuseStream(method, result);
-      };
       return promised(() => after(lockForCall(method, { service: method.serviceFor(this), self: this, args }), run));
-    },
+    };
+  },
   observable: (method, original) =>
     function (this: unknown, ...args) {
       return lockedObservable(

@@ -1,4 +1,3 @@
-import { LockConfigError } from '../lock/errors.js';
 import type { LockEvents } from '../lock/lock-events.js';
 import type { LockOptions } from '../lock/lock-options.js';
 import type { Lock } from '../lock/lock.js';
@@ -67,12 +66,8 @@ export class LockService {
   via(provider: string): LockService {
     let sibling = this.#siblings.get(provider);
     if (!sibling) {
-      if (!this.manager.providerNames.includes(provider)) {
-        const known = this.manager.providerNames.map((name) => `"${name}"`).join(', ');
-        throw new LockConfigError(`There is no lock provider "${provider}": this application has ${known}.`, {
-          provider,
-        });
-      }
+      // Refuses a name that there is not.
+      this.manager.plan({ provider });
       sibling = new LockService(this.manager, this.context, provider, this.#siblings);
       this.#siblings.set(provider, sibling);
     }

@@ -1,14 +1,7 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
 import { Redis } from 'ioredis';
-import { LOCK_SCRIPT } from '../../lib/providers/redis/lua/lock-script.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
-
-const COUNTER = 'lock:{0}';
-const LOCK = 'lock:{1}:k';
-const HERE = 'aaaaaaaaaaaa';
-const THERE = 'bbbbbbbbbbbb';
-
-type Operation = readonly [code: string, holder: string, ms: number];
+import { callScript, COUNTER, HERE, LOCK, THERE, type Operation } from './script-caller.js';
 
 describe('the lock script, by itself', () => {
   let server: RedisServer;
@@ -24,15 +17,7 @@ describe('the lock script, by itself', () => {
   });
   beforeEach(() => redis.flushall());
 
-  const run = (process: string, ...operations: Operation[]) =>
-    redis.eval(
-      LOCK_SCRIPT,
-      1 + operations.length,
-      COUNTER,
-      ...operations.map(() => LOCK),
-      process,
-      ...operations.flat(),
-    );
+  const run = (process: string, ...operations: Operation[]) => callScript(redis, process, operations);
   const token = expect.stringMatching(/^\d{16}$/);
   const queued = expect.stringMatching(/^q\d{32}$/);
   const refused = ['b'];

@@ -1,18 +1,12 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
 import { Redis } from 'ioredis';
-import { LOCK_SCRIPT } from '../../lib/providers/redis/lua/lock-script.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
+import { callScript, COUNTER, HERE, LOCK, THERE, type Operation } from './script-caller.js';
 import { until } from './seam.js';
 
-const COUNTER = 'lock:{0}';
 const SEEN = `${COUNTER}seen`;
-const LOCK = 'lock:{1}:k';
 const QUEUE = `${LOCK}}q`;
 const READERS = `${LOCK}}r`;
-const HERE = 'aaaaaaaaaaaa';
-const THERE = 'bbbbbbbbbbbb';
-
-type Operation = readonly [code: string, holder: string, ms: number];
 
 describe('rules of the lock script', () => {
   let server: RedisServer;
@@ -28,15 +22,7 @@ describe('rules of the lock script', () => {
   });
   beforeEach(() => redis.flushall());
 
-  const run = (process: string, ...operations: Operation[]) =>
-    redis.eval(
-      LOCK_SCRIPT,
-      1 + operations.length,
-      COUNTER,
-      ...operations.map(() => LOCK),
-      process,
-      ...operations.flat(),
-    );
+  const run = (process: string, ...operations: Operation[]) => callScript(redis, process, operations);
   const lone = async (process: string, ...operation: Operation) => {
     const reply = await run(process, operation);
     return Array.isArray(reply) ? (reply as unknown[])[0] : reply;

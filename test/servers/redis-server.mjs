@@ -2,12 +2,14 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
-import { connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { answers, end, freePort } from './server-process.mjs';
 
 const READY_WITHIN = 10_000;
+// Also when it wants a password: then it is up.
+const GREETING = { hello: 'PING\r\n', answer: /^\+PONG|NOAUTH/ };
 
 /** Starts a redis-server of its own on a free loopback port, in a temporary folder. */
 export async function startRedisServer({ args = [], env = {} } = {}) {
@@ -64,38 +66,7 @@ async function launch(port, folder, args, env) {
 
 async function ready(port, output) {
   for (const until = Date.now() + READY_WITHIN; Date.now() < until; await sleep(10)) {
-    if (await answersPing(port)) return;
+    if (await answers(port, GREETING)) return;
   }
   throw new Error(`redis-server on port ${port} does not answer:\n${output()}`);
-}
-
-function answersPing(port) {
-  return new Promise((resolve) => {
-    const socket = connect(port, '127.0.0.1', () => socket.write('PING\r\n'));
-    // Also when it wants a password: then it is up.
-    socket.once('data', (data) => finish(/^\+PONG|NOAUTH/.test(String(data))));
-    socket.once('error', () => finish(false));
-    socket.setTimeout(500, () => finish(false));
-    function finish(answer) {
-      socket.destroy();
-      resolve(answer);
-    }
-  });
-}
-
-async function end(child, signal) {
-  if (child.exitCode !== null || child.signalCode !== null) return;
-  const ended = once(child, 'exit');
-  child.ref();
-  child.kill(signal);
-  await ended;
-}
-
-async function freePort() {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address();
-  server.close();
-  await once(server, 'close');
-  return port;
 }

@@ -1,13 +1,12 @@
 // Plain JavaScript, because the scripts that use it run before anything is built. Its types stand in sql-server.d.mts.
 import { execFile, spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { chmod, chown, mkdtemp, rm } from 'node:fs/promises';
 import { readdirSync } from 'node:fs';
-import { connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
+import { answers, end, freePort } from './server-process.mjs';
 
 const READY_WITHIN = 20_000;
 const run = promisify(execFile);
@@ -136,36 +135,4 @@ async function ready(child, port, greeting) {
     if (await answers(port, greeting)) return;
   }
   throw new Error(`The server on port ${port} does not answer:\n${child.output}`);
-}
-
-function answers(port, { hello, answer }) {
-  return new Promise((resolve) => {
-    const socket = connect(port, '127.0.0.1', () => {
-      if (hello !== '') socket.write(hello);
-    });
-    socket.once('data', (data) => finish(answer.test(data.toString('latin1'))));
-    socket.once('error', () => finish(false));
-    socket.setTimeout(500, () => finish(false));
-    function finish(isUp) {
-      socket.destroy();
-      resolve(isUp);
-    }
-  });
-}
-
-async function end(child, signal) {
-  if (child.exitCode !== null || child.signalCode !== null) return;
-  const ended = once(child, 'exit');
-  child.ref();
-  child.kill(signal);
-  await ended;
-}
-
-async function freePort() {
-  const listener = createServer().listen(0, '127.0.0.1');
-  await once(listener, 'listening');
-  const { port } = listener.address();
-  listener.close();
-  await once(listener, 'close');
-  return port;
 }

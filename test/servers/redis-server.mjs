@@ -1,6 +1,5 @@
 // Plain JavaScript, because the scripts that use it run before anything is built. Its types stand in redis-server.d.mts.
 import { spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

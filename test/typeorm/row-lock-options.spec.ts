@@ -1,7 +1,7 @@
 import { DataSource, type DataSourceOptions } from 'typeorm';
 import { mysqlDialect, ownMysqlPool } from '../../lib/providers/typeorm/mysql-dialect.js';
 import { ownPostgresPool, postgresDialect } from '../../lib/providers/typeorm/postgres-dialect.js';
-import { readOptions } from '../../lib/providers/typeorm/row-lock-options.js';
+import { readOptions } from '../../lib/providers/typeorm/row/row-lock-options.js';
 import { LockConfigError } from '../../lib/lock/errors.js';
 
 const dataSource = new DataSource({ type: 'mysql', host: 'nowhere' });

@@ -4,7 +4,7 @@ import { type Dialect } from './dialect.js';
 import { LockTable } from './lock-table.js';
 import { mysqlDialect, ownMysqlPool } from './mysql-dialect.js';
 import { ownPostgresPool, postgresDialect } from './postgres-dialect.js';
-import type { RowLockSettings } from './row-lock-options.js';
+import type { RowLockSettings } from './row/row-lock-options.js';
 import { Sessions } from './sessions.js';
 
 /** The database with a pool of our own, connected. */

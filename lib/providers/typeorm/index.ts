@@ -1,3 +1,3 @@
-export { entityManagerOf } from './entity-manager-of.js';
-export { TypeOrmRowLockProvider } from './row-lock-provider.js';
-export type { TypeOrmRowLockProviderOptions } from './row-lock-options.js';
+export { entityManagerOf } from './row/entity-manager-of.js';
+export { TypeOrmRowLockProvider } from './row/row-lock-provider.js';
+export type { TypeOrmRowLockProviderOptions } from './row/row-lock-options.js';

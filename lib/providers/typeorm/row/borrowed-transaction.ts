@@ -6,9 +6,9 @@ import {
   type ReleaseOutcome,
   type RenewOutcome,
   validUntil,
-} from '../../engine/lock-provider.js';
-import { LockConfigError, LockDeadlockError } from '../../lock/errors.js';
-import { firstRow } from './dialect.js';
+} from '../../../engine/lock-provider.js';
+import { LockConfigError, LockDeadlockError } from '../../../lock/errors.js';
+import { firstRow } from '../dialect.js';
 import type { RowLocking } from './row-attempt.js';
 
 // How long before a busy row is asked for again, in ms: half of it at least.

@@ -5,11 +5,11 @@ import {
   type ReleaseOutcome,
   type RenewOutcome,
   validUntil,
-} from '../../engine/lock-provider.js';
-import { type Dialect, firstRow } from './dialect.js';
+} from '../../../engine/lock-provider.js';
+import { type Dialect, firstRow } from '../dialect.js';
 import { lendTransaction, takeTransactionBack } from './entity-manager-of.js';
-import type { LockTable } from './lock-table.js';
-import type { Session } from './session.js';
+import type { LockTable } from '../lock-table.js';
+import type { Session } from '../session.js';
 
 /** What an attempt needs of its provider. */
 export interface RowLocking {

@@ -1,6 +1,6 @@
 import type { EntityManager } from 'typeorm';
-import { LockConfigError } from '../../lock/errors.js';
-import type { Lock } from '../../lock/lock.js';
+import { LockConfigError } from '../../../lock/errors.js';
+import type { Lock } from '../../../lock/lock.js';
 
 interface LentTransaction {
   readonly manager: EntityManager;

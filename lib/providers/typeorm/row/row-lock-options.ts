@@ -1,9 +1,9 @@
 import type { DataSource, EntityManager } from 'typeorm';
-import { type Duration, toMilliseconds } from '../../lock/duration.js';
-import { LockConfigError } from '../../lock/errors.js';
-import type { SessionTerms } from './sessions.js';
+import { type Duration, toMilliseconds } from '../../../lock/duration.js';
+import { LockConfigError } from '../../../lock/errors.js';
+import type { SessionTerms } from '../sessions.js';
 
-declare module '../../lock/lock-options.js' {
+declare module '../../../lock/lock-options.js' {
   interface LockOptions {
     /**
      * Takes the row lock inside this running transaction of yours, and keeps it until you commit or roll back; `release()` ends

@@ -10,12 +10,12 @@ import {
   type ReleaseOutcome,
   type Renewal,
   type RenewOutcome,
-} from '../../engine/lock-provider.js';
-import { LockConfigError, LockError, LockUnavailableError } from '../../lock/errors.js';
+} from '../../../engine/lock-provider.js';
+import { LockConfigError, LockError, LockUnavailableError } from '../../../lock/errors.js';
 import { BorrowedTransaction } from './borrowed-transaction.js';
-import { connect, type Database } from './database.js';
-import { driverErrorOf } from './dialect.js';
-import { counterNameOf, rowNameOf } from './lock-name.js';
+import { connect, type Database } from '../database.js';
+import { driverErrorOf } from '../dialect.js';
+import { counterNameOf, rowNameOf } from '../lock-name.js';
 import { RowAttempt, type RowLocking } from './row-attempt.js';
 import { readOptions, type RowLockSettings, type TypeOrmRowLockProviderOptions } from './row-lock-options.js';
 

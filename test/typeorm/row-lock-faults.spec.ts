@@ -154,13 +154,16 @@ describe.each(['mariadb', 'postgres'] as const)('faults of row locks on %s', (ty
     });
     await expect(work).rejects.toBe(error);
     await (await bob.acquire('a', { wait: 0 })).release();
-    const killed = source.transaction(async (transaction) => {
+    // Its pool may give the dead connection out once more.
+    const own = await backend.source().initialize();
+    const killed = own.transaction(async (transaction) => {
       await ann.acquire('a', { transaction });
       await update(transaction, 1, 9);
       await backend.revoke('test', 'a');
       await update(transaction, 2, 9);
     });
     await expect(killed).rejects.toThrow();
+    await own.destroy();
     await (await bob.acquire('a', { wait: 2_000 })).release();
     expect(await balances()).toEqual([0, 0]);
   });
@@ -168,7 +171,8 @@ describe.each(['mariadb', 'postgres'] as const)('faults of row locks on %s', (ty
   if (!isPostgres) {
     it('a row that is younger than the snapshot is an error that says to run the transaction again (1020)', async () => {
       const [ann, bob] = [await process(), await process()];
-      const runner = source.createQueryRunner();
+      const own = await backend.source().initialize();
+      const runner = own.createQueryRunner();
       await runner.query('SET SESSION innodb_snapshot_isolation = ON');
       await runner.startTransaction('REPEATABLE READ');
       await update(runner.manager, 1, 7);
@@ -177,8 +181,8 @@ describe.each(['mariadb', 'postgres'] as const)('faults of row locks on %s', (ty
       const attempt = ann.acquire('young', { transaction: runner.manager });
       await expect(attempt).rejects.toMatchObject({ code: 'LOCK_DEADLOCK', cause: { errno: 1020 } });
       await runner.rollbackTransaction();
-      await runner.query('SET SESSION innodb_snapshot_isolation = OFF');
       await runner.release();
+      await own.destroy();
       expect(await balances()).toEqual([0, 0]);
     });
   }

@@ -1,26 +1,54 @@
-import { type ArgumentsHost, Catch, type ExceptionFilter } from '@nestjs/common';
-import { BaseExceptionFilter, type HttpAdapterHost } from '@nestjs/core';
-import { throwError } from 'rxjs';
+import { type ArgumentsHost, Catch, type ExceptionFilter, Inject } from '@nestjs/common';
+import { BaseExceptionFilter, HttpAdapterHost, ModulesContainer } from '@nestjs/core';
 import { LockError } from '../lock/errors.js';
-import { setRetryAfter } from './transports/http/http-response.js';
-import { type HttpLockStatuses, toHttpException } from './transports/http/lock-http-exception.js';
+import { type DistributedLockModuleOptions, MODULE_OPTIONS_TOKEN } from './module-options.js';
+import { appFilters, catches } from './own-filters.js';
+import { toGraphqlError } from './transports/graphql/lock-graphql-error.js';
+import { asHttpError, setProblemType } from './transports/http/http-response.js';
+import { LockHttpException } from './transports/http/lock-http-exception.js';
+import { rpcFailure } from './transports/rpc/rpc-failure.js';
+import { sendException } from './transports/ws/exception-event.js';
 
-/** Answers HTTP clients for lock errors that are thrown where no interceptor sees them: in guards and in middleware. */
-@Catch(LockError)
-export class LockErrorFilter implements ExceptionFilter<LockError> {
+/**
+ * Answers the client of a lock error, as its transport does it. Registered globally by `DistributedLockModule` as the last
+ * resort: every filter of the application that catches the error goes first.
+ *
+ * Nest has no global filters for gateways, and none in a hybrid application that is connected without `inheritAppConfig`:
+ * name it there with `@UseFilters(LockErrorFilter)`.
+ */
+@Catch(LockError, LockHttpException)
+export class LockErrorFilter implements ExceptionFilter<LockError | LockHttpException> {
+  #appFilters: readonly ExceptionFilter[] | undefined;
+
   constructor(
+    @Inject(MODULE_OPTIONS_TOKEN) private readonly options: DistributedLockModuleOptions,
     // A host and not its adapter, which a testing module gets only after it was compiled.
-    private readonly host: HttpAdapterHost,
-    private readonly statuses: HttpLockStatuses = {},
+    @Inject(HttpAdapterHost) private readonly host: HttpAdapterHost,
+    @Inject(ModulesContainer) private readonly modules: ModulesContainer,
   ) {}
 
-  catch(error: LockError, host: ArgumentsHost): unknown {
-    // Other transports expect an observable that fails.
-    if (host.getType() !== 'http') return throwError(() => error);
+  catch(thrown: LockError | LockHttpException, host: ArgumentsHost): unknown {
     const { httpAdapter } = this.host;
-    const exception = toHttpException(error, this.statuses);
-    if (exception) setRetryAfter(httpAdapter, host.switchToHttp().getResponse(), exception);
-    new BaseExceptionFilter(httpAdapter).catch(exception ?? error, host);
+    const type = host.getType<string>();
+    const response: unknown = type === 'http' ? host.switchToHttp().getResponse() : undefined;
+    // What a guard throws, the interceptor has not seen.
+    const error =
+      type === 'http' && LockError.is(thrown) ? asHttpError(thrown, this.options, httpAdapter, response) : thrown;
+    this.#appFilters ??= appFilters(this.modules).filter((filter) => !(filter instanceof LockErrorFilter));
+    for (const filter of this.#appFilters) {
+      if (catches(filter, error)) return filter.catch(error, host) as unknown;
+      if (catches(filter, thrown)) return filter.catch(thrown, host) as unknown;
+    }
+    if (type === 'http') {
+      if (error instanceof LockHttpException) setProblemType(httpAdapter, response);
+      new BaseExceptionFilter(httpAdapter).catch(error, host);
+      return undefined;
+    }
+    if (!LockError.is(error)) throw error;
+    if (type === 'rpc') return rpcFailure(error);
+    if (type === 'graphql') throw toGraphqlError(error);
+    if (type !== 'ws') throw error;
+    sendException(host.switchToWs().getClient(), error);
     return undefined;
   }
 }

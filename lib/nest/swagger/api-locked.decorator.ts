@@ -4,7 +4,8 @@ import { DEFAULT_STATUSES, type HttpLockStatuses } from '../transports/http/lock
 
 /**
  * Documents what a locked handler, or each handler of a controller, may answer: busy 423 and unavailable 503, both with
- * `Retry-After` and a problem of RFC 9457.
+ * `Retry-After` and a problem of RFC 9457. As with every `@ApiResponse` of a handler, Swagger then adds no response for
+ * success by itself: name it, with `@ApiOkResponse()` or the like.
  *
  * @param statuses those that differ from the defaults, as in the module's `mapErrors: { http }`
  */

@@ -4,7 +4,7 @@ import { LockError } from '../lock/errors.js';
 import { type DistributedLockModuleOptions, MODULE_OPTIONS_TOKEN } from './module-options.js';
 import { appFilters, catches } from './own-filters.js';
 import { toGraphqlError } from './transports/graphql/lock-graphql-error.js';
-import { asHttpError, setProblemType } from './transports/http/http-response.js';
+import { asHttpError, sendProblem } from './transports/http/http-response.js';
 import { LockHttpException } from './transports/http/lock-http-exception.js';
 import { rpcFailure } from './transports/rpc/rpc-failure.js';
 import { sendException } from './transports/ws/exception-event.js';
@@ -40,8 +40,8 @@ export class LockErrorFilter implements ExceptionFilter<LockError | LockHttpExce
       if (catches(filter, thrown)) return filter.catch(thrown, host) as unknown;
     }
     if (type === 'http') {
-      if (error instanceof LockHttpException) setProblemType(httpAdapter, response);
-      new BaseExceptionFilter(httpAdapter).catch(error, host);
+      if (error instanceof LockHttpException) sendProblem(httpAdapter, response, error);
+      else new BaseExceptionFilter(httpAdapter).catch(error, host);
       return undefined;
     }
     if (!LockError.is(error)) throw error;

@@ -25,9 +25,15 @@ export function asHttpError(
   return exception;
 }
 
-/** Says that the body is a problem of RFC 9457. Only just before it is sent: another filter may send another body. */
-export function setProblemType(adapter: AbstractHttpAdapter, response: unknown): void {
-  if (!adapter.isHeadersSent(response)) adapter.setHeader(response, 'Content-Type', 'application/problem+json');
+/** Answers with the problem of RFC 9457, or just ends what was begun to be sent. */
+export function sendProblem(adapter: AbstractHttpAdapter, response: unknown, exception: LockHttpException): void {
+  if (adapter.isHeadersSent(response)) {
+    adapter.end(response);
+    return;
+  }
+  adapter.setHeader(response, 'Content-Type', 'application/problem+json');
+  // As text: the Express adapter of Nest 11 sends each error that is an object as application/json.
+  adapter.reply(response, JSON.stringify(exception.getResponse()), exception.getStatus());
 }
 
 /** Resolves when a response that the handler's result does not complete is over; `undefined` when the result completes it. */

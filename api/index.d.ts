@@ -196,12 +196,11 @@ export interface LockErrorExtensions {
 }
 
 export declare class LockErrorFilter implements ExceptionFilter<LockError | LockHttpException> {
-    #private;
     private readonly options;
     private readonly host;
-    private readonly modules;
-    constructor(options: DistributedLockModuleOptions, host: HttpAdapterHost, modules: ModulesContainer);
+    constructor(options: DistributedLockModuleOptions, host: HttpAdapterHost);
     catch(thrown: LockError | LockHttpException, host: ArgumentsHost): unknown;
+    protected seenByFilters(thrown: LockError | LockHttpException, host: ArgumentsHost): LockError | LockHttpException;
 }
 
 export interface LockEvent {

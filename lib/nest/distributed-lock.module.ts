@@ -5,7 +5,7 @@ import { getLockServiceToken } from './inject-lock-service.decorator.js';
 import { liveServices } from './live-services.js';
 import { LockAdmin } from './lock-admin.js';
 import { LockBinder } from './lock-binder.js';
-import { InertFilter, LockErrorFilter } from './lock-error.filter.js';
+import { InertFilter, LastResortFilter } from './lock-error.filter.js';
 import { LockInterceptor } from './lock.interceptor.js';
 import { createLockManager } from './lock-manager.factory.js';
 import { LockService } from './lock.service.js';
@@ -74,7 +74,7 @@ const PROVIDERS: Provider[] = [
   {
     provide: APP_FILTER,
     useFactory: (options: DistributedLockModuleOptions, host: HttpAdapterHost, modules: ModulesContainer) =>
-      options.mapErrors === false ? new InertFilter() : new LockErrorFilter(options, host, modules),
+      options.mapErrors === false ? new InertFilter() : new LastResortFilter(options, host, modules),
     inject: [MODULE_OPTIONS_TOKEN, HttpAdapterHost, ModulesContainer],
   },
 ];

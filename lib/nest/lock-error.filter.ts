@@ -1,5 +1,5 @@
 import { type ArgumentsHost, Catch, type ExceptionFilter, Inject } from '@nestjs/common';
-import { BaseExceptionFilter, HttpAdapterHost, ModulesContainer } from '@nestjs/core';
+import { BaseExceptionFilter, HttpAdapterHost, type ModulesContainer } from '@nestjs/core';
 import { LockError } from '../lock/errors.js';
 import { type DistributedLockModuleOptions, MODULE_OPTIONS_TOKEN } from './module-options.js';
 import { appFilters, catches } from './own-filters.js';
@@ -10,37 +10,25 @@ import { rpcFailure } from './transports/rpc/rpc-failure.js';
 import { sendException } from './transports/ws/exception-event.js';
 
 /**
- * Answers the client of a lock error, as its transport does it. Registered globally by `DistributedLockModule` as the last
- * resort: every filter of the application that catches the error goes first.
+ * Answers the client of a lock error, as its transport does it. `DistributedLockModule` registers it globally.
  *
  * Nest has no global filters for gateways, and none in a hybrid application that is connected without `inheritAppConfig`:
  * name it there with `@UseFilters(LockErrorFilter)`.
  */
 @Catch(LockError, LockHttpException)
 export class LockErrorFilter implements ExceptionFilter<LockError | LockHttpException> {
-  #appFilters: readonly ExceptionFilter[] | undefined;
-
   constructor(
     @Inject(MODULE_OPTIONS_TOKEN) private readonly options: DistributedLockModuleOptions,
     // A host and not its adapter, which a testing module gets only after it was compiled.
     @Inject(HttpAdapterHost) private readonly host: HttpAdapterHost,
-    @Inject(ModulesContainer) private readonly modules: ModulesContainer,
   ) {}
 
   catch(thrown: LockError | LockHttpException, host: ArgumentsHost): unknown {
-    const { httpAdapter } = this.host;
+    const error = this.seenByFilters(thrown, host);
     const type = host.getType<string>();
-    const response: unknown = type === 'http' ? host.switchToHttp().getResponse() : undefined;
-    // What a guard throws, the interceptor has not seen.
-    const error =
-      type === 'http' && LockError.is(thrown) ? asHttpError(thrown, this.options, httpAdapter, response) : thrown;
-    this.#appFilters ??= appFilters(this.modules).filter((filter) => !(filter instanceof LockErrorFilter));
-    for (const filter of this.#appFilters) {
-      if (catches(filter, error)) return filter.catch(error, host) as unknown;
-      if (catches(filter, thrown)) return filter.catch(thrown, host) as unknown;
-    }
     if (type === 'http') {
-      if (error instanceof LockHttpException) sendProblem(httpAdapter, response, error);
+      const { httpAdapter } = this.host;
+      if (error instanceof LockHttpException) sendProblem(httpAdapter, host.switchToHttp().getResponse(), error);
       else new BaseExceptionFilter(httpAdapter).catch(error, host);
       return undefined;
     }
@@ -50,6 +38,35 @@ export class LockErrorFilter implements ExceptionFilter<LockError | LockHttpExce
     if (type !== 'ws') throw error;
     sendException(host.switchToWs().getClient(), error);
     return undefined;
+  }
+
+  // What a guard throws, the interceptor has not seen.
+  protected seenByFilters(thrown: LockError | LockHttpException, host: ArgumentsHost): LockError | LockHttpException {
+    if (host.getType() !== 'http' || !LockError.is(thrown)) return thrown;
+    return asHttpError(thrown, this.options, this.host.httpAdapter, host.switchToHttp().getResponse());
+  }
+}
+
+/** The global one, as the last resort: the application's own global filters that catch the error go first. */
+export class LastResortFilter extends LockErrorFilter {
+  #others: readonly ExceptionFilter[] | undefined;
+
+  constructor(
+    options: DistributedLockModuleOptions,
+    host: HttpAdapterHost,
+    private readonly modules: ModulesContainer,
+  ) {
+    super(options, host);
+  }
+
+  override catch(thrown: LockError | LockHttpException, host: ArgumentsHost): unknown {
+    const error = this.seenByFilters(thrown, host);
+    this.#others ??= appFilters(this.modules).filter((filter) => filter !== this);
+    for (const filter of this.#others) {
+      if (catches(filter, error)) return filter.catch(error, host) as unknown;
+      if (catches(filter, thrown)) return filter.catch(thrown, host) as unknown;
+    }
+    return super.catch(error, host);
   }
 }
 

@@ -5,10 +5,12 @@ import {
   type ExceptionFilter,
   Injectable,
   ParseIntPipe,
+  type Provider,
   type Type,
   UseFilters,
   UseGuards,
 } from '@nestjs/common';
+import { APP_FILTER } from '@nestjs/core';
 import { WsAdapter } from '@nestjs/platform-ws';
 import { IoAdapter } from '@nestjs/platform-socket.io';
 import { MessageBody, SubscribeMessage, WebSocketGateway } from '@nestjs/websockets';
@@ -110,8 +112,8 @@ describe.each([
   ['ws', WsAdapter, nativeClient],
   ['socket.io', IoAdapter, ioClient],
 ] as const)('a gateway on %s', (_, Adapter, connectTo) => {
-  async function connect(gateway: Type, mapErrors?: false) {
-    const { app } = await serve({ providers: [gateway] }, { mapErrors }, (it) =>
+  async function connect(gateway: Type, mapErrors?: false, ...providers: Provider[]) {
+    const { app } = await serve({ providers: [gateway, ...providers] }, { mapErrors }, (it) =>
       it.useWebSocketAdapter(new Adapter(it)),
     );
     await app.get(LockService).acquire('item');
@@ -152,7 +154,14 @@ describe.each([
     @WebSocketGateway()
     @UseFilters(LockErrorFilter)
     class Gateway extends Handlers {}
-    const { client } = await connect(Gateway);
+    // Made for HTTP: Nest does not ask it here, and neither does ours.
+    @Catch()
+    class ForHttp implements ExceptionFilter {
+      catch(_: unknown, host: ArgumentsHost) {
+        host.switchToHttp().getResponse<{ status(code: number): void }>().status(500);
+      }
+    }
+    const { client } = await connect(Gateway, undefined, { provide: APP_FILTER, useClass: ForHttp });
     expect(await client.ask('guarded')).toEqual(['exception', BUSY]);
     expect(await client.ask('busy')).toEqual(['exception', BUSY]);
   });

@@ -1,3 +1,7 @@
+export { LockTables1700000000000 } from './lock-tables-migration.js';
+export type { PurgeOptions } from './purge.js';
 export { entityManagerOf } from './row/entity-manager-of.js';
 export { TypeOrmRowLockProvider } from './row/row-lock-provider.js';
 export type { TypeOrmRowLockProviderOptions } from './row/row-lock-options.js';
+export { TypeOrmVersionLockProvider } from './version/version-lock-provider.js';
+export type { TypeOrmVersionLockProviderOptions } from './version/version-lock-options.js';

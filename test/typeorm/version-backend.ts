@@ -13,13 +13,13 @@ export interface LeaseRow {
 
 /** The rows of the leases of a namespace. */
 export async function leaseRows(admin: DataSource, namespace: string): Promise<LeaseRow[]> {
-  const rows = await admin.query<{ name: unknown; token: unknown; holder: unknown }[]>(
+  const rows = await admin.query<{ name: string | Buffer; token: string | number; holder: string | Buffer | null }[]>(
     `SELECT name, token, holder FROM ${TABLE} WHERE name LIKE '${namespace}#lease:%'`,
   );
   return rows.map(({ name, token, holder }) => ({
-    name: String(name),
-    token: BigInt(String(token)),
-    holder: holder === null ? null : String(holder),
+    name: name.toString(),
+    token: BigInt(token),
+    holder: holder?.toString() ?? null,
   }));
 }
 

@@ -53,6 +53,6 @@ const sqlite: LeaseDialect = {
 export const LEASE_DIALECTS: Readonly<Record<DatabaseFamily, LeaseDialect>> = { mysql, postgres, sqlite };
 
 /** A driver gives a 64-bit number as a number, as text or as a bigint, as the application has chosen. */
-export function bigintOf(value: unknown): bigint | undefined {
+function bigintOf(value: unknown): bigint | undefined {
   return value === undefined || value === null ? undefined : BigInt(value as string | number | bigint);
 }

@@ -1,6 +1,6 @@
-import { propertyOf, type Run } from '../dialect.js';
+import type { Run } from '../dialect.js';
 import { quotedTable, SERVER_TIME } from '../table-layout.js';
-import { bigintOf, LEASE_DIALECTS, type LeaseDialect } from './lease-dialect.js';
+import { LEASE_DIALECTS, type LeaseDialect } from './lease-dialect.js';
 
 /** What a row says, by the database's clock. */
 export interface Lease {
@@ -17,6 +17,13 @@ export interface HeldLease {
   readonly name: string;
   readonly holder: string;
   readonly version: bigint;
+}
+
+/** A row as the drivers answer it; a 64-bit number comes as a number, as text or as a bigint. */
+interface LeaseColumns {
+  readonly holder: string | Buffer | null;
+  readonly token: string | number | bigint;
+  readonly remaining: string | number | bigint;
 }
 
 // Three values a row. SQLite takes 32 766 in a statement, Postgres 65 535; beyond a few hundred nothing is gained.
@@ -130,15 +137,12 @@ export class LeaseTable {
       `SELECT holder, token, expires - ${this.#now} AS remaining FROM ${this.#table} WHERE name IN (${this.#list(names, 1)})`,
       names,
     );
-    return (rows as readonly object[]).map((row) => {
-      const holder = propertyOf(row, 'holder');
-      return {
-        // A VARBINARY comes as a Buffer.
-        holder: holder === null || holder === undefined ? undefined : String(holder as string | Buffer),
-        version: bigintOf(propertyOf(row, 'token')) ?? 0n,
-        remaining: Number(propertyOf(row, 'remaining')) / 1000,
-      };
-    });
+    return (rows as readonly LeaseColumns[]).map(({ holder, token, remaining }) => ({
+      // A VARBINARY comes as a Buffer.
+      holder: holder?.toString(),
+      version: BigInt(token),
+      remaining: Number(remaining) / 1000,
+    }));
   }
 
   get #nextVersion(): string {

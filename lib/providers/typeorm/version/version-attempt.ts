@@ -23,7 +23,7 @@ export interface VersionLocking {
 const FIRST_PAUSE = 10;
 const LONGEST_PAUSE = 200;
 // How long before the end of the wait the last look is made, in ms.
-const LAST_LOOK = 20;
+const LAST_LOOK = 50;
 
 /** One attempt to hold one lease, from its first ask to its release. */
 export class VersionAttempt {
@@ -52,10 +52,9 @@ export class VersionAttempt {
       let isWaiting = false;
       const leave = () => {
         // Until a busy row was seen nobody knows whether there is something to wait for. The next step finds that we left.
-        if (isWaiting) {
-          if (this.#openClaim !== undefined) this.locking.inBackground(this.release(0));
-          resolve('busy');
-        }
+        // A claim on its way is another matter: it may be granted to nobody.
+        if (this.#openClaim !== undefined) this.locking.inBackground(this.release(0));
+        if (isWaiting) resolve('busy');
         this.#wake?.();
       };
       const tellWaiting = () => {
@@ -95,7 +94,9 @@ export class VersionAttempt {
     for (let pause = FIRST_PAUSE; ;) {
       const sentAt = clock.now();
       const seen = await database.leases.look(this.name);
-      if (this.#hasEnded()) return 'busy';
+      // A claim that was not answered has arrived or never will, now that the version is another.
+      if (seen?.version !== this.#openClaim) this.#openClaim = undefined;
+      if (this.#hasEnded() || hasLeft(request)) return 'busy';
       if (!seen) {
         await database.createRow(this.name);
         continue;
@@ -107,16 +108,15 @@ export class VersionAttempt {
         continue;
       }
       if (seen.holder === this.holder) {
-        // The answer to the claim was lost.
-        this.#openClaim = undefined;
+        // Ours since a claim whose answer was lost.
         return this.#grant(request, seen.version, sentAt, seen.remaining);
       }
-      if (request.wait <= 0 || request.signal.aborted) return 'busy';
+      if (request.wait <= 0) return 'busy';
       tellWaiting();
       const lastLook = waitUntil - LAST_LOOK - clock.now();
       const jittered = pause * (0.5 + this.locking.random.fraction() / 2);
       await this.#pause(Math.min(jittered, seen.remaining, lastLook > 0 ? lastLook : Infinity), request.signal);
-      if (this.#hasEnded() || request.signal.aborted) return 'busy';
+      if (this.#hasEnded() || hasLeft(request)) return 'busy';
       pause = Math.min(2 * pause, LONGEST_PAUSE);
     }
   }
@@ -160,4 +160,9 @@ export class VersionAttempt {
   #hasEnded(): boolean {
     return this.#isOver;
   }
+}
+
+/** The signal is made when it is first read, and an attempt that does not wait needs none. */
+function hasLeft(request: AcquireRequest): boolean {
+  return request.wait > 0 && request.signal.aborted;
 }

@@ -9,7 +9,8 @@ export interface PurgeOptions {
   readonly unusedFor: Duration;
 }
 
-const ROWS_IN_A_BATCH = 500;
+// In one transaction, which keeps them locked for some ten ms.
+const ROWS_IN_A_BATCH = 100;
 
 /** Which rows a purge may delete: all but the counters of fencing tokens, whose time of use nobody writes. */
 export const PURGEABLE = `name NOT LIKE '%#fence:%'`;
@@ -36,22 +37,28 @@ export async function purge(
   const value = (position: number) => (database === 'mysql' ? '?' : `$${position}`);
   const unused = `${PURGEABLE} AND expires <= ${SERVER_TIME[database]} - ${Math.ceil(unusedFor * 1000)}`;
   const candidates = `SELECT name FROM ${name} WHERE name > ${value(1)} AND ${unused} ORDER BY name LIMIT ${ROWS_IN_A_BATCH}`;
+  // One by one: for a list of names a server may scan the whole table (measured on MariaDB 10.11), lock rows that are not meant,
+  // and wait for those that somebody holds.
+  const lock = `SELECT name FROM ${name} WHERE name = ${value(1)} AND ${unused} FOR UPDATE SKIP LOCKED`;
+  const remove = `DELETE FROM ${name} WHERE name = ${value(1)}`;
   let deleted = 0;
   for (let last = ''; ;) {
     const names = namesOf(await sessions.run(candidates, [last]));
     const next = names.at(-1);
     if (next === undefined) return deleted;
     last = next;
-    const list = (of: readonly string[]) => of.map((_, index) => value(index + 1)).join(', ');
     const session = await sessions.take('', Infinity, undefined);
     try {
       await session.begin();
-      const lock = `SELECT name FROM ${name} WHERE name IN (${list(names)}) AND ${unused} FOR UPDATE SKIP LOCKED`;
-      const free = namesOf(await session.run(lock, names));
-      if (free.length > 0) await session.run(`DELETE FROM ${name} WHERE name IN (${list(free)})`, free);
+      let free = 0;
+      for (const row of names) {
+        if (namesOf(await session.run(lock, [row])).length === 0) continue;
+        await session.run(remove, [row]);
+        free += 1;
+      }
       await session.commit();
       session.giveBack();
-      deleted += free.length;
+      deleted += free;
     } catch (error) {
       session.destroy();
       throw error;

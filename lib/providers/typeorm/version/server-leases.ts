@@ -1,7 +1,10 @@
 import type { ProviderContext } from '../../../engine/lock-provider.js';
+import { LockCapacityError } from '../../../lock/errors.js';
 import { connect } from '../database.js';
 import type { Run } from '../dialect.js';
+import { LockTable } from '../lock-table.js';
 import { purge } from '../purge.js';
+import { SilentServerError } from '../session.js';
 import type { LeaseDatabase } from './lease-database.js';
 import { LeaseTable } from './lease-table.js';
 import type { VersionLockSettings } from './version-lock-options.js';
@@ -28,10 +31,15 @@ export async function connectToServer(
   context: ProviderContext,
 ): Promise<LeaseDatabase> {
   const terms = { guard: IDLE_TIME, patience, maxConnections };
-  const server = await connect({ dataSource, database, table, synchronize, fencing: true, terms }, context);
-  const { dialect, sessions } = server;
+  const { dialect, sessions } = await connect(
+    { dataSource, database, table, synchronize, fencing: true, terms },
+    context,
+  );
   const run: Run = async (sql, parameters) => {
-    const session = await sessions.take('', patience, undefined);
+    const session = await sessions.take('', patience, undefined).catch((error: unknown) => {
+      // Each connection is taken for the time of one statement: if none gets free, the server is silent.
+      throw error instanceof LockCapacityError ? new SilentServerError(error.message) : error;
+    });
     try {
       const answer = await session.run(sql, parameters);
       session.giveBack();
@@ -41,9 +49,10 @@ export async function connectToServer(
       throw error;
     }
   };
+  const rows = new LockTable(dialect, run);
   return {
     leases: new LeaseTable(database, table, run),
-    createRow: (name) => server.table.createRow(name),
+    createRow: (name) => rows.createRow(name),
     purge: (unusedFor) => purge(sessions, database, table, unusedFor),
     isBusy: (error) => ['busy', 'rolled-back'].includes(dialect.classify(error)),
     check: () => dialect.examine(sessions.run),

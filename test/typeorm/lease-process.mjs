@@ -15,6 +15,8 @@ const [{ DataSource }, { LockManager }, { TypeOrmVersionLockProvider }] = await 
 
 const { driverPath, ...rest } = JSON.parse(options);
 const driver = driverPath && createRequire(import.meta.url)(driverPath);
+// The timers of a wait keep no process alive, and SQLite has no socket that does.
+const alive = setInterval(() => undefined, 60_000);
 const dataSource = new DataSource({ ...rest, ...(driver && { driver }) });
 // The collation of MySQL takes 'a' for 'A'.
 const name = dataSource.options.type === 'mariadb' ? 'BINARY name' : 'name';
@@ -37,3 +39,4 @@ for (let round = 0; round < Number(rounds); round += 1) {
 }
 await locks.stop();
 await dataSource.destroy();
+clearInterval(alive);

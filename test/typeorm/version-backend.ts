@@ -57,7 +57,9 @@ export function sqliteHarness(dataSource: () => DataSource, admin: () => DataSou
   return {
     capabilities,
     create: () => new TypeOrmVersionLockProvider({ dataSource: dataSource(), synchronize: true }),
-    lease: 600,
+    // The database works on the thread of the tests, so that those of one case make the others late.
+    lease: 1_000,
+    concurrency: 4,
     faults: { revoke: (namespace, key) => revokeLease(admin(), namespace, key) },
     leftovers: (namespace) => heldLeases(admin(), namespace),
   };

@@ -44,12 +44,14 @@ export async function connectToSqlite(
       } catch (error) {
         if (!isLocked(error) || clock.now() >= giveUpAt) throw error;
       }
-      await new Promise<void>((resolve) => clock.setTimer(resolve, PAUSE * (0.5 + random.fraction() / 2)));
+      // A process does not end in the middle of an operation; on a server its socket would keep it.
+      await new Promise<void>((resolve) => clock.setTimer(resolve, PAUSE * (0.5 + random.fraction() / 2), true));
     }
   };
   const connection = await onceUnlocked(() => open(settings.dataSource));
   const run: Run = (sql, parameters = []) => onceUnlocked(() => connection.runNow(sql, parameters.map(toSqlite)));
   const close = async () => {
+    if (isClosed) return;
     isClosed = true;
     await connection.close();
   };

@@ -54,7 +54,7 @@ run(`leases in a file of SQLite${why}`, () => {
       { type: 'better-sqlite3', database: options.database, enableWAL: true, driverPath: path },
       admin,
       4,
-      25,
+      24,
     );
   }, 60_000);
 

@@ -17,6 +17,8 @@ import type { TokenEstimate } from './token-estimate.js';
 // different times, since a round takes about a millisecond; and who waits for long asks some eight times a second.
 const FIRST_WINDOW = 16;
 const LARGEST_WINDOW = 250;
+// The last round of a wait begins this many ms before its end: a key that got free by then is not missed.
+const LAST_ASK = 20;
 
 /** What candidates of one provider share. */
 export interface Election {
@@ -38,7 +40,8 @@ export interface QuorumGrant extends Grant {
 export class Candidate {
   #left = false;
   #isWaiting = false;
-  #wake: (() => void) | undefined;
+  #endRound: (() => void) | undefined;
+  #endPause: (() => void) | undefined;
 
   constructor(
     private readonly election: Election,
@@ -59,10 +62,16 @@ export class Candidate {
     }
   }
 
+  /** The key was just released in this process: ask right behind the release, if it pauses. */
+  hurry(): void {
+    this.#endPause?.();
+  }
+
   /** Its release is sent: no further vote may be asked for. */
   withdraw(): void {
     this.#left = true;
-    this.#wake?.();
+    this.#endRound?.();
+    this.#endPause?.();
   }
 
   async #stand(): Promise<QuorumGrant | 'busy'> {
@@ -79,11 +88,11 @@ export class Candidate {
     };
     const ballot = new Ballot(this.lock, ['V', holder, wholeMs(kept), token, round], terms, tellForgetful);
     // Who leaves in mid-round has an answer at once. What the round may still get is cleaned up after.
-    this.#wake = () => {
+    this.#endRound = () => {
       ballot.settle('busy');
     };
     const outcome = await electorate.ask(ballot);
-    this.#wake = undefined;
+    this.#endRound = undefined;
     if (outcome !== 'elected') {
       if (ballot.hasLeftovers) this.#cleanUp(round);
       if (outcome === 'busy') return 'busy';
@@ -141,10 +150,12 @@ export class Candidate {
     const window = Math.min(FIRST_WINDOW * 2 ** failures, LARGEST_WINDOW);
     let timer: Timer | undefined;
     await new Promise<void>((resolve) => {
-      this.#wake = resolve;
-      timer = clock.setTimer(resolve, 1 + random.fraction() * window);
+      this.#endPause = resolve;
+      const delay = 1 + random.fraction() * window;
+      const untilLast = this.request.wait - LAST_ASK;
+      timer = clock.setTimer(resolve, untilLast > 0 ? Math.min(delay, untilLast) : delay);
     });
-    this.#wake = undefined;
+    this.#endPause = undefined;
     if (timer !== undefined) clock.clearTimer(timer);
   }
 

@@ -92,10 +92,11 @@ export class QuorumNode {
       command,
       [script, ...args],
       (reply) => {
-        const replies = Array.isArray(reply) ? reply : [];
-        polls.forEach((poll, index) => {
-          poll.onReply(replies[index]);
-        });
+        if (Array.isArray(reply)) {
+          polls.forEach((poll, index) => {
+            poll.onReply(reply[index]);
+          });
+        } else polls[0]?.onReply(reply);
       },
       (error) => {
         if (command === 'evalsha' && error instanceof Error && error.message.startsWith('NOSCRIPT')) {

@@ -32,6 +32,8 @@ export class QuorumSession {
   readonly #electorate: Electorate;
   readonly #election: Election;
   readonly #candidates = new Map<string, Candidate>();
+  /** Who asks for a lock, by the lock: the engine lets one waiter a key ask. */
+  readonly #asking = new Map<string, Candidate>();
   #rounds = 0;
 
   constructor(
@@ -66,12 +68,15 @@ export class QuorumSession {
         { key, provider: name },
       );
     }
-    const candidate = new Candidate(this.#election, this.#layout.lockOf(key), request);
+    const lock = this.#layout.lockOf(key);
+    const candidate = new Candidate(this.#election, lock, request);
     this.#candidates.set(holder, candidate);
+    this.#asking.set(lock, candidate);
     try {
       return await candidate.run();
     } finally {
       if (this.#candidates.get(holder) === candidate) this.#candidates.delete(holder);
+      if (this.#asking.get(lock) === candidate) this.#asking.delete(lock);
     }
   }
 
@@ -81,10 +86,11 @@ export class QuorumSession {
 
   async release({ key, holder }: Holder, { keepFor }: ReleaseManner): Promise<ReleaseOutcome> {
     this.#candidates.get(holder)?.withdraw();
+    const lock = this.#layout.lockOf(key);
     const kept = wholeMs(Math.min(keepFor, this.settings.maxLease));
-    return this.#electorate.ask(
-      new Resignation(this.#layout.lockOf(key), ['R', holder, kept, NO_TOKEN, NO_ROUND], this.#terms),
-    );
+    const outcome = this.#electorate.ask(new Resignation(lock, ['R', holder, kept, NO_TOKEN, NO_ROUND], this.#terms));
+    this.#asking.get(lock)?.hurry();
+    return outcome;
   }
 
   async inspect(key: string): Promise<LockInfo | null> {

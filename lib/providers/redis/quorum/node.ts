@@ -138,7 +138,9 @@ export class QuorumNode {
       }
       const uptime = /^uptime_in_seconds:(\d+)/m.exec(text)?.[1];
       if (probation > 0 && uptime !== undefined) {
-        this.#votesFrom = askedAt + probation - Number(uptime) * 1_000;
+        // The difference of two whole seconds: a server that has started 10 ms ago may say 1.
+        const age = Math.max(0, Number(uptime) - 1) * 1_000;
+        this.#votesFrom = askedAt + probation - age;
         if (!this.mayVote(askedAt)) this.#refusal = new Error('It has started within the last maxLease.');
       }
     } catch (error) {

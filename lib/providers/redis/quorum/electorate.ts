@@ -24,7 +24,8 @@ export class Electorate {
     connections: readonly RedisConnection[],
     private readonly counter: string,
     private readonly patience: number,
-    probation: number,
+    maxLease: number,
+    delayedRestart: boolean,
   ) {
     this.nodes = connections.map(
       (connection) =>
@@ -32,7 +33,8 @@ export class Electorate {
           context,
           counter,
           patience,
-          probation,
+          maxLease,
+          probation: delayedRestart ? maxLease : 0,
           isTaken: (runId, by) => this.nodes.some((node) => node !== by && node.runId === runId),
           onChange: () => {
             this.#onChange();

@@ -2,9 +2,12 @@ import type { ProviderContext } from '../../../engine/lock-provider.js';
 import { CommandConnection } from '../command-connection.js';
 import type { RedisConnection } from '../redis-client.js';
 import type { Poll } from './poll.js';
+import { Errand } from './questions.js';
 import { QUORUM_SCRIPT, QUORUM_SCRIPT_SHA } from './quorum-script.js';
 
 type AnyPoll = Poll<unknown>;
+
+const DEBTS_A_CALL = 256;
 
 /** What a node has to know of the others. */
 export interface NodeSurroundings {
@@ -12,6 +15,8 @@ export interface NodeSurroundings {
   readonly counter: string;
   /** How long the node may be silent while commands are out before its connection is made anew, in ms. */
   readonly patience: number;
+  /** No vote stands for longer, in ms. */
+  readonly maxLease: number;
   /** A node that has started less than this many ms ago does not vote: it may have forgotten a vote. 0 for any. */
   readonly probation: number;
   /** Whether another node is this same server. */
@@ -31,12 +36,16 @@ export class QuorumNode {
   #votesFrom = Infinity;
   #refusal: unknown;
   #onIntroduced: (() => void) | undefined;
+  #downSince: number;
+  /** Releases that did not get through: the votes they end would stand for a lease, and a majority of such votes blocks the key. */
+  #owed: Errand[] = [];
 
   constructor(
     connection: RedisConnection,
     private readonly surroundings: NodeSurroundings,
   ) {
     const { context, patience } = surroundings;
+    this.#downSince = context.clock.now();
     this.#connection = new CommandConnection(connection, context.clock, context.logger, patience, {
       onUp: () => {
         void this.#introduce();
@@ -76,7 +85,7 @@ export class QuorumNode {
   send(polls: readonly AnyPoll[], args: readonly string[]): void {
     if (!this.#ready) {
       const cause = this.cause;
-      for (const poll of polls) poll.onFault(cause);
+      this.#fail(polls, cause);
       return;
     }
     this.#call('evalsha', QUORUM_SCRIPT_SHA, polls, args);
@@ -101,9 +110,32 @@ export class QuorumNode {
       (error) => {
         if (command === 'evalsha' && error instanceof Error && error.message.startsWith('NOSCRIPT')) {
           this.#teach(polls);
-        } else for (const poll of polls) poll.onFault(error);
+        } else this.#fail(polls, error);
       },
     );
+  }
+
+  #fail(polls: readonly AnyPoll[], cause: unknown): void {
+    const { context, maxLease, patience } = this.surroundings;
+    // Longer ago than a lease nothing of ours stands there.
+    const mayStand = this.#ready || context.clock.now() - this.#downSince < maxLease;
+    for (const poll of polls) {
+      const [code, , ms] = poll.args;
+      // A key that is to be parked stays taken by its vote instead.
+      if (mayStand && (code === 'C' || (code === 'R' && ms === '0'))) {
+        this.#owed.push(new Errand(poll.lock, poll.args, { seats: 1, clock: context.clock, patience }));
+      }
+      poll.onFault(cause);
+    }
+  }
+
+  #settleDebts(): void {
+    const owed = this.#owed;
+    this.#owed = [];
+    for (let first = 0; first < owed.length; first += DEBTS_A_CALL) {
+      const some = owed.slice(first, first + DEBTS_A_CALL);
+      this.send(some, callOf(this.surroundings.counter, some));
+    }
   }
 
   /** Refused before it ran. Without votes that nobody waits for by now: they would overtake their own clean-up. */
@@ -156,6 +188,8 @@ export class QuorumNode {
   #become(ready: boolean): void {
     if (this.#ready === ready) return;
     this.#ready = ready;
+    if (ready) this.#settleDebts();
+    else this.#downSince = this.surroundings.context.clock.now();
     this.surroundings.onChange();
   }
 }

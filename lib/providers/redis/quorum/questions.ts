@@ -58,7 +58,7 @@ export class Census extends Poll<readonly VoteOnShow[] | 'nobody' | 'unknown'> {
 }
 
 /** What need not be answered: cleaning up after a round. */
-export class Errand extends Poll<void> {
+export class Errand extends Poll<unknown> {
   override onSent(): void {
     // Nobody waits for it.
   }

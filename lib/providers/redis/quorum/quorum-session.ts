@@ -43,8 +43,7 @@ export class QuorumSession {
   ) {
     const { patience, maxLease, delayedRestart } = settings;
     this.#layout = new QuorumKeyLayout(context.namespace);
-    const probation = delayedRestart ? maxLease : 0;
-    this.#electorate = new Electorate(context, connections, this.#layout.counter, patience, probation);
+    this.#electorate = new Electorate(context, connections, this.#layout.counter, patience, maxLease, delayedRestart);
     this.#election = {
       context,
       electorate: this.#electorate,

@@ -40,7 +40,7 @@ export class KeyLayout {
 }
 
 /** Keeps keys readable where it can, and distinct always. */
-function encodeKey(key: string): string {
+export function encodeKey(key: string): string {
   if (key.length > LONGEST_KEY) {
     // UTF-16, since UTF-8 would merge lone surrogates. `~~` cannot come from an escape.
     return `~~${createHash('sha256').update(Buffer.from(key, 'utf16le')).digest('hex')}`;

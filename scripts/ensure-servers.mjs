@@ -8,6 +8,9 @@ const NEEDED = [
   { program: 'redis-server', package: 'redis-server' },
   { program: 'mariadbd', package: 'mariadb-server' },
   { program: 'postgres', package: 'postgresql' },
+  { program: 'java', package: 'default-jre-headless' },
+  // ZooKeeper itself: the package `zookeeper` adds no more than a service to it.
+  { program: 'zookeeper.jar', package: 'libzookeeper-java' },
   // Compiles the clock that the tests put under Redis, to step it and to let it stand.
   { program: 'cc', package: 'gcc libc6-dev' },
 ];
@@ -15,15 +18,18 @@ const NEEDED = [
 /** Where Debian keeps the programs of Postgres: not on the PATH. */
 const POSTGRES = '/usr/lib/postgresql';
 
+/** Where it keeps the libraries of Java. */
+const JARS = '/usr/share/java';
+
 /** Installs what is missing where that is possible, and otherwise says how, and ends. */
 export function ensureServers(programs = NEEDED.map(({ program }) => program)) {
   const wanted = NEEDED.filter(({ program }) => programs.includes(program));
-  const missing = wanted.filter(({ program }) => !onPath(program));
+  const missing = wanted.filter(({ program }) => !isInstalled(program));
   if (missing.length === 0) return;
   const packages = missing.map((each) => each.package);
   const command = `apt-get update && apt-get install -y ${packages.join(' ')}`;
   const names = missing.map(({ program }) => program).join(', ');
-  if (process.getuid?.() !== 0 || !onPath('apt-get')) {
+  if (process.getuid?.() !== 0 || !isInstalled('apt-get')) {
     console.error(`Missing: ${names}.\nOn Debian or Ubuntu:  sudo sh -c '${command}'`);
     process.exit(1);
   }
@@ -34,8 +40,9 @@ export function ensureServers(programs = NEEDED.map(({ program }) => program)) {
   if (status !== 0) process.exit(status ?? 1);
 }
 
-function onPath(program) {
+function isInstalled(program) {
   if (program === 'postgres' && existsSync(POSTGRES)) return true;
+  if (program.endsWith('.jar')) return existsSync(join(JARS, program));
   // Root alone has the folder of servers on its PATH.
   return `${process.env.PATH ?? ''}${delimiter}/usr/sbin`
     .split(delimiter)

@@ -3,7 +3,7 @@ import type { Folders } from './folders.js';
 import type { Leftovers } from './leftovers.js';
 import { LockNode } from './lock-node.js';
 import { LAST_SEQUENCE, type Recipe, sequenceOf } from './recipe.js';
-import type { Session } from './session.js';
+import { noConnection, type Session } from './session.js';
 import { type Children, isFailure, ZooKeeperFailure } from './zookeeper-client.js';
 
 /** Where contenders for locks meet. */
@@ -34,6 +34,7 @@ export class Contender {
   #hasLeft = false;
   #asking: Promise<unknown> = Promise.resolve();
   #wake: () => void = () => undefined;
+  #unwatch: () => void = () => undefined;
   /** On which connection the watch on our own node was set. */
   #guardedOn = 0;
 
@@ -115,13 +116,14 @@ export class Contender {
       }
       const isAnswered = this.#hasLeft && this.#isQueued;
       if (typeof step === 'object' && !isAnswered) return step;
-      if (this.#hasLeft || (step === 'behind' && !mayWait)) {
+      if (isAnswered || (step === 'behind' && (this.#hasLeft || !mayWait))) {
         await this.#remove();
         return 'busy';
       }
       if (step === 'behind') {
         this.#queued();
         await woken;
+        this.#unwatch();
       }
     }
   }
@@ -129,7 +131,7 @@ export class Contender {
   /** Looks at the queue, from a node of our own in it. */
   async #step(): Promise<Step> {
     const { session, recipe } = this.arena;
-    if (!session.isUp) throw new ZooKeeperFailure('unanswered', 'There is no connection to ZooKeeper.');
+    if (!session.isUp) throw noConnection();
     if (this.#grant) return { ...this.#grant, validUntil: session.validUntil };
     const children = await this.#enter(session);
     const node = this.#node;
@@ -162,9 +164,14 @@ export class Contender {
 
   /** Waits for the one before us, unless it has gone meanwhile. */
   async #watch(session: Session, node: LockNode, before: string): Promise<Step> {
+    const path = `${this.folder}/${before}`;
+    const wake = this.#wake;
+    this.#unwatch = () => {
+      session.unwatch(path, wake);
+    };
     const [isThere] = await Promise.all([
-      session.watch(`${this.folder}/${before}`, this.#wake),
-      // The token is asked for while there is time.
+      session.watch(path, wake),
+      // For the token, while there is time.
       node.inspect(),
     ]);
     return isThere ? 'behind' : 'again';
@@ -226,6 +233,7 @@ export class Contender {
 
   /** Takes our node out of the queue: now, or in the background until it is done. */
   async #remove(): Promise<ReleaseOutcome> {
+    this.#unwatch();
     const { arena } = this;
     const node = this.#node;
     const done = () => {
@@ -257,8 +265,7 @@ const NOBODY: Children = { names: [], changedAt: 0n, creations: 0 };
  * larger one all the same.
  */
 async function tokenOf(node: LockNode, children: Children): Promise<bigint | undefined> {
-  if (node.createdAt !== undefined) return node.createdAt;
-  if (children.creations === sequenceOf(node.name) + 1) return children.changedAt;
+  if (node.createdAt === undefined && children.creations === sequenceOf(node.name) + 1) return children.changedAt;
   return node.inspect();
 }
 

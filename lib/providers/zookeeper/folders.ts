@@ -23,10 +23,6 @@ export class Folders {
     return isKnown;
   }
 
-  get isFull(): boolean {
-    return this.#usedAt.size > KEEP;
-  }
-
   /** Removes those that were idle for long, and the oldest of too many. */
   async sweep(session: Session, now: number): Promise<void> {
     if (this.#sweeping) return;

@@ -11,8 +11,7 @@ const TRIES = 10;
  * Its name carries an id ("protected", in Curator's word), by which it is found again when the answer to its creation was lost.
  */
 export class LockNode {
-  /** The zxid of its creation, once somebody has asked for it. */
-  createdAt: bigint | undefined;
+  #createdAt: bigint | undefined;
   #name: string | undefined;
   #state: 'unsent' | 'unknown' | 'there' | 'gone' = 'unsent';
   #sentAt = -Infinity;
@@ -34,6 +33,11 @@ export class LockNode {
 
   get path(): string {
     return `${this.folder}/${this.name}`;
+  }
+
+  /** The zxid of its creation, once it was asked for. */
+  get createdAt(): bigint | undefined {
+    return this.#createdAt;
   }
 
   get isThere(): boolean {
@@ -74,8 +78,12 @@ export class LockNode {
       if (this.isThere) return children;
       const name = children.names.find((each) => each.startsWith(this.prefix));
       if (name === undefined) return null;
+      const stat = await this.session.stat(`${this.folder}/${name}`);
+      // Nothing else tells that it lives as long as we do.
+      if (stat?.owner !== this.session.id) return null;
+      this.#createdAt = stat.createdAt;
       this.#settle(name);
-      return (await this.inspect()) === undefined ? null : children;
+      return children;
     } catch (error) {
       if (isFailure(error, 'no-node')) return null;
       throw error;
@@ -84,12 +92,11 @@ export class LockNode {
 
   /** Answers the zxid of its creation, if it is there and ours. */
   async inspect(): Promise<bigint | undefined> {
-    if (this.createdAt !== undefined) return this.createdAt;
+    if (this.#createdAt !== undefined) return this.#createdAt;
     const stat = await this.session.stat(this.path);
-    // Nothing else tells that it lives as long as we do.
     if (stat?.owner !== this.session.id) return undefined;
-    this.createdAt = stat.createdAt;
-    return this.createdAt;
+    this.#createdAt = stat.createdAt;
+    return this.#createdAt;
   }
 
   /**

@@ -11,6 +11,7 @@ import type {
 import { LockUnavailableError } from '../../lock/errors.js';
 import type { LockInfo } from '../../lock/lock-info.js';
 import { type Arena, Contender } from './contender.js';
+import { examine } from './doctor.js';
 import { Folders } from './folders.js';
 import { Leftovers } from './leftovers.js';
 import { LockPaths } from './lock-path.js';
@@ -18,6 +19,9 @@ import { mutex, readWrite, type Recipe } from './recipe.js';
 import { Session, type SessionListener } from './session.js';
 import { type Children, type ClientFactory, isFailure } from './zookeeper-client.js';
 import type { ZooKeeperSettings } from './zookeeper-options.js';
+
+// How long a stop waits for the last answers, each for the tidying up and for the end of the session, in ms.
+const PATIENCE = 2_000;
 
 /** The locks of one process, from `start` to `stop`: one session at a time, and those who hold or wait with it. */
 export class Locks implements Arena, SessionListener {
@@ -132,19 +136,16 @@ export class Locks implements Arena, SessionListener {
   }
 
   check(): Promise<Finding[]> {
-    return Promise.resolve([]);
+    return Promise.resolve(examine(this.settings, this.session));
   }
 
   async close(): Promise<void> {
     this.#isStopping = true;
     const { session } = this;
-    if (session.isUp) {
-      // The nodes would go with the session; their folders would not.
-      await Promise.all([...this.#contenders.values()].map((contender) => contender.release()));
-      await this.folders.close(session);
-    }
-    await session.close();
-    for (const contender of this.#contenders.values()) void contender.release();
+    if (session.isUp) await this.#tidyUp(session);
+    await session.close(PATIENCE);
+    // Whoever still asks gets an answer.
+    await Promise.all([...this.#contenders.values()].map((contender) => contender.release()));
   }
 
   // --- what contenders need ---
@@ -197,6 +198,7 @@ export class Locks implements Arena, SessionListener {
   }
 
   onExpired(session: Session): void {
+    if (this.#isStopping) return;
     const cause = new Error('The session of ZooKeeper has expired.');
     for (const contender of this.#contenders.values()) if (contender.isOf(session)) contender.lose(cause);
     this.session = this.#newSession();
@@ -210,6 +212,18 @@ export class Locks implements Arena, SessionListener {
 
   isNeeded(): boolean {
     return this.#contenders.size > 0;
+  }
+
+  /** The nodes would go with the session, their folders would not. */
+  async #tidyUp(session: Session): Promise<void> {
+    let timer: object | undefined;
+    const enough = new Promise<void>((resolve) => {
+      timer = this.clock.setTimer(resolve, PATIENCE, true);
+    });
+    const releases = [...this.#contenders.values()].map((contender) => contender.release());
+    const tidied = Promise.all(releases).then(() => this.folders.close(session));
+    await Promise.race([tidied, enough]);
+    if (timer) this.clock.clearTimer(timer);
   }
 
   #newSession(): Session {

@@ -81,6 +81,10 @@ class NodeZooKeeperClient implements ZooKeeperClient {
       this.#isConnected = false;
       listener.onExpired();
     });
+    this.#client.on('authenticationFailed', () => {
+      this.#isConnected = false;
+      listener.onDisconnected(new Error('ZooKeeper does not accept the scheme or the credentials of "auth".'));
+    });
   }
 
   get sessionId(): bigint {
@@ -147,6 +151,10 @@ class NodeZooKeeperClient implements ZooKeeperClient {
     }
   }
 
+  unwatch(path: string, onChange: () => void): void {
+    this.#watches.get(path)?.listeners.delete(onChange);
+  }
+
   async touch(path: string): Promise<void> {
     await this.#ask((callback) => {
       this.#client.setData(path, DATA, callback);
@@ -166,19 +174,16 @@ class NodeZooKeeperClient implements ZooKeeperClient {
     this.#connection.socket?.destroy(new Error('The connection is given up.'));
   }
 
-  async close(patience: number): Promise<void> {
-    if (this.#isConnected) {
-      const farewell = new Promise<void>((resolve) => {
-        this.#onClosed = resolve;
-      });
-      this.#client.close();
-      let timer: NodeJS.Timeout | undefined;
-      const enough = new Promise<void>((resolve) => {
-        timer = setTimeout(resolve, patience);
-      });
-      await Promise.race([farewell, enough]);
-      clearTimeout(timer);
-    }
+  async close(): Promise<void> {
+    if (!this.#isConnected) return;
+    const farewell = new Promise<void>((resolve) => {
+      this.#onClosed = resolve;
+    });
+    this.#client.close();
+    await farewell;
+  }
+
+  abandon(): void {
     this.#isClosed = true;
     this.reconnect();
   }

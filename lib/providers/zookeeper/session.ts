@@ -1,4 +1,5 @@
 import { type Clock, type Timer, validUntil } from '../../engine/lock-provider.js';
+import { Calls } from './calls.js';
 import {
   type Children,
   type ClientFactory,
@@ -20,12 +21,6 @@ export interface SessionListener {
   onPatrol(session: Session): void;
   /** Whether anybody holds or waits, so that the session's life has to be known. */
   isNeeded(): boolean;
-}
-
-/** Sent and not answered. */
-interface Call {
-  readonly sentAt: number;
-  readonly fail: (error: ZooKeeperFailure) => void;
 }
 
 // In parts of the time-out that the server has granted. A connection without a word is noticed after a patrol finds silence
@@ -55,17 +50,17 @@ const SURE_LIFE = 2 / 3;
  */
 export class Session {
   readonly #client: ZooKeeperClient;
-  readonly #calls = new Set<Call>();
+  readonly #calls: Calls;
   #state: 'connecting' | 'up' | 'down' | 'over' = 'connecting';
   #isConnected = false;
   #connections = 0;
   #timeout: number;
   #confirmedAt = -Infinity;
   #writtenAt = -Infinity;
-  #heardAt = -Infinity;
   #beatAt = -Infinity;
   #nextBeat: Promise<void> | undefined;
   #changedAt: number;
+  #patrolledAt: number;
   #patrolTimer: Timer | undefined;
   #beatTimer: { readonly timer: Timer; readonly resume: () => void } | undefined;
 
@@ -78,16 +73,19 @@ export class Session {
     private readonly listener: SessionListener,
   ) {
     this.#timeout = timeout;
+    this.#calls = new Calls(clock);
     this.#changedAt = clock.now();
+    this.#patrolledAt = this.#changedAt;
     this.#client = makeClient({
       onConnected: () => {
         this.#onConnected();
       },
-      onDisconnected: () => {
-        this.#onDisconnected();
+      onDisconnected: (cause) => {
+        this.#onDisconnected(cause);
       },
       onExpired: () => {
         this.#end();
+        this.#client.abandon();
         listener.onExpired(this);
       },
     });
@@ -150,6 +148,10 @@ export class Session {
     return this.#call(() => this.#client.watch(path, onChange));
   }
 
+  unwatch(path: string, onChange: () => void): void {
+    this.#client.unwatch(path, onChange);
+  }
+
   /** Makes a persistent node and those above it, as far as they are missing. */
   async makePath(path: string): Promise<void> {
     const parts = path.split('/').slice(1);
@@ -161,14 +163,21 @@ export class Session {
 
   /** Proves that the session lives, by a write that is sent after this call. Those who ask at the same time share one. */
   heartbeat(): Promise<void> {
+    if (!this.isUp) return Promise.reject(noConnection());
     this.#nextBeat ??= this.#beat();
     return this.#nextBeat;
   }
 
-  /** Breaks it off. The session ends if the server can be told, and else by its time-out. */
-  async close(): Promise<void> {
+  /** Ends it: at once if the server answers within `patience` ms, else by its time-out. */
+  async close(patience: number): Promise<void> {
     this.#end();
-    await this.#client.close(this.#timeout * PATIENCE);
+    let timer: Timer | undefined;
+    const enough = new Promise<void>((resolve) => {
+      timer = this.clock.setTimer(resolve, patience, true);
+    });
+    await Promise.race([this.#client.close(), enough]);
+    if (timer) this.clock.clearTimer(timer);
+    this.#client.abandon();
   }
 
   get #node(): string {
@@ -180,20 +189,20 @@ export class Session {
     this.#connections += 1;
     this.#timeout = this.#client.sessionTimeout;
     this.#changedAt = this.clock.now();
-    this.#heardAt = this.#changedAt;
+    this.#calls.heardAt = this.#changedAt;
     if (this.#state === 'down') this.#up();
     else this.#prepare();
   }
 
-  #onDisconnected(): void {
+  #onDisconnected(cause?: Error): void {
     if (this.#state === 'over') return;
     this.#isConnected = false;
     this.#changedAt = this.clock.now();
     const failure = new ZooKeeperFailure('unanswered', 'The connection to ZooKeeper is lost.');
-    this.#failCalls(failure);
-    if (this.#state !== 'up') return;
-    this.#state = 'down';
-    this.listener.onDown(this, failure);
+    this.#calls.fail(failure);
+    if (this.#state === 'up') this.#state = 'down';
+    else if (!cause) return;
+    this.listener.onDown(this, cause ?? failure);
   }
 
   #up(): void {
@@ -250,9 +259,12 @@ export class Session {
     if (this.#state === 'over') return;
     this.#patrolTimer = this.clock.setTimer(this.#patrol, this.#timeout * PATROL);
     const now = this.clock.now();
-    const [oldest] = this.#calls;
+    // After a blocked event loop the answers may be there, and be read next.
+    const isLate = now - this.#patrolledAt > 2 * PATROL * this.#timeout;
+    this.#patrolledAt = now;
+    if (isLate) return;
     // Half-open: the library never finds out by itself. Nor does it while it waits for the answer to its greeting.
-    if (now - (oldest?.sentAt ?? now) >= this.#timeout * PATIENCE) {
+    if (now - (this.#calls.oldest ?? now) >= this.#timeout * PATIENCE) {
       this.#changedAt = now;
       this.#client.reconnect();
       return;
@@ -264,12 +276,12 @@ export class Session {
       return;
     }
     if (this.#state === 'connecting') {
-      if (this.#calls.size === 0) this.#prepare();
+      if (this.#calls.oldest === undefined) this.#prepare();
       return;
     }
     if (this.listener.isNeeded() && now - this.#writtenAt >= this.#timeout * WRITE_AGE) {
       this.heartbeat().catch(() => undefined);
-    } else if (this.#calls.size === 0 && now - this.#heardAt >= this.#timeout * SILENCE) {
+    } else if (this.#calls.oldest === undefined && now - this.#calls.heardAt >= this.#timeout * SILENCE) {
       this.stat(this.#node).catch(() => undefined);
     }
     this.listener.onPatrol(this);
@@ -284,32 +296,7 @@ export class Session {
   }
 
   #call<T>(send: () => Promise<T>): Promise<T> {
-    if (!this.#isConnected || this.#state === 'over') {
-      return Promise.reject(new ZooKeeperFailure('unanswered', 'There is no connection to ZooKeeper.'));
-    }
-    return new Promise((resolve, reject) => {
-      const call: Call = { sentAt: this.clock.now(), fail: reject };
-      this.#calls.add(call);
-      const answered = () => {
-        // What was failed is not heard any more, whatever the library says of it later.
-        if (this.#calls.delete(call)) this.#heardAt = this.clock.now();
-      };
-      send().then(
-        (answer) => {
-          answered();
-          resolve(answer);
-        },
-        (error: unknown) => {
-          answered();
-          reject(error);
-        },
-      );
-    });
-  }
-
-  #failCalls(failure: ZooKeeperFailure): void {
-    for (const call of this.#calls) call.fail(failure);
-    this.#calls.clear();
+    return this.#isConnected && this.#state !== 'over' ? this.#calls.send(send) : Promise.reject(noConnection());
   }
 
   #end(): void {
@@ -321,6 +308,11 @@ export class Session {
       this.clock.clearTimer(this.#beatTimer.timer);
       this.#beatTimer.resume();
     }
-    this.#failCalls(new ZooKeeperFailure('unanswered', 'The session of ZooKeeper is over.'));
+    this.#calls.fail(new ZooKeeperFailure('unanswered', 'The session of ZooKeeper is over.'));
   }
+}
+
+/** The failure of what was not even sent. */
+export function noConnection(): ZooKeeperFailure {
+  return new ZooKeeperFailure('unanswered', 'There is no connection to ZooKeeper.');
 }

@@ -18,14 +18,18 @@ export interface ZooKeeperClient {
    * is forgotten, and whoever set it looks again. No watch stays where there is no node.
    */
   watch(path: string, onChange: () => void): Promise<NodeStat | null>;
+  /** Takes back {@link watch}: nodes live longer than those who watch them. */
+  unwatch(path: string, onChange: () => void): void;
   /** Writes something into the node: an acknowledged write is the proof that the session lives. */
   touch(path: string): Promise<void>;
   remove(path: string): Promise<void>;
 
   /** Breaks the connection, so that it is made anew, in the same session. */
   reconnect(): void;
-  /** Ends the session if it can, and in any case all sockets and timers. Bounded by the `patience` in ms. */
-  close(patience: number): Promise<void>;
+  /** Asks the server to end the session, which frees all its nodes. Settles when that is done: never, if nobody answers. */
+  close(): Promise<void>;
+  /** Ends all sockets and timers, without a word. */
+  abandon(): void;
 }
 
 export type NodeKind = 'persistent' | 'ephemeral' | 'ephemeral-sequential';
@@ -49,7 +53,7 @@ export interface NodeStat {
 export interface ClientListener {
   onConnected(): void;
   /** What is unanswered will not be answered any more, and watches are gone. */
-  onDisconnected(): void;
+  onDisconnected(cause?: Error): void;
   /** The session is over, and this client with it. */
   onExpired(): void;
 }

@@ -7,7 +7,7 @@ import { ensureInstalled, root } from './ensure-installed.mjs';
 import { ensureServers } from './ensure-servers.mjs';
 import { flashSale, ITEMS, ORDERS } from './sale.mjs';
 
-// usage: npm start [-- --once] [-- --provider redis] [-- --instances 4]
+// usage: npm start [-- --once] [-- --provider redis|zookeeper] [-- --instances 4]
 const { values: options } = parseArgs({
   options: {
     once: { type: 'boolean', default: false },
@@ -16,10 +16,13 @@ const { values: options } = parseArgs({
   },
 });
 const instances = Number(options.instances);
-if (!['memory', 'redis'].includes(options.provider)) fail('--provider is memory or redis.');
+// What the shop asks its environment for, and who starts it where nothing is named there. Memory needs neither.
+const servers = { redis: ['REDIS_URL', startRedis], zookeeper: ['ZOOKEEPER', startZooKeeper] };
+const providers = ['memory', ...Object.keys(servers)];
+if (!providers.includes(options.provider)) fail(`--provider is one of ${providers.join(', ')}.`);
 if (!Number.isInteger(instances) || instances < 1 || instances > 32) fail('--instances is a number from 1 to 32.');
 if (options.provider === 'memory' && instances > 1) {
-  fail('Locks in memory exclude nobody in another process: add --provider redis for several instances.');
+  fail('Locks in memory exclude nobody in another process: add --provider redis or zookeeper for several instances.');
 }
 
 ensureInstalled();
@@ -31,7 +34,10 @@ let ending = false;
 for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => void end(0));
 
 const environment = { ...process.env, SHOP_BACKEND: options.provider, PORT: '0' };
-if (options.provider === 'redis') environment.REDIS_URL ??= await startRedis();
+if (options.provider in servers) {
+  const [variable, start] = servers[options.provider];
+  environment[variable] ??= await start();
+}
 const urls = await Promise.all(Array.from({ length: instances }, startShop));
 
 const processes = instances === 1 ? '1 process' : `${instances} processes`;
@@ -69,6 +75,13 @@ async function startRedis() {
   const server = await startRedisServer({ args: ['--appendonly', 'yes'] });
   stops.push(() => server.stop());
   return server.url;
+}
+
+async function startZooKeeper() {
+  ensureServers(['java', 'zookeeper']);
+  const server = await (await import('../test/servers/zookeeper-server.mjs')).startZooKeeper({ forceSync: true });
+  stops.push(() => server.stop());
+  return server.connectString;
 }
 
 /** Ends the shops, then what they stand on. */

@@ -11,13 +11,15 @@ process.send?.({ url: await app.getUrl() });
 
 /** The client libraries of other backends need not be installed. */
 async function backend(): Promise<Backend> {
-  const { SHOP_BACKEND: name = 'memory', REDIS_URL: redisUrl = 'redis://127.0.0.1:6379' } = process.env;
+  const { SHOP_BACKEND: name = 'memory', REDIS_URL, ZOOKEEPER } = process.env;
   switch (name) {
     case 'memory':
       return (await import('./backends/memory.js')).memory();
     case 'redis':
-      return (await import('./backends/redis.js')).redis(redisUrl);
+      return (await import('./backends/redis.js')).redis(REDIS_URL ?? 'redis://127.0.0.1:6379');
+    case 'zookeeper':
+      return (await import('./backends/zookeeper.js')).zookeeper(ZOOKEEPER ?? '127.0.0.1:2181');
     default:
-      throw new Error(`SHOP_BACKEND is "${name}", but must be memory or redis.`);
+      throw new Error(`SHOP_BACKEND is "${name}", but must be memory, redis or zookeeper.`);
   }
 }

@@ -20,6 +20,8 @@ import { Session, type SessionListener } from './session.js';
 import { type Children, type ClientFactory, isFailure } from './zookeeper-client.js';
 import type { ZooKeeperSettings } from './zookeeper-options.js';
 
+// How long a start waits for its session, in ms; a shorter session's time is enough for it.
+const START_PATIENCE = 5_000;
 // How long a stop waits for the last answers, each for the tidying up and for the end of the session, in ms.
 const PATIENCE = 2_000;
 
@@ -50,16 +52,19 @@ export class Locks implements Arena, SessionListener {
     return this.context.clock;
   }
 
-  /** @throws LockUnavailableError when there is no session after a third of its time-out; the search goes on. */
+  /** @throws LockUnavailableError when there is no session after 5 s, or its time-out; the search goes on. */
   async connect(): Promise<void> {
     let timer: object | undefined;
     const isUp = await new Promise<boolean>((resolve) => {
       this.#onFirstUp = () => {
         resolve(true);
       };
-      timer = this.clock.setTimer(() => {
-        resolve(false);
-      }, this.settings.sessionTimeout / 3);
+      timer = this.clock.setTimer(
+        () => {
+          resolve(false);
+        },
+        Math.min(this.settings.sessionTimeout, START_PATIENCE),
+      );
       this.session.open();
     });
     if (timer) this.clock.clearTimer(timer);

@@ -52,16 +52,21 @@ export class Contender {
   /** Asks; asked again after a failure, it goes on with the node that it has. */
   acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
     return new Promise((resolve, reject) => {
+      let signal: AbortSignal | undefined;
       const leave = () => {
         this.#hasLeft = true;
-        // Before we are queued nobody knows whether the lock is busy; the steps until then are quick.
-        if (this.#isQueued) resolve('busy');
+        resolve('busy');
         this.#wake();
       };
-      const signal = request.wait > 0 ? request.signal : undefined;
-      if (signal?.aborted) leave();
-      signal?.addEventListener('abort', leave, { once: true });
-      const asking = this.#compete(request.wait > 0).finally(() => {
+      // Not before we queue: until then nobody knows whether the lock is busy, the steps are quick, and making the signal is dear.
+      const listen = () => {
+        if (signal) return;
+        signal = request.signal;
+        if (signal.aborted) leave();
+        else signal.addEventListener('abort', leave, { once: true });
+      };
+      if (this.#isQueued) listen();
+      const asking = this.#compete(request.wait > 0, listen).finally(() => {
         signal?.removeEventListener('abort', leave);
       });
       this.#asking = asking.catch(() => undefined);
@@ -101,7 +106,7 @@ export class Contender {
     return outcome === 'released' && !wasHeld ? 'lost' : outcome;
   }
 
-  async #compete(mayWait: boolean): Promise<Grant | 'busy'> {
+  async #compete(mayWait: boolean, onQueued: () => void): Promise<Grant | 'busy'> {
     for (;;) {
       const woken = new Promise<void>((resolve) => {
         this.#wake = resolve;
@@ -122,6 +127,7 @@ export class Contender {
       }
       if (step === 'behind') {
         this.#queued();
+        onQueued();
         await woken;
         this.#unwatch();
       }

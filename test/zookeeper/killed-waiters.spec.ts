@@ -58,8 +58,8 @@ describe('waiters that are killed', () => {
       worker.send('acquire');
       await until(async () => (await observer.contenders('/lock/queue')).length === place + 2, `${place} waits`);
     }
-    await until(async () => (await watchers(server)).length === WAITERS, 'all of them watch');
-    expect(await watchers(server)).toEqual(workers.map(() => 1));
+    await until(async () => (await watchers(server, observer)).length === WAITERS, 'all of them watch');
+    expect(await watchers(server, observer)).toEqual(workers.map(() => 1));
 
     // Half of the chosen die while they wait, the others when it is their turn, the lock in their hands.
     const chosen = shuffled(WAITERS).slice(0, KILLED);
@@ -70,7 +70,7 @@ describe('waiters that are killed', () => {
     for (const [turn, place] of expected.entries()) {
       await until(() => served.length > turn, `the next one has the lock, after ${served.join(', ')}`);
       expect(served).toEqual(expected.slice(0, turn + 1));
-      expect(Math.max(0, ...(await watchers(server)))).toBeLessThanOrEqual(1);
+      expect(Math.max(0, ...(await watchers(server, observer)))).toBeLessThanOrEqual(1);
       if (holding.includes(place)) workers[place]!.kill('SIGKILL');
       else workers[place]!.send('release');
     }
@@ -79,10 +79,15 @@ describe('waiters that are killed', () => {
   }, 60_000);
 });
 
-/** How many sessions watch each of the nodes that are watched. */
-async function watchers(server: ZooKeeperServer): Promise<number[]> {
-  const paths = (await server.ask('wchp')).split(/^(?=\/)/m).filter((text) => text.startsWith('/lock/queue/'));
-  return paths.map((text) => text.trim().split('\n').length - 1);
+/** How many sessions watch each of the nodes that others watch. A holder watches its own node as well. */
+async function watchers(server: ZooKeeperServer, observer: Observer): Promise<number[]> {
+  const watched = (await server.ask('wchp')).split(/^(?=\/)/m).filter((text) => text.startsWith('/lock/queue/'));
+  const counts = watched.map(async (text) => {
+    const [path = '', ...sessions] = text.trim().split(/\s+/);
+    const owner = await observer.ownerOf(path);
+    return sessions.filter((session) => session !== `0x${owner?.replace(/^0+/, '')}`).length;
+  });
+  return (await Promise.all(counts)).filter((count) => count > 0);
 }
 
 /** 0 to n − 1, in an order that the seed decides. */

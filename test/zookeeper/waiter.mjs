@@ -7,8 +7,9 @@ const load = (file) => import(pathToFileURL(join(library, file)).href);
 const { LockManager } = await load('engine/lock-manager.js');
 const { ZooKeeperLockProvider } = await load('providers/zookeeper/index.js');
 
-const provider = new ZooKeeperLockProvider({ connectString, sessionTimeout: 1_000 });
-const manager = new LockManager({ providers: { zookeeper: provider } });
+// Many of these start at once, and may take longer to connect than a start waits in so short a session.
+const provider = new ZooKeeperLockProvider({ connectString, sessionTimeout: 2_000 });
+const manager = new LockManager({ providers: { zookeeper: provider }, failFast: false });
 await manager.start();
 process.on('message', async (command) => {
   if (command === 'acquire') {

@@ -7,9 +7,8 @@ const load = (file) => import(pathToFileURL(join(library, file)).href);
 const { LockManager } = await load('engine/lock-manager.js');
 const { ZooKeeperLockProvider } = await load('providers/zookeeper/index.js');
 
-// Many of these start at once, and may take longer to connect than a start waits in so short a session.
 const provider = new ZooKeeperLockProvider({ connectString, sessionTimeout: 2_000 });
-const manager = new LockManager({ providers: { zookeeper: provider }, failFast: false });
+const manager = new LockManager({ providers: { zookeeper: provider } });
 await manager.start();
 process.on('message', async (command) => {
   if (command === 'acquire') {

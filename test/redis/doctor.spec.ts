@@ -3,7 +3,7 @@ import { examine } from '../../lib/providers/redis/doctor.js';
 import { startRedisServer } from '../servers/redis-server.mjs';
 import { startProvider } from './seam.js';
 
-const about = async (info: string) => examine(() => Promise.resolve(info));
+const about = async (info: string) => examine([() => Promise.resolve(info)]);
 
 describe('the boot doctor of Redis', () => {
   it('warns of a real server without persistence, with eviction', async () => {
@@ -34,6 +34,6 @@ describe('the boot doctor of Redis', () => {
   });
 
   it('finds nothing where it may not look', async () => {
-    expect(await examine(() => Promise.reject(new Error('NOPERM')))).toEqual([]);
+    expect(await examine([() => Promise.reject(new Error('NOPERM'))])).toEqual([]);
   });
 });

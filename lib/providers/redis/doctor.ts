@@ -1,9 +1,13 @@
 import type { Finding } from '../../engine/lock-provider.js';
-
-type Ask = (command: string, ...args: string[]) => Promise<unknown>;
+import type { Ask } from './servers.js';
 
 /** What in the server's configuration weakens the guarantee, as far as `INFO` tells. Answers nothing where the ACL refuses it. */
-export async function examine(ask: Ask): Promise<Finding[]> {
+export async function examine(asks: readonly Ask[]): Promise<Finding[]> {
+  const each = await Promise.all(asks.map(examineServer));
+  return each.flat();
+}
+
+async function examineServer(ask: Ask): Promise<Finding[]> {
   let text: unknown;
   try {
     text = await ask('info');

@@ -16,6 +16,27 @@ export interface RedisConnection {
   on(event: string, listener: (...args: string[]) => void): unknown;
 }
 
+/** The part of an ioredis Cluster client that this provider uses. */
+export interface RedisClusterClient {
+  readonly isCluster: boolean;
+  /** A new client of the same Cluster: it finds the nodes for us, and is closed again. */
+  duplicate(nodes?: [], override?: object): RedisClusterConnection;
+}
+
+/** A client of a Cluster of our own, made by {@link RedisClusterClient.duplicate}. */
+export interface RedisClusterConnection {
+  readonly options: object;
+  connect(): Promise<unknown>;
+  disconnect(): void;
+  nodes(): RedisClusterNode[];
+  on(event: string, listener: () => void): unknown;
+}
+
+/** A node that a Cluster client has found. */
+export interface RedisClusterNode extends RedisClient, Pick<RedisConnection, 'call'> {
+  readonly options: object;
+}
+
 /**
  * What our connections set differently from the application's client.
  *

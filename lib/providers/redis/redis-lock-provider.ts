@@ -13,7 +13,7 @@ import type {
 } from '../../engine/lock-provider.js';
 import { LockConfigError } from '../../lock/errors.js';
 import type { LockInfo } from '../../lock/lock-info.js';
-import { connectionsOf, readOptions, type RedisLockProviderOptions, type RedisSettings } from './redis-options.js';
+import { readOptions, serversOf, type RedisLockProviderOptions, type RedisSettings } from './redis-options.js';
 import { Session } from './session.js';
 
 /**
@@ -50,8 +50,7 @@ export class RedisLockProvider implements LockProvider {
         provider: context.name,
       });
     }
-    const connect = await connectionsOf(this.#settings);
-    this.#session = new Session(context, connect(), connect(), this.#settings.patience);
+    this.#session = new Session(context, await serversOf(this.#settings), this.#settings);
     await this.#session.connect();
   }
 

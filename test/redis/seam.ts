@@ -102,3 +102,17 @@ export async function isSettled(promise: PromiseLike<unknown>): Promise<boolean>
   );
   return first !== pending;
 }
+
+/** The first answer of `ask` that is not "unknown". */
+export async function untilAnswered<T>(ask: () => Promise<T>, within = 5_000): Promise<T> {
+  let answer: T | undefined;
+  await until(
+    async () => {
+      answer = await ask();
+      return !(answer === 'unknown' || (Array.isArray(answer) && answer.includes('unknown')));
+    },
+    'there is an answer',
+    within,
+  );
+  return answer as T;
+}

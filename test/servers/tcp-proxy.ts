@@ -19,6 +19,8 @@ export interface TcpProxy {
   /** Lets nothing through in either direction, not even the end of a connection, until `thaw`: as a network that is down. */
   freeze(): void;
   thaw(): void;
+  /** New connections lead to this port: as an address that follows a fail-over. */
+  leadTo(port: number): void;
   close(): Promise<void>;
 }
 
@@ -28,12 +30,13 @@ interface Wire {
   held: Buffer[];
 }
 
-export async function startTcpProxy(target: number): Promise<TcpProxy> {
+export async function startTcpProxy(first: number): Promise<TcpProxy> {
   const wires = new Set<Wire>();
   let replies: 'pass' | 'hold' | 'lose' = 'pass';
   let refusing = false;
   let frozen = false;
   let connections = 0;
+  let target = first;
 
   const listener = createServer((client) => {
     if (refusing) {
@@ -98,6 +101,9 @@ export async function startTcpProxy(target: number): Promise<TcpProxy> {
     thaw() {
       frozen = false;
       for (const { client, server } of wires) for (const socket of [client, server]) socket.resume();
+    },
+    leadTo(port) {
+      target = port;
     },
     async close() {
       const closed = once(listener, 'close');

@@ -1,7 +1,7 @@
 import { LockConfigError } from '../../lock/errors.js';
 import { type Duration, toMilliseconds } from '../../lock/duration.js';
 import { ClusterServers } from './cluster/cluster-servers.js';
-import { HARDENED, type RedisClient, type RedisClusterClient, type RedisConnection } from './redis-client.js';
+import { hardenedFor, type RedisClient, type RedisClusterClient, type RedisConnection } from './redis-client.js';
 import type { OpenServers } from './servers.js';
 import { SingleServer } from './single-server.js';
 
@@ -91,7 +91,7 @@ export type Connect = () => RedisConnection;
 /** Connections to one server. @throws LockConfigError for a Cluster, and when `ioredis` is needed and not installed. */
 export async function connectionsOf({ source, patience }: RedisSettings): Promise<Connect> {
   const { client, url, options } = source;
-  const hardened = { ...HARDENED, sentinelCommandTimeout: patience };
+  const hardened = hardenedFor(patience);
   if (client) {
     if (isCluster(client)) throw new LockConfigError('A client of one server is needed here, not one of a Cluster.');
     return () => client.duplicate(hardened);

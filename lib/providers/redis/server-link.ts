@@ -52,14 +52,16 @@ export class ServerLink {
   }
 
   async connect(): Promise<void> {
-    const others = [this.subscription.connect(), this.confirmations?.connect()];
-    for (const other of others) other?.catch(() => undefined);
+    const others = [this.subscription.connect()];
+    if (this.confirmations) others.push(this.confirmations.connect());
+    for (const other of others) other.catch(() => undefined);
     await this.commands.connect();
     await Promise.all(others);
   }
 
   async close(): Promise<void> {
     this.subscription.close();
-    await Promise.all([this.commands.close(), this.confirmations?.close()]);
+    await this.confirmations?.close();
+    await this.commands.close();
   }
 }

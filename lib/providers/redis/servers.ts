@@ -24,11 +24,11 @@ export type Ask = (command: string, ...args: string[]) => Promise<unknown>;
 /** What the servers tell a session unasked. */
 export interface ServersListener {
   /** One of them can be asked: for the first time, again, or in the place of another. */
-  onUp(): void;
-  onDown(cause: unknown): void;
+  readonly onUp: () => void;
+  readonly onDown: (cause: unknown) => void;
   /** Messages arrive again; some may have been missed. */
-  onListening(): void;
-  onNotice(notice: string, sentAt: number | undefined): void;
+  readonly onListening: () => void;
+  readonly onNotice: (notice: string, sentAt: number | undefined) => void;
 }
 
 /** What all servers of a session have in common. */

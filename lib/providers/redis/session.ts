@@ -21,6 +21,7 @@ import type { RedisSettings } from './redis-options.js';
 import { Release } from './release.js';
 import { Renewal } from './renewal.js';
 import type { OpenServers, Servers } from './servers.js';
+import { NotReplicated } from './wait-connection.js';
 import { WaitingRoom } from './waiting-room.js';
 
 /** How a process is called in the queue and on its channel: 48 random bits, as wide as the script expects. */
@@ -161,14 +162,20 @@ export class Session {
 
   #unavailable(key: string, cause: unknown): LockUnavailableError {
     const { name } = this.context;
-    const reason =
-      cause instanceof Error && cause.name === 'ReplyError'
-        ? `Redis refuses it (${cause.message})`
-        : 'Redis did not answer';
-    return new LockUnavailableError(`Lock "${key}" of provider "${name}": ${reason}; check the server and its log.`, {
-      key,
-      provider: name,
-      cause,
-    });
+    return new LockUnavailableError(
+      `Lock "${key}" of provider "${name}": ${reasonOf(cause)}; check the server and its log.`,
+      {
+        key,
+        provider: name,
+        cause,
+      },
+    );
   }
+}
+
+function reasonOf(cause: unknown): string {
+  if (cause instanceof NotReplicated) return `too few replicas have it (${cause.message})`;
+  return cause instanceof Error && cause.name === 'ReplyError'
+    ? `Redis refuses it (${cause.message})`
+    : 'Redis did not answer';
 }

@@ -3,7 +3,7 @@ import { BUCKETS } from '../key-layout.js';
 import { Lane } from '../lane.js';
 import { CLUSTER_LOCK_SCRIPT } from '../lua/lock-script.js';
 import type { Operation } from '../operation.js';
-import { HARDENED, type RedisClusterClient } from '../redis-client.js';
+import { hardenedFor, type RedisClusterClient } from '../redis-client.js';
 import type { ServerClock } from '../server-clock.js';
 import { ServerLink } from '../server-link.js';
 import type { Ask, Servers, ServersContext, ServersListener } from '../servers.js';
@@ -188,7 +188,8 @@ export class ClusterServers implements Servers {
     const { context, listener } = this;
     const template = this.#cluster?.template;
     if (template === undefined) throw new Error('A node of the Cluster is named before one was found.');
-    const link = new ServerLink(context, () => template.duplicate({ ...HARDENED, ...address, readOnly: false }), true, {
+    const hardened = hardenedFor(context.patience);
+    const link = new ServerLink(context, () => template.duplicate({ ...hardened, ...address, readOnly: false }), true, {
       onUp: listener.onUp,
       onDown: (cause) => {
         listener.onDown(cause);

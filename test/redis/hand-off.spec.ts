@@ -273,6 +273,16 @@ describe('the hand-off between two processes', () => {
     granted(await waiter);
   });
 
+  it('calls a key parked whose readers are all parked, and held while one of them holds it', async () => {
+    const terms = { mode: 'shared', minHold: 5_000 } as const;
+    const first = granted(await one.provider.acquire(request('k', terms)));
+    const second = granted(await two.provider.acquire(request('k', terms)));
+    await one.provider.release(first, { keepFor: 4_000, failed: false });
+    expect(await one.provider.inspect('k')).toMatchObject({ state: 'held', mode: 'shared', holders: 1 });
+    await two.provider.release(second, { keepFor: 4_000, failed: false });
+    expect(await one.provider.inspect('k')).toMatchObject({ state: 'parked', mode: 'shared', holders: 0 });
+  });
+
   it('keeps the key for its minHold when the holder crashes, also if it was renewed meanwhile', async () => {
     const grant = granted(await one.provider.acquire(request('k', { lease: 200, minHold: 20_000 })));
     await one.provider.renew([{ grant, lease: 300 }]);

@@ -23,6 +23,9 @@ describe('replicas that fall behind', () => {
     admin = new Redis({ port: replica.port });
     const source = new Redis({ port: master.port });
     await until(async () => (await source.info('replication')).includes('state=online'), 'it follows', 10_000);
+    // From its first acknowledgement on, it answers each at once.
+    await source.set('first', '1');
+    await until(async () => (await source.wait(1, 1_000)) === 1, 'it has acknowledged');
     source.disconnect();
   }, 20_000);
   afterEach(async () => {
@@ -33,7 +36,7 @@ describe('replicas that fall behind', () => {
   });
 
   const start = async (waitReplicas: number) => {
-    const options = { url: `redis://127.0.0.1:${address.port}`, commandTimeout: 400, waitReplicas };
+    const options = { url: `redis://127.0.0.1:${address.port}`, commandTimeout: '1s', waitReplicas };
     one = await startProvider(options);
     two = await startProvider(options);
   };
@@ -110,7 +113,7 @@ describe('replicas that fall behind', () => {
     replication.freeze();
     const begun = performance.now();
     await expect(one.provider.acquire(request('k', { lease: 100 }))).rejects.toThrow(LockUnavailableError);
-    expect(performance.now() - begun).toBeLessThan(150);
+    expect(performance.now() - begun).toBeLessThan(400);
   });
 
   it('many locks share one WAIT', async () => {

@@ -5,6 +5,7 @@ import type { ServerClock } from './server-clock.js';
 
 /** The servers behind a session: one, or the masters of a Cluster. Each lock lives on one of them at a time. */
 export interface Servers {
+  readonly isCluster: boolean;
   /** Rejects when one of them cannot be reached; goes on trying all the same. */
   connect(): Promise<void>;
   add(operation: Operation): void;

@@ -38,8 +38,9 @@ export class Session {
   constructor(
     private readonly context: ProviderContext,
     open: OpenServers,
-    { patience, waitReplicas }: Pick<RedisSettings, 'patience' | 'waitReplicas'>,
+    private readonly settings: RedisSettings,
   ) {
+    const { patience, waitReplicas } = settings;
     const { clock, logger, namespace, random } = context;
     this.#layout = new KeyLayout(namespace);
     const process = random.id().slice(0, PROCESS_ID_DIGITS);
@@ -124,7 +125,9 @@ export class Session {
   }
 
   check(): Promise<Finding[]> {
-    return examine(this.#servers.asks);
+    const { isCluster, asks } = this.#servers;
+    const { waitReplicas } = this.settings;
+    return examine(asks, { isCluster, waitReplicas, key: this.#layout.counter, channel: this.#layout.channelOf('') });
   }
 
   async close(): Promise<void> {

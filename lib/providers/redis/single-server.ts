@@ -8,6 +8,7 @@ import type { Ask, Servers, ServersContext, ServersListener } from './servers.js
 
 /** One server, or the master that Sentinel names: one counter and one channel serve the locks of all buckets. */
 export class SingleServer implements Servers {
+  readonly isCluster = false;
   readonly asks: readonly Ask[];
   readonly #link: ServerLink;
   readonly #lane: Lane;

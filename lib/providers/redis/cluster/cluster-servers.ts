@@ -28,6 +28,7 @@ const ELSEWHERE = /^(MOVED|ASK|TRYAGAIN|CLUSTERDOWN) /;
  * in the call (queue, readers), and the importing node would take one that has not arrived yet for missing, and make it anew.
  */
 export class ClusterServers implements Servers {
+  readonly isCluster = true;
   readonly #links = new Map<string, Node>();
   readonly #lanes: readonly Lane[];
   readonly #channels: readonly string[];
@@ -161,14 +162,14 @@ export class ClusterServers implements Servers {
   #apply(map: readonly (Address | undefined)[]): void {
     if (this.#isClosed) return;
     let hasMoved = false;
-    this.#lanes.forEach((lane, bucket) => {
+    for (const [bucket, lane] of this.#lanes.entries()) {
       const address = map[bucket];
       // Nobody serves it for now: the old master may come back to it.
-      if (address === undefined) return;
+      if (address === undefined) continue;
       const { link } = this.#nodeAt(address);
       if (lane.link !== undefined && lane.link !== link) hasMoved = true;
       lane.link = link;
-    });
+    }
     for (const [key, { link }] of this.#links) {
       const channels = this.#channels.filter((_, bucket) => this.#lanes[bucket]?.link === link);
       if (channels.length > 0) link.subscription.listenTo(channels);

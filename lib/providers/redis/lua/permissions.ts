@@ -11,7 +11,8 @@ local key, channel, isCluster, waitReplicas = ARGV[1], ARGV[2], ARGV[3] == '1', 
 local function check(mark, command, ...)
   if not redis.acl_check_cmd(command, ...) then refused[#refused + 1] = mark .. command end
 end
-for _, command in ipairs({ 'get', 'set', 'del', 'exists', 'pexpire', 'pttl', 'zcard' }) do check('!', command, key, '0') end
+for _, command in ipairs({ 'get', 'del', 'exists', 'pttl', 'zcard' }) do check('!', command, key) end
+for _, command in ipairs({ 'set', 'pexpire' }) do check('!', command, key, '0') end
 check('!', 'setrange', key, '0', 'w')
 check('!', 'zadd', key, '0', 'x')
 for _, command in ipairs({ 'zrem', 'zscore' }) do check('!', command, key, 'x') end

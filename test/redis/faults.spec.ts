@@ -214,6 +214,23 @@ describe('what goes wrong between a process and Redis', () => {
     }
   });
 
+  it('sees that its lock was evicted, and the next token is larger', async () => {
+    const grant = granted(await steady.provider.acquire(request('k')));
+    await admin.config('SET', 'maxmemory-policy', 'allkeys-random');
+    await admin.config('SET', 'maxmemory', '1');
+    try {
+      // Whatever wants memory now evicts all that there is.
+      await admin.set('x', 'y').catch(() => undefined);
+      expect(await admin.dbsize()).toBe(0);
+    } finally {
+      await admin.config('SET', 'maxmemory', '0');
+      await admin.config('SET', 'maxmemory-policy', 'noeviction');
+    }
+    const next = granted(await shaky.provider.acquire(request('k')));
+    expect(await steady.provider.renew([{ grant, lease: 30_000 }])).toEqual(['lost']);
+    expect(next.fencingToken).toBeGreaterThan(grant.fencingToken ?? 0n);
+  });
+
   it('lets a key of another type disturb nobody else', async () => {
     await admin.lpush(new KeyLayout('lock').lockOf('list'), 'x');
     const [disturbed, ...others] = await Promise.allSettled(

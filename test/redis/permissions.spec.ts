@@ -101,7 +101,7 @@ it('a Cluster needs no more than the documentation names for it', async () => {
   expect(await two.provider.release(next, RELEASE)).toBe('released');
   expect((await one.provider.check()).filter(({ severity }) => severity === 'error')).toEqual([]);
   // What ioredis' own client asks for beyond that is refused, and not missed.
-  const refused = await Promise.all(nodes.map(async ({ admin }) => (await admin.call('ACL', ['LOG'])) as unknown));
+  const refused = await Promise.all(nodes.map(async ({ admin }) => await admin.call('ACL', ['LOG'])));
   expect(JSON.stringify(refused)).not.toContain('"lua"');
   await one.provider.stop();
   await two.provider.stop();

@@ -1,17 +1,14 @@
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
-import { Redis } from 'ioredis';
+import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { LockManager } from '../../lib/engine/lock-manager.js';
 import { silentLogger } from '../../lib/engine/logger.js';
 import { LockTimeoutError } from '../../lib/lock/errors.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
-import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
-import { until } from './seam.js';
+import { until, redisForTests } from './seam.js';
 
 // Each was seen in the package that is named, with the version of 2026: it must not be found here.
 describe('what other packages for locks on one Redis do wrong', () => {
-  let server: RedisServer;
-  let admin: Redis;
+  const redis = redisForTests();
   let proxy: TcpProxy;
   let one: LockManager;
   let two: LockManager;
@@ -22,18 +19,9 @@ describe('what other packages for locks on one Redis do wrong', () => {
     await manager.start();
     return manager;
   };
-  beforeAll(async () => {
-    server = await startRedisServer();
-    admin = new Redis(server.url);
-  });
-  afterAll(async () => {
-    admin.disconnect();
-    await server.stop();
-  });
   beforeEach(async () => {
-    await admin.flushall();
-    proxy = await startTcpProxy(server.port);
-    one = await start(server.url);
+    proxy = await startTcpProxy(redis.server.port);
+    one = await start(redis.server.url);
     two = await start(`redis://127.0.0.1:${proxy.port}`);
   });
   afterEach(async () => {
@@ -43,7 +31,7 @@ describe('what other packages for locks on one Redis do wrong', () => {
   });
 
   const calls = async () =>
-    [...(await admin.info('commandstats')).matchAll(/cmdstat_(?:eval|evalsha|ping):calls=(\d+)/g)].reduce(
+    [...(await redis.admin.info('commandstats')).matchAll(/cmdstat_(?:eval|evalsha|ping):calls=(\d+)/g)].reduce(
       (sum, [, count]) => sum + Number(count),
       0,
     );
@@ -63,7 +51,7 @@ describe('what other packages for locks on one Redis do wrong', () => {
 
   it('redlock-universal: a short lease is renewed 15 000 times a second, and a PING goes before each first acquire', async () => {
     await one.inspect('k');
-    await admin.config('RESETSTAT');
+    await redis.admin.config('RESETSTAT');
     const lock = await one.acquire('k', { lease: 300 });
     expect(await calls()).toBe(1);
     await new Promise((resolve) => setTimeout(resolve, 1_000));
@@ -71,7 +59,7 @@ describe('what other packages for locks on one Redis do wrong', () => {
     expect(await calls()).toBeLessThan(20);
   });
 
-  it('huangang/nestjs-simple-redis-lock: a waiter that times out frees the lock of its holder', async () => {
+  it('@huangang: a waiter that times out frees the lock of its holder', async () => {
     const held = await one.acquire('k');
     await expect(two.acquire('k', { wait: 50 })).rejects.toThrow(LockTimeoutError);
     await expect(one.withLock('other', () => two.acquire('k', { wait: 0 }))).rejects.toThrow(LockTimeoutError);
@@ -82,7 +70,7 @@ describe('what other packages for locks on one Redis do wrong', () => {
 
   it('simple-redis-mutex: 16 waiters cost 19 commands an acquisition, and one of them starves', async () => {
     await one.inspect('k');
-    await admin.config('RESETSTAT');
+    await redis.admin.config('RESETSTAT');
     const turns: number[] = [];
     const rounds = 4;
     await Promise.all(

@@ -19,6 +19,8 @@ export interface TcpProxy {
   /** Lets nothing through in either direction, not even the end of a connection, until `thaw`: as a network that is down. */
   freeze(): void;
   thaw(): void;
+  /** New connections lead to this port: as an address that follows a fail-over. */
+  leadTo(port: number): void;
   close(): Promise<void>;
 }
 
@@ -32,16 +34,17 @@ interface Wire {
 const PAUSE = 10;
 
 /**
- * A proxy on a free port before the server on port `target`.
+ * A proxy on a free port before the server on port `first`.
  *
  * @param patience For how many ms it goes on calling a server that does not listen yet, while the client already believes to be connected.
  */
-export async function startTcpProxy(target: number, { patience = 0 } = {}): Promise<TcpProxy> {
+export async function startTcpProxy(first: number, { patience = 0 } = {}): Promise<TcpProxy> {
   const wires = new Set<Wire>();
   let replies: 'pass' | 'hold' | 'lose' = 'pass';
   let refusing = false;
   let frozen = false;
   let connections = 0;
+  let target = first;
 
   const listener = createServer((client) => {
     if (refusing) {
@@ -128,6 +131,9 @@ export async function startTcpProxy(target: number, { patience = 0 } = {}): Prom
     thaw() {
       frozen = false;
       for (const { client, server } of wires) for (const socket of [client, server]) socket.resume();
+    },
+    leadTo(port) {
+      target = port;
     },
     async close() {
       const closed = once(listener, 'close');

@@ -181,7 +181,7 @@ export class Sessions implements SessionHome {
       return undefined;
     }
     try {
-      const run: Run = (sql, parameters = []) => inTime(this, runner.query(sql, [...parameters]));
+      const run: Run = (sql, parameters = []) => inTime(this, this.dialect.send(connection, sql, parameters));
       const sentAt = this.clock.now();
       const prepared = { id: await this.dialect.setUp(run, guard, lockWait), control, usedAt: sentAt };
       this.#prepared.set(connection, prepared);

@@ -9,6 +9,7 @@ import {
 import { type Dialect, firstRow } from '../dialect.js';
 import { lendTransaction, takeTransactionBack } from './entity-manager-of.js';
 import type { LockTable } from '../lock-table.js';
+import type { LockAttempt } from '../session-locks.js';
 import type { Session } from '../session.js';
 
 /** What an attempt needs of its provider. */
@@ -26,7 +27,7 @@ export interface RowLocking {
 }
 
 /** One attempt to lock one row, from its connection to the end of its transaction. */
-export class RowAttempt {
+export class RowAttempt implements LockAttempt {
   #session: Session | undefined;
   #grant: Grant | undefined;
   #isOver = false;
@@ -38,7 +39,6 @@ export class RowAttempt {
     private readonly row: string,
   ) {}
 
-  /** Asks. To be called once. */
   acquire(): Promise<Grant | 'busy'> {
     const { request } = this;
     if (request.wait <= 0) return this.#ask();
@@ -61,7 +61,6 @@ export class RowAttempt {
     });
   }
 
-  /** What it holds, if it does; with the deadline as it is by now. */
   get grant(): Grant | undefined {
     const until = this.#validUntil();
     return this.#grant && !this.#hasEnded() ? { ...this.#grant, validUntil: until } : undefined;
@@ -72,7 +71,7 @@ export class RowAttempt {
     if (!this.#grant || this.#hasEnded() || !session || session.isLost()) return 'lost';
     // Behind a statement of the application a heartbeat would only queue. While that runs the guard does not; but if its
     // answer is on a wire that is cut, the server may have finished it long ago, so it extends nothing before it is answered.
-    if (!session.isBusy || session.isBeating) {
+    if (session.inFlight === 0 || session.isBeating) {
       try {
         await session.heartbeat();
       } catch {

@@ -11,6 +11,7 @@ import { lendTransaction, takeTransactionBack } from './entity-manager-of.js';
 import type { LockTable } from '../lock-table.js';
 import type { LockAttempt } from '../session-locks.js';
 import type { Session } from '../session.js';
+import type { Sessions } from '../sessions.js';
 
 /** What an attempt needs of its provider. */
 export interface RowLocking {
@@ -19,7 +20,7 @@ export interface RowLocking {
   readonly table: LockTable;
   /** The session guard, in ms. */
   readonly guard: number;
-  openSession(request: AcquireRequest, left: AbortSignal | undefined): Promise<Session>;
+  readonly sessions: Pick<Sessions, 'take'>;
   /** The name of the fencing counter, or undefined where no tokens are wanted. */
   counterOf(key: string): string | undefined;
   onWaiting(holder: string): void;
@@ -118,7 +119,7 @@ export class RowAttempt implements LockAttempt {
 
   async #ask(): Promise<Grant | 'busy'> {
     const { locking, request } = this;
-    const session = await locking.openSession(request, request.wait > 0 ? request.signal : undefined);
+    const session = await locking.sessions.take(request);
     this.#session = session;
     try {
       if (!(await this.#lockRow(session))) {

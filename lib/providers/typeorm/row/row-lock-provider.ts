@@ -83,21 +83,22 @@ export class TypeOrmRowLockProvider implements LockProvider {
 function attemptOf(
   request: AcquireRequest,
   { dialect, sessions, table }: Database,
-  { namespace, clock, random, emit }: ProviderContext,
+  context: ProviderContext,
   settings: DatabaseSettings,
 ): LockAttempt {
+  const { namespace, clock, random } = context;
   const locking: RowLocking = {
     clock,
     dialect,
     table,
     guard: settings.terms.guard,
-    openSession: ({ key, wait }, left) => sessions.take(key, wait, left),
+    sessions,
     counterOf: (key) => (settings.fencing ? counterNameOf(namespace, key) : undefined),
     onWaiting: (holder) => {
-      emit({ type: 'waiting', holder });
+      context.emit({ type: 'waiting', holder });
     },
     onLost: (holder, cause) => {
-      emit({ type: 'lost', holder, cause: driverErrorOf(cause) });
+      context.emit({ type: 'lost', holder, cause: driverErrorOf(cause) });
     },
   };
   const row = rowNameOf(namespace, request.key);

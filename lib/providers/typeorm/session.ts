@@ -32,6 +32,8 @@ export async function inTime<T>({ clock, patience }: Patience, work: Promise<T>)
   }
 }
 
+const TRANSACTION_WORDS: ReadonlySet<string> = new Set(['START TRANSACTION', 'COMMIT', 'ROLLBACK']);
+
 /**
  * One connection of our own pool while it serves one attempt, or the locks of several. It carries at most one transaction,
  * and goes back to the pool only when nothing is left on it; in any doubt it is destroyed, and the server frees what it has.
@@ -225,7 +227,10 @@ export class Session {
     const query = runner.query.bind(runner) as (...args: unknown[]) => Promise<unknown>;
     const watched = async (...args: unknown[]): Promise<unknown> => {
       if (this.#ours > 0) await this.#last;
+      const [sql] = args;
       try {
+        // TypeORM keeps its books of the transaction, and the driver is spared a detour that costs more than the statement.
+        if (typeof sql === 'string' && TRANSACTION_WORDS.has(sql)) return await this.#sendNow(sql, []);
         return await this.#watch(() => query(...args));
       } catch (error) {
         const failure: Failure = home.dialect.classify(error);

@@ -90,11 +90,15 @@ export class AdvisoryAttempt implements LockAttempt, Tenant {
     if (this.grant) this.locking.onLost(this.request.holder, cause);
   }
 
-  /** Waits in the server's queue, on a session that has nothing else, so that whoever leaves can end it. */
-  #queue(): Promise<Grant | 'busy'> {
+  /** Waits in the server's queue, on a session that has nothing else: whoever leaves ends it. */
+  async #queue(): Promise<Grant | 'busy'> {
     const { locking, request } = this;
     const { signal, mode } = request;
-    const wait = async () => {
+    const leave = () => {
+      this.#abandon();
+    };
+    signal.addEventListener('abort', leave, { once: true });
+    try {
       const own = await locking.sessions.alone(request, this);
       const grant = await this.#lockOn(own, () => {
         if (this.#hasEnded()) return Promise.resolve(false);
@@ -103,19 +107,13 @@ export class AdvisoryAttempt implements LockAttempt, Tenant {
         return own.awaitLock(this.#name, mode);
       });
       return grant ?? 'busy';
-    };
-    return new Promise((resolve, reject) => {
-      const leave = () => {
-        if (this.#waitsOn) resolve('busy');
-        this.#abandon();
-      };
-      signal.addEventListener('abort', leave, { once: true });
-      wait()
-        .finally(() => {
-          signal.removeEventListener('abort', leave);
-        })
-        .then(resolve, reject);
-    });
+    } catch (error) {
+      // The end of our own session is no failure.
+      if (this.#waitsOn && this.#hasEnded()) return 'busy';
+      throw error;
+    } finally {
+      signal.removeEventListener('abort', leave);
+    }
   }
 
   /** Locks on this session and stays on it, or leaves it. */

@@ -40,26 +40,28 @@ export class RowAttempt implements LockAttempt {
     private readonly row: string,
   ) {}
 
-  acquire(): Promise<Grant | 'busy'> {
-    const { request } = this;
-    if (request.wait <= 0) return this.#ask();
-    return new Promise((resolve, reject) => {
-      const { signal } = request;
-      const leave = () => {
-        // Until the server has queued us nobody knows whether the lock is busy. The steps so far are quick: the next one
-        // finds that we have left.
-        if (this.#isWaiting) {
-          this.abandon();
-          resolve('busy');
-        }
-        this.#isOver = true;
-      };
-      const done = () => {
-        signal.removeEventListener('abort', leave);
-      };
-      signal.addEventListener('abort', leave, { once: true });
-      this.#ask().finally(done).then(resolve, reject);
-    });
+  async acquire(): Promise<Grant | 'busy'> {
+    const { locking, request } = this;
+    const session = await locking.sessions.take(request);
+    this.#session = session;
+    try {
+      if (!(await this.#lockRow(session))) {
+        await session.rollback();
+        session.giveBack();
+        return 'busy';
+      }
+      const counter = locking.counterOf(request.key);
+      const token = counter === undefined ? null : await locking.table.nextToken(counter);
+      // A holder that was frozen until its guard freed the row could otherwise have the larger token of two. And after a wait
+      // the statement that the server has answered is as old as the wait: validity has to begin anew.
+      if (token !== null || this.#isWaiting) await session.run(locking.dialect.heartbeat);
+      return this.#hold(session, token);
+    } catch (error) {
+      session.destroy();
+      // We have left, and the end of our own connection is no failure.
+      if (this.#hasEnded() && this.#isWaiting) return 'busy';
+      throw error;
+    }
   }
 
   get grant(): Grant | undefined {
@@ -117,30 +119,6 @@ export class RowAttempt implements LockAttempt {
     if (this.#grant || this.#isWaiting) this.#session?.destroy();
   }
 
-  async #ask(): Promise<Grant | 'busy'> {
-    const { locking, request } = this;
-    const session = await locking.sessions.take(request);
-    this.#session = session;
-    try {
-      if (!(await this.#lockRow(session))) {
-        await session.rollback();
-        session.giveBack();
-        return 'busy';
-      }
-      const counter = locking.counterOf(request.key);
-      const token = counter === undefined ? null : await locking.table.nextToken(counter);
-      // A holder that was frozen until its guard freed the row could otherwise have the larger token of two. And after a wait
-      // the statement that the server has answered is as old as the wait: validity has to begin anew.
-      if (token !== null || this.#isWaiting) await session.run(locking.dialect.heartbeat);
-      return this.#hold(session, token);
-    } catch (error) {
-      session.destroy();
-      // We have left, and the end of our own connection is no failure.
-      if (this.#hasEnded() && this.#isWaiting) return 'busy';
-      throw error;
-    }
-  }
-
   /** Answers whether the row is locked by the transaction of the session. */
   async #lockRow(session: Session): Promise<boolean> {
     const { locking, request, row } = this;
@@ -160,10 +138,20 @@ export class RowAttempt implements LockAttempt {
 
   async #queue(session: Session): Promise<boolean> {
     const { locking, request, row } = this;
+    // Made when it is read, and not for nothing.
+    const { signal } = request;
+    const leave = () => {
+      this.abandon();
+    };
     this.#isWaiting = true;
+    if (signal.aborted) leave();
+    signal.addEventListener('abort', leave, { once: true });
     locking.onWaiting(request.holder);
-    const locked = await session.wait(locking.dialect.awaitLock(request.mode), [row]);
-    return firstRow(locked) !== undefined;
+    try {
+      return firstRow(await session.wait(locking.dialect.awaitLock(request.mode), [row])) !== undefined;
+    } finally {
+      signal.removeEventListener('abort', leave);
+    }
   }
 
   #hold(session: Session, fencingToken: bigint | null): Grant | 'busy' {

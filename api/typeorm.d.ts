@@ -30,6 +30,20 @@ export interface SaveFencedOptions<E> {
     readonly column: GuardColumn<E>;
 }
 
+export declare class TypeOrmAdvisoryLockProvider implements LockProvider {
+    #private;
+    readonly capabilities: LockCapabilities;
+    constructor(options: TypeOrmAdvisoryLockProviderOptions);
+    start(context: ProviderContext): Promise<void>;
+    acquire(request: AcquireRequest): Promise<Grant | 'busy'>;
+    renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]>;
+    release(holder: Holder, manner: ReleaseManner): Promise<ReleaseOutcome>;
+    check(): Promise<readonly Finding[]>;
+    stop(): Promise<void>;
+}
+
+export type TypeOrmAdvisoryLockProviderOptions = TypeOrmSessionLockOptions;
+
 export declare class TypeOrmRowLockProvider implements LockProvider {
     #private;
     readonly capabilities: LockCapabilities;
@@ -43,7 +57,9 @@ export declare class TypeOrmRowLockProvider implements LockProvider {
     stop(): Promise<void>;
 }
 
-export interface TypeOrmRowLockProviderOptions {
+export type TypeOrmRowLockProviderOptions = TypeOrmSessionLockOptions;
+
+export interface TypeOrmSessionLockOptions {
     readonly dataSource: DataSource;
     readonly table?: string | undefined;
     readonly synchronize?: boolean | undefined;
@@ -51,6 +67,7 @@ export interface TypeOrmRowLockProviderOptions {
     readonly maxConnections?: number | undefined;
     readonly fencing?: boolean | undefined;
     readonly statementTimeout?: Duration | undefined;
+    readonly allowUnsafeTopology?: boolean | undefined;
 }
 
 export declare class TypeOrmVersionLockProvider implements LockProvider {
@@ -74,6 +91,7 @@ export interface TypeOrmVersionLockProviderOptions {
     readonly synchronize?: boolean | undefined;
     readonly maxConnections?: number | undefined;
     readonly statementTimeout?: Duration | undefined;
+    readonly allowUnsafeTopology?: boolean | undefined;
 }
 
 export declare class VersionConflictError extends LockError {

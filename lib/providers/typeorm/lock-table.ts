@@ -49,13 +49,13 @@ export class LockTable {
   }
 
   /**
-   * The next fencing token, committed. In the transaction of the lock it would be rolled back when the holder is killed,
-   * and the next holder would get the same.
+   * The next fencing token, committed by autocommit of the connection of `run`. In the transaction of the lock it would be
+   * rolled back when the holder is killed, and the next holder would get the same.
    */
-  async nextToken(counter: string): Promise<bigint> {
-    const token = await this.dialect.nextToken(this.run, counter);
+  async nextToken(counter: string, run = this.run): Promise<bigint> {
+    const token = await this.dialect.nextToken(run, counter);
     if (token !== undefined) return token;
     await this.createRow(counter);
-    return this.nextToken(counter);
+    return this.nextToken(counter, run);
   }
 }

@@ -36,7 +36,7 @@ import {
  * compares what it has seen and sets what it wants by the database's clock; the row stays, so versions outlive releases,
  * crashes and restarts. Held and waiting locks cost no connection. A holder knows of a loss by its deadline.
  *
- * What breaks it: several writers, each with a clock and rows of its own; a clock of the database that is stepped (forwards:
+ * What breaks it: several writers, each with a clock and rows of its own (refused at start); a clock of the database that is stepped (forwards:
  * leases end early; backwards: they last longer, and tokens grow all the same); a fail-over or a backup that loses committed
  * rows. As with every lease, a pause between the last check and a write: let what you write to compare tokens.
  */

@@ -4,8 +4,15 @@ export type GuardColumn<E> = {
     [K in keyof E & string]-?: E[K] extends string | number | bigint | null | undefined ? K : never;
 }[keyof E & string];
 
-export declare class LockTables1700000000000 implements MigrationInterface {
+export declare class LockRecords1700000000001 implements MigrationInterface {
     #private;
+    name: string;
+    table: string;
+    up(queryRunner: QueryRunner): Promise<void>;
+    down(queryRunner: QueryRunner): Promise<void>;
+}
+
+export declare class LockTables1700000000000 implements MigrationInterface {
     name: string;
     table: string;
     up(queryRunner: QueryRunner): Promise<void>;
@@ -33,6 +40,7 @@ export interface SaveFencedOptions<E> {
 export declare class TypeOrmAdvisoryLockProvider implements LockProvider {
     #private;
     readonly capabilities: LockCapabilities;
+    readonly records: Records;
     constructor(options: TypeOrmAdvisoryLockProviderOptions);
     start(context: ProviderContext): Promise<void>;
     acquire(request: AcquireRequest): Promise<Grant | 'busy'>;
@@ -47,6 +55,7 @@ export type TypeOrmAdvisoryLockProviderOptions = TypeOrmSessionLockOptions;
 export declare class TypeOrmRowLockProvider implements LockProvider {
     #private;
     readonly capabilities: LockCapabilities;
+    readonly records: Records;
     constructor(options: TypeOrmRowLockProviderOptions);
     start(context: ProviderContext): Promise<void>;
     acquire(request: AcquireRequest): Promise<Grant | 'busy'>;
@@ -73,6 +82,7 @@ export interface TypeOrmSessionLockOptions {
 export declare class TypeOrmVersionLockProvider implements LockProvider {
     #private;
     readonly capabilities: LockCapabilities;
+    readonly records?: Records;
     constructor(options: TypeOrmVersionLockProviderOptions);
     start(context: ProviderContext): Promise<void>;
     acquire(request: AcquireRequest): Promise<Grant | 'busy'>;

@@ -70,7 +70,9 @@ export function readOptions(
 /** @throws LockConfigError for what is no name of a table. */
 export function readTable(provider: string, table = DEFAULT_TABLE): string {
   if (isTableName(table)) return table;
-  throw new LockConfigError(`${provider}: "table" must be a name, or a schema and a name, of letters, digits and "_".`);
+  throw new LockConfigError(
+    `${provider}: "table" must be a name, or a schema and a name, of at most 56 letters, digits and "_" each.`,
+  );
 }
 
 /** @throws LockConfigError for a number that cannot work. */

@@ -11,6 +11,7 @@ import { Sessions } from './sessions.js';
 
 /** The database with a pool of our own, connected. */
 export interface Database {
+  readonly context: ProviderContext;
   readonly dialect: Dialect;
   readonly sessions: Sessions;
   readonly table: LockTable;
@@ -42,7 +43,7 @@ export async function connect(
     const sessions = new Sessions(context, own, dialect, settings.terms);
     const table = new LockTable(dialect, sessions.run);
     if (needsTable) await table.prepare(settings.synchronize);
-    return { dialect, sessions, table, weaknesses };
+    return { context, dialect, sessions, table, weaknesses };
   } catch (error) {
     if (own.isInitialized) await own.destroy().catch(() => undefined);
     throw error;

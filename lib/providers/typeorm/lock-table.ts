@@ -1,5 +1,5 @@
-import { LockConfigError } from '../../lock/errors.js';
 import type { Dialect, Run } from './dialect.js';
+import { ensureTable } from './ensure-table.js';
 
 /** The table in which each key that was ever locked has a row. A row says nothing of who holds it. */
 export class LockTable {
@@ -10,30 +10,10 @@ export class LockTable {
   ) {}
 
   /** @throws LockConfigError when the table is missing and must not be created. */
-  async prepare(synchronize: boolean): Promise<void> {
-    try {
-      await this.run(this.dialect.findTable);
-    } catch (error) {
-      if (this.dialect.classify(error) !== 'no-table') throw error;
-      if (!synchronize) {
-        throw new LockConfigError(
-          `The table of the locks is missing: create it in a migration (${this.dialect.createTable}), or set synchronize.`,
-          { cause: error },
-        );
-      }
-      await this.#create();
-    }
-  }
-
-  async #create(): Promise<void> {
-    try {
-      await this.run(this.dialect.createTable);
-    } catch (error) {
-      // Two processes that create it at once may fail in spite of IF NOT EXISTS (Postgres: 23505). Then it is there.
-      await this.run(this.dialect.findTable).catch(() => {
-        throw error;
-      });
-    }
+  prepare(synchronize: boolean): Promise<void> {
+    const { dialect, run } = this;
+    const { findTable: find, createTable: create } = dialect;
+    return ensureTable(run, dialect, { what: 'locks', find, create, synchronize });
   }
 
   /**

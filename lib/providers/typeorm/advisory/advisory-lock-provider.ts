@@ -6,6 +6,7 @@ import type {
   LockCapabilities,
   LockProvider,
   ProviderContext,
+  Records,
   ReleaseManner,
   ReleaseOutcome,
   Renewal,
@@ -16,6 +17,7 @@ import type { Database } from '../database.js';
 import { type DatabaseSettings, readOptions, type TypeOrmSessionLockOptions } from '../database-options.js';
 import { driverErrorOf } from '../dialect.js';
 import { counterNameOf } from '../lock-name.js';
+import { ServerRecords } from '../records.js';
 import { type LockAttempt, SessionLocks } from '../session-locks.js';
 import { AdvisoryAttempt, type AdvisoryLocking } from './advisory-attempt.js';
 import { type AdvisoryStatements, postgresAdvisoryLocks, userLocks } from './advisory-statements.js';
@@ -38,6 +40,7 @@ export type TypeOrmAdvisoryLockProviderOptions = TypeOrmSessionLockOptions;
  */
 export class TypeOrmAdvisoryLockProvider implements LockProvider {
   readonly capabilities: LockCapabilities;
+  readonly records: Records;
   readonly #locks: SessionLocks;
 
   /** @throws LockConfigError for options that cannot work. Connects to nothing: `start` does. */
@@ -57,6 +60,7 @@ export class TypeOrmAdvisoryLockProvider implements LockProvider {
       needsTable: settings.fencing,
       prepare: (database, context) => prepare(statements, settings, database, context),
     });
+    this.records = new ServerRecords(settings, () => this.#locks.database());
   }
 
   start(context: ProviderContext): Promise<void> {

@@ -6,6 +6,7 @@ import type {
   LockCapabilities,
   LockProvider,
   ProviderContext,
+  Records,
   ReleaseManner,
   ReleaseOutcome,
   Renewal,
@@ -16,6 +17,7 @@ import { type DatabaseSettings, readOptions } from '../database-options.js';
 import { driverErrorOf } from '../dialect.js';
 import { counterNameOf, rowNameOf } from '../lock-name.js';
 import { purge, type PurgeOptions, readUnusedFor } from '../purge.js';
+import { ServerRecords } from '../records.js';
 import { type LockAttempt, SessionLocks } from '../session-locks.js';
 import { BorrowedTransaction } from './borrowed-transaction.js';
 import { RowAttempt, type RowLocking } from './row-attempt.js';
@@ -37,6 +39,7 @@ import type { TypeOrmRowLockProviderOptions } from './row-lock-options.js';
 export class TypeOrmRowLockProvider implements LockProvider {
   readonly capabilities: LockCapabilities;
   readonly #settings: DatabaseSettings;
+  readonly records: Records;
   readonly #locks: SessionLocks;
 
   /** @throws LockConfigError for options that cannot work. Connects to nothing: `start` does. */
@@ -56,6 +59,7 @@ export class TypeOrmRowLockProvider implements LockProvider {
       needsTable: true,
       prepare: (database, context) => (request) => attemptOf(request, database, context, settings),
     });
+    this.records = new ServerRecords(settings, () => this.#locks.database());
   }
 
   start(context: ProviderContext): Promise<void> {

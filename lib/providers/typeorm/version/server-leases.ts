@@ -24,7 +24,8 @@ export async function connectToServer(
   context: ProviderContext,
 ): Promise<LeaseDatabase> {
   const terms = { guard: IDLE_TIME, patience, maxConnections };
-  const { dialect, sessions, weaknesses } = await connect({ ...settings, terms }, context, true);
+  const server = await connect({ ...settings, terms }, context, true);
+  const { dialect, sessions, weaknesses } = server;
   const { database, table } = settings;
   const run: Run = async (sql, parameters) => {
     const session = await sessions.take({ key: '', wait: patience }).catch((error: unknown) => {
@@ -42,6 +43,7 @@ export async function connectToServer(
   };
   const rows = new LockTable(dialect, run);
   return {
+    server,
     leases: new LeaseTable(database, table, run),
     createRow: (name) => rows.createRow(name),
     purge: (unusedFor) => purge(sessions, database, table, unusedFor),

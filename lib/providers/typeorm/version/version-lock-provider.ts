@@ -6,6 +6,7 @@ import {
   type LockCapabilities,
   type LockProvider,
   type ProviderContext,
+  type Records,
   type ReleaseManner,
   type ReleaseOutcome,
   type Renewal,
@@ -17,6 +18,8 @@ import type { LockInfo } from '../../../lock/lock-info.js';
 import { driverErrorOf } from '../dialect.js';
 import { leaseNameOf } from '../lock-name.js';
 import { type PurgeOptions, readUnusedFor } from '../purge.js';
+import { ServerRecords } from '../records.js';
+import type { Database } from '../database.js';
 import type { LeaseDatabase } from './lease-database.js';
 import type { HeldLease } from './lease-table.js';
 import { connectToServer } from './server-leases.js';
@@ -50,12 +53,17 @@ export class TypeOrmVersionLockProvider implements LockProvider {
     forceRelease: true,
     queue: 'engine',
   };
+  /** On a server; not in SQLite. */
+  readonly records?: Records;
   readonly #settings: VersionLockSettings;
   #running: VersionLocks | undefined;
 
   /** @throws LockConfigError for options that cannot work. Connects to nothing: `start` does. */
   constructor(options: TypeOrmVersionLockProviderOptions) {
-    this.#settings = readOptions(options);
+    const settings = readOptions(options);
+    this.#settings = settings;
+    const { database } = settings;
+    if (database !== 'sqlite') this.records = new ServerRecords({ ...settings, database }, () => this.#server());
   }
 
   async start(context: ProviderContext): Promise<void> {
@@ -103,6 +111,12 @@ export class TypeOrmVersionLockProvider implements LockProvider {
 
   async stop(): Promise<void> {
     await this.#running?.close();
+  }
+
+  async #server(): Promise<Database> {
+    const { server } = await this.#started().connected();
+    if (server) return server;
+    throw new LockConfigError('SQLite keeps no records.');
   }
 
   #started(): VersionLocks {

@@ -1,5 +1,6 @@
 // What every server that the tests start has in common. Plain JavaScript, as its users are.
 import { once } from 'node:events';
+import { existsSync } from 'node:fs';
 import { connect, createServer } from 'node:net';
 
 /** Whether the server on `port` greets: it is sent `hello`, and its first bytes must match `answer`. */
@@ -16,6 +17,16 @@ export function answers(port, { hello, answer }) {
       resolve(isUp);
     }
   });
+}
+
+const SETPRIV = '/usr/bin/setpriv';
+
+/**
+ * The command that runs this program so that the kernel ends it with us, whatever ends us: below Jest `process` is a copy, whose
+ * 'exit' never comes, so a hook that runs into its time-out would leave its server behind. On Linux alone.
+ */
+export function tiedToUs(program, args) {
+  return existsSync(SETPRIV) ? [SETPRIV, ['--pdeathsig', 'KILL', program, ...args]] : [program, args];
 }
 
 /** Ends the process, unless it has ended, and waits for that. */

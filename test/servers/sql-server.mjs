@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
-import { answers, end, freePort } from './server-process.mjs';
+import { answers, end, freePort, tiedToUs } from './server-process.mjs';
 
 const READY_WITHIN = 20_000;
 const run = promisify(execFile);
@@ -144,7 +144,8 @@ async function server({ folder, port, url, start, greeting, quit }) {
 }
 
 function launch(program, args, options = {}) {
-  const child = spawn(program, args, { env: ENVIRONMENT, ...options, stdio: ['ignore', 'pipe', 'pipe'] });
+  const settings = { env: ENVIRONMENT, ...options, stdio: ['ignore', 'pipe', 'pipe'] };
+  const child = spawn(...tiedToUs(program, args), settings);
   const started = { process: child, output: '', failure: undefined };
   for (const stream of [child.stdout, child.stderr]) {
     stream.on('data', (text) => (started.output = (started.output + text).slice(-4_000)));

@@ -18,9 +18,6 @@ export const TABLE = 'distributed_lock';
 
 const SESSION_DEFAULTS = { synchronize: true, sessionGuard: '2s', statementTimeout: '1s' };
 
-/** How many cases of the kit run at a time: they wait for most of their time, for leases and for servers. */
-export const CONCURRENCY = 12;
-
 // InnoDB refreshes its tables of transactions only when nobody has looked at them for 100 ms.
 const INNODB_REFRESH = 150;
 
@@ -209,7 +206,6 @@ function sessionHarness(backend: () => SqlBackend) {
   return {
     // The session guard.
     lease: 2_000,
-    concurrency: CONCURRENCY,
     faults: {
       revoke: (namespace: string, key: string) => backend().revoke(namespace, key),
       cutOff: async (provider: LockProvider) => backend().wireOf(provider)?.freeze(),

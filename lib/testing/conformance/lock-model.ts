@@ -19,6 +19,7 @@ export class LockModel {
   readonly #held = new Map<string, ModelHold[]>();
   readonly #gone: ModelHold[] = [];
   #lastToken = new Map<string, bigint>();
+  #renewedAt = -Infinity;
 
   constructor(
     private readonly stage: Stage,
@@ -32,6 +33,7 @@ export class LockModel {
 
   async step(): Promise<void> {
     await this.#outliveTheUncertain();
+    await this.#keepSessions();
     const key = this.random.pick([...this.#held.keys()] as [string, ...string[]]);
     const holds = this.#held.get(key) ?? [];
     const chance = this.random.fraction();
@@ -105,6 +107,15 @@ export class LockModel {
   async #outliveTheUncertain(): Promise<void> {
     const now = this.stage.clock.now();
     if ([...this.#held.values()].flat().some(({ safeUntil }) => safeUntil <= now)) await this.#expire();
+  }
+
+  /** A lock that lives with a session has no lease that could be longer than the run, and nobody here who renews it. */
+  async #keepSessions(): Promise<void> {
+    const { capabilities, clock, lease } = this.stage;
+    if (capabilities.lease !== 'session' || clock.now() - this.#renewedAt < lease / 3) return;
+    this.#renewedAt = clock.now();
+    const held = [...this.#held.values()].flat();
+    await Promise.all(held.map(({ caller, grant }) => caller.assertRenewable(grant)));
   }
 
   #checkToken(grant: Grant, holds: readonly ModelHold[]): void {

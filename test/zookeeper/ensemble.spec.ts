@@ -1,6 +1,9 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
+import { type ChildProcess, fork } from 'node:child_process';
+import { join } from 'node:path';
 import { LockManager } from '../../lib/engine/lock-manager.js';
 import { ZooKeeperLockProvider, type ZooKeeperLockProviderOptions } from '../../lib/providers/zookeeper/index.js';
+import { compileLibrary } from '../servers/compiled-library.js';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import { startEnsemble, type ZooKeeperEnsemble } from '../servers/zookeeper-ensemble.js';
 import { type Observer, startObserver, until } from './observer.js';
@@ -11,6 +14,7 @@ describe('three servers, of which some fall silent', () => {
   let ensemble: ZooKeeperEnsemble;
   let observer: Observer;
   const managers: LockManager[] = [];
+  const workers: ChildProcess[] = [];
 
   beforeAll(async () => {
     // A follower that is cut off goes on answering its clients for 50 ticks = 10 s: five sessions.
@@ -19,6 +23,7 @@ describe('three servers, of which some fall silent', () => {
   }, 30_000);
 
   afterEach(async () => {
+    for (const worker of workers.splice(0)) worker.kill('SIGKILL');
     await Promise.all(managers.splice(0).map((manager) => manager.stop()));
   });
 
@@ -131,5 +136,32 @@ describe('three servers, of which some fall silent', () => {
     ensemble.join(follower);
     await Promise.all(seconds.map((second) => second.release()));
     behindTheFollower.close();
+  }, 30_000);
+
+  it('so has one that stood still just before the cut, of whom the leader has not heard since', async () => {
+    const [follower] = await ensemble.followers();
+    if (!follower) throw new Error('There is no follower.');
+    const library = await compileLibrary('lock', 'key', 'engine', 'providers/zookeeper');
+    const args = [library.folder, follower.connectString, 'stood-still'];
+    const holder = fork(join(import.meta.dirname, 'waiter.mjs'), args, { execArgv: [] });
+    workers.push(holder);
+    const told: string[] = [];
+    const hears = (message: string) => until(() => told.includes(message), `the process says "${message}"`);
+    holder.on('message', (message) => told.push(String(message)));
+    await hears('ready');
+    const other = await startProcess({ connectString: (await ensemble.leader()).connectString });
+
+    holder.kill('SIGSTOP');
+    holder.send('acquire');
+    await new Promise((resolve) => setTimeout(resolve, SESSION * 0.6));
+    holder.kill('SIGCONT');
+    await hears('granted');
+    ensemble.cutOff(follower);
+    const second = await other.acquire('stood-still', { wait: '20s' });
+
+    expect(told).toEqual(['ready', 'granted', 'lost']);
+    ensemble.join(follower);
+    await second.release();
+    await library.remove();
   }, 30_000);
 });

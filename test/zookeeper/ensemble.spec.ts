@@ -147,7 +147,7 @@ describe('three servers, of which some fall silent', () => {
     workers.push(holder);
     const told: string[] = [];
     const hears = (message: string) => until(() => told.includes(message), `the process says "${message}"`);
-    holder.on('message', (message) => told.push(String(message)));
+    holder.on('message', (message) => told.push(message as string));
     await hears('ready');
     const other = await startProcess({ connectString: (await ensemble.leader()).connectString });
 

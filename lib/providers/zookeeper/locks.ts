@@ -17,7 +17,7 @@ import { Leftovers } from './leftovers.js';
 import { LockPaths } from './lock-path.js';
 import { mutex, readWrite, type Recipe } from './recipe.js';
 import { Session, type SessionListener } from './session.js';
-import { type Children, type ClientFactory, isFailure } from './zookeeper-client.js';
+import { type ClientFactory, isFailure } from './zookeeper-client.js';
 import type { ZooKeeperSettings } from './zookeeper-options.js';
 
 // How long a start waits for its session, in ms; a shorter session's time is enough for it.
@@ -106,7 +106,7 @@ export class Locks implements Arena, SessionListener {
     const { recipe, session } = this;
     const folder = this.#paths.folderOf(key);
     for (;;) {
-      const { names } = await this.#listOf(key);
+      const names = await this.#listOf(key);
       const holders = recipe.holdersOf(names);
       const [first] = holders;
       if (first === undefined) return null;
@@ -127,7 +127,7 @@ export class Locks implements Arena, SessionListener {
 
   async forceRelease(key: string): Promise<boolean> {
     const folder = this.#paths.folderOf(key);
-    const { names } = await this.#listOf(key);
+    const names = await this.#listOf(key);
     const removals = this.recipe.holdersOf(names).map(async (name) => {
       try {
         await this.session.remove(`${folder}/${name}`);
@@ -235,12 +235,12 @@ export class Locks implements Arena, SessionListener {
     return new Session(this.makeClient, this.settings.sessionTimeout, this.#paths.sessions, this.clock, this);
   }
 
-  async #listOf(key: string): Promise<Children> {
+  async #listOf(key: string): Promise<readonly string[]> {
     const children = this.session.children(this.#paths.folderOf(key));
     return this.#asking(
       key,
       children.catch((error: unknown) => {
-        if (isFailure(error, 'no-node')) return { names: [], changedAt: 0n, creations: 0 };
+        if (isFailure(error, 'no-node')) return [];
         throw error;
       }),
     );

@@ -2,8 +2,8 @@ import type { Clock, Timer } from '../../engine/lock-provider.js';
 import { Calls } from './calls.js';
 import { SureLife } from './sure-life.js';
 import {
-  type Children,
   type ClientFactory,
+  type Creation,
   isFailure,
   type NodeKind,
   type NodeStat,
@@ -119,7 +119,7 @@ export class Session {
     return this.#life.validUntil;
   }
 
-  create(path: string, kind: NodeKind): Promise<string> {
+  create(path: string, kind: NodeKind): Promise<Creation> {
     return this.#write(() => this.#client.create(path, kind));
   }
 
@@ -127,7 +127,7 @@ export class Session {
     return this.#write(() => this.#client.remove(path));
   }
 
-  children(path: string): Promise<Children> {
+  children(path: string): Promise<readonly string[]> {
     return this.#call(() => this.#client.children(path));
   }
 

@@ -7,6 +7,7 @@ import { compileLibrary } from '../servers/compiled-library.js';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import { startEnsemble, type ZooKeeperEnsemble } from '../servers/zookeeper-ensemble.js';
 import { type Observer, startObserver, until } from './observer.js';
+import { ZooKeeperAdmin } from './zookeeper-admin.js';
 
 const SESSION = 2_000;
 
@@ -136,6 +137,29 @@ describe('three servers, of which some fall silent', () => {
     ensemble.join(follower);
     await Promise.all(seconds.map((second) => second.release()));
     behindTheFollower.close();
+  }, 30_000);
+
+  it('a token is the zxid of its node, on a follower to which others write all the time', async () => {
+    const [follower] = await ensemble.followers();
+    if (!follower) throw new Error('There is no follower.');
+    const [busy, other] = [await startProcess(), await startProcess({ connectString: follower.connectString })];
+    const admin = await ZooKeeperAdmin.connect(follower.connectString);
+    const rounds = 100;
+    let round = 0;
+    const noise = Array.from({ length: 16 }, async (_, index) => {
+      while (round < rounds) await (await busy.acquire(`noise-${index}`)).release();
+    });
+    for (; round < rounds; round += 1) {
+      const locks = await Promise.all([0, 1, 2].map((index) => other.acquire(`token-${index}`)));
+      for (const [index, lock] of locks.entries()) {
+        const [name] = await admin.children(`/lock/token-${index}`);
+        const stat = await admin.stat(`/lock/token-${index}/${name}`);
+        expect(lock.fencingToken).toBe(stat?.czxid.readBigInt64BE());
+      }
+      await Promise.all(locks.map((lock) => lock.release()));
+    }
+    await Promise.all(noise);
+    admin.close();
   }, 30_000);
 
   it('so has one that stood still just before the cut, of whom the leader has not heard since', async () => {

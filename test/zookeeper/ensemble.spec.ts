@@ -144,7 +144,7 @@ describe('three servers, of which some fall silent', () => {
     if (!follower) throw new Error('There is no follower.');
     const [busy, other] = [await startProcess(), await startProcess({ connectString: follower.connectString })];
     const admin = await ZooKeeperAdmin.connect(follower.connectString);
-    const rounds = 100;
+    const rounds = 30;
     let round = 0;
     const noise = Array.from({ length: 16 }, async (_, index) => {
       while (round < rounds) await (await busy.acquire(`noise-${index}`)).release();

@@ -166,6 +166,16 @@ describe('A session of ZooKeeper', () => {
     expect(typesOf().slice(-1)).toEqual(['recovered']);
   });
 
+  it('fails its start at once when it is stopped meanwhile, and leaves no timer', async () => {
+    const timers = clock.pendingTimers;
+    const settings = readOptions({ connectString: 'nowhere', sessionTimeout: TIMEOUT });
+    const stopped = new Locks(contextFor(events, { clock }), settings, server.connect);
+    const start = stopped.connect();
+    await Promise.all([expect(start).rejects.toThrow(/cannot reach ZooKeeper/), stopped.close()]);
+    await clock.advance(0);
+    expect(clock.pendingTimers).toBe(timers);
+  });
+
   it('makes its own node again when somebody tidied it up', async () => {
     const grant = granted(await locks.acquire(request('order')));
     server.nodes.delete('/lock/%sessions/0000000000000001');

@@ -33,7 +33,7 @@ export class Locks implements Arena, SessionListener {
   session: Session;
   readonly #paths: LockPaths;
   readonly #contenders = new Map<string, Contender>();
-  #onFirstUp: (() => void) | undefined;
+  #endStart: ((isUp: boolean) => void) | undefined;
   #isStarted = false;
   #isStopping = false;
   #trouble: unknown;
@@ -56,9 +56,7 @@ export class Locks implements Arena, SessionListener {
   async connect(): Promise<void> {
     let timer: object | undefined;
     const isUp = await new Promise<boolean>((resolve) => {
-      this.#onFirstUp = () => {
-        resolve(true);
-      };
+      this.#endStart = resolve;
       timer = this.clock.setTimer(
         () => {
           resolve(false);
@@ -68,7 +66,7 @@ export class Locks implements Arena, SessionListener {
       this.session.open();
     });
     if (timer) this.clock.clearTimer(timer);
-    this.#onFirstUp = undefined;
+    this.#endStart = undefined;
     this.#isStarted = true;
     if (isUp) return;
     const { name } = this.context;
@@ -146,6 +144,7 @@ export class Locks implements Arena, SessionListener {
 
   async close(): Promise<void> {
     this.#isStopping = true;
+    this.#endStart?.(false);
     const { session } = this;
     if (session.isUp) await this.#tidyUp(session);
     await session.close(PATIENCE);
@@ -190,7 +189,7 @@ export class Locks implements Arena, SessionListener {
   // --- what the session tells ---
 
   onUp(session: Session): void {
-    this.#onFirstUp?.();
+    this.#endStart?.(true);
     // In this order: holds are renewed before anybody asks.
     if (this.#isStarted) this.context.emit({ type: 'recovered' });
     for (const contender of this.#contenders.values()) contender.lookAgain();

@@ -119,7 +119,8 @@ describe('ZooKeeperLockProvider on a real server', () => {
   });
 
   it('gives readers who hold together one token, the zxid of the first node, while writers go just then', async () => {
-    const [writer, one, other] = [await direct(), await direct(), await direct()];
+    const patient = () => startProvider({ connectString: server.connectString });
+    const [writer, one, other] = [await patient(), await patient(), await patient()];
     const key = newKey();
     for (let round = 0; round < 40; round += 1) {
       const held = granted(await writer.provider.acquire(request(key)));

@@ -83,7 +83,10 @@ export type Answer<T> = T | PromiseLike<T>;
 export interface LockCapabilities {
   /** Shared (reader) locks. */
   readonly shared: boolean;
-  /** First come, first served among all callers of the backend, whatever process they live in. */
+  /**
+   * First come, first served: among all callers of the backend where it queues them (`queue: 'native'`). Where the engine does,
+   * among processes and within each: a process has one place, and its next caller goes behind other processes that came meanwhile.
+   */
   readonly fair: boolean;
   /** Grants carry a fencing token. */
   readonly fencing: boolean;

@@ -16,9 +16,17 @@ const JVM = ['-Xmx256m', '-XX:+UseSerialGC', '-XX:-UsePerfData'];
 
 /** Starts a ZooKeeper of its own on a free loopback port, in a temporary folder. */
 export async function startZooKeeper(options) {
-  const server = await prepareZooKeeper(options);
-  await server.restart();
-  return server;
+  for (let tries = 3; ; tries -= 1) {
+    const server = await prepareZooKeeper(options);
+    try {
+      await server.restart();
+      return server;
+    } catch (error) {
+      await server.stop();
+      // The port was free when it was chosen; a connection of somebody else may have got it while Java started.
+      if (tries === 1 || !error.message.includes('Address already in use')) throw error;
+    }
+  }
 }
 
 /** Prepares a ZooKeeper that is started by `restart`: an ensemble must start all its servers before the first one answers. */

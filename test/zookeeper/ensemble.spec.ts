@@ -1,9 +1,13 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
+import { type ChildProcess, fork } from 'node:child_process';
+import { join } from 'node:path';
 import { LockManager } from '../../lib/engine/lock-manager.js';
 import { ZooKeeperLockProvider, type ZooKeeperLockProviderOptions } from '../../lib/providers/zookeeper/index.js';
+import { compileLibrary } from '../servers/compiled-library.js';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import { startEnsemble, type ZooKeeperEnsemble } from '../servers/zookeeper-ensemble.js';
 import { type Observer, startObserver, until } from './observer.js';
+import { ZooKeeperAdmin } from './zookeeper-admin.js';
 
 const SESSION = 2_000;
 
@@ -11,6 +15,7 @@ describe('three servers, of which some fall silent', () => {
   let ensemble: ZooKeeperEnsemble;
   let observer: Observer;
   const managers: LockManager[] = [];
+  const workers: ChildProcess[] = [];
 
   beforeAll(async () => {
     // A follower that is cut off goes on answering its clients for 50 ticks = 10 s: five sessions.
@@ -19,6 +24,7 @@ describe('three servers, of which some fall silent', () => {
   }, 30_000);
 
   afterEach(async () => {
+    for (const worker of workers.splice(0)) worker.kill('SIGKILL');
     await Promise.all(managers.splice(0).map((manager) => manager.stop()));
   });
 
@@ -131,5 +137,55 @@ describe('three servers, of which some fall silent', () => {
     ensemble.join(follower);
     await Promise.all(seconds.map((second) => second.release()));
     behindTheFollower.close();
+  }, 30_000);
+
+  it('a token is the zxid of its node, on a follower to which others write all the time', async () => {
+    const [follower] = await ensemble.followers();
+    if (!follower) throw new Error('There is no follower.');
+    const [busy, other] = [await startProcess(), await startProcess({ connectString: follower.connectString })];
+    const admin = await ZooKeeperAdmin.connect(follower.connectString);
+    const rounds = 30;
+    let round = 0;
+    const noise = Array.from({ length: 16 }, async (_, index) => {
+      while (round < rounds) await (await busy.acquire(`noise-${index}`)).release();
+    });
+    for (; round < rounds; round += 1) {
+      const locks = await Promise.all([0, 1, 2].map((index) => other.acquire(`token-${index}`)));
+      for (const [index, lock] of locks.entries()) {
+        const [name] = await admin.children(`/lock/token-${index}`);
+        const stat = await admin.stat(`/lock/token-${index}/${name}`);
+        expect(lock.fencingToken).toBe(stat?.czxid.readBigInt64BE());
+      }
+      await Promise.all(locks.map((lock) => lock.release()));
+    }
+    await Promise.all(noise);
+    admin.close();
+  }, 30_000);
+
+  it('so has one that stood still just before the cut, of whom the leader has not heard since', async () => {
+    const [follower] = await ensemble.followers();
+    if (!follower) throw new Error('There is no follower.');
+    const library = await compileLibrary('lock', 'key', 'engine', 'providers/zookeeper');
+    const args = [library.folder, follower.connectString, 'stood-still'];
+    const holder = fork(join(import.meta.dirname, 'waiter.mjs'), args, { execArgv: [] });
+    workers.push(holder);
+    const told: string[] = [];
+    const hears = (message: string) => until(() => told.includes(message), `the process says "${message}"`);
+    holder.on('message', (message) => told.push(message as string));
+    await hears('ready');
+    const other = await startProcess({ connectString: (await ensemble.leader()).connectString });
+
+    holder.kill('SIGSTOP');
+    holder.send('acquire');
+    await new Promise((resolve) => setTimeout(resolve, SESSION * 0.6));
+    holder.kill('SIGCONT');
+    await hears('granted');
+    ensemble.cutOff(follower);
+    const second = await other.acquire('stood-still', { wait: '20s' });
+
+    expect(told).toEqual(['ready', 'granted', 'lost']);
+    ensemble.join(follower);
+    await second.release();
+    await library.remove();
   }, 30_000);
 });

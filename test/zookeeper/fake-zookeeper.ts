@@ -1,6 +1,6 @@
 import {
-  type Children,
   type ClientListener,
+  type Creation,
   type FailureKind,
   type NodeKind,
   type NodeStat,
@@ -12,7 +12,6 @@ interface Node {
   readonly owner: bigint;
   readonly createdAt: bigint;
   creations: number;
-  changedAt: bigint;
 }
 
 /** A tree of nodes as ZooKeeper keeps it, for what no real server can be brought to do in time. */
@@ -44,32 +43,27 @@ export class FakeZooKeeper {
       .map((path) => path.slice(folder.length + 1));
   }
 
-  create(path: string, kind: NodeKind, owner: bigint): string {
+  create(path: string, kind: NodeKind, owner: bigint): Creation {
     const folder = path.slice(0, path.lastIndexOf('/'));
     const parent = this.nodes.get(folder);
     if (folder !== '' && !parent) throw failure('no-node');
     const sequence = kind === 'ephemeral-sequential' ? String(parent?.creations ?? 0).padStart(10, '0') : '';
     if (this.nodes.has(path + sequence)) throw failure('exists');
     const zxid = (this.#zxid += 1n);
-    if (parent) {
-      parent.creations += 1;
-      parent.changedAt = zxid;
-    }
+    if (parent) parent.creations += 1;
     this.nodes.set(path + sequence, {
       owner: kind === 'persistent' ? 0n : owner,
       createdAt: zxid,
       creations: 0,
-      changedAt: zxid,
     });
-    return path + sequence;
+    return { path: path + sequence, createdAt: zxid };
   }
 
   remove(path: string): void {
     if (!this.nodes.has(path)) throw failure('no-node');
     if (this.namesIn(path).length > 0) throw failure('not-empty');
     this.nodes.delete(path);
-    const parent = this.nodes.get(path.slice(0, path.lastIndexOf('/')));
-    if (parent) parent.changedAt = this.#zxid += 1n;
+    this.#zxid += 1n;
     const watchers = this.watches.get(path) ?? [];
     this.watches.delete(path);
     for (const watcher of watchers) watcher();
@@ -90,7 +84,7 @@ export class FakeClient implements ZooKeeperClient {
   silentFor: RegExp | undefined;
   reconnects = 0;
   isAbandoned = false;
-  /** What did not arrive and may still. */
+  /** What did not arrive, or arrived and is not carried out by the server that is asked. */
   readonly late: (() => void)[] = [];
 
   constructor(
@@ -112,15 +106,14 @@ export class FakeClient implements ZooKeeperClient {
     this.listener.onConnected();
   }
 
-  create(path: string, kind: NodeKind): Promise<string> {
+  create(path: string, kind: NodeKind): Promise<Creation> {
     return this.#ask(`create ${path}`, () => this.server.create(path, kind, this.sessionId));
   }
 
-  children(path: string): Promise<Children> {
+  children(path: string): Promise<readonly string[]> {
     return this.#ask(`children ${path}`, () => {
-      const node = this.server.nodes.get(path);
-      if (!node) throw failure('no-node');
-      return { names: this.server.namesIn(path), changedAt: node.changedAt, creations: node.creations };
+      if (!this.server.nodes.has(path)) throw failure('no-node');
+      return this.server.namesIn(path);
     });
   }
 

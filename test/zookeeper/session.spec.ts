@@ -48,6 +48,33 @@ describe('A session of ZooKeeper', () => {
     expect(outcome).toEqual({ validUntil: validUntil(1_500, LEASE) });
   });
 
+  it('is believed for less after the process stood still: the leader may have heard nothing since before that', async () => {
+    await clock.advance(TIMEOUT);
+    const { length } = server.requests;
+    await clock.advance(TIMEOUT / 6);
+    expect(server.requests.length).toBeGreaterThan(length);
+    // What was sent last is a sixth of the time-out ago at most.
+    const heardBy = clock.now();
+    clock.block(TIMEOUT * 0.6);
+    const grant = granted(await locks.acquire(request('order')));
+    expect(grant.validUntil).toBeLessThanOrEqual(validUntil(heardBy, TIMEOUT) + TIMEOUT * 0.01);
+    expect(grant.validUntil).toBeGreaterThan(clock.now());
+    // The follower has told its leader meanwhile.
+    await clock.advance(TIMEOUT / 4);
+    const renewal = locks.renew([{ grant, lease: LEASE }]);
+    await clock.advance(TIMEOUT / 100);
+    expect(await renewal).toEqual([{ validUntil: expect.closeTo(validUntil(clock.now(), LEASE), -3) as number }]);
+  });
+
+  it('is asked something every sixth of its time-out, for the leader to hear of it', async () => {
+    await clock.advance(TIMEOUT);
+    for (let time = 0; time < 6; time += 1) {
+      const { length } = server.requests;
+      await clock.advance(TIMEOUT / 6);
+      expect(server.requests.length).toBeGreaterThan(length);
+    }
+  });
+
   it('is not prolonged by reads: a follower without a leader answers them', async () => {
     const grant = granted(await locks.acquire(request('order')));
     server.client.silentFor = /^touch/;
@@ -137,6 +164,16 @@ describe('A session of ZooKeeper', () => {
     expect(await settled(locks.renew([{ grant: held, lease: LEASE }]))).toEqual(['lost']);
     expect(await locks.release(held)).toBe('lost');
     expect(typesOf().slice(-1)).toEqual(['recovered']);
+  });
+
+  it('fails its start at once when it is stopped meanwhile, and leaves no timer', async () => {
+    const timers = clock.pendingTimers;
+    const settings = readOptions({ connectString: 'nowhere', sessionTimeout: TIMEOUT });
+    const stopped = new Locks(contextFor(events, { clock }), settings, server.connect);
+    const start = stopped.connect();
+    await Promise.all([expect(start).rejects.toThrow(/cannot reach ZooKeeper/), stopped.close()]);
+    await clock.advance(0);
+    expect(clock.pendingTimers).toBe(timers);
   });
 
   it('makes its own node again when somebody tidied it up', async () => {

@@ -1,4 +1,5 @@
-// A process of its own that asks for one lock and says when it has it. It keeps it until it is told to release it.
+// A process of its own that asks for one lock and says when it has it. It keeps it until it is told to release it, and says
+// when it is lost before that.
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 
@@ -14,6 +15,7 @@ process.on('message', async (command) => {
   if (command === 'acquire') {
     const lock = await manager.acquire(key, { wait: '60s' });
     process.once('message', async () => process.send(await lock.release()));
+    lock.signal.addEventListener('abort', () => process.send('lost'));
     process.send('granted');
   }
 });

@@ -118,6 +118,25 @@ describe('ZooKeeperLockProvider on a real server', () => {
     expect(await admin.children(folderOf(key))).toEqual([]);
   });
 
+  it('gives readers who hold together one token, the zxid of the first node, while writers go just then', async () => {
+    const patient = () => startProvider({ connectString: server.connectString });
+    const [writer, one, other] = [await patient(), await patient(), await patient()];
+    const key = newKey();
+    for (let round = 0; round < 40; round += 1) {
+      const held = granted(await writer.provider.acquire(request(key)));
+      const reading = one.provider.acquire(request(key, { mode: 'shared' }));
+      if (round % 2) await new Promise((resolve) => setImmediate(resolve));
+      await writer.provider.release(held);
+      const first = granted(await reading);
+      const second = granted(await other.provider.acquire(request(key, { mode: 'shared' })));
+      expect(second.fencingToken).toBe(first.fencingToken);
+      const names = (await admin.children(folderOf(key))).toSorted((a, b) => a.slice(-10).localeCompare(b.slice(-10)));
+      expect(first.fencingToken).toBe(await czxidOf(`${folderOf(key)}/${names[0]}`));
+      await one.provider.release(first);
+      await other.provider.release(second);
+    }
+  });
+
   it('loses its holds with the session, and stands in line again with the next one (Z4)', async () => {
     const cutOff = await wired();
     const other = await direct();

@@ -4,7 +4,7 @@ import type { Leftovers } from './leftovers.js';
 import { LockNode } from './lock-node.js';
 import { LAST_SEQUENCE, type Recipe, sequenceOf } from './recipe.js';
 import { noConnection, type Session } from './session.js';
-import { type Children, isFailure, ZooKeeperFailure } from './zookeeper-client.js';
+import { isFailure, ZooKeeperFailure } from './zookeeper-client.js';
 
 /** Where contenders for locks meet. */
 export interface Arena {
@@ -139,29 +139,25 @@ export class Contender {
     const { session, recipe } = this.arena;
     if (!session.isUp) throw noConnection();
     if (this.#grant) return { ...this.#grant, validUntil: session.validUntil };
-    const children = await this.#enter(session);
+    const names = await this.#enter(session);
     const node = this.#node;
-    if (!node || !children.names.includes(node.name)) {
+    if (!node || !names.includes(node.name)) {
       // Removed by somebody, and the folder perhaps with it.
       this.#node = undefined;
       return 'again';
     }
     if (isWornOut(node.name)) return this.#renewFolder(session, node);
-    const place = recipe.placeOf(node.name, children.names);
-    return place.behind === undefined
-      ? this.#hold(session, node, place.first, children)
-      : this.#watch(session, node, place.behind);
+    const place = recipe.placeOf(node.name, names);
+    return place.behind === undefined ? this.#hold(session, node, place.first) : this.#watch(session, place.behind);
   }
 
-  async #enter(session: Session): Promise<Children> {
+  async #enter(session: Session): Promise<readonly string[]> {
     const { arena, request, folder } = this;
     const known = this.#node?.session === session ? this.#node : undefined;
-    if (known?.isThere) return (await known.find()) ?? NOBODY;
+    if (known?.isThere) return (await known.find()) ?? [];
     if (known?.isUncertain) {
       const found = await known.find();
       if (found) return found;
-      // It may still come, and would block everybody.
-      arena.leftovers.add(known, () => undefined);
     }
     const prefix = `_c_${uuid(arena.newId())}-${arena.recipe.markerOf(request.mode)}`;
     this.#node = new LockNode(session, arena.folders, folder, prefix, () => arena.clock.now());
@@ -169,24 +165,19 @@ export class Contender {
   }
 
   /** Waits for the one before us, unless it has gone meanwhile. */
-  async #watch(session: Session, node: LockNode, before: string): Promise<Step> {
+  async #watch(session: Session, before: string): Promise<Step> {
     const path = `${this.folder}/${before}`;
     const wake = this.#wake;
     this.#unwatch = () => {
       session.unwatch(path, wake);
     };
-    const [isThere] = await Promise.all([
-      session.watch(path, wake),
-      // For the token, while there is time.
-      node.inspect(),
-    ]);
-    return isThere ? 'behind' : 'again';
+    return (await session.watch(path, wake)) ? 'behind' : 'again';
   }
 
-  async #hold(session: Session, node: LockNode, first: string, children: Children): Promise<Step> {
+  async #hold(session: Session, node: LockNode, first: string): Promise<Step> {
     const { clock } = this.arena;
     const fencingToken =
-      first === node.name ? await tokenOf(node, children) : (await session.stat(`${this.folder}/${first}`))?.createdAt;
+      first === node.name ? node.createdAt : (await session.stat(`${this.folder}/${first}`))?.createdAt;
     if (fencingToken === undefined) return 'again';
     if (session.validUntil - clock.now() < session.lease / 2) await session.heartbeat();
     if (session.isOver) return 'again';
@@ -251,28 +242,13 @@ export class Contender {
     }
     try {
       const outcome = await node.remove();
-      if (outcome !== 'pending') {
-        done();
-        return outcome === 'removed' ? 'released' : 'lost';
-      }
+      done();
+      return outcome === 'removed' ? 'released' : 'lost';
     } catch {
-      // Tried again with the leftovers.
+      arena.leftovers.add(node, done);
+      return 'unknown';
     }
-    arena.leftovers.add(node, done);
-    return 'unknown';
   }
-}
-
-const NOBODY: Children = { names: [], changedAt: 0n, creations: 0 };
-
-/**
- * The zxid of the node's creation. It is read off the list that came with the creation, if nobody was created after it: then the
- * last change to the list is our creation; or the end of one before us, which serves as well, since whoever comes later has a
- * larger one all the same.
- */
-async function tokenOf(node: LockNode, children: Children): Promise<bigint | undefined> {
-  if (node.createdAt === undefined && children.creations === sequenceOf(node.name) + 1) return children.changedAt;
-  return node.inspect();
 }
 
 function isWornOut(name: string): boolean {

@@ -19,7 +19,7 @@ export class Leftovers {
   }
 
   async #retry(node: LockNode, onGone: () => void): Promise<void> {
-    if (!node.session.isOver && (await node.remove()) === 'pending') return;
+    if (!node.session.isOver) await node.remove();
     this.#nodes.delete(node);
     onGone();
   }

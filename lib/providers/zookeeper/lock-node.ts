@@ -1,6 +1,6 @@
 import type { Folders } from './folders.js';
 import type { Session } from './session.js';
-import { type Children, isFailure } from './zookeeper-client.js';
+import { isFailure } from './zookeeper-client.js';
 
 // A folder may be swept by somebody else between our making it and our using it, but hardly that often in a row.
 const TRIES = 10;
@@ -11,10 +11,9 @@ const TRIES = 10;
  * Its name carries an id ("protected", in Curator's word), by which it is found again when the answer to its creation was lost.
  */
 export class LockNode {
-  #createdAt: bigint | undefined;
-  #name: string | undefined;
+  #createdAt = 0n;
+  #name = '';
   #state: 'unsent' | 'unknown' | 'there' | 'gone' = 'unsent';
-  #sentAt = -Infinity;
   #isRemovalSent = false;
 
   constructor(
@@ -28,15 +27,15 @@ export class LockNode {
 
   /** Without the folder; empty before it is known. */
   get name(): string {
-    return this.#name ?? '';
+    return this.#name;
   }
 
   get path(): string {
     return `${this.folder}/${this.name}`;
   }
 
-  /** The zxid of its creation, once it was asked for. */
-  get createdAt(): bigint | undefined {
+  /** The zxid of its creation; 0 before it is known. */
+  get createdAt(): bigint {
     return this.#createdAt;
   }
 
@@ -49,17 +48,17 @@ export class LockNode {
   }
 
   /** Creates it, and lists the folder in the same round trip. */
-  async enter(): Promise<Children> {
+  async enter(): Promise<readonly string[]> {
     for (let tries = TRIES; ; tries -= 1) {
       const { session, folder } = this;
       if (!this.folders.use(folder, this.now())) session.create(folder, 'persistent').catch(() => undefined);
       this.#state = 'unknown';
-      this.#sentAt = this.now();
       const created = session.create(`${folder}/${this.prefix}`, 'ephemeral-sequential');
       const listed = session.children(folder);
       listed.catch(() => undefined);
       try {
-        this.#settle((await created).slice(folder.length + 1));
+        const { path, createdAt } = await created;
+        this.#settle(path.slice(folder.length + 1), createdAt);
         return await listed;
       } catch (error) {
         if (this.isUncertain && !isFailure(error, 'unanswered')) this.#state = 'gone';
@@ -69,47 +68,31 @@ export class LockNode {
     }
   }
 
-  /**
-   * Lists the folder again. Answers null if it is not there; if its answer was lost, because it is not there yet or never will be.
-   */
-  async find(): Promise<Children | null> {
+  /** Lists the folder again. Answers null if the node is not there, nor will be. */
+  async find(): Promise<readonly string[] | null> {
     try {
-      const children = await this.session.children(this.folder);
-      if (this.isThere) return children;
-      const name = children.names.find((each) => each.startsWith(this.prefix));
+      // A creation that was not answered may be under way. The servers close or refuse the connection that carried it when the session
+      // comes back on another one (3.8: `processConnectRequest`, `checkSession`), so what arrived is before this write.
+      if (!this.isThere) await this.session.heartbeat();
+      const names = await this.session.children(this.folder);
+      if (this.isThere) return names;
+      const name = names.find((each) => each.startsWith(this.prefix));
       if (name === undefined) return null;
       const stat = await this.session.stat(`${this.folder}/${name}`);
       // Nothing else tells that it lives as long as we do.
       if (stat?.owner !== this.session.id) return null;
-      this.#createdAt = stat.createdAt;
-      this.#settle(name);
-      return children;
+      this.#settle(name, stat.createdAt);
+      return names;
     } catch (error) {
       if (isFailure(error, 'no-node')) return null;
       throw error;
     }
   }
 
-  /** Answers the zxid of its creation, if it is there and ours. */
-  async inspect(): Promise<bigint | undefined> {
-    if (this.#createdAt !== undefined) return this.#createdAt;
-    const stat = await this.session.stat(this.path);
-    if (stat?.owner !== this.session.id) return undefined;
-    this.#createdAt = stat.createdAt;
-    return this.#createdAt;
-  }
-
-  /**
-   * Removes it. Answers whether it was there; `pending` while its creation may still be on its way. To be called again until it
-   * is answered otherwise, or the session is over.
-   */
-  async remove(): Promise<'removed' | 'missing' | 'pending'> {
+  /** Removes it. Answers whether it was there. To be called again until it answers, or the session is over. */
+  async remove(): Promise<'removed' | 'missing'> {
     this.folders.use(this.folder, this.now());
-    if (this.isUncertain && !(await this.find())) {
-      // What a broken connection still carried arrives within the life of the session, or not at all.
-      if (this.now() - this.#sentAt < this.session.timeout) return 'pending';
-      this.#state = 'gone';
-    }
+    if (this.isUncertain && !(await this.find())) this.#state = 'gone';
     if (this.#state !== 'there') return this.#isRemovalSent ? 'removed' : 'missing';
     const wasSent = this.#isRemovalSent;
     this.#isRemovalSent = true;
@@ -123,8 +106,9 @@ export class LockNode {
     return this.#isRemovalSent ? 'removed' : 'missing';
   }
 
-  #settle(name: string): void {
+  #settle(name: string, createdAt: bigint): void {
     this.#name = name;
+    this.#createdAt = createdAt;
     this.#state = 'there';
   }
 }

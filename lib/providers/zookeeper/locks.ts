@@ -17,7 +17,7 @@ import { Leftovers } from './leftovers.js';
 import { LockPaths } from './lock-path.js';
 import { mutex, readWrite, type Recipe } from './recipe.js';
 import { Session, type SessionListener } from './session.js';
-import { type Children, type ClientFactory, isFailure } from './zookeeper-client.js';
+import { type ClientFactory, isFailure } from './zookeeper-client.js';
 import type { ZooKeeperSettings } from './zookeeper-options.js';
 
 // How long a start waits for its session, in ms; a shorter session's time is enough for it.
@@ -33,7 +33,7 @@ export class Locks implements Arena, SessionListener {
   session: Session;
   readonly #paths: LockPaths;
   readonly #contenders = new Map<string, Contender>();
-  #onFirstUp: (() => void) | undefined;
+  #endStart: ((isUp: boolean) => void) | undefined;
   #isStarted = false;
   #isStopping = false;
   #trouble: unknown;
@@ -56,9 +56,7 @@ export class Locks implements Arena, SessionListener {
   async connect(): Promise<void> {
     let timer: object | undefined;
     const isUp = await new Promise<boolean>((resolve) => {
-      this.#onFirstUp = () => {
-        resolve(true);
-      };
+      this.#endStart = resolve;
       timer = this.clock.setTimer(
         () => {
           resolve(false);
@@ -68,7 +66,7 @@ export class Locks implements Arena, SessionListener {
       this.session.open();
     });
     if (timer) this.clock.clearTimer(timer);
-    this.#onFirstUp = undefined;
+    this.#endStart = undefined;
     this.#isStarted = true;
     if (isUp) return;
     const { name } = this.context;
@@ -106,7 +104,7 @@ export class Locks implements Arena, SessionListener {
     const { recipe, session } = this;
     const folder = this.#paths.folderOf(key);
     for (;;) {
-      const { names } = await this.#listOf(key);
+      const names = await this.#listOf(key);
       const holders = recipe.holdersOf(names);
       const [first] = holders;
       if (first === undefined) return null;
@@ -127,7 +125,7 @@ export class Locks implements Arena, SessionListener {
 
   async forceRelease(key: string): Promise<boolean> {
     const folder = this.#paths.folderOf(key);
-    const { names } = await this.#listOf(key);
+    const names = await this.#listOf(key);
     const removals = this.recipe.holdersOf(names).map(async (name) => {
       try {
         await this.session.remove(`${folder}/${name}`);
@@ -146,6 +144,7 @@ export class Locks implements Arena, SessionListener {
 
   async close(): Promise<void> {
     this.#isStopping = true;
+    this.#endStart?.(false);
     const { session } = this;
     if (session.isUp) await this.#tidyUp(session);
     await session.close(PATIENCE);
@@ -190,7 +189,7 @@ export class Locks implements Arena, SessionListener {
   // --- what the session tells ---
 
   onUp(session: Session): void {
-    this.#onFirstUp?.();
+    this.#endStart?.(true);
     // In this order: holds are renewed before anybody asks.
     if (this.#isStarted) this.context.emit({ type: 'recovered' });
     for (const contender of this.#contenders.values()) contender.lookAgain();
@@ -235,12 +234,12 @@ export class Locks implements Arena, SessionListener {
     return new Session(this.makeClient, this.settings.sessionTimeout, this.#paths.sessions, this.clock, this);
   }
 
-  async #listOf(key: string): Promise<Children> {
+  async #listOf(key: string): Promise<readonly string[]> {
     const children = this.session.children(this.#paths.folderOf(key));
     return this.#asking(
       key,
       children.catch((error: unknown) => {
-        if (isFailure(error, 'no-node')) return { names: [], changedAt: 0n, creations: 0 };
+        if (isFailure(error, 'no-node')) return [];
         throw error;
       }),
     );

@@ -2,9 +2,9 @@ import { hostname } from 'node:os';
 import type * as Library from 'node-zookeeper-client';
 import { LockConfigError } from '../../lock/errors.js';
 import {
-  type Children,
   type ClientFactory,
   type ClientListener,
+  type Creation,
   type FailureKind,
   type NodeKind,
   type NodeStat,
@@ -15,6 +15,8 @@ import type { ZooKeeperAcl, ZooKeeperSettings } from './zookeeper-options.js';
 
 /** What we need of the connection beneath the library's client, which it does not show. See {@link heal}. */
 interface Connection {
+  /** Of the answer that was read last. */
+  zxid: Buffer;
   socket?: { destroy(error?: Error): void };
   pendingBuffer: Buffer | null;
   packetQueue: { queue: unknown[] };
@@ -99,7 +101,7 @@ class NodeZooKeeperClient implements ZooKeeperClient {
     this.#client.connect();
   }
 
-  create(path: string, kind: NodeKind): Promise<string> {
+  create(path: string, kind: NodeKind): Promise<Creation> {
     const { CreateMode } = this.#library;
     const mode = {
       persistent: CreateMode.PERSISTENT,
@@ -107,15 +109,17 @@ class NodeZooKeeperClient implements ZooKeeperClient {
       'ephemeral-sequential': CreateMode.EPHEMERAL_SEQUENTIAL,
     }[kind];
     return this.#ask((callback) => {
-      this.#client.create(path, DATA, this.#acl, mode, callback);
+      this.#client.create(path, DATA, this.#acl, mode, (error, created) => {
+        // The answer to a write carries the zxid of that write: it is made where writes are applied, one after the other (3.8:
+        // `FinalRequestProcessor`, called by `CommitProcessor.processWrite`). The library hands it to nobody, but keeps it.
+        callback(error, error ? undefined : { path: created, createdAt: this.#connection.zxid.readBigInt64BE() });
+      });
     });
   }
 
-  children(path: string): Promise<Children> {
+  children(path: string): Promise<readonly string[]> {
     return this.#ask((callback) => {
-      this.#client.getChildren(path, (error, names, stat) => {
-        callback(error, error ? undefined : childrenOf(names, stat));
-      });
+      this.#client.getChildren(path, callback);
     });
   }
 
@@ -271,12 +275,6 @@ function toAcl(library: typeof Library, { scheme, id, permissions }: ZooKeeperAc
   };
   const sum = permissions.split(/(?:)/u).reduce((all, letter) => all | (bits[letter] ?? 0), 0);
   return new library.ACL(sum, new library.Id(scheme, id));
-}
-
-function childrenOf(names: readonly string[], stat: Library.Stat): Children {
-  // cversion counts creations and deletions, numChildren is the one less the other.
-  const creations = ((stat.cversion + stat.numChildren) >>> 0) / 2;
-  return { names, changedAt: stat.pzxid.readBigInt64BE(), creations };
 }
 
 function statOf(stat: Library.Stat): NodeStat {

@@ -1,8 +1,9 @@
-import { type Clock, type Timer, validUntil } from '../../engine/lock-provider.js';
+import type { Clock, Timer } from '../../engine/lock-provider.js';
 import { Calls } from './calls.js';
+import { SureLife } from './sure-life.js';
 import {
-  type Children,
   type ClientFactory,
+  type Creation,
   isFailure,
   type NodeKind,
   type NodeStat,
@@ -24,24 +25,15 @@ export interface SessionListener {
 }
 
 // In parts of the time-out that the server has granted. A connection without a word is noticed after a patrol finds silence
-// (up to a sixth and a twelfth), probes, and another finds no answer (up to a quarter and a twelfth): 7/12, less than 2/3.
+// (up to a sixth), probes, and another finds no answer (up to a quarter and a twelfth): a half. How often we send something also
+// decides how long the session is sure: see SureLife.
 const PATROL = 1 / 12;
-const SILENCE = 1 / 6;
+const SILENCE = 1 / 12;
 const PATIENCE = 1 / 4;
 /** How old the last acknowledged write may become while somebody waits. */
 const WRITE_AGE = 1 / 4;
 /** Heartbeats asked for one by one travel together, at most a hundred in a time-out. */
 const BEAT_PAUSE = 1 / 100;
-
-/**
- * How long after an acknowledged write was sent the session surely lives: two thirds of its time-out.
- *
- * Not all of it. A follower tells its leader of its sessions only with its answers to the leader's pings, each half tick, and not
- * with the writes that it forwards (3.8: `LearnerHandler` alone calls `touch`, `submitLearnerRequest` does not). Cut off just
- * after a write was acknowledged, it has told of nothing since the last ping, and that may be all that was sent for as long as a
- * session is left alone (a third of its time-out, by the client's own pings) or for half a tick (a quarter of the shortest time-out).
- */
-const SURE_LIFE = 2 / 3;
 
 /**
  * One session of ZooKeeper, from its opening to its end. Every provider has one at a time; what belongs to an older one is dead.
@@ -51,11 +43,10 @@ const SURE_LIFE = 2 / 3;
 export class Session {
   readonly #client: ZooKeeperClient;
   readonly #calls: Calls;
+  readonly #life: SureLife;
   #state: 'connecting' | 'up' | 'down' | 'over' = 'connecting';
   #isConnected = false;
   #connections = 0;
-  #timeout: number;
-  #confirmedAt = -Infinity;
   #writtenAt = -Infinity;
   #beatAt = -Infinity;
   #nextBeat: Promise<void> | undefined;
@@ -72,7 +63,7 @@ export class Session {
     private readonly clock: Clock,
     private readonly listener: SessionListener,
   ) {
-    this.#timeout = timeout;
+    this.#life = new SureLife(timeout);
     this.#calls = new Calls(clock);
     this.#changedAt = clock.now();
     this.#patrolledAt = this.#changedAt;
@@ -111,7 +102,7 @@ export class Session {
 
   /** The time-out that the server has granted, in ms; before, the one that was asked for. */
   get timeout(): number {
-    return this.#timeout;
+    return this.#life.timeout;
   }
 
   get id(): bigint {
@@ -120,15 +111,15 @@ export class Session {
 
   /** How long a lock is sure without another write, in ms. */
   get lease(): number {
-    return this.#timeout * SURE_LIFE;
+    return this.#life.lease;
   }
 
   /** Until when the session surely lives, and the locks with it. */
   get validUntil(): number {
-    return validUntil(this.#confirmedAt, this.lease);
+    return this.#life.validUntil;
   }
 
-  create(path: string, kind: NodeKind): Promise<string> {
+  create(path: string, kind: NodeKind): Promise<Creation> {
     return this.#write(() => this.#client.create(path, kind));
   }
 
@@ -136,7 +127,7 @@ export class Session {
     return this.#write(() => this.#client.remove(path));
   }
 
-  children(path: string): Promise<Children> {
+  children(path: string): Promise<readonly string[]> {
     return this.#call(() => this.#client.children(path));
   }
 
@@ -187,7 +178,9 @@ export class Session {
   #onConnected(): void {
     this.#isConnected = true;
     this.#connections += 1;
-    this.#timeout = this.#client.sessionTimeout;
+    this.#life.timeout = this.#client.sessionTimeout;
+    // It was greeted after the change before this one.
+    this.#life.connected(this.#changedAt);
     this.#changedAt = this.clock.now();
     this.#calls.heardAt = this.#changedAt;
     if (this.#state === 'down') this.#up();
@@ -235,7 +228,7 @@ export class Session {
   }
 
   async #beat(): Promise<void> {
-    const pause = this.#beatAt + this.#timeout * BEAT_PAUSE - this.clock.now();
+    const pause = this.#beatAt + this.timeout * BEAT_PAUSE - this.clock.now();
     if (pause > 0) {
       await new Promise<void>((resume) => {
         this.#beatTimer = { timer: this.clock.setTimer(resume, Math.ceil(pause)), resume };
@@ -257,20 +250,20 @@ export class Session {
 
   readonly #patrol = (): void => {
     if (this.#state === 'over') return;
-    this.#patrolTimer = this.clock.setTimer(this.#patrol, this.#timeout * PATROL);
+    this.#patrolTimer = this.clock.setTimer(this.#patrol, this.timeout * PATROL);
     const now = this.clock.now();
     // After a blocked event loop the answers may be there, and be read next.
-    const isLate = now - this.#patrolledAt > 2 * PATROL * this.#timeout;
+    const isLate = now - this.#patrolledAt > 2 * PATROL * this.timeout;
     this.#patrolledAt = now;
     if (isLate) return;
     // Half-open: the library never finds out by itself. Nor does it while it waits for the answer to its greeting.
-    if (now - (this.#calls.oldest ?? now) >= this.#timeout * PATIENCE) {
+    if (now - (this.#calls.oldest ?? now) >= this.timeout * PATIENCE) {
       this.#changedAt = now;
       this.#client.reconnect();
       return;
     }
     if (!this.#isConnected) {
-      if (now - this.#changedAt < this.#timeout * PATIENCE) return;
+      if (now - this.#changedAt < this.timeout * PATIENCE) return;
       this.#changedAt = now;
       this.#client.reconnect();
       return;
@@ -279,9 +272,9 @@ export class Session {
       if (this.#calls.oldest === undefined) this.#prepare();
       return;
     }
-    if (this.listener.isNeeded() && now - this.#writtenAt >= this.#timeout * WRITE_AGE) {
+    if (this.listener.isNeeded() && now - this.#writtenAt >= this.timeout * WRITE_AGE) {
       this.heartbeat().catch(() => undefined);
-    } else if (this.#calls.oldest === undefined && now - this.#calls.heardAt >= this.#timeout * SILENCE) {
+    } else if (this.#calls.oldest === undefined && now - this.#calls.heardAt >= this.timeout * SILENCE) {
       this.stat(this.#node).catch(() => undefined);
     }
     this.listener.onPatrol(this);
@@ -291,12 +284,14 @@ export class Session {
     const sentAt = this.clock.now();
     this.#writtenAt = sentAt;
     const answer = await this.#call(send);
-    this.#confirmedAt = Math.max(this.#confirmedAt, sentAt);
+    this.#life.confirm(sentAt);
     return answer;
   }
 
   #call<T>(send: () => Promise<T>): Promise<T> {
-    return this.#isConnected && this.#state !== 'over' ? this.#calls.send(send) : Promise.reject(noConnection());
+    if (!this.#isConnected || this.#state === 'over') return Promise.reject(noConnection());
+    this.#life.sent(this.clock.now());
+    return this.#calls.send(send);
   }
 
   #end(): void {

@@ -8,9 +8,9 @@ export interface ZooKeeperClient {
   /** Connects, and goes on trying and reconnecting by itself until `close`. */
   connect(): void;
 
-  /** Answers the whole path, which is longer than `path` for a sequential node. */
-  create(path: string, kind: NodeKind): Promise<string>;
-  children(path: string): Promise<Children>;
+  create(path: string, kind: NodeKind): Promise<Creation>;
+  /** The names of the nodes in this one. */
+  children(path: string): Promise<readonly string[]>;
   /** Answers null where there is no such node. */
   stat(path: string): Promise<NodeStat | null>;
   /**
@@ -34,12 +34,11 @@ export interface ZooKeeperClient {
 
 export type NodeKind = 'persistent' | 'ephemeral' | 'ephemeral-sequential';
 
-export interface Children {
-  readonly names: readonly string[];
-  /** The zxid of the last change to the list. */
-  readonly changedAt: bigint;
-  /** How many children were ever created in this parent, modulo 2^31. */
-  readonly creations: number;
+export interface Creation {
+  /** The whole path, which is longer than what was asked for if the node is sequential. */
+  readonly path: string;
+  /** Its zxid. */
+  readonly createdAt: bigint;
 }
 
 export interface NodeStat {

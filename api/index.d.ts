@@ -368,6 +368,7 @@ export interface LockProvider {
     inspect?(key: string): Promise<LockInfo | null>;
     forceRelease?(key: string): Promise<boolean>;
     check?(): Promise<readonly Finding[]>;
+    readonly records?: Records;
     stop(): Promise<void>;
 }
 

@@ -12,6 +12,7 @@ import type {
   Grant,
   LockCapabilities,
   LockProvider,
+  Member,
   ProviderEvent,
   Random,
   ReleaseOutcome,
@@ -40,6 +41,7 @@ export class ActiveProvider implements Ledger {
   readonly #holds = new Map<string, Hold>();
   readonly #watchdog: Watchdog;
   readonly #releases: Releases;
+  readonly #observers: ((event: ProviderEvent) => void)[] = [];
   #onceIdle: (() => void) | undefined;
   #confirmedAfter = 0;
 
@@ -86,8 +88,25 @@ export class ActiveProvider implements Ledger {
       logger,
       emit: (event) => {
         this.#observe(event);
+        for (const observer of this.#observers) observer(event);
       },
     });
+  }
+
+  /** This provider as one that stands on it sees it. Each has holders of its own, so what is said of them concerns only one. */
+  asMember(): Member {
+    const { provider } = this;
+    const backend = this.#backend;
+    return {
+      capabilities: provider.capabilities,
+      acquire: (request) => backend.acquire(request),
+      renew: (renewals) => backend.renew(renewals),
+      release: (holder, manner) => backend.release(holder, manner),
+      ...(provider.inspect && { inspect: provider.inspect.bind(provider) }),
+      ...(provider.forceRelease && { forceRelease: provider.forceRelease.bind(provider) }),
+      ...(provider.records && { records: provider.records }),
+      observe: (listener) => this.#observers.push(listener),
+    };
   }
 
   async stop(): Promise<void> {

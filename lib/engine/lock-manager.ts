@@ -1,10 +1,11 @@
-import { LockConfigError, LockError, LockTimeoutError, LockUnavailableError } from '../lock/errors.js';
+import { LockConfigError, LockTimeoutError, LockUnavailableError } from '../lock/errors.js';
 import { type LockEvent, LockEventPublisher, type LockEvents } from '../lock/lock-events.js';
 import type { HeldLock, LockInfo, WaitingLock } from '../lock/lock-info.js';
 import type { LockDefaults, LockOptions } from '../lock/lock-options.js';
 import type { Lock } from '../lock/lock.js';
 import { normalizeKeys, type LockKey } from '../key/lock-key.js';
-import { ActiveProvider } from './active-provider.js';
+import type { ActiveProvider } from './active-provider.js';
+import { ActiveProviders } from './active-providers.js';
 import { after, promised } from './answer.js';
 import { systemClock, type Clock } from './clock.js';
 import type { EngineParts } from './engine-parts.js';
@@ -13,7 +14,6 @@ import { runGuarded } from './guarded-task.js';
 import { resolveManagerOptions, type LockManagerOptions } from './lock-manager-options.js';
 import type { LockOrigin, LockPlan } from './lock-plan.js';
 import type { Answer } from './lock-provider.js';
-import { isRetryable } from './retryable.js';
 import { resolveSettings } from './lock-settings.js';
 import { LockTaker } from './lock-taker.js';
 import { silentLogger, type LockLogger } from './logger.js';
@@ -33,7 +33,7 @@ const BY_HAND: LockOrigin = { method: null, template: null };
  */
 export class LockManager {
   readonly events: LockEvents;
-  readonly #providers = new Map<string, ActiveProvider>();
+  readonly #providers: ActiveProviders;
   readonly #taker: LockTaker;
   readonly #default: string;
   readonly #defaults: LockDefaults;
@@ -44,7 +44,6 @@ export class LockManager {
   #state: 'new' | 'starting' | 'running' | 'draining' | 'stopped' = 'new';
   #starting: Promise<void> | undefined;
   #stopping: Promise<void> | undefined;
-  #stopped: Promise<unknown> | undefined;
 
   /** Checks and stores; opens nothing. @throws LockConfigError */
   constructor(options: LockManagerOptions) {
@@ -68,19 +67,17 @@ export class LockManager {
       suspension: new SuspensionDetector(this.#clock),
       maxWaiters,
     };
-    for (const [name, provider] of Object.entries(options.providers)) {
-      this.#providers.set(name, new ActiveProvider(name, provider, parts));
-    }
+    this.#providers = new ActiveProviders(options.providers, parts);
     this.#taker = new LockTaker(this, this.#clock, this.#logger, (subject) => {
       if (this.#state !== 'running') this.#assertAccepting(subject);
     });
     // Wrong defaults are found now rather than at the first call.
-    for (const active of this.#providers.values()) resolveSettings({}, this.#defaults, active);
+    for (const active of this.#providers) resolveSettings({}, this.#defaults, active);
   }
 
   /** Names of the providers. */
   get providerNames(): string[] {
-    return [...this.#providers.keys()];
+    return this.#providers.names;
   }
 
   /**
@@ -163,7 +160,7 @@ export class LockManager {
   held(): HeldLock[] {
     const now = this.#clock.now();
     const wallTime = this.#clock.wallTime();
-    return [...this.#providers.values()].flatMap((active) =>
+    return [...this.#providers].flatMap((active) =>
       active.holds.map((hold) => ({
         key: hold.key,
         provider: active.name,
@@ -180,7 +177,7 @@ export class LockManager {
   /** What this process waits for. */
   waiting(): WaitingLock[] {
     const now = this.#clock.now();
-    return [...this.#providers.values()].flatMap((active) =>
+    return [...this.#providers].flatMap((active) =>
       Array.from(active.waiting, ({ subject, startedAt }) => ({
         key: subject.key,
         provider: active.name,
@@ -200,18 +197,18 @@ export class LockManager {
   }
 
   async #startAll(): Promise<void> {
-    const results = await Promise.allSettled([...this.#providers.values()].map((active) => this.#startOne(active)));
-    const failure = results.find((result) => result.status === 'rejected');
-    if (failure) {
-      await this.#stopProviders();
-      throw failure.reason;
+    try {
+      await this.#providers.start(this.#failFast);
+    } catch (error) {
+      await this.#providers.stop();
+      throw error;
     }
     // Unless it was stopped meanwhile.
     if (this.#state === 'starting') this.#state = 'running';
   }
 
   async #drainAndStop(): Promise<void> {
-    const providers = [...this.#providers.values()];
+    const providers = [...this.#providers];
     if (!this.#starting) {
       this.#state = 'stopped';
       return;
@@ -224,7 +221,7 @@ export class LockManager {
       active.dismissWaiters('all', stopping);
       active.loseAll('shutdown');
     }
-    await this.#stopProviders();
+    await this.#providers.stop();
   }
 
   async #within(patience: number, work: Promise<unknown>): Promise<void> {
@@ -235,38 +232,8 @@ export class LockManager {
     if (timer) this.#clock.clearTimer(timer);
   }
 
-  async #startOne(active: ActiveProvider): Promise<void> {
-    try {
-      await active.start();
-      for (const { severity, message } of (await active.check()) ?? []) {
-        this.#logger[severity === 'error' ? 'error' : 'warn'](`Lock provider "${active.name}": ${message}`);
-      }
-    } catch (error) {
-      if (this.#failFast || !LockError.is(error) || !isRetryable(error)) throw error;
-      active.failed(error);
-    }
-  }
-
-  /** Once, whether the start has failed, the application stops, or both. */
-  #stopProviders(): Promise<unknown> {
-    return (this.#stopped ??= Promise.all(
-      [...this.#providers.values()].map(async (active) => {
-        try {
-          await active.stop();
-        } catch (error) {
-          this.#logger.error(`Lock provider "${active.name}" failed to stop: ${String(error)}`);
-        }
-      }),
-    ));
-  }
-
-  #provider(name: string | undefined): ActiveProvider {
-    const active = this.#providers.get(name ?? this.#default);
-    if (active) return active;
-    throw new LockConfigError(
-      `There is no lock provider "${String(name)}": this application has ${this.providerNames.map((each) => `"${each}"`).join(', ')}.`,
-      { provider: name },
-    );
+  #provider(name = this.#default): ActiveProvider {
+    return this.#providers.get(name);
   }
 
   #assertAccepting(subject: LockEvent): void {

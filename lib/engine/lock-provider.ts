@@ -69,6 +69,9 @@ export interface LockProvider {
   /** The boot doctor: what in the backend's configuration weakens the guarantee. */
   check?(): Promise<readonly Finding[]>;
 
+  /** Where processes can agree on something for ever; absent where the backend cannot promise that. */
+  readonly records?: Records;
+
   /** Closes what `start` opened, and nothing that the application handed in. Also called when `start` has failed. */
   stop(): Promise<void>;
 }
@@ -95,6 +98,48 @@ export interface LockCapabilities {
    * the engine's queue stands in front and at most one waiter per process and key asks the backend.
    */
   readonly queue: 'native' | 'engine';
+}
+
+/**
+ * Small values, each under a name, for what processes must agree upon for ever: changed by compare-and-set alone.
+ *
+ * Offered only by a backend in which all writes stand in one order and an acknowledged write is never lost: a fail-over
+ * that decides upon it would otherwise give one lock to two.
+ */
+export interface Records {
+  /**
+   * Writes `next` if the value is `expected` (`null`: there is none yet), and answers what stands after it: `next`, or
+   * the value that was found instead. Always a write, also where `next` is `expected`, and so a proof that the value
+   * still stood when it was executed.
+   *
+   * @throws LockUnavailableError when the outcome is unknown
+   */
+  compareAndSet(name: string, expected: string | null, next: string): Promise<string | null>;
+}
+
+/** A provider that stands on others of the same application, each known by its name there. */
+export interface CompositeProvider extends LockProvider {
+  /** The names of the providers that it stands on. */
+  readonly memberNames: readonly string[];
+
+  /**
+   * Hands over the providers. Called once, before anything else of this provider is looked at, `capabilities` included.
+   *
+   * @throws LockConfigError for members that it cannot stand on
+   */
+  compose(members: ReadonlyMap<string, Member>): void;
+}
+
+/**
+ * A provider as another one uses it. The engine starts it before those that stand on it, even when its backend cannot
+ * be reached then (that is theirs to judge), and stops it after them. A queue of the engine stands in front where it needs one.
+ */
+export interface Member extends Pick<
+  LockProvider,
+  'capabilities' | 'acquire' | 'renew' | 'release' | 'inspect' | 'forceRelease' | 'records'
+> {
+  /** Tells what the provider tells the engine, of all holders alike. */
+  observe(listener: (event: ProviderEvent) => void): void;
 }
 
 /** What the engine hands to a provider at its start. */

@@ -11,6 +11,12 @@ const zones = [
     except: ['./engine', './key', './lock'],
     message: 'engine/ knows no provider and no Nest.',
   },
+  {
+    target: './lib/telemetry',
+    from: './lib',
+    except: ['./telemetry', './lock'],
+    message: 'telemetry/ subscribes to the channels of lock/, and knows nothing else.',
+  },
   ...['memory', 'redis', 'typeorm', 'zookeeper', 'memcached', 'failover', 'combined'].map((provider) => ({
     target: `./lib/providers/${provider}`,
     from: './lib',

@@ -8,7 +8,7 @@ import {
   LockTimeoutError,
   RunOnce,
 } from '../../lib/index.js';
-import { type LockServiceStubOptions, provideLockServiceStub } from '../../lib/testing/lock-service-stub.js';
+import { type LockServiceStubOptions, provideLockServiceStub } from '../../lib/testing/index.js';
 import { Gate } from './apps.js';
 
 @Injectable()

@@ -29,7 +29,7 @@ export class LockedMethod {
 
   constructor(
     private readonly target: object,
-    methodName: string | symbol,
+    private readonly methodName: string | symbol,
     original: (...args: never[]) => unknown,
     key: KeySource,
     readonly options: DistributedLockOptions,
@@ -51,6 +51,12 @@ export class LockedMethod {
     for (const source of sources) this.#collect(() => this.#templates.push(KeyTemplate.parse(source, site)));
     if (sources.length === 0) this.#collect(() => normalizeKeys(sources));
     this.#source = sources.join(', ');
+  }
+
+  /** Whether `@nestjs/schedule` calls it: told by the mark that `@Cron`, `@Interval` and `@Timeout` leave, without that package. */
+  get isScheduled(): boolean {
+    const method = (this.target as Record<string | symbol, unknown>)[this.methodName];
+    return typeof method === 'function' && Reflect.hasMetadata('SCHEDULER_TYPE', method);
   }
 
   /** Everything that is wrong with this method in an application, found without calling it. */

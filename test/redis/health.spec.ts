@@ -47,14 +47,14 @@ describe('an application whose Redis is down at its boot, comes, goes and return
     })
     class AppModule {}
     const logger = new Reports();
-    const restart = server.crash({ downFor: 2_000 });
+    const restart = server.crash({ downFor: 1_000 });
     const app = await NestFactory.createApplicationContext(AppModule, { logger, abortOnError: false });
     try {
       const readiness = app.get(Readiness);
       await readiness.is('down');
       await restart;
       await readiness.is('up');
-      const again = server.crash({ downFor: 2_000 });
+      const again = server.crash({ downFor: 1_000 });
       await readiness.is('down');
       await again;
       await readiness.is('up');

@@ -3,7 +3,7 @@ export type { Duration } from './lock/duration.js';
 export type { Lock, ReleaseResult } from './lock/lock.js';
 export type { LockDefaults as LockDefaultOptions, LockMode, LockOptions, LossPolicy } from './lock/lock-options.js';
 export type { LockEvent, LockEventListener, LockEventMap, LockEventName, LockEvents } from './lock/lock-events.js';
-export type { AcquireTrace, HoldTrace } from './lock/lock-channels.js';
+export type { AcquireTrace, HoldTrace } from './lock/lock-traces.js';
 export type { HeldLock, LockInfo, WaitingLock } from './lock/lock-info.js';
 
 export type { LockKey } from './key/lock-key.js';

@@ -1,6 +1,7 @@
 import { LockLostError } from '../lock/errors.js';
-import { acquireChannel, type HoldTrace, holdChannel } from '../lock/lock-channels.js';
+import { acquireChannel, holdChannel } from '../lock/lock-channels.js';
 import type { LockEvent } from '../lock/lock-events.js';
+import type { HoldTrace } from '../lock/lock-traces.js';
 import type { Answer } from './lock-provider.js';
 
 /*

@@ -1,6 +1,6 @@
 import type { Attributes } from '@opentelemetry/api';
 import { LockError } from '../lock/errors.js';
-import type { AcquireTrace, HoldTrace } from '../lock/lock-channels.js';
+import type { AcquireTrace, HoldTrace } from '../lock/lock-traces.js';
 import type { LockEvent } from '../lock/lock-events.js';
 
 /**

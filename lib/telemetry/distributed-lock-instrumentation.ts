@@ -26,8 +26,8 @@ export interface DistributedLockInstrumentationConfig {
  * ```
  */
 export class DistributedLockInstrumentation {
-  readonly instrumentationName = 'nestjs-distributed-lock';
-  readonly instrumentationVersion = '0.1.0';
+  readonly instrumentationName: string = 'nestjs-distributed-lock';
+  readonly instrumentationVersion: string = '0.1.0';
   #keys: boolean;
   #tracerProvider: TracerProvider | undefined;
   #meterProvider: MeterProvider | undefined;

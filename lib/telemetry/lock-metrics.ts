@@ -1,13 +1,8 @@
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import type { Attributes, Histogram, Meter, MetricOptions, UpDownCounter } from '@opentelemetry/api';
-import {
-  acquireChannel,
-  type AcquireTrace,
-  eventChannels,
-  holdChannel,
-  type HoldTrace,
-} from '../lock/lock-channels.js';
+import { acquireChannel, eventChannels, holdChannel } from '../lock/lock-channels.js';
 import type { LockEvent, LockEventListener, LockEventName } from '../lock/lock-events.js';
+import type { AcquireTrace, HoldTrace } from '../lock/lock-traces.js';
 import { acquireOutcome, ATTRIBUTE, attributesOf, holdOutcome } from './attributes.js';
 import { UnderWay } from './under-way.js';
 

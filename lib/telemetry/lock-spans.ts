@@ -1,6 +1,7 @@
 import { type Attributes, type Span, SpanStatusCode, type Tracer } from '@opentelemetry/api';
-import { acquireChannel, type AcquireTrace, holdChannel, type HoldTrace } from '../lock/lock-channels.js';
+import { acquireChannel, holdChannel } from '../lock/lock-channels.js';
 import type { LockEvent } from '../lock/lock-events.js';
+import type { AcquireTrace, HoldTrace } from '../lock/lock-traces.js';
 import { acquireOutcome, ATTRIBUTE, attributesOf, holdOutcome } from './attributes.js';
 import { UnderWay } from './under-way.js';
 

@@ -12,6 +12,12 @@ const zones = [
     except: ['./engine', './key', './lock'],
     message: 'engine/ knows no provider and no Nest.',
   },
+  {
+    target: './lib/telemetry',
+    from: './lib',
+    except: ['./telemetry', './lock'],
+    message: 'telemetry/ subscribes to the channels of lock/, and knows nothing else.',
+  },
   ...['memory', 'redis', 'typeorm', 'zookeeper', 'memcached', 'failover', 'combined'].map((provider) => ({
     target: `./lib/providers/${provider}`,
     from: './lib',
@@ -21,7 +27,7 @@ const zones = [
 ];
 
 const noNest = {
-  patterns: [{ group: ['@nestjs/*'], message: 'Only lib/nest and lib/testing/lock-service-stub.ts know Nest.' }],
+  patterns: [{ group: ['@nestjs/*'], message: 'Only lib/nest and lib/testing/nest know Nest.' }],
 };
 
 export default tseslint.config(
@@ -63,7 +69,7 @@ export default tseslint.config(
   },
   {
     files: ['lib/{lock,key,method,engine,providers,testing,telemetry}/**/*.ts'],
-    ignores: ['lib/testing/lock-service-stub.ts'],
+    ignores: ['lib/testing/nest/**'],
     rules: { 'no-restricted-imports': ['error', noNest] },
   },
   {

@@ -9,6 +9,10 @@ export interface AcquireRequest extends Holder {
     readonly signal: AbortSignal;
 }
 
+export interface AcquireTrace extends LockEvent {
+    error?: unknown;
+}
+
 export type Answer<T> = T | PromiseLike<T>;
 
 export interface BusyContext {
@@ -94,6 +98,12 @@ export interface HeldLock {
     readonly fencingToken: bigint | null;
     readonly remaining: number;
     readonly entries: number;
+}
+
+export interface HoldTrace extends LockEvent {
+    readonly fencingToken: bigint | null;
+    result?: 'released' | 'unconfirmed';
+    error?: LockLostError;
 }
 
 export interface Holder {
@@ -225,6 +235,9 @@ export interface LockEventMap {
     renewed: LockEvent & {
         readonly remaining: number;
     };
+    unrenewed: LockEvent & {
+        readonly remaining: number;
+    };
     lost: LockEvent & {
         readonly held: number;
         readonly reason: LossReason;
@@ -241,6 +254,10 @@ export interface LockEventMap {
 }
 
 export type LockEventName = keyof LockEventMap;
+
+export interface LockEventTarget {
+    emit(name: string, event: unknown): unknown;
+}
 
 export interface LockEvents {
     on<N extends LockEventName>(name: N, listener: LockEventListener<N>): this;
@@ -520,6 +537,8 @@ export declare function currentLock(key?: string): Lock;
 export declare function getLockServiceToken(provider: string): string;
 
 export declare function lockKey(literals: TemplateStringsArray, ...values: readonly KeyValue[]): string;
+
+export declare function provideLockEventRelay(emitter: InjectionToken<LockEventTarget>): FactoryProvider;
 
 export declare const systemClock: Clock;
 

@@ -8,6 +8,10 @@ export interface ConformanceCase {
     run(): Promise<void>;
 }
 
+export declare class DistributedLockTestingModule {
+    static forRoot(options?: DistributedLockModuleOptions & DistributedLockModuleExtras): DynamicModule;
+}
+
 export declare class FakeClock implements Clock {
     #private;
     constructor(wallTime?: number);
@@ -70,6 +74,20 @@ export interface ProviderHarness {
     readonly bounds?: Partial<ProviderBounds>;
     readonly concurrency?: number;
     readonly seed?: number;
+}
+
+export declare class TestLocks {
+    #private;
+    readonly clock: FakeClock;
+    readonly manager: {
+        factory: (options: DistributedLockModuleOptions) => Promise<LockManager>;
+        inject: (string | symbol)[];
+    };
+    busy(key: string, provider?: string): Promise<void>;
+    free(key: string, provider?: string): Promise<void>;
+    lose(key: string, provider?: string): Promise<void>;
+    expectLocked(key: string, provider?: string): void;
+    expectUnlocked(key: string, provider?: string): void;
 }
 
 export interface TestRunner {

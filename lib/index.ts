@@ -3,6 +3,7 @@ export type { Duration } from './lock/duration.js';
 export type { Lock, ReleaseResult } from './lock/lock.js';
 export type { LockDefaults as LockDefaultOptions, LockMode, LockOptions, LossPolicy } from './lock/lock-options.js';
 export type { LockEvent, LockEventListener, LockEventMap, LockEventName, LockEvents } from './lock/lock-events.js';
+export type { AcquireTrace, HoldTrace } from './lock/lock-traces.js';
 export type { HeldLock, LockInfo, WaitingLock } from './lock/lock-info.js';
 
 export type { LockKey } from './key/lock-key.js';
@@ -52,6 +53,7 @@ export { getLockServiceToken, InjectLockService } from './nest/inject-lock-servi
 export { LockAdmin } from './nest/lock-admin.js';
 export { LockDefaults, type ClassLockDefaults } from './nest/lock-defaults.decorator.js';
 export { LockErrorFilter } from './nest/lock-error.filter.js';
+export { provideLockEventRelay, type LockEventTarget } from './nest/lock-event-relay.js';
 export { LockInterceptor } from './nest/lock.interceptor.js';
 export { LockService, type KeyContext } from './nest/lock.service.js';
 export type {

@@ -1,11 +1,12 @@
 import { LockConfigError, type LockLostError, LockUnavailableError, type LossReason } from '../lock/errors.js';
+import { acquireChannel } from '../lock/lock-channels.js';
 import type { LockEventPublisher } from '../lock/lock-events.js';
 import type { ReleaseResult } from '../lock/lock.js';
 import { Acquisition, type Ledger, type Wish } from './acquisition.js';
 import { Attempt } from './attempt.js';
 import type { Clock } from './clock.js';
 import type { EngineParts } from './engine-parts.js';
-import { Hold } from './hold.js';
+import { Hold, lostError } from './hold.js';
 import { LocalQueue } from './local-queue.js';
 import type {
   Answer,
@@ -20,6 +21,7 @@ import type {
 import { Reachability } from './reachability.js';
 import { type Parting, Releases } from './releases.js';
 import { nameOf } from './subject.js';
+import { traceAcquisition, traceHold } from './tracing.js';
 import { Waiters } from './waiters.js';
 import { Watchdog } from './watchdog.js';
 
@@ -62,7 +64,7 @@ export class ActiveProvider implements Ledger {
       this.failed(cause);
     };
     this.#releases = new Releases(this.#backend, clock, random, onUnavailable);
-    this.#watchdog = new Watchdog(this.#backend, clock, suspension, this.#onRenewed, onUnavailable);
+    this.#watchdog = new Watchdog(this.#backend, clock, suspension, this.#onRenewal, onUnavailable);
   }
 
   /** The class of the provider, for people. */
@@ -116,8 +118,8 @@ export class ActiveProvider implements Ledger {
 
   /** Takes the lock, waiting for it if the wish says so. @throws LockCapacityError when too many wait for it already. */
   take(wish: Wish, now: number): Answer<Hold> {
-    this.#waiters.assertRoom(wish.subject);
-    return new Acquisition(this, wish).start(now);
+    if (!acquireChannel.hasSubscribers) return this.#take(wish, now);
+    return traceAcquisition(wish.subject, () => this.#take(wish, now));
   }
 
   // --- what an acquisition does ---
@@ -160,6 +162,7 @@ export class ActiveProvider implements Ledger {
       suspension,
       this.#onLost,
     );
+    hold.endTrace = traceHold(wish.subject, grant.fencingToken);
     this.#holds.set(grant.holder, hold);
     this.#watchdog.add(hold);
     this.events.publish('acquired', () => ({
@@ -275,6 +278,11 @@ export class ActiveProvider implements Ledger {
     return this.provider.check?.();
   }
 
+  #take(wish: Wish, now: number): Answer<Hold> {
+    this.#waiters.assertRoom(wish.subject);
+    return new Acquisition(this, wish).start(now);
+  }
+
   #observe(event: ProviderEvent): void {
     switch (event.type) {
       case 'lost': {
@@ -297,14 +305,14 @@ export class ActiveProvider implements Ledger {
     }
   }
 
-  readonly #onRenewed = (hold: Hold): void => {
-    this.answered();
-    this.events.publish('renewed', () => ({ ...hold.subject, remaining: hold.remaining() }));
+  readonly #onRenewal = (hold: Hold, isAnswered: boolean): void => {
+    if (isAnswered) this.answered();
+    this.events.publish(isAnswered ? 'renewed' : 'unrenewed', () => ({ ...hold.subject, remaining: hold.remaining() }));
   };
 
   readonly #onLost = (hold: Hold, error: LockLostError): void => {
     this.#forget(hold);
-    this.#publishLost(hold, error.reason);
+    this.#publishLost(hold, error);
     this.parts.logger.warn(error.message);
     // Its id is dead from here on. What it may still hold would block others for a lease.
     this.#releases.send(hold.grant, { keepUntil: hold.keepUntil, failed: true }, hold.validUntil);
@@ -320,20 +328,24 @@ export class ActiveProvider implements Ledger {
     const { subject } = hold;
     switch (outcome) {
       case 'released':
+        hold.endTrace?.('released');
         this.events.publish('released', () => ({ ...subject, held: this.clock.now() - hold.grantedAt }));
         return 'released';
       case 'lost':
-        this.#publishLost(hold, 'revoked');
+        this.#publishLost(hold, lostError(subject, 'revoked'));
         this.parts.logger.warn(`${nameOf(subject)} was not ours any more when it was released.`);
         return 'lost';
       case 'unknown':
+        hold.endTrace?.('unconfirmed');
         this.events.publish('unconfirmed', () => subject);
         this.#releases.retry(hold.grant, parting, hold.validUntil);
         return 'unconfirmed';
     }
   }
 
-  #publishLost(hold: Hold, reason: LossReason): void {
+  #publishLost(hold: Hold, error: LockLostError): void {
+    const { reason } = error;
+    hold.endTrace?.(error);
     this.events.publish('lost', () => ({ ...hold.subject, held: this.clock.now() - hold.grantedAt, reason }));
   }
 }

@@ -5,6 +5,7 @@ import type { Clock } from './clock.js';
 import { type Grant, validUntil } from './lock-provider.js';
 import { nameOf } from './subject.js';
 import type { SuspensionDetector } from './suspension.js';
+import type { HoldEnd } from './tracing.js';
 
 /** Told once when a hold is lost. */
 export type LossListener = (error: LockLostError) => void;
@@ -26,6 +27,8 @@ export class Hold {
   endsAt = Infinity;
   /** How many locks of its owner are open on this hold: the first and those that re-entered. */
   entries = 1;
+  /** Tells the tracing channel how it ended, if somebody listened at its start. */
+  endTrace: ((end: HoldEnd) => void) | undefined;
   /** Whether a task runs, or ran, in a context of this hold, in which others can enter it again. */
   hasContext = false;
   #validUntil: number;

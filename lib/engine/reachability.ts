@@ -1,7 +1,7 @@
 import type { LockEventPublisher } from '../lock/lock-events.js';
 import type { LockLogger } from './logger.js';
 
-/** Whether the backend of one provider answers, as far as is known. Says once that it does not, until it has answered again. */
+/** Whether the backend of one provider answers, as far as is known. Says once that it does not, and once that it does again. */
 export class Reachability {
   #answers = true;
 
@@ -12,7 +12,10 @@ export class Reachability {
   ) {}
 
   answered(): void {
+    if (this.#answers) return;
     this.#answers = true;
+    // A warning as well: whoever has read the first one wants this one.
+    this.logger.warn(`Lock provider "${this.provider}" answers again.`);
   }
 
   failed(cause: unknown): void {

@@ -23,7 +23,7 @@ export class Watchdog {
     private readonly provider: Pick<LockProvider, 'renew'>,
     private readonly clock: Clock,
     private readonly suspension: SuspensionDetector,
-    private readonly onRenewed: (hold: Hold) => void,
+    private readonly onRenewal: (hold: Hold, isAnswered: boolean) => void,
     private readonly onUnavailable: (cause: unknown) => void,
   ) {}
 
@@ -85,16 +85,15 @@ export class Watchdog {
       outcomes = await this.provider.renew(renewals);
     } catch (error) {
       this.onUnavailable(error);
-      return holds.map(() => 'unknown');
+      outcomes = holds.map(() => 'unknown');
     }
     holds.forEach((hold, index) => {
       const outcome = outcomes[index] ?? 'unknown';
       if (outcome === 'lost') hold.lose('revoked');
-      else if (outcome !== 'unknown') {
-        hold.confirm(numbers[index] ?? 0, outcome.validUntil, suspensions);
-        if (hold.isValid()) this.onRenewed(hold);
-        this.reschedule(hold);
-      }
+      else if (outcome !== 'unknown') hold.confirm(numbers[index] ?? 0, outcome.validUntil, suspensions);
+      // Released or lost by now, it concerns nobody.
+      if (hold.isValid()) this.onRenewal(hold, outcome !== 'unknown');
+      if (outcome !== 'unknown') this.reschedule(hold);
     });
     return outcomes;
   }

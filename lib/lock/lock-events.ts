@@ -1,5 +1,6 @@
 import { EventEmitter } from 'node:events';
 import type { LossReason } from './errors.js';
+import { eventChannels } from './lock-channels.js';
 import type { LockMode } from './lock-options.js';
 
 /** What every event about a lock says. Never a holder id. */
@@ -23,6 +24,8 @@ export interface LockEventMap {
   released: LockEvent & { readonly held: number };
   /** A lease was renewed. */
   renewed: LockEvent & { readonly remaining: number };
+  /** A renewal was not answered. The lock stays held until its deadline, and the renewal is sent again. */
+  unrenewed: LockEvent & { readonly remaining: number };
   /** A lock was lost. */
   lost: LockEvent & { readonly held: number; readonly reason: LossReason };
   /** A lock stayed busy for the whole wait. */
@@ -70,10 +73,12 @@ export class LockEventPublisher implements LockEvents {
     return this;
   }
 
-  /** Publishes what `describe` returns; without a listener the event is not even built. */
+  /** Publishes what `describe` returns, here and on the channel of the process; without a listener the event is not even built. */
   publish<N extends LockEventName>(name: N, describe: () => LockEventMap[N]): void {
-    if (this.#emitter.listenerCount(name) === 0) return;
+    const channel = eventChannels[name];
+    if (this.#emitter.listenerCount(name) === 0 && !channel.hasSubscribers) return;
     const event = describe();
+    channel.publish(event);
     // One by one, so that a listener that throws stops neither the others nor the lock path beneath.
     for (const listener of this.#emitter.rawListeners(name)) {
       try {

@@ -4,15 +4,33 @@ import type { LockManager } from '../engine/lock-manager.js';
 import type { LockCapabilities } from '../engine/lock-provider.js';
 import type { LockedMethod } from './locked-method.js';
 
-/** Logs what an application locks with, one line for each provider, and what it locks, as one table for debugging. */
+/**
+ * Logs what an application locks with, one line for each provider, and what it locks, as one table for debugging. Warns of
+ * scheduled methods whose runs nothing keeps apart.
+ */
 export function reportBoot(manager: LockManager, methods: Iterable<LockedMethod>): void {
   const logger = new Logger('DistributedLock');
   for (const provider of manager.providerNames) {
     const { active } = manager.plan({ provider });
     logger.log(`Lock provider "${provider}" is a ${active.kind}: ${inWords(active.capabilities)}`);
   }
-  const rows = [...methods].map((method) => row(method, manager)).sort(([a = ''], [b = '']) => a.localeCompare(b));
+  const locked = [...methods];
+  for (const method of locked) {
+    if (method.isScheduled && method.planFor(manager).settings.minHold === 0) logger.warn(runsTwice(method, manager));
+  }
+  const rows = locked.map((method) => row(method, manager)).sort(([a = ''], [b = '']) => a.localeCompare(b));
   if (rows.length > 0) logger.debug(`Locked methods:\n${table([HEAD, ...rows])}`);
+}
+
+// Processes fire a little apart, also with synchronised clocks: whoever comes when the run is over runs it once more.
+function runsTwice(method: LockedMethod, manager: LockManager): string {
+  const { active } = method.planFor(manager);
+  return (
+    `${method.name} is scheduled, but its key is free as soon as it has run, so that a process that fires later runs it again: ` +
+    (active.capabilities.minHold
+      ? 'set "atLeast" of @RunOnce ("minHold" of @DistributedLock) to more than the processes may fire apart.'
+      : `lock provider "${active.name}" cannot keep the key, so choose one with minHold and set "atLeast", or let the run itself see that it was done.`)
+  );
 }
 
 function inWords({ shared, fair, fencing, lease, minHold }: LockCapabilities): string {

@@ -17,7 +17,7 @@ export async function createLockManager(
   const logger = new Logger('DistributedLock');
   const { namespace, defaults, shutdownGrace, failFast, maxWaiters } = options;
   const manager = new LockManager({
-    ...providersOf(options, logger),
+    ...providersOf(options),
     namespace,
     defaults,
     shutdownGrace,
@@ -47,17 +47,18 @@ export async function createLockManager(
   return manager;
 }
 
-function providersOf(
-  { provider, providers, default: chosen }: DistributedLockModuleOptions,
-  logger: Logger,
-): { providers: Readonly<Record<string, LockProvider>>; default?: string | undefined } {
+/** The providers that an application has asked for, by name. @throws LockConfigError when it asks for two things at once */
+export function providersOf({ provider, providers, default: chosen }: DistributedLockModuleOptions): {
+  providers: Readonly<Record<string, LockProvider>>;
+  default?: string | undefined;
+} {
   if (provider && providers) {
     throw new LockConfigError('DistributedLockModule has both "provider" and "providers": give one of them.');
   }
   if (providers) return { providers, default: chosen };
   if (provider) return { providers: { [chosen ?? 'default']: provider } };
   if (process.env['NODE_ENV'] === 'production') {
-    logger.warn(
+    new Logger('DistributedLock').warn(
       'No lock provider is configured, so locks live in the memory of this process and exclude no other: pass "provider" to DistributedLockModule.forRoot().',
     );
   }

@@ -9,7 +9,7 @@ import type { MethodCall } from './call-lock.js';
 import type { BusyContext, DistributedLockOptions } from './distributed-lock-options.js';
 import { liveServices } from './live-services.js';
 import { defaultsOfClass } from './lock-defaults.decorator.js';
-import type { LockService } from './lock.service.js';
+import { LockService } from './lock.service.js';
 import { currentRequest } from './request-context.js';
 import { serviceInSlot } from './service-slot.js';
 
@@ -29,7 +29,7 @@ export class LockedMethod {
 
   constructor(
     private readonly target: object,
-    methodName: string | symbol,
+    private readonly methodName: string | symbol,
     original: (...args: never[]) => unknown,
     key: KeySource,
     readonly options: DistributedLockOptions,
@@ -51,6 +51,12 @@ export class LockedMethod {
     for (const source of sources) this.#collect(() => this.#templates.push(KeyTemplate.parse(source, site)));
     if (sources.length === 0) this.#collect(() => normalizeKeys(sources));
     this.#source = sources.join(', ');
+  }
+
+  /** Whether `@nestjs/schedule` calls it: told by the mark that `@Cron`, `@Interval` and `@Timeout` leave, without that package. */
+  get isScheduled(): boolean {
+    const method = (this.target as Record<string | symbol, unknown>)[this.methodName];
+    return typeof method === 'function' && Reflect.hasMetadata('SCHEDULER_TYPE', method);
   }
 
   /** Everything that is wrong with this method in an application, found without calling it. */
@@ -111,8 +117,14 @@ export class LockedMethod {
 
   /** The lock service for a call on `self`. @throws LockConfigError outside of a running application. */
   serviceFor(self: unknown): LockService {
-    const service = serviceInSlot(self) ?? liveServices.only;
-    if (service) return service;
+    const service: unknown = serviceInSlot(self) ?? liveServices.only;
+    if (service instanceof LockService) return service;
+    if (service !== undefined) {
+      // Run on, an automatic mock would answer the call in the place of the method.
+      throw new LockConfigError(
+        `${this.name} was given a mock as its lock service, under which it would not run: provide LockService with provideLockServiceStub(), or import DistributedLockTestingModule, so that useMocker() is not asked for it.`,
+      );
+    }
     throw new LockConfigError(
       `${this.name} was called before Nest has injected its lock service, or outside of Nest (live applications: ${liveServices.count}): ` +
         'import DistributedLockModule.forRoot() and let Nest make the instance, or provide LockService with provideLockServiceStub() in a unit test.',

@@ -8,7 +8,7 @@ import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { PollingProvider } from './polling-provider.js';
 
 const EVENTS: readonly LockEventName[] = [
-  ...(['waiting', 'acquired', 'released', 'renewed', 'lost'] as const),
+  ...(['waiting', 'acquired', 'released', 'renewed', 'unrenewed', 'lost'] as const),
   ...(['timeout', 'skipped', 'unconfirmed', 'unavailable'] as const),
 ];
 

@@ -1,6 +1,7 @@
 import { Injectable, type LogLevel, type LoggerService, Module } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
-import { DistributedLock, DistributedLockModule, LockDefaults, MemoryLockProvider } from '../../lib/index.js';
+import { Cron, Interval, ScheduleModule, Timeout } from '@nestjs/schedule';
+import { DistributedLock, DistributedLockModule, LockDefaults, MemoryLockProvider, RunOnce } from '../../lib/index.js';
 
 class CapturingLogger implements LoggerService {
   readonly lines: string[] = [];
@@ -65,5 +66,58 @@ it('one line for each provider, and one table of what is locked', async () => {
       '  Orders.find     (key function)     memory    5s         10s',
       '  Orders.pay      order:#{order.id}  memory    500ms      2m',
     ].join('\n'),
+  ]);
+});
+
+it('warns of scheduled methods that would run once for each process, whatever the order of the decorators', async () => {
+  class NoMinHold extends MemoryLockProvider {
+    override readonly capabilities = { ...new MemoryLockProvider().capabilities, minHold: false };
+  }
+  const yearly = '0 0 1 1 *';
+  const day = 86_400_000;
+  @Injectable()
+  class Jobs {
+    @Cron(yearly)
+    @RunOnce('cron')
+    async cron() {}
+    @RunOnce('interval')
+    @Interval(day)
+    async interval() {}
+    @Timeout(day)
+    @DistributedLock('timeout', { provider: 'without' })
+    async timeout() {}
+
+    @Cron(yearly)
+    @RunOnce('once', { atLeast: '1m' })
+    async once() {}
+    @DistributedLock('kept', { minHold: '1m' })
+    @Interval(day)
+    async kept() {}
+    @RunOnce('by hand')
+    async byHand() {}
+    @Cron(yearly)
+    async unlocked() {}
+  }
+  @Module({
+    imports: [
+      ScheduleModule.forRoot(),
+      DistributedLockModule.forRoot({
+        providers: { memory: new MemoryLockProvider(), without: new NoMinHold() },
+        default: 'memory',
+      }),
+    ],
+    providers: [Jobs],
+  })
+  class AppModule {}
+  const logger = new CapturingLogger();
+  const app = await NestFactory.createApplicationContext(AppModule, { logger });
+  await app.close();
+  const why =
+    'is scheduled, but its key is free as soon as it has run, so that a process that fires later runs it again:';
+  const setIt = 'set "atLeast" of @RunOnce ("minHold" of @DistributedLock) to more than the processes may fire apart.';
+  expect(logger.lines.filter((line) => line.startsWith('warn'))).toEqual([
+    `warn: Jobs.cron ${why} ${setIt}`,
+    `warn: Jobs.interval ${why} ${setIt}`,
+    `warn: Jobs.timeout ${why} lock provider "without" cannot keep the key, so choose one with minHold and set "atLeast", or let the run itself see that it was done.`,
   ]);
 });

@@ -8,7 +8,7 @@ import {
   LockTimeoutError,
   RunOnce,
 } from '../../lib/index.js';
-import { type LockServiceStubOptions, provideLockServiceStub } from '../../lib/testing/lock-service-stub.js';
+import { type LockServiceStubOptions, provideLockServiceStub } from '../../lib/testing/index.js';
 import { Gate } from './apps.js';
 
 @Injectable()
@@ -84,5 +84,33 @@ describe('provideLockServiceStub', () => {
     await expect(stub.orders.elsewhere()).resolves.toBe('mysql');
     expect(stub.locks.acquired).toEqual(['acme']);
     await expect((await orders()).orders.elsewhere()).rejects.toThrow(/no lock provider "mysql"/);
+  });
+});
+
+describe('useMocker()', () => {
+  // As @golevel/ts-jest and others make them: whatever is asked of it is a function.
+  const automatic = (): unknown =>
+    new Proxy({}, { get: (_, name) => (name === 'then' ? undefined : () => automatic()) });
+
+  it.each([
+    ['an empty object', () => ({})],
+    ['an automatic mock', automatic],
+  ])('%s in the place of the lock service is refused: a locked method would not run', async (_, mock) => {
+    const module = await Test.createTestingModule({ providers: [Orders] })
+      .useMocker(mock)
+      .compile();
+    await expect(module.get(Orders).pay({ id: 1 })).rejects.toThrow(
+      'Orders.pay was given a mock as its lock service, under which it would not run: provide LockService with provideLockServiceStub()',
+    );
+  });
+
+  it('is not asked where the stub is provided', async () => {
+    const asked: unknown[] = [];
+    const mock = (token: unknown) => asked.push(token);
+    const module = await Test.createTestingModule({ providers: [Orders, provideLockServiceStub()] })
+      .useMocker(mock)
+      .compile();
+    expect(await module.get(Orders).pay({ id: 1 })).toMatchObject({ id: 1 });
+    expect(asked).toEqual([]);
   });
 });

@@ -1,5 +1,5 @@
 import type { FactoryProvider } from '@nestjs/common';
-import { LockManager } from '../engine/lock-manager.js';
+import { LockManager } from '../../engine/lock-manager.js';
 import {
   type AcquireRequest,
   type Grant,
@@ -11,9 +11,9 @@ import {
   type Renewal,
   type RenewOutcome,
   validUntil,
-} from '../engine/lock-provider.js';
-import { LockService, type KeyContext } from '../nest/lock.service.js';
-import { FakeClock } from './fake-clock.js';
+} from '../../engine/lock-provider.js';
+import { LockService, type KeyContext } from '../../nest/lock.service.js';
+import { FakeClock } from '../fake-clock.js';
 
 /** What the stub stands for. */
 export interface LockServiceStubOptions {

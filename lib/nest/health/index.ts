@@ -1,0 +1,1 @@
+export { LockHealthIndicator, type LockPingOptions } from './lock-health.indicator.js';

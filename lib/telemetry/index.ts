@@ -1,0 +1,4 @@
+export {
+  DistributedLockInstrumentation,
+  type DistributedLockInstrumentationConfig,
+} from './distributed-lock-instrumentation.js';

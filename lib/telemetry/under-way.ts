@@ -1,0 +1,39 @@
+import { subscribe, type TracingChannel, unsubscribe } from 'node:diagnostics_channel';
+
+/** What a subscriber does with each operation of a tracing channel. */
+interface Observer<T extends object, N> {
+  /** It begins. The answer is what `end` will need. */
+  readonly begin: (trace: T) => N;
+  /** It is over; without a trace when nobody will hear of its end, because the subscriber leaves first. */
+  readonly end: (note: N, trace?: T) => void;
+}
+
+/** Follows the operations of a tracing channel from their beginning to their end. Those that began before it are not followed. */
+export class UnderWay<T extends object, N> {
+  readonly #notes = new Map<object, N>();
+  readonly #onStart = (trace: unknown): void => {
+    this.#notes.set(trace as T, this.observer.begin(trace as T));
+  };
+  readonly #onAsyncEnd = (trace: unknown): void => {
+    const note = this.#notes.get(trace as T);
+    if (note === undefined) return;
+    this.#notes.delete(trace as T);
+    this.observer.end(note, trace as T);
+  };
+
+  constructor(
+    private readonly channel: TracingChannel<unknown, T>,
+    private readonly observer: Observer<T, N>,
+  ) {
+    subscribe(channel.start.name, this.#onStart);
+    subscribe(channel.asyncEnd.name, this.#onAsyncEnd);
+  }
+
+  /** Leaves the channel, and closes what is under way. */
+  leave(): void {
+    unsubscribe(this.channel.start.name, this.#onStart);
+    unsubscribe(this.channel.asyncEnd.name, this.#onAsyncEnd);
+    for (const note of this.#notes.values()) this.observer.end(note);
+    this.#notes.clear();
+  }
+}

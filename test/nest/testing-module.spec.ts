@@ -1,0 +1,187 @@
+import { AssertionError } from 'node:assert';
+import { Injectable, Module } from '@nestjs/common';
+import { Test, type TestingModule, type TestingModuleBuilder } from '@nestjs/testing';
+import {
+  DistributedLock,
+  DistributedLockModule,
+  InjectLockService,
+  LockAdmin,
+  LockManager,
+  LockService,
+  LockTimeoutError,
+  MemoryLockProvider,
+  RunOnce,
+} from '../../lib/index.js';
+import { RedisLockProvider } from '../../lib/providers/redis/index.js';
+import { DistributedLockTestingModule, TestLocks } from '../../lib/testing/index.js';
+import { watch } from '../engine/engine-rig.js';
+import { Gate } from './apps.js';
+
+@Injectable()
+class Store {
+  onSave = (_id: number): unknown => undefined;
+
+  async save(id: number) {
+    return this.onSave(id);
+  }
+}
+
+@Injectable()
+class Orders {
+  constructor(private readonly store: Store) {}
+
+  @DistributedLock('order:#{id}', { wait: '2s' })
+  async pay(id: number) {
+    await this.store.save(id);
+    return 'paid';
+  }
+  @RunOnce('nightly', { atLeast: '1h' })
+  async nightly() {
+    await this.store.save(0);
+  }
+}
+
+const compiled: TestingModule[] = [];
+afterEach(async () => {
+  // Also where a test has left a lock behind.
+  for (const module of compiled.splice(0)) await module.close();
+});
+
+async function compile(builder: TestingModuleBuilder): Promise<TestingModule> {
+  const module = await builder.compile();
+  compiled.push(module);
+  await module.init();
+  return module;
+}
+
+describe('DistributedLockTestingModule', () => {
+  const start = async (options: Parameters<typeof DistributedLockTestingModule.forRoot>[0] = {}) => {
+    const imports = [DistributedLockTestingModule.forRoot(options)];
+    const module = await compile(Test.createTestingModule({ imports, providers: [Orders, Store] }));
+    return { module, orders: module.get(Orders), store: module.get(Store), locks: module.get(TestLocks) };
+  };
+
+  it('excludes for real, and says what is locked', async () => {
+    const { orders, store, locks } = await start();
+    const seen: unknown[] = [];
+    const gate = new Gate();
+    store.onSave = async (id) => {
+      locks.expectLocked(`order:${id}`);
+      expect(() => locks.expectUnlocked(`order:${id}`)).toThrow('not to be locked');
+      seen.push(id);
+      await gate.opened;
+    };
+    const both = [orders.pay(1), orders.pay(1)];
+    await locks.clock.advance(0);
+    expect(seen).toEqual([1]);
+    gate.open();
+    expect(await Promise.all(both)).toEqual(['paid', 'paid']);
+    expect(seen).toEqual([1, 1]);
+    locks.expectUnlocked('order:1');
+    expect(() => {
+      locks.expectLocked('order:1');
+    }).toThrow(new AssertionError({ message: 'Expected lock "order:1" to be locked; the application holds none.' }));
+  });
+
+  it('makes a key busy until it is free, under a clock that waits for nobody', async () => {
+    const { orders, locks } = await start();
+    await locks.busy('order:1');
+    locks.expectUnlocked('order:1');
+    const late = watch(orders.pay(1));
+    await locks.clock.advance(1_999);
+    expect(late.state).toBe('pending');
+    await locks.clock.advance(1);
+    expect(late.error).toBeInstanceOf(LockTimeoutError);
+    const waiting = orders.pay(1);
+    await locks.free('order:1');
+    expect(await waiting).toBe('paid');
+    await locks.free('order:1');
+  });
+
+  it('takes a lock away', async () => {
+    const { orders, store, locks } = await start();
+    const gate = new Gate();
+    store.onSave = () => gate.opened;
+    const paying = orders.pay(1);
+    await locks.clock.advance(0);
+    await locks.lose('order:1');
+    gate.open();
+    await expect(paying).rejects.toMatchObject({ code: 'LOCK_LOST', reason: 'revoked' });
+    await expect(locks.lose('order:1')).rejects.toThrow('Expected lock "order:1" to be locked');
+  });
+
+  it('runs a job once, and again when minHold has passed', async () => {
+    const { orders, store, locks } = await start();
+    let runs = 0;
+    store.onSave = () => (runs += 1);
+    await orders.nightly();
+    await orders.nightly();
+    expect(runs).toBe(1);
+    await locks.clock.advance(3_600_000);
+    await orders.nightly();
+    expect(runs).toBe(2);
+  });
+
+  it('does not make busy what the application holds', async () => {
+    const { module, locks } = await start();
+    await module.get(LockService).acquire('a');
+    await expect(locks.busy('a')).rejects.toThrow(
+      'Expected lock "a" to be free, so that somebody else can take it; the application holds "a" (provider "memory").',
+    );
+  });
+
+  it('has the providers of the options by their names, and the rest of the options', async () => {
+    const { module, locks } = await start({
+      providers: { one: new MemoryLockProvider(), two: new RedisLockProvider({ url: 'redis://127.0.0.1:1' }) },
+      default: 'one',
+      defaults: { wait: 0 },
+    });
+    const service = module.get(LockService);
+    await locks.busy('a', 'two');
+    expect(await service.tryAcquire('a')).not.toBeNull();
+    await expect(service.via('two').acquire('a')).rejects.toBeInstanceOf(LockTimeoutError);
+    locks.expectLocked('a');
+    locks.expectUnlocked('a', 'two');
+    await locks.free('a', 'two');
+    await service.via('two').withLock('a', () => {
+      locks.expectLocked('a', 'two');
+    });
+  });
+});
+
+describe('TestLocks in an application that imports DistributedLockModule itself', () => {
+  @Injectable()
+  class Reports {
+    constructor(@InjectLockService('redis') readonly locks: LockService) {}
+  }
+  @Module({
+    imports: [
+      DistributedLockModule.forRootAsync({
+        names: ['redis'],
+        useFactory: () => ({
+          providers: { redis: new RedisLockProvider({ url: 'redis://127.0.0.1:1' }) },
+          default: 'redis',
+        }),
+      }),
+    ],
+    providers: [Orders, Store, Reports],
+  })
+  class AppModule {}
+
+  it('take the place of its engine, and no backend is started', async () => {
+    const locks = new TestLocks();
+    expect(() => {
+      locks.expectLocked('a');
+    }).toThrow('compile the testing module first');
+    const builder = Test.createTestingModule({ imports: [AppModule] });
+    const module = await compile(builder.overrideProvider(LockManager).useFactory(locks.manager));
+    await locks.busy('order:1');
+    const late = watch(module.get(Orders).pay(1));
+    await locks.clock.advance(2_000);
+    expect(late.error).toBeInstanceOf(LockTimeoutError);
+    await module.get(Reports).locks.withLock('a', () => {
+      locks.expectLocked('a', 'redis');
+    });
+    expect(module.get(LockAdmin).held()).toEqual([]);
+  });
+});

@@ -1,0 +1,53 @@
+// One process of a fleet with a scheduled job, which runs as long as its parent lets it. It tells when a run begins and
+// ends, and how often it has skipped one. argv: the folder of the compiled library, the URL of Redis.
+import 'reflect-metadata';
+import { Injectable, Module } from '@nestjs/common';
+import { NestFactory } from '@nestjs/core';
+import { Interval, ScheduleModule } from '@nestjs/schedule';
+
+const [, , folder, url] = process.argv;
+const library = (file) => import(`${folder}/${file}.js`);
+const { RunOnce } = await library('nest/distributed-lock.decorator');
+const { DistributedLockModule } = await library('nest/distributed-lock.module');
+const { currentLock } = await library('nest/current-lock');
+const { LockService } = await library('nest/lock.service');
+const { RedisLockProvider } = await library('providers/redis/index');
+
+let patience = 0;
+let goOn;
+process.on('message', ({ order }) => {
+  if (order === 'linger') patience = Infinity;
+  if (order === 'go on') {
+    patience = 0;
+    goOn?.();
+  }
+});
+
+class Jobs {
+  async report() {
+    const token = String(currentLock().fencingToken);
+    process.send({ event: 'begin', token });
+    if (patience > 0) await new Promise((resolve) => (goOn = resolve));
+    process.send({ event: 'end', token, held: currentLock().isHeld() });
+  }
+}
+const descriptor = Object.getOwnPropertyDescriptor(Jobs.prototype, 'report');
+RunOnce('report', { atLeast: '1s' })(Jobs.prototype, 'report', descriptor);
+Interval(50)(Jobs.prototype, 'report', descriptor);
+Object.defineProperty(Jobs.prototype, 'report', descriptor);
+Injectable()(Jobs);
+
+class AppModule {}
+Module({
+  imports: [
+    ScheduleModule.forRoot(),
+    DistributedLockModule.forRoot({ provider: new RedisLockProvider({ url }), defaults: { lease: '2s' } }),
+  ],
+  providers: [Jobs],
+})(AppModule);
+
+const app = await NestFactory.createApplicationContext(AppModule, { logger: false, abortOnError: false });
+app.enableShutdownHooks(['SIGTERM'], { useProcessExit: true });
+app.get(LockService).events.on('skipped', () => process.send({ event: 'skipped' }));
+process.on('disconnect', () => process.exit());
+process.send({ event: 'ready' });

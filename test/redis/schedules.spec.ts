@@ -1,0 +1,136 @@
+import { type ChildProcess, fork } from 'node:child_process';
+import { once } from 'node:events';
+import { fileURLToPath } from 'node:url';
+import { type CompiledLibrary, compileLibrary } from '../servers/compiled-library.js';
+import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
+import { until } from './seam.js';
+
+const PROGRAM = fileURLToPath(new URL('schedule-program.mjs', import.meta.url));
+
+/** What a process of the fleet tells of a run: its fencing token is the time of its grant by the server's clock, in µs. */
+interface Report {
+  readonly event: 'ready' | 'begin' | 'end' | 'skipped';
+  readonly token: string;
+  readonly held: boolean;
+}
+
+interface Run {
+  readonly by: Member;
+  readonly token: bigint;
+}
+
+interface Member {
+  readonly process: ChildProcess;
+  skipped: number;
+}
+
+describe('a job in four processes, each of which fires it every 50 ms at its own times, with atLeast of one second', () => {
+  let server: RedisServer;
+  let library: CompiledLibrary;
+  const members = new Set<Member>();
+  const runs: Run[] = [];
+  const ended: Report[] = [];
+
+  beforeAll(async () => {
+    server = await startRedisServer();
+    library = await compileLibrary('lock', 'key', 'engine', 'providers/memory', 'providers/redis', 'nest');
+    await Promise.all([join(), join(), join(), join()]);
+  }, 60_000);
+  afterAll(async () => {
+    for (const { process } of members) process.kill('SIGKILL');
+    await library.remove();
+    await server.stop();
+  });
+
+  async function join(): Promise<void> {
+    const child = fork(PROGRAM, [library.folder, server.url], { execArgv: [] });
+    const member: Member = { process: child, skipped: 0 };
+    members.add(member);
+    let ready = false;
+    child.on('message', (message) => {
+      const report = message as Report;
+      if (report.event === 'ready') ready = true;
+      else if (report.event === 'skipped') member.skipped += 1;
+      else if (report.event === 'begin') runs.push({ by: member, token: BigInt(report.token) });
+      else ended.push(report);
+    });
+    await until(() => ready, 'a process of the fleet is up', 30_000);
+  }
+
+  const order = (what: 'linger' | 'go on') => {
+    for (const { process } of members) process.send({ order: what });
+  };
+
+  /** The next run that begins after now. */
+  async function nextRun(): Promise<Run> {
+    const count = runs.length;
+    await until(() => runs.length > count, 'the job runs', 15_000);
+    return runs[count] as Run;
+  }
+
+  /** Every member but `runner` fires, finds the key taken and skips, several times. */
+  async function everybodySkips(runner: Member): Promise<void> {
+    const others = [...members].filter((member) => member !== runner);
+    const before = new Map(others.map((member) => [member, member.skipped]));
+    await until(
+      () => others.every((member) => member.skipped >= (before.get(member) ?? 0) + 10),
+      'all others skip',
+      15_000,
+    );
+  }
+
+  /** Microseconds of the server's clock between the grants of neighbouring runs, the messages of two processes sorted. */
+  const gaps = () => {
+    const tokens = runs.map(({ token }) => token).sort((a, b) => (a < b ? -1 : 1));
+    return tokens.slice(1).map((token, index) => Number(token - (tokens[index] ?? 0n)));
+  };
+
+  // Redis counts expiry in whole milliseconds.
+  const A_SECOND = 998_000;
+
+  it('runs once a second', async () => {
+    await until(() => runs.length >= 4, 'the job has run four times', 30_000);
+    expect(Math.min(...gaps())).toBeGreaterThanOrEqual(A_SECOND);
+  }, 40_000);
+
+  it('is not run by anybody else while a run takes longer than that and than its lease', async () => {
+    order('linger');
+    const long = await nextRun();
+    const count = runs.length;
+    const begun = performance.now();
+    // The lease is two seconds: by then it has been renewed.
+    while (performance.now() - begun < 2_200) await everybodySkips(long.by);
+    expect(runs).toHaveLength(count);
+    order('go on');
+    await until(() => ended.some(({ token }) => BigInt(token) === long.token), 'it ends', 5_000);
+    expect(ended.find(({ token }) => BigInt(token) === long.token)?.held).toBe(true);
+    await nextRun();
+  }, 60_000);
+
+  it('is taken over when its runner crashes, not before its time is over', async () => {
+    order('linger');
+    const crashed = await nextRun();
+    members.delete(crashed.by);
+    crashed.by.process.kill('SIGKILL');
+    order('go on');
+    const next = await nextRun();
+    expect(Number(next.token - crashed.token)).toBeGreaterThanOrEqual(A_SECOND);
+    expect(ended.some(({ token }) => BigInt(token) === crashed.token)).toBe(false);
+  }, 40_000);
+
+  it('is finished by a process that is replaced, and not repeated by the one that takes its place', async () => {
+    order('linger');
+    const last = await nextRun();
+    members.delete(last.by);
+    const gone = once(last.by.process, 'exit');
+    last.by.process.kill('SIGTERM');
+    await join();
+    await everybodySkips(last.by);
+    last.by.process.send({ order: 'go on' });
+    expect(await gone).toEqual([0, null]);
+    expect(ended.find(({ token }) => BigInt(token) === last.token)?.held).toBe(true);
+    order('go on');
+    await nextRun();
+    expect(Math.min(...gaps())).toBeGreaterThanOrEqual(A_SECOND);
+  }, 60_000);
+});

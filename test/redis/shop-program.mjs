@@ -1,0 +1,61 @@
+// A shop over HTTP, whose orders take as long as its parent lets them. Tells its parent what it locks, and at its very end what is left.
+// argv: the folder of the compiled library, and the URL of Redis unless its locks are in memory.
+import 'reflect-metadata';
+import { Controller, Injectable, Module, Param, Post } from '@nestjs/common';
+import { NestFactory } from '@nestjs/core';
+
+const [, , folder, url] = process.argv;
+const library = (file) => import(`${folder}/${file}.js`);
+const { DistributedLock } = await library('nest/distributed-lock.decorator');
+const { DistributedLockModule } = await library('nest/distributed-lock.module');
+const { LockAdmin } = await library('nest/lock-admin');
+const { LockService } = await library('nest/lock.service');
+
+let opened = false;
+const waiting = new Set();
+const gate = () => (opened ? undefined : new Promise((resolve) => waiting.add(resolve)));
+
+class Shop {
+  async order(_id) {
+    await gate();
+    return 'sold';
+  }
+}
+const descriptor = Object.getOwnPropertyDescriptor(Shop.prototype, 'order');
+Param('id')(Shop.prototype, 'order', 0);
+DistributedLock('item:#{p0}', { wait: '30s' })(Shop.prototype, 'order', descriptor);
+Post('items/:id')(Shop.prototype, 'order', descriptor);
+Object.defineProperty(Shop.prototype, 'order', descriptor);
+Controller()(Shop);
+
+const redis = url && (await library('providers/redis/index'));
+class AppModule {}
+Module({
+  imports: [
+    DistributedLockModule.forRoot({
+      ...(redis && { provider: new redis.RedisLockProvider({ url }) }),
+      shutdownGrace: '300ms',
+    }),
+  ],
+  controllers: [Shop],
+})(AppModule);
+
+const app = await NestFactory.create(AppModule, { logger: false, abortOnError: false });
+app.enableShutdownHooks(['SIGTERM'], { useProcessExit: true });
+await app.listen(0, '127.0.0.1');
+const [locks, admin] = [app.get(LockService), app.get(LockAdmin)];
+const state = (event) => ({ event, held: admin.held().map(({ key }) => key), waiting: admin.waiting().length });
+for (const name of ['waiting', 'acquired', 'released', 'lost']) {
+  // A moment later, when it is counted.
+  locks.events.on(name, () => setImmediate(() => process.connected && process.send(state(name))));
+}
+// Work that belongs to no request, and does not end by itself.
+void locks
+  .withLock('background', ({ signal }) => new Promise((resolve) => signal.addEventListener('abort', resolve)))
+  .catch((error) => process.send({ ...state('background'), code: error.code }));
+process.on('message', () => {
+  opened = true;
+  for (const resolve of waiting) resolve();
+});
+process.on('exit', () => process.send(state('exit')));
+process.send({ ...state('ready'), url: await app.getUrl() });

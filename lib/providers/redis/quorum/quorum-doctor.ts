@@ -1,7 +1,6 @@
 import type { Finding } from '../../../engine/lock-provider.js';
-import { examine } from '../doctor.js';
-
-type Ask = (command: string, ...args: string[]) => Promise<unknown>;
+import { examineServer } from '../doctor.js';
+import type { Ask } from '../servers.js';
 
 /** What in the nodes' configuration weakens the guarantee. */
 export async function examineNodes(nodes: readonly { ask: Ask }[], delayedRestart: boolean): Promise<Finding[]> {
@@ -20,7 +19,8 @@ export async function examineNodes(nodes: readonly { ask: Ask }[], delayedRestar
 }
 
 async function examineNode(ask: Ask, delayedRestart: boolean): Promise<Finding[]> {
-  const findings = await examine(ask);
+  // What a Cluster means for a majority is said below.
+  const findings = await examineServer(ask, { isCluster: true, waitReplicas: 0 });
   const info = String(await ask('info').catch(() => ''));
   if (/^cluster_enabled:1/m.test(info)) {
     findings.push({

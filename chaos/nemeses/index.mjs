@@ -1,3 +1,4 @@
+import * as failOver from './fail-over.mjs';
 import * as network from './network.mjs';
 import * as processes from './processes.mjs';
 import * as redis from './redis.mjs';
@@ -9,7 +10,7 @@ import * as sql from './sql.mjs';
  * duration }`: a worker and a server drawn for it, and how long it is to last in ms.
  */
 export const nemeses = new Map(
-  [network, processes, redis, servers, sql]
+  [failOver, network, processes, redis, servers, sql]
     .flatMap((group) => Object.values(group))
     .map((nemesis) => [nemesis.name, nemesis]),
 );

@@ -22,9 +22,7 @@ export async function startRedisNode({ env } = {}) {
     async connections() {
       return (await admin.client('LIST')).trim().split('\n').length;
     },
-    async keys() {
-      return admin.dbsize();
-    },
+    stored: () => admin.dbsize(),
     async stop() {
       admin.disconnect();
       await server.stop();

@@ -1,0 +1,56 @@
+import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
+import { execFile } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { type CompiledLibrary, compileLibrary } from '../servers/compiled-library.js';
+
+const ROOT = fileURLToPath(new URL('../../', import.meta.url));
+const SECONDS = 6;
+/** With servers that start, a drain, and a machine that does other things. */
+const PATIENCE = 150_000;
+const ARGS = ['--import', './chaos/typescript.mjs', 'chaos/run.mjs', '--minutes', String(SECONDS / 60), '--no-control'];
+
+// The program that `npm run chaos` runs for minutes, for some seconds. It prints its seed; the same seed draws the same faults.
+describe('under faults', () => {
+  const seed = String(Math.floor(Math.random() * 1_000_000));
+  let library: CompiledLibrary;
+
+  beforeAll(async () => {
+    library = await compileLibrary('lock', 'key', 'method', 'engine', 'providers');
+  });
+  afterAll(() => library.remove());
+
+  const run = (subject: string) =>
+    new Promise<{ code: number; output: string }>((resolve) => {
+      const args = [...ARGS, '--library', library.folder, '--seed', seed, '--provider', subject];
+      const child = execFile(process.execPath, args, { cwd: ROOT }, (_error, stdout, stderr) => {
+        resolve({ code: child.exitCode ?? -1, output: stdout + stderr });
+      });
+    });
+
+  // Two at a time: that many processors there are.
+  it.each([
+    ['redis', 'memory'],
+    ['redlock', 'typeorm-version'],
+    ['typeorm-row', 'zookeeper'],
+  ])(
+    'no two hold one lock by their own claim, no stale write is accepted, nobody is forgotten, nothing is left: %s and %s',
+    async (...subjects) => {
+      for (const { code, output } of await Promise.all(subjects.map(run))) {
+        if (code !== 0) console.error(output);
+        expect({ code, seed, output }).toMatchObject({ code: 0 });
+      }
+    },
+    PATIENCE,
+  );
+
+  it(
+    'the same harness finds out a SET NX by hand, and the package redlock',
+    async () => {
+      for (const { code, output } of await Promise.all(['naive', 'redlock-package'].map(run))) {
+        expect({ code, seed, output }).toMatchObject({ code: 0 });
+        expect(output).toContain('Found guilty');
+      }
+    },
+    PATIENCE,
+  );
+});

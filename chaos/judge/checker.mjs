@@ -23,6 +23,9 @@ const LATE = 20;
 // Who asked half a second later has come later, whatever the scheduler of this machine does.
 const CERTAINLY_LATER = 500;
 
+// An election, with a server that starts again. Faults come one after the other, at other workers and servers each time.
+const LONGEST_FAULT = 8_000;
+
 export class Checker {
   #subject;
   #ops = new Map();
@@ -92,6 +95,10 @@ export class Checker {
   _failed({ at, op: id, code, unexpected }, op, state) {
     state.waiting.delete(id);
     this.#ops.delete(id);
+    const unentered = Math.min(at - op.askedAt, at - (state.enteredAt ?? -Infinity));
+    if (code === 'LOCK_TIMEOUT' && unentered > this.#subject.recovery + LONGEST_FAULT) {
+      this.#violation('stuck', at, op, `nobody has entered for ${Math.round(unentered)} ms`);
+    }
     this.counts.failed[code] = (this.counts.failed[code] ?? 0) + 1;
     if (unexpected) this.#violation('unexpected', at, op, unexpected);
   }
@@ -104,6 +111,7 @@ export class Checker {
     this.#checkOrder(at, op, state);
     if (op.token !== null && op.token > state.largest) state.largest = op.token;
     if (!accepted) return this.#refused();
+    state.enteredAt = at;
     this.counts.sections += 1;
     if (this.#fault) {
       this.#fault.sections += 1;

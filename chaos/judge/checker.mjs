@@ -215,10 +215,13 @@ export class Checker {
       under: fault && since <= fault.end + this.#subject.lifetime ? fault.nemesis : 'no fault',
     };
     // A holder that was deprived by a fault is told at its deadline, whatever fault comes in between.
-    const documented = this.#faults.some(
-      ({ nemesis, begin, end }) =>
-        since >= begin && since <= end + this.#subject.lifetime && this.#subject.allows[nemesis]?.includes(rule),
-    );
+    const isOverdue = at - since > (this.#subject.toldWithin ?? Infinity);
+    const documented =
+      !isOverdue &&
+      this.#faults.some(
+        ({ nemesis, begin, end }) =>
+          since >= begin && since <= end + this.#subject.lifetime && this.#subject.allows[nemesis]?.includes(rule),
+      );
     if (documented) {
       this.excused.push(found);
       return;

@@ -22,6 +22,9 @@ export const rowLocks = (type) => ({
     ),
   ),
 
+  /** A moment: the sockets end together, and the holder has to be given the processor. */
+  toldWithin: 500,
+
   async startBackend() {
     const server = await startSql(type);
     return { servers: [server], leftovers: () => lockedRows(server), stop: () => server.stop() };

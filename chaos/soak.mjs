@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { openArena } from './arena.mjs';
+import { findings } from './report.mjs';
 
 const SAMPLES = 12;
 /** Of the first third, when everything has been used once, and the last: what grows by more grows for ever. */
@@ -30,7 +31,8 @@ export async function soak(name, { seed, milliseconds, library }) {
     if (grows) flat = false;
     console.log(`| ${what} | ${early[what].toFixed(1)} | ${late[what].toFixed(1)} | ${grows ? 'GROWS' : 'flat'} |`);
   }
-  for (const { rule, what } of verdict.violations) console.log(`- ${rule}: ${what}`);
+  for (const finding of findings({ verdict })) console.log(`- ${finding}`);
+  if (verdict.violations.length > 0) console.log(`\nThe history is kept: ${verdict.history}`);
   console.log();
   return flat;
 }

@@ -195,6 +195,8 @@ export class Checker {
     for (const id of state.waiting) {
       const waiter = this.#ops.get(id);
       if (!waiter?.surelyAskedAt || waiter.surelyAskedAt < this.#calmSince || this.#calmSince === Infinity) continue;
+      // Readers that are granted together enter in any order.
+      if (!conflict(op, waiter)) continue;
       if (op.askedAt - waiter.surelyAskedAt > CERTAINLY_LATER) this.#violation('overtaken', at, waiter, `by ${op.op}`);
     }
   }

@@ -25,7 +25,12 @@ interface Place {
   readonly reject: (error: unknown) => void;
 }
 
-/** The line of one key. Its first asks the backend, the others wait for that answer. */
+/**
+ * The line of one key. Its first asks the backend, the others wait for that answer.
+ *
+ * Who asked and was not answered stays the first, until it asks again or is released: what it left in the backend would be in the way
+ * of the next one, which would be in its way here, and both would wait for ever.
+ */
 interface Line {
   readonly key: string;
   readonly places: Set<Place>;
@@ -67,6 +72,7 @@ export class LocalQueue implements LockingPart {
   acquire(request: AcquireRequest): Answer<Grant | 'busy'> {
     const line = this.#lines.get(request.key);
     if (!line) return this.#lead(request);
+    if (line.asking.request.holder === request.holder) return this.#askAgain(line, request);
     if (request.wait > 0) {
       const answer = this.#queue(line, request);
       this.#context?.emit({ type: 'waiting', holder: request.holder });
@@ -88,13 +94,16 @@ export class LocalQueue implements LockingPart {
 
   release(holder: Holder, manner: ReleaseManner): Answer<ReleaseOutcome> {
     const line = this.#asking.get(holder.holder);
-    if (line) {
-      // The engine has given up on an ask that was never answered: the others must not wait for that.
-      line.trouble = unanswered(line.asking.request);
-      this.#advance(line);
-    }
     const leaving = this.#groups.leave(holder);
-    return leaving === 'others-stay' ? 'released' : this.provider.release(leaving, manner);
+    try {
+      return leaving === 'others-stay' ? 'released' : this.provider.release(leaving, manner);
+    } finally {
+      if (line) {
+        // The engine has given up on an ask that was never answered: the others must not wait for that.
+        line.trouble = unanswered(line.asking.request);
+        this.#advance(line);
+      }
+    }
   }
 
   #lead(request: AcquireRequest): Promise<Grant | 'busy'> {
@@ -103,6 +112,12 @@ export class LocalQueue implements LockingPart {
       const line: Line = { key: request.key, places: new Set(), asking: place, isQueued: false, trouble: undefined };
       this.#lines.set(line.key, line);
       this.#ask(line, place);
+    });
+  }
+
+  #askAgain(line: Line, request: AcquireRequest): Promise<Grant | 'busy'> {
+    return new Promise((resolve, reject) => {
+      this.#ask(line, { request, resolve, reject });
     });
   }
 
@@ -140,7 +155,7 @@ export class LocalQueue implements LockingPart {
       (error: unknown) => {
         place.reject(error);
         if (isRetryable(error)) line.trouble = error;
-        if (this.#asking.has(holder)) this.#advance(line);
+        else if (this.#asking.has(holder)) this.#advance(line);
       },
     );
   }

@@ -1,10 +1,8 @@
 import fc from 'fast-check';
 import { LockManager } from '../../lib/engine/lock-manager.js';
-import { type AcquireRequest, type Answer, type Grant, type Holder } from '../../lib/engine/lock-provider.js';
-import type { LockCapabilities, ReleaseManner, ReleaseOutcome } from '../../lib/engine/lock-provider.js';
-import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { LockTable } from '../../lib/providers/memory/lock-table.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
+import { DistantProvider } from './distant-provider.js';
 
 /** What one caller does. */
 interface Script {
@@ -25,44 +23,12 @@ const script: fc.Arbitrary<Script> = fc.record({
   steps: fc.integer({ min: 0, max: 3 }),
 });
 
-/** Memory at the far end of a wire: each call and each answer arrives when the scheduler says so, or fails on the way. */
-class DistantProvider extends MemoryLockProvider {
-  override readonly capabilities: LockCapabilities;
-
-  constructor(
-    table: LockTable,
-    queue: LockCapabilities['queue'],
-    private readonly scheduler: fc.Scheduler,
-    private readonly fails: () => boolean,
-  ) {
-    super({ table });
-    this.capabilities = { ...new MemoryLockProvider().capabilities, queue };
-  }
-
-  override acquire(request: AcquireRequest): Answer<Grant | 'busy'> {
-    return this.#travel('acquire', async () => super.acquire(request));
-  }
-
-  override release(holder: Holder, manner: ReleaseManner): ReleaseOutcome {
-    // Of a promise, though the parent answers without.
-    return this.#travel('release', async () => super.release(holder, manner)) as unknown as ReleaseOutcome;
-  }
-
-  async #travel<T>(label: string, call: () => Promise<T>): Promise<T> {
-    await this.scheduler.schedule(Promise.resolve(), label);
-    const lostOnTheWay = this.fails();
-    const answer = await call();
-    if (lostOnTheWay) throw new Error('reply lost');
-    await this.scheduler.schedule(Promise.resolve(), `${label} answer`);
-    return answer;
-  }
-}
-
 describe.each(['native', 'engine'] as const)('all interleavings that were tried (%s queue)', (queue) => {
   it.each([
-    ['without faults', 0],
-    ['with replies that are lost', 4],
-  ])('exclude each other, lose no wake-up and leave nothing: %s', async (_, faults) => {
+    ['without faults', 0, 'per-lock'],
+    ['with replies that are lost', 4, 'per-lock'],
+    ['with replies that are lost, by a session that never ends', 4, 'session'],
+  ] as const)('exclude each other, lose no wake-up and leave nothing: %s', async (_, faults, life) => {
     await fc.assert(
       fc.asyncProperty(
         fc.scheduler(),
@@ -72,7 +38,7 @@ describe.each(['native', 'engine'] as const)('all interleavings that were tried 
           const table = new LockTable();
           const clock = new FakeClock();
           let calls = 0;
-          const provider = new DistantProvider(table, queue, scheduler, () => faultsAt.includes(calls++));
+          const provider = new DistantProvider({ table, queue, life, scheduler }, () => faultsAt.includes(calls++));
           const locks = new LockManager({ providers: { main: provider }, clock });
           await locks.start();
 
@@ -137,7 +103,7 @@ describe.each(['native', 'engine'] as const)('all interleavings that were tried 
         fc.scheduler(),
         fc.array(fc.boolean(), { minLength: 3, maxLength: 8 }),
         async (scheduler, leaves) => {
-          const provider = new DistantProvider(new LockTable(), 'engine', scheduler, () => false);
+          const provider = new DistantProvider({ table: new LockTable(), queue: 'engine', scheduler });
           const clock = new FakeClock();
           const locks = new LockManager({ providers: { main: provider }, clock });
           await locks.start();

@@ -106,14 +106,42 @@ describe('the queue in front of a dear backend', () => {
     const behind = watch(locks.acquire('a', { wait: 1_000 }));
     const last = watch(locks.acquire('a', { wait: 1_000 }));
     provider.asks[0]?.fail(new Error('a moment'));
-    await clock.advance(0);
+    await clock.advance(100);
+    expect(provider.asks).toHaveLength(2);
     queued();
     await clock.advance(1_000);
-    expect(last.error).toBeInstanceOf(LockTimeoutError);
-    expect(provider.asks[1]?.input.signal.aborted).toBe(true);
-    provider.asks[1]?.answer('busy');
+    expect([head.state, behind.error, last.error]).toEqual([
+      'pending',
+      expect.any(LockTimeoutError),
+      expect.any(LockTimeoutError),
+    ]);
+  });
+
+  it('keeps the place of a head that was not answered: what it left in the backend would bar the others, and they it', async () => {
+    const { locks, clock, provider } = await engine();
+    const head = watch(locks.acquire('a', { wait: 10_000 }));
+    const next = watch(locks.acquire('a', { wait: 10_000 }));
+    provider.asks[0]?.fail(new Error('reply lost'));
+    await clock.advance(100);
+    const holders = provider.asks.map(({ input }) => input.holder);
+    expect(holders).toEqual([holders[0], holders[0]]);
+    provider.asks[1]?.grant();
     await clock.advance(0);
-    expect([head.state, behind.error]).toEqual(['pending', expect.any(LockTimeoutError)]);
+    expect([head.state, next.state]).toEqual(['fulfilled', 'pending']);
+    expect(provider.asks).toHaveLength(3);
+  });
+
+  it('serves the next when a head that was not answered has been given back', async () => {
+    const { locks, clock, provider } = await engine();
+    const head = watch(locks.acquire('a', { wait: 0 }));
+    const next = watch(locks.acquire('a', { wait: 10_000 }));
+    provider.asks[0]?.fail(new Error('reply lost'));
+    await clock.advance(0);
+    expect(head.error).toBeInstanceOf(LockUnavailableError);
+    expect(provider.order).toEqual(['acquire a', 'release a', 'acquire a']);
+    provider.asks[1]?.grant();
+    await clock.advance(0);
+    expect(next.state).toBe('fulfilled');
   });
 
   it('spares the others an error that is the own one of the head', async () => {

@@ -1,0 +1,72 @@
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Fleet } from './fleet/fleet.mjs';
+import { judge } from './judge/read-history.mjs';
+import { connectToResource } from './judge/resource-client.mjs';
+import { subjects } from './subjects/index.mjs';
+
+const WORKERS = 3;
+const KEYS = ['a', 'b', 'c'];
+const STOPPED_WITHIN = 10_000;
+
+/** The servers of a subject, the workers that use it, and the resource that judges them. */
+export async function openArena(name, { seed, library, clients, think }) {
+  const subject = subjects[name];
+  const folder = await mkdtemp(join(tmpdir(), 'lock-chaos-'));
+  const history = join(folder, `${name}-${seed}.jsonl`);
+  const path = join(folder, 'resource.sock');
+  const judgeProcess = fork(join(import.meta.dirname, 'judge/resource.mjs'), [path, history]);
+  await once(judgeProcess, 'message');
+  const resource = await connectToResource(path);
+  const find = (rule, what) => resource.tell({ event: 'finding', rule, what });
+
+  const backend = await subject.startBackend();
+  const { servers, address } = backend;
+  const settings = { subject: name, resource: path, library, seed, keys: KEYS, clients, think, address };
+  const fleet = new Fleet(settings, (what) => void find('unexpected', what));
+  try {
+    // Where servers tell clients where others are, there is no wire of ours in between.
+    const ports = address === undefined ? servers.map(({ port }) => port) : [];
+    await fleet.start(subject.workers ?? WORKERS, ports);
+  } catch (error) {
+    await backend.stop();
+    throw error;
+  }
+
+  return {
+    subject,
+    backend,
+    fleet,
+    resource,
+    /** Everybody comes to an end, nobody asks any more: a wake-up that was lost shows, and so does what was left behind. */
+    async quiesce() {
+      for (const { name: worker, pending } of await fleet.drain(subject.recovery)) {
+        if (pending === undefined) await find('stuck', `clients of ${worker} have not come to their end`);
+        else if (pending > 0) await find('leak', `${worker} believes to hold or to await ${pending} locks`);
+      }
+      let left = await backend.leftovers();
+      for (const until = performance.now() + subject.recovery; left.length > 0 && performance.now() < until;) {
+        await sleep(100);
+        left = await backend.leftovers();
+      }
+      for (const what of left) await find('leak', what);
+    },
+    async close() {
+      for (const worker of await fleet.stop(STOPPED_WITHIN)) await find('leak', `${worker} does not end by itself`);
+      await backend.stop();
+      resource.close();
+      judgeProcess.send('end');
+      await once(judgeProcess, 'exit');
+    },
+    /** What the checker says. The history is kept if somebody is guilty who should not be. */
+    async verdict() {
+      const verdict = await judge(history, subject);
+      if (verdict.violations.length === 0 || subject.control) await rm(folder, { recursive: true });
+      return Object.assign(verdict, { history });
+    },
+  };
+}

@@ -1,0 +1,243 @@
+// Reads a history in the judge's order and finds what a lock must never do. Nothing here compares clocks of two processes.
+//
+// How an overlap is proved: each act of a holder carries the time that it believes to have left. It was sent after the judge had
+// recorded its act before, so it claims at least [that record, that record + remaining]. Another one that enters inside a claim, or
+// a claim that is made after another one has entered, is a violation. A holder that has entered, was paused, and finds at its next
+// look that it holds no longer is none: that is the pause between check and write which no lock survives, and for which there are tokens.
+
+/** What a lock must never do. Which of it a provider documents under a fault stands in its subject. */
+export const RULES = {
+  overlap: 'V1, V9 two inside of one key (a reader and a writer, for one), both by their own claim',
+  stale: 'V3 a write was accepted after a later holder had entered',
+  token: 'V4 a token that is not larger than those of earlier holders',
+  stuck: 'V5 waiters of a free key are not served',
+  leak: 'V6 something is left when everything was released',
+  overtaken: 'V7 a waiter of a fair lock was overtaken by one that came later',
+  late: 'V10 a lock was held for longer than its lease after its last confirmation',
+  unbalanced: 'V11 a release of a lock that was held says something else',
+  unexpected: 'an error of no documented kind, or a process that ends',
+};
+
+// A loss is found by a look at the clock, so it is late by rounding alone; the bound is that of the design.
+const LATE = 20;
+// Who asked half a second later has come later, whatever the scheduler of this machine does.
+const CERTAINLY_LATER = 500;
+
+// An election, with a server that starts again. Faults come one after the other, at other workers and servers each time.
+const LONGEST_FAULT = 8_000;
+
+export class Checker {
+  #subject;
+  #ops = new Map();
+  #keys = new Map();
+  #fault;
+  #faults = [];
+  #calmSince = 0;
+  violations = [];
+  excused = [];
+  counts = { asks: 0, sections: 0, overstays: 0, refused: 0, failed: {} };
+
+  constructor(subject) {
+    this.#subject = subject;
+  }
+
+  /** The faults with what happened under each, until the next one. */
+  get faults() {
+    return this.#faults;
+  }
+
+  observe(entry) {
+    this['_' + entry.event]?.(entry, this.#ops.get(entry.op), this.#key(entry.key));
+    const op = this.#ops.get(entry.op);
+    if (op) op.before = entry.at;
+  }
+
+  _begin({ at, nemesis, target }) {
+    this.#fault = {
+      nemesis,
+      target,
+      begin: at,
+      end: Infinity,
+      sections: 0,
+      overstays: 0,
+      refused: 0,
+      violations: 0,
+      recovering: new Set(this.#keys.keys()),
+    };
+    this.#faults.push(this.#fault);
+    this.#calmSince = Infinity;
+  }
+
+  _end({ at }) {
+    this.#fault.end = at;
+    this.#calmSince = at;
+  }
+
+  _ask({ at, op, key, mode }, _, state) {
+    this.counts.asks += 1;
+    this.#ops.set(op, {
+      op,
+      key,
+      mode,
+      worker: op.split('.')[0],
+      askedAt: at,
+      before: at,
+      claimedUntil: 0,
+      floor: state.largest,
+    });
+    state.waiting.add(op);
+  }
+
+  _asked({ at }, op) {
+    if (op) op.surelyAskedAt = at;
+  }
+
+  _failed({ at, op: id, code, unexpected }, op, state) {
+    state.waiting.delete(id);
+    this.#ops.delete(id);
+    const unentered = Math.min(at - op.askedAt, at - (state.enteredAt ?? -Infinity));
+    if (code === 'LOCK_TIMEOUT' && unentered > this.#subject.recovery + LONGEST_FAULT) {
+      this.#violation('stuck', at, op, `nobody has entered for ${Math.round(unentered)} ms`);
+    }
+    this.counts.failed[code] = (this.counts.failed[code] ?? 0) + 1;
+    if (unexpected) this.#violation('unexpected', at, op, unexpected);
+  }
+
+  _enter(entry, op, state) {
+    const { at, accepted, token } = entry;
+    state.waiting.delete(op.op);
+    op.token = token === null ? null : BigInt(token);
+    this.#checkToken(at, op);
+    this.#checkOrder(at, op, state);
+    if (op.token !== null && op.token > state.largest) state.largest = op.token;
+    if (!accepted) return this.#refused();
+    state.enteredAt = at;
+    this.counts.sections += 1;
+    if (this.#fault) {
+      this.#fault.sections += 1;
+      // Everything works again when each key has been entered after the fault.
+      if (at > this.#fault.end && this.#fault.recovering.delete(op.key)) this.#fault.recovery = at - this.#fault.end;
+    }
+    for (const other of state.inside.values()) if (conflict(op, other)) this.#overlap(at, other, op);
+    state.inside.set(op.op, op);
+    this.#claim(entry, op);
+  }
+
+  _write(entry, op, state) {
+    this._check(entry, op);
+    if (!entry.accepted) return this.#refused();
+    if (op.overtakenBy !== undefined) this.#violation('stale', entry.at, op, `after ${op.overtakenBy.op}`);
+    return state;
+  }
+
+  _check(entry, op) {
+    this.#claim(entry, op);
+  }
+
+  _leave(entry, op, state) {
+    this.#claim(entry, op);
+    op.heldAtEnd = entry.held;
+    state.inside.delete(op.op);
+  }
+
+  _done({ at, op: id, result }, op, state) {
+    // Refused at the door, or held until its end; whether it was still held when the release arrived is the backend's to know.
+    const known = ['released', 'lost', 'unconfirmed'];
+    if (!known.includes(result)) this.#violation('unbalanced', at, op, result);
+    state.inside.delete(id);
+    this.#ops.delete(id);
+  }
+
+  /** A dead process waits for nothing and claims nothing. */
+  _gone({ worker }) {
+    for (const [id, op] of this.#ops) {
+      if (op.worker !== worker) continue;
+      const state = this.#key(op.key);
+      state.waiting.delete(id);
+      state.inside.delete(id);
+      this.#ops.delete(id);
+    }
+  }
+
+  /** Said by the coordinator, which has seen it. */
+  _finding({ at, rule, what }) {
+    this.#violation(rule, at, undefined, what);
+  }
+
+  #claim({ at, held, remaining, overdue }, op) {
+    if (!held) return;
+    if (overdue > LATE) this.#violation('late', at, op, `by ${overdue} ms`);
+    op.claimedUntil = Math.max(op.claimedUntil, op.before + remaining);
+    const { overtakenAt } = op;
+    if (overtakenAt !== undefined && (op.claimedUntil > overtakenAt || op.before > overtakenAt)) {
+      this.#violation('overlap', at, op, `still claimed after ${op.overtakenBy.op} had entered`, overtakenAt);
+    }
+  }
+
+  #overlap(at, holder, entrant) {
+    holder.overtakenAt ??= at;
+    holder.overtakenBy ??= entrant;
+    if (at < holder.claimedUntil) this.#violation('overlap', at, holder, `when ${entrant.op} entered`);
+    else {
+      this.counts.overstays += 1;
+      if (this.#fault) this.#fault.overstays += 1;
+    }
+  }
+
+  #checkToken(at, op) {
+    if (op.token === null) return;
+    const tooSmall = op.mode === 'shared' ? op.token < op.floor : op.token <= op.floor;
+    if (tooSmall) this.#violation('token', at, op, `${op.token} after ${op.floor}`);
+  }
+
+  #checkOrder(at, op, state) {
+    if (!this.#subject.fair) return;
+    for (const id of state.waiting) {
+      const waiter = this.#ops.get(id);
+      if (!waiter?.surelyAskedAt || waiter.surelyAskedAt < this.#calmSince || this.#calmSince === Infinity) continue;
+      // Readers that are granted together enter in any order.
+      if (!conflict(op, waiter)) continue;
+      if (op.askedAt - waiter.surelyAskedAt > CERTAINLY_LATER) this.#violation('overtaken', at, waiter, `by ${op.op}`);
+    }
+  }
+
+  #refused() {
+    this.counts.refused += 1;
+    if (this.#fault) this.#fault.refused += 1;
+  }
+
+  #violation(rule, at, op, what, since = at) {
+    const fault = this.#fault;
+    const found = {
+      rule,
+      at,
+      op: op?.op,
+      key: op?.key,
+      what,
+      under: fault && since <= fault.end + this.#subject.lifetime ? fault.nemesis : 'no fault',
+    };
+    // A holder that was deprived by a fault is told at its deadline, whatever fault comes in between.
+    const isOverdue = at - since > (this.#subject.toldWithin ?? Infinity);
+    const documented =
+      !isOverdue &&
+      this.#faults.some(
+        ({ nemesis, begin, end }) =>
+          since >= begin && since <= end + this.#subject.lifetime && this.#subject.allows[nemesis]?.includes(rule),
+      );
+    if (documented) {
+      this.excused.push(found);
+      return;
+    }
+    this.violations.push(found);
+    if (fault) fault.violations += 1;
+  }
+
+  #key(key) {
+    if (key === undefined) return undefined;
+    let state = this.#keys.get(key);
+    if (!state) this.#keys.set(key, (state = { inside: new Map(), waiting: new Set(), largest: -1n }));
+    return state;
+  }
+}
+
+const conflict = (one, other) => one.mode === 'exclusive' || other.mode === 'exclusive';

@@ -1,0 +1,39 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+
+// Who leads is lost, and others must agree upon another.
+
+const ELECTED_WITHIN = 20_000;
+
+/** The master hangs until Sentinel has promoted another one, and comes back as a replica. */
+export const failOver = {
+  name: 'fail-over',
+  async begin({ backend }) {
+    const old = await backend.master();
+    old.signal('SIGSTOP');
+    for (const until = performance.now() + ELECTED_WITHIN; (await backend.master()) === old; await sleep(50)) {
+      if (performance.now() > until) throw new Error('Sentinel promotes nobody.');
+    }
+    old.signal('SIGCONT');
+  },
+  settle: 2_000,
+};
+
+/** The leader of ZooKeeper dies, and comes back as a follower. */
+export const leaderKilled = {
+  name: 'leader killed',
+  async begin({ backend: { ensemble } }) {
+    const leader = await ensemble.leader();
+    await leader.kill();
+    await leader.restart();
+  },
+};
+
+/** The leader of ZooKeeper hears nobody and is heard by nobody but its clients. */
+export const leaderCutOff = {
+  name: 'leader cut off',
+  async begin(context) {
+    context.leader = await context.backend.ensemble.leader();
+    context.backend.ensemble.cutOff(context.leader);
+  },
+  end: ({ backend, leader }) => backend.ensemble.join(leader),
+};

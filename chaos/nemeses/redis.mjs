@@ -1,0 +1,15 @@
+// What an operator of Redis does.
+
+export const clientKill = {
+  name: 'CLIENT KILL',
+  async begin({ server: { admin } }) {
+    await admin.client('KILL', 'TYPE', 'normal', 'SKIPME', 'yes');
+    await admin.client('KILL', 'TYPE', 'pubsub');
+  },
+};
+export const clientPause = {
+  name: 'CLIENT PAUSE',
+  begin: ({ server, duration }) => server.admin.client('PAUSE', duration, 'ALL'),
+};
+export const scriptFlush = { name: 'SCRIPT FLUSH', begin: ({ server }) => server.admin.script('FLUSH') };
+export const flushAll = { name: 'FLUSHALL', begin: ({ server }) => server.admin.flushall() };

@@ -1,0 +1,21 @@
+// Faults of a server, whatever it serves.
+
+export const serverPaused = {
+  name: 'server paused',
+  begin: ({ server }) => server.signal('SIGSTOP'),
+  end: ({ server }) => server.signal('SIGCONT'),
+};
+
+export const serverRestarted = { name: 'server restarted', begin: ({ server }) => server.crash() };
+export const serverRestartedEmpty = { name: 'server restarted empty', begin: ({ server }) => server.loseData() };
+
+const STEP = 2_000;
+export const serverClockStepped = {
+  name: 'server clock stepped',
+  // Needs a C compiler for the clock that is put before the server's own.
+  possible: ({ server }) => server.clock !== undefined,
+  begin: ({ server, random }) => server.clock.step(random.pick([-STEP, STEP])),
+  end: ({ server }) => server.clock.step(0),
+  // Until the clock has passed every token that was taken from it: a loss of data before that is a documented second fault.
+  settle: STEP,
+};

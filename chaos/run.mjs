@@ -1,0 +1,84 @@
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { build } from '../scripts/build.mjs';
+import { ensureInstalled, root } from '../scripts/ensure-installed.mjs';
+import { ensureServers } from '../scripts/ensure-servers.mjs';
+import { campaign } from './campaign.mjs';
+import { judge } from './judge/read-history.mjs';
+import { findings, isAsExpected, table } from './report.mjs';
+import { soak } from './soak.mjs';
+import { subjects } from './subjects/index.mjs';
+
+const USAGE = `usage: npm run chaos [-- options]
+
+  --provider redis       what to prove; may be repeated. Default: everything. There are:
+                         ${Object.keys(subjects).join(', ')}
+  --fault "worker paused" only this fault; may be repeated
+  --minutes 10           for each provider. Default 1
+  --seed 7               decides faults and choices. Default: a new one
+  --no-control           without the two locks that must be found guilty
+  --soak                 moderate load without faults: what must stay flat does
+  --judge history.jsonl  judges a history again, with --provider
+  --library dist         a build that is there already`;
+
+const { values: options } = parseArgs({
+  options: {
+    provider: { type: 'string', multiple: true },
+    fault: { type: 'string', multiple: true },
+    minutes: { type: 'string', default: '1' },
+    seed: { type: 'string', default: String(Math.floor(Math.random() * 1_000_000)) },
+    'no-control': { type: 'boolean', default: false },
+    soak: { type: 'boolean', default: false },
+    judge: { type: 'string' },
+    library: { type: 'string' },
+    help: { type: 'boolean', default: false },
+  },
+});
+const controls = Object.keys(subjects).filter((name) => subjects[name].control);
+const providers = options.provider ?? Object.keys(subjects).filter((name) => !controls.includes(name));
+const unknown = providers.filter((name) => !(name in subjects));
+const milliseconds = Number(options.minutes) * 60_000;
+if (options.help || unknown.length > 0 || !(milliseconds > 0)) {
+  console.error(USAGE);
+  process.exit(2);
+}
+
+if (options.judge) process.exit(report(await judged(providers[0], options.judge)) ? 0 : 1);
+if (!options.library) {
+  ensureInstalled();
+  ensureServers();
+  build();
+}
+const library = options.library ?? join(root, 'dist');
+const { seed } = options;
+console.log(`seed ${seed}\n`);
+
+const CONTROL = 8_000;
+let asExpected = true;
+for (const name of providers) {
+  if (options.soak) asExpected = (await soak(name, { seed, milliseconds, library })) && asExpected;
+  else asExpected = report(await campaign(name, { seed, milliseconds, library, only: options.fault })) && asExpected;
+}
+// A harness that finds nothing anywhere proves nothing.
+if (!options['no-control'] && !options.soak) {
+  for (const name of controls.filter((each) => !providers.includes(each))) {
+    asExpected = report(await campaign(name, { seed, milliseconds: CONTROL, library })) && asExpected;
+  }
+}
+process.exit(asExpected ? 0 : 1);
+
+async function judged(name, history) {
+  return { subject: subjects[name], name, history, verdict: await judge(history, subjects[name]) };
+}
+
+function report(result) {
+  console.log(`${table(result)}\n`);
+  for (const finding of findings(result)) console.log(`- ${finding}`);
+  const { subject, history, verdict } = result;
+  const ok = isAsExpected(result);
+  if (subject.control)
+    console.log(ok ? '\nFound guilty, as it must be.\n' : '\nNOT FOUND OUT: this run proves nothing.\n');
+  else if (verdict.violations.length > 0) console.log(`\nThe history is kept: ${history}\n`);
+  else console.log(ok ? 'No violation.\n' : 'Too few sections to say anything.\n');
+  return ok;
+}

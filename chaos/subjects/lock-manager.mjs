@@ -1,0 +1,43 @@
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+
+/** Loads a file of the built library. */
+export const load = (library, file) => import(pathToFileURL(join(library, file)).href);
+
+/** The LockManager with one provider, as the clients of a worker use it. */
+export async function managed({ library, provider, options = {}, lifetime, wait = 20_000 }) {
+  const { LockManager } = await load(library, 'engine/lock-manager.js');
+  const manager = new LockManager({ providers: { main: provider }, shutdownGrace: 1_000, failFast: false });
+  const confirmedAt = new Map();
+  manager.events.on('renewed', ({ key }) => confirmedAt.set(key, performance.now()));
+  await manager.start();
+
+  return {
+    lifetime,
+    wait,
+    shared: provider.capabilities.shared,
+    async acquire(key, { mode, wait, signal }) {
+      const lock = await manager.acquire(key, { ...options, mode, wait, signal });
+      const grantedAt = performance.now();
+      return {
+        token: lock.fencingToken,
+        release: () => lock.release(),
+        claim: () => claimOf(lock, Math.max(grantedAt, confirmedAt.get(key) ?? 0) + lifetime),
+      };
+    },
+    /** What the library itself believes to hold or to wait for. */
+    pending: () => manager.held().length + manager.waiting().length,
+    stop: () => manager.stop(),
+  };
+}
+
+/**
+ * What a holder says of itself: whether it holds, for how long still, and by how many ms the lock had outlived its last
+ * confirmation, by the clock of this process alone. That is read first, so that a pause in between cannot accuse anybody.
+ */
+export function claimOf(lock, end) {
+  const overdue = Math.round(performance.now() - end);
+  const remaining = lock.remaining();
+  const held = lock.isHeld();
+  return { held, remaining: held ? remaining : 0, overdue };
+}

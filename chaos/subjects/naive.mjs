@@ -1,0 +1,52 @@
+// Control: what is written by hand everywhere. The harness must find it out.
+import { Redis } from 'ioredis';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { startRedisNode } from './redis-backend.mjs';
+
+const LEASE = 300;
+
+export const title = 'control: SET NX PX by hand';
+export const control = true;
+export const recovery = LEASE + 5_000;
+export const fair = false;
+export const nemeses = ['worker paused', 'event loop blocked', 'worker killed'];
+export const allows = {};
+export const lifetime = LEASE;
+
+export async function startBackend() {
+  const node = await startRedisNode();
+  return { servers: [node], leftovers: () => [], stop: () => node.stop() };
+}
+
+export async function connect({ ports }) {
+  const redis = new Redis(ports[0], '127.0.0.1');
+  redis.on('error', () => undefined);
+  return {
+    lifetime: LEASE,
+    wait: 5_000,
+    shared: false,
+    isRefusal: () => true,
+    async acquire(key, { wait }) {
+      const value = String(process.pid);
+      for (const until = performance.now() + wait; ; await sleep(10)) {
+        if ((await redis.set(`naive:${key}`, value, 'PX', LEASE, 'NX')) === 'OK') return held(redis, key, value);
+        if (performance.now() >= until) throw new Error('busy');
+      }
+    },
+    stop: async () => redis.disconnect(),
+  };
+}
+
+function held(redis, key, value) {
+  const end = performance.now() + LEASE;
+  return {
+    token: null,
+    // Who has taken it believes in it.
+    claim: () => ({ held: true, remaining: LEASE, overdue: Math.round(performance.now() - end) }),
+    async release() {
+      // Read and delete are two steps.
+      if ((await redis.get(`naive:${key}`)) === value) await redis.del(`naive:${key}`);
+      return 'released';
+    },
+  };
+}

@@ -1,0 +1,48 @@
+import { makeServerClock } from '../../test/servers/server-clock.ts';
+import { load, managed } from './lock-manager.mjs';
+import { startRedisNode } from './redis-backend.mjs';
+
+const LEASE = 800;
+
+export const title = 'redis';
+/** A frozen receiver costs a claim, 3 s or the lease if that is shorter; waiters look each second. */
+export const recovery = LEASE + 3_000 + 1_000;
+export const lifetime = LEASE;
+export const fair = true;
+export const nemeses = [
+  ...['worker killed', 'worker paused', 'event loop blocked', 'client clock stepped'],
+  ...['wire delayed', 'requests lost', 'replies lost', 'wire half-open', 'wire reset', 'connections refused'],
+  ...['server paused', 'server restarted', 'server restarted empty', 'server clock stepped'],
+  ...['CLIENT KILL', 'CLIENT PAUSE', 'SCRIPT FLUSH', 'FLUSHALL'],
+];
+/** docs/providers/redis.md, "What breaks it". */
+export const allows = {
+  'server restarted empty': ['overlap'],
+  FLUSHALL: ['overlap'],
+  'server clock stepped': ['overlap'],
+};
+
+export async function startBackend() {
+  const clock = makeServerClock();
+  const node = await startRedisNode({ env: clock?.env });
+  return {
+    servers: [{ ...node, clock }],
+    leftovers: () => keysOfLocks(node.admin),
+    async stop() {
+      await node.stop();
+      clock?.remove();
+    },
+  };
+}
+
+export async function connect({ library, ports }) {
+  const { RedisLockProvider } = await load(library, 'providers/redis/index.js');
+  const provider = new RedisLockProvider({ url: `redis://127.0.0.1:${ports[0]}`, commandTimeout: 500 });
+  return managed({ library, provider, options: { lease: LEASE }, lifetime: LEASE });
+}
+
+/** Keys of locks that are held or queued for. The counter stays for ever, and what processes said of themselves for 10 s. */
+async function keysOfLocks(admin) {
+  const names = await admin.keys('lock:*');
+  return names.filter((name) => /^lock:\{\d+\}:[^}]*$|\}q$/.test(name));
+}

@@ -1,0 +1,38 @@
+import { load, managed } from './lock-manager.mjs';
+import { startRedisNode } from './redis-backend.mjs';
+
+const LEASE = 800;
+const NODES = 5;
+
+export const title = 'redlock, five nodes';
+/** Processes ask again after pauses of up to 250 ms; a vote whose connection broke ends with its lease. */
+export const recovery = 2 * LEASE + 3_000;
+export const lifetime = LEASE;
+export const fair = false;
+export const nemeses = [
+  ...['worker killed', 'worker paused', 'event loop blocked', 'client clock stepped'],
+  ...['wire delayed', 'requests lost', 'replies lost', 'wire half-open', 'wire reset', 'connections refused'],
+  ...['server paused', 'server restarted', 'server restarted empty'],
+  ...['CLIENT KILL', 'CLIENT PAUSE', 'SCRIPT FLUSH', 'FLUSHALL'],
+];
+/** docs/providers/redlock.md: a node that forgets its vote within a lease may vote for somebody else. */
+export const allows = { 'server restarted empty': ['overlap'], FLUSHALL: ['overlap'] };
+
+export async function startBackend() {
+  const servers = await Promise.all(Array.from({ length: NODES }, () => startRedisNode()));
+  return {
+    servers,
+    async leftovers() {
+      const names = await Promise.all(servers.map(({ admin }) => admin.keys('lock:redlock:*')));
+      return names.flat();
+    },
+    stop: () => Promise.all(servers.map((server) => server.stop())),
+  };
+}
+
+export async function connect({ library, ports }) {
+  const { RedlockProvider } = await load(library, 'providers/redis/quorum/index.js');
+  const nodes = ports.map((port) => ({ url: `redis://127.0.0.1:${port}` }));
+  const provider = new RedlockProvider({ nodes, maxLease: LEASE });
+  return managed({ library, provider, options: { lease: LEASE }, lifetime: LEASE });
+}

@@ -1,0 +1,52 @@
+import { DataSource } from 'typeorm';
+import { startMariaDb, startPostgres } from '../../test/servers/sql-server.mjs';
+
+const OPERATORS = {
+  mariadb: {
+    start: startMariaDb,
+    account: { username: 'root', database: 'test' },
+    others: 'SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND command <> "Daemon"',
+    kill: (id) => `KILL CONNECTION ${id}`,
+  },
+  postgres: {
+    start: startPostgres,
+    account: { username: 'postgres' },
+    others: `SELECT pid AS id FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'`,
+    kill: (id) => `SELECT pg_terminate_backend(${id})`,
+  },
+};
+
+/** One database, and what an operator can do to it. */
+export async function startSql(type) {
+  const operator = OPERATORS[type];
+  const server = await operator.start();
+  // A connection for each question: those that stay would be hit by the faults.
+  async function ask(question) {
+    const admin = await dataSource(type, server.port).initialize();
+    try {
+      return await question(admin);
+    } finally {
+      await admin.destroy();
+    }
+  }
+  const others = async (admin) => (await admin.query(operator.others)).map(({ id }) => id);
+  return {
+    port: server.port,
+    ask,
+    signal: (name) => server.signal(name),
+    crash: () => server.crash(),
+    /** Ends about half of the connections, in the middle of whatever they do. */
+    killConnections: (random) =>
+      ask(async (admin) => {
+        const victims = (await others(admin)).filter(() => random.chance(0.5));
+        await Promise.all(victims.map((id) => admin.query(operator.kill(id)).catch(() => undefined)));
+      }),
+    connections: () => ask(async (admin) => (await others(admin)).length),
+    stop: () => server.stop(),
+  };
+}
+
+/** The application's own DataSource, not initialized. */
+export function dataSource(type, port) {
+  return new DataSource({ type, host: '127.0.0.1', port, ...OPERATORS[type].account });
+}

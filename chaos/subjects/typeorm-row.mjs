@@ -1,0 +1,60 @@
+import { load, managed } from './lock-manager.mjs';
+import { dataSource, startSql } from './sql-backend.mjs';
+import { SQL_FAULTS } from './sql-faults.mjs';
+
+const GUARD = 1_000;
+
+/** Row locks in this database. */
+export const rowLocks = (type) => ({
+  title: `typeorm row, ${type}`,
+  /** Who is frozen or cut off is freed by the session guard, which MariaDB counts in whole seconds. */
+  recovery: 2 * GUARD + 4_000,
+  lifetime: GUARD,
+  fair: false,
+  nemeses: SQL_FAULTS,
+  /**
+   * The server frees the lock when the connection ends, and the holder hears of it a moment later. What is written in the transaction of
+   * the lock is rolled back; other writes are refused by their token.
+   */
+  allows: Object.fromEntries(
+    ['KILL CONNECTION', 'server restarted', 'wire reset', 'connections refused', 'requests lost', 'replies lost'].map(
+      (name) => [name, ['overlap']],
+    ),
+  ),
+
+  /** A moment: the sockets end together, and the holder has to be given the processor. */
+  toldWithin: 500,
+
+  async startBackend() {
+    const server = await startSql(type);
+    return { servers: [server], leftovers: () => lockedRows(server), stop: () => server.stop() };
+  },
+
+  async connect({ library, ports }) {
+    const { TypeOrmRowLockProvider } = await load(library, 'providers/typeorm/index.js');
+    const provider = new TypeOrmRowLockProvider({
+      dataSource: dataSource(type, ports[0]),
+      synchronize: true,
+      fencing: true,
+      sessionGuard: GUARD,
+      statementTimeout: 500,
+      // One fewer than there are keys: the pool is exhausted all the time.
+      maxConnections: 2,
+    });
+    return managed({ library, provider, lifetime: GUARD });
+  },
+});
+
+async function lockedRows({ ask }) {
+  return ask((admin) =>
+    admin.transaction(async (manager) => {
+      const all = await manager.query(`SELECT name FROM distributed_lock WHERE name LIKE 'lock:%'`);
+      const free = await manager.query(
+        `SELECT name FROM distributed_lock WHERE name LIKE 'lock:%' FOR UPDATE SKIP LOCKED`,
+      );
+      return all
+        .filter(({ name }) => !free.some((other) => String(other.name) === String(name)))
+        .map(({ name }) => String(name));
+    }),
+  );
+}

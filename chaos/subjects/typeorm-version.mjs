@@ -1,0 +1,41 @@
+import { load, managed } from './lock-manager.mjs';
+import { dataSource, startSql } from './sql-backend.mjs';
+import { SQL_FAULTS } from './sql-faults.mjs';
+
+const LEASE = 800;
+
+/** Version locks in this database. */
+export const versionLocks = (type) => ({
+  title: `typeorm version, ${type}`,
+  recovery: LEASE + 4_000,
+  lifetime: LEASE,
+  fair: false,
+  nemeses: SQL_FAULTS,
+  /** docs/providers/typeorm.md: a lease in a row stands over all that these faults do. */
+  allows: {},
+
+  async startBackend() {
+    const server = await startSql(type);
+    return { servers: [server], leftovers: () => leases(server), stop: () => server.stop() };
+  },
+
+  async connect({ library, ports }) {
+    const { TypeOrmVersionLockProvider } = await load(library, 'providers/typeorm/index.js');
+    const provider = new TypeOrmVersionLockProvider({
+      dataSource: dataSource(type, ports[0]),
+      synchronize: true,
+      statementTimeout: 500,
+      maxConnections: 2,
+    });
+    return managed({ library, provider, options: { lease: LEASE }, lifetime: LEASE });
+  },
+});
+
+/** What is held still; a lease that is over is none, whether its row says so or not. */
+async function leases({ ask }) {
+  const now = Date.now() * 1_000;
+  const rows = await ask((admin) =>
+    admin.query(`SELECT name FROM distributed_lock WHERE holder IS NOT NULL AND expires > ${now}`),
+  );
+  return rows.map(({ name }) => String(name));
+}

@@ -1,0 +1,49 @@
+import { ZooKeeperAdmin } from '../../test/zookeeper/zookeeper-admin.ts';
+import { startEnsemble } from '../../test/servers/zookeeper-ensemble.ts';
+import { load, managed } from './lock-manager.mjs';
+
+const SESSION = 2_000;
+
+export const title = 'zookeeper, three servers';
+/** A session that ends, after an election. */
+export const recovery = SESSION + 8_000;
+/** A lock is believed for two thirds of the session. */
+export const lifetime = Math.ceil((SESSION * 2) / 3);
+/** Each process has one place in the queue: its next caller goes behind those of others. */
+export const fair = false;
+export const nemeses = [
+  ...['worker killed', 'worker paused', 'event loop blocked', 'client clock stepped'],
+  ...['wire delayed', 'requests lost', 'replies lost', 'wire half-open', 'wire reset', 'connections refused'],
+  ...['server paused', 'server restarted', 'leader killed', 'leader cut off'],
+];
+/** docs/providers/zookeeper.md: a quorum keeps its data under all of these. */
+export const allows = {};
+
+export async function startBackend() {
+  const ensemble = await startEnsemble();
+  const servers = ensemble.servers.map((server) => ({
+    port: server.port,
+    signal: (name) => server.signal(name),
+    async crash() {
+      await server.kill();
+      await server.restart();
+    },
+    connections: async () => Number(/num_alive_connections\s+(\d+)/.exec(await server.ask('mntr'))?.[1] ?? 0),
+    stored: async () => Number(/znode_count\s+(\d+)/.exec(await server.ask('mntr'))?.[1] ?? 0),
+  }));
+  return { servers, ensemble, leftovers: () => lockNodes(ensemble), stop: () => ensemble.stop() };
+}
+
+export async function connect({ library, ports }) {
+  const { ZooKeeperLockProvider } = await load(library, 'providers/zookeeper/index.js');
+  const connectString = ports.map((port) => `127.0.0.1:${port}`).join(',');
+  const provider = new ZooKeeperLockProvider({ connectString, sessionTimeout: SESSION });
+  return managed({ library, provider, lifetime });
+}
+
+async function lockNodes({ connectString }) {
+  const admin = await ZooKeeperAdmin.connect(connectString);
+  const nodes = await admin.tree('/lock');
+  admin.client.close();
+  return nodes.filter((path) => path.includes('_c_'));
+}

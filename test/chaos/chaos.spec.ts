@@ -1,0 +1,49 @@
+import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
+import { execFile } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { type CompiledLibrary, compileLibrary } from '../servers/compiled-library.js';
+
+const ROOT = fileURLToPath(new URL('../../', import.meta.url));
+const SECONDS = 4;
+/** With servers that start, a drain, and a machine that does other things. */
+const PATIENCE = 150_000;
+const ARGS = ['--import', './chaos/typescript.mjs', 'chaos/run.mjs', '--minutes', String(SECONDS / 60), '--no-control'];
+
+// The program that `npm run chaos` runs for minutes, for some seconds. It prints its seed; the same seed draws the same faults.
+describe('under faults', () => {
+  const seed = String(Math.floor(Math.random() * 1_000_000));
+  let library: CompiledLibrary;
+
+  beforeAll(async () => {
+    library = await compileLibrary('lock', 'key', 'method', 'engine', 'providers');
+  });
+  afterAll(() => library.remove());
+
+  const run = (subject: string) =>
+    new Promise<{ code: number; output: string }>((resolve) => {
+      const args = [...ARGS, '--library', library.folder, '--seed', seed, '--provider', subject];
+      const child = execFile(process.execPath, args, { cwd: ROOT }, (_error, stdout, stderr) => {
+        resolve({ code: child.exitCode ?? -1, output: stdout + stderr });
+      });
+    });
+
+  // A control beside them: it needs no quiet to be found guilty. As many together as the machine has time for.
+  it.each([
+    ['redis', 'memory', 'redlock-package'],
+    ['redlock', 'typeorm-version', 'naive'],
+    ['typeorm-row', 'zookeeper'],
+  ])(
+    'ours keep what they promise, and the same harness finds out those that cannot: %s, %s and more',
+    async (...subjects) => {
+      console.info(`Seed ${seed}`);
+      const runs = await Promise.all(subjects.map(run));
+      for (const { code, output } of runs) {
+        expect({ code, seed, output }).toMatchObject({
+          code: 0,
+          output: expect.stringMatching(/No violation|Found guilty/),
+        });
+      }
+    },
+    PATIENCE,
+  );
+});

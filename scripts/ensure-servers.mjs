@@ -8,6 +8,7 @@ const NEEDED = [
   { program: 'redis-server', package: 'redis-server' },
   { program: 'mariadbd', package: 'mariadb-server' },
   { program: 'postgres', package: 'postgresql' },
+  { program: 'memcached', package: 'memcached' },
   // Compiles the clock that the tests put under Redis, to step it and to let it stand.
   { program: 'cc', package: 'gcc libc6-dev' },
 ];

@@ -9,6 +9,8 @@ export interface MemcachedServer {
   crash(): Promise<void>;
   /** Sends one line by a connection of its own, and gives the first line of the answer. */
   command(line: string): Promise<string>;
+  /** The keys of all items. */
+  keys(): Promise<string[]>;
   stop(): Promise<void>;
 }
 

@@ -29,6 +29,16 @@ export async function startMemcached({ args = [] } = {}) {
       socket.destroy();
       return data.toString('latin1').split('\r\n')[0];
     },
+    async keys() {
+      const socket = connect(port, '127.0.0.1');
+      socket.write('lru_crawler metadump all\r\n');
+      let dump = '';
+      for await (const data of socket) {
+        dump += data.toString('latin1');
+        if (/(^|\n)(END|BUSY)/.test(dump)) break;
+      }
+      return [...dump.matchAll(/^key=(\S+)/gm)].map(([, key]) => decodeURIComponent(key));
+    },
     stop: () => end(child, 'SIGKILL'),
   };
 }

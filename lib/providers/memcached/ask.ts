@@ -6,7 +6,7 @@ const PAUSE_AT_MOST = 200;
 
 /** One ask for a lock that is under way, from its first look to its last. */
 export class Ask {
-  /** A release of its holder was sent: what it gets from now on is given back. */
+  /** A release of its holder was sent, or the provider stops: it looks no more. */
   isReleased = false;
   #rounds = 0;
   #wake: (() => void) | undefined;
@@ -16,6 +16,7 @@ export class Ask {
     private readonly random: Random,
   ) {}
 
+  /** Ends it. What an addition that is under way may still bring finds the release that is sent behind it. */
   release(): void {
     this.isReleased = true;
     this.#wake?.();

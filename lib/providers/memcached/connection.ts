@@ -51,8 +51,8 @@ export class Connection {
 
   /** @throws LockConfigError when the package is missing or the server too old; what the client throws when it cannot connect */
   static async open({ host, port, patience }: MemcachedSettings, clock: Clock): Promise<Connection> {
-    const { createNode } = await loadClient();
-    const node = createNode(host, port, { timeout: IDLE });
+    const client = await loadClient();
+    const node = client.createNode(host, port, { timeout: IDLE });
     const connection = new Connection(node, clock, patience);
     let cause: unknown;
     node.on('error', (error: unknown) => (cause ??= error));

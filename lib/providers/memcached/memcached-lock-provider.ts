@@ -77,16 +77,15 @@ export class MemcachedLockProvider implements LockProvider {
     return Promise.all(renewals.map((renewal) => this.#renewOne(renewal)));
   }
 
-  async release({ key, holder }: Holder, { keepFor }: ReleaseManner): Promise<ReleaseOutcome> {
+  release({ key, holder }: Holder, { keepFor }: ReleaseManner): Promise<ReleaseOutcome> {
     this.#asks.get(holder)?.release();
     const name = this.#nameOf(key);
-    const outcome = await this.#change(key, holder, async (connection, item) => {
+    return this.#change(key, holder, async (connection, item) => {
       const isDone = await (keepFor > 0
         ? connection.replace(name, item, PARKED, secondsFor(keepFor))
         : connection.delete(name, item));
       return isDone ? 'released' : undefined;
     });
-    return outcome;
   }
 
   async inspect(key: string): Promise<LockInfo | null> {
@@ -113,6 +112,7 @@ export class MemcachedLockProvider implements LockProvider {
   }
 
   stop(): Promise<void> {
+    for (const ask of this.#asks.values()) ask.release();
     this.#running?.session.stop();
     return Promise.resolve();
   }

@@ -47,6 +47,7 @@ export interface Obstacle {
 
 export interface ProviderBounds {
     readonly handOver: number;
+    readonly expiry: number;
     readonly takeOver: number;
     readonly deadWaiter: number;
     readonly noAnswer: number;

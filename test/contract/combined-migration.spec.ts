@@ -96,7 +96,7 @@ describe('moving from one engine to another', () => {
     await Promise.all(fleet.map(stop));
     observer.close();
     expect(observer.visits.size).toBe(6);
-    expect(observer.total).toBeGreaterThan(900);
+    expect(observer.total).toBeGreaterThanOrEqual(900);
     expect(observer.collisions).toBe(0);
   }, 60_000);
 

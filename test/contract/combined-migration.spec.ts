@@ -74,7 +74,7 @@ describe('moving from one engine to another', () => {
     };
     /** Lets those that run now work for a while. */
     const work = async () => {
-      for (const until = observer.total + 100; observer.total < until; ) await sleep(10);
+      for (const until = observer.total + 100; observer.total < until;) await sleep(10);
     };
     return { observer, start, stop, work };
   }
@@ -103,7 +103,7 @@ describe('moving from one engine to another', () => {
   it('by one deployment, A with B, excludes nobody: the observer sees it', async () => {
     const { observer, start, stop, work } = await stage();
     const fleet = [await start('a'), await start('b')];
-    for (const until = Date.now() + 20_000; observer.collisions === 0 && Date.now() < until; ) await work();
+    for (const until = Date.now() + 20_000; observer.collisions === 0 && Date.now() < until;) await work();
     await Promise.all(fleet.map(stop));
     observer.close();
     expect(observer.collisions).toBeGreaterThan(0);

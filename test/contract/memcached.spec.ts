@@ -26,6 +26,8 @@ describeLockProvider('memcached', {
     wires.set(provider, wire);
     return provider;
   },
+  // Whole seconds hide a lease of less anyway, and a busy machine takes its time.
+  lease: 1_500,
   // It counts in whole seconds of which two are not trusted, so a key may stay for up to three beyond its lease.
   bounds: { expiry: 3_000, takeOver: 4_500, deadWaiter: 9_000 },
   // Most cases wait for a lease to end.

@@ -153,7 +153,8 @@ export const capabilityCases: readonly CaseDefinition[] = [
         { key, state, mode, holders, fencingToken },
         { key: 'order', state: 'held', mode: 'exclusive', holders: 1, fencingToken: lock.fencingToken },
       );
-      if (stage.capabilities.lease === 'per-lock') assertBetween(expiresIn ?? NaN, 1, stage.lease + stage.bounds.expiry, 'expiresIn');
+      if (stage.capabilities.lease === 'per-lock')
+        assertBetween(expiresIn ?? NaN, 1, stage.lease + stage.bounds.expiry, 'expiresIn');
       await lock.release();
       assert.equal(await bob.locks.inspect('order'), null);
     },

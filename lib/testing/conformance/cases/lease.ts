@@ -20,12 +20,7 @@ export const leaseCases: readonly CaseDefinition[] = [
         await stage.sleep(10);
         next = await bob.ask('order');
       }
-      assertBetween(
-        stage.clock.now(),
-        grant.validUntil,
-        latest,
-        'the end of the lease',
-      );
+      assertBetween(stage.clock.now(), grant.validUntil, latest, 'the end of the lease');
     },
   },
   {

@@ -33,6 +33,31 @@ export interface Clock {
     clearTimer(timer: Timer): void;
 }
 
+export declare class CombinedProvider implements CompositeProvider {
+    #private;
+    readonly memberNames: readonly string[];
+    inspect?: (key: string) => Promise<LockInfo | null>;
+    forceRelease?: (key: string) => Promise<boolean>;
+    constructor(options: CombinedProviderOptions);
+    get capabilities(): LockCapabilities;
+    compose(members: ReadonlyMap<string, Member>): void;
+    start(context: ProviderContext): Promise<void>;
+    acquire(request: AcquireRequest): Promise<Grant | 'busy'>;
+    renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]>;
+    release({ holder }: Holder, manner: ReleaseManner): Promise<ReleaseOutcome>;
+    stop(): Promise<void>;
+}
+
+export interface CombinedProviderOptions {
+    readonly engines: readonly string[];
+    readonly quorum: 'all' | 'majority';
+}
+
+export interface CompositeProvider extends LockProvider {
+    readonly memberNames: readonly string[];
+    compose(members: ReadonlyMap<string, Member>): void;
+}
+
 export declare function DistributedLock(key: string | readonly string[], options: Skipping): SkippableLockDecorator;
 export declare function DistributedLock<A extends readonly unknown[]>(key: KeyFunction<A>, options: Skipping): SkippableLockDecorator<A>;
 export declare function DistributedLock(key: string | readonly string[], options?: NotSkipping): LockDecorator;
@@ -433,6 +458,10 @@ export type LossPolicy = 'throw' | 'throw-early' | 'ignore';
 
 export type LossReason = 'expired' | 'revoked' | 'max-hold' | 'shutdown' | 'released';
 
+export interface Member extends Pick<LockProvider, 'capabilities' | 'acquire' | 'renew' | 'release' | 'inspect' | 'forceRelease' | 'records'> {
+    observe(listener: (event: ProviderEvent) => void): void;
+}
+
 export declare class MemoryLockProvider implements LockProvider {
     #private;
     readonly capabilities: LockCapabilities;
@@ -476,6 +505,10 @@ export type ProviderEvent = {
 export interface Random {
     id(): string;
     fraction(): number;
+}
+
+export interface Records {
+    compareAndSet(name: string, expected: string | null, next: string): Promise<string | null>;
 }
 
 export interface ReleaseManner {

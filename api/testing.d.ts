@@ -51,6 +51,7 @@ export interface Obstacle {
 
 export interface ProviderBounds {
     readonly handOver: number;
+    readonly expiry: number;
     readonly takeOver: number;
     readonly deadWaiter: number;
     readonly noAnswer: number;

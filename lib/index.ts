@@ -19,15 +19,18 @@ export type {
   AcquireRequest,
   Answer,
   Clock,
+  CompositeProvider,
   Finding,
   Grant,
   Holder,
   LockCapabilities,
   LockLogger,
   LockProvider,
+  Member,
   ProviderContext,
   ProviderEvent,
   Random,
+  Records,
   ReleaseManner,
   ReleaseOutcome,
   Renewal,
@@ -37,6 +40,8 @@ export type {
 
 export { LockTable } from './providers/memory/lock-table.js';
 export { MemoryLockProvider, type MemoryLockProviderOptions } from './providers/memory/memory-lock-provider.js';
+export type { CombinedProviderOptions } from './providers/combined/combined-options.js';
+export { CombinedProvider } from './providers/combined/combined-provider.js';
 
 export { currentLock } from './nest/current-lock.js';
 export type { BusyContext, DistributedLockOptions } from './nest/distributed-lock-options.js';

@@ -95,7 +95,7 @@ export class LockModel {
     const end = Math.max(0, ...ends.filter((time) => time !== Infinity));
     if (end === 0) return;
     this.history.push('expiry');
-    await this.stage.sleep(Math.max(0, end - this.stage.clock.now()));
+    await this.stage.sleep(Math.max(0, end + this.stage.bounds.expiry - this.stage.clock.now()));
     for (const holds of this.#held.values()) {
       const over = holds.filter(({ overAt }) => overAt !== Infinity);
       this.#gone.push(...over);

@@ -56,6 +56,8 @@ export interface ProviderFaults {
 export interface ProviderBounds {
   /** From a release until the next waiter has the lock. */
   readonly handOver: number;
+  /** From the end of a lease until the backend has let go of it, where it counts in coarse units. */
+  readonly expiry: number;
   /** From the end of a lease until a waiter has noticed it and has the lock. */
   readonly takeOver: number;
   /** From a hand-over to a waiter whose process is gone until the waiter behind it has the lock. */
@@ -70,6 +72,7 @@ export interface ProviderBounds {
 
 export const DEFAULT_BOUNDS: ProviderBounds = {
   handOver: 500,
+  expiry: 0,
   takeOver: 1_500,
   deadWaiter: 6_000,
   noAnswer: 3_000,

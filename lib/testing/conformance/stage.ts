@@ -105,6 +105,11 @@ export class Stage {
     return this.time.sleep(milliseconds);
   }
 
+  /** Lets a lease of `lease` ms end that was taken before, and the backend let go of it. */
+  leaseEnds(lease = this.lease): Promise<void> {
+    return this.sleep(lease + this.bounds.expiry + this.time.slack);
+  }
+
   /** How many ms `work` took. */
   async duration(work: () => PromiseLike<unknown>): Promise<number> {
     const start = this.clock.now();

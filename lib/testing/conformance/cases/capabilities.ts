@@ -67,12 +67,12 @@ export const capabilityCases: readonly CaseDefinition[] = [
       if (stage.capabilities.lease === 'session') return assertRefused(stage, { lease: '1s' });
       const [ann, bob] = await stage.directs(2);
       await ann.take('short', { lease: stage.lease });
-      const long = await ann.take('long', { lease: 4 * stage.lease });
-      await stage.sleep(stage.lease + stage.time.slack);
+      const long = await ann.take('long', { lease: 4 * stage.lease + 2 * stage.bounds.expiry });
+      await stage.leaseEnds();
       await bob.take('short');
       await bob.assertBusy('long');
       await ann.renew(long, stage.lease / 2);
-      await stage.sleep(stage.lease / 2 + stage.time.slack);
+      await stage.leaseEnds(stage.lease / 2);
       await bob.take('long');
     },
   },
@@ -153,7 +153,8 @@ export const capabilityCases: readonly CaseDefinition[] = [
         { key, state, mode, holders, fencingToken },
         { key: 'order', state: 'held', mode: 'exclusive', holders: 1, fencingToken: lock.fencingToken },
       );
-      if (stage.capabilities.lease === 'per-lock') assertBetween(expiresIn ?? NaN, 1, stage.lease, 'expiresIn');
+      if (stage.capabilities.lease === 'per-lock')
+        assertBetween(expiresIn ?? NaN, 1, stage.lease + stage.bounds.expiry, 'expiresIn');
       await lock.release();
       assert.equal(await bob.locks.inspect('order'), null);
     },

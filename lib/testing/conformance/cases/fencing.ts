@@ -36,7 +36,7 @@ export const fencingCases: readonly CaseDefinition[] = [
       const wait = stage.lease + 2 * stage.bounds.takeOver;
       const first = await ann.take('order', { lease: stage.lease });
       const second = await bob.take('order', { lease: stage.lease, wait });
-      await stage.sleep(stage.lease + stage.time.slack);
+      await stage.leaseEnds();
       const third = await ann.take('order');
       assertGrowing([first, second, third]);
     },

@@ -59,7 +59,7 @@ export const mutualExclusionCases: readonly CaseDefinition[] = [
       await ann.take('ending', { lease: stage.lease });
       await stage.sleep(stage.lease * 0.7);
       await bob.assertBusy('ending');
-      await stage.sleep(stage.lease * 0.3 + stage.time.slack);
+      await stage.leaseEnds(stage.lease * 0.3);
       await cid.take('ending');
     },
   },
@@ -84,7 +84,7 @@ export const mutualExclusionCases: readonly CaseDefinition[] = [
     async run(stage) {
       const [ann, bob, cid] = await stage.directs(3);
       const stale = await ann.take('order', { lease: stage.lease });
-      await stage.sleep(stage.lease + stage.time.slack);
+      await stage.leaseEnds();
       const next = await bob.take('order');
       assert.equal(await ann.release(stale), 'lost');
       await cid.assertBusy('order');

@@ -32,7 +32,7 @@ export const seamCases: readonly CaseDefinition[] = [
       const { holder } = await ann.take('order', { lease: stage.lease });
       await stage.sleep(stage.lease * 0.6);
       await ann.take('order', { holder, lease: stage.lease });
-      await stage.sleep(stage.lease * 0.4 + stage.time.slack);
+      await stage.leaseEnds(stage.lease * 0.4);
       await bob.take('order');
     },
   },
@@ -110,7 +110,7 @@ export const seamCases: readonly CaseDefinition[] = [
     async run(stage) {
       const [ann, bob] = await stage.directs(2);
       const grant = await ann.take('order', { lease: stage.lease });
-      await stage.sleep(stage.lease + stage.time.slack);
+      await stage.leaseEnds();
       assert.equal(await ann.renew(grant), 'lost');
       await bob.take('order');
     },
@@ -134,7 +134,7 @@ export const seamCases: readonly CaseDefinition[] = [
       );
       await stage.sleep(2 * stage.lease);
       await bob.assertBusy('order');
-      await stage.sleep(stage.lease + stage.time.slack);
+      await stage.leaseEnds();
       await bob.take('order');
     },
   },

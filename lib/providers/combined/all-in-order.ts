@@ -1,0 +1,101 @@
+import type {
+  Clock,
+  Grant,
+  Member,
+  ProviderContext,
+  ReleaseManner,
+  ReleaseOutcome,
+  Timer,
+} from '../../engine/lock-provider.js';
+import { type Holding, UNUSED } from './holding.js';
+import type { Quorum } from './quorum.js';
+import { renewAll } from './renewal.js';
+
+/** All engines, one after the other in the configured order, so that no two processes wait for each other in a circle. */
+export class AllInOrder implements Quorum {
+  readonly needed: number;
+
+  constructor(
+    private readonly engines: readonly Member[],
+    private readonly context: ProviderContext,
+  ) {
+    this.needed = engines.length;
+  }
+
+  async acquire(holding: Holding, departure: AbortSignal): Promise<Grant | 'busy' | 'lost'> {
+    const { clock, random } = this.context;
+    for (const [index, engine] of this.engines.entries()) {
+      const part = holding.parts[index] ?? holding.begin(engine, random.id());
+      if (part.grant) continue;
+      // A caller whose time is up while it already has some engines still gets those that are free.
+      const wait = departure.aborted ? 0 : holding.request.wait;
+      const upkeep = new Upkeep(holding, departure, clock);
+      if (index > 0 && wait > 0) upkeep.begin();
+      let answer: Grant | 'busy';
+      try {
+        answer = await holding.ask(part, { wait, signal: upkeep.signal });
+      } finally {
+        upkeep.end();
+      }
+      if (holding.isReleasing) {
+        // Its id died under way.
+        if (answer !== 'busy') await engine.release(answer, UNUSED);
+        return 'busy';
+      }
+      if (upkeep.hasFailed) return 'lost';
+      if (answer === 'busy') return 'busy';
+      part.grant = answer;
+    }
+    return holding.isGranted && holding.validUntil > clock.now() ? holding.complete() : 'lost';
+  }
+
+  release(holding: Holding, manner: ReleaseManner): Promise<ReleaseOutcome> {
+    return holding.releaseInReverse(manner);
+  }
+}
+
+/** Keeps what a holding has of some engines while it waits for the next one, and ends the wait when some of it is lost. */
+class Upkeep {
+  readonly #had: number;
+  readonly #end = new AbortController();
+  #timer: Timer | undefined;
+  #isOver = false;
+
+  constructor(
+    private readonly holding: Holding,
+    private readonly departure: AbortSignal,
+    private readonly clock: Clock,
+  ) {
+    this.#had = granted(holding).length;
+  }
+
+  /** Aborts when the caller leaves, and when something is lost. */
+  get signal(): AbortSignal {
+    return AbortSignal.any([this.departure, this.#end.signal]);
+  }
+
+  get hasFailed(): boolean {
+    return granted(this.holding).length < this.#had;
+  }
+
+  begin(): void {
+    const lease = Math.min(...granted(this.holding).map((grant) => grant.lease));
+    this.#timer = this.clock.setTimer(() => void this.#renew(), lease / 3);
+  }
+
+  end(): void {
+    this.#isOver = true;
+    if (this.#timer) this.clock.clearTimer(this.#timer);
+  }
+
+  async #renew(): Promise<void> {
+    await renewAll([{ holding: this.holding, lease: this.holding.request.lease }]);
+    if (this.#isOver) return;
+    if (this.hasFailed) this.#end.abort();
+    else this.begin();
+  }
+}
+
+function granted(holding: Holding): Grant[] {
+  return holding.parts.flatMap(({ grant }) => grant ?? []);
+}

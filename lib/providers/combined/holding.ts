@@ -1,0 +1,170 @@
+import type {
+  AcquireRequest,
+  Grant,
+  Holder,
+  Member,
+  ReleaseManner,
+  ReleaseOutcome,
+  RenewOutcome,
+} from '../../engine/lock-provider.js';
+
+/** How that is given back which was never used. */
+export const UNUSED: ReleaseManner = { keepFor: 0, failed: true };
+
+/** What one holder has in one engine, or asks for, under an id that only this engine gets. */
+export interface Part {
+  readonly engine: Member;
+  readonly holder: Holder;
+  /** Missing until the engine has granted. */
+  grant: Grant | undefined;
+}
+
+/**
+ * What one holder has in all engines, or still asks for. It is held while at least `needed` of them have granted, and as
+ * long as that many are valid together.
+ */
+export class Holding {
+  readonly #parts: Part[] = [];
+  #isComplete = false;
+  #isReleasing = false;
+  #released = 0;
+
+  /** @param owners leads from the holder id of a part to its holding, as long as there is such a part */
+  constructor(
+    readonly request: AcquireRequest,
+    readonly needed: number,
+    private readonly owners: Map<string, Holding>,
+  ) {}
+
+  /** In the order in which they were begun. */
+  get parts(): readonly Part[] {
+    return [...this.#parts];
+  }
+
+  /** As many engines have granted as it takes. */
+  get isGranted(): boolean {
+    return this.#grants.length >= this.needed;
+  }
+
+  /** It was granted as a whole. */
+  get isComplete(): boolean {
+    return this.#isComplete;
+  }
+
+  /** A release was sent, so its ids are dead. */
+  get isReleasing(): boolean {
+    return this.#isReleasing;
+  }
+
+  get validUntil(): number {
+    return leastOfBest(
+      this.#grants.map((grant) => grant.validUntil),
+      this.needed,
+    );
+  }
+
+  /** Begins a part: on record before it is asked for, so that a release finds it whatever becomes of the ask. */
+  begin(engine: Member, id: string): Part {
+    const { key, mode } = this.request;
+    const part = { engine, holder: { key, holder: id, mode }, grant: undefined };
+    this.#parts.push(part);
+    this.owners.set(id, this);
+    return part;
+  }
+
+  /** Asks the engine of a part. `wait` and `signal` are those of this ask. */
+  async ask(part: Part, { wait, signal }: Pick<AcquireRequest, 'wait' | 'signal'>): Promise<Grant | 'busy'> {
+    const { lease, renew, minHold, options } = this.request;
+    return part.engine.acquire({ ...part.holder, lease, renew, minHold, options, wait, signal });
+  }
+
+  /** The grant of the whole. */
+  complete(): Grant {
+    this.#isComplete = true;
+    const { key, holder, mode } = this.request;
+    const lease = Math.min(...this.#grants.map((grant) => grant.lease));
+    return { key, holder, mode, lease, validUntil: this.validUntil, fencingToken: null };
+  }
+
+  /** What became of the renewal of a part. One that is lost counts no more, but is still released. */
+  renewed(part: Part, outcome: RenewOutcome): void {
+    if (outcome === 'lost') part.grant = undefined;
+    else if (outcome !== 'unknown' && part.grant) part.grant = { ...part.grant, validUntil: outcome.validUntil };
+  }
+
+  /** An engine says that the part with this id is lost. */
+  lost(id: string): void {
+    const part = this.#parts.find(({ holder }) => holder.holder === id);
+    if (part) part.grant = undefined;
+  }
+
+  /** Nothing is left of the part in its engine. */
+  forget(part: Part): void {
+    const index = this.#parts.indexOf(part);
+    if (index >= 0) this.#parts.splice(index, 1);
+    this.owners.delete(part.holder.holder);
+  }
+
+  /** Gives back a part that the whole does not need: it counts no more, and its id is dead. */
+  async giveBack(part: Part): Promise<void> {
+    part.grant = undefined;
+    await this.#release(part, UNUSED);
+  }
+
+  /**
+   * Releases all parts, the last one first, whatever becomes of each; may be called again until nothing is unknown.
+   *
+   * In reverse, so that whoever asks in order and finds the first engine free finds the others free as well.
+   */
+  async releaseInReverse(manner: ReleaseManner): Promise<ReleaseOutcome> {
+    this.#isReleasing = true;
+    for (const part of this.#parts.toReversed()) await this.#release(part, manner);
+    return this.#outcome;
+  }
+
+  /** As {@link releaseInReverse}, all at once, and answered as soon as enough are: one that is down delays nobody. */
+  async releaseTogether(manner: ReleaseManner): Promise<ReleaseOutcome> {
+    this.#isReleasing = true;
+    const all = this.#parts.map((part) => this.#release(part, manner));
+    await new Promise<void>((resolve) => {
+      const look = () => {
+        if (this.#outcome === 'released') resolve();
+      };
+      for (const each of all) void each.then(look);
+      void Promise.all(all).then(() => {
+        resolve();
+      });
+    });
+    return this.#outcome;
+  }
+
+  async #release(part: Part, manner: ReleaseManner): Promise<void> {
+    const outcome = await releasePart(part, manner);
+    if (outcome === 'unknown') return;
+    if (outcome === 'released' && part.grant) this.#released += 1;
+    this.forget(part);
+  }
+
+  get #outcome(): ReleaseOutcome {
+    if (this.#isComplete && this.#released >= this.needed) return 'released';
+    return this.#parts.length > 0 ? 'unknown' : 'lost';
+  }
+
+  get #grants(): Grant[] {
+    return this.#parts.flatMap(({ grant }) => grant ?? []);
+  }
+}
+
+/** Until when `needed` are valid together if each is until one of `ends`; never, if there are fewer. */
+export function leastOfBest(ends: readonly number[], needed: number): number {
+  return ends.toSorted((one, other) => other - one)[needed - 1] ?? -Infinity;
+}
+
+/** An engine that fails has not answered. */
+async function releasePart({ engine, holder, grant }: Part, manner: ReleaseManner): Promise<ReleaseOutcome> {
+  try {
+    return await engine.release(grant ?? holder, manner);
+  } catch {
+    return 'unknown';
+  }
+}

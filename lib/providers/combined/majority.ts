@@ -1,0 +1,146 @@
+import type {
+  Grant,
+  Member,
+  ProviderContext,
+  ReleaseManner,
+  ReleaseOutcome,
+  Timer,
+} from '../../engine/lock-provider.js';
+import { LockUnavailableError } from '../../lock/errors.js';
+import { type Holding, type Part, UNUSED } from './holding.js';
+import type { Quorum } from './quorum.js';
+
+// Between two rounds. Long enough for another caller's round to end, jittered so that two that split the engines do not meet again.
+const RETRY_FIRST = 20;
+const RETRY_AT_MOST = 200;
+
+// An attempt without a wait is not aborted: engines answer it at once.
+const NEVER = new AbortController().signal;
+
+/** More than half of the engines, all asked at once and without waiting in any: whoever loses gives back and tries again. */
+export class Majority implements Quorum {
+  readonly needed: number;
+
+  constructor(
+    private readonly engines: readonly Member[],
+    private readonly context: ProviderContext,
+  ) {
+    this.needed = Math.floor(engines.length / 2) + 1;
+  }
+
+  async acquire(holding: Holding, departure: AbortSignal): Promise<Grant | 'busy'> {
+    const { holder, wait } = holding.request;
+    for (let round = 0; !holding.isReleasing; round += 1) {
+      // A caller whose time is up while it pauses gets a last round: the lock may have become free.
+      const isLast = wait <= 0 || departure.aborted;
+      if (await this.#round(holding)) return holding.complete();
+      if (isLast) break;
+      if (round === 0) this.context.emit({ type: 'waiting', holder });
+      await this.#pause(round, departure);
+    }
+    return 'busy';
+  }
+
+  release(holding: Holding, manner: ReleaseManner): Promise<ReleaseOutcome> {
+    return holding.releaseTogether(manner);
+  }
+
+  /** Asks all, and answers whether a majority has granted as soon as that is known. @throws LockUnavailableError */
+  async #round(holding: Holding): Promise<boolean> {
+    const { engines, context, needed } = this;
+    const round = new Round(
+      holding,
+      engines.map((engine) => holding.begin(engine, context.random.id())),
+      engines.length - needed,
+    );
+    await round.decided();
+    if (holding.isReleasing) return false;
+    if (holding.isGranted) return true;
+    await round.giveBack();
+    if (round.isRefused) return false;
+    const { key } = holding.request;
+    throw new LockUnavailableError(`Too few of ${engines.length} engines answered when they were asked for "${key}".`, {
+      key,
+      cause: round.cause,
+    });
+  }
+
+  #pause(round: number, departure: AbortSignal): Promise<void> {
+    const { clock, random } = this.context;
+    const delay = Math.min(RETRY_FIRST * 2 ** round, RETRY_AT_MOST) * (0.5 + random.fraction() / 2);
+    return new Promise((resolve) => {
+      if (departure.aborted) {
+        resolve();
+        return;
+      }
+      const end = () => {
+        departure.removeEventListener('abort', end);
+        clock.clearTimer(timer);
+        resolve();
+      };
+      const timer: Timer = clock.setTimer(end, delay);
+      departure.addEventListener('abort', end);
+    });
+  }
+}
+
+/** One ask of all engines. */
+class Round {
+  /** Why an engine has not answered. */
+  cause: unknown;
+  readonly #unanswered: Set<Part>;
+  #refusals = 0;
+  #isOver = false;
+
+  /** @param spare how many engines may refuse */
+  constructor(
+    private readonly holding: Holding,
+    private readonly parts: readonly Part[],
+    private readonly spare: number,
+  ) {
+    this.#unanswered = new Set(parts);
+  }
+
+  /** So many have refused that the others are no majority. */
+  get isRefused(): boolean {
+    return this.#refusals > this.spare;
+  }
+
+  /** Resolves as soon as more answers would change nothing. */
+  decided(): Promise<void> {
+    return new Promise((resolve) => {
+      const answers = this.parts.map(async (part) => {
+        await this.#ask(part);
+        if (this.holding.isGranted || this.isRefused) resolve();
+      });
+      void Promise.all(answers).then(() => {
+        resolve();
+      });
+    });
+  }
+
+  /**
+   * Gives back what was granted. What was not answered is given back in the background: an engine that is down delays nobody,
+   * and what it may still hold ends with the lease.
+   */
+  async giveBack(): Promise<void> {
+    this.#isOver = true;
+    const granted = this.parts.filter(({ grant }) => grant);
+    for (const part of this.#unanswered) void this.holding.giveBack(part);
+    await Promise.all(granted.map((part) => this.holding.giveBack(part)));
+  }
+
+  async #ask(part: Part): Promise<void> {
+    try {
+      const answer = await this.holding.ask(part, { wait: 0, signal: NEVER });
+      this.#unanswered.delete(part);
+      if (answer === 'busy') {
+        this.#refusals += 1;
+        this.holding.forget(part);
+      } else if (this.#isOver || this.holding.isReleasing) await part.engine.release(answer, UNUSED);
+      else part.grant = answer;
+    } catch (error) {
+      this.cause ??= error;
+    }
+  }
+}

@@ -1,0 +1,177 @@
+import type { Clock } from '../../engine/lock-provider.js';
+import { LockConfigError } from '../../lock/errors.js';
+import type { MemcachedSettings } from './memcached-options.js';
+
+/** What is read of a key. */
+export interface Item {
+  readonly value: string;
+  /** Changes with each write of the key. */
+  readonly cas: string;
+  /** Whole seconds until it ends. */
+  readonly seconds: number;
+}
+
+/** What we use of a node of the `memcache` package, whose own types need those of a browser. */
+interface Node {
+  connect(): Promise<void>;
+  disconnect(): Promise<void>;
+  command(text: string, options?: CommandOptions): Promise<unknown>;
+  on(event: 'error' | 'close', listener: (error?: unknown) => void): unknown;
+}
+
+interface CommandOptions {
+  readonly isMultiline?: boolean;
+  readonly isStats?: boolean;
+  readonly requestedKeys?: string[];
+}
+
+interface Client {
+  createNode(host: string, port: number, options: { readonly timeout: number }): Node;
+}
+
+const CLIENT: string = 'memcache';
+
+// The client counts the time for which a connection is idle, and would close one that has nothing to do.
+const IDLE = 2 ** 31 - 1;
+
+/**
+ * One connection, from its making to its end, which is never made anew: a reply to an earlier one cannot be taken for its own.
+ *
+ * It stands on a node of the `memcache` client, one layer below that package's cache. The cache answers a command that has
+ * failed as it answers one that was refused (`add` is false, `get` is undefined), and reads no cas ids.
+ */
+export class Connection {
+  #onEnd: ((cause: unknown) => void) | undefined;
+
+  private constructor(
+    private readonly node: Node,
+    private readonly clock: Clock,
+    private readonly patience: number,
+  ) {}
+
+  /** @throws LockConfigError when the package is missing or the server too old; what the client throws when it cannot connect */
+  static async open({ host, port, patience }: MemcachedSettings, clock: Clock): Promise<Connection> {
+    const client = await loadClient();
+    const node = client.createNode(host, port, { timeout: IDLE });
+    const connection = new Connection(node, clock, patience);
+    let cause: unknown;
+    node.on('error', (error: unknown) => (cause ??= error));
+    node.on('close', () => {
+      connection.#end(cause ?? new Error('The server closed the connection.'));
+    });
+    try {
+      await connection.#within(node.connect());
+      await connection.#assertMeta();
+    } catch (error) {
+      connection.close();
+      throw error;
+    }
+    return connection;
+  }
+
+  /** Called once when the connection ends, unless that was by {@link close}. */
+  onEnd(listener: (cause: unknown) => void): void {
+    this.#onEnd = listener;
+  }
+
+  /** Whether the item was added: there was none. */
+  async add(key: string, value: string, seconds: number): Promise<boolean> {
+    const reply = await this.#command(`add ${key} 0 ${seconds} ${value.length}\r\n${value}`);
+    return decide(reply, 'STORED', false);
+  }
+
+  /** Writes the item if it is as it was when it was read. */
+  async replace(key: string, { cas }: Item, value: string, seconds: number): Promise<boolean> {
+    const reply = await this.#command(`cas ${key} 0 ${seconds} ${value.length} ${cas}\r\n${value}`);
+    return decide(reply, 'STORED', 'EXISTS', 'NOT_FOUND');
+  }
+
+  /** Deletes the item if it is as it was when it was read. */
+  async delete(key: string, { cas }: Item): Promise<boolean> {
+    return decide(await this.#command(`md ${key} C${cas}`), 'HD', 'EX', 'NF');
+  }
+
+  /**
+   * The cas id is read before the value, since the client gives both only one by one: what is then done with this id is done to
+   * this value, or not at all.
+   */
+  async read(key: string): Promise<Item | undefined> {
+    const [meta, found] = await Promise.all([
+      this.#command(`mg ${key} c t`),
+      this.#command(`get ${key}`, { isMultiline: true, requestedKeys: [key] }),
+    ]);
+    const [, cas, seconds] = /^HD c(\d+) t(-?\d+)$/.exec(String(meta)) ?? [];
+    const value = (found as { readonly values?: readonly string[] } | undefined)?.values?.[0];
+    if (cas === undefined || value === undefined) return undefined;
+    return { cas, value, seconds: Number(seconds) };
+  }
+
+  /** Deletes the item whatever it is; answers whether there was one. */
+  async remove(key: string): Promise<boolean> {
+    return decide(await this.#command(`delete ${key}`), 'DELETED', 'NOT_FOUND');
+  }
+
+  async statistics(group = ''): Promise<Readonly<Record<string, string>>> {
+    return (await this.#command(`stats ${group}`.trim(), { isStats: true })) as Record<string, string>;
+  }
+
+  close(): void {
+    this.#onEnd = undefined;
+    void this.node.disconnect();
+  }
+
+  async #assertMeta(): Promise<void> {
+    try {
+      await this.#command('mn');
+    } catch (cause) {
+      if (!(cause instanceof Error) || !cause.message.startsWith('ERROR')) throw cause;
+      throw new LockConfigError('MemcachedLockProvider needs memcached 1.6 or later: this one has no meta commands.', {
+        cause,
+      });
+    }
+  }
+
+  #command(text: string, options?: CommandOptions): Promise<unknown> {
+    return this.#within(this.node.command(text, options));
+  }
+
+  /** A server that is silent for too long has failed, and with it all that is under way on this connection. */
+  async #within<T>(answer: Promise<T>): Promise<T> {
+    let timer: object | undefined;
+    const late = new Promise<never>((_, reject) => {
+      timer = this.clock.setTimer(() => {
+        const cause = new Error('The server did not answer in time.');
+        reject(cause);
+        this.#end(cause);
+        void this.node.disconnect();
+      }, this.patience);
+    });
+    try {
+      return await Promise.race([answer, late]);
+    } finally {
+      if (timer) this.clock.clearTimer(timer);
+    }
+  }
+
+  #end(cause: unknown): void {
+    const listener = this.#onEnd;
+    this.#onEnd = undefined;
+    listener?.(cause);
+  }
+}
+
+function decide(reply: unknown, yes: string, ...no: readonly unknown[]): boolean {
+  if (reply === yes) return true;
+  if (no.includes(reply)) return false;
+  // Such as "SERVER_ERROR out of memory": nothing was written, and that is no refusal.
+  throw new Error(`The server answered ${String(reply).slice(0, 80)}`);
+}
+
+async function loadClient(): Promise<Client> {
+  try {
+    // An optional peer: this entry point alone imports it, when it is used.
+    return (await import(CLIENT)) as Client;
+  } catch (cause) {
+    throw new LockConfigError('MemcachedLockProvider needs the package "memcache": npm install memcache.', { cause });
+  }
+}

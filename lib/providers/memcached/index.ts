@@ -1,0 +1,2 @@
+export { MemcachedLockProvider } from './memcached-lock-provider.js';
+export type { MemcachedLockProviderOptions } from './memcached-options.js';

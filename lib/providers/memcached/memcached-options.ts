@@ -1,0 +1,35 @@
+import { type Duration, toMilliseconds } from '../../lock/duration.js';
+import { LockConfigError } from '../../lock/errors.js';
+
+export interface MemcachedLockProviderOptions {
+  /**
+   * The server, as `host:port` (`[::1]:11211` for IPv6); the port is 11211 if left out. One server: with several, a change of
+   * their list would move locks, and two could hold one.
+   */
+  readonly server: string;
+  /**
+   * How long a command may stay unanswered, in ms, before the connection counts as dead and is made anew. Default 2 s, at
+   * least 50 ms.
+   */
+  readonly commandTimeout?: Duration | undefined;
+}
+
+/** The options, checked. */
+export interface MemcachedSettings {
+  readonly host: string;
+  readonly port: number;
+  readonly patience: number;
+}
+
+const DEFAULT_PORT = 11211;
+
+/** @throws LockConfigError for options that cannot work. */
+export function readOptions({ server, commandTimeout = '2s' }: MemcachedLockProviderOptions): MemcachedSettings {
+  const [, ipv6, name, port = String(DEFAULT_PORT)] =
+    /^(?:\[([0-9a-fA-F:.]+)\]|([^\s:/@[\]]+))(?::(\d{1,5}))?$/.exec(server) ?? [];
+  const host = ipv6 ?? name;
+  if (host === undefined || Number(port) < 1 || Number(port) > 65_535) {
+    throw new LockConfigError('MemcachedLockProvider: "server" must be host:port, such as localhost:11211.');
+  }
+  return { host, port: Number(port), patience: toMilliseconds(commandTimeout, 'commandTimeout', { min: 50 }) };
+}

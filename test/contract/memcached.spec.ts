@@ -1,0 +1,41 @@
+import { afterAll, beforeAll } from '@jest/globals';
+import type { LockProvider } from '../../lib/engine/lock-provider.js';
+import { MemcachedLockProvider } from '../../lib/providers/memcached/index.js';
+import { itemKeyOf } from '../../lib/providers/memcached/item-key.js';
+import { describeLockProvider } from '../../lib/testing/index.js';
+import { type MemcachedServer, startMemcached } from '../servers/memcached-server.mjs';
+import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
+
+let server: MemcachedServer;
+// Each provider has a wire of its own, which can be cut.
+const wires = new Map<LockProvider, TcpProxy>();
+
+beforeAll(async () => {
+  server = await startMemcached();
+});
+afterAll(async () => {
+  await Promise.all([...wires.values()].map((wire) => wire.close()));
+  await server.stop();
+});
+
+describeLockProvider('memcached', {
+  capabilities: new MemcachedLockProvider({ server: 'nowhere' }).capabilities,
+  create: async () => {
+    const wire = await startTcpProxy(server.port);
+    const provider = new MemcachedLockProvider({ server: `127.0.0.1:${wire.port}`, commandTimeout: '1s' });
+    wires.set(provider, wire);
+    return provider;
+  },
+  // Whole seconds hide a lease of less anyway, and a busy machine takes its time.
+  lease: 1_500,
+  // It counts in whole seconds of which two are not trusted, so a key may stay for up to three beyond its lease.
+  bounds: { expiry: 3_000, takeOver: 4_500, deadWaiter: 9_000 },
+  // Most cases wait for a lease to end.
+  concurrency: 16,
+  faults: {
+    revoke: (namespace, key) => server.command(`delete ${itemKeyOf(namespace, key)}`),
+    cutOff: async (provider) => wires.get(provider)?.refuse(),
+    restore: async (provider) => wires.get(provider)?.admit(),
+  },
+  leftovers: async (namespace) => (await server.keys()).filter((key) => key.startsWith(`${namespace}:`)).length,
+});

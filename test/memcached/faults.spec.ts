@@ -1,0 +1,171 @@
+import { afterAll, afterEach, beforeAll, beforeEach } from '@jest/globals';
+import { LockManager } from '../../lib/engine/lock-manager.js';
+import { LockUnavailableError } from '../../lib/lock/errors.js';
+import { MemcachedLockProvider } from '../../lib/providers/memcached/index.js';
+import { type MemcachedServer, startMemcached } from '../servers/memcached-server.mjs';
+import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
+
+let server: MemcachedServer;
+let wire: TcpProxy;
+let log: string[];
+const running: LockManager[] = [];
+
+beforeAll(async () => {
+  server = await startMemcached();
+});
+afterAll(() => server.stop());
+beforeEach(async () => {
+  wire = await startTcpProxy(server.port);
+  log = [];
+});
+afterEach(async () => {
+  await Promise.all(running.splice(0).map((locks) => locks.stop()));
+  await wire.close();
+});
+
+/** One process, whose wire to the server can be cut. */
+async function start(address = `127.0.0.1:${wire.port}`): Promise<LockManager> {
+  const say = (message: string) => log.push(message);
+  const locks = new LockManager({
+    providers: { cache: new MemcachedLockProvider({ server: address, commandTimeout: '300ms' }) },
+    namespace: `test-${Math.random().toString(36).slice(2)}`,
+    shutdownGrace: 0,
+    logger: { debug: () => {}, warn: say, error: say },
+  });
+  running.push(locks);
+  await locks.start();
+  return locks;
+}
+
+async function until(probe: () => boolean | Promise<boolean>): Promise<void> {
+  for (const limit = Date.now() + 15_000; !(await probe()); await new Promise((resolve) => setTimeout(resolve, 10))) {
+    if (Date.now() > limit) throw new Error('It did not happen within 15 s.');
+  }
+}
+
+const aborted = (signal: AbortSignal) => until(() => signal.aborted);
+
+describe('a memcached that loses its items', () => {
+  it('by a restart: the holder knows as soon as it is back, and others can lock', async () => {
+    const locks = await start();
+    const lock = await locks.acquire('order', { lease: '1h' });
+    await server.crash();
+    await aborted(lock.signal);
+    expect(lock.isHeld()).toBe(false);
+    expect(await lock.release()).toBe('lost');
+    await (await locks.acquire('order')).release();
+  });
+
+  it('by flush_all: the holder knows at its next renewal', async () => {
+    const locks = await start();
+    const lock = await locks.acquire('order', { lease: '1500ms' });
+    expect(await server.command('flush_all')).toBe('OK');
+    await aborted(lock.signal);
+  });
+});
+
+describe('a memcached that does not answer', () => {
+  it('is unavailable, not busy, while it is frozen, and a lock outlives that within its lease', async () => {
+    const locks = await start();
+    const events: string[] = [];
+    locks.events.on('unavailable', ({ provider }) => events.push(provider));
+    const lock = await locks.acquire('order');
+    server.signal('SIGSTOP');
+    try {
+      // The signal needs a moment to reach all threads.
+      await until(() =>
+        locks
+          .tryAcquire('probe')
+          .then(
+            (probe) => probe?.release(),
+            (error: unknown) => error,
+          )
+          .then((answer) => answer instanceof LockUnavailableError),
+      );
+      await expect(locks.tryAcquire('other')).rejects.toThrow(LockUnavailableError);
+      expect(events).toEqual(['cache']);
+    } finally {
+      server.signal('SIGCONT');
+    }
+    await until(() =>
+      lock.extend().then(
+        () => true,
+        () => false,
+      ),
+    );
+    expect(lock.isHeld()).toBe(true);
+    expect(await lock.release()).toBe('released');
+  });
+
+  it('is unavailable at the start, and used when it is there', async () => {
+    wire.refuse();
+    await expect(start()).rejects.toThrow(LockUnavailableError);
+  });
+});
+
+describe('a reply that is lost', () => {
+  it('to an add: the ask that follows finds its own hold', async () => {
+    const locks = await start();
+    wire.loseReplies();
+    const lock = locks.acquire('order', { wait: '10s' });
+    await until(async () => (await server.keys()).some((key) => key.endsWith(':order')));
+    wire.passReplies();
+    const held = await lock;
+    expect(held.isHeld()).toBe(true);
+    expect(await held.release()).toBe('released');
+  });
+
+  it('to a release: it is sent again until the key is free', async () => {
+    const locks = await start();
+    const lock = await locks.acquire('order');
+    wire.loseReplies();
+    expect(await lock.release()).toBe('unconfirmed');
+    wire.passReplies();
+    const next = await locks.acquire('order', { wait: '10s' });
+    expect(next.isHeld()).toBe(true);
+    await next.release();
+  });
+
+  it('to half: what is left of it is not taken for an answer of the next connection', async () => {
+    const locks = await start();
+    for (let round = 0; round < 20; round += 1) {
+      const attempts = ['a', 'b', 'c'].map((key) => locks.acquire(key, { wait: '10s' }));
+      if (round % 2) await Promise.resolve();
+      wire.cut();
+      for (const lock of await Promise.all(attempts)) expect(await lock.release()).not.toBe('lost');
+    }
+  });
+});
+
+describe('the boot doctor', () => {
+  it('says that locks are lost by a restart and by eviction', async () => {
+    await start();
+    expect(log.join()).toContain('loses all locks when it restarts or is flushed, and any when it evicts');
+  });
+
+  it('says that items were evicted, and that -M prevents it', async () => {
+    const small = await startMemcached({ args: ['-m', '8'] });
+    const strict = await startMemcached({ args: ['-M'] });
+    try {
+      const filler = 'x'.repeat(500_000);
+      for (let item = 0; item < 40; item += 1)
+        await small.command(`set filler:${item} 0 0 ${filler.length}\r\n${filler}`);
+      await start(small.address);
+      expect(log.join()).toMatch(/has evicted \d+ items/);
+      log = [];
+      await start(strict.address);
+      expect(log.join()).not.toContain('evict');
+    } finally {
+      await Promise.all([small.stop(), strict.stop()]);
+    }
+  });
+});
+
+it('an item that was evicted is a lock that is lost', async () => {
+  const locks = await start();
+  const lock = await locks.acquire('order', { lease: '1500ms' });
+  for (const key of await server.keys()) if (key.endsWith(':order')) await server.command(`delete ${key}`);
+  const thief = await locks.tryAcquire('order', { reentrant: false });
+  await aborted(lock.signal);
+  expect(thief?.isHeld()).toBe(true);
+});

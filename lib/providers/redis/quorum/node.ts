@@ -147,7 +147,6 @@ export class QuorumNode {
   /** Before anything else on a new connection: who is it, and since when? */
   async #introduce(): Promise<void> {
     const { context, counter, probation } = this.surroundings;
-    const askedAt = context.clock.now();
     this.#refusal = undefined;
     this.#votesFrom = probation === 0 ? 0 : Infinity;
     try {
@@ -172,8 +171,10 @@ export class QuorumNode {
       if (probation > 0 && uptime !== undefined) {
         // The difference of two whole seconds: a server that has started 10 ms ago may say 1.
         const age = Math.max(0, Number(uptime) - 1) * 1_000;
-        this.#votesFrom = askedAt + probation - age;
-        if (!this.mayVote(askedAt)) this.#refusal = new Error('It has started within the last maxLease.');
+        // Counted from the answer: the question may have waited at the server, which grew older meanwhile.
+        const answeredAt = context.clock.now();
+        this.#votesFrom = answeredAt + probation - age;
+        if (!this.mayVote(answeredAt)) this.#refusal = new Error('It has started within the last maxLease.');
       }
     } catch (error) {
       // The connection is lost again, or the script is refused: then no operation will be answered either.

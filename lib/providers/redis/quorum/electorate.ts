@@ -46,7 +46,7 @@ export class Electorate {
   /**
    * Connects to all; a majority is enough.
    *
-   * @throws LockConfigError when two nodes are one server. LockUnavailableError when no majority answers.
+   * @throws LockConfigError when two nodes are one server, or one belongs to a Cluster. LockUnavailableError when no majority answers.
    */
   async connect(): Promise<void> {
     const majority = new Promise<void>((resolve) => (this.#onMajority = resolve));
@@ -59,6 +59,13 @@ export class Electorate {
     if (double >= 0) {
       throw new LockConfigError(
         `Lock provider "${this.context.name}": node ${double + 1} is the same server as another node: a majority must be of independent servers.`,
+        { provider: this.context.name },
+      );
+    }
+    const clustered = this.nodes.findIndex(({ isClusterNode }) => isClusterNode);
+    if (clustered >= 0) {
+      throw new LockConfigError(
+        `Lock provider "${this.context.name}": node ${clustered + 1} belongs to a Redis Cluster: a majority must be of independent servers; for a Cluster use RedisLockProvider.`,
         { provider: this.context.name },
       );
     }

@@ -31,6 +31,8 @@ export class QuorumNode {
   runId: string | undefined;
   /** It is the same server as another node, so it has no say. */
   isDouble = false;
+  /** It refuses the keys of other nodes and fails over, so it has no say either. */
+  isClusterNode = false;
   readonly #connection: CommandConnection;
   #ready = false;
   #votesFrom = Infinity;
@@ -147,33 +149,36 @@ export class QuorumNode {
   /** Before anything else on a new connection: who is it, and since when? */
   async #introduce(): Promise<void> {
     const { context, counter, probation } = this.surroundings;
-    const askedAt = context.clock.now();
     this.#refusal = undefined;
     this.#votesFrom = probation === 0 ? 0 : Infinity;
     try {
-      const [info] = await Promise.all([
-        this.ask('info', 'server').catch((error: unknown) => {
-          // Without the permission nothing is known of it; then it votes unless its age matters.
-          if (!(error instanceof Error) || error.name !== 'ReplyError') throw error;
-          this.#refusal = error;
-          return '';
-        }),
-        this.ask('eval', QUORUM_SCRIPT, '1', counter),
-      ]);
+      const info = await this.ask('info', 'server').catch((error: unknown) => {
+        // Without the permission nothing is known of it; then it votes unless its age matters.
+        if (!(error instanceof Error) || error.name !== 'ReplyError') throw error;
+        this.#refusal = error;
+        return '';
+      });
       const text = String(info);
       this.runId = /^run_id:(\w+)/m.exec(text)?.[1];
       this.isDouble = this.runId !== undefined && this.surroundings.isTaken(this.runId, this);
-      if (this.isDouble) {
-        this.#refusal = new Error('It is the same server as another node.');
+      this.isClusterNode = /^redis_mode:cluster/m.test(text);
+      if (this.isDouble || this.isClusterNode) {
+        this.#refusal = new Error(
+          this.isDouble ? 'It is the same server as another node.' : 'It is a node of a Redis Cluster.',
+        );
         this.#onIntroduced?.();
         return;
       }
+      // After that: a node of a Cluster would refuse it for a reason that says less.
+      await this.ask('eval', QUORUM_SCRIPT, '1', counter);
       const uptime = /^uptime_in_seconds:(\d+)/m.exec(text)?.[1];
       if (probation > 0 && uptime !== undefined) {
         // The difference of two whole seconds: a server that has started 10 ms ago may say 1.
         const age = Math.max(0, Number(uptime) - 1) * 1_000;
-        this.#votesFrom = askedAt + probation - age;
-        if (!this.mayVote(askedAt)) this.#refusal = new Error('It has started within the last maxLease.');
+        // Counted from the answer: the question may have waited at the server, which grew older meanwhile.
+        const answeredAt = context.clock.now();
+        this.#votesFrom = answeredAt + probation - age;
+        if (!this.mayVote(answeredAt)) this.#refusal = new Error('It has started within the last maxLease.');
       }
     } catch (error) {
       // The connection is lost again, or the script is refused: then no operation will be answered either.

@@ -27,7 +27,7 @@ process.on('exit', (code) => {
   const kept = {
     row,
     date: startedAt.toISOString(),
-    commit: git('describe', '--always', '--dirty'),
+    commit: commit(),
     machine: { ...machine, loadAfter: loadavg()[0] },
     versions: { node: process.versions.node, ...facts.versions },
     settings: facts.settings ?? '',
@@ -102,9 +102,12 @@ function times() {
   return { idle: sum(({ idle }) => idle), all: sum((each) => Object.values(each).reduce((a, b) => a + b)) };
 }
 
-function git(...args) {
+/** The commit that is measured; the results of other rows do not change it. */
+function commit() {
+  const git = (...args) => execFileSync('git', args, { cwd: import.meta.dirname, encoding: 'utf8' }).trim();
   try {
-    return execFileSync('git', args, { cwd: import.meta.dirname, encoding: 'utf8' }).trim();
+    const changed = git('status', '--porcelain', '--', '../lib', '.', ':!results');
+    return git('rev-parse', '--short', 'HEAD') + (changed ? ' with changes' : '');
   } catch {
     return 'unknown';
   }

@@ -28,7 +28,7 @@ const ENOUGH_ROUNDS = 3;
  * @param options.warmUp rounds before those that count, for the compiler
  * @param options.budget a candidate that has used so many ms gets no more than three rounds
  */
-export async function interleave(candidates, { rounds, warmUp = 1, budget = 15_000 }) {
+export async function interleave(candidates, { rounds, warmUp = 1, budget = 8_000 }) {
   const results = Object.fromEntries(Object.keys(candidates).map((name) => [name, []]));
   const spent = Object.fromEntries(Object.keys(candidates).map((name) => [name, 0]));
   for (let round = -warmUp; round < (isQuick ? 1 : rounds); round += 1) {

@@ -8,11 +8,37 @@ export async function manyKeys(take, milliseconds, callers = 64) {
   return rate(milliseconds, callers, async (caller) => (await take(`many-${caller}`))());
 }
 
+/** `callers` at once on one key: ms until each has had it or given up, and how many gave up. */
+export async function crowd(take, callers) {
+  const startedAt = performance.now();
+  let failed = 0;
+  await Promise.all(
+    Array.from({ length: callers }, async () => {
+      const release = await take('burst').catch(() => undefined);
+      if (release) await release();
+      else failed += 1;
+    }),
+  );
+  return { milliseconds: performance.now() - startedAt, failed };
+}
+
 /** 16 callers at once on one key: ms until all have had it. */
 export async function burst(take) {
+  return (await crowd(take, 16)).milliseconds;
+}
+
+/** `count` keys that are all held together, 64 asks in flight: µs for taking and giving back one of them. */
+export async function manyHeld(take, count) {
+  const releases = [];
   const startedAt = performance.now();
-  await Promise.all(Array.from({ length: 16 }, async () => (await take('burst'))()));
-  return performance.now() - startedAt;
+  let next = 0;
+  await atOnce(async () => {
+    while (next < count) releases.push(await take(`held-${next++}`));
+  });
+  await atOnce(async () => {
+    while (releases.length > 0) await releases.pop()();
+  });
+  return ((performance.now() - startedAt) * 1_000) / count;
 }
 
 /** Callers that take one key again and again: how often each got it, and the longest wait in ms. */
@@ -32,12 +58,13 @@ export async function loop(take, { callers, milliseconds }) {
         } finally {
           longest = Math.max(longest, performance.now() - askedAt);
         }
-        counts[caller] += 1;
+        // What ends later is the wait of those who have slept through the others' end.
+        if (performance.now() - startedAt < milliseconds) counts[caller] += 1;
         await release();
       }
     }),
   );
-  return { counts, longest, seconds: (performance.now() - startedAt) / 1_000 };
+  return { counts, longest, seconds: milliseconds / 1_000 };
 }
 
 async function rate(milliseconds, callers, cycle) {
@@ -52,4 +79,8 @@ async function rate(milliseconds, callers, cycle) {
     }),
   );
   return (cycles / (performance.now() - startedAt)) * 1_000;
+}
+
+async function atOnce(work) {
+  await Promise.all(Array.from({ length: 64 }, work));
 }

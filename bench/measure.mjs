@@ -1,19 +1,42 @@
+/** A smoke test of the benchmark itself: everything runs once and shortly, and nothing is kept. */
+export const isQuick = process.env.BENCH_QUICK === '1';
+
+/** So many ms, or a tenth of it in a quick run. */
+export function lasting(milliseconds) {
+  return isQuick ? milliseconds / 10 : milliseconds;
+}
+
 /** The middle of the values: one slow round on a shared machine does not move it. */
 export function median(values) {
-  const sorted = [...values].sort((a, b) => a - b);
-  return sorted[Math.floor(sorted.length / 2)];
+  return quantile(values, 0.5);
 }
+
+/** The value below which `share` of the values lie. */
+export function quantile(values, share) {
+  const sorted = [...values].sort((a, b) => a - b);
+  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))];
+}
+
+// Some of the others need seconds for what takes the rest milliseconds.
+const ENOUGH_ROUNDS = 3;
 
 /**
  * Runs the candidates in turn, round by round, so that whatever disturbs the machine disturbs all of them. Without forced
  * collections between the rounds: these throw compiled code away, and each round would measure the compiler.
+ *
+ * @param {object} options
+ * @param options.warmUp rounds before those that count, for the compiler
+ * @param options.budget a candidate that has used so many ms gets no more than three rounds
  */
-export async function interleave(candidates, { rounds }) {
+export async function interleave(candidates, { rounds, warmUp = 1, budget = 8_000 }) {
   const results = Object.fromEntries(Object.keys(candidates).map((name) => [name, []]));
-  for (let round = -1; round < rounds; round += 1) {
+  const spent = Object.fromEntries(Object.keys(candidates).map((name) => [name, 0]));
+  for (let round = -warmUp; round < (isQuick ? 1 : rounds); round += 1) {
     for (const [name, run] of Object.entries(candidates)) {
+      if (spent[name] > budget && results[name].length >= ENOUGH_ROUNDS) continue;
+      const startedAt = performance.now();
       const result = await run();
-      // The first round is for the compiler.
+      spent[name] += performance.now() - startedAt;
       if (round >= 0) results[name].push(result);
     }
   }

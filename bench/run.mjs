@@ -3,10 +3,13 @@ import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { ensureInstalled, root } from '../scripts/ensure-installed.mjs';
 import { build } from '../scripts/build.mjs';
+import { drawCharts } from './charts.mjs';
 
-// Each file in rows/ measures one group of rows and prints ratios against the raw thing in the same run.
+// Each file in rows/ measures one group of rows, prints ratios against the raw thing in the same run, and keeps them in results/.
+// --quick: everything once and shortly, to see that it runs; nothing is kept.
 const available = readdirSync(join(root, 'bench/rows')).map((file) => file.replace('.mjs', ''));
 const wanted = process.argv.slice(2).filter((argument) => !argument.startsWith('-'));
+const isQuick = process.argv.includes('--quick');
 const unknown = wanted.filter((row) => !available.includes(row));
 if (unknown.length > 0) {
   console.error(`Unknown: ${unknown.join(', ')}. There are: ${available.join(', ')}`);
@@ -21,6 +24,9 @@ const canPin = existsSync('/usr/bin/taskset');
 for (const row of wanted.length > 0 ? wanted : available) {
   const command = [process.execPath, join(root, 'bench/rows', `${row}.mjs`)];
   const [file, ...args] = canPin ? ['taskset', '-c', '1', ...command] : command;
-  const { status } = spawnSync(file, args, { cwd: root, stdio: 'inherit' });
+  const env = { ...process.env, BENCH_QUICK: isQuick ? '1' : '', BENCH_PINNED: canPin ? '1' : '' };
+  const { status } = spawnSync(file, args, { cwd: root, stdio: 'inherit', env });
   if (status !== 0) process.exit(status ?? 1);
 }
+
+if (!isQuick) drawCharts();

@@ -1,15 +1,32 @@
-// The other libraries, each with its defaults: how they take and give back one lock. Each gets a client of its own.
-// (simple-redis-mutex 3 works with node-redis alone, so it cannot be measured beside the raw ioredis client.)
+// The other libraries, each with its defaults: how they take and give back one lock.
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Redlock } from '@sesamecare-oss/redlock';
 import { Verrou } from '@verrou/core';
 import { redisStore } from '@verrou/core/drivers/redis';
+import { AsyncStorageManager } from 'murlock/dist/als/als-manager.js';
+import { AsyncStorageService } from 'murlock/dist/als/als.service.js';
+import { MurLockService } from 'murlock';
+import { createClient } from 'redis';
 import { Mutex } from 'redis-semaphore';
 import RedlockBeta from 'redlock';
+import { createLock, IoredisAdapter } from 'redlock-universal';
+import Redlock4 from 'redlock4';
+import { lock as simpleLock } from 'simple-redis-mutex';
 
 const LEASE = 10_000;
 
-/** By name: makes a function that takes the lock `key` and answers how to release it. */
+/**
+ * By name: makes a function that takes the lock `key` and answers how to release it. Each gets an ioredis client of its own; those
+ * that work with node-redis alone open one at `port`.
+ */
 export const peers = {
+  'redlock 4': (client) => {
+    const locks = new Redlock4([client]);
+    return async (key) => {
+      const lock = await locks.lock(`redlock4:${key}`, LEASE);
+      return () => lock.unlock();
+    };
+  },
   'redlock 5 beta': (client) => redlock(new RedlockBeta([client])),
   '@sesamecare-oss/redlock': (client) => redlock(new Redlock([client])),
   'redis-semaphore': (client) => async (key) => {
@@ -24,6 +41,39 @@ export const peers = {
       await lock.acquire();
       return () => lock.release();
     };
+  },
+  'redlock-universal': (client) => {
+    const adapter = new IoredisAdapter(client);
+    return async (key) => {
+      const lock = createLock({ adapter, key: `universal:${key}`, ttl: LEASE });
+      const handle = await lock.acquire();
+      return () => lock.release(handle);
+    };
+  },
+  murlock: async (_, port) => {
+    // What its README configures. Its lines of log would be measured too.
+    const redisOptions = { url: `redis://127.0.0.1:${port}` };
+    const options = { redisOptions, wait: 1_000, maxAttempts: 3, logLevel: 'error' };
+    const service = new MurLockService(options, new AsyncStorageService(new AsyncStorageManager()));
+    await service.onModuleInit();
+    // It runs a function under the lock and hands out nothing to release.
+    const take = (key) =>
+      new Promise((taken, refused) => {
+        const task = () => new Promise((end) => taken(() => (end(), run)));
+        const run = service.runWithLock(`murlock:${key}`, LEASE, task);
+        run.catch(refused);
+      });
+    return Object.assign(take, { stop: () => service.onApplicationShutdown() });
+  },
+  'simple-redis-mutex': async (_, port) => {
+    const client = await createClient({ url: `redis://127.0.0.1:${port}` }).connect();
+    const take = (key) => simpleLock(client, key, { timeout: LEASE });
+    const stop = async () => {
+      await client.close();
+      // It ends its subscription when it hears of that, and lets nobody wait for it.
+      await sleep(200);
+    };
+    return Object.assign(take, { stop });
   },
 };
 

@@ -39,11 +39,10 @@ async function ours(client) {
 
 /** The candidate `name` on the server at `port`, with a client of its own. */
 export async function candidate(name, port) {
-  // Lazy, because simple-redis-mutex connects the duplicate that it makes.
   const client = new Redis({ port, lazyConnect: true });
   await client.connect();
   const make = { [RAW]: raw, [OURS]: ours, ...(await peers()) }[name];
-  const take = await make(client);
+  const take = await make(client, port);
   return {
     take,
     stop: async () => {

@@ -4,7 +4,8 @@ import 'reflect-metadata';
 import { Module } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import { DistributedLock, DistributedLockModule, LockService } from 'nestjs-distributed-lock';
-import { interleave, median, cpuNanoseconds } from '../measure.mjs';
+import { cpuNanoseconds, interleave } from '../measure.mjs';
+import { about, report, versionOf } from '../results.mjs';
 
 class Orders {
   async plain(order) {
@@ -46,25 +47,42 @@ const times = await interleave(
   { rounds: 15 },
 );
 
-const plain = median(times['plain async call']);
-console.log(
-  `\nA call under a lock, memory provider (Node ${process.version}, median of ${times['withLock'].length} rounds)`,
-);
-for (const [name, rounds] of Object.entries(times)) {
-  const time = median(rounds);
-  const over = time - plain;
-  const verdict = name.startsWith('plain')
-    ? ''
-    : `+${(over / 1000).toFixed(2)} µs  ${over <= 3000 ? 'within' : 'OVER'} the bar of 3 µs`;
-  console.log(`  ${name.padEnd(26)} ${(time / 1000).toFixed(2).padStart(6)} µs  ${verdict}`);
-}
-const { key, bar } = await templateCost();
-console.log(
-  `  ${'key template alone'.padEnd(26)} ${String(Math.round(key)).padStart(6)} ns  ${key <= bar ? 'within' : 'OVER'} the bar of ${bar} ns`,
-);
+about({
+  versions: { '@nestjs/common': versionOf('@nestjs/common') },
+  settings: `Memory provider; CPU time of one of ${CALLS.toLocaleString('en')} calls, one after the other`,
+});
+const microseconds = (rounds) => rounds.map((nanoseconds) => nanoseconds / 1_000);
+report({
+  what: 'A call under a lock',
+  unit: 'µs a call',
+  better: 'less',
+  ours: 'decorated, key template',
+  rounds: Object.fromEntries(Object.entries(times).map(([name, rounds]) => [name, microseconds(rounds)])),
+});
+const over = (name) => microseconds(times[name].map((time, round) => time - times['plain async call'][round]));
+report({
+  what: 'What the lock adds to the plain call',
+  unit: 'µs a call',
+  better: 'less',
+  ours: 'decorated, key template',
+  bar: { atMost: 3 },
+  rounds: Object.fromEntries(
+    Object.keys(times)
+      .slice(1)
+      .map((name) => [name, over(name)]),
+  ),
+});
+report({
+  what: "A key template alone, 'order:#{order.id}'",
+  unit: 'ns',
+  better: 'less',
+  ours: 'key template',
+  bar: { atMost: 200 },
+  rounds: { 'key template': await templateCost() },
+});
 await app.close();
 
-// Templates are no public API: what they cost is what the template adds to a call whose key function does nothing.
+// Templates are no public API.
 async function templateCost() {
   const { KeyTemplate } = await import('../../dist/key/key-template.js');
   const template = KeyTemplate.parse('order:#{order.id}', {
@@ -74,10 +92,9 @@ async function templateCost() {
     parameters: ['order'],
   });
   const scope = { self: orders, args: [order] };
-  const runs = Array.from({ length: 15 }, () => {
+  return Array.from({ length: 15 }, () => {
     const startedAt = process.hrtime.bigint();
     for (let call = 0; call < 200_000; call += 1) template.evaluate(scope);
     return Number(process.hrtime.bigint() - startedAt) / 200_000;
   });
-  return { key: median(runs), bar: 200 };
 }

@@ -1,116 +1,123 @@
-// The Redis rows of the design: ratios against the raw client, and against other libraries with their defaults, in the
-// same run. The server runs on core 0, the clients on core 1; candidates take turns, so that what disturbs the machine disturbs all.
-import { fork, spawnSync } from 'node:child_process';
-import { existsSync } from 'node:fs';
+// The Redis rows of the design: ratios against the raw client, and against other libraries with their defaults, in the same run.
+// Candidates take turns, so that what disturbs the machine disturbs all.
+import { fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
-import { Redis } from 'ioredis';
-import { run } from '../../scripts/ensure-installed.mjs';
-import { startRedisServer } from '../../test/servers/redis-server.mjs';
-import { interleave, median } from '../measure.mjs';
-import { burst, loop, manyKeys, oneCaller } from '../loads.mjs';
+import { crowd, loop, manyKeys, oneCaller } from '../loads.mjs';
+import { interleave, lasting } from '../measure.mjs';
+import { admin, by, each, OURS, RAW, rivals, server, stop } from '../redis/rig.mjs';
+import { report } from '../results.mjs';
 
-const peersFolder = fileURLToPath(new URL('../peers', import.meta.url));
-if (!existsSync(`${peersFolder}/node_modules`) && !process.env.BENCH_WITHOUT_PEERS) {
-  console.log('Installing the libraries to compare with …');
-  run('npm', ['ci', '--no-audit', '--no-fund', '--loglevel=error'], { cwd: peersFolder });
-}
-const { candidate, OURS, peers, RAW } = await import('../redis/candidates.mjs');
+const ALL = [RAW, OURS, ...rivals];
 
-const server = await startRedisServer();
-spawnSync('taskset', ['-p', '-c', '0', String(server.pid)]);
-const admin = new Redis(server.port);
-const rivals = Object.keys(await peers());
-
-const by = {};
-for (const name of [RAW, OURS, ...rivals]) by[name] = await candidate(name, server.port);
-const each = (names, measure) => Object.fromEntries(names.map((name) => [name, () => measure(by[name].take)]));
-
-console.log(`\nRedis ${/redis_version:(\S+)/.exec(await admin.info('server'))[1]}, Node ${process.version}; medians`);
-
-compare(
-  'one caller, acquire + release',
-  0.95,
-  await interleave(
-    each([RAW, OURS, ...rivals], (take) => oneCaller(take, 200)),
+report({
+  what: 'One caller, acquire + release',
+  unit: 'cycles a second',
+  better: 'more',
+  ours: OURS,
+  base: RAW,
+  bar: { atLeast: 0.95, of: 'base' },
+  rounds: await interleave(
+    each(ALL, (take) => oneCaller(take, lasting(200))),
     { rounds: 15 },
   ),
-);
-compare(
-  '64 callers on 64 keys',
-  1.8,
-  await interleave(
-    each([RAW, OURS, ...rivals], (take) => manyKeys(take, 200)),
-    { rounds: 15 },
-  ),
-);
-
-const bursts = await interleave(each([OURS, ...rivals.filter((name) => name !== '@verrou/core')], burst), {
-  rounds: 15,
 });
-await admin.config('RESETSTAT');
-for (let round = 0; round < 20; round += 1) await burst(by[OURS].take);
-const operations = (await calls()) / (20 * 16);
-console.log('\nburst of 16 on one key, ms until all have had it');
-for (const [name, times] of Object.entries(bursts))
-  line(name, median(times).toFixed(2), name === OURS ? verdict(median(times) <= 2, '2 ms') : '');
-line('', operations.toFixed(2), `script calls an acquisition, bar 2.0`);
 
+report({
+  what: '64 callers on 64 keys',
+  unit: 'cycles a second',
+  better: 'more',
+  ours: OURS,
+  base: RAW,
+  bar: { atLeast: 1.8, of: 'base' },
+  rounds: await interleave(
+    each(ALL, (take) => manyKeys(take, lasting(200))),
+    { rounds: 15 },
+  ),
+});
+
+await bursts();
 for (const processes of [1, 2]) await loopers(processes);
-await idle();
+await stop();
 
-for (const { stop } of Object.values(by)) await stop();
-admin.disconnect();
-await server.stop();
+async function bursts() {
+  const rounds = await interleave(
+    each(ALL, (take) => crowd(take, 16)),
+    { rounds: 15 },
+  );
+  const gaveUp = (results) => results.reduce((sum, { failed }) => sum + failed, 0);
+  report({
+    what: '16 at once on one key, until all have had it',
+    unit: 'ms',
+    better: 'less',
+    ours: OURS,
+    bar: { atMost: 2 },
+    rounds: mapped(rounds, ({ milliseconds }) => milliseconds),
+    notes: Object.fromEntries(
+      Object.entries(rounds)
+        .filter(([, results]) => gaveUp(results) > 0)
+        .map(([name, results]) => [name, `${gaveUp(results)} of ${16 * results.length} gave up`]),
+    ),
+  });
 
-function compare(title, bar, rates) {
-  console.log(`\n${title}, cycles a second`);
-  const base = rates[RAW];
-  for (const [name, values] of Object.entries(rates)) {
-    const ratio = median(values.map((value, round) => value / base[round]));
-    line(
-      name,
-      String(Math.round(median(values))),
-      `${ratio.toFixed(2)} × raw  ${name === OURS ? verdict(ratio >= bar, `${bar} ×`) : ''}`,
-    );
-  }
+  const BURSTS = 20;
+  await admin.config('RESETSTAT');
+  for (let round = 0; round < BURSTS; round += 1) await crowd(by[OURS].take, 16);
+  const calls = Number(/cmdstat_evalsha:calls=(\d+)/.exec(await admin.info('commandstats'))[1]);
+  report({
+    what: '16 at once on one key',
+    unit: 'script calls an acquisition',
+    better: 'less',
+    ours: OURS,
+    bar: { atMost: 2 },
+    rounds: { [OURS]: [calls / (BURSTS * 16)] },
+  });
 }
 
 async function loopers(processes) {
-  const names = [RAW, OURS, ...rivals];
-  const results = await interleave(
-    Object.fromEntries(
-      names.map((name) => [
-        name,
-        () => (processes === 1 ? loop(by[name].take, { callers: 16, milliseconds: 1_000 }) : forked(name)),
-      ]),
-    ),
-    { rounds: processes === 1 ? 3 : 2 },
-  );
-  const rate = ({ counts, seconds }) => counts.reduce((sum, count) => sum + count, 0) / seconds;
-  const best = Math.max(...rivals.map((name) => median(results[name].map(rate))));
-  const bar = processes === 1 ? 1.5 : 1.3;
-  console.log(
-    `\n16 waiters looping on one key in ${processes} process${processes > 1 ? 'es' : ''}, acquisitions a second`,
-  );
-  for (const [name, rounds] of Object.entries(results)) {
-    const speed = median(rounds.map(rate));
-    const fairness = median(rounds.map(({ counts }) => Math.max(...counts) / Math.min(...counts)));
-    const longest = median(rounds.map((round) => round.longest));
-    const ours =
-      name === OURS
-        ? `${(speed / best).toFixed(2)} × the best of the others  ${verdict(speed >= bar * best, `${bar} ×`)}`
-        : '';
-    line(
-      name,
-      String(Math.round(speed)),
-      `max/min ${fairness.toFixed(2)}  longest wait ${longest.toFixed(0)} ms  ${ours}`,
-    );
-  }
+  const run = (name) =>
+    processes === 1 ? loop(by[name].take, { callers: 16, milliseconds: lasting(1_000) }) : forked(name);
+  const results = await interleave(Object.fromEntries(ALL.map((name) => [name, () => run(name)])), {
+    rounds: processes === 1 ? 3 : 2,
+    // Processes of their own warm up by themselves.
+    warmUp: processes === 1 ? 1 : 0,
+  });
+  const where = processes === 1 ? 'one process' : 'two processes';
+  const what = `16 waiters looping on one key in ${where}`;
+  report({
+    what: `${what}: speed`,
+    unit: 'acquisitions a second',
+    better: 'more',
+    ours: OURS,
+    base: RAW,
+    bar: { atLeast: processes === 1 ? 1.5 : 1.3, of: 'best' },
+    rounds: mapped(results, ({ counts, seconds }) => counts.reduce((sum, count) => sum + count, 0) / seconds),
+  });
+  report({
+    what: `${what}: fairness`,
+    unit: 'turns of the unluckiest for one of the luckiest',
+    better: 'more',
+    ours: OURS,
+    bar: { atLeast: 0.98 },
+    rounds: mapped(results, ({ counts }) => Math.min(...counts) / Math.max(...counts)),
+  });
+  report({
+    what: `${what}: longest wait`,
+    unit: 'ms',
+    better: 'less',
+    ours: OURS,
+    bar: { atMost: 30 },
+    rounds: mapped(results, ({ longest }) => longest),
+  });
 }
 
 async function forked(name) {
   const children = [0, 1].map(() =>
-    fork(fileURLToPath(new URL('../redis/looper.mjs', import.meta.url)), [name, String(server.port), '8', '1500']),
+    fork(fileURLToPath(new URL('../redis/looper.mjs', import.meta.url)), [
+      name,
+      String(server.port),
+      '8',
+      String(lasting(1_500)),
+    ]),
   );
   const message = (child) => new Promise((resolve) => child.once('message', resolve));
   await Promise.all(children.map(message));
@@ -124,29 +131,6 @@ async function forked(name) {
   };
 }
 
-async function idle() {
-  const { take } = by[OURS];
-  // Not renewed, so that only the waiting is counted.
-  const held = await take.locks.acquire('idle', { lease: '60s', renew: false });
-  const waiters = Array.from({ length: 100 }, async () => (await take('idle'))());
-  await new Promise((resolve) => setTimeout(resolve, 1_500));
-  await admin.config('RESETSTAT');
-  await new Promise((resolve) => setTimeout(resolve, 5_000));
-  const perSecond = (await calls()) / 5;
-  console.log('\n100 idle waiters');
-  line(OURS, perSecond.toFixed(1), `commands a second  ${verdict(perSecond <= 1, '1')}`);
-  await held.release();
-  await Promise.all(waiters);
-}
-
-async function calls() {
-  return Number(/cmdstat_evalsha:calls=(\d+)/.exec(await admin.info('commandstats'))?.[1] ?? 0);
-}
-
-function line(name, value, rest) {
-  console.log(`  ${name.padEnd(26)} ${value.padStart(8)}  ${rest}`);
-}
-
-function verdict(isWithin, bar) {
-  return `${isWithin ? 'within' : 'MISSES'} the bar of ${bar}`;
+function mapped(results, value) {
+  return Object.fromEntries(Object.entries(results).map(([name, rounds]) => [name, rounds.map(value)]));
 }

@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url';
 import { run } from '../../scripts/ensure-installed.mjs';
 import { startRedisServer } from '../../test/servers/redis-server.mjs';
 import { interleave, median } from '../measure.mjs';
-import { burst, manyKeys, oneCaller } from '../redis/loads.mjs';
+import { burst, manyKeys, oneCaller } from '../loads.mjs';
 
 const peersFolder = fileURLToPath(new URL('../peers', import.meta.url));
 if (!existsSync(`${peersFolder}/node_modules/redlock4`)) {

@@ -4,7 +4,7 @@ import * as redis from './redis.mjs';
 import * as redlockPackage from './redlock-package.mjs';
 import * as redisSentinel from './redis-sentinel.mjs';
 import * as redlock from './redlock.mjs';
-import { rowLocks } from './typeorm-row.mjs';
+import { advisoryLocks, rowLocks } from './typeorm-sessions.mjs';
 import { versionLocks } from './typeorm-version.mjs';
 import * as zookeeper from './zookeeper.mjs';
 
@@ -26,6 +26,8 @@ export const subjects = {
   redlock,
   'typeorm-row': rowLocks('mariadb'),
   'typeorm-row-postgres': rowLocks('postgres'),
+  'typeorm-advisory': advisoryLocks('mariadb'),
+  'typeorm-advisory-postgres': advisoryLocks('postgres'),
   'typeorm-version': versionLocks('mariadb'),
   'typeorm-version-postgres': versionLocks('postgres'),
   zookeeper,

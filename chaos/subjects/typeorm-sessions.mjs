@@ -5,8 +5,20 @@ import { SQL_FAULTS } from './sql-faults.mjs';
 const GUARD = 1_000;
 
 /** Row locks in this database. */
-export const rowLocks = (type) => ({
-  title: `typeorm row, ${type}`,
+export const rowLocks = (type) => sessionLocks(`typeorm row, ${type}`, type, 'TypeOrmRowLockProvider', lockedRows);
+
+/** `GET_LOCK`, or advisory locks of Postgres. */
+export const advisoryLocks = (type) =>
+  sessionLocks(
+    `typeorm advisory, ${type}`,
+    type,
+    'TypeOrmAdvisoryLockProvider',
+    type === 'postgres' ? advisoryKeys : () => [],
+  );
+
+/** Locks that live as long as their connection. */
+const sessionLocks = (title, type, provider, leftovers) => ({
+  title,
   /** Who is frozen or cut off is freed by the session guard, which MariaDB counts in whole seconds. */
   recovery: 2 * GUARD + 4_000,
   lifetime: GUARD,
@@ -27,12 +39,12 @@ export const rowLocks = (type) => ({
 
   async startBackend() {
     const server = await startSql(type);
-    return { servers: [server], leftovers: () => lockedRows(server), stop: () => server.stop() };
+    return { servers: [server], leftovers: () => leftovers(server), stop: () => server.stop() };
   },
 
   async connect({ library, ports }) {
-    const { TypeOrmRowLockProvider } = await load(library, 'providers/typeorm/index.js');
-    const provider = new TypeOrmRowLockProvider({
+    const providers = await load(library, 'providers/typeorm/index.js');
+    const locks = new providers[provider]({
       dataSource: dataSource(type, ports[0]),
       synchronize: true,
       fencing: true,
@@ -41,7 +53,7 @@ export const rowLocks = (type) => ({
       // One fewer than there are keys: the pool is exhausted all the time.
       maxConnections: 2,
     });
-    return managed({ library, provider, lifetime: GUARD });
+    return managed({ library, provider: locks, lifetime: GUARD });
   },
 });
 
@@ -57,4 +69,9 @@ async function lockedRows({ ask }) {
         .map(({ name }) => String(name));
     }),
   );
+}
+
+async function advisoryKeys({ ask }) {
+  const rows = await ask((admin) => admin.query(`SELECT objid FROM pg_locks WHERE locktype = 'advisory'`));
+  return rows.map(({ objid }) => `advisory lock ${objid}`);
 }

@@ -164,7 +164,14 @@ export type ProviderEvent =
   /** The backend does not answer. Holds stay valid until their deadline. */
   | { readonly type: 'unavailable'; readonly cause: unknown }
   /** The backend answers again. The engine renews all holds before `emit` returns; waiters may ask after that. */
-  | { readonly type: 'recovered' };
+  | { readonly type: 'recovered' }
+  /** A provider that stands on several others has gone over to another one. */
+  | {
+      readonly type: 'switched';
+      readonly engine: string;
+      readonly epoch: number;
+      readonly reason: 'failure' | 'return' | 'manual';
+    };
 
 /** One attempt to hold one key, from its first ask to its last release. */
 export interface Holder {

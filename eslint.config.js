@@ -4,6 +4,7 @@ import tseslint from 'typescript-eslint';
 /** One direction only: what each folder of lib/ may import from. */
 const zones = [
   { target: './lib/lock', from: './lib', except: ['./lock'], message: 'lock/ stands on nothing.' },
+  { target: './lib/method', from: './lib', except: ['./method', './lock'], message: 'method/ stands on lock/ alone.' },
   { target: './lib/key', from: './lib', except: ['./key', './lock'], message: 'key/ stands on lock/ alone.' },
   {
     target: './lib/engine',
@@ -14,8 +15,8 @@ const zones = [
   ...['memory', 'redis', 'typeorm', 'zookeeper', 'memcached', 'failover', 'combined'].map((provider) => ({
     target: `./lib/providers/${provider}`,
     from: './lib',
-    except: [`./providers/${provider}`, './engine/lock-provider.ts', './lock'],
-    message: 'A provider knows the seam and lock/, no other provider, no engine and no Nest.',
+    except: [`./providers/${provider}`, './engine/lock-provider.ts', './lock', './method'],
+    message: 'A provider knows the seam, lock/ and method/, no other provider, no engine and no Nest.',
   })),
 ];
 
@@ -61,7 +62,7 @@ export default tseslint.config(
     },
   },
   {
-    files: ['lib/{lock,key,engine,providers,testing,telemetry}/**/*.ts'],
+    files: ['lib/{lock,key,method,engine,providers,testing,telemetry}/**/*.ts'],
     ignores: ['lib/testing/lock-service-stub.ts'],
     rules: { 'no-restricted-imports': ['error', noNest] },
   },

@@ -1,5 +1,23 @@
 // Public API. Written by "npm run api"; do not edit.
 
+export type GuardColumn<E> = {
+    [K in keyof E & string]-?: E[K] extends string | number | bigint | null | undefined ? K : never;
+}[keyof E & string];
+
+export type RetryDecorator = <M extends (...args: never[]) => PromiseLike<unknown>>(target: object, method: string | symbol, descriptor: TypedPropertyDescriptor<M>) => void;
+
+export declare function RetryOnConflict(options?: RetryOnConflictOptions): RetryDecorator;
+
+export interface RetryOnConflictOptions {
+    readonly attempts?: number;
+    readonly delay?: Duration;
+    readonly maxDelay?: Duration;
+}
+
+export interface SaveFencedOptions<E> {
+    readonly column: GuardColumn<E>;
+}
+
 export declare class TypeOrmRowLockProvider implements LockProvider {
     #private;
     readonly capabilities: LockCapabilities;
@@ -22,4 +40,10 @@ export interface TypeOrmRowLockProviderOptions {
     readonly statementTimeout?: Duration | undefined;
 }
 
+export declare class VersionConflictError extends LockError {
+    readonly code = "LOCK_VERSION_CONFLICT";
+}
+
 export declare function entityManagerOf(lock: Lock): EntityManager;
+
+export declare function saveFenced<E extends ObjectLiteral>(manager: EntityManager, entity: E, lock: Lock, { column: property }: SaveFencedOptions<E>): Promise<E>;

@@ -7,6 +7,27 @@ import { ensureInstalled, root } from './ensure-installed.mjs';
 import { ensureServers } from './ensure-servers.mjs';
 import { flashSale, ITEMS, ORDERS } from './sale.mjs';
 
+// What keeps the locks and the stock of several processes: a server that the environment names, or one of our own.
+const SERVERS = {
+  redis: {
+    variable: 'REDIS_URL',
+    program: 'redis-server',
+    start: async () =>
+      (await import('../test/servers/redis-server.mjs')).startRedisServer({ args: ['--appendonly', 'yes'] }),
+  },
+  mysql: {
+    variable: 'MYSQL_URL',
+    program: 'mariadbd',
+    start: async () => (await import('../test/servers/sql-server.mjs')).startMariaDb(),
+  },
+  postgres: {
+    variable: 'POSTGRES_URL',
+    program: 'postgres',
+    start: async () => (await import('../test/servers/sql-server.mjs')).startPostgres(),
+  },
+};
+const PROVIDERS = ['memory', ...Object.keys(SERVERS)];
+
 // usage: npm start [-- --once] [-- --provider redis] [-- --instances 4]
 const { values: options } = parseArgs({
   options: {
@@ -16,7 +37,7 @@ const { values: options } = parseArgs({
   },
 });
 const instances = Number(options.instances);
-if (!['memory', 'redis'].includes(options.provider)) fail('--provider is memory or redis.');
+if (!PROVIDERS.includes(options.provider)) fail(`--provider is one of ${PROVIDERS.join(', ')}.`);
 if (!Number.isInteger(instances) || instances < 1 || instances > 32) fail('--instances is a number from 1 to 32.');
 if (options.provider === 'memory' && instances > 1) {
   fail('Locks in memory exclude nobody in another process: add --provider redis for several instances.');
@@ -31,8 +52,11 @@ let ending = false;
 for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => void end(0));
 
 const environment = { ...process.env, SHOP_BACKEND: options.provider, PORT: '0' };
-if (options.provider === 'redis') environment.REDIS_URL ??= await startRedis();
-const urls = await Promise.all(Array.from({ length: instances }, startShop));
+const server = SERVERS[options.provider];
+if (server) environment[server.variable] ??= await startServer(server);
+// The first one makes the tables where there are any.
+const urls = [await startShop()];
+urls.push(...(await Promise.all(Array.from({ length: instances - 1 }, startShop))));
 
 const processes = instances === 1 ? '1 process' : `${instances} processes`;
 console.log(
@@ -63,12 +87,11 @@ async function startShop() {
   return url;
 }
 
-async function startRedis() {
-  ensureServers(['redis-server']);
-  const { startRedisServer } = await import('../test/servers/redis-server.mjs');
-  const server = await startRedisServer({ args: ['--appendonly', 'yes'] });
-  stops.push(() => server.stop());
-  return server.url;
+async function startServer({ program, start }) {
+  ensureServers([program]);
+  const started = await start();
+  stops.push(() => started.stop());
+  return started.url;
 }
 
 /** Ends the shops, then what they stand on. */

@@ -2,9 +2,10 @@ import { Observable } from 'rxjs';
 import { LockConfigError } from '../lock/errors.js';
 import type { Duration } from '../lock/duration.js';
 import type { KeyFunction } from '../key/key-function.js';
+import { decoratedMethod, takeAfter } from '../method/decorated-method.js';
 import type { DistributedLockOptions } from './distributed-lock-options.js';
-import { recordLockedMethod, takeAfter } from './lock-metadata.js';
-import { lockedCall, type ResultKind } from './locked-call.js';
+import { recordLockedMethod } from './lock-metadata.js';
+import { lockedCall } from './locked-call.js';
 import { LockedMethod, type KeySource } from './locked-method.js';
 import { reserveServiceSlot } from './service-slot.js';
 
@@ -81,10 +82,20 @@ export function DistributedLock<A extends readonly unknown[]>(
   options?: NotSkipping,
 ): LockDecorator<A>;
 export function DistributedLock(key: KeySource, options: DistributedLockOptions = {}): LockDecorator {
-  return (target: object, name: unknown, descriptor: PropertyDescriptor) => {
-    const original = lockableMethod(target, name, descriptor);
-    const kind = resultKind(target, name as string | symbol, original);
-    const method = new LockedMethod(target, name as string | symbol, original, key, options);
+  return (target: object, name: string | symbol, descriptor: PropertyDescriptor) => {
+    const {
+      name: place,
+      original,
+      isIteration,
+      returnType,
+    } = decoratedMethod('@DistributedLock', target, name, descriptor);
+    if (typeof target === 'function') {
+      throw new LockConfigError(
+        `${place} is static, and Nest injects no lock service into a class: make it an instance method of a provider.`,
+      );
+    }
+    const kind = isIteration ? 'iteration' : returnType === Observable ? 'observable' : 'promise';
+    const method = new LockedMethod(target, name, original, key, options);
     const wrapper = lockedCall(method, original, kind);
     takeAfter(wrapper, original);
     recordLockedMethod(target, wrapper, method);
@@ -116,45 +127,4 @@ export interface RunOnceOptions {
  */
 export function RunOnce(key: string, { atLeast, atMost, provider }: RunOnceOptions = {}): SkippableLockDecorator {
   return DistributedLock(key, { wait: 0, onBusy: 'skip', minHold: atLeast, maxHold: atMost, provider });
-}
-
-type Method = (...args: unknown[]) => unknown;
-
-function lockableMethod(target: object, name: unknown, descriptor: PropertyDescriptor | undefined): Method {
-  if (typeof name === 'object' && name !== null && 'kind' in name) {
-    throw new LockConfigError(
-      '@DistributedLock was called as a standard decorator, but Nest uses the legacy ones: set "experimentalDecorators": true in tsconfig.json.',
-    );
-  }
-  const place = typeof target === 'function' ? target.name : target.constructor.name;
-  if (typeof name !== 'string' && typeof name !== 'symbol') {
-    throw new LockConfigError(`@DistributedLock stands on the class ${place}: put it on a method.`);
-  }
-  const method = `${place}.${String(name)}`;
-  if (typeof target === 'function') {
-    throw new LockConfigError(
-      `${method} is static, and Nest injects no lock service into a class: make it an instance method of a provider.`,
-    );
-  }
-  if (typeof descriptor?.value !== 'function') {
-    throw new LockConfigError(`${method} is a property or an accessor: @DistributedLock needs a method.`);
-  }
-  return descriptor.value as Method;
-}
-
-// The types that decorators see of a method whose result cannot wait for a lock.
-const SYNCHRONOUS: readonly unknown[] = [String, Number, Boolean, BigInt, Symbol, Array, Date, Map, Set];
-
-function resultKind(target: object, name: string | symbol, original: Method): ResultKind {
-  // By the function's own kind where it tells: for an async generator tsc emits no return type and swc emits Promise.
-  const kind = (Object.getPrototypeOf(original) as { constructor: { name: string } }).constructor.name;
-  if (kind === 'AsyncGeneratorFunction') return 'iteration';
-  if (kind === 'AsyncFunction') return 'promise';
-  const type: unknown = Reflect.getMetadata('design:returntype', target, name);
-  if (kind === 'GeneratorFunction' || SYNCHRONOUS.includes(type)) {
-    throw new LockConfigError(
-      `${target.constructor.name}.${String(name)} is synchronous and cannot wait for a lock: make it async.`,
-    );
-  }
-  return type === Observable ? 'observable' : 'promise';
 }

@@ -1,12 +1,14 @@
-import { Injectable, type OnApplicationShutdown, type OnModuleInit } from '@nestjs/common';
+import { Injectable, Logger, type OnApplicationShutdown, type OnModuleInit } from '@nestjs/common';
 import { ModuleRef, ModulesContainer } from '@nestjs/core';
 import type { InstanceWrapper } from '@nestjs/core/injector/instance-wrapper.js';
 import { LockConfigError } from '../lock/errors.js';
 import { LockManager } from '../engine/lock-manager.js';
 import { liveServices } from './live-services.js';
-import { lockedMethodsOf } from './lock-metadata.js';
+import { lockedMethodsOf, proxiedLocksOf } from './lock-metadata.js';
 import { LockService } from './lock.service.js';
 import { fillServiceSlot, serviceInSlot } from './service-slot.js';
+
+const logger = new Logger('DistributedLock');
 
 /**
  * Looks through the whole application at its start: gives the lock service to instances that Nest did not construct
@@ -55,20 +57,39 @@ export class LockBinder implements OnModuleInit, OnApplicationShutdown {
 
   #bindAndCheck(service: LockService): void {
     const problems = new Set<string>();
+    const proxied = new Set<string>();
     for (const wrapper of this.#wrappers()) {
       const prototype = prototypeOf(wrapper);
       if (!prototype) continue;
       const methods = lockedMethodsOf(prototype);
       if (methods.length === 0) continue;
       for (const problem of methods.flatMap((method) => method.problems(service))) problems.add(problem);
+      for (const { name } of proxiedLocksOf(prototype)) proxied.add(name);
       const instance: unknown = wrapper.instance;
       // A value that several applications share may still have the service of one that has stopped.
       if (isObject(instance) && !liveServices.has(serviceInSlot(instance))) fillServiceSlot(instance, service);
     }
-    if (problems.size === 0) return;
+    if (problems.size === 0) {
+      this.#warnOfTransactionsAbove(proxied);
+      return;
+    }
     throw new LockConfigError(
       `These locked methods cannot work:\n${[...problems].map((problem) => `  - ${problem}`).join('\n')}`,
     );
+  }
+
+  /**
+   * The next holder would read what was there before the commit. `@Transactional` of nestjs-cls leaves no mark on a method
+   * but its Proxy, as `@UseCls` does, so only where the application has transactions of it the one is taken for the other.
+   */
+  #warnOfTransactionsAbove(methods: ReadonlySet<string>): void {
+    if (methods.size === 0 || ![...this.#wrappers()].some(({ metatype }) => metatype?.name === 'TransactionHost'))
+      return;
+    for (const method of methods) {
+      logger.warn(
+        `${method} releases its lock before the commit, if the decorator above @DistributedLock is @Transactional: put @DistributedLock above it.`,
+      );
+    }
   }
 
   // Whatever there is, since after a failed boot it may be two engines or none.

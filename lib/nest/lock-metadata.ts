@@ -1,4 +1,5 @@
 import 'reflect-metadata';
+import { types } from 'node:util';
 import type { LockedMethod } from './locked-method.js';
 
 const LOCKED_METHOD = Symbol('LockedMethod');
@@ -26,15 +27,17 @@ export function lockedMethodsOf(prototype: object): LockedMethod[] {
 }
 
 /**
- * Gives `wrapper` everything that other decorators may have attached to `original`, and its name and length.
- *
- * Routes, guards, interceptors, cron expressions and API documentation are metadata of the function. A wrapper without
- * them silently loses the route, or the guard (getsentry/sentry-javascript#15598).
+ * The locked methods of a class on which another decorator has put a Proxy, as `@Transactional` and `@UseCls` of
+ * nestjs-cls do: what it does goes on after the lock is released.
  */
-export function takeAfter(wrapper: object, original: (...args: never[]) => unknown): void {
-  for (const key of Reflect.getOwnMetadataKeys(original) as unknown[]) {
-    Reflect.defineMetadata(key, Reflect.getOwnMetadata(key, original), wrapper);
+export function proxiedLocksOf(prototype: object): LockedMethod[] {
+  const methods: LockedMethod[] = [];
+  for (let level: object | null = prototype; level; level = Object.getPrototypeOf(level) as object | null) {
+    for (const name of Reflect.ownKeys(level)) {
+      const value: unknown = Reflect.getOwnPropertyDescriptor(level, name)?.value;
+      const method = types.isProxy(value) ? lockedMethodBehind(value as object) : undefined;
+      if (method) methods.push(method);
+    }
   }
-  Object.defineProperty(wrapper, 'name', { value: original.name, configurable: true });
-  Object.defineProperty(wrapper, 'length', { value: original.length, configurable: true });
+  return methods;
 }

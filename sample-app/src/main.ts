@@ -11,13 +11,20 @@ process.send?.({ url: await app.getUrl() });
 
 /** The client libraries of other backends need not be installed. */
 async function backend(): Promise<Backend> {
-  const { SHOP_BACKEND: name = 'memory', REDIS_URL: redisUrl = 'redis://127.0.0.1:6379' } = process.env;
+  const { SHOP_BACKEND: name = 'memory', REDIS_URL, MYSQL_URL, POSTGRES_URL } = process.env;
   switch (name) {
     case 'memory':
       return (await import('./backends/memory.js')).memory();
     case 'redis':
-      return (await import('./backends/redis.js')).redis(redisUrl);
+      return (await import('./backends/redis.js')).redis(REDIS_URL ?? 'redis://127.0.0.1:6379');
+    case 'mysql':
+      return (await import('./backends/sql.js')).sql(name, MYSQL_URL ?? 'mysql://root@127.0.0.1:3306/test');
+    case 'postgres':
+      return (await import('./backends/sql.js')).sql(
+        name,
+        POSTGRES_URL ?? 'postgres://postgres@127.0.0.1:5432/postgres',
+      );
     default:
-      throw new Error(`SHOP_BACKEND is "${name}", but must be memory or redis.`);
+      throw new Error(`SHOP_BACKEND is "${name}", but must be memory, redis, mysql or postgres.`);
   }
 }

@@ -58,7 +58,7 @@ describe('decorating what cannot be locked', () => {
         }
       }
       return Orders;
-    }).toThrow(/^Orders\.rows is synchronous and cannot wait for a lock: make it async/);
+    }).toThrow(/^Orders\.rows is synchronous and cannot wait, as @DistributedLock does: make it async/);
   });
 
   it.each([

@@ -27,7 +27,12 @@ export async function compileLibrary(...folders: readonly string[]): Promise<Com
           const { code } = await transform(await readFile(join(ROOT, 'lib', source), 'utf8'), {
             filename: source,
             swcrc: false,
-            jsc: { parser: { syntax: 'typescript', decorators: true }, target: 'es2022' },
+            jsc: {
+              parser: { syntax: 'typescript', decorators: true },
+              // Those of Nest.
+              transform: { legacyDecorator: true, decoratorMetadata: true },
+              target: 'es2022',
+            },
             module: { type: 'es6' },
           });
           const file = join(target, source.replace(/\.ts$/, '.js'));

@@ -8,11 +8,12 @@ import {
   validUntil,
 } from '../../../engine/lock-provider.js';
 import { LockConfigError, LockDeadlockError } from '../../../lock/errors.js';
-import { firstRow } from '../dialect.js';
+import { driverErrorOf, firstRow } from '../dialect.js';
 import type { RowLocking } from './row-attempt.js';
 
 // How long before a busy row is asked for again, in ms: half of it at least.
 const PAUSE = 60;
+const SAVEPOINT = 'distributed_lock';
 
 /**
  * A row lock inside a transaction of the application: it lasts until that has ended.
@@ -39,11 +40,11 @@ export class BorrowedTransaction {
   async acquire(): Promise<Grant | 'busy'> {
     const { locking, request } = this;
     const runner = this.#runner();
-    if (!(await this.#lockRow(runner))) return 'busy';
+    if (!(await this.#attempt(runner))) return 'busy';
     const counter = locking.counterOf(request.key);
     const fencingToken = counter === undefined ? null : await locking.table.nextToken(counter);
     const askedAt = locking.clock.now();
-    await this.#query(runner, locking.dialect.heartbeat);
+    await runner.query(locking.dialect.heartbeat);
     if (this.#isOver) return 'busy';
     const { key, holder, mode } = request;
     const until = validUntil(askedAt, locking.guard);
@@ -64,6 +65,25 @@ export class BorrowedTransaction {
     return wasHeld ? 'released' : 'lost';
   }
 
+  /**
+   * Between savepoints. What fails then leaves the transaction as it was, also on Postgres; and none is there to release
+   * where the server has undone the transaction for a deadlock that the application has caught: the row would be locked
+   * for that one statement alone.
+   */
+  async #attempt(runner: QueryRunner): Promise<boolean> {
+    await this.#needed(runner.query(`SAVEPOINT ${SAVEPOINT}`));
+    let isLocked: boolean;
+    try {
+      isLocked = await this.#lockRow(runner);
+    } catch (error) {
+      // The error says more than that of a connection that is gone.
+      await runner.query(`ROLLBACK TO SAVEPOINT ${SAVEPOINT}`).catch(() => undefined);
+      throw error;
+    }
+    await this.#needed(runner.query(`RELEASE SAVEPOINT ${SAVEPOINT}`));
+    return isLocked;
+  }
+
   async #lockRow(runner: QueryRunner): Promise<boolean> {
     const { locking, request, row } = this;
     const tryLock = async () =>
@@ -79,17 +99,30 @@ export class BorrowedTransaction {
     }
   }
 
-  async #query(runner: QueryRunner, sql: string, row?: string): Promise<unknown> {
+  async #query(runner: QueryRunner, sql: string, row: string): Promise<unknown> {
     try {
-      return await runner.query(sql, row === undefined ? [] : [row]);
+      return await runner.query(sql, [row]);
     } catch (error) {
       if (this.locking.dialect.classify(error) !== 'rolled-back') throw error;
-      const { key } = this.request;
-      throw new LockDeadlockError(
-        `Lock "${key}" could not be taken in your transaction: the database has rolled the whole transaction back (deadlock); run it again from its beginning.`,
-        { key, cause: error },
-      );
+      throw this.#rolledBack(error);
     }
+  }
+
+  /** What fails only where there is no transaction, or one that has failed. */
+  async #needed(statement: Promise<unknown>): Promise<void> {
+    try {
+      await statement;
+    } catch (error) {
+      throw this.#rolledBack(error);
+    }
+  }
+
+  #rolledBack(cause: unknown): LockDeadlockError {
+    const { key } = this.request;
+    return new LockDeadlockError(
+      `Lock "${key}" could not be taken in your transaction: the database has rolled the whole transaction back (deadlock); run it again from its beginning.`,
+      { key, cause: driverErrorOf(cause) },
+    );
   }
 
   #pause(): Promise<void> {

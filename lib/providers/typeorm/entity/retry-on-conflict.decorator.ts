@@ -1,0 +1,68 @@
+import { setTimeout as pause } from 'node:timers/promises';
+import { OptimisticLockVersionMismatchError } from 'typeorm';
+import { type Duration, toMilliseconds } from '../../../lock/duration.js';
+import { LockConfigError, LockError } from '../../../lock/errors.js';
+import { decoratedMethod, takeAfter } from '../../../method/decorated-method.js';
+
+/** How often, and after which pauses, a method runs again. */
+export interface RetryOnConflictOptions {
+  /** How often the method runs at most, the first time included. Default 3. */
+  readonly attempts?: number;
+  /** The longest pause before the second run, in ms; it doubles with each run. Default 20 ms. */
+  readonly delay?: Duration;
+  /** The longest pause of all, in ms. Default 1 s. */
+  readonly maxDelay?: Duration;
+}
+
+/** Decorates methods that return a promise. */
+export type RetryDecorator = <M extends (...args: never[]) => PromiseLike<unknown>>(
+  target: object,
+  method: string | symbol,
+  descriptor: TypedPropertyDescriptor<M>,
+) => void;
+
+/**
+ * Runs the method again when its write met that of somebody else: on `VersionConflictError` and on TypeORM's
+ * `OptimisticLockVersionMismatchError`. Every other error, and the last of these, passes as it is.
+ *
+ * The method must read what it writes anew each time, and do nothing else that may not happen twice. A run needs a
+ * transaction of its own, or it reads the same snapshot again: `@DistributedLock`, `@RetryOnConflict` and
+ * `@Transactional` stand in this order from above.
+ *
+ * Pauses are random, from 0 to a bound that doubles ("full jitter"): those who met once would meet again after equal ones.
+ *
+ * @throws LockConfigError at decoration for a method that cannot be run again, and for options that cannot work.
+ */
+export function RetryOnConflict(options: RetryOnConflictOptions = {}): RetryDecorator {
+  const { attempts = 3 } = options;
+  if (!Number.isSafeInteger(attempts) || attempts < 1) {
+    throw new LockConfigError('@RetryOnConflict: "attempts" must be a whole number from 1 on.');
+  }
+  const delay = toMilliseconds(options.delay ?? 20, 'delay');
+  const maxDelay = toMilliseconds(options.maxDelay ?? '1s', 'maxDelay');
+  return (target: object, key: string | symbol, descriptor: PropertyDescriptor) => {
+    const { name, original, isIteration } = decoratedMethod('@RetryOnConflict', target, key, descriptor);
+    if (isIteration) {
+      throw new LockConfigError(
+        `${name} is a generator, and what it has yielded cannot be taken back: put @RetryOnConflict on the method that writes.`,
+      );
+    }
+    const retried = async function (this: unknown, ...args: unknown[]): Promise<unknown> {
+      for (let bound = delay, run = 1; ; bound *= 2, run += 1) {
+        try {
+          return await original.apply(this, args);
+        } catch (error) {
+          if (run >= attempts || !isConflict(error)) throw error;
+        }
+        await pause(Math.random() * Math.min(bound, maxDelay));
+      }
+    };
+    takeAfter(retried, original);
+    descriptor.value = retried;
+  };
+}
+
+function isConflict(error: unknown): boolean {
+  if (error instanceof OptimisticLockVersionMismatchError) return true;
+  return LockError.is(error) && error.code === 'LOCK_VERSION_CONFLICT';
+}

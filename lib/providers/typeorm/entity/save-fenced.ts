@@ -1,0 +1,201 @@
+import type {
+  DataSource,
+  EntityManager,
+  EntityMetadata,
+  EntityTarget,
+  ObjectLiteral,
+  Repository,
+  UpdateQueryBuilder,
+} from 'typeorm';
+import { LockConfigError, LockLostError } from '../../../lock/errors.js';
+import type { Lock } from '../../../lock/lock.js';
+import { propertyOf } from '../dialect.js';
+import { VersionConflictError } from './version-conflict-error.js';
+
+type ColumnMetadata = EntityMetadata['columns'][number];
+
+/** The properties of an entity that can hold a fencing token or a version. */
+export type GuardColumn<E> = {
+  [K in keyof E & string]-?: E[K] extends string | number | bigint | null | undefined ? K : never;
+}[keyof E & string];
+
+export interface SaveFencedOptions<E> {
+  /** The property that guards the write: the `@VersionColumn`, or a `bigint` column that keeps the largest fencing token. */
+  readonly column: GuardColumn<E>;
+}
+
+/**
+ * Writes an entity that is in its table in one guarded UPDATE, so that a holder who was paused for longer than its lease
+ * cannot overwrite what later holders have written.
+ *
+ * - A fence column refuses a fencing token smaller than the one it has, and keeps a larger one. Equal ones pass, as one hold
+ *   may write many times; `null` is older than every token. If the entity has a `@VersionColumn` too, both must agree.
+ * - A `@VersionColumn` refuses the write when anybody has written the row since the entity was read, with a lock or
+ *   without. The lock need not have a token then.
+ *
+ * Written are all columns whose property is not `undefined`, embedded ones and the keys of to-one relations included.
+ * Nothing cascades; of listeners and subscribers those run that run for any UPDATE of a query builder. The entity gets its
+ * new version and token; what the database computes (`@UpdateDateColumn`) is not read back.
+ *
+ * What breaks it: other writers of the fence column, `manager.save()` of an entity that was read earlier among them; and
+ * mysql2 with the flag `-FOUND_ROWS`, by which a write that changes nothing counts as refused.
+ *
+ * @param manager the application's own, of a transaction, or that of {@link entityManagerOf}
+ * @returns the entity
+ * @throws LockLostError when the lock is lost, or the row has seen a larger token.
+ * @throws VersionConflictError when the row was written since, or is not there. Nothing was written.
+ * @throws LockConfigError for a column that is no guard, a lock without a token, an entity without its id or its version.
+ */
+export async function saveFenced<E extends ObjectLiteral>(
+  manager: EntityManager,
+  entity: E,
+  lock: Lock,
+  { column: property }: SaveFencedOptions<E>,
+): Promise<E> {
+  lock.assertHeld();
+  const row = new GuardedRow(manager, entity, lock, property);
+  const { affected } = await row.update().execute();
+  if (affected !== 1) throw await row.refusal();
+  row.refresh();
+  return entity;
+}
+
+/** One entity, and what guards its row. */
+class GuardedRow<E extends ObjectLiteral> {
+  readonly #repository: Repository<E>;
+  readonly #id: ObjectLiteral;
+  readonly #fence: { readonly column: ColumnMetadata; readonly token: bigint } | undefined;
+  readonly #version: { readonly column: ColumnMetadata; readonly value: number | string } | undefined;
+
+  constructor(
+    manager: EntityManager,
+    private readonly entity: E,
+    private readonly lock: Lock,
+    private readonly property: string,
+  ) {
+    const target = entity.constructor as EntityTarget<E>;
+    if ((target as unknown) === Object) {
+      throw this.#misuse('the entity must be an instance of its class, as a repository answers it');
+    }
+    this.#repository = manager.getRepository(target);
+    const { metadata } = this.#repository;
+    const id = metadata.getEntityIdMap(entity);
+    if (!id) throw this.#misuse('the entity has no id: insert it first');
+    this.#id = id;
+    const column = metadata.findColumnWithPropertyPath(property);
+    this.#fence = column && column === metadata.versionColumn ? undefined : this.#fenceOf(column);
+    this.#version = this.#versionOf(metadata.versionColumn);
+  }
+
+  update(): UpdateQueryBuilder<E> {
+    const query = this.#repository.createQueryBuilder().update();
+    const values = this.#values();
+    query.whereInIds([this.#id]);
+    if (this.#fence) {
+      const { column, token } = this.#fence;
+      const fence = query.escape(column.databaseName);
+      // As text, which no driver rounds.
+      query.andWhere(`(${fence} IS NULL OR ${fence} <= :fencingToken)`, { fencingToken: String(token) });
+      assign(values, column.propertyPath, () => ':fencingToken');
+    }
+    if (this.#version) {
+      const { column, value } = this.#version;
+      query.andWhere(`${query.escape(column.databaseName)} = :readVersion`, { readVersion: value });
+    }
+    // TypeORM itself counts the version up and sets the date of the update.
+    return query.set(values as Parameters<typeof query.set>[0]);
+  }
+
+  /** Why no row was written. Asked after the fact, so of two reasons it may be the later one. */
+  async refusal(): Promise<LockLostError | VersionConflictError> {
+    const { key, provider } = this.lock;
+    const name = this.#repository.metadata.name;
+    const query = this.#repository.createQueryBuilder('entity').withDeleted().whereInIds([this.#id]);
+    if (this.#fence) {
+      const found: unknown = await query.select(`entity.${this.property}`, 'fence').getRawOne();
+      const seen = propertyOf(found, 'fence') as string | number | null | undefined;
+      const isStale = BigInt(seen ?? 0) > this.#fence.token;
+      if (isStale || (found && !this.#version)) {
+        return new LockLostError(
+          `Lock "${key}" of provider "${provider}" was lost before ${name} was saved: a later holder has written the row, and this write was refused.`,
+          { key, provider, reason: 'expired' },
+        );
+      }
+    }
+    return new VersionConflictError(
+      `${name} was written or deleted by somebody else since it was read under lock "${key}": read it again and redo the work, as @RetryOnConflict does.`,
+      { key, provider },
+    );
+  }
+
+  /** Gives the entity what was written beside its own values: else the next save would undo it. */
+  refresh(): void {
+    if (this.#fence) {
+      const { column, token } = this.#fence;
+      const driver = this.#driver;
+      const raw = NUMBERS.includes(driver.options.type) ? Number(token) : String(token);
+      column.setEntityValue(this.entity, driver.prepareHydratedValue(raw, column));
+    }
+    if (this.#version) {
+      const { column, value } = this.#version;
+      column.setEntityValue(this.entity, typeof value === 'number' ? value + 1 : String(BigInt(value) + 1n));
+    }
+  }
+
+  get #driver(): DataSource['driver'] {
+    // eslint-disable-next-line @typescript-eslint/no-deprecated -- its new name is unknown to TypeORM 0.3
+    return this.#repository.manager.connection.driver;
+  }
+
+  #fenceOf(column: ColumnMetadata | undefined): { column: ColumnMetadata; token: bigint } {
+    // 32 bits are too few for a token, and text is not ordered as numbers are.
+    if (!column || !/bigint|int8|unsigned big int/.test(this.#driver.normalizeType(column))) {
+      throw this.#misuse(`"${this.property}" must be its @VersionColumn or a column of type bigint`);
+    }
+    const { fencingToken: token, keys } = this.lock;
+    if (token !== null) return { column, token };
+    throw this.#misuse(
+      keys.length > 1
+        ? 'a lock of several keys has no single fencing token: lock one key, or guard by a @VersionColumn'
+        : 'the lock has no fencing token: switch "fencing" on where the provider has this option, or guard by a @VersionColumn',
+    );
+  }
+
+  #versionOf(column: ColumnMetadata | undefined): { column: ColumnMetadata; value: number | string } | undefined {
+    if (!column) return undefined;
+    const value = column.getEntityValue(this.entity) as number | string | null | undefined;
+    if (value !== undefined && value !== null) return { column, value };
+    if (this.#fence) return undefined;
+    throw this.#misuse(`the entity has no "${this.property}": read it from its table first`);
+  }
+
+  #values(): ObjectLiteral {
+    const { metadata } = this.#repository;
+    const { versionColumn, updateDateColumn, columns } = metadata;
+    const values = {};
+    for (const column of columns) {
+      if (column.isPrimary || column === versionColumn || column === updateDateColumn || column.asExpression) continue;
+      const value: unknown = column.getEntityValue(this.entity);
+      if (value !== undefined) assign(values, column.propertyPath, value);
+    }
+    return values;
+  }
+
+  #misuse(what: string): LockConfigError {
+    const { key, provider } = this.lock;
+    const name = this.entity.constructor.name;
+    return new LockConfigError(`saveFenced() of ${name} under lock "${key}": ${what}.`, { key, provider });
+  }
+}
+
+// Their drivers answer a bigint as a number, all others as text.
+const NUMBERS: readonly string[] = ['sqljs', 'better-sqlite3', 'sqlite'];
+
+/** Sets `{ name: { first: value } }` for the path `name.first`. */
+function assign(values: ObjectLiteral, path: string, value: unknown): void {
+  const parents = path.split('.');
+  const last = parents.pop() ?? path;
+  let place = values;
+  for (const name of parents) place = (place[name] ??= {}) as ObjectLiteral;
+  place[last] = value;
+}

@@ -1,0 +1,15 @@
+import { TypeOrmRowLockProvider } from 'nestjs-distributed-lock/typeorm';
+import { DataSource } from 'typeorm';
+import type { Backend } from './backend.js';
+import { SqlStock, StockItem } from './sql-stock.js';
+
+/** Any number of processes on one database, which keeps the locks and the stock. */
+export async function sql(type: 'mysql' | 'postgres', url: string): Promise<Backend> {
+  // Creating tables is for a sample; an application has migrations.
+  const dataSource = new DataSource({ type, url, entities: [StockItem], synchronize: true });
+  await dataSource.initialize();
+  return {
+    lockProvider: new TypeOrmRowLockProvider({ dataSource, synchronize: true }),
+    stock: new SqlStock(dataSource),
+  };
+}

@@ -1,0 +1,147 @@
+import { jest } from '@jest/globals';
+import { Get, Injectable } from '@nestjs/common';
+import { OptimisticLockVersionMismatchError } from 'typeorm';
+import { currentLock, DistributedLock, LockConfigError } from '../../lib/index.js';
+import {
+  RetryOnConflict,
+  type RetryOnConflictOptions,
+  VersionConflictError,
+} from '../../lib/providers/typeorm/index.js';
+import { close, start } from './apps.js';
+
+const conflict = () => new VersionConflictError('written by somebody else');
+type Untyped = MethodDecorator & PropertyDecorator & ClassDecorator;
+const Retried = (options?: RetryOnConflictOptions) => RetryOnConflict(options) as unknown as Untyped;
+
+describe('@RetryOnConflict', () => {
+  afterEach(() => {
+    jest.restoreAllMocks();
+  });
+
+  /** Runs a method that fails with each of `errors` in turn, and then answers. */
+  async function call(errors: readonly Error[], options: RetryOnConflictOptions = { delay: 0 }) {
+    const left = [...errors];
+    let runs = 0;
+    class Accounts {
+      readonly answer = 'done';
+      @RetryOnConflict(options)
+      async deposit(to: string): Promise<string> {
+        runs += 1;
+        const error = left.shift();
+        if (error) throw error;
+        return `${to} ${this.answer}`;
+      }
+    }
+    const outcome = await new Accounts().deposit('Ann').catch((error: unknown) => error);
+    return { runs, outcome };
+  }
+
+  it('runs the method again on a conflict, with its arguments and its instance', async () => {
+    expect(await call([])).toEqual({ runs: 1, outcome: 'Ann done' });
+    expect(await call([conflict()])).toEqual({ runs: 2, outcome: 'Ann done' });
+    const theirs = new OptimisticLockVersionMismatchError('account', 1, 2);
+    expect(await call([theirs, conflict()])).toEqual({ runs: 3, outcome: 'Ann done' });
+  });
+
+  it('passes the last conflict as it is', async () => {
+    const errors = [conflict(), conflict(), conflict(), conflict()];
+    expect(await call(errors)).toEqual({ runs: 3, outcome: errors[2] });
+    const { runs, outcome } = await call(errors, { attempts: 1 });
+    expect(runs).toBe(1);
+    expect(outcome).toBe(errors[0]);
+  });
+
+  it('passes every other error at once', async () => {
+    const error = new Error('of the method');
+    const { runs, outcome } = await call([error]);
+    expect(runs).toBe(1);
+    expect(outcome).toBe(error);
+  });
+
+  it('pauses at random, up to a bound that doubles to the longest', async () => {
+    const random = jest.spyOn(Math, 'random').mockReturnValue(1);
+    const errors = Array.from({ length: 5 }, conflict);
+    const startedAt = performance.now();
+    await call(errors, { attempts: 6, delay: 20, maxDelay: 50 });
+    // 20 + 40 + 50 + 50 + 50; a timer may be 1 ms early.
+    expect(performance.now() - startedAt).toBeGreaterThan(200);
+    expect(random).toHaveBeenCalledTimes(5);
+    random.mockReturnValue(0);
+    const again = performance.now();
+    await call([conflict()], { delay: '1m', maxDelay: '2m' });
+    expect(performance.now() - again).toBeLessThan(5_000);
+  });
+
+  it('takes after the method: name, length and metadata', () => {
+    class Accounts {
+      @RetryOnConflict()
+      @Get('deposit')
+      async deposit(_to: string, _amount: number) {}
+    }
+    const { deposit } = Accounts.prototype;
+    expect(deposit.name).toBe('deposit');
+    expect(deposit.length).toBe(2);
+    expect(Reflect.getMetadata('path', deposit)).toBe('deposit');
+  });
+
+  it('below @DistributedLock all runs are under one hold', async () => {
+    const tokens: unknown[] = [];
+    @Injectable()
+    class Accounts {
+      @DistributedLock('account:#{id}')
+      @RetryOnConflict({ delay: 0 })
+      async deposit(id: number): Promise<string> {
+        tokens.push(currentLock(`account:${id}`).fencingToken);
+        if (tokens.length < 3) throw conflict();
+        return 'done';
+      }
+    }
+    const app = await start({ providers: [Accounts] });
+    expect(await app.get(Accounts).deposit(42)).toBe('done');
+    expect(tokens).toEqual([tokens[0], tokens[0], tokens[0]]);
+    await close(app);
+  });
+
+  it('refuses what cannot be run again, and options that cannot work', () => {
+    const refused = (decorate: () => unknown, why: RegExp) => {
+      expect(decorate).toThrow(LockConfigError);
+      expect(decorate).toThrow(why);
+    };
+    refused(() => {
+      class Accounts {
+        @Retried()
+        *rows() {
+          yield 1;
+        }
+      }
+      return Accounts;
+    }, /^Accounts\.rows is synchronous and cannot wait, as @RetryOnConflict does: make it async/);
+    refused(() => {
+      class Accounts {
+        @Retried()
+        count(): number {
+          return 1;
+        }
+      }
+      return Accounts;
+    }, /^Accounts\.count is synchronous/);
+    refused(() => {
+      class Accounts {
+        @Retried()
+        async *rows() {
+          yield 1;
+        }
+      }
+      return Accounts;
+    }, /^Accounts\.rows is a generator/);
+    refused(() => {
+      @Retried()
+      class Accounts {}
+      return Accounts;
+    }, /@RetryOnConflict stands on the class Accounts/);
+    refused(() => RetryOnConflict({ attempts: 0 }), /"attempts" must be a whole number from 1 on/);
+    refused(() => RetryOnConflict({ attempts: 1.5 }), /"attempts"/);
+    refused(() => RetryOnConflict({ delay: -1 }), /"delay"/);
+    refused(() => RetryOnConflict({ maxDelay: 'soon' }), /"maxDelay"/);
+  });
+});

@@ -1,0 +1,232 @@
+import { afterAll, beforeAll } from '@jest/globals';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { DataSource, EntityManager } from 'typeorm';
+import { LockManager } from '../../lib/engine/lock-manager.js';
+import { LockCapacityError, LockDeadlockError, LockLostError, LockUnavailableError } from '../../lib/lock/errors.js';
+import { entityManagerOf, type TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
+import { mysqlDialect } from '../../lib/providers/typeorm/mysql-dialect.js';
+import { postgresDialect } from '../../lib/providers/typeorm/postgres-dialect.js';
+import { SqlBackend, TABLE } from './sql-backend.js';
+
+// What the servers themselves answer when things go wrong, and what is left of it.
+describe.each(['mariadb', 'postgres'] as const)('faults of row locks on %s', (type) => {
+  const isPostgres = type === 'postgres';
+  let backend: SqlBackend;
+  let source: DataSource;
+  const managers: LockManager[] = [];
+
+  beforeAll(async () => {
+    backend = await SqlBackend.start(type);
+    source = await backend.source().initialize();
+    await source.query('CREATE TABLE account (id INT PRIMARY KEY, balance INT NOT NULL)');
+  }, 60_000);
+  beforeEach(() => source.query('INSERT INTO account (id, balance) VALUES (1, 0), (2, 0)'));
+  afterEach(async () => {
+    await Promise.all(managers.splice(0).map((manager) => manager.stop()));
+    await source.query('DELETE FROM account');
+  });
+  afterAll(async () => {
+    await source.destroy();
+    await backend.stop();
+  });
+
+  async function process(provider?: TypeOrmRowLockProvider, options: object = {}): Promise<LockManager> {
+    const locks = new LockManager({
+      providers: { sql: provider ?? (await backend.provider(options)) },
+      namespace: 'test',
+      shutdownGrace: 0,
+    });
+    managers.push(locks);
+    await locks.start();
+    return locks;
+  }
+  const update = (manager: EntityManager, id: number, balance: number) =>
+    manager.query(`UPDATE account SET balance = ${balance} WHERE id = ${id}`);
+  const balances = async () =>
+    (await source.query<{ balance: number }[]>('SELECT balance FROM account ORDER BY id')).map(
+      ({ balance }) => balance,
+    );
+  const errorOf = (work: Promise<unknown>) =>
+    work.then(
+      () => undefined,
+      (error: unknown) => error,
+    );
+
+  /** Two transactions that wait for one another; answers which one the server has undone, both still open. */
+  async function deadlock(
+    first: EntityManager,
+    second: EntityManager,
+  ): Promise<{ victim: EntityManager; error: unknown }> {
+    await update(first, 1, 1);
+    await update(second, 2, 2);
+    const errors = [errorOf(update(first, 2, 1)), errorOf(update(second, 1, 2))] as const;
+    const victim = await Promise.race([
+      errors[0].then((error) => (error ? first : errors[1].then(() => second))),
+      errors[1].then((error) => (error ? second : errors[0].then(() => first))),
+    ]);
+    const error = await (victim === first ? errors[0] : errors[1]);
+    // On Postgres the victim keeps nothing but its name; the other one goes on either way.
+    return { victim, error };
+  }
+
+  /** Two transactions of the application. */
+  async function twoTransactions(work: (first: EntityManager, second: EntityManager) => Promise<void>): Promise<void> {
+    const runners = [source.createQueryRunner(), source.createQueryRunner()] as const;
+    try {
+      for (const runner of runners) await runner.startTransaction();
+      await work(runners[0].manager, runners[1].manager);
+    } finally {
+      for (const runner of runners) {
+        await runner.rollbackTransaction();
+        await runner.release();
+      }
+    }
+  }
+
+  it('takes the errors of the server for what they are', async () => {
+    const { classify } = isPostgres ? postgresDialect(TABLE) : mysqlDialect(TABLE, 'MariaDB');
+    await twoTransactions(async (first, second) => {
+      await update(first, 1, 1);
+      const busy = isPostgres
+        ? [
+            'SAVEPOINT s',
+            'SELECT 1 FROM account WHERE id = 1 FOR UPDATE NOWAIT', // 55P03
+            'ROLLBACK TO SAVEPOINT s',
+            `SET LOCAL lock_timeout = '50ms'`,
+            'SELECT 1 FROM account WHERE id = 1 FOR UPDATE', // 55P03
+            'ROLLBACK TO SAVEPOINT s',
+            `SET LOCAL statement_timeout = '50ms'`,
+            'SELECT 1 FROM account WHERE id = 1 FOR UPDATE', // 57014
+            'ROLLBACK TO SAVEPOINT s',
+          ]
+        : [
+            'SELECT 1 FROM account WHERE id = 1 FOR UPDATE NOWAIT', // 1205
+            'SET STATEMENT max_statement_time = 0.05 FOR SELECT 1 FROM account WHERE id = 1 FOR UPDATE', // 1969
+          ];
+      const failures = [];
+      for (const sql of busy) {
+        const error = await errorOf(second.query(sql));
+        if (error) failures.push(classify(error));
+      }
+      expect(failures).toEqual(isPostgres ? ['busy', 'busy', 'busy'] : ['busy', 'busy']);
+    });
+    await twoTransactions(async (first, second) => {
+      const { error } = await deadlock(first, second); // 1213, 40P01
+      expect(classify(error)).toBe('rolled-back');
+    });
+    expect(classify(await errorOf(source.query('SELECT 1 FROM no_such_table')))).toBe('no-table');
+    expect(classify(await errorOf(source.query('SELEC')))).toBe('other');
+  });
+
+  it('no lock is taken in a transaction that the server has undone for a deadlock', async () => {
+    const locks = await process();
+    await twoTransactions(async (first, second) => {
+      const { victim } = await deadlock(first, second);
+      // TypeORM still takes it for a running one, and on MariaDB the row would be locked for a single statement.
+      expect(victim.queryRunner!.isTransactionActive).toBe(true);
+      const attempt = locks.acquire('a', { transaction: victim });
+      await expect(attempt).rejects.toBeInstanceOf(LockDeadlockError);
+      await expect(attempt).rejects.toThrow(/rolled the whole transaction back.*run it again from its beginning/);
+    });
+    await using free = await locks.acquire('a', { wait: 0 });
+    expect(free.isHeld()).toBe(true);
+  });
+
+  it('an attempt that the server refuses leaves the transaction of the application as it was', async () => {
+    const locks = await process();
+    await source.transaction(async (transaction) => {
+      await update(transaction, 1, 5);
+      await source.query(`ALTER TABLE ${TABLE} RENAME TO elsewhere`);
+      await expect(locks.acquire('a', { transaction, wait: 100 })).rejects.toBeInstanceOf(LockUnavailableError);
+      await update(transaction, 2, 6);
+    });
+    await source.query(`ALTER TABLE elsewhere RENAME TO ${TABLE}`);
+    expect(await balances()).toEqual([5, 6]);
+  });
+
+  it('a lock in a transaction of the application ends with its rollback, and with its connection', async () => {
+    const [ann, bob] = [await process(), await process()];
+    const error = new Error('of the task');
+    const work = source.transaction(async (transaction) => {
+      await ann.acquire('a', { transaction });
+      await update(transaction, 1, 9);
+      throw error;
+    });
+    await expect(work).rejects.toBe(error);
+    await (await bob.acquire('a', { wait: 0 })).release();
+    // Its pool may give the dead connection out once more.
+    const own = await backend.source().initialize();
+    const killed = own.transaction(async (transaction) => {
+      await ann.acquire('a', { transaction });
+      await update(transaction, 1, 9);
+      await backend.revoke('test', 'a');
+      await update(transaction, 2, 9);
+    });
+    await expect(killed).rejects.toThrow();
+    await own.destroy();
+    await (await bob.acquire('a', { wait: 2_000 })).release();
+    expect(await balances()).toEqual([0, 0]);
+  });
+
+  if (!isPostgres) {
+    it('a row that is younger than the snapshot is an error that says to run the transaction again (1020)', async () => {
+      const [ann, bob] = [await process(), await process()];
+      const own = await backend.source().initialize();
+      const runner = own.createQueryRunner();
+      await runner.query('SET SESSION innodb_snapshot_isolation = ON');
+      await runner.startTransaction('REPEATABLE READ');
+      await update(runner.manager, 1, 7);
+      await runner.query('SELECT * FROM account');
+      await (await bob.acquire('young')).release();
+      const attempt = ann.acquire('young', { transaction: runner.manager });
+      await expect(attempt).rejects.toMatchObject({ code: 'LOCK_DEADLOCK', cause: { errno: 1020 } });
+      await runner.rollbackTransaction();
+      await runner.release();
+      await own.destroy();
+      expect(await balances()).toEqual([0, 0]);
+    });
+  }
+
+  it('the guard frees the row of a holder that is cut off, who can write nothing when it is back', async () => {
+    const provider = await backend.provider();
+    const [frozen, other] = [await process(provider), await process()];
+    const task = frozen.withLock('a', async (lock) => {
+      const manager = entityManagerOf(lock);
+      await update(manager, 1, 1);
+      backend.wireOf(provider)?.freeze();
+      await other.withLock('a', (next) => update(entityManagerOf(next), 1, 2), { wait: 6_000 });
+      expect(lock.isHeld()).toBe(false);
+      backend.wireOf(provider)?.thaw();
+      await expect(update(manager, 1, 3)).rejects.toThrow();
+    });
+    await expect(task).rejects.toBeInstanceOf(LockLostError);
+    expect(await balances()).toEqual([2, 0]);
+  }, 15_000);
+
+  it('ten callers that nest two locks over two connections end, each with both or with an error of capacity', async () => {
+    const locks = await process(undefined, { maxConnections: 2 });
+    const nested = Array.from({ length: 10 }, (_, index) =>
+      locks.withLock(`outer:${index}`, () => locks.withLock(`z-inner:${index}`, () => sleep(5), { wait: 200 }), {
+        wait: 3_000,
+      }),
+    );
+    const reasons = (await Promise.allSettled(nested)).filter((outcome) => outcome.status === 'rejected');
+    for (const { reason } of reasons) expect(reason).toBeInstanceOf(LockCapacityError);
+    await (await locks.acquire('after', { wait: 0 })).release();
+    expect(await backend.transactions()).toBe(0);
+  });
+
+  it('nothing is left on a connection by locks that were released, busy, cancelled, failed or nested', async () => {
+    const [ann, bob] = [await process(), await process()];
+    const held = await ann.acquire('a');
+    expect(await bob.tryAcquire('a')).toBeNull();
+    await expect(bob.acquire('a', { signal: AbortSignal.timeout(50) })).rejects.toThrow();
+    await expect(bob.acquire('a', { wait: 50 })).rejects.toThrow();
+    await expect(bob.withLock('b', () => Promise.reject(new Error('of the task')))).rejects.toThrow('of the task');
+    await bob.withLock('c', () => bob.withLock('c', () => undefined));
+    await held.release();
+    for (const until = Date.now() + 2_000; (await backend.transactions()) > 0 && Date.now() < until;) await sleep(10);
+    expect(await backend.transactions()).toBe(0);
+    expect(await backend.lockedRows('test')).toBe(0);
+  });
+});

@@ -1,0 +1,297 @@
+import { afterAll, beforeAll } from '@jest/globals';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { DataSource, EntitySchema } from 'typeorm';
+import { LockManager } from '../../lib/engine/lock-manager.js';
+import type { Lock } from '../../lib/lock/lock.js';
+import { LockConfigError, LockLostError } from '../../lib/lock/errors.js';
+import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
+import {
+  entityManagerOf,
+  type GuardColumn,
+  RetryOnConflict,
+  saveFenced,
+  VersionConflictError,
+} from '../../lib/providers/typeorm/index.js';
+import { SqlBackend } from './sql-backend.js';
+
+class Owner {
+  id!: number;
+}
+class Account {
+  branch!: number;
+  id!: number;
+  balance!: number;
+  note?: string | null;
+  name!: { first: string; last?: string | null };
+  tags?: string[];
+  owner?: Owner | null;
+  fence?: string | number | null;
+}
+/** With a version, and a fence as bigint. */
+class Document {
+  id!: number;
+  text!: string;
+  version!: number;
+  fence?: bigint | null;
+  words?: number;
+  changedAt?: Date;
+  deletedAt?: Date | null;
+}
+
+const OwnerTable = new EntitySchema<Owner>({
+  name: 'owner',
+  target: Owner,
+  columns: { id: { type: Number, primary: true } },
+});
+const AccountTable = new EntitySchema<Account>({
+  name: 'account',
+  target: Account,
+  columns: {
+    branch: { type: Number, primary: true },
+    id: { type: Number, primary: true },
+    balance: { type: Number, name: 'the balance' },
+    note: { type: String, nullable: true },
+    tags: { type: 'simple-json', nullable: true },
+    fence: { type: 'bigint', nullable: true, name: 'the fence' },
+  },
+  embeddeds: {
+    name: {
+      schema: new EntitySchema({
+        name: 'name',
+        columns: { first: { type: String }, last: { type: String, nullable: true } },
+      }),
+    },
+  },
+  relations: { owner: { type: 'many-to-one', target: () => Owner, nullable: true } },
+});
+const DocumentTable = new EntitySchema<Document>({
+  name: 'document',
+  target: Document,
+  columns: {
+    id: { type: Number, primary: true },
+    text: { type: String },
+    version: { type: Number, version: true },
+    words: { type: Number, default: 0 },
+    fence: {
+      type: 'bigint',
+      nullable: true,
+      transformer: {
+        to: (value?: bigint | null) => value?.toString() ?? null,
+        from: (value?: string | number | null) => (value === null || value === undefined ? null : BigInt(value)),
+      },
+    },
+    changedAt: { type: Date, updateDate: true },
+    deletedAt: { type: Date, deleteDate: true, nullable: true },
+  },
+});
+const entities = [OwnerTable, AccountTable, DocumentTable];
+
+describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (type) => {
+  let source: DataSource;
+  let server: SqlBackend | undefined;
+  const processes: LockManager[] = [];
+
+  beforeAll(async () => {
+    if (type !== 'sqljs') server = await SqlBackend.start(type);
+    source = server
+      ? server.source({ entities, synchronize: true })
+      : new DataSource({ type: 'sqljs', entities, synchronize: true });
+    await source.initialize();
+  }, 60_000);
+  afterEach(async () => {
+    await Promise.all(processes.splice(0).map((process) => process.stop()));
+    await source.manager.deleteAll(Account);
+    await source.manager.deleteAll(Document);
+    await source.manager.deleteAll(Owner);
+  });
+  afterAll(async () => {
+    await source.destroy();
+    await server?.stop();
+  });
+
+  /** A lock of a process of its own: nothing but the token says which of two holders is the later one. */
+  async function holder(key: string | string[] = 'account:1'): Promise<Lock> {
+    const process = new LockManager({
+      providers: { own: new MemoryLockProvider() },
+      namespace: 'test',
+      shutdownGrace: 0,
+    });
+    processes.push(process);
+    await process.start();
+    // Tokens of one process grow by its counter, those of several by the clock alone.
+    for (const now = Date.now(); Date.now() === now;) await sleep(1);
+    return process.acquire(key);
+  }
+
+  const account = (values: Partial<Account> = {}) =>
+    source.manager.create(Account, { branch: 1, id: 1, balance: 0, name: { first: 'Ann' }, ...values });
+  const stored = (id = 1) =>
+    source.manager.findOneOrFail(Account, { where: { branch: 1, id }, relations: { owner: true } });
+  const save = (entity: Account, lock: Lock) => saveFenced(source.manager, entity, lock, { column: 'fence' });
+
+  it('writes every column that is defined, and the row keeps the token', async () => {
+    await source.manager.save([Object.assign(new Owner(), { id: 0 }), Object.assign(new Owner(), { id: 7 })]);
+    await source.manager.insert(Account, account({ note: 'old', name: { first: 'Ann', last: 'Lee' } }));
+    await source.manager.insert(Account, account({ id: 2 }));
+    const lock = await holder();
+    const read = await stored();
+    Object.assign(read, { balance: 5, note: undefined, tags: ['a', 'b'], owner: { id: 7 } });
+    read.name.last = null;
+    expect(await save(read, lock)).toBe(read);
+    const written = await stored();
+    expect(written).toMatchObject({ balance: 5, note: 'old', tags: ['a', 'b'], owner: { id: 7 } });
+    expect(written.name).toEqual({ first: 'Ann', last: null });
+    expect(BigInt(written.fence!)).toBe(lock.fencingToken);
+    // The entity is as a new look at the row would find it.
+    expect(read.fence).toBe(written.fence);
+    await save(Object.assign(read, { owner: { id: 0 } }), lock);
+    expect((await stored()).owner).toEqual({ id: 0 });
+    await save(Object.assign(read, { owner: null }), lock);
+    expect((await stored()).owner).toBeNull();
+    expect(await stored(2)).toMatchObject({ balance: 0, fence: null });
+  });
+
+  it('a holder that was overtaken writes nothing, and its lock is lost', async () => {
+    await source.manager.insert(Account, account());
+    const [paused, later] = [await holder(), await holder()];
+    const [stale, fresh] = [await stored(), await stored()];
+    await save(Object.assign(stale, { balance: 1 }), paused);
+    await save(Object.assign(fresh, { balance: 2 }), later);
+    await save(Object.assign(fresh, { balance: 3 }), later);
+    const write = save(Object.assign(stale, { balance: 4 }), paused);
+    await expect(write).rejects.toThrow(LockLostError);
+    await expect(write).rejects.toMatchObject({ key: 'account:1', provider: 'own', reason: 'expired' });
+    expect((await stored()).balance).toBe(3);
+    expect(BigInt((await stored()).fence!)).toBe(later.fencingToken);
+  });
+
+  it('compares tokens that no double can tell apart', async () => {
+    const lock = await holder();
+    const at = (fencingToken: bigint) =>
+      ({ key: lock.key, provider: lock.provider, assertHeld() {}, fencingToken }) as Partial<Lock> as Lock;
+    await source.manager.insert(Account, account());
+    const own = account();
+    // Beyond 2^53, where a double is even.
+    await save(own, at(9_007_199_254_740_993n));
+    await expect(save(account(), at(9_007_199_254_740_992n))).rejects.toThrow(LockLostError);
+    await save(account({ balance: 8 }), at(9_007_199_254_740_993n));
+    await expect(save(account(), at(999n))).rejects.toThrow(LockLostError);
+    expect((await stored()).balance).toBe(8);
+  });
+
+  it('a row that is not there is a conflict, not a lost lock', async () => {
+    const write = save(account(), await holder());
+    await expect(write).rejects.toThrow(VersionConflictError);
+    await expect(write).rejects.toMatchObject({ code: 'LOCK_VERSION_CONFLICT', key: 'account:1', provider: 'own' });
+  });
+
+  it('of two writers of one version, one has written', async () => {
+    await source.manager.insert(Document, { id: 1, text: '' });
+    const locks = [await holder(), await holder()];
+    const read = await Promise.all(locks.map(() => source.manager.findOneByOrFail(Document, { id: 1 })));
+    const outcomes = await Promise.allSettled(
+      read.map((document, index) =>
+        saveFenced(source.manager, Object.assign(document, { text: String(index) }), locks[index]!, {
+          column: 'version',
+        }),
+      ),
+    );
+    const [loser, ...others] = outcomes.filter((outcome) => outcome.status === 'rejected');
+    expect(others).toEqual([]);
+    expect(loser!.reason).toBeInstanceOf(VersionConflictError);
+    const winner = outcomes.findIndex((outcome) => outcome.status === 'fulfilled');
+    const written = await source.manager.findOneByOrFail(Document, { id: 1 });
+    expect(written).toMatchObject({ text: String(winner), version: 2, fence: null });
+    expect(read[winner]!.version).toBe(2);
+    // It can go on with what it has.
+    await saveFenced(source.manager, read[winner]!, locks[winner]!, { column: 'version' });
+    expect(read[winner]!.version).toBe(3);
+  });
+
+  it('a version beside a fence stops also who writes without a lock', async () => {
+    await source.manager.insert(Document, { id: 1, text: '' });
+    const [paused, later] = [await holder(), await holder()];
+    const [stale, fresh] = [await documentOf(1), await documentOf(1)];
+    const fenced = (document: Document, lock: Lock) => saveFenced(source.manager, document, lock, { column: 'fence' });
+    await source.manager.save(Document, { id: 1, text: 'unlocked' });
+    await expect(fenced(fresh, later)).rejects.toThrow(VersionConflictError);
+    const again = await documentOf(1);
+    await fenced(again, later);
+    expect(again.fence).toBe(later.fencingToken);
+    await expect(fenced(stale, paused)).rejects.toThrow(LockLostError);
+    await source.manager.softDelete(Document, { id: 1 });
+    const gone = await source.manager.findOneOrFail(Document, { where: { id: 1 }, withDeleted: true });
+    await expect(fenced(gone, paused)).rejects.toThrow(LockLostError);
+  });
+
+  it('@RetryOnConflict redoes the work of those who lost', async () => {
+    await source.manager.insert(Document, { id: 1, text: '' });
+    const lock = await holder();
+    let runs = 0;
+    class Documents {
+      @RetryOnConflict({ attempts: 50, delay: 2 })
+      async count(): Promise<void> {
+        runs += 1;
+        const document = await documentOf(1);
+        document.words = (document.words ?? 0) + 1;
+        await saveFenced(source.manager, document, lock, { column: 'version' });
+      }
+    }
+    await Promise.all(Array.from({ length: 8 }, () => new Documents().count()));
+    expect((await documentOf(1)).words).toBe(8);
+    expect(runs).toBeGreaterThan(8);
+  });
+
+  it('refuses what guards nothing', async () => {
+    await source.manager.insert(Document, { id: 1, text: '' });
+    const lock = await holder();
+    const misuse = async (entity: Account | Document, by: Lock, column: string, why: RegExp) => {
+      const write = saveFenced(source.manager, entity, by, { column: column as GuardColumn<Account | Document> });
+      await expect(write).rejects.toThrow(LockConfigError);
+      await expect(write).rejects.toThrow(why);
+    };
+    await misuse(account(), lock, 'balance', /"balance" must be its @VersionColumn or a column of type bigint/);
+    await misuse(account(), lock, 'nothing" = 1 --', /must be its @VersionColumn or a column of type bigint/);
+    await misuse(account(), await holder(['a', 'b']), 'fence', /several keys/);
+    await misuse(Object.assign(new Account(), { balance: 1 }), lock, 'fence', /has no id/);
+    await misuse(Object.assign(new Document(), { id: 1 }), lock, 'version', /has no "version": read it/);
+    await misuse(Object.assign({}, await documentOf(1)), lock, 'version', /instance of its class/);
+    // A version needs no token.
+    const several = await holder(['a', 'b']);
+    await saveFenced(source.manager, await documentOf(1), several, { column: 'version' });
+  });
+
+  it('asks nothing of the database when the lock is known to be lost', async () => {
+    await source.manager.insert(Account, account());
+    const lock = await holder();
+    await lock.release();
+    await expect(save(account({ balance: 1 }), lock)).rejects.toThrow(LockLostError);
+    expect((await stored()).balance).toBe(0);
+  });
+
+  if (type !== 'sqljs') {
+    it('writes in the transaction of a row lock, and is undone with it', async () => {
+      await source.manager.insert(Account, account());
+      const provider = await server!.provider({ dataSource: source, fencing: true });
+      const locks = new LockManager({ providers: { sql: provider }, namespace: 'test' });
+      processes.push(locks);
+      await locks.start();
+      const deposit = (fails: boolean) =>
+        locks.withLock('account:1', async (lock) => {
+          const manager = entityManagerOf(lock);
+          const read = await manager.findOneByOrFail(Account, { branch: 1, id: 1 });
+          read.balance += 1;
+          await saveFenced(manager, read, lock, { column: 'fence' });
+          if (fails) throw new Error('of the task');
+        });
+      await expect(deposit(true)).rejects.toThrow('of the task');
+      expect(await stored()).toMatchObject({ balance: 0, fence: null });
+      await deposit(false);
+      expect((await stored()).balance).toBe(1);
+    });
+  }
+
+  function documentOf(id: number): Promise<Document> {
+    return source.manager.findOneByOrFail(Document, { id });
+  }
+});

@@ -190,11 +190,17 @@ export interface LockErrorDetails {
     readonly cause?: unknown;
 }
 
-export declare class LockErrorFilter implements ExceptionFilter<LockError> {
+export interface LockErrorExtensions {
+    readonly code: string;
+    readonly retryAfter?: number;
+}
+
+export declare class LockErrorFilter implements ExceptionFilter<LockError | LockHttpException> {
+    private readonly options;
     private readonly host;
-    private readonly statuses;
-    constructor(host: HttpAdapterHost, statuses?: HttpLockStatuses);
-    catch(error: LockError, host: ArgumentsHost): unknown;
+    constructor(options: DistributedLockModuleOptions, host: HttpAdapterHost);
+    catch(thrown: LockError | LockHttpException, host: ArgumentsHost): unknown;
+    protected seenByFilters(thrown: LockError | LockHttpException, host: ArgumentsHost): LockError | LockHttpException;
 }
 
 export interface LockEvent {
@@ -245,9 +251,15 @@ export interface LockEvents {
 export type LockFor<M extends Method> = KeyFunction<Parameters<M>>;
 export declare function LockFor<M extends Method>(key: LockFor<M>): LockFor<M>;
 
+export declare class LockGraphqlError extends Error {
+    readonly extensions: LockErrorExtensions;
+    readonly name = "LockGraphqlError";
+    constructor(message: string, extensions: LockErrorExtensions, cause: LockError);
+}
+
 export declare class LockHttpException extends HttpException {
     readonly retryAfter: number | undefined;
-    constructor(error: LockError, statusCode: number, name: string, message: string, retryAfter?: number);
+    constructor(error: LockError, status: number, { message, code, retryAfter }: ClientError);
 }
 
 export interface LockInfo {
@@ -337,6 +349,13 @@ export interface LockOptions {
     reentrant?: boolean | undefined;
     onLost?: LossPolicy | undefined;
     signal?: AbortSignal | undefined;
+}
+
+export interface LockProblem {
+    readonly title: string;
+    readonly status: number;
+    readonly detail: string;
+    readonly code: string;
 }
 
 export interface LockProvider {

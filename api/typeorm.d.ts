@@ -4,6 +4,18 @@ export type GuardColumn<E> = {
     [K in keyof E & string]-?: E[K] extends string | number | bigint | null | undefined ? K : never;
 }[keyof E & string];
 
+export declare class LockTables1700000000000 implements MigrationInterface {
+    #private;
+    name: string;
+    table: string;
+    up(queryRunner: QueryRunner): Promise<void>;
+    down(queryRunner: QueryRunner): Promise<void>;
+}
+
+export interface PurgeOptions {
+    readonly unusedFor: Duration;
+}
+
 export type RetryDecorator = <M extends (...args: never[]) => PromiseLike<unknown>>(target: object, method: string | symbol, descriptor: TypedPropertyDescriptor<M>) => void;
 
 export declare function RetryOnConflict(options?: RetryOnConflictOptions): RetryDecorator;
@@ -27,6 +39,7 @@ export declare class TypeOrmRowLockProvider implements LockProvider {
     renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]>;
     release(holder: Holder, manner: ReleaseManner): Promise<ReleaseOutcome>;
     check(): Promise<readonly Finding[]>;
+    purge(options: PurgeOptions): Promise<number>;
     stop(): Promise<void>;
 }
 
@@ -37,6 +50,29 @@ export interface TypeOrmRowLockProviderOptions {
     readonly sessionGuard?: Duration | undefined;
     readonly maxConnections?: number | undefined;
     readonly fencing?: boolean | undefined;
+    readonly statementTimeout?: Duration | undefined;
+}
+
+export declare class TypeOrmVersionLockProvider implements LockProvider {
+    #private;
+    readonly capabilities: LockCapabilities;
+    constructor(options: TypeOrmVersionLockProviderOptions);
+    start(context: ProviderContext): Promise<void>;
+    acquire(request: AcquireRequest): Promise<Grant | 'busy'>;
+    renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]>;
+    release(holder: Holder, manner: ReleaseManner): Promise<ReleaseOutcome>;
+    inspect(key: string): Promise<LockInfo | null>;
+    forceRelease(key: string): Promise<boolean>;
+    check(): Promise<readonly Finding[]>;
+    purge(options: PurgeOptions): Promise<number>;
+    stop(): Promise<void>;
+}
+
+export interface TypeOrmVersionLockProviderOptions {
+    readonly dataSource: DataSource;
+    readonly table?: string | undefined;
+    readonly synchronize?: boolean | undefined;
+    readonly maxConnections?: number | undefined;
     readonly statementTimeout?: Duration | undefined;
 }
 

@@ -59,4 +59,9 @@ export type {
   DistributedLockModuleOptions,
   DistributedLockOptionsFactory,
 } from './nest/module-options.js';
-export { LockHttpException, type HttpLockStatuses } from './nest/transports/http/lock-http-exception.js';
+export { LockGraphqlError, type LockErrorExtensions } from './nest/transports/graphql/lock-graphql-error.js';
+export {
+  LockHttpException,
+  type HttpLockStatuses,
+  type LockProblem,
+} from './nest/transports/http/lock-http-exception.js';

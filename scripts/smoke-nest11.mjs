@@ -31,6 +31,7 @@ function smoke() {
   const packages = [
     '@nestjs/common@11',
     '@nestjs/core@11',
+    '@nestjs/microservices@11',
     '@nestjs/platform-express@11',
     'reflect-metadata@0.2',
     'rxjs@7',

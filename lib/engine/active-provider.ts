@@ -65,6 +65,11 @@ export class ActiveProvider implements Ledger {
     this.#watchdog = new Watchdog(this.#backend, clock, suspension, this.#onRenewed, onUnavailable);
   }
 
+  /** The class of the provider, for people. */
+  get kind(): string {
+    return this.provider.constructor.name;
+  }
+
   /** @throws LockConfigError when the provider was started before; what the provider throws. */
   async start(): Promise<void> {
     if (started.has(this.provider)) {

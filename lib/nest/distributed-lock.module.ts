@@ -1,11 +1,11 @@
 import { type DynamicModule, Module, type Provider } from '@nestjs/common';
-import { APP_FILTER, APP_INTERCEPTOR, HttpAdapterHost } from '@nestjs/core';
+import { APP_FILTER, APP_INTERCEPTOR, HttpAdapterHost, ModulesContainer } from '@nestjs/core';
 import { LockManager } from '../engine/lock-manager.js';
 import { getLockServiceToken } from './inject-lock-service.decorator.js';
 import { liveServices } from './live-services.js';
 import { LockAdmin } from './lock-admin.js';
 import { LockBinder } from './lock-binder.js';
-import { InertFilter, LockErrorFilter } from './lock-error.filter.js';
+import { InertFilter, LastResortFilter } from './lock-error.filter.js';
 import { LockInterceptor } from './lock.interceptor.js';
 import { createLockManager } from './lock-manager.factory.js';
 import { LockService } from './lock.service.js';
@@ -73,8 +73,8 @@ const PROVIDERS: Provider[] = [
   { provide: APP_INTERCEPTOR, useExisting: LockInterceptor },
   {
     provide: APP_FILTER,
-    useFactory: ({ mapErrors }: DistributedLockModuleOptions, host: HttpAdapterHost) =>
-      mapErrors === false ? new InertFilter() : new LockErrorFilter(host, mapErrors?.http),
-    inject: [MODULE_OPTIONS_TOKEN, HttpAdapterHost],
+    useFactory: (options: DistributedLockModuleOptions, host: HttpAdapterHost, modules: ModulesContainer) =>
+      options.mapErrors === false ? new InertFilter() : new LastResortFilter(options, host, modules),
+    inject: [MODULE_OPTIONS_TOKEN, HttpAdapterHost, ModulesContainer],
   },
 ];

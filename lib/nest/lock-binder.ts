@@ -3,9 +3,11 @@ import { ModuleRef, ModulesContainer } from '@nestjs/core';
 import type { InstanceWrapper } from '@nestjs/core/injector/instance-wrapper.js';
 import { LockConfigError } from '../lock/errors.js';
 import { LockManager } from '../engine/lock-manager.js';
+import { reportBoot } from './boot-report.js';
 import { liveServices } from './live-services.js';
 import { lockedMethodsOf, proxiedLocksOf } from './lock-metadata.js';
 import { LockService } from './lock.service.js';
+import type { LockedMethod } from './locked-method.js';
 import { fillServiceSlot, serviceInSlot } from './service-slot.js';
 
 const logger = new Logger('DistributedLock');
@@ -13,7 +15,7 @@ const logger = new Logger('DistributedLock');
 /**
  * Looks through the whole application at its start: gives the lock service to instances that Nest did not construct
  * (`useFactory`, `useValue`), and checks every decorated method, so that mistakes come as one list at boot and not one by
- * one at the first call. At the end it drains and stops the engine: the module is global, so this is after everybody else.
+ * one at the first call; what works is reported to the log. At the end it drains and stops the engine: the module is global, so this is after everybody else.
  */
 @Injectable()
 export class LockBinder implements OnModuleInit, OnApplicationShutdown {
@@ -57,25 +59,27 @@ export class LockBinder implements OnModuleInit, OnApplicationShutdown {
 
   #bindAndCheck(service: LockService): void {
     const problems = new Set<string>();
+    const all = new Set<LockedMethod>();
     const proxied = new Set<string>();
     for (const wrapper of this.#wrappers()) {
       const prototype = prototypeOf(wrapper);
       if (!prototype) continue;
       const methods = lockedMethodsOf(prototype);
       if (methods.length === 0) continue;
+      for (const method of methods) all.add(method);
       for (const problem of methods.flatMap((method) => method.problems(service))) problems.add(problem);
       for (const { name } of proxiedLocksOf(prototype)) proxied.add(name);
       const instance: unknown = wrapper.instance;
       // A value that several applications share may still have the service of one that has stopped.
       if (isObject(instance) && !liveServices.has(serviceInSlot(instance))) fillServiceSlot(instance, service);
     }
-    if (problems.size === 0) {
-      this.#warnOfTransactionsAbove(proxied);
-      return;
+    if (problems.size > 0) {
+      throw new LockConfigError(
+        `These locked methods cannot work:\n${[...problems].map((problem) => `  - ${problem}`).join('\n')}`,
+      );
     }
-    throw new LockConfigError(
-      `These locked methods cannot work:\n${[...problems].map((problem) => `  - ${problem}`).join('\n')}`,
-    );
+    this.#warnOfTransactionsAbove(proxied);
+    reportBoot(service.manager, all);
   }
 
   /**

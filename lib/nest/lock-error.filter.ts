@@ -1,27 +1,72 @@
-import { type ArgumentsHost, Catch, type ExceptionFilter } from '@nestjs/common';
-import { BaseExceptionFilter, type HttpAdapterHost } from '@nestjs/core';
-import { throwError } from 'rxjs';
+import { type ArgumentsHost, Catch, type ExceptionFilter, Inject } from '@nestjs/common';
+import { BaseExceptionFilter, HttpAdapterHost, type ModulesContainer } from '@nestjs/core';
 import { LockError } from '../lock/errors.js';
-import { setRetryAfter } from './transports/http/http-response.js';
-import { type HttpLockStatuses, toHttpException } from './transports/http/lock-http-exception.js';
+import { type DistributedLockModuleOptions, MODULE_OPTIONS_TOKEN } from './module-options.js';
+import { appFilters, catches } from './own-filters.js';
+import { toGraphqlError } from './transports/graphql/lock-graphql-error.js';
+import { asHttpError, sendProblem } from './transports/http/http-response.js';
+import { LockHttpException } from './transports/http/lock-http-exception.js';
+import { rpcFailure } from './transports/rpc/rpc-failure.js';
+import { sendException } from './transports/ws/exception-event.js';
 
-/** Answers HTTP clients for lock errors that are thrown where no interceptor sees them: in guards and in middleware. */
-@Catch(LockError)
-export class LockErrorFilter implements ExceptionFilter<LockError> {
+/**
+ * Answers the client of a lock error, as its transport does it. `DistributedLockModule` registers it globally.
+ *
+ * Nest has no global filters for gateways, and none in a hybrid application that is connected without `inheritAppConfig`:
+ * name it there with `@UseFilters(LockErrorFilter)`.
+ */
+@Catch(LockError, LockHttpException)
+export class LockErrorFilter implements ExceptionFilter<LockError | LockHttpException> {
   constructor(
+    @Inject(MODULE_OPTIONS_TOKEN) private readonly options: DistributedLockModuleOptions,
     // A host and not its adapter, which a testing module gets only after it was compiled.
-    private readonly host: HttpAdapterHost,
-    private readonly statuses: HttpLockStatuses = {},
+    @Inject(HttpAdapterHost) private readonly host: HttpAdapterHost,
   ) {}
 
-  catch(error: LockError, host: ArgumentsHost): unknown {
-    // Other transports expect an observable that fails.
-    if (host.getType() !== 'http') return throwError(() => error);
-    const { httpAdapter } = this.host;
-    const exception = toHttpException(error, this.statuses);
-    if (exception) setRetryAfter(httpAdapter, host.switchToHttp().getResponse(), exception);
-    new BaseExceptionFilter(httpAdapter).catch(exception ?? error, host);
+  catch(thrown: LockError | LockHttpException, host: ArgumentsHost): unknown {
+    const error = this.seenByFilters(thrown, host);
+    const type = host.getType<string>();
+    if (type === 'http') {
+      const { httpAdapter } = this.host;
+      if (error instanceof LockHttpException) sendProblem(httpAdapter, host.switchToHttp().getResponse(), error);
+      else new BaseExceptionFilter(httpAdapter).catch(error, host);
+      return undefined;
+    }
+    if (!LockError.is(error)) throw error;
+    if (type === 'rpc') return rpcFailure(error);
+    if (type === 'graphql') throw toGraphqlError(error);
+    if (type !== 'ws') throw error;
+    sendException(host.switchToWs().getClient(), error);
     return undefined;
+  }
+
+  // What a guard throws, the interceptor has not seen.
+  protected seenByFilters(thrown: LockError | LockHttpException, host: ArgumentsHost): LockError | LockHttpException {
+    if (host.getType() !== 'http' || !LockError.is(thrown)) return thrown;
+    return asHttpError(thrown, this.options, this.host.httpAdapter, host.switchToHttp().getResponse());
+  }
+}
+
+/** The global one, as the last resort: the application's own global filters that catch the error go first. */
+export class LastResortFilter extends LockErrorFilter {
+  #others: readonly ExceptionFilter[] | undefined;
+
+  constructor(
+    options: DistributedLockModuleOptions,
+    host: HttpAdapterHost,
+    private readonly modules: ModulesContainer,
+  ) {
+    super(options, host);
+  }
+
+  override catch(thrown: LockError | LockHttpException, host: ArgumentsHost): unknown {
+    const error = this.seenByFilters(thrown, host);
+    this.#others ??= appFilters(this.modules).filter((filter) => filter !== this);
+    for (const filter of this.#others) {
+      if (catches(filter, error)) return filter.catch(error, host) as unknown;
+      if (catches(filter, thrown)) return filter.catch(thrown, host) as unknown;
+    }
+    return super.catch(error, host);
   }
 }
 

@@ -1,16 +1,20 @@
 import { type CallHandler, type ExecutionContext, Inject, Injectable, type NestInterceptor } from '@nestjs/common';
+import { EXCEPTION_FILTERS_METADATA } from '@nestjs/common/constants.js';
 import { HttpAdapterHost } from '@nestjs/core';
-import { catchError, defaultIfEmpty, type Observable } from 'rxjs';
-import { LockError } from '../lock/errors.js';
+import { catchError, defaultIfEmpty, EMPTY, type Observable, tap } from 'rxjs';
+import { LockConfigError, LockError } from '../lock/errors.js';
 import { lockForCall } from './call-lock.js';
 import { lockedMethodBehind } from './lock-metadata.js';
 import { LockService } from './lock.service.js';
 import { lockedObservable } from './locked-observable.js';
 import type { LockedMethod } from './locked-method.js';
 import { type DistributedLockModuleOptions, MODULE_OPTIONS_TOKEN } from './module-options.js';
+import { catches } from './own-filters.js';
 import { requestLockOf, runInRequest } from './request-context.js';
-import { setRetryAfter, streamedResponse } from './transports/http/http-response.js';
-import { toHttpException } from './transports/http/lock-http-exception.js';
+import { isStream } from './stream.js';
+import { asHttpError, streamedResponse } from './transports/http/http-response.js';
+import { requestOf } from './transports/request-of.js';
+import { sendException } from './transports/ws/exception-event.js';
 
 /**
  * Registered globally by `DistributedLockModule`. Makes the request available to key templates (`#{request…}`), takes
@@ -28,34 +32,57 @@ export class LockInterceptor implements NestInterceptor {
     const method = lockedMethodBehind(context.getHandler());
     // It runs twice where it is registered globally and named once more by the controller.
     if (method && requestLockOf(method)) return next.handle();
-    const isHttp = context.getType() === 'http';
-    const request: unknown = isHttp ? context.switchToHttp().getRequest() : undefined;
+    const request = requestOf(context);
     const result =
       method?.options.around === 'request'
         ? this.#around(method, request, context, next)
         : runInRequest({ request }, () => next.handle());
-    if (!isHttp) return result;
-    // A skipped handler gives no value, and Nest answers 500 for that.
+    // A skipped handler gives no value, and Nest fails over that.
     const answered = method?.options.onBusy === 'skip' ? result.pipe(defaultIfEmpty(undefined)) : result;
-    return answered.pipe(catchError((error: unknown) => this.#rethrow(error, context)));
+    if (this.options.mapErrors === false) return answered;
+    return answered.pipe(catchError((error: unknown) => this.#failed(error, context)));
   }
 
   #around(method: LockedMethod, request: unknown, context: ExecutionContext, next: CallHandler): Observable<unknown> {
     const { service } = this;
     const call = { service, self: undefined, args: [] };
+    const isHttp = context.getType() === 'http';
+    const handled = () => (isHttp ? next.handle() : next.handle().pipe(tap(refuseStream(method))));
     return lockedObservable(
       async (signal) => runInRequest({ request }, () => lockForCall(method, call, signal)),
-      (lock) => runInRequest({ request, locked: { method, service, lock } }, () => next.handle()),
-      (result) => (context.getType() === 'http' ? streamedResponse(context, result) : undefined),
+      (lock) => runInRequest({ request, locked: { method, service, lock } }, handled),
+      (result) => (isHttp ? streamedResponse(context, result) : undefined),
     );
   }
 
-  #rethrow(error: unknown, context: ExecutionContext): never {
-    const { mapErrors } = this.options;
-    if (mapErrors === false || !LockError.is(error)) throw error;
-    const exception = toHttpException(error, mapErrors?.http ?? {});
-    if (!exception) throw error;
-    setRetryAfter(this.host.httpAdapter, context.switchToHttp().getResponse(), exception);
-    throw exception;
+  // RPC and GraphQL wait for the filter, which they have everywhere: it needs no class of packages that may be absent.
+  #failed(error: unknown, context: ExecutionContext): Observable<never> {
+    if (!LockError.is(error)) throw error;
+    const type = context.getType();
+    if (type === 'http') {
+      throw asHttpError(error, this.options, this.host.httpAdapter, context.switchToHttp().getResponse());
+    }
+    if (type === 'ws' && !filtersOf(context).some((filter) => catches(filter, error))) {
+      sendException(context.switchToWs().getClient(), error);
+      return EMPTY;
+    }
+    throw error;
   }
+}
+
+/** The filters of a handler and of its class. */
+function filtersOf(context: ExecutionContext): object[] {
+  return [context.getHandler(), context.getClass()].flatMap(
+    (place) => (Reflect.getMetadata(EXCEPTION_FILTERS_METADATA, place) ?? []) as object[],
+  );
+}
+
+// Only HTTP tells when a stream has been sent to its end.
+function refuseStream(method: LockedMethod): (result: unknown) => void {
+  return (result) => {
+    if (!isStream(result)) return;
+    throw new LockConfigError(
+      `${method.name} returns a stream, of which only HTTP tells when it is over: remove around: 'request' and write an async generator, whose lock is held to its end.`,
+    );
+  };
 }

@@ -1,6 +1,7 @@
 import type { ServerResponse } from 'node:http';
 import { type INestApplication, type INestApplicationContext, Module, type ModuleMetadata } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
+import { FastifyAdapter } from '@nestjs/platform-fastify';
 import { DistributedLockModule, type DistributedLockModuleOptions } from '../../lib/index.js';
 
 /** As much of Express's response as the tests use: its types are not installed. */
@@ -50,15 +51,24 @@ export async function start(
   return app;
 }
 
-/** Starts an application on Express, at a free port. */
+/** The platforms of HTTP. */
+export type Platform = 'Express' | 'Fastify';
+
+/** Starts an application at a free port. */
 export async function serve(
   metadata: ModuleMetadata,
   options: DistributedLockModuleOptions | null = {},
-  prepare: (app: INestApplication) => void = () => undefined,
+  prepare: (app: INestApplication) => unknown = () => undefined,
+  platform: Platform = 'Express',
 ): Promise<HttpApp> {
-  const app = await NestFactory.create(rootModule(metadata, options), { ...QUIET, forceCloseConnections: true });
+  const module = rootModule(metadata, options);
+  const appOptions = { ...QUIET, forceCloseConnections: true };
+  // Express is what Nest takes by itself.
+  const app = await (platform === 'Express'
+    ? NestFactory.create(module, appOptions)
+    : NestFactory.create(module, new FastifyAdapter({ forceCloseConnections: true }), appOptions));
   running.add(app);
-  prepare(app);
+  await prepare(app);
   await app.listen(0, '127.0.0.1');
   const url = await app.getUrl();
   return { app, fetch: (path, init) => fetch(url + path, init) };

@@ -23,7 +23,7 @@ import {
   LockInterceptor,
   LockService,
 } from '../../lib/index.js';
-import { type ExpressResponse, Gate, type HttpApp, serve, until } from './apps.js';
+import { type ExpressResponse, Gate, type HttpApp, type Platform, serve, until } from './apps.js';
 
 const held = ({ app }: HttpApp) =>
   app
@@ -215,46 +215,6 @@ describe("around: 'request'", () => {
     expect(releases).toEqual(['item']);
   });
 
-  it('is over when the client of a stream goes away', async () => {
-    @Controller()
-    class Files {
-      @Get()
-      @Around('file')
-      async file() {
-        const endless = new PassThrough();
-        endless.write('first');
-        return new StreamableFile(endless);
-      }
-    }
-    const app = await serve({ controllers: [Files] });
-    const client = new AbortController();
-    await app.fetch('/', { signal: client.signal });
-    expect(held(app)).toEqual(['file']);
-    client.abort();
-    await until(() => held(app).length === 0);
-  });
-
-  it('covers server-sent events until the client goes away', async () => {
-    @Controller()
-    class Events {
-      @Sse('events')
-      @Around('events')
-      events(): Observable<{ data: string }> {
-        return new Observable((subscriber) => {
-          subscriber.next({ data: currentLock().key });
-        });
-      }
-    }
-    const app = await serve({ controllers: [Events] });
-    const client = new AbortController();
-    const response = await app.fetch('/events', { signal: client.signal });
-    const chunk = await response.body!.getReader().read();
-    expect(Buffer.from(chunk.value as Uint8Array).toString()).toContain('data: events');
-    expect(held(app)).toEqual(['events']);
-    client.abort();
-    await until(() => held(app).length === 0);
-  });
-
   it('holds on until the handler is done where an interceptor gives up before it', async () => {
     const gate = new Gate();
     @Injectable()
@@ -339,5 +299,66 @@ describe("around: 'request'", () => {
     }
     const { fetch } = await serve({ controllers: [Items] });
     expect(await (await fetch('/')).json()).toEqual({ value: 2 });
+  });
+});
+
+describe.each<Platform>(['Express', 'Fastify'])("around: 'request' of a streamed response on %s", (platform) => {
+  it('covers a file until its last byte', async () => {
+    const file = new PassThrough();
+    @Controller()
+    class Files {
+      @Get()
+      @Around('file:#{request.query.name}')
+      async file() {
+        return new StreamableFile(file);
+      }
+    }
+    const app = await serve({ controllers: [Files] }, {}, undefined, platform);
+    file.write('first ');
+    const response = await app.fetch('/?name=a');
+    expect(held(app)).toEqual(['file:a']);
+    file.end('last');
+    expect(await response.text()).toBe('first last');
+    await until(() => held(app).length === 0);
+  });
+
+  it('is over when the client of a stream goes away', async () => {
+    @Controller()
+    class Files {
+      @Get()
+      @Around('file')
+      async file() {
+        const endless = new PassThrough();
+        endless.write('first');
+        return new StreamableFile(endless);
+      }
+    }
+    const app = await serve({ controllers: [Files] }, {}, undefined, platform);
+    const client = new AbortController();
+    await app.fetch('/', { signal: client.signal });
+    expect(held(app)).toEqual(['file']);
+    client.abort();
+    await until(() => held(app).length === 0);
+  });
+
+  it('covers server-sent events until the client goes away', async () => {
+    @Controller()
+    class Events {
+      @Sse('events')
+      @Around('events')
+      events(): Observable<{ data: string }> {
+        return new Observable((subscriber) => {
+          subscriber.next({ data: currentLock().key });
+        });
+      }
+    }
+    const app = await serve({ controllers: [Events] }, {}, undefined, platform);
+    const client = new AbortController();
+    const response = await app.fetch('/events', { signal: client.signal });
+    const chunk = await response.body!.getReader().read();
+    expect(Buffer.from(chunk.value as Uint8Array).toString()).toContain('data: events');
+    expect(held(app)).toEqual(['events']);
+    client.abort();
+    await until(() => held(app).length === 0);
   });
 });

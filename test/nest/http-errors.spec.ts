@@ -12,6 +12,7 @@ import {
   UseGuards,
   UseInterceptors,
 } from '@nestjs/common';
+import { APP_FILTER } from '@nestjs/core';
 import { Test } from '@nestjs/testing';
 import {
   DistributedLock,
@@ -25,7 +26,7 @@ import {
   LockUnavailableError,
   MemoryLockProvider,
 } from '../../lib/index.js';
-import { type ExpressResponse, type HttpApp, serve } from './apps.js';
+import { type ExpressResponse, type HttpApp, type Platform, serve } from './apps.js';
 
 class BrokenProvider extends MemoryLockProvider {
   override acquire(): never {
@@ -96,32 +97,40 @@ class Items {
 async function serveItems(
   options: DistributedLockModuleOptions = {},
   prepare?: Parameters<typeof serve>[2],
+  { platform, filters = [] }: { platform?: Platform; filters?: ExceptionFilter[] } = {},
 ): Promise<HttpApp> {
   const providers = { memory: new MemoryLockProvider(), broken: new BrokenProvider() };
-  const app = await serve({ controllers: [Items] }, { providers, default: 'memory', ...options }, prepare);
+  const app = await serve(
+    { controllers: [Items], providers: filters.map((filter) => ({ provide: APP_FILTER, useValue: filter })) },
+    { providers, default: 'memory', ...options },
+    prepare,
+    platform,
+  );
   await app.app.get(LockService).acquire('item');
   return app;
 }
 
-describe('lock errors over HTTP', () => {
+describe.each<Platform>(['Express', 'Fastify'])('lock errors over HTTP on %s', (platform) => {
+  const serveHere: typeof serveItems = (options, prepare) => serveItems(options, prepare, { platform });
+
   it.each(['/busy', '/twice', '/guarded'])('%s answers busy with 423 and Retry-After', async (path) => {
-    const { fetch } = await serveItems();
+    const { fetch } = await serveHere();
     const response = await fetch(path);
     expect(response.status).toBe(423);
     expect(response.headers.get('retry-after')).toBe('1');
-    expect(response.headers.get('content-type')).toMatch('application/json');
+    expect(response.headers.get('content-type')).toMatch(/^application\/problem\+json/);
     const body = await response.text();
     expect(JSON.parse(body)).toEqual({
-      statusCode: 423,
-      message: expect.any(String) as string,
-      error: 'Locked',
+      title: 'Locked',
+      status: 423,
+      detail: expect.any(String) as string,
       code: 'LOCK_TIMEOUT',
     });
     expect(body).not.toMatch(/item/);
   });
 
   it('answers an unavailable backend with 503 and Retry-After, and says nothing of the backend', async () => {
-    const { fetch } = await serveItems();
+    const { fetch } = await serveHere();
     const response = await fetch('/broken');
     expect(response.status).toBe(503);
     expect(response.headers.get('retry-after')).toBe('1');
@@ -129,7 +138,7 @@ describe('lock errors over HTTP', () => {
   });
 
   it('answers a lost lock with 500, whatever the handler had done', async () => {
-    const { fetch } = await serveItems();
+    const { fetch } = await serveHere();
     const response = await fetch('/lost');
     expect(response.status).toBe(500);
     expect(response.headers.get('retry-after')).toBeNull();
@@ -137,14 +146,14 @@ describe('lock errors over HTTP', () => {
   });
 
   it('answers misuse as any bug of the server', async () => {
-    const { fetch } = await serveItems();
+    const { fetch } = await serveHere();
     const response = await fetch('/misused');
     expect(response.status).toBe(500);
     expect(await response.json()).toEqual({ statusCode: 500, message: 'Internal server error' });
   });
 
   it('leaves an HttpException of the handler or of a guard as it is, and nothing locked', async () => {
-    const { app, fetch } = await serveItems();
+    const { app, fetch } = await serveHere();
     const response = await fetch('/conflict');
     expect([response.status, await response.json()]).toEqual([409, { own: 'body' }]);
     expect((await fetch('/refused')).status).toBe(409);
@@ -157,35 +166,11 @@ describe('lock errors over HTTP', () => {
   });
 
   it('takes other statuses', async () => {
-    const { fetch } = await serveItems({ mapErrors: { http: { busy: 409, unavailable: 502, lost: 410 } } });
-    const statuses = await Promise.all(
-      ['/busy', '/guarded', '/broken', '/lost'].map(async (p) => (await fetch(p)).status),
-    );
-    expect(statuses).toEqual([409, 409, 502, 410]);
-  });
-
-  it('works in a testing module, whose server is made after its providers', async () => {
-    const testing = await Test.createTestingModule({
-      imports: [
-        DistributedLockModule.forRoot({
-          providers: { memory: new MemoryLockProvider(), broken: new BrokenProvider() },
-          default: 'memory',
-          shutdownGrace: 0,
-        }),
-      ],
-      controllers: [Items],
-    }).compile();
-    const app = testing.createNestApplication();
-    app.useLogger(false);
-    try {
-      await app.listen(0, '127.0.0.1');
-      await app.get(LockService).acquire('item');
-      const url = await app.getUrl();
-      expect((await fetch(`${url}/guarded`)).status).toBe(423);
-      expect((await fetch(`${url}/busy`)).status).toBe(423);
-    } finally {
-      await app.close();
-    }
+    const { fetch } = await serveHere({ mapErrors: { http: { busy: 409, unavailable: 502, lost: 410 } } });
+    const answers = await Promise.all(['/busy', '/guarded', '/broken', '/lost'].map((path) => fetch(path)));
+    expect(answers.map(({ status }) => status)).toEqual([409, 409, 502, 410]);
+    // RFC 9457: the title of a problem without a type is the phrase of its status.
+    expect(await answers[0]!.json()).toMatchObject({ title: 'Conflict', status: 409 });
   });
 
   it('answers for middleware too', async () => {
@@ -196,7 +181,7 @@ describe('lock errors over HTTP', () => {
         await this.locks.withLock('item', () => undefined, { wait: 0 });
       }
     }
-    const { fetch } = await serveItems({}, (app) => {
+    const { fetch } = await serveHere({}, (app) => {
       const throttle = new Throttle(app.get(LockService));
       app.use((_: unknown, __: unknown, next: (error?: unknown) => void) => {
         throttle.use().then(() => next(), next);
@@ -204,6 +189,30 @@ describe('lock errors over HTTP', () => {
     });
     expect((await fetch('/conflict')).status).toBe(423);
   });
+});
+
+it('works in a testing module, whose server is made after its providers', async () => {
+  const testing = await Test.createTestingModule({
+    imports: [
+      DistributedLockModule.forRoot({
+        providers: { memory: new MemoryLockProvider(), broken: new BrokenProvider() },
+        default: 'memory',
+        shutdownGrace: 0,
+      }),
+    ],
+    controllers: [Items],
+  }).compile();
+  const app = testing.createNestApplication();
+  app.useLogger(false);
+  try {
+    await app.listen(0, '127.0.0.1');
+    await app.get(LockService).acquire('item');
+    const url = await app.getUrl();
+    expect((await fetch(`${url}/guarded`)).status).toBe(423);
+    expect((await fetch(`${url}/busy`)).status).toBe(423);
+  } finally {
+    await app.close();
+  }
 });
 
 describe("a user's own filters", () => {
@@ -221,6 +230,13 @@ describe("a user's own filters", () => {
   class CatchLocks implements ExceptionFilter {
     catch(error: LockError, host: ArgumentsHost) {
       host.switchToHttp().getResponse<ExpressResponse>().status(418).json({ key: error.key });
+    }
+  }
+
+  @Catch(ConflictException)
+  class CatchConflicts implements ExceptionFilter {
+    catch(): never {
+      throw new Error('caught what was not its own');
     }
   }
 
@@ -242,6 +258,23 @@ describe("a user's own filters", () => {
     const response = await fetch(path);
     expect([response.status, await response.json()]).toEqual([418, { key: 'item' }]);
     expect(response.headers.get('retry-after')).toBeNull();
+  });
+
+  // Nest asks global filters of imported modules before those of the root module.
+  it.each(['/busy', '/guarded'])('go first also as APP_FILTER of the root module (%s)', async (path) => {
+    const filter = new CatchAll();
+    const { fetch } = await serveItems({}, undefined, { filters: [filter] });
+    const response = await fetch(path);
+    expect([response.status, await response.json()]).toEqual([423, { mine: true }]);
+    expect(response.headers.get('content-type')).toMatch('application/json');
+    expect(filter.caught).toMatchObject([{ status: 423, cause: { code: 'LOCK_TIMEOUT' } }]);
+  });
+
+  it('get the lock error itself where they catch nothing else, from guards and middleware', async () => {
+    const { fetch } = await serveItems({}, undefined, { filters: [new CatchConflicts(), new CatchLocks()] });
+    const response = await fetch('/guarded');
+    expect([response.status, await response.json()]).toEqual([418, { key: 'item' }]);
+    expect((await fetch('/busy')).status).toBe(423);
   });
 
   it('may be none with mapErrors: false: then Nest answers 500', async () => {

@@ -1,5 +1,5 @@
 // The scenarios of research/nest.md §3 that have a place in one process without a server; those with one are in
-// handlers.spec.ts and with-other-decorators.spec.ts. Transports other than HTTP come with their adapters.
+// handlers.spec.ts, with-other-decorators.spec.ts and the specs that are named after a transport.
 import {
   Global,
   Inject,

@@ -1,10 +1,15 @@
 // What `npm run smoke:nest11` compiles against the packed package and Nest 11, as an ES module and as CommonJS, and runs.
 import 'reflect-metadata';
 import { deepEqual, equal, match, rejects } from 'node:assert/strict';
+import type { AddressInfo, Server } from 'node:net';
 import {
+  type ArgumentsHost,
   type CanActivate,
+  Catch,
   Controller,
+  type ExceptionFilter,
   Get,
+  HttpException,
   Injectable,
   Module,
   Param,
@@ -13,7 +18,8 @@ import {
   StreamableFile,
   UseGuards,
 } from '@nestjs/common';
-import { NestFactory, REQUEST } from '@nestjs/core';
+import { APP_FILTER, NestFactory, REQUEST } from '@nestjs/core';
+import { ClientProxyFactory, MessagePattern, Transport } from '@nestjs/microservices';
 import {
   currentLock,
   DistributedLock,
@@ -122,6 +128,14 @@ class Handlers {
   @Get('guarded')
   @UseGuards(BusyGuard)
   guarded() {}
+  @MessagePattern('rpc')
+  @DistributedLock('rpc:#{request.data.id}')
+  async rpc() {
+    return keyHere();
+  }
+  @MessagePattern('busy')
+  @UseGuards(BusyGuard)
+  async busyRpc() {}
   @Get('skipped')
   @DistributedLock('busy', { around: 'request', onBusy: 'skip' })
   async skipped() {}
@@ -138,6 +152,23 @@ class Handlers {
   ],
 })
 class AppModule {}
+
+@Catch(HttpException)
+class OwnFilter implements ExceptionFilter {
+  catch(error: HttpException, host: ArgumentsHost) {
+    host
+      .switchToHttp()
+      .getResponse<{ status(code: number): { send(text: string): void } }>()
+      .status(418)
+      .send(error.message);
+  }
+}
+@Module({
+  imports: [DistributedLockModule.forRoot({ shutdownGrace: 0 })],
+  controllers: [Handlers],
+  providers: [PerRequest, { provide: APP_FILTER, useClass: OwnFilter }],
+})
+class WithFilter {}
 
 @Module({ providers: [Orders] })
 class WithoutLocks {}
@@ -161,6 +192,11 @@ async function main(): Promise<number> {
   const app = await NestFactory.create(AppModule, QUIET);
   // The same classes in a second application: nothing may be guessed.
   const other = await NestFactory.createApplicationContext(AppModule, QUIET);
+  const options = { host: '127.0.0.1', port: 0 };
+  const service = app.connectMicroservice({ transport: Transport.TCP, options }, { inheritAppConfig: true });
+  await app.startAllMicroservices();
+  const { port } = service.unwrap<Server>().address() as AddressInfo;
+  const client = ClientProxyFactory.create({ transport: Transport.TCP, options: { ...options, port } });
   await app.listen(0, '127.0.0.1');
   const url = await app.getUrl();
   const text = async (path: string) => (await fetch(url + path)).text();
@@ -197,7 +233,21 @@ async function main(): Promise<number> {
         const response = await fetch(url + path);
         equal(response.status, 423);
         equal(response.headers.get('retry-after'), '1');
+        match(String(response.headers.get('content-type')), /^application\/problem\+json/);
+        match(await response.text(), /"title":"Locked","status":423,"detail":".+","code":"LOCK_TIMEOUT"/);
       }
+    },
+    "a filter of the application's own": async () => {
+      const filtered = await NestFactory.create(WithFilter, QUIET);
+      const blocking = await filtered.get(LockService).acquire('busy');
+      await filtered.listen(0, '127.0.0.1');
+      for (const path of ['/busy', '/guarded']) equal((await fetch((await filtered.getUrl()) + path)).status, 418);
+      await blocking.release();
+      await filtered.close();
+    },
+    RPC: async () => {
+      equal(await firstValueFrom(client.send('rpc', { id: 7 })), 'rpc:7');
+      await rejects(firstValueFrom(client.send('busy', {})), ({ code }: { code: string }) => code === 'LOCK_TIMEOUT');
     },
     'a skipped request': async () => equal(await text('/skipped'), ''),
     'a missing module': () => rejects(boot(WithoutLocks), /import DistributedLockModule\.forRoot\(\)/),
@@ -227,6 +277,7 @@ async function main(): Promise<number> {
     }
   }
   await held.release();
+  client.close();
   await app.close();
   await other.close();
   if (!hooks.includes('onApplicationShutdown')) problems.push('no lock at shutdown');

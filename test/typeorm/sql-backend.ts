@@ -57,12 +57,15 @@ export class SqlBackend {
   }
 
   /** A provider with a wire of its own. */
-  async provider(options: Partial<TypeOrmRowLockProviderOptions> = {}): Promise<TypeOrmRowLockProvider> {
+  provider(options: Partial<TypeOrmRowLockProviderOptions> = {}): Promise<TypeOrmRowLockProvider> {
+    const defaults = { synchronize: true, sessionGuard: '2s', statementTimeout: '1s' };
+    return this.wired((dataSource) => new TypeOrmRowLockProvider({ ...defaults, dataSource, ...options }));
+  }
+
+  /** Whatever provider, with a wire of its own. */
+  async wired<P extends LockProvider>(make: (dataSource: DataSource) => P): Promise<P> {
     const wire = await startTcpProxy(this.server.port);
-    const provider = new TypeOrmRowLockProvider({
-      ...{ dataSource: this.source({}, wire.port), synchronize: true, sessionGuard: '2s', statementTimeout: '1s' },
-      ...options,
-    });
+    const provider = make(this.source({}, wire.port));
     this.#wires.set(provider, wire);
     return provider;
   }

@@ -3,6 +3,10 @@ export type { RetryDecorator, RetryOnConflictOptions } from './entity/retry-on-c
 export { saveFenced } from './entity/save-fenced.js';
 export type { GuardColumn, SaveFencedOptions } from './entity/save-fenced.js';
 export { VersionConflictError } from './entity/version-conflict-error.js';
+export { LockTables1700000000000 } from './lock-tables-migration.js';
+export type { PurgeOptions } from './purge.js';
 export { entityManagerOf } from './row/entity-manager-of.js';
 export { TypeOrmRowLockProvider } from './row/row-lock-provider.js';
 export type { TypeOrmRowLockProviderOptions } from './row/row-lock-options.js';
+export { TypeOrmVersionLockProvider } from './version/version-lock-provider.js';
+export type { TypeOrmVersionLockProviderOptions } from './version/version-lock-options.js';

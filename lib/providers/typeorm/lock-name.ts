@@ -17,6 +17,12 @@ export function rowNameOf(namespace: string, key: string): string {
   return `${namespace}:${beginning}#${createHash('sha256').update(key, 'utf16le').digest('base64url')}`;
 }
 
+/** The name of a key's row for a lease: another one than for a row lock, which would block it. */
+export function leaseNameOf(namespace: string, key: string): string {
+  // A namespace has no '#': no lease meets a row lock.
+  return rowNameOf(`${namespace}#lease`, key);
+}
+
 /** The row of the fencing counter of a key: one of 16 in a namespace, never one for each key. Fixed for ever. */
 export function counterNameOf(namespace: string, key: string): string {
   const bucket = (createHash('sha256').update(key, 'utf16le').digest()[0] ?? 0) % COUNTERS;

@@ -9,13 +9,14 @@ import {
   type Run,
   type Weakness,
 } from './dialect.js';
+import { createTableSql, quotedTable, SERVER_TIME } from './table-layout.js';
 
 // In seconds; the largest that both servers take. A wait ends by its caller, who ends the connection.
 const LONGEST_LOCK_WAIT = 1_073_741_824;
 
 /** MySQL from 8.0.1 and MariaDB from 10.6 on, by the driver mysql2. `version`: what the server answers to VERSION(). */
 export function mysqlDialect(table: string, version: string): Dialect {
-  const name = `\`${table.replace('.', '`.`')}\``;
+  const name = quotedTable('mysql', table);
   const isMariaDb = version.includes('MariaDB');
   // MariaDB does not know FOR SHARE, MySQL does not know LOCK IN SHARE MODE with SKIP LOCKED.
   const clause = { exclusive: 'FOR UPDATE', shared: isMariaDb ? 'LOCK IN SHARE MODE' : 'FOR SHARE' };
@@ -35,11 +36,10 @@ export function mysqlDialect(table: string, version: string): Dialect {
     awaitLock: (mode) => `SELECT 1 FROM ${name} WHERE name = ? ${clause[mode]}`,
     findRow: `SELECT 1 FROM ${name} WHERE name = ?`,
     // The check for a duplicate waits for whoever holds the row, which must then exist. MySQL waits for a second at least.
-    createRow: `${isMariaDb ? 'SET STATEMENT innodb_lock_wait_timeout = 0 FOR ' : ''}INSERT IGNORE INTO ${name} (name) VALUES (?)`,
+    createRow: `${isMariaDb ? 'SET STATEMENT innodb_lock_wait_timeout = 0 FOR ' : ''}INSERT IGNORE INTO ${name} (name, expires) VALUES (?, ${SERVER_TIME.mysql})`,
     async nextToken(run, row) {
       const answer = await run(
-        `UPDATE ${name} SET token = LAST_INSERT_ID(GREATEST(token + 1, ` +
-          `CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS UNSIGNED))) WHERE name = ?`,
+        `UPDATE ${name} SET token = LAST_INSERT_ID(GREATEST(token + 1, ${SERVER_TIME.mysql})) WHERE name = ?`,
         [row],
       );
       if (propertyOf(answer, 'affectedRows') !== 1) return undefined;
@@ -48,9 +48,7 @@ export function mysqlDialect(table: string, version: string): Dialect {
     heartbeat: 'DO 1',
     kill: (id) => `KILL CONNECTION ${id}`,
     findTable: `SELECT 1 FROM ${name} LIMIT 0`,
-    createTable:
-      `CREATE TABLE IF NOT EXISTS ${name} (name VARBINARY(255) NOT NULL PRIMARY KEY, ` +
-      `token BIGINT UNSIGNED NOT NULL DEFAULT 0) ENGINE = InnoDB`,
+    createTable: createTableSql('mysql', table),
     classify,
     // The connection is one of mysql2's pool, which it leaves by this.
     sever: (connection: DriverConnection & { destroy?(): void }) => connection.destroy?.(),

@@ -9,6 +9,7 @@ import {
   type Run,
   type Weakness,
 } from './dialect.js';
+import { createTableSql, quotedTable, SERVER_TIME } from './table-layout.js';
 
 /** The part of a Client of pg that ends it. */
 interface PgClient extends DriverConnection {
@@ -18,7 +19,7 @@ interface PgClient extends DriverConnection {
 
 /** Postgres from 9.6 on, by the driver pg. */
 export function postgresDialect(table: string): Dialect {
-  const name = `"${table.replace('.', '"."')}"`;
+  const name = quotedTable('postgres', table);
   const clause = { exclusive: 'FOR UPDATE', shared: 'FOR SHARE' };
   return {
     async setUp(run, guard, lockWait) {
@@ -33,11 +34,10 @@ export function postgresDialect(table: string): Dialect {
     tryLock: (mode) => `SELECT 1 FROM ${name} WHERE name = $1 ${clause[mode]} SKIP LOCKED`,
     awaitLock: (mode) => `SELECT 1 FROM ${name} WHERE name = $1 ${clause[mode]}`,
     findRow: `SELECT 1 FROM ${name} WHERE name = $1`,
-    createRow: `INSERT INTO ${name} (name) VALUES ($1) ON CONFLICT DO NOTHING`,
+    createRow: `INSERT INTO ${name} (name, expires) VALUES ($1, ${SERVER_TIME.postgres}) ON CONFLICT DO NOTHING`,
     async nextToken(run, row) {
       const answer = await run(
-        `UPDATE ${name} SET token = GREATEST(token + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) ` +
-          `WHERE name = $1 RETURNING token`,
+        `UPDATE ${name} SET token = GREATEST(token + 1, ${SERVER_TIME.postgres}) WHERE name = $1 RETURNING token`,
         [row],
       );
       // TypeORM answers an UPDATE with its rows and their number.
@@ -48,9 +48,7 @@ export function postgresDialect(table: string): Dialect {
     heartbeat: 'SELECT 1',
     kill: (id) => `SELECT pg_terminate_backend(${id})`,
     findTable: `SELECT 1 FROM ${name} LIMIT 0`,
-    createTable:
-      `CREATE TABLE IF NOT EXISTS ${name} (name varchar(255) COLLATE "C" PRIMARY KEY, ` +
-      `token bigint NOT NULL DEFAULT 0)`,
+    createTable: createTableSql('postgres', table),
     classify,
     sever(connection: PgClient) {
       // By this alone pg's pool knows at once that it must not give the client out again.

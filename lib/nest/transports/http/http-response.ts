@@ -4,17 +4,36 @@ import type { ExecutionContext } from '@nestjs/common';
 import { RESPONSE_PASSTHROUGH_METADATA, ROUTE_ARGS_METADATA } from '@nestjs/common/constants.js';
 import { RouteParamtypes } from '@nestjs/common/enums/route-paramtypes.enum.js';
 import type { AbstractHttpAdapter } from '@nestjs/core';
+import type { LockError } from '../../../lock/errors.js';
+import type { DistributedLockModuleOptions } from '../../module-options.js';
 import { isStream } from '../../stream.js';
-import type { LockHttpException } from './lock-http-exception.js';
+import { type LockHttpException, toHttpException } from './lock-http-exception.js';
 
-/** Writes the header that belongs to the exception; whoever handles it writes status and body. */
-export function setRetryAfter(
+/** The HTTP error for a lock error, with its header on the response; misuse stays what it is. */
+export function asHttpError(
+  error: LockError,
+  { mapErrors }: DistributedLockModuleOptions,
   adapter: AbstractHttpAdapter,
   response: unknown,
-  { retryAfter }: LockHttpException,
-): void {
-  if (retryAfter === undefined || adapter.isHeadersSent(response)) return;
-  adapter.setHeader(response, 'Retry-After', String(retryAfter));
+): LockHttpException | LockError {
+  const exception = toHttpException(error, mapErrors === false ? {} : mapErrors?.http);
+  if (!exception) return error;
+  // Set here, for whoever answers: filters write status and body only.
+  if (exception.retryAfter !== undefined && !adapter.isHeadersSent(response)) {
+    adapter.setHeader(response, 'Retry-After', String(exception.retryAfter));
+  }
+  return exception;
+}
+
+/** Answers with the problem of RFC 9457, or just ends what was begun to be sent. */
+export function sendProblem(adapter: AbstractHttpAdapter, response: unknown, exception: LockHttpException): void {
+  if (adapter.isHeadersSent(response)) {
+    adapter.end(response);
+    return;
+  }
+  adapter.setHeader(response, 'Content-Type', 'application/problem+json');
+  // As text: the Express adapter of Nest 11 sends each error that is an object as application/json.
+  adapter.reply(response, JSON.stringify(exception.getResponse()), exception.getStatus());
 }
 
 /** Resolves when a response that the handler's result does not complete is over; `undefined` when the result completes it. */

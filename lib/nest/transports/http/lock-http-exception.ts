@@ -1,11 +1,7 @@
-import { HttpException, HttpStatus } from '@nestjs/common';
-import {
-  LockCapacityError,
-  type LockError,
-  LockLostError,
-  LockTimeoutError,
-  LockUnavailableError,
-} from '../../../lock/errors.js';
+import { STATUS_CODES } from 'node:http';
+import { HttpException } from '@nestjs/common';
+import type { LockError } from '../../../lock/errors.js';
+import { type ClientError, toClientError } from '../client-error.js';
 
 /** The statuses that lock errors get. */
 export interface HttpLockStatuses {
@@ -17,39 +13,37 @@ export interface HttpLockStatuses {
   readonly lost?: number;
 }
 
-const LOCKED = 423;
-// RFC 9110 §10.2.3: whole seconds. Nobody knows when a lock will be free, so: soon.
-const RETRY_AFTER_SECONDS = 1;
+export const DEFAULT_STATUSES: Required<HttpLockStatuses> = { busy: 423, unavailable: 503, lost: 500 };
+
+/** The body of a lock error over HTTP: a problem of RFC 9457. Its `type` is the default one, `about:blank`. */
+export interface LockProblem {
+  /** The standard phrase of the status, such as `Locked`. */
+  readonly title: string;
+  readonly status: number;
+  /** A sentence for people. It names no key. */
+  readonly detail: string;
+  /** The lock error's code, such as `LOCK_TIMEOUT`, for programs. */
+  readonly code: string;
+}
 
 /**
- * A lock error as Nest answers an HTTP error, with the lock error's `code` beside `statusCode` and `message`; the error
- * itself is the `cause`. The text names no key: keys are the server's own business.
+ * A lock error as an HTTP error of Nest; the lock error itself is the `cause`. `getResponse()` is the {@link LockProblem},
+ * which goes out as `application/problem+json` unless a filter of the application answers.
  */
 export class LockHttpException extends HttpException {
   /** Seconds for the `Retry-After` header, or `undefined` where trying again would not help. */
   readonly retryAfter: number | undefined;
 
-  constructor(error: LockError, statusCode: number, name: string, message: string, retryAfter?: number) {
-    super({ statusCode, message, error: name, code: error.code }, statusCode, { cause: error });
+  constructor(error: LockError, status: number, { message, code, retryAfter }: ClientError) {
+    const title = STATUS_CODES[status] ?? 'Lock Error';
+    super({ title, status, detail: message, code } satisfies LockProblem, status, { cause: error });
+    this.message = message;
     this.retryAfter = retryAfter;
   }
 }
 
 /** What a client gets for a lock error; `undefined` for misuse, which is a bug of the server like any other. */
-export function toHttpException(error: LockError, statuses: HttpLockStatuses): LockHttpException | undefined {
-  if (error instanceof LockTimeoutError) {
-    const message = 'The resource is in use by another request. Try again later.';
-    return new LockHttpException(error, statuses.busy ?? LOCKED, 'Locked', message, RETRY_AFTER_SECONDS);
-  }
-  if (error instanceof LockUnavailableError || error instanceof LockCapacityError) {
-    const status = statuses.unavailable ?? HttpStatus.SERVICE_UNAVAILABLE;
-    const message = 'The resource cannot be locked at the moment. Try again later.';
-    return new LockHttpException(error, status, 'Service Unavailable', message, RETRY_AFTER_SECONDS);
-  }
-  if (error instanceof LockLostError) {
-    const status = statuses.lost ?? HttpStatus.INTERNAL_SERVER_ERROR;
-    const message = 'The request lost its exclusive access before it was complete. Its outcome is uncertain.';
-    return new LockHttpException(error, status, 'Lock Lost', message);
-  }
-  return undefined;
+export function toHttpException(error: LockError, statuses: HttpLockStatuses = {}): LockHttpException | undefined {
+  const told = toClientError(error);
+  return told && new LockHttpException(error, statuses[told.kind] ?? DEFAULT_STATUSES[told.kind], told);
 }

@@ -2,6 +2,7 @@ import type { DataSource, EntityManager } from 'typeorm';
 import { type Duration, toMilliseconds } from '../../../lock/duration.js';
 import { LockConfigError } from '../../../lock/errors.js';
 import type { SessionTerms } from '../sessions.js';
+import { DEFAULT_TABLE, isTableName } from '../table-layout.js';
 
 declare module '../../../lock/lock-options.js' {
   interface LockOptions {
@@ -45,13 +46,10 @@ export interface RowLockSettings {
   readonly terms: SessionTerms;
 }
 
-// Identifiers cannot be bound as values. These need no escape in any database.
-const TABLE = /^[A-Za-z_][A-Za-z0-9_]{0,62}(\.[A-Za-z_][A-Za-z0-9_]{0,62})?$/;
-
 /** @throws LockConfigError for options that cannot work. */
 export function readOptions(options: TypeOrmRowLockProviderOptions): RowLockSettings {
-  const { dataSource, table = 'distributed_lock', synchronize = false, fencing = false, maxConnections = 10 } = options;
-  if (!TABLE.test(table)) {
+  const { dataSource, table = DEFAULT_TABLE, synchronize = false, fencing = false, maxConnections = 10 } = options;
+  if (!isTableName(table)) {
     throw new LockConfigError(
       'TypeOrmRowLockProvider: "table" must be a name, or a schema and a name, of letters, digits and "_".',
     );

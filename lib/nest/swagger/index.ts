@@ -1,0 +1,1 @@
+export { ApiLocked } from './api-locked.decorator.js';

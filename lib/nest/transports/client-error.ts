@@ -1,0 +1,38 @@
+import {
+  LockCapacityError,
+  type LockError,
+  LockLostError,
+  LockTimeoutError,
+  LockUnavailableError,
+} from '../../lock/errors.js';
+
+/** What a client is told of a lock error, on every transport: never a key or a provider, which are the server's own business. */
+export interface ClientError {
+  readonly kind: 'busy' | 'unavailable' | 'lost';
+  readonly message: string;
+  /** The lock error's own code, such as `LOCK_TIMEOUT`. */
+  readonly code: string;
+  /** After how many seconds to try again; absent where trying again would not help. */
+  readonly retryAfter?: number;
+}
+
+// RFC 9110 §10.2.3: whole seconds. Nobody knows when a lock will be free, so: soon.
+const SOON = 1;
+
+/** What a client is told; `undefined` for misuse, which is a bug of the server like any other. */
+export function toClientError(error: LockError): ClientError | undefined {
+  const { code } = error;
+  if (error instanceof LockTimeoutError) {
+    const message = 'The resource is in use by another request. Try again later.';
+    return { kind: 'busy', message, code, retryAfter: SOON };
+  }
+  if (error instanceof LockUnavailableError || error instanceof LockCapacityError) {
+    const message = 'The resource cannot be locked at the moment. Try again later.';
+    return { kind: 'unavailable', message, code, retryAfter: SOON };
+  }
+  if (error instanceof LockLostError) {
+    const message = 'The request lost its exclusive access before it was complete. Its outcome is uncertain.';
+    return { kind: 'lost', message, code };
+  }
+  return undefined;
+}

@@ -1,0 +1,34 @@
+import type { LockError } from '../../../lock/errors.js';
+import { toClientError } from '../client-error.js';
+
+/** What `errors[].extensions` holds. */
+export interface LockErrorExtensions {
+  /** The lock error's code, such as `LOCK_TIMEOUT`. */
+  readonly code: string;
+  /** After how many seconds to try again; absent where trying again would not help. */
+  readonly retryAfter?: number;
+}
+
+/**
+ * A lock error as GraphQL reports it; the lock error itself is the `cause`. GraphQL takes over the `extensions` of any
+ * error that a resolver throws, so this is no `GraphQLError`, and no package of GraphQL is loaded for it.
+ */
+export class LockGraphqlError extends Error {
+  override readonly name = 'LockGraphqlError';
+
+  constructor(
+    message: string,
+    readonly extensions: LockErrorExtensions,
+    cause: LockError,
+  ) {
+    super(message, { cause });
+  }
+}
+
+/** What a resolver throws instead of a lock error; misuse as it is, like any other bug of a resolver. */
+export function toGraphqlError(error: LockError): LockGraphqlError | LockError {
+  const told = toClientError(error);
+  if (!told) return error;
+  const { message, code, retryAfter } = told;
+  return new LockGraphqlError(message, retryAfter === undefined ? { code } : { code, retryAfter }, error);
+}

@@ -1,0 +1,11 @@
+import { type Observable, throwError } from 'rxjs';
+import type { LockError } from '../../../lock/errors.js';
+import { toMessageError } from '../message-error.js';
+
+/**
+ * What a filter of a microservice answers: an observable that fails with the client's error. It is what Nest itself makes
+ * of an `RpcException`, so no class of @nestjs/microservices is needed, which this package never loads.
+ */
+export function rpcFailure(error: LockError): Observable<never> {
+  return throwError(() => toMessageError(error));
+}

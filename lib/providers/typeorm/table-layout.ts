@@ -1,0 +1,59 @@
+/** A family of databases that spell alike. */
+export type DatabaseFamily = 'mysql' | 'postgres' | 'sqlite';
+
+/** The name of the table where none is given. */
+export const DEFAULT_TABLE = 'distributed_lock';
+
+// Identifiers cannot be bound as values. These need no escape in any database.
+const TABLE = /^[A-Za-z_][A-Za-z0-9_]{0,62}(\.[A-Za-z_][A-Za-z0-9_]{0,62})?$/;
+
+/** Whether this is a table's name, or a schema's and a table's, of letters, digits and `_`. */
+export function isTableName(table: string): boolean {
+  return TABLE.test(table);
+}
+
+/** The name of the table as it stands in a statement. */
+export function quotedTable(family: DatabaseFamily, table: string): string {
+  return family === 'mysql' ? `\`${table.replace('.', '`.`')}\`` : `"${table.replace('.', '"."')}"`;
+}
+
+/**
+ * The database's time in µs since 1970, read once for a whole statement, after it was sent: two readings in one statement
+ * could take a lease for over and yet renew it. UTC, because a local time comes twice at the end of summer time. SQLite
+ * knows milliseconds; julianday() is in all its versions, unixepoch('subsec') since 3.42.
+ */
+export const SERVER_TIME: Readonly<Record<DatabaseFamily, string>> = {
+  mysql: `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`,
+  postgres: `(extract(epoch FROM statement_timestamp()) * 1000000)::bigint`,
+  sqlite: `(CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)`,
+};
+
+/**
+ * The table that all locks of this folder share, a row for each key of each kind of lock:
+ *
+ * - `name`: compared byte by byte.
+ * - `token`: the fencing token given out last; the version of a lease.
+ * - `holder`: who holds a lease, or NULL.
+ * - `expires`: in µs since 1970, until when a lease is held or parked. When that is past, it is the time of the last use.
+ *   A row lock says nothing in its row of being used, which would cost it a commit: there it is when the row was made.
+ */
+export function createTableSql(family: DatabaseFamily, table: string): string {
+  const name = quotedTable(family, table);
+  switch (family) {
+    case 'mysql':
+      return (
+        `CREATE TABLE IF NOT EXISTS ${name} (name VARBINARY(255) NOT NULL PRIMARY KEY, ` +
+        `token BIGINT UNSIGNED NOT NULL DEFAULT 0, holder VARBINARY(32) NULL, expires BIGINT NOT NULL DEFAULT 0) ENGINE = InnoDB`
+      );
+    case 'postgres':
+      return (
+        `CREATE TABLE IF NOT EXISTS ${name} (name varchar(255) COLLATE "C" PRIMARY KEY, ` +
+        `token bigint NOT NULL DEFAULT 0, holder varchar(32) NULL, expires bigint NOT NULL DEFAULT 0)`
+      );
+    case 'sqlite':
+      return (
+        `CREATE TABLE IF NOT EXISTS ${name} (name TEXT NOT NULL PRIMARY KEY, ` +
+        `token INTEGER NOT NULL DEFAULT 0, holder TEXT NULL, expires INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID`
+      );
+  }
+}

@@ -1,0 +1,15 @@
+import type { Weakness } from '../dialect.js';
+import type { LeaseTable } from './lease-table.js';
+
+/** The database of the leases, connected. */
+export interface LeaseDatabase {
+  readonly leases: LeaseTable;
+  /** Makes the row of a key, free, unless it exists. */
+  createRow(name: string): Promise<void>;
+  /** Deletes the rows that nobody has used for this many ms, and answers how many. */
+  purge(unusedFor: number): Promise<number>;
+  /** Whether it was a lock of somebody else that made a statement fail, which then has changed nothing. */
+  isBusy(error: unknown): boolean;
+  check(): Promise<readonly Weakness[]>;
+  close(): Promise<void>;
+}

@@ -1,0 +1,163 @@
+import type { Run } from '../dialect.js';
+import { quotedTable, SERVER_TIME } from '../table-layout.js';
+import { LEASE_DIALECTS, type LeaseDialect } from './lease-dialect.js';
+
+/** What a row says, by the database's clock. */
+export interface Lease {
+  /** Who holds it; undefined for a key that is free or parked. */
+  readonly holder: string | undefined;
+  /** The version of the row: the token given out last. */
+  readonly version: bigint;
+  /** For how many ms it is still held or parked; 0 or less when it is free. */
+  readonly remaining: number;
+}
+
+/** A hold as it stands in its row. */
+export interface HeldLease {
+  readonly name: string;
+  readonly holder: string;
+  readonly version: bigint;
+}
+
+/** A row as the drivers answer it; a 64-bit number comes as a number, as text or as a bigint. */
+interface LeaseColumns {
+  readonly holder: string | Buffer | null;
+  readonly token: string | number | bigint;
+  readonly remaining: string | number | bigint;
+}
+
+// Three values a row. SQLite takes 32 766 in a statement, Postgres 65 535; beyond a few hundred nothing is gained.
+const ROWS_IN_A_BATCH = 500;
+
+/**
+ * The lease rows: each operation is one statement of autocommit, which compares what it has seen and sets what it wants in
+ * one step, by the database's clock alone.
+ *
+ * Only a claim changes the version, always to a larger one: `max(version + 1, server time in µs)`. So the version that a claim
+ * compares with never comes back, and a claim whose answer is missing can be made void by setting the version once more.
+ */
+export class LeaseTable {
+  readonly #dialect: LeaseDialect;
+  readonly #table: string;
+  readonly #now: string;
+
+  constructor(
+    family: LeaseDialect['family'],
+    table: string,
+    private readonly run: Run,
+  ) {
+    this.#dialect = LEASE_DIALECTS[family];
+    this.#table = quotedTable(family, table);
+    this.#now = SERVER_TIME[family];
+  }
+
+  /** Reads the row; undefined if there is none. */
+  async look(name: string): Promise<Lease | undefined> {
+    const [lease] = await this.#read([name]);
+    return lease;
+  }
+
+  /** Takes the lease for `duration` ms if it is free and its version still the one that was seen. Answers the new version. */
+  async claim({ name, holder, version }: HeldLease, duration: number): Promise<bigint | undefined> {
+    const rest =
+      `, holder = ${this.#value(1)}, expires = ${this.#now} + ${this.#value(2)} ` +
+      `WHERE name = ${this.#value(3)} AND token = ${this.#value(4)} AND expires <= ${this.#now}`;
+    const answer = await this.run(this.#dialect.updateToken(this.#table, this.#nextVersion, rest), [
+      holder,
+      toMicroseconds(duration),
+      name,
+      version,
+    ]);
+    return this.#dialect.tokenOf(answer);
+  }
+
+  /** Makes a claim void that has seen this version and may still be on its way. One that has arrived is not touched. */
+  async voidClaim(name: string, version: bigint): Promise<void> {
+    const rest = ` WHERE name = ${this.#value(1)} AND token = ${this.#value(2)}`;
+    await this.run(this.#dialect.updateToken(this.#table, this.#nextVersion, rest), [name, version]);
+  }
+
+  /** Prolongs all of them to `duration` ms from now. Answers the holders that still had theirs. */
+  async renew(leases: readonly HeldLease[], duration: number): Promise<Set<string>> {
+    const renewed = new Set<string>();
+    for (let from = 0; from < leases.length; from += ROWS_IN_A_BATCH) {
+      const batch = leases.slice(from, from + ROWS_IN_A_BATCH);
+      for (const holder of await this.#renewBatch(batch, duration)) renewed.add(holder);
+    }
+    return renewed;
+  }
+
+  /** Frees the lease, or parks it for `keepFor` ms. Answers whether this holder had it. */
+  async release(name: string, holder: string, keepFor: number): Promise<boolean> {
+    const answer = await this.run(
+      `UPDATE ${this.#table} SET holder = NULL, expires = ${this.#now} + ${this.#value(1)} ` +
+        `WHERE name = ${this.#value(2)} AND holder = ${this.#value(3)} AND expires > ${this.#now}`,
+      [toMicroseconds(keepFor), name, holder],
+    );
+    return this.#dialect.changed(answer) === 1;
+  }
+
+  /** Frees the lease whoever has it, or its parking. Answers whether it was not free. */
+  async forceRelease(name: string): Promise<boolean> {
+    const answer = await this.run(
+      `UPDATE ${this.#table} SET holder = NULL, expires = ${this.#now} ` +
+        `WHERE name = ${this.#value(1)} AND expires > ${this.#now}`,
+      [name],
+    );
+    return this.#dialect.changed(answer) === 1;
+  }
+
+  /**
+   * A holder is one attempt at one key, so three lists say the same as a list of triples, which MySQL would look up without
+   * the index.
+   */
+  async #renewBatch(leases: readonly HeldLease[], duration: number): Promise<readonly string[]> {
+    const names = leases.map(({ name }) => name);
+    const holders = leases.map(({ holder }) => holder);
+    const versions = leases.map(({ version }) => version);
+    const size = leases.length;
+    const answer = await this.run(
+      `UPDATE ${this.#table} SET expires = ${this.#now} + ${this.#value(1)} WHERE name IN (${this.#list(names, 2)}) ` +
+        `AND holder IN (${this.#list(holders, 2 + size)}) AND token IN (${this.#list(versions, 2 + 2 * size)}) ` +
+        `AND expires > ${this.#now}`,
+      [toMicroseconds(duration), ...names, ...holders, ...versions],
+    );
+    if (this.#dialect.changed(answer) === size) return holders;
+    // Some were lost; the rows tell which. Whoever stands there with the same version has held it without a break, since a
+    // row never returns to a version; and it was in the UPDATE, which leaves out only what was not held any more.
+    const found = await this.#read(names);
+    const held = new Map(
+      found.filter(({ remaining }) => remaining > 0).map(({ holder, version }) => [holder, version]),
+    );
+    return leases.filter(({ holder, version }) => held.get(holder) === version).map(({ holder }) => holder);
+  }
+
+  async #read(names: readonly string[]): Promise<readonly Lease[]> {
+    const rows = await this.run(
+      `SELECT holder, token, expires - ${this.#now} AS remaining FROM ${this.#table} WHERE name IN (${this.#list(names, 1)})`,
+      names,
+    );
+    return (rows as readonly LeaseColumns[]).map(({ holder, token, remaining }) => ({
+      // A VARBINARY comes as a Buffer.
+      holder: holder?.toString(),
+      version: BigInt(token),
+      remaining: Number(remaining) / 1000,
+    }));
+  }
+
+  get #nextVersion(): string {
+    return `${this.#dialect.greatest}(token + 1, ${this.#now})`;
+  }
+
+  #value(position: number): string {
+    return this.#dialect.value(position);
+  }
+
+  #list(values: readonly unknown[], from: number): string {
+    return values.map((_, index) => this.#value(from + index)).join(', ');
+  }
+}
+
+function toMicroseconds(milliseconds: number): number {
+  return Math.ceil(milliseconds * 1000);
+}

@@ -1,0 +1,187 @@
+import { DataSource, type DataSourceOptions } from 'typeorm';
+import type { ProviderContext } from '../../../engine/lock-provider.js';
+import { LockConfigError } from '../../../lock/errors.js';
+import { propertyOf, type Run } from '../dialect.js';
+import { PURGEABLE } from '../purge.js';
+import { createTableSql, quotedTable, SERVER_TIME } from '../table-layout.js';
+import type { LeaseDatabase } from './lease-database.js';
+import { LeaseTable } from './lease-table.js';
+import type { VersionLockSettings } from './version-lock-options.js';
+
+/** Answers rows as objects, or `{ changes }`, without giving anybody else a turn. */
+type RunNow = (sql: string, parameters: readonly (string | number | null)[]) => unknown;
+
+interface SqliteConnection {
+  readonly runNow: RunNow;
+  close(): Promise<void>;
+}
+
+// How long before a database that is locked is asked again, in ms; half of it at random.
+const PAUSE = 10;
+
+/**
+ * Leases in SQLite: a file that several processes of one machine have open (better-sqlite3), or the memory of one process
+ * (sql.js).
+ *
+ * A statement of ours never joins a transaction of the application, with which it would be rolled back. A file gets a connection of
+ * our own. The one connection of sql.js is everybody's; there BEGIN says whether a transaction is open, because SQLite has
+ * none within another, and as sql.js answers before it returns, nobody comes between that BEGIN and our COMMIT. In both cases a
+ * transaction that writes keeps us waiting until it has ended.
+ */
+export async function connectToSqlite(
+  settings: VersionLockSettings,
+  { clock, random }: ProviderContext,
+): Promise<LeaseDatabase> {
+  const { table, synchronize, patience } = settings;
+  const name = quotedTable('sqlite', table);
+  let isClosed = false;
+  const onceUnlocked = async <T>(work: () => T | Promise<T>): Promise<T> => {
+    const giveUpAt = clock.now() + patience;
+    for (;;) {
+      if (isClosed) throw new Error('The provider is stopped.');
+      try {
+        return await work();
+      } catch (error) {
+        if (!isLocked(error) || clock.now() >= giveUpAt) throw error;
+      }
+      // A process does not end in the middle of an operation; on a server its socket would keep it.
+      await new Promise<void>((resolve) => clock.setTimer(resolve, PAUSE * (0.5 + random.fraction() / 2), true));
+    }
+  };
+  const connection = await onceUnlocked(() => open(settings.dataSource));
+  const run: Run = (sql, parameters = []) => onceUnlocked(() => connection.runNow(sql, parameters.map(toSqlite)));
+  const close = async () => {
+    if (isClosed) return;
+    isClosed = true;
+    await connection.close();
+  };
+  try {
+    if (synchronize) await run(createTableSql('sqlite', table));
+    await run(`SELECT 1 FROM ${name} LIMIT 0`).catch((error: unknown) => {
+      if (!/no such table/.test(String(error))) throw error;
+      throw new LockConfigError(
+        `The table of the locks is missing: create it in a migration (${createTableSql('sqlite', table)}), or set synchronize.`,
+        { cause: error },
+      );
+    });
+  } catch (error) {
+    await close();
+    throw error;
+  }
+  return {
+    leases: new LeaseTable('sqlite', table, run),
+    async createRow(row) {
+      await run(`INSERT INTO ${name} (name, expires) VALUES (?, ${SERVER_TIME.sqlite}) ON CONFLICT DO NOTHING`, [row]);
+    },
+    async purge(unusedFor) {
+      const sql = `DELETE FROM ${name} WHERE ${PURGEABLE} AND expires <= ${SERVER_TIME.sqlite} - ?`;
+      return Number(propertyOf(await run(sql, [Math.ceil(unusedFor * 1000)]), 'changes'));
+    },
+    isBusy: () => false,
+    check: () => Promise.resolve([]),
+    close,
+  };
+}
+
+function open(dataSource: DataSource): SqliteConnection | Promise<SqliteConnection> {
+  return dataSource.options.type === 'sqljs' ? shareSqljs(dataSource) : openFile(dataSource.options);
+}
+
+/** What we use of a database of better-sqlite3. */
+interface FileDatabase {
+  pragma(sql: string, options?: { simple: true }): unknown;
+  prepare(sql: string): {
+    readonly reader: boolean;
+    all(...parameters: unknown[]): unknown[];
+    run(...parameters: unknown[]): { changes: number };
+  };
+}
+
+async function openFile(options: DataSourceOptions): Promise<SqliteConnection> {
+  const own = new DataSource({
+    ...options,
+    // A wait within the driver would stop the event loop, so we wait by ourselves.
+    timeout: 0,
+    entities: [],
+    subscribers: [],
+    migrations: [],
+    synchronize: false,
+    migrationsRun: false,
+    dropSchema: false,
+    cache: false,
+    logging: false,
+  } as DataSourceOptions);
+  await own.initialize();
+  const database = propertyOf(own.driver, 'databaseConnection') as FileDatabase;
+  // A write-ahead log stays whole without waiting for the disk. What a power cut takes of it are leases of processes that it has
+  // ended too, and tokens that the clock is past.
+  if (database.pragma('journal_mode', { simple: true }) === 'wal') database.pragma('synchronous = NORMAL');
+  return {
+    runNow(sql, parameters) {
+      const statement = database.prepare(sql);
+      return statement.reader ? statement.all(...parameters) : statement.run(...parameters);
+    },
+    close: () => own.destroy(),
+  };
+}
+
+/** What we use of a database of sql.js. */
+interface MemoryDatabase {
+  run(sql: string): unknown;
+  prepare(sql: string): {
+    bind(parameters: readonly unknown[]): unknown;
+    step(): boolean;
+    getAsObject(): object;
+    getColumnNames(): readonly string[];
+    free(): void;
+  };
+  getRowsModified(): number;
+}
+
+function shareSqljs(dataSource: DataSource): SqliteConnection {
+  if (!dataSource.isInitialized) {
+    throw new LockConfigError(
+      'TypeOrmVersionLockProvider: a "dataSource" of sqljs must be initialized first, because its database is in the memory of the process.',
+    );
+  }
+  return {
+    runNow(sql, parameters) {
+      // Looked up each time: the application may load another database.
+      const database = propertyOf(dataSource.driver, 'databaseConnection') as MemoryDatabase;
+      database.run('BEGIN IMMEDIATE');
+      try {
+        const answer = execute(database, sql, parameters);
+        database.run('COMMIT');
+        return answer;
+      } catch (error) {
+        database.run('ROLLBACK');
+        throw error;
+      }
+    },
+    close: () => Promise.resolve(),
+  };
+}
+
+function execute(database: MemoryDatabase, sql: string, parameters: readonly unknown[]): unknown {
+  const statement = database.prepare(sql);
+  try {
+    statement.bind(parameters);
+    const rows: object[] = [];
+    while (statement.step()) rows.push(statement.getAsObject());
+    return statement.getColumnNames().length > 0 ? rows : { changes: database.getRowsModified() };
+  } finally {
+    statement.free();
+  }
+}
+
+// Versions and times are far below 2^53 until the year 2255.
+function toSqlite(value: unknown): string | number | null {
+  return typeof value === 'bigint' ? Number(value) : (value as string | number | null);
+}
+
+/** Another transaction has the database, of another connection or, with sql.js, of the application on the same one. */
+function isLocked(error: unknown): boolean {
+  const code = propertyOf(error, 'code');
+  if (typeof code === 'string' && /^SQLITE_(BUSY|LOCKED)/.test(code)) return true;
+  return error instanceof Error && /within a transaction|database (table )?is locked/.test(error.message);
+}

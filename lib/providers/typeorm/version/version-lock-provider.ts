@@ -1,0 +1,274 @@
+import {
+  type AcquireRequest,
+  type Finding,
+  type Grant,
+  type Holder,
+  type LockCapabilities,
+  type LockProvider,
+  type ProviderContext,
+  type ReleaseManner,
+  type ReleaseOutcome,
+  type Renewal,
+  type RenewOutcome,
+  validUntil,
+} from '../../../engine/lock-provider.js';
+import { LockConfigError, LockError, LockUnavailableError } from '../../../lock/errors.js';
+import type { LockInfo } from '../../../lock/lock-info.js';
+import { driverErrorOf } from '../dialect.js';
+import { leaseNameOf } from '../lock-name.js';
+import { type PurgeOptions, readUnusedFor } from '../purge.js';
+import type { LeaseDatabase } from './lease-database.js';
+import type { HeldLease } from './lease-table.js';
+import { connectToServer } from './server-leases.js';
+import { connectToSqlite } from './sqlite-leases.js';
+import { VersionAttempt, type VersionLocking } from './version-attempt.js';
+import {
+  readOptions,
+  type TypeOrmVersionLockProviderOptions,
+  type VersionLockSettings,
+} from './version-lock-options.js';
+
+/**
+ * Leases in the rows of a table, each with a version column that is the fencing token: MySQL, MariaDB, Postgres, SQLite
+ * (better-sqlite3, and sql.js in one process).
+ *
+ * Promised: mutual exclusion while there is one writer and its wall clock is not stepped. Each operation is one statement that
+ * compares what it has seen and sets what it wants by the database's clock; the row stays, so versions outlive releases,
+ * crashes and restarts. Held and waiting locks cost no connection. A holder knows of a loss by its deadline.
+ *
+ * What breaks it: several writers, each with a clock and rows of its own; a clock of the database that is stepped (forwards:
+ * leases end early; backwards: they last longer, and tokens grow all the same); a fail-over or a backup that loses committed
+ * rows. As with every lease, a pause between the last check and a write: let what you write to compare tokens.
+ */
+export class TypeOrmVersionLockProvider implements LockProvider {
+  readonly capabilities: LockCapabilities = {
+    shared: false,
+    fair: false,
+    fencing: true,
+    lease: 'per-lock',
+    minHold: true,
+    forceRelease: true,
+    queue: 'engine',
+  };
+  readonly #settings: VersionLockSettings;
+  #running: VersionLocks | undefined;
+
+  /** @throws LockConfigError for options that cannot work. Connects to nothing: `start` does. */
+  constructor(options: TypeOrmVersionLockProviderOptions) {
+    this.#settings = readOptions(options);
+  }
+
+  async start(context: ProviderContext): Promise<void> {
+    if (this.#running) {
+      throw new LockConfigError(`Lock provider "${context.name}" was started before: make a new one.`, {
+        provider: context.name,
+      });
+    }
+    this.#running = new VersionLocks(context, this.#settings);
+    await this.#running.connected();
+  }
+
+  acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
+    return this.#started().acquire(request);
+  }
+
+  renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
+    return this.#started().renew(renewals);
+  }
+
+  release(holder: Holder, manner: ReleaseManner): Promise<ReleaseOutcome> {
+    return this.#started().release(holder, manner);
+  }
+
+  inspect(key: string): Promise<LockInfo | null> {
+    return this.#started().inspect(key);
+  }
+
+  forceRelease(key: string): Promise<boolean> {
+    return this.#started().forceRelease(key);
+  }
+
+  check(): Promise<readonly Finding[]> {
+    return this.#started().check();
+  }
+
+  /**
+   * Deletes the rows of keys that nobody has held or parked for `unusedFor` (1 s to 24.8 days), never one that is held or parked,
+   * and those of row locks in the same table that were made so long ago and that nobody holds. Answers how many. The next token of a
+   * deleted row begins at the time of the server, which is past its last one, unless the clock was set back since.
+   */
+  purge(options: PurgeOptions): Promise<number> {
+    return this.#started().purge(readUnusedFor(options));
+  }
+
+  async stop(): Promise<void> {
+    await this.#running?.close();
+  }
+
+  #started(): VersionLocks {
+    if (this.#running) return this.#running;
+    throw new LockConfigError('A TypeOrmVersionLockProvider was used before it was started.');
+  }
+}
+
+/** A provider at work: from `start` to `stop`. */
+class VersionLocks {
+  readonly #attempts = new Map<string, VersionAttempt>();
+  readonly #background = new Set<Promise<unknown>>();
+  #database: Promise<LeaseDatabase> | undefined;
+
+  constructor(
+    private readonly context: ProviderContext,
+    private readonly settings: VersionLockSettings,
+  ) {}
+
+  /** The database; connected anew by whoever needs it, if that has failed so far. */
+  connected(): Promise<LeaseDatabase> {
+    this.#database ??= this.#connect().catch((error: unknown) => {
+      this.#database = undefined;
+      if (LockError.is(error)) throw error;
+      const { name } = this.context;
+      throw new LockUnavailableError(
+        `Lock provider "${name}" cannot reach its database: check its address and credentials, and that it is up.`,
+        { provider: name, cause: driverErrorOf(error) },
+      );
+    });
+    return this.#database;
+  }
+
+  async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
+    const { key, holder } = request;
+    const database = await this.connected();
+    const attempt = this.#attempts.get(holder) ?? this.#attemptOf(request, database);
+    this.#attempts.set(holder, attempt);
+    try {
+      const answer = await attempt.acquire(request);
+      if (answer === 'busy') this.#attempts.delete(holder);
+      return answer;
+    } catch (error) {
+      // The engine asks again or releases: until then the attempt knows what may still arrive.
+      if (LockError.is(error)) throw error;
+      throw this.#unavailable(key, error);
+    }
+  }
+
+  async renew(renewals: readonly Renewal[]): Promise<RenewOutcome[]> {
+    const { clock, namespace } = this.context;
+    // Together, what is prolonged by the same time: that is nearly always all of them.
+    const groups = new Map<number, HeldLease[]>();
+    for (const { grant, lease } of renewals) {
+      const { key, holder, fencingToken } = grant;
+      const duration = this.#attempts.get(holder)?.leaseOf(lease) ?? lease;
+      const held = { name: leaseNameOf(namespace, key), holder, version: fencingToken ?? 0n };
+      const group = groups.get(duration);
+      if (group) group.push(held);
+      else groups.set(duration, [held]);
+    }
+    const sentAt = clock.now();
+    const outcomes = new Map<string, 'renewed' | 'lost'>();
+    const renewGroup = async (duration: number, leases: readonly HeldLease[]): Promise<void> => {
+      const database = await this.connected();
+      const renewed = await database.leases.renew(leases, duration);
+      for (const { holder } of leases) outcomes.set(holder, renewed.has(holder) ? 'renewed' : 'lost');
+    };
+    await Promise.allSettled([...groups].map(([duration, leases]) => renewGroup(duration, leases)));
+    return renewals.map(({ grant: { holder }, lease }) => {
+      const outcome = outcomes.get(holder) ?? 'unknown';
+      return outcome === 'renewed' ? { validUntil: validUntil(sentAt, lease) } : outcome;
+    });
+  }
+
+  async release({ key, holder }: Holder, { keepFor }: ReleaseManner): Promise<ReleaseOutcome> {
+    let outcome: ReleaseOutcome;
+    try {
+      const database = await this.connected();
+      const attempt = this.#attempts.get(holder) ?? this.#attemptOf({ key, holder }, database);
+      outcome = await attempt.release(keepFor);
+    } catch {
+      return 'unknown';
+    }
+    if (outcome !== 'unknown') this.#attempts.delete(holder);
+    return outcome;
+  }
+
+  async inspect(key: string): Promise<LockInfo | null> {
+    const lease = await this.#operate(key, ({ leases }) => leases.look(this.#nameOf(key)));
+    if (!lease || lease.remaining <= 0) return null;
+    const { holder, remaining, version } = lease;
+    return {
+      key,
+      state: holder === undefined ? 'parked' : 'held',
+      mode: 'exclusive',
+      holders: holder === undefined ? 0 : 1,
+      waiters: null,
+      expiresIn: remaining,
+      fencingToken: version,
+    };
+  }
+
+  forceRelease(key: string): Promise<boolean> {
+    return this.#operate(key, ({ leases }) => leases.forceRelease(this.#nameOf(key)));
+  }
+
+  async check(): Promise<readonly Finding[]> {
+    const database = await this.connected();
+    return database.check();
+  }
+
+  async purge(unusedFor: number): Promise<number> {
+    const database = await this.connected();
+    return database.purge(unusedFor);
+  }
+
+  async close(): Promise<void> {
+    await Promise.all(this.#background);
+    const database = await this.#database?.catch(() => undefined);
+    await database?.close();
+  }
+
+  #connect(): Promise<LeaseDatabase> {
+    const { context, settings } = this;
+    const { database } = settings;
+    return database === 'sqlite'
+      ? connectToSqlite(settings, context)
+      : connectToServer({ ...settings, database }, context);
+  }
+
+  #attemptOf({ key, holder }: Pick<Holder, 'key' | 'holder'>, database: LeaseDatabase): VersionAttempt {
+    const { context } = this;
+    const locking: VersionLocking = {
+      clock: context.clock,
+      random: context.random,
+      database,
+      onWaiting: (waiter) => {
+        context.emit({ type: 'waiting', holder: waiter });
+      },
+      inBackground: (work) => {
+        this.#background.add(work);
+        void work.finally(() => this.#background.delete(work));
+      },
+    };
+    return new VersionAttempt(locking, this.#nameOf(key), holder);
+  }
+
+  #nameOf(key: string): string {
+    return leaseNameOf(this.context.namespace, key);
+  }
+
+  async #operate<T>(key: string, operation: (database: LeaseDatabase) => Promise<T>): Promise<T> {
+    const database = await this.connected();
+    try {
+      return await operation(database);
+    } catch (error) {
+      throw LockError.is(error) ? error : this.#unavailable(key, error);
+    }
+  }
+
+  #unavailable(key: string, error: unknown): LockUnavailableError {
+    const { name } = this.context;
+    return new LockUnavailableError(
+      `Lock "${key}" of provider "${name}": the database did not answer or refused, or SQLite was locked by a transaction; check the server and its log, and keep transactions short.`,
+      { key, provider: name, cause: driverErrorOf(error) },
+    );
+  }
+}

@@ -1,0 +1,16 @@
+import { afterAll, beforeAll } from '@jest/globals';
+import { describeLockProvider } from '../../lib/testing/index.js';
+import { SqlBackend } from '../typeorm/sql-backend.js';
+import { versionLockHarness } from '../typeorm/version-backend.js';
+
+let backend: SqlBackend;
+
+beforeAll(async () => {
+  backend = await SqlBackend.start('postgres');
+}, 60_000);
+afterAll(() => backend.stop());
+
+describeLockProvider(
+  'typeorm leases on Postgres',
+  versionLockHarness(() => backend),
+);

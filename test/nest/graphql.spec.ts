@@ -1,0 +1,187 @@
+import type { ServerResponse } from 'node:http';
+import {
+  type ArgumentsHost,
+  type CanActivate,
+  Catch,
+  type ExceptionFilter,
+  Injectable,
+  ParseIntPipe,
+  UseGuards,
+} from '@nestjs/common';
+import { APP_FILTER } from '@nestjs/core';
+import { ApolloServer, HeaderMap } from '@apollo/server';
+import { ApolloDriver, type ApolloDriverConfig } from '@nestjs/apollo';
+import { Args, GraphQLModule, Int, Mutation, Query, Resolver } from '@nestjs/graphql';
+import {
+  currentLock,
+  DistributedLock,
+  type DistributedLockModuleOptions,
+  LockError,
+  LockGraphqlError,
+  LockLostError,
+  LockService,
+  LockUnavailableError,
+} from '../../lib/index.js';
+import { serve } from './apps.js';
+
+@Injectable()
+class BusyGuard implements CanActivate {
+  @DistributedLock('item', { wait: 0 })
+  async canActivate() {
+    return true;
+  }
+}
+
+@Resolver()
+class Items {
+  @Query(() => String)
+  @DistributedLock("item:#{request.args.id}:#{id}:#{request.context.req.headers['x-tenant']}")
+  async key(@Args('id', { type: () => Int }, ParseIntPipe) id: number): Promise<string> {
+    return `${currentLock().key} ${id}`;
+  }
+  @Mutation(() => String)
+  @DistributedLock('around:#{request.args.id}', { around: 'request' })
+  async around(@Args('id', { type: () => Int }) id: number): Promise<string> {
+    return `${currentLock().key} ${id}`;
+  }
+  @Query(() => String, { nullable: true })
+  @DistributedLock('item', { wait: 0 })
+  async busy(): Promise<void> {}
+  @Query(() => String, { nullable: true })
+  @UseGuards(BusyGuard)
+  guarded(): void {}
+  @Query(() => String, { nullable: true })
+  @DistributedLock('item', { around: 'request', onBusy: 'skip' })
+  async skipped(): Promise<void> {}
+  @Query(() => String, { nullable: true })
+  async unavailable() {
+    throw new LockUnavailableError('No answer from 10.0.0.1.', { key: 'item' });
+  }
+  @Query(() => String, { nullable: true })
+  async lost() {
+    throw new LockLostError('Gone.', { reason: 'revoked' });
+  }
+  @Query(() => String, { nullable: true })
+  @DistributedLock('streamed', { around: 'request' })
+  async streamed() {
+    return (async function* () {})();
+  }
+  @Query(() => String, { nullable: true })
+  async own() {
+    throw new TypeError('own');
+  }
+}
+
+interface HttpRequest {
+  readonly method: string;
+  readonly headers: Record<string, string>;
+  readonly body: unknown;
+}
+
+/** Nest's driver, with Apollo's server mounted by hand: its own way takes one more package that is not installed. */
+class MountedApolloDriver extends ApolloDriver {
+  protected override async registerExpress(options: ApolloDriverConfig) {
+    const { schema, formatError, plugins } = options;
+    const server = new ApolloServer({
+      schema: schema!,
+      includeStacktraceInErrorResponses: false,
+      ...(formatError && { formatError }),
+      ...(plugins && { plugins }),
+    });
+    await server.start();
+    const context = options.context as (contexts: { req: unknown; res: unknown }) => Promise<object>;
+    const answer = async (req: HttpRequest, res: ServerResponse) => {
+      const { status, headers, body } = await server.executeHTTPGraphQLRequest({
+        httpGraphQLRequest: {
+          method: req.method,
+          headers: new HeaderMap(Object.entries(req.headers)),
+          search: '',
+          body: req.body,
+        },
+        context: () => context({ req, res }),
+      });
+      res.writeHead(status ?? 200, Object.fromEntries(headers)).end(body.kind === 'complete' ? body.string : '');
+    };
+    this.httpAdapterHost.httpAdapter.use(
+      options.path,
+      (req: HttpRequest, res: ServerResponse) => void answer(req, res),
+    );
+    Object.assign(this, { apolloServer: server });
+  }
+}
+
+interface Answer {
+  readonly data: Record<string, unknown> | null;
+  readonly errors?: { message: string; path: string[]; extensions: Record<string, unknown> }[];
+}
+
+async function ask(options: DistributedLockModuleOptions = {}, ...filters: ExceptionFilter[]) {
+  const graphql = GraphQLModule.forRoot<ApolloDriverConfig>({
+    driver: MountedApolloDriver,
+    autoSchemaFile: true,
+  });
+  const { app, fetch } = await serve(
+    {
+      imports: [graphql],
+      providers: [Items, ...filters.map((filter) => ({ provide: APP_FILTER, useValue: filter }))],
+    },
+    options,
+  );
+  await app.get(LockService).acquire('item');
+  return async (query: string): Promise<Answer> => {
+    const headers = { 'content-type': 'application/json', 'x-tenant': 'acme' };
+    const response = await fetch('/graphql', { method: 'POST', headers, body: JSON.stringify({ query }) });
+    return (await response.json()) as Answer;
+  };
+}
+
+describe('a resolver of Apollo', () => {
+  it('reads arguments and the HTTP request in keys', async () => {
+    const send = await ask();
+    expect(await send('{ key(id: 7) }')).toEqual({ data: { key: 'item:7:7:acme 7' } });
+    expect(await send('mutation { around(id: 7) }')).toEqual({ data: { around: 'around:7 7' } });
+    expect(await send('{ skipped }')).toEqual({ data: { skipped: null } });
+  });
+
+  it('reports busy, unavailable and lost by extensions.code, and nothing of the server', async () => {
+    const send = await ask();
+    const { data, errors } = await send('{ busy guarded unavailable lost }');
+    expect(data).toEqual({ busy: null, guarded: null, unavailable: null, lost: null });
+    expect(Object.fromEntries(errors!.map((error) => [error.path[0], error]))).toMatchObject({
+      busy: { message: expect.stringMatching(/in use/) as string, extensions: { code: 'LOCK_TIMEOUT', retryAfter: 1 } },
+      guarded: { extensions: { code: 'LOCK_TIMEOUT', retryAfter: 1 } },
+      unavailable: { extensions: { code: 'LOCK_UNAVAILABLE', retryAfter: 1 } },
+      lost: { extensions: { code: 'LOCK_LOST' } },
+    });
+    expect(JSON.stringify(errors)).not.toMatch(/10\.0\.0\.1|item/);
+  });
+
+  it('leaves other errors as they are, and refuses a stream whose end nobody would tell', async () => {
+    const send = await ask();
+    expect((await send('{ own }')).errors).toMatchObject([{ message: 'own' }]);
+    expect((await send('{ streamed }')).errors).toMatchObject([
+      {
+        message: expect.stringMatching(/^Items\.streamed returns a stream/) as string,
+        extensions: { code: 'INTERNAL_SERVER_ERROR' },
+      },
+    ]);
+  });
+
+  it("leaves lock errors to the user's own filters", async () => {
+    const caught: unknown[] = [];
+    @Catch(LockError)
+    class Own implements ExceptionFilter {
+      catch(error: LockError, host: ArgumentsHost) {
+        caught.push(error);
+        return new Error(`mine over ${host.getType()}`);
+      }
+    }
+    const send = await ask({}, new Own());
+    const { errors } = await send('{ busy guarded }');
+    expect(errors).toMatchObject([{ message: 'mine over graphql' }, { message: 'mine over graphql' }]);
+    expect(caught).toEqual([expect.any(LockError), expect.any(LockError)]);
+    expect(caught).not.toContainEqual(expect.any(LockGraphqlError));
+    const bare = await ask({ mapErrors: false });
+    expect((await bare('{ busy }')).errors).toMatchObject([{ message: expect.stringMatching(/"item"/) as string }]);
+  });
+});

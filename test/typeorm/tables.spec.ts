@@ -1,0 +1,56 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { DataSource, type DataSourceOptions } from 'typeorm';
+import { LockManager } from '../../lib/engine/lock-manager.js';
+import { LockConfigError, LockUnavailableError } from '../../lib/lock/errors.js';
+import { TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
+import { leaseNameOf, rowNameOf } from '../../lib/providers/typeorm/lock-name.js';
+import { createTableSql, DEFAULT_TABLE } from '../../lib/providers/typeorm/table-layout.js';
+
+describe('the table of the locks', () => {
+  it.each(['mysql', 'postgres', 'sqlite'] as const)('is printed in the docs as it is created: %s', (family) => {
+    const page = readFileSync(join(import.meta.dirname, '../../docs/providers/typeorm.md'), 'utf8');
+    expect(page).toContain(`${createTableSql(family, DEFAULT_TABLE)};`);
+  });
+
+  // Golden: two versions of this package in one fleet must use the same rows, for ever.
+  it('has other rows for leases than for row locks', () => {
+    expect(leaseNameOf('shop', 'order:42')).toBe('shop#lease:order:42');
+    expect(leaseNameOf('shop', 'a b')).toBe('shop#lease:a_b#h4fMnf0CFrqHZE2QKepVI-VfEDmrXap6hhhmU2qKI_s');
+    expect(rowNameOf('shop', 'order:42')).toBe('shop:order:42');
+    expect(leaseNameOf('n'.repeat(64), 'é'.repeat(400)).length).toBeLessThanOrEqual(255);
+  });
+});
+
+describe('leases refuse', () => {
+  it.each([
+    [{ table: 'a; DROP TABLE b' }],
+    [{ table: 'a.b.c' }],
+    [{ maxConnections: 0 }],
+    [{ statementTimeout: 1 }],
+    [{ dataSource: new DataSource({ type: 'cockroachdb' } as DataSourceOptions) }],
+  ])('%#', (options) => {
+    const dataSource = new DataSource({ type: 'sqljs' });
+    expect(() => new TypeOrmVersionLockProvider({ dataSource, ...options })).toThrow(LockConfigError);
+  });
+});
+
+describe('leases in sql.js', () => {
+  it('a statement never joins an open transaction: it waits for its end, or fails, and is not rolled back with it', async () => {
+    const dataSource = await new DataSource({ type: 'sqljs' }).initialize();
+    const provider = new TypeOrmVersionLockProvider({ dataSource, synchronize: true, statementTimeout: 300 });
+    const locks = new LockManager({ providers: { sql: provider } });
+    await locks.start();
+    const runner = dataSource.createQueryRunner();
+    await runner.startTransaction();
+    await expect(locks.acquire('a', { wait: 0 })).rejects.toBeInstanceOf(LockUnavailableError);
+    const late = locks.acquire('a', { wait: 5_000 });
+    await runner.rollbackTransaction();
+    await using lock = await late;
+    expect(await provider.inspect('a')).toMatchObject({ state: 'held', fencingToken: lock.fencingToken });
+    expect(await provider.purge({ unusedFor: 1_000 })).toBe(0);
+    await lock.release();
+    await locks.stop();
+    await dataSource.destroy();
+  });
+});

@@ -1,0 +1,70 @@
+import { DataSource } from 'typeorm';
+import { leaseNameOf } from '../../lib/providers/typeorm/lock-name.js';
+import { TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
+import type { ProviderHarness } from '../../lib/testing/index.js';
+import { type SqlBackend, TABLE } from './sql-backend.js';
+
+/** A row, as an operator sees it. */
+export interface LeaseRow {
+  readonly name: string;
+  readonly token: bigint;
+  readonly holder: string | null;
+}
+
+/** The rows of the leases of a namespace. */
+export async function leaseRows(admin: DataSource, namespace: string): Promise<LeaseRow[]> {
+  const rows = await admin.query<{ name: string | Buffer; token: string | number; holder: string | Buffer | null }[]>(
+    `SELECT name, token, holder FROM ${TABLE} WHERE name LIKE '${namespace}#lease:%'`,
+  );
+  return rows.map(({ name, token, holder }) => ({
+    name: name.toString(),
+    token: BigInt(token),
+    holder: holder?.toString() ?? null,
+  }));
+}
+
+/** Frees a lease behind the back of its holder. */
+export async function revokeLease(admin: DataSource, namespace: string, key: string): Promise<void> {
+  const name = leaseNameOf(namespace, key);
+  await admin.query(`UPDATE ${TABLE} SET holder = NULL, expires = 0 WHERE name = '${name}'`);
+}
+
+/** A provider on this server with a wire of its own. */
+export function versionProvider(backend: SqlBackend): Promise<TypeOrmVersionLockProvider> {
+  const options = { synchronize: true, statementTimeout: '1s' };
+  return backend.wired((dataSource) => new TypeOrmVersionLockProvider({ dataSource, ...options }));
+}
+
+const { capabilities } = new TypeOrmVersionLockProvider({ dataSource: new DataSource({ type: 'sqljs' }) });
+
+/** What the conformance kit needs of leases on a server. */
+export function versionLockHarness(backend: () => SqlBackend): ProviderHarness {
+  return {
+    capabilities,
+    create: () => versionProvider(backend()),
+    lease: 1_000,
+    faults: {
+      revoke: (namespace, key) => revokeLease(backend().admin, namespace, key),
+      cutOff: async (provider) => backend().wireOf(provider)?.freeze(),
+      restore: async (provider) => backend().wireOf(provider)?.thaw(),
+    },
+    leftovers: (namespace) => heldLeases(backend().admin, namespace),
+  };
+}
+
+/** What the conformance kit needs of leases in SQLite. Nothing can be cut off here: the database is in the process. */
+export function sqliteHarness(dataSource: () => DataSource, admin: () => DataSource): ProviderHarness {
+  return {
+    capabilities,
+    create: () => new TypeOrmVersionLockProvider({ dataSource: dataSource(), synchronize: true }),
+    // The database works on the thread of the tests, so that those of one case make the others late.
+    lease: 1_000,
+    concurrency: 4,
+    faults: { revoke: (namespace, key) => revokeLease(admin(), namespace, key) },
+    leftovers: (namespace) => heldLeases(admin(), namespace),
+  };
+}
+
+async function heldLeases(admin: DataSource, namespace: string): Promise<number> {
+  return (await leaseRows(admin, namespace)).filter(({ holder }) => holder !== null).length;
+}

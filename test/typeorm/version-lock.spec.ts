@@ -1,0 +1,231 @@
+import { afterAll, beforeAll, jest } from '@jest/globals';
+import { execFileSync } from 'node:child_process';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { LockManager } from '../../lib/engine/lock-manager.js';
+import { systemClock } from '../../lib/engine/clock.js';
+import { LockUnavailableError } from '../../lib/lock/errors.js';
+import { LockTables1700000000000, TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
+import type { CompiledLibrary } from '../servers/compiled-library.js';
+import { contend, leaseLibrary } from './lease-processes.js';
+import { SqlBackend, type SqlType, TABLE } from './sql-backend.js';
+import { leaseRows, versionProvider } from './version-backend.js';
+
+// One database at a time: a run of one alone is `npm test -- test/typeorm/version-lock.spec.ts -t mariadb`.
+const databases: readonly SqlType[] = ['mariadb', 'postgres'];
+
+/** Postgres has a process for each connection, which goes on when the first one is stopped. */
+function signalAll(pid: number, signal: NodeJS.Signals): void {
+  const table = execFileSync('ps', ['-eo', 'pid=,ppid='], { encoding: 'utf8' });
+  const rows = table
+    .trim()
+    .split('\n')
+    .map((line) => line.trim().split(/\s+/).map(Number));
+  const children = rows.filter(([, parent]) => parent === pid).map(([child]) => child!);
+  for (const each of [pid, ...children]) process.kill(each, signal);
+}
+
+let library: CompiledLibrary;
+beforeAll(async () => {
+  library = await leaseLibrary();
+});
+afterAll(() => library.remove());
+
+describe.each(databases)('leases on %s', (type) => {
+  let backend: SqlBackend;
+  const managers: LockManager[] = [];
+
+  beforeAll(async () => {
+    backend = await SqlBackend.start(type);
+  }, 60_000);
+  afterEach(async () => {
+    await Promise.all(managers.splice(0).map((manager) => manager.stop()));
+  }, 20_000);
+  afterAll(() => backend.stop());
+
+  async function application(provider?: TypeOrmVersionLockProvider): Promise<LockManager> {
+    const locks = new LockManager({
+      providers: { sql: provider ?? (await versionProvider(backend)) },
+      namespace: 'test',
+      shutdownGrace: 0,
+    });
+    managers.push(locks);
+    await locks.start();
+    return locks;
+  }
+
+  it('a grant whose answer was lost is found again, with its token', async () => {
+    const provider = await versionProvider(backend);
+    const locks = await application(provider);
+    await (await locks.acquire('lost reply')).release();
+    const before = (await leaseRows(backend.admin, 'test')).find(({ name }) => name === 'test#lease:lost_reply')?.token;
+    const wire = backend.wireOf(provider)!;
+    wire.loseReplies();
+    const late = locks.acquire('lost reply', { wait: 8_000 });
+    const isClaimed = async () => (await leaseRows(backend.admin, 'test')).some(({ holder }) => holder !== null);
+    // The look needs its reply, the claim must lose it: replies pass until the row is claimed.
+    wire.passReplies();
+    wire.holdReplies();
+    for (let claimed = false; !claimed; claimed = await isClaimed()) {
+      wire.passReplies();
+      wire.holdReplies();
+      await sleep(1);
+    }
+    wire.cut();
+    wire.passReplies();
+    const [row] = (await leaseRows(backend.admin, 'test')).filter(({ holder }) => holder !== null);
+    await using lock = await late;
+    expect(lock.fencingToken).toBe(row!.token);
+    expect(row!.token).not.toBe(before);
+    expect(lock.holder).toBe(row!.holder);
+  });
+
+  it('a server that is frozen is a loss at the deadline, not before, and releases are answered in time', async () => {
+    const locks = await application();
+    const lock = await locks.acquire('frozen', { lease: 1_500 });
+    signalAll(backend.server.pid, 'SIGSTOP');
+    try {
+      const remaining = lock.remaining();
+      expect(remaining).toBeGreaterThan(0);
+      await sleep(remaining / 2);
+      // A loop that was blocked for longer has passed the deadline itself.
+      if (lock.remaining() > 0) expect(lock.isHeld()).toBe(true);
+      await sleep(lock.remaining() + 20);
+      expect(lock.isHeld()).toBe(false);
+      const start = performance.now();
+      expect(['unconfirmed', 'lost']).toContain(await lock.release());
+      await expect(locks.acquire('frozen', { wait: 0 })).rejects.toBeInstanceOf(LockUnavailableError);
+      expect(performance.now() - start).toBeLessThan(6_000);
+    } finally {
+      signalAll(backend.server.pid, 'SIGCONT');
+    }
+    await (await locks.acquire('frozen', { wait: 8_000 })).release();
+  }, 30_000);
+
+  it('a server that crashes keeps the lease of a holder, and tokens go on growing', async () => {
+    const locks = await application();
+    const lock = await locks.acquire('crash', { lease: 20_000 });
+    await backend.server.crash();
+    const other = await application();
+    expect(await other.tryAcquire('crash')).toBeNull();
+    lock.assertHeld();
+    await lock.extend(20_000);
+    expect(await lock.release()).toBe('released');
+    await using next = await other.acquire('crash', { wait: 5_000 });
+    expect(next.fencingToken).toBeGreaterThan(lock.fencingToken!);
+  }, 30_000);
+
+  it('two processes never hold a key at once, and keys of two cases are two', async () => {
+    const { port } = backend.server;
+    const account = type === 'mariadb' ? { username: 'root', database: 'test' } : { username: 'postgres' };
+    await contend(library, { type, host: '127.0.0.1', port, ...account }, backend.admin, 2, 20);
+  }, 30_000);
+
+  it('keys that differ by a space, a case or an accent are not the same', async () => {
+    const locks = await application();
+    const keys = ['key', 'key ', 'Key', 'kéy', 'ke\u0301y', 'kéy ', '🔑', ''.padEnd(300, 'k'), ''.padEnd(301, 'k')];
+    const held = await Promise.all(keys.map((key) => locks.acquire(key, { wait: 0 })));
+    await Promise.all(held.map((lock) => lock.release()));
+  });
+
+  it('a step of the wall clock of a client changes nothing', async () => {
+    const [ann, bob] = [await application(), await application()];
+    const lock = await ann.acquire('clock', { lease: 2_000 });
+    const wallTime = jest.spyOn(systemClock, 'wallTime').mockReturnValue(Date.now() + 3_600_000);
+    const now = jest.spyOn(Date, 'now').mockReturnValue(Date.now() + 3_600_000);
+    try {
+      expect(await bob.tryAcquire('clock')).toBeNull();
+      await lock.extend();
+      expect(await lock.release()).toBe('released');
+      await using next = await bob.acquire('clock');
+      expect(next.fencingToken! - lock.fencingToken!).toBeLessThan(60_000_000n);
+    } finally {
+      wallTime.mockRestore();
+      now.mockRestore();
+    }
+  });
+
+  it('renewals of many are one statement, and each has an answer of its own', async () => {
+    const provider = await versionProvider(backend);
+    const locks = await application(provider);
+    const held = await Promise.all(Array.from({ length: 60 }, (_, index) => locks.acquire(`many:${index}`)));
+    await backend.admin.query(`UPDATE ${TABLE} SET holder = NULL, expires = 0 WHERE name = 'test#lease:many:7'`);
+    const grants = held.map(({ key, holder, fencingToken }) => ({
+      ...{ key, holder, fencingToken, mode: 'exclusive' as const, validUntil: 0, lease: 30_000 },
+    }));
+    const outcomes = await provider.renew(grants.map((grant) => ({ grant, lease: 30_000 })));
+    expect(outcomes.map((outcome) => typeof outcome)).toEqual(
+      held.map((_, index) => (index === 7 ? 'string' : 'object')),
+    );
+    expect(outcomes[7]).toBe('lost');
+    await Promise.all(held.map((lock) => lock.release()));
+  });
+
+  it('a purge deletes what is old and free, and never what is held, parked, or locked by a row lock', async () => {
+    const provider = await versionProvider(backend);
+    const locks = await application(provider);
+    const rowLocks = new LockManager({ providers: { sql: await backend.provider() }, namespace: 'rows' });
+    managers.push(rowLocks);
+    await rowLocks.start();
+    const rowHeld = await rowLocks.acquire('held');
+    await (await rowLocks.acquire('free')).release();
+    const held = await locks.acquire('purge:held', { lease: 20_000 });
+    await (await locks.acquire('purge:parked', { minHold: 20_000 })).release();
+    const free = await locks.acquire('purge:free');
+    await free.release();
+    // Old, as far as a row can be: what is held or parked ends in the future.
+    await backend.admin.query(
+      `UPDATE ${TABLE} SET expires = expires - 2000000 WHERE name LIKE 'test#lease:purge:free'`,
+    );
+    await backend.admin.query(`UPDATE ${TABLE} SET expires = 0 WHERE name = 'rows:free'`);
+    const churning = await application();
+    const over = new AbortController();
+    const churn = (async () => {
+      for (let last = 0n; !over.signal.aborted;) {
+        await using lock = await churning.acquire('purge:churn', { lease: 5_000 });
+        expect(lock.fencingToken).toBeGreaterThan(last);
+        last = lock.fencingToken!;
+        lock.assertHeld();
+        await lock.extend();
+      }
+    })();
+    for (const until = Date.now() + 1_300; Date.now() < until;) await provider.purge({ unusedFor: 1_000 });
+    over.abort();
+    await churn;
+    const names = await backend.admin.query<{ name: string | Buffer }[]>(`SELECT name FROM ${TABLE}`);
+    const left = names.map(({ name }) => name.toString());
+    expect(left).toEqual(expect.arrayContaining(['test#lease:purge:held', 'test#lease:purge:parked', 'rows:held']));
+    expect(left).not.toContain('test#lease:purge:free');
+    expect(left).not.toContain('rows:free');
+    expect(await rowHeld.release()).toBe('released');
+    expect(await held.release()).toBe('released');
+    await using again = await locks.acquire('purge:free');
+    expect(again.fencingToken).toBeGreaterThan(free.fencingToken!);
+  }, 20_000);
+
+  it('the migration makes the table that the locks use, under the name that was chosen', async () => {
+    class AppLocks1700000000000 extends LockTables1700000000000 {
+      override name = 'AppLocks1700000000000';
+      override table = 'app_locks';
+    }
+    const source = await backend.source({ migrations: [AppLocks1700000000000] }).initialize();
+    await source.runMigrations();
+    const locks = await application(new TypeOrmVersionLockProvider({ dataSource: source, table: 'app_locks' }));
+    await (await locks.acquire('a')).release();
+    await source.undoLastMigration();
+    await expect(locks.acquire('a', { wait: 0 })).rejects.toBeInstanceOf(LockUnavailableError);
+    await source.destroy();
+  });
+
+  it('leaves no connection and no open transaction, and needs none of the application', async () => {
+    const source = await backend.source({ poolSize: 1 }).initialize();
+    const locks = await application(new TypeOrmVersionLockProvider({ dataSource: source, synchronize: true }));
+    await source.transaction(async (manager) => {
+      await manager.query('SELECT 1');
+      const held = await Promise.all(Array.from({ length: 20 }, (_, index) => locks.acquire(`pool:${index}`)));
+      await Promise.all(held.map((lock) => lock.extend()));
+      await Promise.all(held.map((lock) => lock.release()));
+    });
+    expect(await backend.transactions()).toBe(0);
+    await source.destroy();
+  });
+});

@@ -18,21 +18,30 @@ export type {
   AcquireRequest,
   Answer,
   Clock,
+  CompositeProvider,
   Finding,
   Grant,
   Holder,
   LockCapabilities,
   LockLogger,
   LockProvider,
+  Member,
   ProviderContext,
   ProviderEvent,
   Random,
+  Records,
   ReleaseManner,
   ReleaseOutcome,
   Renewal,
   RenewOutcome,
   Timer,
 } from './engine/lock-provider.js';
+
+export { FailoverProvider } from './providers/failover/failover-provider.js';
+export type { FailoverProviderOptions } from './providers/failover/failover-options.js';
+export type { FailoverState } from './providers/failover/failover.js';
+export type { EngineState } from './providers/failover/engine-health.js';
+export type { EngineSwitch, SwitchReason } from './providers/failover/switch-record.js';
 
 export { LockTable } from './providers/memory/lock-table.js';
 export { MemoryLockProvider, type MemoryLockProviderOptions } from './providers/memory/memory-lock-provider.js';

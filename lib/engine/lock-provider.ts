@@ -7,6 +7,7 @@ import type { Random } from './random.js';
 export type { Clock, Timer } from './clock.js';
 export type { LockLogger } from './logger.js';
 export type { Random } from './random.js';
+export { SuspensionDetector } from './suspension.js';
 
 /**
  * The seam between the engine and a backend. Whoever implements it proves it with the conformance kit of

@@ -18,8 +18,15 @@ describe('the rule by which engines are switched, over everything that can happe
       'with confirmations counted from their answers',
       { confirmed: (before, record, _, now) => before.confirmed(record, now, now) },
     ],
-    ['with locks that are believed for longer', { validUntil: (agreement, epoch) => agreement.validUntil(epoch) + 300 }],
-  ])('finds two holders %s', (_, broken) => {
-    expect(search(BOUNDS, { ...RULE, ...broken }).violation).toBeDefined();
-  }, 120_000);
+    [
+      'with locks that are believed for longer',
+      { validUntil: (agreement, epoch) => agreement.validUntil(epoch) + 300 },
+    ],
+  ])(
+    'finds two holders %s',
+    (_, broken) => {
+      expect(search(BOUNDS, { ...RULE, ...broken }).violation).toBeDefined();
+    },
+    120_000,
+  );
 });

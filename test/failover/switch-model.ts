@@ -4,6 +4,7 @@ import { firstRecord, type SwitchRecord, switched } from '../../lib/providers/fa
 // One step of time is a little more than a quarter of the window, so that four of them are more than the wait at a switch.
 const WINDOW = 1_000;
 const STEP = 254;
+const FIRST: SwitchRecord = { ...firstRecord('A', WINDOW), settled: true };
 
 /** A write on its way: sent, perhaps executed, perhaps never answered. */
 interface Write {
@@ -64,7 +65,7 @@ export class SwitchModel {
   ) {}
 
   get start(): State {
-    const record = firstRecord('A');
+    const record = FIRST;
     const agreement = this.rule.confirmed(Agreement.unknown(WINDOW), record, 0, 0);
     const processes = Array.from({ length: this.bounds.processes }, () => ({ agreement, hold: undefined }));
     return { time: 0, record, processes, writes: [], switches: 0, lost: 0 };
@@ -182,7 +183,7 @@ function change(state: State, index: number, what: Partial<Process>): State {
 }
 
 function known({ agreement }: Process): SwitchRecord {
-  return agreement.record ?? firstRecord('A');
+  return agreement.record ?? FIRST;
 }
 
 function title(record: SwitchRecord | undefined): string {

@@ -16,13 +16,16 @@ const GRAIN = 2;
  * over everywhere, also in a process that is cut off and knows nothing. Only then does the new engine grant. The first
  * that has waited writes `settled`, which spares those who come later the wait.
  *
+ * Processes may have different windows, as in a deployment that changes it: none confirms before its own stands in the
+ * record, which keeps the longest, and that is what is waited for.
+ *
  * No clocks are compared: each bound is counted on the monotonic clock of one process, between two things that this
  * process did or saw. What it rests on: writes to the record stand in one order and are never lost, and clocks run at
  * rates within 1 % of each other.
  */
 export class Agreement {
   private constructor(
-    /** How long a confirmation is good for, in ms. */
+    /** For how long a confirmation of this process is good, in ms. */
     readonly window: number,
     /** What stands in the record, as far as is known. */
     readonly record: SwitchRecord | undefined,
@@ -52,7 +55,7 @@ export class Agreement {
     return known === record ? new Agreement(window, record, learnedAt, sentAt) : this;
   }
 
-  /** A switch is about to be asked for: what is confirmed in this epoch counts no more. */
+  /** What is confirmed counts no more: a switch is about to be asked for, or time has passed that no clock has counted. */
   dropped(): Agreement {
     return new Agreement(this.window, this.record, this.learnedAt, -Infinity);
   }
@@ -69,6 +72,7 @@ export class Agreement {
 
   /** When the locks of earlier epochs are over, on the monotonic clock. */
   get settlesAt(): number {
-    return this.record?.settled === false ? this.learnedAt + this.window * FASTEST + GRAIN : -Infinity;
+    if (!this.record || this.record.settled) return -Infinity;
+    return this.learnedAt + this.record.window * FASTEST + GRAIN;
   }
 }

@@ -24,8 +24,8 @@ export class AvailableSelector implements EngineSelector {
     return Promise.resolve();
   }
 
-  stop(): void {
-    // Nothing runs by itself.
+  stop(): Promise<void> {
+    return Promise.resolve();
   }
 
   choose(): Choice {
@@ -43,7 +43,11 @@ export class AvailableSelector implements EngineSelector {
     if (this.#state(engine) === 'down') {
       const to = best ?? names.find((name) => this.#state(name) === 'recovering');
       if (to !== undefined) this.#go(to, 'failure');
-    } else if (best !== undefined && names.indexOf(best) < names.indexOf(engine)) this.#go(best, 'return');
+      return;
+    }
+    // Who has switched by hand has a reason that nobody here knows.
+    if (this.#history.at(-1)?.reason === 'manual') return;
+    if (best !== undefined && names.indexOf(best) < names.indexOf(engine)) this.#go(best, 'return');
   }
 
   switchTo(engine: string): Promise<void> {

@@ -1,11 +1,4 @@
-import {
-  type AcquireRequest,
-  type Clock,
-  type Member,
-  type ProviderContext,
-  type Timer,
-} from '../../engine/lock-provider.js';
-import { LockError, LockUnavailableError } from '../../lock/errors.js';
+import { type Clock } from '../../engine/lock-provider.js';
 
 /** When an engine counts as failed, and as well again; all times in ms. */
 export interface HealthTerms {
@@ -13,7 +6,7 @@ export interface HealthTerms {
   readonly failures: number;
   /** How often it is probed. */
   readonly probeEvery: number;
-  /** How long a probe may take. */
+  /** How long a probe may take, and for how long at least it must fail to be down. */
   readonly probeTimeout: number;
   /** For how long it must answer without a failure after it was down. */
   readonly stableFor: number;
@@ -26,26 +19,16 @@ export interface HealthTerms {
  */
 export type EngineState = 'up' | 'down' | 'recovering';
 
-// One for the fleet: a SQL engine would keep a row for each. That somebody else holds it is an answer too.
-const PROBE_KEY = 'failover:probe';
-const PROBE_LEASE = 1_000;
-
-/**
- * A circuit breaker on one engine: learns from every real call and, since idle engines and standbys see none, from a
- * probe that takes and gives back a lock. Busy is an answer, so it counts as health.
- */
+/** A circuit breaker: whether one engine works, learned from what came of each call. */
 export class EngineHealth {
   #state: EngineState = 'up';
   #failures = 0;
+  #failingSince = 0;
   #recoveringSince = 0;
-  #timer: Timer | undefined;
-  #stopped = false;
 
   constructor(
-    readonly name: string,
-    private readonly member: Member,
     private readonly terms: HealthTerms,
-    private readonly context: ProviderContext,
+    private readonly clock: Clock,
     private readonly onChange: (state: EngineState) => void,
   ) {}
 
@@ -53,89 +36,34 @@ export class EngineHealth {
     return this.#state;
   }
 
-  start(): void {
-    this.#schedule();
-  }
-
-  stop(): void {
-    this.#stopped = true;
-    if (this.#timer) this.context.clock.clearTimer(this.#timer);
+  /** Whether the last call has failed. */
+  get isFailing(): boolean {
+    return this.#failures > 0;
   }
 
   succeeded(): void {
     this.#failures = 0;
     if (this.#state === 'up') return;
-    const now = this.context.clock.now();
+    const now = this.clock.now();
     if (this.#state === 'down') {
       this.#recoveringSince = now;
       this.#become('recovering');
     } else if (now - this.#recoveringSince >= this.terms.stableFor) this.#become('up');
   }
 
-  /** Counts the error if it says that the engine does not answer. */
-  failed(error: unknown): void {
-    if (!(LockError.is(error) && error.code === UNAVAILABLE)) return;
+  failed(): void {
+    const now = this.clock.now();
+    if (this.#failures === 0) this.#failingSince = now;
     this.#failures += 1;
-    if (this.#state === 'recovering' || (this.#state === 'up' && this.#failures >= this.terms.failures)) {
-      this.#become('down');
+    if (this.#state === 'recovering') this.#become('down');
+    else if (this.#state === 'up' && this.#failures >= this.terms.failures) {
+      // One broken connection fails all that is under way on it at the same moment.
+      if (now - this.#failingSince >= this.terms.probeTimeout) this.#become('down');
     }
   }
 
   #become(state: EngineState): void {
     this.#state = state;
     this.onChange(state);
-  }
-
-  #schedule(): void {
-    if (this.#stopped) return;
-    // Not all processes at once.
-    const delay = this.terms.probeEvery * (0.75 + this.context.random.fraction() / 2);
-    this.#timer = this.context.clock.setTimer(() => {
-      void this.#probe();
-    }, delay);
-  }
-
-  async #probe(): Promise<void> {
-    const { clock, random } = this.context;
-    const departure = new AbortController();
-    const probe: AcquireRequest = {
-      key: PROBE_KEY,
-      holder: random.id(),
-      mode: 'exclusive',
-      lease: PROBE_LEASE,
-      renew: false,
-      minHold: 0,
-      wait: 0,
-      options: {},
-      signal: departure.signal,
-    };
-    try {
-      const granted = this.member.acquire(probe);
-      await inTime(granted, this.terms.probeTimeout, clock);
-      this.succeeded();
-    } catch (error) {
-      departure.abort();
-      this.failed(error);
-    }
-    // Also what was not granted in time may be granted late.
-    await Promise.resolve(this.member.release(probe, { keepFor: 0, failed: false })).catch(() => undefined);
-    this.#schedule();
-  }
-}
-
-const UNAVAILABLE: LockUnavailableError['code'] = 'LOCK_UNAVAILABLE';
-
-/** @throws LockUnavailableError when there is no answer after `patience` ms */
-export async function inTime<T>(answer: T | PromiseLike<T>, patience: number, clock: Clock): Promise<T> {
-  let timer: Timer | undefined;
-  const late = new Promise<never>((_, reject) => {
-    timer = clock.setTimer(() => {
-      reject(new LockUnavailableError(`There was no answer within ${patience} ms.`));
-    }, patience);
-  });
-  try {
-    return await Promise.race([answer, late]);
-  } finally {
-    if (timer) clock.clearTimer(timer);
   }
 }

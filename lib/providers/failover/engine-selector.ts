@@ -3,9 +3,10 @@ import type { EngineSwitch, SwitchReason } from './switch-record.js';
 
 /** Says which engine grants locks. */
 export interface EngineSelector {
-  /** @throws LockUnavailableError when it cannot say yet; it goes on trying */
+  /** Resolves when it can say. @throws LockUnavailableError when it cannot say yet; it goes on trying */
   start(): Promise<void>;
-  stop(): void;
+  /** Resolves when nothing of it is under way any more. */
+  stop(): Promise<void>;
   /** The engine to ask now. @throws LockUnavailableError while none may grant */
   choose(): Choice;
   /** Until when locks that were granted in `epoch` are believed, on the monotonic clock. */
@@ -30,7 +31,7 @@ export interface Position {
   readonly history: readonly EngineSwitch[];
 }
 
-/** Told at each switch that this process makes or learns of. */
+/** Told at each switch that this process makes or learns of; without a reason when it learns of the first engine. */
 export type SwitchListener = (choice: Choice, reason: SwitchReason | undefined) => void;
 
 /** What is known of each engine, in the order of preference. */

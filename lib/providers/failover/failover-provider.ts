@@ -14,6 +14,7 @@ import type {
 } from '../../engine/lock-provider.js';
 import { LockConfigError } from '../../lock/errors.js';
 import type { LockInfo } from '../../lock/lock-info.js';
+import { findings } from './doctor.js';
 import { Failover, type FailoverState } from './failover.js';
 import { type FailoverProviderOptions, type FailoverSettings, readOptions } from './failover-options.js';
 
@@ -57,8 +58,8 @@ export class FailoverProvider implements CompositeProvider {
 
   get capabilities(): LockCapabilities {
     const strict = this.#settings.mode === 'strict';
-    const engines = this.#settings.engines.map((name) => this.#composed().get(name)?.capabilities);
-    const all = (has: (capabilities: LockCapabilities) => boolean) => engines.every((each) => each && has(each));
+    const engines = this.#settings.engines.map((name) => this.#member(name).capabilities);
+    const all = (has: (capabilities: LockCapabilities) => boolean) => engines.every(has);
     return {
       shared: all((each) => each.shared),
       // A switch loses the order.
@@ -80,7 +81,7 @@ export class FailoverProvider implements CompositeProvider {
         provider: context.name,
       });
     }
-    this.#running = new Failover(this.#settings, this.#composed(), this.capabilities, context);
+    this.#running = new Failover(this.#settings, this.#composed(), this.capabilities.fencing, context);
     await this.#running.start();
   }
 
@@ -105,12 +106,11 @@ export class FailoverProvider implements CompositeProvider {
   }
 
   check(): Promise<readonly Finding[]> {
-    return Promise.resolve(this.#started().check());
+    return Promise.resolve(findings(this.#settings, (name) => this.#member(name).capabilities));
   }
 
-  stop(): Promise<void> {
-    this.#running?.stop();
-    return Promise.resolve();
+  async stop(): Promise<void> {
+    await this.#running?.stop();
   }
 
   /** Which engine grants, how each is doing, and the latest switches. */
@@ -119,8 +119,9 @@ export class FailoverProvider implements CompositeProvider {
   }
 
   /**
-   * Makes an engine the one that grants, in mode `strict` for all processes. It stays until it fails, or the preferred
-   * one returns.
+   * Makes an engine the one that grants, in mode `strict` for all processes: resolves when they are bound to it, and the
+   * locks of the old one end within `window`. It stays until it fails or `switchTo` is called again; the preferred one
+   * does not return by itself.
    *
    * @throws LockConfigError for an engine that is not among `engines`
    * @throws LockUnavailableError when it is unknown whether it was switched
@@ -132,6 +133,12 @@ export class FailoverProvider implements CompositeProvider {
       );
     }
     await this.#started().switchTo(engine);
+  }
+
+  #member(name: string): Member {
+    const member = this.#composed().get(name);
+    if (member) return member;
+    throw new LockConfigError(`FailoverProvider was composed without its member "${name}".`);
   }
 
   #composed(): ReadonlyMap<string, Member> {

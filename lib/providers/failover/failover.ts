@@ -1,9 +1,7 @@
 import type {
   AcquireRequest,
-  Finding,
   Grant,
   Holder,
-  LockCapabilities,
   Member,
   ProviderContext,
   ProviderEvent,
@@ -12,13 +10,16 @@ import type {
   Renewal,
   RenewOutcome,
 } from '../../engine/lock-provider.js';
+import { SuspensionDetector } from '../../engine/lock-provider.js';
 import { LockConfigError, LockUnavailableError } from '../../lock/errors.js';
 import type { LockInfo } from '../../lock/lock-info.js';
 import { AvailableSelector } from './available-selector.js';
-import { EngineHealth, type EngineState } from './engine-health.js';
+import type { EngineState } from './engine-health.js';
 import type { Choice, EngineSelector } from './engine-selector.js';
+import { Engine } from './engine.js';
 import type { FailoverSettings } from './failover-options.js';
-import { Placement, type PlacementTerms } from './placement.js';
+import { Placement } from './placement.js';
+import { Placements } from './placements.js';
 import { StrictSelector } from './strict-selector.js';
 import type { EngineSwitch, SwitchReason } from './switch-record.js';
 
@@ -37,197 +38,168 @@ export interface FailoverState {
 /** Room for the tokens of one epoch: a hybrid clock in µs stays below until the year 2112, a czxid for 2^20 elections. */
 const TOKENS_PER_EPOCH = 2n ** 52n;
 
-/** A failover provider at work: from `start` to `stop`. */
+/** A failover provider at work, from `start` to `stop`: each attempt goes to the engine that grants when it asks. */
 export class Failover {
-  readonly #health = new Map<string, EngineHealth>();
+  readonly #engines: ReadonlyMap<string, Engine>;
   readonly #selector: EngineSelector;
-  /** By the id of the attempt, and by its id at the engine. */
-  readonly #placements = new Map<string, Placement>();
-  readonly #placed = new Map<string, Placement>();
-  /** What an engine was to release and did not answer. */
-  readonly #stranded = new Set<Placement>();
+  readonly #placements = new Placements();
+  readonly #suspension: SuspensionDetector;
+  readonly #isStrict: boolean;
+  /** The token before the first of the epoch in which was last granted. */
+  #tokens = { epoch: 0, before: 0n };
 
   constructor(
     private readonly settings: FailoverSettings,
-    private readonly members: ReadonlyMap<string, Member>,
-    private readonly capabilities: LockCapabilities,
+    members: ReadonlyMap<string, Member>,
+    private readonly fencing: boolean,
     private readonly context: ProviderContext,
   ) {
-    for (const name of settings.engines) {
-      const health = new EngineHealth(name, this.#member(name), settings, context, (state) => {
-        this.#onHealth(name, state);
-      });
-      this.#health.set(name, health);
-      this.#member(name).observe((event) => {
-        this.#observe(name, event);
-      });
-    }
-    this.#selector = this.#makeSelector();
+    this.#isStrict = settings.mode === 'strict';
+    this.#suspension = new SuspensionDetector(context.clock);
+    const listener = {
+      changed: (engine: Engine) => {
+        this.#changed(engine);
+      },
+      told: (engine: Engine, event: ProviderEvent) => {
+        this.#told(engine, event);
+      },
+      forgotten: ({ holder }: Holder) => {
+        const placement = this.#placements.at(holder);
+        if (placement) this.#placements.delete(placement);
+      },
+    };
+    this.#engines = new Map(
+      settings.engines.map((name) => [name, new Engine(name, the(name, members), settings, context, listener)]),
+    );
+    const onSwitch = (choice: Choice, reason: SwitchReason | undefined) => {
+      this.#switched(choice, reason);
+    };
+    const records = settings.record === undefined ? undefined : the(settings.record, members).records;
+    this.#selector = records
+      ? new StrictSelector(context, settings, records, this.#engines, onSwitch)
+      : new AvailableSelector(context, this.#engines, onSwitch);
   }
 
   async start(): Promise<void> {
-    for (const health of this.#health.values()) health.start();
+    for (const engine of this.#engines.values()) engine.start();
     await this.#selector.start();
   }
 
-  stop(): void {
-    this.#selector.stop();
-    for (const health of this.#health.values()) health.stop();
+  async stop(): Promise<void> {
+    await Promise.all([this.#selector.stop(), ...[...this.#engines.values()].map((engine) => engine.stop())]);
   }
 
-  async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
-    const choice = this.#selector.choose();
-    const placement = this.#place(request, choice);
-    const health = this.#health.get(choice.engine);
-    let answer: Grant | 'busy';
-    try {
-      answer = await this.#member(choice.engine).acquire(placement.request(request, this.#terms(request)));
-      health?.succeeded();
-    } catch (error) {
-      health?.failed(error);
-      throw error;
-    }
-    if (this.#placements.get(request.holder) !== placement) {
-      // The engine of the application has given the attempt up meanwhile, and its release went ahead.
-      if (answer !== 'busy') this.#discard(placement);
-      return 'busy';
-    }
-    if (answer === 'busy') {
-      this.#forget(placement);
-      if (this.#selector.choose().epoch === choice.epoch) return 'busy';
-      throw this.#overtaken();
-    }
-    const validUntil = this.#believe(placement, answer.validUntil);
-    if (validUntil <= this.context.clock.now()) {
-      this.#forget(placement);
-      this.#discard(placement);
-      throw this.#overtaken();
-    }
-    placement.grant = answer;
-    placement.keptUntil = answer.validUntil;
-    return {
-      ...answer,
-      holder: request.holder,
-      fencingToken: this.#token(answer, choice),
-      validUntil,
-      lease: this.#isStrict ? this.settings.window : answer.lease,
-    };
+  acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
+    const placement = this.#place(request, this.#selector.choose());
+    return placement.engine.acquire(placement).then((answer) => this.#admit(placement, answer));
   }
 
   async renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
-    const placements = renewals.map(({ grant }) => this.#placements.get(grant.holder));
-    const due = new Map<string, { renewal: Renewal; placement: Placement }[]>();
-    const now = this.context.clock.now();
+    const suspensions = this.#suspension.observe();
+    const placements = renewals.map(({ grant }) => this.#placements.of(grant.holder));
+    const due = new Map<Engine, { placement: Placement; renewal: Renewal }[]>();
     renewals.forEach(({ lease }, index) => {
       const placement = placements[index];
-      if (!placement?.grant || !this.#isDue(placement, now)) return;
-      const ofEngine = due.get(placement.choice.engine) ?? [];
-      const kept = this.#isStrict ? placement.grant.lease : lease;
-      ofEngine.push({ renewal: { grant: placement.grant, lease: kept }, placement });
-      due.set(placement.choice.engine, ofEngine);
+      if (!placement?.grant || !this.#isDue(placement, suspensions)) return;
+      const ofEngine = due.get(placement.engine) ?? [];
+      const { grant } = placement;
+      ofEngine.push({ placement, renewal: { grant, lease: this.#isStrict ? grant.lease : lease } });
+      due.set(placement.engine, ofEngine);
     });
     const outcomes = new Map<Placement, RenewOutcome>();
     await Promise.all(
       [...due].map(async ([engine, ofEngine]) => {
-        const answers = await this.#renewAt(
-          engine,
-          ofEngine.map(({ renewal }) => renewal),
-        );
+        const answers = await engine.renew(ofEngine.map(({ renewal }) => renewal));
         ofEngine.forEach(({ placement }, index) => outcomes.set(placement, answers[index] ?? 'unknown'));
       }),
     );
-    return placements.map((placement) => (placement ? this.#outcome(placement, outcomes.get(placement)) : 'lost'));
+    return placements.map((placement) =>
+      placement ? this.#renewed(placement, outcomes.get(placement), suspensions) : 'lost',
+    );
   }
 
   async release(holder: Holder, manner: ReleaseManner): Promise<ReleaseOutcome> {
-    const placement = this.#placements.get(holder.holder);
+    const placement = this.#placements.of(holder.holder);
     if (!placement) return 'lost';
-    const outcome = await this.#member(placement.choice.engine).release(placement, manner);
-    this.#stranded.delete(placement);
-    if (outcome === 'unknown') this.#stranded.add(placement);
-    else this.#forget(placement);
-    return outcome;
+    // Is not to be prolonged any more, nor believed if its grant is still under way.
+    placement.isReleased = true;
+    return placement.engine.release(placement, manner, this.#leaseEnd(placement));
   }
 
   async inspect(key: string): Promise<LockInfo | null> {
-    return (await this.#member(this.#selector.choose().engine).inspect?.(key)) ?? null;
+    return (await this.#active.member.inspect?.(key)) ?? null;
   }
 
   async forceRelease(key: string): Promise<boolean> {
-    return (await this.#member(this.#selector.choose().engine).forceRelease?.(key)) ?? false;
-  }
-
-  check(): readonly Finding[] {
-    const { engines, mode, record } = this.settings;
-    if (mode === 'available') return [warning(`mode 'available' lets two processes hold one lock around a switch`)];
-    const findings = engines.flatMap((name) => {
-      const { fencing } = this.#member(name).capabilities;
-      return fencing ? [] : [warning(`engine "${name}" has no fencing tokens, so there are none at all`)];
-    });
-    if (record !== undefined && engines.includes(record)) {
-      findings.push(
-        warning(
-          `losing "${record}" stops all locks, since the record is kept there too; name a third provider as "record"`,
-        ),
-      );
-    }
-    return findings;
-  }
-
-  get state(): FailoverState {
-    const { active, epoch, history } = this.#selector.position;
-    const engines = Object.fromEntries([...this.#health].map(([name, { state }]) => [name, state]));
-    return { active, epoch, engines, history };
+    return (await this.#active.member.forceRelease?.(key)) ?? false;
   }
 
   switchTo(engine: string): Promise<void> {
     return this.#selector.switchTo(engine);
   }
 
-  #makeSelector(): EngineSelector {
-    const { settings, context } = this;
-    const onSwitch = (choice: Choice, reason: SwitchReason | undefined) => {
-      this.#onSwitch(choice, reason);
-    };
-    const records = settings.record === undefined ? undefined : this.#member(settings.record).records;
-    return records === undefined
-      ? new AvailableSelector(context, this.#health, onSwitch)
-      : new StrictSelector(context, settings, records, this.#health, onSwitch);
+  get state(): FailoverState {
+    const { active, epoch, history } = this.#selector.position;
+    const engines = Object.fromEntries([...this.#engines].map(([name, { state }]) => [name, state]));
+    return { active, epoch, engines, history };
+  }
+
+  /** How many attempts are somewhere, or were and were not given back yet; for tests of leaks. */
+  get size(): number {
+    return [...this.#engines.values()].reduce((sum, { strays }) => sum + strays, this.#placements.size);
   }
 
   /** The place of an attempt: the one it has, if that is of this epoch. */
-  #place(attempt: Holder, choice: Choice): Placement {
-    const known = this.#placements.get(attempt.holder);
-    if (known?.choice.epoch === choice.epoch) return known;
-    if (known) {
-      this.#forget(known);
-      this.#discard(known);
-    }
-    const placement = new Placement(attempt, choice, this.context.random.id());
-    this.#placements.set(attempt.holder, placement);
-    this.#placed.set(placement.holder, placement);
+  #place(attempt: AcquireRequest, choice: Choice): Placement {
+    const known = this.#placements.of(attempt.holder);
+    if (known?.choice === choice) return known;
+    if (known) this.#drop(known);
+    const holder = known ? this.context.random.id() : attempt.holder;
+    const terms = this.#isStrict ? { lease: this.settings.lease, renew: true, minHold: 0 } : attempt;
+    const placement = new Placement(attempt, choice, the(choice.engine, this.#engines), holder, terms);
+    placement.suspensions = this.#suspension.recent(this.context.clock.now());
+    this.#placements.add(placement);
     return placement;
   }
 
-  #forget(placement: Placement): void {
-    this.#placed.delete(placement.holder);
-    if (this.#placements.get(placement.attempt.holder) === placement) this.#placements.delete(placement.attempt.holder);
+  /** Gives back what nobody wants any more. */
+  #drop(placement: Placement): void {
+    this.#placements.delete(placement);
+    void placement.engine.release(placement, { keepFor: 0, failed: true }, this.#leaseEnd(placement));
   }
 
-  /** Gives back what nobody wants any more. An engine that does not answer is told when it does. */
-  #discard(placement: Placement): void {
-    const { engine } = placement.choice;
-    const release = async () => this.#member(engine).release(placement, { keepFor: 0, failed: true });
-    void release().then(
-      (outcome) => {
-        if (outcome === 'unknown') this.#stranded.add(placement);
-      },
-      () => this.#stranded.add(placement),
-    );
+  #leaseEnd({ lease, minHold }: Placement): number {
+    return this.context.clock.now() + Math.max(lease, minHold);
   }
 
-  #terms({ lease, renew, minHold }: AcquireRequest): PlacementTerms {
-    return this.#isStrict ? { lease: this.settings.lease, renew: true, minHold: 0 } : { lease, renew, minHold };
+  /** What an engine's answer is worth by now. */
+  #admit(placement: Placement, answer: Grant | 'busy'): Grant | 'busy' {
+    if (!this.#placements.has(placement) || placement.isReleased) {
+      // The attempt was given up meanwhile, and its release may have gone ahead.
+      if (answer !== 'busy') this.#drop(placement);
+      return 'busy';
+    }
+    const { choice, attempt } = placement;
+    if (answer === 'busy') {
+      this.#placements.delete(placement);
+      if (this.#selector.choose() === choice) return 'busy';
+      throw this.#overtaken();
+    }
+    const validUntil = this.#believe(placement, answer.validUntil);
+    if (validUntil <= this.context.clock.now()) {
+      this.#drop(placement);
+      throw this.#overtaken();
+    }
+    placement.grant = answer;
+    placement.keptUntil = answer.validUntil;
+    return {
+      key: attempt.key,
+      holder: attempt.holder,
+      mode: attempt.mode,
+      fencingToken: this.#token(answer.fencingToken, placement),
+      validUntil,
+      lease: this.#isStrict ? this.settings.window : answer.lease,
+    };
   }
 
   /** Until when a lock is ours that its engine keeps until then. */
@@ -235,121 +207,100 @@ export class Failover {
     return Math.min(keptUntil, this.#selector.validUntil(choice.epoch));
   }
 
-  #token({ fencingToken }: Grant, { epoch }: Choice): bigint | null {
-    if (!this.capabilities.fencing || fencingToken === null) return null;
-    return BigInt(epoch) * TOKENS_PER_EPOCH + fencingToken;
+  #token(token: bigint | null, placement: Placement): bigint | null {
+    if (!this.fencing || token === null) return null;
+    const { epoch } = placement.choice;
+    if (this.#tokens.epoch !== epoch) this.#tokens = { epoch, before: BigInt(epoch) * TOKENS_PER_EPOCH };
+    if (token >= 0n && token < TOKENS_PER_EPOCH) return this.#tokens.before + token;
+    this.#drop(placement);
+    throw new LockConfigError(
+      `The fencing token ${token} of engine "${placement.engine.name}" does not fit between those of two switches: use another engine.`,
+      { key: placement.key, provider: this.context.name },
+    );
   }
 
   /** In strict mode most renewals prolong the belief alone: the engine is asked when a third of its lease is over. */
-  #isDue({ grant, keptUntil, isDoubtful }: Placement, now: number): boolean {
-    return !this.#isStrict || isDoubtful || now >= keptUntil - ((grant?.lease ?? 0) * 2) / 3;
+  #isDue({ grant, keptUntil, isDoubtful, suspensions }: Placement, known: number): boolean {
+    if (!this.#isStrict || isDoubtful || suspensions !== known) return true;
+    return this.context.clock.now() >= keptUntil - ((grant?.lease ?? 0) * 2) / 3;
   }
 
-  async #renewAt(engine: string, renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
-    const health = this.#health.get(engine);
-    try {
-      const outcomes = await this.#member(engine).renew(renewals);
-      if (outcomes.includes('unknown')) health?.failed(this.#silent(engine));
-      else health?.succeeded();
-      return outcomes;
-    } catch (error) {
-      health?.failed(error);
-      return renewals.map(() => 'unknown');
-    }
-  }
-
-  #outcome(placement: Placement, outcome: RenewOutcome | undefined): RenewOutcome {
+  #renewed(placement: Placement, outcome: RenewOutcome | undefined, suspensions: number): RenewOutcome {
     if (outcome === 'lost') return 'lost';
     if (outcome !== undefined && outcome !== 'unknown') {
       placement.keptUntil = outcome.validUntil;
       placement.isDoubtful = false;
+      placement.suspensions = suspensions;
     }
-    // Also without an answer it is kept as long as it was.
+    // Also without an answer it is kept as long as it was, unless time has passed that no clock has counted.
+    if (placement.suspensions !== suspensions) return 'unknown';
     const validUntil = this.#believe(placement, placement.keptUntil);
     return validUntil > this.context.clock.now() ? { validUntil } : 'unknown';
   }
 
-  #onSwitch({ epoch, engine }: Choice, reason: SwitchReason | undefined): void {
-    for (const placement of this.#placements.values()) {
+  #switched({ epoch, engine }: Choice, reason: SwitchReason | undefined): void {
+    for (const placement of this.#placements) {
       if (placement.choice.epoch !== epoch && !placement.grant) placement.withdraw();
     }
     if (reason === undefined) return;
     const { name, logger } = this.context;
-    logger.warn(`Lock provider "${name}" switched to "${engine}" (${reason}).`);
+    logger.warn(`Lock provider "${name}" goes over to "${engine}" (${REASONS[reason]}).`);
     this.context.emit({ type: 'switched', engine, epoch, reason });
   }
 
-  #onHealth(engine: string, state: EngineState): void {
+  #changed({ name: engine, state }: Engine): void {
     const { name, logger } = this.context;
-    if (state === 'down') logger.warn(`Lock provider "${name}": its engine "${engine}" does not answer.`);
-    else {
-      if (state === 'recovering') logger.warn(`Lock provider "${name}": its engine "${engine}" answers again.`);
-      this.#tell(engine);
-    }
+    logger.warn(`Lock provider "${name}": its engine "${engine}" ${STATES[state]}.`);
     this.#selector.review();
   }
 
-  #observe(engine: string, event: ProviderEvent): void {
+  #told(engine: Engine, event: ProviderEvent): void {
     switch (event.type) {
       case 'lost':
       case 'waiting': {
-        const placement = this.#placed.get(event.holder);
+        const placement = this.#placements.at(event.holder);
         if (placement) this.context.emit({ ...event, holder: placement.attempt.holder });
         break;
       }
-      case 'unavailable':
-        this.#health.get(engine)?.failed(this.#silent(engine, event.cause));
-        break;
       case 'recovered':
-        for (const placement of this.#placements.values()) {
-          if (placement.choice.engine === engine) placement.isDoubtful = true;
-        }
+        for (const placement of this.#placements) if (placement.engine === engine) placement.isDoubtful = true;
         this.context.emit(event);
-        this.#tell(engine);
         break;
+      // Whether an engine that does not answer matters is found out by those who ask it; the switches of an engine that
+      // is a failover itself are its own.
+      case 'unavailable':
       case 'switched':
         break;
     }
   }
 
-  /** Gives an engine that answers again back what it was not told. */
-  #tell(engine: string): void {
-    for (const placement of this.#stranded) {
-      if (placement.choice.engine !== engine) continue;
-      this.#stranded.delete(placement);
-      this.#discard(placement);
-    }
-  }
-
-  #member(name: string): Member {
-    const member = this.members.get(name);
-    if (member) return member;
-    throw new LockConfigError(`Lock provider "${this.context.name}" has no engine "${name}".`);
-  }
-
-  get #isStrict(): boolean {
-    return this.settings.mode === 'strict';
-  }
-
-  #silent(engine: string, cause?: unknown): LockUnavailableError {
-    const { name } = this.context;
-    return new LockUnavailableError(`The engine "${engine}" of lock provider "${name}" did not answer.`, {
-      provider: name,
-      cause,
-    });
+  get #active(): Engine {
+    return the(this.#selector.choose().engine, this.#engines);
   }
 
   #overtaken(): LockUnavailableError {
     const { name } = this.context;
     return new LockUnavailableError(
-      `Lock provider "${name}" switched its engine, or its time was over, when the answer came.`,
-      {
-        provider: name,
-      },
+      `Lock provider "${name}" had gone over to another engine, or could not confirm its own, when the answer came.`,
+      { provider: name },
     );
   }
 }
 
-function warning(message: string): Finding {
-  return { severity: 'warning', message };
+const REASONS: Record<SwitchReason, string> = {
+  failure: 'the one before does not answer',
+  return: 'it has been stable for long enough',
+  manual: 'by hand',
+};
+
+const STATES: Record<EngineState, string> = {
+  up: 'is well',
+  down: 'does not answer',
+  recovering: 'answers again',
+};
+
+function the<T>(name: string, all: ReadonlyMap<string, T>): T {
+  const found = all.get(name);
+  if (found !== undefined) return found;
+  throw new LockConfigError(`A FailoverProvider was not given its member "${name}".`);
 }

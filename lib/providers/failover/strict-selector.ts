@@ -1,9 +1,9 @@
-import type { ProviderContext, Records, Timer } from '../../engine/lock-provider.js';
+import { type ProviderContext, type Records, SuspensionDetector, type Timer } from '../../engine/lock-provider.js';
 import { LockConfigError, LockError, LockUnavailableError } from '../../lock/errors.js';
 import { Agreement } from './agreement.js';
-import { inTime } from './engine-health.js';
 import type { Choice, EngineSelector, Outlook, Position, SwitchListener } from './engine-selector.js';
-import { anyMisses, Fleet, mostMiss } from './fleet.js';
+import { Fleet } from './fleet.js';
+import { inTime } from './in-time.js';
 import {
   firstRecord,
   readRecord,
@@ -13,39 +13,43 @@ import {
   writeRecord,
 } from './switch-record.js';
 
+/** All times in ms. */
 export interface StrictTerms {
-  /** How long a confirmation is good for, in ms. */
+  /** How long a confirmation is good for. */
   readonly window: number;
-  /** How long the preferred engine stays away at the first time, in ms. Doubled with each return. */
+  /** How long the preferred engine stays away at the first time. Doubled with each return. */
   readonly minStay: number;
 }
 
-// Written several times in each window, so that one or two lost answers cost nothing.
+// Confirmed several times in each window, so that one or two lost answers cost nothing.
 const ROUNDS_PER_WINDOW = 5;
 const PATIENCE_PER_WINDOW = 3;
-/** A process whose count stands still for this many windows is gone. */
-const ABSENT_AFTER = 2;
 const LONGEST_STAY = 3_600_000;
+// Reading the time since boot costs 1.4 µs, too much for each lock; it is counted in steps of 10 ms anyway.
+const LOOK_FOR_SUSPENSION_EVERY = 10;
 
 /**
  * Mode `strict`: all processes follow one record, by the rule of {@link Agreement}. Several times in each window this
- * process writes that it is still there and which engines do not answer it; the same write confirms the epoch.
+ * process confirms it; less often it tells the {@link Fleet} which engines do not answer.
  *
  * An engine is left when it answers neither this process nor most of those that are there; whoever alone cannot reach
  * it fails closed. Who cannot reach the record fails closed too.
  */
 export class StrictSelector implements EngineSelector {
   #agreement: Agreement;
-  readonly #fleet: Fleet;
-  readonly #process: string;
   /** The record as it was last seen; `null` before there is one. */
   #text: string | null = null;
-  #beat = 0;
-  #order: string | undefined;
+  readonly #name: string;
+  readonly #fleet: Fleet;
+  readonly #suspension: SuspensionDetector;
+  /** How many suspensions of the machine what is known has taken into account. */
+  #suspensions = 0;
+  #choice: Choice | undefined;
   #turn: Promise<void> = Promise.resolve();
   #timer: Timer | undefined;
   #trouble: unknown;
   #stopped = false;
+  #onStopped: (() => void) | undefined;
 
   constructor(
     private readonly context: ProviderContext,
@@ -54,27 +58,33 @@ export class StrictSelector implements EngineSelector {
     private readonly outlook: Outlook,
     private readonly onSwitch: SwitchListener,
   ) {
+    const { clock, random, name, namespace } = context;
     this.#agreement = Agreement.unknown(terms.window);
-    this.#fleet = new Fleet(terms.window * ABSENT_AFTER);
-    this.#process = context.random.id();
+    this.#name = `${namespace}:${name}`;
+    this.#fleet = new Fleet(records, `${this.#name}:fleet`, random.id(), terms.window, clock);
+    this.#suspension = new SuspensionDetector(clock, LOOK_FOR_SUSPENSION_EVERY);
   }
 
   async start(): Promise<void> {
     try {
-      await this.#inTurn();
+      await this.#inTurn(() => this.#round());
     } finally {
       this.#schedule();
     }
+    await this.#settling();
   }
 
-  stop(): void {
+  async stop(): Promise<void> {
     this.#stopped = true;
+    this.#onStopped?.();
     if (this.#timer) this.context.clock.clearTimer(this.#timer);
+    await this.#turn;
   }
 
   choose(): Choice {
-    const { record } = this.#agreement;
     const now = this.context.clock.now();
+    this.#heed(this.#suspension.recent(now));
+    const { record, settlesAt } = this.#agreement;
     if (!record || now >= this.#agreement.validUntil(record.epoch)) {
       throw this.#unavailable('cannot reach the record on which its processes agree', this.#trouble);
     }
@@ -83,31 +93,29 @@ export class StrictSelector implements EngineSelector {
         `is on "${record.active}" in other processes, which is not among the engines of this one`,
       );
     }
-    const wait = Math.ceil(this.#agreement.settlesAt - now);
-    if (wait > 0) {
+    if (now < settlesAt) {
       throw this.#unavailable(
-        `has switched to "${record.active}" and waits ${wait} ms for the last locks of the other`,
+        `has gone over to "${record.active}" and waits ${Math.ceil(settlesAt - now)} ms for the last locks from before`,
       );
     }
-    return { epoch: record.epoch, engine: record.active };
+    if (this.#choice?.epoch !== record.epoch) this.#choice = { epoch: record.epoch, engine: record.active };
+    return this.#choice;
   }
 
   validUntil(epoch: number): number {
+    this.#heed(this.#suspension.recent(this.context.clock.now()));
     return this.#agreement.validUntil(epoch);
   }
 
   review(): void {
-    // The next round says so, and acts on it.
-    if (!this.#stopped && this.#agreement.record) void this.#inTurn().catch(() => undefined);
+    // Before the first round there is nothing to act upon.
+    if (this.#agreement.record) void this.#inTurn(() => this.#round()).catch(() => undefined);
   }
 
-  async switchTo(engine: string): Promise<void> {
-    this.#order = engine;
-    try {
-      await this.#inTurn();
-    } finally {
-      this.#order = undefined;
-    }
+  switchTo(engine: string): Promise<void> {
+    return this.#inTurn(() =>
+      this.#amend((record) => (record.active === engine ? record : this.#to(engine, 'manual', record))),
+    );
   }
 
   get position(): Position {
@@ -120,7 +128,7 @@ export class StrictSelector implements EngineSelector {
     // Not all processes at once.
     const delay = (this.terms.window / ROUNDS_PER_WINDOW) * (0.75 + this.context.random.fraction() / 2);
     this.#timer = this.context.clock.setTimer(() => {
-      void this.#inTurn()
+      void this.#inTurn(() => this.#round())
         .catch(() => undefined)
         .then(() => {
           this.#schedule();
@@ -128,25 +136,76 @@ export class StrictSelector implements EngineSelector {
     }, delay);
   }
 
-  /** One round after the other: a process that had two writes under way would not know which it confirms. */
-  #inTurn(): Promise<void> {
-    const round = this.#turn.then(() => this.#round());
-    this.#turn = round.catch(() => undefined);
-    return round;
+  /** One after the other: a process that had two writes under way would not know which it confirms. */
+  #inTurn(work: () => Promise<void>): Promise<void> {
+    const done = this.#turn.then(work);
+    this.#turn = done.catch(() => undefined);
+    return done;
   }
 
-  /** Writes until a write of ours was the next one. */
-  async #round(): Promise<void> {
+  /** The locks of an application that starts can be had when it has started. */
+  async #settling(): Promise<void> {
     const { clock } = this.context;
+    const wait = this.#agreement.settlesAt - clock.now();
+    if (wait <= 0 || this.#stopped) return;
+    let timer: Timer | undefined;
+    await new Promise<void>((resolve) => {
+      this.#onStopped = resolve;
+      timer = clock.setTimer(resolve, wait, true);
+    });
+    if (timer) clock.clearTimer(timer);
+  }
+
+  async #round(): Promise<void> {
+    if (this.#stopped) return;
+    await this.#amend((record) => record);
+    const down = [...this.outlook].filter(([, { state }]) => state === 'down').map(([name]) => name);
+    await this.#fleet.report(down, this.#patience);
+    const { epoch } = this.#agreement;
+    const due = this.#destination(this.context.clock.now());
+    // Unless another process has switched meanwhile.
+    if (due) await this.#amend((record) => (record.epoch === epoch ? this.#to(due.to, due.reason, record) : record));
+  }
+
+  #destination(now: number): { to: string; reason: SwitchReason } | undefined {
+    const { record, learnedAt } = this.#agreement;
+    if (!record) return undefined;
+    const { active, returns, history } = record;
+    const names = [...this.outlook.keys()];
+    if (this.#state(active) === 'down' && this.#fleet.mostMiss(active)) {
+      const to = names.find((name) => this.#state(name) !== 'down' && !this.#fleet.mostMiss(name));
+      return to === undefined ? undefined : { to, reason: 'failure' };
+    }
+    // Who has switched by hand has a reason that nobody here knows.
+    if (history.at(-1)?.reason === 'manual') return undefined;
+    const stay = Math.min(this.terms.minStay * 2 ** returns, LONGEST_STAY);
+    if (now < learnedAt + stay) return undefined;
+    const better = names.slice(0, Math.max(0, names.indexOf(active)));
+    const to = better.find((name) => this.#state(name) === 'up' && !this.#fleet.anyMisses(name));
+    return to === undefined ? undefined : { to, reason: 'return' };
+  }
+
+  /** Writes what `change` makes of the record, on whatever others make of it meanwhile. This confirms it. */
+  async #amend(change: (record: SwitchRecord) => SwitchRecord): Promise<void> {
+    const { clock } = this.context;
+    const { window } = this.terms;
     while (!this.#stopped) {
-      const next = this.#next(clock.now());
-      const text = writeRecord(next);
-      if (next.epoch !== this.#agreement.epoch) this.#agreement = this.#agreement.dropped();
+      this.#heed(this.#suspension.observe());
+      const suspensions = this.#suspensions;
       const sentAt = clock.now();
+      const record = this.#agreement.record ?? firstRecord(this.#preferred, window);
+      const next = change({
+        ...record,
+        settled: record.settled || (this.#agreement.record !== undefined && sentAt >= this.#agreement.settlesAt),
+        window: Math.max(record.window, window),
+      });
+      const text = writeRecord(next);
+      if (next.epoch !== record.epoch) this.#agreement = this.#agreement.dropped();
       const found = await this.#write(text);
       const now = clock.now();
       this.#text = found;
-      if (found === text) {
+      this.#heed(this.#suspension.observe());
+      if (found === text && suspensions === this.#suspensions) {
         this.#follow(this.#agreement.confirmed(next, sentAt, now));
         return;
       }
@@ -154,19 +213,10 @@ export class StrictSelector implements EngineSelector {
     }
   }
 
-  #follow(agreement: Agreement): void {
-    const before = this.#agreement;
-    this.#agreement = agreement;
-    const { epoch, record } = agreement;
-    if (!record || epoch === before.epoch || !this.outlook.has(record.active)) return;
-    this.onSwitch({ epoch, engine: record.active }, before.record && record.history.at(-1)?.reason);
-  }
-
   async #write(text: string): Promise<string | null> {
-    const { clock } = this.context;
     try {
-      const patience = this.terms.window / PATIENCE_PER_WINDOW;
-      const found = await inTime(this.records.compareAndSet(this.context.name, this.#text, text), patience, clock);
+      const written = this.records.compareAndSet(this.#name, this.#text, text);
+      const found = await inTime(written, this.#patience, this.context.clock);
       this.#trouble = undefined;
       return found;
     } catch (error) {
@@ -179,44 +229,45 @@ export class StrictSelector implements EngineSelector {
   #read(found: string | null): SwitchRecord {
     const known = this.#agreement.record;
     const record = found === null ? undefined : readRecord(found);
-    // The record was deleted or set back. What other processes hold by it cannot be known any more.
-    if (!record || (known && record.epoch < known.epoch)) {
-      this.#trouble = new LockConfigError(
-        `The record of lock provider "${this.context.name}" was deleted or restored from the past: stop all instances, then start them again.`,
-        { provider: this.context.name },
-      );
-      throw this.#trouble;
-    }
-    return record;
+    if (record && (!known || record.epoch >= known.epoch)) return record;
+    const { name, clock, logger } = this.context;
+    const wasConfirmed = clock.now() < this.#agreement.validUntil(this.#agreement.epoch);
+    // What other processes hold by it cannot be known any more.
+    this.#agreement = this.#agreement.dropped();
+    this.#trouble = new LockConfigError(
+      `The record of lock provider "${name}" was deleted, damaged or restored from the past: stop all instances, then start them again.`,
+      { provider: name },
+    );
+    if (wasConfirmed) logger.error(String(this.#trouble));
+    throw this.#trouble;
   }
 
-  #next(now: number): SwitchRecord {
-    const record = this.#agreement.record ?? firstRecord(this.#preferred);
-    const down = [...this.outlook].filter(([, { state }]) => state === 'down').map(([name]) => name);
-    this.#beat += 1;
-    const processes = { ...this.#fleet.present(record, now), [this.#process]: { beat: this.#beat, down } };
-    const next = { ...record, processes, settled: record.settled || now >= this.#agreement.settlesAt };
-    const { to, reason } = this.#destination(next, now) ?? {};
-    return to === undefined || reason === undefined ? next : switched(next, to, reason, this.context.clock.wallTime());
+  #follow(agreement: Agreement): void {
+    const before = this.#agreement;
+    this.#agreement = agreement;
+    const { epoch, record } = agreement;
+    if (!record || epoch === before.epoch) return;
+    this.onSwitch({ epoch, engine: record.active }, before.record && record.history.at(-1)?.reason);
   }
 
-  #destination(record: SwitchRecord, now: number): { to: string; reason: SwitchReason } | undefined {
-    const { active, processes } = record;
-    if (this.#order !== undefined) return this.#order === active ? undefined : { to: this.#order, reason: 'manual' };
-    const names = [...this.outlook.keys()];
-    if (this.#state(active) === 'down' && mostMiss(active, processes)) {
-      const to = names.find((name) => this.#state(name) !== 'down' && !mostMiss(name, processes));
-      return to === undefined ? undefined : { to, reason: 'failure' };
-    }
-    const stay = Math.min(this.terms.minStay * 2 ** record.returns, LONGEST_STAY);
-    if (now < this.#agreement.learnedAt + stay) return undefined;
-    const better = names.slice(0, Math.max(0, names.indexOf(active)));
-    const to = better.find((name) => this.#state(name) === 'up' && !anyMisses(name, processes));
-    return to === undefined ? undefined : { to, reason: 'return' };
+  /** While the machine was suspended the clock that all is counted on stood still, and others have gone on. */
+  #heed(suspensions: number): void {
+    if (suspensions === this.#suspensions) return;
+    this.#suspensions = suspensions;
+    this.#agreement = this.#agreement.dropped();
+    this.review();
+  }
+
+  #to(engine: string, reason: SwitchReason, record: SwitchRecord): SwitchRecord {
+    return switched(record, engine, reason, this.context.clock.wallTime());
   }
 
   #state(engine: string) {
     return this.outlook.get(engine)?.state;
+  }
+
+  get #patience(): number {
+    return this.terms.window / PATIENCE_PER_WINDOW;
   }
 
   get #preferred(): string {

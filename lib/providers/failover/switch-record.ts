@@ -1,6 +1,7 @@
 /**
  * What the processes of an application agree on, as it stands in the record. Changed by compare-and-set alone, so every
- * version of it follows from the one before.
+ * version of it follows from the one before. Nothing in it changes while nothing is switched: confirmations of many
+ * processes do not get in each other's way.
  */
 export interface SwitchRecord {
   /** Grows by one with every switch, for ever. */
@@ -9,12 +10,12 @@ export interface SwitchRecord {
   readonly active: string;
   /** Some process has waited until nobody can hold a lock of an earlier epoch any more. */
   readonly settled: boolean;
+  /** The longest window of any process that ever took part, in ms: so long may locks be believed somewhere. */
+  readonly window: number;
   /** How often the preferred engine was returned to: each time it has to stay away twice as long. */
   readonly returns: number;
   /** The latest switches, oldest first, for people. */
   readonly history: readonly EngineSwitch[];
-  /** Who takes part, by a random name that a process has for its life. */
-  readonly processes: Readonly<Record<string, ProcessReport>>;
 }
 
 /** One change of the engine that grants locks. */
@@ -34,15 +35,7 @@ export interface EngineSwitch {
  */
 export type SwitchReason = 'failure' | 'return' | 'manual';
 
-/** What one process says. */
-export interface ProcessReport {
-  /** Counts its writes, so that others see by their own clocks whether it is still there. */
-  readonly beat: number;
-  /** The engines that do not answer it. */
-  readonly down: readonly string[];
-}
-
-// Enough to see what has happened lately; the record is written several times a second.
+// Enough to see what has happened lately, and little to write several times a window.
 const HISTORY = 20;
 
 /** The switches with one more, without the oldest where there are too many. */
@@ -50,9 +43,12 @@ export function remember(history: readonly EngineSwitch[], latest: EngineSwitch)
   return [...history, latest].slice(-HISTORY);
 }
 
-/** The record of an application that never switched. Nobody can hold a lock of an epoch before the first. */
-export function firstRecord(active: string): SwitchRecord {
-  return { epoch: 1, active, settled: true, returns: 0, history: [], processes: {} };
+/**
+ * The first record of an application. Not settled: where there is none, one may have been deleted, and locks that were
+ * granted by it may still be held.
+ */
+export function firstRecord(active: string, window: number): SwitchRecord {
+  return { epoch: 1, active, settled: false, window, returns: 0, history: [] };
 }
 
 /** The record after a switch. */
@@ -72,6 +68,12 @@ export function writeRecord(record: SwitchRecord): string {
   return JSON.stringify(record);
 }
 
-export function readRecord(text: string): SwitchRecord {
-  return JSON.parse(text) as SwitchRecord;
+/** `undefined` for a text that is no record. */
+export function readRecord(text: string): SwitchRecord | undefined {
+  try {
+    const record = JSON.parse(text) as SwitchRecord | null;
+    return Number.isSafeInteger(record?.epoch) && record?.history ? record : undefined;
+  } catch {
+    return undefined;
+  }
 }

@@ -1,5 +1,5 @@
 import { type ProviderContext, type Records, SuspensionDetector, type Timer } from '../../engine/lock-provider.js';
-import { LockConfigError, LockError, LockUnavailableError } from '../../lock/errors.js';
+import { LockError, LockUnavailableError } from '../../lock/errors.js';
 import { Agreement } from './agreement.js';
 import type { Choice, EngineSelector, Outlook, Position, SwitchListener } from './engine-selector.js';
 import { Fleet } from './fleet.js';
@@ -86,7 +86,7 @@ export class StrictSelector implements EngineSelector {
     this.#heed(this.#suspension.recent(now));
     const { record, settlesAt } = this.#agreement;
     if (!record || now >= this.#agreement.validUntil(record.epoch)) {
-      throw this.#unavailable('cannot reach the record on which its processes agree', this.#trouble);
+      throw this.#unavailable('cannot confirm the record on which its processes agree', this.#trouble);
     }
     if (!this.outlook.has(record.active)) {
       throw this.#unavailable(
@@ -203,13 +203,15 @@ export class StrictSelector implements EngineSelector {
       if (next.epoch !== record.epoch) this.#agreement = this.#agreement.dropped();
       const found = await this.#write(text);
       const now = clock.now();
+      const seen = found === text ? next : this.#read(found);
+      // Only what was understood is built upon: a record that was deleted must not rise again from what one process knows.
       this.#text = found;
       this.#heed(this.#suspension.observe());
       if (found === text && suspensions === this.#suspensions) {
-        this.#follow(this.#agreement.confirmed(next, sentAt, now));
+        this.#follow(this.#agreement.confirmed(seen, sentAt, now));
         return;
       }
-      this.#follow(this.#agreement.learned(this.#read(found), now));
+      this.#follow(this.#agreement.learned(seen, now));
     }
   }
 
@@ -230,16 +232,16 @@ export class StrictSelector implements EngineSelector {
     const known = this.#agreement.record;
     const record = found === null ? undefined : readRecord(found);
     if (record && (!known || record.epoch >= known.epoch)) return record;
-    const { name, clock, logger } = this.context;
+    const { clock, logger } = this.context;
     const wasConfirmed = clock.now() < this.#agreement.validUntil(this.#agreement.epoch);
     // What other processes hold by it cannot be known any more.
     this.#agreement = this.#agreement.dropped();
-    this.#trouble = new LockConfigError(
-      `The record of lock provider "${name}" was deleted, damaged or restored from the past: stop all instances, then start them again.`,
-      { provider: name },
+    const trouble = this.#unavailable(
+      'found its record deleted, damaged or restored from the past: stop all instances, then start them again',
     );
-    if (wasConfirmed) logger.error(String(this.#trouble));
-    throw this.#trouble;
+    this.#trouble = trouble;
+    if (wasConfirmed) logger.error(trouble.message);
+    throw trouble;
   }
 
   #follow(agreement: Agreement): void {

@@ -113,6 +113,7 @@ export interface Records {
    * the value that was found instead. Always a write, also where `next` is `expected`, and so a proof that the value
    * still stood when it was executed.
    *
+   * @param name within the namespace of the application: the provider adds that, and its own encoding
    * @throws LockUnavailableError when the outcome is unknown
    */
   compareAndSet(name: string, expected: string | null, next: string): Promise<string | null>;

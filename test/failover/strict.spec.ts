@@ -227,7 +227,7 @@ describe('fail-over in mode strict', () => {
         'restored from the past',
         (past: ReadonlyMap<string, string>) => past.forEach((text, name) => fleet.store.values.set(name, text)),
       ],
-      ['damaged', () => fleet.store.values.set('lock:main', '{}')],
+      ['damaged', () => fleet.store.values.set('main', '{}')],
     ])('fails closed and says so when it was %s', async (_, damage) => {
       const [one] = (await start(1)) as [FleetProcess];
       const past = new Map(fleet.store.values);

@@ -36,6 +36,10 @@ export class AvailableSelector implements EngineSelector {
     return Infinity;
   }
 
+  confirm(): Promise<boolean> {
+    return Promise.resolve(true);
+  }
+
   review(): void {
     const { engine } = this.#choice;
     const names = [...this.outlook.keys()];

@@ -11,6 +11,8 @@ export interface EngineSelector {
   choose(): Choice;
   /** Until when locks that were granted in `epoch` are believed, on the monotonic clock. */
   validUntil(epoch: number): number;
+  /** Makes that as late as can be. Resolves to whether it could; never rejects. */
+  confirm(): Promise<boolean>;
   /** The health of an engine has changed. */
   review(): void;
   /** @throws LockUnavailableError when it is unknown whether it was switched */

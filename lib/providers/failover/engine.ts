@@ -73,13 +73,16 @@ export class Engine {
     return this.#strays.size;
   }
 
-  start(): void {
+  /** Goes on whatever comes of it. Resolves to whether it answers. */
+  async start(): Promise<boolean> {
     this.member.observe((event) => {
       if (event.type === 'unavailable') this.#health.failed();
       if (event.type === 'recovered') this.#tellStrays();
       this.listener.told(this, event);
     });
-    this.#schedule();
+    this.#probing = this.#probe();
+    await this.#probing;
+    return !this.#health.isFailing;
   }
 
   async stop(): Promise<void> {

@@ -81,8 +81,9 @@ export class Failover {
   }
 
   async start(): Promise<void> {
-    for (const engine of this.#engines.values()) engine.start();
+    const answered = Promise.all([...this.#engines.values()].map((engine) => engine.start()));
     await this.#selector.start();
+    if (!(await answered).includes(true)) throw this.#unavailable('has no engine that answers');
   }
 
   async stop(): Promise<void> {
@@ -113,8 +114,10 @@ export class Failover {
         ofEngine.forEach(({ placement }, index) => outcomes.set(placement, answers[index] ?? 'unknown'));
       }),
     );
+    const isNews = placements.every((placement) => !placement || this.#believe(placement) > placement.believedUntil);
+    const isConfirmed = isNews || (await this.#selector.confirm());
     return placements.map((placement) =>
-      placement ? this.#renewed(placement, outcomes.get(placement), suspensions) : 'lost',
+      placement ? this.#renewed(placement, outcomes.get(placement), suspensions, isConfirmed) : 'lost',
     );
   }
 
@@ -127,11 +130,14 @@ export class Failover {
   }
 
   async inspect(key: string): Promise<LockInfo | null> {
-    return (await this.#active.member.inspect?.(key)) ?? null;
+    const choice = this.#selector.choose();
+    const info = await the(choice.engine, this.#engines).member.inspect?.(key);
+    return info ? { ...info, fencingToken: this.#token(info.fencingToken, choice) } : null;
   }
 
   async forceRelease(key: string): Promise<boolean> {
-    return (await this.#active.member.forceRelease?.(key)) ?? false;
+    const { engine } = this.#selector.choose();
+    return (await the(engine, this.#engines).member.forceRelease?.(key)) ?? false;
   }
 
   switchTo(engine: string): Promise<void> {
@@ -185,37 +191,36 @@ export class Failover {
       if (this.#selector.choose() === choice) return 'busy';
       throw this.#overtaken();
     }
-    const validUntil = this.#believe(placement, answer.validUntil);
+    placement.keptUntil = answer.validUntil;
+    const validUntil = this.#believe(placement);
     if (validUntil <= this.context.clock.now()) {
       this.#drop(placement);
       throw this.#overtaken();
     }
     placement.grant = answer;
-    placement.keptUntil = answer.validUntil;
+    placement.believedUntil = validUntil;
     return {
       key: attempt.key,
       holder: attempt.holder,
       mode: attempt.mode,
-      fencingToken: this.#token(answer.fencingToken, placement),
+      fencingToken: this.#token(answer.fencingToken, choice),
       validUntil,
       lease: this.#isStrict ? this.settings.window : answer.lease,
     };
   }
 
   /** Until when a lock is ours that its engine keeps until then. */
-  #believe({ choice }: Placement, keptUntil: number): number {
+  #believe({ choice, keptUntil }: Placement): number {
     return Math.min(keptUntil, this.#selector.validUntil(choice.epoch));
   }
 
-  #token(token: bigint | null, placement: Placement): bigint | null {
+  #token(token: bigint | null, { epoch, engine }: Choice): bigint | null {
     if (!this.fencing || token === null) return null;
-    const { epoch } = placement.choice;
     if (this.#tokens.epoch !== epoch) this.#tokens = { epoch, before: BigInt(epoch) * TOKENS_PER_EPOCH };
     if (token >= 0n && token < TOKENS_PER_EPOCH) return this.#tokens.before + token;
-    this.#drop(placement);
     throw new LockConfigError(
-      `The fencing token ${token} of engine "${placement.engine.name}" does not fit between those of two switches: use another engine.`,
-      { key: placement.key, provider: this.context.name },
+      `The fencing token ${token} of engine "${engine}" does not fit between those of two switches: use another engine.`,
+      { provider: this.context.name },
     );
   }
 
@@ -225,17 +230,25 @@ export class Failover {
     return this.context.clock.now() >= keptUntil - ((grant?.lease ?? 0) * 2) / 3;
   }
 
-  #renewed(placement: Placement, outcome: RenewOutcome | undefined, suspensions: number): RenewOutcome {
+  #renewed(
+    placement: Placement,
+    outcome: RenewOutcome | undefined,
+    suspensions: number,
+    isConfirmed: boolean,
+  ): RenewOutcome {
     if (outcome === 'lost') return 'lost';
     if (outcome !== undefined && outcome !== 'unknown') {
       placement.keptUntil = outcome.validUntil;
       placement.isDoubtful = false;
       placement.suspensions = suspensions;
     }
-    // Also without an answer it is kept as long as it was, unless time has passed that no clock has counted.
-    if (placement.suspensions !== suspensions) return 'unknown';
-    const validUntil = this.#believe(placement, placement.keptUntil);
-    return validUntil > this.context.clock.now() ? { validUntil } : 'unknown';
+    // In strict mode it is kept also without an answer as long as it was, unless time has passed that no clock has counted.
+    else if (!this.#isStrict || placement.suspensions !== suspensions) return 'unknown';
+    const validUntil = this.#believe(placement);
+    if (validUntil <= this.context.clock.now()) return 'unknown';
+    if (!isConfirmed && validUntil <= placement.believedUntil) return 'unknown';
+    placement.believedUntil = validUntil;
+    return { validUntil };
   }
 
   #switched({ epoch, engine }: Choice, reason: SwitchReason | undefined): void {
@@ -274,16 +287,13 @@ export class Failover {
     }
   }
 
-  get #active(): Engine {
-    return the(this.#selector.choose().engine, this.#engines);
+  #overtaken(): LockUnavailableError {
+    return this.#unavailable('had gone over to another engine, or could not confirm its own, when the answer came');
   }
 
-  #overtaken(): LockUnavailableError {
+  #unavailable(what: string): LockUnavailableError {
     const { name } = this.context;
-    return new LockUnavailableError(
-      `Lock provider "${name}" had gone over to another engine, or could not confirm its own, when the answer came.`,
-      { provider: name },
-    );
+    return new LockUnavailableError(`Lock provider "${name}" ${what}.`, { provider: name });
   }
 }
 

@@ -21,6 +21,8 @@ export class Placement implements AcquireRequest {
   grant: Grant | undefined;
   /** Until when the engine keeps it, on the monotonic clock. */
   keptUntil = -Infinity;
+  /** Until when it was last said to be ours, on the monotonic clock. */
+  believedUntil = -Infinity;
   /** How many suspensions of the machine were known when the engine last acknowledged it. */
   suspensions = 0;
   /** Its release was asked for. */

@@ -39,7 +39,6 @@ export class StrictSelector implements EngineSelector {
   #agreement: Agreement;
   /** The record as it was last seen; `null` before there is one. */
   #text: string | null = null;
-  readonly #name: string;
   readonly #fleet: Fleet;
   readonly #suspension: SuspensionDetector;
   /** How many suspensions of the machine what is known has taken into account. */
@@ -58,10 +57,9 @@ export class StrictSelector implements EngineSelector {
     private readonly outlook: Outlook,
     private readonly onSwitch: SwitchListener,
   ) {
-    const { clock, random, name, namespace } = context;
+    const { clock, random, name } = context;
     this.#agreement = Agreement.unknown(terms.window);
-    this.#name = `${namespace}:${name}`;
-    this.#fleet = new Fleet(records, `${this.#name}:fleet`, random.id(), terms.window, clock);
+    this.#fleet = new Fleet(records, `${name}:fleet`, random.id(), terms.window, clock);
     this.#suspension = new SuspensionDetector(clock, LOOK_FOR_SUSPENSION_EVERY);
   }
 
@@ -105,6 +103,13 @@ export class StrictSelector implements EngineSelector {
   validUntil(epoch: number): number {
     this.#heed(this.#suspension.recent(this.context.clock.now()));
     return this.#agreement.validUntil(epoch);
+  }
+
+  confirm(): Promise<boolean> {
+    return this.#inTurn(() => this.#amend((record) => record)).then(
+      () => true,
+      () => false,
+    );
   }
 
   review(): void {
@@ -217,7 +222,7 @@ export class StrictSelector implements EngineSelector {
 
   async #write(text: string): Promise<string | null> {
     try {
-      const written = this.records.compareAndSet(this.#name, this.#text, text);
+      const written = this.records.compareAndSet(this.context.name, this.#text, text);
       const found = await inTime(written, this.#patience, this.context.clock);
       this.#trouble = undefined;
       return found;

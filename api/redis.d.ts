@@ -4,6 +4,23 @@ export interface RedisClient {
     duplicate(override?: object): RedisConnection;
 }
 
+export interface RedisClusterClient {
+    readonly isCluster: boolean;
+    duplicate(nodes?: [], override?: object): RedisClusterConnection;
+}
+
+export interface RedisClusterConnection {
+    readonly options: object;
+    connect(): Promise<unknown>;
+    disconnect(): void;
+    nodes(): RedisClusterNode[];
+    on(event: string, listener: () => void): unknown;
+}
+
+export interface RedisClusterNode extends RedisClient, Pick<RedisConnection, 'call'> {
+    readonly options: object;
+}
+
 export interface RedisConnection {
     connect(): Promise<unknown>;
     disconnect(reconnect?: boolean): void;
@@ -27,8 +44,13 @@ export declare class RedisLockProvider implements LockProvider {
 }
 
 export interface RedisLockProviderOptions {
-    readonly client?: RedisClient | undefined;
+    readonly client?: RedisClient | RedisClusterClient | undefined;
     readonly url?: string | undefined;
+    readonly cluster?: readonly (string | {
+        readonly host?: string;
+        readonly port?: number;
+    })[] | undefined;
     readonly options?: object | undefined;
+    readonly waitReplicas?: number | undefined;
     readonly commandTimeout?: Duration | undefined;
 }

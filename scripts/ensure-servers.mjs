@@ -4,38 +4,51 @@ import { delimiter, join } from 'node:path';
 
 // The tests freeze, flush, fill and kill the servers that they talk to, so these are always their own processes, in temporary
 // folders on free ports. A server that somebody else runs is never touched, whatever the environment names.
-const NEEDED = [
+const SERVERS = [
   { program: 'redis-server', package: 'redis-server' },
   { program: 'mariadbd', package: 'mariadb-server' },
-  { program: 'postgres', package: 'postgresql' },
+  // Debian keeps its programs off the PATH.
+  { program: 'postgres', file: '/usr/lib/postgresql', package: 'postgresql' },
+  { program: 'java', package: 'default-jre-headless' },
+  // The server itself: the package `zookeeper` adds no more than a service to it.
+  { program: 'zookeeper', file: '/usr/share/java/zookeeper.jar', package: 'libzookeeper-java' },
   // Compiles the clock that the tests put under Redis, to step it and to let it stand.
   { program: 'cc', package: 'gcc libc6-dev' },
+  // Locks of other languages, which meet ours in ZooKeeper. Those tests alone do without.
+  { program: 'javac', package: 'default-jdk-headless', isOptional: true },
+  {
+    program: 'curator',
+    file: '/usr/share/java/curator-recipes.jar',
+    package: 'libcurator-recipes-java',
+    isOptional: true,
+  },
+  { program: 'kazoo', file: '/usr/lib/python3/dist-packages/kazoo', package: 'python3-kazoo', isOptional: true },
 ];
 
-/** Where Debian keeps the programs of Postgres: not on the PATH. */
-const POSTGRES = '/usr/lib/postgresql';
+/** Installs what is missing where that is possible, and otherwise says how, and ends if it is needed. */
+export function ensureServers(programs = SERVERS.map(({ program }) => program)) {
+  const missing = SERVERS.filter((server) => programs.includes(server.program) && !isInstalled(server));
+  const needed = missing.filter(({ isOptional }) => !isOptional);
+  const optional = missing.filter(({ isOptional }) => isOptional);
+  if (needed.length > 0 && !install(needed)) process.exit(1);
+  if (optional.length > 0 && !install(optional)) console.error('NOT RUN: the tests that need them.');
+}
 
-/** Installs what is missing where that is possible, and otherwise says how, and ends. */
-export function ensureServers(programs = NEEDED.map(({ program }) => program)) {
-  const wanted = NEEDED.filter(({ program }) => programs.includes(program));
-  const missing = wanted.filter(({ program }) => !onPath(program));
-  if (missing.length === 0) return;
-  const packages = missing.map((each) => each.package);
-  const command = `apt-get update && apt-get install -y ${packages.join(' ')}`;
+function install(missing) {
+  const command = `apt-get update && apt-get install -y ${missing.map((each) => each.package).join(' ')}`;
   const names = missing.map(({ program }) => program).join(', ');
-  if (process.getuid?.() !== 0 || !onPath('apt-get')) {
+  if (process.getuid?.() !== 0 || !isInstalled({ program: 'apt-get' })) {
     console.error(`Missing: ${names}.\nOn Debian or Ubuntu:  sudo sh -c '${command}'`);
-    process.exit(1);
+    return false;
   }
   console.log(`Missing: ${names}. Installing: ${command}`);
   // The package would start a server of its own on the default port; the tests start theirs on free ports.
   const environment = { ...process.env, DEBIAN_FRONTEND: 'noninteractive', RUNLEVEL: '1' };
-  const { status } = spawnSync('sh', ['-c', `${command} >/dev/null`], { stdio: 'inherit', env: environment });
-  if (status !== 0) process.exit(status ?? 1);
+  return spawnSync('sh', ['-c', `${command} >/dev/null`], { stdio: 'inherit', env: environment }).status === 0;
 }
 
-function onPath(program) {
-  if (program === 'postgres' && existsSync(POSTGRES)) return true;
+function isInstalled({ program, file }) {
+  if (file !== undefined && existsSync(file)) return true;
   // Root alone has the folder of servers on its PATH.
   return `${process.env.PATH ?? ''}${delimiter}/usr/sbin`
     .split(delimiter)

@@ -11,19 +11,24 @@ import { flashSale, ITEMS, ORDERS } from './sale.mjs';
 const SERVERS = {
   redis: {
     variable: 'REDIS_URL',
-    program: 'redis-server',
+    programs: ['redis-server'],
     start: async () =>
       (await import('../test/servers/redis-server.mjs')).startRedisServer({ args: ['--appendonly', 'yes'] }),
   },
   mysql: {
     variable: 'MYSQL_URL',
-    program: 'mariadbd',
+    programs: ['mariadbd'],
     start: async () => (await import('../test/servers/sql-server.mjs')).startMariaDb(),
   },
   postgres: {
     variable: 'POSTGRES_URL',
-    program: 'postgres',
+    programs: ['postgres'],
     start: async () => (await import('../test/servers/sql-server.mjs')).startPostgres(),
+  },
+  zookeeper: {
+    variable: 'ZOOKEEPER',
+    programs: ['java', 'zookeeper'],
+    start: async () => (await import('../test/servers/zookeeper-server.mjs')).startZooKeeper({ forceSync: true }),
   },
 };
 const PROVIDERS = ['memory', ...Object.keys(SERVERS)];
@@ -87,11 +92,11 @@ async function startShop() {
   return url;
 }
 
-async function startServer({ program, start }) {
-  ensureServers([program]);
+async function startServer({ programs, start }) {
+  ensureServers(programs);
   const started = await start();
   stops.push(() => started.stop());
-  return started.url;
+  return started.url ?? started.connectString;
 }
 
 /** Ends the shops, then what they stand on. */

@@ -1,7 +1,7 @@
 // A process of its own whose callers take one key again and again, for the row with two processes.
 // Warmed up for long: cold, the compiler took four fifths of the time.
 import { candidate } from './candidates.mjs';
-import { loop } from './loads.mjs';
+import { loop } from '../loads.mjs';
 
 const [, , name, port, callers, milliseconds] = process.argv;
 const { take, stop } = await candidate(name, Number(port));

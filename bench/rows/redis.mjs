@@ -7,7 +7,7 @@ import { Redis } from 'ioredis';
 import { run } from '../../scripts/ensure-installed.mjs';
 import { startRedisServer } from '../../test/servers/redis-server.mjs';
 import { interleave, median } from '../measure.mjs';
-import { burst, loop, manyKeys, oneCaller } from '../redis/loads.mjs';
+import { burst, loop, manyKeys, oneCaller } from '../loads.mjs';
 
 const peersFolder = fileURLToPath(new URL('../peers', import.meta.url));
 if (!existsSync(`${peersFolder}/node_modules`) && !process.env.BENCH_WITHOUT_PEERS) {

@@ -11,7 +11,7 @@ process.send?.({ url: await app.getUrl() });
 
 /** The client libraries of other backends need not be installed. */
 async function backend(): Promise<Backend> {
-  const { SHOP_BACKEND: name = 'memory', REDIS_URL, MYSQL_URL, POSTGRES_URL } = process.env;
+  const { SHOP_BACKEND: name = 'memory', REDIS_URL, MYSQL_URL, POSTGRES_URL, ZOOKEEPER } = process.env;
   switch (name) {
     case 'memory':
       return (await import('./backends/memory.js')).memory();
@@ -24,7 +24,9 @@ async function backend(): Promise<Backend> {
         name,
         POSTGRES_URL ?? 'postgres://postgres@127.0.0.1:5432/postgres',
       );
+    case 'zookeeper':
+      return (await import('./backends/zookeeper.js')).zookeeper(ZOOKEEPER ?? '127.0.0.1:2181');
     default:
-      throw new Error(`SHOP_BACKEND is "${name}", but must be memory, redis, mysql or postgres.`);
+      throw new Error(`SHOP_BACKEND is "${name}", but must be memory, redis, mysql, postgres or zookeeper.`);
   }
 }

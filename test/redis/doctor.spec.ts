@@ -1,9 +1,12 @@
-import { describe, expect, it } from '@jest/globals';
-import { examine } from '../../lib/providers/redis/doctor.js';
-import { startRedisServer } from '../servers/redis-server.mjs';
+import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
+import { Redis } from 'ioredis';
+import { examine, type Usage } from '../../lib/providers/redis/doctor.js';
+import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { startProvider } from './seam.js';
 
-const about = async (info: string) => examine(() => Promise.resolve(info));
+const usage: Usage = { isCluster: false, waitReplicas: 0, key: 'lock:{0}', channel: 'lock:{0}' };
+const about = (info: string, changed: Partial<Usage> = {}) =>
+  examine([(command) => Promise.resolve(command === 'info' ? info : [])], { ...usage, ...changed });
 
 describe('the boot doctor of Redis', () => {
   it('warns of a real server without persistence, with eviction', async () => {
@@ -25,15 +28,72 @@ describe('the boot doctor of Redis', () => {
     await server.stop();
   });
 
-  it('tells errors from warnings', async () => {
-    expect(await about('redis_version:5.0.7\r\naof_enabled:1')).toMatchObject([{ severity: 'error' }]);
-    expect(await about('redis_version:7.2.1\r\nrole:slave\r\naof_enabled:1')).toMatchObject([{ severity: 'error' }]);
-    expect(await about('redis_version:7.2.1\r\nconnected_slaves:2\r\naof_enabled:1')).toMatchObject([
-      { severity: 'warning' },
+  it('says that a node of a Cluster was given as a single server', async () => {
+    const server = await startRedisServer({
+      args: ['--appendonly', 'yes', '--cluster-enabled', 'yes', '--cluster-port', '0'],
+    });
+    const { provider } = await startProvider({ url: server.url });
+    expect(await provider.check()).toMatchObject([
+      { severity: 'error', message: expect.stringContaining('"cluster"') },
     ]);
+    await provider.stop();
+    await server.stop();
   });
 
-  it('finds nothing where it may not look', async () => {
-    expect(await examine(() => Promise.reject(new Error('NOPERM')))).toEqual([]);
+  it.each([
+    ['a version that is too old', 'redis_version:5.0.7\r\naof_enabled:1', {}, 'error'],
+    ['a replica', 'redis_version:7.2.1\r\nrole:slave\r\naof_enabled:1', {}, 'error'],
+    ['replicas that nobody waits for', 'redis_version:7.2.1\r\nconnected_slaves:2\r\naof_enabled:1', {}, 'warning'],
+    ['fewer replicas than are waited for', 'redis_version:7.2.1\r\nconnected_slaves:1', { waitReplicas: 2 }, 'error'],
+  ])('tells errors from warnings: %s', async (_, info, changed, severity) => {
+    expect(await about(info, changed)).toMatchObject([{ severity }]);
+  });
+
+  it('is content with replicas that are waited for, and with a node of a Cluster that was given as one', async () => {
+    expect(await about('redis_version:7.2.1\r\nconnected_slaves:2', { waitReplicas: 1 })).toEqual([]);
+    expect(await about('redis_version:7.2.1\r\ncluster_enabled:1', { isCluster: true })).toEqual([]);
+  });
+
+  it('says once what all servers of a Cluster have in common', async () => {
+    const ask = (command: string) => Promise.resolve(command === 'info' ? 'redis_version:5.0.7' : []);
+    expect(await examine([ask, ask, ask], { ...usage, isCluster: true })).toHaveLength(1);
+  });
+
+  describe('where the ACL allows less than is needed', () => {
+    let server: RedisServer;
+    let admin: Redis;
+
+    beforeAll(async () => {
+      server = await startRedisServer({ args: ['--appendonly', 'yes'] });
+      admin = new Redis(server.url);
+    });
+    afterAll(async () => {
+      admin.disconnect();
+      await server.stop();
+    });
+
+    it.each([
+      ['a command of the script', ['~lock:*', '&lock:*', '+@all', '-zadd'], 'error', '+zadd'],
+      ['the keys', ['~other:*', '&lock:*', '+@all'], 'error', '+set'],
+      ['the channels', ['~lock:*', '&other:*', '+@all'], 'error', '+publish'],
+      ['scripts', ['~lock:*', '&lock:*', '+@all', '-eval'], 'error', 'EVAL'],
+      ['CLIENT KILL', ['~lock:*', '&lock:*', '+@all', '-client|kill'], 'warning', '+client|kill'],
+      ['INFO', ['~lock:*', '&lock:*', '+@all', '-info'], 'warning', 'were not checked'],
+    ])('names what is missing: %s', async (_, rules, severity, text) => {
+      await admin.call('ACL', ['SETUSER', 'locks', 'reset', 'on', '>secret', 'resetchannels', ...rules]);
+      const { provider } = await startProvider({ url: `redis://locks:secret@127.0.0.1:${server.port}` });
+      const findings = await provider.check();
+      expect(findings).toContainEqual({ severity, message: expect.stringContaining(text) });
+      await provider.stop();
+    });
+
+    it('WAIT, where replicas are waited for', async () => {
+      await admin.call('ACL', ['SETUSER', 'locks', 'reset', 'on', '>secret', '~lock:*', '&lock:*', '+@all', '-wait']);
+      const url = `redis://locks:secret@127.0.0.1:${server.port}`;
+      const { provider } = await startProvider({ url, waitReplicas: 1 });
+      const findings = (await provider.check()).map(({ message }) => message);
+      expect(findings).toEqual([expect.stringContaining('0 replicas are connected'), expect.stringContaining('+wait')]);
+      await provider.stop();
+    });
   });
 });

@@ -1,10 +1,9 @@
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
-import { Redis } from 'ioredis';
+import { afterAll, afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { inspect } from 'node:util';
 import type { ProviderEvent } from '../../lib/engine/lock-provider.js';
 import { LockUnavailableError } from '../../lib/lock/errors.js';
-import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
+import { startRedisServer } from '../servers/redis-server.mjs';
 import { makeServerClock } from '../servers/server-clock.js';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
@@ -17,27 +16,18 @@ import {
   startProvider,
   until,
   untilWaiting,
+  redisForTests,
 } from './seam.js';
 
 describe('what goes wrong between a process and Redis', () => {
-  let server: RedisServer;
-  let admin: Redis;
+  const redis = redisForTests();
   let proxy: TcpProxy;
   let steady: StartedProvider;
   let shaky: StartedProvider;
 
-  beforeAll(async () => {
-    server = await startRedisServer();
-    admin = new Redis(server.url);
-  });
-  afterAll(async () => {
-    admin.disconnect();
-    await server.stop();
-  });
   beforeEach(async () => {
-    await admin.flushall();
-    proxy = await startTcpProxy(server.port);
-    steady = await startProvider({ url: server.url });
+    proxy = await startTcpProxy(redis.server.port);
+    steady = await startProvider({ url: redis.server.url });
     shaky = await startProvider({ url: `redis://127.0.0.1:${proxy.port}`, commandTimeout: 300 });
     // The script is known from here on, so that a lost reply is that of an operation.
     await steady.provider.inspect('nothing');
@@ -97,14 +87,14 @@ describe('what goes wrong between a process and Redis', () => {
 
   it('gives up on a server that falls silent, and comes back', async () => {
     const grant = granted(await shaky.provider.acquire(request('k')));
-    server.signal('SIGSTOP');
+    redis.server.signal('SIGSTOP');
     const begun = performance.now();
     try {
       expect(await shaky.provider.renew([{ grant, lease: 30_000 }])).toEqual(['unknown']);
       expect(performance.now() - begun).toBeLessThan(1_500);
       await expect(shaky.provider.acquire(request('other'))).rejects.toThrow(/Lock "other" of provider "redis"/);
     } finally {
-      server.signal('SIGCONT');
+      redis.server.signal('SIGCONT');
     }
     await up(shaky);
     expect(await shaky.provider.renew([{ grant, lease: 30_000 }])).toMatchObject([{}]);
@@ -112,8 +102,8 @@ describe('what goes wrong between a process and Redis', () => {
 
   it('lets no command of a lost connection hold a lock for an attempt that is over', async () => {
     const ask = request('k');
-    const { provider } = await startProvider({ url: server.url, commandTimeout: 300 });
-    server.signal('SIGSTOP');
+    const { provider } = await startProvider({ url: redis.server.url, commandTimeout: 300 });
+    redis.server.signal('SIGSTOP');
     // It reaches the server's socket and is not read.
     await expect(provider.acquire(ask)).rejects.toThrow(LockUnavailableError);
     const released = (async () => {
@@ -123,7 +113,7 @@ describe('what goes wrong between a process and Redis', () => {
         await new Promise((resolve) => setTimeout(resolve, 20));
       }
     })();
-    server.signal('SIGCONT');
+    redis.server.signal('SIGCONT');
     await released;
     await new Promise((resolve) => setTimeout(resolve, 50));
     expect(await steady.provider.inspect('k')).toBeNull();
@@ -140,7 +130,7 @@ describe('what goes wrong between a process and Redis', () => {
     proxy.cut();
     await up(shaky);
     // A process that does not listen yet is passed over.
-    await until(async () => (await admin.pubsub('CHANNELS')).length === 2, 'both processes listen');
+    await until(async () => (await redis.admin.pubsub('CHANNELS')).length === 2, 'both processes listen');
     await steady.provider.release(holder, RELEASE);
     const grant = granted(await first);
     await shaky.provider.release(grant, RELEASE);
@@ -163,7 +153,7 @@ describe('what goes wrong between a process and Redis', () => {
 
   it('knows nothing of scripts that were flushed, and sends the text again', async () => {
     const grant = granted(await steady.provider.acquire(request('k')));
-    await admin.script('FLUSH');
+    await redis.admin.script('FLUSH');
     const others = Array.from({ length: 40 }, (_, index) => steady.provider.acquire(request(`other ${index}`)));
     expect(await steady.provider.release(grant, RELEASE)).toBe('released');
     await Promise.all(others);
@@ -181,7 +171,7 @@ describe('what goes wrong between a process and Redis', () => {
     });
     await until(async () => (await steady.provider.inspect('k'))?.waiters === 3, 'all wait');
     const other = granted(await steady.provider.acquire(request('other')));
-    await admin.flushall();
+    await redis.admin.flushall();
     expect(await steady.provider.renew([{ grant: holder, lease: 30_000 }])).toEqual(['lost']);
     const grants = await Promise.all(waiters);
     // Each process brings its own back in order; which process asks first is chance.
@@ -196,7 +186,7 @@ describe('what goes wrong between a process and Redis', () => {
     const held = granted(await steady.provider.acquire(request('other')));
     const waiter = shaky.provider.acquire(request('k'));
     await until(async () => (await steady.provider.inspect('k'))?.waiters === 1, 'it waits');
-    await admin.config('SET', 'maxmemory', '1');
+    await redis.admin.config('SET', 'maxmemory', '1');
     try {
       const refused = request('new');
       const error: unknown = await steady.provider.acquire(refused).catch((reason: unknown) => reason);
@@ -210,12 +200,29 @@ describe('what goes wrong between a process and Redis', () => {
       expect(await shaky.provider.renew([{ grant: next, lease: 30_000 }])).toMatchObject([{}]);
       expect(await shaky.provider.release(next, RELEASE)).toBe('released');
     } finally {
-      await admin.config('SET', 'maxmemory', '0');
+      await redis.admin.config('SET', 'maxmemory', '0');
     }
   });
 
+  it('sees that its lock was evicted, and the next token is larger', async () => {
+    const grant = granted(await steady.provider.acquire(request('k')));
+    await redis.admin.config('SET', 'maxmemory-policy', 'allkeys-random');
+    await redis.admin.config('SET', 'maxmemory', '1');
+    try {
+      // Whatever wants memory now evicts all that there is.
+      await redis.admin.set('x', 'y').catch(() => undefined);
+      expect(await redis.admin.dbsize()).toBe(0);
+    } finally {
+      await redis.admin.config('SET', 'maxmemory', '0');
+      await redis.admin.config('SET', 'maxmemory-policy', 'noeviction');
+    }
+    const next = granted(await shaky.provider.acquire(request('k')));
+    expect(await steady.provider.renew([{ grant, lease: 30_000 }])).toEqual(['lost']);
+    expect(next.fencingToken).toBeGreaterThan(grant.fencingToken ?? 0n);
+  });
+
   it('lets a key of another type disturb nobody else', async () => {
-    await admin.lpush(new KeyLayout('lock').lockOf('list'), 'x');
+    await redis.admin.lpush(new KeyLayout('lock').lockOf('list'), 'x');
     const [disturbed, ...others] = await Promise.allSettled(
       ['list', 'k', 'l', 'm'].map((key) => steady.provider.acquire(request(key))),
     );

@@ -1,6 +1,4 @@
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
-import { Redis } from 'ioredis';
-import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
+import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import {
   granted,
@@ -11,28 +9,19 @@ import {
   startProvider,
   until,
   untilWaiting,
+  redisForTests,
 } from './seam.js';
 
 // To Redis, each provider is a process of its own.
 describe('the hand-off between two processes', () => {
-  let server: RedisServer;
-  let admin: Redis;
+  const redis = redisForTests();
   let proxy: TcpProxy;
   let one: StartedProvider;
   let two: StartedProvider;
 
-  beforeAll(async () => {
-    server = await startRedisServer();
-    admin = new Redis(server.url);
-  });
-  afterAll(async () => {
-    admin.disconnect();
-    await server.stop();
-  });
   beforeEach(async () => {
-    await admin.flushall();
-    proxy = await startTcpProxy(server.port);
-    one = await startProvider({ url: server.url });
+    proxy = await startTcpProxy(redis.server.port);
+    one = await startProvider({ url: redis.server.url });
     two = await startProvider({ url: `redis://127.0.0.1:${proxy.port}` });
   });
   afterEach(async () => {
@@ -140,7 +129,7 @@ describe('the hand-off between two processes', () => {
     await untilWaiting(two);
     const second = one.provider.acquire(request('k'));
     await waiting('k', 2);
-    await admin.call('CLIENT', 'KILL', 'TYPE', 'pubsub');
+    await redis.admin.call('CLIENT', 'KILL', 'TYPE', 'pubsub');
     await one.provider.release(holder, RELEASE);
     // Whichever came first after the cut, both are served, one after the other.
     const first = await Promise.race([deaf.then(() => 'deaf'), second.then(() => 'second')]);
@@ -273,6 +262,16 @@ describe('the hand-off between two processes', () => {
     granted(await waiter);
   });
 
+  it('calls a key parked whose readers are all parked, and held while one of them holds it', async () => {
+    const terms = { mode: 'shared', minHold: 5_000 } as const;
+    const first = granted(await one.provider.acquire(request('k', terms)));
+    const second = granted(await two.provider.acquire(request('k', terms)));
+    await one.provider.release(first, { keepFor: 4_000, failed: false });
+    expect(await one.provider.inspect('k')).toMatchObject({ state: 'held', mode: 'shared', holders: 1 });
+    await two.provider.release(second, { keepFor: 4_000, failed: false });
+    expect(await one.provider.inspect('k')).toMatchObject({ state: 'parked', mode: 'shared', holders: 0 });
+  });
+
   it('keeps the key for its minHold when the holder crashes, also if it was renewed meanwhile', async () => {
     const grant = granted(await one.provider.acquire(request('k', { lease: 200, minHold: 20_000 })));
     await one.provider.renew([{ grant, lease: 300 }]);
@@ -297,9 +296,9 @@ describe('the hand-off between two processes', () => {
     const requests = Array.from({ length: 100 }, () => request('k'));
     const answers = requests.map(({ ...terms }) => two.provider.acquire(terms));
     await waiting('k', 100);
-    await admin.config('RESETSTAT');
+    await redis.admin.config('RESETSTAT');
     await new Promise((resolve) => setTimeout(resolve, 2_500));
-    const calls = /cmdstat_evalsha:calls=(\d+)/.exec(await admin.info('commandstats'))?.[1];
+    const calls = /cmdstat_evalsha:calls=(\d+)/.exec(await redis.admin.info('commandstats'))?.[1];
     expect(Number(calls)).toBeLessThanOrEqual(3);
     requests.forEach(({ abort }) => {
       abort();

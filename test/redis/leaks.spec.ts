@@ -1,21 +1,9 @@
-import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
-import { Redis } from 'ioredis';
+import { describe, expect, it } from '@jest/globals';
 import { systemClock } from '../../lib/engine/clock.js';
-import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
-import { granted, RELEASE, request, startProvider, until } from './seam.js';
+import { granted, RELEASE, request, startProvider, until, redisForTests } from './seam.js';
 
 describe('what is left behind', () => {
-  let server: RedisServer;
-  let admin: Redis;
-
-  beforeAll(async () => {
-    server = await startRedisServer();
-    admin = new Redis(server.url);
-  });
-  afterAll(async () => {
-    admin.disconnect();
-    await server.stop();
-  });
+  const redis = redisForTests();
 
   it('by 10 000 attempts that were cancelled: no key, no listener, no timer', async () => {
     let timers = 0;
@@ -33,7 +21,7 @@ describe('what is left behind', () => {
         systemClock.clearTimer(timer);
       },
     };
-    const { provider } = await startProvider({ url: server.url }, { clock });
+    const { provider } = await startProvider({ url: redis.server.url }, { clock });
     const holder = granted(await provider.acquire(request('k')));
     let listeners = 0;
     for (let round = 0; round < 100; round += 1) {
@@ -64,33 +52,34 @@ describe('what is left behind', () => {
     await until(() => timers === 0, 'no timer is set', 4_000);
     await provider.stop();
     // The counter stays. When a process was last seen expires by itself.
-    const keys = await admin.keys('*');
+    const keys = await redis.admin.keys('*');
     expect(keys.filter((key) => !/^lock:\{\d+\}(seen)?$/.test(key))).toEqual([]);
-    for (const key of keys.filter((name) => name.endsWith('seen'))) expect(await admin.pttl(key)).toBeGreaterThan(0);
+    for (const key of keys.filter((name) => name.endsWith('seen')))
+      expect(await redis.admin.pttl(key)).toBeGreaterThan(0);
   }, 20_000);
 
   it('by 2 000 locks on 2 000 keys: the counter', async () => {
-    await admin.flushall();
-    const { provider } = await startProvider({ url: server.url });
+    await redis.admin.flushall();
+    const { provider } = await startProvider({ url: redis.server.url });
     const grants = await Promise.all(
       Array.from({ length: 2_000 }, async (_, index) => granted(await provider.acquire(request(`k${index}`)))),
     );
-    expect(await admin.dbsize()).toBe(2_001);
+    expect(await redis.admin.dbsize()).toBe(2_001);
     const renewed = await provider.renew(grants.map((grant) => ({ grant, lease: 60_000 })));
     expect(renewed.filter((outcome) => typeof outcome === 'string')).toEqual([]);
     await Promise.all(grants.map((grant) => provider.release(grant, RELEASE)));
-    expect(await admin.dbsize()).toBe(1);
+    expect(await redis.admin.dbsize()).toBe(1);
     await provider.stop();
   });
 
   const connections = async () =>
-    String(await admin.call('CLIENT', ['LIST']))
+    String(await redis.admin.call('CLIENT', ['LIST']))
       .trim()
       .split('\n').length;
 
   it('by a provider that was stopped: no connection, and nobody who waits for ever', async () => {
     const before = await connections();
-    const { provider } = await startProvider({ url: server.url });
+    const { provider } = await startProvider({ url: redis.server.url });
     granted(await provider.acquire(request('k')));
     const waiter = provider.acquire(request('k'));
     await until(async () => (await provider.inspect('k'))?.waiters === 1, 'it waits');

@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
+import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { Redis } from 'ioredis';
 import { readFile } from 'node:fs';
 import { once } from 'node:events';
@@ -9,32 +9,30 @@ import { LockUnavailableError } from '../../lib/lock/errors.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { LOCK_SCRIPT } from '../../lib/providers/redis/lua/lock-script.js';
 import { FakeClock } from '../../lib/testing/index.js';
-import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import { InterleavedNetwork } from './interleaved-network.js';
-import { contextFor, granted, RELEASE, request, type StartedProvider, startProvider, until } from './seam.js';
+import {
+  contextFor,
+  granted,
+  RELEASE,
+  request,
+  type StartedProvider,
+  startProvider,
+  until,
+  redisForTests,
+} from './seam.js';
 
 const shared = { mode: 'shared' } as const;
 
 describe('a connection that falls silent, is lost or is only slow', () => {
-  let server: RedisServer;
-  let admin: Redis;
+  const redis = redisForTests();
   let proxy: TcpProxy;
   let steady: StartedProvider;
   let shaky: StartedProvider;
 
-  beforeAll(async () => {
-    server = await startRedisServer();
-    admin = new Redis(server.url);
-  });
-  afterAll(async () => {
-    admin.disconnect();
-    await server.stop();
-  });
   beforeEach(async () => {
-    await admin.flushall();
-    proxy = await startTcpProxy(server.port);
-    steady = await startProvider({ url: server.url });
+    proxy = await startTcpProxy(redis.server.port);
+    steady = await startProvider({ url: redis.server.url });
     shaky = await startProvider({ url: `redis://127.0.0.1:${proxy.port}`, commandTimeout: 300 });
     // The script is known from here on, so that a lost reply is that of an operation.
     await steady.provider.inspect('nothing');
@@ -53,7 +51,8 @@ describe('a connection that falls silent, is lost or is only slow', () => {
     await until(async () => (await steady.provider.inspect('k'))?.waiters === count, `${count} wait`);
   };
   /** How often the script was called since RESETSTAT, also in vain. */
-  const calls = async () => Number(/cmdstat_evalsha:calls=(\d+)/.exec(await admin.info('commandstats'))?.[1] ?? 0);
+  const calls = async () =>
+    Number(/cmdstat_evalsha:calls=(\d+)/.exec(await redis.admin.info('commandstats'))?.[1] ?? 0);
 
   it('reports at its start that an address accepts connections and never answers', async () => {
     const sockets: Socket[] = [];
@@ -121,7 +120,7 @@ describe('a connection that falls silent, is lost or is only slow', () => {
   });
 
   it('keeps a healthy connection when the event loop was blocked for longer than commandTimeout', async () => {
-    const { provider, events } = await startProvider({ url: server.url, commandTimeout: 200 });
+    const { provider, events } = await startProvider({ url: redis.server.url, commandTimeout: 200 });
     const grant = granted(await provider.acquire(request('k')));
     // In a callback of I/O: after it come the timers, and only then what the sockets have received.
     const outcome = await new Promise((resolve, reject) => {
@@ -155,8 +154,8 @@ describe('a connection that falls silent, is lost or is only slow', () => {
     });
 
     const flush = async () => {
-      await admin.script('FLUSH');
-      await admin.config('RESETSTAT');
+      await redis.admin.script('FLUSH');
+      await redis.admin.config('RESETSTAT');
       proxy.holdReplies();
     };
 
@@ -165,7 +164,7 @@ describe('a connection that falls silent, is lost or is only slow', () => {
       const ask = request('k');
       const answer = slow.provider.acquire(ask);
       await until(async () => (await calls()) === 1, 'the ask was refused');
-      await admin.script('LOAD', LOCK_SCRIPT);
+      await redis.admin.script('LOAD', LOCK_SCRIPT);
       const released = slow.provider.release(ask, RELEASE);
       await until(async () => (await calls()) === 2, 'the release was executed');
       proxy.passReplies();
@@ -183,7 +182,7 @@ describe('a connection that falls silent, is lost or is only slow', () => {
       await flush();
       await time.advance(1_000);
       await until(async () => (await calls()) === 1, 'it has asked again and was refused');
-      await admin.script('LOAD', LOCK_SCRIPT);
+      await redis.admin.script('LOAD', LOCK_SCRIPT);
       ask.abort();
       expect(await answer).toBe('busy');
       await until(async () => (await calls()) === 2, 'it has left');
@@ -196,8 +195,7 @@ describe('a connection that falls silent, is lost or is only slow', () => {
 });
 
 describe('messages and connections, one step after the other', () => {
-  let server: RedisServer;
-  let admin: Redis;
+  const redis = redisForTests();
   let listener: Redis;
   let time: FakeClock;
   let wire: InterleavedNetwork;
@@ -215,23 +213,14 @@ describe('messages and connections, one step after the other', () => {
     await wire.collect();
   };
 
-  beforeAll(async () => {
-    server = await startRedisServer();
-    admin = new Redis(server.url);
-  });
-  afterAll(async () => {
-    admin.disconnect();
-    await server.stop();
-  });
   beforeEach(async () => {
-    await admin.flushall();
     time = new FakeClock();
-    listener = new Redis(server.url);
-    wire = new InterleavedNetwork(admin, listener);
+    listener = new Redis(redis.server.url);
+    wire = new InterleavedNetwork(redis.admin, listener);
     provider = new RedisLockProvider({ client: wire.client, commandTimeout: '1h' });
     await provider.start(contextFor([], { clock: time }));
     await drain();
-    other = await startProvider({ url: server.url }, { clock: time });
+    other = await startProvider({ url: redis.server.url }, { clock: time });
   });
   afterEach(async () => {
     void provider.stop();
@@ -242,8 +231,10 @@ describe('messages and connections, one step after the other', () => {
   });
 
   const queue = async () => {
-    const [key] = await admin.keys('lock:*}q');
-    return key === undefined ? [] : (await admin.zrange(key, '0', '-1')).map((member) => member.replace(/^.*:/, ''));
+    const [key] = await redis.admin.keys('lock:*}q');
+    return key === undefined
+      ? []
+      : (await redis.admin.zrange(key, '0', '-1')).map((member) => member.replace(/^.*:/, ''));
   };
 
   it.each([

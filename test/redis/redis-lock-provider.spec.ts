@@ -1,24 +1,12 @@
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
-import { Redis } from 'ioredis';
-import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
-import { granted, RELEASE, request, startProvider, type StartedProvider, until } from './seam.js';
+import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
+import { granted, RELEASE, request, startProvider, type StartedProvider, until, redisForTests } from './seam.js';
 
 describe('RedisLockProvider at the seam', () => {
-  let server: RedisServer;
-  let admin: Redis;
+  const redis = redisForTests();
   let one: StartedProvider;
 
-  beforeAll(async () => {
-    server = await startRedisServer();
-    admin = new Redis(server.url);
-  });
-  afterAll(async () => {
-    admin.disconnect();
-    await server.stop();
-  });
   beforeEach(async () => {
-    await admin.flushall();
-    one = await startProvider({ url: server.url });
+    one = await startProvider({ url: redis.server.url });
   });
   afterEach(async () => {
     await one.provider.stop();
@@ -92,6 +80,6 @@ describe('RedisLockProvider at the seam', () => {
     await one.provider.release(first, RELEASE);
     await Promise.all(waiters);
     expect(order).toEqual(Array.from({ length: 20 }, (_, index) => index));
-    expect(await admin.keys('*')).toHaveLength(2); // the counter, and for 10 s when this process was seen
+    expect(await redis.admin.keys('*')).toHaveLength(2); // the counter, and for 10 s when this process was seen
   });
 });

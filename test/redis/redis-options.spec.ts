@@ -1,5 +1,5 @@
 import { describe, expect, it } from '@jest/globals';
-import { Cluster, Redis } from 'ioredis';
+import { Redis } from 'ioredis';
 import { Redis as Redis5 } from 'ioredis5';
 import { LockConfigError } from '../../lib/lock/errors.js';
 import { type RedisClient, RedisLockProvider, type RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
@@ -46,7 +46,8 @@ describe('the options of RedisLockProvider', () => {
     ['text that is not a URL', { url: 'localhost' }],
     ['a client that is none', { client: {} }],
     ['a silence that is too short', { url: 'redis://localhost', commandTimeout: 1 }],
-    ['a cluster', { client: new Cluster([{ host: '127.0.0.1', port: 1 }], { lazyConnect: true }) }],
+    ['a Cluster without nodes', { cluster: [] }],
+    ['half a replica', { url: 'redis://localhost', waitReplicas: 0.5 }],
   ])('refuses %s', (_, options) => {
     expect(() => new RedisLockProvider(options as RedisLockProviderOptions)).toThrow(LockConfigError);
   });

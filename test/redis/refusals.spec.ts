@@ -1,47 +1,44 @@
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
-import { Redis } from 'ioredis';
+import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { LockUnavailableError } from '../../lib/lock/errors.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { ServerClock } from '../../lib/providers/redis/server-clock.js';
 import { FakeClock } from '../../lib/testing/index.js';
-import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
-import { granted, RELEASE, request, type StartedProvider, startProvider, until, untilWaiting } from './seam.js';
+import {
+  granted,
+  RELEASE,
+  request,
+  type StartedProvider,
+  startProvider,
+  until,
+  untilWaiting,
+  redisForTests,
+} from './seam.js';
 
 const layout = new KeyLayout('lock');
 const SEEN = `${layout.counter}seen`;
 
 // The time of both processes stands still unless a test advances it: whoever is served was told, and did not ask again.
 describe('two processes whose time stands still', () => {
-  let server: RedisServer;
-  let admin: Redis;
+  const redis = redisForTests();
   let time: FakeClock;
   let one: StartedProvider;
   let two: StartedProvider;
 
-  beforeAll(async () => {
-    server = await startRedisServer();
-    admin = new Redis(server.url);
-  });
-  afterAll(async () => {
-    admin.disconnect();
-    await server.stop();
-  });
   beforeEach(async () => {
-    await admin.flushall();
     time = new FakeClock();
-    one = await startProvider({ url: server.url }, { clock: time });
-    two = await startProvider({ url: server.url }, { clock: time });
+    one = await startProvider({ url: redis.server.url }, { clock: time });
+    two = await startProvider({ url: redis.server.url }, { clock: time });
     await two.provider.inspect('nothing');
   });
   afterEach(async () => {
-    await admin.config('SET', 'maxmemory', '0');
+    await redis.admin.config('SET', 'maxmemory', '0');
     await one.provider.stop();
     await two.provider.stop();
   });
 
   /** All processes asked for the last time `ms` earlier than they did. */
   const age = async (ms: number) => {
-    for (const process of await admin.zrange(SEEN, '0', '-1')) await admin.zincrby(SEEN, -ms, process);
+    for (const process of await redis.admin.zrange(SEEN, '0', '-1')) await redis.admin.zincrby(SEEN, -ms, process);
   };
   /** A second passes, and what is asked again is answered, and what that answer makes it send as well. */
   const second = async () => {
@@ -51,7 +48,7 @@ describe('two processes whose time stands still', () => {
   };
 
   it('a key of another type disturbs neither a release nor an ask of the same tick', async () => {
-    await admin.lpush(layout.lockOf('list'), 'x');
+    await redis.admin.lpush(layout.lockOf('list'), 'x');
     const held = granted(await one.provider.acquire(request('k')));
     const waiter = one.provider.acquire(request('k'));
     await untilWaiting(one);
@@ -75,13 +72,13 @@ describe('two processes whose time stands still', () => {
     const requests = Array.from({ length: 500 }, () => request('k'));
     const answers = requests.map(({ ...terms }) => two.provider.acquire(terms));
     await untilWaiting(two, 500);
-    await admin.config('SET', 'maxmemory', '1');
-    await admin.config('RESETSTAT');
+    await redis.admin.config('SET', 'maxmemory', '1');
+    await redis.admin.config('RESETSTAT');
     for (let round = 0; round < 3; round += 1) await second();
-    const calls = Number(/cmdstat_evalsha:calls=(\d+)/.exec(await admin.info('commandstats'))?.[1]);
+    const calls = Number(/cmdstat_evalsha:calls=(\d+)/.exec(await redis.admin.info('commandstats'))?.[1]);
     // Each second one for all, and the two that look whether it was answered.
     expect(calls).toBeLessThanOrEqual(3 * 3);
-    await admin.config('SET', 'maxmemory', '0');
+    await redis.admin.config('SET', 'maxmemory', '0');
     requests.forEach(({ abort }) => {
       abort();
     });
@@ -93,7 +90,7 @@ describe('two processes whose time stands still', () => {
     const waiter = two.provider.acquire(request('k'));
     await untilWaiting(two);
     await age(4_000);
-    await admin.config('SET', 'maxmemory', '1');
+    await redis.admin.config('SET', 'maxmemory', '1');
     await second();
     expect(await one.provider.release(held, RELEASE)).toBe('released');
     let next: unknown;
@@ -110,10 +107,10 @@ describe('two processes whose time stands still', () => {
     const held = granted(await one.provider.acquire(request('k')));
     // As if 9.9 s had passed.
     await age(9_900);
-    await admin.pexpire(SEEN, 100);
+    await redis.admin.pexpire(SEEN, 100);
     const waiter = two.provider.acquire(request('k'));
     await untilWaiting(two, 2);
-    expect(await admin.pttl(SEEN)).toBeGreaterThan(9_000);
+    expect(await redis.admin.pttl(SEEN)).toBeGreaterThan(9_000);
     await one.provider.release(held, RELEASE);
     expect(await one.provider.acquire(request('k', { wait: 0 }))).toBe('busy');
     expect(granted(await waiter).fencingToken).toBeGreaterThan(held.fencingToken ?? 0n);

@@ -1,9 +1,11 @@
-import { afterAll } from '@jest/globals';
+import { afterAll, beforeAll, beforeEach } from '@jest/globals';
+import { Redis } from 'ioredis';
 import type { AcquireRequest, Grant, ProviderContext, ProviderEvent } from '../../lib/engine/lock-provider.js';
 import { systemClock } from '../../lib/engine/clock.js';
 import { silentLogger } from '../../lib/engine/logger.js';
 import { systemRandom } from '../../lib/engine/random.js';
 import { RedisLockProvider, type RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
+import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 
 const random = systemRandom();
 
@@ -12,6 +14,29 @@ const started = new Set<RedisLockProvider>();
 afterAll(async () => {
   await Promise.all([...started].map((provider) => provider.stop()));
 });
+
+/** A server for the tests of one `describe`, empty at the start of each, and a client that asks it behind the provider's back. */
+export function redisForTests(): { readonly server: RedisServer; readonly admin: Redis } {
+  let server!: RedisServer;
+  let admin!: Redis;
+  beforeAll(async () => {
+    server = await startRedisServer();
+    admin = new Redis(server.url);
+  });
+  beforeEach(() => admin.flushall());
+  afterAll(async () => {
+    admin.disconnect();
+    await server.stop();
+  });
+  return {
+    get server() {
+      return server;
+    },
+    get admin() {
+      return admin;
+    },
+  };
+}
 
 /** A provider as the engine sees it, and what it told the engine unasked. */
 export interface StartedProvider {
@@ -101,4 +126,18 @@ export async function isSettled(promise: PromiseLike<unknown>): Promise<boolean>
     () => undefined,
   );
   return first !== pending;
+}
+
+/** The first answer of `ask` that is not "unknown". */
+export async function untilAnswered<T>(ask: () => Promise<T>, within = 5_000): Promise<T> {
+  let answer: T | undefined;
+  await until(
+    async () => {
+      answer = await ask();
+      return !(answer === 'unknown' || (Array.isArray(answer) && answer.includes('unknown')));
+    },
+    'there is an answer',
+    within,
+  );
+  return answer as T;
 }

@@ -15,4 +15,6 @@ export interface RedisServer {
 export function startRedisServer(options?: {
   readonly args?: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
+  /** Start a Sentinel, with this configuration. */
+  readonly sentinel?: string;
 }): Promise<RedisServer>;

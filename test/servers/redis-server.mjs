@@ -1,6 +1,6 @@
 // Plain JavaScript, because the scripts that use it run before anything is built. Its types stand in redis-server.d.mts.
 import { spawn } from 'node:child_process';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -11,9 +11,16 @@ const READY_WITHIN = 10_000;
 const GREETING = { hello: 'PING\r\n', answer: /^\+PONG|NOAUTH/ };
 
 /** Starts a redis-server of its own on a free loopback port, in a temporary folder. */
-export async function startRedisServer({ args = [], env = {} } = {}) {
+export async function startRedisServer({ args: given = [], env = {}, sentinel } = {}) {
   const folder = await mkdtemp(join(tmpdir(), 'lock-redis-'));
   const port = await freePort();
+  let args = ['--save', '', '--appendonly', 'no', ...given];
+  if (sentinel !== undefined) {
+    // A Sentinel keeps what it learns in its configuration file.
+    const file = join(folder, 'sentinel.conf');
+    await writeFile(file, sentinel);
+    args = [file, '--sentinel', ...given];
+  }
   let child = await launch(port, folder, args, env);
   return {
     port,
@@ -40,8 +47,8 @@ export async function startRedisServer({ args = [], env = {} } = {}) {
 }
 
 async function launch(port, folder, args, env) {
-  const defaults = ['--port', String(port), '--bind', '127.0.0.1', '--dir', folder, '--save', '', '--appendonly', 'no'];
-  const child = spawn('redis-server', [...defaults, ...args], {
+  // First what was asked for: it may begin with a file.
+  const child = spawn('redis-server', [...args, '--port', String(port), '--bind', '127.0.0.1', '--dir', folder], {
     env: { ...process.env, ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
   });

@@ -1,6 +1,41 @@
 // What every server that the tests start has in common. Plain JavaScript, as its users are.
+import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { connect, createServer } from 'node:net';
+import { delimiter } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+const READY_WITHIN = 20_000;
+// Root alone has the folder of servers on its PATH.
+const ENVIRONMENT = { ...process.env, PATH: `${process.env.PATH}${delimiter}/usr/sbin` };
+
+/** Starts a program that ends with this process at the latest, and keeps the end of what it says. */
+export function launch(program, args, options = {}) {
+  const child = spawn(program, args, { env: ENVIRONMENT, ...options, stdio: ['ignore', 'pipe', 'pipe'] });
+  const started = { process: child, output: '', failure: undefined };
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.on('data', (text) => (started.output = (started.output + text).slice(-4_000)));
+    stream.unref();
+  }
+  child.unref();
+  const onExit = () => child.kill('SIGKILL');
+  process.once('exit', onExit);
+  child.once('error', (error) => (started.failure = error));
+  child.once('exit', (code, signal) => {
+    started.failure ??= new Error(`${program} ended (${code ?? signal})`);
+    process.off('exit', onExit);
+  });
+  return started;
+}
+
+/** Waits until the server that `launch` has started greets on `port`. */
+export async function ready(child, port, greeting) {
+  for (const until = Date.now() + READY_WITHIN; Date.now() < until; await sleep(20)) {
+    if (child.failure) throw new Error(`The server cannot be started:\n${child.output}`, { cause: child.failure });
+    if (await answers(port, greeting)) return;
+  }
+  throw new Error(`The server on port ${port} does not answer:\n${child.output}`);
+}
 
 /** Whether the server on `port` greets: it is sent `hello`, and its first bytes must match `answer`. */
 export function answers(port, { hello, answer }) {

@@ -1,17 +1,13 @@
 // Plain JavaScript, because the scripts that use it run before anything is built. Its types stand in sql-server.d.mts.
-import { execFile, spawn } from 'node:child_process';
+import { execFile } from 'node:child_process';
 import { chmod, chown, mkdtemp, rm } from 'node:fs/promises';
 import { readdirSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { delimiter, join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { answers, end, freePort } from './server-process.mjs';
+import { end, freePort, launch, ready } from './server-process.mjs';
 
-const READY_WITHIN = 20_000;
 const run = promisify(execFile);
-// Root alone has the folder of servers on its PATH.
-const ENVIRONMENT = { ...process.env, PATH: `${process.env.PATH}${delimiter}/usr/sbin` };
 
 /** Starts a MariaDB of its own on a free loopback port, in a temporary folder, with a database `test`. */
 export async function startMariaDb() {
@@ -109,30 +105,4 @@ async function server({ folder, port, url, start, greeting, quit }) {
       await rm(folder, { recursive: true, force: true });
     },
   };
-}
-
-function launch(program, args, options = {}) {
-  const child = spawn(program, args, { env: ENVIRONMENT, ...options, stdio: ['ignore', 'pipe', 'pipe'] });
-  const started = { process: child, output: '', failure: undefined };
-  for (const stream of [child.stdout, child.stderr]) {
-    stream.on('data', (text) => (started.output = (started.output + text).slice(-4_000)));
-    stream.unref();
-  }
-  child.unref();
-  const onExit = () => child.kill('SIGKILL');
-  process.once('exit', onExit);
-  child.once('error', (error) => (started.failure = error));
-  child.once('exit', (code, signal) => {
-    started.failure ??= new Error(`${program} ended (${code ?? signal})`);
-    process.off('exit', onExit);
-  });
-  return started;
-}
-
-async function ready(child, port, greeting) {
-  for (const until = Date.now() + READY_WITHIN; Date.now() < until; await sleep(20)) {
-    if (child.failure) throw new Error(`The server cannot be started:\n${child.output}`, { cause: child.failure });
-    if (await answers(port, greeting)) return;
-  }
-  throw new Error(`The server on port ${port} does not answer:\n${child.output}`);
 }

@@ -19,21 +19,32 @@ export interface TcpProxy {
   /** Lets nothing through in either direction, not even the end of a connection, until `thaw`: as a network that is down. */
   freeze(): void;
   thaw(): void;
+  /** New connections lead to this port: as an address that follows a fail-over. */
+  leadTo(port: number): void;
   close(): Promise<void>;
 }
 
 interface Wire {
   readonly client: Socket;
-  readonly server: Socket;
+  server: Socket;
   held: Buffer[];
 }
 
-export async function startTcpProxy(target: number): Promise<TcpProxy> {
+/** How long it waits before it calls again a server that does not listen yet, in ms. */
+const PAUSE = 10;
+
+/**
+ * A proxy on a free port before the server on port `first`.
+ *
+ * @param patience For how many ms it goes on calling a server that does not listen yet, while the client already believes to be connected.
+ */
+export async function startTcpProxy(first: number, { patience = 0 } = {}): Promise<TcpProxy> {
   const wires = new Set<Wire>();
   let replies: 'pass' | 'hold' | 'lose' = 'pass';
   let refusing = false;
   let frozen = false;
   let connections = 0;
+  let target = first;
 
   const listener = createServer((client) => {
     if (refusing) {
@@ -41,26 +52,48 @@ export async function startTcpProxy(target: number): Promise<TcpProxy> {
       return;
     }
     connections += 1;
-    const wire: Wire = { client, server: connect(target, '127.0.0.1'), held: [] };
+    const wire: Wire = { client, server: call(), held: [] };
     wires.add(wire);
-    wire.client.setNoDelay(true);
-    wire.server.setNoDelay(true);
-    client.on('data', (data) => wire.server.write(data));
-    wire.server.on('data', (data) => {
+    client.setNoDelay(true);
+    if (frozen) client.pause();
+    client.on('error', () => undefined);
+    client.on('close', () => {
+      wire.server.destroy();
+      wires.delete(wire);
+    });
+    join(wire, performance.now() + patience);
+  }).listen(0, '127.0.0.1');
+  await once(listener, 'listening');
+
+  function call(): Socket {
+    return connect(target, '127.0.0.1').setNoDelay(true);
+  }
+
+  function join(wire: Wire, until: number): void {
+    const { client, server } = wire;
+    let isConnected = false;
+    if (frozen) server.pause();
+    server.on('connect', () => {
+      isConnected = true;
+      client.on('data', (data) => server.write(data));
+    });
+    server.on('data', (data) => {
       if (replies === 'pass') client.write(data);
       else if (replies === 'hold') wire.held.push(data);
     });
-    for (const socket of [wire.client, wire.server]) {
-      if (frozen) socket.pause();
-      socket.on('error', () => undefined);
-      socket.on('close', () => {
-        wire.client.destroy();
-        wire.server.destroy();
-        wires.delete(wire);
-      });
-    }
-  }).listen(0, '127.0.0.1');
-  await once(listener, 'listening');
+    server.on('error', () => undefined);
+    server.on('close', () => {
+      if (isConnected || client.destroyed || performance.now() >= until) {
+        client.destroy();
+        return;
+      }
+      setTimeout(() => {
+        if (client.destroyed) return;
+        wire.server = call();
+        join(wire, until);
+      }, PAUSE);
+    });
+  }
 
   const cut = () => {
     for (const wire of wires) {
@@ -98,6 +131,9 @@ export async function startTcpProxy(target: number): Promise<TcpProxy> {
     thaw() {
       frozen = false;
       for (const { client, server } of wires) for (const socket of [client, server]) socket.resume();
+    },
+    leadTo(port) {
+      target = port;
     },
     async close() {
       const closed = once(listener, 'close');

@@ -110,6 +110,8 @@ export class CommandConnection {
 
   #open(): void {
     this.#up = true;
+    // Until something else is known: a connection may end without an error.
+    this.#cause = new Error('The connection was closed.');
     // In this order: what the lost connection left unread at the server must not be executed after what is sent now.
     if (this.#identity) this.#lost.add(this.#identity);
     this.#identity = undefined;

@@ -1,7 +1,7 @@
 import { nextTick } from 'node:process';
 import type { Clock } from '../../engine/lock-provider.js';
 import type { CommandConnection } from './command-connection.js';
-import { LOCK_SCRIPT, LOCK_SCRIPT_SHA } from './lua/lock-script.js';
+import type { Script } from './lua/lock-script.js';
 import type { Operation } from './operation.js';
 
 // Client and server work at the same time only when one call does not carry everything: of 8, 16, 32 and 64 operations a
@@ -14,6 +14,15 @@ export const HEAVY = CALL / 16;
 export const LIGHT = 1;
 /** The weight of a repeated ask: 1 000 a call, so that a process with 100 waiters sends one command a second. */
 export const REPEATED = CALL / 1_000;
+
+/** Where calls go. */
+export interface Destination extends Pick<CommandConnection, 'send'> {
+  /**
+   * Cluster: the server refused a call before it ran, because another one has the keys. Resolves when it may be sent again; answers
+   * nothing when it may not, or for too long. `sentAt` is when it was sent first.
+   */
+  readonly redirect?: (error: Error, sentAt: number) => Promise<void> | undefined;
+}
 
 /**
  * Sends what is pending at the end of a tick in as few script calls as is useful.
@@ -28,8 +37,9 @@ export class Dispatcher {
   constructor(
     private readonly caller: string,
     private readonly counter: string,
+    private readonly script: Script,
     private readonly clock: Clock,
-    private readonly connection: CommandConnection,
+    private readonly destination: Destination,
     private readonly onNotice: (notice: string, sentAt: number) => void,
   ) {}
 
@@ -57,17 +67,52 @@ export class Dispatcher {
     if (call.operations.length > 0) this.#run(call);
   };
 
-  #run(call: Call): void {
+  #run(call: Call, firstSentAt?: number): void {
     const sentAt = this.clock.now();
-    this.connection.send(
-      'evalsha',
-      [LOCK_SCRIPT_SHA, ...call.args()],
+    this.#send(call, 'evalsha', this.script.sha, sentAt, (error) => {
+      const reason = error instanceof Error ? error : new Error('unknown');
+      const since = firstSentAt ?? sentAt;
+      // Refused before it ran. Sent with its text, the server knows it from then on.
+      if (reason.message.startsWith('NOSCRIPT')) this.#runText(call, since);
+      else this.#redirect(call, reason, since);
+    });
+  }
+
+  #runText(refused: Call, firstSentAt: number): void {
+    const call = this.#again(refused);
+    if (call === undefined) return;
+    this.#send(call, 'eval', this.script.text, this.clock.now(), (error) => {
+      this.#redirect(call, error instanceof Error ? error : new Error('unknown'), firstSentAt);
+    });
+  }
+
+  #redirect(refused: Call, error: Error, firstSentAt: number): void {
+    const whenKnown = this.destination.redirect?.(error, firstSentAt);
+    if (whenKnown === undefined) {
+      for (const operation of refused.operations) operation.onFailure(error);
+      return;
+    }
+    void whenKnown.then(() => {
+      const call = this.#again(refused);
+      if (call) this.#run(call, firstSentAt);
+    });
+  }
+
+  /** What was refused, without those whose attempts are over by now. */
+  #again(refused: Call): Call | undefined {
+    const call = new Call(this.counter, this.caller);
+    for (const operation of refused.operations) call.take(operation);
+    return call.operations.length > 0 ? call : undefined;
+  }
+
+  #send(call: Call, command: string, script: string, sentAt: number, onFailure: (error: unknown) => void): void {
+    this.destination.send(
+      command,
+      [script, ...call.args()],
       (reply) => {
         this.#deliver(call, reply, sentAt);
       },
-      (error) => {
-        this.#repair(call, error);
-      },
+      onFailure,
     );
   }
 
@@ -83,29 +128,6 @@ export class Dispatcher {
       if (answer instanceof Error) operation.onFailure(answer);
       else operation.onReply(answer, sentAt);
     });
-  }
-
-  #repair(call: Call, error: unknown): void {
-    const message = error instanceof Error ? error.message : '';
-    if (!message.startsWith('NOSCRIPT')) {
-      for (const operation of call.operations) operation.onFailure(error);
-      return;
-    }
-    // Refused before it ran. Sent with its text, the server knows it from then on; without those whose attempts are over by now.
-    const again = new Call(this.counter, this.caller);
-    for (const operation of call.operations) again.take(operation);
-    if (again.operations.length === 0) return;
-    const sentAt = this.clock.now();
-    this.connection.send(
-      'eval',
-      [LOCK_SCRIPT, ...again.args()],
-      (reply) => {
-        this.#deliver(again, reply, sentAt);
-      },
-      (failure) => {
-        for (const operation of again.operations) operation.onFailure(failure);
-      },
-    );
   }
 }
 

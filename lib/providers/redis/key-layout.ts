@@ -18,14 +18,25 @@ const ESCAPED = new RegExp(NEEDS_ESCAPE, 'gu');
 export class KeyLayout {
   /**
    * The key under which numbers are counted, for tokens and tickets; the name of the record of processes begins with it. On a
-   * single server one is enough for all buckets, and lets one call carry operations on locks of all.
+   * single server one is enough for all buckets, and lets one call carry operations on locks of all. In a Cluster each bucket has
+   * its own, see {@link counterOf}.
    */
   readonly counter: string;
   readonly #namespace: string;
 
   constructor(namespace: string) {
     this.#namespace = namespace;
-    this.counter = `${namespace}:{0}`;
+    this.counter = this.counterOf(0);
+  }
+
+  /** The counter of a bucket in a Cluster, in the hash slot of its locks. */
+  counterOf(bucket: number): string {
+    return `${this.#namespace}:{${bucket}}`;
+  }
+
+  /** The bucket that is named in the key of a lock. */
+  bucketIn(lock: string): number {
+    return Number.parseInt(lock.slice(this.#namespace.length + 2), 10);
   }
 
   /** The key of a lock, with which the names of its queue and its readers begin. */
@@ -33,14 +44,14 @@ export class KeyLayout {
     return `${this.#namespace}:{${bucketOf(key)}}:${encodeKey(key)}`;
   }
 
-  /** The channel on which a process is told of its grants. */
-  channelOf(process: string): string {
-    return this.counter + process;
+  /** The channel on which a process is told of its grants: begins with the counter, as the script has it. */
+  channelOf(process: string, counter = this.counter): string {
+    return counter + process;
   }
 }
 
 /** Keeps keys readable where it can, and distinct always. */
-function encodeKey(key: string): string {
+export function encodeKey(key: string): string {
   if (key.length > LONGEST_KEY) {
     // UTF-16, since UTF-8 would merge lone surrogates. `~~` cannot come from an escape.
     return `~~${createHash('sha256').update(Buffer.from(key, 'utf16le')).digest('hex')}`;

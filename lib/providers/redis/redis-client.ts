@@ -16,6 +16,27 @@ export interface RedisConnection {
   on(event: string, listener: (...args: string[]) => void): unknown;
 }
 
+/** The part of an ioredis Cluster client that this provider uses. */
+export interface RedisClusterClient {
+  readonly isCluster: boolean;
+  /** A new client of the same Cluster: it finds the nodes for us, and is closed again. */
+  duplicate(nodes?: [], override?: object): RedisClusterConnection;
+}
+
+/** A client of a Cluster of our own, made by {@link RedisClusterClient.duplicate}. */
+export interface RedisClusterConnection {
+  readonly options: object;
+  connect(): Promise<unknown>;
+  disconnect(): void;
+  nodes(): RedisClusterNode[];
+  on(event: string, listener: () => void): unknown;
+}
+
+/** A node that a Cluster client has found. */
+export interface RedisClusterNode extends RedisClient, Pick<RedisConnection, 'call'> {
+  readonly options: object;
+}
+
 /**
  * What our connections set differently from the application's client.
  *
@@ -26,7 +47,7 @@ export interface RedisConnection {
  * `commandTimeout` and `socketTimeout` are off: ioredis arms a timer per command for them. {@link CommandConnection} watches
  * for silence with one timer for all commands.
  */
-export const HARDENED = {
+const HARDENED = {
   lazyConnect: true,
   enableOfflineQueue: false,
   maxRetriesPerRequest: 0,
@@ -48,3 +69,13 @@ export const HARDENED = {
   // A master that was demoted answers so; its name may lead to the new one by now.
   reconnectOnError: (error: Error) => error.message.startsWith('READONLY'),
 } as const;
+
+/** Of 10 s, ioredis' default, the longest part of a fail-over would be spent on a host that is gone. */
+const CONNECT_WITHIN = 2_000;
+
+/** What our connections set, where a server may be silent for `patience` ms. */
+export function hardenedFor(patience: number): object {
+  const connectTimeout = Math.max(patience, CONNECT_WITHIN);
+  // Sentinels freeze as masters do, and ioredis waits for their answers without end by default.
+  return { ...HARDENED, connectTimeout, sentinelCommandTimeout: connectTimeout };
+}

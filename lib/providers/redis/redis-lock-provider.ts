@@ -13,18 +13,18 @@ import type {
 } from '../../engine/lock-provider.js';
 import { LockConfigError } from '../../lock/errors.js';
 import type { LockInfo } from '../../lock/lock-info.js';
-import { connectionsOf, readOptions, type RedisLockProviderOptions, type RedisSettings } from './redis-options.js';
+import { readOptions, serversOf, type RedisLockProviderOptions, type RedisSettings } from './redis-options.js';
 import { Session } from './session.js';
 
 /**
- * Locks on one Redis server (6.2 or later), or on the master that Sentinel names.
+ * Locks on one Redis server (6.2 or later), on the master that Sentinel names, or on the masters of a Redis Cluster.
  *
  * Promised: mutual exclusion, shared locks, first come first served over all processes, a fencing token with every
  * grant, and a hand-off that takes one round trip. Waiting costs no polling: a process with waiters sends one command a second.
  *
- * Under the assumptions that the server keeps its data (`noeviction`, and AOF if it may restart), that nothing fails over while a
- * lock is held (replication is asynchronous), and that the server's wall clock is not stepped. What happens otherwise: two
- * holders are possible, and the later one has the larger fencing token.
+ * Under the assumptions that the server keeps its data (`noeviction`, and AOF if it may restart), that a replica which is promoted while
+ * a lock is held has that lock (`waitReplicas`; replication is asynchronous), and that the server's wall clock is not stepped. What happens
+ * otherwise: two holders are possible, and the later one has the larger fencing token.
  */
 export class RedisLockProvider implements LockProvider {
   readonly capabilities: LockCapabilities = {
@@ -50,8 +50,7 @@ export class RedisLockProvider implements LockProvider {
         provider: context.name,
       });
     }
-    const connect = await connectionsOf(this.#settings);
-    this.#session = new Session(context, connect(), connect(), this.#settings.patience);
+    this.#session = new Session(context, await serversOf(this.#settings), this.#settings);
     await this.#session.connect();
   }
 

@@ -1,19 +1,32 @@
 import { LockConfigError } from '../../lock/errors.js';
 import { type Duration, toMilliseconds } from '../../lock/duration.js';
-import { HARDENED, type RedisClient, type RedisConnection } from './redis-client.js';
+import { ClusterServers } from './cluster/cluster-servers.js';
+import { hardenedFor, type RedisClient, type RedisClusterClient, type RedisConnection } from './redis-client.js';
+import type { OpenServers } from './servers.js';
+import { SingleServer } from './single-server.js';
 
 /**
- * Where Redis is; exactly one of `client`, `url` and `options`.
+ * Where Redis is: exactly one of `client`, `url`, `cluster` and `options` (which may also go with `cluster`).
  *
- * Whichever is given, the provider makes two connections of its own, one for commands and one for messages, and closes those alone.
+ * Whichever is given, the provider makes connections of its own to each server, one for commands and one for messages (and one more with
+ * `waitReplicas`), and closes those alone.
  */
 export interface RedisLockProviderOptions {
-  /** A client of ioredis 5 or 6, of a single server or of Sentinel. It is duplicated, never used or closed. */
-  readonly client?: RedisClient | undefined;
+  /** A client of ioredis 5 or 6: of a single server, of Sentinel, or of a Cluster. It is duplicated, never used or closed. */
+  readonly client?: RedisClient | RedisClusterClient | undefined;
   /** Such as `redis://user:password@host:6379/0`; `rediss:` for TLS. Needs `ioredis`. */
   readonly url?: string | undefined;
-  /** The options of an ioredis client, for Sentinel and TLS. Needs `ioredis`. */
+  /** Nodes of a Redis Cluster, as the constructor of ioredis' `Cluster` takes them; its options are `options`. Needs `ioredis`. */
+  readonly cluster?: readonly (string | { readonly host?: string; readonly port?: number })[] | undefined;
+  /** The options of an ioredis client, for Sentinel (`sentinels` and `name`) and TLS. Needs `ioredis`. */
   readonly options?: object | undefined;
+  /**
+   * How many replicas must have a lock before it counts as held, and each renewal of it before it counts as renewed: `WAIT`. Default 0.
+   *
+   * With fewer, acquiring throws LockUnavailableError. It costs one more round trip per acquisition. What it buys: a lock is not lost by the fail-over to a replica that
+   * has acknowledged it. It is no consensus: a replica that has not may be promoted where there are several.
+   */
+  readonly waitReplicas?: number | undefined;
   /**
    * How long the server may be silent while commands are out, in ms, before the connection counts as dead and is made anew.
    * Default 2 s, at least 50 ms.
@@ -25,13 +38,17 @@ export interface RedisLockProviderOptions {
 export interface RedisSettings {
   readonly source: RedisLockProviderOptions;
   readonly patience: number;
+  readonly waitReplicas: number;
 }
 
 /** @throws LockConfigError for options that cannot work. */
 export function readOptions(options: RedisLockProviderOptions): RedisSettings {
-  const { client, url, options: clientOptions } = options;
-  if ([client, url, clientOptions].filter((given) => given !== undefined).length !== 1) {
-    throw new LockConfigError('RedisLockProvider needs exactly one of "client", "url" and "options".');
+  const { client, url, cluster, options: clientOptions, waitReplicas = 0 } = options;
+  const given = [client, url, cluster ?? clientOptions].filter((source) => source !== undefined).length;
+  if (given !== 1) {
+    throw new LockConfigError(
+      'RedisLockProvider needs exactly one of "client", "url", "cluster" and "options" ("options" may go with "cluster").',
+    );
   }
   if (url !== undefined && !URL.canParse(url)) {
     throw new LockConfigError('RedisLockProvider: "url" is not a URL: write it as redis://host:6379.');
@@ -41,37 +58,65 @@ export function readOptions(options: RedisLockProviderOptions): RedisSettings {
       'RedisLockProvider: "client" is not an ioredis client (version 5 or 6): it cannot be duplicated.',
     );
   }
-  if (client !== undefined && 'isCluster' in client && client.isCluster) {
-    throw new LockConfigError(
-      'RedisLockProvider works with a single server or Sentinel, not yet with Redis Cluster: give it a client of one server.',
-    );
+  if (cluster !== undefined && !(Array.isArray(cluster) && cluster.length > 0)) {
+    throw new LockConfigError('RedisLockProvider: "cluster" must list at least one node, such as { host, port }.');
   }
-  return { source: options, patience: toMilliseconds(options.commandTimeout ?? '2s', 'commandTimeout', { min: 50 }) };
+  if (!Number.isInteger(waitReplicas) || waitReplicas < 0) {
+    throw new LockConfigError('RedisLockProvider: "waitReplicas" must be a whole number of replicas, 0 for none.');
+  }
+  const patience = toMilliseconds(options.commandTimeout ?? '2s', 'commandTimeout', { min: 50 });
+  return { source: options, patience, waitReplicas };
+}
+
+/** @throws LockConfigError when `ioredis` is needed and not installed. */
+export async function serversOf(settings: RedisSettings): Promise<OpenServers> {
+  const { client, cluster, options } = settings.source;
+  if (client && isCluster(client)) {
+    return (context, listener) => new ClusterServers(client, context, listener);
+  }
+  if (cluster) {
+    const { Cluster } = await loadIoredis();
+    return (context, listener) => {
+      const template = new Cluster(cluster, { ...options, lazyConnect: true });
+      return new ClusterServers(template, context, listener);
+    };
+  }
+  const connect = await connectionsOf(settings);
+  return (context, listener) => new SingleServer(connect, context, listener);
 }
 
 /** Makes a connection that does nothing until it is told to connect. */
 export type Connect = () => RedisConnection;
 
-/** @throws LockConfigError when `ioredis` is needed and not installed. */
-export async function connectionsOf({ source }: RedisSettings): Promise<Connect> {
+/** Connections to one server. @throws LockConfigError for a Cluster, and when `ioredis` is needed and not installed. */
+export async function connectionsOf({ source, patience }: RedisSettings): Promise<Connect> {
   const { client, url, options } = source;
-  if (client) return () => client.duplicate(HARDENED);
+  const hardened = hardenedFor(patience);
+  if (client) {
+    if (isCluster(client)) throw new LockConfigError('A client of one server is needed here, not one of a Cluster.');
+    return () => client.duplicate(hardened);
+  }
   const { Redis } = await loadIoredis();
-  return () => (url === undefined ? new Redis({ ...options, ...HARDENED }) : new Redis(url, HARDENED));
+  return () => (url === undefined ? new Redis({ ...options, ...hardened }) : new Redis(url, hardened));
 }
 
-type Ioredis = { readonly Redis: new (...args: [object] | [string, object]) => RedisConnection };
+function isCluster(client: RedisClient | RedisClusterClient): client is RedisClusterClient {
+  return 'isCluster' in client && client.isCluster;
+}
+
+interface Ioredis {
+  readonly Redis: new (...args: [object] | [string, object]) => RedisConnection;
+  readonly Cluster: new (nodes: readonly unknown[], options: object) => RedisClusterClient;
+}
 
 async function loadIoredis(): Promise<Ioredis> {
   try {
     // An optional peer: imported only where the application left it to us to make a client.
-    return await import('ioredis');
+    return (await import('ioredis')) as unknown as Ioredis;
   } catch (cause) {
     throw new LockConfigError(
-      'RedisLockProvider needs the package "ioredis" for "url" and "options": npm install ioredis.',
-      {
-        cause,
-      },
+      'RedisLockProvider needs the package "ioredis" for "url", "cluster" and "options": npm install ioredis.',
+      { cause },
     );
   }
 }

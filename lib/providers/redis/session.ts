@@ -12,94 +12,78 @@ import type {
 } from '../../engine/lock-provider.js';
 import { LockUnavailableError } from '../../lock/errors.js';
 import type { LockInfo } from '../../lock/lock-info.js';
-import { CommandConnection } from './command-connection.js';
-import { Dispatcher, HEAVY } from './dispatcher.js';
+import { HEAVY } from './dispatcher.js';
 import { examine } from './doctor.js';
 import { readInspection } from './inspection.js';
 import { KeyLayout } from './key-layout.js';
 import type { Operation, OperationArguments } from './operation.js';
-import type { RedisConnection } from './redis-client.js';
+import type { RedisSettings } from './redis-options.js';
 import { Release } from './release.js';
 import { Renewal } from './renewal.js';
-import { ServerClock } from './server-clock.js';
-import { Subscription } from './subscription.js';
+import type { OpenServers, Servers } from './servers.js';
+import { NotReplicated } from './wait-connection.js';
 import { WaitingRoom } from './waiting-room.js';
 
 /** How a process is called in the queue and on its channel: 48 random bits, as wide as the script expects. */
 const PROCESS_ID_DIGITS = 12;
 
-/** A provider at work, from `start` to `stop`: its two connections, and who answers what comes from them. */
+/** A provider at work, from `start` to `stop`: who answers what comes from the servers. */
 export class Session {
   readonly #layout: KeyLayout;
-  readonly #commands: CommandConnection;
-  readonly #subscription: Subscription;
-  readonly #dispatcher: Dispatcher;
+  readonly #servers: Servers;
   readonly #room: WaitingRoom;
-  #wasUp = false;
+  #isStarted = false;
   #stopping = false;
 
   constructor(
     private readonly context: ProviderContext,
-    command: RedisConnection,
-    subscriber: RedisConnection,
-    patience: number,
+    open: OpenServers,
+    private readonly settings: RedisSettings,
   ) {
+    const { patience, waitReplicas } = settings;
     const { clock, logger, namespace, random } = context;
-    const process = random.id().slice(0, PROCESS_ID_DIGITS);
-    const serverClock = new ServerClock();
     this.#layout = new KeyLayout(namespace);
-    this.#commands = new CommandConnection(command, clock, logger, patience, {
-      onUp: () => {
-        serverClock.forget();
-        this.#onUp();
+    const process = random.id().slice(0, PROCESS_ID_DIGITS);
+    this.#servers = open(
+      { clock, logger, layout: this.#layout, process, patience, waitReplicas },
+      {
+        onUp: () => {
+          this.#onUp();
+        },
+        onDown: (cause) => {
+          if (!this.#stopping) context.emit({ type: 'unavailable', cause });
+        },
+        onListening: () => {
+          this.#room.askAgain();
+        },
+        onNotice: (notice, sentAt) => {
+          this.#room.onNotice(notice, sentAt);
+        },
       },
-      onDown: (cause) => {
-        serverClock.forget();
-        if (!this.#stopping) context.emit({ type: 'unavailable', cause });
-      },
-    });
-    this.#dispatcher = new Dispatcher(process, this.#layout.counter, clock, this.#commands, (notice, sentAt) => {
-      this.#room.onNotice(notice, sentAt);
-    });
+    );
     this.#room = new WaitingRoom({
       clock,
-      serverClock,
+      servers: this.#servers,
       layout: this.#layout,
-      isReachable: () => this.#commands.isUp,
-      add: (operation) => {
-        this.#dispatcher.add(operation);
-      },
+      confirmsAll: waitReplicas > 0,
       emit: (event) => {
         context.emit(event);
       },
-      onMessageMissed: () => {
-        this.#subscription.probe();
-      },
       unavailable: (key, cause) => this.#unavailable(key, cause),
-    });
-    this.#subscription = new Subscription(subscriber, this.#layout.channelOf(process), clock, logger, patience, {
-      onUp: () => {
-        this.#room.askAgain();
-      },
-      onMessage: (message) => {
-        this.#room.onNotice(message, undefined);
-      },
     });
   }
 
   async connect(): Promise<void> {
-    const subscribed = this.#subscription.connect();
-    subscribed.catch(() => undefined);
     try {
-      await this.#commands.connect();
-      await subscribed;
-    } catch (error) {
-      // ioredis goes on trying by itself; its success is then a recovery.
-      this.#wasUp = true;
+      await this.#servers.connect();
+    } catch (cause) {
       throw new LockUnavailableError(
         `Lock provider "${this.context.name}" cannot reach Redis: check its address and credentials, and that it is up.`,
-        { provider: this.context.name, cause: this.#commands.cause ?? error },
+        { provider: this.context.name, cause },
       );
+    } finally {
+      // ioredis goes on trying by itself; from here on, a success is a recovery.
+      this.#isStarted = true;
     }
   }
 
@@ -113,7 +97,7 @@ export class Session {
         (renewal) =>
           new Promise<RenewOutcome>((resolve) => {
             const lock = this.#layout.lockOf(renewal.grant.key);
-            this.#dispatcher.add(new Renewal(lock, renewal, resolve));
+            this.#servers.confirm(new Renewal(lock, renewal, resolve), renewal.lease);
           }),
       ),
     );
@@ -128,7 +112,7 @@ export class Session {
         if (outcome === 'unknown' && waiter) this.#room.leave(waiter);
         resolve(outcome);
       });
-      this.#dispatcher.add(release);
+      this.#servers.add(release);
     });
   }
 
@@ -141,7 +125,9 @@ export class Session {
   }
 
   check(): Promise<Finding[]> {
-    return examine((command, ...args) => this.#commands.ask(command, ...args));
+    const { isCluster, asks } = this.#servers;
+    const { waitReplicas } = this.settings;
+    return examine(asks, { isCluster, waitReplicas, key: this.#layout.counter, channel: this.#layout.channelOf('') });
   }
 
   async close(): Promise<void> {
@@ -151,14 +137,12 @@ export class Session {
     await new Promise<void>((resolve) => {
       nextTick(resolve);
     });
-    this.#subscription.close();
-    await this.#commands.close();
+    await this.#servers.close();
   }
 
   #onUp(): void {
     // In this order: holds are renewed before anybody asks, so that no waiter is granted what is still ours.
-    if (this.#wasUp) this.context.emit({ type: 'recovered' });
-    this.#wasUp = true;
+    if (this.#isStarted) this.context.emit({ type: 'recovered' });
     this.#room.onRecovered();
   }
 
@@ -175,20 +159,26 @@ export class Session {
           reject(this.#unavailable(key, error));
         },
       };
-      this.#dispatcher.add(operation);
+      this.#servers.add(operation);
     });
   }
 
   #unavailable(key: string, cause: unknown): LockUnavailableError {
     const { name } = this.context;
-    const reason =
-      cause instanceof Error && cause.name === 'ReplyError'
-        ? `Redis refuses it (${cause.message})`
-        : 'Redis did not answer';
-    return new LockUnavailableError(`Lock "${key}" of provider "${name}": ${reason}; check the server and its log.`, {
-      key,
-      provider: name,
-      cause,
-    });
+    return new LockUnavailableError(
+      `Lock "${key}" of provider "${name}": ${reasonOf(cause)}; check the server and its log.`,
+      {
+        key,
+        provider: name,
+        cause,
+      },
+    );
   }
+}
+
+function reasonOf(cause: unknown): string {
+  if (cause instanceof NotReplicated) return `too few replicas have it (${cause.message})`;
+  return cause instanceof Error && cause.name === 'ReplyError'
+    ? `Redis refuses it (${cause.message})`
+    : 'Redis did not answer';
 }

@@ -6,7 +6,9 @@ import type { RedisConnection } from './redis-client.js';
 export interface SubscriptionListener {
   /** It listens: for the first time, or again after messages may have been missed. */
   onUp(): void;
-  onMessage(message: string): void;
+  /** The server answers that a channel belongs to another one. */
+  onMoved(): void;
+  onMessage(message: string, channel: string): void;
 }
 
 /**
@@ -18,10 +20,13 @@ export interface SubscriptionListener {
 export class Subscription {
   #probe: Timer | undefined;
   readonly #endHandshake: () => void;
+  #channels: readonly string[] = [];
+  #isReady = false;
 
+  /** `isSharded`: on the servers of a Cluster, which has channels in hash slots since Redis 7. */
   constructor(
     private readonly connection: RedisConnection,
-    private readonly channel: string,
+    private isSharded: boolean,
     private readonly clock: Clock,
     private readonly logger: LockLogger,
     private readonly patience: number,
@@ -29,17 +34,30 @@ export class Subscription {
   ) {
     this.#endHandshake = limitHandshake(connection, clock, patience);
     connection.on('ready', () => {
-      this.#subscribe();
+      this.#isReady = true;
+      void this.#subscribe(this.#channels);
     });
-    connection.on('message', (_channel = '', message = '') => {
-      listener.onMessage(message);
+    connection.on('close', () => {
+      this.#isReady = false;
     });
+    for (const event of ['message', 'smessage']) {
+      connection.on(event, (channel = '', message = '') => {
+        listener.onMessage(message, channel);
+      });
+    }
     // The command connection reports what is wrong with the server.
     connection.on('error', () => undefined);
   }
 
   async connect(): Promise<void> {
     await this.connection.connect();
+  }
+
+  /** From now on these are the channels; those that it has left, a server of a Cluster ends by itself. */
+  listenTo(channels: readonly string[]): void {
+    const added = channels.filter((channel) => !this.#channels.includes(channel));
+    this.#channels = channels;
+    if (this.#isReady && added.length > 0) void this.#subscribe(added);
   }
 
   close(): void {
@@ -70,18 +88,31 @@ export class Subscription {
     this.#probe = undefined;
   }
 
-  #subscribe(): void {
-    this.connection.subscribe(this.channel).then(
-      () => {
-        this.listener.onUp();
-      },
-      (error: unknown) => {
-        if (!(error instanceof Error) || error.name !== 'ReplyError') return;
+  async #subscribe(channels: readonly string[]): Promise<void> {
+    const outcomes = await Promise.all(channels.map((channel) => this.#subscribeTo(channel)));
+    if (outcomes.includes(true)) this.listener.onUp();
+  }
+
+  /** Answers whether it listens to the channel now. */
+  async #subscribeTo(channel: string): Promise<boolean> {
+    try {
+      // One by one: a sharded command names channels of one hash slot.
+      await (this.isSharded ? this.connection.call('ssubscribe', channel) : this.connection.subscribe(channel));
+      return true;
+    } catch (error) {
+      if (!(error instanceof Error) || error.name !== 'ReplyError') return false;
+      if (error.message.startsWith('MOVED')) this.listener.onMoved();
+      else if (this.isSharded && error.message.includes('unknown command')) {
+        // Before Redis 7. The script falls back in the same way.
+        this.isSharded = false;
+        return this.#subscribeTo(channel);
+      } else {
         this.logger.warn(
           `Redis refuses this process its channel, so that it gets locks from others up to a second late: ` +
-            `allow SUBSCRIBE on "${this.channel}" (${error.message}).`,
+            `allow SUBSCRIBE on "${channel}" (${error.message}).`,
         );
-      },
-    );
+      }
+      return false;
+    }
   }
 }

@@ -12,8 +12,11 @@ import type { ServerClock } from './server-clock.js';
 /** What a waiter needs around it. */
 export interface WaiterSurroundings {
   readonly clock: Clock;
-  readonly serverClock: ServerClock;
+  /** Every grant must be confirmed before it is answered. */
+  readonly confirmsAll: boolean;
   add(operation: Operation): void;
+  confirm(operation: Operation, lease: number): void;
+  clockOf(lock: string): ServerClock | undefined;
   emit(event: ProviderEvent): void;
   /** It has been queued. */
   onQueued(): void;
@@ -22,7 +25,7 @@ export interface WaiterSurroundings {
   /** Its caller has left while it was queued; true when that can be answered with certainty. */
   onAbort(waiter: Waiter): void;
   /** It found a grant by asking of which a message should have told. */
-  onMessageMissed(): void;
+  onMessageMissed(lock: string): void;
   unavailable(key: string, cause: unknown): Error;
 }
 
@@ -103,13 +106,13 @@ export class Waiter implements Operation {
     if (this.isOver) return;
     const held = readHeld(reply, this.request.lease);
     if (held) {
-      if (this.state === 'queued') this.around.onMessageMissed();
+      if (this.state === 'queued') this.around.onMessageMissed(this.lock);
       this.#granted(held.token, validUntil(sentAt, held.left), held.isWhole);
       return;
     }
     const queued = readQueued(reply);
     if (queued) {
-      this.around.serverClock.observe(sentAt, queued.serverTime);
+      this.around.clockOf(this.lock)?.observe(sentAt, queued.serverTime);
       this.#ticket = queued.ticket;
       if (this.state !== 'queued') this.#queue();
     } else if (reply === 'b') this.settle('busy');
@@ -125,7 +128,7 @@ export class Waiter implements Operation {
   /** The lock was handed over to this waiter, in a reply to a call sent at `sentAt` or (without it) in a message. */
   onNotice(notice: Notice, sentAt: number | undefined): void {
     if (this.isOver) return;
-    const grantedAt = sentAt ?? this.around.serverClock.earliest(notice.serverTime, this.around.clock.now());
+    const grantedAt = sentAt ?? this.around.clockOf(this.lock)?.earliest(notice.serverTime, this.around.clock.now());
     this.#granted(notice.token, grantedAt === undefined ? -Infinity : validUntil(grantedAt, notice.claim), false);
   }
 
@@ -164,7 +167,8 @@ export class Waiter implements Operation {
 
   #granted(token: bigint, until: number, whole: boolean): void {
     const { renew, minHold } = this.request;
-    if (until <= this.around.clock.now() || (!whole && (!renew || minHold > 0))) this.#confirm();
+    const isClaimTooLittle = !whole && (!renew || minHold > 0);
+    if (this.around.confirmsAll || isClaimTooLittle || until <= this.around.clock.now()) this.#confirm();
     else this.#hold(token, until);
   }
 
@@ -176,7 +180,7 @@ export class Waiter implements Operation {
   #confirm(): void {
     if (this.#confirming) return;
     this.#confirming = true;
-    this.around.add(new Confirmation(this));
+    this.around.confirm(new Confirmation(this), this.request.lease);
   }
 
   /** Prolongs the hold to its whole lease, if the server still has it so. */
@@ -194,7 +198,9 @@ export class Waiter implements Operation {
 
   onUnconfirmed(error: unknown): void {
     this.#confirming = false;
-    if (this.state === 'asking') this.fail(error);
+    if (this.isOver) return;
+    // With `waitReplicas` it is granted and may not be used: not busy, whatever becomes of its wait.
+    if (this.state === 'asking' || this.around.confirmsAll) this.fail(error);
   }
 
   #end(state: 'settled' | 'unknown'): void {

@@ -1,20 +1,17 @@
 import type { AcquireRequest, Clock, Grant, ProviderEvent, Timer } from '../../engine/lock-provider.js';
 import type { KeyLayout } from './key-layout.js';
-import { type Operation, readNotice } from './operation.js';
+import { readNotice } from './operation.js';
 import { Departure } from './release.js';
-import type { ServerClock } from './server-clock.js';
+import type { Servers } from './servers.js';
 import { Waiter, type WaiterSurroundings } from './waiter.js';
 
 /** What the waiting room needs around it. */
 export interface WaitingRoomSurroundings {
   readonly clock: Clock;
-  readonly serverClock: ServerClock;
+  readonly servers: Servers;
   readonly layout: KeyLayout;
-  readonly isReachable: () => boolean;
-  add(operation: Operation): void;
+  readonly confirmsAll: boolean;
   emit(event: ProviderEvent): void;
-  /** A waiter found a grant by asking of which a message should have told. */
-  onMessageMissed(): void;
   unavailable(key: string, cause: unknown): Error;
 }
 
@@ -34,15 +31,19 @@ export class WaitingRoom {
   constructor(private readonly around: WaitingRoomSurroundings) {
     this.#surroundings = {
       clock: around.clock,
-      serverClock: around.serverClock,
+      confirmsAll: around.confirmsAll,
       add: (operation) => {
-        around.add(operation);
+        around.servers.add(operation);
       },
+      confirm: (operation, lease) => {
+        around.servers.confirm(operation, lease);
+      },
+      clockOf: (lock) => around.servers.clockOf(lock),
       emit: (event) => {
         around.emit(event);
       },
-      onMessageMissed: () => {
-        around.onMessageMissed();
+      onMessageMissed: (lock) => {
+        around.servers.probe(lock);
       },
       unavailable: (key, cause) => around.unavailable(key, cause),
       onQueued: () => {
@@ -113,7 +114,7 @@ export class WaitingRoom {
       waiter,
       this.around.clock,
       (operation) => {
-        this.around.add(operation);
+        this.around.servers.add(operation);
       },
       () => {
         this.#departures.delete(departure);
@@ -125,7 +126,7 @@ export class WaitingRoom {
   }
 
   #onAbort(waiter: Waiter): void {
-    if (this.around.isReachable()) waiter.settle('busy');
+    if (this.around.servers.isReachable(waiter.lock)) waiter.settle('busy');
     else {
       waiter.fail(new Error('The connection was lost while it waited.'));
       this.#waiters.delete(waiter.request.holder);

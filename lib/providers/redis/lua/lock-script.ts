@@ -7,4 +7,25 @@ import { OPERATIONS } from './operations.js';
 export const LOCK_SCRIPT = LONE_OPERATION + HAND_OFF + OPERATIONS;
 
 /** By this name the server knows the script once it has run it. */
-export const LOCK_SCRIPT_SHA = createHash('sha1').update(LOCK_SCRIPT).digest('hex');
+export const LOCK_SCRIPT_SHA = shaOf(LOCK_SCRIPT);
+
+/** A script as it is sent: by its name, or with its text where the server does not know it. */
+export interface Script {
+  readonly text: string;
+  readonly sha: string;
+}
+
+const CLUSTER_TEXT = LOCK_SCRIPT.replace(
+  "call('PUBLISH',",
+  "call(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH',",
+);
+
+/**
+ * The same for a Cluster, where PUBLISH goes to every node. Sharded channels came with Redis 7, as did the version number in
+ * scripts. Both commands count the receivers on this server alone, and there every process listens for its buckets.
+ */
+export const CLUSTER_LOCK_SCRIPT: Script = { text: CLUSTER_TEXT, sha: shaOf(CLUSTER_TEXT) };
+
+function shaOf(text: string): string {
+  return createHash('sha1').update(text).digest('hex');
+}

@@ -164,11 +164,15 @@ local function inspect(lock)
   if state == 'c' then
     left = tonumber(sub(value, 18, 30)) - now
   elseif state == 's' then
-    local last = call('ZRANGE', lock .. '}r', -1, -1, 'WITHSCORES')
-    holders, left = call('ZCARD', lock .. '}r'), last[2] - now
+    local readers = call('ZRANGE', lock .. '}r', 0, -1, 'WITHSCORES')
+    holders, left = 0, readers[#readers] - now
+    for i = 1, #readers, 2 do
+      if sub(readers[i], 1, 1) ~= 'k' then holders = holders + 1 end
+    end
+    if holders == 0 then state = 'k' end
   end
   return table.concat({
-    state == 'k' and 'parked' or 'held', state == 's' and 'shared' or 'exclusive',
+    state == 'k' and 'parked' or 'held', isShared(value) and 'shared' or 'exclusive',
     state == 'k' and 0 or holders, call('ZCARD', lock .. '}q'), format('%.0f', left), token,
   }, ' ')
 end

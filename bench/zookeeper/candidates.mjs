@@ -1,0 +1,52 @@
+// What is measured: each candidate makes a function that takes the lock `key` and answers how to release it.
+import { once } from 'node:events';
+import { promisify } from 'node:util';
+import { LockManager } from 'nestjs-distributed-lock';
+import { ZooKeeperLockProvider } from 'nestjs-distributed-lock/zookeeper';
+import zookeeper from 'node-zookeeper-client';
+
+const OURS = 'nestjs-distributed-lock';
+const RAW = 'raw client';
+const RAW_PIPELINED = 'raw client, pipelined';
+
+export { OURS, RAW, RAW_PIPELINED };
+
+/**
+ * The steps of the recipe and nothing else: it looks at the list of contenders but waits for nobody, its parents stand
+ * ready, it notices no loss and finds nothing again after a lost reply.
+ */
+async function raw(client, folder, isPipelined) {
+  const call = (name) => promisify(client[name].bind(client));
+  const [mkdirp, create, children, remove] = ['mkdirp', 'create', 'getChildren', 'remove'].map(call);
+  const parents = new Map();
+  return async (key) => {
+    const parent = `/${folder}/${key}`;
+    if (!parents.has(key)) parents.set(key, mkdirp(parent));
+    await parents.get(key);
+    const created = create(`${parent}/lock-`, null, zookeeper.CreateMode.EPHEMERAL_SEQUENTIAL);
+    if (!isPipelined) await created;
+    const [node] = await Promise.all([created, children(parent)]);
+    return () => remove(node, -1);
+  };
+}
+
+/** The candidate `name` on the server, with a session of its own. */
+export async function candidate(name, connectString) {
+  if (name === OURS) return ours(connectString);
+  const client = zookeeper.createClient(connectString, { sessionTimeout: 20_000 });
+  client.connect();
+  await once(client, 'connected');
+  const isPipelined = name === RAW_PIPELINED;
+  const take = await raw(client, isPipelined ? 'raw-pipelined' : 'raw', isPipelined);
+  return { take, stop: () => client.close() };
+}
+
+async function ours(connectString) {
+  const locks = new LockManager({ providers: { zookeeper: new ZooKeeperLockProvider({ connectString }) } });
+  await locks.start();
+  const take = async (key) => {
+    const lock = await locks.acquire(key, { wait: '60s' });
+    return () => lock.release();
+  };
+  return { take, stop: () => locks.stop() };
+}

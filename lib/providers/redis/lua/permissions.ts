@@ -1,0 +1,40 @@
+/**
+ * Asks what the ACL would refuse to the user that runs it, without doing any of it: since Redis 7. Before, it answers nothing.
+ *
+ * ARGV: a key, a channel, whether the server is one of a Cluster, how many replicas are waited for.
+ * The reply: `!` and a command for each that is refused and needed, `?` and a command for each that is refused and useful.
+ */
+export const PERMISSION_SCRIPT = `
+local refused = {}
+if not redis.acl_check_cmd then return refused end
+local key, channel, isCluster, waitReplicas = ARGV[1], ARGV[2], ARGV[3] == '1', ARGV[4] ~= '0'
+local function check(mark, command, ...)
+  if not redis.acl_check_cmd(command, ...) then refused[#refused + 1] = mark .. command end
+end
+for _, command in ipairs({ 'get', 'del', 'exists', 'pttl', 'zcard' }) do check('!', command, key) end
+for _, command in ipairs({ 'set', 'pexpire' }) do check('!', command, key, '0') end
+check('!', 'setrange', key, '0', 'w')
+check('!', 'zadd', key, '0', 'x')
+for _, command in ipairs({ 'zrem', 'zscore' }) do check('!', command, key, 'x') end
+for _, command in ipairs({ 'zrange', 'zrangebyscore' }) do check('!', command, key, '0', '0') end
+check('!', 'time')
+check('!', 'evalsha', 'x', '0')
+check('!', isCluster and 'spublish' or 'publish', channel, 'x')
+check('?', isCluster and 'ssubscribe' or 'subscribe', channel)
+check('?', 'ping')
+local function checkPart(mark, command, part, ...)
+  if not redis.acl_check_cmd(command, part, ...) then refused[#refused + 1] = mark .. command .. '|' .. part end
+end
+if isCluster then checkPart('!', 'cluster', 'slots') end
+checkPart('?', 'client', 'info')
+checkPart('?', 'client', 'kill', 'ID', '0')
+if waitReplicas then check('!', 'wait', '1', '0') end
+return refused
+`;
+
+/** Reads the reply; commands as an ACL names them. */
+export function readRefused(reply: unknown): { readonly needed: string[]; readonly useful: string[] } {
+  const marked = Array.isArray(reply) ? reply.map(String) : [];
+  const those = (mark: string) => marked.filter((each) => each.startsWith(mark)).map((each) => each.replace(mark, '+'));
+  return { needed: those('!'), useful: those('?') };
+}

@@ -1,0 +1,85 @@
+import { Poll, type PollTerms } from './poll.js';
+import { type OperationArguments, readVote, type Vote } from './quorum-script.js';
+
+/** What came of asking for votes. */
+export type BallotOutcome = 'elected' | 'busy' | 'unavailable';
+
+/**
+ * The votes for one holder, in one round.
+ *
+ * Exclusion: two majorities of votes that stand at the same time share a node, and a node votes for one.
+ *
+ * Tokens grow: the token of a grant was written, before it was granted, into votes of a majority that stood at that time, and into the
+ * counters of those nodes. A later holder's majority shares a node with them. That node's new vote came after its old one was over, so
+ * after the writing, and names a larger token; the new token is the largest that was named. This needs a majority that
+ * remembers. A node without a counter has lost it, and only adds its clock. When no majority has a counter, the
+ * namespace is new (or a majority has lost its data, and the clocks are all that is left).
+ */
+export class Ballot extends Poll<BallotOutcome> {
+  readonly #votes: Vote[] = [];
+  #forgetful = 0;
+
+  constructor(
+    lock: string,
+    args: OperationArguments,
+    terms: PollTerms,
+    /** A node without a counter was found after the decision: it has to be told the token. */
+    private readonly onForgetful: () => void,
+  ) {
+    super(lock, args, terms);
+  }
+
+  /** The token that a majority of the votes carries already. */
+  get token(): number | undefined {
+    for (const { written } of this.#votes) {
+      if (written > 0 && this.#votes.filter((vote) => vote.written === written).length >= this.majority) return written;
+    }
+    return undefined;
+  }
+
+  /** The largest token that a node has named. */
+  get largest(): number {
+    return Math.max(...this.#votes.map(({ written, least }) => Math.max(written, least)));
+  }
+
+  get hasForgetful(): boolean {
+    return this.#forgetful > 0;
+  }
+
+  /** How long a majority of the votes stands, counted from the sending, in ms. */
+  lasting(lease: number): number {
+    const left = this.#votes.map((vote) => Math.min(vote.left ?? lease, lease)).sort((a, b) => b - a);
+    return left[this.majority - 1] ?? 0;
+  }
+
+  /** Whether nodes may hold a vote for us. */
+  get hasLeftovers(): boolean {
+    return this.no + this.faults < this.terms.seats;
+  }
+
+  protected override counts(reply: unknown): boolean {
+    const vote = readVote(reply);
+    if (!vote) return false;
+    this.#votes.push(vote);
+    if (!vote.remembers) this.#forgetful += 1;
+    return true;
+  }
+
+  protected override onLate(reply: unknown): void {
+    if (readVote(reply)?.remembers === false) this.onForgetful();
+  }
+
+  protected override decide(): BallotOutcome | undefined {
+    if (this.yes >= this.majority) {
+      const remembering = this.yes - this.#forgetful;
+      if (remembering >= this.majority || this.#forgetful >= this.majority) return 'elected';
+    } else if (this.isBlocked(this.no)) return 'busy';
+    if (this.isBlocked(this.faults)) return 'unavailable';
+    if (!this.isClosed) return undefined;
+    if (this.yes >= this.majority) {
+      this.cause = new Error('Some nodes have lost their data, and those that answer and remember are no majority.');
+      return 'unavailable';
+    }
+    return this.yes + this.no >= this.majority ? 'busy' : 'unavailable';
+  }
+}

@@ -1,0 +1,144 @@
+import { nextTick } from 'node:process';
+import type { ProviderContext } from '../../../engine/lock-provider.js';
+import { LockConfigError, LockUnavailableError } from '../../../lock/errors.js';
+import type { RedisConnection } from '../redis-client.js';
+import { callOf, QuorumNode } from './node.js';
+import { majorityOf, type Poll } from './poll.js';
+
+type AnyPoll = Poll<unknown>;
+
+// Client and servers work at the same time only when one call does not carry everything.
+const OPERATIONS_A_CALL = 16;
+
+/** The nodes together: what is asked of one is asked of all, at once. */
+export class Electorate {
+  readonly nodes: readonly QuorumNode[];
+  #pending: AnyPoll[] = [];
+  #hadMajority = false;
+  #started = false;
+  #stopping = false;
+  #onMajority: (() => void) | undefined;
+
+  constructor(
+    private readonly context: ProviderContext,
+    connections: readonly RedisConnection[],
+    private readonly counter: string,
+    private readonly patience: number,
+    maxLease: number,
+    delayedRestart: boolean,
+  ) {
+    this.nodes = connections.map(
+      (connection) =>
+        new QuorumNode(connection, {
+          context,
+          counter,
+          patience,
+          maxLease,
+          probation: delayedRestart ? maxLease : 0,
+          isTaken: (runId, by) => this.nodes.some((node) => node !== by && node.runId === runId),
+          onChange: () => {
+            this.#onChange();
+          },
+        }),
+    );
+  }
+
+  /**
+   * Connects to all; a majority is enough.
+   *
+   * @throws LockConfigError when two nodes are one server. LockUnavailableError when no majority answers.
+   */
+  async connect(): Promise<void> {
+    const majority = new Promise<void>((resolve) => (this.#onMajority = resolve));
+    const tries = Promise.allSettled(this.nodes.map((node) => node.connect()));
+    await Promise.race([tries, majority]);
+    // The others have a moment more: a mistake in the addresses is better found now than later.
+    await this.#within(tries);
+    this.#started = true;
+    const double = this.nodes.findIndex(({ isDouble }) => isDouble);
+    if (double >= 0) {
+      throw new LockConfigError(
+        `Lock provider "${this.context.name}": node ${double + 1} is the same server as another node: a majority must be of independent servers.`,
+        { provider: this.context.name },
+      );
+    }
+    this.#hadMajority = this.#hasMajority();
+    if (!this.#hadMajority) {
+      throw new LockUnavailableError(
+        `Lock provider "${this.context.name}" reaches ${this.#ready()} of ${this.nodes.length} Redis nodes, which is no majority: check their addresses and credentials, and that they are up.`,
+        { provider: this.context.name, cause: this.#cause() },
+      );
+    }
+  }
+
+  /** Asks all nodes at the end of this tick, in the order of the calls. */
+  ask<T>(poll: Poll<T>): Promise<T> {
+    this.#pending.push(poll as AnyPoll);
+    // After the promise jobs that are ready now: what they ask for travels in the same call.
+    if (this.#pending.length === 1) nextTick(this.#flush);
+    return poll.outcome;
+  }
+
+  async close(): Promise<void> {
+    this.#stopping = true;
+    // What was added in this tick is sent at its end.
+    await new Promise<void>((resolve) => {
+      nextTick(resolve);
+    });
+    await Promise.all(this.nodes.map((node) => node.close()));
+  }
+
+  readonly #flush = (): void => {
+    const polls = this.#pending;
+    this.#pending = [];
+    for (let first = 0; first < polls.length; first += OPERATIONS_A_CALL) {
+      this.#send(polls.length <= OPERATIONS_A_CALL ? polls : polls.slice(first, first + OPERATIONS_A_CALL));
+    }
+  };
+
+  #send(polls: readonly AnyPoll[]): void {
+    const now = this.context.clock.now();
+    const args = callOf(this.counter, polls);
+    for (const poll of polls) poll.onSent(now);
+    for (const node of this.nodes) {
+      if (node.mayVote(now)) node.send(polls, args);
+      else this.#sendWithoutVotes(node, polls);
+    }
+  }
+
+  #sendWithoutVotes(node: QuorumNode, polls: readonly AnyPoll[]): void {
+    const others = polls.filter(({ isVote }) => !isVote);
+    for (const poll of polls) if (poll.isVote) poll.onFault(node.cause);
+    if (others.length > 0) node.send(others, callOf(this.counter, others));
+  }
+
+  #onChange(): void {
+    const hasMajority = this.#hasMajority();
+    if (hasMajority) this.#onMajority?.();
+    if (!this.#started || this.#stopping || hasMajority === this.#hadMajority) return;
+    this.#hadMajority = hasMajority;
+    this.context.emit(hasMajority ? { type: 'recovered' } : { type: 'unavailable', cause: this.#cause() });
+  }
+
+  #ready(): number {
+    return this.nodes.filter(({ isReady }) => isReady).length;
+  }
+
+  #hasMajority(): boolean {
+    return this.#ready() >= majorityOf(this.nodes.length);
+  }
+
+  #cause(): unknown {
+    return this.nodes.find(({ isReady }) => !isReady)?.cause;
+  }
+
+  async #within(work: Promise<unknown>): Promise<void> {
+    const { clock } = this.context;
+    let timer: object | undefined;
+    const late = new Promise<void>((resolve) => {
+      timer = clock.setTimer(resolve, this.patience, true);
+    });
+    await Promise.race([work, late]);
+    if (timer) clock.clearTimer(timer);
+  }
+}

@@ -1,0 +1,165 @@
+import {
+  type AcquireRequest,
+  type Finding,
+  type Grant,
+  type Holder,
+  type ProviderContext,
+  type ReleaseManner,
+  type ReleaseOutcome,
+  type Renewal,
+  type RenewOutcome,
+  validUntil,
+} from '../../../engine/lock-provider.js';
+import { LockConfigError, LockUnavailableError } from '../../../lock/errors.js';
+import type { LockInfo } from '../../../lock/lock-info.js';
+import type { RedisConnection } from '../redis-client.js';
+import { Candidate, type Election, type QuorumGrant } from './candidate.js';
+import { Electorate } from './electorate.js';
+import { majorityOf, type PollTerms } from './poll.js';
+import { Assent, Census, Deposition, Resignation } from './questions.js';
+import { examineNodes } from './quorum-doctor.js';
+import { QuorumKeyLayout } from './quorum-key-layout.js';
+import { NO_ROUND, NO_TOKEN, PARKED, wholeMs } from './quorum-script.js';
+import type { RedlockSettings } from './redlock-options.js';
+import { TokenEstimate } from './token-estimate.js';
+
+/** The share of a lease that a node may take to answer: a round must leave most of it. */
+const SHARE_OF_LEASE = 0.1;
+
+/** A provider at work, from `start` to `stop`. */
+export class QuorumSession {
+  readonly #layout: QuorumKeyLayout;
+  readonly #electorate: Electorate;
+  readonly #election: Election;
+  readonly #candidates = new Map<string, Candidate>();
+  /** Who asks for a lock, by the lock: the engine lets one waiter a key ask. */
+  readonly #asking = new Map<string, Candidate>();
+  #rounds = 0;
+
+  constructor(
+    private readonly context: ProviderContext,
+    connections: readonly RedisConnection[],
+    private readonly settings: RedlockSettings,
+  ) {
+    const { patience, maxLease, delayedRestart } = settings;
+    this.#layout = new QuorumKeyLayout(context.namespace);
+    this.#electorate = new Electorate(context, connections, this.#layout.counter, patience, maxLease, delayedRestart);
+    this.#election = {
+      context,
+      electorate: this.#electorate,
+      estimate: new TokenEstimate(),
+      termsFor: (lease) => this.#termsFor(lease),
+      nextRound: () => (this.#rounds += 1),
+    };
+  }
+
+  connect(): Promise<void> {
+    return this.#electorate.connect();
+  }
+
+  async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
+    const { maxLease } = this.settings;
+    const { key, holder, lease, minHold } = request;
+    if (Math.max(lease, minHold) > maxLease) {
+      const { name } = this.context;
+      throw new LockConfigError(
+        `Lock "${key}" of provider "${name}": "${lease > maxLease ? 'lease' : 'minHold'}" is longer than the provider's "maxLease" of ${maxLease} ms: shorten it, or raise maxLease in all processes.`,
+        { key, provider: name },
+      );
+    }
+    const lock = this.#layout.lockOf(key);
+    const candidate = new Candidate(this.#election, lock, request);
+    this.#candidates.set(holder, candidate);
+    this.#asking.set(lock, candidate);
+    try {
+      return await candidate.run();
+    } finally {
+      if (this.#candidates.get(holder) === candidate) this.#candidates.delete(holder);
+      if (this.#asking.get(lock) === candidate) this.#asking.delete(lock);
+    }
+  }
+
+  renew(renewals: readonly Renewal[]): Promise<RenewOutcome[]> {
+    return Promise.all(renewals.map((renewal) => this.#renew(renewal)));
+  }
+
+  async release({ key, holder }: Holder, { keepFor }: ReleaseManner): Promise<ReleaseOutcome> {
+    this.#candidates.get(holder)?.withdraw();
+    const lock = this.#layout.lockOf(key);
+    const kept = wholeMs(Math.min(keepFor, this.settings.maxLease));
+    const outcome = this.#electorate.ask(new Resignation(lock, ['R', holder, kept, NO_TOKEN, NO_ROUND], this.#terms));
+    this.#asking.get(lock)?.hurry();
+    return outcome;
+  }
+
+  async inspect(key: string): Promise<LockInfo | null> {
+    const votes = await this.#electorate.ask(
+      new Census(this.#layout.lockOf(key), ['I', '', '0', NO_TOKEN, NO_ROUND], this.#terms),
+    );
+    if (votes === 'unknown') throw this.#unavailable(key);
+    if (votes === 'nobody') return null;
+    const left = votes.map((vote) => vote.left).sort((a, b) => b - a);
+    const tokens = votes.map(({ token }) => token);
+    return {
+      key,
+      state: votes[0]?.holder === PARKED ? 'parked' : 'held',
+      mode: 'exclusive',
+      holders: votes[0]?.holder === PARKED ? 0 : 1,
+      waiters: null,
+      expiresIn: left[majorityOf(this.settings.nodes.length) - 1] ?? 0,
+      fencingToken: tokens.reduce((largest, token) => (token > largest ? token : largest), 0n),
+    };
+  }
+
+  async forceRelease(key: string): Promise<boolean> {
+    const outcome = await this.#electorate.ask(
+      new Deposition(this.#layout.lockOf(key), ['F', '', '0', NO_TOKEN, NO_ROUND], this.#terms),
+    );
+    if (outcome === 'unknown') throw this.#unavailable(key);
+    return outcome;
+  }
+
+  check(): Promise<Finding[]> {
+    return examineNodes(this.#electorate.nodes, this.settings.delayedRestart);
+  }
+
+  async close(): Promise<void> {
+    for (const candidate of this.#candidates.values()) candidate.withdraw();
+    await this.#electorate.close();
+  }
+
+  async #renew({ grant, lease: wanted }: Renewal): Promise<RenewOutcome> {
+    // No vote may stand for longer than maxLease: `extend` beyond it gets as much as there is.
+    const lease = Math.min(wanted, this.settings.maxLease);
+    const keptFor = 'keptUntil' in grant ? (grant as QuorumGrant).keptUntil - this.context.clock.now() : 0;
+    const ms = wholeMs(Math.max(lease, keptFor));
+    const assent = new Assent(
+      this.#layout.lockOf(grant.key),
+      ['E', grant.holder, ms, NO_TOKEN, NO_ROUND],
+      this.#termsFor(lease),
+    );
+    const outcome = await this.#electorate.ask(assent);
+    return outcome === 'given' ? { validUntil: validUntil(assent.sentAt, lease) } : outcome;
+  }
+
+  get #terms(): PollTerms {
+    return this.#termsFor(Infinity);
+  }
+
+  #termsFor(lease: number): PollTerms {
+    const { nodes, patience } = this.settings;
+    return {
+      seats: nodes.length,
+      clock: this.context.clock,
+      patience: Math.min(patience, lease * SHARE_OF_LEASE),
+    };
+  }
+
+  #unavailable(key: string): LockUnavailableError {
+    const { name } = this.context;
+    return new LockUnavailableError(
+      `Lock "${key}" of provider "${name}": no majority of the Redis nodes answered; check the nodes and their logs.`,
+      { key, provider: name },
+    );
+  }
+}

@@ -1,0 +1,39 @@
+import { createHash } from 'node:crypto';
+
+// Longer ones are hashed: whoever chooses keys must not fill the server's memory with names.
+const LONGEST = 200;
+const LONE_SURROGATE = /\p{Surrogate}/u;
+
+/**
+ * One part of a path for any text, so that services in other languages find the same one: percent-encoded UTF-8 of all but
+ * letters, digits and `-_.~:` (Python: `urllib.parse.quote(key, safe=':')`). Names that begin with `%` and no two digits are ours:
+ * of texts that are too long, or are no Unicode, `%sha256-` and the hash of their UTF-16.
+ */
+export function segmentOf(text: string): string {
+  // A relative path, for ZooKeeper.
+  if (text === '.' || text === '..') return text.replaceAll('.', '%2E');
+  if (text.length <= LONGEST && !LONE_SURROGATE.test(text)) {
+    const encoded = encodeURIComponent(text).replace(/%3A|[!*'()]/g, (found) =>
+      found === '%3A' ? ':' : `%${found.charCodeAt(0).toString(16).toUpperCase()}`,
+    );
+    if (encoded.length <= LONGEST) return encoded;
+  }
+  return `%sha256-${createHash('sha256').update(text, 'utf16le').digest('hex')}`;
+}
+
+/** Where the nodes of a namespace are. */
+export class LockPaths {
+  /** Where each session of a process has a node of its own, for its heartbeats. */
+  readonly sessions: string;
+  readonly #namespace: string;
+
+  constructor(root: string, namespace: string) {
+    this.#namespace = `${root}/${segmentOf(namespace)}`;
+    this.sessions = `${this.#namespace}/%sessions`;
+  }
+
+  /** The parent of the nodes of those who have a lock or wait for it. */
+  folderOf(key: string): string {
+    return `${this.#namespace}/${segmentOf(key)}`;
+  }
+}

@@ -1,0 +1,284 @@
+import { hostname } from 'node:os';
+import type * as Library from 'node-zookeeper-client';
+import { LockConfigError } from '../../lock/errors.js';
+import {
+  type Children,
+  type ClientFactory,
+  type ClientListener,
+  type FailureKind,
+  type NodeKind,
+  type NodeStat,
+  type ZooKeeperClient,
+  ZooKeeperFailure,
+} from './zookeeper-client.js';
+import type { ZooKeeperAcl, ZooKeeperSettings } from './zookeeper-options.js';
+
+/** What we need of the connection beneath the library's client, which it does not show. See {@link heal}. */
+interface Connection {
+  socket?: { destroy(error?: Error): void };
+  pendingBuffer: Buffer | null;
+  packetQueue: { queue: unknown[] };
+  watcherManager: { dataWatchers: Record<string, unknown> };
+  onSocketData: (this: Connection, data: Buffer) => void;
+  connect: (this: Connection) => void;
+  findNextServer: (this: Connection, use: (server: unknown) => void) => void;
+}
+
+// As long as the pause before it asks all servers once more; the library's default of 1 s is a third of a short session.
+const SPIN_DELAY = 250;
+// Whatever a node says is for who looks at it with zkCli.
+const DATA = Buffer.from(hostname());
+
+/** @throws LockConfigError when `node-zookeeper-client` is not installed. */
+export async function nodeZooKeeperClients(settings: ZooKeeperSettings): Promise<ClientFactory> {
+  let library: typeof Library;
+  try {
+    // An optional peer: imported by those alone who use this provider.
+    library = await import('node-zookeeper-client');
+  } catch (cause) {
+    throw new LockConfigError(
+      'ZooKeeperLockProvider needs the package "node-zookeeper-client": npm install node-zookeeper-client.',
+      { cause },
+    );
+  }
+  return (listener) => new NodeZooKeeperClient(library, settings, listener);
+}
+
+/** The port on node-zookeeper-client 1.1. The only file that knows that library. */
+class NodeZooKeeperClient implements ZooKeeperClient {
+  readonly #library: typeof Library;
+  readonly #client: Library.Client;
+  readonly #connection: Connection;
+  readonly #acl: Library.ACL[];
+  readonly #watches = new Map<string, Watch>();
+  #isConnected = false;
+  #isClosed = false;
+  #onClosed: (() => void) | undefined;
+
+  constructor(library: typeof Library, settings: ZooKeeperSettings, listener: ClientListener) {
+    this.#library = library;
+    // Retries of the library would create a second node after a lost reply.
+    this.#client = library.createClient(settings.servers, {
+      sessionTimeout: settings.sessionTimeout,
+      spinDelay: SPIN_DELAY,
+      retries: 0,
+    });
+    this.#connection = (this.#client as unknown as { connectionManager: Connection }).connectionManager;
+    this.#acl = settings.acl.map((entry) => toAcl(library, entry));
+    if (settings.auth) this.#client.addAuthInfo(settings.auth.scheme, Buffer.from(settings.auth.credentials));
+    heal(this.#connection, () => this.#isClosed);
+    this.#client.on('connected', () => {
+      this.#isConnected = true;
+      listener.onConnected();
+    });
+    this.#client.on('disconnected', () => {
+      this.#isConnected = false;
+      this.#watches.clear();
+      this.#onClosed?.();
+      listener.onDisconnected();
+    });
+    this.#client.on('expired', () => {
+      this.#isConnected = false;
+      listener.onExpired();
+    });
+    this.#client.on('authenticationFailed', () => {
+      this.#isConnected = false;
+      listener.onDisconnected(new Error('ZooKeeper does not accept the scheme or the credentials of "auth".'));
+    });
+  }
+
+  get sessionId(): bigint {
+    return this.#client.getSessionId().readBigUInt64BE();
+  }
+
+  get sessionTimeout(): number {
+    return this.#client.getSessionTimeout();
+  }
+
+  connect(): void {
+    this.#client.connect();
+  }
+
+  create(path: string, kind: NodeKind): Promise<string> {
+    const { CreateMode } = this.#library;
+    const mode = {
+      persistent: CreateMode.PERSISTENT,
+      ephemeral: CreateMode.EPHEMERAL,
+      'ephemeral-sequential': CreateMode.EPHEMERAL_SEQUENTIAL,
+    }[kind];
+    return this.#ask((callback) => {
+      this.#client.create(path, DATA, this.#acl, mode, callback);
+    });
+  }
+
+  children(path: string): Promise<Children> {
+    return this.#ask((callback) => {
+      this.#client.getChildren(path, (error, names, stat) => {
+        callback(error, error ? undefined : childrenOf(names, stat));
+      });
+    });
+  }
+
+  stat(path: string): Promise<NodeStat | null> {
+    return this.#ask((callback) => {
+      this.#client.exists(path, (error, stat: Library.Stat | null) => {
+        callback(error, stat && statOf(stat));
+      });
+    });
+  }
+
+  async watch(path: string, onChange: () => void): Promise<NodeStat | null> {
+    // One watcher a path for the library, which would keep all that are ever given to it, also of those who have left.
+    let watch = this.#watches.get(path);
+    if (!watch) {
+      watch = new Watch(() => this.#watches.delete(path));
+      this.#watches.set(path, watch);
+    }
+    const { fire } = watch;
+    watch.listeners.add(onChange);
+    try {
+      // Not exists(), which leaves a watch on the server also where there is no node (Curator, LockInternals).
+      return await this.#ask((callback) => {
+        this.#client.getData(path, fire, (error, _data, stat) => {
+          callback(error, error ? undefined : statOf(stat));
+        });
+      });
+    } catch (error) {
+      watch.listeners.delete(onChange);
+      if (watch.listeners.size === 0 && this.#watches.get(path) === watch) this.#watches.delete(path);
+      if (error instanceof ZooKeeperFailure && error.kind === 'no-node') return null;
+      throw error;
+    }
+  }
+
+  unwatch(path: string, onChange: () => void): void {
+    this.#watches.get(path)?.listeners.delete(onChange);
+  }
+
+  async touch(path: string): Promise<void> {
+    await this.#ask((callback) => {
+      this.#client.setData(path, DATA, callback);
+    });
+  }
+
+  async remove(path: string): Promise<void> {
+    await this.#ask<undefined>((callback) => {
+      this.#client.remove(path, (error) => {
+        callback(error, undefined);
+      });
+    });
+  }
+
+  reconnect(): void {
+    // With an error, since only then the library takes down its timer for connecting.
+    this.#connection.socket?.destroy(new Error('The connection is given up.'));
+  }
+
+  async close(): Promise<void> {
+    if (!this.#isConnected) return;
+    const farewell = new Promise<void>((resolve) => {
+      this.#onClosed = resolve;
+    });
+    this.#client.close();
+    await farewell;
+  }
+
+  abandon(): void {
+    this.#isClosed = true;
+    this.reconnect();
+  }
+
+  #ask<T>(send: (callback: (error: Error | Library.Exception | null, answer?: T) => void) => void): Promise<T> {
+    return new Promise((resolve, reject) => {
+      // The library would keep it and send it when it is connected again, when nobody wants it any more.
+      if (!this.#isConnected) {
+        reject(new ZooKeeperFailure('unanswered', 'There is no connection to ZooKeeper.'));
+        return;
+      }
+      send((error, answer) => {
+        if (error) reject(this.#failureOf(error));
+        else resolve(answer as T);
+      });
+    });
+  }
+
+  #failureOf(error: Error | Library.Exception): ZooKeeperFailure {
+    const { Exception } = this.#library;
+    const code = 'code' in error ? error.code : NaN;
+    const kinds: Record<number, FailureKind> = {
+      [Exception.NO_NODE]: 'no-node',
+      [Exception.NODE_EXISTS]: 'exists',
+      [Exception.NOT_EMPTY]: 'not-empty',
+      [Exception.CONNECTION_LOSS]: 'unanswered',
+      [Exception.OPERATION_TIMEOUT]: 'unanswered',
+      [Exception.SESSION_EXPIRED]: 'unanswered',
+    };
+    return new ZooKeeperFailure(kinds[code] ?? 'refused', `ZooKeeper answers ${error.name} (${code}).`);
+  }
+}
+
+/** What is to be told when a node changes or goes. */
+class Watch {
+  readonly listeners = new Set<() => void>();
+
+  constructor(private readonly onFired: () => void) {}
+
+  readonly fire = (): void => {
+    this.onFired();
+    for (const listener of this.listeners) listener();
+  };
+}
+
+/**
+ * Makes good what the library gets wrong when a connection breaks (1.1.3, its last release of 2022). All of it in its
+ * ConnectionManager:
+ * - Half an answer stays in its buffer and garbles the next connection.
+ * - What was not written yet is sent on the next connection, after its caller was told that it failed.
+ * - All watches are set again in one packet, which the server refuses beyond 1 MB, and then for ever. We look again instead.
+ * - An error code that it does not know (SESSION_MOVED, say) is thrown out of the socket's handler and ends the process.
+ * - It cannot be closed while it is not connected.
+ */
+function heal(connection: Connection, isClosed: () => boolean): void {
+  const { onSocketData, connect, findNextServer } = connection;
+  connection.onSocketData = function (data) {
+    try {
+      onSocketData.call(this, data);
+    } catch (error) {
+      this.socket?.destroy(error as Error);
+    }
+  };
+  connection.connect = function () {
+    this.pendingBuffer = null;
+    this.packetQueue.queue = [];
+    this.watcherManager.dataWatchers = {};
+    connect.call(this);
+  };
+  connection.findNextServer = function (use) {
+    findNextServer.call(this, (server) => {
+      if (!isClosed()) use(server);
+    });
+  };
+}
+
+function toAcl(library: typeof Library, { scheme, id, permissions }: ZooKeeperAcl): Library.ACL {
+  const { Permission } = library;
+  const bits: Record<string, number> = {
+    c: Permission.CREATE,
+    d: Permission.DELETE,
+    r: Permission.READ,
+    w: Permission.WRITE,
+    a: Permission.ADMIN,
+  };
+  const sum = permissions.split(/(?:)/u).reduce((all, letter) => all | (bits[letter] ?? 0), 0);
+  return new library.ACL(sum, new library.Id(scheme, id));
+}
+
+function childrenOf(names: readonly string[], stat: Library.Stat): Children {
+  // cversion counts creations and deletions, numChildren is the one less the other.
+  const creations = ((stat.cversion + stat.numChildren) >>> 0) / 2;
+  return { names, changedAt: stat.pzxid.readBigInt64BE(), creations };
+}
+
+function statOf(stat: Library.Stat): NodeStat {
+  return { createdAt: stat.czxid.readBigInt64BE(), owner: stat.ephemeralOwner.readBigUInt64BE() };
+}

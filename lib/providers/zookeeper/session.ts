@@ -1,0 +1,318 @@
+import { type Clock, type Timer, validUntil } from '../../engine/lock-provider.js';
+import { Calls } from './calls.js';
+import {
+  type Children,
+  type ClientFactory,
+  isFailure,
+  type NodeKind,
+  type NodeStat,
+  type ZooKeeperClient,
+  ZooKeeperFailure,
+} from './zookeeper-client.js';
+
+/** What a session tells its provider. */
+export interface SessionListener {
+  /** It is connected and proved to live: at first, and after each break. */
+  onUp(session: Session): void;
+  onDown(session: Session, cause: unknown): void;
+  /** It is over, and every node of it with it. */
+  onExpired(session: Session): void;
+  /** Called a dozen times in each time-out while it is up: for what has to be tried again. */
+  onPatrol(session: Session): void;
+  /** Whether anybody holds or waits, so that the session's life has to be known. */
+  isNeeded(): boolean;
+}
+
+// In parts of the time-out that the server has granted. A connection without a word is noticed after a patrol finds silence
+// (up to a sixth and a twelfth), probes, and another finds no answer (up to a quarter and a twelfth): 7/12, less than 2/3.
+const PATROL = 1 / 12;
+const SILENCE = 1 / 6;
+const PATIENCE = 1 / 4;
+/** How old the last acknowledged write may become while somebody waits. */
+const WRITE_AGE = 1 / 4;
+/** Heartbeats asked for one by one travel together, at most a hundred in a time-out. */
+const BEAT_PAUSE = 1 / 100;
+
+/**
+ * How long after an acknowledged write was sent the session surely lives: two thirds of its time-out.
+ *
+ * Not all of it. A follower tells its leader of its sessions only with its answers to the leader's pings, each half tick, and not
+ * with the writes that it forwards (3.8: `LearnerHandler` alone calls `touch`, `submitLearnerRequest` does not). Cut off just
+ * after a write was acknowledged, it has told of nothing since the last ping, and that may be all that was sent for as long as a
+ * session is left alone (a third of its time-out, by the client's own pings) or for half a tick (a quarter of the shortest time-out).
+ */
+const SURE_LIFE = 2 / 3;
+
+/**
+ * One session of ZooKeeper, from its opening to its end. Every provider has one at a time; what belongs to an older one is dead.
+ *
+ * Every call settles: answered, or failed as `unanswered` when the connection breaks, which silence does as well.
+ */
+export class Session {
+  readonly #client: ZooKeeperClient;
+  readonly #calls: Calls;
+  #state: 'connecting' | 'up' | 'down' | 'over' = 'connecting';
+  #isConnected = false;
+  #connections = 0;
+  #timeout: number;
+  #confirmedAt = -Infinity;
+  #writtenAt = -Infinity;
+  #beatAt = -Infinity;
+  #nextBeat: Promise<void> | undefined;
+  #changedAt: number;
+  #patrolledAt: number;
+  #patrolTimer: Timer | undefined;
+  #beatTimer: { readonly timer: Timer; readonly resume: () => void } | undefined;
+
+  /** @param beats the folder of the nodes that sessions write their heartbeats to. */
+  constructor(
+    makeClient: ClientFactory,
+    timeout: number,
+    private readonly beats: string,
+    private readonly clock: Clock,
+    private readonly listener: SessionListener,
+  ) {
+    this.#timeout = timeout;
+    this.#calls = new Calls(clock);
+    this.#changedAt = clock.now();
+    this.#patrolledAt = this.#changedAt;
+    this.#client = makeClient({
+      onConnected: () => {
+        this.#onConnected();
+      },
+      onDisconnected: (cause) => {
+        this.#onDisconnected(cause);
+      },
+      onExpired: () => {
+        this.#end();
+        this.#client.abandon();
+        listener.onExpired(this);
+      },
+    });
+  }
+
+  open(): void {
+    this.#patrol();
+    this.#client.connect();
+  }
+
+  get isUp(): boolean {
+    return this.#state === 'up';
+  }
+
+  get isOver(): boolean {
+    return this.#state === 'over';
+  }
+
+  /** Changes with every connection: watches that were set before are gone. */
+  get connection(): number {
+    return this.#connections;
+  }
+
+  /** The time-out that the server has granted, in ms; before, the one that was asked for. */
+  get timeout(): number {
+    return this.#timeout;
+  }
+
+  get id(): bigint {
+    return this.#client.sessionId;
+  }
+
+  /** How long a lock is sure without another write, in ms. */
+  get lease(): number {
+    return this.#timeout * SURE_LIFE;
+  }
+
+  /** Until when the session surely lives, and the locks with it. */
+  get validUntil(): number {
+    return validUntil(this.#confirmedAt, this.lease);
+  }
+
+  create(path: string, kind: NodeKind): Promise<string> {
+    return this.#write(() => this.#client.create(path, kind));
+  }
+
+  remove(path: string): Promise<void> {
+    return this.#write(() => this.#client.remove(path));
+  }
+
+  children(path: string): Promise<Children> {
+    return this.#call(() => this.#client.children(path));
+  }
+
+  stat(path: string): Promise<NodeStat | null> {
+    return this.#call(() => this.#client.stat(path));
+  }
+
+  watch(path: string, onChange: () => void): Promise<NodeStat | null> {
+    return this.#call(() => this.#client.watch(path, onChange));
+  }
+
+  unwatch(path: string, onChange: () => void): void {
+    this.#client.unwatch(path, onChange);
+  }
+
+  /** Makes a persistent node and those above it, as far as they are missing. */
+  async makePath(path: string): Promise<void> {
+    const parts = path.split('/').slice(1);
+    const made = parts.map((_, index) => this.create(`/${parts.slice(0, index + 1).join('/')}`, 'persistent'));
+    // Those above may be there and not ours to write to. What counts is the last.
+    const outcome = (await Promise.allSettled(made)).at(-1);
+    if (outcome?.status === 'rejected' && !isFailure(outcome.reason, 'exists')) throw outcome.reason;
+  }
+
+  /** Proves that the session lives, by a write that is sent after this call. Those who ask at the same time share one. */
+  heartbeat(): Promise<void> {
+    if (!this.isUp) return Promise.reject(noConnection());
+    this.#nextBeat ??= this.#beat();
+    return this.#nextBeat;
+  }
+
+  /** Ends it: at once if the server answers within `patience` ms, else by its time-out. */
+  async close(patience: number): Promise<void> {
+    this.#end();
+    let timer: Timer | undefined;
+    const enough = new Promise<void>((resolve) => {
+      timer = this.clock.setTimer(resolve, patience, true);
+    });
+    await Promise.race([this.#client.close(), enough]);
+    if (timer) this.clock.clearTimer(timer);
+    this.#client.abandon();
+  }
+
+  get #node(): string {
+    return `${this.beats}/${this.id.toString(16).padStart(16, '0')}`;
+  }
+
+  #onConnected(): void {
+    this.#isConnected = true;
+    this.#connections += 1;
+    this.#timeout = this.#client.sessionTimeout;
+    this.#changedAt = this.clock.now();
+    this.#calls.heardAt = this.#changedAt;
+    if (this.#state === 'down') this.#up();
+    else this.#prepare();
+  }
+
+  #onDisconnected(cause?: Error): void {
+    if (this.#state === 'over') return;
+    this.#isConnected = false;
+    this.#changedAt = this.clock.now();
+    const failure = new ZooKeeperFailure('unanswered', 'The connection to ZooKeeper is lost.');
+    this.#calls.fail(failure);
+    if (this.#state === 'up') this.#state = 'down';
+    else if (!cause) return;
+    this.listener.onDown(this, cause ?? failure);
+  }
+
+  #up(): void {
+    this.#state = 'up';
+    this.listener.onUp(this);
+  }
+
+  /** Makes the session's own node. Without it there are no heartbeats, and so no locks. */
+  #prepare(): void {
+    const node = this.#node;
+    const make = () => this.create(node, 'ephemeral');
+    make()
+      .catch((error: unknown) => {
+        if (!isFailure(error, 'no-node')) throw error;
+        return this.makePath(this.beats).then(make);
+      })
+      .catch((error: unknown) => {
+        // Made before its answer was lost.
+        if (!isFailure(error, 'exists')) throw error;
+      })
+      .then(
+        () => {
+          if (this.#state !== 'connecting' || !this.#isConnected) return;
+          this.#up();
+        },
+        (error: unknown) => {
+          if (this.#state === 'connecting') this.listener.onDown(this, error);
+        },
+      );
+  }
+
+  async #beat(): Promise<void> {
+    const pause = this.#beatAt + this.#timeout * BEAT_PAUSE - this.clock.now();
+    if (pause > 0) {
+      await new Promise<void>((resume) => {
+        this.#beatTimer = { timer: this.clock.setTimer(resume, Math.ceil(pause)), resume };
+      });
+      this.#beatTimer = undefined;
+    } else await Promise.resolve();
+    this.#nextBeat = undefined;
+    this.#beatAt = this.clock.now();
+    const node = this.#node;
+    try {
+      await this.#write(() => this.#client.touch(node));
+    } catch (error) {
+      // Somebody tidied up.
+      if (!isFailure(error, 'no-node')) throw error;
+      await this.makePath(this.beats);
+      await this.create(node, 'ephemeral');
+    }
+  }
+
+  readonly #patrol = (): void => {
+    if (this.#state === 'over') return;
+    this.#patrolTimer = this.clock.setTimer(this.#patrol, this.#timeout * PATROL);
+    const now = this.clock.now();
+    // After a blocked event loop the answers may be there, and be read next.
+    const isLate = now - this.#patrolledAt > 2 * PATROL * this.#timeout;
+    this.#patrolledAt = now;
+    if (isLate) return;
+    // Half-open: the library never finds out by itself. Nor does it while it waits for the answer to its greeting.
+    if (now - (this.#calls.oldest ?? now) >= this.#timeout * PATIENCE) {
+      this.#changedAt = now;
+      this.#client.reconnect();
+      return;
+    }
+    if (!this.#isConnected) {
+      if (now - this.#changedAt < this.#timeout * PATIENCE) return;
+      this.#changedAt = now;
+      this.#client.reconnect();
+      return;
+    }
+    if (this.#state === 'connecting') {
+      if (this.#calls.oldest === undefined) this.#prepare();
+      return;
+    }
+    if (this.listener.isNeeded() && now - this.#writtenAt >= this.#timeout * WRITE_AGE) {
+      this.heartbeat().catch(() => undefined);
+    } else if (this.#calls.oldest === undefined && now - this.#calls.heardAt >= this.#timeout * SILENCE) {
+      this.stat(this.#node).catch(() => undefined);
+    }
+    this.listener.onPatrol(this);
+  };
+
+  async #write<T>(send: () => Promise<T>): Promise<T> {
+    const sentAt = this.clock.now();
+    this.#writtenAt = sentAt;
+    const answer = await this.#call(send);
+    this.#confirmedAt = Math.max(this.#confirmedAt, sentAt);
+    return answer;
+  }
+
+  #call<T>(send: () => Promise<T>): Promise<T> {
+    return this.#isConnected && this.#state !== 'over' ? this.#calls.send(send) : Promise.reject(noConnection());
+  }
+
+  #end(): void {
+    if (this.#state === 'over') return;
+    this.#state = 'over';
+    this.#isConnected = false;
+    if (this.#patrolTimer) this.clock.clearTimer(this.#patrolTimer);
+    if (this.#beatTimer) {
+      this.clock.clearTimer(this.#beatTimer.timer);
+      this.#beatTimer.resume();
+    }
+    this.#calls.fail(new ZooKeeperFailure('unanswered', 'The session of ZooKeeper is over.'));
+  }
+}
+
+/** The failure of what was not even sent. */
+export function noConnection(): ZooKeeperFailure {
+  return new ZooKeeperFailure('unanswered', 'There is no connection to ZooKeeper.');
+}

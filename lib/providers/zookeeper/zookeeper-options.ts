@@ -1,0 +1,122 @@
+import { type Duration, toMilliseconds } from '../../lock/duration.js';
+import { LockConfigError } from '../../lock/errors.js';
+
+/** Who we are for ZooKeeper's ACLs. */
+export interface ZooKeeperAuth {
+  /** Default `digest`. */
+  readonly scheme?: string | undefined;
+  /** For `digest`: `user:password`, in the clear. Sent at every connection, never logged. */
+  readonly credentials: string;
+}
+
+/** One entry of an ACL, as zkCli writes it: `scheme:id:permissions`. */
+export interface ZooKeeperAcl {
+  /** `world`, `auth`, `digest`, `ip`, … */
+  readonly scheme: string;
+  /** `anyone` for `world`, empty for `auth`, `user:base64(sha1(user:password))` for `digest`. */
+  readonly id: string;
+  /** Letters of `cdrwa`: create, delete, read, write, admin. */
+  readonly permissions: string;
+}
+
+/** Where ZooKeeper is, and how the locks lie in it. */
+export interface ZooKeeperLockProviderOptions {
+  /** `host:port` of the servers, separated by commas, such as `zk1:2181,zk2:2181,zk3:2181`; a path at the end is a part of `chroot`. */
+  readonly connectString: string;
+  /** The node below which all locks are, such as `/shop/locks`; created when it is missing. Default: the root. */
+  readonly chroot?: string | undefined;
+  /**
+   * After how many ms without a word from this process ZooKeeper frees its locks. The server may grant another one (by default 2 to
+   * 20 of its ticks); what it grants counts. Default 20 s, at least 200 ms.
+   */
+  readonly sessionTimeout?: Duration | undefined;
+  /**
+   * The recipe of Curator that the nodes follow, for Java and Python services that take the same locks.
+   *
+   * - `read-write` (default): `InterProcessReadWriteLock`. An exclusive lock is its write lock.
+   * - `mutex`: `InterProcessMutex`. Exclusive only: readers would not be seen by it.
+   *
+   * The two do not see each other, in Curator neither, so all services that share a key must agree on one.
+   */
+  readonly recipe?: 'read-write' | 'mutex' | undefined;
+  /** Default: nobody. */
+  readonly auth?: ZooKeeperAuth | undefined;
+  /** Of every node that is made. Default: with `auth` everything for its owner alone, else everything for everybody. */
+  readonly acl?: readonly ZooKeeperAcl[] | undefined;
+}
+
+/** The options, checked. */
+export interface ZooKeeperSettings {
+  readonly servers: string;
+  /** The node below which all locks are; empty for the root. */
+  readonly root: string;
+  readonly sessionTimeout: number;
+  readonly recipe: NonNullable<ZooKeeperLockProviderOptions['recipe']>;
+  readonly auth: { readonly scheme: string; readonly credentials: string } | undefined;
+  readonly acl: readonly ZooKeeperAcl[];
+}
+
+const SERVER = /^[^\s:/,@[\]]+(:\d{1,5})?$/;
+const EVERYBODY: ZooKeeperAcl = { scheme: 'world', id: 'anyone', permissions: 'cdrwa' };
+const OWNER: ZooKeeperAcl = { scheme: 'auth', id: '', permissions: 'cdrwa' };
+
+/** @throws LockConfigError for options that cannot work. */
+export function readOptions(options: ZooKeeperLockProviderOptions): ZooKeeperSettings {
+  const { servers, path } = readConnectString(options.connectString);
+  const { auth, recipe = 'read-write' } = options;
+  if (!['read-write', 'mutex'].includes(recipe)) {
+    refuse("\"recipe\" must be 'read-write' or 'mutex'.");
+  }
+  if (auth !== undefined && (typeof auth.credentials !== 'string' || auth.credentials === '')) {
+    refuse('"auth" needs credentials: for the scheme digest write { credentials: \'user:password\' }.');
+  }
+  const { acl = [auth ? OWNER : EVERYBODY] } = options;
+  return {
+    servers,
+    root: path + readChroot(options.chroot),
+    sessionTimeout: toMilliseconds(options.sessionTimeout ?? '20s', 'sessionTimeout', { min: 200 }),
+    recipe,
+    auth: auth && { scheme: auth.scheme ?? 'digest', credentials: auth.credentials },
+    acl: readAcl(acl),
+  };
+}
+
+// What is wrong is never shown: somebody may have written a password into it.
+function readConnectString(text: unknown): { servers: string; path: string } {
+  if (typeof text !== 'string') return refuse('"connectString" is missing: write it as zk1:2181,zk2:2181.');
+  const slash = text.indexOf('/');
+  const servers = slash < 0 ? text : text.slice(0, slash);
+  if (!servers.split(',').every((server) => SERVER.test(server))) {
+    refuse(
+      '"connectString" must be names or IPv4 addresses of servers with their ports, such as zk1:2181,zk2:2181/path; credentials belong into "auth".',
+    );
+  }
+  return { servers, path: slash < 0 ? '' : readChroot(text.slice(slash)) };
+}
+
+function readChroot(chroot: unknown = ''): string {
+  if (chroot === '' || chroot === '/') return '';
+  const isPath =
+    typeof chroot === 'string' &&
+    chroot.startsWith('/') &&
+    chroot
+      .slice(1)
+      .split('/')
+      .every(
+        (segment) => segment !== '' && segment !== '.' && segment !== '..' && !/[\p{Cc}\p{Cs}\p{Co}]/u.test(segment),
+      );
+  return isPath
+    ? chroot
+    : refuse('"chroot" must be an absolute path without empty parts, "." and "..", such as /shop/locks.');
+}
+
+function readAcl(acl: unknown): readonly ZooKeeperAcl[] {
+  const isAcl = (entry: Partial<ZooKeeperAcl>): boolean =>
+    typeof entry.scheme === 'string' && typeof entry.id === 'string' && /^[cdrwa]+$/.test(entry.permissions ?? '');
+  if (Array.isArray(acl) && acl.length > 0 && acl.every(isAcl)) return acl as readonly ZooKeeperAcl[];
+  return refuse('"acl" must be a list of { scheme, id, permissions }, with permissions of the letters cdrwa.');
+}
+
+function refuse(what: string): never {
+  throw new LockConfigError(`ZooKeeperLockProvider: ${what}`);
+}

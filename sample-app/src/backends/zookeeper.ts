@@ -1,0 +1,11 @@
+import { ZooKeeperLockProvider } from 'nestjs-distributed-lock/zookeeper';
+import { createClient } from 'node-zookeeper-client';
+import type { Backend } from './backend.js';
+import { ZooKeeperStock } from './zookeeper-stock.js';
+
+/** Any number of processes on one ZooKeeper, which keeps the locks and the stock. */
+export function zookeeper(connectString: string): Backend {
+  const client = createClient(connectString);
+  client.connect();
+  return { lockProvider: new ZooKeeperLockProvider({ connectString }), stock: new ZooKeeperStock(client) };
+}

@@ -1,0 +1,58 @@
+import { afterAll, beforeAll } from '@jest/globals';
+import { Cluster } from 'ioredis';
+import type { LockProvider } from '../../lib/engine/lock-provider.js';
+import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
+import { RedisLockProvider } from '../../lib/providers/redis/index.js';
+import { describeLockProvider } from '../../lib/testing/index.js';
+import { type RedisCluster, startRedisCluster } from '../servers/redis-cluster.js';
+import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
+
+let cluster: RedisCluster;
+let admin: Cluster;
+// Each provider has wires of its own, one to each master, which can be cut.
+const wires = new Map<LockProvider, TcpProxy[]>();
+
+beforeAll(async () => {
+  cluster = await startRedisCluster();
+  admin = new Cluster(cluster.addresses);
+}, 30_000);
+afterAll(async () => {
+  await Promise.all([...wires.values()].flat().map((wire) => wire.close()));
+  admin.disconnect();
+  await cluster.stop();
+});
+
+describeLockProvider('redis, on a Cluster', {
+  capabilities: new RedisLockProvider({ url: 'redis://nowhere' }).capabilities,
+  create: async () => {
+    const own = await Promise.all(cluster.addresses.map(({ port }) => startTcpProxy(port)));
+    const natMap = Object.fromEntries(
+      cluster.addresses.map(({ host, port }, index) => [`${host}:${port}`, { host, port: own[index]?.port ?? 0 }]),
+    );
+    const provider = new RedisLockProvider({
+      cluster: own.map(({ port }) => ({ host: '127.0.0.1', port })),
+      options: { natMap },
+      commandTimeout: '1s',
+    });
+    wires.set(provider, own);
+    return provider;
+  },
+  faults: {
+    revoke: async (namespace, key) => {
+      await admin.del(new KeyLayout(namespace).lockOf(key));
+    },
+    cutOff: async (provider) =>
+      wires.get(provider)?.forEach((wire) => {
+        wire.refuse();
+      }),
+    restore: async (provider) =>
+      wires.get(provider)?.forEach((wire) => {
+        wire.admit();
+      }),
+  },
+  leftovers: async (namespace) => {
+    const keys = await Promise.all(cluster.masters.map((node) => node.admin.keys(`${namespace}:*`)));
+    // The counters are meant to stay. When processes were last seen is forgotten after 10 s.
+    return keys.flat().filter((key) => !/:\{\d+\}(seen)?$/.test(key)).length;
+  },
+});

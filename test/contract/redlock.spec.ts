@@ -1,0 +1,52 @@
+import { afterAll, beforeAll } from '@jest/globals';
+import type { LockProvider } from '../../lib/engine/lock-provider.js';
+import { RedlockProvider } from '../../lib/providers/redis/quorum/index.js';
+import { QuorumKeyLayout } from '../../lib/providers/redis/quorum/quorum-key-layout.js';
+import { describeLockProvider } from '../../lib/testing/index.js';
+import { type Quorum, startQuorum, wiresTo } from '../redlock/quorum.js';
+import type { TcpProxy } from '../servers/tcp-proxy.js';
+
+let quorum: Quorum;
+// Each provider has wires of its own, which can be cut.
+const wires = new Map<LockProvider, readonly TcpProxy[]>();
+
+beforeAll(async () => {
+  quorum = await startQuorum(5);
+});
+afterAll(async () => {
+  await Promise.all([...wires.values()].flat().map((wire) => wire.close()));
+  await quorum.stop();
+});
+
+const capabilities = new RedlockProvider({
+  nodes: [{ url: 'redis://a' }, { url: 'redis://b' }, { url: 'redis://c' }],
+  maxLease: '1m',
+}).capabilities;
+
+describeLockProvider('redlock, five nodes', {
+  capabilities,
+  create: async () => {
+    const { wires: own, nodes } = await wiresTo(quorum);
+    const provider = new RedlockProvider({ nodes, maxLease: '1m' });
+    wires.set(provider, own);
+    return provider;
+  },
+  // A tenth of it is how long a node may take: short leases on a busy machine would be a test of the machine.
+  lease: 1_000,
+  concurrency: 6,
+  faults: {
+    revoke: (namespace, key) =>
+      Promise.all(quorum.admins.map((admin) => admin.del(new QuorumKeyLayout(namespace).lockOf(key)))),
+    cutOff: async (provider) => {
+      for (const wire of wires.get(provider) ?? []) wire.refuse();
+    },
+    restore: async (provider) => {
+      for (const wire of wires.get(provider) ?? []) wire.admit();
+    },
+  },
+  leftovers: async (namespace) => {
+    // The counters are meant to stay.
+    const keys = await Promise.all(quorum.admins.map((admin) => admin.keys(`${namespace}:redlock:*`)));
+    return keys.flat().length;
+  },
+});

@@ -1,0 +1,53 @@
+import { afterAll, beforeAll } from '@jest/globals';
+import type { LockProvider } from '../../lib/engine/lock-provider.js';
+import { LockPaths } from '../../lib/providers/zookeeper/lock-path.js';
+import { ZooKeeperLockProvider } from '../../lib/providers/zookeeper/index.js';
+import { describeLockProvider } from '../../lib/testing/index.js';
+import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
+import { startZooKeeper, type ZooKeeperServer } from '../servers/zookeeper-server.mjs';
+import { ZooKeeperAdmin } from '../zookeeper/zookeeper-admin.js';
+
+const SESSION = 2_000;
+
+let server: ZooKeeperServer;
+let admin: ZooKeeperAdmin;
+// Each provider has a wire of its own, which can be cut.
+const wires = new Map<LockProvider, TcpProxy>();
+
+beforeAll(async () => {
+  server = await startZooKeeper();
+  admin = await ZooKeeperAdmin.connect(server.connectString);
+});
+afterAll(async () => {
+  await Promise.all([...wires.values()].map((wire) => wire.close()));
+  admin.close();
+  await server.stop();
+});
+
+describeLockProvider('zookeeper', {
+  capabilities: new ZooKeeperLockProvider({ connectString: 'nowhere' }).capabilities,
+  create: async () => {
+    const wire = await startTcpProxy(server.port);
+    const provider = new ZooKeeperLockProvider({ connectString: `127.0.0.1:${wire.port}`, sessionTimeout: SESSION });
+    wires.set(provider, wire);
+    return provider;
+  },
+  // What a lock is sure of without a word from the server.
+  lease: (SESSION * 2) / 3,
+  // The server ends a session when all of it has passed, and a tick.
+  bounds: { takeOver: SESSION },
+  faults: {
+    revoke: async (namespace, key) => {
+      const folder = new LockPaths('', namespace).folderOf(key);
+      const [first] = (await admin.children(folder)).toSorted((a, b) => a.slice(-10).localeCompare(b.slice(-10)));
+      await admin.remove(`${folder}/${first ?? ''}`);
+    },
+    cutOff: async (provider) => wires.get(provider)?.refuse(),
+    restore: async (provider) => wires.get(provider)?.admit(),
+  },
+  leftovers: async (namespace) => {
+    const paths = await admin.tree(`/${namespace}`);
+    // Where sessions have their nodes is made once for each namespace.
+    return paths.filter((path) => path !== `/${namespace}` && !path.endsWith('/%sessions')).length;
+  },
+});

@@ -1,0 +1,153 @@
+import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
+import { Cluster } from 'ioredis';
+import { Cluster as Cluster5 } from 'ioredis5';
+import { hashSlotOf } from '../../lib/providers/redis/cluster/hash-slot.js';
+import type { RedisClusterClient } from '../../lib/providers/redis/index.js';
+import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
+import { type ClusterNode, type RedisCluster, startRedisCluster } from '../servers/redis-cluster.js';
+import {
+  granted,
+  isSettled,
+  RELEASE,
+  request,
+  type StartedProvider,
+  startProvider,
+  until,
+  untilAnswered,
+} from './seam.js';
+
+const layout = new KeyLayout('lock');
+const bucketOf = (key: string) => layout.bucketIn(layout.lockOf(key));
+const slotOf = (key: string) => hashSlotOf(String(bucketOf(key)));
+
+// One after the other, on the same servers.
+describe('a Redis Cluster', () => {
+  let cluster: RedisCluster;
+  let one: StartedProvider;
+  let two: StartedProvider;
+
+  beforeAll(async () => {
+    cluster = await startRedisCluster({ replicas: 1 });
+    one = await startProvider({ cluster: cluster.addresses, commandTimeout: '1s' });
+    two = await startProvider({ cluster: cluster.addresses.slice(0, 1), commandTimeout: '1s', waitReplicas: 1 });
+  }, 30_000);
+  afterAll(async () => {
+    await one.provider.stop();
+    await two.provider.stop();
+    await cluster.stop();
+  });
+
+  const masterOf = (slot: number) => cluster.masters[Math.floor((slot * 3) / 16_384)] as ClusterNode;
+  /** A key on each of the masters. */
+  const spread = () =>
+    cluster.masters.map((master) => {
+      const key = Array.from({ length: 100 }, (_, index) => `k${index}`).find(
+        (each) => masterOf(slotOf(each)) === master,
+      );
+      return key ?? '';
+    });
+
+  it('has its buckets in the slots that it says', async () => {
+    for (let bucket = 0; bucket < 16; bucket += 1) {
+      const slot = await cluster.masters[0]?.admin.call('CLUSTER', ['KEYSLOT', layout.counterOf(bucket)]);
+      expect(hashSlotOf(String(bucket))).toBe(slot);
+    }
+  });
+
+  it('hands over on every master, with one channel a bucket and none a key', async () => {
+    for (const key of spread()) {
+      const held = granted(await one.provider.acquire(request(key)));
+      const before = two.events.length;
+      const waiter = two.provider.acquire(request(key));
+      await until(() => two.events.length > before, 'it waits');
+      const begun = performance.now();
+      await one.provider.release(held, RELEASE);
+      const next = granted(await waiter);
+      // Not by asking again, which is done once a second.
+      expect(performance.now() - begun).toBeLessThan(500);
+      expect(next.fencingToken).toBeGreaterThan(held.fencingToken ?? 0n);
+      await two.provider.release(next, RELEASE);
+    }
+    const channels = await Promise.all(
+      cluster.masters.map(async ({ admin }) => (await admin.call('PUBSUB', ['SHARDCHANNELS'])) as string[]),
+    );
+    expect(channels.flat()).toHaveLength(2 * 16);
+  });
+
+  it.each([
+    ['6', Cluster],
+    ['5', Cluster5],
+  ])('takes a client of ioredis %s, and leaves it as it is', async (_, Client) => {
+    const client = new Client(cluster.addresses, { keyPrefix: 'app:', redisOptions: { connectionName: 'app' } });
+    const typed: RedisClusterClient = client;
+    const { provider } = await startProvider({ client: typed });
+    for (const key of spread()) await provider.release(granted(await provider.acquire(request(key))), RELEASE);
+    await provider.stop();
+    expect(await client.set('x', '1')).toBe('OK');
+    client.disconnect();
+  });
+
+  it('sends what was refused with MOVED to the new master; holds, tokens and the queue have moved with the slot', async () => {
+    const key = 'moving';
+    const slot = slotOf(key);
+    const sibling = Array.from({ length: 1_000 }, (_, index) => `s${index}`).find(
+      (each) => bucketOf(each) === bucketOf(key),
+    );
+    const from = masterOf(slot);
+    const to = cluster.masters.find((master) => master !== from) as ClusterNode;
+    const held = granted(await one.provider.acquire(request(key)));
+    const before = two.events.length;
+    const waiter = two.provider.acquire(request(key));
+    await until(() => two.events.length > before, 'it waits');
+
+    await to.admin.call('CLUSTER', ['SETSLOT', String(slot), 'IMPORTING', from.id]);
+    await from.admin.call('CLUSTER', ['SETSLOT', String(slot), 'MIGRATING', to.id]);
+    const migrate = async (keys: string[]) => {
+      await from.admin.call('MIGRATE', ['127.0.0.1', String(to.server.port), '', '0', '5000', 'KEYS', ...keys]);
+    };
+    // The counter has gone, the lock has not: neither node may grant anything now.
+    await migrate([layout.counterOf(bucketOf(key))]);
+    const between = one.provider.acquire(request(sibling ?? ''));
+    const renewed = one.provider.renew([{ grant: held, lease: 30_000 }]);
+    await new Promise((resolve) => setTimeout(resolve, 200));
+    expect(await isSettled(between)).toBe(false);
+    for (let keys: string[]; ; await migrate(keys)) {
+      keys = (await from.admin.call('CLUSTER', ['GETKEYSINSLOT', String(slot), '100'])) as string[];
+      if (keys.length === 0) break;
+    }
+    for (const { admin } of [to, from, ...cluster.masters]) {
+      await admin.call('CLUSTER', ['SETSLOT', String(slot), 'NODE', to.id]);
+    }
+
+    expect(await renewed).toMatchObject([{ validUntil: expect.any(Number) }]);
+    const grant = granted(await between);
+    expect(grant.fencingToken).toBeGreaterThan(held.fencingToken ?? 0n);
+    expect(await to.admin.get(layout.lockOf(key))).toContain(held.holder);
+    expect(await one.provider.release(held, RELEASE)).toBe('released');
+    const next = granted(await waiter);
+    expect(next.fencingToken).toBeGreaterThan(grant.fencingToken ?? 0n);
+    await two.provider.release(next, RELEASE);
+    await one.provider.release(grant, RELEASE);
+  }, 20_000);
+
+  it('a killed master: a replica takes over its holds, and the locks of the other masters notice nothing', async () => {
+    const [lost = '', ...others] = spread();
+    const master = masterOf(slotOf(lost));
+    const held = granted(await two.provider.acquire(request(lost)));
+    const before = one.events.length;
+    const waiter = one.provider.acquire(request(lost));
+    await until(() => one.events.length > before, 'it waits');
+    master.server.signal('SIGKILL');
+    const begun = performance.now();
+    await until(() => one.events.some(({ type }) => type === 'unavailable'), 'it knows');
+    for (const key of others) await one.provider.release(granted(await one.provider.acquire(request(key))), RELEASE);
+    // By the one that asks for no replica: the promoted one has none.
+    const renewed = await untilAnswered(() => one.provider.renew([{ grant: held, lease: 30_000 }]), 20_000);
+    console.info(`Master of a Cluster killed: the hold was renewed after ${Math.round(performance.now() - begun)} ms.`);
+    expect(renewed).toMatchObject([{ validUntil: expect.any(Number) }]);
+    expect(await untilAnswered(() => one.provider.release(held, RELEASE))).toBe('released');
+    const next = granted(await waiter);
+    expect(next.fencingToken).toBeGreaterThan(held.fencingToken ?? 0n);
+    await one.provider.release(next, RELEASE);
+  }, 40_000);
+});

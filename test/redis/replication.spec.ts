@@ -1,0 +1,131 @@
+import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
+import { Redis } from 'ioredis';
+import { LockUnavailableError } from '../../lib/lock/errors.js';
+import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
+import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
+import { granted, RELEASE, request, type StartedProvider, startProvider, until, untilWaiting } from './seam.js';
+
+// One replica, whose replication can be cut, and an address that leads to whichever of the two is the master.
+describe('replicas that fall behind', () => {
+  let master: RedisServer;
+  let replica: RedisServer;
+  let replication: TcpProxy;
+  let address: TcpProxy;
+  let admin: Redis;
+  let one: StartedProvider;
+  let two: StartedProvider;
+
+  beforeEach(async () => {
+    master = await startRedisServer({ args: ['--repl-diskless-sync-delay', '0'] });
+    replication = await startTcpProxy(master.port);
+    address = await startTcpProxy(master.port);
+    replica = await startRedisServer({ args: ['--replicaof', '127.0.0.1', String(replication.port)] });
+    admin = new Redis({ port: replica.port });
+    const source = new Redis({ port: master.port });
+    await until(async () => (await source.info('replication')).includes('state=online'), 'it follows', 10_000);
+    // From its first acknowledgement on, it answers each at once.
+    await source.set('first', '1');
+    await until(async () => (await source.wait(1, 1_000)) === 1, 'it has acknowledged');
+    source.disconnect();
+  }, 20_000);
+  afterEach(async () => {
+    await one.provider.stop();
+    await two.provider.stop();
+    admin.disconnect();
+    await Promise.all([replication.close(), address.close(), master.stop(), replica.stop()]);
+  });
+
+  const start = async (waitReplicas: number) => {
+    const options = { url: `redis://127.0.0.1:${address.port}`, commandTimeout: '1s', waitReplicas };
+    one = await startProvider(options);
+    two = await startProvider(options);
+  };
+  const failOver = async () => {
+    await admin.call('REPLICAOF', ['NO', 'ONE']);
+    address.leadTo(replica.port);
+    address.cut();
+  };
+  const back = async ({ events }: StartedProvider) => {
+    await until(() => events.some(({ type }) => type === 'recovered'), 'it is back');
+  };
+
+  it('without waitReplicas a promoted replica does not know the lock: the loss is told at once, the next token is larger', async () => {
+    await start(0);
+    replication.freeze();
+    const held = granted(await one.provider.acquire(request('k')));
+    await failOver();
+    await Promise.all([back(one), back(two)]);
+    // Two hold it here: what only a fencing token, or waitReplicas, protects from.
+    const other = granted(await two.provider.acquire(request('k')));
+    expect(other.fencingToken).toBeGreaterThan(held.fencingToken ?? 0n);
+    expect(await one.provider.renew([{ grant: held, lease: 30_000 }])).toEqual(['lost']);
+  });
+
+  it('with waitReplicas it refuses the lock, says why, and leaves nothing behind', async () => {
+    await start(1);
+    replication.freeze();
+    const ask = request('k');
+    const error: unknown = await one.provider.acquire(ask).catch((reason: unknown) => reason);
+    expect(error).toBeInstanceOf(LockUnavailableError);
+    expect(String(error)).toMatch(/0 of 1 replicas/);
+    expect(await one.provider.release(ask, RELEASE)).toBe('released');
+    expect(await one.provider.inspect('k')).toBeNull();
+    replication.thaw();
+    await until(async () => (await one.provider.acquire(request('k')).catch(() => 'down')) !== 'down', 'it is held');
+  });
+
+  it('with waitReplicas a lock that is held is known to the promoted replica', async () => {
+    await start(1);
+    const held = granted(await one.provider.acquire(request('k')));
+    replication.freeze();
+    await failOver();
+    await Promise.all([back(one), back(two)]);
+    expect(await two.provider.inspect('k')).toMatchObject({ fencingToken: held.fencingToken, holders: 1 });
+    expect(await two.provider.release(held, RELEASE)).toBe('released');
+  });
+
+  it('with waitReplicas a renewal that no replica acknowledges is unknown, and prolongs nothing', async () => {
+    await start(1);
+    const held = granted(await one.provider.acquire(request('k')));
+    replication.freeze();
+    expect(await one.provider.renew([{ grant: held, lease: 60_000 }])).toEqual(['unknown']);
+    replication.thaw();
+    await until(
+      async () => (await one.provider.renew([{ grant: held, lease: 60_000 }]))[0] !== 'unknown',
+      'it is renewed',
+    );
+  });
+
+  it('with waitReplicas a lock that was handed over is held by the receiver when replicas have it, and not before', async () => {
+    await start(1);
+    const held = granted(await one.provider.acquire(request('k')));
+    const waiter = two.provider.acquire(request('k'));
+    await untilWaiting(two);
+    replication.freeze();
+    // The releaser waits for no replica.
+    expect(await one.provider.release(held, RELEASE)).toBe('released');
+    await expect(waiter).rejects.toThrow(LockUnavailableError);
+    replication.thaw();
+  });
+
+  it('with waitReplicas the time of WAIT is a part of the lease: a short one is refused soon', async () => {
+    await start(1);
+    replication.freeze();
+    const begun = performance.now();
+    await expect(one.provider.acquire(request('k', { lease: 100 }))).rejects.toThrow(LockUnavailableError);
+    expect(performance.now() - begun).toBeLessThan(400);
+  });
+
+  it('many locks share one WAIT', async () => {
+    await start(1);
+    const server = new Redis({ port: master.port });
+    await server.config('RESETSTAT');
+    const grants = await Promise.all(
+      Array.from({ length: 200 }, (_, index) => one.provider.acquire(request(`k${index}`))),
+    );
+    expect(grants.map((grant) => granted(grant).key)).toHaveLength(200);
+    const waits = Number(/cmdstat_wait:calls=(\d+)/.exec(await server.info('commandstats'))?.[1]);
+    expect(waits).toBeLessThan(40);
+    server.disconnect();
+  });
+});

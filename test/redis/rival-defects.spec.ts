@@ -1,0 +1,91 @@
+import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
+import { LockManager } from '../../lib/engine/lock-manager.js';
+import { silentLogger } from '../../lib/engine/logger.js';
+import { LockTimeoutError } from '../../lib/lock/errors.js';
+import { RedisLockProvider } from '../../lib/providers/redis/index.js';
+import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
+import { until, redisForTests } from './seam.js';
+
+// Each was seen in the package that is named, with the version of 2026: it must not be found here.
+describe('what other packages for locks on one Redis do wrong', () => {
+  const redis = redisForTests();
+  let proxy: TcpProxy;
+  let one: LockManager;
+  let two: LockManager;
+
+  const start = async (url: string) => {
+    const provider = new RedisLockProvider({ url, commandTimeout: 300 });
+    const manager = new LockManager({ providers: { redis: provider }, logger: silentLogger, shutdownGrace: 0 });
+    await manager.start();
+    return manager;
+  };
+  beforeEach(async () => {
+    proxy = await startTcpProxy(redis.server.port);
+    one = await start(redis.server.url);
+    two = await start(`redis://127.0.0.1:${proxy.port}`);
+  });
+  afterEach(async () => {
+    await one.stop();
+    await two.stop();
+    await proxy.close();
+  });
+
+  const calls = async () =>
+    [...(await redis.admin.info('commandstats')).matchAll(/cmdstat_(?:eval|evalsha|ping):calls=(\d+)/g)].reduce(
+      (sum, [, count]) => sum + Number(count),
+      0,
+    );
+
+  it('redis-semaphore: while Redis is dead every renewal is an unhandled rejection, and the lock counts as held for ever', async () => {
+    const rejections: unknown[] = [];
+    const onRejection = (reason: unknown) => rejections.push(reason);
+    process.on('unhandledRejection', onRejection);
+    const lock = await two.acquire('k', { lease: 600 });
+    proxy.refuse();
+    await until(() => lock.signal.aborted, 'the loss is signalled', 2_000);
+    expect(lock.isHeld()).toBe(false);
+    expect(rejections).toEqual([]);
+    process.off('unhandledRejection', onRejection);
+    await lock.release();
+  });
+
+  it('redlock-universal: a short lease is renewed 15 000 times a second, and a PING goes before each first acquire', async () => {
+    await one.inspect('k');
+    await redis.admin.config('RESETSTAT');
+    const lock = await one.acquire('k', { lease: 300 });
+    expect(await calls()).toBe(1);
+    await new Promise((resolve) => setTimeout(resolve, 1_000));
+    await lock.release();
+    expect(await calls()).toBeLessThan(20);
+  });
+
+  it('@huangang: a waiter that times out frees the lock of its holder', async () => {
+    const held = await one.acquire('k');
+    await expect(two.acquire('k', { wait: 50 })).rejects.toThrow(LockTimeoutError);
+    await expect(one.withLock('other', () => two.acquire('k', { wait: 0 }))).rejects.toThrow(LockTimeoutError);
+    expect(held.isHeld()).toBe(true);
+    expect(await one.inspect('k')).toMatchObject({ holders: 1, waiters: 0 });
+    expect(await held.release()).toBe('released');
+  });
+
+  it('simple-redis-mutex: 16 waiters cost 19 commands an acquisition, and one of them starves', async () => {
+    await one.inspect('k');
+    await redis.admin.config('RESETSTAT');
+    const turns: number[] = [];
+    const rounds = 4;
+    await Promise.all(
+      Array.from({ length: 16 }, async (_, index) => {
+        for (let round = 0; round < rounds; round += 1) {
+          await (index % 2 === 0 ? one : two).withLock('k', () => turns.push(index));
+        }
+      }),
+    );
+    expect(await calls()).toBeLessThan(3 * 16 * rounds);
+    // Between two turns of one all the others have had theirs, but for those that came in meanwhile.
+    const last = new Map<number, number>();
+    turns.forEach((index, turn) => {
+      expect(turn - (last.get(index) ?? turn)).toBeLessThanOrEqual(2 * 16);
+      last.set(index, turn);
+    });
+  });
+});

@@ -1,0 +1,236 @@
+import { afterAll, afterEach, beforeAll, beforeEach } from '@jest/globals';
+import type { Grant } from '../../lib/engine/lock-provider.js';
+import { LockConfigError, LockUnavailableError } from '../../lib/lock/errors.js';
+import { QuorumKeyLayout } from '../../lib/providers/redis/quorum/quorum-key-layout.js';
+import { granted, RELEASE, request, until } from '../redis/seam.js';
+import { type Quorum, startLocks, startQuorum, startRedlock, wiresTo } from './quorum.js';
+
+const ONE_ATTEMPT = { wait: 0 };
+
+describe('five nodes of which some fail', () => {
+  let quorum: Quorum;
+  const frozen = new Set<number>();
+  const freeze = (index: number) => {
+    frozen.add(index);
+    quorum.servers[index]!.signal('SIGSTOP');
+  };
+  beforeAll(async () => {
+    quorum = await startQuorum(5);
+  });
+  beforeEach(() => quorum.flush());
+  afterEach(() => {
+    for (const index of frozen) quorum.servers[index]!.signal('SIGCONT');
+    frozen.clear();
+  });
+  afterAll(() => quorum.stop());
+
+  it('Q1: one that is killed and one that hangs delay nobody', async () => {
+    const { provider } = await startRedlock(quorum);
+    await provider.acquire(request('warm'));
+    await quorum.servers[0]!.crash();
+    freeze(1);
+    const took: number[] = [];
+    for (let index = 0; index < 15; index += 1) {
+      const startedAt = performance.now();
+      const grant = granted(await provider.acquire(request(`order:${index}`)));
+      took.push(performance.now() - startedAt);
+      expect(await provider.release(grant, RELEASE)).toBe('released');
+    }
+    // Far from the 500 ms that the hung one is given.
+    expect(took.sort((a, b) => a - b)[7]).toBeLessThan(100);
+  });
+
+  it('Q1: three that hang are LockUnavailableError within the time of a node, never busy', async () => {
+    const { provider } = await startRedlock({ ...quorum, commandTimeout: '200ms' });
+    await provider.acquire(request('warm'));
+    for (const index of [0, 1, 2]) freeze(index);
+    const startedAt = performance.now();
+    await expect(provider.acquire(request('order', ONE_ATTEMPT))).rejects.toBeInstanceOf(LockUnavailableError);
+    expect(performance.now() - startedAt).toBeLessThan(1_500);
+    // What the others have voted is given back.
+    const left = async () => {
+      const name = new QuorumKeyLayout('lock').lockOf('order');
+      return (await Promise.all([3, 4].map((index) => quorum.admins[index]!.exists(name)))).every(
+        (count) => count === 0,
+      );
+    };
+    await until(left, 'the minority is cleaned up');
+  });
+
+  it('Q1: the loss of the majority is told once, its return is told, and the lock works again', async () => {
+    const { wires, nodes } = await wiresTo(quorum);
+    const { provider, events } = await startRedlock({ nodes });
+    const told = () => events.map(({ type }) => type).filter((type) => type !== 'waiting');
+    wires[0]!.refuse();
+    wires[1]!.refuse();
+    const grant = granted(await provider.acquire(request('order')));
+    expect(told()).toEqual([]);
+    wires[2]!.refuse();
+    await until(() => told().length === 1, 'the loss is told');
+    await expect(provider.acquire(request('other', ONE_ATTEMPT))).rejects.toBeInstanceOf(LockUnavailableError);
+    expect(await provider.renew([{ grant, lease: 30_000 }])).toEqual(['unknown']);
+    wires[2]!.admit();
+    await until(() => told().length === 2, 'the return is told');
+    expect(told()).toEqual(['unavailable', 'recovered']);
+    expect(await provider.renew([{ grant, lease: 30_000 }])).toMatchObject([
+      { validUntil: expect.any(Number) as number },
+    ]);
+    await Promise.all(wires.map((wire) => wire.close()));
+  });
+
+  it('Q2: contenders who split the votes do not block each other: one wins, and then the others', async () => {
+    const contenders = await Promise.all([1, 2, 3].map(() => startLocks(quorum)));
+    for (let round = 0; round < 10; round += 1) {
+      await Promise.all(
+        contenders.map(async (locks) => {
+          const lock = await locks.acquire(`order:${round}`, { wait: '5s' });
+          await lock.release();
+        }),
+      );
+    }
+    await until(async () => (await quorum.votes('order:9')) === 0, 'nothing is left');
+  });
+
+  it('Q2: two votes of each contender and one of a third party: nobody wins until it ends, then one of them does', async () => {
+    const name = new QuorumKeyLayout('lock').lockOf('order');
+    const [ann, bob] = [await startRedlock(quorum), await startRedlock(quorum)];
+    // Three of five are taken for a while by votes that nobody releases.
+    await Promise.all(quorum.admins.slice(0, 3).map((admin) => admin.set(name, 'x'.repeat(60), 'PX', 200)));
+    const answers = [ann, bob].map(async ({ provider }) => {
+      const grant = granted(await provider.acquire(request('order')));
+      await provider.release(grant, RELEASE);
+      return grant.fencingToken!;
+    });
+    const [one, other] = await Promise.all(answers);
+    expect(one).not.toBe(other);
+  });
+
+  it('Q3: a node that restarts empty within a lease forgets its vote, so a second holder is possible (documented)', async () => {
+    const [ann, bob] = [await startRedlock(quorum), await startRedlock(quorum)];
+    // Two did not vote: three are a bare majority.
+    const name = new QuorumKeyLayout('lock').lockOf('order');
+    for (const admin of quorum.admins.slice(3)) await admin.set(name, 'x'.repeat(60));
+    const first = granted(await ann.provider.acquire(request('order')));
+    for (const admin of quorum.admins.slice(3)) await admin.del(name);
+    await quorum.servers[0]!.crash();
+    // Until a grant has reached it again, it does not count for tokens, and no second holder is possible.
+    expect(await bob.provider.acquire(request('order', ONE_ATTEMPT)).catch(() => 'busy')).toBe('busy');
+    let probes = 0;
+    await until(async () => {
+      await bob.provider.acquire(request(`probe:${(probes += 1)}`, ONE_ATTEMPT)).catch(() => 'busy');
+      return (await quorum.admins[0]!.exists('lock:redlock').catch(() => 0)) === 1;
+    }, 'it knows tokens again');
+    await until(async () => {
+      const answer = await bob.provider.acquire(request('order', ONE_ATTEMPT)).catch(() => 'busy' as const);
+      return answer !== 'busy' && answer.fencingToken! > first.fencingToken!;
+    }, 'the second holder, with a larger token');
+  });
+
+  it('Q3: with delayedRestart a node that has just started does not vote, so there is none', async () => {
+    const [ann, bob] = await Promise.all([1, 2].map(() => startRedlock({ ...quorum, maxLease: '1s' })));
+    await until(
+      () => ann!.provider.acquire(request('probe', { ...ONE_ATTEMPT, lease: 900 })).then(() => true),
+      'ann is up',
+    );
+    const guarded = await startRedlock({ ...quorum, maxLease: '1m', delayedRestart: true });
+    // All five have started within the last minute.
+    await expect(guarded.provider.acquire(request('order', ONE_ATTEMPT))).rejects.toMatchObject({
+      cause: { message: expect.stringContaining('maxLease') as string },
+    });
+    expect(await bob!.provider.acquire(request('order', { ...ONE_ATTEMPT, lease: 900 }))).not.toBe('busy');
+  });
+
+  it('Q3: with delayedRestart a node votes again when it is older than maxLease', async () => {
+    const guarded = await startRedlock({ ...quorum, maxLease: '1s', delayedRestart: true });
+    await Promise.all(quorum.servers.slice(0, 3).map((server) => server.crash()));
+    await until(() => guarded.events.some(({ type }) => type === 'recovered'), 'the majority is back');
+    await expect(guarded.provider.acquire(request('order', { ...ONE_ATTEMPT, lease: 900 }))).rejects.toBeInstanceOf(
+      LockUnavailableError,
+    );
+    await until(
+      () =>
+        guarded.provider.acquire(request('order', { ...ONE_ATTEMPT, lease: 900 })).then(
+          (answer) => answer !== 'busy',
+          () => false,
+        ),
+      'they vote again',
+    );
+  });
+
+  it('Q4: votes that come after a tenth of the lease are no votes, and are given back', async () => {
+    const { wires, nodes } = await wiresTo(quorum);
+    const { provider } = await startRedlock({ nodes });
+    await provider.acquire(request('warm'));
+    for (const wire of wires.slice(0, 3)) wire.holdReplies();
+    const slow = provider.acquire(request('order', { ...ONE_ATTEMPT, lease: 1_000 }));
+    await expect(slow).rejects.toBeInstanceOf(LockUnavailableError);
+    for (const wire of wires) wire.passReplies();
+    await until(async () => (await quorum.votes('order')) === 0, 'all votes are given back');
+    await Promise.all(wires.map((wire) => wire.close()));
+  });
+
+  it('Q5: tokens grow when every grant is by another majority, and a node has lost its data in between', async () => {
+    const { wires, nodes } = await wiresTo(quorum);
+    const providers = await Promise.all([1, 2].map(() => startRedlock({ nodes })));
+    const tokens: bigint[] = [];
+    const take = async (round: number, holds = providers[round % 2]!) => {
+      let grant: Grant | undefined;
+      await until(async () => {
+        const answer = await holds.provider.acquire(request('order', ONE_ATTEMPT)).catch(() => 'busy' as const);
+        if (answer !== 'busy') grant = answer;
+        return grant !== undefined;
+      }, 'a majority grants');
+      tokens.push(grant!.fencingToken!);
+      await until(async () => (await holds.provider.release(grant!, RELEASE)) !== 'unknown', 'it is released');
+    };
+    // All five know tokens from here on; before, two that are down and one that is new leave no majority that remembers.
+    await take(0);
+    await until(async () => (await quorum.admins[0]!.exists('lock:redlock')) === 1, 'the first grant has reached all');
+    for (let round = 0; round < 12; round += 1) {
+      const down = [wires[round % 5]!, wires[(round * 2 + 1) % 5]!];
+      for (const wire of down) wire.refuse();
+      await take(round);
+      for (const wire of down) wire.admit();
+      if (round === 6) await quorum.admins[0]!.flushall();
+      // Reaches the one that was flushed again, which until then does not count for tokens.
+      await take(round + 1);
+    }
+    const sorted = [...tokens].sort((a, b) => (a < b ? -1 : 1));
+    expect(tokens).toEqual(sorted);
+    expect(new Set(tokens).size).toBe(tokens.length);
+    await Promise.all(wires.map((wire) => wire.close()));
+  });
+
+  it('refuses nodes that are one server', async () => {
+    const [first, second] = quorum.nodes;
+    await expect(startRedlock({ nodes: [first!, second!, first!] })).rejects.toThrow(LockConfigError);
+    await expect(startRedlock({ nodes: [first!, second!, first!] })).rejects.toThrow('the same server');
+  });
+
+  it('the doctor warns of an even number and of restarts without AOF', async () => {
+    const { provider } = await startRedlock({ nodes: quorum.nodes.slice(0, 4) });
+    const messages = (await provider.check()).map(({ message }) => message);
+    expect(messages[0]).toContain('odd number');
+    expect(messages.filter((message) => message.includes('delayedRestart'))).toHaveLength(4);
+  });
+
+  it('leases and minHold beyond maxLease are refused; an extension beyond it gets maxLease', async () => {
+    const { provider } = await startRedlock({ ...quorum, maxLease: '2s' });
+    await expect(provider.acquire(request('order', { lease: 3_000 }))).rejects.toThrow('maxLease');
+    await expect(provider.acquire(request('order', { lease: 1_000, minHold: 3_000 }))).rejects.toThrow('minHold');
+    const grant = granted(await provider.acquire(request('order', { lease: 1_000 })));
+    const [outcome] = await provider.renew([{ grant, lease: 10_000 }]);
+    expect((outcome as { validUntil: number }).validUntil).toBeLessThan(performance.now() + 2_000);
+    expect(await quorum.admins[0]!.pttl(new QuorumKeyLayout('lock').lockOf('order'))).toBeLessThanOrEqual(2_000);
+  });
+
+  it('SCRIPT FLUSH in mid-hold harms nobody', async () => {
+    const { provider } = await startRedlock(quorum);
+    const grant = granted(await provider.acquire(request('order')));
+    await Promise.all(quorum.admins.map((admin) => admin.script('FLUSH')));
+    expect(await provider.renew([{ grant, lease: 30_000 }])).toMatchObject([
+      { validUntil: expect.any(Number) as number },
+    ]);
+    expect(await provider.release(grant, RELEASE)).toBe('released');
+  });
+});

@@ -1,0 +1,103 @@
+import { afterAll } from '@jest/globals';
+import { Redis } from 'ioredis';
+import { systemClock } from '../../lib/engine/clock.js';
+import { LockManager } from '../../lib/engine/lock-manager.js';
+import type { ProviderContext, ProviderEvent } from '../../lib/engine/lock-provider.js';
+import { silentLogger } from '../../lib/engine/logger.js';
+import { systemRandom } from '../../lib/engine/random.js';
+import { RedlockProvider, type RedlockProviderOptions } from '../../lib/providers/redis/quorum/index.js';
+import { QuorumKeyLayout } from '../../lib/providers/redis/quorum/quorum-key-layout.js';
+import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
+import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
+
+/** Independent servers, each with a client of the test's own. */
+export interface Quorum {
+  readonly servers: readonly RedisServer[];
+  readonly admins: readonly Redis[];
+  /** All of them as `nodes`. */
+  readonly nodes: readonly { readonly url: string }[];
+  /** How many nodes have a vote for this key. */
+  votes(key: string, namespace?: string): Promise<number>;
+  /** Forgets everything, on all nodes. */
+  flush(): Promise<void>;
+  stop(): Promise<void>;
+}
+
+export async function startQuorum(size: number): Promise<Quorum> {
+  const servers = await Promise.all(Array.from({ length: size }, () => startRedisServer()));
+  const admins = servers.map(({ url }) => {
+    const admin = new Redis(url, { retryStrategy: () => 20 });
+    admin.on('error', () => undefined);
+    return admin;
+  });
+  return {
+    servers,
+    admins,
+    nodes: servers.map(({ url }) => ({ url })),
+    async votes(key, namespace = 'lock') {
+      const name = new QuorumKeyLayout(namespace).lockOf(key);
+      const counts = await Promise.all(admins.map((admin) => admin.exists(name)));
+      return counts.reduce((sum, count) => sum + count, 0);
+    },
+    async flush() {
+      await Promise.all(admins.map((admin) => admin.flushall()));
+    },
+    async stop() {
+      for (const admin of admins) admin.disconnect();
+      await Promise.all(servers.map((server) => server.stop()));
+    },
+  };
+}
+
+/** A wire to each of the servers. */
+export async function wiresTo(
+  quorum: Quorum,
+): Promise<{ wires: readonly TcpProxy[]; nodes: readonly { url: string }[] }> {
+  const wires = await Promise.all(quorum.servers.map(({ port }) => startTcpProxy(port)));
+  return { wires, nodes: wires.map(({ port }) => ({ url: `redis://127.0.0.1:${port}` })) };
+}
+
+// A test that fails half-way must not leave connections that keep Jest from ending.
+const closing = new Set<() => Promise<unknown>>();
+afterAll(() => Promise.all([...closing].map((close) => close())));
+
+const TERMS = { maxLease: '30s' } as const;
+
+export interface StartedRedlock {
+  readonly provider: RedlockProvider;
+  readonly events: ProviderEvent[];
+}
+
+/** A provider as the engine sees it: to Redis, each one is a process of its own. */
+export async function startRedlock(
+  options: Partial<RedlockProviderOptions> & Pick<RedlockProviderOptions, 'nodes'>,
+  context: Partial<ProviderContext> = {},
+): Promise<StartedRedlock> {
+  const provider = new RedlockProvider({ ...TERMS, ...options });
+  const events: ProviderEvent[] = [];
+  closing.add(() => provider.stop());
+  await provider.start({
+    name: 'redlock',
+    namespace: 'lock',
+    clock: systemClock,
+    random: systemRandom(),
+    logger: silentLogger,
+    emit: (event) => events.push(event),
+    ...context,
+  });
+  return { provider, events };
+}
+
+/** A process with the engine. */
+export async function startLocks(
+  options: Partial<RedlockProviderOptions> & Pick<RedlockProviderOptions, 'nodes'>,
+): Promise<LockManager> {
+  const locks = new LockManager({
+    providers: { redlock: new RedlockProvider({ ...TERMS, ...options }) },
+    shutdownGrace: 0,
+    logger: silentLogger,
+  });
+  closing.add(() => locks.stop());
+  await locks.start();
+  return locks;
+}

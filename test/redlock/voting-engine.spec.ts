@@ -1,0 +1,93 @@
+import { afterAll, beforeAll, beforeEach } from '@jest/globals';
+import { Redis } from 'ioredis';
+import { QuorumKeyLayout } from '../../lib/providers/redis/quorum/quorum-key-layout.js';
+import { granted, RELEASE, request } from '../redis/seam.js';
+import { type Quorum, startQuorum, startRedlock } from './quorum.js';
+
+/** The part of redlock 5.0.0-beta.2 that is used here. Its types cannot be reached from an ES module. */
+interface Redlock {
+  acquire(keys: string[], duration: number): Promise<{ release(): Promise<unknown> }>;
+}
+type RedlockPackage = {
+  default: new (clients: Redis[], settings: object, scripts?: Record<string, (script: string) => string>) => Redlock;
+};
+const PACKAGE: string = 'redlock';
+const NO_RETRIES = { retryCount: 0 };
+
+// Why the votes are counted by ourselves: docs/decisions/0001-redlock-voting-engine.md. The package fails each of these cases.
+describe('the package redlock as a voting engine, and ours', () => {
+  let quorum: Quorum;
+  let clients: Redis[];
+  let RedlockClass: RedlockPackage['default'];
+  beforeAll(async () => {
+    quorum = await startQuorum(5);
+    clients = quorum.servers.map(({ url }) => new Redis(url));
+    ({ default: RedlockClass } = (await import(PACKAGE)) as RedlockPackage);
+  });
+  beforeEach(() => quorum.flush());
+  afterAll(async () => {
+    for (const client of clients) client.disconnect();
+    await quorum.stop();
+  });
+
+  it('a script cannot answer with a token: what is no count of keys is a vote against', async () => {
+    const withToken = {
+      acquireScript: () => "redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) return '1771000000000000'",
+    };
+    const redlock = new RedlockClass(clients, NO_RETRIES, withToken);
+    await expect(redlock.acquire(['order'], 5_000)).rejects.toThrow('quorum');
+
+    const { provider } = await startRedlock(quorum);
+    expect(granted(await provider.acquire(request('order'))).fencingToken).toBeGreaterThan(1n);
+  });
+
+  it('an attempt cannot be asked for again by its id: the package draws another one, against which its own votes count', async () => {
+    const redlock = new RedlockClass(clients, NO_RETRIES);
+    await redlock.acquire(['order'], 5_000);
+    await expect(redlock.acquire(['order'], 5_000)).rejects.toThrow('quorum');
+
+    const { provider } = await startRedlock(quorum);
+    const attempt = request('order');
+    const first = granted(await provider.acquire(attempt));
+    expect(granted(await provider.acquire(attempt)).fencingToken).toBe(first.fencingToken);
+  });
+
+  it('two votes for, two against and one silent are never decided: the package knows no time-out for a node', async () => {
+    const redlock = new RedlockClass(clients, NO_RETRIES);
+    const ourLock = new QuorumKeyLayout('lock').lockOf('order');
+    for (const admin of quorum.admins.slice(0, 2)) await admin.mset('order', 'other', ourLock, 'other');
+    const { provider } = await startRedlock({ ...quorum, commandTimeout: '200ms' });
+    quorum.servers[4]!.signal('SIGSTOP');
+    try {
+      const theirs = redlock.acquire(['order'], 5_000).then(
+        () => 'decided',
+        () => 'decided',
+      );
+      expect(await provider.acquire(request('order', { wait: 0, lease: 5_000 }))).toBe('busy');
+      const waited = new Promise((resolve) => setTimeout(resolve, 1_000, 'undecided'));
+      expect(await Promise.race([theirs, waited])).toBe('undecided');
+    } finally {
+      quorum.servers[4]!.signal('SIGCONT');
+    }
+  });
+
+  it('a busy lock and a majority that is down are one error for the package', async () => {
+    const dead = [0, 1, 2].map(() => new Redis({ port: 1, retryStrategy: () => null, maxRetriesPerRequest: 0 }));
+    for (const client of dead) client.on('error', () => undefined);
+    const outcomeOf = (redlock: Redlock) => redlock.acquire(['order'], 5_000).catch((error: unknown) => error);
+    const busy = new RedlockClass(clients, NO_RETRIES);
+    await busy.acquire(['order'], 5_000);
+    const [one, other] = [await outcomeOf(busy), await outcomeOf(new RedlockClass(dead, NO_RETRIES))] as [Error, Error];
+    expect(one.message).toBe(other.message);
+    expect(one.constructor).toBe(other.constructor);
+    // Ours: "Q1" in nodes.spec.ts.
+  });
+
+  it('ours gives back what it took', async () => {
+    const { provider } = await startRedlock(quorum);
+    const grant = granted(await provider.acquire(request('order')));
+    expect(await quorum.votes('order')).toBe(5);
+    expect(await provider.release(grant, RELEASE)).toBe('released');
+    expect(await quorum.votes('order')).toBe(0);
+  });
+});

@@ -1,0 +1,91 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Redis } from 'ioredis';
+import { type RedisServer, startRedisServer } from './redis-server.mjs';
+import { freePort } from './server-process.mjs';
+
+export interface ClusterNode {
+  readonly server: RedisServer;
+  readonly admin: Redis;
+  readonly id: string;
+}
+
+/** A Redis Cluster of our own: three masters, each with a third of the slots, and any number of replicas for each. */
+export interface RedisCluster {
+  readonly masters: readonly ClusterNode[];
+  readonly replicas: readonly ClusterNode[];
+  /** Start nodes, as ioredis' `Cluster` takes them. */
+  readonly addresses: { readonly host: string; readonly port: number }[];
+  stop(): Promise<void>;
+}
+
+const SLOTS = 16_384;
+const READY_WITHIN = 15_000;
+
+export async function startRedisCluster({ replicas: copies = 0, nodeTimeout = 1_000 } = {}): Promise<RedisCluster> {
+  const count = 3 * (1 + copies);
+  const nodes = await Promise.all(Array.from({ length: count }, () => startNode(nodeTimeout)));
+  const masters = nodes.slice(0, 3);
+  const replicas = nodes.slice(3);
+  const [first] = masters as [StartedNode];
+  // As `redis-cli --cluster create` does it, which needs seconds more.
+  await Promise.all(masters.map(({ admin }, index) => admin.call('CLUSTER', ['SET-CONFIG-EPOCH', String(index + 1)])));
+  await Promise.all(
+    masters.map(({ admin }, index) => {
+      const [from, to] = [index, index + 1].map((third) => Math.floor((third * SLOTS) / 3)) as [number, number];
+      return admin.call('CLUSTER', ['ADDSLOTSRANGE', String(from), String(to - 1)]);
+    }),
+  );
+  for (const { admin } of nodes.slice(1)) {
+    await admin.call('CLUSTER', ['MEET', '127.0.0.1', String(first.server.port), String(first.busPort)]);
+  }
+  await until(nodes, /cluster_known_nodes:(\d+)/, String(count));
+  for (const [index, { admin }] of replicas.entries()) {
+    const master = masters[index % 3] as StartedNode;
+    await admin.call('CLUSTER', ['REPLICATE', master.id]);
+  }
+  await until(nodes, /cluster_state:(\w+)/, 'ok');
+  await Promise.all(
+    replicas.map(async ({ admin }) => {
+      for (
+        const end = Date.now() + READY_WITHIN;
+        !(await admin.info('replication')).includes('master_link_status:up');
+      ) {
+        if (Date.now() > end) throw new Error('A replica of the Cluster does not find its master.');
+        await sleep(20);
+      }
+    }),
+  );
+  return {
+    masters,
+    replicas,
+    addresses: masters.map(({ server }) => ({ host: '127.0.0.1', port: server.port })),
+    async stop() {
+      for (const { admin } of nodes) admin.disconnect();
+      await Promise.all(nodes.map(({ server }) => server.stop()));
+    },
+  };
+}
+
+interface StartedNode extends ClusterNode {
+  readonly busPort: number;
+}
+
+async function startNode(nodeTimeout: number): Promise<StartedNode> {
+  // Its default is the port + 10 000, which may be no port.
+  const busPort = await freePort();
+  const args = ['--cluster-enabled', 'yes', '--cluster-config-file', 'nodes.conf', '--cluster-port', String(busPort)];
+  const server = await startRedisServer({
+    args: [...args, '--cluster-node-timeout', String(nodeTimeout), '--repl-diskless-sync-delay', '0'],
+  });
+  const admin = new Redis(server.url, { maxRetriesPerRequest: null });
+  admin.on('error', () => undefined);
+  return { server, admin, busPort, id: String(await admin.call('CLUSTER', ['MYID'])) };
+}
+
+async function until(nodes: readonly ClusterNode[], field: RegExp, value: string): Promise<void> {
+  for (const end = Date.now() + READY_WITHIN; ; await sleep(20)) {
+    const info = await Promise.all(nodes.map(async ({ admin }) => String(await admin.call('CLUSTER', ['INFO']))));
+    if (info.every((text) => field.exec(text)?.[1] === value)) return;
+    if (Date.now() > end) throw new Error(`The Cluster is not ready: ${field.source} is not ${value} on every node.`);
+  }
+}

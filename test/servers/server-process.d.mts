@@ -1,0 +1,30 @@
+import type { ChildProcess, SpawnOptions } from 'node:child_process';
+
+/** How a server shows that it is up: it is sent `hello`, and its first bytes must match `answer`. */
+export interface Greeting {
+  readonly hello: string | Buffer;
+  readonly answer: RegExp;
+}
+
+export interface Launched {
+  readonly process: ChildProcess;
+  /** The last 4 000 characters that it has said. */
+  readonly output: string;
+  /** Why it has ended. */
+  readonly failure: Error | undefined;
+}
+
+/** Starts a program that ends with this process at the latest, and keeps the end of what it says. */
+export function launch(program: string, args: readonly string[], options?: SpawnOptions): Launched;
+
+/** Waits until the server that `launch` has started greets on `port`. */
+export function ready(child: Launched, port: number, greeting: Greeting): Promise<void>;
+
+/** Whether the server on `port` greets. */
+export function answers(port: number, greeting: Greeting): Promise<boolean>;
+
+/** Ends the process, unless it has ended, and waits for that. */
+export function end(child: ChildProcess, signal: NodeJS.Signals): Promise<void>;
+
+/** A port of the loopback interface on which nobody listens now. */
+export function freePort(): Promise<number>;

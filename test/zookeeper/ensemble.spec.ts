@@ -1,0 +1,135 @@
+import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
+import { LockManager } from '../../lib/engine/lock-manager.js';
+import { ZooKeeperLockProvider, type ZooKeeperLockProviderOptions } from '../../lib/providers/zookeeper/index.js';
+import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
+import { startEnsemble, type ZooKeeperEnsemble } from '../servers/zookeeper-ensemble.js';
+import { type Observer, startObserver, until } from './observer.js';
+
+const SESSION = 2_000;
+
+describe('three servers, of which some fall silent', () => {
+  let ensemble: ZooKeeperEnsemble;
+  let observer: Observer;
+  const managers: LockManager[] = [];
+
+  beforeAll(async () => {
+    // A follower that is cut off goes on answering its clients for 50 ticks = 10 s: five sessions.
+    ensemble = await startEnsemble({ config: { syncLimit: 50 } });
+    observer = await startObserver(ensemble.connectString);
+  }, 30_000);
+
+  afterEach(async () => {
+    await Promise.all(managers.splice(0).map((manager) => manager.stop()));
+  });
+
+  afterAll(async () => {
+    observer.close();
+    await ensemble.stop();
+  });
+
+  /** To ZooKeeper, each one is a process of its own. */
+  async function startProcess(options: Partial<ZooKeeperLockProviderOptions> = {}): Promise<LockManager> {
+    const provider = new ZooKeeperLockProvider({
+      connectString: ensemble.connectString,
+      sessionTimeout: SESSION,
+      ...options,
+    });
+    const manager = new LockManager({ providers: { zookeeper: provider }, shutdownGrace: 0 });
+    managers.push(manager);
+    await manager.start();
+    return manager;
+  }
+
+  const nodeOf = async (key: string) => `/lock/${key}/${(await observer.contenders(`/lock/${key}`))[0]}`;
+
+  it('the leader is killed three times: the hold stays, in the same session, and nobody else has the lock', async () => {
+    const [one, other] = [await startProcess({ sessionTimeout: 6_000 }), await startProcess()];
+    const lock = await one.acquire('survives');
+    const node = await nodeOf('survives');
+    const owner = await observer.ownerOf(node);
+    let isEntered = false;
+    const waiter = other.acquire('survives', { wait: '60s' }).then((second) => {
+      isEntered = true;
+      return second;
+    });
+
+    for (let time = 0; time < 3; time += 1) {
+      const leader = await ensemble.leader();
+      await leader.kill();
+      await ensemble.leader();
+      // With two of three no further one may fall: the killed one comes back first, and all sessions have moved.
+      await leader.restart();
+      await until(async () => (await ensemble.followers()).length === 2, 'all three serve');
+      expect(lock.isHeld()).toBe(true);
+    }
+    expect(await observer.ownerOf(node)).toBe(owner);
+    expect(isEntered).toBe(false);
+
+    expect(await lock.release()).toBe('released');
+    await (await waiter).release();
+  }, 30_000);
+
+  it('a client that no server hears is uncertain before its deadline, and has lost before another one enters', async () => {
+    const wires: TcpProxy[] = await Promise.all(ensemble.servers.map(({ port }) => startTcpProxy(port)));
+    const cut = await startProcess({ connectString: wires.map(({ port }) => `127.0.0.1:${port}`).join(',') });
+    const other = await startProcess();
+    const told: string[] = [];
+    cut.events.on('unavailable', () => told.push('uncertain'));
+    cut.events.on('lost', () => told.push('lost'));
+    const lock = await cut.acquire('partitioned');
+    const entered = other.acquire('partitioned', { wait: '20s' }).then((second) => {
+      told.push(lock.isHeld() ? 'entered while held' : 'entered');
+      return second;
+    });
+    await until(async () => (await observer.contenders('/lock/partitioned')).length === 2, 'another one waits');
+
+    for (const wire of wires) wire.freeze();
+    const second = await entered;
+
+    expect(told).toEqual(['uncertain', 'lost', 'entered']);
+    expect(second.fencingToken).toBeGreaterThan(lock.fencingToken ?? 0n);
+    expect(await lock.release()).toBe('lost');
+    await second.release();
+    // The network comes back: the next session is opened without being asked for.
+    for (const wire of wires) wire.thaw();
+    await (await cut.acquire('partitioned', { wait: '10s' })).release();
+    await Promise.all(wires.map((wire) => wire.close()));
+  }, 30_000);
+
+  it('holders on a follower that its leader does not hear have lost before others enter, although the follower answers them', async () => {
+    const [follower] = await ensemble.followers();
+    if (!follower) throw new Error('There is no follower.');
+    const leader = await ensemble.leader();
+    // Each opens its session at a moment of its own, so that the cut meets each at another point of its heartbeats.
+    const count = 12;
+    const holders: LockManager[] = [];
+    for (let index = 0; index < count; index += 1) {
+      holders.push(await startProcess({ connectString: follower.connectString }));
+      await new Promise((resolve) => setTimeout(resolve, 30));
+    }
+    const locks = await Promise.all(holders.map((holder, index) => holder.acquire(`stale-${index}`)));
+    const other = await startProcess({ connectString: leader.connectString });
+    const behindTheFollower = await startObserver(follower.connectString);
+    const overlaps: number[] = [];
+    const entries = locks.map(async (lock, index) => {
+      const second = await other.acquire(`stale-${index}`, { wait: '20s' });
+      if (lock.isHeld()) overlaps.push(index);
+      return second;
+    });
+    await until(async () => (await observer.contenders(`/lock/stale-${count - 1}`)).length === 2, 'others wait');
+
+    ensemble.cutOff(follower);
+    const seconds = await Promise.all(entries);
+
+    expect(overlaps).toEqual([]);
+    // That is what makes it dangerous: who asks the follower still finds the first holder there.
+    expect(await follower.ask('srvr')).toContain('Mode: follower');
+    for (const index of locks.keys()) {
+      expect(await behindTheFollower.contenders(`/lock/stale-${index}`)).toHaveLength(2);
+    }
+    expect(locks.map((lock) => lock.signal.aborted)).toEqual(locks.map(() => true));
+    ensemble.join(follower);
+    await Promise.all(seconds.map((second) => second.release()));
+    behindTheFollower.close();
+  }, 30_000);
+});

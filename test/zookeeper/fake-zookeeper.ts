@@ -1,0 +1,191 @@
+import {
+  type Children,
+  type ClientListener,
+  type FailureKind,
+  type NodeKind,
+  type NodeStat,
+  type ZooKeeperClient,
+  ZooKeeperFailure,
+} from '../../lib/providers/zookeeper/zookeeper-client.js';
+
+interface Node {
+  readonly owner: bigint;
+  readonly createdAt: bigint;
+  creations: number;
+  changedAt: bigint;
+}
+
+/** A tree of nodes as ZooKeeper keeps it, for what no real server can be brought to do in time. */
+export class FakeZooKeeper {
+  readonly nodes = new Map<string, Node>();
+  readonly clients: FakeClient[] = [];
+  /** What was asked, such as `create /lock/a`. */
+  readonly requests: string[] = [];
+  /** Called before each request is executed. */
+  onRequest: (request: string) => void = () => undefined;
+  readonly watches = new Map<string, Set<() => void>>();
+  #zxid = 100n;
+  #sessions = 0n;
+
+  readonly connect = (listener: ClientListener): FakeClient => {
+    const client = new FakeClient(this, listener, (this.#sessions += 1n));
+    this.clients.push(client);
+    return client;
+  };
+
+  get client(): FakeClient {
+    return this.clients.at(-1)!;
+  }
+
+  /** The names of the nodes in a folder. */
+  namesIn(folder: string): string[] {
+    return [...this.nodes.keys()]
+      .filter((path) => path.startsWith(`${folder}/`) && !path.slice(folder.length + 1).includes('/'))
+      .map((path) => path.slice(folder.length + 1));
+  }
+
+  create(path: string, kind: NodeKind, owner: bigint): string {
+    const folder = path.slice(0, path.lastIndexOf('/'));
+    const parent = this.nodes.get(folder);
+    if (folder !== '' && !parent) throw failure('no-node');
+    const sequence = kind === 'ephemeral-sequential' ? String(parent?.creations ?? 0).padStart(10, '0') : '';
+    if (this.nodes.has(path + sequence)) throw failure('exists');
+    const zxid = (this.#zxid += 1n);
+    if (parent) {
+      parent.creations += 1;
+      parent.changedAt = zxid;
+    }
+    this.nodes.set(path + sequence, {
+      owner: kind === 'persistent' ? 0n : owner,
+      createdAt: zxid,
+      creations: 0,
+      changedAt: zxid,
+    });
+    return path + sequence;
+  }
+
+  remove(path: string): void {
+    if (!this.nodes.has(path)) throw failure('no-node');
+    if (this.namesIn(path).length > 0) throw failure('not-empty');
+    this.nodes.delete(path);
+    const parent = this.nodes.get(path.slice(0, path.lastIndexOf('/')));
+    if (parent) parent.changedAt = this.#zxid += 1n;
+    const watchers = this.watches.get(path) ?? [];
+    this.watches.delete(path);
+    for (const watcher of watchers) watcher();
+  }
+
+  /** The session of the client is over for the server. */
+  endSession(owner: bigint): void {
+    for (const [path, node] of [...this.nodes]) if (node.owner === owner) this.remove(path);
+  }
+}
+
+/** The wire: answers at once, or keeps requests or answers from arriving. */
+export class FakeClient implements ZooKeeperClient {
+  readonly sessionTimeout = 12_000;
+  /** `open`: all is answered. `silent`: nothing arrives. `deaf`: all is done and nothing answered. */
+  wire: 'open' | 'silent' | 'deaf' = 'open';
+  /** Of these operations alone. */
+  silentFor: RegExp | undefined;
+  reconnects = 0;
+  isAbandoned = false;
+  /** What did not arrive and may still. */
+  readonly late: (() => void)[] = [];
+
+  constructor(
+    private readonly server: FakeZooKeeper,
+    readonly listener: ClientListener,
+    readonly sessionId: bigint,
+  ) {}
+
+  connect(): void {
+    queueMicrotask(() => {
+      this.listener.onConnected();
+    });
+  }
+
+  /** The connection breaks, and is there again. */
+  break(): void {
+    this.listener.onDisconnected();
+    this.wire = 'open';
+    this.listener.onConnected();
+  }
+
+  create(path: string, kind: NodeKind): Promise<string> {
+    return this.#ask(`create ${path}`, () => this.server.create(path, kind, this.sessionId));
+  }
+
+  children(path: string): Promise<Children> {
+    return this.#ask(`children ${path}`, () => {
+      const node = this.server.nodes.get(path);
+      if (!node) throw failure('no-node');
+      return { names: this.server.namesIn(path), changedAt: node.changedAt, creations: node.creations };
+    });
+  }
+
+  stat(path: string): Promise<NodeStat | null> {
+    return this.#ask(`stat ${path}`, () => this.server.nodes.get(path) ?? null);
+  }
+
+  watch(path: string, onChange: () => void): Promise<NodeStat | null> {
+    return this.#ask(`watch ${path}`, () => {
+      const node = this.server.nodes.get(path);
+      if (!node) return null;
+      this.server.watches.set(path, (this.server.watches.get(path) ?? new Set()).add(onChange));
+      return node;
+    });
+  }
+
+  unwatch(path: string, onChange: () => void): void {
+    this.server.watches.get(path)?.delete(onChange);
+  }
+
+  touch(path: string): Promise<void> {
+    return this.#ask(`touch ${path}`, () => {
+      if (!this.server.nodes.has(path)) throw failure('no-node');
+    });
+  }
+
+  remove(path: string): Promise<void> {
+    return this.#ask(`remove ${path}`, () => {
+      this.server.remove(path);
+    });
+  }
+
+  reconnect(): void {
+    this.reconnects += 1;
+  }
+
+  async close(): Promise<void> {
+    this.server.endSession(this.sessionId);
+  }
+
+  abandon(): void {
+    this.isAbandoned = true;
+  }
+
+  #ask<T>(request: string, execute: () => T): Promise<T> {
+    this.server.requests.push(request);
+    const wire = this.silentFor?.test(request) ? 'silent' : this.wire;
+    if (wire === 'silent') {
+      this.late.push(() => {
+        execute();
+      });
+      return new Promise(() => undefined);
+    }
+    return new Promise((resolve, reject) => {
+      try {
+        this.server.onRequest(request);
+        const answer = execute();
+        if (wire === 'open') resolve(answer);
+      } catch (error) {
+        if (wire === 'open') reject(error);
+      }
+    });
+  }
+}
+
+function failure(kind: FailureKind): ZooKeeperFailure {
+  return new ZooKeeperFailure(kind, kind);
+}

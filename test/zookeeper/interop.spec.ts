@@ -1,0 +1,238 @@
+import { LockManager } from '../../lib/engine/lock-manager.js';
+import type { Lock } from '../../lib/lock/lock.js';
+import { ZooKeeperLockProvider, type ZooKeeperLockProviderOptions } from '../../lib/providers/zookeeper/index.js';
+import { startZooKeeper, type ZooKeeperServer } from '../servers/zookeeper-server.mjs';
+import { type Observer, startObserver, until } from './observer.js';
+import { missingForPeers, type Owner, type Peer, startCurator, startKazoo } from './interop/peer.js';
+
+const WAIT = 5_000;
+const missing = missingForPeers();
+if (missing.length > 0) {
+  console.error(
+    `NOT RUN: the tests against Curator and kazoo. Missing: ${missing.join(', ')}. npm test installs it as root.`,
+  );
+}
+
+// Each language's lock on the same node, in one process each; the tests ask all of them in one order, so that this process alone
+// says who held when.
+(missing.length > 0 ? describe.skip : describe)('The same lock for Nest, Java and Python', () => {
+  let server: ZooKeeperServer;
+  let curator: Peer;
+  let kazoo: Peer;
+  let observer: Observer;
+  const managers: LockManager[] = [];
+
+  beforeAll(async () => {
+    // Curator's folders are containers, which the server removes by itself: often, so that the tests meet it.
+    server = await startZooKeeper({ properties: { 'znode.container.checkIntervalMs': 100 } });
+    observer = await startObserver(server.connectString);
+    [curator, kazoo] = await Promise.all([startCurator(server.connectString), startKazoo(server.connectString)]);
+  }, 30_000);
+
+  afterAll(async () => {
+    await Promise.all([curator.stop(), kazoo.stop(), ...managers.map((manager) => manager.stop())]);
+    observer.close();
+    await server.stop();
+  });
+
+  /** One more process of ours. */
+  async function nest(recipe: ZooKeeperLockProviderOptions['recipe']): Promise<Owner> {
+    const provider = new ZooKeeperLockProvider({ connectString: server.connectString, chroot: '/interop', recipe });
+    const manager = new LockManager({ providers: { zookeeper: provider }, namespace: 'shop' });
+    managers.push(manager);
+    await manager.start();
+    const held = new Map<string, Lock>();
+    const keyOf = (path: string) => path.slice(path.lastIndexOf('/') + 1);
+    return {
+      async acquire(kind, path, wait = 0) {
+        const lock = await manager.tryAcquire(keyOf(path), { mode: kind === 'read' ? 'shared' : 'exclusive', wait });
+        if (lock) held.set(`${kind} ${path}`, lock);
+        return lock !== null;
+      },
+      async release(kind, path) {
+        expect(await held.get(`${kind} ${path}`)?.release()).toBe('released');
+        held.delete(`${kind} ${path}`);
+      },
+    };
+  }
+
+  let paths = 0;
+  const freshPath = () => `/interop/shop/key-${(paths += 1)}`;
+
+  /** Asks for a lock that others have, and resolves when the ask stands in the queue, as the `place`th: to its answer, still to come. */
+  async function enqueue(owner: Owner, kind: string, path: string, place: number): Promise<{ held: Promise<boolean> }> {
+    const held = owner.acquire(kind, path, WAIT);
+    await until(async () => (await observer.contenders(path)).length === place, `${place} stand in the queue`);
+    return { held };
+  }
+
+  describe('as InterProcessMutex: recipe "mutex"', () => {
+    const others = { Curator: () => curator.owner(), 'kazoo, with the node name of Curator': () => kazoo.owner() };
+
+    it.each(Object.entries(others))('%s and ours exclude each other', async (_, ownerOf) => {
+      const [path, ours, theirs] = [freshPath(), await nest('mutex'), ownerOf()];
+
+      for (const [holder, other] of [
+        [ours, theirs],
+        [theirs, ours],
+      ] as const) {
+        expect(await holder.acquire('mutex', path, WAIT)).toBe(true);
+        expect(await other.acquire('mutex', path)).toBe(false);
+        const waiter = await enqueue(other, 'mutex', path, 2);
+        await holder.release('mutex', path);
+        expect(await waiter.held).toBe(true);
+        await other.release('mutex', path);
+      }
+    });
+
+    it('is served in the order of asking, whatever the language', async () => {
+      const path = freshPath();
+      const holder = await nest('mutex');
+      const queue = [
+        ...[curator.owner(), await nest('mutex'), kazoo.owner()],
+        ...[kazoo.owner(), curator.owner(), await nest('mutex'), curator.owner(), await nest('mutex'), kazoo.owner()],
+      ];
+      const served: number[] = [];
+
+      expect(await holder.acquire('mutex', path)).toBe(true);
+      const turns: Promise<void>[] = [];
+      for (const [place, owner] of queue.entries()) {
+        const { held } = await enqueue(owner, 'mutex', path, place + 2);
+        turns.push(
+          held.then(async (isHeld) => {
+            if (isHeld) served.push(place);
+            await owner.release('mutex', path);
+          }),
+        );
+      }
+      await holder.release('mutex', path);
+      await Promise.all(turns);
+
+      expect(served).toEqual([...queue.keys()]);
+    });
+
+    it('never has two holders while all of them fight for it', async () => {
+      const path = freshPath();
+      const owners = [
+        ...[await nest('mutex'), await nest('mutex')],
+        ...[curator.owner(), curator.owner(), kazoo.owner(), kazoo.owner()],
+      ];
+      let holders = 0;
+      const seen: number[] = [];
+
+      await Promise.all(
+        owners.map(async (owner) => {
+          for (let turn = 0; turn < 10; turn += 1) {
+            expect(await owner.acquire('mutex', path, WAIT)).toBe(true);
+            seen.push((holders += 1));
+            await new Promise(setImmediate);
+            holders -= 1;
+            await owner.release('mutex', path);
+          }
+        }),
+      );
+
+      expect(seen).toEqual(Array.from({ length: 60 }, () => 1));
+    });
+
+    it('is not what kazoo takes with its own node name, in either direction or, with extra_lock_patterns, in one', async () => {
+      const [path, ours, theirs] = [freshPath(), await nest('mutex'), kazoo.owner()];
+      const bothHold = async (kind: string, first: Owner, second: Owner) => {
+        const kindOf = (owner: Owner) => (owner === theirs ? kind : 'mutex');
+        await first.acquire(kindOf(first), path);
+        const isBoth = await second.acquire(kindOf(second), path);
+        if (isBoth) await second.release(kindOf(second), path);
+        await first.release(kindOf(first), path);
+        return isBoth;
+      };
+
+      expect(await bothHold('default', ours, theirs)).toBe(true);
+      expect(await bothHold('default', theirs, ours)).toBe(true);
+      expect(await bothHold('extra', ours, theirs)).toBe(false);
+      expect(await bothHold('extra', theirs, ours)).toBe(true);
+    });
+  });
+
+  describe('as InterProcessReadWriteLock: recipe "read-write"', () => {
+    const languages = {
+      ours: () => nest('read-write'),
+      Curator: () => Promise.resolve(curator.owner()),
+      'kazoo, with the node names of Curator': () => Promise.resolve(kazoo.owner()),
+    };
+    const pairs = Object.keys(languages).flatMap((one) =>
+      Object.keys(languages).flatMap((other) => (one === other ? [] : [[one, other] as const])),
+    ) as [keyof typeof languages, keyof typeof languages][];
+
+    it.each(pairs)('a writer of %s keeps out readers and writers of %s', async (writing, other) => {
+      const [path, writer, contender] = [freshPath(), await languages[writing](), await languages[other]()];
+
+      expect(await writer.acquire('write', path, WAIT)).toBe(true);
+      expect(await contender.acquire('read', path)).toBe(false);
+      expect(await contender.acquire('write', path)).toBe(false);
+      const waiter = await enqueue(contender, 'read', path, 2);
+      await writer.release('write', path);
+      expect(await waiter.held).toBe(true);
+      await contender.release('read', path);
+    });
+
+    it('readers of all languages hold together, a writer waits for the last of them, and later readers for the writer', async () => {
+      for (const writing of Object.values(languages)) {
+        const path = freshPath();
+        const readers = [await nest('read-write'), curator.owner(), kazoo.owner()];
+        for (const reader of readers) expect(await reader.acquire('read', path, WAIT)).toBe(true);
+        const writer = await writing();
+        const written = await enqueue(writer, 'write', path, 4);
+        const late = [await nest('read-write'), curator.owner(), kazoo.owner()];
+        const lateReads = [];
+        for (const [place, reader] of late.entries()) lateReads.push(await enqueue(reader, 'read', path, place + 5));
+        const order: string[] = [];
+        const noted = (what: string) => () => order.push(what);
+        void written.held.then(noted('writer'));
+        for (const { held } of lateReads) void held.then(noted('late reader'));
+
+        await readers[0]!.release('read', path);
+        await readers[1]!.release('read', path);
+        await until(async () => (await observer.contenders(path)).length === 5, 'two readers have left');
+        expect(order).toEqual([]);
+        await readers[2]!.release('read', path);
+        await written.held;
+        expect(order).toEqual(['writer']);
+        await writer.release('write', path);
+        expect(await Promise.all(lateReads.map(({ held }) => held))).toEqual([true, true, true]);
+
+        await Promise.all(late.map((reader) => reader.release('read', path)));
+      }
+    });
+
+    it('a writer of Curator that becomes a reader lets our readers in at once, and our writers when it has read', async () => {
+      const [path, theirs] = [freshPath(), curator.owner()];
+      const [reader, writer] = [await nest('read-write'), await nest('read-write')];
+
+      expect(await theirs.acquire('write', path, WAIT)).toBe(true);
+      expect(await theirs.acquire('read', path)).toBe(true);
+      const read = await enqueue(reader, 'read', path, 3);
+      await theirs.release('write', path);
+      expect(await read.held).toBe(true);
+      const written = await enqueue(writer, 'write', path, 3);
+      await reader.release('read', path);
+      let isWriting = false;
+      void written.held.then(() => (isWriting = true));
+      await until(async () => (await observer.contenders(path)).length === 2, 'our reader is gone');
+      expect(isWriting).toBe(false);
+      await theirs.release('read', path);
+
+      expect(await written.held).toBe(true);
+      await writer.release('write', path);
+    });
+
+    it('is not what InterProcessMutex takes: services must agree on one recipe', async () => {
+      const [path, ours, theirs] = [freshPath(), await nest('read-write'), curator.owner()];
+
+      expect(await ours.acquire('write', path)).toBe(true);
+      expect(await theirs.acquire('mutex', path, WAIT)).toBe(true);
+
+      await theirs.release('mutex', path);
+      await ours.release('write', path);
+    });
+  });
+});

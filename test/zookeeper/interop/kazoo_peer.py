@@ -1,0 +1,96 @@
+"""Takes kazoo's locks on command, one line each:
+
+  <ticket> acquire <kind> <path> <milliseconds>   answered by   <ticket> held | busy
+  <ticket> release <kind> <path>                  answered by   <ticket> released
+  anything that fails                             answered by   <ticket> error <what>
+
+The kinds stand below. A ticket is one owner, with a thread of its own, and does one command after the other.
+"""
+import queue
+import sys
+import threading
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import LockTimeout
+from kazoo.recipe.lock import Lock, ReadLock, WriteLock
+
+
+class CuratorMutex(Lock):
+    """What InterProcessMutex takes."""
+
+    _NODE_NAME = "-lock-"
+    _EXCLUDE_NAMES = ["-lock-"]
+
+
+class CuratorWriteLock(Lock):
+    """What InterProcessReadWriteLock takes to write."""
+
+    _NODE_NAME = "__WRIT__"
+    _EXCLUDE_NAMES = ["__WRIT__", "__READ__"]
+
+
+class CuratorReadLock(Lock):
+    """What InterProcessReadWriteLock takes to read."""
+
+    _NODE_NAME = "__READ__"
+    _EXCLUDE_NAMES = ["__WRIT__"]
+
+
+KINDS = {
+    "default": lambda client, path: Lock(client, path),
+    "extra": lambda client, path: Lock(client, path, extra_lock_patterns=["-lock-"]),
+    "mutex": CuratorMutex,
+    "write": CuratorWriteLock,
+    "read": CuratorReadLock,
+    "own-write": lambda client, path: WriteLock(client, path, extra_lock_patterns=["__WRIT__", "__READ__"]),
+    "own-read": lambda client, path: ReadLock(client, path, extra_lock_patterns=["__WRIT__"]),
+}
+
+writing = threading.Lock()
+
+
+def answer(line):
+    with writing:
+        print(line, flush=True)
+
+
+class Owner(threading.Thread):
+    def __init__(self, client, ticket):
+        super().__init__(daemon=True)
+        self.client = client
+        self.ticket = ticket
+        self.commands = queue.Queue()
+        self.locks = {}
+        self.start()
+
+    def run(self):
+        while True:
+            verb, kind, path, *rest = self.commands.get()
+            try:
+                answer(f"{self.ticket} {self.do(verb, kind, path, *rest)}")
+            except Exception as failure:
+                answer(f"{self.ticket} error {failure!r}")
+
+    def do(self, verb, kind, path, milliseconds="0"):
+        if verb == "release":
+            self.locks.pop((kind, path)).release()
+            return "released"
+        lock = self.locks[kind, path] = KINDS[kind](self.client, path)
+        wait = int(milliseconds) / 1000
+        try:
+            held = lock.acquire(timeout=wait) if wait > 0 else lock.acquire(blocking=False)
+        except LockTimeout:
+            held = False
+        return "held" if held else "busy"
+
+
+client = KazooClient(hosts=sys.argv[1], timeout=4)
+client.start()
+answer("ready")
+owners = {}
+for line in sys.stdin:
+    name, *command = line.split()
+    if name not in owners:
+        owners[name] = Owner(client, name)
+    owners[name].commands.put(command)
+client.stop()

@@ -1,0 +1,64 @@
+import { mutex, readWrite, sequenceOf } from '../../lib/providers/zookeeper/recipe.js';
+
+const named = (marker: string, sequence: number, id = 'a') =>
+  `_c_${id.repeat(8)}-1111-1111-1111-111111111111-${marker}${String(sequence).padStart(10, '0')}`;
+const lock = (sequence: number, id?: string) => named('lock-', sequence, id);
+const read = (sequence: number, id?: string) => named('__READ__', sequence, id);
+const write = (sequence: number, id?: string) => named('__WRIT__', sequence, id);
+
+describe("The order of Curator's InterProcessMutex", () => {
+  it('is that of the numbers, whatever the ids are', () => {
+    const names = [lock(12, 'a'), lock(3, 'f'), lock(7, 'b')];
+    expect(mutex.placeOf(lock(3, 'f'), names).behind).toBeUndefined();
+    expect(mutex.placeOf(lock(7, 'b'), names).behind).toBe(lock(3, 'f'));
+    expect(mutex.placeOf(lock(12, 'a'), names).behind).toBe(lock(7, 'b'));
+    expect(mutex.holdersOf(names)).toEqual([lock(3, 'f')]);
+  });
+
+  it('takes any prefix, and the text after the last marker', () => {
+    expect(mutex.placeOf(lock(5), [lock(5), 'lock-lock-0000000004']).behind).toBe('lock-lock-0000000004');
+  });
+
+  it('puts a name without the marker where all of its text puts it', () => {
+    expect(mutex.placeOf(lock(5), [lock(5), '00-config']).behind).toBe('00-config');
+    // As Curator, it does not see the default of kazoo, nor a read-write lock.
+    expect(mutex.placeOf(lock(5), [lock(5), 'abcdef__lock__0000000001', write(1)]).behind).toBeUndefined();
+  });
+});
+
+describe("The order of Curator's InterProcessReadWriteLock", () => {
+  it('lets a writer wait for whoever is next before it', () => {
+    const names = [write(9), read(4), write(2)];
+    expect(readWrite.placeOf(write(9), names).behind).toBe(read(4));
+    expect(readWrite.placeOf(write(2), names).behind).toBeUndefined();
+  });
+
+  it('lets a reader wait for the last writer before it alone', () => {
+    const names = [read(1), write(2), read(3), write(4), read(5), write(6)];
+    expect(readWrite.placeOf(read(1), names).behind).toBeUndefined();
+    expect(readWrite.placeOf(read(3), names).behind).toBe(write(2));
+    expect(readWrite.placeOf(read(5), names).behind).toBe(write(4));
+  });
+
+  it('names the same first for all readers that hold together', () => {
+    const names = [read(8), read(7), write(9), read(10)];
+    expect(readWrite.holdersOf(names).toSorted()).toEqual([read(7), read(8)]);
+    expect(readWrite.placeOf(read(8), names).first).toBe(read(7));
+    expect(readWrite.holdersOf([write(3), read(4)])).toEqual([write(3)]);
+    expect(readWrite.holdersOf([])).toEqual([]);
+  });
+
+  it('puts a writer before the reader of its own number (CURATOR-621)', () => {
+    const names = [read(0, 'a'), write(0, 'b'), write(1)];
+    expect(readWrite.placeOf(read(0, 'a'), names).behind).toBe(write(0, 'b'));
+    expect(readWrite.placeOf(write(0, 'b'), names).behind).toBeUndefined();
+    expect(readWrite.placeOf(write(1), names).behind).toBe(read(0, 'a'));
+  });
+});
+
+describe('The number of a node', () => {
+  it('is read from its end, also beyond the wrap', () => {
+    expect(sequenceOf(lock(42))).toBe(42);
+    expect(sequenceOf('_c_x-lock--2147483648')).toBe(-2_147_483_648);
+  });
+});

@@ -1,0 +1,87 @@
+import { afterAll } from '@jest/globals';
+import type { AcquireRequest, Grant, ProviderContext, ProviderEvent } from '../../lib/engine/lock-provider.js';
+import { systemClock } from '../../lib/engine/clock.js';
+import { silentLogger } from '../../lib/engine/logger.js';
+import { systemRandom } from '../../lib/engine/random.js';
+import { ZooKeeperLockProvider, type ZooKeeperLockProviderOptions } from '../../lib/providers/zookeeper/index.js';
+
+const random = systemRandom();
+
+// A test that fails half-way must not leave connections that keep Jest from ending.
+const started = new Set<ZooKeeperLockProvider>();
+afterAll(async () => {
+  await Promise.all([...started].map((provider) => provider.stop()));
+});
+
+/** A provider as the engine sees it, and what it told the engine unasked. */
+export interface StartedProvider {
+  readonly provider: ZooKeeperLockProvider;
+  readonly events: ProviderEvent[];
+}
+
+/** What the engine would hand to a provider; its events go into `events`. */
+export function contextFor(events: ProviderEvent[], context: Partial<ProviderContext> = {}): ProviderContext {
+  return {
+    name: 'zookeeper',
+    namespace: 'lock',
+    clock: systemClock,
+    random,
+    logger: silentLogger,
+    emit: (event) => events.push(event),
+    ...context,
+  };
+}
+
+/** Starts a provider: to ZooKeeper, each one is a process of its own. */
+export async function startProvider(options: ZooKeeperLockProviderOptions): Promise<StartedProvider> {
+  const provider = new ZooKeeperLockProvider(options);
+  const events: ProviderEvent[] = [];
+  started.add(provider);
+  await provider.start(contextFor(events));
+  return { provider, events };
+}
+
+/** One attempt, and the way to abort it. */
+export interface TestRequest extends AcquireRequest {
+  abort(): void;
+}
+
+/** An attempt to acquire `key`; waits for 60 s unless it is aborted. */
+export function request(key: string, terms: Partial<AcquireRequest> = {}): TestRequest {
+  const controller = new AbortController();
+  return {
+    key,
+    holder: random.id(),
+    mode: 'exclusive',
+    lease: 30_000,
+    renew: true,
+    minHold: 0,
+    wait: 60_000,
+    options: {},
+    signal: controller.signal,
+    abort: () => {
+      controller.abort();
+    },
+    ...terms,
+  };
+}
+
+/** The grant in an answer that must be one. */
+export function granted(answer: Grant | 'busy'): Grant {
+  if (answer === 'busy') throw new Error('Expected a grant, and it was busy.');
+  return answer;
+}
+
+/** Resolves when `condition` holds; looks often, and fails after `within` ms. */
+export async function until(condition: () => boolean | Promise<boolean>, what: string, within = 5_000): Promise<void> {
+  for (const end = Date.now() + within; Date.now() < end;) {
+    if (await condition()) return;
+    await new Promise((resolve) => setTimeout(resolve, 2));
+  }
+  throw new Error(`Waited ${within} ms in vain until ${what}.`);
+}
+
+/** Resolves when `count` attempts of this provider know that they wait. */
+export async function untilWaiting({ events }: Pick<StartedProvider, 'events'>, count = 1): Promise<void> {
+  await until(() => events.filter(({ type }) => type === 'waiting').length >= count, `${count} know that they wait`);
+}

@@ -1,0 +1,65 @@
+import { once } from 'node:events';
+import { type Client, CreateMode, createClient, type Stat } from 'node-zookeeper-client';
+
+/** Somebody who looks at ZooKeeper, and changes it, behind the back of all providers. */
+export class ZooKeeperAdmin {
+  private constructor(readonly client: Client) {}
+
+  static async connect(connectString: string, credentials?: string): Promise<ZooKeeperAdmin> {
+    const client = createClient(connectString);
+    if (credentials !== undefined) client.addAuthInfo('digest', Buffer.from(credentials));
+    client.connect();
+    await once(client, 'connected');
+    return new ZooKeeperAdmin(client);
+  }
+
+  /** Without the folder; none where there is no folder. */
+  children(folder: string): Promise<string[]> {
+    return new Promise((resolve, reject) => {
+      this.client.getChildren(folder, (error, names) => {
+        if (!error) resolve(names);
+        else if ('code' in error && error.code === -101) resolve([]);
+        else reject(error);
+      });
+    });
+  }
+
+  /** All nodes at and below the path. */
+  async tree(path: string): Promise<string[]> {
+    if (!(await this.stat(path))) return [];
+    const below = await Promise.all((await this.children(path)).map((name) => this.tree(`${path}/${name}`)));
+    return [path, ...below.flat()];
+  }
+
+  stat(path: string): Promise<Stat | null> {
+    return new Promise((resolve, reject) => {
+      this.client.exists(path, (error, stat: Stat | null) => {
+        if (error) reject(error);
+        else resolve(stat);
+      });
+    });
+  }
+
+  /** Answers the path that it has. */
+  create(path: string, mode = CreateMode.PERSISTENT): Promise<string> {
+    return new Promise((resolve, reject) => {
+      this.client.create(path, mode, (error, created) => {
+        if (error) reject(error);
+        else resolve(created);
+      });
+    });
+  }
+
+  remove(path: string): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.client.remove(path, (error) => {
+        if (error) reject(error);
+        else resolve();
+      });
+    });
+  }
+
+  close(): void {
+    this.client.close();
+  }
+}

@@ -1,0 +1,252 @@
+import type { Grant } from '../../lib/engine/lock-provider.js';
+import { LockUnavailableError } from '../../lib/lock/errors.js';
+import { ZooKeeperLockProvider } from '../../lib/providers/zookeeper/index.js';
+import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
+import { startZooKeeper, type ZooKeeperServer } from '../servers/zookeeper-server.mjs';
+import { contextFor, granted, request, startProvider, type StartedProvider, until, untilWaiting } from './seam.js';
+import { ZooKeeperAdmin } from './zookeeper-admin.js';
+
+const SESSION = 1_500;
+
+describe('ZooKeeperLockProvider on a real server', () => {
+  let server: ZooKeeperServer;
+  let admin: ZooKeeperAdmin;
+  let wire: TcpProxy;
+
+  beforeAll(async () => {
+    server = await startZooKeeper();
+    admin = await ZooKeeperAdmin.connect(server.connectString);
+  });
+  afterAll(async () => {
+    admin.close();
+    await server.stop();
+  });
+  beforeEach(async () => {
+    wire = await startTcpProxy(server.port);
+  });
+  afterEach(() => wire.close());
+
+  let keys = 0;
+  const newKey = () => `key:${(keys += 1)}`;
+  const folderOf = (key: string) => `/lock/${key}`;
+  const direct = () => startProvider({ connectString: server.connectString, sessionTimeout: SESSION });
+  const wired = () => startProvider({ connectString: `127.0.0.1:${wire.port}`, sessionTimeout: SESSION });
+  const has = ({ events }: StartedProvider, wanted: string) => events.some(({ type }) => type === wanted);
+  const czxidOf = async (path: string) => (await admin.stat(path))!.czxid.readBigInt64BE();
+
+  it('gives the zxid of its node as the token, alone, behind others and before others', async () => {
+    const { provider, events } = await direct();
+    const key = newKey();
+    const nodeOf = async (sequence: number) =>
+      `${folderOf(key)}/${(await admin.children(folderOf(key))).find((name) => name.endsWith(`0${sequence}`))}`;
+    const alone = granted(await provider.acquire(request(key)));
+    expect(alone.fencingToken).toBe(await czxidOf(await nodeOf(0)));
+    const behind = provider.acquire(request(key));
+    const last = provider.acquire(request(key));
+    await untilWaiting({ events }, 2);
+    const czxid = await czxidOf(await nodeOf(1));
+    await provider.release(alone);
+    const second = granted(await behind);
+    expect(second.fencingToken).toBe(czxid);
+    await provider.release(second);
+    granted(await last);
+  });
+
+  it('has tokens that grow when the folder was removed and its numbers begin anew (Z7)', async () => {
+    const { provider } = await direct();
+    const key = newKey();
+    const first = granted(await provider.acquire(request(key)));
+    await provider.release(first);
+    await admin.remove(folderOf(key));
+    const second = granted(await provider.acquire(request(key)));
+    expect(await admin.children(folderOf(key))).toEqual([expect.stringMatching(/__WRIT__0000000000$/)]);
+    expect(second.fencingToken).toBeGreaterThan(first.fencingToken!);
+  });
+
+  it('wakes one of 50 waiters by a release', async () => {
+    const holder = await direct();
+    const waiters = await direct();
+    const key = newKey();
+    const held = granted(await holder.provider.acquire(request(key)));
+    const places = Array.from({ length: 50 }, () => waiters.provider.acquire(request(key)));
+    await untilWaiting(waiters, 50);
+    const received = async () => Number(/zk_packets_received\t(\d+)/.exec(await server.ask('mntr'))![1]);
+    const before = await received();
+    await holder.provider.release(held);
+    const next = granted(await Promise.race(places));
+    // The release, the look of the next one, heartbeats and our own questions: far from 50.
+    expect((await received()) - before).toBeLessThan(15);
+    expect(next.fencingToken).toBeGreaterThan(held.fencingToken!);
+    await waiters.provider.stop();
+  });
+
+  it('finds the node whose creation was not answered, and makes no second one (Z3)', async () => {
+    const { provider } = await wired();
+    const key = newKey();
+    granted(await provider.acquire(request(`${key}:warm`)));
+    wire.loseReplies();
+    const attempt = request(key);
+    const lost = provider.acquire(attempt);
+    lost.catch(() => undefined);
+    await until(async () => (await admin.children(folderOf(key))).length === 1, 'the node is there');
+    wire.passReplies();
+    wire.cut();
+    await expect(lost).rejects.toBeInstanceOf(LockUnavailableError);
+    let grant: Grant | 'busy' = 'busy';
+    await until(async () => {
+      grant = await provider.acquire(attempt).catch(() => 'busy' as const);
+      return grant !== 'busy';
+    }, 'it is connected again');
+    const [name] = await admin.children(folderOf(key));
+    expect(await admin.children(folderOf(key))).toHaveLength(1);
+    expect(granted(grant).fencingToken).toBe(await czxidOf(`${folderOf(key)}/${name}`));
+  });
+
+  it('takes no second node after its place was lost in the race of a predecessor that goes at once (Z5)', async () => {
+    const [one, other] = [await direct(), await direct()];
+    const key = newKey();
+    for (let round = 0; round < 40; round += 1) {
+      const held = granted(await one.provider.acquire(request(key)));
+      // Released while the other one looks: before its list, between list and watch, or after.
+      const next = other.provider.acquire(request(key));
+      if (round % 2) await new Promise((resolve) => setImmediate(resolve));
+      expect(await one.provider.release(held)).toBe('released');
+      const grant = granted(await next);
+      expect(grant.fencingToken).toBeGreaterThan(held.fencingToken!);
+      expect(await other.provider.release(grant)).toBe('released');
+    }
+    expect(await admin.children(folderOf(key))).toEqual([]);
+  });
+
+  it('loses its holds with the session, and stands in line again with the next one (Z4)', async () => {
+    const cutOff = await wired();
+    const other = await direct();
+    const [key, busy] = [newKey(), newKey()];
+    const held = granted(await cutOff.provider.acquire(request(key)));
+    const obstacle = granted(await other.provider.acquire(request(busy)));
+    const waiter = cutOff.provider.acquire(request(busy));
+    await untilWaiting(cutOff);
+    wire.refuse();
+    const next = granted(await other.provider.acquire(request(key)));
+    expect(performance.now()).toBeGreaterThan(held.validUntil);
+    expect(next.fencingToken).toBeGreaterThan(held.fencingToken!);
+    wire.admit();
+    await until(() => has(cutOff, 'recovered'), 'there is a new session');
+    const types = cutOff.events.map(({ type }) => type);
+    expect(types.indexOf('lost')).toBeLessThan(types.indexOf('recovered'));
+    await until(async () => (await admin.children(folderOf(busy))).length === 2, 'it stands in line again');
+    await other.provider.release(obstacle);
+    granted(await waiter);
+    expect(await cutOff.provider.release(held)).toBe('lost');
+  });
+
+  it('notices a connection that is half open within two thirds of its session', async () => {
+    const idle = await wired();
+    const lastWord = performance.now();
+    wire.freeze();
+    await until(() => has(idle, 'unavailable'), 'the silence is noticed');
+    expect(performance.now() - lastWord).toBeLessThan((SESSION * 2) / 3 + 200);
+    wire.thaw();
+    await until(() => has(idle, 'recovered'), 'it is connected again');
+  });
+
+  it('leaves nothing of waiters that were cancelled', async () => {
+    const { provider, events } = await direct();
+    const key = newKey();
+    const held = granted(await provider.acquire(request(key)));
+    const waiters = Array.from({ length: 20 }, () => request(key));
+    const answers = waiters.map((waiter) => provider.acquire(waiter));
+    await untilWaiting({ events }, 20);
+    for (const waiter of waiters) waiter.abort();
+    expect(new Set(await Promise.all(answers))).toEqual(new Set(['busy']));
+    await until(async () => (await admin.children(folderOf(key))).length === 1, 'their nodes are gone');
+    await provider.release(held);
+  });
+
+  it('leaves no node, no folder and no connection when it stops', async () => {
+    const { provider } = await startProvider({ connectString: server.connectString, chroot: '/stop/here' });
+    granted(await provider.acquire(request('held')));
+    const released = granted(await provider.acquire(request('released')));
+    await provider.release(released);
+    const connections = async () =>
+      (await server.ask('cons')).split('\n').filter((line) => line.includes('sid=')).length;
+    const before = await connections();
+    await provider.stop();
+    expect(await admin.tree('/stop/here/lock')).toEqual(['/stop/here/lock', '/stop/here/lock/%sessions']);
+    await until(async () => (await connections()) < before, 'its connection is closed');
+  });
+
+  it('goes on trying when there is no server at the start', async () => {
+    wire.refuse();
+    const events: StartedProvider['events'] = [];
+    const provider = new ZooKeeperLockProvider({
+      connectString: `127.0.0.1:${wire.port}`,
+      sessionTimeout: SESSION,
+    });
+    await expect(provider.start(contextFor(events))).rejects.toThrow(/cannot reach ZooKeeper: check its connectString/);
+    wire.admit();
+    await until(() => has({ provider, events }, 'recovered'), 'it has found the server');
+    granted(await provider.acquire(request(newKey())));
+    await provider.stop();
+  });
+
+  it('warns of a session that is not the one that was asked for', async () => {
+    const { provider } = await startProvider({ connectString: server.connectString, sessionTimeout: '2m' });
+    const findings = await provider.check();
+    expect(findings.map(({ severity }) => severity)).toEqual(['warning', 'warning']);
+    expect(findings[0]!.message).toContain('sessions of 60000 ms instead of the 120000 ms');
+    expect(findings[1]!.message).toContain('one server');
+  });
+
+  describe('with credentials', () => {
+    const chroot = '/closed';
+    const connectAs = (credentials?: string) =>
+      startProvider({
+        connectString: server.connectString,
+        sessionTimeout: SESSION,
+        chroot,
+        auth: credentials === undefined ? undefined : { credentials },
+      });
+
+    it('closes its nodes to everybody else', async () => {
+      const { provider } = await connectAs('owner:secret');
+      granted(await provider.acquire(request('order')));
+      const stranger = await ZooKeeperAdmin.connect(server.connectString);
+      const owner = await ZooKeeperAdmin.connect(server.connectString, 'owner:secret');
+      await expect(stranger.children(`${chroot}/lock/order`)).rejects.toThrow('NO_AUTH');
+      const [name] = await owner.children(`${chroot}/lock/order`);
+      await expect(stranger.remove(`${chroot}/lock/order/${name}`)).rejects.toThrow('NO_AUTH');
+      stranger.close();
+      owner.close();
+    });
+
+    it('shares its locks with who has the same, and tells others that they are refused, without the password', async () => {
+      const first = await connectAs('owner:secret');
+      const held = granted(await first.provider.acquire(request('shared')));
+      const second = await connectAs('owner:secret');
+      expect(await second.provider.acquire(request('shared', { wait: 0 }))).toBe('busy');
+      await first.provider.release(held);
+
+      const refused: unknown = await connectAs('other:hidden').catch((error: unknown) => error);
+      expect(refused).toBeInstanceOf(LockUnavailableError);
+      expect(String((refused as Error).cause)).toContain('NO_AUTH');
+      expect(String(refused) + String((refused as Error).cause)).not.toMatch(/hidden|secret/);
+    });
+
+    it('takes an ACL of its own', async () => {
+      const acl = [
+        { scheme: 'auth', id: '', permissions: 'cdrwa' },
+        { scheme: 'world', id: 'anyone', permissions: 'r' },
+      ];
+      const { provider } = await startProvider({
+        connectString: server.connectString,
+        chroot: '/readable',
+        auth: { credentials: 'owner:secret' },
+        acl,
+      });
+      granted(await provider.acquire(request('order')));
+      const [name] = await admin.children('/readable/lock/order');
+      await expect(admin.remove(`/readable/lock/order/${name}`)).rejects.toThrow('NO_AUTH');
+    });
+  });
+});

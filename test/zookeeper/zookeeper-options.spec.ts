@@ -1,0 +1,60 @@
+import { LockConfigError } from '../../lib/lock/errors.js';
+import { ZooKeeperLockProvider, type ZooKeeperLockProviderOptions } from '../../lib/providers/zookeeper/index.js';
+import { readOptions } from '../../lib/providers/zookeeper/zookeeper-options.js';
+
+const connectString = 'zk1:2181,zk2:2181';
+
+describe('The options of ZooKeeperLockProvider', () => {
+  it('have defaults: 20 s, read-write, open nodes in the root', () => {
+    expect(readOptions({ connectString })).toEqual({
+      servers: connectString,
+      root: '',
+      sessionTimeout: 20_000,
+      recipe: 'read-write',
+      auth: undefined,
+      acl: [{ scheme: 'world', id: 'anyone', permissions: 'cdrwa' }],
+    });
+  });
+
+  it('take a path at the end of the servers, and put the chroot below it', () => {
+    expect(readOptions({ connectString: `${connectString}/a`, chroot: '/b/c' })).toMatchObject({
+      servers: connectString,
+      root: '/a/b/c',
+    });
+    expect(readOptions({ connectString: `${connectString}/`, chroot: '/' }).root).toBe('');
+  });
+
+  it('with credentials, close the nodes to everybody else', () => {
+    const { auth, acl } = readOptions({ connectString, auth: { credentials: 'me:secret' } });
+    expect(auth).toEqual({ scheme: 'digest', credentials: 'me:secret' });
+    expect(acl).toEqual([{ scheme: 'auth', id: '', permissions: 'cdrwa' }]);
+  });
+
+  it('with the recipe of a mutex, offer no shared locks', () => {
+    expect(new ZooKeeperLockProvider({ connectString }).capabilities.shared).toBe(true);
+    expect(new ZooKeeperLockProvider({ connectString, recipe: 'mutex' }).capabilities.shared).toBe(false);
+  });
+
+  it.each<[string, object]>([
+    ['connectString', {}],
+    ['connectString', { connectString: '' }],
+    ['connectString', { connectString: 'zk1:2181,' }],
+    ['connectString', { connectString: '[::1]:2181' }],
+    ['connectString', { connectString: 'me:secret@zk1:2181' }],
+    ['chroot', { connectString, chroot: 'shop' }],
+    ['chroot', { connectString, chroot: '/shop/' }],
+    ['chroot', { connectString, chroot: '/shop/../x' }],
+    ['chroot', { connectString, chroot: '/a\0' }],
+    ['sessionTimeout', { connectString, sessionTimeout: 0 }],
+    ['sessionTimeout', { connectString, sessionTimeout: 'soon' }],
+    ['recipe', { connectString, recipe: 'semaphore' }],
+    ['auth', { connectString, auth: {} }],
+    ['acl', { connectString, acl: [] }],
+    ['acl', { connectString, acl: [{ scheme: 'world', id: 'anyone', permissions: 'x' }] }],
+  ])('refuse a bad "%s": %j', (option, options) => {
+    const construct = () => new ZooKeeperLockProvider(options as ZooKeeperLockProviderOptions);
+    expect(construct).toThrow(LockConfigError);
+    expect(construct).toThrow(`"${option}"`);
+    expect(construct).not.toThrow('secret');
+  });
+});

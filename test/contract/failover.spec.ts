@@ -19,7 +19,9 @@ function harness(
   const tables = [new LockTable(), new LockTable(), new LockTable()] as const;
   const store = new RecordStore();
   const parts = (provider: LockProvider) =>
-    provider instanceof HostedComposite ? (Object.values(provider.members) as DistantMemoryProvider[]) : [];
+    provider instanceof HostedComposite
+      ? Object.values<unknown>(provider.members).filter((member) => member instanceof DistantMemoryProvider)
+      : [];
   return {
     clock,
     lease: SECOND,

@@ -4,8 +4,15 @@ export type GuardColumn<E> = {
     [K in keyof E & string]-?: E[K] extends string | number | bigint | null | undefined ? K : never;
 }[keyof E & string];
 
-export declare class LockTables1700000000000 implements MigrationInterface {
+export declare class LockRecords1700000000001 implements MigrationInterface {
     #private;
+    name: string;
+    table: string;
+    up(queryRunner: QueryRunner): Promise<void>;
+    down(queryRunner: QueryRunner): Promise<void>;
+}
+
+export declare class LockTables1700000000000 implements MigrationInterface {
     name: string;
     table: string;
     up(queryRunner: QueryRunner): Promise<void>;
@@ -30,9 +37,25 @@ export interface SaveFencedOptions<E> {
     readonly column: GuardColumn<E>;
 }
 
+export declare class TypeOrmAdvisoryLockProvider implements LockProvider {
+    #private;
+    readonly capabilities: LockCapabilities;
+    readonly records: Records;
+    constructor(options: TypeOrmAdvisoryLockProviderOptions);
+    start(context: ProviderContext): Promise<void>;
+    acquire(request: AcquireRequest): Promise<Grant | 'busy'>;
+    renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]>;
+    release(holder: Holder, manner: ReleaseManner): Promise<ReleaseOutcome>;
+    check(): Promise<readonly Finding[]>;
+    stop(): Promise<void>;
+}
+
+export type TypeOrmAdvisoryLockProviderOptions = TypeOrmSessionLockOptions;
+
 export declare class TypeOrmRowLockProvider implements LockProvider {
     #private;
     readonly capabilities: LockCapabilities;
+    readonly records: Records;
     constructor(options: TypeOrmRowLockProviderOptions);
     start(context: ProviderContext): Promise<void>;
     acquire(request: AcquireRequest): Promise<Grant | 'busy'>;
@@ -43,7 +66,9 @@ export declare class TypeOrmRowLockProvider implements LockProvider {
     stop(): Promise<void>;
 }
 
-export interface TypeOrmRowLockProviderOptions {
+export type TypeOrmRowLockProviderOptions = TypeOrmSessionLockOptions;
+
+export interface TypeOrmSessionLockOptions {
     readonly dataSource: DataSource;
     readonly table?: string | undefined;
     readonly synchronize?: boolean | undefined;
@@ -51,11 +76,13 @@ export interface TypeOrmRowLockProviderOptions {
     readonly maxConnections?: number | undefined;
     readonly fencing?: boolean | undefined;
     readonly statementTimeout?: Duration | undefined;
+    readonly allowUnsafeTopology?: boolean | undefined;
 }
 
 export declare class TypeOrmVersionLockProvider implements LockProvider {
     #private;
     readonly capabilities: LockCapabilities;
+    readonly records?: Records;
     constructor(options: TypeOrmVersionLockProviderOptions);
     start(context: ProviderContext): Promise<void>;
     acquire(request: AcquireRequest): Promise<Grant | 'busy'>;
@@ -74,6 +101,7 @@ export interface TypeOrmVersionLockProviderOptions {
     readonly synchronize?: boolean | undefined;
     readonly maxConnections?: number | undefined;
     readonly statementTimeout?: Duration | undefined;
+    readonly allowUnsafeTopology?: boolean | undefined;
 }
 
 export declare class VersionConflictError extends LockError {

@@ -12,6 +12,7 @@ const SERVERS = [
   { program: 'java', package: 'default-jre-headless' },
   // The server itself: the package `zookeeper` adds no more than a service to it.
   { program: 'zookeeper', file: '/usr/share/java/zookeeper.jar', package: 'libzookeeper-java' },
+  { program: 'pgbouncer', package: 'pgbouncer' },
   // Compiles the clock that the tests put under Redis, to step it and to let it stand.
   { program: 'cc', package: 'gcc libc6-dev' },
   // Locks of other languages, which meet ours in ZooKeeper. Those tests alone do without.

@@ -6,7 +6,7 @@ let backend: SqlBackend;
 
 beforeAll(async () => {
   backend = await SqlBackend.start('postgres');
-});
+}, 60_000);
 afterAll(() => backend.stop());
 
 describeLockProvider(

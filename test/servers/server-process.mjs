@@ -1,6 +1,7 @@
 // What every server that the tests start has in common. Plain JavaScript, as its users are.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { existsSync } from 'node:fs';
 import { connect, createServer } from 'node:net';
 import { delimiter } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -11,7 +12,7 @@ const ENVIRONMENT = { ...process.env, PATH: `${process.env.PATH}${delimiter}/usr
 
 /** Starts a program that ends with this process at the latest, and keeps the end of what it says. */
 export function launch(program, args, options = {}) {
-  const child = spawn(program, args, { env: ENVIRONMENT, ...options, stdio: ['ignore', 'pipe', 'pipe'] });
+  const child = spawn(...tiedToUs(program, args), { env: ENVIRONMENT, ...options, stdio: ['ignore', 'pipe', 'pipe'] });
   const started = { process: child, output: '', failure: undefined };
   for (const stream of [child.stdout, child.stderr]) {
     stream.on('data', (text) => (started.output = (started.output + text).slice(-4_000)));
@@ -51,6 +52,16 @@ export function answers(port, { hello, answer }) {
       resolve(isUp);
     }
   });
+}
+
+const SETPRIV = '/usr/bin/setpriv';
+
+/**
+ * The command that runs this program so that the kernel ends it with us, whatever ends us: below Jest `process` is a copy, whose
+ * 'exit' never comes, so a hook that runs into its time-out would leave its server behind. On Linux alone.
+ */
+export function tiedToUs(program, args) {
+  return existsSync(SETPRIV) ? [SETPRIV, ['--pdeathsig', 'KILL', program, ...args]] : [program, args];
 }
 
 /** Ends the process, unless it has ended, and waits for that. */

@@ -14,5 +14,11 @@ export interface SqlServer {
 /** Starts a MariaDB (mariadbd from the PATH) on a free loopback port, in a temporary folder. */
 export function startMariaDb(): Promise<SqlServer>;
 
+/** Starts a MariaDB as the only node of a Galera cluster (libgalera_smm.so, which Debian installs with the server). */
+export function startGaleraNode(): Promise<SqlServer>;
+
+/** Starts a PgBouncer on a free loopback port, which pools connections to the Postgres on this port by transaction. */
+export function startPgBouncer(port: number): Promise<SqlServer>;
+
 /** Starts a Postgres (from the PATH or from Debian's folder) on a free loopback port, in a temporary folder. */
 export function startPostgres(): Promise<SqlServer>;

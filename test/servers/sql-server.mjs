@@ -1,6 +1,6 @@
 // Plain JavaScript, because the scripts that use it run before anything is built. Its types stand in sql-server.d.mts.
 import { execFile } from 'node:child_process';
-import { chmod, chown, mkdtemp, rm } from 'node:fs/promises';
+import { chmod, chown, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { readdirSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -10,7 +10,7 @@ import { end, freePort, launch, ready } from './server-process.mjs';
 const run = promisify(execFile);
 
 /** Starts a MariaDB of its own on a free loopback port, in a temporary folder, with a database `test`. */
-export async function startMariaDb() {
+export async function startMariaDb({ options = [] } = {}) {
   const folder = await mkdtemp(join(tmpdir(), 'lock-mariadb-'));
   const data = join(folder, 'data');
   // It refuses to be root unless it is told to be.
@@ -23,11 +23,43 @@ export async function startMariaDb() {
       ...[...common, `--port=${port}`, '--bind-address=127.0.0.1', `--socket=${join(folder, 's.sock')}`],
       ...[`--pid-file=${join(folder, 'pid')}`, '--skip-log-bin', '--skip-name-resolve', '--max-connections=1000'],
       // Durable but for a loss of power: a test crashes the program, never the machine.
-      ...['--innodb-buffer-pool-size=64M', '--innodb-flush-log-at-trx-commit=2'],
+      ...['--innodb-buffer-pool-size=64M', '--innodb-flush-log-at-trx-commit=2', ...options],
     ]);
   // The server greets whoever connects.
   const greeting = { hello: '', answer: /MariaDB/ };
   return server({ folder, port, url: `mysql://root@127.0.0.1:${port}/test`, start, greeting, quit: 'SIGKILL' });
+}
+
+/** Starts a MariaDB as the only node of a Galera cluster. */
+export async function startGaleraNode() {
+  const [group, transfer] = [await freePort(), await freePort()];
+  const provider = `gmcast.listen_addr=tcp://127.0.0.1:${group};ist.recv_addr=127.0.0.1:${transfer}`;
+  return startMariaDb({
+    options: [
+      ...['--wsrep-on=ON', '--wsrep-provider=/usr/lib/galera/libgalera_smm.so', '--wsrep-cluster-address=gcomm://'],
+      ...[`--wsrep-provider-options=${provider}`, '--wsrep-node-address=127.0.0.1', '--binlog-format=ROW'],
+      '--innodb-autoinc-lock-mode=2',
+    ],
+  });
+}
+
+/** Starts a PgBouncer on a free loopback port, which pools connections to this Postgres by transaction. */
+export async function startPgBouncer(port) {
+  const folder = await mkdtemp(join(tmpdir(), 'lock-pgbouncer-'));
+  // It refuses to be root.
+  const account = process.getuid?.() === 0 ? await accountOf('postgres') : undefined;
+  if (account) await chown(folder, account.uid, account.gid);
+  const own = await freePort();
+  const settings = [
+    ...['[databases]', `* = host=127.0.0.1 port=${port} user=postgres`, '[pgbouncer]', 'listen_addr = 127.0.0.1'],
+    ...[`listen_port = ${own}`, 'unix_socket_dir =', 'auth_type = any', 'pool_mode = transaction'],
+  ];
+  const file = join(folder, 'pgbouncer.ini');
+  await writeFile(file, settings.join('\n'));
+  const start = () => launch('pgbouncer', [file], { ...account, cwd: folder });
+  const greeting = { hello: Buffer.from([0, 0, 0, 8, 4, 210, 22, 47]), answer: /^[SN]/ };
+  const url = `postgres://postgres@127.0.0.1:${own}/postgres`;
+  return server({ folder, port: own, url, start, greeting, quit: 'SIGQUIT' });
 }
 
 /** Starts a Postgres of its own on a free loopback port, in a temporary folder. */

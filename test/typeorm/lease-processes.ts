@@ -7,8 +7,8 @@ import { type CompiledLibrary, compileLibrary } from '../servers/compiled-librar
 const SCRIPT = new URL('lease-process.mjs', import.meta.url).pathname;
 const KEYS = ['a', 'A'];
 
-export const leaseLibrary = (): Promise<CompiledLibrary> =>
-  compileLibrary('lock', 'engine', 'key', 'providers/typeorm');
+export const typeOrmLibrary = (): Promise<CompiledLibrary> =>
+  compileLibrary('lock', 'key', 'engine', 'method', 'providers/typeorm');
 
 /**
  * Lets processes take two keys in turn, and fails if two were ever inside at once: updates would be lost, or a token would

@@ -1,3 +1,4 @@
+import { advisoryLockNumber, userLockName } from '../../lib/providers/typeorm/advisory/advisory-name.js';
 import { counterNameOf, rowNameOf } from '../../lib/providers/typeorm/lock-name.js';
 
 // Golden: two versions of this package in one fleet must lock the same rows, for ever.
@@ -31,5 +32,34 @@ describe('names of rows', () => {
     expect(counters.size).toBe(16);
     expect(counterNameOf('shop', 'order:42')).toBe('shop#fence:13');
     for (const name of counters) expect(name.startsWith('shop#fence:')).toBe(true);
+  });
+});
+
+// Golden as well, computed by Python: whoever computes another name does not see the lock.
+describe('names of advisory locks', () => {
+  it.each([
+    ['order:42', 'app:shop:order:42#shcgd24bvcdyybofasdrae5ewuoxcmgu', '-8963107257265846750'],
+    ['Order:42', 'app:shop:order:42#u3pqhhw6ssxj4ryw6gd5aomeknpx7iqh', '-8814901557360181231'],
+    ['', 'app:shop:#7m4aln6sw46fhyxy4mohbawvb2zwiuxi', '7010832189690237774'],
+  ])('"%s"', (key, name, number) => {
+    expect(userLockName('App', 'shop', key)).toBe(name);
+    expect(advisoryLockNumber('shop', key)).toBe(number);
+  });
+
+  it('of MySQL are at most 64 harmless characters in lower case, and all differ', () => {
+    const keys = ['a', 'A', 'a ', ' a', 'é', 'e\u0301', '\ud800', '\ud801', 'x'.repeat(4_000), `${'x'.repeat(4_000)}y`];
+    const names = [
+      ...keys.map((key) => userLockName('app', 'n'.repeat(64), key)),
+      ...['other', ''].map((database) => userLockName(database, 'shop', 'a')),
+      userLockName('app', 'shop', 'a'),
+    ];
+    expect(new Set(names).size).toBe(names.length);
+    for (const name of names) expect(name).toMatch(/^[a-z0-9_.:@/=+,-]{0,31}#[a-z2-7]{32}$/);
+    const numbers = keys.map((key) => advisoryLockNumber('shop', key));
+    expect(new Set([...numbers, advisoryLockNumber('sho', 'pa')]).size).toBe(keys.length + 1);
+  });
+
+  it('of MySQL are one for a database, however it is spelled', () => {
+    expect(userLockName('Shop', 'n', 'k')).toBe(userLockName('shop', 'n', 'k'));
   });
 });

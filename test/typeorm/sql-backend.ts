@@ -1,8 +1,13 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { DataSource } from 'typeorm';
-import type { LockProvider } from '../../lib/engine/lock-provider.js';
+import type { AcquireRequest, LockProvider, ProviderContext } from '../../lib/engine/lock-provider.js';
+import { advisoryLockNumber, userLockName } from '../../lib/providers/typeorm/advisory/advisory-name.js';
 import { rowNameOf } from '../../lib/providers/typeorm/lock-name.js';
-import { TypeOrmRowLockProvider, type TypeOrmRowLockProviderOptions } from '../../lib/providers/typeorm/index.js';
+import {
+  TypeOrmAdvisoryLockProvider,
+  TypeOrmRowLockProvider,
+  type TypeOrmSessionLockOptions,
+} from '../../lib/providers/typeorm/index.js';
 import type { ProviderHarness } from '../../lib/testing/index.js';
 import { type SqlServer, startMariaDb, startPostgres } from '../servers/sql-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
@@ -10,6 +15,11 @@ import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 export type SqlType = 'mariadb' | 'postgres';
 
 export const TABLE = 'distributed_lock';
+
+const SESSION_DEFAULTS = { synchronize: true, sessionGuard: '2s', statementTimeout: '1s' };
+
+/** How many cases of the kit run at a time: they wait for most of their time, for leases and for servers. */
+export const CONCURRENCY = 12;
 
 // InnoDB refreshes its tables of transactions only when nobody has looked at them for 100 ms.
 const INNODB_REFRESH = 150;
@@ -24,6 +34,9 @@ const OPERATORS = {
     kill: (id: unknown) => `KILL CONNECTION ${String(id)}`,
     transactions: 'SELECT COUNT(*) AS n FROM information_schema.innodb_trx',
     value: '?',
+    /** Who has the advisory lock. */
+    advisoryHolders: 'SELECT IS_USED_LOCK(?) AS id',
+    advisoryName: (namespace: string, key: string) => userLockName('test', namespace, key),
   },
   postgres: {
     blockers: 'SELECT unnest(pg_blocking_pids($1)) AS id',
@@ -31,12 +44,17 @@ const OPERATORS = {
     kill: (id: unknown) => `SELECT pg_terminate_backend(${String(id)})`,
     transactions: `SELECT COUNT(*) AS n FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'`,
     value: '$1',
+    advisoryHolders: `SELECT pid AS id FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1
+      AND (classid::bigint << 32) | objid::bigint = $1::bigint`,
+    advisoryName: advisoryLockNumber,
   },
 };
 
 /** A real database with an operator's connection, and wires that can be cut. */
 export class SqlBackend {
   readonly #wires = new Map<LockProvider, TcpProxy>();
+  /** The keys that advisory locks were asked for, by their namespace: their names in the server tell neither. */
+  readonly #advisoryKeys = new Map<string, Set<string>>();
 
   private constructor(
     readonly type: SqlType,
@@ -57,9 +75,27 @@ export class SqlBackend {
   }
 
   /** A provider with a wire of its own. */
-  provider(options: Partial<TypeOrmRowLockProviderOptions> = {}): Promise<TypeOrmRowLockProvider> {
-    const defaults = { synchronize: true, sessionGuard: '2s', statementTimeout: '1s' };
-    return this.wired((dataSource) => new TypeOrmRowLockProvider({ ...defaults, dataSource, ...options }));
+  provider(options: Partial<TypeOrmSessionLockOptions> = {}): Promise<TypeOrmRowLockProvider> {
+    return this.wired((dataSource) => new TypeOrmRowLockProvider({ ...SESSION_DEFAULTS, dataSource, ...options }));
+  }
+
+  /** A provider of advisory locks with a wire of its own. */
+  advisoryProvider(options: Partial<TypeOrmSessionLockOptions> = {}): Promise<TypeOrmAdvisoryLockProvider> {
+    const asked = (namespace: string, key: string) => {
+      this.#advisoryKeys.set(namespace, (this.#advisoryKeys.get(namespace) ?? new Set()).add(key));
+    };
+    class Observed extends TypeOrmAdvisoryLockProvider {
+      #namespace = '';
+      override start(context: ProviderContext) {
+        this.#namespace = context.namespace;
+        return super.start(context);
+      }
+      override acquire(request: AcquireRequest) {
+        asked(this.#namespace, request.key);
+        return super.acquire(request);
+      }
+    }
+    return this.wired((dataSource) => new Observed({ ...SESSION_DEFAULTS, dataSource, ...options }));
   }
 
   /** Whatever provider, with a wire of its own. */
@@ -68,6 +104,31 @@ export class SqlBackend {
     const provider = make(this.source({}, wire.port));
     this.#wires.set(provider, wire);
     return provider;
+  }
+
+  /** The connections that have the advisory lock of the key. */
+  async advisoryHolders(namespace: string, key: string): Promise<number[]> {
+    const { advisoryHolders, advisoryName } = OPERATORS[this.type];
+    const rows = await this.admin.query<{ id: unknown }[]>(advisoryHolders, [advisoryName(namespace, key)]);
+    return rows.filter(({ id }) => id !== null).map(({ id }) => Number(id));
+  }
+
+  /** Ends the connection of whoever has the advisory lock of the key. */
+  async revokeAdvisory(namespace: string, key: string): Promise<void> {
+    const holders = await this.advisoryHolders(namespace, key);
+    for (const id of holders) await this.admin.query(OPERATORS[this.type].kill(id));
+    const isLeft = async () => (await this.advisoryHolders(namespace, key)).some((id) => holders.includes(id));
+    while (await isLeft()) await sleep(1);
+  }
+
+  /** How many advisory locks of the namespace are held. */
+  async advisoryLocks(namespace: string): Promise<number> {
+    let count = 0;
+    // One after the other, on one connection: more of ours would be taken for some that a provider has left open.
+    for (const key of this.#advisoryKeys.get(namespace) ?? []) {
+      count += (await this.advisoryHolders(namespace, key)).length;
+    }
+    return count;
   }
 
   wireOf(provider: LockProvider): TcpProxy | undefined {
@@ -125,16 +186,35 @@ export class SqlBackend {
 export function rowLockHarness(backend: () => SqlBackend): ProviderHarness {
   const somewhere = { dataSource: dataSource('mariadb', 1), fencing: true };
   return {
+    ...sessionHarness(backend),
     capabilities: new TypeOrmRowLockProvider(somewhere).capabilities,
     create: () => backend().provider({ fencing: true, maxConnections: 20 }),
+    leftovers: (namespace) => backend().lockedRows(namespace),
+  };
+}
+
+/** What the conformance kit needs of advisory locks on this database. */
+export function advisoryLockHarness(type: SqlType, backend: () => SqlBackend): ProviderHarness {
+  const common = sessionHarness(backend);
+  return {
+    ...common,
+    capabilities: new TypeOrmAdvisoryLockProvider({ dataSource: dataSource(type, 1), fencing: true }).capabilities,
+    create: () => backend().advisoryProvider({ fencing: true, maxConnections: 20 }),
+    faults: { ...common.faults, revoke: (namespace, key) => backend().revokeAdvisory(namespace, key) },
+    leftovers: (namespace) => backend().advisoryLocks(namespace),
+  };
+}
+
+function sessionHarness(backend: () => SqlBackend) {
+  return {
     // The session guard.
     lease: 2_000,
+    concurrency: CONCURRENCY,
     faults: {
-      revoke: (namespace, key) => backend().revoke(namespace, key),
-      cutOff: async (provider) => backend().wireOf(provider)?.freeze(),
-      restore: async (provider) => backend().wireOf(provider)?.thaw(),
+      revoke: (namespace: string, key: string) => backend().revoke(namespace, key),
+      cutOff: async (provider: LockProvider) => backend().wireOf(provider)?.freeze(),
+      restore: async (provider: LockProvider) => backend().wireOf(provider)?.thaw(),
     },
-    leftovers: (namespace) => backend().lockedRows(namespace),
   };
 }
 

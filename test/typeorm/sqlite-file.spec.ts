@@ -9,7 +9,7 @@ import { LockConfigError, LockUnavailableError } from '../../lib/lock/errors.js'
 import { LockTables1700000000000, TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
 import { describeLockProvider } from '../../lib/testing/index.js';
 import type { CompiledLibrary } from '../servers/compiled-library.js';
-import { contend, leaseLibrary } from './lease-processes.js';
+import { contend, typeOrmLibrary } from './lease-processes.js';
 import { sqliteHarness } from './version-backend.js';
 
 const folder = process.env['SQLITE_DRIVER'];
@@ -31,7 +31,7 @@ run(`leases in a file of SQLite${why}`, () => {
 
   beforeAll(async () => {
     await admin.initialize();
-    library = await leaseLibrary();
+    library = await typeOrmLibrary();
   }, 60_000);
   afterAll(async () => {
     await admin.destroy();

@@ -5,12 +5,17 @@ import { LockManager } from '../../lib/engine/lock-manager.js';
 import { LockConfigError, LockUnavailableError } from '../../lib/lock/errors.js';
 import { TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
 import { leaseNameOf, rowNameOf } from '../../lib/providers/typeorm/lock-name.js';
-import { createTableSql, DEFAULT_TABLE } from '../../lib/providers/typeorm/table-layout.js';
+import { createRecordTableSql, createTableSql, DEFAULT_TABLE } from '../../lib/providers/typeorm/table-layout.js';
 
 describe('the table of the locks', () => {
   it.each(['mysql', 'postgres', 'sqlite'] as const)('is printed in the docs as it is created: %s', (family) => {
     const page = readFileSync(join(import.meta.dirname, '../../docs/providers/typeorm.md'), 'utf8');
     expect(page).toContain(`${createTableSql(family, DEFAULT_TABLE)};`);
+  });
+
+  it.each(['mysql', 'postgres'] as const)('is printed there with that of the records: %s', (database) => {
+    const page = readFileSync(join(import.meta.dirname, '../../docs/providers/typeorm.md'), 'utf8');
+    expect(page).toContain(`${createRecordTableSql(database, DEFAULT_TABLE)};`);
   });
 
   // Golden: two versions of this package in one fleet must use the same rows, for ever.
@@ -26,6 +31,8 @@ describe('leases refuse', () => {
   it.each([
     [{ table: 'a; DROP TABLE b' }],
     [{ table: 'a.b.c' }],
+    // The table of its records would be cut off to the same name in Postgres.
+    [{ table: 'a'.repeat(57) }],
     [{ maxConnections: 0 }],
     [{ statementTimeout: 1 }],
     [{ dataSource: new DataSource({ type: 'cockroachdb' } as DataSourceOptions) }],

@@ -2,7 +2,7 @@ import { DataSource } from 'typeorm';
 import { leaseNameOf } from '../../lib/providers/typeorm/lock-name.js';
 import { TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
 import type { ProviderHarness } from '../../lib/testing/index.js';
-import { type SqlBackend, TABLE } from './sql-backend.js';
+import { CONCURRENCY, type SqlBackend, TABLE } from './sql-backend.js';
 
 /** A row, as an operator sees it. */
 export interface LeaseRow {
@@ -43,6 +43,7 @@ export function versionLockHarness(backend: () => SqlBackend): ProviderHarness {
     capabilities,
     create: () => versionProvider(backend()),
     lease: 1_000,
+    concurrency: CONCURRENCY,
     faults: {
       revoke: (namespace, key) => revokeLease(backend().admin, namespace, key),
       cutOff: async (provider) => backend().wireOf(provider)?.freeze(),

@@ -6,7 +6,7 @@ import { systemClock } from '../../lib/engine/clock.js';
 import { LockUnavailableError } from '../../lib/lock/errors.js';
 import { LockTables1700000000000, TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
 import type { CompiledLibrary } from '../servers/compiled-library.js';
-import { contend, leaseLibrary } from './lease-processes.js';
+import { contend, typeOrmLibrary } from './lease-processes.js';
 import { SqlBackend, type SqlType, TABLE } from './sql-backend.js';
 import { leaseRows, versionProvider } from './version-backend.js';
 
@@ -26,7 +26,7 @@ function signalAll(pid: number, signal: NodeJS.Signals): void {
 
 let library: CompiledLibrary;
 beforeAll(async () => {
-  library = await leaseLibrary();
+  library = await typeOrmLibrary();
 });
 afterAll(() => library.remove());
 

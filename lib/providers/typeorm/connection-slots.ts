@@ -1,5 +1,11 @@
 import type { Clock } from '../../engine/lock-provider.js';
 
+/** Who waits for a connection, for `wait` ms or until the signal aborts. */
+export interface Patron {
+  readonly wait: number;
+  readonly signal?: AbortSignal;
+}
+
 /** A limited number of connections, given out in the order in which they were asked for. */
 export class ConnectionSlots {
   readonly #waiting = new Set<() => void>();
@@ -9,13 +15,17 @@ export class ConnectionSlots {
     private available: number,
   ) {}
 
-  /** Takes one, waiting for `wait` ms. Answers false when none was free in that time, or `left` aborted. */
-  take(wait: number, left: AbortSignal | undefined): Promise<boolean> {
+  /** Takes one. Answers false when none was free in the time of who asks. */
+  take(patron: Patron): Promise<boolean> {
     if (this.available > 0) {
       this.available -= 1;
       return Promise.resolve(true);
     }
-    if (wait <= 0 || left?.aborted) return Promise.resolve(false);
+    const { wait } = patron;
+    if (wait <= 0) return Promise.resolve(false);
+    // A signal is made when it is read.
+    const left = patron.signal;
+    if (left?.aborted) return Promise.resolve(false);
     return new Promise((resolve) => {
       const settle = (taken: boolean) => {
         this.#waiting.delete(serve);

@@ -1,45 +1,81 @@
 import { DataSource, type DataSourceOptions } from 'typeorm';
 import type { ProviderContext } from '../../engine/lock-provider.js';
-import { type Dialect } from './dialect.js';
+import { LockConfigError } from '../../lock/errors.js';
+import type { ServerSettings } from './database-options.js';
+import { type Dialect, firstRow, propertyOf, type Run, type Weakness } from './dialect.js';
 import { LockTable } from './lock-table.js';
 import { mysqlDialect, ownMysqlPool } from './mysql-dialect.js';
 import { ownPostgresPool, postgresDialect } from './postgres-dialect.js';
-import type { RowLockSettings } from './row/row-lock-options.js';
+import { inTime } from './session.js';
 import { Sessions } from './sessions.js';
 
 /** The database with a pool of our own, connected. */
 export interface Database {
+  readonly context: ProviderContext;
   readonly dialect: Dialect;
   readonly sessions: Sessions;
   readonly table: LockTable;
+  /** What in the server's configuration weakens the guarantee. */
+  readonly weaknesses: readonly Weakness[];
 }
 
 // Beside the sessions: the one for control, and one that is being replaced.
 const SPARE_CONNECTIONS = 2;
 
-/** Connects, and sees to the table. */
-export async function connect(settings: RowLockSettings, context: ProviderContext): Promise<Database> {
+/**
+ * Connects, and sees to the table where there has to be one.
+ *
+ * @throws LockConfigError on a server on which locks cannot exclude each other, and when the table is missing.
+ */
+export async function connect(
+  settings: ServerSettings,
+  context: ProviderContext,
+  needsTable: boolean,
+): Promise<Database> {
   const own = new DataSource(ownOptions(settings));
   try {
     await own.initialize();
     // The application's own subscribers see what is written in the transaction of a lock. Making them again would double
     // what they do.
     Object.assign(own, { subscribers: settings.dataSource.subscribers });
-    const dialect =
-      settings.database === 'mysql'
-        ? mysqlDialect(settings.table, await versionOf(own))
-        : postgresDialect(settings.table);
+    const { dialect, weaknesses } = await examine(own, settings, context);
+    if (!settings.allowUnsafeTopology) refuse(weaknesses, context.name);
     const sessions = new Sessions(context, own, dialect, settings.terms);
     const table = new LockTable(dialect, sessions.run);
-    await table.prepare(settings.synchronize);
-    return { dialect, sessions, table };
+    if (needsTable) await table.prepare(settings.synchronize);
+    return { context, dialect, sessions, table, weaknesses };
   } catch (error) {
     if (own.isInitialized) await own.destroy().catch(() => undefined);
     throw error;
   }
 }
 
-function ownOptions({ dataSource, database, terms }: RowLockSettings): DataSourceOptions {
+/** Looks at the server over two connections before any setting is made: behind a pooler it would stay on others' connections. */
+async function examine(own: DataSource, { database, table, terms }: ServerSettings, { clock }: ProviderContext) {
+  const runners = [own.createQueryRunner('master'), own.createQueryRunner('master')] as const;
+  const [one, other] = runners.map(
+    (runner): Run =>
+      (sql, parameters = []) =>
+        inTime({ clock, patience: terms.patience }, runner.query(sql, [...parameters])),
+  ) as [Run, Run];
+  try {
+    const dialect = database === 'mysql' ? mysqlDialect(table, await versionOf(one)) : postgresDialect(table);
+    return { dialect, weaknesses: await dialect.examine(one, other) };
+  } finally {
+    await Promise.all(runners.map((runner) => runner.release()));
+  }
+}
+
+function refuse(weaknesses: readonly Weakness[], provider: string): void {
+  const errors = weaknesses.filter(({ severity }) => severity === 'error').map(({ message }) => message);
+  if (errors.length === 0) return;
+  throw new LockConfigError(
+    `Lock provider "${provider}": ${errors.join(' ')} Where you know better, set allowUnsafeTopology.`,
+    { provider },
+  );
+}
+
+function ownOptions({ dataSource, database, terms }: ServerSettings): DataSourceOptions {
   const size = terms.maxConnections + SPARE_CONNECTIONS;
   const ownPool = database === 'mysql' ? ownMysqlPool : ownPostgresPool;
   return {
@@ -51,12 +87,11 @@ function ownOptions({ dataSource, database, terms }: RowLockSettings): DataSourc
     migrations: [],
     subscribers: [],
     cache: false,
-    // The statements of a lock are no news, and a heartbeat would be logged every ten seconds.
+    // The statements of a lock are no news.
     logging: false,
   };
 }
 
-async function versionOf(dataSource: DataSource): Promise<string> {
-  const rows: unknown = await dataSource.query('SELECT VERSION() AS version');
-  return JSON.stringify(rows);
+async function versionOf(run: Run): Promise<string> {
+  return String(propertyOf(firstRow(await run('SELECT VERSION() AS version')), 'version'));
 }

@@ -21,6 +21,8 @@ export type Failure = 'busy' | 'rolled-back' | 'no-table' | 'other';
 
 /** How one database spells what the lock needs. Every statement takes the name of one row as its only value. */
 export interface Dialect {
+  /** Sends one statement over the driver's own connection: what is ours alone passes none of the application's subscribers. */
+  send(connection: DriverConnection, sql: string, parameters: readonly unknown[]): Promise<unknown>;
   /**
    * Prepares a new connection: READ COMMITTED, and the session guard of `guard` ms, after which the server frees the
    * locks of a holder that is silent; statements wait for `lockWait` ms for locks of others. Answers the server's id of
@@ -45,8 +47,8 @@ export interface Dialect {
   classify(error: unknown): Failure;
   /** Closes the connection without a farewell. */
   sever(connection: DriverConnection): void;
-  /** What in the server's configuration weakens the guarantee. */
-  examine(run: Run): Promise<readonly Weakness[]>;
+  /** What in the server's configuration weakens the guarantee, seen over two connections. */
+  examine(one: Run, other: Run): Promise<readonly Weakness[]>;
 }
 
 export interface Weakness {

@@ -1,5 +1,5 @@
-import { LockConfigError } from '../../lock/errors.js';
 import type { Dialect, Run } from './dialect.js';
+import { ensureTable } from './ensure-table.js';
 
 /** The table in which each key that was ever locked has a row. A row says nothing of who holds it. */
 export class LockTable {
@@ -10,30 +10,10 @@ export class LockTable {
   ) {}
 
   /** @throws LockConfigError when the table is missing and must not be created. */
-  async prepare(synchronize: boolean): Promise<void> {
-    try {
-      await this.run(this.dialect.findTable);
-    } catch (error) {
-      if (this.dialect.classify(error) !== 'no-table') throw error;
-      if (!synchronize) {
-        throw new LockConfigError(
-          `The table of the locks is missing: create it in a migration (${this.dialect.createTable}), or set synchronize.`,
-          { cause: error },
-        );
-      }
-      await this.#create();
-    }
-  }
-
-  async #create(): Promise<void> {
-    try {
-      await this.run(this.dialect.createTable);
-    } catch (error) {
-      // Two processes that create it at once may fail in spite of IF NOT EXISTS (Postgres: 23505). Then it is there.
-      await this.run(this.dialect.findTable).catch(() => {
-        throw error;
-      });
-    }
+  prepare(synchronize: boolean): Promise<void> {
+    const { dialect, run } = this;
+    const { findTable: find, createTable: create } = dialect;
+    return ensureTable(run, dialect, { what: 'locks', find, create, synchronize });
   }
 
   /**
@@ -49,13 +29,13 @@ export class LockTable {
   }
 
   /**
-   * The next fencing token, committed. In the transaction of the lock it would be rolled back when the holder is killed,
-   * and the next holder would get the same.
+   * The next fencing token, committed by autocommit of the connection of `run`. In the transaction of the lock it would be
+   * rolled back when the holder is killed, and the next holder would get the same.
    */
-  async nextToken(counter: string): Promise<bigint> {
-    const token = await this.dialect.nextToken(this.run, counter);
+  async nextToken(counter: string, run = this.run): Promise<bigint> {
+    const token = await this.dialect.nextToken(run, counter);
     if (token !== undefined) return token;
     await this.createRow(counter);
-    return this.nextToken(counter);
+    return this.nextToken(counter, run);
   }
 }

@@ -1,6 +1,14 @@
 import type { MigrationInterface, QueryRunner } from 'typeorm';
 import { LockConfigError } from '../../lock/errors.js';
-import { createTableSql, type DatabaseFamily, DEFAULT_TABLE, isTableName, quotedTable } from './table-layout.js';
+import {
+  createRecordTableSql,
+  createTableSql,
+  type DatabaseFamily,
+  DEFAULT_TABLE,
+  isTableName,
+  quotedTable,
+  recordTable,
+} from './table-layout.js';
 
 /**
  * Creates the table of the locks: name it among the `migrations` of your DataSource. For another table than `distributed_lock`
@@ -21,33 +29,61 @@ export class LockTables1700000000000 implements MigrationInterface {
   table: string = DEFAULT_TABLE;
 
   async up(queryRunner: QueryRunner): Promise<void> {
-    await queryRunner.query(createTableSql(this.#familyOf(queryRunner), this.table));
+    await queryRunner.query(createTableSql(familyOf(this, queryRunner), this.table));
   }
 
   async down(queryRunner: QueryRunner): Promise<void> {
-    await queryRunner.query(`DROP TABLE ${quotedTable(this.#familyOf(queryRunner), this.table)}`);
+    await queryRunner.query(`DROP TABLE ${quotedTable(familyOf(this, queryRunner), this.table)}`);
+  }
+}
+
+/**
+ * Creates the table of the records (`<table>_record`), which a provider needs as the `record` of a fail-over alone. On servers only.
+ *
+ * @throws LockConfigError on a database that keeps no records, and for a name that is none.
+ */
+export class LockRecords1700000000001 implements MigrationInterface {
+  name = 'LockRecords1700000000001';
+  /** The table of the locks, `name` or `schema.name`. */
+  table: string = DEFAULT_TABLE;
+
+  async up(queryRunner: QueryRunner): Promise<void> {
+    await queryRunner.query(createRecordTableSql(this.#serverOf(queryRunner), this.table));
   }
 
-  #familyOf(queryRunner: QueryRunner): DatabaseFamily {
-    if (!isTableName(this.table)) {
-      throw new LockConfigError(
-        `${this.name}: "table" must be a name, or a schema and a name, of letters, digits and "_".`,
-      );
-    }
-    // Its new name, dataSource, is unknown to TypeORM 0.3.
-    // eslint-disable-next-line @typescript-eslint/no-deprecated
-    const { type } = queryRunner.connection.options;
-    switch (type) {
-      case 'mysql':
-      case 'mariadb':
-        return 'mysql';
-      case 'postgres':
-        return 'postgres';
-      case 'better-sqlite3':
-      case 'sqljs':
-        return 'sqlite';
-      default:
-        throw new LockConfigError(`${this.name}: there are no locks for databases of type "${type}".`);
-    }
+  async down(queryRunner: QueryRunner): Promise<void> {
+    await queryRunner.query(`DROP TABLE ${quotedTable(this.#serverOf(queryRunner), recordTable(this.table))}`);
+  }
+
+  #serverOf(queryRunner: QueryRunner): 'mysql' | 'postgres' {
+    const family = familyOf(this, queryRunner);
+    if (family !== 'sqlite') return family;
+    throw new LockConfigError(`${this.name}: SQLite keeps no records; use a database server.`);
+  }
+}
+
+function familyOf(
+  migration: { readonly name: string; readonly table: string },
+  queryRunner: QueryRunner,
+): DatabaseFamily {
+  if (!isTableName(migration.table)) {
+    throw new LockConfigError(
+      `${migration.name}: "table" must be a name, or a schema and a name, of at most 56 letters, digits and "_" each.`,
+    );
+  }
+  // Its new name, dataSource, is unknown to TypeORM 0.3.
+  // eslint-disable-next-line @typescript-eslint/no-deprecated
+  const { type } = queryRunner.connection.options;
+  switch (type) {
+    case 'mysql':
+    case 'mariadb':
+      return 'mysql';
+    case 'postgres':
+      return 'postgres';
+    case 'better-sqlite3':
+    case 'sqljs':
+      return 'sqlite';
+    default:
+      throw new LockConfigError(`${migration.name}: there are no locks for databases of type "${type}".`);
   }
 }

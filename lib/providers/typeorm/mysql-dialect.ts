@@ -11,6 +11,12 @@ import {
 } from './dialect.js';
 import { createTableSql, quotedTable, SERVER_TIME } from './table-layout.js';
 
+/** The part of a PoolConnection of mysql2 that is used here. */
+interface MysqlConnection extends DriverConnection {
+  query?(sql: string, values: readonly unknown[], callback: (error: Error | null, answer: unknown) => void): unknown;
+  destroy?(): void;
+}
+
 // In seconds; the largest that both servers take. A wait ends by its caller, who ends the connection.
 const LONGEST_LOCK_WAIT = 1_073_741_824;
 
@@ -21,6 +27,13 @@ export function mysqlDialect(table: string, version: string): Dialect {
   // MariaDB does not know FOR SHARE, MySQL does not know LOCK IN SHARE MODE with SKIP LOCKED.
   const clause = { exclusive: 'FOR UPDATE', shared: isMariaDb ? 'LOCK IN SHARE MODE' : 'FOR SHARE' };
   return {
+    send: (connection: MysqlConnection, sql, parameters) =>
+      new Promise((resolve, reject) => {
+        connection.query?.(sql, parameters, (error, answer) => {
+          if (error) reject(error);
+          else resolve(answer);
+        });
+      }),
     async setUp(run, guard, lockWait) {
       // One statement and one round trip. The guard is wait_timeout, which both servers have, in whole seconds: rounded up,
       // because the holder counts by the exact time.
@@ -28,7 +41,7 @@ export function mysqlDialect(table: string, version: string): Dialect {
         `SET SESSION wait_timeout = ${Math.ceil(guard / 1000)}, SESSION innodb_lock_wait_timeout = ${Math.min(Math.ceil(lockWait / 1000), LONGEST_LOCK_WAIT)}, ` +
           `SESSION ${isMariaDb ? 'tx_isolation' : 'transaction_isolation'} = 'READ-COMMITTED'` +
           // An application may have a limit for its own statements; a wait for a lock is none of these.
-          (isMariaDb ? ', SESSION max_statement_time = 0' : ''),
+          `, SESSION ${isMariaDb ? 'max_statement_time' : 'max_execution_time'} = 0`,
       );
       return Number(firstRow(await run('SELECT CONNECTION_ID() AS id'))?.['id']);
     },
@@ -51,7 +64,7 @@ export function mysqlDialect(table: string, version: string): Dialect {
     createTable: createTableSql('mysql', table),
     classify,
     // The connection is one of mysql2's pool, which it leaves by this.
-    sever: (connection: DriverConnection & { destroy?(): void }) => connection.destroy?.(),
+    sever: (connection: MysqlConnection) => connection.destroy?.(),
     examine,
   };
 }
@@ -70,8 +83,8 @@ export function ownMysqlPool(options: DataSourceOptions, size: number, patience:
 
 // 1205 lock wait timeout (MariaDB's NOWAIT too), 3572 NOWAIT of MySQL, 1969 max_statement_time of MariaDB.
 const BUSY: readonly unknown[] = [1205, 3572, 1969];
-// 1213 deadlock; 1020 the row has changed since the snapshot (innodb_snapshot_isolation of MariaDB).
-const ROLLED_BACK: readonly unknown[] = [1213, 1020];
+// 1213 deadlock; 3058 deadlock of user locks (MySQL); 1020 the row has changed since the snapshot (innodb_snapshot_isolation of MariaDB).
+const ROLLED_BACK: readonly unknown[] = [1213, 3058, 1020];
 
 function classify(error: unknown): Failure {
   const errno = propertyOf(driverErrorOf(error), 'errno');
@@ -80,8 +93,12 @@ function classify(error: unknown): Failure {
   return errno === 1146 ? 'no-table' : 'other';
 }
 
+// Whether the account may write all the same (root writes on a server with read_only) is not the question: others lock on
+// the writer.
+const READ_ONLY = ['read_only', 'super_read_only', 'innodb_read_only'];
+
 async function examine(run: Run): Promise<readonly Weakness[]> {
-  const names = ['wsrep_on', 'read_only', 'group_replication_single_primary_mode'];
+  const names = ['wsrep_on', 'group_replication_single_primary_mode', ...READ_ONLY];
   const rows = await run(`SHOW GLOBAL VARIABLES WHERE Variable_name IN ('${names.join("', '")}')`);
   const variables = new Map(
     (rows as readonly object[]).map((row) => [propertyOf(row, 'Variable_name'), propertyOf(row, 'Value')]),
@@ -91,20 +108,22 @@ async function examine(run: Run): Promise<readonly Weakness[]> {
     found.push({
       severity: 'error',
       message:
-        'This server is a node of a Galera cluster: row locks of one node are unknown to the others, so two may hold a lock at once. Send the locks of all processes to one and the same node, or use another provider.',
+        'This server is a node of a Galera cluster: what one node grants is unknown to the others until it has been sent around, so two may hold a lock at once. Send the locks of all processes to one and the same node, or use another provider.',
     });
   }
   if (variables.get('group_replication_single_primary_mode') === 'OFF') {
     found.push({
       severity: 'error',
       message:
-        'Group Replication runs with several primaries: row locks of one are unknown to the others. Use a single primary.',
+        'Group Replication runs with several primaries: what one grants is unknown to the others until it has been sent around. Use a single primary.',
     });
   }
-  if (variables.get('read_only') === 'ON') {
+  // Newer servers have more values than ON.
+  const readOnly = READ_ONLY.find((name) => (variables.get(name) ?? 'OFF') !== 'OFF');
+  if (readOnly !== undefined) {
     found.push({
       severity: 'error',
-      message: 'This server is read-only: give the provider the address of the writer.',
+      message: `This server is read-only (${readOnly}): give the provider the address of the writer.`,
     });
   }
   return found;

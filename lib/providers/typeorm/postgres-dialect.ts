@@ -11,8 +11,12 @@ import {
 } from './dialect.js';
 import { createTableSql, quotedTable, SERVER_TIME } from './table-layout.js';
 
-/** The part of a Client of pg that ends it. */
+/** The part of a Client of pg that is used here. */
 interface PgClient extends DriverConnection {
+  query?(
+    sql: string,
+    values: readonly unknown[],
+  ): Promise<{ readonly fields: readonly unknown[]; readonly rows: readonly unknown[] }>;
   end?(): Promise<void>;
   readonly connection?: { readonly stream?: { destroy(): void } };
 }
@@ -22,12 +26,21 @@ export function postgresDialect(table: string): Dialect {
   const name = quotedTable('postgres', table);
   const clause = { exclusive: 'FOR UPDATE', shared: 'FOR SHARE' };
   return {
+    async send(connection: PgClient, sql, parameters) {
+      const result = await connection.query?.(sql, parameters);
+      return result && result.fields.length > 0 ? result.rows : result;
+    },
     async setUp(run, guard, lockWait) {
+      // The guard of a transaction, and that of a session without one, which servers before 14 do not have.
       await run(
-        `SELECT set_config('idle_in_transaction_session_timeout', $1, false), set_config('lock_timeout', $2, false), ` +
-          `set_config('statement_timeout', '0', false), ` +
+        `SELECT set_config(name, $1, false) FROM pg_settings ` +
+          `WHERE name IN ('idle_in_transaction_session_timeout', 'idle_session_timeout')`,
+        [wholeMs(guard)],
+      );
+      await run(
+        `SELECT set_config('lock_timeout', $1, false), set_config('statement_timeout', '0', false), ` +
           `set_config('default_transaction_isolation', 'read committed', false)`,
-        [wholeMs(guard), wholeMs(lockWait)],
+        [wholeMs(lockWait)],
       );
       return Number(firstRow(await run('SELECT pg_backend_pid() AS id'))?.['id']);
     },
@@ -40,8 +53,7 @@ export function postgresDialect(table: string): Dialect {
         `UPDATE ${name} SET token = GREATEST(token + 1, ${SERVER_TIME.postgres}) WHERE name = $1 RETURNING token`,
         [row],
       );
-      // TypeORM answers an UPDATE with its rows and their number.
-      const token = firstRow(Array.isArray(answer) ? answer[0] : answer)?.['token'];
+      const token = firstRow(answer)?.['token'];
       // A bigint comes as text, unless the application has chosen otherwise (parseInt8).
       return token === undefined ? undefined : BigInt(token as string | number | bigint);
     },
@@ -90,22 +102,32 @@ function classify(error: unknown): Failure {
   }
 }
 
-async function examine(run: Run): Promise<readonly Weakness[]> {
+async function examine(one: Run, other: Run): Promise<readonly Weakness[]> {
   const found: Weakness[] = [];
-  const first = firstRow(await run('SELECT pg_is_in_recovery() AS standby, pg_backend_pid() AS id'));
+  const first = firstRow(await one('SELECT pg_is_in_recovery() AS standby'));
   if (first?.['standby'] === true) {
     found.push({
       severity: 'error',
       message: 'This server is a standby: give the provider the address of the primary.',
     });
   }
-  const second = firstRow(await run('SELECT pg_backend_pid() AS id'));
-  if (first?.['id'] !== second?.['id']) {
+  if (await isPooled(one, other)) {
     found.push({
       severity: 'error',
       message:
-        'One connection talks to several backends: a pooler in transaction mode stands between (PgBouncer). Session settings, among them the guard, are lost there: connect to the server itself, or pool by session.',
+        'A pooler in transaction mode stands between (PgBouncer): locks of a session and settings, among them the guard, are lost there or left on connections of others. Connect to the server itself, or pool by session.',
     });
   }
   return found;
+}
+
+/** Each connection has a backend of its own, and keeps it while another one is in a transaction; not so behind a pooler. */
+async function isPooled(one: Run, other: Run): Promise<boolean> {
+  const backendOf = async (run: Run) => firstRow(await run('SELECT pg_backend_pid() AS id'))?.['id'];
+  const before = await backendOf(one);
+  await other('BEGIN');
+  const others = await backendOf(other);
+  const after = await backendOf(one);
+  await other('ROLLBACK');
+  return before !== after || before === others;
 }

@@ -5,16 +5,20 @@ import { type Dialect, type DriverConnection, type Failure, type Run } from './d
 /** The server has not answered in time. What it did with the statement is unknown. */
 export class SilentServerError extends Error {}
 
-/** What a session needs of the pool that it comes from. */
-export interface SessionHome {
+/** How long the server may take to answer a statement of ours. */
+export interface Patience {
   readonly clock: Clock;
-  readonly dialect: Dialect;
-  /** How long the server may take to answer a statement of ours, in ms. */
+  /** In ms. */
   readonly patience: number;
 }
 
+/** What a session needs of the pool that it comes from. */
+export interface SessionHome extends Patience {
+  readonly dialect: Dialect;
+}
+
 /** What `work` answers, in the time that the server may take. @throws SilentServerError */
-export async function inTime<T>({ clock, patience }: SessionHome, work: Promise<T>): Promise<T> {
+export async function inTime<T>({ clock, patience }: Patience, work: Promise<T>): Promise<T> {
   let timer: object | undefined;
   const silence = new Promise<never>((_, reject) => {
     timer = clock.setTimer(() => {
@@ -28,9 +32,11 @@ export async function inTime<T>({ clock, patience }: SessionHome, work: Promise<
   }
 }
 
+const TRANSACTION_WORDS: ReadonlySet<string> = new Set(['START TRANSACTION', 'COMMIT', 'ROLLBACK']);
+
 /**
- * One connection of our own pool while it serves one attempt. It carries at most one transaction, and goes back to the
- * pool only when that has ended cleanly; in any doubt it is destroyed, and the server rolls back.
+ * One connection of our own pool while it serves one attempt, or the locks of several. It carries at most one transaction,
+ * and goes back to the pool only when nothing is left on it; in any doubt it is destroyed, and the server frees what it has.
  */
 export class Session {
   /** When the last statement that the server has answered was sent, on the monotonic clock. */
@@ -38,6 +44,10 @@ export class Session {
   /** Called once when the connection ends, or the server ends the transaction, before we do. */
   onLost: ((cause: unknown) => void) | undefined;
   #inFlight = 0;
+  /** The end of the statement of ours that was sent last. */
+  #last: Promise<unknown> = Promise.resolve();
+  #ours = 0;
+  #isSilent = false;
   #onEnded: (() => void) | undefined;
   #state: 'open' | 'lost' | 'ended' = 'open';
   #heartbeat: Promise<void> | undefined;
@@ -66,17 +76,22 @@ export class Session {
     return this.#state === 'lost';
   }
 
+  /** A statement was not answered in time, and none since. */
+  get isSilent(): boolean {
+    return this.#isSilent;
+  }
+
   get isBeating(): boolean {
     return this.#heartbeat !== undefined;
   }
 
-  /** A statement is under way, of ours or of the application. */
-  get isBusy(): boolean {
-    return this.#inFlight > 0;
+  /** How many statements are under way, of ours and of the application. */
+  get inFlight(): number {
+    return this.#inFlight;
   }
 
   /** Runs a statement that the server answers at once. @throws SilentServerError when it does not. */
-  readonly run: Run = (sql, parameters = []) => inTime(this.home, this.runner.query(sql, [...parameters]));
+  readonly run: Run = (sql, parameters) => this.inTime(this.send(sql, parameters));
 
   /** Runs a statement that may wait for a lock for as long as it likes. Rejects at the end of the session. */
   wait(sql: string, parameters: readonly unknown[]): Promise<unknown> {
@@ -85,30 +100,53 @@ export class Session {
       this.#onEnded = () => {
         reject(new Error('The session has ended.'));
       };
-      this.runner.query(sql, [...parameters]).then(resolve, reject);
+      this.send(sql, parameters).then(resolve, reject);
     });
   }
 
+  /** Sends a statement, in its turn: drivers are about to drop their own queues. The answer may come late or never. */
+  send(sql: string, parameters: readonly unknown[] = []): Promise<unknown> {
+    const work =
+      this.#ours === 0 ? this.#sendNow(sql, parameters) : this.#last.then(() => this.#sendNow(sql, parameters));
+    const done = () => {
+      this.#ours -= 1;
+    };
+    this.#ours += 1;
+    this.#last = work.then(done, done);
+    return work;
+  }
+
+  /** What a statement of this session answers, in the time that the server may take. @throws SilentServerError */
+  async inTime<T>(work: Promise<T>): Promise<T> {
+    try {
+      return await inTime(this.home, work);
+    } catch (error) {
+      if (error instanceof SilentServerError) this.#isSilent = true;
+      throw error;
+    }
+  }
+
   begin(): Promise<void> {
-    return inTime(this.home, this.runner.startTransaction());
+    return this.inTime(this.runner.startTransaction());
   }
 
   /** Makes what was written in the transaction last, and frees its locks. */
   async commit(): Promise<void> {
-    await inTime(this.home, this.runner.commitTransaction());
+    await this.inTime(this.runner.commitTransaction());
     // TypeORM takes a transaction within a transaction for a savepoint, and then has committed only that.
     if (this.runner.isTransactionActive) throw new Error('A nested transaction of the application has not ended.');
   }
 
   async rollback(): Promise<void> {
     // Of the application's nested ones each is rolled back by itself.
-    while (this.runner.isTransactionActive) await inTime(this.home, this.runner.rollbackTransaction());
+    while (this.runner.isTransactionActive) await this.inTime(this.runner.rollbackTransaction());
   }
 
-  /** Back to the pool, with no transaction open. */
+  /** Back to the pool, with no transaction open and no lock held. */
   giveBack(): void {
-    // What the application has not awaited would run in somebody else's transaction.
-    if (this.#state !== 'open' || this.isBusy) {
+    // What the application has not awaited would run in somebody else's transaction, and what the server has not answered
+    // may still take a lock.
+    if (this.#state !== 'open' || this.#inFlight > 0) {
       this.destroy();
       return;
     }
@@ -160,26 +198,44 @@ export class Session {
     this.onLost?.(cause);
   }
 
+  #sendNow(sql: string, parameters: readonly unknown[]): Promise<unknown> {
+    // What waited for its turn may come too late for a connection that somebody else has by now.
+    if (this.#state === 'ended') return Promise.reject(new Error('The session has ended.'));
+    return this.#watch(() => this.home.dialect.send(this.connection, sql, parameters));
+  }
+
+  /** From the answers we know that the server heard of us. */
+  async #watch<T>(send: () => Promise<T>): Promise<T> {
+    const sentAt = this.home.clock.now();
+    this.#inFlight += 1;
+    try {
+      const answer = await send();
+      this.answered = Math.max(this.answered, sentAt);
+      this.#isSilent = false;
+      return answer;
+    } finally {
+      this.#inFlight -= 1;
+    }
+  }
+
   /**
-   * All statements on this connection pass through `query` of its runner, also those of the application: from their
-   * answers we know that the server heard of us, and whether it has rolled the transaction back.
+   * The statements of the application, and those that begin and end transactions, pass through `query` of the runner. They
+   * count as signs of life, and tell whether the server has rolled the transaction back.
    */
   #watchStatements(): void {
     const { runner, home } = this;
     const query = runner.query.bind(runner) as (...args: unknown[]) => Promise<unknown>;
     const watched = async (...args: unknown[]): Promise<unknown> => {
-      const sentAt = home.clock.now();
-      this.#inFlight += 1;
+      if (this.#ours > 0) await this.#last;
+      const [sql] = args;
       try {
-        const answer = await query(...args);
-        this.answered = Math.max(this.answered, sentAt);
-        return answer;
+        // TypeORM keeps its books of the transaction, and the driver is spared a detour that costs more than the statement.
+        if (typeof sql === 'string' && TRANSACTION_WORDS.has(sql)) return await this.#sendNow(sql, []);
+        return await this.#watch(() => query(...args));
       } catch (error) {
         const failure: Failure = home.dialect.classify(error);
         if (failure === 'rolled-back') this.#lose(error);
         throw error;
-      } finally {
-        this.#inFlight -= 1;
       }
     };
     runner.query = watched as QueryRunner['query'];

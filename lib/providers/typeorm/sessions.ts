@@ -2,7 +2,7 @@ import type { DataSource, QueryRunner } from 'typeorm';
 import type { ProviderContext } from '../../engine/lock-provider.js';
 import { LockCapacityError } from '../../lock/errors.js';
 import type { Dialect, DriverConnection, Run } from './dialect.js';
-import { ConnectionSlots } from './connection-slots.js';
+import { ConnectionSlots, type Patron } from './connection-slots.js';
 import { inTime, Session, type SessionHome, SilentServerError } from './session.js';
 
 /** How the sessions are made; all times in ms. */
@@ -10,6 +10,11 @@ export interface SessionTerms {
   readonly guard: number;
   readonly patience: number;
   readonly maxConnections: number;
+}
+
+/** Who asks for a session, and for how many ms. */
+export interface Caller extends Patron {
+  readonly key: string;
 }
 
 /** What we know of a connection of the pool. */
@@ -56,11 +61,12 @@ export class Sessions implements SessionHome {
   /**
    * A session for one attempt.
    *
-   * @throws LockCapacityError when all connections are taken for `wait` ms, or until `left` says that nobody wants it
+   * @throws LockCapacityError when all connections are taken for `wait` ms, or until `signal` says that nobody wants it
    * any more.
    */
-  async take(key: string, wait: number, left: AbortSignal | undefined): Promise<Session> {
-    if (!(await this.#slots.take(wait, left))) {
+  async take(caller: Caller): Promise<Session> {
+    if (!(await this.#slots.take(caller))) {
+      const { key } = caller;
       throw new LockCapacityError(
         `Lock "${key}": all ${this.terms.maxConnections} connections of lock provider "${this.context.name}" are taken; raise maxConnections, or hold fewer locks at a time.`,
         { key, provider: this.context.name },
@@ -181,7 +187,7 @@ export class Sessions implements SessionHome {
       return undefined;
     }
     try {
-      const run: Run = (sql, parameters = []) => inTime(this, runner.query(sql, [...parameters]));
+      const run: Run = (sql, parameters = []) => inTime(this, this.dialect.send(connection, sql, parameters));
       const sentAt = this.clock.now();
       const prepared = { id: await this.dialect.setUp(run, guard, lockWait), control, usedAt: sentAt };
       this.#prepared.set(connection, prepared);

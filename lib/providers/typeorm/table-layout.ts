@@ -4,10 +4,11 @@ export type DatabaseFamily = 'mysql' | 'postgres' | 'sqlite';
 /** The name of the table where none is given. */
 export const DEFAULT_TABLE = 'distributed_lock';
 
-// Identifiers cannot be bound as values. These need no escape in any database.
-const TABLE = /^[A-Za-z_][A-Za-z0-9_]{0,62}(\.[A-Za-z_][A-Za-z0-9_]{0,62})?$/;
+// Identifiers cannot be bound as values. These need no escape in any database. Postgres cuts them off after 63 characters, which
+// leaves seven for `_record`.
+const TABLE = /^[A-Za-z_][A-Za-z0-9_]{0,55}(\.[A-Za-z_][A-Za-z0-9_]{0,55})?$/;
 
-/** Whether this is a table's name, or a schema's and a table's, of letters, digits and `_`. */
+/** Whether this is a table's name, or a schema's and a table's, of at most 56 letters, digits and `_` each. */
 export function isTableName(table: string): boolean {
   return TABLE.test(table);
 }
@@ -56,4 +57,19 @@ export function createTableSql(family: DatabaseFamily, table: string): string {
         `token INTEGER NOT NULL DEFAULT 0, holder TEXT NULL, expires INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID`
       );
   }
+}
+
+/** The name of the table of the records that belongs to a table of locks. */
+export function recordTable(table: string): string {
+  return `${table}_record`;
+}
+
+/** The table of the records: `value` in UTF-8, compared byte by byte, and a `revision` that each write increases. */
+export function createRecordTableSql(database: 'mysql' | 'postgres', table: string): string {
+  const name = quotedTable(database, recordTable(table));
+  return database === 'mysql'
+    ? `CREATE TABLE IF NOT EXISTS ${name} (name VARBINARY(255) NOT NULL PRIMARY KEY, ` +
+        `value MEDIUMBLOB NOT NULL, revision BIGINT UNSIGNED NOT NULL) ENGINE = InnoDB`
+    : `CREATE TABLE IF NOT EXISTS ${name} (name varchar(255) COLLATE "C" PRIMARY KEY, ` +
+        `value bytea NOT NULL, revision bigint NOT NULL)`;
 }

@@ -9,6 +9,7 @@ import {
 } from '../../../engine/lock-provider.js';
 import { LockConfigError, LockDeadlockError } from '../../../lock/errors.js';
 import { driverErrorOf, firstRow } from '../dialect.js';
+import type { LockAttempt } from '../session-locks.js';
 import type { RowLocking } from './row-attempt.js';
 
 // How long before a busy row is asked for again, in ms: half of it at least.
@@ -21,7 +22,7 @@ const SAVEPOINT = 'distributed_lock';
  * A busy row is asked for again and again with SKIP LOCKED, which neither blocks the connection nor fails: an error would
  * abort the whole transaction on Postgres, and a wait could not be ended without ending the application's connection.
  */
-export class BorrowedTransaction {
+export class BorrowedTransaction implements LockAttempt {
   #grant: Grant | undefined;
   #isOver = false;
 

@@ -9,7 +9,9 @@ import {
 import { type Dialect, firstRow } from '../dialect.js';
 import { lendTransaction, takeTransactionBack } from './entity-manager-of.js';
 import type { LockTable } from '../lock-table.js';
+import type { LockAttempt } from '../session-locks.js';
 import type { Session } from '../session.js';
+import type { Sessions } from '../sessions.js';
 
 /** What an attempt needs of its provider. */
 export interface RowLocking {
@@ -18,7 +20,7 @@ export interface RowLocking {
   readonly table: LockTable;
   /** The session guard, in ms. */
   readonly guard: number;
-  openSession(request: AcquireRequest, left: AbortSignal | undefined): Promise<Session>;
+  readonly sessions: Pick<Sessions, 'take'>;
   /** The name of the fencing counter, or undefined where no tokens are wanted. */
   counterOf(key: string): string | undefined;
   onWaiting(holder: string): void;
@@ -26,7 +28,7 @@ export interface RowLocking {
 }
 
 /** One attempt to lock one row, from its connection to the end of its transaction. */
-export class RowAttempt {
+export class RowAttempt implements LockAttempt {
   #session: Session | undefined;
   #grant: Grant | undefined;
   #isOver = false;
@@ -38,30 +40,30 @@ export class RowAttempt {
     private readonly row: string,
   ) {}
 
-  /** Asks. To be called once. */
-  acquire(): Promise<Grant | 'busy'> {
-    const { request } = this;
-    if (request.wait <= 0) return this.#ask();
-    return new Promise((resolve, reject) => {
-      const { signal } = request;
-      const leave = () => {
-        // Until the server has queued us nobody knows whether the lock is busy. The steps so far are quick: the next one
-        // finds that we have left.
-        if (this.#isWaiting) {
-          this.abandon();
-          resolve('busy');
-        }
-        this.#isOver = true;
-      };
-      const done = () => {
-        signal.removeEventListener('abort', leave);
-      };
-      signal.addEventListener('abort', leave, { once: true });
-      this.#ask().finally(done).then(resolve, reject);
-    });
+  async acquire(): Promise<Grant | 'busy'> {
+    const { locking, request } = this;
+    const session = await locking.sessions.take(request);
+    this.#session = session;
+    try {
+      if (!(await this.#lockRow(session))) {
+        await session.rollback();
+        session.giveBack();
+        return 'busy';
+      }
+      const counter = locking.counterOf(request.key);
+      const token = counter === undefined ? null : await locking.table.nextToken(counter);
+      // A holder that was frozen until its guard freed the row could otherwise have the larger token of two. And after a wait
+      // the statement that the server has answered is as old as the wait: validity has to begin anew.
+      if (token !== null || this.#isWaiting) await session.run(locking.dialect.heartbeat);
+      return this.#hold(session, token);
+    } catch (error) {
+      session.destroy();
+      // We have left, and the end of our own connection is no failure.
+      if (this.#hasEnded() && this.#isWaiting) return 'busy';
+      throw error;
+    }
   }
 
-  /** What it holds, if it does; with the deadline as it is by now. */
   get grant(): Grant | undefined {
     const until = this.#validUntil();
     return this.#grant && !this.#hasEnded() ? { ...this.#grant, validUntil: until } : undefined;
@@ -72,7 +74,7 @@ export class RowAttempt {
     if (!this.#grant || this.#hasEnded() || !session || session.isLost()) return 'lost';
     // Behind a statement of the application a heartbeat would only queue. While that runs the guard does not; but if its
     // answer is on a wire that is cut, the server may have finished it long ago, so it extends nothing before it is answered.
-    if (!session.isBusy || session.isBeating) {
+    if (session.inFlight === 0 || session.isBeating) {
       try {
         await session.heartbeat();
       } catch {
@@ -117,30 +119,6 @@ export class RowAttempt {
     if (this.#grant || this.#isWaiting) this.#session?.destroy();
   }
 
-  async #ask(): Promise<Grant | 'busy'> {
-    const { locking, request } = this;
-    const session = await locking.openSession(request, request.wait > 0 ? request.signal : undefined);
-    this.#session = session;
-    try {
-      if (!(await this.#lockRow(session))) {
-        await session.rollback();
-        session.giveBack();
-        return 'busy';
-      }
-      const counter = locking.counterOf(request.key);
-      const token = counter === undefined ? null : await locking.table.nextToken(counter);
-      // A holder that was frozen until its guard freed the row could otherwise have the larger token of two. And after a wait
-      // the statement that the server has answered is as old as the wait: validity has to begin anew.
-      if (token !== null || this.#isWaiting) await session.run(locking.dialect.heartbeat);
-      return this.#hold(session, token);
-    } catch (error) {
-      session.destroy();
-      // We have left, and the end of our own connection is no failure.
-      if (this.#hasEnded() && this.#isWaiting) return 'busy';
-      throw error;
-    }
-  }
-
   /** Answers whether the row is locked by the transaction of the session. */
   async #lockRow(session: Session): Promise<boolean> {
     const { locking, request, row } = this;
@@ -160,10 +138,20 @@ export class RowAttempt {
 
   async #queue(session: Session): Promise<boolean> {
     const { locking, request, row } = this;
+    // Made when it is read, and not for nothing.
+    const { signal } = request;
+    const leave = () => {
+      this.abandon();
+    };
     this.#isWaiting = true;
+    if (signal.aborted) leave();
+    signal.addEventListener('abort', leave, { once: true });
     locking.onWaiting(request.holder);
-    const locked = await session.wait(locking.dialect.awaitLock(request.mode), [row]);
-    return firstRow(locked) !== undefined;
+    try {
+      return firstRow(await session.wait(locking.dialect.awaitLock(request.mode), [row])) !== undefined;
+    } finally {
+      signal.removeEventListener('abort', leave);
+    }
   }
 
   #hold(session: Session, fencingToken: bigint | null): Grant | 'busy' {

@@ -1,9 +1,12 @@
 import type { Weakness } from '../dialect.js';
+import type { Database } from '../database.js';
 import type { LeaseTable } from './lease-table.js';
 
 /** The database of the leases, connected. */
 export interface LeaseDatabase {
   readonly leases: LeaseTable;
+  /** The server behind it; SQLite has none. */
+  readonly server?: Database;
   /** Makes the row of a key, free, unless it exists. */
   createRow(name: string): Promise<void>;
   /** Deletes the rows that nobody has used for this many ms, and answers how many. */

@@ -35,9 +35,8 @@ const postgres: LeaseDialect = {
   value: (position) => `$${position}`,
   greatest: 'GREATEST',
   updateToken: (table, expression, rest) => `UPDATE ${table} SET token = ${expression}${rest} RETURNING token`,
-  // TypeORM answers an UPDATE with its rows and their number.
-  tokenOf: (answer) => bigintOf(firstRow(propertyOf(answer, '0'))?.['token']),
-  changed: (answer) => Number(propertyOf(answer, '1') ?? 0),
+  tokenOf: (answer) => bigintOf(firstRow(answer)?.['token']),
+  changed: (answer) => Number(propertyOf(answer, 'rowCount') ?? 0),
 };
 
 /** From 3.35 on, which has RETURNING. */
@@ -46,7 +45,7 @@ const sqlite: LeaseDialect = {
   value: () => '?',
   greatest: 'MAX',
   updateToken: postgres.updateToken.bind(postgres),
-  tokenOf: (answer) => bigintOf(firstRow(answer)?.['token']),
+  tokenOf: postgres.tokenOf.bind(postgres),
   changed: (answer) => Number(propertyOf(answer, 'changes') ?? 0),
 };
 

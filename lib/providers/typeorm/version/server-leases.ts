@@ -20,23 +20,15 @@ const IDLE_TIME = 600_000;
  * time is ended on the server too, where that can be.
  */
 export async function connectToServer(
-  {
-    dataSource,
-    database,
-    table,
-    synchronize,
-    maxConnections,
-    patience,
-  }: VersionLockSettings & { database: 'mysql' | 'postgres' },
+  { maxConnections, patience, ...settings }: VersionLockSettings & { database: 'mysql' | 'postgres' },
   context: ProviderContext,
 ): Promise<LeaseDatabase> {
   const terms = { guard: IDLE_TIME, patience, maxConnections };
-  const { dialect, sessions } = await connect(
-    { dataSource, database, table, synchronize, fencing: true, terms },
-    context,
-  );
+  const server = await connect({ ...settings, terms }, context, true);
+  const { dialect, sessions, weaknesses } = server;
+  const { database, table } = settings;
   const run: Run = async (sql, parameters) => {
-    const session = await sessions.take('', patience, undefined).catch((error: unknown) => {
+    const session = await sessions.take({ key: '', wait: patience }).catch((error: unknown) => {
       // Each connection is taken for the time of one statement: if none gets free, the server is silent.
       throw error instanceof LockCapacityError ? new SilentServerError(error.message) : error;
     });
@@ -51,11 +43,12 @@ export async function connectToServer(
   };
   const rows = new LockTable(dialect, run);
   return {
+    server,
     leases: new LeaseTable(database, table, run),
     createRow: (name) => rows.createRow(name),
     purge: (unusedFor) => purge(sessions, database, table, unusedFor),
     isBusy: (error) => ['busy', 'rolled-back'].includes(dialect.classify(error)),
-    check: () => dialect.examine(sessions.run),
+    check: () => Promise.resolve(weaknesses),
     close: () => sessions.close(),
   };
 }

@@ -1,7 +1,8 @@
 import type { DataSource } from 'typeorm';
 import { type Duration, toMilliseconds } from '../../../lock/duration.js';
 import { LockConfigError } from '../../../lock/errors.js';
-import { type DatabaseFamily, DEFAULT_TABLE, isTableName } from '../table-layout.js';
+import { readMaxConnections, readTable } from '../database-options.js';
+import type { DatabaseFamily } from '../table-layout.js';
 
 /** Where the leases are. */
 export interface TypeOrmVersionLockProviderOptions {
@@ -21,6 +22,11 @@ export interface TypeOrmVersionLockProviderOptions {
    * fails. Default 2 s, at least 50 ms.
    */
   readonly statementTimeout?: Duration | undefined;
+  /**
+   * Start also where two may hold a lock at once: Galera, several primaries, a read-only server or standby, a pooler that shares
+   * connections among clients. Default false: `start` throws `LockConfigError`. For a cluster whose locks all go to one node.
+   */
+  readonly allowUnsafeTopology?: boolean | undefined;
 }
 
 /** The options, checked. */
@@ -29,27 +35,23 @@ export interface VersionLockSettings {
   readonly database: DatabaseFamily;
   readonly table: string;
   readonly synchronize: boolean;
+  readonly allowUnsafeTopology: boolean;
   readonly maxConnections: number;
   readonly patience: number;
 }
 
+const PROVIDER = 'TypeOrmVersionLockProvider';
+
 /** @throws LockConfigError for options that cannot work. */
 export function readOptions(options: TypeOrmVersionLockProviderOptions): VersionLockSettings {
-  const { dataSource, table = DEFAULT_TABLE, synchronize = false, maxConnections = 4 } = options;
-  if (!isTableName(table)) {
-    throw new LockConfigError(
-      'TypeOrmVersionLockProvider: "table" must be a name, or a schema and a name, of letters, digits and "_".',
-    );
-  }
-  if (!Number.isSafeInteger(maxConnections) || maxConnections < 1) {
-    throw new LockConfigError('TypeOrmVersionLockProvider: "maxConnections" must be a whole number from 1 on.');
-  }
+  const { dataSource, synchronize = false, allowUnsafeTopology = false } = options;
   return {
     dataSource,
     database: databaseOf(dataSource),
-    table,
+    table: readTable(PROVIDER, options.table),
     synchronize,
-    maxConnections,
+    allowUnsafeTopology,
+    maxConnections: readMaxConnections(PROVIDER, options.maxConnections ?? 4, 1),
     patience: toMilliseconds(options.statementTimeout ?? '2s', 'statementTimeout', { min: 50 }),
   };
 }
@@ -66,11 +68,11 @@ function databaseOf({ options }: DataSource): DatabaseFamily {
     case 'better-sqlite3':
       if (options.database !== '' && !options.database.startsWith(':memory:')) return 'sqlite';
       throw new LockConfigError(
-        'TypeOrmVersionLockProvider: a database of better-sqlite3 in memory belongs to one connection alone; give it a file.',
+        `${PROVIDER}: a database of better-sqlite3 in memory belongs to one connection alone; give it a file.`,
       );
     default:
       throw new LockConfigError(
-        `TypeOrmVersionLockProvider works with MySQL, MariaDB, Postgres, better-sqlite3 and sqljs, not with "${options.type}".`,
+        `${PROVIDER} works with MySQL, MariaDB, Postgres, better-sqlite3 and sqljs, not with "${options.type}".`,
       );
   }
 }

@@ -6,6 +6,7 @@ import {
   type LockCapabilities,
   type LockProvider,
   type ProviderContext,
+  type Records,
   type ReleaseManner,
   type ReleaseOutcome,
   type Renewal,
@@ -17,6 +18,8 @@ import type { LockInfo } from '../../../lock/lock-info.js';
 import { driverErrorOf } from '../dialect.js';
 import { leaseNameOf } from '../lock-name.js';
 import { type PurgeOptions, readUnusedFor } from '../purge.js';
+import { ServerRecords } from '../records.js';
+import type { Database } from '../database.js';
 import type { LeaseDatabase } from './lease-database.js';
 import type { HeldLease } from './lease-table.js';
 import { connectToServer } from './server-leases.js';
@@ -36,7 +39,7 @@ import {
  * compares what it has seen and sets what it wants by the database's clock; the row stays, so versions outlive releases,
  * crashes and restarts. Held and waiting locks cost no connection. A holder knows of a loss by its deadline.
  *
- * What breaks it: several writers, each with a clock and rows of its own; a clock of the database that is stepped (forwards:
+ * What breaks it: several writers, each with a clock and rows of its own (refused at start); a clock of the database that is stepped (forwards:
  * leases end early; backwards: they last longer, and tokens grow all the same); a fail-over or a backup that loses committed
  * rows. As with every lease, a pause between the last check and a write: let what you write to compare tokens.
  */
@@ -50,12 +53,17 @@ export class TypeOrmVersionLockProvider implements LockProvider {
     forceRelease: true,
     queue: 'engine',
   };
+  /** On a server; not in SQLite. */
+  readonly records?: Records;
   readonly #settings: VersionLockSettings;
   #running: VersionLocks | undefined;
 
   /** @throws LockConfigError for options that cannot work. Connects to nothing: `start` does. */
   constructor(options: TypeOrmVersionLockProviderOptions) {
-    this.#settings = readOptions(options);
+    const settings = readOptions(options);
+    this.#settings = settings;
+    const { database } = settings;
+    if (database !== 'sqlite') this.records = new ServerRecords({ ...settings, database }, () => this.#server());
   }
 
   async start(context: ProviderContext): Promise<void> {
@@ -103,6 +111,12 @@ export class TypeOrmVersionLockProvider implements LockProvider {
 
   async stop(): Promise<void> {
     await this.#running?.close();
+  }
+
+  async #server(): Promise<Database> {
+    const { server } = await this.#started().connected();
+    if (server) return server;
+    throw new LockConfigError('SQLite keeps no records.');
   }
 
   #started(): VersionLocks {

@@ -1,18 +1,20 @@
 import { DataSource, type DataSourceOptions } from 'typeorm';
 import { mysqlDialect, ownMysqlPool } from '../../lib/providers/typeorm/mysql-dialect.js';
 import { ownPostgresPool, postgresDialect } from '../../lib/providers/typeorm/postgres-dialect.js';
-import { readOptions } from '../../lib/providers/typeorm/row/row-lock-options.js';
+import { readOptions as read, type TypeOrmSessionLockOptions } from '../../lib/providers/typeorm/database-options.js';
 import { LockConfigError } from '../../lib/lock/errors.js';
 
 const dataSource = new DataSource({ type: 'mysql', host: 'nowhere' });
+const readOptions = (options: TypeOrmSessionLockOptions) => read('TypeOrmRowLockProvider', options, 2);
 
-describe('options of the row lock', () => {
+describe('options of locks that live as long as a connection', () => {
   it('have defaults', () => {
     expect(readOptions({ dataSource })).toMatchObject({
       database: 'mysql',
       table: 'distributed_lock',
       synchronize: false,
       fencing: false,
+      allowUnsafeTopology: false,
       terms: { guard: 30_000, patience: 2_000, maxConnections: 10 },
     });
   });
@@ -23,7 +25,7 @@ describe('options of the row lock', () => {
     [{ table: '' }],
     [{ sessionGuard: '500ms' }],
     [{ statementTimeout: 0 }],
-    [{ maxConnections: 0 }],
+    [{ maxConnections: 1 }],
     [{ maxConnections: 1.5 }],
     [{ dataSource: new DataSource({ type: 'sqljs' }) }],
   ])('%j is refused', (options) => {
@@ -57,6 +59,7 @@ describe('dialects', () => {
     [{ errno: 3572 }, 'busy'],
     [{ errno: 1969 }, 'busy'],
     [{ errno: 1213 }, 'rolled-back'],
+    [{ errno: 3058 }, 'rolled-back'],
     [{ errno: 1020 }, 'rolled-back'],
     [{ errno: 1146 }, 'no-table'],
     [{ code: 'ECONNRESET' }, 'other'],
@@ -75,13 +78,16 @@ describe('dialects', () => {
     expect(postgresDialect('locks').classify(Object.assign(new Error(), { code }))).toBe(failure);
   });
 
-  it('the doctor finds clusters with several writers, replicas and poolers', async () => {
-    const variables = { wsrep_on: 'ON', read_only: 'ON', group_replication_single_primary_mode: 'OFF' };
-    const rows = Object.entries(variables).map(([Variable_name, Value]) => ({ Variable_name, Value }));
-    const mysql = await mysqlDialect('locks', '').examine(() => Promise.resolve(rows));
-    expect(mysql.map(({ severity }) => severity)).toEqual(['error', 'error', 'error']);
-    let id = 0;
-    const postgres = await postgresDialect('locks').examine(() => Promise.resolve([{ standby: true, id: id++ }]));
-    expect(postgres.map(({ severity }) => severity)).toEqual(['error', 'error']);
+  // Where no such server can be had. Galera, read-only servers, standbys and PgBouncer are real in topology.spec.ts.
+  it.each([
+    ['wsrep_on', 'ON', /Galera/],
+    ['group_replication_single_primary_mode', 'OFF', /single primary/],
+    ['super_read_only', 'ON', /super_read_only/],
+    ['innodb_read_only', 'ON', /innodb_read_only/],
+    ['read_only', 'NO_LOCK_NO_ADMIN', /read_only/],
+  ])('MySQL: %s = %s is an error', async (Variable_name, Value, message) => {
+    const run = () => Promise.resolve([{ Variable_name, Value }]);
+    const found = await mysqlDialect('locks', '').examine(run, run);
+    expect(found).toEqual([{ severity: 'error', message: expect.stringMatching(message) as string }]);
   });
 });

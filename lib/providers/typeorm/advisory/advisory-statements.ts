@@ -1,0 +1,69 @@
+import { LockConfigError } from '../../../lock/errors.js';
+import type { LockMode } from '../../../lock/lock-options.js';
+import { firstRow, type Run } from '../dialect.js';
+import { advisoryLockNumber, userLockName } from './advisory-name.js';
+
+/**
+ * How one database spells its advisory locks. Every statement takes the name of one lock as its only value, and answers one
+ * row: `done` is 1 or true if it did what it says.
+ */
+export interface AdvisoryStatements {
+  readonly hasShared: boolean;
+  /** What the names are made of, beside namespace and key. @throws LockConfigError on a server that is too old. */
+  scopeOf(run: Run): Promise<string>;
+  nameOf(scope: string, namespace: string, key: string): string;
+  /** Takes the lock if it is free. A session that has it gets it once more: it never blocks itself. */
+  tryLock(mode: LockMode): string;
+  /** Takes a shared lock once more on a session that has it, unless somebody is queued, whom that would overtake. */
+  readonly joinReaders: string;
+  /** Takes the lock as soon as it is free. */
+  awaitLock(mode: LockMode): string;
+  unlock(mode: LockMode): string;
+}
+
+/** Whether a statement did what it says. @throws Error when the server could not tell (GET_LOCK: NULL). */
+export function isDone(answer: unknown): boolean {
+  const done = firstRow(answer)?.['done'];
+  if (done === null || done === undefined) throw new Error('The server could not tell whether the lock is free.');
+  return Number(done) === 1;
+}
+
+// In seconds: a year, the longest that MySQL takes. Its clock is the server's wall clock; the wait ends by its caller.
+const LONGEST_WAIT = 31_536_000;
+
+/** `GET_LOCK` of MySQL and MariaDB. */
+export const userLocks: AdvisoryStatements = {
+  hasShared: false,
+  async scopeOf(run) {
+    const name = firstRow(await run('SELECT DATABASE() AS name'))?.['name'];
+    return typeof name === 'string' ? name : '';
+  },
+  nameOf: userLockName,
+  tryLock: () => 'SELECT GET_LOCK(?, 0) AS done',
+  joinReaders: 'SELECT 0 AS done',
+  awaitLock: () => `SELECT GET_LOCK(?, ${LONGEST_WAIT}) AS done`,
+  unlock: () => 'SELECT COALESCE(RELEASE_LOCK(?), 0) AS done',
+};
+
+const suffix = { exclusive: '', shared: '_shared' };
+
+/** Advisory locks of Postgres, of the session. */
+export const postgresAdvisoryLocks: AdvisoryStatements = {
+  hasShared: true,
+  async scopeOf(run) {
+    const guard = firstRow(await run(`SELECT current_setting('idle_session_timeout', true) AS guard`))?.['guard'];
+    if (typeof guard === 'string') return '';
+    throw new LockConfigError(
+      'Advisory locks need Postgres 14 or later, which frees the locks of a frozen process (idle_session_timeout): update the server, or use TypeOrmRowLockProvider.',
+    );
+  },
+  nameOf: (_, namespace, key) => advisoryLockNumber(namespace, key),
+  tryLock: (mode) => `SELECT pg_try_advisory_lock${suffix[mode]}($1::bigint) AS done`,
+  joinReaders:
+    `SELECT CASE WHEN EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND NOT granted ` +
+    `AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) ` +
+    `AND (classid::bigint << 32) | objid::bigint = $1::bigint) ` +
+    `THEN false ELSE pg_try_advisory_lock_shared($1::bigint) END AS done`,
+  awaitLock: (mode) => `SELECT true AS done FROM pg_advisory_lock${suffix[mode]}($1::bigint)`,
+  unlock: (mode) => `SELECT pg_advisory_unlock${suffix[mode]}($1::bigint) AS done`,
+};

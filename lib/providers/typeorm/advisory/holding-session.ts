@@ -1,0 +1,103 @@
+import type { LockMode } from '../../../lock/lock-options.js';
+import { type Session, SilentServerError } from '../session.js';
+import { type AdvisoryStatements, isDone } from './advisory-statements.js';
+
+/** Whoever has, or asks for, a lock on a session. */
+export interface Tenant {
+  /** The session has ended, and its locks with it. */
+  onSessionLost(cause: unknown): void;
+}
+
+/** A name that this session has, or asks for. */
+interface Name {
+  readonly mode: LockMode;
+  holders: number;
+  /** While it is asked for; never rejects. */
+  asked: Promise<unknown> | undefined;
+}
+
+/**
+ * One session and the locks on it. A session never blocks itself: what it has it would get again. So one name has one holder
+ * here, or readers, and this class knows which.
+ */
+export class HoldingSession {
+  readonly #names = new Map<string, Name>();
+  readonly #tenants = new Set<Tenant>();
+
+  constructor(
+    readonly session: Session,
+    private readonly statements: AdvisoryStatements,
+    /** Nobody is on it any more, and it is not used again. */
+    private readonly onEmpty: () => void,
+  ) {
+    session.onLost = (cause) => {
+      for (const tenant of [...this.#tenants]) tenant.onSessionLost(cause);
+    };
+  }
+
+  enter(tenant: Tenant): void {
+    this.#tenants.add(tenant);
+  }
+
+  /** With the last one the session goes back to the pool; unless something on it is unanswered, which ends it. */
+  leave(tenant: Tenant): void {
+    if (!this.#tenants.delete(tenant) || this.#tenants.size > 0) return;
+    this.onEmpty();
+    this.session.giveBack();
+  }
+
+  /** Takes the lock if it is free. */
+  async tryLock(name: string, mode: LockMode): Promise<boolean> {
+    for (;;) {
+      const known = this.#names.get(name);
+      if (!known) return this.#ask(name, { mode, holders: 0, asked: undefined }, this.statements.tryLock(mode));
+      if (known.asked) await known.asked;
+      else if (mode === 'exclusive' || known.mode === 'exclusive') return false;
+      else return this.#ask(name, known, this.statements.joinReaders);
+    }
+  }
+
+  /** Takes the lock as soon as it is free. For a session that has nothing: one that has a lock never waits. */
+  async awaitLock(name: string, mode: LockMode): Promise<true> {
+    // Not only the end of the time makes a server answer 0: a step of its wall clock does too (measured on MariaDB 10.11:
+    // 20 s were over after 1 s). Whoever waits leaves by ending the session.
+    while (!isDone(await this.session.wait(this.statements.awaitLock(mode), [name])));
+    this.#names.set(name, { mode, holders: 1, asked: undefined });
+    return true;
+  }
+
+  /** Answers whether the session had the lock. */
+  async unlock(name: string, mode: LockMode): Promise<boolean> {
+    const known = this.#names.get(name);
+    // From here on the name may be asked for again: that statement follows this one on the same connection.
+    if (known && (known.holders -= 1) <= 0) this.#names.delete(name);
+    return isDone(await this.session.run(this.statements.unlock(mode), [name]));
+  }
+
+  async #ask(name: string, entry: Name, sql: string): Promise<boolean> {
+    const { session } = this;
+    const answer = session.send(sql, [name]).then(isDone);
+    const inTime = session.inTime(answer);
+    entry.asked = inTime.catch(() => undefined);
+    this.#names.set(name, entry);
+    let isLocked = false;
+    try {
+      isLocked = await inTime;
+      return isLocked;
+    } catch (error) {
+      if (error instanceof SilentServerError) this.#unlockLate(answer, name, entry.mode);
+      throw error;
+    } finally {
+      entry.asked = undefined;
+      if (isLocked) entry.holders += 1;
+      if (entry.holders === 0) this.#names.delete(name);
+    }
+  }
+
+  /** What nobody waits for any more is given back if it comes after all. The server counts, so others' holds stay. */
+  #unlockLate(answer: Promise<boolean>, name: string, mode: LockMode): void {
+    answer
+      .then((isLocked) => isLocked && this.session.run(this.statements.unlock(mode), [name]))
+      .catch(() => undefined);
+  }
+}

@@ -1,0 +1,15 @@
+import { afterAll, beforeAll } from '@jest/globals';
+import { describeLockProvider } from '../../lib/testing/index.js';
+import { advisoryLockHarness, SqlBackend } from '../typeorm/sql-backend.js';
+
+let backend: SqlBackend;
+
+beforeAll(async () => {
+  backend = await SqlBackend.start('postgres');
+}, 60_000);
+afterAll(() => backend.stop());
+
+describeLockProvider(
+  'advisory locks of Postgres',
+  advisoryLockHarness('postgres', () => backend),
+);

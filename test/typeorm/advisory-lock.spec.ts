@@ -1,0 +1,248 @@
+import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
+import { type ChildProcess, fork } from 'node:child_process';
+import { once } from 'node:events';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { LockManager } from '../../lib/engine/lock-manager.js';
+import type { LockProvider } from '../../lib/engine/lock-provider.js';
+import type { Lock } from '../../lib/lock/lock.js';
+import { LockCapacityError, LockConfigError, LockUnavailableError } from '../../lib/lock/errors.js';
+import type { CompiledLibrary } from '../servers/compiled-library.js';
+import { typeOrmLibrary } from './lease-processes.js';
+import { SqlBackend, type SqlType } from './sql-backend.js';
+
+const databases: readonly SqlType[] = ['mariadb', 'postgres'];
+let library: CompiledLibrary;
+
+beforeAll(async () => {
+  library = await typeOrmLibrary();
+}, 60_000);
+afterAll(() => library.remove());
+
+describe.each(databases)('advisory locks on %s', (type) => {
+  let backend: SqlBackend;
+  const managers: LockManager[] = [];
+  const workers: ChildProcess[] = [];
+
+  beforeAll(async () => {
+    backend = await SqlBackend.start(type);
+  }, 60_000);
+  afterEach(async () => {
+    for (const worker of workers.splice(0)) worker.kill('SIGKILL');
+    await Promise.all(managers.splice(0).map((manager) => manager.stop()));
+  });
+  afterAll(() => backend.stop());
+
+  async function running(provider: LockProvider): Promise<LockManager> {
+    const locks = new LockManager({ providers: { sql: provider }, namespace: 'test', shutdownGrace: 0 });
+    managers.push(locks);
+    await locks.start();
+    return locks;
+  }
+  const process = async (options: Parameters<SqlBackend['advisoryProvider']>[0] = {}) =>
+    running(await backend.advisoryProvider(options));
+
+  async function until(probe: () => boolean | Promise<boolean>, within = 3_000): Promise<void> {
+    for (const end = performance.now() + within; !(await probe());) {
+      if (performance.now() > end) throw new Error(`Not in ${within} ms: ${probe.toString()}`);
+      await sleep(2);
+    }
+  }
+  const holders = (key: string) => backend.advisoryHolders('test', key);
+
+  async function worker(key: string, sessionGuard: string): Promise<{ child: ChildProcess; token: bigint }> {
+    const { options } = backend.source();
+    const path = fileURLToPath(new URL('advisory-worker.mjs', import.meta.url));
+    const child = fork(path, [library.folder, JSON.stringify(options), key, sessionGuard], { execArgv: [] });
+    workers.push(child);
+    const ended = once(child, 'exit').then(() => {
+      throw new Error('The worker has ended before it held.');
+    });
+    const [{ token }] = (await Promise.race([once(child, 'message'), ended])) as [{ token: string }];
+    return { child, token: BigInt(token) };
+  }
+
+  it('fifty locks cost one connection, and all of them are lost with it and no other', async () => {
+    const [ann, bob] = [await process(), await process()];
+    const held: Lock[] = [];
+    for (let index = 0; index < 50; index += 1) held.push(await ann.acquire(`key:${index}`));
+    const connections = new Set<number>();
+    for (let index = 0; index < 50; index += 1) for (const id of await holders(`key:${index}`)) connections.add(id);
+    expect(connections.size).toBe(1);
+    const waiting = bob.acquire('key:0');
+    const other = await bob.acquire('other');
+    await backend.revokeAdvisory('test', 'key:0');
+    await until(() => held.every((lock) => !lock.isHeld()), 500);
+    await (await waiting).release();
+    expect(other.isHeld()).toBe(true);
+    // The next ones are on a new connection.
+    const again = await ann.acquire('key:1');
+    expect(await holders('key:1')).not.toEqual([...connections]);
+    expect(await again.release()).toBe('released');
+    expect(await other.release()).toBe('released');
+  });
+
+  it('a session never blocks itself, so one process is kept apart by its own books', async () => {
+    const provider = await backend.advisoryProvider();
+    await running(provider);
+    const ask = (holder: string, wait = 0, signal = new AbortController().signal) =>
+      provider.acquire({
+        key: 'k',
+        holder,
+        mode: 'exclusive',
+        lease: 0,
+        renew: true,
+        minHold: 0,
+        wait,
+        options: {},
+        signal,
+      });
+    const answers = await Promise.all(['one', 'two', 'three'].map((holder) => ask(holder)));
+    const [grant, ...more] = answers.filter((answer) => answer !== 'busy');
+    expect(more).toEqual([]);
+    // Asked again with its own id it is the same hold, and one release ends it.
+    expect(await ask(grant!.holder)).toMatchObject({ holder: grant!.holder });
+    const waiter = ask('four', 3_000);
+    await sleep(50);
+    expect(await provider.release(grant!, { keepFor: 0, failed: false })).toBe('released');
+    const next = await waiter;
+    expect(next).toMatchObject({ holder: 'four' });
+    expect(await holders('k')).toHaveLength(1);
+    if (next !== 'busy') await provider.release(next, { keepFor: 0, failed: false });
+    expect(await holders('k')).toEqual([]);
+  });
+
+  it('a lock whose answer comes too late is given back, and the others on its connection stay', async () => {
+    const provider = await backend.advisoryProvider({ statementTimeout: 200, sessionGuard: '3s' });
+    const locks = await running(provider);
+    const held = await locks.acquire('held');
+    const wire = backend.wireOf(provider)!;
+    wire.holdReplies();
+    await expect(locks.acquire('late', { wait: 0 })).rejects.toBeInstanceOf(LockUnavailableError);
+    // The server has granted it.
+    expect(await holders('late')).toHaveLength(1);
+    wire.passReplies();
+    await until(async () => (await holders('late')).length === 0);
+    expect(await holders('held')).toHaveLength(1);
+    expect(await held.release()).toBe('released');
+  });
+
+  it('a frozen process is freed by the guard, and its token is the smaller one', async () => {
+    const { child, token } = await worker('frozen', '1s');
+    const locks = await process({ fencing: true });
+    child.kill('SIGSTOP');
+    const start = performance.now();
+    const lock = await locks.acquire('frozen', { wait: 8_000 });
+    expect(performance.now() - start).toBeLessThan(4_000);
+    expect(lock.fencingToken).toBeGreaterThan(token);
+    child.kill('SIGCONT');
+    child.send('?');
+    expect(await once(child, 'message')).toMatchObject([{ isHeld: false }]);
+    await lock.release();
+  });
+
+  it('a process that dies frees its lock at once', async () => {
+    const { child } = await worker('dead', '30s');
+    const locks = await process();
+    const waiting = locks.acquire('dead', { wait: 8_000 });
+    child.kill('SIGKILL');
+    await (await waiting).release();
+  });
+
+  it('a wire that is cut without a word is a loss in the time of the guard, on both sides', async () => {
+    const provider = await backend.advisoryProvider({ sessionGuard: '1s', statementTimeout: 200 });
+    const [ann, bob] = [await running(provider), await process()];
+    const lock = await ann.acquire('a');
+    backend.wireOf(provider)?.freeze();
+    const next = bob.acquire('a', { wait: 8_000 });
+    await until(() => !lock.isHeld(), 1_500);
+    await (await next).release();
+    backend.wireOf(provider)?.thaw();
+    await (await ann.acquire('b', { wait: 3_000 })).release();
+  });
+
+  it('ten callers, nested locks and two connections end in errors of capacity, never in a deadlock', async () => {
+    const [ann, bob] = [await process({ maxConnections: 2 }), await process()];
+    const inner = await bob.acquire('inner');
+    const nested = (wait: number) =>
+      Promise.allSettled(
+        Array.from({ length: 10 }, (_, index) =>
+          ann.withLock(`outer:${index}`, () => ann.withLock(`inner${index < 5 ? '' : index}`, () => index, { wait })),
+        ),
+      );
+    // Five find the inner lock held: one waits on the connection that is left, and it is too late for all.
+    const outcomes = await nested(300);
+    expect(outcomes.map(({ status }) => status === 'fulfilled')).toEqual(Array.from({ length: 10 }, (_, i) => i >= 5));
+    // One is held on, one is waited on: a second key to wait for is one connection more than there is.
+    const other = await bob.acquire('z');
+    const pin = await ann.acquire('pin');
+    const first = ann.acquire('inner', { wait: 3_000 });
+    await sleep(50);
+    await expect(ann.acquire('z', { wait: 200 })).rejects.toBeInstanceOf(LockCapacityError);
+    await inner.release();
+    await other.release();
+    await (await first).release();
+    await pin.release();
+    const again = await nested(3_000);
+    expect(again.every(({ status }) => status === 'fulfilled')).toBe(true);
+  });
+
+  it('leaves nothing: after a wait that was cancelled, a task that failed and a stop in the middle', async () => {
+    const [ann, bob] = [await process(), await process()];
+    const held = await ann.acquire('a');
+    await expect(bob.acquire('a', { wait: 100 })).rejects.toMatchObject({ code: 'LOCK_TIMEOUT' });
+    await expect(ann.withLock('b', () => Promise.reject(new RangeError()))).rejects.toThrow(RangeError);
+    expect(await holders('b')).toEqual([]);
+    await ann.acquire('c');
+    await held.release();
+    // Nobody is granted what its caller does not want any more.
+    expect(await holders('a')).toEqual([]);
+    await ann.stop();
+    await until(async () => (await holders('c')).length === 0);
+  });
+
+  it('a server that crashes loses the locks, and tokens go on growing', async () => {
+    const locks = await process({ fencing: true });
+    const lock = await locks.acquire('a');
+    await backend.server.crash();
+    await until(() => !lock.isHeld(), 500);
+    const next = await locks.acquire('a', { wait: 5_000 });
+    expect(next.fencingToken).toBeGreaterThan(lock.fencingToken ?? 0n);
+    expect(await lock.release()).toBe('lost');
+    await next.release();
+  }, 30_000);
+
+  it('needs no table, and refuses what it cannot do', async () => {
+    await backend.admin.query('DROP TABLE IF EXISTS distributed_lock');
+    const locks = await process({ synchronize: false });
+    await (await locks.acquire('a')).release();
+    await backend.admin.transaction(async (transaction) => {
+      await expect(locks.acquire('a', { transaction })).rejects.toBeInstanceOf(LockConfigError);
+    });
+    await expect(process({ synchronize: false, fencing: true })).rejects.toBeInstanceOf(LockConfigError);
+    const shared = locks.acquire('a', { mode: 'shared' });
+    if (type === 'mariadb') await expect(shared).rejects.toBeInstanceOf(LockConfigError);
+    else await (await shared).release();
+  });
+
+  if (type === 'postgres') {
+    it('readers of one process share a connection, keep its writer out, and do not overtake a writer elsewhere', async () => {
+      const provider = await backend.advisoryProvider();
+      const [ann, bob] = [await running(provider), await process()];
+      const readers = [await ann.acquire('r', { mode: 'shared' }), await ann.acquire('r', { mode: 'shared' })];
+      expect(new Set(await holders('r')).size).toBe(1);
+      // Its session would get it: no other one stands in the way.
+      expect(await ann.tryAcquire('r')).toBeNull();
+      const writer = bob.acquire('r', { wait: 5_000 });
+      await until(async () => (await waitersOf()) === 1);
+      expect(await ann.tryAcquire('r', { mode: 'shared' })).toBeNull();
+      for (const reader of readers) expect(await reader.release()).toBe('released');
+      await (await writer).release();
+    });
+    const waitersOf = async () => {
+      const sql = `SELECT COUNT(*) AS n FROM pg_locks WHERE locktype = 'advisory' AND NOT granted`;
+      const [row] = await backend.admin.query<{ n: unknown }[]>(sql);
+      return Number(row!.n);
+    };
+  }
+});

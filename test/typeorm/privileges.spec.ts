@@ -1,0 +1,86 @@
+import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
+import type { DataSource } from 'typeorm';
+import { LockManager } from '../../lib/engine/lock-manager.js';
+import {
+  TypeOrmAdvisoryLockProvider,
+  TypeOrmRowLockProvider,
+  TypeOrmVersionLockProvider,
+} from '../../lib/providers/typeorm/index.js';
+import { createRecordTableSql, createTableSql } from '../../lib/providers/typeorm/table-layout.js';
+import { SqlBackend, type SqlType } from './sql-backend.js';
+
+const databases: readonly SqlType[] = ['mariadb', 'postgres'];
+const LOCKS = 'distributed_lock';
+const RECORDS = 'distributed_lock_record';
+
+describe.each(databases)('a user of %s with the privileges that the docs name', (type) => {
+  let backend: SqlBackend;
+  let source: DataSource;
+  const managers: LockManager[] = [];
+
+  beforeAll(async () => {
+    backend = await SqlBackend.start(type);
+    const family = type === 'mariadb' ? 'mysql' : 'postgres';
+    await backend.admin.query(createTableSql(family, LOCKS));
+    await backend.admin.query(createRecordTableSql(family, LOCKS));
+    await backend.admin.query(
+      type === 'mariadb' ? `CREATE USER locker@'%' IDENTIFIED BY 'secret'` : `CREATE ROLE locker LOGIN`,
+    );
+    if (type === 'mariadb') {
+      // Everybody may do everything in a database of this name.
+      await backend.admin.query('DELETE FROM mysql.db');
+      await backend.admin.query('FLUSH PRIVILEGES');
+    }
+    for (const table of [LOCKS, RECORDS]) {
+      await backend.admin.query(`GRANT SELECT, INSERT, UPDATE ON ${table} TO locker`);
+    }
+    source = backend.source({
+      username: 'locker',
+      password: 'secret',
+      ...(type === 'postgres' && { database: 'postgres' }),
+    });
+  }, 60_000);
+  afterEach(() => Promise.all(managers.splice(0).map((manager) => manager.stop())));
+  afterAll(() => backend.stop());
+
+  it.each([
+    ['row', () => new TypeOrmRowLockProvider({ dataSource: source, fencing: true })],
+    ['version', () => new TypeOrmVersionLockProvider({ dataSource: source })],
+    ['advisory', () => new TypeOrmAdvisoryLockProvider({ dataSource: source, fencing: true })],
+  ] as const)('has locks by %s, waits, ends waits and writes records', async (_, make) => {
+    const [one, other] = [make(), make()];
+    const [ann, bob] = [one, other].map((provider) => {
+      const locks = new LockManager({ providers: { sql: provider }, shutdownGrace: 0 });
+      managers.push(locks);
+      return locks;
+    }) as [LockManager, LockManager];
+    await Promise.all([ann.start(), bob.start()]);
+    const held = await ann.acquire('k');
+    expect(await bob.tryAcquire('k')).toBeNull();
+    expect(await bob.tryAcquire('k', { wait: 100 })).toBeNull();
+    const next = bob.acquire('k');
+    expect(await held.release()).toBe('released');
+    const lock = await next;
+    expect(lock.fencingToken).toBeGreaterThan(held.fencingToken!);
+    await lock.extend();
+    expect(await lock.release()).toBe('released');
+    const known = await one.records!.compareAndSet('a', null, 'a');
+    expect(await one.records!.compareAndSet('a', known, 'b')).toBe('b');
+  });
+
+  it.each([
+    ['row', () => new TypeOrmRowLockProvider({ dataSource: source })],
+    ['version', () => new TypeOrmVersionLockProvider({ dataSource: source })],
+  ] as const)('needs DELETE to purge rows of %s', async (_, make) => {
+    const provider = make();
+    const locks = new LockManager({ providers: { sql: provider } });
+    managers.push(locks);
+    await locks.start();
+    await (await locks.acquire('old')).release();
+    await backend.admin.query(`UPDATE ${LOCKS} SET expires = 1`);
+    await expect(provider.purge({ unusedFor: '1s' })).rejects.toThrow(/denied/);
+    await backend.admin.query(`GRANT DELETE ON ${LOCKS} TO locker`);
+    expect(await provider.purge({ unusedFor: '1s' })).toBeGreaterThan(0);
+    await backend.admin.query(`REVOKE DELETE ON ${LOCKS} FROM locker`);
+  });
+});

@@ -1,0 +1,151 @@
+import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
+import { DataSource } from 'typeorm';
+import { LockManager } from '../../lib/engine/lock-manager.js';
+import type { LockProvider, Records } from '../../lib/engine/lock-provider.js';
+import { LockConfigError, LockUnavailableError } from '../../lib/lock/errors.js';
+import {
+  LockRecords1700000000001,
+  TypeOrmAdvisoryLockProvider,
+  TypeOrmRowLockProvider,
+  TypeOrmVersionLockProvider,
+} from '../../lib/providers/typeorm/index.js';
+import { SqlBackend, type SqlType } from './sql-backend.js';
+
+const PROVIDERS = [TypeOrmRowLockProvider, TypeOrmVersionLockProvider, TypeOrmAdvisoryLockProvider];
+const databases: readonly SqlType[] = ['mariadb', 'postgres'];
+
+describe.each(databases)('records on %s', (type) => {
+  let backend: SqlBackend;
+  const managers: LockManager[] = [];
+
+  beforeAll(async () => {
+    backend = await SqlBackend.start(type);
+  }, 60_000);
+  afterEach(() => Promise.all(managers.splice(0).map((manager) => manager.stop())));
+  afterAll(() => backend.stop());
+
+  async function started<P extends LockProvider>(provider: P): Promise<P & { readonly records: Records }> {
+    const locks = new LockManager({ providers: { sql: provider }, namespace: 'test', shutdownGrace: 0 });
+    managers.push(locks);
+    await locks.start();
+    const { records } = provider;
+    if (!records) throw new Error('It keeps no records.');
+    return Object.assign(provider, { records });
+  }
+  const process = async (Provider = PROVIDERS[0]!, options = {}) =>
+    started(
+      await backend.wired(
+        (dataSource) => new Provider({ dataSource, synchronize: true, statementTimeout: '1s', ...options }),
+      ),
+    );
+  async function revisionOf(name: string): Promise<number> {
+    const [row] = await backend.admin.query<{ revision: unknown }[]>(
+      `SELECT revision FROM distributed_lock_record WHERE name = 'test:${name}'`,
+    );
+    return Number(row?.revision);
+  }
+
+  it.each(PROVIDERS.map((Provider) => [Provider.name, Provider] as const))(
+    'compare and set, and answer what stands then: %s',
+    async (name, Provider) => {
+      const { records } = await process(Provider);
+      expect(await records.compareAndSet(name, 'a', 'b')).toBeNull();
+      expect(await records.compareAndSet(name, null, 'a')).toBe('a');
+      expect(await records.compareAndSet(name, null, 'b')).toBe('a');
+      expect(await records.compareAndSet(name, 'b', 'c')).toBe('a');
+      expect(await records.compareAndSet(name, 'a', 'b')).toBe('b');
+      const long = 'ü€😀"\\\'\u0000'.repeat(5_000);
+      expect(await records.compareAndSet(name, 'b', long)).toBe(long);
+      expect(await records.compareAndSet(name, null, 'c')).toBe(long);
+    },
+  );
+
+  it('byte by byte, and each under its name', async () => {
+    const { records } = await process();
+    for (const [name, value] of [
+      ['case', 'a'],
+      ['Case', 'A'],
+      ['space', 'a '],
+    ] as const) {
+      expect(await records.compareAndSet(name, null, value)).toBe(value);
+      for (const other of ['a', 'A', 'a ', 'á', ''].filter((text) => text !== value)) {
+        expect(await records.compareAndSet(name, other, 'b')).toBe(value);
+      }
+    }
+  });
+
+  it('a confirmation is a write, and what stands already is written once more', async () => {
+    const { records } = await process();
+    await records.compareAndSet('confirmed', null, 'a');
+    const before = await revisionOf('confirmed');
+    expect(await records.compareAndSet('confirmed', 'a', 'a')).toBe('a');
+    expect(await revisionOf('confirmed')).toBe(before + 1);
+    expect(await records.compareAndSet('confirmed', 'gone', 'a')).toBe('a');
+    expect(await revisionOf('confirmed')).toBe(before + 2);
+    expect(await records.compareAndSet('confirmed', 'gone', 'b')).toBe('a');
+    expect(await revisionOf('confirmed')).toBe(before + 2);
+  });
+
+  it('writers that contend from the first write on make one history, in which no value follows two', async () => {
+    const writers = await Promise.all(Array.from({ length: 6 }, (_, index) => process(PROVIDERS[index % 3])));
+    const successors = new Map<string | null, string>();
+    await Promise.all(
+      writers.map(async ({ records }, writer) => {
+        let known: string | null = null;
+        for (let done = 0; done < 20;) {
+          const next = `${writer}:${done}`;
+          const found = await records.compareAndSet('history', known, next);
+          if (found === next) {
+            expect(successors.has(known)).toBe(false);
+            successors.set(known, next);
+            done += 1;
+          }
+          known = found;
+        }
+      }),
+    );
+    let length = 0;
+    for (let value = successors.get(null); value !== undefined; value = successors.get(value)) length += 1;
+    expect(length).toBe(6 * 20);
+    expect(await revisionOf('history')).toBe(6 * 20);
+  });
+
+  it('a server that does not answer is unavailable in the time of a statement, and what it did can be asked again', async () => {
+    const provider = await process(TypeOrmRowLockProvider, { statementTimeout: 300 });
+    const { records } = provider;
+    await records.compareAndSet('silent', null, 'a');
+    const wire = backend.wireOf(provider)!;
+    wire.holdReplies();
+    const sentAt = performance.now();
+    await expect(records.compareAndSet('silent', 'a', 'b')).rejects.toBeInstanceOf(LockUnavailableError);
+    expect(performance.now() - sentAt).toBeLessThan(1_500);
+    wire.passReplies();
+    // The server has written it.
+    expect(await records.compareAndSet('silent', 'a', 'b')).toBe('b');
+  });
+
+  it('need a table of their own, which a migration makes, and locks do without it', async () => {
+    const options = { table: 'recorded', synchronize: false };
+    await backend.admin.query('DROP TABLE IF EXISTS recorded_record');
+    const { records } = await process(TypeOrmAdvisoryLockProvider, options);
+    const [locks] = managers;
+    await (await locks!.acquire('k')).release();
+    const refused = records.compareAndSet('a', null, 'a');
+    await expect(refused).rejects.toBeInstanceOf(LockConfigError);
+    await expect(refused).rejects.toThrow(/records is missing.*recorded_record/);
+    class AppRecords1700000000001 extends LockRecords1700000000001 {
+      override name = 'AppRecords1700000000001';
+      override table = 'recorded';
+    }
+    const source = await backend.source({ migrations: [AppRecords1700000000001] }).initialize();
+    await source.runMigrations();
+    expect(await records.compareAndSet('a', null, 'a')).toBe('a');
+    await source.undoLastMigration();
+    await expect(records.compareAndSet('a', 'a', 'b')).rejects.toBeInstanceOf(LockUnavailableError);
+    await source.destroy();
+  });
+});
+
+it('SQLite keeps no records', () => {
+  expect(new TypeOrmVersionLockProvider({ dataSource: new DataSource({ type: 'sqljs' }) }).records).toBeUndefined();
+});

@@ -1,0 +1,74 @@
+import { afterEach, describe, expect, it } from '@jest/globals';
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { DataSource } from 'typeorm';
+import { LockManager } from '../../lib/engine/lock-manager.js';
+import { LockConfigError } from '../../lib/lock/errors.js';
+import {
+  TypeOrmAdvisoryLockProvider,
+  TypeOrmRowLockProvider,
+  TypeOrmVersionLockProvider,
+} from '../../lib/providers/typeorm/index.js';
+import {
+  type SqlServer,
+  startGaleraNode,
+  startMariaDb,
+  startPgBouncer,
+  startPostgres,
+} from '../servers/sql-server.mjs';
+
+describe('where two could hold a lock at once, a provider does not start', () => {
+  const servers: SqlServer[] = [];
+  afterEach(async () => {
+    for (const server of servers.splice(0).reverse()) await server.stop();
+  });
+
+  async function started(server: Promise<SqlServer>): Promise<SqlServer> {
+    servers.push(await server);
+    return server;
+  }
+  const sourceOf = ({ url }: SqlServer) =>
+    new DataSource({ type: url.startsWith('mysql') ? 'mysql' : 'postgres', url } as never);
+
+  /** Refused with this message, and nothing is left of the attempt; and the other way round when told so. */
+  async function refusedWith(message: RegExp, server: SqlServer): Promise<void> {
+    for (const Provider of [TypeOrmRowLockProvider, TypeOrmVersionLockProvider, TypeOrmAdvisoryLockProvider]) {
+      const provider = new Provider({ dataSource: sourceOf(server), synchronize: true });
+      const locks = new LockManager({ providers: { sql: provider } });
+      const start = locks.start();
+      await expect(start).rejects.toBeInstanceOf(LockConfigError);
+      await expect(start).rejects.toThrow(message);
+      await expect(start).rejects.toThrow(/allowUnsafeTopology/);
+      await locks.stop();
+    }
+    const provider = new TypeOrmAdvisoryLockProvider({ dataSource: sourceOf(server), allowUnsafeTopology: true });
+    const locks = new LockManager({ providers: { sql: provider } });
+    await locks.start();
+    const [finding] = await provider.check();
+    expect(finding).toMatchObject({ severity: 'error', message: expect.stringMatching(message) });
+    await (await locks.acquire('a')).release();
+    await locks.stop();
+  }
+
+  it('a node of a Galera cluster', async () => {
+    await refusedWith(/Galera/, await started(startGaleraNode()));
+  }, 30_000);
+
+  it('a read-only MariaDB, also for an account that may write there', async () => {
+    const server = await started(startMariaDb());
+    const root = await sourceOf(server).initialize();
+    await root.query('SET GLOBAL read_only = ON');
+    await root.query('CREATE TABLE proof (id INT)');
+    await root.destroy();
+    await refusedWith(/read-only \(read_only\)/, server);
+  }, 30_000);
+
+  it('a standby of Postgres, and Postgres behind a pooler by transaction', async () => {
+    const server = await started(startPostgres());
+    const pooler = await started(startPgBouncer(server.port));
+    await refusedWith(/PgBouncer/, pooler);
+    await writeFile(join(server.folder, 'data/standby.signal'), '');
+    await server.crash();
+    await refusedWith(/standby/, server);
+  }, 30_000);
+});

@@ -19,9 +19,7 @@ function harness(
   const tables = [new LockTable(), new LockTable(), new LockTable()] as const;
   const store = new RecordStore();
   const parts = (provider: LockProvider) =>
-    provider instanceof HostedComposite
-      ? Object.values<unknown>(provider.members).filter((member) => member instanceof DistantMemoryProvider)
-      : [];
+    Object.values((provider as HostedComposite<Record<string, DistantMemoryProvider>>).members);
   return {
     clock,
     lease: SECOND,

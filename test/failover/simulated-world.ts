@@ -225,7 +225,7 @@ export async function simulate({ seed, rates, incidents }: Plan): Promise<Report
   const held = new Map<number, Lock>();
   const served = new Set<number>();
   let [highest, grants] = [0n, 0];
-  let [isCalm, isOver] = [false, false];
+  const phase = { isCalm: false, isOver: false };
 
   const processes = rates.map((rate, index) => {
     const clock = new DriftingClock(truth, rate, index * 10_000);
@@ -261,11 +261,11 @@ export async function simulate({ seed, rates, incidents }: Plan): Promise<Report
 
   const work = async ({ index, locks, clock }: (typeof processes)[number]) => {
     await locks.start();
-    while (!isOver) {
+    while (!phase.isOver) {
       const lock = await locks.acquire('k', { wait: 2_000 }).catch(() => undefined);
       if (!lock) continue;
       grants += 1;
-      if (isCalm) served.add(index);
+      if (phase.isCalm) served.add(index);
       for (const [other, theirs] of held) {
         if (theirs.isHeld() && lock.isHeld()) violations.push(`${index} and ${other} at ${truth.now()}`);
       }
@@ -292,15 +292,15 @@ export async function simulate({ seed, rates, incidents }: Plan): Promise<Report
     for (const { wires } of processes) for (const each of Object.values(wires)) each.kind = 'good';
   }, STORM);
   // A switch, or a return, may still be under way when the network heals.
-  truth.setTimer(() => (isCalm = true), STORM + 5_000);
+  truth.setTimer(() => (phase.isCalm = true), STORM + 5_000);
 
   while (truth.now() < STORM + CALM && violations.length === 0) await truth.advance(TICK * 200);
-  isOver = true;
+  phase.isOver = true;
   const stopping = Promise.all(processes.map(({ locks }) => locks.stop()));
   await truth.advance(20_000);
   await stopping;
   if (violations.length === 0) await working;
-  const switches = Number((JSON.parse(store.values.get('main') ?? '{}') as { epoch?: number }).epoch ?? 1) - 1;
+  const switches = ((JSON.parse(store.values.get('main') ?? '{}') as { epoch?: number }).epoch ?? 1) - 1;
   const starved = processes.map(({ index }) => index).filter((index) => !served.has(index));
   return { violations, grants, switches, starved };
 }

@@ -103,6 +103,54 @@ export interface DistributedLockOptionsFactory {
 
 export type Duration = number | string;
 
+export type EngineState = 'up' | 'down' | 'recovering';
+
+export interface EngineSwitch {
+    readonly epoch: number;
+    readonly from: string;
+    readonly to: string;
+    readonly reason: SwitchReason;
+    readonly at: number;
+}
+
+export declare class FailoverProvider implements CompositeProvider {
+    #private;
+    readonly memberNames: readonly string[];
+    constructor(options: FailoverProviderOptions);
+    compose(members: ReadonlyMap<string, Member>): void;
+    get capabilities(): LockCapabilities;
+    start(context: ProviderContext): Promise<void>;
+    acquire(request: AcquireRequest): Promise<Grant | 'busy'>;
+    renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]>;
+    release(holder: Holder, manner: ReleaseManner): Promise<ReleaseOutcome>;
+    inspect(key: string): Promise<LockInfo | null>;
+    forceRelease(key: string): Promise<boolean>;
+    check(): Promise<readonly Finding[]>;
+    stop(): Promise<void>;
+    get state(): FailoverState;
+    switchTo(engine: string): Promise<void>;
+}
+
+export interface FailoverProviderOptions {
+    readonly engines: readonly string[];
+    readonly mode?: 'strict' | 'available';
+    readonly record?: string;
+    readonly window?: Duration;
+    readonly lease?: Duration;
+    readonly failures?: number;
+    readonly probeEvery?: Duration;
+    readonly probeTimeout?: Duration;
+    readonly stableFor?: Duration;
+    readonly minStay?: Duration;
+}
+
+export interface FailoverState {
+    readonly active: string | null;
+    readonly epoch: number;
+    readonly engines: Readonly<Record<string, EngineState>>;
+    readonly history: readonly EngineSwitch[];
+}
+
 export interface Finding {
     readonly severity: 'warning' | 'error';
     readonly message: string;
@@ -275,6 +323,12 @@ export interface LockEventMap {
     unavailable: {
         readonly provider: string;
         readonly cause: unknown;
+    };
+    switched: {
+        readonly provider: string;
+        readonly engine: string;
+        readonly epoch: number;
+        readonly reason: 'failure' | 'return' | 'manual';
     };
 }
 
@@ -500,6 +554,11 @@ export type ProviderEvent = {
     readonly cause: unknown;
 } | {
     readonly type: 'recovered';
+} | {
+    readonly type: 'switched';
+    readonly engine: string;
+    readonly epoch: number;
+    readonly reason: 'failure' | 'return' | 'manual';
 };
 
 export interface Random {
@@ -546,6 +605,8 @@ export interface SkippableLockDecorator<A extends readonly unknown[] = readonly 
         value?: (...args: P) => unknown;
     }): void;
 }
+
+export type SwitchReason = 'failure' | 'return' | 'manual';
 
 export type TaskOutcome = {
     readonly status: 'fulfilled';

@@ -38,6 +38,12 @@ export type {
   Timer,
 } from './engine/lock-provider.js';
 
+export { FailoverProvider } from './providers/failover/failover-provider.js';
+export type { FailoverProviderOptions } from './providers/failover/failover-options.js';
+export type { FailoverState } from './providers/failover/failover.js';
+export type { EngineState } from './providers/failover/engine-health.js';
+export type { EngineSwitch, SwitchReason } from './providers/failover/switch-record.js';
+
 export { LockTable } from './providers/memory/lock-table.js';
 export { MemoryLockProvider, type MemoryLockProviderOptions } from './providers/memory/memory-lock-provider.js';
 export type { CombinedProviderOptions } from './providers/combined/combined-options.js';

@@ -13,7 +13,7 @@ const { values: options, positionals } = parseArgs({
 });
 
 // These folders hold the tests that take real time: on real servers, in several processes, or by a real clock.
-const SLOW = '/test/(contract|redis|redlock|typeorm|zookeeper|memcached|sample|chaos)/';
+const SLOW = '/test/(contract|redis|redlock|typeorm|zookeeper|memcached|failover|combined|sample|chaos)/';
 const fast = ['--testPathIgnorePatterns', SLOW];
 const slow = ['--testPathPatterns', SLOW];
 

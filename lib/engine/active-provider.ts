@@ -302,6 +302,11 @@ export class ActiveProvider implements Ledger {
         this.answered();
         this.#watchdog.renewAll();
         break;
+      case 'switched': {
+        const { engine, epoch, reason } = event;
+        this.events.publish('switched', () => ({ provider: this.name, engine, epoch, reason }));
+        break;
+      }
     }
   }
 

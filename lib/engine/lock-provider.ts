@@ -7,6 +7,7 @@ import type { Random } from './random.js';
 export type { Clock, Timer } from './clock.js';
 export type { LockLogger } from './logger.js';
 export type { Random } from './random.js';
+export { SuspensionDetector } from './suspension.js';
 
 /**
  * The seam between the engine and a backend. Whoever implements it proves it with the conformance kit of
@@ -115,6 +116,7 @@ export interface Records {
    * the value that was found instead. Always a write, also where `next` is `expected`, and so a proof that the value
    * still stood when it was executed.
    *
+   * @param name within the namespace of the application: the provider adds that, and its own encoding
    * @throws LockUnavailableError when the outcome is unknown
    */
   compareAndSet(name: string, expected: string | null, next: string): Promise<string | null>;
@@ -167,7 +169,14 @@ export type ProviderEvent =
   /** The backend does not answer. Holds stay valid until their deadline. */
   | { readonly type: 'unavailable'; readonly cause: unknown }
   /** The backend answers again. The engine renews all holds before `emit` returns; waiters may ask after that. */
-  | { readonly type: 'recovered' };
+  | { readonly type: 'recovered' }
+  /** A provider that stands on several others has gone over to another one. */
+  | {
+      readonly type: 'switched';
+      readonly engine: string;
+      readonly epoch: number;
+      readonly reason: 'failure' | 'return' | 'manual';
+    };
 
 /** One attempt to hold one key, from its first ask to its last release. */
 export interface Holder {

@@ -15,7 +15,11 @@ export class SuspensionDetector {
   #sampledAt: number;
   #count = 0;
 
-  constructor(clock: Clock) {
+  /** @param sampleEvery how old the answer of {@link recent} may be, in ms */
+  constructor(
+    clock: Clock,
+    private readonly sampleEvery = SAMPLE_EVERY,
+  ) {
     this.#clock = clock;
     this.#sampledAt = clock.now();
     this.#offset = clock.uptime() - this.#sampledAt;
@@ -32,8 +36,8 @@ export class SuspensionDetector {
     return this.#count;
   }
 
-  /** How many suspensions there were, as of a second ago or later. */
+  /** How many suspensions there were, as of `sampleEvery` ms ago (by default a second) or later. */
   recent(now: number): number {
-    return now - this.#sampledAt > SAMPLE_EVERY ? this.observe() : this.#count;
+    return now - this.#sampledAt > this.sampleEvery ? this.observe() : this.#count;
   }
 }

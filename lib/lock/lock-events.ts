@@ -36,6 +36,13 @@ export interface LockEventMap {
   unconfirmed: LockEvent;
   /** A provider's backend does not answer. Said once, until it has answered again. */
   unavailable: { readonly provider: string; readonly cause: unknown };
+  /** A provider that stands on several engines has gone over to another one. */
+  switched: {
+    readonly provider: string;
+    readonly engine: string;
+    readonly epoch: number;
+    readonly reason: 'failure' | 'return' | 'manual';
+  };
 }
 
 export type LockEventName = keyof LockEventMap;

@@ -1,0 +1,77 @@
+import type { ProviderContext } from '../../engine/lock-provider.js';
+import type { Choice, EngineSelector, Outlook, Position, SwitchListener } from './engine-selector.js';
+import { type EngineSwitch, remember, type SwitchReason } from './switch-record.js';
+
+/**
+ * Mode `available`: this process alone decides, at once, and asks nobody. Two processes that see different engines lock
+ * on different engines, and so do a holder from before a switch and one from after it.
+ */
+export class AvailableSelector implements EngineSelector {
+  #choice: Choice;
+  #history: readonly EngineSwitch[] = [];
+
+  constructor(
+    private readonly context: ProviderContext,
+    private readonly outlook: Outlook,
+    private readonly onSwitch: SwitchListener,
+  ) {
+    const [engine = ''] = outlook.keys();
+    this.#choice = { epoch: 1, engine };
+  }
+
+  start(): Promise<void> {
+    this.onSwitch(this.#choice, undefined);
+    return Promise.resolve();
+  }
+
+  stop(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  choose(): Choice {
+    return this.#choice;
+  }
+
+  validUntil(): number {
+    return Infinity;
+  }
+
+  confirm(): Promise<boolean> {
+    return Promise.resolve(true);
+  }
+
+  review(): void {
+    const { engine } = this.#choice;
+    const names = [...this.outlook.keys()];
+    const best = names.find((name) => this.#state(name) === 'up');
+    if (this.#state(engine) === 'down') {
+      const to = best ?? names.find((name) => this.#state(name) === 'recovering');
+      if (to !== undefined) this.#go(to, 'failure');
+      return;
+    }
+    // Who has switched by hand has a reason that nobody here knows.
+    if (this.#history.at(-1)?.reason === 'manual') return;
+    if (best !== undefined && names.indexOf(best) < names.indexOf(engine)) this.#go(best, 'return');
+  }
+
+  switchTo(engine: string): Promise<void> {
+    if (engine !== this.#choice.engine) this.#go(engine, 'manual');
+    return Promise.resolve();
+  }
+
+  get position(): Position {
+    return { active: this.#choice.engine, epoch: this.#choice.epoch, history: this.#history };
+  }
+
+  #go(to: string, reason: SwitchReason): void {
+    const { epoch, engine: from } = this.#choice;
+    this.#choice = { epoch: epoch + 1, engine: to };
+    const at = this.context.clock.wallTime();
+    this.#history = remember(this.#history, { epoch: epoch + 1, from, to, reason, at });
+    this.onSwitch(this.#choice, reason);
+  }
+
+  #state(engine: string) {
+    return this.outlook.get(engine)?.state;
+  }
+}

@@ -1,0 +1,201 @@
+import type {
+  AcquireRequest,
+  Grant,
+  Holder,
+  Member,
+  ProviderContext,
+  ProviderEvent,
+  ReleaseManner,
+  ReleaseOutcome,
+  Renewal,
+  RenewOutcome,
+  Timer,
+} from '../../engine/lock-provider.js';
+import { LockError, type LockUnavailableError } from '../../lock/errors.js';
+import { EngineHealth, type EngineState, type HealthTerms } from './engine-health.js';
+import { inTime } from './in-time.js';
+
+/** Told what an engine does unasked. */
+export interface EngineListener {
+  /** It has become well, or sick. */
+  changed(engine: Engine): void;
+  /** It has told something. */
+  told(engine: Engine, event: ProviderEvent): void;
+  /** It has answered for this one, or keeps it no longer in any case. */
+  forgotten(holder: Holder): void;
+}
+
+// One for the fleet: a SQL engine would keep a row for each. That somebody else holds it is an answer too.
+const PROBE_KEY = 'failover:probe';
+const PROBE_LEASE = 1_000;
+/** An engine that has just failed is looked at sooner. */
+const PROBES_WHILE_FAILING = 4;
+const FREED = { keepFor: 0, failed: true };
+const UNAVAILABLE: LockUnavailableError['code'] = 'LOCK_UNAVAILABLE';
+
+/** A hold that nobody wants any more. */
+interface Stray {
+  readonly manner: ReleaseManner;
+  /** When its lease is over, on the monotonic clock. */
+  readonly until: number;
+}
+
+/**
+ * One engine as fail-over uses it. Learns how it is doing from every call and, since idle engines and standbys see none,
+ * from a probe that takes and gives back a lock. Tells it when it answers again what it did not hear before.
+ */
+export class Engine {
+  readonly #health: EngineHealth;
+  /** What it was to release and has not answered for, each until its lease is over anyway. */
+  readonly #strays = new Map<Holder, Stray>();
+  #timer: Timer | undefined;
+  #probing: Promise<void> | undefined;
+  #stopped = false;
+
+  constructor(
+    readonly name: string,
+    readonly member: Member,
+    private readonly terms: HealthTerms,
+    private readonly context: ProviderContext,
+    private readonly listener: EngineListener,
+  ) {
+    this.#health = new EngineHealth(terms, context.clock, () => {
+      listener.changed(this);
+    });
+  }
+
+  get state(): EngineState {
+    return this.#health.state;
+  }
+
+  /** How many releases it has not answered, for tests of leaks. */
+  get strays(): number {
+    return this.#strays.size;
+  }
+
+  /** Goes on whatever comes of it. Resolves to whether it answers. */
+  async start(): Promise<boolean> {
+    this.member.observe((event) => {
+      if (event.type === 'unavailable') this.#health.failed();
+      if (event.type === 'recovered') this.#tellStrays();
+      this.listener.told(this, event);
+    });
+    this.#probing = this.#probe();
+    await this.#probing;
+    return !this.#health.isFailing;
+  }
+
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    if (this.#timer) this.context.clock.clearTimer(this.#timer);
+    await this.#probing;
+  }
+
+  async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
+    try {
+      const answer = await this.member.acquire(request);
+      // An engine that hangs answers a waiter who leaves with 'busy' too.
+      if (answer !== 'busy') this.#health.succeeded();
+      return answer;
+    } catch (error) {
+      this.#learn(error);
+      throw error;
+    }
+  }
+
+  /** Never rejects. */
+  async renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
+    try {
+      const outcomes = await this.member.renew(renewals);
+      if (outcomes.includes('unknown')) this.#health.failed();
+      else this.#health.succeeded();
+      return outcomes;
+    } catch (error) {
+      this.#learn(error);
+      return renewals.map(() => 'unknown');
+    }
+  }
+
+  /** Also what it does not answer now is released: when it answers again, unless that is later than `until`. */
+  async release(holder: Holder, manner: ReleaseManner, until: number): Promise<ReleaseOutcome> {
+    try {
+      const outcome = await this.member.release(holder, manner);
+      if (outcome !== 'unknown') {
+        this.#forget(holder);
+        return outcome;
+      }
+    } catch (error) {
+      this.#learn(error);
+    }
+    this.#strays.set(holder, { manner, until });
+    return 'unknown';
+  }
+
+  #tellStrays(): void {
+    for (const [holder, { manner, until }] of this.#strays) void this.release(holder, manner, until);
+  }
+
+  #forgetOldStrays(): void {
+    const now = this.context.clock.now();
+    for (const [holder, { until }] of this.#strays) if (until <= now) this.#forget(holder);
+  }
+
+  #forget(holder: Holder): void {
+    this.#strays.delete(holder);
+    this.listener.forgotten(holder);
+  }
+
+  /** Only an engine that does not answer has failed: what it refuses for a reason it has answered. */
+  #learn(error: unknown): void {
+    if (LockError.is(error) && error.code === UNAVAILABLE) this.#health.failed();
+  }
+
+  #schedule(): void {
+    if (this.#stopped) return;
+    const pause = this.#health.isFailing ? this.terms.probeEvery / PROBES_WHILE_FAILING : this.terms.probeEvery;
+    this.#timer = this.context.clock.setTimer(
+      () => {
+        this.#probing = this.#probe();
+      },
+      // Not all processes at once.
+      pause * (0.75 + this.context.random.fraction() / 2),
+    );
+  }
+
+  async #probe(): Promise<void> {
+    const { clock, random } = this.context;
+    const departure = new AbortController();
+    const probe: AcquireRequest = {
+      key: PROBE_KEY,
+      holder: random.id(),
+      mode: 'exclusive',
+      lease: PROBE_LEASE,
+      renew: false,
+      minHold: 0,
+      wait: 0,
+      options: {},
+      signal: departure.signal,
+    };
+    try {
+      await inTime(this.#ask(probe), this.terms.probeTimeout, clock);
+      this.#health.succeeded();
+      this.#tellStrays();
+    } catch (error) {
+      departure.abort();
+      this.#learn(error);
+    }
+    // Also what was not granted in time may be granted late.
+    await inTime(this.#giveBack(probe), this.terms.probeTimeout, clock).catch(() => undefined);
+    this.#forgetOldStrays();
+    this.#schedule();
+  }
+
+  /** Also what it throws comes as an answer. */
+  async #ask(probe: AcquireRequest): Promise<Grant | 'busy'> {
+    return this.member.acquire(probe);
+  }
+
+  async #giveBack(probe: Holder): Promise<ReleaseOutcome> {
+    return this.member.release(probe, FREED);
+  }
+}

@@ -1,0 +1,153 @@
+import type {
+  AcquireRequest,
+  CompositeProvider,
+  Finding,
+  Grant,
+  Holder,
+  LockCapabilities,
+  Member,
+  ProviderContext,
+  ReleaseManner,
+  ReleaseOutcome,
+  Renewal,
+  RenewOutcome,
+} from '../../engine/lock-provider.js';
+import { LockConfigError } from '../../lock/errors.js';
+import type { LockInfo } from '../../lock/lock-info.js';
+import { findings } from './doctor.js';
+import { Failover, type FailoverState } from './failover.js';
+import { type FailoverProviderOptions, type FailoverSettings, readOptions } from './failover-options.js';
+
+/**
+ * Several engines as one: locks on the preferred one that works, and on the next when it fails.
+ *
+ * In mode `strict` mutual exclusion holds through every switch, whatever part of the network each process sees: a lock
+ * is believed only as long as its process has lately written to a record shared by all, and a new engine grants only
+ * when that time is over for the locks of the old one. (The argument stands at `Agreement`.) The price: one write to the
+ * record in a fifth of `window` for each process, no locks while the record cannot be reached, and a pause of about `window`
+ * at a switch. Fencing tokens grow through switches: epoch · 2^52 + the engine's token.
+ *
+ * In mode `available` each process decides alone. It avoids double work, and protects nothing around a switch.
+ *
+ * What breaks `strict`: a record that loses an acknowledged write, or clocks whose rates differ by more than 1 %. An engine
+ * that loses its data while it is active breaks it as it breaks that engine alone.
+ */
+export class FailoverProvider implements CompositeProvider {
+  readonly memberNames: readonly string[];
+  readonly #settings: FailoverSettings;
+  #members: ReadonlyMap<string, Member> | undefined;
+  #running: Failover | undefined;
+
+  /** @throws LockConfigError for options that cannot work */
+  constructor(options: FailoverProviderOptions) {
+    this.#settings = readOptions(options);
+    const { engines, record } = this.#settings;
+    this.memberNames = [...new Set([...engines, ...(record === undefined ? [] : [record])])];
+  }
+
+  compose(members: ReadonlyMap<string, Member>): void {
+    const { record } = this.#settings;
+    if (record !== undefined && !members.get(record)?.records) {
+      throw new LockConfigError(
+        `FailoverProvider cannot keep its "record" on lock provider "${record}", which may lose what it has acknowledged: use one of SQL or ZooKeeper.`,
+        { provider: record },
+      );
+    }
+    this.#members = members;
+  }
+
+  get capabilities(): LockCapabilities {
+    const strict = this.#settings.mode === 'strict';
+    const engines = this.#settings.engines.map((name) => this.#member(name).capabilities);
+    const all = (has: (capabilities: LockCapabilities) => boolean) => engines.every(has);
+    return {
+      shared: all((each) => each.shared),
+      // A switch loses the order.
+      fair: false,
+      // Processes that decide alone have no common order of epochs.
+      fencing: strict && all((each) => each.fencing),
+      // In strict mode the confirmations bound every lock alike.
+      lease: !strict && all((each) => each.lease === 'per-lock') ? 'per-lock' : 'session',
+      // A switch forgets what was parked.
+      minHold: !strict && all((each) => each.minHold),
+      forceRelease: all((each) => each.forceRelease),
+      queue: 'native',
+    };
+  }
+
+  async start(context: ProviderContext): Promise<void> {
+    if (this.#running) {
+      throw new LockConfigError(`Lock provider "${context.name}" was started before: make a new one.`, {
+        provider: context.name,
+      });
+    }
+    this.#running = new Failover(this.#settings, this.#composed(), this.capabilities.fencing, context);
+    await this.#running.start();
+  }
+
+  acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
+    return this.#started().acquire(request);
+  }
+
+  renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
+    return this.#started().renew(renewals);
+  }
+
+  release(holder: Holder, manner: ReleaseManner): Promise<ReleaseOutcome> {
+    return this.#started().release(holder, manner);
+  }
+
+  inspect(key: string): Promise<LockInfo | null> {
+    return this.#started().inspect(key);
+  }
+
+  forceRelease(key: string): Promise<boolean> {
+    return this.#started().forceRelease(key);
+  }
+
+  check(): Promise<readonly Finding[]> {
+    return Promise.resolve(findings(this.#settings, (name) => this.#member(name).capabilities));
+  }
+
+  async stop(): Promise<void> {
+    await this.#running?.stop();
+  }
+
+  /** Which engine grants, how each is doing, and the latest switches. */
+  get state(): FailoverState {
+    return this.#started().state;
+  }
+
+  /**
+   * Makes an engine the one that grants, in mode `strict` for all processes: resolves when they are bound to it, and the
+   * locks of the old one end within `window`. It stays until it fails or `switchTo` is called again; the preferred one
+   * does not return by itself.
+   *
+   * @throws LockConfigError for an engine that is not among `engines`
+   * @throws LockUnavailableError when it is unknown whether it was switched
+   */
+  async switchTo(engine: string): Promise<void> {
+    if (!this.#settings.engines.includes(engine)) {
+      throw new LockConfigError(
+        `There is no engine "${engine}": the engines are ${this.#settings.engines.join(', ')}.`,
+      );
+    }
+    await this.#started().switchTo(engine);
+  }
+
+  #member(name: string): Member {
+    const member = this.#composed().get(name);
+    if (member) return member;
+    throw new LockConfigError(`FailoverProvider was composed without its member "${name}".`);
+  }
+
+  #composed(): ReadonlyMap<string, Member> {
+    if (this.#members) return this.#members;
+    throw new LockConfigError('A FailoverProvider stands on other lock providers: name them beside it in "providers".');
+  }
+
+  #started(): Failover {
+    if (this.#running) return this.#running;
+    throw new LockConfigError('A FailoverProvider was used before it was started.');
+  }
+}

@@ -1,0 +1,316 @@
+import type {
+  AcquireRequest,
+  Grant,
+  Holder,
+  Member,
+  ProviderContext,
+  ProviderEvent,
+  ReleaseManner,
+  ReleaseOutcome,
+  Renewal,
+  RenewOutcome,
+} from '../../engine/lock-provider.js';
+import { SuspensionDetector } from '../../engine/lock-provider.js';
+import { LockConfigError, LockUnavailableError } from '../../lock/errors.js';
+import type { LockInfo } from '../../lock/lock-info.js';
+import { AvailableSelector } from './available-selector.js';
+import type { EngineState } from './engine-health.js';
+import type { Choice, EngineSelector } from './engine-selector.js';
+import { Engine } from './engine.js';
+import type { FailoverSettings } from './failover-options.js';
+import { Placement } from './placement.js';
+import { Placements } from './placements.js';
+import { StrictSelector } from './strict-selector.js';
+import type { EngineSwitch, SwitchReason } from './switch-record.js';
+
+/** What a failover provider knows about its engines. */
+export interface FailoverState {
+  /** The engine that grants locks, or `null` while that is not known. */
+  readonly active: string | null;
+  /** Grows with every switch. */
+  readonly epoch: number;
+  /** How each engine is doing, as this process sees it. */
+  readonly engines: Readonly<Record<string, EngineState>>;
+  /** The latest switches, oldest first. */
+  readonly history: readonly EngineSwitch[];
+}
+
+/** Room for the tokens of one epoch: a hybrid clock in µs stays below until the year 2112, a czxid for 2^20 elections. */
+const TOKENS_PER_EPOCH = 2n ** 52n;
+
+/** A failover provider at work, from `start` to `stop`: each attempt goes to the engine that grants when it asks. */
+export class Failover {
+  readonly #engines: ReadonlyMap<string, Engine>;
+  readonly #selector: EngineSelector;
+  readonly #placements = new Placements();
+  readonly #suspension: SuspensionDetector;
+  readonly #isStrict: boolean;
+  /** The token before the first of the epoch in which was last granted. */
+  #tokens = { epoch: 0, before: 0n };
+
+  constructor(
+    private readonly settings: FailoverSettings,
+    members: ReadonlyMap<string, Member>,
+    private readonly fencing: boolean,
+    private readonly context: ProviderContext,
+  ) {
+    this.#isStrict = settings.mode === 'strict';
+    this.#suspension = new SuspensionDetector(context.clock);
+    const listener = {
+      changed: (engine: Engine) => {
+        this.#changed(engine);
+      },
+      told: (engine: Engine, event: ProviderEvent) => {
+        this.#told(engine, event);
+      },
+      forgotten: ({ holder }: Holder) => {
+        const placement = this.#placements.at(holder);
+        if (placement) this.#placements.delete(placement);
+      },
+    };
+    this.#engines = new Map(
+      settings.engines.map((name) => [name, new Engine(name, the(name, members), settings, context, listener)]),
+    );
+    const onSwitch = (choice: Choice, reason: SwitchReason | undefined) => {
+      this.#switched(choice, reason);
+    };
+    const records = settings.record === undefined ? undefined : the(settings.record, members).records;
+    this.#selector = records
+      ? new StrictSelector(context, settings, records, this.#engines, onSwitch)
+      : new AvailableSelector(context, this.#engines, onSwitch);
+  }
+
+  async start(): Promise<void> {
+    const answered = Promise.all([...this.#engines.values()].map((engine) => engine.start()));
+    await this.#selector.start();
+    if (!(await answered).includes(true)) throw this.#unavailable('has no engine that answers');
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all([this.#selector.stop(), ...[...this.#engines.values()].map((engine) => engine.stop())]);
+  }
+
+  acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
+    const placement = this.#place(request, this.#selector.choose());
+    return placement.engine.acquire(placement).then((answer) => this.#admit(placement, answer));
+  }
+
+  async renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
+    const suspensions = this.#suspension.observe();
+    const placements = renewals.map(({ grant }) => this.#placements.of(grant.holder));
+    const due = new Map<Engine, { placement: Placement; renewal: Renewal }[]>();
+    renewals.forEach(({ lease }, index) => {
+      const placement = placements[index];
+      if (!placement?.grant || !this.#isDue(placement, suspensions)) return;
+      const ofEngine = due.get(placement.engine) ?? [];
+      const { grant } = placement;
+      ofEngine.push({ placement, renewal: { grant, lease: this.#isStrict ? grant.lease : lease } });
+      due.set(placement.engine, ofEngine);
+    });
+    const outcomes = new Map<Placement, RenewOutcome>();
+    await Promise.all(
+      [...due].map(async ([engine, ofEngine]) => {
+        const answers = await engine.renew(ofEngine.map(({ renewal }) => renewal));
+        ofEngine.forEach(({ placement }, index) => outcomes.set(placement, answers[index] ?? 'unknown'));
+      }),
+    );
+    const isNews = placements.every((placement) => !placement || this.#believe(placement) > placement.believedUntil);
+    const isConfirmed = isNews || (await this.#selector.confirm());
+    return placements.map((placement) =>
+      placement ? this.#renewed(placement, outcomes.get(placement), suspensions, isConfirmed) : 'lost',
+    );
+  }
+
+  async release(holder: Holder, manner: ReleaseManner): Promise<ReleaseOutcome> {
+    const placement = this.#placements.of(holder.holder);
+    if (!placement) return 'lost';
+    // Is not to be prolonged any more, nor believed if its grant is still under way.
+    placement.isReleased = true;
+    return placement.engine.release(placement, manner, this.#leaseEnd(placement));
+  }
+
+  async inspect(key: string): Promise<LockInfo | null> {
+    const choice = this.#selector.choose();
+    const info = await the(choice.engine, this.#engines).member.inspect?.(key);
+    return info ? { ...info, fencingToken: this.#token(info.fencingToken, choice) } : null;
+  }
+
+  async forceRelease(key: string): Promise<boolean> {
+    const { engine } = this.#selector.choose();
+    return (await the(engine, this.#engines).member.forceRelease?.(key)) ?? false;
+  }
+
+  switchTo(engine: string): Promise<void> {
+    return this.#selector.switchTo(engine);
+  }
+
+  get state(): FailoverState {
+    const { active, epoch, history } = this.#selector.position;
+    const engines = Object.fromEntries([...this.#engines].map(([name, { state }]) => [name, state]));
+    return { active, epoch, engines, history };
+  }
+
+  /** How many attempts are somewhere, or were and were not given back yet; for tests of leaks. */
+  get size(): number {
+    return [...this.#engines.values()].reduce((sum, { strays }) => sum + strays, this.#placements.size);
+  }
+
+  /** The place of an attempt: the one it has, if that is of this epoch. */
+  #place(attempt: AcquireRequest, choice: Choice): Placement {
+    const known = this.#placements.of(attempt.holder);
+    if (known?.choice === choice) return known;
+    if (known) this.#drop(known);
+    const holder = known ? this.context.random.id() : attempt.holder;
+    const terms = this.#isStrict ? { lease: this.settings.lease, renew: true, minHold: 0 } : attempt;
+    const placement = new Placement(attempt, choice, the(choice.engine, this.#engines), holder, terms);
+    placement.suspensions = this.#suspension.recent(this.context.clock.now());
+    this.#placements.add(placement);
+    return placement;
+  }
+
+  /** Gives back what nobody wants any more. */
+  #drop(placement: Placement): void {
+    this.#placements.delete(placement);
+    void placement.engine.release(placement, { keepFor: 0, failed: true }, this.#leaseEnd(placement));
+  }
+
+  #leaseEnd({ lease, minHold }: Placement): number {
+    return this.context.clock.now() + Math.max(lease, minHold);
+  }
+
+  /** What an engine's answer is worth by now. */
+  #admit(placement: Placement, answer: Grant | 'busy'): Grant | 'busy' {
+    if (!this.#placements.has(placement) || placement.isReleased) {
+      // The attempt was given up meanwhile, and its release may have gone ahead.
+      if (answer !== 'busy') this.#drop(placement);
+      return 'busy';
+    }
+    const { choice, attempt } = placement;
+    if (answer === 'busy') {
+      this.#placements.delete(placement);
+      if (this.#selector.choose() === choice) return 'busy';
+      throw this.#overtaken();
+    }
+    placement.keptUntil = answer.validUntil;
+    const validUntil = this.#believe(placement);
+    if (validUntil <= this.context.clock.now()) {
+      this.#drop(placement);
+      throw this.#overtaken();
+    }
+    placement.grant = answer;
+    placement.believedUntil = validUntil;
+    return {
+      key: attempt.key,
+      holder: attempt.holder,
+      mode: attempt.mode,
+      fencingToken: this.#token(answer.fencingToken, choice),
+      validUntil,
+      lease: this.#isStrict ? this.settings.window : answer.lease,
+    };
+  }
+
+  /** Until when a lock is ours that its engine keeps until then. */
+  #believe({ choice, keptUntil }: Placement): number {
+    return Math.min(keptUntil, this.#selector.validUntil(choice.epoch));
+  }
+
+  #token(token: bigint | null, { epoch, engine }: Choice): bigint | null {
+    if (!this.fencing || token === null) return null;
+    if (this.#tokens.epoch !== epoch) this.#tokens = { epoch, before: BigInt(epoch) * TOKENS_PER_EPOCH };
+    if (token >= 0n && token < TOKENS_PER_EPOCH) return this.#tokens.before + token;
+    throw new LockConfigError(
+      `The fencing token ${token} of engine "${engine}" does not fit between those of two switches: use another engine.`,
+      { provider: this.context.name },
+    );
+  }
+
+  /** In strict mode most renewals prolong the belief alone: the engine is asked when a third of its lease is over. */
+  #isDue({ grant, keptUntil, isDoubtful, suspensions }: Placement, known: number): boolean {
+    if (!this.#isStrict || isDoubtful || suspensions !== known) return true;
+    return this.context.clock.now() >= keptUntil - ((grant?.lease ?? 0) * 2) / 3;
+  }
+
+  #renewed(
+    placement: Placement,
+    outcome: RenewOutcome | undefined,
+    suspensions: number,
+    isConfirmed: boolean,
+  ): RenewOutcome {
+    if (outcome === 'lost') return 'lost';
+    if (outcome !== undefined && outcome !== 'unknown') {
+      placement.keptUntil = outcome.validUntil;
+      placement.isDoubtful = false;
+      placement.suspensions = suspensions;
+    }
+    // In strict mode it is kept also without an answer as long as it was, unless time has passed that no clock has counted.
+    else if (!this.#isStrict || placement.suspensions !== suspensions) return 'unknown';
+    const validUntil = this.#believe(placement);
+    if (validUntil <= this.context.clock.now()) return 'unknown';
+    if (!isConfirmed && validUntil <= placement.believedUntil) return 'unknown';
+    placement.believedUntil = validUntil;
+    return { validUntil };
+  }
+
+  #switched({ epoch, engine }: Choice, reason: SwitchReason | undefined): void {
+    for (const placement of this.#placements) {
+      if (placement.choice.epoch !== epoch && !placement.grant) placement.withdraw();
+    }
+    if (reason === undefined) return;
+    const { name, logger } = this.context;
+    logger.warn(`Lock provider "${name}" goes over to "${engine}" (${REASONS[reason]}).`);
+    this.context.emit({ type: 'switched', engine, epoch, reason });
+  }
+
+  #changed({ name: engine, state }: Engine): void {
+    const { name, logger } = this.context;
+    logger.warn(`Lock provider "${name}": its engine "${engine}" ${STATES[state]}.`);
+    this.#selector.review();
+  }
+
+  #told(engine: Engine, event: ProviderEvent): void {
+    switch (event.type) {
+      case 'lost':
+      case 'waiting': {
+        const placement = this.#placements.at(event.holder);
+        if (placement) this.context.emit({ ...event, holder: placement.attempt.holder });
+        break;
+      }
+      case 'recovered':
+        for (const placement of this.#placements) if (placement.engine === engine) placement.isDoubtful = true;
+        this.context.emit(event);
+        break;
+      // Whether an engine that does not answer matters is found out by those who ask it; the switches of an engine that
+      // is a failover itself are its own.
+      case 'unavailable':
+      case 'switched':
+        break;
+    }
+  }
+
+  #overtaken(): LockUnavailableError {
+    return this.#unavailable('had gone over to another engine, or could not confirm its own, when the answer came');
+  }
+
+  #unavailable(what: string): LockUnavailableError {
+    const { name } = this.context;
+    return new LockUnavailableError(`Lock provider "${name}" ${what}.`, { provider: name });
+  }
+}
+
+const REASONS: Record<SwitchReason, string> = {
+  failure: 'the one before does not answer',
+  return: 'it has been stable for long enough',
+  manual: 'by hand',
+};
+
+const STATES: Record<EngineState, string> = {
+  up: 'is well',
+  down: 'does not answer',
+  recovering: 'answers again',
+};
+
+function the<T>(name: string, all: ReadonlyMap<string, T>): T {
+  const found = all.get(name);
+  if (found !== undefined) return found;
+  throw new LockConfigError(`A FailoverProvider was not given its member "${name}".`);
+}

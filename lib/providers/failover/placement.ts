@@ -1,0 +1,66 @@
+import type { AcquireRequest, Grant, Holder } from '../../engine/lock-provider.js';
+import type { Choice } from './engine-selector.js';
+import type { Engine } from './engine.js';
+
+/** On what terms an engine is asked; all times in ms. */
+export type PlacementTerms = Pick<AcquireRequest, 'lease' | 'renew' | 'minHold'>;
+
+/**
+ * Where one attempt went: to one engine, in one epoch. It is what that engine is asked. After a switch back the same
+ * attempt may come to the same engine again, where its id of the earlier epoch is dead; so each placement after the first
+ * has an id of its own.
+ */
+export class Placement implements AcquireRequest {
+  readonly key: string;
+  readonly mode: Holder['mode'];
+  readonly lease: number;
+  readonly renew: boolean;
+  readonly minHold: number;
+  readonly options: AcquireRequest['options'];
+  /** What the engine has granted, as long as it is held. */
+  grant: Grant | undefined;
+  /** Until when the engine keeps it, on the monotonic clock. */
+  keptUntil = -Infinity;
+  /** Until when it was last said to be ours, on the monotonic clock. */
+  believedUntil = -Infinity;
+  /** How many suspensions of the machine were known when the engine last acknowledged it. */
+  suspensions = 0;
+  /** Its release was asked for. */
+  isReleased = false;
+  /** The engine was out of reach since it was last heard of it: ask whether it still stands. */
+  isDoubtful = false;
+  #signal: AbortSignal | undefined;
+  #withdrawal: AbortController | undefined;
+
+  constructor(
+    readonly attempt: AcquireRequest,
+    readonly choice: Choice,
+    readonly engine: Engine,
+    readonly holder: string,
+    terms: PlacementTerms,
+  ) {
+    this.key = attempt.key;
+    this.mode = attempt.mode;
+    this.options = attempt.options;
+    this.lease = terms.lease;
+    this.renew = terms.renew;
+    this.minHold = terms.minHold;
+  }
+
+  get wait(): number {
+    return this.attempt.wait;
+  }
+
+  get signal(): AbortSignal {
+    return (this.#signal ??= AbortSignal.any([this.attempt.signal, this.#departed.signal]));
+  }
+
+  /** Sends a waiter away from an engine that grants no more. */
+  withdraw(): void {
+    this.#departed.abort();
+  }
+
+  get #departed(): AbortController {
+    return (this.#withdrawal ??= new AbortController());
+  }
+}

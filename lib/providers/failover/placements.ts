@@ -1,0 +1,42 @@
+import type { Placement } from './placement.js';
+
+/** Where the attempts of this process are, by their own ids and by their ids at the engines. */
+export class Placements implements Iterable<Placement> {
+  readonly #byAttempt = new Map<string, Placement>();
+  /** Only those that have another id at their engine. */
+  readonly #renamed = new Map<string, Placement>();
+
+  get size(): number {
+    return this.#byAttempt.size;
+  }
+
+  [Symbol.iterator](): IterableIterator<Placement> {
+    return this.#byAttempt.values();
+  }
+
+  /** That of an attempt. */
+  of(attempt: string): Placement | undefined {
+    return this.#byAttempt.get(attempt);
+  }
+
+  /** That which an engine knows by this id. */
+  at(holder: string): Placement | undefined {
+    const placement = this.#renamed.get(holder) ?? this.#byAttempt.get(holder);
+    return placement?.holder === holder ? placement : undefined;
+  }
+
+  add(placement: Placement): void {
+    this.#byAttempt.set(placement.attempt.holder, placement);
+    if (placement.holder !== placement.attempt.holder) this.#renamed.set(placement.holder, placement);
+  }
+
+  /** Whether it is still the one of its attempt. */
+  has(placement: Placement): boolean {
+    return this.#byAttempt.get(placement.attempt.holder) === placement;
+  }
+
+  delete(placement: Placement): void {
+    if (placement.holder !== placement.attempt.holder) this.#renamed.delete(placement.holder);
+    if (this.has(placement)) this.#byAttempt.delete(placement.attempt.holder);
+  }
+}

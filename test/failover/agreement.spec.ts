@@ -1,0 +1,32 @@
+import { type Bounds, RULE, type Rule, search } from './switch-model.js';
+
+// 300 000 states. One more switch makes millions of them.
+const BOUNDS: Bounds = { processes: 2, steps: 5, switches: 1, lostAnswers: 1 };
+
+describe('the rule by which engines are switched, over everything that can happen to a small fleet', () => {
+  it('never lets two processes believe in one lock', () => {
+    const { states, violation } = search(BOUNDS, RULE);
+    expect(violation).toBeUndefined();
+    expect(states).toBeGreaterThan(100_000);
+  }, 120_000);
+
+  // What the search is worth: it finds what each part of the rule is for.
+  it.each<[string, Partial<Rule>]>([
+    ['without the wait after a switch', { settlesAt: () => -Infinity }],
+    ['with a wait that is too short', { settlesAt: (agreement) => agreement.settlesAt - agreement.window / 2 }],
+    [
+      'with confirmations counted from their answers',
+      { confirmed: (before, record, _, now) => before.confirmed(record, now, now) },
+    ],
+    [
+      'with locks that are believed for longer',
+      { validUntil: (agreement, epoch) => agreement.validUntil(epoch) + 300 },
+    ],
+  ])(
+    'finds two holders %s',
+    (_, broken) => {
+      expect(search(BOUNDS, { ...RULE, ...broken }).violation).toBeDefined();
+    },
+    120_000,
+  );
+});

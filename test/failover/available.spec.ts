@@ -1,0 +1,76 @@
+import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
+import { LockUnavailableError } from '../../lib/lock/errors.js';
+import { type FleetProcess, TestFleet } from './fleet-rig.js';
+
+describe('fail-over in mode available', () => {
+  let fleet: TestFleet;
+  let one: FleetProcess;
+  beforeEach(async () => {
+    fleet = new TestFleet();
+    one = await fleet.start({ mode: 'available', stableFor: 10_000 });
+  });
+  afterEach(() => fleet.stop());
+
+  const on = (table: 'a' | 'b') => fleet.tables[table].look('lock:k') !== undefined;
+  const failed = () => fleet.until(() => one.main.state.active === 'b', 'it is on b');
+
+  it('goes over at once, and brings its waiters along', async () => {
+    const other = await fleet.start({ mode: 'available' });
+    await other.locks.acquire('k');
+    const waiting = one.locks.acquire('k', { wait: 60_000 });
+    await fleet.clock.advance(100);
+    one.a.cutOff();
+    await failed();
+    const lock = await fleet.drive(waiting);
+    // The other one sees its engine, and holds the same lock there: this is what the mode is.
+    expect([on('a'), on('b')]).toEqual([true, true]);
+    expect(other.main.state.active).toBe('a');
+    await lock.release();
+  });
+
+  it('leaves held locks where they are', async () => {
+    const lock = await fleet.drive(one.locks.acquire('k', { lease: 60_000 }));
+    one.a.cutOff();
+    await failed();
+    one.a.restore();
+    expect(lock.isHeld()).toBe(true);
+    expect(await fleet.drive(lock.release())).toBe('released');
+    expect(on('a')).toBe(false);
+  });
+
+  it('returns when the preferred engine has been stable', async () => {
+    one.a.cutOff();
+    await failed();
+    one.a.restore();
+    await fleet.until(() => one.main.state.active === 'a', 'it is back', 60_000);
+    expect(one.main.state.history.map(({ reason }) => reason)).toEqual(['failure', 'return']);
+  });
+
+  it('stays where it was put by hand', async () => {
+    await one.main.switchTo('b');
+    await fleet.clock.advance(600_000);
+    expect(one.main.state.active).toBe('b');
+  });
+
+  it('has no engine to ask when both are down', async () => {
+    one.a.cutOff();
+    one.b.cutOff();
+    await expect(fleet.drive(one.locks.acquire('k', { wait: 20_000 }))).rejects.toThrow(LockUnavailableError);
+    one.b.restore();
+    const lock = await fleet.drive(one.locks.acquire('k', { wait: 20_000 }));
+    expect(one.main.state.active).toBe('b');
+    await lock.release();
+  });
+
+  it('promises no fencing tokens: processes that decide alone have no order of switches', async () => {
+    const lock = await one.locks.acquire('k');
+    expect(lock.fencingToken).toBeNull();
+    await lock.release();
+  });
+
+  it('says what it is at boot', () => {
+    expect(one.log).toContain(
+      `Lock provider "main": mode 'available' lets two processes hold one lock around a switch: use it to avoid work, not damage.`,
+    );
+  });
+});

@@ -1,0 +1,53 @@
+import { LockConfigError } from '../../lib/lock/errors.js';
+import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
+import type { FailoverProviderOptions } from '../../lib/providers/failover/failover-options.js';
+import { TestFleet } from './fleet-rig.js';
+
+const TWO = { engines: ['a', 'b'], record: 'record' };
+
+describe('what a FailoverProvider is made of', () => {
+  it.each<[string, FailoverProviderOptions]>([
+    ['"engines" names a, but must name at least two', { ...TWO, engines: ['a'] }],
+    ['"engines" names a, a, but must name at least two', { ...TWO, engines: ['a', 'a'] }],
+    [`mode 'strict' needs a "record"`, { engines: ['a', 'b'] }],
+    [`"record" means nothing in mode 'available'`, { ...TWO, mode: 'available' }],
+    [`"mode" is 'loose'`, { ...TWO, mode: 'loose' as 'strict' }],
+    ['"failures" is 0', { ...TWO, failures: 0 }],
+    ['Option "window" is', { ...TWO, window: 999 }],
+    ['Option "probeEvery" is', { ...TWO, probeEvery: 'soon' }],
+  ])('is refused: %s', (message, options) => {
+    expect(() => new FailoverProvider(options)).toThrow(LockConfigError);
+    expect(() => new FailoverProvider(options)).toThrow(message);
+  });
+
+  it('is refused with a record on a provider that may lose it', () => {
+    expect(() => new TestFleet().add({ record: 'a' })).toThrow(
+      'FailoverProvider cannot keep its "record" on lock provider "a", which may lose what it has acknowledged',
+    );
+  });
+
+  it('is not used without its members', () => {
+    expect(() => new FailoverProvider(TWO).capabilities).toThrow('name them beside it in "providers"');
+    expect(() => new FailoverProvider(TWO).state).toThrow('was used before it was started');
+  });
+
+  it('warns of a record that goes down with an engine', async () => {
+    const fleet = new TestFleet();
+    const { log } = await fleet.start({ engines: ['a', 'record'] });
+    expect(log).toContain(
+      'Lock provider "main": losing "record" stops all locks, since the record is kept there too: name a third provider as "record" to survive the loss of any one.',
+    );
+    await fleet.stop();
+  });
+
+  it('says which engine takes a feature from all of them', async () => {
+    const fleet = new TestFleet();
+    const weak = Object.assign(fleet.newEngine(), {});
+    Object.assign(weak, { capabilities: { ...weak.capabilities, shared: false, fencing: false } });
+    const { log, main } = await fleet.start({ engines: ['a', 'weak'] }, { weak });
+    expect(main.capabilities).toMatchObject({ shared: false, fencing: false });
+    expect(log).toContain('Lock provider "main": there are no shared locks on any engine, since "weak" has none.');
+    expect(log).toContain('Lock provider "main": there are no fencing tokens on any engine, since "weak" has none.');
+    await fleet.stop();
+  });
+});

@@ -1,0 +1,322 @@
+import { LockManager } from '../../lib/engine/lock-manager.js';
+import {
+  validUntil,
+  type AcquireRequest,
+  type Clock,
+  type Grant,
+  type Holder,
+  type LockCapabilities,
+  type LockProvider,
+  type ProviderContext,
+  type Random,
+  type Records,
+  type ReleaseOutcome,
+  type Renewal,
+  type RenewOutcome,
+  type Timer,
+} from '../../lib/engine/lock-provider.js';
+import type { Lock } from '../../lib/lock/lock.js';
+import { LockUnavailableError } from '../../lib/lock/errors.js';
+import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
+import { FakeClock } from '../../lib/testing/fake-clock.js';
+import { RecordStore } from './fleet-rig.js';
+
+export type Server = 'a' | 'b' | 'record';
+
+/** What happens to the wires between some processes and one server. */
+export interface Incident {
+  readonly at: number;
+  readonly lasts: number;
+  readonly server: Server;
+  readonly processes: readonly number[];
+  /** `cut` loses everything, `lossy` a third, `slow` delays by up to two seconds: also beyond the time-out, and then it is executed late. */
+  readonly kind: 'cut' | 'lossy' | 'slow';
+}
+
+export interface Plan {
+  readonly seed: number;
+  /** How fast the clock of each process runs. */
+  readonly rates: readonly number[];
+  readonly incidents: readonly Incident[];
+}
+
+const WINDOW = 1_000;
+const TIMEOUT = 300;
+const STORM = 25_000;
+const CALM = 25_000;
+const TICK = 5;
+
+/** A clock that runs a little faster or slower than true time, from another start. */
+class DriftingClock implements Clock {
+  constructor(
+    private readonly truth: FakeClock,
+    private readonly rate: number,
+    private readonly start: number,
+  ) {}
+
+  now(): number {
+    return this.start + this.truth.now() * this.rate;
+  }
+
+  uptime(): number {
+    return this.now();
+  }
+
+  // Far from that of the others, which must not matter.
+  wallTime(): number {
+    return this.truth.wallTime() + this.start * 1_000;
+  }
+
+  setTimer(callback: () => void, delay: number): Timer {
+    return this.truth.setTimer(callback, delay / this.rate);
+  }
+
+  clearTimer(timer: Timer): void {
+    this.truth.clearTimer(timer);
+  }
+}
+
+/** The wires between one process and one server. */
+class Wires {
+  kind: Incident['kind'] | 'good' = 'good';
+
+  constructor(
+    private readonly truth: FakeClock,
+    private readonly chance: () => number,
+  ) {}
+
+  /** Executes at the server, if the message gets there; answers, if the answer gets back in time. */
+  call<T>(execute: () => T): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const late = this.truth.setTimer(() => {
+        reject(new LockUnavailableError('There was no answer.'));
+      }, TIMEOUT);
+      this.#pass(() => {
+        const answer = execute();
+        this.#pass(() => {
+          this.truth.clearTimer(late);
+          resolve(answer);
+        });
+      });
+    });
+  }
+
+  #pass(arrive: () => void): void {
+    const { kind, chance } = this;
+    if (kind === 'cut' || (kind === 'lossy' && chance() < 1 / 3)) return;
+    this.truth.setTimer(arrive, 1 + chance() * (kind === 'slow' ? 2_000 : 5));
+  }
+}
+
+/** An engine that keeps its promise: true time, leases, one holder a key. */
+class Engine {
+  readonly #locks = new Map<string, { holder: string; until: number; token: bigint }>();
+  #token = 0n;
+
+  constructor(private readonly truth: FakeClock) {}
+
+  take(key: string, holder: string, lease: number): { token: bigint; remaining: number } | undefined {
+    const now = this.truth.now();
+    let lock = this.#locks.get(key);
+    if (!lock || lock.until <= now) {
+      lock = { holder, until: now + lease, token: (this.#token += 1n) };
+      this.#locks.set(key, lock);
+    }
+    return lock.holder === holder ? { token: lock.token, remaining: lock.until - now } : undefined;
+  }
+
+  renew(key: string, holder: string, lease: number): boolean {
+    const lock = this.#locks.get(key);
+    if (lock?.holder !== holder || lock.until <= this.truth.now()) return false;
+    lock.until = this.truth.now() + lease;
+    return true;
+  }
+
+  release(key: string, holder: string): ReleaseOutcome {
+    if (this.#locks.get(key)?.holder !== holder) return 'lost';
+    this.#locks.delete(key);
+    return 'released';
+  }
+}
+
+/** A process's end of the wires to an engine. */
+class RemoteProvider implements LockProvider {
+  readonly capabilities: LockCapabilities = {
+    shared: false,
+    fair: false,
+    fencing: true,
+    lease: 'per-lock',
+    minHold: false,
+    forceRelease: false,
+    queue: 'native',
+  };
+  #context!: ProviderContext;
+
+  constructor(
+    private readonly engine: Engine,
+    private readonly wires: Wires,
+    readonly records: Records,
+  ) {}
+
+  start(context: ProviderContext): Promise<void> {
+    this.#context = context;
+    return Promise.resolve();
+  }
+
+  async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
+    const { clock, emit } = this.#context;
+    const { key, holder, mode, lease } = request;
+    for (;;) {
+      const sentAt = clock.now();
+      const taken = await this.wires.call(() => this.engine.take(key, holder, lease));
+      if (taken) {
+        const { token: fencingToken, remaining } = taken;
+        return { key, holder, mode, lease, fencingToken, validUntil: validUntil(sentAt, Math.min(lease, remaining)) };
+      }
+      if (request.wait <= 0 || request.signal.aborted) return 'busy';
+      emit({ type: 'waiting', holder });
+      await new Promise<void>((resolve) => {
+        const over = () => {
+          clock.clearTimer(timer);
+          request.signal.removeEventListener('abort', over);
+          resolve();
+        };
+        const timer = clock.setTimer(over, 50);
+        request.signal.addEventListener('abort', over);
+      });
+      if (request.signal.aborted) return 'busy';
+    }
+  }
+
+  renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
+    const sentAt = this.#context.clock.now();
+    return this.wires.call(() =>
+      renewals.map(({ grant: { key, holder }, lease }) =>
+        this.engine.renew(key, holder, lease) ? { validUntil: validUntil(sentAt, lease) } : 'lost',
+      ),
+    );
+  }
+
+  release({ key, holder }: Holder): Promise<ReleaseOutcome> {
+    return this.wires.call(() => this.engine.release(key, holder)).catch(() => 'unknown');
+  }
+
+  stop(): Promise<void> {
+    return Promise.resolve();
+  }
+}
+
+/** What a run has shown. */
+export interface Report {
+  readonly violations: readonly string[];
+  readonly grants: number;
+  readonly switches: number;
+  /** The processes that got no lock after the network had healed. */
+  readonly starved: readonly number[];
+}
+
+/** Processes that want one lock again and again, while the network does what the plan says. */
+export async function simulate({ seed, rates, incidents }: Plan): Promise<Report> {
+  const truth = new FakeClock();
+  const chance = generator(seed);
+  const engines = { a: new Engine(truth), b: new Engine(truth), record: new Engine(truth) };
+  const store = new RecordStore();
+  const violations: string[] = [];
+  const held = new Map<number, Lock>();
+  const served = new Set<number>();
+  let [highest, grants] = [0n, 0];
+  const phase = { isCalm: false, isOver: false };
+
+  const processes = rates.map((rate, index) => {
+    const clock = new DriftingClock(truth, rate, index * 10_000);
+    const wires = { a: new Wires(truth, chance), b: new Wires(truth, chance), record: new Wires(truth, chance) };
+    const records: Records = {
+      compareAndSet: (...write) => wires.record.call(() => store.compareAndSet(...write)),
+    };
+    const provider = (server: Server) => new RemoteProvider(engines[server], wires[server], records);
+    const locks = new LockManager({
+      providers: {
+        a: provider('a'),
+        b: provider('b'),
+        record: provider('record'),
+        main: new FailoverProvider({
+          engines: ['a', 'b'],
+          record: 'record',
+          window: WINDOW,
+          lease: 3_000,
+          probeEvery: 300,
+          probeTimeout: 300,
+          stableFor: 500,
+          minStay: 500,
+        }),
+      },
+      default: 'main',
+      clock,
+      random: randomOf(chance, index),
+      failFast: false,
+      shutdownGrace: 0,
+    });
+    return { index, clock, wires, locks };
+  });
+
+  const work = async ({ index, locks, clock }: (typeof processes)[number]) => {
+    await locks.start();
+    while (!phase.isOver) {
+      const lock = await locks.acquire('k', { wait: 2_000 }).catch(() => undefined);
+      if (!lock) continue;
+      grants += 1;
+      if (phase.isCalm) served.add(index);
+      for (const [other, theirs] of held) {
+        if (theirs.isHeld() && lock.isHeld()) violations.push(`${index} and ${other} at ${truth.now()}`);
+      }
+      const token = lock.fencingToken ?? 0n;
+      if (lock.isHeld() && token <= highest) violations.push(`token ${token} after ${highest} at ${truth.now()}`);
+      if (token > highest) highest = token;
+      held.set(index, lock);
+      await new Promise<void>((resolve) => clock.setTimer(resolve, chance() < 0.3 ? 3_000 * chance() : 20));
+      await lock.release();
+      held.delete(index);
+    }
+  };
+  const working = Promise.allSettled(processes.map(work));
+
+  for (const { at, lasts, server, processes: whom, kind } of incidents) {
+    for (const index of whom) {
+      const wires = processes[index]?.wires[server];
+      if (!wires) continue;
+      truth.setTimer(() => (wires.kind = kind), at);
+      truth.setTimer(() => (wires.kind = 'good'), at + lasts);
+    }
+  }
+  truth.setTimer(() => {
+    for (const { wires } of processes) for (const each of Object.values(wires)) each.kind = 'good';
+  }, STORM);
+  // A switch, or a return, may still be under way when the network heals.
+  truth.setTimer(() => (phase.isCalm = true), STORM + 5_000);
+
+  while (truth.now() < STORM + CALM && violations.length === 0) await truth.advance(TICK * 200);
+  phase.isOver = true;
+  const stopping = Promise.all(processes.map(({ locks }) => locks.stop()));
+  await truth.advance(20_000);
+  await stopping;
+  if (violations.length === 0) await working;
+  const switches = ((JSON.parse(store.values.get('main') ?? '{}') as { epoch?: number }).epoch ?? 1) - 1;
+  const starved = processes.map(({ index }) => index).filter((index) => !served.has(index));
+  return { violations, grants, switches, starved };
+}
+
+/** mulberry32. */
+function generator(seed: number): () => number {
+  let state = seed;
+  return () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+function randomOf(fraction: () => number, process: number): Random {
+  let count = 0;
+  return { fraction, id: () => `${process}${(count += 1).toString(16).padStart(31, '0')}` };
+}

@@ -1,0 +1,84 @@
+import { jest } from '@jest/globals';
+import fc from 'fast-check';
+import { Agreement } from '../../lib/providers/failover/agreement.js';
+import { type Incident, type Plan, simulate } from './simulated-world.js';
+
+const PROCESSES = [0, 1, 2] as const;
+
+const incident: fc.Arbitrary<Incident> = fc.record({
+  at: fc.integer({ min: 2_000, max: 22_000 }),
+  lasts: fc.integer({ min: 200, max: 6_000 }),
+  // Mostly the engine that is preferred: a switch is what is to be seen.
+  server: fc.constantFrom('a', 'a', 'a', 'b', 'record'),
+  processes: fc.subarray([...PROCESSES], { minLength: 1 }),
+  kind: fc.constantFrom('cut', 'cut', 'lossy', 'slow'),
+});
+
+const plan: fc.Arbitrary<Plan> = fc.record({
+  seed: fc.integer(),
+  rates: fc.tuple(...PROCESSES.map(() => fc.double({ min: 0.99, max: 1.01, noNaN: true }))),
+  incidents: fc.array(incident, { minLength: 3, maxLength: 8 }),
+});
+
+/** One plan after another; what fails is printed with its seed. */
+function property(check: (plan: Plan) => Promise<void>) {
+  return fc.asyncProperty(plan, check);
+}
+
+describe('three processes, two engines and a record on a network that fails in all ways', () => {
+  afterEach(() => {
+    jest.restoreAllMocks();
+  });
+
+  it('never let two believe in one lock, hand out growing tokens, and go on when the network has healed', async () => {
+    const seen = { runs: 0, grants: 0, switches: 0 };
+    await fc.assert(
+      property(async (each) => {
+        const { violations, grants, switches, starved } = await simulate(each);
+        expect({ violations, starved }).toEqual({ violations: [], starved: [] });
+        seen.runs += 1;
+        seen.grants += grants;
+        seen.switches += switches;
+      }),
+      { numRuns: 25, endOnFailure: true },
+    );
+    // Else nothing was shown.
+    expect(seen.switches).toBeGreaterThan(seen.runs / 2);
+    expect(seen.grants).toBeGreaterThan(seen.runs * 50);
+  }, 120_000);
+
+  // What the simulation is worth.
+  it.each<[string, () => void]>([
+    [
+      'without the wait at a switch',
+      () => jest.spyOn(Agreement.prototype, 'settlesAt', 'get').mockReturnValue(-Infinity),
+    ],
+    [
+      'with locks that are believed as long as their engine keeps them',
+      () => jest.spyOn(Agreement.prototype, 'validUntil').mockReturnValue(Infinity),
+    ],
+    [
+      'with confirmations that are good for twice as long',
+      () => {
+        const { validUntil } = Agreement.prototype;
+        jest.spyOn(Agreement.prototype, 'validUntil').mockImplementation(function (this: Agreement, epoch) {
+          return validUntil.call(this, epoch) + this.window;
+        });
+      },
+    ],
+  ])(
+    'are caught %s',
+    async (_, plant) => {
+      plant();
+      const { failed } = await fc.check(
+        property(async (each) => {
+          const { violations } = await simulate(each);
+          expect(violations).toEqual([]);
+        }),
+        { numRuns: 40, endOnFailure: true },
+      );
+      expect(failed).toBe(true);
+    },
+    120_000,
+  );
+});

@@ -1,0 +1,208 @@
+import { Agreement } from '../../lib/providers/failover/agreement.js';
+import { firstRecord, type SwitchRecord, switched } from '../../lib/providers/failover/switch-record.js';
+
+// One step of time is a little more than a quarter of the window, so that four of them are more than the wait at a switch.
+const WINDOW = 1_000;
+const STEP = 254;
+const FIRST: SwitchRecord = { ...firstRecord('A', WINDOW), settled: true };
+
+/** A write on its way: sent, perhaps executed, perhaps never answered. */
+interface Write {
+  readonly process: number;
+  readonly sentAt: number;
+  readonly expected: SwitchRecord;
+  readonly next: SwitchRecord;
+  /** What stood in the record after it was executed. */
+  readonly found: SwitchRecord | undefined;
+  /** The process has given up on its answer. */
+  readonly isOrphan: boolean;
+}
+
+interface Process {
+  readonly agreement: Agreement;
+  /** The lock that it holds. */
+  readonly hold: { readonly epoch: number; readonly engine: string } | undefined;
+}
+
+/** How far the search goes. */
+export interface Bounds {
+  readonly processes: number;
+  readonly steps: number;
+  readonly switches: number;
+  readonly lostAnswers: number;
+}
+
+/** What a process concludes; the product's {@link Agreement}, or one that is broken on purpose. */
+export interface Rule {
+  confirmed(before: Agreement, record: SwitchRecord, sentAt: number, now: number): Agreement;
+  validUntil(agreement: Agreement, epoch: number): number;
+  settlesAt(agreement: Agreement): number;
+}
+
+export const RULE: Rule = {
+  confirmed: (before, ...write) => before.confirmed(...write),
+  validUntil: (agreement, epoch) => agreement.validUntil(epoch),
+  settlesAt: (agreement) => agreement.settlesAt,
+};
+
+interface State {
+  readonly time: number;
+  readonly record: SwitchRecord;
+  readonly processes: readonly Process[];
+  readonly writes: readonly Write[];
+  readonly switches: number;
+  readonly lost: number;
+}
+
+/**
+ * All that can happen to one lock in a small fleet: writes that are executed at any time after they were sent, answers
+ * that are late or lost, processes that switch at any moment. Each engine is taken to exclude as it should.
+ */
+export class SwitchModel {
+  constructor(
+    private readonly bounds: Bounds,
+    private readonly rule: Rule,
+  ) {}
+
+  get start(): State {
+    const record = FIRST;
+    const agreement = this.rule.confirmed(Agreement.unknown(WINDOW), record, 0, 0);
+    const processes = Array.from({ length: this.bounds.processes }, () => ({ agreement, hold: undefined }));
+    return { time: 0, record, processes, writes: [], switches: 0, lost: 0 };
+  }
+
+  /** All that can happen next. */
+  *next(state: State): Generator<State> {
+    const { bounds } = this;
+    if (state.time < bounds.steps) yield this.#stopped({ ...state, time: state.time + 1 });
+    for (const write of state.writes) {
+      if (!write.found) yield execute(state, write);
+      else yield this.#stopped(this.#answer(state, write, write.found));
+      if (!write.isOrphan && state.lost < bounds.lostAnswers) yield lose(state, write);
+    }
+    for (const [index, process] of state.processes.entries()) {
+      if (!state.writes.some((write) => write.process === index && !write.isOrphan)) {
+        yield this.#send(state, index, false);
+        if (state.switches < bounds.switches) yield this.#stopped(this.#send(state, index, true));
+      }
+      if (process.hold) yield change(state, index, { hold: undefined });
+      else if (this.#mayGrant(state, process)) {
+        const { epoch, active: engine } = known(process);
+        yield change(state, index, { hold: { epoch, engine } });
+      }
+    }
+  }
+
+  /** How many processes believe that they hold the lock. */
+  holders(state: State): number {
+    return state.processes.filter((process) => this.#believes(state, process)).length;
+  }
+
+  /** Equal for states with the same future. */
+  fingerprint(state: State): string {
+    const now = state.time * STEP;
+    // What is over is over, however long ago.
+    const ahead = (time: number) => Math.max(time - now, -1);
+    const processes = state.processes.map(({ agreement, hold }) => {
+      const until = ahead(this.rule.validUntil(agreement, agreement.epoch));
+      const held = hold ? `${hold.epoch}${hold.engine}` : '-';
+      return `${title(agreement.record)},${until},${ahead(this.rule.settlesAt(agreement))},${held}`;
+    });
+    const writes = state.writes.map(
+      ({ process, sentAt, expected, next, found, isOrphan }) =>
+        `${isOrphan ? 'orphan' : `${process},${sentAt}`},${title(expected)},${title(next)},${title(found)}`,
+    );
+    const counts = `${state.time},${state.switches},${state.lost}`;
+    // The order in which writes were sent is in their times.
+    return `${counts}|${title(state.record)}|${processes.join(';')}|${writes.sort().join(';')}`;
+  }
+
+  #send(state: State, index: number, isSwitch: boolean): State {
+    const process = state.processes[index]!;
+    const now = state.time * STEP;
+    const expected = known(process);
+    const waited = { ...expected, settled: expected.settled || now >= this.rule.settlesAt(process.agreement) };
+    const next = isSwitch ? switched(waited, waited.active === 'A' ? 'B' : 'A', 'failure', 0) : waited;
+    const write: Write = { process: index, sentAt: now, expected, next, found: undefined, isOrphan: false };
+    const sent = { ...state, writes: [...state.writes, write] };
+    if (!isSwitch) return sent;
+    return change({ ...sent, switches: state.switches + 1 }, index, { agreement: process.agreement.dropped() });
+  }
+
+  #answer(state: State, write: Write, found: SwitchRecord): State {
+    const { agreement } = state.processes[write.process]!;
+    const now = state.time * STEP;
+    const after =
+      found === write.next ? this.rule.confirmed(agreement, found, write.sentAt, now) : agreement.learned(found, now);
+    return change(without(state, write), write.process, { agreement: after });
+  }
+
+  #mayGrant(state: State, process: Process): boolean {
+    const now = state.time * STEP;
+    const { epoch, active } = known(process);
+    const isTaken = state.processes.some(({ hold }) => hold?.engine === active);
+    return (
+      !isTaken && now < this.rule.validUntil(process.agreement, epoch) && now >= this.rule.settlesAt(process.agreement)
+    );
+  }
+
+  #believes(state: State, { agreement, hold }: Process): boolean {
+    return hold !== undefined && state.time * STEP < this.rule.validUntil(agreement, hold.epoch);
+  }
+
+  /** Who does not believe in its lock any more stops. */
+  #stopped(state: State): State {
+    const processes = state.processes.map((process) =>
+      process.hold && !this.#believes(state, process) ? { ...process, hold: undefined } : process,
+    );
+    return { ...state, processes };
+  }
+}
+
+function execute(state: State, write: Write): State {
+  // Equal texts are equal records: a write that changes nothing does not get in the way of another.
+  const isExpected = title(state.record) === title(write.expected);
+  const record = isExpected ? write.next : state.record;
+  const rest = without({ ...state, record }, write);
+  return write.isOrphan ? rest : { ...rest, writes: [...rest.writes, { ...write, found: record }] };
+}
+
+/** The process gives up on the answer. A write that was not executed may still be. */
+function lose(state: State, write: Write): State {
+  const rest = without({ ...state, lost: state.lost + 1 }, write);
+  const changesNothing = title(write.expected) === title(write.next);
+  return write.found || changesNothing ? rest : { ...rest, writes: [...rest.writes, { ...write, isOrphan: true }] };
+}
+
+function without(state: State, write: Write): State {
+  return { ...state, writes: state.writes.filter((other) => other !== write) };
+}
+
+function change(state: State, index: number, what: Partial<Process>): State {
+  return { ...state, processes: state.processes.map((each, at) => (at === index ? { ...each, ...what } : each)) };
+}
+
+function known({ agreement }: Process): SwitchRecord {
+  return agreement.record ?? FIRST;
+}
+
+function title(record: SwitchRecord | undefined): string {
+  return record ? `${record.epoch}${record.active}${record.settled ? 's' : ''}` : '-';
+}
+
+/** Goes through all that can happen within the bounds. Answers the first state with two holders, if there is one. */
+export function search(bounds: Bounds, rule: Rule): { readonly states: number; readonly violation: State | undefined } {
+  const model = new SwitchModel(bounds, rule);
+  const seen = new Set([model.fingerprint(model.start)]);
+  const open = [model.start];
+  for (let state = open.pop(); state; state = open.pop()) {
+    for (const next of model.next(state)) {
+      const print = model.fingerprint(next);
+      if (seen.has(print)) continue;
+      seen.add(print);
+      if (model.holders(next) > 1) return { states: seen.size, violation: next };
+      open.push(next);
+    }
+  }
+  return { states: seen.size, violation: undefined };
+}

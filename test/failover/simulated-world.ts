@@ -173,7 +173,7 @@ class RemoteProvider implements LockProvider {
         const { token: fencingToken, remaining } = taken;
         return { key, holder, mode, lease, fencingToken, validUntil: validUntil(sentAt, Math.min(lease, remaining)) };
       }
-      if (request.wait <= 0 || request.signal.aborted) return 'busy';
+      if (request.wait <= 0 || hasLeft(request)) return 'busy';
       emit({ type: 'waiting', holder });
       await new Promise<void>((resolve) => {
         const over = () => {
@@ -184,7 +184,7 @@ class RemoteProvider implements LockProvider {
         const timer = clock.setTimer(over, 50);
         request.signal.addEventListener('abort', over);
       });
-      if (request.signal.aborted) return 'busy';
+      if (hasLeft(request)) return 'busy';
     }
   }
 
@@ -303,6 +303,11 @@ export async function simulate({ seed, rates, incidents }: Plan): Promise<Report
   const switches = ((JSON.parse(store.values.get('main') ?? '{}') as { epoch?: number }).epoch ?? 1) - 1;
   const starved = processes.map(({ index }) => index).filter((index) => !served.has(index));
   return { violations, grants, switches, starved };
+}
+
+// The signal aborts while this waits, which the compiler does not see.
+function hasLeft({ signal }: AcquireRequest): boolean {
+  return signal.aborted;
 }
 
 /** mulberry32. */

@@ -40,7 +40,7 @@ describe('three processes, two engines and a record on a network that fails in a
         seen.grants += grants;
         seen.switches += switches;
       }),
-      { numRuns: 25, endOnFailure: true },
+      { numRuns: 12, endOnFailure: true },
     );
     // Else nothing was shown.
     expect(seen.switches).toBeGreaterThan(seen.runs / 2);

@@ -1,0 +1,126 @@
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
+import { DataSource } from 'typeorm';
+import { LockManager } from '../../lib/engine/lock-manager.js';
+import { LockUnavailableError } from '../../lib/lock/errors.js';
+import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
+import { RedisLockProvider } from '../../lib/providers/redis/index.js';
+import { TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
+import { until } from '../redis/seam.js';
+import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
+import { type SqlServer, startMariaDb } from '../servers/sql-server.mjs';
+import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
+
+const PATIENT = 20_000;
+
+interface Instance {
+  readonly locks: LockManager;
+  readonly main: FailoverProvider;
+  readonly wire: TcpProxy;
+  stop(): Promise<void>;
+}
+
+describe('Redis with MariaDB behind it, and the record on MariaDB', () => {
+  let mariadb: SqlServer;
+  let redis: RedisServer;
+  let instances: Instance[];
+
+  beforeAll(async () => {
+    mariadb = await startMariaDb();
+  }, 60_000);
+  afterAll(() => mariadb.stop());
+
+  const instance = async (namespace: string): Promise<Instance> => {
+    const dataSource = await new DataSource({ type: 'mariadb', url: mariadb.url }).initialize();
+    const wire = await startTcpProxy(redis.port);
+    const main = new FailoverProvider({
+      engines: ['redis', 'mysql'],
+      record: 'mysql',
+      window: '1s',
+      probeEvery: '400ms',
+      probeTimeout: '400ms',
+    });
+    const locks = new LockManager({
+      providers: {
+        redis: new RedisLockProvider({ url: `redis://127.0.0.1:${wire.port}`, commandTimeout: '300ms' }),
+        mysql: new TypeOrmRowLockProvider({ dataSource, synchronize: true, fencing: true }),
+        main,
+      },
+      default: 'main',
+      namespace,
+      shutdownGrace: 0,
+    });
+    await locks.start();
+    const stop = async () => {
+      await locks.stop();
+      await dataSource.destroy();
+      await wire.close();
+    };
+    return { locks, main, wire, stop };
+  };
+
+  /** The resource: the only judge. It knows of no locks but by their tokens. */
+  const resource = () => {
+    const seen = { writers: 0, most: 0, highest: 0n, stale: 0, writes: 0 };
+    const loop = async ({ locks }: Instance, signal: AbortSignal) => {
+      while (!signal.aborted) {
+        const lock = await locks.acquire('stock', { wait: 1_000 }).catch(() => undefined);
+        if (!lock) continue;
+        seen.writers += 1;
+        await new Promise((resolve) => setTimeout(resolve, 5));
+        if (lock.isHeld()) {
+          seen.most = Math.max(seen.most, seen.writers);
+          seen.writes += 1;
+          if ((lock.fencingToken ?? 0n) <= seen.highest) seen.stale += 1;
+          seen.highest = lock.fencingToken ?? 0n;
+        }
+        seen.writers -= 1;
+        await lock.release();
+      }
+    };
+    return { seen, loop };
+  };
+
+  let runs = 0;
+  beforeEach(async () => {
+    redis = await startRedisServer();
+    const namespace = `faults-${(runs += 1)}`;
+    instances = await Promise.all([instance(namespace), instance(namespace), instance(namespace)]);
+  }, 30_000);
+  afterEach(async () => {
+    await Promise.all(instances.map((each) => each.stop()));
+    await redis.stop();
+  }, 30_000);
+
+  const active = () => instances.map(({ main }) => main.state.active);
+
+  it.each<[string, () => void]>([
+    ['cut off from all', () => instances.forEach(({ wire }) => wire.refuse())],
+    ['frozen', () => redis.signal('SIGSTOP')],
+  ])(
+    'goes over to MariaDB when Redis is %s, and nobody writes behind another',
+    async (_, harm) => {
+      const { seen, loop } = resource();
+      const end = new AbortController();
+      const working = Promise.all(instances.map((each) => loop(each, end.signal)));
+      await until(() => seen.writes > 20, 'they are at work', PATIENT);
+      harm();
+      await until(() => active().every((engine) => engine === 'mysql'), 'all are on MariaDB', PATIENT);
+      const before = seen.writes;
+      await until(() => seen.writes > before + 20, 'they are at work again', PATIENT);
+      end.abort();
+      await working;
+      redis.signal('SIGCONT');
+      expect(seen).toMatchObject({ most: 1, stale: 0 });
+    },
+    60_000,
+  );
+
+  it('does not switch for one instance that alone cannot reach Redis', async () => {
+    const [lonely, other] = instances as [Instance, Instance];
+    lonely.wire.refuse();
+    await until(() => lonely.main.state.engines['redis'] === 'down', 'it misses Redis', PATIENT);
+    await expect(lonely.locks.acquire('k', { wait: 1_500 })).rejects.toThrow(LockUnavailableError);
+    expect(active()).toEqual(['redis', 'redis', 'redis']);
+    await (await other.locks.acquire('k')).release();
+  }, 60_000);
+});

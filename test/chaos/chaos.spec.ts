@@ -15,7 +15,7 @@ describe('under faults', () => {
   let library: CompiledLibrary;
 
   beforeAll(async () => {
-    library = await compileLibrary('lock', 'key', 'method', 'engine', 'providers');
+    library = await compileLibrary();
   });
   afterAll(() => library.remove());
 

@@ -51,11 +51,7 @@ describe('moving from one engine to another', () => {
   let library: CompiledLibrary;
 
   beforeAll(async () => {
-    [a, b, library] = await Promise.all([
-      startRedisServer(),
-      startRedisServer(),
-      compileLibrary('lock', 'key', 'method', 'engine', 'providers/redis', 'providers/combined'),
-    ]);
+    [a, b, library] = await Promise.all([startRedisServer(), startRedisServer(), compileLibrary()]);
   });
   afterAll(() => Promise.all([a?.stop(), b?.stop(), library.remove()]));
 

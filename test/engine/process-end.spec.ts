@@ -9,7 +9,7 @@ const run = promisify(execFile);
 describe('a process that has nothing else to do', () => {
   let library: CompiledLibrary;
   beforeAll(async () => {
-    library = await compileLibrary('lock', 'key', 'engine', 'providers/memory');
+    library = await compileLibrary();
   });
   afterAll(() => library.remove());
 

@@ -6,7 +6,7 @@ import { compileLibrary } from '../servers/compiled-library.js';
 const PROGRAM = fileURLToPath(new URL('use-cls-program.mjs', import.meta.url));
 
 it('@UseCls of nestjs-cls composes above and below, and above it feeds #{ctx…}', async () => {
-  const library = await compileLibrary('.');
+  const library = await compileLibrary();
   try {
     const program = fork(PROGRAM, [library.folder], { execArgv: [] });
     const ended = once(program, 'exit');

@@ -37,7 +37,7 @@ describe('SIGTERM under load', () => {
   let library: CompiledLibrary;
   beforeAll(async () => {
     server = await startRedisServer();
-    library = await compileLibrary('lock', 'key', 'engine', 'providers/memory', 'providers/redis', 'nest');
+    library = await compileLibrary();
   });
   afterAll(async () => {
     await library.remove();

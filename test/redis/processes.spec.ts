@@ -26,7 +26,7 @@ describe('real processes that die or freeze', () => {
 
   beforeAll(async () => {
     server = await startRedisServer();
-    library = await compileLibrary('lock', 'engine', 'providers/redis');
+    library = await compileLibrary();
     here = await startProvider({ url: server.url });
   });
   afterEach(() => {

@@ -33,7 +33,7 @@ describe('a job in four processes, each of which fires it every 50 ms at its own
 
   beforeAll(async () => {
     server = await startRedisServer();
-    library = await compileLibrary('lock', 'key', 'engine', 'providers/memory', 'providers/redis', 'nest');
+    library = await compileLibrary();
     await Promise.all([join(), join(), join(), join()]);
   }, 60_000);
   afterAll(async () => {

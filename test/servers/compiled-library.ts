@@ -12,35 +12,32 @@ export interface CompiledLibrary {
   remove(): Promise<void>;
 }
 
-/** Compiles the given folders of lib/, without checking types. */
-export async function compileLibrary(...folders: readonly string[]): Promise<CompiledLibrary> {
+/** Compiles lib/, without checking types. */
+export async function compileLibrary(): Promise<CompiledLibrary> {
   const target = await mkdtemp(join(tmpdir(), 'lock-library-'));
   await writeFile(join(target, 'package.json'), '{ "type": "module" }');
   await symlink(join(ROOT, 'node_modules'), join(target, 'node_modules'));
-  for (const folder of folders) {
-    const names = await readdir(join(ROOT, 'lib', folder), { recursive: true });
-    await Promise.all(
-      names
-        .filter((name) => name.endsWith('.ts'))
-        .map(async (name) => {
-          const source = join(folder, name);
-          const { code } = await transform(await readFile(join(ROOT, 'lib', source), 'utf8'), {
-            filename: source,
-            swcrc: false,
-            jsc: {
-              parser: { syntax: 'typescript', decorators: true },
-              // Those of Nest.
-              transform: { legacyDecorator: true, decoratorMetadata: true },
-              target: 'es2022',
-            },
-            module: { type: 'es6' },
-          });
-          const file = join(target, source.replace(/\.ts$/, '.js'));
-          await mkdir(dirname(file), { recursive: true });
-          await writeFile(file, code);
-        }),
-    );
-  }
+  const names = await readdir(join(ROOT, 'lib'), { recursive: true });
+  await Promise.all(
+    names
+      .filter((name) => name.endsWith('.ts'))
+      .map(async (source) => {
+        const { code } = await transform(await readFile(join(ROOT, 'lib', source), 'utf8'), {
+          filename: source,
+          swcrc: false,
+          jsc: {
+            parser: { syntax: 'typescript', decorators: true },
+            // Those of Nest.
+            transform: { legacyDecorator: true, decoratorMetadata: true },
+            target: 'es2022',
+          },
+          module: { type: 'es6' },
+        });
+        const file = join(target, source.replace(/\.ts$/, '.js'));
+        await mkdir(dirname(file), { recursive: true });
+        await writeFile(file, code);
+      }),
+  );
   return {
     folder: target,
     remove: () => rm(target, { recursive: true, force: true }),

@@ -8,7 +8,7 @@ const SCRIPT = new URL('lease-process.mjs', import.meta.url).pathname;
 const KEYS = ['a', 'A'];
 
 export const typeOrmLibrary = (): Promise<CompiledLibrary> =>
-  compileLibrary('lock', 'key', 'engine', 'method', 'providers/typeorm');
+  compileLibrary();
 
 /**
  * Lets processes take two keys in turn, and fails if two were ever inside at once: updates would be lost, or a token would

@@ -22,7 +22,7 @@ describe('with @Transactional of nestjs-cls, on MariaDB', () => {
   let exitCode: number | null;
 
   beforeAll(async () => {
-    [server, library] = await Promise.all([startMariaDb(), compileLibrary('.')]);
+    [server, library] = await Promise.all([startMariaDb(), compileLibrary()]);
     const shop = fork(join(import.meta.dirname, 'transactional-shop.mjs'), [library.folder, server.url], {
       execArgv: [],
       timeout: 60_000,

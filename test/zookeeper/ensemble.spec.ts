@@ -165,7 +165,7 @@ describe('three servers, of which some fall silent', () => {
   it('so has one that stood still just before the cut, of whom the leader has not heard since', async () => {
     const [follower] = await ensemble.followers();
     if (!follower) throw new Error('There is no follower.');
-    const library = await compileLibrary('lock', 'key', 'engine', 'providers/zookeeper');
+    const library = await compileLibrary();
     const args = [library.folder, follower.connectString, 'stood-still'];
     const holder = fork(join(import.meta.dirname, 'waiter.mjs'), args, { execArgv: [] });
     workers.push(holder);

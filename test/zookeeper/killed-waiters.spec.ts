@@ -23,7 +23,7 @@ describe('waiters that are killed', () => {
   beforeAll(async () => {
     server = await startZooKeeper();
     observer = await startObserver(server.connectString);
-    library = await compileLibrary('lock', 'key', 'engine', 'providers/zookeeper');
+    library = await compileLibrary();
     here = new LockManager({
       providers: { zookeeper: new ZooKeeperLockProvider({ connectString: server.connectString }) },
       shutdownGrace: 0,

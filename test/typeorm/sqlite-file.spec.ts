@@ -25,11 +25,14 @@ run(`leases in a file of SQLite${why}`, () => {
     enableWAL: true,
     driver: path === undefined ? undefined : (createRequire(import.meta.url)(path) as unknown),
   };
-  const dataSource = new DataSource(options);
-  const admin = new DataSource(options);
+  let dataSource: DataSource;
+  let admin: DataSource;
   let library: CompiledLibrary;
 
   beforeAll(async () => {
+    // Not before: making one loads the driver.
+    dataSource = new DataSource(options);
+    admin = new DataSource(options);
     await admin.initialize();
     library = await typeOrmLibrary();
   }, 60_000);

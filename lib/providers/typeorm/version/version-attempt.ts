@@ -51,6 +51,7 @@ export class VersionAttempt {
     return new Promise((resolve, reject) => {
       let isWaiting = false;
       const leave = () => {
+        this.#hasLeft = true;
         // Until a busy row was seen nobody knows whether there is something to wait for. The next step finds that we left.
         // A claim on its way is another matter: it may be granted to nobody.
         if (this.#openClaim !== undefined) this.locking.inBackground(this.release(0));
@@ -67,7 +68,11 @@ export class VersionAttempt {
         .finally(() => {
           signal.removeEventListener('abort', leave);
         })
-        .then(resolve, reject);
+        .then((answer) => {
+          // Granted while it was leaving, after it had said that it is busy: nobody knows of that grant.
+          if (answer !== 'busy' && this.#hasLeft && isWaiting) this.locking.inBackground(this.release(0));
+          resolve(answer);
+        }, reject);
     });
   }
 
@@ -96,7 +101,7 @@ export class VersionAttempt {
       const seen = await database.leases.look(this.name);
       // A claim that was not answered has arrived or never will, now that the version is another.
       if (seen?.version !== this.#openClaim) this.#openClaim = undefined;
-      if (this.#hasEnded() || hasLeft(request)) return 'busy';
+      if (this.#hasEnded()) return 'busy';
       if (!seen) {
         await database.createRow(this.name);
         continue;
@@ -116,7 +121,7 @@ export class VersionAttempt {
       const lastLook = waitUntil - LAST_LOOK - clock.now();
       const jittered = pause * (0.5 + this.locking.random.fraction() / 2);
       await this.#pause(Math.min(jittered, seen.remaining, lastLook > 0 ? lastLook : Infinity), request.signal);
-      if (this.#hasEnded() || hasLeft(request)) return 'busy';
+      if (this.#hasEnded()) return 'busy';
       pause = Math.min(2 * pause, LONGEST_PAUSE);
     }
   }
@@ -131,7 +136,7 @@ export class VersionAttempt {
       if (database.isBusy(error)) return undefined;
       throw error;
     });
-    if (this.#hasEnded()) return 'busy';
+    if (this.#isOver) return 'busy';
     this.#openClaim = undefined;
     if (version === undefined) return undefined;
     if (request.minHold > 0) this.#keepUntil = clock.now() + request.minHold;
@@ -158,11 +163,6 @@ export class VersionAttempt {
 
   // A method, because the answer changes while something is awaited.
   #hasEnded(): boolean {
-    return this.#isOver;
+    return this.#isOver || this.#hasLeft;
   }
-}
-
-/** The signal is made when it is first read, and an attempt that does not wait needs none. */
-function hasLeft(request: AcquireRequest): boolean {
-  return request.wait > 0 && request.signal.aborted;
 }

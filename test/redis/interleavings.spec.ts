@@ -19,7 +19,7 @@ import { contextFor, RELEASE, request, type TestRequest } from './seam.js';
  *
  * Time stands still between steps: the wall clock of Redis is replaced (see server-clock.ts), and that of the processes is a FakeClock.
  */
-const RUNS = Number(process.env.LOCK_INTERLEAVINGS ?? 1_000);
+const RUNS = Number(process.env.LOCK_INTERLEAVINGS ?? 400);
 const KEY = 'k';
 const LOCK = new KeyLayout('lock').lockOf(KEY);
 const LEASE = 6_000;

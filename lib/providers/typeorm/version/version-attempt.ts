@@ -28,6 +28,8 @@ const LAST_LOOK = 50;
 /** One attempt to hold one lease, from its first ask to its release. */
 export class VersionAttempt {
   #isOver = false;
+  /** Its caller has left. Not told by `request.wait`: that has run down to 0 by then, as for an attempt that never waits. */
+  #hasLeft = false;
   /** The version that a claim compares with which was sent and not answered: it may arrive at any time. */
   #openClaim: bigint | undefined;
   #keepUntil = -Infinity;
@@ -70,7 +72,7 @@ export class VersionAttempt {
         })
         .then((answer) => {
           // Granted while it was leaving, after it had said that it is busy: nobody knows of that grant.
-          if (answer !== 'busy' && this.#hasLeft && isWaiting) this.locking.inBackground(this.release(0));
+          if (answer !== 'busy' && this.#hasEnded() && isWaiting) this.locking.inBackground(this.release(0));
           resolve(answer);
         }, reject);
     });

@@ -11,10 +11,12 @@ export function median(values) {
   return quantile(values, 0.5);
 }
 
-/** The value below which `share` of the values lie. */
+/** The value below which `share` of the values lie, interpolated between the two nearest. */
 export function quantile(values, share) {
   const sorted = [...values].sort((a, b) => a - b);
-  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))];
+  const at = (sorted.length - 1) * share;
+  const below = sorted[Math.floor(at)];
+  return below + (sorted[Math.ceil(at)] - below) * (at % 1);
 }
 
 // Some of the others need seconds for what takes the rest milliseconds.

@@ -7,6 +7,9 @@ import type { SuspensionDetector } from './suspension.js';
 // within the lease is found in time, and one that is down is not stormed.
 const RETRY_FRACTION = 0.1;
 const RETRY_AT_MOST = 1_000;
+// Holds that are due within half of that travel with those that are due now. Each look goes over all holds: of 10 000 that were
+// taken one after the other, it would otherwise go over all for each few.
+const TOGETHER = 0.5;
 
 /**
  * Keeps the holds of one provider alive, and notices those that it could not keep. One timer for all; renewals that
@@ -66,8 +69,9 @@ export class Watchdog {
     for (const hold of this.#holds) {
       // Asking finds the expiry. A lost hold leaves the set by itself.
       if (!hold.isValid()) continue;
-      if (hold.renewAt <= now) {
-        hold.renewAt = now + Math.min(hold.lease * RETRY_FRACTION, RETRY_AT_MOST);
+      const retry = Math.min(hold.lease * RETRY_FRACTION, RETRY_AT_MOST);
+      if (hold.renewAt - retry * TOGETHER <= now) {
+        hold.renewAt = now + retry;
         due.push(hold);
       }
       next = Math.min(next, nextLook(hold));

@@ -88,6 +88,21 @@ describe('the watchdog', () => {
     expect(provider.order.filter((call) => call.startsWith('renew'))).toEqual(['renew a b c']);
   });
 
+  it('renews with them those that are due soon, and no others', async () => {
+    const provider = ScriptedProvider.obliging();
+    const { locks, clock } = await startEngine({ provider });
+    for (const [key, after] of [
+      ['a', 0],
+      ['b', 400],
+      ['c', 400],
+    ] as const) {
+      await clock.advance(after);
+      await locks.acquire(key, { lease: LEASE });
+    }
+    await clock.advance(VALIDITY - (LEASE * 2) / 3 - 800 + 1);
+    expect(provider.order.filter((call) => call.startsWith('renew'))).toEqual(['renew a b']);
+  });
+
   it('does not take one failed renewal for a loss, and tries again until the deadline', async () => {
     const { lock, clock, provider, names } = await held();
     let fails = 2;

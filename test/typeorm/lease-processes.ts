@@ -7,8 +7,7 @@ import { type CompiledLibrary, compileLibrary } from '../servers/compiled-librar
 const SCRIPT = new URL('lease-process.mjs', import.meta.url).pathname;
 const KEYS = ['a', 'A'];
 
-export const typeOrmLibrary = (): Promise<CompiledLibrary> =>
-  compileLibrary();
+export const typeOrmLibrary = (): Promise<CompiledLibrary> => compileLibrary();
 
 /**
  * Lets processes take two keys in turn, and fails if two were ever inside at once: updates would be lost, or a token would

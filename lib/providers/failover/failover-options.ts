@@ -13,7 +13,7 @@ export interface FailoverProviderOptions {
   readonly mode?: 'strict' | 'available';
   /**
    * The name of the provider that keeps the record on which processes agree; needed for `strict`. It must keep what it
-   * has acknowledged: SQL with a single writer, or ZooKeeper. While it cannot be reached there are no locks, so a fleet
+   * has acknowledged: SQL on MySQL, MariaDB or Postgres, with a single writer. While it cannot be reached there are no locks, so a fleet
    * that is to survive the loss of any one engine keeps the record on a third.
    */
   readonly record?: string;

@@ -25,8 +25,10 @@ for (const row of wanted.length > 0 ? wanted : available) {
   const command = [process.execPath, join(root, 'bench/rows', `${row}.mjs`)];
   const [file, ...args] = canPin ? ['taskset', '-c', '1', ...command] : command;
   const env = { ...process.env, BENCH_QUICK: isQuick ? '1' : '', BENCH_PINNED: canPin ? '1' : '' };
-  const { status } = spawnSync(file, args, { cwd: root, stdio: 'inherit', env });
-  if (status !== 0) process.exit(status ?? 1);
+  const { status, signal } = spawnSync(file, args, { cwd: root, stdio: 'inherit', env });
+  if (status === 0) continue;
+  console.error(`Row ${row} ended with ${signal ?? status}; its last results stay as they were.`);
+  process.exit(status ?? 1);
 }
 
 if (!isQuick) drawCharts();

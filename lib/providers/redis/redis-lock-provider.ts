@@ -1,5 +1,6 @@
 import type {
   AcquireRequest,
+  Answer,
   Finding,
   Grant,
   Holder,
@@ -62,7 +63,7 @@ export class RedisLockProvider implements LockProvider {
     return this.#started().renew(renewals);
   }
 
-  release(holder: Holder, manner: ReleaseManner): Promise<ReleaseOutcome> {
+  release(holder: Holder, manner: ReleaseManner): Answer<ReleaseOutcome> {
     return this.#started().release(holder, manner);
   }
 

@@ -189,6 +189,7 @@ export interface HttpLockStatuses {
     readonly busy?: number;
     readonly unavailable?: number;
     readonly lost?: number;
+    readonly conflict?: number;
 }
 
 export declare function InjectLockService(provider: string): ParameterDecorator & PropertyDecorator;

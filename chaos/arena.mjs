@@ -26,11 +26,12 @@ export async function openArena(name, { seed, library, clients, think }) {
 
   const backend = await subject.startBackend();
   const { servers, address } = backend;
-  const settings = { subject: name, resource: path, library, seed, keys: KEYS, clients, think, address };
+  const realPorts = servers.map(({ port }) => port);
+  const settings = { subject: name, resource: path, library, seed, keys: KEYS, clients, think, address, realPorts };
   const fleet = new Fleet(settings, (what) => void find('unexpected', what));
   try {
     // Where servers tell clients where others are, there is no wire of ours in between.
-    const ports = address === undefined ? servers.map(({ port }) => port) : [];
+    const ports = address === undefined ? realPorts : [];
     await fleet.start(subject.workers ?? WORKERS, ports);
   } catch (error) {
     await backend.stop();

@@ -1,4 +1,5 @@
 import * as failOver from './fail-over.mjs';
+import * as memcached from './memcached.mjs';
 import * as network from './network.mjs';
 import * as processes from './processes.mjs';
 import * as redis from './redis.mjs';
@@ -10,7 +11,7 @@ import * as sql from './sql.mjs';
  * duration }`: a worker and a server drawn for it, and how long it is to last in ms.
  */
 export const nemeses = new Map(
-  [failOver, network, processes, redis, servers, sql]
+  [failOver, memcached, network, processes, redis, servers, sql]
     .flatMap((group) => Object.values(group))
     .map((nemesis) => [nemesis.name, nemesis]),
 );

@@ -13,7 +13,9 @@ import * as zookeeper from './zookeeper.mjs';
 /**
  * What is put to the proof, by name: our providers, and the controls that must be found guilty. A subject has
  *
- * - `title`, `nemeses` (names of faults), `fair`, `control`, `workers` (if not the usual number)
+ * - `title`, `nemeses` (names of faults), `control`, `workers` (if not the usual number)
+ * - `fair`: whether callers are served in their order; `processes`: each process by one caller at a time. `settle`: how many ms after a
+ *   fault that order stands again
  * - `lifetime`: how long a lock lasts without a confirmation, in ms
  * - `recovery`: within how many ms after the last fault whoever waits must be served, by its documentation
  * - `allows`: which rules its documentation gives up, by the fault under which it does

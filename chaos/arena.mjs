@@ -50,7 +50,10 @@ export async function openArena(name, { seed, library, clients, think }) {
         else if (pending > 0) await find('leak', `${worker} believes to hold or to await ${pending} locks`);
       }
       let left = await backend.leftovers();
-      for (const until = performance.now() + subject.recovery; left.length > 0 && performance.now() < until;) {
+      for (
+        const until = performance.now() + (subject.forgets ?? subject.recovery);
+        left.length > 0 && performance.now() < until;
+      ) {
         await sleep(100);
         left = await backend.leftovers();
       }

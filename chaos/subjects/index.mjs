@@ -18,6 +18,7 @@ import * as zookeeper from './zookeeper.mjs';
  *   fault that order stands again
  * - `lifetime`: how long a lock lasts without a confirmation, in ms
  * - `recovery`: within how many ms after the last fault whoever waits must be served, by its documentation
+ * - `forgets`: within how many ms what the dead have left in the backend must be gone, if not within `recovery`
  * - `allows`: which rules its documentation gives up, by the fault under which it does
  * - `toldWithin`: how soon who was deprived of a lock that way must know, in ms; by default at its deadline, which V10 guards
  * - `startBackend()`: `{ servers, leftovers(), stop() }`, in the coordinator; with `address` where workers find the servers by themselves

@@ -81,11 +81,7 @@ export interface DistributedLockModuleOptions {
     defaults?: LockDefaults | undefined;
     context?: KeyContext | undefined;
     mapErrors?: false | {
-        http?: {
-            busy?: number;
-            unavailable?: number;
-            lost?: number;
-        };
+        http?: HttpLockStatuses;
     } | undefined;
     shutdownGrace?: Duration | undefined;
     failFast?: boolean | undefined;

@@ -271,7 +271,7 @@ describe.each(databases)('row locks on %s', (type) => {
     it('sends one statement at a time on each connection, however many locks are taken at once', async () => {
       const running = new Map<Client, number>();
       let most = 0;
-       
+
       const { query } = Client.prototype;
       const spy = jest.spyOn(Client.prototype, 'query').mockImplementation(function (this: Client, ...args: unknown[]) {
         const count = (running.get(this) ?? 0) + 1;

@@ -31,7 +31,36 @@ const noNest = {
 };
 
 export default tseslint.config(
-  { ignores: ['dist', 'api', 'coverage', 'sample-app/dist', 'bench/node_modules', 'node_modules'] },
+  { ignores: ['dist', 'api', 'coverage', 'sample-app/dist', '**/node_modules'] },
+  {
+    // Programs of plain JavaScript: no types to check, but promises are known, and so are the names that Node has.
+    files: ['**/*.mjs'],
+    extends: [tseslint.configs.strict],
+    languageOptions: {
+      parserOptions: { project: './tsconfig.programs.json', tsconfigRootDir: import.meta.dirname },
+      globals: Object.fromEntries(Object.getOwnPropertyNames(globalThis).map((name) => [name, 'readonly'])),
+    },
+    plugins: { 'import-x': importX },
+    settings: { 'import-x/resolver-next': [createNodeResolver({ extensionAlias: { '.js': ['.ts', '.js'] } })] },
+    rules: {
+      '@typescript-eslint/no-floating-promises': 'error',
+      // An async listener that fails ends its program, by Node's own rule, and that is what its parent has to see.
+      '@typescript-eslint/no-misused-promises': ['error', { checksVoidReturn: { arguments: false } }],
+      '@typescript-eslint/await-thenable': 'error',
+      '@typescript-eslint/prefer-promise-reject-errors': 'error',
+      '@typescript-eslint/only-throw-error': 'error',
+      '@typescript-eslint/no-unused-vars': ['error', { argsIgnorePattern: '^_' }],
+      // Modules of Nest, decorated by a call.
+      '@typescript-eslint/no-extraneous-class': ['error', { allowEmpty: true }],
+      'no-undef': 'error',
+      'no-unreachable': 'error',
+      'no-self-assign': 'error',
+      'no-unused-private-class-members': 'error',
+      'no-useless-assignment': 'error',
+      'import-x/no-cycle': 'error',
+      'import-x/named': 'error',
+    },
+  },
   {
     files: ['**/*.ts'],
     extends: [tseslint.configs.strictTypeChecked],

@@ -81,11 +81,7 @@ export interface DistributedLockModuleOptions {
     defaults?: LockDefaults | undefined;
     context?: KeyContext | undefined;
     mapErrors?: false | {
-        http?: {
-            busy?: number;
-            unavailable?: number;
-            lost?: number;
-        };
+        http?: HttpLockStatuses;
     } | undefined;
     shutdownGrace?: Duration | undefined;
     failFast?: boolean | undefined;
@@ -189,6 +185,7 @@ export interface HttpLockStatuses {
     readonly busy?: number;
     readonly unavailable?: number;
     readonly lost?: number;
+    readonly conflict?: number;
 }
 
 export declare function InjectLockService(provider: string): ParameterDecorator & PropertyDecorator;

@@ -22,9 +22,16 @@ export async function crowd(take, callers) {
   return { milliseconds: performance.now() - startedAt, failed };
 }
 
-/** 16 callers at once on one key: ms until all have had it. */
-export async function burst(take) {
-  return (await crowd(take, 16)).milliseconds;
+/** What crowds of so many callers make of a table: its rounds in ms, and its notes on who gave up. */
+export function crowdTable(results, callers) {
+  const of = (value) => Object.fromEntries(Object.entries(results).map(([name, rounds]) => [name, value(rounds)]));
+  return {
+    rounds: of((rounds) => rounds.map(({ milliseconds }) => milliseconds)),
+    notes: of((rounds) => {
+      const gaveUp = rounds.reduce((sum, { failed }) => sum + failed, 0);
+      return gaveUp > 0 ? `${gaveUp} of ${callers * rounds.length} gave up` : '';
+    }),
+  };
 }
 
 /** `count` keys that are all held together, 64 asks in flight: µs for taking and giving back one of them. */

@@ -26,11 +26,12 @@ export async function openArena(name, { seed, library, clients, think }) {
 
   const backend = await subject.startBackend();
   const { servers, address } = backend;
-  const settings = { subject: name, resource: path, library, seed, keys: KEYS, clients, think, address };
+  const realPorts = servers.map(({ port }) => port);
+  const settings = { subject: name, resource: path, library, seed, keys: KEYS, clients, think, address, realPorts };
   const fleet = new Fleet(settings, (what) => void find('unexpected', what));
   try {
     // Where servers tell clients where others are, there is no wire of ours in between.
-    const ports = address === undefined ? servers.map(({ port }) => port) : [];
+    const ports = address === undefined ? realPorts : [];
     await fleet.start(subject.workers ?? WORKERS, ports);
   } catch (error) {
     await backend.stop();
@@ -49,7 +50,10 @@ export async function openArena(name, { seed, library, clients, think }) {
         else if (pending > 0) await find('leak', `${worker} believes to hold or to await ${pending} locks`);
       }
       let left = await backend.leftovers();
-      for (const until = performance.now() + subject.recovery; left.length > 0 && performance.now() < until;) {
+      for (
+        const until = performance.now() + (subject.forgets ?? subject.recovery);
+        left.length > 0 && performance.now() < until;
+      ) {
         await sleep(100);
         left = await backend.leftovers();
       }

@@ -39,7 +39,7 @@ async function strike(nemesis, { subject, fleet, backend, resource }, random) {
   const duration = random.between(100, Math.round(subject.lifetime * 1.8));
   const context = { fleet, backend, victim, server: random.pick(backend.servers), random, duration };
   if (nemesis.possible?.(context) === false) return;
-  await resource.tell({ event: 'begin', nemesis: nemesis.name, target: victim.name, duration });
+  await resource.tell({ event: 'begin', nemesis: nemesis.name, of: nemesis.of, target: victim.name, duration });
   await nemesis.begin(context);
   if (nemesis.end) await sleep(duration);
   await nemesis.end?.(context);

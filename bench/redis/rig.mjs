@@ -1,20 +1,14 @@
 // What the Redis rows stand on: a server on core 0, and all candidates with a client each. The rows run on core 1.
 import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync } from 'node:fs';
 import { connect } from 'node:net';
 import { createInterface } from 'node:readline';
-import { fileURLToPath } from 'node:url';
 import { Redis } from 'ioredis';
-import { run } from '../../scripts/ensure-installed.mjs';
 import { startRedisServer } from '../../test/servers/redis-server.mjs';
+import { ensurePeers } from '../peers/ensure-peers.mjs';
 import { about, versionOf } from '../results.mjs';
 
-const peersFolder = fileURLToPath(new URL('../peers', import.meta.url));
-if (!existsSync(`${peersFolder}/node_modules/murlock`) && !process.env.BENCH_WITHOUT_PEERS) {
-  console.log('Installing the libraries to compare with …');
-  run('npm', ['ci', '--no-audit', '--no-fund', '--loglevel=error'], { cwd: peersFolder });
-}
+if (!process.env.BENCH_WITHOUT_PEERS) ensurePeers();
 const { candidate, OURS, peers, RAW } = await import('./candidates.mjs');
 
 export { OURS, RAW };

@@ -2,6 +2,7 @@
 import { Redis } from 'ioredis';
 import { LockManager } from 'nestjs-distributed-lock';
 import { RedlockProvider } from 'nestjs-distributed-lock/redlock';
+import { Redlock } from '../peers/node_modules/@sesamecare-oss/redlock/build/index.js';
 import Redlock5 from '../peers/node_modules/redlock/dist/esm/index.js';
 import Redlock4 from '../peers/node_modules/redlock4/redlock.js';
 
@@ -19,7 +20,7 @@ const makers = {
     };
     return { take, stop: () => locks.stop() };
   },
-  'redlock 4.2': (ports) =>
+  'redlock 4': (ports) =>
     peer(ports, (clients) => {
       const redlock = new Redlock4(clients);
       redlock.on('clientError', () => undefined);
@@ -28,14 +29,8 @@ const makers = {
         return () => lock.unlock();
       };
     }),
-  'redlock 5 beta': (ports) =>
-    peer(ports, (clients) => {
-      const redlock = new Redlock5(clients);
-      return async (key) => {
-        const lock = await redlock.acquire([`redlock5:${key}`], LEASE);
-        return () => lock.release();
-      };
-    }),
+  'redlock 5 beta': (ports) => peer(ports, (clients) => takeOf(new Redlock5(clients))),
+  '@sesamecare-oss/redlock': (ports) => peer(ports, (clients) => takeOf(new Redlock(clients))),
 };
 
 export const names = Object.keys(makers);
@@ -53,5 +48,12 @@ async function peer(ports, make) {
     stop: () => {
       for (const client of clients) client.disconnect();
     },
+  };
+}
+
+function takeOf(redlock) {
+  return async (key) => {
+    const lock = await redlock.acquire([`redlock:${key}`], LEASE);
+    return () => lock.release();
   };
 }

@@ -2,7 +2,7 @@
 // Candidates take turns, so that what disturbs the machine disturbs all.
 import { fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
-import { crowd, loop, manyKeys, oneCaller } from '../loads.mjs';
+import { crowd, crowdTable, loop, manyKeys, oneCaller } from '../loads.mjs';
 import { interleave, lasting } from '../measure.mjs';
 import { admin, by, each, OURS, RAW, rivals, server, stop } from '../redis/rig.mjs';
 import { report } from '../results.mjs';
@@ -44,19 +44,13 @@ async function bursts() {
     each(ALL, (take) => crowd(take, 16)),
     { rounds: 15 },
   );
-  const gaveUp = (results) => results.reduce((sum, { failed }) => sum + failed, 0);
   report({
     what: '16 at once on one key, until all have had it',
     unit: 'ms',
     better: 'less',
     ours: OURS,
     bar: { atMost: 2 },
-    rounds: mapped(rounds, ({ milliseconds }) => milliseconds),
-    notes: Object.fromEntries(
-      Object.entries(rounds)
-        .filter(([, results]) => gaveUp(results) > 0)
-        .map(([name, results]) => [name, `${gaveUp(results)} of ${16 * results.length} gave up`]),
-    ),
+    ...crowdTable(rounds, 16),
   });
 
   const BURSTS = 20;

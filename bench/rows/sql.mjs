@@ -1,18 +1,27 @@
-// The SQL row of the design: a lock and its release against mysql2 that sends the same statements, in the same run. The server
+// The SQL rows of the design: a lock and its release against mysql2 that sends the same statements, in the same run. The server
 // runs on core 0, the clients on core 1; candidates take turns. Raw callers have a connection each, taken from no pool.
 import { spawnSync } from 'node:child_process';
+import { setTimeout as sleep } from 'node:timers/promises';
 import mysql from 'mysql2/promise';
 import { DataSource } from 'typeorm';
-import { LockManager } from '../../dist/index.js';
-import { TypeOrmAdvisoryLockProvider, TypeOrmRowLockProvider } from '../../dist/providers/typeorm/index.js';
+import { LockManager } from 'nestjs-distributed-lock';
+import {
+  TypeOrmAdvisoryLockProvider,
+  TypeOrmRowLockProvider,
+  TypeOrmVersionLockProvider,
+} from 'nestjs-distributed-lock/typeorm';
 import { ensureServers } from '../../scripts/ensure-servers.mjs';
 import { startMariaDb } from '../../test/servers/sql-server.mjs';
-import { interleave, median } from '../measure.mjs';
+import { manyKeys, oneCaller } from '../loads.mjs';
+import { interleave, isQuick, lasting } from '../measure.mjs';
+import { about, report, versionOf } from '../results.mjs';
 
+const OURS = 'nestjs-distributed-lock';
+const RAW = 'raw mysql2';
 const BAR = 0.85;
 const CALLERS = 16;
-const MILLISECONDS = 300;
-const ROUNDS = 15;
+const LEASE = 10_000;
+const HELD = isQuick ? 1_000 : 10_000;
 
 ensureServers(['mariadbd']);
 const server = await startMariaDb();
@@ -20,83 +29,130 @@ const server = await startMariaDb();
 spawnSync('taskset', ['-a', '-p', '-c', '0', String(server.pid)]);
 
 const dataSource = new DataSource({ type: 'mysql', url: server.url });
-// Half of the connections may be shared, so that both kinds of locks can have as many as the raw callers.
+// Half of the connections may be shared, so that all kinds of locks can have as many as the raw callers.
 const options = { dataSource, synchronize: true, maxConnections: 2 * CALLERS };
 const locks = new LockManager({
-  providers: { row: new TypeOrmRowLockProvider(options), advisory: new TypeOrmAdvisoryLockProvider(options) },
+  providers: {
+    row: new TypeOrmRowLockProvider(options),
+    advisory: new TypeOrmAdvisoryLockProvider(options),
+    version: new TypeOrmVersionLockProvider(options),
+  },
   default: 'row',
 });
 await locks.start();
+const take = (provider) => async (key) => {
+  const lock = await locks.acquire(key, { provider, wait: '60s', lease: provider === 'version' ? LEASE : undefined });
+  return () => lock.release();
+};
 
 const connections = await Promise.all(Array.from({ length: CALLERS }, () => mysql.createConnection(server.url)));
 for (const connection of connections) await connection.query(`SET SESSION tx_isolation = 'READ-COMMITTED'`);
-const name = (caller) => `lock:key:${caller}`;
-
 const [[{ version }]] = await connections[0].query('SELECT VERSION() AS version');
-const { default: driver } = await import('mysql2/package.json', { with: { type: 'json' } });
-const { default: orm } = await import('typeorm/package.json', { with: { type: 'json' } });
-console.log(`\n${version}, mysql2 ${driver.version}, typeorm ${orm.version}, Node ${process.version}; medians`);
+about({
+  versions: { MariaDB: version.split('-')[0], mysql2: versionOf('mysql2'), typeorm: versionOf('typeorm') },
+  settings:
+    'One server with its defaults; the raw client sends the same statements, each caller over a connection of its own that it never gives back; ' +
+    'it looks at no answer, watches no connection and no time, and begins nothing again',
+});
 
-const kinds = {
-  'row lock': {
-    raw: async (caller) => {
-      const connection = connections[caller];
-      await connection.query('START TRANSACTION');
-      await connection.query('SELECT 1 FROM `distributed_lock` WHERE name = ? FOR UPDATE SKIP LOCKED', [name(caller)]);
-      await connection.query('COMMIT');
-    },
-    ours: async (caller) => (await locks.acquire(`key:${caller}`, { provider: 'row' })).release(),
+const NOW = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`;
+/** By kind of lock: what the raw client sends to take the lock of this name, and how it releases it. */
+const raw = {
+  async row(connection, key) {
+    await connection.query('START TRANSACTION');
+    await connection.query('SELECT 1 FROM `distributed_lock` WHERE name = ? FOR UPDATE SKIP LOCKED', [`lock:${key}`]);
+    return () => connection.query('COMMIT');
   },
-  'advisory lock': {
-    raw: async (caller) => {
-      const connection = connections[caller];
-      await connection.query('SELECT GET_LOCK(?, 0) AS done', [name(caller)]);
-      await connection.query('SELECT RELEASE_LOCK(?) AS done', [name(caller)]);
-    },
-    ours: async (caller) => (await locks.acquire(`key:${caller}`, { provider: 'advisory' })).release(),
+  async advisory(connection, key) {
+    await connection.query('SELECT GET_LOCK(?, 0) AS done', [`lock:${key}`]);
+    return () => connection.query('SELECT RELEASE_LOCK(?) AS done', [`lock:${key}`]);
+  },
+  async version(connection, key) {
+    const [name, holder, lease] = [`lock#lease:${key}`, 'raw', LEASE * 1_000];
+    const [[{ token }]] = await connection.query(
+      `SELECT holder, token, expires - ${NOW} AS remaining FROM \`distributed_lock\` WHERE name IN (?)`,
+      [name],
+    );
+    await connection.query(
+      `UPDATE \`distributed_lock\` SET token = LAST_INSERT_ID(GREATEST(token + 1, ${NOW})), holder = ?, expires = ${NOW} + ? ` +
+        `WHERE name = ? AND token = ? AND expires <= ${NOW}`,
+      [holder, lease, name, token],
+    );
+    return () =>
+      connection.query(
+        `UPDATE \`distributed_lock\` SET holder = NULL, expires = ${NOW} + ? WHERE name = ? AND holder = ? AND expires > ${NOW}`,
+        [0, name, holder],
+      );
   },
 };
 
-for (const [kind, candidates] of Object.entries(kinds)) {
-  for (const callers of [1, CALLERS]) {
-    const load = (cycle) => () => cyclesPerSecond(cycle, callers);
-    const rates = await interleave({ raw: load(candidates.raw), ours: load(candidates.ours) }, { rounds: ROUNDS });
-    const before = await statements();
-    const { cycles } = await run(candidates.ours, callers);
-    const perCycle = ((await statements()) - before) / cycles;
-    const ratio = median(rates.ours.map((rate, round) => rate / rates.raw[round]));
-    console.log(
-      `\n${kind}, ${callers === 1 ? 'one caller' : `${callers} callers on ${callers} keys`}, cycles a second`,
+for (const provider of Object.keys(raw)) {
+  // A caller is known by its key.
+  const connectionOf = (key) => connections[Number(key.split('-')[1] ?? 0)];
+  const takes = { [RAW]: (key) => raw[provider](connectionOf(key), key), [OURS]: take(provider) };
+  const loads = {
+    'one caller': (load) => oneCaller(load, lasting(300)),
+    [`${CALLERS} callers on ${CALLERS} keys`]: (load) => manyKeys(load, lasting(300), CALLERS),
+  };
+  // The rows, for the raw client too.
+  for (const load of Object.values(loads)) await load(takes[OURS]);
+  for (const [who, load] of Object.entries(loads)) {
+    const rounds = await interleave(
+      Object.fromEntries(Object.entries(takes).map(([name, of]) => [name, () => load(of)])),
+      { rounds: 15 },
     );
-    console.log(`  raw mysql2  ${Math.round(median(rates.raw))}`);
-    console.log(
-      `  ours        ${Math.round(median(rates.ours))}  ${ratio.toFixed(2)} × raw, ${perCycle.toFixed(2)} statements a cycle  ` +
-        `${ratio >= BAR ? 'within' : 'MISSES'} the bar of ${BAR} ×`,
-    );
+    const statements = await statementsOfACycle(takes[OURS], load);
+    report({
+      what: `${provider[0].toUpperCase()}${provider.slice(1)} lock, ${who}`,
+      unit: 'cycles a second',
+      better: 'more',
+      ours: OURS,
+      base: RAW,
+      bar: { atLeast: BAR, of: 'base' },
+      rounds,
+      notes: { [OURS]: `${statements.toFixed(2)} statements a cycle` },
+    });
   }
 }
+await heldLocks();
 
 await locks.stop();
 await Promise.all(connections.map((connection) => connection.end()));
 await server.stop();
 
-async function cyclesPerSecond(cycle, callers) {
-  const { cycles, seconds } = await run(cycle, callers);
-  return cycles / seconds;
+async function statementsOfACycle(of, load) {
+  let cycles = 0;
+  const before = await statements();
+  await load((key) => {
+    cycles += 1;
+    return of(key);
+  });
+  return ((await statements()) - before) / cycles;
 }
 
-async function run(cycle, callers) {
-  const start = performance.now();
-  let cycles = 0;
+async function heldLocks() {
+  const releases = [];
+  let next = 0;
   await Promise.all(
-    Array.from({ length: callers }, async (_, caller) => {
-      while (performance.now() - start < MILLISECONDS) {
-        await cycle(caller);
-        cycles += 1;
-      }
+    Array.from({ length: CALLERS }, async () => {
+      while (next < HELD) releases.push(await take('version')(`held-${next++}`));
     }),
   );
-  return { cycles, seconds: (performance.now() - start) / 1_000 };
+  const milliseconds = lasting(20_000);
+  const [cpu, before] = [process.cpuUsage(), await statements()];
+  await sleep(milliseconds);
+  const { user, system } = process.cpuUsage(cpu);
+  const sent = (await statements()) - before;
+  report({
+    what: `${HELD.toLocaleString('en')} version locks held with leases of ${LEASE / 1_000} s and renewed`,
+    unit: '% of one core',
+    better: 'less',
+    ours: OURS,
+    bar: { atMost: 5 },
+    rounds: { [OURS]: [(user + system) / 10 / milliseconds] },
+    notes: { [OURS]: `${((sent * 1_000) / milliseconds).toFixed(1)} statements a second` },
+  });
+  await Promise.all(releases.map((release) => release()));
 }
 
 async function statements() {

@@ -32,7 +32,6 @@ export class Checker {
   #keys = new Map();
   #fault;
   #faults = [];
-  #calmSince = 0;
   violations = [];
   excused = [];
   counts = { asks: 0, sections: 0, overstays: 0, refused: 0, failed: {} };
@@ -52,9 +51,10 @@ export class Checker {
     if (op) op.before = entry.at;
   }
 
-  _begin({ at, nemesis, target }) {
+  _begin({ at, nemesis, of, target }) {
     this.#fault = {
       nemesis,
+      of,
       target,
       begin: at,
       end: Infinity,
@@ -65,12 +65,10 @@ export class Checker {
       recovering: new Set(this.#keys.keys()),
     };
     this.#faults.push(this.#fault);
-    this.#calmSince = Infinity;
   }
 
   _end({ at }) {
     this.#fault.end = at;
-    this.#calmSince = at;
   }
 
   _ask({ at, op, key, mode }, _, state) {
@@ -95,6 +93,7 @@ export class Checker {
   _failed({ at, op: id, code, unexpected }, op, state) {
     state.waiting.delete(id);
     this.#ops.delete(id);
+    state.leftAt.set(op.worker, at);
     const unentered = Math.min(at - op.askedAt, at - (state.enteredAt ?? -Infinity));
     if (code === 'LOCK_TIMEOUT' && unentered > this.#subject.recovery + LONGEST_FAULT) {
       this.#violation('stuck', at, op, `nobody has entered for ${Math.round(unentered)} ms`);
@@ -144,6 +143,7 @@ export class Checker {
     if (!known.includes(result)) this.#violation('unbalanced', at, op, result);
     state.inside.delete(id);
     this.#ops.delete(id);
+    state.leftAt.set(op.worker, at);
   }
 
   /** A dead process waits for nothing and claims nothing. */
@@ -194,11 +194,24 @@ export class Checker {
     if (!this.#subject.fair) return;
     for (const id of state.waiting) {
       const waiter = this.#ops.get(id);
-      if (!waiter?.surelyAskedAt || waiter.surelyAskedAt < this.#calmSince || this.#calmSince === Infinity) continue;
+      if (!waiter?.surelyAskedAt || waiter.surelyAskedAt < this.#calmSince(waiter)) continue;
       // Readers that are granted together enter in any order.
       if (!conflict(op, waiter)) continue;
-      if (op.askedAt - waiter.surelyAskedAt > CERTAINLY_LATER) this.#violation('overtaken', at, waiter, `by ${op.op}`);
+      if (op.askedAt - this.#queuedAt(waiter, op, state) > CERTAINLY_LATER)
+        this.#violation('overtaken', at, waiter, `by ${op.op}`);
     }
+  }
+
+  /** Where a process has one place in the queue, its next caller takes it when the one before has left. */
+  #queuedAt(waiter, op, state) {
+    if (this.#subject.fair !== 'processes' || waiter.worker === op.worker) return waiter.surelyAskedAt;
+    return Math.max(waiter.surelyAskedAt, state.leftAt.get(waiter.worker) ?? 0);
+  }
+
+  /** Since when nothing has disturbed this waiter. A fault of another worker is none of its business: the order of the rest stands. */
+  #calmSince({ worker }) {
+    const disturbing = this.#faults.findLast(({ of, target }) => of !== 'worker' || worker.startsWith(`${target}/`));
+    return disturbing ? disturbing.end + (this.#subject.settle ?? 0) : 0;
   }
 
   #refused() {
@@ -235,7 +248,8 @@ export class Checker {
   #key(key) {
     if (key === undefined) return undefined;
     let state = this.#keys.get(key);
-    if (!state) this.#keys.set(key, (state = { inside: new Map(), waiting: new Set(), largest: -1n }));
+    if (!state)
+      this.#keys.set(key, (state = { inside: new Map(), waiting: new Set(), leftAt: new Map(), largest: -1n }));
     return state;
   }
 }

@@ -4,14 +4,14 @@ import { setTimeout as sleep } from 'node:timers/promises';
 
 const ELECTED_WITHIN = 20_000;
 
-/** The master hangs until Sentinel has promoted another one, and comes back as a replica. */
+/** The master hangs until another one has been promoted, by Sentinel or by its Cluster, and comes back as a replica. */
 export const failOver = {
   name: 'fail-over',
   async begin({ backend }) {
     const old = await backend.master();
     old.signal('SIGSTOP');
     for (const until = performance.now() + ELECTED_WITHIN; (await backend.master()) === old; await sleep(50)) {
-      if (performance.now() > until) throw new Error('Sentinel promotes nobody.');
+      if (performance.now() > until) throw new Error('Nobody is promoted.');
     }
     old.signal('SIGCONT');
   },

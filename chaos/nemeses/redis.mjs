@@ -13,3 +13,6 @@ export const clientPause = {
 };
 export const scriptFlush = { name: 'SCRIPT FLUSH', begin: ({ server }) => server.admin.script('FLUSH') };
 export const flushAll = { name: 'FLUSHALL', begin: ({ server }) => server.admin.flushall() };
+
+/** A Cluster gives the locks of one bucket to another master. */
+export const slotMoved = { name: 'slot moved', begin: ({ backend, random }) => backend.moveSlot(random) };

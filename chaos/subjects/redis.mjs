@@ -7,6 +7,8 @@ const LEASE = 800;
 export const title = 'redis';
 /** A frozen receiver costs a claim, 3 s or the lease if that is shorter; waiters look each second. */
 export const recovery = LEASE + 3_000 + 1_000;
+/** A queue lives for 10 s after the last ask: docs/providers/redis.md. Who has died in it may stand there for so long. */
+export const forgets = 10_000 + 1_000;
 export const lifetime = LEASE;
 export const fair = true;
 export const nemeses = [

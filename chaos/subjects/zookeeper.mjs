@@ -10,7 +10,9 @@ export const recovery = SESSION + 8_000;
 /** A lock is believed for two thirds of the session. */
 export const lifetime = Math.ceil((SESSION * 2) / 3);
 /** Each process has one place in the queue: its next caller goes behind those of others. */
-export const fair = false;
+export const fair = 'processes';
+/** Until the client has found a server again and its session goes on. */
+export const settle = 3_000;
 export const nemeses = [
   ...['worker killed', 'worker paused', 'event loop blocked', 'client clock stepped'],
   ...['wire delayed', 'requests lost', 'replies lost', 'wire half-open', 'wire reset', 'connections refused'],

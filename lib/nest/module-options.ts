@@ -3,6 +3,7 @@ import type { Duration } from '../lock/duration.js';
 import type { LockDefaults } from '../lock/lock-options.js';
 import type { LockProvider } from '../engine/lock-provider.js';
 import type { KeyContext } from './lock.service.js';
+import type { HttpLockStatuses } from './transports/http/lock-http-exception.js';
 
 /** The options of `DistributedLockModule`. */
 export interface DistributedLockModuleOptions {
@@ -19,10 +20,10 @@ export interface DistributedLockModuleOptions {
   /** The values for `#{ctx.name}` in key templates, such as the tenant of the current request. */
   context?: KeyContext | undefined;
   /**
-   * The HTTP statuses of lock errors that reach a client: busy 423, unavailable 503, lost 500. `false` maps nothing and
-   * leaves every `LockError` to the application's own filters.
+   * The HTTP statuses of lock errors that reach a client: busy 423, unavailable 503, lost 500, conflict 409. `false` maps
+   * nothing and leaves every `LockError` to the application's own filters.
    */
-  mapErrors?: false | { http?: { busy?: number; unavailable?: number; lost?: number } } | undefined;
+  mapErrors?: false | { http?: HttpLockStatuses } | undefined;
   /** How long a stopping application lets holders finish, in ms. Default 10 s. */
   shutdownGrace?: Duration | undefined;
   /** Whether a backend that cannot be reached fails the boot. Default true. */

@@ -22,6 +22,7 @@ import {
   LockService,
   LockUnavailableError,
 } from '../../lib/index.js';
+import { VersionConflictError } from '../../lib/providers/typeorm/index.js';
 import { serve } from './apps.js';
 
 @Injectable()
@@ -60,6 +61,10 @@ class Items {
   @Query(() => String, { nullable: true })
   async lost() {
     throw new LockLostError('Gone.', { reason: 'revoked' });
+  }
+  @Query(() => String, { nullable: true })
+  async outdated() {
+    throw new VersionConflictError('The row at 10.0.0.1 was written since.');
   }
   @Query(() => String, { nullable: true })
   @DistributedLock('streamed', { around: 'request' })
@@ -143,15 +148,16 @@ describe('a resolver of Apollo', () => {
     expect(await send('{ skipped }')).toEqual({ data: { skipped: null } });
   });
 
-  it('reports busy, unavailable and lost by extensions.code, and nothing of the server', async () => {
+  it('reports busy, unavailable, lost and outdated by extensions.code, and nothing of the server', async () => {
     const send = await ask();
-    const { data, errors } = await send('{ busy guarded unavailable lost }');
-    expect(data).toEqual({ busy: null, guarded: null, unavailable: null, lost: null });
+    const { data, errors } = await send('{ busy guarded unavailable lost outdated }');
+    expect(data).toEqual({ busy: null, guarded: null, unavailable: null, lost: null, outdated: null });
     expect(Object.fromEntries(errors!.map((error) => [error.path[0], error]))).toMatchObject({
       busy: { message: expect.stringMatching(/in use/) as string, extensions: { code: 'LOCK_TIMEOUT', retryAfter: 1 } },
       guarded: { extensions: { code: 'LOCK_TIMEOUT', retryAfter: 1 } },
       unavailable: { extensions: { code: 'LOCK_UNAVAILABLE', retryAfter: 1 } },
       lost: { extensions: { code: 'LOCK_LOST' } },
+      outdated: { extensions: { code: 'LOCK_VERSION_CONFLICT' } },
     });
     expect(JSON.stringify(errors)).not.toMatch(/10\.0\.0\.1|item/);
   });

@@ -8,7 +8,9 @@ import {
   Get,
   HttpException,
   Injectable,
+  Scope,
   type NestMiddleware,
+  type Type,
   UseGuards,
   UseInterceptors,
 } from '@nestjs/common';
@@ -26,6 +28,7 @@ import {
   LockUnavailableError,
   MemoryLockProvider,
 } from '../../lib/index.js';
+import { VersionConflictError } from '../../lib/providers/typeorm/index.js';
 import { type ExpressResponse, type HttpApp, type Platform, serve } from './apps.js';
 
 class BrokenProvider extends MemoryLockProvider {
@@ -87,6 +90,11 @@ class Items {
     throw new ConflictException({ own: 'body' });
   }
 
+  @Get('outdated')
+  async outdated() {
+    throw new VersionConflictError('The Order 42 was written since version 7.');
+  }
+
   @Get('twice')
   @UseInterceptors(LockInterceptor)
   @DistributedLock('item', { wait: 0 })
@@ -97,11 +105,21 @@ class Items {
 async function serveItems(
   options: DistributedLockModuleOptions = {},
   prepare?: Parameters<typeof serve>[2],
-  { platform, filters = [] }: { platform?: Platform; filters?: ExceptionFilter[] } = {},
+  {
+    platform,
+    filters = [],
+    perRequest,
+  }: { platform?: Platform; filters?: ExceptionFilter[]; perRequest?: Type<ExceptionFilter> } = {},
 ): Promise<HttpApp> {
   const providers = { memory: new MemoryLockProvider(), broken: new BrokenProvider() };
   const app = await serve(
-    { controllers: [Items], providers: filters.map((filter) => ({ provide: APP_FILTER, useValue: filter })) },
+    {
+      controllers: [Items],
+      providers: [
+        ...filters.map((filter) => ({ provide: APP_FILTER, useValue: filter })),
+        ...(perRequest ? [{ provide: APP_FILTER, useClass: perRequest }] : []),
+      ],
+    },
     { providers, default: 'memory', ...options },
     prepare,
     platform,
@@ -145,6 +163,19 @@ describe.each<Platform>(['Express', 'Fastify'])('lock errors over HTTP on %s', (
     expect(await response.json()).toMatchObject({ code: 'LOCK_LOST' });
   });
 
+  it('answers a row that was written since with 409, and says nothing of the row', async () => {
+    const { fetch } = await serveHere();
+    const response = await fetch('/outdated');
+    expect(response.headers.get('retry-after')).toBeNull();
+    expect(response.headers.get('content-type')).toMatch(/^application\/problem\+json/);
+    expect(await response.json()).toEqual({
+      title: 'Conflict',
+      status: 409,
+      detail: expect.not.stringMatching(/42|7/) as string,
+      code: 'LOCK_VERSION_CONFLICT',
+    });
+  });
+
   it('answers misuse as any bug of the server', async () => {
     const { fetch } = await serveHere();
     const response = await fetch('/misused');
@@ -166,9 +197,13 @@ describe.each<Platform>(['Express', 'Fastify'])('lock errors over HTTP on %s', (
   });
 
   it('takes other statuses', async () => {
-    const { fetch } = await serveHere({ mapErrors: { http: { busy: 409, unavailable: 502, lost: 410 } } });
-    const answers = await Promise.all(['/busy', '/guarded', '/broken', '/lost'].map((path) => fetch(path)));
-    expect(answers.map(({ status }) => status)).toEqual([409, 409, 502, 410]);
+    const { fetch } = await serveHere({
+      mapErrors: { http: { busy: 409, unavailable: 502, lost: 410, conflict: 412 } },
+    });
+    const answers = await Promise.all(
+      ['/busy', '/guarded', '/broken', '/lost', '/outdated'].map((path) => fetch(path)),
+    );
+    expect(answers.map(({ status }) => status)).toEqual([409, 409, 502, 410, 412]);
     // RFC 9457: the title of a problem without a type is the phrase of its status.
     expect(await answers[0]!.json()).toMatchObject({ title: 'Conflict', status: 409 });
   });
@@ -268,6 +303,19 @@ describe("a user's own filters", () => {
     expect([response.status, await response.json()]).toEqual([423, { mine: true }]);
     expect(response.headers.get('content-type')).toMatch('application/json');
     expect(filter.caught).toMatchObject([{ status: 423, cause: { code: 'LOCK_TIMEOUT' } }]);
+  });
+
+  it.each([
+    ['/busy', 423],
+    // Thrown before the interceptor has made an HttpException of it.
+    ['/guarded', 599],
+  ])('go first also when each request has one of its own (%s)', async (path, status) => {
+    @Catch()
+    @Injectable({ scope: Scope.REQUEST })
+    class PerRequest extends CatchAll {}
+    const { fetch } = await serveItems({}, undefined, { perRequest: PerRequest });
+    const response = await fetch(path);
+    expect([response.status, await response.json()]).toEqual([status, { mine: true }]);
   });
 
   it('get the lock error itself where they catch nothing else, from guards and middleware', async () => {

@@ -1,4 +1,4 @@
-// The scenarios of research/nest.md §3 that have a place in one process without a server; those with one are in
+// What applications of Nest do with locks, where one process without a server is enough; the rest is in
 // handlers.spec.ts, with-other-decorators.spec.ts and the specs that are named after a transport.
 import {
   Global,

@@ -29,6 +29,7 @@ import {
   LockTimeoutError,
   LockUnavailableError,
 } from '../../lib/index.js';
+import { VersionConflictError } from '../../lib/providers/typeorm/index.js';
 import { Gate, serve, until } from './apps.js';
 
 @Injectable()
@@ -80,6 +81,10 @@ class Handlers {
   @MessagePattern('lost')
   async lost() {
     throw new LockLostError('Gone.', { reason: 'revoked' });
+  }
+  @MessagePattern('outdated')
+  async outdated() {
+    throw new VersionConflictError('The Order 42 was written since.');
   }
   @MessagePattern('misused')
   @DistributedLock('item:#{request.data.nothing}')
@@ -161,7 +166,7 @@ describe.each([
     await expect(send(pattern)).rejects.toEqual(BUSY);
   });
 
-  it('tells unavailable and lost apart, and nothing of the server', async () => {
+  it('tells unavailable, lost and outdated apart, and nothing of the server', async () => {
     const { send } = await connect(controller, { inheritAppConfig });
     await expect(send('unavailable')).rejects.toEqual({
       status: 'error',
@@ -173,6 +178,11 @@ describe.each([
       status: 'error',
       message: expect.any(String) as string,
       code: 'LOCK_LOST',
+    });
+    await expect(send('outdated')).rejects.toEqual({
+      status: 'error',
+      message: expect.not.stringMatching(/42/) as string,
+      code: 'LOCK_VERSION_CONFLICT',
     });
     const anyBug = { status: 'error', message: 'Internal server error' };
     await expect(send('misused')).rejects.toEqual(anyBug);

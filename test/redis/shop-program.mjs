@@ -1,7 +1,7 @@
 // A shop over HTTP, whose orders take as long as its parent lets them. Tells its parent what it locks, and at its very end what is left.
 // argv: the folder of the compiled library, and the URL of Redis unless its locks are in memory.
 import 'reflect-metadata';
-import { Controller, Injectable, Module, Param, Post } from '@nestjs/common';
+import { Controller, Module, Param, Post } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 
 const [, , folder, url] = process.argv;

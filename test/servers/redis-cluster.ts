@@ -21,9 +21,13 @@ export interface RedisCluster {
 const SLOTS = 16_384;
 const READY_WITHIN = 15_000;
 
-export async function startRedisCluster({ replicas: copies = 0, nodeTimeout = 1_000 } = {}): Promise<RedisCluster> {
+export async function startRedisCluster({
+  replicas: copies = 0,
+  nodeTimeout = 1_000,
+  args = [] as readonly string[],
+} = {}): Promise<RedisCluster> {
   const count = 3 * (1 + copies);
-  const nodes = await Promise.all(Array.from({ length: count }, () => startNode(nodeTimeout)));
+  const nodes = await Promise.all(Array.from({ length: count }, () => startNode(nodeTimeout, args)));
   const masters = nodes.slice(0, 3);
   const replicas = nodes.slice(3);
   const [first] = masters as [StartedNode];
@@ -70,12 +74,12 @@ interface StartedNode extends ClusterNode {
   readonly busPort: number;
 }
 
-async function startNode(nodeTimeout: number): Promise<StartedNode> {
+async function startNode(nodeTimeout: number, given: readonly string[]): Promise<StartedNode> {
   // Its default is the port + 10 000, which may be no port.
   const busPort = await freePort();
   const args = ['--cluster-enabled', 'yes', '--cluster-config-file', 'nodes.conf', '--cluster-port', String(busPort)];
   const server = await startRedisServer({
-    args: [...args, '--cluster-node-timeout', String(nodeTimeout), '--repl-diskless-sync-delay', '0'],
+    args: [...args, '--cluster-node-timeout', String(nodeTimeout), '--repl-diskless-sync-delay', '0', ...given],
   });
   const admin = new Redis(server.url, { maxRetriesPerRequest: null });
   admin.on('error', () => undefined);

@@ -5,10 +5,11 @@ import {
   LockTimeoutError,
   LockUnavailableError,
 } from '../../lock/errors.js';
+import { VersionConflictError } from '../../providers/typeorm/entity/version-conflict-error.js';
 
 /** What a client is told of a lock error, on every transport: never a key or a provider, which are the server's own business. */
 export interface ClientError {
-  readonly kind: 'busy' | 'unavailable' | 'lost';
+  readonly kind: 'busy' | 'unavailable' | 'lost' | 'conflict';
   readonly message: string;
   /** The lock error's own code, such as `LOCK_TIMEOUT`. */
   readonly code: string;
@@ -33,6 +34,11 @@ export function toClientError(error: LockError): ClientError | undefined {
   if (error instanceof LockLostError) {
     const message = 'The request lost its exclusive access before it was complete. Its outcome is uncertain.';
     return { kind: 'lost', message, code };
+  }
+  if (error instanceof VersionConflictError) {
+    // To try again with the same data would undo what the other one has written.
+    const message = 'The resource was changed by another request meanwhile. Nothing of this one was written.';
+    return { kind: 'conflict', message, code };
   }
   return undefined;
 }

@@ -11,9 +11,11 @@ export interface HttpLockStatuses {
   readonly unavailable?: number;
   /** Default 500 Internal Server Error. */
   readonly lost?: number;
+  /** Default 409 Conflict: `VersionConflictError` of `nestjs-distributed-lock/typeorm`. */
+  readonly conflict?: number;
 }
 
-export const DEFAULT_STATUSES: Required<HttpLockStatuses> = { busy: 423, unavailable: 503, lost: 500 };
+export const DEFAULT_STATUSES: Required<HttpLockStatuses> = { busy: 423, unavailable: 503, lost: 500, conflict: 409 };
 
 /** The body of a lock error over HTTP: a problem of RFC 9457. Its `type` is the default one, `about:blank`. */
 export interface LockProblem {

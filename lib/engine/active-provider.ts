@@ -242,7 +242,7 @@ export class ActiveProvider implements Ledger {
     return this.#holds
       .values()
       .filter((hold) => hold.isValid())
-      .sort((one, other) => one.grantedAt - other.grantedAt);
+      .sort((one, other) => one.grantedAt - other.grantedAt || (one.key < other.key ? -1 : 1));
   }
 
   get waiting(): readonly Wish[] {

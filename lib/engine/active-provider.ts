@@ -7,6 +7,7 @@ import { Attempt } from './attempt.js';
 import type { Clock } from './clock.js';
 import type { EngineParts } from './engine-parts.js';
 import { Hold, lostError } from './hold.js';
+import { HolderTable } from './holder-table.js';
 import { LocalQueue } from './local-queue.js';
 import type {
   Answer,
@@ -40,7 +41,7 @@ export class ActiveProvider implements Ledger {
   readonly #backend: LocalQueue | LockProvider;
   readonly #reachability: Reachability;
   readonly #waiters: Waiters;
-  readonly #holds = new Map<string, Hold>();
+  readonly #holds = new HolderTable<Hold>();
   readonly #watchdog: Watchdog;
   readonly #releases: Releases;
   readonly #observers: ((event: ProviderEvent) => void)[] = [];
@@ -238,7 +239,10 @@ export class ActiveProvider implements Ledger {
   }
 
   get holds(): readonly Hold[] {
-    return [...this.#holds.values()].filter((hold) => hold.isValid());
+    return this.#holds
+      .values()
+      .filter((hold) => hold.isValid())
+      .sort((one, other) => one.grantedAt - other.grantedAt || (one.key < other.key ? -1 : 1));
   }
 
   get waiting(): readonly Wish[] {
@@ -263,7 +267,7 @@ export class ActiveProvider implements Ledger {
 
   /** Takes all locks away from their tasks and gives them back. */
   loseAll(reason: LossReason): void {
-    for (const hold of [...this.#holds.values()]) hold.lose(reason);
+    for (const hold of this.#holds.values()) hold.lose(reason);
   }
 
   inspect(key: string): ReturnType<NonNullable<LockProvider['inspect']>> | undefined {

@@ -7,6 +7,7 @@ import type { Random } from './random.js';
 export type { Clock, Timer } from './clock.js';
 export type { LockLogger } from './logger.js';
 export type { Random } from './random.js';
+export { HolderTable } from './holder-table.js';
 export { SuspensionDetector } from './suspension.js';
 
 /**

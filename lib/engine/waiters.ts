@@ -2,6 +2,7 @@ import { LockCapacityError } from '../lock/errors.js';
 import type { LockEvent } from '../lock/lock-events.js';
 import type { Acquisition, Wish } from './acquisition.js';
 import type { Attempt } from './attempt.js';
+import { HolderTable } from './holder-table.js';
 import { nameOf } from './subject.js';
 
 /** A caller on its way to one key of one provider. */
@@ -12,7 +13,7 @@ interface Waiter {
 
 /** Who waits in this process for the keys of one provider. */
 export class Waiters {
-  readonly #byHolder = new Map<string, Waiter>();
+  readonly #byHolder = new HolderTable<Waiter>();
   readonly #countOf = new Map<string, number>();
 
   constructor(
@@ -50,12 +51,12 @@ export class Waiters {
   }
 
   get wishes(): Wish[] {
-    return Array.from(this.#byHolder.values(), ({ acquisition }) => acquisition.wish);
+    return this.#byHolder.values().map(({ acquisition }) => acquisition.wish);
   }
 
   /** Sends waiters away: all, or those that hold nothing yet. */
   dismiss(which: 'all' | 'first-comers', errorFor: (wish: Wish) => Error): void {
-    for (const { acquisition } of [...this.#byHolder.values()]) {
+    for (const { acquisition } of this.#byHolder.values()) {
       const { wish } = acquisition;
       if (which === 'all' || !wish.nested) acquisition.dismiss(errorFor(wish));
     }

@@ -1,5 +1,6 @@
 import type { Clock, Timer } from './clock.js';
 import type { Hold } from './hold.js';
+import { HolderTable } from './holder-table.js';
 import type { LockProvider, Renewal, RenewOutcome } from './lock-provider.js';
 import type { SuspensionDetector } from './suspension.js';
 
@@ -18,7 +19,7 @@ const TOGETHER = 0.5;
  * It never renews past a deadline: a watchdog that wakes late finds the loss instead.
  */
 export class Watchdog {
-  readonly #holds = new Set<Hold>();
+  readonly #holds = new HolderTable<Hold>();
   #timer: Timer | undefined;
   #wakesAt = Infinity;
 
@@ -32,23 +33,23 @@ export class Watchdog {
 
   /** Watches the hold from now on. */
   add(hold: Hold): void {
-    this.#holds.add(hold);
+    this.#holds.set(hold.grant.holder, hold);
     this.#wakeBy(nextLook(hold), hold.grantedAt);
   }
 
   /** Forgets the hold. Called before its release is sent, so that no renewal follows it. */
   remove(hold: Hold): void {
-    if (this.#holds.delete(hold) && this.#holds.size === 0) this.#sleep();
+    if (this.#holds.delete(hold.grant.holder) && this.#holds.size === 0) this.#sleep();
   }
 
   /** The hold's times have changed. */
   reschedule(hold: Hold): void {
-    if (this.#holds.has(hold)) this.#wakeBy(nextLook(hold));
+    if (this.#holds.has(hold.grant.holder)) this.#wakeBy(nextLook(hold));
   }
 
   /** Renews everything now: after a reconnect, before waiters ask; and after a suspension. */
   renewAll(): void {
-    for (const hold of this.#holds) if (hold.renewAt !== Infinity) hold.renewAt = 0;
+    for (const hold of this.#holds.values()) if (hold.renewAt !== Infinity) hold.renewAt = 0;
     this.#look();
   }
 
@@ -66,7 +67,7 @@ export class Watchdog {
     const now = this.clock.now();
     const due: Hold[] = [];
     let next = Infinity;
-    for (const hold of this.#holds) {
+    for (const hold of this.#holds.values()) {
       // Asking finds the expiry. A lost hold leaves the set by itself.
       if (!hold.isValid()) continue;
       const retry = Math.min(hold.lease * RETRY_FRACTION, RETRY_AT_MOST);

@@ -89,7 +89,9 @@ export class ScriptedProvider implements LockProvider {
   }
 
   renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
-    this.order.push(`renew ${renewals.map(({ grant }) => grant.key).join(' ')}`);
+    // Those that travel together do so in no order.
+    const keys = renewals.map(({ grant }) => grant.key).sort();
+    this.order.push(`renew ${keys.join(' ')}`);
     return (
       this.onRenew?.(renewals) ??
       new Promise((resolve, reject) => {

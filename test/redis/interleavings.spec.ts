@@ -1,9 +1,10 @@
-import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
+import { afterAll, beforeAll, describe, expect, it, jest } from '@jest/globals';
 import fc from 'fast-check';
 import { Redis } from 'ioredis';
 import type { Grant } from '../../lib/engine/lock-provider.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
+import { WaitingRoom } from '../../lib/providers/redis/waiting-room.js';
 import { FakeClock } from '../../lib/testing/index.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { makeServerClock } from '../servers/server-clock.js';
@@ -11,7 +12,7 @@ import { InterleavedNetwork } from './interleaved-network.js';
 import { contextFor, RELEASE, request, type TestRequest } from './seam.js';
 
 /**
- * Two processes and up to four attempts on one key, the real client code and the real script, with every step of the network and of time
+ * Two processes and up to five attempts on one key, the real client code and the real script, with every step of the network and of time
  * decided by the test: fast-check searches for an order that breaks a promise, and prints the shortest it finds.
  *
  * 20 000 runs found nothing. Of faults put in on purpose it found each: a token repeated, a member left in the queue, a lease counted from a
@@ -37,7 +38,7 @@ type Step =
   | { readonly do: 'wait'; readonly ms: number };
 
 const by = fc.nat({ max: 1 });
-const which = fc.nat({ max: 3 });
+const which = fc.nat({ max: 4 });
 // Shared much more often than not would hide what writers do; so would faults in each second step.
 const step: fc.Arbitrary<Step> = fc.oneof(
   {
@@ -104,7 +105,7 @@ class World {
     if ('by' in step && this.crashed[step.by]) return;
     switch (step.do) {
       case 'ask':
-        if (this.attempts.length < 4) this.#ask(step);
+        if (this.attempts.length < 5) this.#ask(step);
         break;
       case 'execute':
         await this.networks[step.by]?.execute();
@@ -205,8 +206,10 @@ class World {
       this.admin.zrange(`${LOCK}}r`, '0', '-1'),
     ]);
     const living = this.attempts.filter(({ by }) => !this.crashed[by]);
-    for (const { ask } of living.filter(({ state }) => state === 'over')) {
-      if (value?.endsWith(ask.holder)) throw new Error('An attempt that is over holds the lock.');
+    for (const { ask, by } of living.filter(({ state }) => state === 'over')) {
+      // Its process may have passed the lock on: the server knows it under the name of the first.
+      const isPassedOn = living.some((other) => other.by === by && other.state === 'held');
+      if (value?.endsWith(ask.holder) && !isPassedOn) throw new Error('An attempt that is over holds the lock.');
       if (queue.some((member) => member.endsWith(ask.holder))) throw new Error('An attempt that is over is queued.');
       if (readers.some((reader) => reader.endsWith(ask.holder))) throw new Error('An attempt that is over reads.');
     }
@@ -320,6 +323,7 @@ if (!clock) console.warn('No C compiler: the search over the orders of events is
   });
 
   it(`never lets two in, never repeats a token, serves all, leaves nothing (${RUNS} runs; LOCK_INTERLEAVINGS for more)`, async () => {
+    const passOn = jest.spyOn(WaitingRoom.prototype, 'passOn');
     await fc.assert(
       fc.asyncProperty(fc.array(step, { minLength: 10, maxLength: 60, size: 'max' }), async (steps) => {
         for (const listener of listeners) listener.removeAllListeners('message');
@@ -333,6 +337,8 @@ if (!clock) console.warn('No C compiler: the search over the orders of events is
       }),
       { numRuns: RUNS, ...(process.env.LOCK_SEED !== undefined && { seed: Number(process.env.LOCK_SEED) }) },
     );
-    expect(RUNS).toBeGreaterThan(0);
+    // Else nothing was shown of those who have it one after the other.
+    const passed = passOn.mock.results.filter(({ value }) => value === true).length;
+    expect(passed).toBeGreaterThan(RUNS / 20);
   }, 3_600_000);
 });

@@ -125,7 +125,7 @@ describe('a connection that falls silent, is lost or is only slow', () => {
     // In a callback of I/O: after it come the timers, and only then what the sockets have received.
     const outcome = await new Promise((resolve, reject) => {
       readFile(fileURLToPath(import.meta.url), () => {
-        provider.release(grant, RELEASE).then(resolve, reject);
+        Promise.resolve(provider.release(grant, RELEASE)).then(resolve, reject);
         // After the release was sent, which is at the end of the tick.
         nextTick(() => {
           for (const end = performance.now() + 500; performance.now() < end;);

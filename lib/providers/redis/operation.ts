@@ -51,9 +51,11 @@ export function readQueued(reply: unknown): { readonly ticket: string; readonly 
   return { ticket: reply.slice(1, 1 + TOKEN_DIGITS), serverTime: Number(reply.slice(1 + TOKEN_DIGITS)) };
 }
 
-/** A grant to a waiter, told in a reply or in a message. */
+/** A grant to waiters of this process, told in a reply or in a message. */
 export interface Notice {
-  readonly holder: string;
+  /** One, or several writers who are to have it one after the other. */
+  readonly holders: readonly string[];
+  /** That of the first; those of the others follow. */
   readonly token: bigint;
   /** When it was granted, by the server's clock, in µs. */
   readonly serverTime: number;
@@ -61,9 +63,9 @@ export interface Notice {
   readonly claim: number;
 }
 
-const NOTICE = /^\d{33,}:[0-9a-f]+$/;
+const NOTICE = /^\d{33,}:[0-9a-f]+(,[0-9a-f]+)*$/;
 
-/** Reads `token time claim ':' holder`; nothing when the text is no notice. */
+/** Reads `token time claim ':' holder,holder…`; nothing when the text is no notice. */
 export function readNotice(text: string): Notice | undefined {
   if (!NOTICE.test(text)) return undefined;
   const colon = text.indexOf(':');
@@ -71,6 +73,6 @@ export function readNotice(text: string): Notice | undefined {
     token: BigInt(text.slice(0, TOKEN_DIGITS)),
     serverTime: Number(text.slice(TOKEN_DIGITS, 2 * TOKEN_DIGITS)),
     claim: Number(text.slice(2 * TOKEN_DIGITS, colon)),
-    holder: text.slice(colon + 1),
+    holders: text.slice(colon + 1).split(','),
   };
 }

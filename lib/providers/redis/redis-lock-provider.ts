@@ -1,5 +1,6 @@
 import type {
   AcquireRequest,
+  Answer,
   Finding,
   Grant,
   Holder,
@@ -20,7 +21,8 @@ import { Session } from './session.js';
  * Locks on one Redis server (6.2 or later), on the master that Sentinel names, or on the masters of a Redis Cluster.
  *
  * Promised: mutual exclusion, shared locks, first come first served over all processes, a fencing token with every
- * grant, and a hand-off that takes one round trip. Waiting costs no polling: a process with waiters sends one command a second.
+ * grant, and a hand-off that takes one round trip, or none between waiters of one process who stand behind each other. Waiting
+ * costs no polling: a process with waiters sends one command a second.
  *
  * Under the assumptions that the server keeps its data (`noeviction`, and AOF if it may restart), that a replica which is promoted while
  * a lock is held has that lock (`waitReplicas`; replication is asynchronous), and that the server's wall clock is not stepped. What happens
@@ -62,7 +64,7 @@ export class RedisLockProvider implements LockProvider {
     return this.#started().renew(renewals);
   }
 
-  release(holder: Holder, manner: ReleaseManner): Promise<ReleaseOutcome> {
+  release(holder: Holder, manner: ReleaseManner): Answer<ReleaseOutcome> {
     return this.#started().release(holder, manner);
   }
 

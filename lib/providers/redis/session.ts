@@ -1,6 +1,7 @@
 import { nextTick } from 'node:process';
 import type {
   AcquireRequest,
+  Answer,
   Finding,
   Grant,
   Holder,
@@ -97,17 +98,20 @@ export class Session {
         (renewal) =>
           new Promise<RenewOutcome>((resolve) => {
             const lock = this.#layout.lockOf(renewal.grant.key);
-            this.#servers.confirm(new Renewal(lock, renewal, resolve), renewal.lease);
+            const { clock } = this.context;
+            const cohort = this.#room.cohortOf(renewal.grant.holder);
+            this.#servers.confirm(new Renewal(lock, renewal, cohort, clock.now(), resolve), renewal.lease);
           }),
       ),
     );
   }
 
-  release(holder: Holder, { keepFor }: ReleaseManner): Promise<ReleaseOutcome> {
+  release(holder: Holder, { keepFor }: ReleaseManner): Answer<ReleaseOutcome> {
+    if (keepFor === 0 && this.#room.passOn(holder.holder)) return 'released';
     const waiter = this.#room.dismiss(holder.holder);
     const lock = this.#layout.lockOf(holder.key);
     return new Promise((resolve) => {
-      const release = new Release(lock, holder, keepFor, waiter?.claim ?? '', (outcome) => {
+      const release = new Release(lock, waiter?.request ?? holder, keepFor, waiter?.claim ?? '', (outcome) => {
         // Whoever calls again knows nothing of the queue any more.
         if (outcome === 'unknown' && waiter) this.#room.leave(waiter);
         resolve(outcome);

@@ -5,6 +5,7 @@ import {
   type ProviderEvent,
   validUntil,
 } from '../../engine/lock-provider.js';
+import type { Cohort } from './cohort.js';
 import { HEAVY, REPEATED } from './dispatcher.js';
 import { type Notice, type Operation, type OperationArguments, readHeld, readQueued, wholeMs } from './operation.js';
 import type { ServerClock } from './server-clock.js';
@@ -24,6 +25,8 @@ export interface WaiterSurroundings {
   onSettled(waiter: Waiter): void;
   /** Its caller has left while it was queued; true when that can be answered with certainty. */
   onAbort(waiter: Waiter): void;
+  /** The cohort from which it was to have the lock does not have it any more. */
+  onCohortOver(waiter: Waiter): void;
   /** It found a grant by asking of which a message should have told. */
   onMessageMissed(lock: string): void;
   unavailable(key: string, cause: unknown): Error;
@@ -46,16 +49,23 @@ const CLAIM = 3_000;
  * before it is answered; if the server has taken it back meanwhile, the attempt goes on waiting with its old ticket.
  */
 export class Waiter implements Operation {
-  readonly isAsk = true;
   readonly claim: string;
   /** It must not queue. Asked again after an unknown outcome it must, to find out whether it stands in the queue. */
   readonly #once: boolean;
   state: 'asking' | 'queued' | 'unknown' | 'settled' = 'asking';
   /** It was granted by a message while it asked again, and that ask may still put it into the queue. */
   isStray = false;
+  /** Where it has the lock, or is to have it, together with others of this process. */
+  cohort: Cohort | undefined;
   #ticket = '';
   #asked = false;
+  /** It stands in the queue again although a cohort has it. */
+  #requeued = false;
   #confirming = false;
+  /** It was taken out of the queue and has to get back before what is released now is handed to those behind it. */
+  #isReturning = false;
+  /** Its token as a member of a cohort, of which the server knows only the first. */
+  #memberToken: bigint | undefined;
   #resolve!: (answer: Grant | 'busy') => void;
   #reject!: (error: Error) => void;
   readonly answer = new Promise<Grant | 'busy'>((resolve, reject) => {
@@ -68,10 +78,20 @@ export class Waiter implements Operation {
     readonly request: AcquireRequest,
     readonly lock: string,
     private readonly around: WaiterSurroundings,
-    mayBeQueued: boolean,
+    /** An earlier ask of this attempt may have been executed. */
+    private readonly mayBeQueued: boolean,
   ) {
     this.#once = request.wait === 0 && !mayBeQueued;
     this.claim = wholeMs(Math.min(request.lease, CLAIM));
+  }
+
+  get isAsk(): boolean {
+    return !this.#isReturning;
+  }
+
+  /** Its place in the queue, of a fixed width; empty before it is known. */
+  get ticket(): string {
+    return this.#ticket;
   }
 
   get weight(): number {
@@ -86,8 +106,21 @@ export class Waiter implements Operation {
   /** Asks, unless a question is under way: two at a time could be granted twice. */
   ask(): void {
     if (this.#asked || this.#confirming || this.isOver) return;
+    if (this.cohort && this.cohort.first !== this) {
+      // The server knows the lock under another name. Who has it confirms it; of the others all ask again, or none does.
+      if (this.#memberToken !== undefined) this.#confirm();
+      else if (this.around.clock.now() >= this.cohort.validUntil) this.cohort.dissolve();
+      return;
+    }
     this.#asked = true;
     this.around.add(this);
+  }
+
+  /** Its cohort is over before its turn has come. */
+  returnToQueue(): void {
+    this.cohort = undefined;
+    this.#isReturning = true;
+    this.ask();
   }
 
   encode(): OperationArguments | undefined {
@@ -107,6 +140,8 @@ export class Waiter implements Operation {
     const held = readHeld(reply, this.request.lease);
     if (held) {
       if (this.state === 'queued') this.around.onMessageMissed(this.lock);
+      // Granted by itself: whatever was handed over before is over, and its tokens are overtaken.
+      if (this.cohort) this.#leaveCohort();
       this.#granted(held.token, validUntil(sentAt, held.left), held.isWhole);
       return;
     }
@@ -114,6 +149,8 @@ export class Waiter implements Operation {
     if (queued) {
       this.around.clockOf(this.lock)?.observe(sentAt, queued.serverTime);
       this.#ticket = queued.ticket;
+      this.#isReturning = false;
+      if (this.cohort && this.cohort.first !== this) this.#requeued ||= this.#hasAskedBefore;
       if (this.state !== 'queued') this.#queue();
     } else if (reply === 'b') this.settle('busy');
     else this.onFailure(new Error('The server answered something that is not an answer of the lock script.'));
@@ -132,8 +169,16 @@ export class Waiter implements Operation {
     this.#granted(notice.token, grantedAt === undefined ? -Infinity : validUntil(grantedAt, notice.claim), false);
   }
 
+  /** A member of its cohort has passed the lock on to it. */
+  onTurn(token: bigint): void {
+    const now = this.around.clock.now();
+    this.#memberToken = token;
+    const until = Math.min(this.cohort?.validUntil ?? 0, validUntil(now, this.request.lease));
+    this.#granted(token, until, false);
+  }
+
   settle(answer: Grant | 'busy'): void {
-    this.isStray = answer !== 'busy' && this.#asked && this.state === 'queued';
+    this.isStray = answer !== 'busy' && (this.#requeued || (this.#asked && this.#hasAskedBefore));
     this.#end('settled');
     this.#resolve(answer);
   }
@@ -172,26 +217,45 @@ export class Waiter implements Operation {
     else this.#hold(token, until);
   }
 
+  /** The ask that is under way is not the one that has put it into the queue. */
+  get #hasAskedBefore(): boolean {
+    return this.state === 'queued' || this.mayBeQueued;
+  }
+
+  #leaveCohort(): void {
+    this.around.onCohortOver(this);
+    this.cohort = undefined;
+    this.#memberToken = undefined;
+  }
+
   #hold(fencingToken: bigint, until: number): void {
     const { key, holder, mode, lease } = this.request;
+    if (this.cohort?.first === this) this.cohort.begun(until);
     this.settle({ key, holder, mode, fencingToken, validUntil: until, lease });
   }
 
   #confirm(): void {
     if (this.#confirming) return;
     this.#confirming = true;
-    this.around.confirm(new Confirmation(this), this.request.lease);
+    const { lease } = this.request;
+    const prolongation = this.cohort?.prolonging(lease, this.around.clock.now()) ?? 0;
+    this.around.confirm(new Confirmation(this, prolongation), lease);
   }
 
   /** Prolongs the hold to its whole lease, if the server still has it so. */
-  onConfirmed(reply: unknown, sentAt: number): void {
+  onConfirmed(reply: unknown, sentAt: number, prolongation: number): void {
     this.#confirming = false;
     if (this.isOver) return;
     const held = readHeld(reply, this.request.lease);
-    if (!held) this.ask();
+    const { cohort } = this;
+    // Another token: the claim had run out, and its name was served again. The tokens of the others are overtaken.
+    const isOvertaken = cohort !== undefined && held?.token !== cohort.token;
+    if (isOvertaken) this.#leaveCohort();
+    if (!held || (isOvertaken && cohort.first !== this)) this.ask();
     else {
       const until = validUntil(sentAt, held.left);
-      if (until > this.around.clock.now()) this.#hold(held.token, until);
+      this.cohort?.prolonged(prolongation, until);
+      if (until > this.around.clock.now()) this.#hold(this.#memberToken ?? held.token, until);
       else this.#confirm();
     }
   }
@@ -216,18 +280,21 @@ class Confirmation implements Operation {
   readonly weight = HEAVY;
   readonly lock: string;
 
-  constructor(private readonly waiter: Waiter) {
+  constructor(
+    private readonly waiter: Waiter,
+    private readonly prolongation: number,
+  ) {
     this.lock = waiter.lock;
   }
 
   encode(): OperationArguments | undefined {
     if (this.waiter.isOver) return undefined;
     const { holder, lease, minHold } = this.waiter.request;
-    return [minHold > 0 ? `C${wholeMs(minHold)}` : 'C', holder, wholeMs(lease)];
+    return [minHold > 0 ? `C${wholeMs(minHold)}` : 'C', this.waiter.cohort?.name ?? holder, wholeMs(lease)];
   }
 
   onReply(reply: unknown, sentAt: number): void {
-    this.waiter.onConfirmed(reply, sentAt);
+    this.waiter.onConfirmed(reply, sentAt, this.prolongation);
   }
 
   onFailure(error: unknown): void {

@@ -1,6 +1,14 @@
-import type { AcquireRequest, Clock, Grant, ProviderEvent, Timer } from '../../engine/lock-provider.js';
+import {
+  type AcquireRequest,
+  type Clock,
+  type Grant,
+  HolderTable,
+  type ProviderEvent,
+  type Timer,
+} from '../../engine/lock-provider.js';
+import { Cohort } from './cohort.js';
 import type { KeyLayout } from './key-layout.js';
-import { readNotice } from './operation.js';
+import { type Notice, readNotice } from './operation.js';
 import { Departure } from './release.js';
 import type { Servers } from './servers.js';
 import { Waiter, type WaiterSurroundings } from './waiter.js';
@@ -21,9 +29,11 @@ const ASK_AGAIN = 1_000;
 /** All attempts of this process that wait, and those that leave. */
 export class WaitingRoom {
   /** By holder. An attempt whose outcome is unknown stays until it is asked for again or released. */
-  readonly #waiters = new Map<string, Waiter>();
+  readonly #waiters = new HolderTable<Waiter>();
   /** Those that were granted by a message while they asked again: their release has to leave the queue as well. */
   readonly #strays = new Map<string, Waiter>();
+  /** By the holder that has the lock, or is about to. */
+  readonly #cohorts = new HolderTable<Cohort>();
   readonly #departures = new Set<Departure>();
   readonly #surroundings: WaiterSurroundings;
   #timer: Timer | undefined;
@@ -41,6 +51,9 @@ export class WaitingRoom {
       clockOf: (lock) => around.servers.clockOf(lock),
       emit: (event) => {
         around.emit(event);
+      },
+      onCohortOver: ({ request }) => {
+        this.#endCohort(request.holder);
       },
       onMessageMissed: (lock) => {
         around.servers.probe(lock);
@@ -63,6 +76,9 @@ export class WaitingRoom {
   enter(request: AcquireRequest): Promise<Grant | 'busy'> {
     const { layout } = this.around;
     const isKnown = this.#waiters.has(request.holder);
+    // It had its turn and could not use it. Nothing of that is certain any more.
+    const cohort = this.#endCohort(request.holder);
+    if (cohort && cohort.name !== request.holder) this.leave(cohort.first);
     const waiter = new Waiter(request, layout.lockOf(request.key), this.#surroundings, isKnown);
     // Before it is sent: a message about the grant may overtake the reply.
     this.#waiters.set(request.holder, waiter);
@@ -70,33 +86,71 @@ export class WaitingRoom {
     return waiter.answer;
   }
 
-  /** The attempt is over; answers its waiter if that may stand in the queue. */
+  /**
+   * Passes the lock that this holder releases on to the next of its cohort. Answers whether that was done: otherwise it is
+   * released on the server.
+   */
+  passOn(holder: string): boolean {
+    const cohort = this.#cohorts.get(holder);
+    // Whose own caller has left before the lock was confirmed, or whose id may come up at the server again, passes nothing on.
+    if (!cohort || this.#waiters.has(holder) || this.#strays.has(cohort.name)) return false;
+    const { servers, clock } = this.around;
+    const next = servers.isReachable(cohort.first.lock) ? cohort.next(clock.now()) : undefined;
+    if (!next) return false;
+    this.#cohorts.delete(holder);
+    this.#cohorts.set(next.waiter.request.holder, cohort);
+    const stray = this.#strays.get(holder);
+    this.#strays.delete(holder);
+    if (stray) this.leave(stray);
+    next.waiter.onTurn(next.token);
+    return true;
+  }
+
+  /** The cohort from which this holder has its lock. */
+  cohortOf(holder: string): Cohort | undefined {
+    return this.#cohorts.get(holder);
+  }
+
+  /**
+   * The attempt is over. Answers the waiter under whose name the server knows it, if it is not its own or may stand in the
+   * queue: that is to be released.
+   */
   dismiss(holder: string): Waiter | undefined {
     const waiter = this.#waiters.get(holder) ?? this.#strays.get(holder);
     if (waiter && !waiter.isOver) waiter.settle('busy');
     this.#waiters.delete(holder);
     this.#strays.delete(holder);
-    return waiter;
+    const first = this.#endCohort(holder)?.first;
+    if (first && waiter && waiter !== first) this.leave(waiter);
+    return first ?? waiter;
   }
 
   onNotice(text: string, sentAt: number | undefined): void {
     const notice = readNotice(text);
     // Whatever else is published on our channel is not for us.
     if (!notice) return;
+    const [first = '', ...others] = notice.holders;
+    const waiter = this.#waiters.get(first);
     // An unknown holder was answered already (a message may come after the ask that found the grant), or has left: then its departure
     // has released it or will, since it is sent until it is acknowledged.
-    this.#waiters.get(notice.holder)?.onNotice(notice, sentAt);
+    if (waiter && !waiter.isOver) {
+      if (others.length > 0) this.#form(waiter, others, notice);
+      waiter.onNotice(notice, sentAt);
+    } else for (const other of others) this.#waiters.get(other)?.ask();
   }
 
   /** Asks for all that wait: each second, and when something may have been missed. */
   askAgain(): void {
-    for (const waiter of this.#waiters.values()) waiter.ask();
+    // In the order in which they came: where the queue was lost, whoever asks first has the lock.
+    for (const waiter of this.#waiters.values().sort(byTicket)) waiter.ask();
   }
 
   /** Sends again what was lost with the connection. Called after the holds were renewed. */
   onRecovered(): void {
-    for (const departure of this.#departures) departure.send();
+    for (const cohort of this.#cohorts.values()) cohort.dissolve();
+    // First, since those who were taken out of the queue go back before anything is released.
     this.askAgain();
+    for (const departure of this.#departures) departure.send();
   }
 
   /** The provider stops: nobody is left waiting. */
@@ -105,6 +159,7 @@ export class WaitingRoom {
     for (const waiter of this.#waiters.values()) if (!waiter.isOver) waiter.fail(cause);
     this.#waiters.clear();
     this.#strays.clear();
+    this.#cohorts.clear();
     this.#departures.clear();
   }
 
@@ -125,7 +180,25 @@ export class WaitingRoom {
     this.#wakeLater();
   }
 
+  #form(first: Waiter, others: readonly string[], { token }: Notice): void {
+    const cohort = new Cohort(first, token);
+    this.#cohorts.set(cohort.name, cohort);
+    others.forEach((holder, index) => {
+      const waiter = this.#waiters.get(holder);
+      if (waiter && !waiter.isOver) cohort.add(waiter, token + BigInt(index + 1));
+    });
+  }
+
+  #endCohort(holder: string): Cohort | undefined {
+    const cohort = this.#cohorts.get(holder);
+    this.#cohorts.delete(holder);
+    cohort?.dissolve();
+    return cohort;
+  }
+
   #onAbort(waiter: Waiter): void {
+    const cohort = this.#endCohort(waiter.request.holder);
+    if (cohort && cohort.first !== waiter) this.leave(cohort.first);
     if (this.around.servers.isReachable(waiter.lock)) waiter.settle('busy');
     else {
       waiter.fail(new Error('The connection was lost while it waited.'));
@@ -137,9 +210,13 @@ export class WaitingRoom {
   #wakeLater(): void {
     this.#timer ??= this.around.clock.setTimer(() => {
       this.#timer = undefined;
-      for (const waiter of this.#waiters.values()) waiter.ask();
+      this.askAgain();
       for (const departure of this.#departures) departure.send();
       if (this.#waiters.size + this.#departures.size > 0) this.#wakeLater();
     }, ASK_AGAIN);
   }
+}
+
+function byTicket(one: Waiter, other: Waiter): number {
+  return one.ticket < other.ticket ? -1 : 1;
 }

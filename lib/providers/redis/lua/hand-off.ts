@@ -22,6 +22,8 @@ export const HAND_OFF = `
 -- A process that has not asked for LIVE ms is passed over; after KEEP ms its waiters are removed, and every record of waiting expires.
 -- Both are longer than the second between two asks of a process with waiters, and FRESH is shorter.
 local FRESH, LIVE, KEEP = 500, 3000, 10000
+-- At most so many of one process are handed the lock together.
+local COMPANY = 16
 
 local sub, byte, format, max = string.sub, string.byte, string.format, math.max
 local process = ARGV[1]
@@ -35,11 +37,12 @@ local notices = {}
 
 -- The next number of the bucket: larger than every earlier one, and not below the server's clock, so that numbers go on
 -- growing after the counter was lost. The first number of a call reserves one for each of its operations and more: the counter is
--- written before anything that bears a number.
+-- written before anything that bears a number. Of a number for several, the next ones are taken as well.
 local nextNumber, reserved = 0, 0
-local function number()
-  if nextNumber == reserved then
-    local ahead = #KEYS + 8
+local function number(more)
+  more = more or 0
+  if nextNumber + more >= reserved then
+    local ahead = #KEYS + more + 8
     nextNumber = max(nextNumber, micros)
     local last = tonumber(call('SET', counter, nextNumber + ahead, 'GET') or 0)
     if last >= nextNumber then
@@ -48,8 +51,9 @@ local function number()
     end
     reserved = nextNumber + ahead
   end
-  nextNumber = nextNumber + 1
-  return format('%016.0f', nextNumber)
+  local first = nextNumber + 1
+  nextNumber = first + more
+  return format('%016.0f', first)
 end
 
 -- When a process has asked last, read once a call: thousands may stand in the queue of one.
@@ -131,8 +135,8 @@ end
 
 -- Tells a waiter's process. The calling process reads it in this call's reply; others are sent a message, and if nobody
 -- receives it, the grant must be taken back.
-local function tell(who, holder, token, claim)
-  local notice = token .. stamp .. claim .. ':' .. holder
+local function tell(who, holders, token, claim)
+  local notice = token .. stamp .. claim .. ':' .. holders
   if who == process then
     notices[#notices + 1] = notice
     return true
@@ -140,24 +144,39 @@ local function tell(who, holder, token, claim)
   return call('PUBLISH', counter .. who, notice) > 0
 end
 
--- Hands the lock to a waiter, for the time of a claim: its process must confirm. Answers the lock's value, or false when the
--- process does not listen. Written before it is told: a message about a grant that could not be written would be believed.
-local function handOver(lock, value, member)
+-- The holders of the writers who stand directly behind page[i] and differ from it in nothing else.
+local function companions(page, i)
+  local behind, prefix = {}, string.match(page[i], '^.-:')
+  for at = i + 1, #page do
+    if sub(page[at], 1, #prefix) ~= prefix then break end
+    behind[#behind + 1] = sub(page[at], #prefix + 1)
+  end
+  return behind
+end
+
+-- Hands the lock to the waiter page[i], for the time of a claim: its process must confirm. A writer takes its companions along, to
+-- whom the process passes the lock on by itself; their tokens follow. Answers the lock's value, or false when the process does
+-- not listen. Written before it is told: a message about a grant that could not be written would be believed.
+local function handOver(lock, value, page, i)
+  local member = page[i]
   local who = sub(member, 2, 13)
   local claim, holder = string.match(member, '^(%d+):(.*)$', 14)
-  local token, reader
+  local token, reader, holders, more
   if sub(member, 1, 1) == 'x' then
-    token = number()
+    local behind = companions(page, i)
+    more = #behind
+    token = number(more)
     -- Joined as text: a number keeps 14 digits, and this has 13 until the year 2286.
     value = 'c' .. token .. (now + claim) .. who .. holder
     call('SET', lock, value, 'PX', claim + KEEP)
+    holders = more == 0 and holder or holder .. ',' .. table.concat(behind, ',')
   else
-    reader = 'c' .. who .. holder
+    reader, holders, more = 'c' .. who .. holder, holder, 0
     token = join(lock, value, reader, tonumber(claim))
     value = 's' .. token
   end
-  if tell(who, holder, token, claim) then
-    call('ZREM', lock .. '}q', member)
+  if tell(who, holders, token, claim) then
+    call('ZREM', lock .. '}q', unpack(page, i, i + more))
     return value
   end
   if reader then leaveReaders(lock, reader) else call('DEL', lock) end
@@ -168,15 +187,15 @@ end
 -- The grant loop, run by every look that may find the lock free: from the head, every waiter that may enter is granted. Who is not
 -- alive is passed over and keeps its place. Answers the lock's value, and whether a live waiter was left.
 local function serve(lock, value)
-  local queue, passed, count = lock .. '}q', 0, 1
+  local queue, passed, count = lock .. '}q', 0, COMPANY
   while not value or isShared(value) do
     local page = call('ZRANGE', queue, passed, passed + count - 1)
-    for _, member in ipairs(page) do
+    for i, member in ipairs(page) do
       local who, gone = sub(member, 2, 13), false
       local last = lastAskOf(who)
       if now - last < LIVE then
         if value and sub(member, 1, 1) == 'x' then return value, true end
-        local granted = handOver(lock, value, member)
+        local granted = handOver(lock, value, page, i)
         if granted then
           value, gone = granted, true
           if not isShared(value) then return value, true end
@@ -188,7 +207,7 @@ local function serve(lock, value)
       if not gone then passed = passed + 1 end
     end
     if #page < count then break end
-    count = 32
+    count = 2 * COMPANY
   end
   return value, false
 end

@@ -1,0 +1,258 @@
+import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
+import type { Grant } from '../../lib/engine/lock-provider.js';
+import { Cohort } from '../../lib/providers/redis/cohort.js';
+import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
+import type { Waiter } from '../../lib/providers/redis/waiter.js';
+import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
+import {
+  granted,
+  isSettled,
+  redisForTests,
+  RELEASE,
+  request,
+  type StartedProvider,
+  startProvider,
+  type TestRequest,
+  until,
+  untilWaiting,
+} from './seam.js';
+
+// To Redis, each provider is a process of its own.
+describe('waiters of one process who stand behind each other', () => {
+  const redis = redisForTests();
+  let proxy: TcpProxy;
+  let one: StartedProvider;
+  let two: StartedProvider;
+
+  beforeEach(async () => {
+    proxy = await startTcpProxy(redis.server.port);
+    one = await startProvider({ url: redis.server.url });
+    two = await startProvider({ url: `redis://127.0.0.1:${proxy.port}`, commandTimeout: 300 });
+  });
+  afterEach(async () => {
+    await Promise.all([one.provider.stop(), two.provider.stop()]);
+    await proxy.close();
+  });
+
+  const tokenOf = ({ fencingToken }: Grant) => fencingToken ?? 0n;
+  const calls = async () =>
+    Number(/cmdstat_evalsha:calls=(\d+)/.exec(await redis.admin.info('commandstats'))?.[1] ?? 0);
+  const leaveNothing = () =>
+    until(async () => (await redis.admin.keys('*')).every((key) => /\}(seen)?$/.test(key)), 'nothing is left');
+
+  /** Someone else holds the lock, and `requests` of `two` wait for it, in this order. */
+  async function queued(...requests: TestRequest[]) {
+    const holder = granted(await one.provider.acquire(request('k')));
+    const waiters: Promise<Grant | 'busy'>[] = [];
+    for (const each of requests) {
+      waiters.push(two.provider.acquire(each));
+      await untilWaiting(two, waiters.length);
+    }
+    const answer = async (index: number) => (await waiters[index]) ?? 'busy';
+    return { holder, waiters, turn: async (index: number) => granted(await answer(index)), answer };
+  }
+
+  it('have the lock one after the other for one call, each with a token of its own, in the order in which they came', async () => {
+    // Ahead of the server's clock: what was not reserved would be given out again.
+    await redis.admin.set(new KeyLayout('lock').counter, '5000000000000000');
+    const { holder, waiters } = await queued(...Array.from({ length: 14 }, () => request('k')));
+    await redis.admin.config('RESETSTAT');
+    await one.provider.release(holder, RELEASE);
+    const served = await Promise.all(
+      waiters.map(async (waiter) => {
+        const grant = granted(await waiter);
+        await two.provider.release(grant, RELEASE);
+        return tokenOf(grant);
+      }),
+    );
+    // The release that hands it over, and that of the last; and perhaps an ask that was due in this second.
+    expect(await calls()).toBeLessThan(5);
+    expect(served).toEqual([...served].sort((a, b) => Number(a - b)));
+    expect(new Set(served).size).toBe(14);
+    expect(served[0]).toBeGreaterThan(tokenOf(holder));
+    const next = granted(await one.provider.acquire(request('k')));
+    expect(tokenOf(next)).toBeGreaterThan(served[13] ?? 0n);
+    await one.provider.release(next, RELEASE);
+    await leaveNothing();
+  });
+
+  it('are not more than sixteen at once, so that nobody has to count on a process for long; all are served', async () => {
+    const { holder, waiters, turn } = await queued(...Array.from({ length: 20 }, () => request('k')));
+    await one.provider.release(holder, RELEASE);
+    const first = await turn(0);
+    expect((await one.provider.inspect('k'))?.waiters).toBe(4);
+    await two.provider.release(first, RELEASE);
+    for (const waiter of waiters.slice(1)) await two.provider.release(granted(await waiter), RELEASE);
+    await leaveNothing();
+  });
+
+  it('do not go before those of other processes who came between them', async () => {
+    const { holder, waiters } = await queued(request('k'), request('k'));
+    const between = one.provider.acquire(request('k'));
+    await untilWaiting(one);
+    const last = two.provider.acquire(request('k'));
+    await untilWaiting(two, 3);
+    await one.provider.release(holder, RELEASE);
+    const grants: Grant[] = [];
+    for (const waiter of waiters) {
+      grants.push(granted(await waiter));
+      await two.provider.release(grants.at(-1) as Grant, RELEASE);
+    }
+    grants.push(granted(await between));
+    expect(await isSettled(last)).toBe(false);
+    await one.provider.release(grants.at(-1) as Grant, RELEASE);
+    grants.push(granted(await last));
+    const tokens = grants.map(tokenOf);
+    expect(tokens).toEqual([...tokens].sort((a, b) => Number(a - b)));
+  });
+
+  it('renew what they have together, and a lease that is not renewed is confirmed before it is answered', async () => {
+    const { holder, turn } = await queued(request('k'), request('k'), request('k', { renew: false }));
+    await one.provider.release(holder, RELEASE);
+    await two.provider.release(await turn(0), RELEASE);
+    const second = await turn(1);
+    const left = async () => (await one.provider.inspect('k'))?.expiresIn;
+    expect(await left()).toBeLessThanOrEqual(3_000);
+    const [renewed] = await two.provider.renew([{ grant: second, lease: 20_000 }]);
+    expect(renewed).toMatchObject({ validUntil: expect.any(Number) });
+    expect(await left()).toBeGreaterThan(19_000);
+    await two.provider.release(second, RELEASE);
+    const third = await turn(2);
+    expect(third.validUntil - performance.now()).toBeGreaterThan(29_000);
+    expect(await left()).toBeGreaterThan(29_000);
+    expect(await two.provider.release(third, RELEASE)).toBe('released');
+    await leaveNothing();
+  });
+
+  it('are parked like others: minHold keeps the next one out', async () => {
+    const { holder, turn } = await queued(request('k', { minHold: 400 }), request('k', { minHold: 400 }));
+    await one.provider.release(holder, RELEASE);
+    const first = await turn(0);
+    await two.provider.release(first, { keepFor: 300, failed: false });
+    expect(await one.provider.inspect('k')).toMatchObject({ state: 'parked', waiters: 1 });
+    await two.provider.release(await turn(1), RELEASE);
+  });
+
+  it('skip whoever has left', async () => {
+    const leaver = request('k');
+    const { holder, turn, answer } = await queued(request('k'), leaver, request('k'));
+    await one.provider.release(holder, RELEASE);
+    const first = await turn(0);
+    await two.provider.renew([{ grant: first, lease: 30_000 }]);
+    leaver.abort();
+    expect(await answer(1)).toBe('busy');
+    await two.provider.release(first, RELEASE);
+    await two.provider.release(await turn(2), RELEASE);
+    await leaveNothing();
+  });
+
+  it('ask again when the server has taken the lock away from them, and get larger tokens', async () => {
+    const { holder, waiters, turn } = await queued(request('k'), request('k'));
+    await one.provider.release(holder, RELEASE);
+    const first = await turn(0);
+    expect(await one.provider.forceRelease('k')).toBe(true);
+    const intruder = granted(await one.provider.acquire(request('k')));
+    expect(await two.provider.renew([{ grant: first, lease: 30_000 }])).toEqual(['lost']);
+    await two.provider.release(first, { keepFor: 0, failed: true });
+    await until(async () => (await one.provider.inspect('k'))?.waiters === 1, 'the other one waits again');
+    expect(await isSettled(waiters[1] as Promise<unknown>)).toBe(false);
+    await one.provider.release(intruder, RELEASE);
+    const second = await turn(1);
+    expect(tokenOf(second)).toBeGreaterThan(tokenOf(intruder));
+    await two.provider.release(second, RELEASE);
+    await leaveNothing();
+  });
+
+  it('pass nothing on while the server cannot be reached, and keep their places', async () => {
+    const { holder, waiters, turn } = await queued(request('k'), request('k'));
+    await one.provider.release(holder, RELEASE);
+    const first = await turn(0);
+    proxy.refuse();
+    await until(() => two.events.some(({ type }) => type === 'unavailable'), 'it knows');
+    expect(await two.provider.release(first, RELEASE)).toBe('unknown');
+    const other = one.provider.acquire(request('k'));
+    await untilWaiting(one);
+    expect(await isSettled(waiters[1] as Promise<unknown>)).toBe(false);
+    proxy.admit();
+    const second = await turn(1);
+    expect(await isSettled(other)).toBe(false);
+    await two.provider.release(second, RELEASE);
+    await one.provider.release(granted(await other), RELEASE);
+    await leaveNothing();
+  });
+
+  it('lose nothing of it by a connection that was lost and made again: those who have not had their turn ask again', async () => {
+    const { holder, turn } = await queued(request('k'), request('k'));
+    await one.provider.release(holder, RELEASE);
+    const first = await turn(0);
+    proxy.cut();
+    await until(() => two.events.some(({ type }) => type === 'recovered'), 'it is back');
+    await until(async () => (await one.provider.inspect('k'))?.waiters === 1, 'the other one waits again');
+    expect(await two.provider.release(first, RELEASE)).toBe('released');
+    await two.provider.release(await turn(1), RELEASE);
+    await leaveNothing();
+  });
+
+  it('leave no orphan when a caller goes while its turn is being confirmed', async () => {
+    const leaver = request('k', { renew: false });
+    const { holder, turn, answer } = await queued(request('k'), leaver, request('k'));
+    await one.provider.release(holder, RELEASE);
+    const first = await turn(0);
+    proxy.holdReplies();
+    await two.provider.release(first, RELEASE);
+    await until(
+      async () => ((await one.provider.inspect('k'))?.expiresIn ?? 0) > 20_000,
+      'the server has confirmed it',
+    );
+    leaver.abort();
+    expect(await answer(1)).toBe('busy');
+    proxy.passReplies();
+    await two.provider.release(await turn(2), RELEASE);
+    await leaveNothing();
+  });
+
+  it('are asked for anew when the engine could not use a turn: its attempt is the same', async () => {
+    const again = request('k');
+    const { holder, turn } = await queued(request('k'), again, request('k'));
+    await one.provider.release(holder, RELEASE);
+    await two.provider.release(await turn(0), RELEASE);
+    const second = await turn(1);
+    await two.provider.renew([{ grant: second, lease: 30_000 }]);
+    // As after a suspension of the machine, when the grant is not believed.
+    const retried = two.provider.acquire(again);
+    const third = await turn(2);
+    expect(tokenOf(third)).toBeGreaterThan(tokenOf(second));
+    await two.provider.release(third, RELEASE);
+    const grant = granted(await retried);
+    expect(tokenOf(grant)).toBeGreaterThan(tokenOf(third));
+    await two.provider.release(grant, RELEASE);
+    await leaveNothing();
+  });
+});
+
+describe('a cohort', () => {
+  const waiter = (holder: string) => ({ isOver: false, request: { holder } }) as Waiter;
+  const begun = () => {
+    const cohort = new Cohort(waiter('a'), 1n);
+    cohort.add(waiter('b'), 2n);
+    cohort.begun(1_000);
+    return cohort;
+  };
+
+  it('has nobody next when the lock is not surely its own any more', () => {
+    expect(begun().next(999)).toMatchObject({ token: 2n });
+    expect(begun().next(1_000)).toBeUndefined();
+  });
+
+  it('counts a shorter lease from the moment in which it is asked for, whatever is answered to what was asked before', () => {
+    const cohort = begun();
+    const long = cohort.prolonging(30_000, 0);
+    const short = cohort.prolonging(500, 0);
+    expect(cohort.validUntil).toBeLessThan(500);
+    cohort.prolonged(long, 29_000);
+    expect(cohort.validUntil).toBeLessThan(500);
+    cohort.prolonged(short, 490);
+    cohort.prolonged(cohort.prolonging(30_000, 100), 29_100);
+    expect(cohort.validUntil).toBe(29_100);
+  });
+});

@@ -103,17 +103,25 @@ export class Fleet {
     return answered;
   }
 
-  async #answer({ process: child }, type, within) {
-    const answered = new Promise((resolve) => {
-      const listen = (message) => {
-        if (message.type !== type) return;
+  /** The next message of this type; nothing when the process ends or says nothing `within` ms. */
+  #answer({ process: child }, type, within) {
+    return new Promise((resolve) => {
+      const settle = (message) => {
+        clearTimeout(timer);
         child.off('message', listen);
+        child.off('exit', leave);
         resolve(message);
       };
+      const listen = (message) => {
+        if (message.type === type) settle(message);
+      };
+      const leave = () => {
+        settle(undefined);
+      };
+      const timer = setTimeout(leave, within).unref();
       child.on('message', listen);
-      child.once('exit', () => resolve(undefined));
+      child.on('exit', leave);
     });
-    return Promise.race([answered, patience(within)]);
   }
 }
 

@@ -65,7 +65,7 @@ export class ActiveProvider implements Ledger {
       this.failed(cause);
     };
     this.#releases = new Releases(this.#backend, clock, random, onUnavailable);
-    this.#watchdog = new Watchdog(this.#backend, clock, suspension, this.#onRenewal, onUnavailable);
+    this.#watchdog = new Watchdog(this.#holds, this.#backend, clock, suspension, this.#onRenewal, onUnavailable);
   }
 
   /** The class of the provider, for people. */
@@ -165,7 +165,7 @@ export class ActiveProvider implements Ledger {
     );
     hold.endTrace = traceHold(wish.subject, grant.fencingToken);
     this.#holds.set(grant.holder, hold);
-    this.#watchdog.add(hold);
+    this.#watchdog.added(hold);
     this.events.publish('acquired', () => ({
       ...wish.subject,
       waited: hold.grantedAt - wish.startedAt,
@@ -328,8 +328,8 @@ export class ActiveProvider implements Ledger {
   };
 
   #forget(hold: Hold): void {
-    this.#watchdog.remove(hold);
     this.#holds.delete(hold.grant.holder);
+    this.#watchdog.removed();
     if (this.isIdle) this.#onceIdle?.();
   }
 

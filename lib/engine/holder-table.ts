@@ -1,6 +1,6 @@
 const SMALLEST = 64;
 // How many characters of an id count for its place: the last ones, since ids that are counted up differ there as well.
-const SIGNIFICANT = 8;
+const SIGNIFICANT = 6;
 
 /**
  * Values by holder id, in memory that is used again.
@@ -24,11 +24,11 @@ export class HolderTable<T> {
   }
 
   get(id: string): T | undefined {
-    return this.#values[this.#find(id)];
+    return this.#size === 0 ? undefined : this.#values[this.#find(id)];
   }
 
   has(id: string): boolean {
-    return this.#ids[this.#find(id)] !== undefined;
+    return this.#size !== 0 && this.#ids[this.#find(id)] !== undefined;
   }
 
   set(id: string, value: T): void {
@@ -42,6 +42,7 @@ export class HolderTable<T> {
 
   /** Answers whether there was one. */
   delete(id: string): boolean {
+    if (this.#size === 0) return false;
     const at = this.#find(id);
     if (this.#ids[at] === undefined) return false;
     this.#close(at);

@@ -1,6 +1,6 @@
 import type { Clock, Timer } from './clock.js';
 import type { Hold } from './hold.js';
-import { HolderTable } from './holder-table.js';
+import type { HolderTable } from './holder-table.js';
 import type { LockProvider, Renewal, RenewOutcome } from './lock-provider.js';
 import type { SuspensionDetector } from './suspension.js';
 
@@ -19,11 +19,12 @@ const TOGETHER = 0.5;
  * It never renews past a deadline: a watchdog that wakes late finds the loss instead.
  */
 export class Watchdog {
-  readonly #holds = new HolderTable<Hold>();
   #timer: Timer | undefined;
   #wakesAt = Infinity;
 
   constructor(
+    /** All that is held: whoever puts a hold there or takes it away says so. */
+    private readonly holds: Pick<HolderTable<Hold>, 'has' | 'values' | 'size'>,
     private readonly provider: Pick<LockProvider, 'renew'>,
     private readonly clock: Clock,
     private readonly suspension: SuspensionDetector,
@@ -31,25 +32,24 @@ export class Watchdog {
     private readonly onUnavailable: (cause: unknown) => void,
   ) {}
 
-  /** Watches the hold from now on. */
-  add(hold: Hold): void {
-    this.#holds.set(hold.grant.holder, hold);
+  /** This hold is among them from now on. */
+  added(hold: Hold): void {
     this.#wakeBy(nextLook(hold), hold.grantedAt);
   }
 
-  /** Forgets the hold. Called before its release is sent, so that no renewal follows it. */
-  remove(hold: Hold): void {
-    if (this.#holds.delete(hold.grant.holder) && this.#holds.size === 0) this.#sleep();
+  /** One is not among them any more. Before its release is sent, so that no renewal follows it. */
+  removed(): void {
+    if (this.holds.size === 0) this.#sleep();
   }
 
   /** The hold's times have changed. */
   reschedule(hold: Hold): void {
-    if (this.#holds.has(hold.grant.holder)) this.#wakeBy(nextLook(hold));
+    if (this.holds.has(hold.grant.holder)) this.#wakeBy(nextLook(hold));
   }
 
   /** Renews everything now: after a reconnect, before waiters ask; and after a suspension. */
   renewAll(): void {
-    for (const hold of this.#holds.values()) if (hold.renewAt !== Infinity) hold.renewAt = 0;
+    for (const hold of this.holds.values()) if (hold.renewAt !== Infinity) hold.renewAt = 0;
     this.#look();
   }
 
@@ -67,7 +67,7 @@ export class Watchdog {
     const now = this.clock.now();
     const due: Hold[] = [];
     let next = Infinity;
-    for (const hold of this.#holds.values()) {
+    for (const hold of this.holds.values()) {
       // Asking finds the expiry. A lost hold leaves the set by itself.
       if (!hold.isValid()) continue;
       const retry = Math.min(hold.lease * RETRY_FRACTION, RETRY_AT_MOST);
@@ -104,7 +104,7 @@ export class Watchdog {
   }
 
   #wakeBy(time: number, now = this.clock.now()): void {
-    if (time >= this.#wakesAt || this.#holds.size === 0) return;
+    if (time >= this.#wakesAt || this.holds.size === 0) return;
     if (this.#timer !== undefined) this.clock.clearTimer(this.#timer);
     this.#wakesAt = time;
     this.#timer = this.clock.setTimer(

@@ -117,9 +117,11 @@ export class WaitingRoom {
    */
   dismiss(holder: string): Waiter | undefined {
     const waiter = this.#waiters.get(holder) ?? this.#strays.get(holder);
-    if (waiter && !waiter.isOver) waiter.settle('busy');
-    this.#waiters.delete(holder);
-    this.#strays.delete(holder);
+    if (waiter) {
+      if (!waiter.isOver) waiter.settle('busy');
+      this.#waiters.delete(holder);
+      this.#strays.delete(holder);
+    }
     const first = this.#endCohort(holder)?.first;
     if (first && waiter && waiter !== first) this.leave(waiter);
     return first ?? waiter;

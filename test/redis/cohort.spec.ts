@@ -79,11 +79,38 @@ describe('waiters of one process who stand behind each other', () => {
   it('are not more than sixteen at once, so that nobody has to count on a process for long; all are served', async () => {
     const { holder, waiters, turn } = await queued(...Array.from({ length: 20 }, () => request('k')));
     await one.provider.release(holder, RELEASE);
-    const first = await turn(0);
-    expect((await one.provider.inspect('k'))?.waiters).toBe(4);
-    await two.provider.release(first, RELEASE);
-    for (const waiter of waiters.slice(1)) await two.provider.release(granted(await waiter), RELEASE);
+    for (const waiter of waiters.slice(0, 15)) await two.provider.release(granted(await waiter), RELEASE);
+    const sixteenth = await turn(15);
+    // Those that have had it are taken out with the release of the last one.
+    expect((await one.provider.inspect('k'))?.waiters).toBe(19);
+    await two.provider.release(sixteenth, RELEASE);
+    const seventeenth = await turn(16);
+    expect((await one.provider.inspect('k'))?.waiters).toBe(3);
+    await two.provider.release(seventeenth, RELEASE);
+    for (const waiter of waiters.slice(17)) await two.provider.release(granted(await waiter), RELEASE);
     await leaveNothing();
+  });
+
+  it('keep their places when the first one leaves while the lock is handed to it', async () => {
+    const leaver = request('k');
+    const { holder, turn, answer } = await queued(leaver, request('k'), request('k'));
+    const other = one.provider.acquire(request('k'));
+    await untilWaiting(one);
+    // The grant is on its way when its caller leaves.
+    proxy.holdReplies();
+    await one.provider.release(holder, RELEASE);
+    leaver.abort();
+    expect(await answer(0)).toBe('busy');
+    await until(async () => (await one.provider.inspect('k'))?.waiters === 2, 'the next one was served');
+    proxy.passReplies();
+    const grants = [await turn(1)];
+    await two.provider.release(grants[0] as Grant, RELEASE);
+    grants.push(await turn(2));
+    expect(await isSettled(other)).toBe(false);
+    await two.provider.release(grants[1] as Grant, RELEASE);
+    grants.push(granted(await other));
+    const tokens = grants.map(tokenOf);
+    expect(tokens).toEqual([...tokens].sort((a, b) => Number(a - b)));
   });
 
   it('do not go before those of other processes who came between them', async () => {
@@ -146,20 +173,20 @@ describe('waiters of one process who stand behind each other', () => {
     await leaveNothing();
   });
 
-  it('ask again when the server has taken the lock away from them, and get larger tokens', async () => {
-    const { holder, waiters, turn } = await queued(request('k'), request('k'));
+  it('get nothing more from one from whom the lock was taken away: the server serves them', async () => {
+    const { holder, waiters, turn } = await queued(request('k'), request('k'), request('k'));
     await one.provider.release(holder, RELEASE);
     const first = await turn(0);
     expect(await one.provider.forceRelease('k')).toBe(true);
-    const intruder = granted(await one.provider.acquire(request('k')));
+    const second = await turn(1);
+    expect(tokenOf(second)).toBeGreaterThan(tokenOf(first) + 2n);
     expect(await two.provider.renew([{ grant: first, lease: 30_000 }])).toEqual(['lost']);
     await two.provider.release(first, { keepFor: 0, failed: true });
-    await until(async () => (await one.provider.inspect('k'))?.waiters === 1, 'the other one waits again');
-    expect(await isSettled(waiters[1] as Promise<unknown>)).toBe(false);
-    await one.provider.release(intruder, RELEASE);
-    const second = await turn(1);
-    expect(tokenOf(second)).toBeGreaterThan(tokenOf(intruder));
+    expect(await isSettled(waiters[2] as Promise<unknown>)).toBe(false);
     await two.provider.release(second, RELEASE);
+    const third = await turn(2);
+    expect(tokenOf(third)).toBeGreaterThan(tokenOf(second));
+    await two.provider.release(third, RELEASE);
     await leaveNothing();
   });
 
@@ -220,12 +247,12 @@ describe('waiters of one process who stand behind each other', () => {
     await two.provider.renew([{ grant: second, lease: 30_000 }]);
     // As after a suspension of the machine, when the grant is not believed.
     const retried = two.provider.acquire(again);
-    const third = await turn(2);
-    expect(tokenOf(third)).toBeGreaterThan(tokenOf(second));
-    await two.provider.release(third, RELEASE);
     const grant = granted(await retried);
-    expect(tokenOf(grant)).toBeGreaterThan(tokenOf(third));
+    expect(tokenOf(grant)).toBeGreaterThan(tokenOf(second));
     await two.provider.release(grant, RELEASE);
+    const third = await turn(2);
+    expect(tokenOf(third)).toBeGreaterThan(tokenOf(grant));
+    await two.provider.release(third, RELEASE);
     await leaveNothing();
   });
 });

@@ -210,7 +210,8 @@ class World {
       // Its process may have passed the lock on: the server knows it under the name of the first.
       const isPassedOn = living.some((other) => other.by === by && other.state === 'held');
       if (value?.endsWith(ask.holder) && !isPassedOn) throw new Error('An attempt that is over holds the lock.');
-      if (queue.some((member) => member.endsWith(ask.holder))) throw new Error('An attempt that is over is queued.');
+      if (!isPassedOn && queue.some((member) => member.endsWith(ask.holder)))
+        throw new Error('An attempt that is over is queued.');
       if (readers.some((reader) => reader.endsWith(ask.holder))) throw new Error('An attempt that is over reads.');
     }
     // Who crashed keeps its lease. But while the lock is free or no more than claimed, those that wait come in.

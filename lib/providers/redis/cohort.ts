@@ -8,12 +8,15 @@ import type { Waiter } from './waiter.js';
  * What it keeps of the promise of a lock:
  * - The server knows one holder, the first, and its lease: under that name all renew, and the last one releases. So nobody is let in
  *   by anything but a hold on the server, and no longer than that is surely ours.
- * - The members stood one behind the other in the queue, so the order of arrival stays.
+ * - The members stand one behind the other in the queue, and stay there until the last one's release takes out all who have had it. So the
+ *   order of arrival stays, also when it ends early.
  * - Each has a token of its own, taken from the counter at the hand-over: larger than that of its predecessor, and smaller
  *   than every later one.
- * - Whatever is not certain ends it. Those who have not had their turn ask again, with the tickets that they have.
+ * - Whatever is not certain ends it: then the server serves those who have not had their turn, as if there had been no cohort.
  */
 export class Cohort {
+  /** Those who have or had the lock, from the first on. */
+  readonly served: Waiter[];
   /** Until when the lock is surely ours, on the monotonic clock. Not known before the first has it; if it never does, this is dissolved. */
   #validUntil = Infinity;
   readonly #behind: { readonly waiter: Waiter; readonly token: bigint }[] = [];
@@ -27,6 +30,7 @@ export class Cohort {
     readonly token: bigint,
   ) {
     first.cohort = this;
+    this.served = [first];
   }
 
   /** The holder under which the server knows the lock. */
@@ -49,6 +53,7 @@ export class Cohort {
     if (now >= this.#validUntil) return undefined;
     let next = this.#behind.shift();
     while (next?.waiter.isOver) next = this.#behind.shift();
+    if (next) this.served.push(next.waiter);
     return next;
   }
 
@@ -76,9 +81,9 @@ export class Cohort {
     this.#validUntil = until;
   }
 
-  /** Nobody else gets the lock from it. Those who have not had their turn ask again. */
+  /** Nobody else gets the lock from it: those who have not had their turn wait on, in their places in the queue. */
   dissolve(): void {
     this.#validUntil = -Infinity;
-    for (const { waiter } of this.#behind.splice(0)) waiter.returnToQueue();
+    for (const { waiter } of this.#behind.splice(0)) waiter.cohort = undefined;
   }
 }

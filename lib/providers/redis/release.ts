@@ -10,6 +10,8 @@ export class Release implements Operation {
   constructor(
     readonly lock: string,
     private readonly holder: Holder,
+    /** Others of the same claim who have had the lock under this holder's name. */
+    private readonly others: readonly { readonly request: Holder }[],
     private readonly keepFor: number,
     private readonly claim: string,
     private readonly onOutcome: (outcome: ReleaseOutcome) => void,
@@ -17,7 +19,9 @@ export class Release implements Operation {
 
   encode(): OperationArguments {
     const { mode, holder } = this.holder;
-    return [(mode === 'shared' ? 'r' : 'R') + this.claim, holder, wholeMs(this.keepFor)];
+    let holders = holder;
+    for (const { request } of this.others) holders += `,${request.holder}`;
+    return [(mode === 'shared' ? 'r' : 'R') + this.claim, holders, wholeMs(this.keepFor)];
   }
 
   onReply(reply: unknown): void {
@@ -53,7 +57,7 @@ export class Departure {
     this.#sent = true;
     const { lock, request, claim } = this.waiter;
     this.add(
-      new Release(lock, request, 0, claim, (outcome) => {
+      new Release(lock, request, [], 0, claim, (outcome) => {
         this.#sent = false;
         if (outcome !== 'unknown') this.onDone();
       }),

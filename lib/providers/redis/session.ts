@@ -108,12 +108,13 @@ export class Session {
 
   release(holder: Holder, { keepFor }: ReleaseManner): Answer<ReleaseOutcome> {
     if (keepFor === 0 && this.#room.passOn(holder.holder)) return 'released';
-    const waiter = this.#room.dismiss(holder.holder);
+    const departing = this.#room.dismiss(holder.holder);
+    const [first, ...others] = departing;
     const lock = this.#layout.lockOf(holder.key);
     return new Promise((resolve) => {
-      const release = new Release(lock, waiter?.request ?? holder, keepFor, waiter?.claim ?? '', (outcome) => {
+      const release = new Release(lock, first?.request ?? holder, others, keepFor, first?.claim ?? '', (outcome) => {
         // Whoever calls again knows nothing of the queue any more.
-        if (outcome === 'unknown' && waiter) this.#room.leave(waiter);
+        if (outcome === 'unknown') for (const waiter of departing) this.#room.leave(waiter);
         resolve(outcome);
       });
       this.#servers.add(release);

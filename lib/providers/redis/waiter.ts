@@ -49,6 +49,7 @@ const CLAIM = 3_000;
  * before it is answered; if the server has taken it back meanwhile, the attempt goes on waiting with its old ticket.
  */
 export class Waiter implements Operation {
+  readonly isAsk = true;
   readonly claim: string;
   /** It must not queue. Asked again after an unknown outcome it must, to find out whether it stands in the queue. */
   readonly #once: boolean;
@@ -59,11 +60,7 @@ export class Waiter implements Operation {
   cohort: Cohort | undefined;
   #ticket = '';
   #asked = false;
-  /** It stands in the queue again although a cohort has it. */
-  #requeued = false;
   #confirming = false;
-  /** It was taken out of the queue and has to get back before what is released now is handed to those behind it. */
-  #isReturning = false;
   /** Its token as a member of a cohort, of which the server knows only the first. */
   #memberToken: bigint | undefined;
   #resolve!: (answer: Grant | 'busy') => void;
@@ -78,15 +75,10 @@ export class Waiter implements Operation {
     readonly request: AcquireRequest,
     readonly lock: string,
     private readonly around: WaiterSurroundings,
-    /** An earlier ask of this attempt may have been executed. */
-    private readonly mayBeQueued: boolean,
+    mayBeQueued: boolean,
   ) {
     this.#once = request.wait === 0 && !mayBeQueued;
     this.claim = wholeMs(Math.min(request.lease, CLAIM));
-  }
-
-  get isAsk(): boolean {
-    return !this.#isReturning;
   }
 
   /** Its place in the queue, of a fixed width; empty before it is known. */
@@ -106,21 +98,12 @@ export class Waiter implements Operation {
   /** Asks, unless a question is under way: two at a time could be granted twice. */
   ask(): void {
     if (this.#asked || this.#confirming || this.isOver) return;
-    if (this.cohort && this.cohort.first !== this) {
-      // The server knows the lock under another name. Who has it confirms it; of the others all ask again, or none does.
-      if (this.#memberToken !== undefined) this.#confirm();
-      else if (this.around.clock.now() >= this.cohort.validUntil) this.cohort.dissolve();
-      return;
+    // The server knows the lock that it has under another name.
+    if (this.#memberToken !== undefined) this.#confirm();
+    else {
+      this.#asked = true;
+      this.around.add(this);
     }
-    this.#asked = true;
-    this.around.add(this);
-  }
-
-  /** Its cohort is over before its turn has come. */
-  returnToQueue(): void {
-    this.cohort = undefined;
-    this.#isReturning = true;
-    this.ask();
   }
 
   encode(): OperationArguments | undefined {
@@ -141,7 +124,7 @@ export class Waiter implements Operation {
     if (held) {
       if (this.state === 'queued') this.around.onMessageMissed(this.lock);
       // Granted by itself: whatever was handed over before is over, and its tokens are overtaken.
-      if (this.cohort) this.#leaveCohort();
+      this.leaveCohort();
       this.#granted(held.token, validUntil(sentAt, held.left), held.isWhole);
       return;
     }
@@ -149,8 +132,6 @@ export class Waiter implements Operation {
     if (queued) {
       this.around.clockOf(this.lock)?.observe(sentAt, queued.serverTime);
       this.#ticket = queued.ticket;
-      this.#isReturning = false;
-      if (this.cohort && this.cohort.first !== this) this.#requeued ||= this.#hasAskedBefore;
       if (this.state !== 'queued') this.#queue();
     } else if (reply === 'b') this.settle('busy');
     else this.onFailure(new Error('The server answered something that is not an answer of the lock script.'));
@@ -178,7 +159,7 @@ export class Waiter implements Operation {
   }
 
   settle(answer: Grant | 'busy'): void {
-    this.isStray = answer !== 'busy' && (this.#requeued || (this.#asked && this.#hasAskedBefore));
+    this.isStray = answer !== 'busy' && this.#asked && this.state === 'queued';
     this.#end('settled');
     this.#resolve(answer);
   }
@@ -217,12 +198,10 @@ export class Waiter implements Operation {
     else this.#hold(token, until);
   }
 
-  /** The ask that is under way is not the one that has put it into the queue. */
-  get #hasAskedBefore(): boolean {
-    return this.state === 'queued' || this.mayBeQueued;
-  }
-
-  #leaveCohort(): void {
+  /** The server has told something else of it than that it has, or will have, the lock with its cohort. */
+  leaveCohort(): void {
+    if (!this.cohort) return;
+    this.cohort.dissolve();
     this.around.onCohortOver(this);
     this.cohort = undefined;
     this.#memberToken = undefined;
@@ -250,7 +229,7 @@ export class Waiter implements Operation {
     const { cohort } = this;
     // Another token: the claim had run out, and its name was served again. The tokens of the others are overtaken.
     const isOvertaken = cohort !== undefined && held?.token !== cohort.token;
-    if (isOvertaken) this.#leaveCohort();
+    if (isOvertaken) this.leaveCohort();
     if (!held || (isOvertaken && cohort.first !== this)) this.ask();
     else {
       const until = validUntil(sentAt, held.left);

@@ -23,6 +23,8 @@ export interface WaitingRoomSurroundings {
   unavailable(key: string, cause: unknown): Error;
 }
 
+const NOBODY: readonly Waiter[] = [];
+
 /** How often a process with waiters asks again for all of them, in ms: well inside the 3 s after which it counts as dead. */
 const ASK_AGAIN = 1_000;
 
@@ -53,7 +55,7 @@ export class WaitingRoom {
         around.emit(event);
       },
       onCohortOver: ({ request }) => {
-        this.#endCohort(request.holder);
+        this.#abandonCohort(request.holder);
       },
       onMessageMissed: (lock) => {
         around.servers.probe(lock);
@@ -77,8 +79,7 @@ export class WaitingRoom {
     const { layout } = this.around;
     const isKnown = this.#waiters.has(request.holder);
     // It had its turn and could not use it. Nothing of that is certain any more.
-    const cohort = this.#endCohort(request.holder);
-    if (cohort && cohort.name !== request.holder) this.leave(cohort.first);
+    this.#abandonCohort(request.holder);
     const waiter = new Waiter(request, layout.lockOf(request.key), this.#surroundings, isKnown);
     // Before it is sent: a message about the grant may overtake the reply.
     this.#waiters.set(request.holder, waiter);
@@ -92,16 +93,15 @@ export class WaitingRoom {
    */
   passOn(holder: string): boolean {
     const cohort = this.#cohorts.get(holder);
-    // Whose own caller has left before the lock was confirmed, or whose id may come up at the server again, passes nothing on.
-    if (!cohort || this.#waiters.has(holder) || this.#strays.has(cohort.name)) return false;
+    // Whose caller has left before the lock was confirmed passes nothing on.
+    if (!cohort || this.#waiters.has(holder)) return false;
     const { servers, clock } = this.around;
     const next = servers.isReachable(cohort.first.lock) ? cohort.next(clock.now()) : undefined;
     if (!next) return false;
     this.#cohorts.delete(holder);
     this.#cohorts.set(next.waiter.request.holder, cohort);
-    const stray = this.#strays.get(holder);
+    // The release of the last one takes it out of the queue.
     this.#strays.delete(holder);
-    if (stray) this.leave(stray);
     next.waiter.onTurn(next.token);
     return true;
   }
@@ -112,19 +112,17 @@ export class WaitingRoom {
   }
 
   /**
-   * The attempt is over. Answers the waiter under whose name the server knows it, if it is not its own or may stand in the
-   * queue: that is to be released.
+   * The attempt is over. Answers what is to be released: those who had the lock with it, beginning with the one under whose
+   * name the server knows it; or its own waiter, if that may stand in the queue.
    */
-  dismiss(holder: string): Waiter | undefined {
+  dismiss(holder: string): readonly Waiter[] {
     const waiter = this.#waiters.get(holder) ?? this.#strays.get(holder);
     if (waiter) {
       if (!waiter.isOver) waiter.settle('busy');
       this.#waiters.delete(holder);
       this.#strays.delete(holder);
     }
-    const first = this.#endCohort(holder)?.first;
-    if (first && waiter && waiter !== first) this.leave(waiter);
-    return first ?? waiter;
+    return this.#endCohort(holder)?.served ?? (waiter ? [waiter] : NOBODY);
   }
 
   onNotice(text: string, sentAt: number | undefined): void {
@@ -135,10 +133,10 @@ export class WaitingRoom {
     const waiter = this.#waiters.get(first);
     // An unknown holder was answered already (a message may come after the ask that found the grant), or has left: then its departure
     // has released it or will, since it is sent until it is acknowledged.
-    if (waiter && !waiter.isOver) {
-      if (others.length > 0) this.#form(waiter, others, notice);
-      waiter.onNotice(notice, sentAt);
-    } else for (const other of others) this.#waiters.get(other)?.ask();
+    if (!waiter || waiter.isOver) return;
+    waiter.leaveCohort();
+    if (others.length > 0) this.#form(waiter, others, notice);
+    waiter.onNotice(notice, sentAt);
   }
 
   /** Asks for all that wait: each second, and when something may have been missed. */
@@ -150,9 +148,8 @@ export class WaitingRoom {
   /** Sends again what was lost with the connection. Called after the holds were renewed. */
   onRecovered(): void {
     for (const cohort of this.#cohorts.values()) cohort.dissolve();
-    // First, since those who were taken out of the queue go back before anything is released.
-    this.askAgain();
     for (const departure of this.#departures) departure.send();
+    this.askAgain();
   }
 
   /** The provider stops: nobody is left waiting. */
@@ -187,20 +184,29 @@ export class WaitingRoom {
     this.#cohorts.set(cohort.name, cohort);
     others.forEach((holder, index) => {
       const waiter = this.#waiters.get(holder);
-      if (waiter && !waiter.isOver) cohort.add(waiter, token + BigInt(index + 1));
+      if (!waiter || waiter.isOver) return;
+      waiter.leaveCohort();
+      cohort.add(waiter, token + BigInt(index + 1));
     });
   }
 
   #endCohort(holder: string): Cohort | undefined {
     const cohort = this.#cohorts.get(holder);
-    this.#cohorts.delete(holder);
-    cohort?.dissolve();
+    if (cohort) {
+      this.#cohorts.delete(holder);
+      cohort.dissolve();
+    }
     return cohort;
   }
 
+  /** The lock that this holder has with its cohort is not what it was: what the server may know of the others ends. */
+  #abandonCohort(holder: string): void {
+    for (const member of this.#endCohort(holder)?.served ?? NOBODY)
+      if (member.request.holder !== holder) this.leave(member);
+  }
+
   #onAbort(waiter: Waiter): void {
-    const cohort = this.#endCohort(waiter.request.holder);
-    if (cohort && cohort.first !== waiter) this.leave(cohort.first);
+    this.#abandonCohort(waiter.request.holder);
     if (this.around.servers.isReachable(waiter.lock)) waiter.settle('busy');
     else {
       waiter.fail(new Error('The connection was lost while it waited.'));

@@ -155,28 +155,27 @@ local function companions(page, i)
 end
 
 -- Hands the lock to the waiter page[i], for the time of a claim: its process must confirm. A writer takes its companions along, to
--- whom the process passes the lock on by itself; their tokens follow. Answers the lock's value, or false when the process does
--- not listen. Written before it is told: a message about a grant that could not be written would be believed.
+-- whom the process passes the lock on by itself; their tokens follow. They stay in the queue until it says that they have had it, so
+-- that they keep their places whatever becomes of it. Answers the lock's value, or false when the process does not listen. Written before it is told: a message about a grant that could not be written would be believed.
 local function handOver(lock, value, page, i)
   local member = page[i]
   local who = sub(member, 2, 13)
   local claim, holder = string.match(member, '^(%d+):(.*)$', 14)
-  local token, reader, holders, more
+  local token, reader, holders
   if sub(member, 1, 1) == 'x' then
     local behind = companions(page, i)
-    more = #behind
-    token = number(more)
+    token = number(#behind)
     -- Joined as text: a number keeps 14 digits, and this has 13 until the year 2286.
     value = 'c' .. token .. (now + claim) .. who .. holder
     call('SET', lock, value, 'PX', claim + KEEP)
-    holders = more == 0 and holder or holder .. ',' .. table.concat(behind, ',')
+    holders = #behind == 0 and holder or holder .. ',' .. table.concat(behind, ',')
   else
-    reader, holders, more = 'c' .. who .. holder, holder, 0
+    reader, holders = 'c' .. who .. holder, holder
     token = join(lock, value, reader, tonumber(claim))
     value = 's' .. token
   end
   if tell(who, holders, token, claim) then
-    call('ZREM', lock .. '}q', unpack(page, i, i + more))
+    call('ZREM', lock .. '}q', member)
     return value
   end
   if reader then leaveReaders(lock, reader) else call('DEL', lock) end

@@ -9,7 +9,8 @@
  *   T, U ::minHold             lease    the same without queueing
  *   a, t                       lease    the same in shared mode
  *   C minHold                  lease    confirm or renew, to lease ms from now
- *   R claim                    keepFor  release; `r` in shared mode. With its claim it also leaves the queue.
+ *   R claim                    keepFor  release; `r` in shared mode. With its claim it also leaves the queue. The holder may be followed by
+ *                                       ',' and others to whom its process has passed the lock on, and who are over as well.
  *   F                          -        force-release
  *   I                          -        inspect
  *
@@ -119,6 +120,19 @@ local function renew(lock, code, holder, lease)
   return 0
 end
 
+-- The members of the queue that are over with a release, and whether one of them holds the lock under its own name: it was served
+-- after it had had the lock already.
+local function departed(value, code, holder, claim)
+  local prefix, others = (byte(code) == 114 and 's' or 'x') .. process .. claim .. ':', string.find(holder, ',', 1, true)
+  if not others then return { prefix .. holder }, false end
+  local members, own = {}, false
+  for each in string.gmatch(holder, '[^,]+') do
+    members[#members + 1] = prefix .. each
+    own = own or isOwn(value, each)
+  end
+  return members, own
+end
+
 local function release(lock, code, holder, keepFor)
   local value, claim = call('GET', lock), sub(code, 2)
   if value and byte(value) == 112 and sub(value, 18) == holder and claim == '' and keepFor == '0' then -- p
@@ -128,6 +142,12 @@ local function release(lock, code, holder, keepFor)
   value, keepFor = look(lock, value), tonumber(keepFor)
   local reader = isShared(value) and readerOf(lock, holder)
   local own = reader or isOwn(value, holder)
+  local members
+  if claim ~= '' then
+    local ownByAnother
+    members, ownByAnother = departed(value, code, holder, claim)
+    own = own or ownByAnother
+  end
   if reader then
     if keepFor == 0 then
       if leaveReaders(lock, reader) then value = false end
@@ -144,7 +164,7 @@ local function release(lock, code, holder, keepFor)
     call('DEL', lock)
     value = false
   end
-  if claim ~= '' then call('ZREM', lock .. '}q', (byte(code) == 114 and 's' or 'x') .. process .. claim .. ':' .. holder) end
+  if members then call('ZREM', lock .. '}q', unpack(members)) end
   serve(lock, value)
   return own and 1 or 0
 end

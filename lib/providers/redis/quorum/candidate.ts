@@ -27,6 +27,8 @@ export interface Election {
   readonly estimate: TokenEstimate;
   /** How a question about a lock with this lease is asked. */
   termsFor(lease: number): PollTerms;
+  /** A node without a counter has answered after a decision. It is told the next token that is agreed on, while that vote stands. */
+  hasForgetful: boolean;
   /** Rounds are numbered through, so that a clean-up never meets a later round of the same holder. */
   nextRound(): number;
 }
@@ -82,11 +84,9 @@ export class Candidate {
     const hint = estimate.next(context.clock.now());
     const token = hint === undefined ? NO_TOKEN : tokenDigits(hint);
     const terms = this.election.termsFor(lease);
-    let agreed: number | undefined;
-    const tellForgetful = () => {
-      if (agreed !== undefined) this.#tell(agreed);
-    };
-    const ballot = new Ballot(this.lock, ['V', holder, wholeMs(kept), token, round], terms, tellForgetful);
+    const ballot = new Ballot(this.lock, ['V', holder, wholeMs(kept), token, round], terms, () => {
+      this.election.hasForgetful = true;
+    });
     // Who leaves in mid-round has an answer at once. What the round may still get is cleaned up after.
     this.#endRound = () => {
       ballot.settle('busy');
@@ -98,7 +98,7 @@ export class Candidate {
       if (outcome === 'busy') return 'busy';
       throw this.#unavailable(ballot.cause);
     }
-    agreed = ballot.token;
+    let agreed = ballot.token;
     if (agreed === undefined) {
       agreed = ballot.largest;
       const written = new Assent(this.lock, ['W', holder, '0', tokenDigits(agreed), round], terms);
@@ -107,7 +107,10 @@ export class Candidate {
         throw this.#unavailable(written.cause);
       }
       estimate.observe(agreed, context.clock.now());
-    } else if (ballot.hasForgetful) this.#tell(agreed);
+    } else if (ballot.hasForgetful || this.election.hasForgetful) {
+      this.#send(['W', holder, '0', tokenDigits(agreed), round]);
+    }
+    this.election.hasForgetful = false;
 
     const standing = ballot.lasting(kept);
     const deadline = validUntil(ballot.sentAt, Math.min(lease, standing));
@@ -166,10 +169,6 @@ export class Candidate {
   // On each connection this goes behind the round's ask, so it also ends votes that are still under way.
   #cleanUp(round: string): void {
     this.#send(['C', this.request.holder, '0', NO_TOKEN, round]);
-  }
-
-  #tell(token: number): void {
-    this.#send(['W', this.request.holder, '0', tokenDigits(token), roundDigits(0)]);
   }
 
   #send(args: ConstructorParameters<typeof Errand>[1]): void {

@@ -49,6 +49,7 @@ export class QuorumSession {
       electorate: this.#electorate,
       estimate: new TokenEstimate(),
       termsFor: (lease) => this.#termsFor(lease),
+      hasForgetful: false,
       nextRound: () => (this.#rounds += 1),
     };
   }

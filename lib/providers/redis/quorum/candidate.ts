@@ -27,7 +27,7 @@ export interface Election {
   readonly estimate: TokenEstimate;
   /** How a question about a lock with this lease is asked. */
   termsFor(lease: number): PollTerms;
-  /** A node without a counter has answered after a decision. It is told the next token that is agreed on, while that vote stands. */
+  /** A node without a counter has answered after a decision, and maybe after a release: it is told the next token while that vote stands. */
   hasForgetful: boolean;
   /** Rounds are numbered through, so that a clean-up never meets a later round of the same holder. */
   nextRound(): number;
@@ -84,8 +84,10 @@ export class Candidate {
     const hint = estimate.next(context.clock.now());
     const token = hint === undefined ? NO_TOKEN : tokenDigits(hint);
     const terms = this.election.termsFor(lease);
+    let agreed: number | undefined;
     const ballot = new Ballot(this.lock, ['V', holder, wholeMs(kept), token, round], terms, () => {
       this.election.hasForgetful = true;
+      if (agreed !== undefined) this.#tell(agreed, round);
     });
     // Who leaves in mid-round has an answer at once. What the round may still get is cleaned up after.
     this.#endRound = () => {
@@ -98,7 +100,7 @@ export class Candidate {
       if (outcome === 'busy') return 'busy';
       throw this.#unavailable(ballot.cause);
     }
-    let agreed = ballot.token;
+    agreed = ballot.token;
     if (agreed === undefined) {
       agreed = ballot.largest;
       const written = new Assent(this.lock, ['W', holder, '0', tokenDigits(agreed), round], terms);
@@ -108,7 +110,7 @@ export class Candidate {
       }
       estimate.observe(agreed, context.clock.now());
     } else if (ballot.hasForgetful || this.election.hasForgetful) {
-      this.#send(['W', holder, '0', tokenDigits(agreed), round]);
+      this.#tell(agreed, round);
     }
     this.election.hasForgetful = false;
 
@@ -169,6 +171,10 @@ export class Candidate {
   // On each connection this goes behind the round's ask, so it also ends votes that are still under way.
   #cleanUp(round: string): void {
     this.#send(['C', this.request.holder, '0', NO_TOKEN, round]);
+  }
+
+  #tell(token: number, round: string): void {
+    this.#send(['W', this.request.holder, '0', tokenDigits(token), round]);
   }
 
   #send(args: ConstructorParameters<typeof Errand>[1]): void {

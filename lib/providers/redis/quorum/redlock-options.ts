@@ -12,7 +12,7 @@ export interface RedlockProviderOptions {
    */
   readonly nodes: readonly RedlockNodeOptions[];
   /**
-   * The longest lease, in ms, also of extensions and of `minHold`. The same in all processes and for ever: it is how long a node that
+   * The longest lease, in ms, also of extensions and of `minHold`: longer ones are refused with `LockConfigError`. The same in all processes and for ever: it is how long a node that
    * has lost its data may have forgotten a vote that others count on.
    */
   readonly maxLease: Duration;

@@ -113,7 +113,7 @@ export class QuorumSession {
   }
 
   check(): Promise<Finding[]> {
-    return examineNodes(this.#electorate.nodes, this.settings.delayedRestart);
+    return examineNodes(this.#electorate.nodes, this.#layout.counter, this.settings.delayedRestart);
   }
 
   async close(): Promise<void> {

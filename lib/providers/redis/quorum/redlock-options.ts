@@ -56,7 +56,8 @@ export function readRedlockOptions(options: RedlockProviderOptions): RedlockSett
   };
 }
 
-function readNode({ client, url, options }: RedlockNodeOptions, index: number, patience: number): RedisSettings {
+function readNode(node: RedlockNodeOptions | undefined, index: number, patience: number): RedisSettings {
+  const { client, url, options } = node ?? {};
   try {
     return readOptions({ client, url, options, commandTimeout: patience });
   } catch (cause) {

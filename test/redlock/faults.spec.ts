@@ -151,9 +151,12 @@ describe('five nodes, and what comes late', () => {
       const lease = 1_900;
       const ask = (who: typeof ann, key: string) =>
         who!.provider.acquire(request(key, { ...ONE_ATTEMPT, lease })).catch(() => 'busy' as const);
-      // All nodes are old enough, and know tokens.
-      await until(async () => (await ask(ann, `probe:${performance.now()}`)) !== 'busy', 'all vote');
-      await until(async () => (await ask(bob, `probe:${performance.now()}`)) !== 'busy', 'all vote');
+      const allVoteFor = async (who: typeof ann) => {
+        const key = `probe:${performance.now()}`;
+        return (await ask(who, key)) !== 'busy' && (await quorum.votes(key)) === 5;
+      };
+      // They are old enough, and know tokens.
+      for (const who of [ann, bob]) await until(() => allVoteFor(who), 'all five vote', 10_000);
       for (const admin of quorum.admins.slice(3)) await admin.set(NAME, SOMEBODY);
       const first = granted(await ask(ann, 'order'));
       for (const admin of quorum.admins.slice(3)) await admin.del(NAME);

@@ -228,6 +228,7 @@ export interface LockCapabilities {
     readonly fair: boolean;
     readonly fencing: boolean;
     readonly lease: 'per-lock' | 'session';
+    readonly maxLease?: number;
     readonly minHold: boolean;
     readonly forceRelease: boolean;
     readonly queue: 'native' | 'engine';

@@ -6,7 +6,7 @@ import type { ActiveProvider } from './active-provider.js';
 import { promised } from './answer.js';
 import { lostError, type Hold, type LossListener } from './hold.js';
 import type { Answer } from './lock-provider.js';
-import { MIN_LEASE } from './lock-settings.js';
+import { assertKeepable, MIN_LEASE } from './lock-settings.js';
 import { runUnder } from './owner-context.js';
 import { nameOf } from './subject.js';
 
@@ -127,6 +127,7 @@ export class GrantedLock implements Lock {
       );
     }
     const milliseconds = lease === undefined ? undefined : toMilliseconds(lease, 'lease', { min: MIN_LEASE });
+    if (milliseconds !== undefined) assertKeepable(milliseconds, 'lease', this.active);
     this.#assertNotLost();
     await Promise.all(
       this.holds.map((hold) => {

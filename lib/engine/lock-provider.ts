@@ -94,6 +94,8 @@ export interface LockCapabilities {
   readonly fencing: boolean;
   /** `per-lock`: each lock has a lease of its own. `session`: locks live as long as the provider's session or connection. */
   readonly lease: 'per-lock' | 'session';
+  /** The longest that the provider may keep a key without a renewal, in ms: longer leases, extensions and `minHold` are refused. Default: any. */
+  readonly maxLease?: number;
   /** Released keys can stay parked (`minHold`), also after a crash of the holder. */
   readonly minHold: boolean;
   /** `inspect` and `forceRelease` exist. */

@@ -10,6 +10,20 @@ export const MIN_LEASE = 100;
 const DEFAULT_WAIT = 5_000;
 const DEFAULT_LEASE = 30_000;
 
+/** @throws LockConfigError for a time that is longer than the provider may keep a key. */
+export function assertKeepable(
+  time: number,
+  option: 'lease' | 'minHold',
+  { name, capabilities }: { readonly name: string; readonly capabilities: LockCapabilities },
+): void {
+  const { maxLease = Infinity } = capabilities;
+  if (time <= maxLease) return;
+  throw new LockConfigError(
+    `Option "${option}" is ${time} ms, longer than "maxLease" of lock provider "${name}", which is ${maxLease} ms: shorten it, or raise maxLease in all processes.`,
+    { provider: name },
+  );
+}
+
 /** Options, checked and complete; all times in ms. */
 export interface LockSettings extends LeaseTerms {
   readonly mode: LockMode;
@@ -60,12 +74,16 @@ export function resolveSettings(
       provider: name,
     });
   }
+  const builtIn = Math.min(DEFAULT_LEASE, capabilities.maxLease ?? Infinity);
+  const lease = toMilliseconds(options.lease ?? (perLock ? defaults.lease : undefined) ?? builtIn, 'lease', {
+    min: MIN_LEASE,
+  });
+  assertKeepable(lease, 'lease', provider);
+  assertKeepable(minHold, 'minHold', provider);
   return {
     mode,
     wait: toMilliseconds(options.wait ?? defaults.wait ?? DEFAULT_WAIT, 'wait', { infinite: true }),
-    lease: toMilliseconds(options.lease ?? (perLock ? defaults.lease : undefined) ?? DEFAULT_LEASE, 'lease', {
-      min: MIN_LEASE,
-    }),
+    lease,
     renew: options.renew ?? true,
     maxHold,
     minHold,

@@ -159,12 +159,12 @@ describe("CombinedProvider, quorum 'all'", () => {
 
   it('promises what all engines promise', async () => {
     const all = new CombinedProvider({ engines: ['a', 'b'], quorum: 'all' });
-    const b = new ScriptedProvider({ shared: false, lease: 'session', queue: 'engine' });
+    const b = new ScriptedProvider({ shared: false, lease: 'session', maxLease: 5_000, queue: 'engine' });
     b.onRelease = () => 'lost';
     const { locks, clock } = await startEngine({ providers: { all, a: new MemoryLockProvider(), b }, default: 'all' });
     expect(all.capabilities).toEqual({
       ...{ shared: false, fair: true, fencing: false, lease: 'session' },
-      ...{ minHold: true, forceRelease: false, queue: 'engine' },
+      ...{ maxLease: 5_000, minHold: true, forceRelease: false, queue: 'engine' },
     });
     await stop(locks, clock);
   });

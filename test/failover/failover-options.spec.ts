@@ -1,3 +1,4 @@
+import type { Member } from '../../lib/engine/lock-provider.js';
 import { LockConfigError } from '../../lib/lock/errors.js';
 import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
 import type { FailoverProviderOptions } from '../../lib/providers/failover/failover-options.js';
@@ -24,6 +25,15 @@ describe('what a FailoverProvider is made of', () => {
     expect(() => new TestFleet().add({ record: 'a' })).toThrow(
       'FailoverProvider cannot keep its "record" on lock provider "a", which may lose what it has acknowledged',
     );
+  });
+
+  it('is refused with a lease that an engine cannot keep', () => {
+    const brief = { capabilities: { maxLease: 10_000 }, records: {} } as unknown as Member;
+    const members = new Map(['a', 'b', 'record'].map((name) => [name, brief]));
+    expect(() => new FailoverProvider(TWO).compose(members)).toThrow(
+      'FailoverProvider: "lease" is 30000 ms, longer than "maxLease" of lock provider "a", which is 10000 ms',
+    );
+    expect(() => new FailoverProvider({ ...TWO, lease: '10s' }).compose(members)).not.toThrow();
   });
 
   it('is not used without its members', () => {

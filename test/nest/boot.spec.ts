@@ -25,6 +25,10 @@ class CountingProvider extends MemoryLockProvider {
   }
 }
 
+class BriefProvider extends MemoryLockProvider {
+  override readonly capabilities = { ...new MemoryLockProvider().capabilities, maxLease: 60_000 };
+}
+
 class PlainProvider extends CountingProvider {
   override readonly capabilities = {
     ...new MemoryLockProvider().capabilities,
@@ -107,6 +111,23 @@ describe('mistakes in locked methods', () => {
     expect(list).toHaveLength(expected.length);
     for (const problem of expected) expect(list).toContainEqual(expect.stringMatching(problem));
     expect([provider.starts, provider.stops, liveServices.count]).toEqual([1, 1, 0]);
+  });
+
+  it('fail the boot where the provider keeps no key for so long', async () => {
+    @Injectable()
+    class Reports {
+      @DistributedLock('a', { lease: '2m' })
+      async leased() {}
+      @RunOnce('b', { atLeast: '2m' })
+      async parked() {}
+      @RunOnce('c', { atLeast: '1m' })
+      async fine() {}
+    }
+    const { message } = await failureOf({ providers: [Reports] }, { provider: new BriefProvider() });
+    expect(message.split('\n').slice(1)).toEqual([
+      expect.stringMatching(/Reports\.leased: Option "lease" is 120000 ms, longer than "maxLease".*60000 ms/),
+      expect.stringMatching(/Reports\.parked: Option "minHold" is 120000 ms, longer than "maxLease".*60000 ms/),
+    ]);
   });
 
   it('fail the call where the class was made by hand', async () => {

@@ -1,26 +1,12 @@
 import { describe, expect, it } from '@jest/globals';
-import { systemClock } from '../../lib/engine/clock.js';
+import { CountingClock } from './counting-clock.js';
 import { granted, RELEASE, request, startProvider, until, redisForTests } from './seam.js';
 
 describe('what is left behind', () => {
   const redis = redisForTests();
 
   it('by 10 000 attempts that were cancelled: no key, no listener, no timer', async () => {
-    let timers = 0;
-    const clock = {
-      ...systemClock,
-      setTimer: (callback: () => void, delay: number) => {
-        timers += 1;
-        return systemClock.setTimer(() => {
-          timers -= 1;
-          callback();
-        }, delay);
-      },
-      clearTimer: (timer: object) => {
-        timers -= 1;
-        systemClock.clearTimer(timer);
-      },
-    };
+    const clock = new CountingClock();
     const { provider } = await startProvider({ url: redis.server.url }, { clock });
     const holder = granted(await provider.acquire(request('k')));
     let listeners = 0;
@@ -49,7 +35,7 @@ describe('what is left behind', () => {
     await until(async () => (await provider.inspect('k'))?.waiters === 0, 'the queue is empty');
     expect(await provider.release(holder, RELEASE)).toBe('released');
     expect(listeners).toBe(0);
-    await until(() => timers === 0, 'no timer is set', 4_000);
+    await until(() => clock.armed === 0, 'no timer is set', 4_000);
     await provider.stop();
     // The counter stays. When a process was last seen expires by itself.
     const keys = await redis.admin.keys('*');

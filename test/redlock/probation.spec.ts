@@ -56,8 +56,12 @@ describe('delayedRestart', () => {
     await clock.advance(400);
     server.answerInfo('run_id:a\r\nuptime_in_seconds:2\r\n');
     await connected;
+    expect(node.cause).toMatchObject({ message: 'It has started within the last maxLease.' });
     expect(node.mayVote(startedAt + 9_999)).toBe(false);
     expect(node.mayVote(startedAt + 12_000)).toBe(true);
+    // Once it is down, that is why it does not answer.
+    server.emit('close');
+    expect(node.cause).toMatchObject({ message: 'The connection was closed.' });
     await node.close();
   });
 });

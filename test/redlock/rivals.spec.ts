@@ -81,4 +81,34 @@ describe('what other libraries of this algorithm get wrong', () => {
     );
     await Promise.all(wires.map((wire) => wire.close()));
   });
+
+  it('redis-semaphore: while Redis is dead every renewal is an unhandled rejection, and the lock counts as held for ever', async () => {
+    const rejections: unknown[] = [];
+    const onRejection = (reason: unknown) => rejections.push(reason);
+    process.on('unhandledRejection', onRejection);
+    const { wires, nodes } = await wiresTo(quorum);
+    const locks = await startLocks({ nodes });
+    const lock = await locks.acquire('order', { lease: 600 });
+    for (const wire of wires) wire.refuse();
+    await until(() => lock.signal.aborted, 'the loss is signalled', 2_000);
+    expect(lock.isHeld()).toBe(false);
+    await lock.release();
+    await locks.stop();
+    expect(rejections).toEqual([]);
+    process.off('unhandledRejection', onRejection);
+    await Promise.all(wires.map((wire) => wire.close()));
+  });
+
+  it('redlock-universal: a short lease is renewed 15 000 times a second', async () => {
+    const locks = await startLocks(quorum);
+    await (await locks.acquire('warm')).release();
+    await Promise.all(quorum.admins.map((admin) => admin.config('RESETSTAT')));
+    const lock = await locks.acquire('order', { lease: 300 });
+    await new Promise((resolve) => setTimeout(resolve, 1_000));
+    expect(lock.isHeld()).toBe(true);
+    await lock.release();
+    const stats = await quorum.admins[0]!.info('commandstats');
+    const calls = [...stats.matchAll(/cmdstat_(?:eval|evalsha|ping):calls=(\d+)/g)];
+    expect(calls.reduce((sum, [, count]) => sum + Number(count), 0)).toBeLessThan(20);
+  });
 });

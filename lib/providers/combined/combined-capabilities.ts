@@ -25,6 +25,7 @@ export function capabilitiesOf(
     fair: !isMajority && allCan('fair'),
     fencing: false,
     lease: all.every(({ lease }) => lease === 'per-lock') ? 'per-lock' : 'session',
+    maxLease: Math.min(...all.map(({ maxLease = Infinity }) => maxLease)),
     minHold: allCan('minHold'),
     forceRelease: allCan('forceRelease'),
     // Waiting by rounds costs all engines: one of a process does it for all.

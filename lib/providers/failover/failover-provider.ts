@@ -53,6 +53,14 @@ export class FailoverProvider implements CompositeProvider {
         { provider: record },
       );
     }
+    for (const name of this.#settings.engines) {
+      const { maxLease = Infinity } = members.get(name)?.capabilities ?? {};
+      if (this.#settings.mode !== 'strict' || this.#settings.lease <= maxLease) continue;
+      throw new LockConfigError(
+        `FailoverProvider: "lease" is ${this.#settings.lease} ms, longer than "maxLease" of lock provider "${name}", which is ${maxLease} ms: shorten it, or raise maxLease in all processes.`,
+        { provider: name },
+      );
+    }
     this.#members = members;
   }
 
@@ -68,6 +76,7 @@ export class FailoverProvider implements CompositeProvider {
       fencing: strict && all((each) => each.fencing),
       // In strict mode the confirmations bound every lock alike.
       lease: !strict && all((each) => each.lease === 'per-lock') ? 'per-lock' : 'session',
+      maxLease: Math.min(...engines.map(({ maxLease = Infinity }) => maxLease)),
       // A switch forgets what was parked.
       minHold: !strict && all((each) => each.minHold),
       forceRelease: all((each) => each.forceRelease),

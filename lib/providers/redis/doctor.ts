@@ -16,9 +16,7 @@ export interface Usage {
  * looked at. Servers that have the same to say say it once.
  */
 export async function examine(asks: readonly Ask[], usage: Usage): Promise<Finding[]> {
-  const findings = await Promise.all(
-    asks.flatMap((ask) => [examineServer(ask, usage), examinePermissions(ask, usage)]),
-  );
+  const findings = await Promise.all(asks.flatMap((ask) => [examineServer(ask, usage), examineAcl(ask, usage)]));
   return [...new Map(findings.flat().map((finding) => [finding.message, finding])).values()];
 }
 
@@ -91,10 +89,21 @@ export async function examineServer(
   return findings;
 }
 
-async function examinePermissions(ask: Ask, { isCluster, waitReplicas, key, channel }: Usage): Promise<Finding[]> {
+function examineAcl(ask: Ask, { isCluster, waitReplicas, key, channel }: Usage): Promise<Finding[]> {
+  const args = [key, channel, isCluster ? '1' : '0', String(waitReplicas)];
+  return examinePermissions(ask, PERMISSION_SCRIPT, args, `keys and channels such as ${channel}`);
+}
+
+/** What the ACL refuses of the commands that the script asks for. */
+export async function examinePermissions(
+  ask: Ask,
+  script: string,
+  args: readonly string[],
+  where: string,
+): Promise<Finding[]> {
   let reply: unknown;
   try {
-    reply = await ask('eval', PERMISSION_SCRIPT, '0', key, channel, isCluster ? '1' : '0', String(waitReplicas));
+    reply = await ask('eval', script, '0', ...args);
   } catch (error) {
     // Without EVAL there is no lock at all.
     const message = error instanceof Error ? error.message : '';
@@ -106,7 +115,7 @@ async function examinePermissions(ask: Ask, { isCluster, waitReplicas, key, chan
   if (needed.length > 0) {
     findings.push({
       severity: 'error',
-      message: `The ACL of this user refuses what locks need, on keys and channels such as ${channel}: allow ${needed.join(' ')}.`,
+      message: `The ACL of this user refuses what locks need, on ${where}: allow ${needed.join(' ')}.`,
     });
   }
   if (useful.length > 0) {

@@ -14,6 +14,11 @@ export type BallotOutcome = 'elected' | 'busy' | 'unavailable';
  * after the writing, and names a larger token; the new token is the largest that was named. This needs a majority that
  * remembers. A node without a counter has lost it, and only adds its clock. When no majority has a counter, the
  * namespace is new (or a majority has lost its data, and the clocks are all that is left).
+ *
+ * A node that has lost its counter, which all keys share, remembers again only by a write with whose own vote it comes: a majority
+ * that remembers has named that token after the loss, so after all that was granted before. Any other write may have been under
+ * way since before the loss, older than what was granted meanwhile; enough such nodes would make up a smaller token. The counter is
+ * not enough for who was just being granted while the node lost its data: `delayedRestart` outlasts those.
  */
 export class Ballot extends Poll<BallotOutcome> {
   readonly #votes: Vote[] = [];
@@ -23,7 +28,7 @@ export class Ballot extends Poll<BallotOutcome> {
     lock: string,
     args: OperationArguments,
     terms: PollTerms,
-    /** A node without a counter was found after the decision: it has to be told the token. */
+    /** A node without a counter was found after the decision. */
     private readonly onForgetful: () => void,
   ) {
     super(lock, args, terms);

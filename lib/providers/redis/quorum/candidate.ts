@@ -27,6 +27,8 @@ export interface Election {
   readonly estimate: TokenEstimate;
   /** How a question about a lock with this lease is asked. */
   termsFor(lease: number): PollTerms;
+  /** A node without a counter has answered after a decision, and maybe after a release: it is told the next token while that vote stands. */
+  hasForgetful: boolean;
   /** Rounds are numbered through, so that a clean-up never meets a later round of the same holder. */
   nextRound(): number;
 }
@@ -83,10 +85,10 @@ export class Candidate {
     const token = hint === undefined ? NO_TOKEN : tokenDigits(hint);
     const terms = this.election.termsFor(lease);
     let agreed: number | undefined;
-    const tellForgetful = () => {
-      if (agreed !== undefined) this.#tell(agreed);
-    };
-    const ballot = new Ballot(this.lock, ['V', holder, wholeMs(kept), token, round], terms, tellForgetful);
+    const ballot = new Ballot(this.lock, ['V', holder, wholeMs(kept), token, round], terms, () => {
+      this.election.hasForgetful = true;
+      if (agreed !== undefined) this.#tell(agreed, round);
+    });
     // Who leaves in mid-round has an answer at once. What the round may still get is cleaned up after.
     this.#endRound = () => {
       ballot.settle('busy');
@@ -107,7 +109,10 @@ export class Candidate {
         throw this.#unavailable(written.cause);
       }
       estimate.observe(agreed, context.clock.now());
-    } else if (ballot.hasForgetful) this.#tell(agreed);
+    } else if (ballot.hasForgetful || this.election.hasForgetful) {
+      this.#tell(agreed, round);
+    }
+    this.election.hasForgetful = false;
 
     const standing = ballot.lasting(kept);
     const deadline = validUntil(ballot.sentAt, Math.min(lease, standing));
@@ -168,8 +173,8 @@ export class Candidate {
     this.#send(['C', this.request.holder, '0', NO_TOKEN, round]);
   }
 
-  #tell(token: number): void {
-    this.#send(['W', this.request.holder, '0', tokenDigits(token), roundDigits(0)]);
+  #tell(token: number, round: string): void {
+    this.#send(['W', this.request.holder, '0', tokenDigits(token), round]);
   }
 
   #send(args: ConstructorParameters<typeof Errand>[1]): void {

@@ -54,6 +54,8 @@ export class QuorumNode {
       },
       onDown: () => {
         this.runId = undefined;
+        // From here on the connection says why: its probation may be over for long.
+        this.#refusal = undefined;
         this.#become(false);
       },
     });

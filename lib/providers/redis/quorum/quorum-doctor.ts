@@ -1,9 +1,16 @@
 import type { Finding } from '../../../engine/lock-provider.js';
-import { examineServer } from '../doctor.js';
+import { examinePermissions, examineServer } from '../doctor.js';
+import { permissionScript } from '../lua/permissions.js';
 import type { Ask } from '../servers.js';
 
+const PERMISSION_SCRIPT = permissionScript('');
+
 /** What in the nodes' configuration weakens the guarantee. */
-export async function examineNodes(nodes: readonly { ask: Ask }[], delayedRestart: boolean): Promise<Finding[]> {
+export async function examineNodes(
+  nodes: readonly { ask: Ask }[],
+  counter: string,
+  delayedRestart: boolean,
+): Promise<Finding[]> {
   const findings: Finding[] = [];
   if (nodes.length % 2 === 0) {
     findings.push({
@@ -11,16 +18,17 @@ export async function examineNodes(nodes: readonly { ask: Ask }[], delayedRestar
       message: `${nodes.length} nodes bear no more failures than ${nodes.length - 1}: use an odd number.`,
     });
   }
-  const each = await Promise.all(nodes.map((node) => examineNode(node.ask.bind(node), delayedRestart)));
+  const each = await Promise.all(nodes.map((node) => examineNode(node.ask.bind(node), counter, delayedRestart)));
   each.forEach((found, index) => {
     for (const { severity, message } of found) findings.push({ severity, message: `Node ${index + 1}: ${message}` });
   });
   return findings;
 }
 
-async function examineNode(ask: Ask, delayedRestart: boolean): Promise<Finding[]> {
+async function examineNode(ask: Ask, counter: string, delayedRestart: boolean): Promise<Finding[]> {
   // What a Cluster means for a majority is said below.
   const findings = await examineServer(ask, { isCluster: true, waitReplicas: 0 });
+  findings.push(...(await examinePermissions(ask, PERMISSION_SCRIPT, [counter], `keys such as ${counter}`)));
   const info = String(await ask('info').catch(() => ''));
   if (/^cluster_enabled:1/m.test(info)) {
     findings.push({

@@ -14,7 +14,8 @@ import { createHash } from 'node:crypto';
  *   answers `known`, the token of the vote so far, the smallest token that it would accept, and the ms left.
  *   `known` is `?` for a node that knows no token at all: it is new, or has lost its data. A vote that stands already is not prolonged,
  *   but belongs to the newer round then. 0: somebody else has its vote.
- * - `W` writes the token that was agreed on; 1 where the holder has the vote.
+ * - `W` writes the token that was agreed on; 1 where the holder has the vote. A node that knows no token learns it only with the vote of
+ *   that very round: a write that was under way while the node lost its data may be older than what others were granted since.
  * - `E` extends, `R` releases or parks, for whichever round; `C` cleans up after a round and those before it, not after a later one.
  * - `I` shows the vote, `F` removes it.
  *
@@ -69,7 +70,7 @@ for index = 2, #KEYS do
     end
   elseif code == 'W' then
     local last = call('GET', counter)
-    if not last or last < token then call('SET', counter, token) end
+    if (last and last < token) or (not last and mine and sub(vote, 49) == round) then call('SET', counter, token) end
     if mine then
       call('SET', lock, holder .. token .. sub(vote, 49), 'KEEPTTL')
       reply = 1

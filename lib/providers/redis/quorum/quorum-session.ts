@@ -10,7 +10,7 @@ import {
   type RenewOutcome,
   validUntil,
 } from '../../../engine/lock-provider.js';
-import { LockConfigError, LockUnavailableError } from '../../../lock/errors.js';
+import { LockUnavailableError } from '../../../lock/errors.js';
 import type { LockInfo } from '../../../lock/lock-info.js';
 import type { RedisConnection } from '../redis-client.js';
 import { Candidate, type Election, type QuorumGrant } from './candidate.js';
@@ -49,6 +49,7 @@ export class QuorumSession {
       electorate: this.#electorate,
       estimate: new TokenEstimate(),
       termsFor: (lease) => this.#termsFor(lease),
+      hasForgetful: false,
       nextRound: () => (this.#rounds += 1),
     };
   }
@@ -58,15 +59,7 @@ export class QuorumSession {
   }
 
   async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
-    const { maxLease } = this.settings;
-    const { key, holder, lease, minHold } = request;
-    if (Math.max(lease, minHold) > maxLease) {
-      const { name } = this.context;
-      throw new LockConfigError(
-        `Lock "${key}" of provider "${name}": "${lease > maxLease ? 'lease' : 'minHold'}" is longer than the provider's "maxLease" of ${maxLease} ms: shorten it, or raise maxLease in all processes.`,
-        { key, provider: name },
-      );
-    }
+    const { key, holder } = request;
     const lock = this.#layout.lockOf(key);
     const candidate = new Candidate(this.#election, lock, request);
     this.#candidates.set(holder, candidate);
@@ -86,7 +79,7 @@ export class QuorumSession {
   async release({ key, holder }: Holder, { keepFor }: ReleaseManner): Promise<ReleaseOutcome> {
     this.#candidates.get(holder)?.withdraw();
     const lock = this.#layout.lockOf(key);
-    const kept = wholeMs(Math.min(keepFor, this.settings.maxLease));
+    const kept = wholeMs(keepFor);
     const outcome = this.#electorate.ask(new Resignation(lock, ['R', holder, kept, NO_TOKEN, NO_ROUND], this.#terms));
     this.#asking.get(lock)?.hurry();
     return outcome;
@@ -120,7 +113,7 @@ export class QuorumSession {
   }
 
   check(): Promise<Finding[]> {
-    return examineNodes(this.#electorate.nodes, this.settings.delayedRestart);
+    return examineNodes(this.#electorate.nodes, this.#layout.counter, this.settings.delayedRestart);
   }
 
   async close(): Promise<void> {
@@ -128,9 +121,7 @@ export class QuorumSession {
     await this.#electorate.close();
   }
 
-  async #renew({ grant, lease: wanted }: Renewal): Promise<RenewOutcome> {
-    // No vote may stand for longer than maxLease: `extend` beyond it gets as much as there is.
-    const lease = Math.min(wanted, this.settings.maxLease);
+  async #renew({ grant, lease }: Renewal): Promise<RenewOutcome> {
     const keptFor = 'keptUntil' in grant ? (grant as QuorumGrant).keptUntil - this.context.clock.now() : 0;
     const ms = wholeMs(Math.max(lease, keptFor));
     const assent = new Assent(

@@ -12,7 +12,7 @@ export interface RedlockProviderOptions {
    */
   readonly nodes: readonly RedlockNodeOptions[];
   /**
-   * The longest lease, in ms, also of extensions and of `minHold`. The same in all processes and for ever: it is how long a node that
+   * The longest lease, in ms, also of extensions and of `minHold`: longer ones are refused with `LockConfigError`. The same in all processes and for ever: it is how long a node that
    * has lost its data may have forgotten a vote that others count on.
    */
   readonly maxLease: Duration;
@@ -56,7 +56,8 @@ export function readRedlockOptions(options: RedlockProviderOptions): RedlockSett
   };
 }
 
-function readNode({ client, url, options }: RedlockNodeOptions, index: number, patience: number): RedisSettings {
+function readNode(node: RedlockNodeOptions | undefined, index: number, patience: number): RedisSettings {
+  const { client, url, options } = node ?? {};
   try {
     return readOptions({ client, url, options, commandTimeout: patience });
   } catch (cause) {

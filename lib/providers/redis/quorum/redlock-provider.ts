@@ -30,21 +30,23 @@ import { readRedlockOptions, type RedlockProviderOptions, type RedlockSettings }
  * Not fair: waiters of different processes ask again after random pauses. Those of one process are served in their order.
  */
 export class RedlockProvider implements LockProvider {
-  readonly capabilities: LockCapabilities = {
-    shared: false,
-    fair: false,
-    fencing: true,
-    lease: 'per-lock',
-    minHold: true,
-    forceRelease: true,
-    queue: 'engine',
-  };
+  readonly capabilities: LockCapabilities;
   readonly #settings: RedlockSettings;
   #session: QuorumSession | undefined;
 
   /** @throws LockConfigError for options that cannot work. Connects to nothing: `start` does. */
   constructor(options: RedlockProviderOptions) {
     this.#settings = readRedlockOptions(options);
+    this.capabilities = {
+      shared: false,
+      fair: false,
+      fencing: true,
+      lease: 'per-lock',
+      maxLease: this.#settings.maxLease,
+      minHold: true,
+      forceRelease: true,
+      queue: 'engine',
+    };
   }
 
   async start(context: ProviderContext): Promise<void> {

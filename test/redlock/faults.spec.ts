@@ -1,0 +1,178 @@
+import { afterAll, afterEach, beforeAll, beforeEach } from '@jest/globals';
+import { LockLostError, LockUnavailableError } from '../../lib/lock/errors.js';
+import { QuorumKeyLayout } from '../../lib/providers/redis/quorum/quorum-key-layout.js';
+import { granted, RELEASE, request, until } from '../redis/seam.js';
+import type { TcpProxy } from '../servers/tcp-proxy.js';
+import { type Quorum, startLocks, startQuorum, startRedlock, wiresTo } from './quorum.js';
+
+const NAME = new QuorumKeyLayout('lock').lockOf('order');
+const SOMEBODY = 'x'.repeat(60);
+const ONE_ATTEMPT = { wait: 0 };
+
+describe('five nodes, and what comes late', () => {
+  let quorum: Quorum;
+  const open: TcpProxy[] = [];
+  const wired = async (options: { maxLease?: string } = {}) => {
+    const { wires, nodes } = await wiresTo(quorum);
+    open.push(...wires);
+    return { wires, ...(await startRedlock({ nodes, ...options })) };
+  };
+  beforeAll(async () => {
+    quorum = await startQuorum(5);
+  });
+  beforeEach(() => quorum.flush());
+  afterEach(async () => {
+    for (const server of quorum.servers) server.signal('SIGCONT');
+    await Promise.all(open.splice(0).map((wire) => wire.close()));
+  });
+  afterAll(() => quorum.stop());
+
+  it('Q2: 2/2/1: three contenders who have split the votes all get the lock within a few rounds', async () => {
+    const contenders = await Promise.all([wired(), wired(), wired()]);
+    await Promise.all(contenders.map(({ provider }, index) => provider.acquire(request(`warm:${index}`))));
+    const reach = [[0, 1], [2, 3], [4]];
+    contenders.forEach(({ wires }, index) => {
+      wires.filter((_, node) => !reach[index]!.includes(node)).forEach((wire) => wire.freeze());
+    });
+    const tokens: bigint[] = [];
+    const answers = contenders.map(async ({ provider }) => {
+      const grant = granted(await provider.acquire(request('order')));
+      tokens.push(grant.fencingToken!);
+      expect(await provider.release(grant, RELEASE)).toBe('released');
+    });
+    await until(async () => (await quorum.votes('order')) === 5, 'all votes are given, and nobody has three');
+    const startedAt = performance.now();
+    for (const { wires } of contenders) for (const wire of wires) wire.thaw();
+    await Promise.all(answers);
+    // The votes themselves would stand for 30 s. A few pauses of up to 250 ms each.
+    expect(performance.now() - startedAt).toBeLessThan(5_000);
+    expect(tokens).toEqual([...new Set(tokens)].sort((a, b) => (a < b ? -1 : 1)));
+  });
+
+  it('a vote that arrives when the lock is released already is given back behind it', async () => {
+    const { wires, provider } = await wired();
+    await provider.acquire(request('warm'));
+    wires[4]!.freeze();
+    const grant = granted(await provider.acquire(request('order')));
+    expect(await provider.release(grant, RELEASE)).toBe('released');
+    wires[4]!.thaw();
+    // In its turn: what was sent before has arrived as well.
+    await provider.acquire(request('after'));
+    await until(async () => (await quorum.admins[4]!.exists(`${NAME.slice(0, -5)}after`)) === 1, 'the fifth has voted');
+    expect(await quorum.votes('order')).toBe(0);
+  });
+
+  it('a vote that arrives when the attempt has failed already is given back behind it', async () => {
+    const { wires, provider } = await wired();
+    await provider.acquire(request('warm'));
+    for (const admin of quorum.admins.slice(0, 3)) await admin.set(NAME, SOMEBODY);
+    wires[4]!.freeze();
+    expect(await provider.acquire(request('order', ONE_ATTEMPT))).toBe('busy');
+    wires[4]!.thaw();
+    await provider.acquire(request('after'));
+    await until(async () => (await quorum.admins[4]!.exists(`${NAME.slice(0, -5)}after`)) === 1, 'the fifth has voted');
+    expect(await quorum.votes('order')).toBe(3);
+  });
+
+  it('an extension and a release that are under way together leave nothing, whichever goes first', async () => {
+    const { provider } = await startRedlock(quorum);
+    for (const isReleasedFirst of [true, false]) {
+      const grant = granted(await provider.acquire(request('order')));
+      const renew = () => provider.renew([{ grant, lease: 20_000 }]);
+      const release = () => provider.release(grant, RELEASE);
+      const [first, second] = isReleasedFirst ? [release(), renew()] : [renew(), release()];
+      expect(await (isReleasedFirst ? first : second)).toBe('released');
+      if (isReleasedFirst) expect(await second).toEqual(['lost']);
+      expect(await provider.renew([{ grant, lease: 20_000 }])).toEqual(['lost']);
+      expect(await quorum.votes('order')).toBe(0);
+    }
+  });
+
+  it('an event loop that is blocked for longer than the lease: not held at once after it, and never again', async () => {
+    const [ann, bob] = [await startLocks(quorum), await startLocks(quorum)];
+    const lock = await ann.acquire('order', { lease: 300 });
+    for (const end = performance.now() + 500; performance.now() < end;);
+    expect(lock.isHeld()).toBe(false);
+    expect(() => {
+      lock.assertHeld();
+    }).toThrow(LockLostError);
+    const next = await bob.acquire('order');
+    expect(next.fencingToken).toBeGreaterThan(lock.fencingToken!);
+    await expect(lock.extend()).rejects.toBeInstanceOf(LockLostError);
+    expect(lock.isHeld()).toBe(false);
+    expect(next.isHeld()).toBe(true);
+    expect(await lock.release()).toBe('lost');
+    expect(await next.release()).toBe('released');
+  });
+
+  it('all nodes hang: unavailable within the time of a node and not busy, and well again when they go on', async () => {
+    const { provider } = await startRedlock({ ...quorum, commandTimeout: '200ms' });
+    await provider.acquire(request('warm'));
+    for (const server of quorum.servers) server.signal('SIGSTOP');
+    const startedAt = performance.now();
+    await expect(provider.acquire(request('order', ONE_ATTEMPT))).rejects.toBeInstanceOf(LockUnavailableError);
+    expect(performance.now() - startedAt).toBeLessThan(1_500);
+    for (const server of quorum.servers) server.signal('SIGCONT');
+    await until(
+      () =>
+        provider.acquire(request('order', ONE_ATTEMPT)).then(
+          (answer) => answer !== 'busy',
+          () => false,
+        ),
+      'it is granted',
+    );
+  });
+
+  it.each<[string, (wires: readonly TcpProxy[]) => Promise<unknown>]>([
+    ['waits for another one', () => Promise.all(quorum.admins.slice(0, 3).map((admin) => admin.set(NAME, SOMEBODY)))],
+    ['has its votes under way', async (wires) => wires.forEach((wire) => wire.holdReplies())],
+  ])('stop() while an attempt %s leaves nothing', async (_, disturb) => {
+    const { wires, nodes } = await wiresTo(quorum);
+    open.push(...wires);
+    const locks = await startLocks({ nodes });
+    await (await locks.acquire('warm')).release();
+    await disturb(wires);
+    const asked = locks.acquire('order').catch((error: unknown) => error);
+    await until(async () => (await quorum.votes('order')) >= 3, 'it has asked');
+    const stopped = locks.stop();
+    for (const wire of wires) wire.passReplies();
+    await stopped;
+    expect(await asked).toBeInstanceOf(Error);
+    for (const admin of quorum.admins.slice(0, 3)) if ((await admin.get(NAME)) === SOMEBODY) await admin.del(NAME);
+    await until(async () => (await quorum.votes('order')) === 0, 'nothing is left');
+  });
+
+  it.each([false, true])(
+    'Q3: a bare majority of which one restarts empty; delayedRestart: %s',
+    async (delayedRestart) => {
+      const [ann, bob] = await Promise.all(
+        [1, 2].map(() => startRedlock({ ...quorum, maxLease: '2s', delayedRestart })),
+      );
+      const lease = 1_900;
+      const ask = (who: typeof ann, key: string) =>
+        who!.provider.acquire(request(key, { ...ONE_ATTEMPT, lease })).catch(() => 'busy' as const);
+      const allVoteFor = async (who: typeof ann) => {
+        const key = `probe:${performance.now()}`;
+        return (await ask(who, key)) !== 'busy' && (await quorum.votes(key)) === 5;
+      };
+      // They are old enough, and know tokens.
+      for (const who of [ann, bob]) await until(() => allVoteFor(who), 'all five vote', 10_000);
+      for (const admin of quorum.admins.slice(3)) await admin.set(NAME, SOMEBODY);
+      const first = granted(await ask(ann, 'order'));
+      for (const admin of quorum.admins.slice(3)) await admin.del(NAME);
+      await quorum.servers[0]!.crash();
+      let second: Awaited<ReturnType<typeof ask>> = 'busy';
+      let whileHeld = false;
+      await until(async () => {
+        // Other locks bring the counter back.
+        await ask(bob, `probe:${performance.now()}`);
+        const isHeld = performance.now() < first.validUntil;
+        second = await ask(bob, 'order');
+        whileHeld = isHeld && performance.now() < first.validUntil;
+        return second !== 'busy';
+      }, 'there is a second holder');
+      expect(whileHeld).toBe(!delayedRestart);
+      expect(granted(second).fencingToken).toBeGreaterThan(first.fencingToken!);
+    },
+  );
+});

@@ -1,0 +1,197 @@
+import type { Grant } from '../../lib/engine/lock-provider.js';
+import { RedlockProvider, type RedisClient, type RedisConnection } from '../../lib/providers/redis/quorum/index.js';
+import { FakeClock } from '../../lib/testing/fake-clock.js';
+import { contextFor, RELEASE, request } from '../redis/seam.js';
+import { ModelNode } from './model-node.js';
+
+/** What happens next. Processes and nodes are numbered. */
+export type Step =
+  /** A process asks for a lock; its votes, and then its writes, are executed and answered by some of the nodes. */
+  | {
+      readonly do: 'ask';
+      readonly process: number;
+      readonly key: string;
+      readonly nodes: readonly number[];
+      readonly withheld: number;
+    }
+  | { readonly do: 'release' | 'replace'; readonly process: number }
+  /** What a process has sent to a node arrives: one message, or all of them. */
+  | { readonly do: 'arrive'; readonly process: number; readonly node: number; readonly all: boolean }
+  /** A node loses its data. `late`: then all that is under way to it arrives. */
+  | { readonly do: 'lose'; readonly node: number; readonly late: boolean }
+  | { readonly do: 'wait'; readonly ms: number };
+
+export interface Story {
+  /** By how many ms the nodes' wall clocks are ahead. */
+  readonly skews: readonly number[];
+  readonly steps: readonly Step[];
+}
+
+const NODES = 3;
+const PROCESSES = 3;
+
+interface Message {
+  readonly args: readonly string[];
+  readonly resolve: (reply: unknown) => void;
+}
+
+/** What one process has sent to one node: a connection that does not break and never loses anything, and on which time stands still. */
+class Line implements RedisClient, RedisConnection {
+  readonly messages: Message[] = [];
+  #onReady: (() => void) | undefined;
+
+  constructor(readonly node: ModelNode) {}
+
+  duplicate(): RedisConnection {
+    return this;
+  }
+
+  on(event: string, listener: () => void): void {
+    if (event === 'ready') this.#onReady = listener;
+  }
+
+  connect(): Promise<unknown> {
+    this.#onReady?.();
+    return Promise.resolve();
+  }
+
+  disconnect(): void {
+    this.messages.length = 0;
+  }
+
+  subscribe(): Promise<unknown> {
+    return Promise.resolve();
+  }
+
+  call(command: string, ...args: string[]): Promise<unknown> {
+    // The handshake.
+    if (!command.startsWith('eval') || args[1] === '1') return Promise.resolve('');
+    return new Promise((resolve) => this.messages.push({ args: args.slice(1), resolve }));
+  }
+
+  get next(): string | undefined {
+    return this.messages[0] && codeOf(this.messages[0]);
+  }
+
+  get hasVotes(): boolean {
+    return this.messages.some((message) => codeOf(message) === 'V');
+  }
+
+  arrive(): void {
+    const message = this.messages.shift();
+    message?.resolve(this.node.run(message.args));
+  }
+}
+
+function codeOf({ args }: Message): string | undefined {
+  return args[1 + Number(args[0])];
+}
+
+class Process {
+  readonly lines: readonly Line[];
+  readonly held: Grant[] = [];
+  readonly provider: RedlockProvider;
+
+  constructor(
+    nodes: readonly ModelNode[],
+    private readonly clock: FakeClock,
+  ) {
+    this.lines = nodes.map((node) => new Line(node));
+    this.provider = new RedlockProvider({ nodes: this.lines.map((client) => ({ client })), maxLease: '1h' });
+  }
+
+  async start(): Promise<this> {
+    await this.provider.start(contextFor([], { clock: this.clock }));
+    return this;
+  }
+}
+
+export interface Told {
+  readonly violations: readonly string[];
+  readonly grants: number;
+  readonly losses: number;
+}
+
+/** Tells the story to real providers, and how the tokens went. */
+export async function tell({ skews, steps }: Story, isCredulous = false): Promise<Told> {
+  const clock = new FakeClock();
+  const nodes = skews.map((skew) => {
+    const node = new ModelNode(() => clock.wallTime() + skew);
+    node.isCredulous = isCredulous;
+    return node;
+  });
+  const processes = await Promise.all(Array.from({ length: PROCESSES }, () => new Process(nodes, clock).start()));
+  const highest = new Map<string, bigint>();
+  const violations: string[] = [];
+  let [asking, grants, losses] = [0, 0, 0];
+  // Processes that were replaced may have sent something that arrives yet.
+  const lines = [...processes.flatMap((process) => process.lines)];
+
+  const ask = async (process: Process, key: string) => {
+    asking += 1;
+    const answer = await process.provider.acquire(request(key, { wait: 0 })).catch(() => 'busy' as const);
+    asking -= 1;
+    if (answer === 'busy') return;
+    grants += 1;
+    const [token, last] = [answer.fencingToken ?? 0n, highest.get(key) ?? 0n];
+    if (token <= last) violations.push(`token ${token} of ${key} after ${last}`);
+    else highest.set(key, token);
+    process.held.push(answer);
+  };
+
+  const take = async (step: Step) => {
+    const process = 'process' in step ? processes[step.process]! : processes[0]!;
+    switch (step.do) {
+      case 'ask':
+        void ask(process, step.key);
+        for (let round = 0; round < 4; round += 1) {
+          await settled();
+          for (const index of step.nodes) {
+            const line = process.lines[index]!;
+            if (line.next !== 'W' || index !== step.withheld) line.arrive();
+          }
+        }
+        break;
+      case 'release': {
+        const grant = process.held.shift();
+        if (grant) void process.provider.release(grant, RELEASE);
+        break;
+      }
+      case 'replace': {
+        const next = await new Process(nodes, clock).start();
+        lines.push(...next.lines);
+        next.held.push(...process.held);
+        processes[step.process] = next;
+        break;
+      }
+      case 'arrive': {
+        const line = process.lines[step.node]!;
+        do line.arrive();
+        while (step.all && line.messages.length > 0);
+        break;
+      }
+      case 'lose': {
+        const node = nodes[step.node]!;
+        const others = nodes.filter((each) => each !== node && each.remembers).length;
+        // A node that loses its data while it votes promises nothing, nor does a majority that does.
+        if (asking > 0 || lines.some(({ hasVotes }) => hasVotes) || others <= NODES / 2) return;
+        node.forget();
+        losses += 1;
+        if (step.late) for (const line of lines) while (line.node === node && line.messages.length > 0) line.arrive();
+        break;
+      }
+      case 'wait':
+        await clock.advance(step.ms);
+    }
+  };
+  for (const step of steps) {
+    await take(step);
+    await settled();
+  }
+  for (const { provider } of processes) void provider.stop();
+  return { violations, grants, losses };
+}
+
+function settled(): Promise<void> {
+  return new Promise((resolve) => setImmediate(resolve));
+}

@@ -1,0 +1,60 @@
+import { afterAll, beforeAll, beforeEach } from '@jest/globals';
+import { CountingClock } from '../redis/counting-clock.js';
+import { granted, RELEASE, request, until } from '../redis/seam.js';
+import { type Quorum, startQuorum, startRedlock } from './quorum.js';
+
+describe('what is left behind', () => {
+  let quorum: Quorum;
+  beforeAll(async () => {
+    quorum = await startQuorum(3);
+  });
+  beforeEach(() => quorum.flush());
+  afterAll(() => quorum.stop());
+
+  const connections = async () => {
+    const lists = await Promise.all(quorum.admins.map((admin) => admin.call('CLIENT', ['LIST'])));
+    return lists.map((list) => String(list).trim().split('\n').length);
+  };
+  const keys = async () => (await Promise.all(quorum.admins.map((admin) => admin.keys('*')))).flat();
+
+  it('by locks, refusals, and attempts that were aborted: the counter on each node, and no timer', async () => {
+    const clock = new CountingClock();
+    const { provider } = await startRedlock(quorum, { clock });
+    const holder = granted(await provider.acquire(request('k')));
+    for (let round = 0; round < 20; round += 1) {
+      const asks = Array.from({ length: 20 }, (_, index) => request('k', index % 2 === 0 ? {} : { wait: 0 }));
+      const answers = asks.map((ask) => provider.acquire(ask));
+      // Some leave before they were sent, some before they were answered, some in a pause.
+      if (round % 3 === 1) await Promise.resolve();
+      if (round % 3 === 2) await provider.inspect('k');
+      for (const ask of asks) ask.abort();
+      expect(new Set(await Promise.all(answers))).toEqual(new Set(['busy']));
+    }
+    const others = await Promise.all(
+      Array.from({ length: 300 }, async (_, index) => granted(await provider.acquire(request(`k${index}`)))),
+    );
+    await Promise.all([holder, ...others].map((grant) => provider.release(grant, RELEASE)));
+    const left = async () => new Set(await keys()).size === 1 && (await keys()).length === 3;
+    await until(left, 'only the counters are left');
+    await provider.stop();
+    expect(clock.armed).toBe(0);
+  });
+
+  it('by a provider that was stopped, also with a node that hangs: no connection, no timer, nobody who waits for ever', async () => {
+    const before = await connections();
+    const clock = new CountingClock();
+    const { provider } = await startRedlock({ ...quorum, commandTimeout: '200ms' }, { clock });
+    granted(await provider.acquire(request('k')));
+    const waiter = provider.acquire(request('k'));
+    quorum.servers[2]!.signal('SIGSTOP');
+    const asked = provider.acquire(request('other', { wait: 0 })).catch(() => 'busy');
+    const stopped = provider.stop();
+    expect(await waiter.catch(() => 'busy')).toBe('busy');
+    await asked;
+    await stopped;
+    quorum.servers[2]!.signal('SIGCONT');
+    await until(async () => (await connections()).join() === before.join(), 'the connections are closed');
+    await until(() => clock.armed === 0, 'no timer is set', 1_000);
+    await expect(provider.acquire(request('k', { wait: 0 }))).rejects.toThrow();
+  });
+});

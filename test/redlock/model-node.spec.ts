@@ -1,0 +1,73 @@
+import { afterAll, beforeAll } from '@jest/globals';
+import fc from 'fast-check';
+import { Redis } from 'ioredis';
+import { QUORUM_SCRIPT, roundDigits, tokenDigits } from '../../lib/providers/redis/quorum/quorum-script.js';
+import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
+import { ModelNode } from './model-node.js';
+
+const COUNTER = 'lock:redlock';
+// Tokens of the year 2100, so that the answers do not depend on the server's clock.
+const TOKENS = [1, 2, 3, 4].map((count) => tokenDigits(4_102_444_800_000_000 + count));
+
+const operation = fc.record({
+  code: fc.constantFrom('V', 'V', 'V', 'W', 'W', 'E', 'R', 'C', 'I', 'F'),
+  lock: fc.constantFrom('a', 'b'),
+  holder: fc.constantFrom('1'.repeat(32), '2'.repeat(32)),
+  ms: fc.constantFrom('0', '60000'),
+  token: fc.constantFrom('0'.repeat(16), ...TOKENS),
+  round: fc.constantFrom(1, 2, 3).map(roundDigits),
+});
+const call = fc.array(
+  operation.map((each) => ({
+    ...each,
+    // Redis refuses an expiry of no time, and nobody writes no token.
+    ms: each.code === 'V' || each.code === 'E' ? '60000' : each.ms,
+    token: each.code === 'W' && Number(each.token) === 0 ? TOKENS[0]! : each.token,
+  })),
+  { minLength: 1, maxLength: 3 },
+);
+
+// Milliseconds left, and the time of a node that knows no token: they come from its clock.
+function withoutTimes(reply: unknown): unknown {
+  if (Array.isArray(reply)) return reply.map(withoutTimes);
+  if (typeof reply !== 'string' || reply.length <= 16) return reply;
+  if (reply.startsWith('?')) return reply.slice(0, 17);
+  return reply.startsWith('+') ? reply.slice(0, 33) : reply.slice(0, 48);
+}
+
+describe('the model of a node', () => {
+  let server: RedisServer;
+  let redis: Redis;
+  beforeAll(async () => {
+    server = await startRedisServer();
+    redis = new Redis(server.url);
+  });
+  afterAll(async () => {
+    redis.disconnect();
+    await server.stop();
+  });
+
+  it('answers what the script answers on a real server, and keeps what it keeps', async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.array(call, { minLength: 3, maxLength: 12 }), async (calls) => {
+        await redis.flushall();
+        const model = new ModelNode(() => Date.now());
+        for (const operations of calls) {
+          const args = [
+            String(operations.length + 1),
+            COUNTER,
+            ...operations.map(({ lock }) => `${COUNTER}:${lock}`),
+            ...operations.flatMap(({ code, holder, ms, token, round }) => [code, holder, ms, token, round]),
+          ];
+          const reply = await redis.call('eval', QUORUM_SCRIPT, ...args);
+          expect(withoutTimes(model.run(args))).toEqual(withoutTimes(reply));
+        }
+        expect(model.counter ?? null).toBe(await redis.get(COUNTER));
+        for (const lock of [`${COUNTER}:a`, `${COUNTER}:b`]) {
+          expect(model.votes.get(lock)?.text ?? null).toBe(await redis.get(lock));
+        }
+      }),
+      { numRuns: 250 },
+    );
+  });
+});

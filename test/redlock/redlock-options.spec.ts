@@ -1,0 +1,35 @@
+import { LockConfigError } from '../../lib/lock/errors.js';
+import { RedlockProvider, type RedlockProviderOptions } from '../../lib/providers/redis/quorum/index.js';
+
+const NODES = ['a', 'b', 'c'].map((host) => ({ url: `redis://${host}` }));
+const GOOD: RedlockProviderOptions = { nodes: NODES, maxLease: '30s' };
+
+describe('what a RedlockProvider is made of', () => {
+  it.each<[string, unknown]>([
+    ['at least three independent', { ...GOOD, nodes: undefined }],
+    ['at least three independent', { ...GOOD, nodes: 'redis://a,redis://b,redis://c' }],
+    ['at least three independent', { ...GOOD, nodes: [] }],
+    ['at least three independent', { ...GOOD, nodes: NODES.slice(1) }],
+    ['node 2', { ...GOOD, nodes: [NODES[0], undefined, NODES[2]] }],
+    ['node 2', { ...GOOD, nodes: [NODES[0], {}, NODES[2]] }],
+    ['node 3', { ...GOOD, nodes: [NODES[0], NODES[1], 'redis://c'] }],
+    ['node 3', { ...GOOD, nodes: [NODES[0], NODES[1], { url: 'redis://c', options: { host: 'c' } }] }],
+    ['maxLease', { ...GOOD, maxLease: undefined }],
+    ['maxLease', { ...GOOD, maxLease: Number.NaN }],
+    ['maxLease', { ...GOOD, maxLease: Infinity }],
+    ['maxLease', { ...GOOD, maxLease: -1 }],
+    ['maxLease', { ...GOOD, maxLease: 99 }],
+    ['maxLease', { ...GOOD, maxLease: 'soon' }],
+    ['commandTimeout', { ...GOOD, commandTimeout: 49 }],
+    ['commandTimeout', { ...GOOD, commandTimeout: Infinity }],
+  ])('is refused for %s: %j', (message, options) => {
+    const make = () => new RedlockProvider(options as RedlockProviderOptions);
+    expect(make).toThrow(LockConfigError);
+    expect(make).toThrow(message);
+  });
+
+  it('is not used before it was started', async () => {
+    expect(() => new RedlockProvider(GOOD).renew([])).toThrow('before it was started');
+    await new RedlockProvider(GOOD).stop();
+  });
+});

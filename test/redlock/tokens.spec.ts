@@ -1,0 +1,148 @@
+import { jest } from '@jest/globals';
+import fc from 'fast-check';
+import { Ballot } from '../../lib/providers/redis/quorum/ballot.js';
+import { Electorate } from '../../lib/providers/redis/quorum/electorate.js';
+import type { Poll } from '../../lib/providers/redis/quorum/poll.js';
+import { type Step, type Story, tell } from './interleaved-quorum.js';
+
+const ALL = [0, 1, 2];
+const NONE = -1;
+
+const process = fc.constantFrom(...ALL);
+const key = fc.constantFrom('a', 'a', 'b', 'c');
+
+const ask = (who: number, wanted: string, withheld = NONE, nodes: readonly number[] = ALL): Step => ({
+  do: 'ask',
+  process: who,
+  key: wanted,
+  nodes,
+  withheld,
+});
+const handBack = (who: number): Step[] => [
+  { do: 'release', process: who },
+  ...ALL.map((each): Step => ({ do: 'arrive', process: who, node: each, all: true })),
+];
+
+const turn = fc.tuple(process, key).map(([who, wanted]) => [ask(who, wanted), ...handBack(who)]);
+// Who is new knows no token, and writes what the nodes have named.
+const first = fc
+  .tuple(process, key, fc.constantFrom(NONE, ...ALL))
+  .map(([who, wanted, withheld]): Step[] => [{ do: 'replace', process: who }, ask(who, wanted, withheld)]);
+const odd: fc.Arbitrary<Step[]> = fc.oneof(
+  process.map(handBack),
+  fc
+    .tuple(process, fc.constantFrom(...ALL), fc.boolean())
+    .map(([who, where, all]): Step[] => [{ do: 'arrive', process: who, node: where, all }]),
+  fc.constantFrom(1, 1, 600).map((ms): Step[] => [{ do: 'wait', ms }]),
+  fc
+    .tuple(process, key, fc.constantFrom([0, 1], [0, 2], [1, 2]))
+    .map(([who, wanted, nodes]) => [ask(who, wanted, NONE, nodes)]),
+);
+const losses = fc
+  .tuple(fc.shuffledSubarray(ALL, { minLength: 1 }), fc.constantFrom(true, true, true, false))
+  .map(([which, late]) => which.map((each): Step => ({ do: 'lose', node: each, late })));
+const newcomer = fc
+  .tuple(process, key, fc.constantFrom(ALL, [0, 1], [0, 2], [1, 2]))
+  .map(([who, wanted, nodes]): Step[] => [{ do: 'replace', process: who }, ask(who, wanted, NONE, nodes)]);
+
+const several = (steps: fc.Arbitrary<Step[]>, minLength: number, maxLength: number) =>
+  fc.array(steps, { minLength, maxLength, size: 'max' }).map((each) => each.flat());
+// The processes take locks, nodes lose their data, others come: and again.
+const chapter = fc
+  .tuple(several(fc.oneof(first, turn, odd), 4, 9), losses, several(newcomer, 2, 4))
+  .map((parts) => parts.flat());
+const story: fc.Arbitrary<Story> = fc.record({
+  skews: fc.constantFrom([3_000, 0, 0], [0, 3_000, 0], [0, 0, 3_000], [0, 0, 0]),
+  steps: several(chapter, 1, 2),
+});
+
+/** A process takes a lock with a token that two other writes, still under way, are older than; then two nodes lose their data. */
+const LATE_WRITES: Story = {
+  // The first node's clock is ahead: what the others make up by themselves is smaller.
+  skews: [3_000, 0, 0],
+  steps: [
+    ask(2, 'a'),
+    ...handBack(2),
+    ask(0, 'b', 1),
+    ask(1, 'c', 2),
+    { do: 'wait', ms: 1 },
+    ask(2, 'a'),
+    ...handBack(2),
+    { do: 'lose', node: 1, late: true },
+    { do: 'lose', node: 2, late: true },
+    { do: 'replace', process: 2 },
+    ask(2, 'a', NONE, [1, 2]),
+  ],
+};
+
+describe('tokens of one key, while nodes lose their data and messages come late', () => {
+  afterEach(() => {
+    jest.restoreAllMocks();
+  });
+
+  it('grow, as long as a majority of the nodes has its counter', async () => {
+    const seen = { grants: 0, losses: 0, runs: 0 };
+    await fc.assert(
+      fc.asyncProperty(story, async (each) => {
+        const { violations, grants, losses } = await tell(each);
+        expect(violations).toEqual([]);
+        seen.runs += 1;
+        seen.grants += grants;
+        seen.losses += losses;
+      }),
+      { numRuns: 300 },
+    );
+    // Else nothing was shown.
+    expect(seen.grants).toBeGreaterThan(2 * seen.runs);
+    expect(seen.losses).toBeGreaterThan(seen.runs / 4);
+  }, 60_000);
+
+  it('grow also where a write that is older than the loss would make a node believe that it remembers', async () => {
+    expect(await tell(LATE_WRITES)).toMatchObject({ violations: [], losses: 1 });
+    expect((await tell(LATE_WRITES, true)).violations).toHaveLength(1);
+  });
+
+  // What the search is worth.
+  it.each<[string, () => void]>([
+    ['by nodes that learn a token from a write without their vote', () => undefined],
+    [
+      'without the write-back',
+      () => {
+        const { ask: asks } = Electorate.prototype;
+        jest.spyOn(Electorate.prototype, 'ask').mockImplementation(function (this: Electorate, poll: Poll<unknown>) {
+          return poll.args[0] === 'W' ? Promise.resolve('given') : asks.call(this, poll);
+        });
+      },
+    ],
+    [
+      'where nodes without a counter count',
+      () => {
+        jest
+          .spyOn(Ballot.prototype as unknown as { decide(): string | undefined }, 'decide')
+          .mockImplementation(function (this: Ballot) {
+            return this.yes >= this.majority ? 'elected' : this.isClosed ? 'busy' : undefined;
+          });
+      },
+    ],
+    [
+      'with the token of one vote instead of the largest',
+      () => {
+        jest.spyOn(Ballot.prototype, 'largest', 'get').mockReturnValue(1);
+      },
+    ],
+  ])(
+    'are seen to fall %s',
+    async (name, plant) => {
+      plant();
+      const { failed } = await fc.check(
+        fc.asyncProperty(story, async (each) => {
+          const { violations } = await tell(each, name.startsWith('by nodes'));
+          expect(violations).toEqual([]);
+        }),
+        { numRuns: 5_000, endOnFailure: true },
+      );
+      expect(failed).toBe(true);
+    },
+    120_000,
+  );
+});

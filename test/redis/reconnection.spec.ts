@@ -218,8 +218,7 @@ describe('messages and connections, one step after the other', () => {
     listener = new Redis(redis.server.url);
     wire = new InterleavedNetwork(redis.admin, listener);
     provider = new RedisLockProvider({ client: wire.client, commandTimeout: '1h' });
-    await provider.start(contextFor([], { clock: time }));
-    await drain();
+    await wire.carry(provider.start(contextFor([], { clock: time })));
     other = await startProvider({ url: redis.server.url }, { clock: time });
   });
   afterEach(async () => {
@@ -332,6 +331,7 @@ describe('messages and connections, one step after the other', () => {
     await settle();
     wire.cut();
     await expect(answer).rejects.toThrow(LockUnavailableError);
+    await drain();
     const released = provider.release(ask, RELEASE);
     await drain();
     expect(await released).toBe('lost');

@@ -102,7 +102,8 @@ export class ClusterServers implements Servers {
       this.context.clock.clearTimer(timer);
       resume();
     }
-    await Promise.all([...this.#links.values()].map(({ link }) => link.close()));
+    const refreshed = this.#refreshing?.catch(() => undefined);
+    await Promise.all([refreshed, ...[...this.#links.values()].map(({ link }) => link.close())]);
   }
 
   #laneOf(lock: string): Lane | undefined {

@@ -72,11 +72,12 @@ describe('the boot doctor of Redis', () => {
     await provider.stop();
   });
 
-  it.each([
-    ['a version that is too old', 'redis_version:5.0.7\r\naof_enabled:1', {}, 'error'],
-  ])('tells errors from warnings: %s', async (_, info, changed, severity) => {
-    expect(await about(info, changed)).toMatchObject([{ severity }]);
-  });
+  it.each([['a version that is too old', 'redis_version:5.0.7\r\naof_enabled:1', {}, 'error']])(
+    'tells errors from warnings: %s',
+    async (_, info, changed, severity) => {
+      expect(await about(info, changed)).toMatchObject([{ severity }]);
+    },
+  );
 
   it('is content with replicas that are waited for, and with a node of a Cluster that was given as one', async () => {
     expect(await about('redis_version:7.2.1\r\nconnected_slaves:2', { waitReplicas: 1 })).toEqual([]);

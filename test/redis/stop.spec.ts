@@ -15,10 +15,11 @@ describe('a provider that is stopped at any moment leaves no connection and no t
   const admins: Redis[] = [];
 
   beforeAll(async () => {
-    [cluster, sentinels] = await Promise.all([startRedisCluster(), startRedisSentinels()]);
+    cluster = await startRedisCluster();
+    sentinels = await startRedisSentinels();
     for (const { port } of [...sentinels.sentinels, sentinels.master]) admins.push(new Redis({ port, protocol: 2 }));
     admins.push(...cluster.masters.map(({ admin }) => admin));
-  }, 40_000);
+  }, 60_000);
   afterAll(async () => {
     for (const admin of admins) admin.disconnect();
     await Promise.all([cluster.stop(), sentinels.stop()]);

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { Redis } from 'ioredis';
 import { examine, type Usage } from '../../lib/providers/redis/doctor.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
-import { startProvider } from './seam.js';
+import { startProvider, until } from './seam.js';
 
 const usage: Usage = { isCluster: false, waitReplicas: 0, key: 'lock:{0}', channel: 'lock:{0}' };
 const about = (info: string, changed: Partial<Usage> = {}) =>
@@ -40,14 +40,44 @@ describe('the boot doctor of Redis', () => {
     await server.stop();
   });
 
-  it.each([
-    ['a version that is too old', 'redis_version:5.0.7\r\naof_enabled:1', {}, 'error'],
-    ['a replica', 'redis_version:7.2.1\r\nrole:slave\r\naof_enabled:1', {}, 'error'],
-    ['replicas that nobody waits for', 'redis_version:7.2.1\r\nconnected_slaves:2\r\naof_enabled:1', {}, 'warning'],
-    ['fewer replicas than are waited for', 'redis_version:7.2.1\r\nconnected_slaves:1', { waitReplicas: 2 }, 'error'],
-  ])('tells errors from warnings: %s', async (_, info, changed, severity) => {
-    expect(await about(info, changed)).toMatchObject([{ severity }]);
+  it('finds replicas that nobody waits for, fewer than are waited for, and that it was given one', async () => {
+    const args = ['--appendonly', 'yes'];
+    const master = await startRedisServer({ args });
+    const replica = await startRedisServer({ args: [...args, '--replicaof', '127.0.0.1', String(master.port)] });
+    const admin = new Redis(master.url);
+    await until(async () => (await admin.info('replication')).includes('connected_slaves:1'), 'it follows', 10_000);
+    admin.disconnect();
+    const found = async (url: string, waitReplicas: number) => {
+      const { provider } = await startProvider({ url, waitReplicas });
+      const findings = await provider.check();
+      await provider.stop();
+      return findings;
+    };
+    const finding = (severity: string, text: string) => [{ severity, message: expect.stringContaining(text) }];
+    expect(await found(master.url, 0)).toEqual(finding('warning', 'Set waitReplicas'));
+    expect(await found(master.url, 1)).toEqual([]);
+    expect(await found(master.url, 2)).toEqual(finding('error', 'waitReplicas is 2 and 1 replicas'));
+    expect(await found(replica.url, 0)).toEqual(finding('error', 'is a replica'));
+    await Promise.all([master.stop(), replica.stop()]);
   });
+
+  it('does not blame the ACL for a server that is down', async () => {
+    const server = await startRedisServer();
+    const { provider, events } = await startProvider({ url: server.url });
+    await server.stop();
+    await until(() => events.length > 0, 'it is lost');
+    expect(await provider.check()).toEqual([
+      { severity: 'warning', message: expect.stringContaining('does not answer INFO') },
+    ]);
+    await provider.stop();
+  });
+
+  it.each([['a version that is too old', 'redis_version:5.0.7\r\naof_enabled:1', {}, 'error']])(
+    'tells errors from warnings: %s',
+    async (_, info, changed, severity) => {
+      expect(await about(info, changed)).toMatchObject([{ severity }]);
+    },
+  );
 
   it('is content with replicas that are waited for, and with a node of a Cluster that was given as one', async () => {
     expect(await about('redis_version:7.2.1\r\nconnected_slaves:2', { waitReplicas: 1 })).toEqual([]);

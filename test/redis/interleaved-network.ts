@@ -35,7 +35,6 @@ export class InterleavedNetwork {
   #channels: string[] = [];
   #made = 0;
   #connection = 1;
-  readonly #identified = new Set<number>();
 
   constructor(
     private readonly server: Redis,
@@ -68,14 +67,10 @@ export class InterleavedNetwork {
     if (message) this.#subscriber.emit('message', message.channel, message.text);
   }
 
-  /**
-   * The command connection breaks, and is made anew at once. What the server had not read may still be executed; but not what was sent
-   * by a connection that broke before it knew its own id, which cannot be ended at the server (documented: such an orphan
-   * blocks others for one lease).
-   */
+  /** The command connection breaks, and is made anew at once. What the server had not read may still be executed. */
   cut(): void {
     const lost = this.requests.splice(0);
-    if (this.#identified.has(this.#connection)) this.late.push(...lost);
+    this.late.push(...lost);
     const unheard = this.replies.splice(0);
     this.#commands.emit('close');
     for (const { reject } of [...lost, ...unheard.map((reply) => reply as unknown as Request)])
@@ -101,6 +96,16 @@ export class InterleavedNetwork {
     this.#subscriber.emit('ready');
   }
 
+  /** Lets everything arrive until `promise` has settled. */
+  async carry<T>(promise: Promise<T>): Promise<T> {
+    for (;;) {
+      const turn = new Promise<'turn'>((resolve) => setImmediate(resolve, 'turn'));
+      if ((await Promise.race([promise, turn])) !== 'turn') return promise;
+      await this.execute();
+      this.answer();
+    }
+  }
+
   /** Waits until all messages that the server has sent so far have arrived here. */
   async collect(): Promise<void> {
     await this.listener.ping();
@@ -114,11 +119,7 @@ export class InterleavedNetwork {
       return { reject, deliver: () => resolve(count - this.late.length) };
     }
     if (command === 'client') {
-      const deliver = () => {
-        this.#identified.add(connection);
-        resolve(`id=${connection} addr=127.0.0.1:${connection}`);
-      };
-      return { reject, deliver };
+      return { reject, deliver: () => resolve(`id=${connection} addr=127.0.0.1:${connection}`) };
     }
     try {
       const reply = await this.server.call(command, ...args);
@@ -139,7 +140,13 @@ export class InterleavedNetwork {
         await once(emitter, 'ready');
       },
       disconnect: (reconnect) => {
-        if (isSubscriber && reconnect) this.resubscriptions += 1;
+        if (!isSubscriber || !reconnect) return;
+        this.resubscriptions += 1;
+        // What was under way to the old connection is lost.
+        this.messages.length = 0;
+        queueMicrotask(() => {
+          this.listen();
+        });
       },
       subscribe: async (channel) => {
         this.#channels = [channel];

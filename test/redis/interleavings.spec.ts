@@ -96,7 +96,7 @@ class World {
     for (const network of world.networks) {
       const provider = new RedisLockProvider({ client: network.client, commandTimeout: '1h' });
       world.providers.push(provider);
-      await provider.start(contextFor([], { clock: world.time, emit: () => undefined }));
+      await network.carry(provider.start(contextFor([], { clock: world.time, emit: () => undefined })));
     }
     return world;
   }
@@ -288,8 +288,9 @@ class World {
   #insist(provider: RedisLockProvider, attempt: Attempt): void {
     attempt.state = 'over';
     const again = async () => {
-      for (let round = 0; round < 20; round += 1)
-        if ((await provider.release(attempt.ask, RELEASE)) !== 'unknown') return;
+      while ((await provider.release(attempt.ask, RELEASE)) === 'unknown') {
+        await new Promise<void>((resolve) => this.time.setTimer(resolve, 100));
+      }
     };
     void again();
   }

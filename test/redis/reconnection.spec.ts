@@ -218,8 +218,7 @@ describe('messages and connections, one step after the other', () => {
     listener = new Redis(redis.server.url);
     wire = new InterleavedNetwork(redis.admin, listener);
     provider = new RedisLockProvider({ client: wire.client, commandTimeout: '1h' });
-    await provider.start(contextFor([], { clock: time }));
-    await drain();
+    await wire.carry(provider.start(contextFor([], { clock: time })));
     other = await startProvider({ url: redis.server.url }, { clock: time });
   });
   afterEach(async () => {
@@ -322,6 +321,23 @@ describe('messages and connections, one step after the other', () => {
     expect(wire.resubscriptions).toBe(times);
   });
 
+  it('sends no ask on a connection that the server has not named yet, and that so could not be ended there', async () => {
+    wire.cut();
+    await settle();
+    const ask = request('k');
+    const answer = provider.acquire(ask);
+    answer.catch(() => undefined);
+    await settle();
+    wire.cut();
+    await expect(answer).rejects.toThrow(LockUnavailableError);
+    await drain();
+    const released = provider.release(ask, RELEASE);
+    await drain();
+    expect(await released).toBe('lost');
+    while (wire.late.length > 0) await wire.executeLate();
+    expect(await other.provider.inspect('k')).toBeNull();
+  });
+
   it('ends at the server both of two connections that were lost in a row', async () => {
     const ask = request('k');
     const answer = provider.acquire(ask);
@@ -332,6 +348,7 @@ describe('messages and connections, one step after the other', () => {
     await settle();
     wire.cut();
     await expect(answer).rejects.toThrow(LockUnavailableError);
+    await drain();
     const released = provider.release(ask, RELEASE);
     await drain();
     expect(await released).toBe('lost');

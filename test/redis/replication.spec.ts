@@ -96,6 +96,17 @@ describe('replicas that fall behind', () => {
     );
   });
 
+  it('with waitReplicas a loss is told also when no replica answers', async () => {
+    await start(1);
+    const held = granted(await one.provider.acquire(request('k')));
+    const lost = granted(await one.provider.acquire(request('lost')));
+    replication.freeze();
+    expect(await two.provider.forceRelease('lost')).toBe(true);
+    const renewals = [held, lost].map((grant) => ({ grant, lease: 60_000 }));
+    expect(await one.provider.renew(renewals)).toEqual(['unknown', 'lost']);
+    replication.thaw();
+  });
+
   it('with waitReplicas a lock that was handed over is held by the receiver when replicas have it, and not before', async () => {
     await start(1);
     const held = granted(await one.provider.acquire(request('k')));

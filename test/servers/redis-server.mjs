@@ -4,7 +4,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { answers, end, freePort } from './server-process.mjs';
+import { answers, end, freePort, tiedToUs } from './server-process.mjs';
 
 const READY_WITHIN = 10_000;
 // Also when it wants a password: then it is up.
@@ -48,7 +48,8 @@ export async function startRedisServer({ args: given = [], env = {}, sentinel } 
 
 async function launch(port, folder, args, env) {
   // First what was asked for: it may begin with a file.
-  const child = spawn('redis-server', [...args, '--port', String(port), '--bind', '127.0.0.1', '--dir', folder], {
+  const all = [...args, '--port', String(port), '--bind', '127.0.0.1', '--dir', folder];
+  const child = spawn(...tiedToUs('redis-server', all), {
     env: { ...process.env, ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
   });

@@ -1,6 +1,6 @@
 import type { Clock, LockLogger, Timer } from '../../engine/lock-provider.js';
 import { limitHandshake } from './handshake.js';
-import type { RedisConnection } from './redis-client.js';
+import { type RedisConnection, withoutCommand } from './redis-client.js';
 
 /** What the owner of a connection wants to know of it. */
 export interface ConnectionListener {
@@ -15,6 +15,9 @@ export interface ConnectionListener {
  *
  * A frozen server or a cut network closes no socket. So when commands are out and nothing came back for `patience` ms, the
  * connection is dropped and a new one made.
+ *
+ * It is up only when the server has said how it knows it: whatever is sent can then be kept from being executed late, by ending the
+ * connection at the server. That is one round trip per connection, and nothing per command.
  */
 export class CommandConnection {
   #up = false;
@@ -26,8 +29,10 @@ export class CommandConnection {
   readonly #lost = new Set<ConnectionIdentity>();
   #suspected = false;
   readonly #endHandshake: () => void;
-  #cause: unknown = new Error('Not connected yet.');
+  #cause: unknown = new Error('The connection was closed before it was ready.');
+  #onFirstOutcome: (() => void) | undefined;
   #idle: (() => void) | undefined;
+  #isClosed = false;
 
   constructor(
     private readonly connection: RedisConnection,
@@ -38,14 +43,14 @@ export class CommandConnection {
   ) {
     this.#endHandshake = limitHandshake(connection, clock, patience);
     connection.on('ready', () => {
-      this.#open();
+      this.#introduce();
     });
     connection.on('close', () => {
       this.#lose();
     });
     // Without a listener ioredis prints the error itself; with one the cause goes where the failure is reported.
     connection.on('error', (error) => {
-      this.#cause = error;
+      this.#cause = withoutCommand(error);
     });
   }
 
@@ -58,8 +63,16 @@ export class CommandConnection {
     return this.#cause;
   }
 
-  async connect(): Promise<void> {
-    await this.connection.connect();
+  /** Rejects when the first try has failed; it then goes on trying by itself. */
+  connect(): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.#onFirstOutcome = () => {
+        if (this.#up) resolve();
+        else reject(this.#cause);
+      };
+      // Its own promise resolves too early, and says less when it rejects.
+      this.connection.connect().catch(() => this.#onFirstOutcome?.());
+    });
   }
 
   /** Sends one command. `onFailure` gets the server's error, or another one when the outcome is unknown. */
@@ -68,21 +81,7 @@ export class CommandConnection {
       onFailure(new Error('There is no connection to the server.', { cause: this.#cause }));
       return;
     }
-    if (this.#inFlight === 0) this.#lastHeard = this.clock.now();
-    this.#inFlight += 1;
-    if (this.#timer === undefined) this.#listen(this.patience);
-    this.connection.call(command, ...args).then(
-      (reply) => {
-        this.#heard();
-        onReply(reply);
-      },
-      (error: unknown) => {
-        this.#heard();
-        // ioredis notes the command in its errors, and with it the holder's id, which no log may show.
-        if (error instanceof Error) Reflect.deleteProperty(error, 'command');
-        onFailure(error);
-      },
-    );
+    this.#call(command, args, onReply, onFailure);
   }
 
   /** As {@link send}, as a promise. */
@@ -92,13 +91,39 @@ export class CommandConnection {
     });
   }
 
+  /** Is made anew unless it is down already; where it leads may have changed. */
+  renew(cause: Error): void {
+    if (this.#up) this.#giveUp(cause);
+  }
+
   /** Lets what is in flight end, for up to `patience` ms, and closes. */
   async close(): Promise<void> {
     if (this.#up && this.#inFlight > 0) await new Promise<void>((resolve) => (this.#idle = resolve));
+    this.#isClosed = true;
     this.#up = false;
     this.#unlisten();
     this.#endHandshake();
     this.connection.disconnect();
+  }
+
+  #call(command: string, args: string[], onReply: (reply: unknown) => void, onFailure: (error: unknown) => void): void {
+    if (this.#inFlight === 0) this.#lastHeard = this.clock.now();
+    this.#inFlight += 1;
+    if (this.#timer === undefined) this.#listen(this.patience);
+    this.connection.call(command, ...args).then(
+      (reply) => {
+        this.#heard();
+        onReply(reply);
+        // The script answers for each operation by itself.
+        const demotion: unknown = Array.isArray(reply) ? reply.find(isDemotion) : undefined;
+        if (isDemotion(demotion)) this.renew(demotion);
+      },
+      (error: unknown) => {
+        this.#heard();
+        onFailure(withoutCommand(error));
+        if (isDemotion(error)) this.renew(error);
+      },
+    );
   }
 
   #heard(): void {
@@ -108,21 +133,42 @@ export class CommandConnection {
     else this.#idle?.();
   }
 
+  /** The first that is said on a new connection. */
+  #introduce(): void {
+    // Before anything else: what a lost connection left unread at the server must not be executed after what is sent from now on.
+    for (const identity of this.#lost) this.#kill(identity);
+    this.#call(
+      'client',
+      ['INFO'],
+      (info) => {
+        const [, id, address] = /^id=(\d+) addr=(\S+)/.exec(String(info)) ?? [];
+        if (id !== undefined && address !== undefined) this.#identity = { id, address };
+        this.#open();
+      },
+      (error) => {
+        // Refused, and not lost: then it goes without.
+        if (error instanceof Error && error.name === 'ReplyError') this.#open();
+      },
+    );
+  }
+
   #open(): void {
+    if (this.#isClosed) return;
     this.#up = true;
     // Until something else is known: a connection may end without an error.
     this.#cause = new Error('The connection was closed.');
-    // In this order: what the lost connection left unread at the server must not be executed after what is sent now.
-    if (this.#identity) this.#lost.add(this.#identity);
-    this.#identity = undefined;
-    for (const identity of this.#lost) this.#kill(identity);
-    this.#identify();
+    this.#onFirstOutcome?.();
     this.listener.onUp();
   }
 
   #lose(): void {
     this.#unlisten();
-    if (!this.#up) return;
+    if (this.#identity) this.#lost.add(this.#identity);
+    this.#identity = undefined;
+    if (!this.#up) {
+      this.#onFirstOutcome?.();
+      return;
+    }
     this.#up = false;
     this.listener.onDown(this.#cause);
   }
@@ -136,9 +182,11 @@ export class CommandConnection {
    */
   #kill(identity: ConnectionIdentity): void {
     const { id, address } = identity;
-    this.ask('client', 'KILL', 'ID', id, 'ADDR', address).then(
+    this.#call(
+      'client',
+      ['KILL', 'ID', id, 'ADDR', address],
       () => this.#lost.delete(identity),
-      (error: unknown) => {
+      (error) => {
         // Without an answer it is killed again by the next connection.
         if (!(error instanceof Error) || error.name !== 'ReplyError') return;
         this.#lost.delete(identity);
@@ -149,16 +197,6 @@ export class CommandConnection {
     );
   }
 
-  #identify(): void {
-    this.ask('client', 'INFO').then(
-      (info) => {
-        const [, id, address] = /^id=(\d+) addr=(\S+)/.exec(String(info)) ?? [];
-        if (id !== undefined && address !== undefined) this.#identity = { id, address };
-      },
-      () => undefined,
-    );
-  }
-
   // One timer for all commands, and none while nothing is in flight for long.
   #listen(delay: number): void {
     this.#timer = this.clock.setTimer(() => {
@@ -166,7 +204,7 @@ export class CommandConnection {
       if (this.#inFlight === 0) return;
       const silent = this.clock.now() - this.#lastHeard;
       if (silent < this.patience) this.#listen(Math.max(1, Math.ceil(this.patience - silent)));
-      else if (this.#suspected) this.#giveUp(silent);
+      else if (this.#suspected) this.#giveUp(new Error(`The server did not answer for ${Math.round(silent)} ms.`));
       else {
         // After a blocked event loop timers run before sockets are read, so what has arrived is read first.
         this.#suspected = true;
@@ -180,8 +218,9 @@ export class CommandConnection {
     this.#timer = undefined;
   }
 
-  #giveUp(silent: number): void {
-    this.#cause = new Error(`The server did not answer for ${Math.round(silent)} ms.`);
+  #giveUp(cause: Error): void {
+    this.#cause = cause;
+    this.#lose();
     this.connection.disconnect(true);
   }
 }
@@ -189,6 +228,11 @@ export class CommandConnection {
 interface ConnectionIdentity {
   readonly id: string;
   readonly address: string;
+}
+
+/** A master that has become a replica answers so. Its name or address may lead to the new one by now. */
+function isDemotion(error: unknown): error is Error {
+  return error instanceof Error && /^(READONLY|MASTERDOWN) /.test(error.message);
 }
 
 function isRefusal(error: unknown): boolean {

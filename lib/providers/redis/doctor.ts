@@ -28,12 +28,12 @@ export async function examineServer(
   let text: unknown;
   try {
     text = await ask('info');
-  } catch {
+  } catch (error) {
+    const reason = error instanceof Error && error.message.startsWith('NOPERM') ? 'refuses' : 'does not answer';
     return [
       {
         severity: 'warning',
-        message:
-          'Redis refuses INFO: its version, role, eviction, persistence and replicas were not checked. Allow +info, or check them yourself.',
+        message: `Redis ${reason} INFO: its version, role, eviction, persistence and replicas were not checked. Allow +info, or check them yourself.`,
       },
     ];
   }

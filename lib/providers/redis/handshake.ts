@@ -14,8 +14,11 @@ export function limitHandshake(connection: RedisConnection, clock: Clock, patien
   connection.on('connect', () => {
     end();
     timer = clock.setTimer(() => {
-      timer = undefined;
-      connection.disconnect(true);
+      // After a blocked event loop timers run before sockets are read, so what has arrived is read first.
+      timer = clock.setTimer(() => {
+        timer = undefined;
+        connection.disconnect(true);
+      }, 1);
     }, patience);
   });
   connection.on('ready', end);

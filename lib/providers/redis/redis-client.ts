@@ -29,7 +29,7 @@ export interface RedisClusterConnection {
   connect(): Promise<unknown>;
   disconnect(): void;
   nodes(): RedisClusterNode[];
-  on(event: string, listener: () => void): unknown;
+  on(event: string, listener: (error: unknown) => void): unknown;
 }
 
 /** A node that a Cluster client has found. */
@@ -49,6 +49,7 @@ export interface RedisClusterNode extends RedisClient, Pick<RedisConnection, 'ca
  */
 const HARDENED = {
   lazyConnect: true,
+  enableReadyCheck: true,
   enableOfflineQueue: false,
   maxRetriesPerRequest: 0,
   autoResendUnfulfilledCommands: false,
@@ -60,15 +61,25 @@ const HARDENED = {
   disconnectTimeout: 100,
   // Sentinel only: leaves a master that was demoted while it hung. Without it ioredis stayed on it (measured: 1 399 lost writes).
   failoverDetector: true,
+  // By default ioredis does not listen for a minute to a Sentinel that it has lost.
+  sentinelReconnectStrategy: backOff,
+  // An application that rather fails than waits says null here; then we never came back when no Sentinel had answered once.
+  sentinelRetryStrategy: backOff,
   // The namespace is our prefix; another one would be put before the hash tag of some keys and not of others.
   keyPrefix: '',
   stringNumbers: false,
+  replyMapping: 'legacy',
   // CLIENT SETINFO is for monitoring, and one more permission.
   disableClientInfo: true,
-  retryStrategy: (times: number) => Math.min(50 * 2 ** Math.min(times - 1, 6), 2_000) * (0.75 + Math.random() / 4),
-  // A master that was demoted answers so; its name may lead to the new one by now.
-  reconnectOnError: (error: Error) => error.message.startsWith('READONLY'),
+  retryStrategy: backOff,
+  // What becomes of a connection is decided where its replies are read.
+  reconnectOnError: undefined,
 } as const;
+
+/** How long to wait before the next try, in ms. */
+function backOff(times: number): number {
+  return Math.min(50 * 2 ** Math.min(times - 1, 6), 2_000) * (0.75 + Math.random() / 4);
+}
 
 /** Of 10 s, ioredis' default, the longest part of a fail-over would be spent on a host that is gone. */
 const CONNECT_WITHIN = 2_000;
@@ -78,4 +89,10 @@ export function hardenedFor(patience: number): object {
   const connectTimeout = Math.max(patience, CONNECT_WITHIN);
   // Sentinels freeze as masters do, and ioredis waits for their answers without end by default.
   return { ...HARDENED, connectTimeout, sentinelCommandTimeout: connectTimeout };
+}
+
+/** ioredis notes the command in its errors, and with it a holder's id or the password, which no log may show. */
+export function withoutCommand(error: unknown): unknown {
+  if (error instanceof Error) Reflect.deleteProperty(error, 'command');
+  return error;
 }

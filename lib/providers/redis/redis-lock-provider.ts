@@ -12,7 +12,7 @@ import type {
   Renewal,
   RenewOutcome,
 } from '../../engine/lock-provider.js';
-import { LockConfigError } from '../../lock/errors.js';
+import { LockConfigError, LockUnavailableError } from '../../lock/errors.js';
 import type { LockInfo } from '../../lock/lock-info.js';
 import { readOptions, serversOf, type RedisLockProviderOptions, type RedisSettings } from './redis-options.js';
 import { Session } from './session.js';
@@ -40,6 +40,8 @@ export class RedisLockProvider implements LockProvider {
   };
   readonly #settings: RedisSettings;
   #session: Session | undefined;
+  #isStarted = false;
+  #isStopped = false;
 
   /** @throws LockConfigError for options that cannot work. Connects to nothing: `start` does. */
   constructor(options: RedisLockProviderOptions) {
@@ -47,12 +49,16 @@ export class RedisLockProvider implements LockProvider {
   }
 
   async start(context: ProviderContext): Promise<void> {
-    if (this.#session) {
-      throw new LockConfigError(`Lock provider "${context.name}" was started before: make a new one.`, {
-        provider: context.name,
-      });
+    const { name } = context;
+    if (this.#isStarted) {
+      throw new LockConfigError(`Lock provider "${name}" was started before: make a new one.`, { provider: name });
     }
-    this.#session = new Session(context, await serversOf(this.#settings), this.#settings);
+    this.#isStarted = true;
+    const open = await serversOf(this.#settings);
+    if (this.#isStopped) {
+      throw new LockUnavailableError(`Lock provider "${name}" was stopped before it had started.`, { provider: name });
+    }
+    this.#session = new Session(context, open, this.#settings);
     await this.#session.connect();
   }
 
@@ -81,6 +87,7 @@ export class RedisLockProvider implements LockProvider {
   }
 
   async stop(): Promise<void> {
+    this.#isStopped = true;
     await this.#session?.close();
   }
 

@@ -97,7 +97,10 @@ export async function connectionsOf({ source, patience }: RedisSettings): Promis
     return () => client.duplicate(hardened);
   }
   const { Redis } = await loadIoredis();
-  return () => (url === undefined ? new Redis({ ...options, ...hardened }) : new Redis(url, hardened));
+  const lazy = { lazyConnect: true };
+  // Duplicated as well: options in the query of a URL would otherwise come before ours.
+  const template = url === undefined ? new Redis({ ...options, ...lazy }) : new Redis(url, lazy);
+  return () => template.duplicate(hardened);
 }
 
 function isCluster(client: RedisClient | RedisClusterClient): client is RedisClusterClient {
@@ -105,7 +108,7 @@ function isCluster(client: RedisClient | RedisClusterClient): client is RedisClu
 }
 
 interface Ioredis {
-  readonly Redis: new (...args: [object] | [string, object]) => RedisConnection;
+  readonly Redis: new (...args: [object] | [string, object]) => RedisClient;
   readonly Cluster: new (nodes: readonly unknown[], options: object) => RedisClusterClient;
 }
 

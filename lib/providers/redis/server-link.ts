@@ -6,20 +6,24 @@ import { Subscription, type SubscriptionListener } from './subscription.js';
 import { WaitConnection } from './wait-connection.js';
 
 /** What the owner of a link wants to know of it. */
-export interface LinkListener extends Pick<SubscriptionListener, 'onMessage'> {
+export interface LinkListener extends Pick<SubscriptionListener, 'onMessage' | 'onRefused'> {
   onUp(): void;
   onDown(cause: unknown): void;
   onListening(): void;
-  /** The server does not serve a channel any more. */
-  onMoved(): void;
 }
 
-/** Our connections to one server: for commands, for messages and, with `waitReplicas`, for what replicas must acknowledge. */
+/**
+ * Our connections to one server: for commands, for messages and, with `waitReplicas`, for what replicas must acknowledge.
+ *
+ * A fail-over may be seen by one of them alone: an address leads elsewhere, and a connection that was made before does not. A master
+ * that hung and wakes up would still grant by the others. So they are made anew after the one for commands was.
+ */
 export class ServerLink {
   readonly serverClock = new ServerClock();
   readonly commands: CommandConnection;
   readonly subscription: Subscription;
   readonly confirmations: WaitConnection | undefined;
+  #wasLost = false;
 
   constructor(
     { clock, logger, patience, waitReplicas }: ServersContext,
@@ -30,10 +34,12 @@ export class ServerLink {
     this.commands = new CommandConnection(connect(), clock, logger, patience, {
       onUp: () => {
         this.serverClock.forget();
+        if (this.#wasLost) this.#renewOthers();
         listener.onUp();
       },
       onDown: (cause) => {
         this.serverClock.forget();
+        this.#wasLost = true;
         listener.onDown(cause);
       },
     });
@@ -41,14 +47,18 @@ export class ServerLink {
       onUp: () => {
         listener.onListening();
       },
-      onMoved: () => {
-        listener.onMoved();
+      onRefused: () => {
+        listener.onRefused();
       },
       onMessage: (message, channel) => {
         listener.onMessage(message, channel);
       },
     });
-    if (waitReplicas > 0) this.confirmations = new WaitConnection(connect(), waitReplicas, clock, logger, patience);
+    if (waitReplicas > 0) {
+      this.confirmations = new WaitConnection(connect(), waitReplicas, clock, logger, patience, () => {
+        listener.onUp();
+      });
+    }
   }
 
   async connect(): Promise<void> {
@@ -63,5 +73,10 @@ export class ServerLink {
     this.subscription.close();
     await this.confirmations?.close();
     await this.commands.close();
+  }
+
+  #renewOthers(): void {
+    this.subscription.renew();
+    this.confirmations?.renew(new Error('The connection for commands was made anew.'));
   }
 }

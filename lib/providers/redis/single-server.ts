@@ -19,7 +19,7 @@ export class SingleServer implements Servers {
       onUp: listener.onUp,
       onDown: listener.onDown,
       onListening: listener.onListening,
-      onMoved: () => undefined,
+      onRefused: () => undefined,
       onMessage: (message) => {
         listener.onNotice(message, undefined);
       },

@@ -6,8 +6,8 @@ import type { RedisConnection } from './redis-client.js';
 export interface SubscriptionListener {
   /** It listens: for the first time, or again after messages may have been missed. */
   onUp(): void;
-  /** The server answers that a channel belongs to another one. */
-  onMoved(): void;
+  /** The server of a Cluster answers that a channel is another's, or nobody's for now. */
+  onRefused(): void;
   onMessage(message: string, channel: string): void;
 }
 
@@ -42,7 +42,8 @@ export class Subscription {
     });
     for (const event of ['message', 'smessage']) {
       connection.on(event, (channel = '', message = '') => {
-        listener.onMessage(message, channel);
+        // While it is being made anew, the server that it leaves may still talk.
+        if (this.#isReady) listener.onMessage(message, channel);
       });
     }
     // The command connection reports what is wrong with the server.
@@ -60,6 +61,13 @@ export class Subscription {
     if (this.#isReady && added.length > 0) void this.#subscribe(added);
   }
 
+  /** Is made anew unless it is down already; where it leads may have changed. */
+  renew(): void {
+    if (!this.#isReady) return;
+    this.#isReady = false;
+    this.connection.disconnect(true);
+  }
+
   close(): void {
     this.#endProbe();
     this.#endHandshake();
@@ -71,7 +79,7 @@ export class Subscription {
     if (this.#probe !== undefined) return;
     this.#probe = this.clock.setTimer(() => {
       this.#probe = undefined;
-      this.connection.disconnect(true);
+      this.renew();
     }, this.patience);
     this.connection.call('ping').then(
       () => {
@@ -101,16 +109,19 @@ export class Subscription {
       return true;
     } catch (error) {
       if (!(error instanceof Error) || error.name !== 'ReplyError') return false;
-      if (error.message.startsWith('MOVED')) this.listener.onMoved();
-      else if (this.isSharded && error.message.includes('unknown command')) {
-        // Before Redis 7. The script falls back in the same way.
-        this.isSharded = false;
-        return this.#subscribeTo(channel);
-      } else {
+      if (error.message.startsWith('NOPERM')) {
         this.logger.warn(
           `Redis refuses this process its channel, so that it gets locks from others up to a second late: ` +
             `allow SUBSCRIBE on "${channel}" (${error.message}).`,
         );
+      } else if (this.isSharded && error.message.includes('unknown command')) {
+        // Before Redis 7. The script falls back in the same way.
+        this.isSharded = false;
+        return this.#subscribeTo(channel);
+      } else if (this.isSharded) {
+        // When the server is told again that the channel is its own, it may know.
+        this.#channels = this.#channels.filter((each) => each !== channel);
+        this.listener.onRefused();
       }
       return false;
     }

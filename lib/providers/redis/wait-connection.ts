@@ -32,14 +32,19 @@ export class WaitConnection {
     clock: Clock,
     logger: LockLogger,
     private readonly patience: number,
+    onUp: () => void,
   ) {
     this.#limit = patience;
-    const ignore = { onUp: () => undefined, onDown: () => undefined };
-    this.#connection = new CommandConnection(connection, clock, logger, patience, ignore);
+    this.#connection = new CommandConnection(connection, clock, logger, patience, { onUp, onDown: () => undefined });
   }
 
   connect(): Promise<void> {
     return this.#connection.connect();
+  }
+
+  /** As {@link CommandConnection.renew}. */
+  renew(cause: Error): void {
+    this.#connection.renew(cause);
   }
 
   close(): Promise<void> {
@@ -61,45 +66,46 @@ export class WaitConnection {
     const limit = Math.max(1, Math.floor(Math.min(this.#limit, this.patience / 2)));
     this.#limit = this.patience;
     this.#isWaiting = true;
-    const answered: (() => void)[] = [];
-    const failed: Sending[] = [];
-    const sent = this.#next.splice(0);
-    for (const sending of sent) {
+    const answered: { readonly sending: Sending; readonly reply: unknown }[] = [];
+    for (const sending of this.#next.splice(0)) {
       this.#connection.send(
         sending.command,
         sending.args,
-        (reply) => {
-          answered.push(() => {
-            sending.onReply(reply);
-          });
-          failed.push(sending);
-        },
+        (reply) => answered.push({ sending, reply }),
         // The server's refusal is told as it is; nothing was written.
         sending.onFailure,
       );
     }
+    const fail = (error: NotReplicated) => {
+      for (const { sending, reply } of answered) {
+        // Written or not, a hold may not be counted on. That there is none is true without any replica.
+        if (Array.isArray(reply)) sending.onReply(reply.map((each: unknown) => (isHold(each) ? error : each)));
+        else if (isHold(reply)) sending.onFailure(error);
+        else sending.onReply(reply);
+      }
+    };
     this.#connection.send(
       'wait',
       [String(this.replicas), String(limit)],
       (count) => {
-        if (Number(count) >= this.replicas) for (const answer of answered) answer();
-        else
-          this.#fail(failed, new NotReplicated(`${Number(count)} of ${this.replicas} replicas have acknowledged it.`));
+        if (Number(count) >= this.replicas) for (const { sending, reply } of answered) sending.onReply(reply);
+        else fail(new NotReplicated(`${Number(count)} of ${this.replicas} replicas have acknowledged it.`));
         this.#done();
       },
       (cause) => {
-        this.#fail(failed, new NotReplicated('It is not known whether the replicas have it.', { cause }));
+        fail(new NotReplicated('It is not known whether the replicas have it.', { cause }));
         this.#done();
       },
     );
-  }
-
-  #fail(sendings: readonly Sending[], error: NotReplicated): void {
-    for (const { onFailure } of sendings) onFailure(error);
   }
 
   #done(): void {
     this.#isWaiting = false;
     if (this.#next.length > 0) this.#flush();
   }
+}
+
+/** Confirmations and renewals are sent here: of their replies, those that are text say that the lock is held. */
+function isHold(reply: unknown): boolean {
+  return typeof reply === 'string';
 }

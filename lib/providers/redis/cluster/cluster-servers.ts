@@ -37,6 +37,7 @@ export class ClusterServers implements Servers {
   #cluster: KnownCluster | undefined;
   #refreshing: Promise<void> | undefined;
   #isWatching = false;
+  #delay = LOOK_AGAIN;
   #isClosed = false;
 
   constructor(
@@ -101,7 +102,8 @@ export class ClusterServers implements Servers {
       this.context.clock.clearTimer(timer);
       resume();
     }
-    await Promise.all([...this.#links.values()].map(({ link }) => link.close()));
+    const refreshed = this.#refreshing?.catch(() => undefined);
+    await Promise.all([refreshed, ...[...this.#links.values()].map(({ link }) => link.close())]);
   }
 
   #laneOf(lock: string): Lane | undefined {
@@ -118,7 +120,8 @@ export class ClusterServers implements Servers {
   async #seek(bucket: number): Promise<void> {
     const lane = this.#lanes[bucket];
     const before = lane?.link;
-    await this.#refresh(before);
+    // Who has refused is asked again, then, until that takes too long.
+    await this.#refresh(before).catch(() => undefined);
     if (lane?.link === before) await this.#pause(LOOK_AGAIN);
     else await [...this.#links.values()].find(({ link }) => link === lane?.link)?.connected.catch(() => undefined);
   }
@@ -128,10 +131,9 @@ export class ClusterServers implements Servers {
     if (this.#isWatching) return;
     this.#isWatching = true;
     void (async () => {
-      let delay = LOOK_AGAIN;
       do {
-        await this.#pause(delay);
-        delay = Math.min(delay * 2, LOOK_AT_LEAST);
+        await this.#pause(this.#delay);
+        this.#delay = Math.min(this.#delay * 2, LOOK_AT_LEAST);
         await this.#refresh().catch(() => undefined);
       } while (!this.#isClosed && !this.#lanes.every(({ link }) => link?.commands.isUp));
       this.#isWatching = false;
@@ -194,10 +196,11 @@ export class ClusterServers implements Servers {
       onUp: listener.onUp,
       onDown: (cause) => {
         listener.onDown(cause);
+        this.#delay = LOOK_AGAIN;
         this.#watch();
       },
       onListening: listener.onListening,
-      onMoved: () => {
+      onRefused: () => {
         this.#watch();
       },
       onMessage: (message, channel) => {
@@ -216,6 +219,7 @@ export class ClusterServers implements Servers {
   }
 
   #pause(delay: number): Promise<void> {
+    if (this.#isClosed) return Promise.resolve();
     return new Promise((resolve) => {
       const timer = this.context.clock.setTimer(() => {
         this.#pauses.delete(timer);

@@ -1,4 +1,4 @@
-import type { RedisClient, RedisClusterClient, RedisClusterNode } from '../redis-client.js';
+import { type RedisClient, type RedisClusterClient, type RedisClusterNode, withoutCommand } from '../redis-client.js';
 import type { Address, NatMap } from './slot-map.js';
 
 /** What is known of a Cluster once one of its nodes has answered. */
@@ -26,11 +26,15 @@ export async function findCluster(client: RedisClusterClient, patience: number):
     shardedSubscribers: false,
     redisOptions: { connectTimeout: patience, commandTimeout: patience, disableClientInfo: true },
   });
+  let cause: unknown;
+  // Of the last node that was asked in vain: what the client itself rejects with says nothing.
+  finder.on('node error', (error) => {
+    cause = error;
+  });
   finder.on('error', () => undefined);
   try {
     await finder.connect();
     const { natMap } = finder.options as { natMap?: NatMap };
-    let cause: unknown;
     for (const node of finder.nodes()) {
       try {
         return { template: node, slots: await node.call('cluster', 'SLOTS'), asked: addressOf(node), natMap };
@@ -38,10 +42,12 @@ export async function findCluster(client: RedisClusterClient, patience: number):
         cause = error;
       }
     }
-    throw new Error('No node of the Cluster tells its slots.', { cause });
+  } catch (error) {
+    cause ??= error;
   } finally {
     finder.disconnect();
   }
+  throw new Error('No node of the Cluster tells its slots.', { cause: withoutCommand(cause) });
 }
 
 function addressOf({ options }: RedisClusterNode): Address {

@@ -1,0 +1,173 @@
+import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
+import { hashSlotOf } from '../../lib/providers/redis/cluster/hash-slot.js';
+import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
+import { type ClusterNode, type RedisCluster, startRedisCluster } from '../servers/redis-cluster.js';
+import {
+  granted,
+  RELEASE,
+  request,
+  type StartedProvider,
+  startProvider,
+  until,
+  untilAnswered,
+  untilWaiting,
+} from './seam.js';
+
+const layout = new KeyLayout('lock');
+const slotOf = (key: string) => hashSlotOf(String(layout.bucketIn(layout.lockOf(key))));
+
+describe('what goes wrong in a Redis Cluster', () => {
+  let cluster: RedisCluster;
+  const providers: StartedProvider[] = [];
+
+  afterEach(async () => {
+    await Promise.all(providers.splice(0).map(({ provider }) => provider.stop()));
+  });
+
+  const masterOf = (key: string) => cluster.masters[Math.floor((slotOf(key) * 3) / 16_384)] as ClusterNode;
+  const keyOn = (master: ClusterNode) =>
+    Array.from({ length: 100 }, (_, index) => `k${index}`).find((key) => masterOf(key) === master) ?? '';
+  const start = async (options: object = {}): Promise<StartedProvider> => {
+    const started = await startProvider({ cluster: cluster.addresses, commandTimeout: '500ms', ...options });
+    providers.push(started);
+    return started;
+  };
+
+  describe('a master that hangs, with a replica', () => {
+    beforeAll(async () => {
+      cluster = await startRedisCluster({ replicas: 1 });
+    }, 30_000);
+    afterAll(() => cluster.stop());
+
+    it('what it answers when it wakes up is not believed by who knows that another one has its slots', async () => {
+      const [old, other, third] = cluster.masters as [ClusterNode, ClusterNode, ClusterNode];
+      const next = cluster.replicas[0] as ClusterNode;
+      const { provider } = await start({ commandTimeout: '20s' });
+      const [key, moved] = [keyOn(old), keyOn(other)];
+      // Its script is known, and its links idle.
+      await provider.release(granted(await provider.acquire(request(key))), RELEASE);
+      old.server.signal('SIGSTOP');
+      // The first that it reads when it wakes up.
+      const answer = provider.acquire(request(key, { wait: 0 })).catch(() => 'unknown' as const);
+      await new Promise((resolve) => setTimeout(resolve, 50));
+      await next.admin.call('CLUSTER', ['FAILOVER', 'TAKEOVER']);
+      await until(async () => {
+        const slots = (await other.admin.call('CLUSTER', ['SLOTS'])) as [number, number, [string, number]][];
+        return slots.some(([first, , [, port]]) => first === 0 && port === next.server.port);
+      }, 'the others know the new master');
+      // So that the provider asks for the map, while its ask of the old master is not answered.
+      await other.admin.call('CLUSTER', ['SETSLOT', String(slotOf(moved)), 'NODE', third.id]);
+      await third.admin.call('CLUSTER', ['SETSLOT', String(slotOf(moved)), 'NODE', third.id]);
+      granted(await provider.acquire(request(moved)));
+      const again = request(key);
+      const late = await untilAnswered(() => provider.acquire(again).catch(() => 'unknown' as const));
+      old.server.signal('SIGCONT');
+      // Busy when it has learned meanwhile that it is no master any more, and the ask was sent on.
+      expect(['unknown', 'busy']).toContain(await answer);
+      expect(await next.admin.get(layout.lockOf(key))).toContain(again.holder);
+      expect(late).toMatchObject({ holder: again.holder });
+      await provider.release(again, RELEASE);
+    }, 30_000);
+
+    it('the replica takes over its holds, and grants go on with it when the old master wakes up', async () => {
+      const one = await start();
+      const two = await start();
+      const master = cluster.masters[2] as ClusterNode;
+      const key = keyOn(master);
+      const held = granted(await one.provider.acquire(request(key)));
+      const waiter = two.provider.acquire(request(key));
+      await untilWaiting(two);
+      await until(async () => (await master.admin.wait(1, 1_000)) === 1, 'the replica has it');
+      master.server.signal('SIGSTOP');
+      const begun = performance.now();
+      const moved = await untilAnswered(() => one.provider.renew([{ grant: held, lease: 30_000 }]), 20_000);
+      expect(moved).toMatchObject([{ validUntil: expect.any(Number) }]);
+      console.info(`Master of a Cluster hung: the hold was renewed after ${Math.round(performance.now() - begun)} ms.`);
+      expect(one.events.map(({ type }) => type)).toEqual(expect.arrayContaining(['unavailable', 'recovered']));
+      master.server.signal('SIGCONT');
+      const ask = () => two.provider.acquire(request(key, { wait: 0 })).catch(() => 'unknown' as const);
+      const asks: Promise<unknown>[] = [];
+      for (const end = performance.now() + 500; performance.now() < end;) {
+        asks.push(ask());
+        await new Promise((resolve) => setTimeout(resolve, 5));
+      }
+      // The second provider may still be on its way to the new master.
+      expect(['busy', 'unknown']).toEqual(expect.arrayContaining([...new Set(await Promise.all(asks))]));
+      expect(await untilAnswered(ask, 10_000)).toBe('busy');
+      expect(await untilAnswered(() => one.provider.release(held, RELEASE))).toBe('released');
+      const next = granted(await waiter);
+      expect(next.fencingToken).toBeGreaterThan(held.fencingToken ?? 0n);
+      await two.provider.release(next, RELEASE);
+    }, 40_000);
+  });
+
+  describe('masters without replicas', () => {
+    beforeAll(async () => {
+      cluster = await startRedisCluster();
+      for (const { admin } of cluster.masters) {
+        await admin.call('ACL', ['SETUSER', 'locks', 'on', '>secret', '~*', '&*', '+@all']);
+      }
+    }, 30_000);
+    afterAll(() => cluster.stop());
+
+    const channels = async (master: ClusterNode) =>
+      ((await master.admin.call('PUBSUB', ['SHARDCHANNELS'])) as string[]).length;
+    const give = async (slot: number, to: ClusterNode, nodes: readonly ClusterNode[]) => {
+      for (const { admin } of nodes) await admin.call('CLUSTER', ['SETSLOT', String(slot), 'NODE', to.id]);
+    };
+
+    it('one that hangs is noticed in seconds; its holds are valid until their deadline, and go on when it wakes up', async () => {
+      const one = await start();
+      const master = cluster.masters[1] as ClusterNode;
+      const key = keyOn(master);
+      const held = granted(await one.provider.acquire(request(key)));
+      master.server.signal('SIGSTOP');
+      try {
+        const begun = performance.now();
+        expect(await one.provider.renew([{ grant: held, lease: 30_000 }])).toEqual(['unknown']);
+        await expect(one.provider.acquire(request(key))).rejects.toThrow(/did not answer/);
+        expect(performance.now() - begun).toBeLessThan(3_000);
+        expect(one.events).toContainEqual(expect.objectContaining({ type: 'unavailable' }));
+        expect(held.validUntil).toBeGreaterThan(performance.now());
+      } finally {
+        master.server.signal('SIGCONT');
+      }
+      const renewed = await untilAnswered(() => one.provider.renew([{ grant: held, lease: 30_000 }]), 10_000);
+      expect(renewed).toMatchObject([{ validUntil: expect.any(Number) }]);
+      await untilAnswered(() => one.provider.release(held, RELEASE));
+    }, 30_000);
+
+    it('a channel that the new master of a slot refuses at first is asked for again', async () => {
+      const one = await start();
+      const [from, to] = cluster.masters as [ClusterNode, ClusterNode];
+      const buckets = [...new Set(Array.from({ length: 100 }, (_, index) => slotOf(`k${index}`)))];
+      const [late = 0, other = 0] = buckets.filter((slot) => Math.floor((slot * 3) / 16_384) === 0);
+      const before = await channels(to);
+      // The one who gives knows of both, the one who takes of one: that one's locks make the provider look.
+      await give(late, to, [from]);
+      await give(other, to, [to, from]);
+      const key = Array.from({ length: 100 }, (_, index) => `k${index}`).find((each) => slotOf(each) === other) ?? '';
+      await one.provider.release(granted(await one.provider.acquire(request(key))), RELEASE);
+      await until(async () => (await channels(to)) > before, 'it listens for the one');
+      await give(late, to, [to]);
+      await until(async () => (await channels(to)) === before + 2, 'it listens for both', 10_000);
+    }, 30_000);
+
+    it('where nobody tells the map any more, an ask is refused in time, and no rejection is left alone', async () => {
+      const one = await start({ options: { redisOptions: { username: 'locks', password: 'secret' } } });
+      const [to, , from] = cluster.masters as [ClusterNode, ClusterNode, ClusterNode];
+      const key = keyOn(from);
+      const rejections: unknown[] = [];
+      const onRejection = (reason: unknown) => rejections.push(reason);
+      process.on('unhandledRejection', onRejection);
+      for (const { admin } of cluster.masters) await admin.call('ACL', ['SETUSER', 'locks', '-cluster']);
+      await give(slotOf(key), to, [to, from]);
+      await expect(one.provider.acquire(request(key))).rejects.toThrow(/MOVED/);
+      for (const { admin } of cluster.masters) await admin.call('ACL', ['SETUSER', 'locks', '+cluster']);
+      const grant = granted(await one.provider.acquire(request(key)));
+      await one.provider.release(grant, RELEASE);
+      process.off('unhandledRejection', onRejection);
+      expect(rejections).toEqual([]);
+    }, 30_000);
+  });
+});

@@ -1,0 +1,103 @@
+import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
+import { Redis } from 'ioredis';
+import type { Grant } from '../../lib/engine/lock-provider.js';
+import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
+import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
+import {
+  granted,
+  RELEASE,
+  request,
+  type StartedProvider,
+  startProvider,
+  until,
+  untilAnswered,
+  untilWaiting,
+} from './seam.js';
+
+// A master, its replica, and an address that leads to whichever of the two is the master: new connections, not those that stand.
+describe('a master that hands over, and connections to it that stay open', () => {
+  let old: RedisServer;
+  let next: RedisServer;
+  let address: TcpProxy;
+  let oldAdmin: Redis;
+  let nextAdmin: Redis;
+  const providers: StartedProvider[] = [];
+
+  beforeEach(async () => {
+    old = await startRedisServer({ args: ['--repl-diskless-sync-delay', '0'] });
+    next = await startRedisServer({ args: ['--replicaof', '127.0.0.1', String(old.port)] });
+    address = await startTcpProxy(old.port);
+    oldAdmin = new Redis(old.url);
+    nextAdmin = new Redis(next.url);
+    await until(async () => (await oldAdmin.info('replication')).includes('state=online'), 'it follows', 10_000);
+  }, 20_000);
+  afterEach(async () => {
+    old.signal('SIGCONT');
+    await Promise.all(providers.splice(0).map(({ provider }) => provider.stop()));
+    oldAdmin.disconnect();
+    nextAdmin.disconnect();
+    await Promise.all([address.close(), old.stop(), next.stop()]);
+  });
+
+  const start = async (commandTimeout: number): Promise<StartedProvider> => {
+    const started = await startProvider({ url: `redis://127.0.0.1:${address.port}`, commandTimeout });
+    providers.push(started);
+    return started;
+  };
+  const promote = async () => {
+    await nextAdmin.call('REPLICAOF', ['NO', 'ONE']);
+    address.leadTo(next.port);
+  };
+  const replicated = async () => {
+    await oldAdmin.set('last', '1');
+    await until(async () => (await nextAdmin.get('last')) !== null, 'it has all');
+  };
+
+  it.each([
+    ['READONLY', 'yes'],
+    ['MASTERDOWN', 'no'],
+  ])('a renewal that is answered with %s finds the new master', async (_, stale) => {
+    const { provider } = await start(1_000);
+    const grant = granted(await provider.acquire(request('k')));
+    await replicated();
+    await promote();
+    await oldAdmin.config('SET', 'replica-serve-stale-data', stale);
+    // Of a server that is not there, so that the link stays down.
+    await oldAdmin.call('REPLICAOF', ['127.0.0.1', '1']);
+    const renewed = await untilAnswered(() => provider.renew([{ grant, lease: 30_000 }]));
+    expect(renewed).toMatchObject([{ validUntil: expect.any(Number) }]);
+    expect(await nextAdmin.get('lock:{10}:k')).toContain(grant.holder);
+  });
+
+  it('a grant that a hung master sends when it wakes up is not believed by who has left it with its commands', async () => {
+    const holder = await start(100);
+    // Notices last that the master hangs.
+    const slow = await start(900);
+    const other = await start(100);
+    const held = granted(await holder.provider.acquire(request('k')));
+    let stale: Grant | 'busy' | undefined;
+    void slow.provider.acquire(request('k')).then((answer) => (stale = answer));
+    await untilWaiting(slow);
+    const waiter = other.provider.acquire(request('k'));
+    await untilWaiting(other);
+    await replicated();
+    old.signal('SIGSTOP');
+    await promote();
+    // The first release stays unread at the old master, and would hand over to the head of its queue.
+    expect(await untilAnswered(() => holder.provider.release(held, RELEASE))).toBe('released');
+    const grant = granted(await waiter);
+    await until(() => slow.events.some(({ type }) => type === 'recovered'), 'the slow one is at the new master');
+    await until(async () => (await other.provider.inspect('k'))?.waiters === 1, 'and waits there', 5_000);
+    old.signal('SIGCONT');
+    await until(
+      async () => (await oldAdmin.get('lock:{10}:k'))?.includes(held.holder) !== true,
+      'the old one has read it',
+    );
+    // Whatever it has sent has arrived by then.
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    expect(stale).toBeUndefined();
+    expect(await other.provider.release(grant, RELEASE)).toBe('released');
+    await until(() => stale !== undefined, 'its turn comes');
+    expect(granted(stale as Grant).fencingToken).toBeGreaterThan(grant.fencingToken ?? 0n);
+  }, 20_000);
+});

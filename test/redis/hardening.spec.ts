@@ -1,0 +1,126 @@
+import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
+import { inspect } from 'node:util';
+import { Redis } from 'ioredis';
+import { Redis as Redis5 } from 'ioredis5';
+import type { ProviderEvent } from '../../lib/engine/lock-provider.js';
+import { RedisLockProvider, type RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
+import { type RedisCluster, startRedisCluster } from '../servers/redis-cluster.js';
+import { type RedisSentinels, startRedisSentinels } from '../servers/redis-sentinels.js';
+import { contextFor, granted, redisForTests, RELEASE, request, startProvider, until } from './seam.js';
+
+// What an application's client may say, and what a connection for locks must not do. Each was seen to be inherited.
+const UNSUITABLE = {
+  keyPrefix: 'app:',
+  enableReadyCheck: false,
+  enableOfflineQueue: true,
+  autoResendUnfulfilledCommands: true,
+  maxRetriesPerRequest: null,
+  enableAutoPipelining: true,
+  commandTimeout: 1,
+  retryStrategy: () => null,
+  sentinelRetryStrategy: () => null,
+  // 2: the command is sent again.
+  reconnectOnError: () => 2 as const,
+  lazyConnect: true,
+} as const;
+
+describe("the application's options do not reach the connections for locks", () => {
+  const redis = redisForTests();
+
+  const worksOver = async (options: RedisLockProviderOptions) => {
+    const { provider, events } = await startProvider(options);
+    const grant = granted(await provider.acquire(request('k')));
+    // To ioredis an error like any other, which the application answers by sending the command again.
+    await redis.admin.script('FLUSH');
+    expect(await redis.admin.keys('*')).toEqual(expect.arrayContaining(['lock:{0}']));
+    expect(await provider.renew([{ grant, lease: 30_000 }])).toMatchObject([{ validUntil: expect.any(Number) }]);
+    expect(events).toEqual([]);
+    await redis.admin.call('CLIENT', ['KILL', 'TYPE', 'normal', 'SKIPME', 'yes']);
+    await until(() => events.some(({ type }) => type === 'recovered'), 'it is back');
+    expect(await provider.release(grant, RELEASE)).toBe('released');
+    expect((await redis.admin.keys('*')).filter((key) => !key.startsWith('lock:'))).toEqual([]);
+    await provider.stop();
+  };
+
+  it.each([
+    ['6', () => new Redis({ ...UNSUITABLE, port: redis.server.port })],
+    ['5', () => new Redis5({ ...UNSUITABLE, port: redis.server.port })],
+  ])('given with a client of ioredis %s', async (_, make) => {
+    const client = make();
+    await worksOver({ client });
+    client.disconnect();
+  });
+
+  it('given with options', async () => {
+    await worksOver({ options: { ...UNSUITABLE, port: redis.server.port } });
+  });
+
+  it('given in the query of a URL', async () => {
+    await worksOver({ url: `${redis.server.url}?keyPrefix=app:&autoResendUnfulfilledCommands=1&enableOfflineQueue=1` });
+  });
+});
+
+describe('a client of Sentinel that does not try again', () => {
+  let redis: RedisSentinels;
+  beforeAll(async () => {
+    redis = await startRedisSentinels();
+  }, 30_000);
+  afterAll(() => redis.stop());
+
+  it('is followed by a provider that does: all Sentinels are away for a while', async () => {
+    const client = new Redis({ ...redis.options, sentinelRetryStrategy: () => null, lazyConnect: true });
+    const { provider, events } = await startProvider({ client, commandTimeout: '300ms' });
+    const admin = new Redis(redis.master.url);
+    let failures = 0;
+    for (const sentinel of redis.sentinels) sentinel.signal('SIGSTOP');
+    await admin.call('CLIENT', ['KILL', 'TYPE', 'normal', 'SKIPME', 'yes']);
+    await until(() => events.some(({ type }) => type === 'unavailable'), 'it is lost');
+    await until(
+      async () => {
+        const error: unknown = await provider.acquire(request('k')).catch((reason: unknown) => reason);
+        if (inspect(error).includes('sentinels are unreachable')) failures += 1;
+        return failures > 0;
+      },
+      'every Sentinel was asked in vain',
+      15_000,
+    );
+    for (const sentinel of redis.sentinels) sentinel.signal('SIGCONT');
+    await until(() => events.some(({ type }) => type === 'recovered'), 'it is back', 15_000);
+    granted(await provider.acquire(request('k')));
+    admin.disconnect();
+    await provider.stop();
+  }, 40_000);
+});
+
+describe('errors and events show no password', () => {
+  const SECRET = 'correct-horse';
+  let cluster: RedisCluster;
+  const providers: RedisLockProvider[] = [];
+
+  beforeAll(async () => {
+    cluster = await startRedisCluster();
+  }, 30_000);
+  afterEach(async () => {
+    await Promise.all(providers.splice(0).map((provider) => provider.stop()));
+  });
+  afterAll(() => cluster.stop());
+
+  it.each<[string, () => RedisLockProviderOptions]>([
+    ['in a URL', () => ({ url: `redis://user:${SECRET}@127.0.0.1:${cluster.addresses[0]?.port ?? 0}` })],
+    ['of a client of ioredis 5', () => ({ client: new Redis5({ ...cluster.addresses[0], ...lazy }) })],
+    ['of a client of ioredis 6', () => ({ client: new Redis({ ...cluster.addresses[0], ...lazy }) })],
+    ['of a Cluster', () => ({ cluster: cluster.addresses, options: { redisOptions: lazy } })],
+  ])('that is refused, %s', async (_, options) => {
+    const provider = new RedisLockProvider(options());
+    providers.push(provider);
+    const events: ProviderEvent[] = [];
+    const seen: unknown[] = [events];
+    seen.push(await provider.start(contextFor(events)).catch((error: unknown) => error));
+    seen.push(await provider.acquire(request('k')).catch((error: unknown) => error));
+    const text = inspect(seen, { depth: 20, showHidden: true });
+    expect(text).not.toContain(SECRET);
+    // But they say what is wrong.
+    expect(inspect(seen[1], { depth: 20 })).toContain('WRONGPASS');
+  });
+  const lazy = { username: 'user', password: SECRET, lazyConnect: true };
+});

@@ -1,0 +1,94 @@
+import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
+import { Redis } from 'ioredis';
+import { systemClock } from '../../lib/engine/clock.js';
+import { RedisLockProvider, type RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
+import { type RedisCluster, startRedisCluster } from '../servers/redis-cluster.js';
+import { type RedisSentinels, startRedisSentinels } from '../servers/redis-sentinels.js';
+import { contextFor, until } from './seam.js';
+
+/** How long a provider has been at work when it is stopped, in ms: in the handshake, in discovery, when it is up. */
+const MOMENTS = [-1, 0, 1, 2, 3, 4, 6, 8, 12, 20];
+
+describe('a provider that is stopped at any moment leaves no connection and no timer', () => {
+  let cluster: RedisCluster;
+  let sentinels: RedisSentinels;
+  const admins: Redis[] = [];
+
+  beforeAll(async () => {
+    cluster = await startRedisCluster();
+    sentinels = await startRedisSentinels();
+    for (const { port } of [...sentinels.sentinels, sentinels.master]) admins.push(new Redis({ port, protocol: 2 }));
+    admins.push(...cluster.masters.map(({ admin }) => admin));
+  }, 60_000);
+  afterAll(async () => {
+    for (const admin of admins) admin.disconnect();
+    await Promise.all([cluster.stop(), sentinels.stop()]);
+  });
+
+  /** Of clients: servers have connections with each other as well. */
+  const clients = async () => {
+    const lists = await Promise.all(admins.map(async (admin) => String(await admin.call('CLIENT', ['LIST']))));
+    return lists.flatMap((list) => list.split('\n')).filter((line) => / (name=locks-test) /.test(line)).length;
+  };
+
+  let timers = 0;
+  const clock = {
+    ...systemClock,
+    setTimer: (callback: () => void, delay: number) => {
+      timers += 1;
+      return systemClock.setTimer(() => {
+        timers -= 1;
+        callback();
+      }, delay);
+    },
+    clearTimer: (timer: object) => {
+      timers -= 1;
+      systemClock.clearTimer(timer);
+    },
+  };
+
+  const sources: [string, () => RedisLockProviderOptions][] = [
+    ['Sentinel', () => ({ options: { ...sentinels.options, connectionName: 'locks-test' }, waitReplicas: 1 })],
+    ['a Cluster', () => ({ cluster: cluster.addresses, options: { redisOptions: { connectionName: 'locks-test' } } })],
+  ];
+
+  it.each(sources)('while it starts: %s', async (_, options) => {
+    for (const moment of MOMENTS) {
+      const provider = new RedisLockProvider(options());
+      const started = provider.start(contextFor([], { clock })).catch((error: unknown) => error);
+      if (moment >= 0) await new Promise((resolve) => setTimeout(resolve, moment));
+      await provider.stop();
+      await started;
+      await until(() => timers === 0, `no timer is set, stopped after ${moment} ms`, 1_000);
+    }
+    await until(async () => (await clients()) === 0, 'all connections are closed');
+  });
+
+  it.each(sources)('while it connects anew: %s', async (_, options) => {
+    for (const moment of MOMENTS) {
+      const provider = new RedisLockProvider(options());
+      await provider.start(contextFor([], { clock }));
+      for (const admin of admins) await admin.call('CLIENT', ['KILL', 'TYPE', 'normal', 'SKIPME', 'yes']);
+      await new Promise((resolve) => setTimeout(resolve, moment * 5));
+      await provider.stop();
+      await until(() => timers === 0, `no timer is set, stopped after ${moment} ms`, 1_000);
+    }
+    await until(async () => (await clients()) === 0, 'all connections are closed');
+  });
+
+  it('while a node does not answer the search for the Cluster', async () => {
+    const frozen = cluster.masters[0]?.server;
+    frozen?.signal('SIGSTOP');
+    try {
+      const options = { cluster: cluster.addresses.slice(0, 1), commandTimeout: '300ms' };
+      const provider = new RedisLockProvider(options);
+      const started = provider.start(contextFor([], { clock })).catch((error: unknown) => error);
+      await new Promise((resolve) => setTimeout(resolve, 50));
+      await provider.stop();
+      expect(await started).toBeInstanceOf(Error);
+      await until(() => timers === 0, 'no timer is set', 1_000);
+    } finally {
+      frozen?.signal('SIGCONT');
+    }
+  });
+});

@@ -1,3 +1,5 @@
+import * as combined from './combined.mjs';
+import * as failover from './failover.mjs';
 import * as memory from './memory.mjs';
 import * as naive from './naive.mjs';
 import * as redis from './redis.mjs';
@@ -16,7 +18,8 @@ import * as zookeeper from './zookeeper.mjs';
  * - `recovery`: within how many ms after the last fault whoever waits must be served, by its documentation
  * - `allows`: which rules its documentation gives up, by the fault under which it does
  * - `toldWithin`: how soon who was deprived of a lock that way must know, in ms; by default at its deadline, which V10 guards
- * - `startBackend()`: `{ servers, leftovers(), stop() }`, in the coordinator; with `address` where workers find the servers by themselves
+ * - `startBackend()`: `{ servers, leftovers(), stop() }`, in the coordinator; with `address` where workers find the servers by themselves,
+ *   and `engines` where one of several can be switched to
  * - `connect({ library, ports, address })`: the locks as the clients of a worker use them
  */
 export const subjects = {
@@ -31,6 +34,8 @@ export const subjects = {
   'typeorm-version': versionLocks('mariadb'),
   'typeorm-version-postgres': versionLocks('postgres'),
   zookeeper,
+  failover,
+  combined,
   naive,
   'redlock-package': redlockPackage,
 };

@@ -32,6 +32,7 @@ describe('under faults', () => {
     ['redis', 'memory', 'redlock-package'],
     ['redlock', 'typeorm-version', 'naive'],
     ['typeorm-row', 'zookeeper'],
+    ['failover', 'combined'],
   ])(
     'ours keep what they promise, and the same harness finds out those that cannot: %s, %s and more',
     async (...subjects) => {

@@ -1,5 +1,6 @@
 import type {
   AcquireRequest,
+  Answer,
   CompositeProvider,
   Finding,
   Grant,
@@ -93,7 +94,7 @@ export class FailoverProvider implements CompositeProvider {
     return this.#started().renew(renewals);
   }
 
-  release(holder: Holder, manner: ReleaseManner): Promise<ReleaseOutcome> {
+  release(holder: Holder, manner: ReleaseManner): Answer<ReleaseOutcome> {
     return this.#started().release(holder, manner);
   }
 

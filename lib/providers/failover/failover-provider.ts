@@ -50,7 +50,7 @@ export class FailoverProvider implements CompositeProvider {
     const { record } = this.#settings;
     if (record !== undefined && !members.get(record)?.records) {
       throw new LockConfigError(
-        `FailoverProvider cannot keep its "record" on lock provider "${record}", which may lose what it has acknowledged: use one of SQL on MySQL, MariaDB or Postgres.`,
+        `FailoverProvider cannot keep its "record" on lock provider "${record}", which may lose what it has acknowledged: use one of SQL on MySQL, MariaDB or Postgres, or ZooKeeper.`,
         { provider: record },
       );
     }

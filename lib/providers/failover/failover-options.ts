@@ -56,7 +56,9 @@ export function readOptions(options: FailoverProviderOptions): FailoverSettings 
   }
   if (!['strict', 'available'].includes(mode)) refuse(`"mode" is '${mode}', but must be 'strict' or 'available'`);
   if (mode === 'strict' && record === undefined) {
-    refuse(`mode 'strict' needs a "record": name the lock provider on which processes agree, such as one of SQL or ZooKeeper`);
+    refuse(
+      `mode 'strict' needs a "record": name the lock provider on which processes agree, such as one of SQL or ZooKeeper`,
+    );
   }
   if (mode === 'available' && record !== undefined) refuse(`"record" means nothing in mode 'available': remove it`);
   if (!Number.isInteger(failures) || failures < 1)

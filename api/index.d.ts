@@ -118,7 +118,7 @@ export declare class FailoverProvider implements CompositeProvider {
     start(context: ProviderContext): Promise<void>;
     acquire(request: AcquireRequest): Promise<Grant | 'busy'>;
     renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]>;
-    release(holder: Holder, manner: ReleaseManner): Promise<ReleaseOutcome>;
+    release(holder: Holder, manner: ReleaseManner): Answer<ReleaseOutcome>;
     inspect(key: string): Promise<LockInfo | null>;
     forceRelease(key: string): Promise<boolean>;
     check(): Promise<readonly Finding[]>;

@@ -14,6 +14,7 @@ export interface ZooKeeperAuth {
 export declare class ZooKeeperLockProvider implements LockProvider {
     #private;
     readonly capabilities: LockCapabilities;
+    readonly records: Records;
     constructor(options: ZooKeeperLockProviderOptions);
     start(context: ProviderContext): Promise<void>;
     acquire(request: AcquireRequest): Promise<Grant | 'busy'>;

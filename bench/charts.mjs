@@ -16,6 +16,7 @@ const TITLES = {
   'redis-scale': 'Redis: what grows',
   redlock: 'Redlock, several servers',
   sql: 'MariaDB',
+  failover: 'Fail-over',
   zookeeper: 'ZooKeeper',
 };
 

@@ -9,20 +9,26 @@ export const ITEMS = 100;
  * @param {string[]} urls where the instances are
  * @param {string} path the endpoint that takes the orders
  * @param {string} item what is sold
- * @returns {Promise<{ sold: number, soldOut: number, failed: number, seconds: number }>}
+ * @param {(sold: number) => void} onSold told of each item that was sold
+ * @returns {Promise<{ sold: number, soldOut: number, failed: number, seconds: number, stoodStill: number }>} with the
+ * longest time in which no order was answered, in seconds
  */
-export async function flashSale(urls, path, item) {
+export async function flashSale(urls, path, item, onSold = () => undefined) {
   // Every order has a connection of its own, as 500 customers would.
   const agent = new Agent({ keepAlive: false, maxSockets: Infinity });
   await call(agent, 'PUT', `${urls[0]}/stock/${item}`, { left: ITEMS });
   const startedAt = performance.now();
-  const statuses = await Promise.all(
-    Array.from({ length: ORDERS }, (_, order) => call(agent, 'POST', urls[order % urls.length] + path, { item })),
-  );
-  const count = (status) => statuses.filter((each) => each === status).length;
-  const sold = count(201);
-  const soldOut = count(409);
-  return { sold, soldOut, failed: ORDERS - sold - soldOut, seconds: (performance.now() - startedAt) / 1000 };
+  let [sold, soldOut, answeredAt, stoodStill] = [0, 0, startedAt, 0];
+  const order = async (_, number) => {
+    const status = await call(agent, 'POST', urls[number % urls.length] + path, { item });
+    stoodStill = Math.max(stoodStill, performance.now() - answeredAt);
+    answeredAt = performance.now();
+    if (status === 201) onSold((sold += 1));
+    if (status === 409) soldOut += 1;
+  };
+  await Promise.all(Array.from({ length: ORDERS }, order));
+  const seconds = (performance.now() - startedAt) / 1_000;
+  return { sold, soldOut, failed: ORDERS - sold - soldOut, seconds, stoodStill: stoodStill / 1_000 };
 }
 
 function call(agent, method, url, body) {

@@ -31,7 +31,12 @@ const SERVERS = {
     start: async () => (await import('../test/servers/zookeeper-server.mjs')).startZooKeeper({ forceSync: true }),
   },
 };
-const PROVIDERS = ['memory', ...Object.keys(SERVERS)];
+// What each provider of the shop stands on.
+const PROVIDERS = {
+  memory: [],
+  ...Object.fromEntries(Object.keys(SERVERS).map((name) => [name, [name]])),
+  failover: ['redis', 'mysql'],
+};
 
 // usage: npm start [-- --once] [-- --provider redis] [-- --instances 4]
 const { values: options } = parseArgs({
@@ -42,7 +47,7 @@ const { values: options } = parseArgs({
   },
 });
 const instances = Number(options.instances);
-if (!PROVIDERS.includes(options.provider)) fail(`--provider is one of ${PROVIDERS.join(', ')}.`);
+if (!Object.hasOwn(PROVIDERS, options.provider)) fail(`--provider is one of ${Object.keys(PROVIDERS).join(', ')}.`);
 if (!Number.isInteger(instances) || instances < 1 || instances > 32) fail('--instances is a number from 1 to 32.');
 if (options.provider === 'memory' && instances > 1) {
   fail('Locks in memory exclude nobody in another process: add --provider redis for several instances.');
@@ -57,8 +62,15 @@ let ending = false;
 for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => void end(0));
 
 const environment = { ...process.env, SHOP_BACKEND: options.provider, PORT: '0' };
-const server = SERVERS[options.provider];
-if (server) environment[server.variable] ??= await startServer(server);
+const isFailover = options.provider === 'failover';
+const servers = {};
+for (const name of PROVIDERS[options.provider]) {
+  const { variable } = SERVERS[name];
+  // A fail-over kills a server, so it never gets one that somebody else runs.
+  if (environment[variable] !== undefined && !isFailover) continue;
+  servers[name] = await startServer(SERVERS[name]);
+  environment[variable] = servers[name].url ?? servers[name].connectString;
+}
 // The first one makes the tables where there are any.
 const urls = [await startShop()];
 urls.push(...(await Promise.all(Array.from({ length: instances - 1 }, startShop))));
@@ -68,8 +80,15 @@ console.log(
   `\nFlash sale: ${ORDERS} concurrent orders for ${ITEMS} items over HTTP, ${processes}, locks in ${options.provider}\n`,
 );
 report('without a lock', await flashSale(urls, '/unguarded/orders', 'teapot'));
-const guarded = await flashSale(urls, '/orders', 'lamp');
+const guarded = await flashSale(urls, '/orders', 'lamp', (sold) => {
+  if (isFailover && sold === ITEMS / 2) servers.redis.signal('SIGKILL');
+});
 report('@DistributedLock', guarded);
+if (isFailover) {
+  console.log(
+    `\nRedis was killed when ${ITEMS / 2} were sold. Orders stood still for ${guarded.stoodStill.toFixed(1)} s, then went on with locks in MariaDB.`,
+  );
+}
 
 const kept = guarded.sold === ITEMS && guarded.failed === 0;
 console.log(
@@ -96,7 +115,7 @@ async function startServer({ programs, start }) {
   ensureServers(programs);
   const started = await start();
   stops.push(() => started.stop());
-  return started.url ?? started.connectString;
+  return started;
 }
 
 /** Ends the shops, then what they stand on. */

@@ -38,6 +38,10 @@ const orders = {
   clock({ step }) {
     Date.now = () => realNow() + step;
   },
+  /** Whether it is done is unknown while the record cannot be reached. */
+  switch({ engine }) {
+    subject.switchTo(engine).catch(() => undefined);
+  },
   usage() {
     globalThis.gc?.();
     const { heapUsed } = process.memoryUsage();

@@ -18,6 +18,13 @@ export const failOver = {
   settle: 2_000,
 };
 
+/** Somebody makes another engine the active one, or the same. */
+export const switchedByHand = {
+  name: 'engine switched by hand',
+  begin: ({ fleet, victim, backend, random }) =>
+    fleet.order(victim, 'switch', { engine: random.pick(backend.engines) }),
+};
+
 /** The leader of ZooKeeper dies, and comes back as a follower. */
 export const leaderKilled = {
   name: 'leader killed',

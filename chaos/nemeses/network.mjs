@@ -17,3 +17,14 @@ export const connectionsRefused = {
   begin: onAllWires((wire) => wire.refuse()),
   end: heal,
 };
+
+/** Cut off from one of its servers, which everybody else reaches. */
+const onOneWire = (act) => ({
+  begin(context) {
+    context.wire = context.random.pick(context.victim.wires);
+    act(context.wire);
+  },
+  end: ({ wire }) => wire.heal(),
+});
+export const oneWireHalfOpen = { name: 'one wire half-open', ...onOneWire((wire) => wire.freeze()) };
+export const oneWireRefused = { name: 'one wire refused', ...onOneWire((wire) => wire.refuse()) };

@@ -1,3 +1,5 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+
 // Faults of a server, whatever it serves.
 
 export const serverPaused = {
@@ -7,7 +9,30 @@ export const serverPaused = {
 };
 
 export const serverRestarted = { name: 'server restarted', begin: ({ server }) => server.crash() };
-export const serverRestartedEmpty = { name: 'server restarted empty', begin: ({ server }) => server.loseData() };
+export const serverDown = { name: 'server down', begin: ({ server, duration }) => server.crash({ downFor: duration }) };
+export const serverRestartedEmpty = {
+  name: 'server restarted empty',
+  possible: ({ server }) => server.loseData !== undefined,
+  begin: ({ server }) => server.loseData(),
+};
+
+const FLAPS = 5;
+export const serverFlapping = {
+  name: 'server flapping',
+  async begin({ server, duration }) {
+    for (let flap = 0; flap < FLAPS; flap += 1) {
+      server.signal('SIGSTOP');
+      await sleep(duration / FLAPS);
+      server.signal('SIGCONT');
+      await sleep(duration / FLAPS);
+    }
+  },
+};
+export const allServersPaused = {
+  name: 'all servers paused',
+  begin: ({ backend }) => backend.servers.forEach((server) => server.signal('SIGSTOP')),
+  end: ({ backend }) => backend.servers.forEach((server) => server.signal('SIGCONT')),
+};
 
 const STEP = 2_000;
 export const serverClockStepped = {

@@ -1,3 +1,5 @@
+import * as combined from './combined.mjs';
+import * as failover from './failover.mjs';
 import * as memcached from './memcached.mjs';
 import * as memory from './memory.mjs';
 import * as naive from './naive.mjs';
@@ -21,7 +23,8 @@ import * as zookeeper from './zookeeper.mjs';
  * - `forgets`: within how many ms what the dead have left in the backend must be gone, if not within `recovery`
  * - `allows`: which rules its documentation gives up, by the fault under which it does
  * - `toldWithin`: how soon who was deprived of a lock that way must know, in ms; by default at its deadline, which V10 guards
- * - `startBackend()`: `{ servers, leftovers(), stop() }`, in the coordinator; with `address` where workers find the servers by themselves
+ * - `startBackend()`: `{ servers, leftovers(), stop() }`, in the coordinator; with `address` where workers find the servers by themselves,
+ *   and `engines` where one of several can be switched to
  * - `connect({ library, ports, address, realPorts })`: the locks as the clients of a worker use them; `ports` are those of its wires to the
  *   servers, in their order
  */
@@ -39,6 +42,8 @@ export const subjects = {
   'typeorm-version-postgres': versionLocks('postgres'),
   zookeeper,
   memcached,
+  failover,
+  combined,
   naive,
   'redlock-package': redlockPackage,
 };

@@ -4,10 +4,17 @@ import { pathToFileURL } from 'node:url';
 /** Loads a file of the built library. */
 export const load = (library, file) => import(pathToFileURL(join(library, file)).href);
 
-/** The LockManager with one provider, as the clients of a worker use it. */
-export async function managed({ library, provider, options = {}, lifetime, wait = 20_000 }) {
+/** The LockManager with this provider, and those that it stands on, as the clients of a worker use it. */
+export async function managed({
+  library,
+  provider,
+  providers = { main: provider },
+  options = {},
+  lifetime,
+  wait = 20_000,
+}) {
   const { LockManager } = await load(library, 'engine/lock-manager.js');
-  const manager = new LockManager({ providers: { main: provider }, shutdownGrace: 1_000, failFast: false });
+  const manager = new LockManager({ providers, default: 'main', shutdownGrace: 1_000, failFast: false });
   const confirmedAt = new Map();
   manager.events.on('renewed', ({ key }) => confirmedAt.set(key, performance.now()));
   await manager.start();

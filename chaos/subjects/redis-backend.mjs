@@ -2,6 +2,7 @@ import { Redis } from 'ioredis';
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { startRedisServer } from '../../test/servers/redis-server.mjs';
+import { makeServerClock } from '../../test/servers/server-clock.ts';
 
 /** One Redis server that keeps its data, and what an operator can do to it. */
 export async function startRedisNode({ env } = {}) {
@@ -12,7 +13,7 @@ export async function startRedisNode({ env } = {}) {
     port: server.port,
     admin,
     signal: (name) => server.signal(name),
-    crash: () => server.crash(),
+    crash: (options) => server.crash(options),
     /** Ends the server, and takes away what it had written. */
     async loseData() {
       server.signal('SIGSTOP');
@@ -28,4 +29,24 @@ export async function startRedisNode({ env } = {}) {
       await server.stop();
     },
   };
+}
+
+/** One Redis server with a clock that can be stepped, where there is a compiler for it; and the locks that it keeps. */
+export async function startRedis() {
+  const clock = makeServerClock();
+  const node = await startRedisNode({ env: clock?.env });
+  return {
+    servers: [{ ...node, clock }],
+    leftovers: () => keysOfLocks(node.admin),
+    async stop() {
+      await node.stop();
+      clock?.remove();
+    },
+  };
+}
+
+/** Keys of locks that are held or queued for. The counter stays for ever, and what processes said of themselves for 10 s. */
+async function keysOfLocks(admin) {
+  const names = await admin.keys('lock:*');
+  return names.filter((name) => /^lock:\{\d+\}:[^}]*$|\}q$/.test(name));
 }

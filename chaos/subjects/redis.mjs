@@ -1,6 +1,5 @@
-import { makeServerClock } from '../../test/servers/server-clock.ts';
 import { load, managed } from './lock-manager.mjs';
-import { startRedisNode } from './redis-backend.mjs';
+import { startRedis } from './redis-backend.mjs';
 
 const LEASE = 800;
 
@@ -24,27 +23,10 @@ export const allows = {
   'server clock stepped': ['overlap'],
 };
 
-export async function startBackend() {
-  const clock = makeServerClock();
-  const node = await startRedisNode({ env: clock?.env });
-  return {
-    servers: [{ ...node, clock }],
-    leftovers: () => keysOfLocks(node.admin),
-    async stop() {
-      await node.stop();
-      clock?.remove();
-    },
-  };
-}
+export const startBackend = startRedis;
 
 export async function connect({ library, ports }) {
   const { RedisLockProvider } = await load(library, 'providers/redis/index.js');
   const provider = new RedisLockProvider({ url: `redis://127.0.0.1:${ports[0]}`, commandTimeout: 500 });
   return managed({ library, provider, options: { lease: LEASE }, lifetime: LEASE });
-}
-
-/** Keys of locks that are held or queued for. The counter stays for ever, and what processes said of themselves for 10 s. */
-async function keysOfLocks(admin) {
-  const names = await admin.keys('lock:*');
-  return names.filter((name) => /^lock:\{\d+\}:[^}]*$|\}q$/.test(name));
 }

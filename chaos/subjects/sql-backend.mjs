@@ -34,7 +34,7 @@ export async function startSql(type) {
     port: server.port,
     ask,
     signal: (name) => server.signal(name),
-    crash: () => server.crash(),
+    crash: (options) => server.crash(options),
     /** Ends about half of the connections, in the middle of whatever they do. */
     killConnections: (random) =>
       ask(async (admin) => {
@@ -49,4 +49,13 @@ export async function startSql(type) {
 /** The application's own DataSource, not initialized. */
 export function dataSource(type, port) {
   return new DataSource({ type, host: '127.0.0.1', port, ...OPERATORS[type].account });
+}
+
+/** The leases of version locks that are held still; one that is over is none, whether its row says so or not. */
+export async function leases({ ask }) {
+  const now = Date.now() * 1_000;
+  const rows = await ask((admin) =>
+    admin.query(`SELECT name FROM distributed_lock WHERE holder IS NOT NULL AND expires > ${now}`),
+  );
+  return rows.map(({ name }) => String(name));
 }

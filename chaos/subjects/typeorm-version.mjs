@@ -1,5 +1,5 @@
 import { load, managed } from './lock-manager.mjs';
-import { dataSource, startSql } from './sql-backend.mjs';
+import { dataSource, leases, startSql } from './sql-backend.mjs';
 import { SQL_FAULTS } from './sql-faults.mjs';
 
 const LEASE = 800;
@@ -30,12 +30,3 @@ export const versionLocks = (type) => ({
     return managed({ library, provider, options: { lease: LEASE }, lifetime: LEASE });
   },
 });
-
-/** What is held still; a lease that is over is none, whether its row says so or not. */
-async function leases({ ask }) {
-  const now = Date.now() * 1_000;
-  const rows = await ask((admin) =>
-    admin.query(`SELECT name FROM distributed_lock WHERE holder IS NOT NULL AND expires > ${now}`),
-  );
-  return rows.map(({ name }) => String(name));
-}

@@ -8,10 +8,10 @@ import { Stock } from './stock/stock.js';
 /** A small shop. */
 @Module({ controllers: [OrdersController], providers: [OrdersService] })
 export class AppModule {
-  static on({ lockProvider, stock }: Backend): DynamicModule {
+  static on({ locks, stock }: Backend): DynamicModule {
     return {
       module: AppModule,
-      imports: [DistributedLockModule.forRoot({ provider: lockProvider, namespace: 'shop' })],
+      imports: [DistributedLockModule.forRoot({ ...locks, namespace: 'shop' })],
       providers: [{ provide: Stock, useValue: stock }],
     };
   }

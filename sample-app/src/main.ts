@@ -11,22 +11,27 @@ process.send?.({ url: await app.getUrl() });
 
 /** The client libraries of other backends need not be installed. */
 async function backend(): Promise<Backend> {
-  const { SHOP_BACKEND: name = 'memory', REDIS_URL, MYSQL_URL, POSTGRES_URL, ZOOKEEPER } = process.env;
+  const { SHOP_BACKEND: name = 'memory' } = process.env;
+  const {
+    REDIS_URL: redisUrl = 'redis://127.0.0.1:6379',
+    MYSQL_URL: mysqlUrl = 'mysql://root@127.0.0.1:3306/test',
+    POSTGRES_URL: postgresUrl = 'postgres://postgres@127.0.0.1:5432/postgres',
+    ZOOKEEPER: connectString = '127.0.0.1:2181',
+  } = process.env;
   switch (name) {
     case 'memory':
       return (await import('./backends/memory.js')).memory();
     case 'redis':
-      return (await import('./backends/redis.js')).redis(REDIS_URL ?? 'redis://127.0.0.1:6379');
+      return (await import('./backends/redis.js')).redis(redisUrl);
     case 'mysql':
-      return (await import('./backends/sql.js')).sql(name, MYSQL_URL ?? 'mysql://root@127.0.0.1:3306/test');
+      return (await import('./backends/sql.js')).sql(name, mysqlUrl);
     case 'postgres':
-      return (await import('./backends/sql.js')).sql(
-        name,
-        POSTGRES_URL ?? 'postgres://postgres@127.0.0.1:5432/postgres',
-      );
+      return (await import('./backends/sql.js')).sql(name, postgresUrl);
     case 'zookeeper':
-      return (await import('./backends/zookeeper.js')).zookeeper(ZOOKEEPER ?? '127.0.0.1:2181');
+      return (await import('./backends/zookeeper.js')).zookeeper(connectString);
+    case 'failover':
+      return (await import('./backends/failover.js')).failover(redisUrl, mysqlUrl);
     default:
-      throw new Error(`SHOP_BACKEND is "${name}", but must be memory, redis, mysql, postgres or zookeeper.`);
+      throw new Error(`SHOP_BACKEND is "${name}", but must be memory, redis, mysql, postgres, zookeeper or failover.`);
   }
 }

@@ -38,6 +38,7 @@ describe('under faults', () => {
     ['redis', 'memory', 'redlock-package', 'redis-cluster'],
     ['redlock', 'typeorm-version', 'naive'],
     ['typeorm-row', 'zookeeper', 'memcached'],
+    ['failover', 'combined'],
   ])(
     'ours keep what they promise, and the same harness finds out those that cannot: %s, %s and more',
     async (...subjects) => {

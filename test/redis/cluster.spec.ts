@@ -145,7 +145,7 @@ describe('a Redis Cluster', () => {
     const renewed = await untilAnswered(() => one.provider.renew([{ grant: held, lease: 30_000 }]), 20_000);
     console.info(`Master of a Cluster killed: the hold was renewed after ${Math.round(performance.now() - begun)} ms.`);
     expect(renewed).toMatchObject([{ validUntil: expect.any(Number) }]);
-    expect(await untilAnswered(async () => one.provider.release(held, RELEASE))).toBe('released');
+    expect(await untilAnswered(() => one.provider.release(held, RELEASE))).toBe('released');
     const next = granted(await waiter);
     expect(next.fencingToken).toBeGreaterThan(held.fencingToken ?? 0n);
     await one.provider.release(next, RELEASE);

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, beforeEach } from '@jest/globals';
 import { Redis } from 'ioredis';
-import type { AcquireRequest, Grant, ProviderContext, ProviderEvent } from '../../lib/engine/lock-provider.js';
+import type { AcquireRequest, Answer, Grant, ProviderContext, ProviderEvent } from '../../lib/engine/lock-provider.js';
 import { systemClock } from '../../lib/engine/clock.js';
 import { silentLogger } from '../../lib/engine/logger.js';
 import { systemRandom } from '../../lib/engine/random.js';
@@ -129,7 +129,7 @@ export async function isSettled(promise: PromiseLike<unknown>): Promise<boolean>
 }
 
 /** The first answer of `ask` that is not "unknown". */
-export async function untilAnswered<T>(ask: () => Promise<T>, within = 5_000): Promise<T> {
+export async function untilAnswered<T>(ask: () => Answer<T>, within = 5_000): Promise<T> {
   let answer: T | undefined;
   await until(
     async () => {

@@ -76,7 +76,7 @@ describe('a fail-over by Sentinel in the middle of a hold', () => {
     console.info(`Master hung: the hold was renewed after ${Math.round(performance.now() - begun)} ms.`);
     expect(renewed).toMatchObject([{ validUntil: expect.any(Number) }]);
     const master = await masterApartFrom(redis.master);
-    await untilAnswered(async () => one.provider.release(held, RELEASE), SECONDS);
+    await untilAnswered(() => one.provider.release(held, RELEASE), SECONDS);
     const next = granted(await waiter);
     expect(next.fencingToken).toBeGreaterThan(held.fencingToken ?? 0n);
 
@@ -118,6 +118,6 @@ describe('a fail-over by Sentinel in the middle of a hold', () => {
       SECONDS,
     );
     expect(other).toBe('busy');
-    expect(await untilAnswered(async () => one.provider.release(held, RELEASE), SECONDS)).toBe('released');
+    expect(await untilAnswered(() => one.provider.release(held, RELEASE), SECONDS)).toBe('released');
   }, 60_000);
 });

@@ -7,7 +7,7 @@ export interface SqlServer {
   /** Sends a signal to the server, such as SIGSTOP and SIGCONT. */
   signal(name: NodeJS.Signals): void;
   /** Ends the server without a farewell and starts it again with the same port and folder. */
-  crash(): Promise<void>;
+  crash(options?: { downFor?: number }): Promise<void>;
   stop(): Promise<void>;
 }
 

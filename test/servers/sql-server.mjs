@@ -4,6 +4,7 @@ import { chmod, chown, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { readdirSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { end, freePort, launch, ready } from './server-process.mjs';
 
@@ -127,8 +128,9 @@ async function server({ folder, port, url, start, greeting, quit }) {
       child.process.kill(name);
     },
     /** Ends the server without a farewell and starts it again with the same port and folder. */
-    async crash() {
+    async crash({ downFor = 0 } = {}) {
       await end(child.process, quit);
+      await sleep(downFor);
       child = start();
       await ready(child, port, greeting);
     },

@@ -4,6 +4,7 @@ import {
   type FailureKind,
   type NodeKind,
   type NodeStat,
+  type NodeValue,
   type ZooKeeperClient,
   ZooKeeperFailure,
 } from '../../lib/providers/zookeeper/zookeeper-client.js';
@@ -138,6 +139,14 @@ export class FakeClient implements ZooKeeperClient {
     return this.#ask(`touch ${path}`, () => {
       if (!this.server.nodes.has(path)) throw failure('no-node');
     });
+  }
+
+  read(): Promise<NodeValue | null> {
+    throw new Error('Records are tested on a real server.');
+  }
+
+  replace(): Promise<void> {
+    throw new Error('Records are tested on a real server.');
   }
 
   remove(path: string): Promise<void> {

@@ -25,6 +25,9 @@ export interface EngineListener {
   forgotten(holder: Holder): void;
 }
 
+/** What an engine's answer is worth. A step of its own would be a promise more for each lock. */
+export type Admission<R> = (request: R, answer: Grant | 'busy') => Grant | 'busy';
+
 // One for the fleet: a SQL engine would keep a row for each. That somebody else holds it is an answer too.
 const PROBE_KEY = 'failover:probe';
 const PROBE_LEASE = 1_000;
@@ -91,16 +94,18 @@ export class Engine {
     await this.#probing;
   }
 
-  async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
+  /** Resolves to what `admit` makes of the answer; that throws what it likes, the engine has answered. */
+  async acquire<R extends AcquireRequest>(request: R, admit: Admission<R>): Promise<Grant | 'busy'> {
+    let answer: Grant | 'busy';
     try {
-      const answer = await this.member.acquire(request);
-      // An engine that hangs answers a waiter who leaves with 'busy' too.
-      if (answer !== 'busy') this.#health.succeeded();
-      return answer;
+      answer = await this.member.acquire(request);
     } catch (error) {
       this.#learn(error);
       throw error;
     }
+    // An engine that hangs answers a waiter who leaves with 'busy' too.
+    if (answer !== 'busy') this.#health.succeeded();
+    return admit(request, answer);
   }
 
   /** Never rejects. */

@@ -13,7 +13,7 @@ export interface FailoverProviderOptions {
   readonly mode?: 'strict' | 'available';
   /**
    * The name of the provider that keeps the record on which processes agree; needed for `strict`. It must keep what it
-   * has acknowledged: SQL on MySQL, MariaDB or Postgres, with a single writer. While it cannot be reached there are no locks, so a fleet
+   * has acknowledged: SQL on MySQL, MariaDB or Postgres, with a single writer, or ZooKeeper. While it cannot be reached there are no locks, so a fleet
    * that is to survive the loss of any one engine keeps the record on a third.
    */
   readonly record?: string;
@@ -56,7 +56,9 @@ export function readOptions(options: FailoverProviderOptions): FailoverSettings 
   }
   if (!['strict', 'available'].includes(mode)) refuse(`"mode" is '${mode}', but must be 'strict' or 'available'`);
   if (mode === 'strict' && record === undefined) {
-    refuse(`mode 'strict' needs a "record": name the lock provider on which processes agree, such as one of SQL`);
+    refuse(
+      `mode 'strict' needs a "record": name the lock provider on which processes agree, such as one of SQL or ZooKeeper`,
+    );
   }
   if (mode === 'available' && record !== undefined) refuse(`"record" means nothing in mode 'available': remove it`);
   if (!Number.isInteger(failures) || failures < 1)

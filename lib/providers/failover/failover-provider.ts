@@ -1,5 +1,6 @@
 import type {
   AcquireRequest,
+  Answer,
   CompositeProvider,
   Finding,
   Grant,
@@ -49,7 +50,7 @@ export class FailoverProvider implements CompositeProvider {
     const { record } = this.#settings;
     if (record !== undefined && !members.get(record)?.records) {
       throw new LockConfigError(
-        `FailoverProvider cannot keep its "record" on lock provider "${record}", which may lose what it has acknowledged: use one of SQL on MySQL, MariaDB or Postgres.`,
+        `FailoverProvider cannot keep its "record" on lock provider "${record}", which may lose what it has acknowledged: use one of SQL on MySQL, MariaDB or Postgres, or ZooKeeper.`,
         { provider: record },
       );
     }
@@ -102,7 +103,7 @@ export class FailoverProvider implements CompositeProvider {
     return this.#started().renew(renewals);
   }
 
-  release(holder: Holder, manner: ReleaseManner): Promise<ReleaseOutcome> {
+  release(holder: Holder, manner: ReleaseManner): Answer<ReleaseOutcome> {
     return this.#started().release(holder, manner);
   }
 

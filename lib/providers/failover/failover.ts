@@ -1,5 +1,6 @@
 import type {
   AcquireRequest,
+  Answer,
   Grant,
   Holder,
   Member,
@@ -18,7 +19,7 @@ import type { EngineState } from './engine-health.js';
 import type { Choice, EngineSelector } from './engine-selector.js';
 import { Engine } from './engine.js';
 import type { FailoverSettings } from './failover-options.js';
-import { Placement } from './placement.js';
+import { Placement, type PlacementTerms } from './placement.js';
 import { Placements } from './placements.js';
 import { StrictSelector } from './strict-selector.js';
 import type { EngineSwitch, SwitchReason } from './switch-record.js';
@@ -45,6 +46,8 @@ export class Failover {
   readonly #placements = new Placements();
   readonly #suspension: SuspensionDetector;
   readonly #isStrict: boolean;
+  /** Those of every lock; undefined where each has its own. */
+  readonly #terms: PlacementTerms | undefined;
   /** The token before the first of the epoch in which was last granted. */
   #tokens = { epoch: 0, before: 0n };
 
@@ -55,6 +58,7 @@ export class Failover {
     private readonly context: ProviderContext,
   ) {
     this.#isStrict = settings.mode === 'strict';
+    if (this.#isStrict) this.#terms = { lease: settings.lease, renew: true, minHold: 0 };
     this.#suspension = new SuspensionDetector(context.clock);
     const listener = {
       changed: (engine: Engine) => {
@@ -63,9 +67,8 @@ export class Failover {
       told: (engine: Engine, event: ProviderEvent) => {
         this.#told(engine, event);
       },
-      forgotten: ({ holder }: Holder) => {
-        const placement = this.#placements.at(holder);
-        if (placement) this.#placements.delete(placement);
+      forgotten: (holder: Holder) => {
+        if (holder instanceof Placement) this.#placements.delete(holder);
       },
     };
     this.#engines = new Map(
@@ -92,7 +95,7 @@ export class Failover {
 
   acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
     const placement = this.#place(request, this.#selector.choose());
-    return placement.engine.acquire(placement).then((answer) => this.#admit(placement, answer));
+    return placement.engine.acquire(placement, this.#admit);
   }
 
   async renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
@@ -121,7 +124,7 @@ export class Failover {
     );
   }
 
-  async release(holder: Holder, manner: ReleaseManner): Promise<ReleaseOutcome> {
+  release(holder: Holder, manner: ReleaseManner): Answer<ReleaseOutcome> {
     const placement = this.#placements.of(holder.holder);
     if (!placement) return 'lost';
     // Is not to be prolonged any more, nor believed if its grant is still under way.
@@ -161,8 +164,7 @@ export class Failover {
     if (known?.choice === choice) return known;
     if (known) this.#drop(known);
     const holder = known ? this.context.random.id() : attempt.holder;
-    const terms = this.#isStrict ? { lease: this.settings.lease, renew: true, minHold: 0 } : attempt;
-    const placement = new Placement(attempt, choice, the(choice.engine, this.#engines), holder, terms);
+    const placement = new Placement(attempt, choice, the(choice.engine, this.#engines), holder, this.#terms ?? attempt);
     placement.suspensions = this.#suspension.recent(this.context.clock.now());
     this.#placements.add(placement);
     return placement;
@@ -179,7 +181,7 @@ export class Failover {
   }
 
   /** What an engine's answer is worth by now. */
-  #admit(placement: Placement, answer: Grant | 'busy'): Grant | 'busy' {
+  readonly #admit = (placement: Placement, answer: Grant | 'busy'): Grant | 'busy' => {
     if (!this.#placements.has(placement) || placement.isReleased) {
       // The attempt was given up meanwhile, and its release may have gone ahead.
       if (answer !== 'busy') this.#drop(placement);
@@ -207,7 +209,7 @@ export class Failover {
       validUntil,
       lease: this.#isStrict ? this.settings.window : answer.lease,
     };
-  }
+  };
 
   /** Until when a lock is ours that its engine keeps until then. */
   #believe({ choice, keptUntil }: Placement): number {

@@ -47,20 +47,23 @@ export class Placement implements AcquireRequest {
     this.minHold = terms.minHold;
   }
 
+  /** Its engine knows it by another id than its caller. */
+  get isRenamed(): boolean {
+    return this.holder !== this.attempt.holder;
+  }
+
   get wait(): number {
     return this.attempt.wait;
   }
 
   get signal(): AbortSignal {
-    return (this.#signal ??= AbortSignal.any([this.attempt.signal, this.#departed.signal]));
+    this.#withdrawal ??= new AbortController();
+    return (this.#signal ??= AbortSignal.any([this.attempt.signal, this.#withdrawal.signal]));
   }
 
   /** Sends a waiter away from an engine that grants no more. */
   withdraw(): void {
-    this.#departed.abort();
-  }
-
-  get #departed(): AbortController {
-    return (this.#withdrawal ??= new AbortController());
+    this.#withdrawal ??= new AbortController();
+    this.#withdrawal.abort();
   }
 }

@@ -27,7 +27,7 @@ export class Placements implements Iterable<Placement> {
 
   add(placement: Placement): void {
     this.#byAttempt.set(placement.attempt.holder, placement);
-    if (placement.holder !== placement.attempt.holder) this.#renamed.set(placement.holder, placement);
+    if (placement.isRenamed) this.#renamed.set(placement.holder, placement);
   }
 
   /** Whether it is still the one of its attempt. */
@@ -36,7 +36,7 @@ export class Placements implements Iterable<Placement> {
   }
 
   delete(placement: Placement): void {
-    if (placement.holder !== placement.attempt.holder) this.#renamed.delete(placement.holder);
+    if (placement.isRenamed) this.#renamed.delete(placement.holder);
     if (this.has(placement)) this.#byAttempt.delete(placement.attempt.holder);
   }
 }

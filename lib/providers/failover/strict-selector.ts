@@ -151,14 +151,16 @@ export class StrictSelector implements EngineSelector {
   /** The locks of an application that starts can be had when it has started. */
   async #settling(): Promise<void> {
     const { clock } = this.context;
-    const wait = this.#agreement.settlesAt - clock.now();
-    if (wait <= 0 || this.#stopped) return;
-    let timer: Timer | undefined;
-    await new Promise<void>((resolve) => {
-      this.#onStopped = resolve;
-      timer = clock.setTimer(resolve, wait, true);
-    });
-    if (timer) clock.clearTimer(timer);
+    const remaining = () => this.#agreement.settlesAt - clock.now();
+    // Timers count in whole ms and may be a part of one early.
+    for (let wait = remaining(); wait > 0 && !this.#stopped; wait = remaining()) {
+      let timer: Timer | undefined;
+      await new Promise<void>((resolve) => {
+        this.#onStopped = resolve;
+        timer = clock.setTimer(resolve, Math.ceil(wait), true);
+      });
+      if (timer) clock.clearTimer(timer);
+    }
   }
 
   async #round(): Promise<void> {

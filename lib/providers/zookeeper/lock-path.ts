@@ -32,6 +32,11 @@ export class LockPaths {
     this.sessions = `${this.#namespace}/%sessions`;
   }
 
+  /** Of a record, among those of all that agree on something in this namespace. */
+  recordOf(name: string): string {
+    return `${this.#namespace}/%records/${segmentOf(name)}`;
+  }
+
   /** The parent of the nodes of those who have a lock or wait for it. */
   folderOf(key: string): string {
     return `${this.#namespace}/${segmentOf(key)}`;

@@ -16,6 +16,7 @@ import { Folders } from './folders.js';
 import { Leftovers } from './leftovers.js';
 import { LockPaths } from './lock-path.js';
 import { mutex, readWrite, type Recipe } from './recipe.js';
+import type { RecordKeeper } from './records.js';
 import { Session, type SessionListener } from './session.js';
 import { type ClientFactory, isFailure } from './zookeeper-client.js';
 import type { ZooKeeperSettings } from './zookeeper-options.js';
@@ -26,7 +27,7 @@ const START_PATIENCE = 5_000;
 const PATIENCE = 2_000;
 
 /** The locks of one process, from `start` to `stop`: one session at a time, and those who hold or wait with it. */
-export class Locks implements Arena, SessionListener {
+export class Locks implements Arena, RecordKeeper, SessionListener {
   readonly recipe: Recipe;
   readonly folders = new Folders();
   readonly leftovers = new Leftovers();
@@ -74,6 +75,14 @@ export class Locks implements Arena, SessionListener {
       `Lock provider "${name}" cannot reach ZooKeeper: check its connectString, auth and ACLs, and that a quorum is up.`,
       { provider: name, cause: this.#trouble },
     );
+  }
+
+  get name(): string {
+    return this.context.name;
+  }
+
+  pathOf(record: string): string {
+    return this.#paths.recordOf(record);
   }
 
   acquire(request: AcquireRequest): Promise<Grant | 'busy'> {

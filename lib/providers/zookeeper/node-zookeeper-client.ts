@@ -6,8 +6,10 @@ import {
   type ClientListener,
   type Creation,
   type FailureKind,
+  isFailure,
   type NodeKind,
   type NodeStat,
+  type NodeValue,
   type ZooKeeperClient,
   ZooKeeperFailure,
 } from './zookeeper-client.js';
@@ -101,7 +103,7 @@ class NodeZooKeeperClient implements ZooKeeperClient {
     this.#client.connect();
   }
 
-  create(path: string, kind: NodeKind): Promise<Creation> {
+  create(path: string, kind: NodeKind, data = DATA): Promise<Creation> {
     const { CreateMode } = this.#library;
     const mode = {
       persistent: CreateMode.PERSISTENT,
@@ -109,7 +111,7 @@ class NodeZooKeeperClient implements ZooKeeperClient {
       'ephemeral-sequential': CreateMode.EPHEMERAL_SEQUENTIAL,
     }[kind];
     return this.#ask((callback) => {
-      this.#client.create(path, DATA, this.#acl, mode, (error, created) => {
+      this.#client.create(path, data, this.#acl, mode, (error, created) => {
         // The answer to a write carries the zxid of that write: it is made where writes are applied, one after the other (3.8:
         // `FinalRequestProcessor`, called by `CommitProcessor.processWrite`). The library hands it to nobody, but keeps it.
         callback(error, error ? undefined : { path: created, createdAt: this.#connection.zxid.readBigInt64BE() });
@@ -150,7 +152,7 @@ class NodeZooKeeperClient implements ZooKeeperClient {
     } catch (error) {
       watch.listeners.delete(onChange);
       if (watch.listeners.size === 0 && this.#watches.get(path) === watch) this.#watches.delete(path);
-      if (error instanceof ZooKeeperFailure && error.kind === 'no-node') return null;
+      if (isFailure(error, 'no-node')) return null;
       throw error;
     }
   }
@@ -162,6 +164,25 @@ class NodeZooKeeperClient implements ZooKeeperClient {
   async touch(path: string): Promise<void> {
     await this.#ask((callback) => {
       this.#client.setData(path, DATA, callback);
+    });
+  }
+
+  async read(path: string): Promise<NodeValue | null> {
+    try {
+      return await this.#ask<NodeValue>((callback) => {
+        this.#client.getData(path, (error, data, stat) => {
+          callback(error, error ? undefined : { data, version: stat.version });
+        });
+      });
+    } catch (error) {
+      if (isFailure(error, 'no-node')) return null;
+      throw error;
+    }
+  }
+
+  async replace(path: string, data: Buffer, version: number): Promise<void> {
+    await this.#ask((callback) => {
+      this.#client.setData(path, data, version, callback);
     });
   }
 
@@ -213,6 +234,7 @@ class NodeZooKeeperClient implements ZooKeeperClient {
       [Exception.NO_NODE]: 'no-node',
       [Exception.NODE_EXISTS]: 'exists',
       [Exception.NOT_EMPTY]: 'not-empty',
+      [Exception.BAD_VERSION]: 'changed',
       [Exception.CONNECTION_LOSS]: 'unanswered',
       [Exception.OPERATION_TIMEOUT]: 'unanswered',
       [Exception.SESSION_EXPIRED]: 'unanswered',

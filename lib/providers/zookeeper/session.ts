@@ -7,6 +7,7 @@ import {
   isFailure,
   type NodeKind,
   type NodeStat,
+  type NodeValue,
   type ZooKeeperClient,
   ZooKeeperFailure,
 } from './zookeeper-client.js';
@@ -119,8 +120,16 @@ export class Session {
     return this.#life.validUntil;
   }
 
-  create(path: string, kind: NodeKind): Promise<Creation> {
-    return this.#write(() => this.#client.create(path, kind));
+  create(path: string, kind: NodeKind, data?: Buffer): Promise<Creation> {
+    return this.#write(() => this.#client.create(path, kind, data));
+  }
+
+  read(path: string): Promise<NodeValue | null> {
+    return this.#call(() => this.#client.read(path));
+  }
+
+  replace(path: string, data: Buffer, version: number): Promise<void> {
+    return this.#write(() => this.#client.replace(path, data, version));
   }
 
   remove(path: string): Promise<void> {

@@ -8,7 +8,8 @@ export interface ZooKeeperClient {
   /** Connects, and goes on trying and reconnecting by itself until `close`. */
   connect(): void;
 
-  create(path: string, kind: NodeKind): Promise<Creation>;
+  /** @param data what is in it; by default something for people */
+  create(path: string, kind: NodeKind, data?: Buffer): Promise<Creation>;
   /** The names of the nodes in this one. */
   children(path: string): Promise<readonly string[]>;
   /** Answers null where there is no such node. */
@@ -22,6 +23,10 @@ export interface ZooKeeperClient {
   unwatch(path: string, onChange: () => void): void;
   /** Writes something into the node: an acknowledged write is the proof that the session lives. */
   touch(path: string): Promise<void>;
+  /** What is in the node, as the server that is asked knows it; null where there is no such node. */
+  read(path: string): Promise<NodeValue | null>;
+  /** Fails as `changed` if the node has another version by now. */
+  replace(path: string, data: Buffer, version: number): Promise<void>;
   remove(path: string): Promise<void>;
 
   /** Breaks the connection, so that it is made anew, in the same session. */
@@ -48,6 +53,12 @@ export interface NodeStat {
   readonly owner: bigint;
 }
 
+export interface NodeValue {
+  readonly data: Buffer;
+  /** How often it was changed. */
+  readonly version: number;
+}
+
 /** What a client says unasked. */
 export interface ClientListener {
   onConnected(): void;
@@ -61,11 +72,11 @@ export interface ClientListener {
 export type ClientFactory = (listener: ClientListener) => ZooKeeperClient;
 
 /**
- * - `no-node`, `exists`, `not-empty`: what the tree was like.
+ * - `no-node`, `exists`, `not-empty`, `changed`: what the tree was like.
  * - `refused`: by an ACL, a quota, a limit.
  * - `unanswered`: nobody knows whether it was done.
  */
-export type FailureKind = 'no-node' | 'exists' | 'not-empty' | 'refused' | 'unanswered';
+export type FailureKind = 'no-node' | 'exists' | 'not-empty' | 'changed' | 'refused' | 'unanswered';
 
 /** An operation that did not succeed. */
 export class ZooKeeperFailure extends Error {

@@ -6,6 +6,7 @@ import type {
   LockCapabilities,
   LockProvider,
   ProviderContext,
+  Records,
   ReleaseOutcome,
   Renewal,
   RenewOutcome,
@@ -14,6 +15,7 @@ import { LockConfigError } from '../../lock/errors.js';
 import type { LockInfo } from '../../lock/lock-info.js';
 import { Locks } from './locks.js';
 import { nodeZooKeeperClients } from './node-zookeeper-client.js';
+import { ZooKeeperRecords } from './records.js';
 import { readOptions, type ZooKeeperLockProviderOptions, type ZooKeeperSettings } from './zookeeper-options.js';
 
 /**
@@ -29,6 +31,7 @@ import { readOptions, type ZooKeeperLockProviderOptions, type ZooKeeperSettings 
  */
 export class ZooKeeperLockProvider implements LockProvider {
   readonly capabilities: LockCapabilities;
+  readonly records: Records = new ZooKeeperRecords(() => this.#started());
   readonly #settings: ZooKeeperSettings;
   #locks: Locks | undefined;
 

@@ -1,8 +1,8 @@
-import type { LockProvider } from 'nestjs-distributed-lock';
+import type { DistributedLockModuleOptions } from 'nestjs-distributed-lock';
 import type { Stock } from '../stock/stock.js';
 
 /** What the shop runs on: where its locks live, and where its stock does. */
 export interface Backend {
-  readonly lockProvider: LockProvider;
+  readonly locks: Pick<DistributedLockModuleOptions, 'provider' | 'providers' | 'default'>;
   readonly stock: Stock;
 }

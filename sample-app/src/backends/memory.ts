@@ -4,5 +4,5 @@ import { MemoryStock } from './memory-stock.js';
 
 /** One process, nothing to install. */
 export function memory(): Backend {
-  return { lockProvider: new MemoryLockProvider(), stock: new MemoryStock() };
+  return { locks: { provider: new MemoryLockProvider() }, stock: new MemoryStock() };
 }

@@ -6,5 +6,5 @@ import { RedisStock } from './redis-stock.js';
 /** Any number of processes on one Redis, which keeps the locks and the stock. */
 export function redis(url: string): Backend {
   const client = new Redis(url);
-  return { lockProvider: new RedisLockProvider({ client }), stock: new RedisStock(client) };
+  return { locks: { provider: new RedisLockProvider({ client }) }, stock: new RedisStock(client) };
 }

@@ -5,11 +5,14 @@ import { SqlStock, StockItem } from './sql-stock.js';
 
 /** Any number of processes on one database, which keeps the locks and the stock. */
 export async function sql(type: 'mysql' | 'postgres', url: string): Promise<Backend> {
-  // Creating tables is for a sample; an application has migrations.
-  const dataSource = new DataSource({ type, url, entities: [StockItem], synchronize: true });
-  await dataSource.initialize();
+  const dataSource = await openShopDatabase(type, url);
   return {
-    lockProvider: new TypeOrmRowLockProvider({ dataSource, synchronize: true }),
+    locks: { provider: new TypeOrmRowLockProvider({ dataSource, synchronize: true }) },
     stock: new SqlStock(dataSource),
   };
+}
+
+/** Creating tables is for a sample; an application has migrations. */
+export function openShopDatabase(type: 'mysql' | 'postgres', url: string): Promise<DataSource> {
+  return new DataSource({ type, url, entities: [StockItem], synchronize: true }).initialize();
 }

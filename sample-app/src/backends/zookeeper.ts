@@ -7,5 +7,5 @@ import { ZooKeeperStock } from './zookeeper-stock.js';
 export function zookeeper(connectString: string): Backend {
   const client = createClient(connectString);
   client.connect();
-  return { lockProvider: new ZooKeeperLockProvider({ connectString }), stock: new ZooKeeperStock(client) };
+  return { locks: { provider: new ZooKeeperLockProvider({ connectString }) }, stock: new ZooKeeperStock(client) };
 }

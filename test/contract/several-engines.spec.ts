@@ -1,0 +1,109 @@
+import { afterAll, beforeAll } from '@jest/globals';
+import { Redis } from 'ioredis';
+import type { CompositeProvider, LockCapabilities, LockProvider } from '../../lib/engine/lock-provider.js';
+import { CombinedProvider } from '../../lib/providers/combined/combined-provider.js';
+import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
+import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
+import { RedisLockProvider } from '../../lib/providers/redis/index.js';
+import type { TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
+import { describeLockProvider, type ProviderHarness } from '../../lib/testing/index.js';
+import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
+import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
+import { SqlBackend } from '../typeorm/sql-backend.js';
+import { leaseRows, revokeLease, versionProvider } from '../typeorm/version-backend.js';
+import { HostedComposite } from './hosted-composite.js';
+
+const SECOND = 1_000;
+
+let redis: RedisServer;
+let admin: Redis;
+let mariadb: SqlBackend;
+// Those to Redis.
+const wires = new Map<LockProvider, TcpProxy>();
+
+beforeAll(async () => {
+  [redis, mariadb] = await Promise.all([startRedisServer(), SqlBackend.start('mariadb')]);
+  admin = new Redis(redis.url);
+}, 60_000);
+afterAll(async () => {
+  await Promise.all([...wires.values()].map((wire) => wire.close()));
+  admin.disconnect();
+  await Promise.all([redis.stop(), mariadb.stop()]);
+});
+
+interface Engines extends Record<string, LockProvider> {
+  redis: RedisLockProvider;
+  mariadb: TypeOrmVersionLockProvider;
+}
+
+/** Redis and MariaDB beneath one provider, with wires of their own. */
+function harness(capabilities: LockCapabilities, compose: () => CompositeProvider): ProviderHarness {
+  const onWires = (cut: boolean) => async (provider: LockProvider) => {
+    const { members } = provider as HostedComposite<Engines>;
+    const wire = wires.get(members.redis);
+    const other = mariadb.wireOf(members.mariadb);
+    if (cut) wire?.refuse();
+    else wire?.admit();
+    if (cut) other?.freeze();
+    else other?.thaw();
+  };
+  const isProbe = (name: string) => name.endsWith(':probe');
+  return {
+    capabilities,
+    lease: SECOND,
+    create: async () => {
+      const wire = await startTcpProxy(redis.port);
+      const members: Engines = {
+        redis: new RedisLockProvider({ url: `redis://127.0.0.1:${wire.port}`, commandTimeout: '1s' }),
+        mariadb: await versionProvider(mariadb),
+      };
+      wires.set(members.redis, wire);
+      return new HostedComposite(compose(), members);
+    },
+    faults: {
+      revoke: (namespace, key) =>
+        Promise.all([admin.del(new KeyLayout(namespace).lockOf(key)), revokeLease(mariadb.admin, namespace, key)]),
+      cutOff: onWires(true),
+      restore: onWires(false),
+    },
+    leftovers: async (namespace) => {
+      const keys = await admin.keys(`${namespace}:*`);
+      const rows = await leaseRows(mariadb.admin, namespace);
+      return (
+        keys.filter((key) => !/:\{\d+\}(seen)?$/.test(key) && !isProbe(key)).length +
+        rows.filter(({ holder, name }) => holder !== null && !isProbe(name)).length
+      );
+    },
+  };
+}
+
+const common: LockCapabilities = {
+  shared: false,
+  fair: false,
+  fencing: false,
+  lease: 'per-lock',
+  minHold: true,
+  forceRelease: true,
+  queue: 'engine',
+};
+const engines = ['redis', 'mariadb'];
+
+describeLockProvider(
+  'fail-over, strict, on Redis with MariaDB behind it',
+  harness(
+    { ...common, fencing: true, lease: 'session', minHold: false, queue: 'native' },
+    () =>
+      new FailoverProvider({
+        engines,
+        record: 'mariadb',
+        window: SECOND,
+        lease: SECOND,
+        // What a case cuts off is to come back to where it was.
+        failures: 1_000,
+      }),
+  ),
+);
+describeLockProvider(
+  'combined, all of Redis and MariaDB',
+  harness(common, () => new CombinedProvider({ engines, quorum: 'all' })),
+);

@@ -1,0 +1,109 @@
+import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { LockManager } from '../../lib/engine/lock-manager.js';
+import { LockUnavailableError } from '../../lib/lock/errors.js';
+import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
+import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
+import { LockPaths } from '../../lib/providers/zookeeper/lock-path.js';
+import { ZooKeeperLockProvider } from '../../lib/providers/zookeeper/index.js';
+import { describeRecords } from '../contract/describe-records.js';
+import { until } from '../redis/seam.js';
+import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
+import { startZooKeeper, type ZooKeeperServer } from '../servers/zookeeper-server.mjs';
+import { ZooKeeperAdmin } from './zookeeper-admin.js';
+
+const SESSION = 2_000;
+
+describe('records on ZooKeeper', () => {
+  let server: ZooKeeperServer;
+  let admin: ZooKeeperAdmin;
+  const stops: (() => Promise<unknown>)[] = [];
+
+  beforeAll(async () => {
+    server = await startZooKeeper();
+    admin = await ZooKeeperAdmin.connect(server.connectString);
+  }, 60_000);
+  afterEach(() => Promise.all(stops.splice(0).map((stop) => stop())));
+  afterAll(async () => {
+    admin.close();
+    await server.stop();
+  });
+
+  async function process(): Promise<{ provider: ZooKeeperLockProvider; wire: TcpProxy }> {
+    const wire = await startTcpProxy(server.port);
+    const provider = new ZooKeeperLockProvider({ connectString: `127.0.0.1:${wire.port}`, sessionTimeout: SESSION });
+    const locks = new LockManager({ providers: { zookeeper: provider }, namespace: 'test', shutdownGrace: 0 });
+    stops.push(async () => {
+      await locks.stop();
+      await wire.close();
+    });
+    await locks.start();
+    return { provider, wire };
+  }
+  const versionOf = async (name: string) => (await admin.stat(new LockPaths('', 'test').recordOf(name)))?.version;
+
+  describeRecords(async () => (await process()).provider.records);
+
+  it('a confirmation is a write, and what stands already is written once more', async () => {
+    const { records } = (await process()).provider;
+    await records.compareAndSet('confirmed', null, 'a');
+    expect(await records.compareAndSet('confirmed', 'a', 'a')).toBe('a');
+    expect(await versionOf('confirmed')).toBe(1);
+    expect(await records.compareAndSet('confirmed', 'gone', 'a')).toBe('a');
+    expect(await versionOf('confirmed')).toBe(2);
+    expect(await records.compareAndSet('confirmed', 'gone', 'b')).toBe('a');
+    expect(await versionOf('confirmed')).toBe(2);
+  });
+
+  it('outlive the session that has written them', async () => {
+    const { records } = (await process()).provider;
+    await records.compareAndSet('kept', null, 'a');
+    await stops.pop()?.();
+    const next = await process();
+    expect(await next.provider.records.compareAndSet('kept', null, 'b')).toBe('a');
+  });
+
+  it('are what a fail-over agrees by, on an engine of its own', async () => {
+    const fleet = await Promise.all(
+      [1, 2].map(async () => {
+        const main = new FailoverProvider({ engines: ['a', 'b'], record: 'zookeeper', window: '1s' });
+        const locks = new LockManager({
+          providers: {
+            a: new MemoryLockProvider(),
+            b: new MemoryLockProvider(),
+            zookeeper: new ZooKeeperLockProvider({ connectString: server.connectString, sessionTimeout: SESSION }),
+            main,
+          },
+          default: 'main',
+          namespace: 'agreed',
+          shutdownGrace: 0,
+        });
+        stops.push(() => locks.stop());
+        await locks.start();
+        return { main, locks };
+      }),
+    );
+    const [one, two] = fleet as [(typeof fleet)[0], (typeof fleet)[0]];
+    const before = await one.locks.withLock('k', ({ fencingToken }) => fencingToken ?? 0n);
+    await one.main.switchTo('b');
+    await until(() => two.main.state.epoch === 2, 'the other one has learned of it', 10_000);
+    const after = await two.locks.withLock('k', ({ fencingToken }) => fencingToken ?? 0n, { wait: '20s' });
+    expect(after >> 52n).toBe(2n);
+    expect(before >> 52n).toBe(1n);
+  }, 30_000);
+
+  it('a server that does not answer is unavailable within a session, and what it did can be asked again', async () => {
+    const { provider, wire } = await process();
+    await provider.records.compareAndSet('silent', null, 'a');
+    wire.freeze();
+    const sentAt = performance.now();
+    await expect(provider.records.compareAndSet('silent', 'a', 'b')).rejects.toBeInstanceOf(LockUnavailableError);
+    expect(performance.now() - sentAt).toBeLessThan(2 * SESSION);
+    wire.thaw();
+    let found: string | null | undefined;
+    while ((found = await provider.records.compareAndSet('silent', 'a', 'b').catch(() => undefined)) === undefined) {
+      await sleep(20);
+    }
+    expect(found).toBe('b');
+  }, 20_000);
+});

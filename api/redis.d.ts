@@ -14,7 +14,7 @@ export interface RedisClusterConnection {
     connect(): Promise<unknown>;
     disconnect(): void;
     nodes(): RedisClusterNode[];
-    on(event: string, listener: () => void): unknown;
+    on(event: string, listener: (error: unknown) => void): unknown;
 }
 
 export interface RedisClusterNode extends RedisClient, Pick<RedisConnection, 'call'> {
@@ -36,7 +36,7 @@ export declare class RedisLockProvider implements LockProvider {
     start(context: ProviderContext): Promise<void>;
     acquire(request: AcquireRequest): Promise<Grant | 'busy'>;
     renew(renewals: readonly Renewal[]): Promise<RenewOutcome[]>;
-    release(holder: Holder, manner: ReleaseManner): Promise<ReleaseOutcome>;
+    release(holder: Holder, manner: ReleaseManner): Answer<ReleaseOutcome>;
     inspect(key: string): Promise<LockInfo | null>;
     forceRelease(key: string): Promise<boolean>;
     check(): Promise<Finding[]>;

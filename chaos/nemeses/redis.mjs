@@ -10,6 +10,8 @@ export const clientKill = {
 export const clientPause = {
   name: 'CLIENT PAUSE',
   begin: ({ server, duration }) => server.admin.client('PAUSE', duration, 'ALL'),
+  // Answered when the pause is over.
+  end: ({ server }) => server.admin.ping(),
 };
 export const scriptFlush = { name: 'SCRIPT FLUSH', begin: ({ server }) => server.admin.script('FLUSH') };
 export const flushAll = { name: 'FLUSHALL', begin: ({ server }) => server.admin.flushall() };

@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { ensureInstalled, root } from '../scripts/ensure-installed.mjs';
-import { build } from '../scripts/build.mjs';
+import { ensureBuilt } from '../scripts/build.mjs';
 import { drawCharts } from './charts.mjs';
 
 // Each file in rows/ measures one group of rows, prints ratios against the raw thing in the same run, and keeps them in results/.
@@ -17,7 +17,7 @@ if (unknown.length > 0) {
 }
 
 ensureInstalled();
-build();
+ensureBuilt();
 
 // Unpinned, one loop runs at two speeds that differ by 3: wake-ups across cores cost 35 µs each. Servers go to core 0.
 const canPin = existsSync('/usr/bin/taskset');

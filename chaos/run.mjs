@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { build } from '../scripts/build.mjs';
+import { ensureBuilt } from '../scripts/build.mjs';
 import { ensureInstalled, root } from '../scripts/ensure-installed.mjs';
 import { ensureServers } from '../scripts/ensure-servers.mjs';
 import { campaign } from './campaign.mjs';
@@ -47,7 +47,7 @@ if (options.judge) process.exit(report(await judged(providers[0], options.judge)
 if (!options.library) {
   ensureInstalled();
   ensureServers();
-  build();
+  ensureBuilt();
 }
 const library = options.library ?? join(root, 'dist');
 const { seed } = options;

@@ -1,4 +1,4 @@
-import { rmSync } from 'node:fs';
+import { readdirSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { ensureInstalled, root, runTool } from './ensure-installed.mjs';
 
@@ -7,6 +7,35 @@ export function build() {
   rmSync(join(root, 'dist'), { recursive: true, force: true });
   runTool('typescript/bin/tsc', ['-p', 'tsconfig.build.json']);
   runTool('@nestjs/cli/bin/nest.js', ['build']);
+}
+
+// What the build reads; folders too, since a file that was deleted leaves its mark there.
+const SOURCES = [
+  'lib',
+  'sample-app/src',
+  'tsconfig.json',
+  'tsconfig.build.json',
+  'sample-app/tsconfig.json',
+  'nest-cli.json',
+  'package-lock.json',
+];
+/** Written last. */
+const LAST = 'sample-app/dist/main.js';
+
+/** Builds unless nothing has changed since. */
+export function ensureBuilt() {
+  if (Math.max(...SOURCES.map(changedAt)) < changedAt(LAST)) return;
+  console.log('Building …');
+  build();
+}
+
+/** When a file, or the last one in a folder, was changed; 0 when it is not there. */
+function changedAt(path) {
+  const at = join(root, path);
+  const stats = statSync(at, { throwIfNoEntry: false });
+  if (!stats?.isDirectory()) return stats?.mtimeMs ?? 0;
+  const entries = readdirSync(at, { recursive: true });
+  return Math.max(stats.mtimeMs, ...entries.map((entry) => statSync(join(at, entry)).mtimeMs));
 }
 
 if (import.meta.filename === process.argv[1]) {

@@ -2,7 +2,7 @@ import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { build } from './build.mjs';
+import { ensureBuilt } from './build.mjs';
 import { ensureInstalled, root } from './ensure-installed.mjs';
 import { ensureServers } from './ensure-servers.mjs';
 import { flashSale, ITEMS, ORDERS } from './sale.mjs';
@@ -54,8 +54,7 @@ if (options.provider === 'memory' && instances > 1) {
 }
 
 ensureInstalled();
-console.log('Building …');
-build();
+ensureBuilt();
 
 const stops = [];
 let ending = false;

@@ -6,6 +6,8 @@ const LEASE = 800;
 export const title = 'combined, all of redis and typeorm version on mariadb';
 /** A part that was not given back ends with its lease, in the one engine and then in the other; a frozen receiver costs a claim. */
 export const recovery = 2 * LEASE + 3_000 + 4_000;
+/** The queue of the one engine, as of Redis alone. */
+export { forgets } from './redis.mjs';
 export const lifetime = LEASE;
 export const fair = false;
 export const nemeses = [

@@ -8,6 +8,8 @@ const LEASE = 1_000;
 export const title = 'fail-over, strict: redis, then typeorm version on mariadb, which keeps the record';
 /** An engine is missed, a window passes; what a dead process held ends a lease later, and a frozen receiver costs a claim. */
 export const recovery = 2 * WINDOW + LEASE + 3_000 + 4_000;
+/** The queue of the one engine, as of Redis alone. */
+export { forgets } from './redis.mjs';
 export const lifetime = WINDOW;
 export const fair = false;
 export const nemeses = [

@@ -33,7 +33,9 @@ export const failureCases: readonly CaseDefinition[] = [
       await stage.cutOff(ann);
       const { noAnswer } = stage.bounds;
       assert.equal(await stage.within(noAnswer, ann.renew(grant), 'the renewal'), 'unknown');
-      assert.equal(await stage.within(noAnswer, ann.release(grant), 'the release'), 'unknown');
+      const release = await stage.within(noAnswer, ann.release(grant), 'the release');
+      // A session that was given up meanwhile has taken its locks along.
+      if (stage.capabilities.lease !== 'session' || release !== 'lost') assert.equal(release, 'unknown');
     },
   },
   {

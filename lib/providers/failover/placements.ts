@@ -1,17 +1,18 @@
+import { HolderTable } from '../../engine/lock-provider.js';
 import type { Placement } from './placement.js';
 
 /** Where the attempts of this process are, by their own ids and by their ids at the engines. */
 export class Placements implements Iterable<Placement> {
-  readonly #byAttempt = new Map<string, Placement>();
+  readonly #byAttempt = new HolderTable<Placement>();
   /** Only those that have another id at their engine. */
-  readonly #renamed = new Map<string, Placement>();
+  readonly #renamed = new HolderTable<Placement>();
 
   get size(): number {
     return this.#byAttempt.size;
   }
 
-  [Symbol.iterator](): IterableIterator<Placement> {
-    return this.#byAttempt.values();
+  [Symbol.iterator](): Iterator<Placement> {
+    return this.#byAttempt.values()[Symbol.iterator]();
   }
 
   /** That of an attempt. */

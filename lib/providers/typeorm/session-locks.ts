@@ -1,14 +1,15 @@
-import type {
-  AcquireRequest,
-  Answer,
-  Finding,
-  Grant,
-  Holder,
-  ProviderContext,
-  ReleaseManner,
-  ReleaseOutcome,
-  Renewal,
-  RenewOutcome,
+import {
+  type AcquireRequest,
+  type Answer,
+  type Finding,
+  type Grant,
+  type Holder,
+  HolderTable,
+  type ProviderContext,
+  type ReleaseManner,
+  type ReleaseOutcome,
+  type RenewOutcome,
+  type Renewal,
 } from '../../engine/lock-provider.js';
 import { LockConfigError, LockError, LockUnavailableError } from '../../lock/errors.js';
 import type { DatabaseSettings } from './database-options.js';
@@ -36,7 +37,7 @@ export interface LockKind {
 
 /** A provider at work: connected anew by whoever needs the database, if that has failed so far. */
 export class SessionLocks {
-  readonly #attempts = new Map<string, LockAttempt>();
+  readonly #attempts = new HolderTable<LockAttempt>();
   #context: ProviderContext | undefined;
   #ready: Promise<Ready> | undefined;
 

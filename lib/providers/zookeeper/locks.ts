@@ -1,12 +1,13 @@
-import type {
-  AcquireRequest,
-  Finding,
-  Grant,
-  Holder,
-  ProviderContext,
-  ReleaseOutcome,
-  Renewal,
-  RenewOutcome,
+import {
+  type AcquireRequest,
+  type Finding,
+  type Grant,
+  type Holder,
+  HolderTable,
+  type ProviderContext,
+  type ReleaseOutcome,
+  type RenewOutcome,
+  type Renewal,
 } from '../../engine/lock-provider.js';
 import { LockUnavailableError } from '../../lock/errors.js';
 import type { LockInfo } from '../../lock/lock-info.js';
@@ -33,7 +34,7 @@ export class Locks implements Arena, RecordKeeper, SessionListener {
   readonly leftovers = new Leftovers();
   session: Session;
   readonly #paths: LockPaths;
-  readonly #contenders = new Map<string, Contender>();
+  readonly #contenders = new HolderTable<Contender>();
   #endStart: ((isUp: boolean) => void) | undefined;
   #isStarted = false;
   #isStopping = false;
@@ -158,7 +159,7 @@ export class Locks implements Arena, RecordKeeper, SessionListener {
     if (session.isUp) await this.#tidyUp(session);
     await session.close(PATIENCE);
     // Whoever still asks gets an answer.
-    await Promise.all([...this.#contenders.values()].map((contender) => contender.release()));
+    await Promise.all(this.#contenders.values().map((contender) => contender.release()));
   }
 
   // --- what contenders need ---
@@ -233,7 +234,7 @@ export class Locks implements Arena, RecordKeeper, SessionListener {
     const enough = new Promise<void>((resolve) => {
       timer = this.clock.setTimer(resolve, PATIENCE, true);
     });
-    const releases = [...this.#contenders.values()].map((contender) => contender.release());
+    const releases = this.#contenders.values().map((contender) => contender.release());
     const tidied = Promise.all(releases).then(() => this.folders.close(session));
     await Promise.race([tidied, enough]);
     if (timer) this.clock.clearTimer(timer);

@@ -3,11 +3,12 @@ import {
   type Finding,
   type Grant,
   type Holder,
+  HolderTable,
   type ProviderContext,
   type ReleaseManner,
   type ReleaseOutcome,
-  type Renewal,
   type RenewOutcome,
+  type Renewal,
   validUntil,
 } from '../../../engine/lock-provider.js';
 import { LockUnavailableError } from '../../../lock/errors.js';
@@ -31,7 +32,7 @@ export class QuorumSession {
   readonly #layout: QuorumKeyLayout;
   readonly #electorate: Electorate;
   readonly #election: Election;
-  readonly #candidates = new Map<string, Candidate>();
+  readonly #candidates = new HolderTable<Candidate>();
   /** Who asks for a lock, by the lock: the engine lets one waiter a key ask. */
   readonly #asking = new Map<string, Candidate>();
   #rounds = 0;

@@ -3,14 +3,15 @@ import {
   type Finding,
   type Grant,
   type Holder,
+  HolderTable,
   type LockCapabilities,
   type LockProvider,
   type ProviderContext,
   type Records,
   type ReleaseManner,
   type ReleaseOutcome,
-  type Renewal,
   type RenewOutcome,
+  type Renewal,
   validUntil,
 } from '../../../engine/lock-provider.js';
 import { LockConfigError, LockError, LockUnavailableError } from '../../../lock/errors.js';
@@ -127,7 +128,7 @@ export class TypeOrmVersionLockProvider implements LockProvider {
 
 /** A provider at work: from `start` to `stop`. */
 class VersionLocks {
-  readonly #attempts = new Map<string, VersionAttempt>();
+  readonly #attempts = new HolderTable<VersionAttempt>();
   readonly #background = new Set<Promise<unknown>>();
   #database: Promise<LeaseDatabase> | undefined;
 

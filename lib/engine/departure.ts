@@ -7,6 +7,8 @@ export class Departure {
   // promise, and a caller may wait for days for a backend that is down.
   #onLeft: (() => void) | undefined;
   #timer: Timer | undefined;
+  /** What the timer is for. */
+  #wakesAt = Infinity;
   readonly #onAbort = () => {
     this.leave();
   };
@@ -58,13 +60,17 @@ export class Departure {
   /** Leaves if the wait is over, and otherwise wakes when it will be. Called again whenever the deadline has moved. */
   look(): void {
     if (this.#hasLeft) return;
-    this.#disarm();
     const deadline = this.deadline();
+    // Most often it has not moved.
+    if (this.#timer !== undefined && deadline === this.#wakesAt && deadline > this.clock.now()) return;
+    this.#disarm();
+    this.#wakesAt = deadline;
     if (deadline === Infinity) return;
     const remaining = deadline - this.clock.now();
     if (remaining <= 0) this.leave();
     else {
       this.#timer = this.clock.setTimer(() => {
+        this.#timer = undefined;
         this.look();
       }, Math.ceil(remaining));
     }

@@ -3,7 +3,16 @@ import { Redis } from 'ioredis';
 import { LockUnavailableError } from '../../lib/lock/errors.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
-import { granted, RELEASE, request, type StartedProvider, startProvider, until, untilWaiting } from './seam.js';
+import {
+  granted,
+  RELEASE,
+  request,
+  type StartedProvider,
+  startProvider,
+  until,
+  untilAnswered,
+  untilWaiting,
+} from './seam.js';
 
 // One replica, whose replication can be cut, and an address that leads to whichever of the two is the master.
 describe('replicas that fall behind', () => {
@@ -82,8 +91,9 @@ describe('replicas that fall behind', () => {
     replication.freeze();
     await failOver();
     await Promise.all([back(one), back(two)]);
-    expect(await two.provider.inspect('k')).toMatchObject({ fencingToken: held.fencingToken, holders: 1 });
-    expect(await two.provider.release(held, RELEASE)).toBe('released');
+    const info = await untilAnswered(() => two.provider.inspect('k').catch(() => 'unknown' as const));
+    expect(info).toMatchObject({ fencingToken: held.fencingToken, holders: 1 });
+    expect(await untilAnswered(() => two.provider.release(held, RELEASE))).toBe('released');
   });
 
   it('with waitReplicas a renewal that no replica acknowledges is unknown, and prolongs nothing', async () => {

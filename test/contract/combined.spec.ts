@@ -3,7 +3,7 @@ import type { CombinedProviderOptions } from '../../lib/providers/combined/combi
 import type { LockProvider } from '../../lib/engine/lock-provider.js';
 import { LockTable } from '../../lib/providers/memory/lock-table.js';
 import { describeLockProvider, FakeClock, type ProviderHarness } from '../../lib/testing/index.js';
-import { ComposedProvider } from './composed-provider.js';
+import { HostedComposite } from './hosted-composite.js';
 import { MemoryBackend } from './memory-backend.js';
 
 /** Memories that each provider has its own cable to. */
@@ -12,13 +12,13 @@ function memories(count: number, quorum: CombinedProviderOptions['quorum']): Pro
   const harnesses = backends.map((backend) => backend.harness());
   const engines = backends.map((_, index) => `memory ${index}`);
   const create = () =>
-    new ComposedProvider(
+    new HostedComposite(
       new CombinedProvider({ engines, quorum }),
-      backends.map((backend) => backend.create()),
+      Object.fromEntries(backends.map((backend, index) => [engines[index], backend.create()])),
     );
   const inAll = (fault: 'cutOff' | 'restore') => async (provider: LockProvider) => {
-    if (!(provider instanceof ComposedProvider)) throw new Error('A provider of another backend');
-    for (const [index, member] of provider.members.entries()) await harnesses[index]?.faults?.[fault]?.(member);
+    const { members } = provider as HostedComposite<Record<string, LockProvider>>;
+    for (const [index, member] of Object.values(members).entries()) await harnesses[index]?.faults?.[fault]?.(member);
   };
   return {
     capabilities: create().capabilities,

@@ -1,17 +1,15 @@
-import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
+import { describe, expect, it } from '@jest/globals';
 import type { Grant } from '../../lib/engine/lock-provider.js';
 import { Cohort } from '../../lib/providers/redis/cohort.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import type { Waiter } from '../../lib/providers/redis/waiter.js';
-import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import {
   granted,
   isSettled,
   redisForTests,
+  twoProcesses,
   RELEASE,
   request,
-  type StartedProvider,
-  startProvider,
   type TestRequest,
   until,
   untilWaiting,
@@ -20,19 +18,7 @@ import {
 // To Redis, each provider is a process of its own.
 describe('waiters of one process who stand behind each other', () => {
   const redis = redisForTests();
-  let proxy: TcpProxy;
-  let one: StartedProvider;
-  let two: StartedProvider;
-
-  beforeEach(async () => {
-    proxy = await startTcpProxy(redis.server.port);
-    one = await startProvider({ url: redis.server.url });
-    two = await startProvider({ url: `redis://127.0.0.1:${proxy.port}`, commandTimeout: 300 });
-  });
-  afterEach(async () => {
-    await Promise.all([one.provider.stop(), two.provider.stop()]);
-    await proxy.close();
-  });
+  const processes = twoProcesses(redis, { commandTimeout: 300 });
 
   const tokenOf = ({ fencingToken }: Grant) => fencingToken ?? 0n;
   const calls = async () =>
@@ -40,13 +26,13 @@ describe('waiters of one process who stand behind each other', () => {
   const leaveNothing = () =>
     until(async () => (await redis.admin.keys('*')).every((key) => /\}(seen)?$/.test(key)), 'nothing is left');
 
-  /** Someone else holds the lock, and `requests` of `two` wait for it, in this order. */
+  /** Someone else holds the lock, and `requests` of the shaky one wait for it, in this order. */
   async function queued(...requests: TestRequest[]) {
-    const holder = granted(await one.provider.acquire(request('k')));
+    const holder = granted(await processes.steady.provider.acquire(request('k')));
     const waiters: Promise<Grant | 'busy'>[] = [];
     for (const each of requests) {
-      waiters.push(two.provider.acquire(each));
-      await untilWaiting(two, waiters.length);
+      waiters.push(processes.shaky.provider.acquire(each));
+      await untilWaiting(processes.shaky, waiters.length);
     }
     const answer = async (index: number) => (await waiters[index]) ?? 'busy';
     return { holder, waiters, turn: async (index: number) => granted(await answer(index)), answer };
@@ -57,11 +43,11 @@ describe('waiters of one process who stand behind each other', () => {
     await redis.admin.set(new KeyLayout('lock').counter, '5000000000000000');
     const { holder, waiters } = await queued(...Array.from({ length: 14 }, () => request('k')));
     await redis.admin.config('RESETSTAT');
-    await one.provider.release(holder, RELEASE);
+    await processes.steady.provider.release(holder, RELEASE);
     const served = await Promise.all(
       waiters.map(async (waiter) => {
         const grant = granted(await waiter);
-        await two.provider.release(grant, RELEASE);
+        await processes.shaky.provider.release(grant, RELEASE);
         return tokenOf(grant);
       }),
     );
@@ -70,44 +56,44 @@ describe('waiters of one process who stand behind each other', () => {
     expect(served).toEqual([...served].sort((a, b) => Number(a - b)));
     expect(new Set(served).size).toBe(14);
     expect(served[0]).toBeGreaterThan(tokenOf(holder));
-    const next = granted(await one.provider.acquire(request('k')));
+    const next = granted(await processes.steady.provider.acquire(request('k')));
     expect(tokenOf(next)).toBeGreaterThan(served[13] ?? 0n);
-    await one.provider.release(next, RELEASE);
+    await processes.steady.provider.release(next, RELEASE);
     await leaveNothing();
   });
 
   it('are not more than sixteen at once, so that nobody has to count on a process for long; all are served', async () => {
     const { holder, waiters, turn } = await queued(...Array.from({ length: 20 }, () => request('k')));
-    await one.provider.release(holder, RELEASE);
-    for (const waiter of waiters.slice(0, 15)) await two.provider.release(granted(await waiter), RELEASE);
+    await processes.steady.provider.release(holder, RELEASE);
+    for (const waiter of waiters.slice(0, 15)) await processes.shaky.provider.release(granted(await waiter), RELEASE);
     const sixteenth = await turn(15);
     // Those that have had it are taken out with the release of the last one.
-    expect((await one.provider.inspect('k'))?.waiters).toBe(19);
-    await two.provider.release(sixteenth, RELEASE);
+    expect((await processes.steady.provider.inspect('k'))?.waiters).toBe(19);
+    await processes.shaky.provider.release(sixteenth, RELEASE);
     const seventeenth = await turn(16);
-    expect((await one.provider.inspect('k'))?.waiters).toBe(3);
-    await two.provider.release(seventeenth, RELEASE);
-    for (const waiter of waiters.slice(17)) await two.provider.release(granted(await waiter), RELEASE);
+    expect((await processes.steady.provider.inspect('k'))?.waiters).toBe(3);
+    await processes.shaky.provider.release(seventeenth, RELEASE);
+    for (const waiter of waiters.slice(17)) await processes.shaky.provider.release(granted(await waiter), RELEASE);
     await leaveNothing();
   });
 
   it('keep their places when the first one leaves while the lock is handed to it', async () => {
     const leaver = request('k');
     const { holder, turn, answer } = await queued(leaver, request('k'), request('k'));
-    const other = one.provider.acquire(request('k'));
-    await untilWaiting(one);
+    const other = processes.steady.provider.acquire(request('k'));
+    await untilWaiting(processes.steady);
     // The grant is on its way when its caller leaves.
-    proxy.holdReplies();
-    await one.provider.release(holder, RELEASE);
+    processes.proxy.holdReplies();
+    await processes.steady.provider.release(holder, RELEASE);
     leaver.abort();
     expect(await answer(0)).toBe('busy');
-    await until(async () => (await one.provider.inspect('k'))?.waiters === 2, 'the next one was served');
-    proxy.passReplies();
+    await until(async () => (await processes.steady.provider.inspect('k'))?.waiters === 2, 'the next one was served');
+    processes.proxy.passReplies();
     const grants = [await turn(1)];
-    await two.provider.release(grants[0] as Grant, RELEASE);
+    await processes.shaky.provider.release(grants[0] as Grant, RELEASE);
     grants.push(await turn(2));
     expect(await isSettled(other)).toBe(false);
-    await two.provider.release(grants[1] as Grant, RELEASE);
+    await processes.shaky.provider.release(grants[1] as Grant, RELEASE);
     grants.push(granted(await other));
     const tokens = grants.map(tokenOf);
     expect(tokens).toEqual([...tokens].sort((a, b) => Number(a - b)));
@@ -115,19 +101,19 @@ describe('waiters of one process who stand behind each other', () => {
 
   it('do not go before those of other processes who came between them', async () => {
     const { holder, waiters } = await queued(request('k'), request('k'));
-    const between = one.provider.acquire(request('k'));
-    await untilWaiting(one);
-    const last = two.provider.acquire(request('k'));
-    await untilWaiting(two, 3);
-    await one.provider.release(holder, RELEASE);
+    const between = processes.steady.provider.acquire(request('k'));
+    await untilWaiting(processes.steady);
+    const last = processes.shaky.provider.acquire(request('k'));
+    await untilWaiting(processes.shaky, 3);
+    await processes.steady.provider.release(holder, RELEASE);
     const grants: Grant[] = [];
     for (const waiter of waiters) {
       grants.push(granted(await waiter));
-      await two.provider.release(grants.at(-1) as Grant, RELEASE);
+      await processes.shaky.provider.release(grants.at(-1) as Grant, RELEASE);
     }
     grants.push(granted(await between));
     expect(await isSettled(last)).toBe(false);
-    await one.provider.release(grants.at(-1) as Grant, RELEASE);
+    await processes.steady.provider.release(grants.at(-1) as Grant, RELEASE);
     grants.push(granted(await last));
     const tokens = grants.map(tokenOf);
     expect(tokens).toEqual([...tokens].sort((a, b) => Number(a - b)));
@@ -135,124 +121,124 @@ describe('waiters of one process who stand behind each other', () => {
 
   it('renew what they have together, and a lease that is not renewed is confirmed before it is answered', async () => {
     const { holder, turn } = await queued(request('k'), request('k'), request('k', { renew: false }));
-    await one.provider.release(holder, RELEASE);
-    await two.provider.release(await turn(0), RELEASE);
+    await processes.steady.provider.release(holder, RELEASE);
+    await processes.shaky.provider.release(await turn(0), RELEASE);
     const second = await turn(1);
-    const left = async () => (await one.provider.inspect('k'))?.expiresIn;
+    const left = async () => (await processes.steady.provider.inspect('k'))?.expiresIn;
     expect(await left()).toBeLessThanOrEqual(3_000);
-    const [renewed] = await two.provider.renew([{ grant: second, lease: 20_000 }]);
+    const [renewed] = await processes.shaky.provider.renew([{ grant: second, lease: 20_000 }]);
     expect(renewed).toMatchObject({ validUntil: expect.any(Number) });
     expect(await left()).toBeGreaterThan(19_000);
-    await two.provider.release(second, RELEASE);
+    await processes.shaky.provider.release(second, RELEASE);
     const third = await turn(2);
     expect(third.validUntil - performance.now()).toBeGreaterThan(29_000);
     expect(await left()).toBeGreaterThan(29_000);
-    expect(await two.provider.release(third, RELEASE)).toBe('released');
+    expect(await processes.shaky.provider.release(third, RELEASE)).toBe('released');
     await leaveNothing();
   });
 
   it('are parked like others: minHold keeps the next one out', async () => {
     const { holder, turn } = await queued(request('k', { minHold: 400 }), request('k', { minHold: 400 }));
-    await one.provider.release(holder, RELEASE);
+    await processes.steady.provider.release(holder, RELEASE);
     const first = await turn(0);
-    await two.provider.release(first, { keepFor: 300, failed: false });
-    expect(await one.provider.inspect('k')).toMatchObject({ state: 'parked', waiters: 1 });
-    await two.provider.release(await turn(1), RELEASE);
+    await processes.shaky.provider.release(first, { keepFor: 300, failed: false });
+    expect(await processes.steady.provider.inspect('k')).toMatchObject({ state: 'parked', waiters: 1 });
+    await processes.shaky.provider.release(await turn(1), RELEASE);
   });
 
   it('skip whoever has left', async () => {
     const leaver = request('k');
     const { holder, turn, answer } = await queued(request('k'), leaver, request('k'));
-    await one.provider.release(holder, RELEASE);
+    await processes.steady.provider.release(holder, RELEASE);
     const first = await turn(0);
-    await two.provider.renew([{ grant: first, lease: 30_000 }]);
+    await processes.shaky.provider.renew([{ grant: first, lease: 30_000 }]);
     leaver.abort();
     expect(await answer(1)).toBe('busy');
-    await two.provider.release(first, RELEASE);
-    await two.provider.release(await turn(2), RELEASE);
+    await processes.shaky.provider.release(first, RELEASE);
+    await processes.shaky.provider.release(await turn(2), RELEASE);
     await leaveNothing();
   });
 
   it('get nothing more from one from whom the lock was taken away: the server serves them', async () => {
     const { holder, waiters, turn } = await queued(request('k'), request('k'), request('k'));
-    await one.provider.release(holder, RELEASE);
+    await processes.steady.provider.release(holder, RELEASE);
     const first = await turn(0);
-    expect(await one.provider.forceRelease('k')).toBe(true);
+    expect(await processes.steady.provider.forceRelease('k')).toBe(true);
     const second = await turn(1);
     expect(tokenOf(second)).toBeGreaterThan(tokenOf(first) + 2n);
-    expect(await two.provider.renew([{ grant: first, lease: 30_000 }])).toEqual(['lost']);
-    await two.provider.release(first, { keepFor: 0, failed: true });
+    expect(await processes.shaky.provider.renew([{ grant: first, lease: 30_000 }])).toEqual(['lost']);
+    await processes.shaky.provider.release(first, { keepFor: 0, failed: true });
     expect(await isSettled(waiters[2] as Promise<unknown>)).toBe(false);
-    await two.provider.release(second, RELEASE);
+    await processes.shaky.provider.release(second, RELEASE);
     const third = await turn(2);
     expect(tokenOf(third)).toBeGreaterThan(tokenOf(second));
-    await two.provider.release(third, RELEASE);
+    await processes.shaky.provider.release(third, RELEASE);
     await leaveNothing();
   });
 
   it('pass nothing on while the server cannot be reached, and keep their places', async () => {
     const { holder, waiters, turn } = await queued(request('k'), request('k'));
-    await one.provider.release(holder, RELEASE);
+    await processes.steady.provider.release(holder, RELEASE);
     const first = await turn(0);
-    proxy.refuse();
-    await until(() => two.events.some(({ type }) => type === 'unavailable'), 'it knows');
-    expect(await two.provider.release(first, RELEASE)).toBe('unknown');
-    const other = one.provider.acquire(request('k'));
-    await untilWaiting(one);
+    processes.proxy.refuse();
+    await until(() => processes.shaky.events.some(({ type }) => type === 'unavailable'), 'it knows');
+    expect(await processes.shaky.provider.release(first, RELEASE)).toBe('unknown');
+    const other = processes.steady.provider.acquire(request('k'));
+    await untilWaiting(processes.steady);
     expect(await isSettled(waiters[1] as Promise<unknown>)).toBe(false);
-    proxy.admit();
+    processes.proxy.admit();
     const second = await turn(1);
     expect(await isSettled(other)).toBe(false);
-    await two.provider.release(second, RELEASE);
-    await one.provider.release(granted(await other), RELEASE);
+    await processes.shaky.provider.release(second, RELEASE);
+    await processes.steady.provider.release(granted(await other), RELEASE);
     await leaveNothing();
   });
 
   it('lose nothing of it by a connection that was lost and made again: those who have not had their turn ask again', async () => {
     const { holder, turn } = await queued(request('k'), request('k'));
-    await one.provider.release(holder, RELEASE);
+    await processes.steady.provider.release(holder, RELEASE);
     const first = await turn(0);
-    proxy.cut();
-    await until(() => two.events.some(({ type }) => type === 'recovered'), 'it is back');
-    await until(async () => (await one.provider.inspect('k'))?.waiters === 1, 'the other one waits again');
-    expect(await two.provider.release(first, RELEASE)).toBe('released');
-    await two.provider.release(await turn(1), RELEASE);
+    processes.proxy.cut();
+    await until(() => processes.shaky.events.some(({ type }) => type === 'recovered'), 'it is back');
+    await until(async () => (await processes.steady.provider.inspect('k'))?.waiters === 1, 'the other one waits again');
+    expect(await processes.shaky.provider.release(first, RELEASE)).toBe('released');
+    await processes.shaky.provider.release(await turn(1), RELEASE);
     await leaveNothing();
   });
 
   it('leave no orphan when a caller goes while its turn is being confirmed', async () => {
     const leaver = request('k', { renew: false });
     const { holder, turn, answer } = await queued(request('k'), leaver, request('k'));
-    await one.provider.release(holder, RELEASE);
+    await processes.steady.provider.release(holder, RELEASE);
     const first = await turn(0);
-    proxy.holdReplies();
-    await two.provider.release(first, RELEASE);
+    processes.proxy.holdReplies();
+    await processes.shaky.provider.release(first, RELEASE);
     await until(
-      async () => ((await one.provider.inspect('k'))?.expiresIn ?? 0) > 20_000,
+      async () => ((await processes.steady.provider.inspect('k'))?.expiresIn ?? 0) > 20_000,
       'the server has confirmed it',
     );
     leaver.abort();
     expect(await answer(1)).toBe('busy');
-    proxy.passReplies();
-    await two.provider.release(await turn(2), RELEASE);
+    processes.proxy.passReplies();
+    await processes.shaky.provider.release(await turn(2), RELEASE);
     await leaveNothing();
   });
 
   it('are asked for anew when the engine could not use a turn: its attempt is the same', async () => {
     const again = request('k');
     const { holder, turn } = await queued(request('k'), again, request('k'));
-    await one.provider.release(holder, RELEASE);
-    await two.provider.release(await turn(0), RELEASE);
+    await processes.steady.provider.release(holder, RELEASE);
+    await processes.shaky.provider.release(await turn(0), RELEASE);
     const second = await turn(1);
-    await two.provider.renew([{ grant: second, lease: 30_000 }]);
+    await processes.shaky.provider.renew([{ grant: second, lease: 30_000 }]);
     // As after a suspension of the machine, when the grant is not believed.
-    const retried = two.provider.acquire(again);
+    const retried = processes.shaky.provider.acquire(again);
     const grant = granted(await retried);
     expect(tokenOf(grant)).toBeGreaterThan(tokenOf(second));
-    await two.provider.release(grant, RELEASE);
+    await processes.shaky.provider.release(grant, RELEASE);
     const third = await turn(2);
     expect(tokenOf(third)).toBeGreaterThan(tokenOf(grant));
-    await two.provider.release(third, RELEASE);
+    await processes.shaky.provider.release(third, RELEASE);
     await leaveNothing();
   });
 });

@@ -1,11 +1,10 @@
-import { afterAll, afterEach, beforeEach, describe, expect, it } from '@jest/globals';
+import { afterAll, describe, expect, it } from '@jest/globals';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { inspect } from 'node:util';
 import type { ProviderEvent } from '../../lib/engine/lock-provider.js';
 import { LockUnavailableError } from '../../lib/lock/errors.js';
 import { startRedisServer } from '../servers/redis-server.mjs';
 import { makeServerClock } from '../servers/server-clock.js';
-import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import {
   contextFor,
@@ -17,26 +16,12 @@ import {
   until,
   untilWaiting,
   redisForTests,
+  twoProcesses,
 } from './seam.js';
 
 describe('what goes wrong between a process and Redis', () => {
   const redis = redisForTests();
-  let proxy: TcpProxy;
-  let steady: StartedProvider;
-  let shaky: StartedProvider;
-
-  beforeEach(async () => {
-    proxy = await startTcpProxy(redis.server.port);
-    steady = await startProvider({ url: redis.server.url });
-    shaky = await startProvider({ url: `redis://127.0.0.1:${proxy.port}`, commandTimeout: 300 });
-    // The script is known from here on, so that a lost reply is that of an operation.
-    await steady.provider.inspect('nothing');
-  });
-  afterEach(async () => {
-    await steady.provider.stop();
-    await shaky.provider.stop();
-    await proxy.close();
-  });
+  const processes = twoProcesses(redis, { commandTimeout: 300 });
 
   const up = async ({ provider }: StartedProvider) => {
     await until(async () => (await provider.inspect('nothing').catch(() => 'down')) === null, 'the connection is back');
@@ -44,60 +29,62 @@ describe('what goes wrong between a process and Redis', () => {
 
   it('finds its own hold when the reply to the ask was lost', async () => {
     const ask = request('k');
-    proxy.loseReplies();
-    const lost = shaky.provider.acquire(ask);
-    await until(async () => (await steady.provider.inspect('k')) !== null, 'the ask was executed');
-    proxy.passReplies();
-    proxy.cut();
+    processes.proxy.loseReplies();
+    const lost = processes.shaky.provider.acquire(ask);
+    await until(async () => (await processes.steady.provider.inspect('k')) !== null, 'the ask was executed');
+    processes.proxy.passReplies();
+    processes.proxy.cut();
     await expect(lost).rejects.toThrow(LockUnavailableError);
-    expect(shaky.events).toContainEqual(expect.objectContaining({ type: 'unavailable' }));
-    await up(shaky);
-    expect(shaky.events).toContainEqual({ type: 'recovered' });
-    const token = (await steady.provider.inspect('k'))?.fencingToken;
-    const grant = granted(await shaky.provider.acquire(ask));
+    expect(processes.shaky.events).toContainEqual(expect.objectContaining({ type: 'unavailable' }));
+    await up(processes.shaky);
+    expect(processes.shaky.events).toContainEqual({ type: 'recovered' });
+    const token = (await processes.steady.provider.inspect('k'))?.fencingToken;
+    const grant = granted(await processes.shaky.provider.acquire(ask));
     expect(grant.fencingToken).toBe(token);
-    expect(await shaky.provider.release(grant, RELEASE)).toBe('released');
+    expect(await processes.shaky.provider.release(grant, RELEASE)).toBe('released');
   });
 
   it('does not believe a reply that comes after the lease', async () => {
     const ask = request('k', { lease: 150 });
-    proxy.holdReplies();
-    const answer = shaky.provider.acquire(ask);
-    await until(async () => (await steady.provider.inspect('k')) !== null, 'the ask was executed');
-    await until(async () => (await steady.provider.inspect('k')) === null, 'its lease is over');
-    const other = granted(await steady.provider.acquire(request('k')));
-    proxy.passReplies();
-    await until(() => shaky.events.some(({ type }) => type === 'waiting'), 'it waits');
-    await steady.provider.release(other, RELEASE);
+    processes.proxy.holdReplies();
+    const answer = processes.shaky.provider.acquire(ask);
+    await until(async () => (await processes.steady.provider.inspect('k')) !== null, 'the ask was executed');
+    await until(async () => (await processes.steady.provider.inspect('k')) === null, 'its lease is over');
+    const other = granted(await processes.steady.provider.acquire(request('k')));
+    processes.proxy.passReplies();
+    await until(() => processes.shaky.events.some(({ type }) => type === 'waiting'), 'it waits');
+    await processes.steady.provider.release(other, RELEASE);
     const grant = granted(await answer);
     expect(grant.fencingToken).toBeGreaterThan(other.fencingToken ?? 0n);
     expect(grant.validUntil).toBeGreaterThan(performance.now());
   });
 
   it('answers unknown when a release was not acknowledged, and released when it is repeated', async () => {
-    const grant = granted(await shaky.provider.acquire(request('k')));
-    proxy.loseReplies();
-    expect(await shaky.provider.release(grant, RELEASE)).toBe('unknown');
-    expect(await shaky.provider.renew([{ grant, lease: 1_000 }])).toEqual(['unknown']);
-    proxy.passReplies();
-    await up(shaky);
-    expect(await shaky.provider.release(grant, RELEASE)).toBe('lost');
-    expect(await steady.provider.inspect('k')).toBeNull();
+    const grant = granted(await processes.shaky.provider.acquire(request('k')));
+    processes.proxy.loseReplies();
+    expect(await processes.shaky.provider.release(grant, RELEASE)).toBe('unknown');
+    expect(await processes.shaky.provider.renew([{ grant, lease: 1_000 }])).toEqual(['unknown']);
+    processes.proxy.passReplies();
+    await up(processes.shaky);
+    expect(await processes.shaky.provider.release(grant, RELEASE)).toBe('lost');
+    expect(await processes.steady.provider.inspect('k')).toBeNull();
   });
 
   it('gives up on a server that falls silent, and comes back', async () => {
-    const grant = granted(await shaky.provider.acquire(request('k')));
+    const grant = granted(await processes.shaky.provider.acquire(request('k')));
     redis.server.signal('SIGSTOP');
     const begun = performance.now();
     try {
-      expect(await shaky.provider.renew([{ grant, lease: 30_000 }])).toEqual(['unknown']);
+      expect(await processes.shaky.provider.renew([{ grant, lease: 30_000 }])).toEqual(['unknown']);
       expect(performance.now() - begun).toBeLessThan(1_500);
-      await expect(shaky.provider.acquire(request('other'))).rejects.toThrow(/Lock "other" of provider "redis"/);
+      await expect(processes.shaky.provider.acquire(request('other'))).rejects.toThrow(
+        /Lock "other" of provider "redis"/,
+      );
     } finally {
       redis.server.signal('SIGCONT');
     }
-    await up(shaky);
-    expect(await shaky.provider.renew([{ grant, lease: 30_000 }])).toMatchObject([{}]);
+    await up(processes.shaky);
+    expect(await processes.shaky.provider.renew([{ grant, lease: 30_000 }])).toMatchObject([{}]);
   });
 
   it('lets no command of a lost connection hold a lock for an attempt that is over', async () => {
@@ -116,96 +103,98 @@ describe('what goes wrong between a process and Redis', () => {
     redis.server.signal('SIGCONT');
     await released;
     await new Promise((resolve) => setTimeout(resolve, 50));
-    expect(await steady.provider.inspect('k')).toBeNull();
+    expect(await processes.steady.provider.inspect('k')).toBeNull();
     await provider.stop();
   });
 
   it('keeps the place of its waiters over a reconnect', async () => {
-    const holder = granted(await steady.provider.acquire(request('k')));
-    const first = shaky.provider.acquire(request('k'));
-    await until(async () => (await steady.provider.inspect('k'))?.waiters === 1, 'the first waits');
-    const second = steady.provider.acquire(request('k'));
-    await until(async () => (await steady.provider.inspect('k'))?.waiters === 2, 'the second waits');
-    await untilWaiting(shaky);
-    proxy.cut();
-    await up(shaky);
+    const holder = granted(await processes.steady.provider.acquire(request('k')));
+    const first = processes.shaky.provider.acquire(request('k'));
+    await until(async () => (await processes.steady.provider.inspect('k'))?.waiters === 1, 'the first waits');
+    const second = processes.steady.provider.acquire(request('k'));
+    await until(async () => (await processes.steady.provider.inspect('k'))?.waiters === 2, 'the second waits');
+    await untilWaiting(processes.shaky);
+    processes.proxy.cut();
+    await up(processes.shaky);
     // A process that does not listen yet is passed over.
     await until(async () => (await redis.admin.pubsub('CHANNELS')).length === 2, 'both processes listen');
-    await steady.provider.release(holder, RELEASE);
+    await processes.steady.provider.release(holder, RELEASE);
     const grant = granted(await first);
-    await shaky.provider.release(grant, RELEASE);
+    await processes.shaky.provider.release(grant, RELEASE);
     expect(granted(await second).fencingToken).toBeGreaterThan(grant.fencingToken ?? 0n);
   });
 
   it('says that the outcome is unknown to a waiter that leaves while the connection is down', async () => {
-    granted(await steady.provider.acquire(request('k')));
+    granted(await processes.steady.provider.acquire(request('k')));
     const ask = request('k');
-    const answer = shaky.provider.acquire(ask);
-    await until(async () => (await steady.provider.inspect('k'))?.waiters === 1, 'it waits');
-    await untilWaiting(shaky);
-    proxy.refuse();
-    await until(() => shaky.events.some(({ type }) => type === 'unavailable'), 'it knows');
+    const answer = processes.shaky.provider.acquire(ask);
+    await until(async () => (await processes.steady.provider.inspect('k'))?.waiters === 1, 'it waits');
+    await untilWaiting(processes.shaky);
+    processes.proxy.refuse();
+    await until(() => processes.shaky.events.some(({ type }) => type === 'unavailable'), 'it knows');
     ask.abort();
     await expect(answer).rejects.toThrow(LockUnavailableError);
-    proxy.admit();
-    await until(async () => (await steady.provider.inspect('k'))?.waiters === 0, 'it has left');
+    processes.proxy.admit();
+    await until(async () => (await processes.steady.provider.inspect('k'))?.waiters === 0, 'it has left');
   });
 
   it('knows nothing of scripts that were flushed, and sends the text again', async () => {
-    const grant = granted(await steady.provider.acquire(request('k')));
+    const grant = granted(await processes.steady.provider.acquire(request('k')));
     await redis.admin.script('FLUSH');
-    const others = Array.from({ length: 40 }, (_, index) => steady.provider.acquire(request(`other ${index}`)));
-    expect(await steady.provider.release(grant, RELEASE)).toBe('released');
+    const others = Array.from({ length: 40 }, (_, index) =>
+      processes.steady.provider.acquire(request(`other ${index}`)),
+    );
+    expect(await processes.steady.provider.release(grant, RELEASE)).toBe('released');
     await Promise.all(others);
   });
 
   it('sees that FLUSHALL took its lock, and its waiters go on in the same order', async () => {
-    const holder = granted(await steady.provider.acquire(request('k')));
+    const holder = granted(await processes.steady.provider.acquire(request('k')));
     const order: number[] = [];
-    const waiters = [shaky, steady, shaky].map(async ({ provider }, index) => {
-      await until(async () => (await steady.provider.inspect('k'))?.waiters === index, 'its turn to queue');
+    const waiters = [processes.shaky, processes.steady, processes.shaky].map(async ({ provider }, index) => {
+      await until(async () => (await processes.steady.provider.inspect('k'))?.waiters === index, 'its turn to queue');
       const grant = granted(await provider.acquire(request('k')));
       order.push(index);
       await provider.release(grant, RELEASE);
       return grant;
     });
-    await until(async () => (await steady.provider.inspect('k'))?.waiters === 3, 'all wait');
-    const other = granted(await steady.provider.acquire(request('other')));
+    await until(async () => (await processes.steady.provider.inspect('k'))?.waiters === 3, 'all wait');
+    const other = granted(await processes.steady.provider.acquire(request('other')));
     await redis.admin.flushall();
-    expect(await steady.provider.renew([{ grant: holder, lease: 30_000 }])).toEqual(['lost']);
+    expect(await processes.steady.provider.renew([{ grant: holder, lease: 30_000 }])).toEqual(['lost']);
     const grants = await Promise.all(waiters);
     // Each process brings its own back in order; which process asks first is chance.
     expect(order.filter((index) => index !== 1)).toEqual([0, 2]);
     for (const grant of grants) expect(grant.fencingToken).toBeGreaterThan(holder.fencingToken ?? 0n);
-    const again = granted(await steady.provider.acquire(request('other')));
+    const again = granted(await processes.steady.provider.acquire(request('other')));
     expect(again.fencingToken).toBeGreaterThan(other.fencingToken ?? 0n);
   });
 
   it('renews, releases and hands over when the memory is full', async () => {
-    const grant = granted(await steady.provider.acquire(request('k')));
-    const held = granted(await steady.provider.acquire(request('other')));
-    const waiter = shaky.provider.acquire(request('k'));
-    await until(async () => (await steady.provider.inspect('k'))?.waiters === 1, 'it waits');
+    const grant = granted(await processes.steady.provider.acquire(request('k')));
+    const held = granted(await processes.steady.provider.acquire(request('other')));
+    const waiter = processes.shaky.provider.acquire(request('k'));
+    await until(async () => (await processes.steady.provider.inspect('k'))?.waiters === 1, 'it waits');
     await redis.admin.config('SET', 'maxmemory', '1');
     try {
       const refused = request('new');
-      const error: unknown = await steady.provider.acquire(refused).catch((reason: unknown) => reason);
+      const error: unknown = await processes.steady.provider.acquire(refused).catch((reason: unknown) => reason);
       expect(error).toBeInstanceOf(LockUnavailableError);
       expect(String(error)).toMatch(/Redis refuses it \(OOM/);
       expect(inspect(error, { depth: 10 })).not.toContain(refused.holder);
-      const renewed = steady.provider.renew([{ grant: held, lease: 60_000 }]);
-      expect(await steady.provider.release(grant, RELEASE)).toBe('released');
+      const renewed = processes.steady.provider.renew([{ grant: held, lease: 60_000 }]);
+      expect(await processes.steady.provider.release(grant, RELEASE)).toBe('released');
       expect(await renewed).toMatchObject([{}]);
       const next = granted(await waiter);
-      expect(await shaky.provider.renew([{ grant: next, lease: 30_000 }])).toMatchObject([{}]);
-      expect(await shaky.provider.release(next, RELEASE)).toBe('released');
+      expect(await processes.shaky.provider.renew([{ grant: next, lease: 30_000 }])).toMatchObject([{}]);
+      expect(await processes.shaky.provider.release(next, RELEASE)).toBe('released');
     } finally {
       await redis.admin.config('SET', 'maxmemory', '0');
     }
   });
 
   it('sees that its lock was evicted, and the next token is larger', async () => {
-    const grant = granted(await steady.provider.acquire(request('k')));
+    const grant = granted(await processes.steady.provider.acquire(request('k')));
     await redis.admin.config('SET', 'maxmemory-policy', 'allkeys-random');
     await redis.admin.config('SET', 'maxmemory', '1');
     try {
@@ -216,28 +205,28 @@ describe('what goes wrong between a process and Redis', () => {
       await redis.admin.config('SET', 'maxmemory', '0');
       await redis.admin.config('SET', 'maxmemory-policy', 'noeviction');
     }
-    const next = granted(await shaky.provider.acquire(request('k')));
-    expect(await steady.provider.renew([{ grant, lease: 30_000 }])).toEqual(['lost']);
+    const next = granted(await processes.shaky.provider.acquire(request('k')));
+    expect(await processes.steady.provider.renew([{ grant, lease: 30_000 }])).toEqual(['lost']);
     expect(next.fencingToken).toBeGreaterThan(grant.fencingToken ?? 0n);
   });
 
   it('lets a key of another type disturb nobody else', async () => {
     await redis.admin.lpush(new KeyLayout('lock').lockOf('list'), 'x');
     const [disturbed, ...others] = await Promise.allSettled(
-      ['list', 'k', 'l', 'm'].map((key) => steady.provider.acquire(request(key))),
+      ['list', 'k', 'l', 'm'].map((key) => processes.steady.provider.acquire(request(key))),
     );
     expect(disturbed).toMatchObject({ status: 'rejected', reason: expect.any(LockUnavailableError) });
     expect(others.map(({ status }) => status)).toEqual(['fulfilled', 'fulfilled', 'fulfilled']);
   });
 
   it('reports at its start that Redis cannot be reached, and goes on trying', async () => {
-    proxy.refuse();
-    const provider = new RedisLockProvider({ url: `redis://127.0.0.1:${proxy.port}` });
+    processes.proxy.refuse();
+    const provider = new RedisLockProvider({ url: `redis://127.0.0.1:${processes.proxy.port}` });
     const events: ProviderEvent[] = [];
     const started = provider.start(contextFor(events));
     await expect(started).rejects.toThrow(LockUnavailableError);
     await expect(provider.acquire(request('k'))).rejects.toThrow(LockUnavailableError);
-    proxy.admit();
+    processes.proxy.admit();
     await until(
       async () => (await provider.acquire(request('k', { wait: 0 })).catch(() => 'down')) !== 'down',
       'it is up',

@@ -1,45 +1,24 @@
-import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
-import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
-import {
-  granted,
-  isSettled,
-  RELEASE,
-  request,
-  type StartedProvider,
-  startProvider,
-  until,
-  untilWaiting,
-  redisForTests,
-} from './seam.js';
+import { describe, expect, it } from '@jest/globals';
+import { granted, isSettled, RELEASE, request, until, untilWaiting, redisForTests, twoProcesses } from './seam.js';
 
 // To Redis, each provider is a process of its own.
 describe('the hand-off between two processes', () => {
   const redis = redisForTests();
-  let proxy: TcpProxy;
-  let one: StartedProvider;
-  let two: StartedProvider;
-
-  beforeEach(async () => {
-    proxy = await startTcpProxy(redis.server.port);
-    one = await startProvider({ url: redis.server.url });
-    two = await startProvider({ url: `redis://127.0.0.1:${proxy.port}` });
-  });
-  afterEach(async () => {
-    await one.provider.stop();
-    await two.provider.stop();
-    await proxy.close();
-  });
+  const processes = twoProcesses(redis);
 
   const waiting = async (key: string, count: number) => {
-    await until(async () => (await one.provider.inspect(key))?.waiters === count, `${count} wait for ${key}`);
+    await until(
+      async () => (await processes.steady.provider.inspect(key))?.waiters === count,
+      `${count} wait for ${key}`,
+    );
   };
 
   it('is first come first served over both', async () => {
-    const holder = granted(await one.provider.acquire(request('k')));
+    const holder = granted(await processes.steady.provider.acquire(request('k')));
     const order: string[] = [];
     const waiters: Promise<void>[] = [];
     for (let index = 0; index < 12; index += 1) {
-      const { provider } = index % 3 === 0 ? one : two;
+      const { provider } = index % 3 === 0 ? processes.steady : processes.shaky;
       waiters.push(
         (async () => {
           const grant = granted(await provider.acquire(request('k')));
@@ -49,7 +28,7 @@ describe('the hand-off between two processes', () => {
       );
       await waiting('k', index + 1);
     }
-    await one.provider.release(holder, RELEASE);
+    await processes.steady.provider.release(holder, RELEASE);
     await Promise.all(waiters);
     expect(order).toEqual(Array.from({ length: 12 }, (_, index) => String(index)));
   });
@@ -57,173 +36,173 @@ describe('the hand-off between two processes', () => {
   it('wakes the next waiter in under 5 ms', async () => {
     const times: number[] = [];
     for (let round = 0; round < 15; round += 1) {
-      const holder = granted(await one.provider.acquire(request('k')));
-      const waiter = two.provider.acquire(request('k'));
+      const holder = granted(await processes.steady.provider.acquire(request('k')));
+      const waiter = processes.shaky.provider.acquire(request('k'));
       await waiting('k', 1);
       const begun = performance.now();
-      const [grant] = await Promise.all([waiter, one.provider.release(holder, RELEASE)]);
+      const [grant] = await Promise.all([waiter, processes.steady.provider.release(holder, RELEASE)]);
       times.push(performance.now() - begun);
-      await two.provider.release(granted(grant), RELEASE);
+      await processes.shaky.provider.release(granted(grant), RELEASE);
     }
     expect(times.sort((a, b) => a - b)[7]).toBeLessThan(5);
   });
 
   it('gives the waiter a deadline inside its claim, and a renewal gives it the whole lease', async () => {
-    const holder = granted(await one.provider.acquire(request('k')));
-    const waiter = two.provider.acquire(request('k'));
+    const holder = granted(await processes.steady.provider.acquire(request('k')));
+    const waiter = processes.shaky.provider.acquire(request('k'));
     await waiting('k', 1);
-    await untilWaiting(two);
-    await one.provider.release(holder, RELEASE);
+    await untilWaiting(processes.shaky);
+    await processes.steady.provider.release(holder, RELEASE);
     const grant = granted(await waiter);
     expect(grant.fencingToken).toBeGreaterThan(holder.fencingToken ?? 0n);
     expect(grant.validUntil - performance.now()).toBeLessThan(3_000);
     expect(grant.validUntil - performance.now()).toBeGreaterThan(2_000);
-    expect((await one.provider.inspect('k'))?.expiresIn).toBeLessThanOrEqual(3_000);
-    const [renewed] = await two.provider.renew([{ grant, lease: grant.lease }]);
+    expect((await processes.steady.provider.inspect('k'))?.expiresIn).toBeLessThanOrEqual(3_000);
+    const [renewed] = await processes.shaky.provider.renew([{ grant, lease: grant.lease }]);
     expect(renewed).toMatchObject({ validUntil: expect.any(Number) });
-    expect((await one.provider.inspect('k'))?.expiresIn).toBeGreaterThan(29_000);
-    expect(await two.provider.release(grant, RELEASE)).toBe('released');
+    expect((await processes.steady.provider.inspect('k'))?.expiresIn).toBeGreaterThan(29_000);
+    expect(await processes.shaky.provider.release(grant, RELEASE)).toBe('released');
   });
 
   it.each([
     ['a lease that is not renewed', { renew: false }],
     ['a minHold', { minHold: 20_000 }],
   ])('confirms before it answers where the claim alone is not enough: %s', async (_, terms) => {
-    const holder = granted(await one.provider.acquire(request('k')));
-    const waiter = two.provider.acquire(request('k', terms));
+    const holder = granted(await processes.steady.provider.acquire(request('k')));
+    const waiter = processes.shaky.provider.acquire(request('k', terms));
     await waiting('k', 1);
-    await one.provider.release(holder, RELEASE);
+    await processes.steady.provider.release(holder, RELEASE);
     const grant = granted(await waiter);
     expect(grant.validUntil - performance.now()).toBeGreaterThan(29_000);
-    expect((await one.provider.inspect('k'))?.expiresIn).toBeGreaterThan(29_000);
+    expect((await processes.steady.provider.inspect('k'))?.expiresIn).toBeGreaterThan(29_000);
   });
 
   it('never claims for longer than the lease', async () => {
-    const holder = granted(await one.provider.acquire(request('k')));
-    const waiter = two.provider.acquire(request('k', { lease: 400 }));
+    const holder = granted(await processes.steady.provider.acquire(request('k')));
+    const waiter = processes.shaky.provider.acquire(request('k', { lease: 400 }));
     await waiting('k', 1);
-    await untilWaiting(two);
-    await one.provider.release(holder, RELEASE);
+    await untilWaiting(processes.shaky);
+    await processes.steady.provider.release(holder, RELEASE);
     const grant = granted(await waiter);
     expect(grant.validUntil - performance.now()).toBeLessThan(400);
-    await until(async () => (await one.provider.inspect('k')) === null, 'the claim is over', 1_000);
+    await until(async () => (await processes.steady.provider.inspect('k')) === null, 'the claim is over', 1_000);
   });
 
   it('finds by asking again what a lost message should have told', async () => {
-    const holder = granted(await one.provider.acquire(request('k')));
-    const waiter = two.provider.acquire(request('k'));
+    const holder = granted(await processes.steady.provider.acquire(request('k')));
+    const waiter = processes.shaky.provider.acquire(request('k'));
     await waiting('k', 1);
-    await untilWaiting(two);
+    await untilWaiting(processes.shaky);
     // The server does not notice that nobody reads: the message is sent and lost.
-    proxy.holdReplies();
-    await one.provider.release(holder, RELEASE);
-    proxy.cut();
-    proxy.passReplies();
+    processes.proxy.holdReplies();
+    await processes.steady.provider.release(holder, RELEASE);
+    processes.proxy.cut();
+    processes.proxy.passReplies();
     expect(granted(await waiter).validUntil).toBeGreaterThan(performance.now());
   });
 
   it('passes over a process that does not listen, and serves it when it asks again', async () => {
-    const holder = granted(await one.provider.acquire(request('k')));
-    const deaf = two.provider.acquire(request('k'));
+    const holder = granted(await processes.steady.provider.acquire(request('k')));
+    const deaf = processes.shaky.provider.acquire(request('k'));
     await waiting('k', 1);
-    await untilWaiting(two);
-    const second = one.provider.acquire(request('k'));
+    await untilWaiting(processes.shaky);
+    const second = processes.steady.provider.acquire(request('k'));
     await waiting('k', 2);
     await redis.admin.call('CLIENT', 'KILL', 'TYPE', 'pubsub');
-    await one.provider.release(holder, RELEASE);
+    await processes.steady.provider.release(holder, RELEASE);
     // Whichever came first after the cut, both are served, one after the other.
     const first = await Promise.race([deaf.then(() => 'deaf'), second.then(() => 'second')]);
     if (first === 'second') {
-      await one.provider.release(granted(await second), RELEASE);
-      await two.provider.release(granted(await deaf), RELEASE);
+      await processes.steady.provider.release(granted(await second), RELEASE);
+      await processes.shaky.provider.release(granted(await deaf), RELEASE);
     } else {
-      await two.provider.release(granted(await deaf), RELEASE);
-      await one.provider.release(granted(await second), RELEASE);
+      await processes.shaky.provider.release(granted(await deaf), RELEASE);
+      await processes.steady.provider.release(granted(await second), RELEASE);
     }
-    expect(await one.provider.inspect('k')).toBeNull();
+    expect(await processes.steady.provider.inspect('k')).toBeNull();
   });
 
   it('passes over a process that is gone, in seconds', async () => {
-    const holder = granted(await one.provider.acquire(request('k')));
+    const holder = granted(await processes.steady.provider.acquire(request('k')));
     const gone = request('k');
-    two.provider.acquire(gone).catch(() => undefined);
+    processes.shaky.provider.acquire(gone).catch(() => undefined);
     await waiting('k', 1);
-    await untilWaiting(two);
-    const next = one.provider.acquire(request('k'));
+    await untilWaiting(processes.shaky);
+    const next = processes.steady.provider.acquire(request('k'));
     await waiting('k', 2);
     // Half-open: the server goes on believing in both connections.
-    proxy.loseReplies();
+    processes.proxy.loseReplies();
     const begun = performance.now();
-    await one.provider.release(holder, RELEASE);
+    await processes.steady.provider.release(holder, RELEASE);
     granted(await next);
     expect(performance.now() - begun).toBeLessThan(5_000);
-    proxy.refuse();
+    processes.proxy.refuse();
     gone.abort();
   });
 
   it('leaves at once when it is aborted, and stands in no queue', async () => {
-    const holder = granted(await one.provider.acquire(request('k')));
+    const holder = granted(await processes.steady.provider.acquire(request('k')));
     const leaving = request('k');
-    const answer = two.provider.acquire(leaving);
+    const answer = processes.shaky.provider.acquire(leaving);
     await waiting('k', 1);
     leaving.abort();
     expect(await answer).toBe('busy');
     await waiting('k', 0);
-    await one.provider.release(holder, RELEASE);
-    expect(await one.provider.inspect('k')).toBeNull();
+    await processes.steady.provider.release(holder, RELEASE);
+    expect(await processes.steady.provider.inspect('k')).toBeNull();
   });
 
   it('releases what was granted to a waiter that has left', async () => {
-    const holder = granted(await one.provider.acquire(request('k')));
+    const holder = granted(await processes.steady.provider.acquire(request('k')));
     const leaving = request('k');
-    const answer = two.provider.acquire(leaving);
+    const answer = processes.shaky.provider.acquire(leaving);
     await waiting('k', 1);
-    await untilWaiting(two);
-    proxy.holdReplies();
-    await one.provider.release(holder, RELEASE);
+    await untilWaiting(processes.shaky);
+    processes.proxy.holdReplies();
+    await processes.steady.provider.release(holder, RELEASE);
     leaving.abort();
     expect(await answer).toBe('busy');
-    proxy.passReplies();
-    await until(async () => (await one.provider.inspect('k')) === null, 'it is free');
+    processes.proxy.passReplies();
+    await until(async () => (await processes.steady.provider.inspect('k')) === null, 'it is free');
   });
 
   describe('in shared mode', () => {
     const shared = { mode: 'shared' } as const;
 
     it('lets readers in together, with one token', async () => {
-      const first = granted(await one.provider.acquire(request('k', shared)));
-      const second = granted(await two.provider.acquire(request('k', shared)));
+      const first = granted(await processes.steady.provider.acquire(request('k', shared)));
+      const second = granted(await processes.shaky.provider.acquire(request('k', shared)));
       expect(second.fencingToken).toBe(first.fencingToken);
-      expect(await one.provider.inspect('k')).toMatchObject({ mode: 'shared', holders: 2 });
-      expect(await one.provider.acquire(request('k', { wait: 0 }))).toBe('busy');
-      expect(await one.provider.release(first, RELEASE)).toBe('released');
-      expect(await two.provider.renew([{ grant: second, lease: 30_000 }])).toMatchObject([{}]);
-      expect(await two.provider.release(second, RELEASE)).toBe('released');
-      expect(await one.provider.inspect('k')).toBeNull();
+      expect(await processes.steady.provider.inspect('k')).toMatchObject({ mode: 'shared', holders: 2 });
+      expect(await processes.steady.provider.acquire(request('k', { wait: 0 }))).toBe('busy');
+      expect(await processes.steady.provider.release(first, RELEASE)).toBe('released');
+      expect(await processes.shaky.provider.renew([{ grant: second, lease: 30_000 }])).toMatchObject([{}]);
+      expect(await processes.shaky.provider.release(second, RELEASE)).toBe('released');
+      expect(await processes.steady.provider.inspect('k')).toBeNull();
     });
 
     it('does not let readers overtake a writer that waits', async () => {
-      const reader = granted(await one.provider.acquire(request('k', shared)));
-      const writer = two.provider.acquire(request('k'));
+      const reader = granted(await processes.steady.provider.acquire(request('k', shared)));
+      const writer = processes.shaky.provider.acquire(request('k'));
       await waiting('k', 1);
-      expect(await one.provider.acquire(request('k', { ...shared, wait: 0 }))).toBe('busy');
-      const later = [one, two].map(({ provider }) => provider.acquire(request('k', shared)));
+      expect(await processes.steady.provider.acquire(request('k', { ...shared, wait: 0 }))).toBe('busy');
+      const later = [processes.steady, processes.shaky].map(({ provider }) => provider.acquire(request('k', shared)));
       await waiting('k', 3);
-      await one.provider.release(reader, RELEASE);
+      await processes.steady.provider.release(reader, RELEASE);
       const written = granted(await writer);
       expect(await Promise.all(later.map(isSettled))).toEqual([false, false]);
-      await two.provider.release(written, RELEASE);
+      await processes.shaky.provider.release(written, RELEASE);
       const [first, second] = (await Promise.all(later)).map(granted);
       expect(first?.fencingToken).toBe(second?.fencingToken);
       expect(first?.fencingToken).toBeGreaterThan(written.fencingToken ?? 0n);
     });
 
     it('lets the readers behind a writer in when it leaves', async () => {
-      granted(await one.provider.acquire(request('k', shared)));
+      granted(await processes.steady.provider.acquire(request('k', shared)));
       const writer = request('k');
-      const left = two.provider.acquire(writer);
+      const left = processes.shaky.provider.acquire(writer);
       await waiting('k', 1);
-      const reader = one.provider.acquire(request('k', shared));
+      const reader = processes.steady.provider.acquire(request('k', shared));
       await waiting('k', 2);
       writer.abort();
       expect(await left).toBe('busy');
@@ -231,70 +210,74 @@ describe('the hand-off between two processes', () => {
     });
 
     it('lets the readers behind a dead writer in', async () => {
-      granted(await one.provider.acquire(request('k', shared)));
-      two.provider.acquire(request('k')).catch(() => undefined);
+      granted(await processes.steady.provider.acquire(request('k', shared)));
+      processes.shaky.provider.acquire(request('k')).catch(() => undefined);
       await waiting('k', 1);
-      const reader = one.provider.acquire(request('k', shared));
+      const reader = processes.steady.provider.acquire(request('k', shared));
       await waiting('k', 2);
-      proxy.refuse();
+      processes.proxy.refuse();
       const begun = performance.now();
       granted(await reader);
       expect(performance.now() - begun).toBeLessThan(5_000);
     });
 
     it('ends each reader with its own lease', async () => {
-      granted(await one.provider.acquire(request('k', { ...shared, lease: 200 })));
-      const longer = granted(await two.provider.acquire(request('k', { ...shared, lease: 30_000 })));
-      await until(async () => (await one.provider.inspect('k'))?.holders === 1, 'the short lease is over', 1_000);
-      await two.provider.release(longer, RELEASE);
-      expect(await one.provider.inspect('k')).toBeNull();
+      granted(await processes.steady.provider.acquire(request('k', { ...shared, lease: 200 })));
+      const longer = granted(await processes.shaky.provider.acquire(request('k', { ...shared, lease: 30_000 })));
+      await until(
+        async () => (await processes.steady.provider.inspect('k'))?.holders === 1,
+        'the short lease is over',
+        1_000,
+      );
+      await processes.shaky.provider.release(longer, RELEASE);
+      expect(await processes.steady.provider.inspect('k')).toBeNull();
     });
   });
 
   it('parks a key that is released before its minHold has passed', async () => {
-    const grant = granted(await one.provider.acquire(request('k', { minHold: 600 })));
-    const waiter = two.provider.acquire(request('k'));
+    const grant = granted(await processes.steady.provider.acquire(request('k', { minHold: 600 })));
+    const waiter = processes.shaky.provider.acquire(request('k'));
     await waiting('k', 1);
-    expect(await one.provider.release(grant, { keepFor: 500, failed: false })).toBe('released');
-    expect(await one.provider.inspect('k')).toMatchObject({ state: 'parked', holders: 0 });
-    expect(await one.provider.renew([{ grant, lease: 30_000 }])).toEqual(['lost']);
+    expect(await processes.steady.provider.release(grant, { keepFor: 500, failed: false })).toBe('released');
+    expect(await processes.steady.provider.inspect('k')).toMatchObject({ state: 'parked', holders: 0 });
+    expect(await processes.steady.provider.renew([{ grant, lease: 30_000 }])).toEqual(['lost']);
     expect(await isSettled(waiter)).toBe(false);
     granted(await waiter);
   });
 
   it('calls a key parked whose readers are all parked, and held while one of them holds it', async () => {
     const terms = { mode: 'shared', minHold: 5_000 } as const;
-    const first = granted(await one.provider.acquire(request('k', terms)));
-    const second = granted(await two.provider.acquire(request('k', terms)));
-    await one.provider.release(first, { keepFor: 4_000, failed: false });
-    expect(await one.provider.inspect('k')).toMatchObject({ state: 'held', mode: 'shared', holders: 1 });
-    await two.provider.release(second, { keepFor: 4_000, failed: false });
-    expect(await one.provider.inspect('k')).toMatchObject({ state: 'parked', mode: 'shared', holders: 0 });
+    const first = granted(await processes.steady.provider.acquire(request('k', terms)));
+    const second = granted(await processes.shaky.provider.acquire(request('k', terms)));
+    await processes.steady.provider.release(first, { keepFor: 4_000, failed: false });
+    expect(await processes.steady.provider.inspect('k')).toMatchObject({ state: 'held', mode: 'shared', holders: 1 });
+    await processes.shaky.provider.release(second, { keepFor: 4_000, failed: false });
+    expect(await processes.steady.provider.inspect('k')).toMatchObject({ state: 'parked', mode: 'shared', holders: 0 });
   });
 
   it('keeps the key for its minHold when the holder crashes, also if it was renewed meanwhile', async () => {
-    const grant = granted(await one.provider.acquire(request('k', { lease: 200, minHold: 20_000 })));
-    await one.provider.renew([{ grant, lease: 300 }]);
-    expect((await one.provider.inspect('k'))?.expiresIn).toBeGreaterThan(19_000);
+    const grant = granted(await processes.steady.provider.acquire(request('k', { lease: 200, minHold: 20_000 })));
+    await processes.steady.provider.renew([{ grant, lease: 300 }]);
+    expect((await processes.steady.provider.inspect('k'))?.expiresIn).toBeGreaterThan(19_000);
   });
 
   it('frees a key by force: the next waiter gets it and the old holder has lost it', async () => {
-    const grant = granted(await one.provider.acquire(request('k')));
-    const waiter = two.provider.acquire(request('k'));
+    const grant = granted(await processes.steady.provider.acquire(request('k')));
+    const waiter = processes.shaky.provider.acquire(request('k'));
     await waiting('k', 1);
-    expect(await one.provider.forceRelease('k')).toBe(true);
+    expect(await processes.steady.provider.forceRelease('k')).toBe(true);
     const next = granted(await waiter);
     expect(next.fencingToken).toBeGreaterThan(grant.fencingToken ?? 0n);
-    expect(await one.provider.renew([{ grant, lease: 30_000 }])).toEqual(['lost']);
-    expect(await one.provider.release(grant, RELEASE)).toBe('lost');
-    await two.provider.release(next, RELEASE);
-    expect(await one.provider.forceRelease('k')).toBe(false);
+    expect(await processes.steady.provider.renew([{ grant, lease: 30_000 }])).toEqual(['lost']);
+    expect(await processes.steady.provider.release(grant, RELEASE)).toBe('lost');
+    await processes.shaky.provider.release(next, RELEASE);
+    expect(await processes.steady.provider.forceRelease('k')).toBe(false);
   });
 
   it('sends one command a second for 100 waiters, and none for their messages', async () => {
-    granted(await one.provider.acquire(request('k')));
+    granted(await processes.steady.provider.acquire(request('k')));
     const requests = Array.from({ length: 100 }, () => request('k'));
-    const answers = requests.map(({ ...terms }) => two.provider.acquire(terms));
+    const answers = requests.map(({ ...terms }) => processes.shaky.provider.acquire(terms));
     await waiting('k', 100);
     await redis.admin.config('RESETSTAT');
     await new Promise((resolve) => setTimeout(resolve, 2_500));

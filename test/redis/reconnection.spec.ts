@@ -9,7 +9,6 @@ import { LockUnavailableError } from '../../lib/lock/errors.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { LOCK_SCRIPT } from '../../lib/providers/redis/lua/lock-script.js';
 import { FakeClock } from '../../lib/testing/index.js';
-import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import { InterleavedNetwork } from './interleaved-network.js';
 import {
   contextFor,
@@ -20,35 +19,20 @@ import {
   startProvider,
   until,
   redisForTests,
+  twoProcesses,
 } from './seam.js';
 
 const shared = { mode: 'shared' } as const;
 
 describe('a connection that falls silent, is lost or is only slow', () => {
   const redis = redisForTests();
-  let proxy: TcpProxy;
-  let steady: StartedProvider;
-  let shaky: StartedProvider;
-
-  beforeEach(async () => {
-    proxy = await startTcpProxy(redis.server.port);
-    steady = await startProvider({ url: redis.server.url });
-    shaky = await startProvider({ url: `redis://127.0.0.1:${proxy.port}`, commandTimeout: 300 });
-    // The script is known from here on, so that a lost reply is that of an operation.
-    await steady.provider.inspect('nothing');
-    await shaky.provider.inspect('nothing');
-  });
-  afterEach(async () => {
-    await steady.provider.stop();
-    await shaky.provider.stop();
-    await proxy.close();
-  });
+  const processes = twoProcesses(redis, { commandTimeout: 300 });
 
   const up = async ({ provider }: StartedProvider) => {
     await until(async () => (await provider.inspect('nothing').catch(() => 'down')) === null, 'the connection is back');
   };
   const waiting = async (count: number) => {
-    await until(async () => (await steady.provider.inspect('k'))?.waiters === count, `${count} wait`);
+    await until(async () => (await processes.steady.provider.inspect('k'))?.waiters === count, `${count} wait`);
   };
   /** How often the script was called since RESETSTAT, also in vain. */
   const calls = async () =>
@@ -76,44 +60,44 @@ describe('a connection that falls silent, is lost or is only slow', () => {
   });
 
   it('connects anew when the reply to the handshake was lost', async () => {
-    const before = proxy.connections;
-    proxy.loseReplies();
-    proxy.cut();
-    await until(() => proxy.connections >= before + 4, 'both connections are given up and made once more');
-    proxy.passReplies();
-    await up(shaky);
+    const before = processes.proxy.connections;
+    processes.proxy.loseReplies();
+    processes.proxy.cut();
+    await until(() => processes.proxy.connections >= before + 4, 'both connections are given up and made once more');
+    processes.proxy.passReplies();
+    await up(processes.shaky);
   });
 
   it('leaves the queue also when the ask and the first release were not answered', async () => {
-    const reader = granted(await steady.provider.acquire(request('k', shared)));
+    const reader = granted(await processes.steady.provider.acquire(request('k', shared)));
     const writer = request('k');
-    proxy.loseReplies();
-    const lost = shaky.provider.acquire(writer);
+    processes.proxy.loseReplies();
+    const lost = processes.shaky.provider.acquire(writer);
     await waiting(1);
-    proxy.refuse();
+    processes.proxy.refuse();
     await expect(lost).rejects.toThrow(LockUnavailableError);
-    expect(await shaky.provider.release(writer, RELEASE)).toBe('unknown');
-    proxy.passReplies();
-    proxy.admit();
-    await up(shaky);
-    expect(await shaky.provider.release(writer, RELEASE)).toBe('lost');
+    expect(await processes.shaky.provider.release(writer, RELEASE)).toBe('unknown');
+    processes.proxy.passReplies();
+    processes.proxy.admit();
+    await up(processes.shaky);
+    expect(await processes.shaky.provider.release(writer, RELEASE)).toBe('lost');
     await waiting(0);
-    const behind = granted(await shaky.provider.acquire(request('k', { ...shared, wait: 0 })));
+    const behind = granted(await processes.shaky.provider.acquire(request('k', { ...shared, wait: 0 })));
     expect(behind.fencingToken).toBe(reader.fencingToken);
   });
 
   it('leaves no waiter behind when an id whose outcome was unknown is asked again without waiting', async () => {
-    granted(await steady.provider.acquire(request('k')));
+    granted(await processes.steady.provider.acquire(request('k')));
     const ask = request('k');
-    proxy.loseReplies();
-    const lost = shaky.provider.acquire(ask);
+    processes.proxy.loseReplies();
+    const lost = processes.shaky.provider.acquire(ask);
     await waiting(1);
-    proxy.passReplies();
-    proxy.cut();
+    processes.proxy.passReplies();
+    processes.proxy.cut();
     await expect(lost).rejects.toThrow(LockUnavailableError);
-    await up(shaky);
+    await up(processes.shaky);
     let answer: unknown;
-    void shaky.provider.acquire({ ...ask, wait: 0 }).then((outcome) => (answer = outcome));
+    void processes.shaky.provider.acquire({ ...ask, wait: 0 }).then((outcome) => (answer = outcome));
     await until(() => answer !== undefined, 'it is answered', 2_000);
     expect(answer).toBe('busy');
     await waiting(0);
@@ -145,18 +129,18 @@ describe('a connection that falls silent, is lost or is only slow', () => {
     // Its time stands still unless it is advanced: nothing is asked again meanwhile, and nothing given up.
     beforeEach(async () => {
       time = new FakeClock();
-      slow = await startProvider({ url: `redis://127.0.0.1:${proxy.port}` }, { clock: time });
+      slow = await startProvider({ url: `redis://127.0.0.1:${processes.proxy.port}` }, { clock: time });
       await slow.provider.inspect('nothing');
     });
     afterEach(async () => {
-      proxy.passReplies();
+      processes.proxy.passReplies();
       await slow.provider.stop();
     });
 
     const flush = async () => {
       await redis.admin.script('FLUSH');
       await redis.admin.config('RESETSTAT');
-      proxy.holdReplies();
+      processes.proxy.holdReplies();
     };
 
     it('does not ask again for an attempt that was released meanwhile', async () => {
@@ -167,7 +151,7 @@ describe('a connection that falls silent, is lost or is only slow', () => {
       await redis.admin.script('LOAD', LOCK_SCRIPT);
       const released = slow.provider.release(ask, RELEASE);
       await until(async () => (await calls()) === 2, 'the release was executed');
-      proxy.passReplies();
+      processes.proxy.passReplies();
       expect(await answer).toBe('busy');
       expect(await released).toBe('lost');
       // On the same connection, so after whatever was sent again.
@@ -175,7 +159,7 @@ describe('a connection that falls silent, is lost or is only slow', () => {
     });
 
     it('does not ask again for a waiter that has left meanwhile', async () => {
-      granted(await steady.provider.acquire(request('k')));
+      granted(await processes.steady.provider.acquire(request('k')));
       const ask = request('k');
       const answer = slow.provider.acquire(ask);
       await until(() => slow.events.some(({ type }) => type === 'waiting'), 'it waits');
@@ -186,7 +170,7 @@ describe('a connection that falls silent, is lost or is only slow', () => {
       ask.abort();
       expect(await answer).toBe('busy');
       await until(async () => (await calls()) === 2, 'it has left');
-      proxy.passReplies();
+      processes.proxy.passReplies();
       // Answered after the refusal, so that the next command goes after whatever that one made it send.
       await slow.provider.inspect('k');
       expect(await slow.provider.inspect('k')).toMatchObject({ holders: 1, waiters: 0 });

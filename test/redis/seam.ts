@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach } from '@jest/globals';
+import { afterAll, afterEach, beforeAll, beforeEach } from '@jest/globals';
 import { Redis } from 'ioredis';
 import type { AcquireRequest, Answer, Grant, ProviderContext, ProviderEvent } from '../../lib/engine/lock-provider.js';
 import { systemClock } from '../../lib/engine/clock.js';
@@ -6,6 +6,7 @@ import { silentLogger } from '../../lib/engine/logger.js';
 import { systemRandom } from '../../lib/engine/random.js';
 import { RedisLockProvider, type RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
+import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 
 const random = systemRandom();
 
@@ -67,6 +68,38 @@ export async function startProvider(
   started.add(provider);
   await provider.start(contextFor(events, context));
   return { provider, events };
+}
+
+/** Two processes on one server: a steady one, and one whose wire can be cut. Anew for each test of one `describe`. */
+export function twoProcesses(
+  redis: { readonly server: RedisServer },
+  options: Pick<RedisLockProviderOptions, 'commandTimeout'> = {},
+): { readonly steady: StartedProvider; readonly shaky: StartedProvider; readonly proxy: TcpProxy } {
+  let steady!: StartedProvider;
+  let shaky!: StartedProvider;
+  let proxy!: TcpProxy;
+  beforeEach(async () => {
+    proxy = await startTcpProxy(redis.server.port);
+    steady = await startProvider({ url: redis.server.url });
+    shaky = await startProvider({ url: `redis://127.0.0.1:${proxy.port}`, ...options });
+    // The script is known from here on, so that a lost reply is that of an operation.
+    await Promise.all([steady.provider.inspect('nothing'), shaky.provider.inspect('nothing')]);
+  });
+  afterEach(async () => {
+    await Promise.all([steady.provider.stop(), shaky.provider.stop()]);
+    await proxy.close();
+  });
+  return {
+    get steady() {
+      return steady;
+    },
+    get shaky() {
+      return shaky;
+    },
+    get proxy() {
+      return proxy;
+    },
+  };
 }
 
 /** One attempt, and the way to abort it. */

@@ -2,23 +2,23 @@ import { LockManager } from '../../lib/engine/lock-manager.js';
 import {
   validUntil,
   type AcquireRequest,
-  type Clock,
   type Grant,
   type Holder,
   type LockCapabilities,
   type LockProvider,
   type ProviderContext,
-  type Random,
   type Records,
   type ReleaseOutcome,
   type Renewal,
   type RenewOutcome,
-  type Timer,
 } from '../../lib/engine/lock-provider.js';
 import type { Lock } from '../../lib/lock/lock.js';
 import { LockUnavailableError } from '../../lib/lock/errors.js';
 import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
+import { SeededRandom } from '../../lib/testing/conformance/seeded-random.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
+import { DriftingClock, sleep } from '../simulation/drifting-clock.js';
+import { randomOfProcess } from '../simulation/process-random.js';
 import { RecordStore } from './fleet-rig.js';
 
 export type Server = 'a' | 'b' | 'record';
@@ -45,36 +45,6 @@ const TIMEOUT = 300;
 const STORM = 25_000;
 const CALM = 25_000;
 const TICK = 5;
-
-/** A clock that runs a little faster or slower than true time, from another start. */
-class DriftingClock implements Clock {
-  constructor(
-    private readonly truth: FakeClock,
-    private readonly rate: number,
-    private readonly start: number,
-  ) {}
-
-  now(): number {
-    return this.start + this.truth.now() * this.rate;
-  }
-
-  uptime(): number {
-    return this.now();
-  }
-
-  // Far from that of the others, which must not matter.
-  wallTime(): number {
-    return this.truth.wallTime() + this.start * 1_000;
-  }
-
-  setTimer(callback: () => void, delay: number): Timer {
-    return this.truth.setTimer(callback, delay / this.rate);
-  }
-
-  clearTimer(timer: Timer): void {
-    this.truth.clearTimer(timer);
-  }
-}
 
 /** The wires between one process and one server. */
 class Wires {
@@ -218,7 +188,8 @@ export interface Report {
 /** Processes that want one lock again and again, while the network does what the plan says. */
 export async function simulate({ seed, rates, incidents }: Plan): Promise<Report> {
   const truth = new FakeClock();
-  const chance = generator(seed);
+  const random = new SeededRandom(seed);
+  const chance = () => random.fraction();
   const engines = { a: new Engine(truth), b: new Engine(truth), record: new Engine(truth) };
   const store = new RecordStore();
   const violations: string[] = [];
@@ -252,7 +223,7 @@ export async function simulate({ seed, rates, incidents }: Plan): Promise<Report
       },
       default: 'main',
       clock,
-      random: randomOf(chance, index),
+      random: randomOfProcess(index, chance),
       failFast: false,
       shutdownGrace: 0,
     });
@@ -307,27 +278,7 @@ export async function simulate({ seed, rates, incidents }: Plan): Promise<Report
   return { violations, grants, switches, starved };
 }
 
-function sleep(clock: Clock, ms: number): Promise<void> {
-  return new Promise((resolve) => clock.setTimer(resolve, ms));
-}
-
 // The signal aborts while this waits, which the compiler does not see.
 function hasLeft({ signal }: AcquireRequest): boolean {
   return signal.aborted;
-}
-
-/** mulberry32. */
-function generator(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
-    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
-
-function randomOf(fraction: () => number, process: number): Random {
-  let count = 0;
-  return { fraction, id: () => `${process}${(count += 1).toString(16).padStart(31, '0')}` };
 }

@@ -1,10 +1,13 @@
 import { LockManager } from '../../lib/engine/lock-manager.js';
-import type { Clock, Random, Timer } from '../../lib/engine/lock-provider.js';
+import type { Clock } from '../../lib/engine/lock-provider.js';
 import { silentLogger } from '../../lib/engine/logger.js';
 import type { Lock } from '../../lib/lock/lock.js';
 import { RedlockProvider } from '../../lib/providers/redis/quorum/index.js';
 import { majorityOf } from '../../lib/providers/redis/quorum/poll.js';
+import { SeededRandom } from '../../lib/testing/conformance/seeded-random.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
+import { DriftingClock, sleep } from '../simulation/drifting-clock.js';
+import { randomOfProcess } from '../simulation/process-random.js';
 import { SimulatedNode, type Weather, Wire } from './simulated-network.js';
 
 /** Bad weather between some processes and some nodes. */
@@ -51,7 +54,8 @@ const CALM = 8_000;
 /** Processes that want locks again and again, while network and nodes do what the plan says. */
 export async function simulate(plan: Plan): Promise<Report> {
   const truth = new FakeClock();
-  const chance = generator(plan.seed);
+  const random = new SeededRandom(plan.seed);
+  const chance = () => random.fraction();
   const nodes = plan.nodes.map(({ rate, skew }, index) => new SimulatedNode(index, truth, rate, skew));
   const processes = plan.rates.map((rate, index) => startProcess(plan, index, rate, truth, chance, nodes));
   const phase = { isPaused: false, isCalm: false, isOver: false };
@@ -196,59 +200,10 @@ function startProcess(
   const locks = new LockManager({
     providers: { redlock: provider },
     clock,
-    random: randomOf(chance, index),
+    random: randomOfProcess(index, chance),
     failFast: false,
     shutdownGrace: 0,
     logger: silentLogger,
   });
   return { index, clock, wires, locks };
-}
-
-/** A clock that runs a little faster or slower than true time, from another start. */
-class DriftingClock implements Clock {
-  constructor(
-    private readonly truth: FakeClock,
-    private readonly rate: number,
-    private readonly start: number,
-  ) {}
-
-  now(): number {
-    return this.start + this.truth.now() * this.rate;
-  }
-
-  uptime(): number {
-    return this.now();
-  }
-
-  wallTime(): number {
-    return this.truth.wallTime() + this.start * 1_000;
-  }
-
-  setTimer(callback: () => void, delay: number): Timer {
-    return this.truth.setTimer(callback, delay / this.rate);
-  }
-
-  clearTimer(timer: Timer): void {
-    this.truth.clearTimer(timer);
-  }
-}
-
-function sleep(clock: Clock, ms: number): Promise<void> {
-  return new Promise((resolve) => clock.setTimer(resolve, ms));
-}
-
-/** mulberry32. */
-function generator(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
-    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
-
-function randomOf(fraction: () => number, process: number): Random {
-  let count = 0;
-  return { fraction, id: () => `${process}${(count += 1).toString(16).padStart(31, '0')}` };
 }

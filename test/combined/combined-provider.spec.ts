@@ -149,6 +149,26 @@ describe("CombinedProvider, quorum 'all'", () => {
     await stop(locks, clock);
   });
 
+  it.each(['a', 'b'] as const)(
+    'is released when a renewal in engine %s is overtaken by the release, and answered first',
+    async (name) => {
+      const engines = { a: ScriptedProvider.obliging(), b: ScriptedProvider.obliging() };
+      const { locks, clock } = await combine('all', engines);
+      const engine = engines[name];
+      engine.onRenew = undefined;
+      engine.onRelease = undefined;
+      const lock = await locks.acquire('order', { lease: '9s' });
+      await clock.advance(3_100);
+      const released = lock.release();
+      await settle();
+      engine.renewals[0]?.answer(['lost']);
+      await settle();
+      engine.releases[0]?.answer('released');
+      expect(await released).toBe('released');
+      await stop(locks, clock);
+    },
+  );
+
   it('does not start while an engine does not answer', async () => {
     const b = new ScriptedProvider();
     b.onRelease = () => 'unknown';

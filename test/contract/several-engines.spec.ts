@@ -1,6 +1,7 @@
 import { afterAll, beforeAll } from '@jest/globals';
 import { Redis } from 'ioredis';
 import type { CompositeProvider, LockCapabilities, LockProvider } from '../../lib/engine/lock-provider.js';
+import { CombinedProvider } from '../../lib/providers/combined/combined-provider.js';
 import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
@@ -101,4 +102,8 @@ describeLockProvider(
         failures: 1_000,
       }),
   ),
+);
+describeLockProvider(
+  'combined, all of Redis and MariaDB',
+  harness(common, () => new CombinedProvider({ engines, quorum: 'all' })),
 );

@@ -139,9 +139,11 @@ export class Holding {
   }
 
   async #release(part: Part, manner: ReleaseManner): Promise<void> {
+    // As it is now: a renewal that meets this release at the engine, over another connection, finds nothing, and may be answered first.
+    const wasHeld = part.grant !== undefined;
     const outcome = await releasePart(part, manner);
     if (outcome === 'unknown') return;
-    if (outcome === 'released' && part.grant) this.#released += 1;
+    if (outcome === 'released' && wasHeld) this.#released += 1;
     this.forget(part);
   }
 

@@ -1,5 +1,6 @@
 // What every server that the tests start has in common. Plain JavaScript, as its users are.
 import { spawn } from 'node:child_process';
+import { randomInt } from 'node:crypto';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { connect, createServer } from 'node:net';
@@ -73,12 +74,27 @@ export async function end(child, signal) {
   await ended;
 }
 
-/** A port of the loopback interface on which nobody listens now. */
+// Below those that systems give to outgoing connections (Linux from 32 768): between our look and the server's start, and while
+// a server is down before it is started again, one of those would take a port from among them.
+const [FIRST_PORT, PORTS] = [10_000, 22_000];
+
+/** A port of the loopback interface on which nobody listens now; at random, so that test files that run together do not meet. */
 export async function freePort() {
-  const listener = createServer().listen(0, '127.0.0.1');
-  await once(listener, 'listening');
-  const { port } = listener.address();
+  for (;;) {
+    const port = FIRST_PORT + randomInt(PORTS);
+    if (await isFree(port)) return port;
+  }
+}
+
+async function isFree(port) {
+  const listener = createServer().listen(port, '127.0.0.1');
+  try {
+    await once(listener, 'listening');
+  } catch (error) {
+    if (error.code === 'EADDRINUSE') return false;
+    throw error;
+  }
   listener.close();
   await once(listener, 'close');
-  return port;
+  return true;
 }

@@ -4,6 +4,8 @@ import type { CaseDefinition } from '../case-definition.js';
 import { assertBetween, rejection, rejectsWith } from '../expectations.js';
 
 const LONG = { wait: 20_000 };
+// How late a timer is on a machine that keeps up, in ms.
+const ON_TIME = 10;
 
 /** Queues: how long, in which order, and how to leave. */
 export const waitingCases: readonly CaseDefinition[] = [
@@ -99,12 +101,25 @@ export const waitingCases: readonly CaseDefinition[] = [
     title: 'a key that gets free just before the wait is over is still granted',
     async run(stage) {
       const [ann, bob] = await stage.processes(2);
-      const held = await ann.locks.acquire('order');
-      const wait = 2 * stage.time.slack;
-      const waiter = await stage.standInLine(bob, 'order', { wait });
-      await stage.sleep(wait - stage.time.slack / 2);
-      await held.release();
-      assert.ok((await waiter.lock).isHeld(), 'granted at the last moment');
+      const { clock, time } = stage;
+      const wait = 2 * time.slack;
+      // A machine that is late itself has shown nothing: the key was not free in time, or the waiter's timer ran late.
+      for (let tries = 5; ; tries -= 1) {
+        const held = await ann.locks.acquire('order');
+        const end = clock.now() + wait;
+        const waiter = await stage.standInLine(bob, 'order', { wait });
+        await stage.sleep(end - time.slack / 2 - clock.now());
+        await held.release();
+        const isInTime = clock.now() < end - time.slack / 3;
+        const lock = await waiter.lock.catch((error: unknown) => {
+          const wasLate = !isInTime || clock.now() > end + ON_TIME;
+          if (error instanceof LockTimeoutError && wasLate && tries > 1) return undefined;
+          throw error;
+        });
+        if (!lock) continue;
+        assert.ok(lock.isHeld(), 'granted at the last moment');
+        return;
+      }
     },
   },
   {

@@ -30,7 +30,7 @@ export const nameCases: readonly CaseDefinition[] = [
     id: '#43',
     title: 'hostile keys are usable, exclude others, and are told apart',
     async run(stage) {
-      for (const family of Object.values(HOSTILE)) await assertApart(stage, family);
+      await assertApart(stage, Object.values(HOSTILE));
     },
   },
   {
@@ -44,17 +44,18 @@ export const nameCases: readonly CaseDefinition[] = [
   {
     id: '#44',
     title: 'keys that differ in case are different',
-    run: (stage) => assertApart(stage, ['order', 'Order', 'ORDER']),
+    run: (stage) => assertApart(stage, [['order', 'Order', 'ORDER']]),
   },
   {
     id: '#45',
     title: 'long keys that differ in their last or first character are different',
     async run(stage) {
-      for (const length of [65, 129, 256, 1_000, 4_096]) {
+      const families = [65, 129, 256, 1_000, 4_096].map((length) => {
         const stem = 'x'.repeat(length - 1);
-        await assertApart(stage, [`${stem}a`, `${stem}b`, `a${stem}`, stem]);
-      }
-      await assertApart(stage, ['é'.repeat(1_000), `${'é'.repeat(999)}e`]);
+        return [`${stem}a`, `${stem}b`, `a${stem}`, stem];
+      });
+      families.push(['é'.repeat(1_000), `${'é'.repeat(999)}e`]);
+      await assertApart(stage, families);
     },
   },
   {
@@ -78,15 +79,16 @@ export const nameCases: readonly CaseDefinition[] = [
   },
 ];
 
-async function assertApart(stage: Stage, keys: readonly string[]): Promise<void> {
+async function assertApart(stage: Stage, families: readonly (readonly string[])[]): Promise<void> {
   const [ann, bob] = await stage.directs(2);
-  const grants = [];
-  for (const key of keys) grants.push(await ann.take(key));
-  for (const key of keys) await bob.assertBusy(key);
-  for (const grant of grants) {
-    assert.equal(grant.key, keys[grants.indexOf(grant)], 'a grant has the key as it was asked for');
-    assert.equal(await ann.release(grant), 'released');
+  for (const keys of families) {
+    const grants = [];
+    for (const key of keys) grants.push(await ann.take(key));
+    for (const key of keys) await bob.assertBusy(key);
+    for (const grant of grants) {
+      assert.equal(grant.key, keys[grants.indexOf(grant)], 'a grant has the key as it was asked for');
+      assert.equal(await ann.release(grant), 'released');
+    }
+    for (const key of keys) await bob.release(await bob.take(key));
   }
-  for (const key of keys) await bob.release(await bob.take(key));
-  await Promise.all([ann.provider.stop(), bob.provider.stop()]);
 }

@@ -75,7 +75,8 @@ describe('three processes, two engines and a record on a network that fails in a
           const { violations } = await simulate(each);
           expect(violations).toEqual([]);
         }),
-        { numRuns: 40, endOnFailure: true },
+        // A seed that finds them soon. Others take up to 12 stories.
+        { seed: 8, numRuns: 40, endOnFailure: true },
       );
       expect(failed).toBe(true);
     },

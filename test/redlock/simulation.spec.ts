@@ -100,7 +100,8 @@ describe('three processes and nodes that lose their data, on a network that fail
           const { violations } = await simulate(each);
           expect(violations).toEqual([]);
         }),
-        { numRuns: 60, endOnFailure: true },
+        // A seed that finds them soon. Others take up to 24 stories.
+        { seed: 5, numRuns: 60, endOnFailure: true },
       );
       expect(failed).toBe(true);
     },

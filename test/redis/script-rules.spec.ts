@@ -1,38 +1,26 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
-import { Redis } from 'ioredis';
-import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
+import { describe, expect, it } from '@jest/globals';
 import { callScript, COUNTER, HERE, LOCK, THERE, type Operation } from './script-caller.js';
-import { until } from './seam.js';
+import { redisForTests, until } from './seam.js';
 
 const SEEN = `${COUNTER}seen`;
 const QUEUE = `${LOCK}}q`;
 const READERS = `${LOCK}}r`;
 
 describe('rules of the lock script', () => {
-  let server: RedisServer;
-  let redis: Redis;
+  const redis = redisForTests();
 
-  beforeAll(async () => {
-    server = await startRedisServer();
-    redis = new Redis(server.url);
-  });
-  afterAll(async () => {
-    redis.disconnect();
-    await server.stop();
-  });
-  beforeEach(() => redis.flushall());
-
-  const run = (process: string, ...operations: Operation[]) => callScript(redis, process, operations);
+  const run = (process: string, ...operations: Operation[]) => callScript(redis.admin, process, operations);
   const lone = async (process: string, ...operation: Operation) => {
     const reply = await run(process, operation);
     return Array.isArray(reply) ? (reply as unknown[])[0] : reply;
   };
   const now = async () => {
-    const [seconds, micros] = await redis.time();
+    const [seconds, micros] = await redis.admin.time();
     return Number(seconds) * 1_000 + Number(micros) / 1_000;
   };
   /** `process` asked for the last time `ms` ago. */
-  const silentFor = async (process: string, ms: number) => redis.zadd(SEEN, Math.floor((await now()) - ms), process);
+  const silentFor = async (process: string, ms: number) =>
+    redis.admin.zadd(SEEN, Math.floor((await now()) - ms), process);
   const token = expect.stringMatching(/^\d{16}$/);
   const queued = expect.stringMatching(/^q\d{32}$/);
   const claimed = (holder: string) => expect.stringMatching(new RegExp(`^\\d{33,}:${holder}$`));
@@ -45,7 +33,7 @@ describe('rules of the lock script', () => {
     await run(THERE, [`${letter}1`, 'two', 5_000]);
     expect(await run(THERE, ['R', 'one', 0], ['I', '', 0])).toEqual([1, expect.anything(), claimed('two')]);
     await until(async () => (await lone(HERE, 'I', '', 0)) === '', 'the claim is over');
-    expect(Number(await redis.zscore(SEEN, THERE))).toBeLessThanOrEqual((await now()) - 3_000);
+    expect(Number(await redis.admin.zscore(SEEN, THERE))).toBeLessThanOrEqual((await now()) - 3_000);
   });
 
   it.each([
@@ -56,25 +44,25 @@ describe('rules of the lock script', () => {
     await run(THERE, ['A3000', 'two', 5_000]);
     await silentFor(THERE, silence);
     expect(await lone(HERE, 'R1', 'one', 0)).toBe(1);
-    expect(await redis.zrange(QUEUE, '0', '-1')).toEqual(left);
+    expect(await redis.admin.zrange(QUEUE, '0', '-1')).toEqual(left);
   });
 
   it('a waiter whose process nobody knows any more is removed', async () => {
     await run(HERE, ['A3000', 'one', 5_000]);
     await run(THERE, ['A3000', 'two', 5_000]);
-    await redis.del(SEEN);
+    await redis.admin.del(SEEN);
     expect(await lone(HERE, 'R1', 'one', 0)).toBe(1);
-    expect(await redis.exists(QUEUE)).toBe(0);
+    expect(await redis.admin.exists(QUEUE)).toBe(0);
   });
 
   it('processes that have not asked for more than 10 s are forgotten when others come', async () => {
     const dead = Array.from({ length: 150 }, (_, index) => String(index).padStart(12, '0'));
     const at = await now();
-    await redis.zadd(SEEN, ...dead.flatMap((process) => [at - 11_000, process]));
-    await redis.zadd(SEEN, at - 5_000, THERE);
+    await redis.admin.zadd(SEEN, ...dead.flatMap((process) => [at - 11_000, process]));
+    await redis.admin.zadd(SEEN, at - 5_000, THERE);
     await run(HERE, ['A3000', 'one', 5_000], ['A3000', 'two', 5_000]);
     await run('cccccccccccc', ['A3000', 'three', 5_000]);
-    expect((await redis.zrange(SEEN, '0', '-1')).sort()).toEqual([HERE, THERE, 'cccccccccccc']);
+    expect((await redis.admin.zrange(SEEN, '0', '-1')).sort()).toEqual([HERE, THERE, 'cccccccccccc']);
   });
 
   it('the record of processes lives for 10 s after the last ask, whoever asked first', async () => {
@@ -83,14 +71,14 @@ describe('rules of the lock script', () => {
     // As if 9.9 s had passed.
     await silentFor(THERE, 9_900);
     await silentFor(HERE, 9_900);
-    await redis.pexpire(SEEN, 100);
+    await redis.admin.pexpire(SEEN, 100);
     await run(HERE, ['A3000', 'four', 5_000]);
-    expect(await redis.pttl(SEEN)).toBeGreaterThan(9_000);
+    expect(await redis.admin.pttl(SEEN)).toBeGreaterThan(9_000);
   });
 
   it('a renewal that finds the lock lost serves who waits', async () => {
     await run(HERE, ['A3000', 'one', 5_000], ['A3000', 'two', 5_000]);
-    await redis.del(LOCK);
+    await redis.admin.del(LOCK);
     expect(await run(HERE, ['C', 'one', 5_000])).toEqual([0, claimed('two')]);
   });
 
@@ -99,7 +87,7 @@ describe('rules of the lock script', () => {
     expect(await run(HERE, ['R', 'one', 0], ['I', '', 0])).toEqual([1, expect.anything(), claimed('two')]);
     for (const code of ['C20000', 'C']) {
       expect(await lone(HERE, code, 'two', 1_000)).toEqual(expect.stringMatching(/^h\d{16}1000$/));
-      expect(await redis.pttl(LOCK)).toBeGreaterThan(19_000);
+      expect(await redis.admin.pttl(LOCK)).toBeGreaterThan(19_000);
     }
   });
 
@@ -109,7 +97,7 @@ describe('rules of the lock script', () => {
       expect(await lone(HERE, 'r', 'one', 7_000)).toBe(1);
       expect(await lone(HERE, 'C', 'one', 30_000)).toBe(0);
       expect(await lone(HERE, 'T', 'two', 5_000)).toBe('b');
-      const [, ends] = await redis.zrange(READERS, '0', '-1', 'WITHSCORES');
+      const [, ends] = await redis.admin.zrange(READERS, '0', '-1', 'WITHSCORES');
       expect(Number(ends) - (await now())).toBeGreaterThan(6_000);
       expect(Number(ends) - (await now())).toBeLessThanOrEqual(7_000);
     });
@@ -117,24 +105,24 @@ describe('rules of the lock script', () => {
     it('a renewal never shortens a minHold', async () => {
       expect(await lone(HERE, 't::20000', 'one', 1_000)).toEqual(token);
       expect(await lone(HERE, 'C', 'one', 1_000)).toEqual(expect.stringMatching(/^h\d{16}1000$/));
-      expect(Number(await redis.zscore(READERS, 'hone')) - (await now())).toBeGreaterThan(19_000);
+      expect(Number(await redis.admin.zscore(READERS, 'hone')) - (await now())).toBeGreaterThan(19_000);
     });
 
     it('the records live as long as the latest of them', async () => {
       await run(HERE, ['t', 'one', 20_000], ['t', 'two', 1_000]);
-      expect(await redis.pttl(LOCK)).toBeGreaterThan(20_000);
-      expect(await redis.pttl(READERS)).toBeGreaterThan(20_000);
+      expect(await redis.admin.pttl(LOCK)).toBeGreaterThan(20_000);
+      expect(await redis.admin.pttl(READERS)).toBeGreaterThan(20_000);
     });
 
     it('a release by force frees all of them', async () => {
       await run(HERE, ['t', 'one', 20_000], ['t', 'two', 20_000]);
       expect(await lone(HERE, 'F', '', 0)).toBe(1);
-      expect(await redis.keys(`${LOCK}*`)).toEqual([]);
+      expect(await redis.admin.keys(`${LOCK}*`)).toEqual([]);
       expect(await run(HERE, ['C', 'one', 1_000], ['r', 'two', 0], ['T', 'three', 5_000])).toEqual([0, 0, token]);
       await lone(HERE, 'R', 'three', 0);
       // Nor do they come back with the next reader.
       await run(HERE, ['t', 'four', 20_000]);
-      expect(await redis.zrange(READERS, '0', '-1')).toEqual(['hfour']);
+      expect(await redis.admin.zrange(READERS, '0', '-1')).toEqual(['hfour']);
     });
 
     it('a release by force serves who waits', async () => {

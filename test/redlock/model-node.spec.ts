@@ -1,8 +1,6 @@
-import { afterAll, beforeAll } from '@jest/globals';
 import fc from 'fast-check';
-import { Redis } from 'ioredis';
 import { QUORUM_SCRIPT, roundDigits, tokenDigits } from '../../lib/providers/redis/quorum/quorum-script.js';
-import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
+import { redisForTests } from '../redis/seam.js';
 import { ModelNode } from './model-node.js';
 
 const COUNTER = 'lock:redlock';
@@ -36,21 +34,12 @@ function withoutTimes(reply: unknown): unknown {
 }
 
 describe('the model of a node', () => {
-  let server: RedisServer;
-  let redis: Redis;
-  beforeAll(async () => {
-    server = await startRedisServer();
-    redis = new Redis(server.url);
-  });
-  afterAll(async () => {
-    redis.disconnect();
-    await server.stop();
-  });
+  const redis = redisForTests();
 
   it('answers what the script answers on a real server, and keeps what it keeps', async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(call, { minLength: 3, maxLength: 12 }), async (calls) => {
-        await redis.flushall();
+        await redis.admin.flushall();
         const model = new ModelNode(() => Date.now());
         for (const operations of calls) {
           const args = [
@@ -59,12 +48,12 @@ describe('the model of a node', () => {
             ...operations.map(({ lock }) => `${COUNTER}:${lock}`),
             ...operations.flatMap(({ code, holder, ms, token, round }) => [code, holder, ms, token, round]),
           ];
-          const reply = await redis.call('eval', QUORUM_SCRIPT, ...args);
+          const reply = await redis.admin.call('eval', QUORUM_SCRIPT, ...args);
           expect(withoutTimes(model.run(args))).toEqual(withoutTimes(reply));
         }
-        expect(model.counter ?? null).toBe(await redis.get(COUNTER));
+        expect(model.counter ?? null).toBe(await redis.admin.get(COUNTER));
         for (const lock of [`${COUNTER}:a`, `${COUNTER}:b`]) {
-          expect(model.votes.get(lock)?.text ?? null).toBe(await redis.get(lock));
+          expect(model.votes.get(lock)?.text ?? null).toBe(await redis.admin.get(lock));
         }
       }),
       { numRuns: 250 },

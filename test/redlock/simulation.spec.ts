@@ -2,6 +2,7 @@ import { jest } from '@jest/globals';
 import fc from 'fast-check';
 import { Electorate } from '../../lib/providers/redis/quorum/electorate.js';
 import type { Poll } from '../../lib/providers/redis/quorum/poll.js';
+import { isCaught } from '../simulation/is-caught.js';
 import { type Incident, type Loss, type Plan, simulate } from './simulated-quorum.js';
 
 const PROCESSES = [0, 1, 2] as const;
@@ -44,11 +45,6 @@ const plan: fc.Arbitrary<Plan> = fc
     losses: each.losses.map((some) => (each.delayedRestart ? { ...some, manner: 'restart' as const } : some)),
   }));
 
-/** One plan after another; what fails is printed with its seed. */
-function property(check: (plan: Plan) => Promise<void>) {
-  return fc.asyncProperty(plan, check);
-}
-
 describe('three processes and nodes that lose their data, on a network that fails in all ways', () => {
   afterEach(() => {
     jest.restoreAllMocks();
@@ -57,7 +53,8 @@ describe('three processes and nodes that lose their data, on a network that fail
   it('never let two believe in one lock, hand out growing tokens, go on when the network has healed and leave nothing', async () => {
     const seen = { runs: 0, grants: 0, losses: 0 };
     await fc.assert(
-      property(async (each) => {
+      // What fails is printed with its seed.
+      fc.asyncProperty(plan, async (each) => {
         const { violations, grants, losses, starved, leftovers } = await simulate(each);
         expect({ violations, starved, leftovers }).toEqual({ violations: [], starved: [], leftovers: 0 });
         seen.runs += 1;
@@ -95,15 +92,8 @@ describe('three processes and nodes that lose their data, on a network that fail
     'are caught %s',
     async (_, plant) => {
       plant();
-      const { failed } = await fc.check(
-        property(async (each) => {
-          const { violations } = await simulate(each);
-          expect(violations).toEqual([]);
-        }),
-        // A seed that finds them soon. Others take up to 24 stories.
-        { seed: 5, numRuns: 60, endOnFailure: true },
-      );
-      expect(failed).toBe(true);
+      // A seed that finds them soon. Others take up to 24 stories.
+      expect(await isCaught(plan, simulate, { seed: 5, numRuns: 60 })).toBe(true);
     },
     120_000,
   );

@@ -1,30 +1,18 @@
-import { LockConfigError, type LockLostError, LockUnavailableError, type LossReason } from '../lock/errors.js';
+import { LockConfigError } from '../lock/errors.js';
 import { acquireChannel } from '../lock/lock-channels.js';
 import type { LockEventPublisher } from '../lock/lock-events.js';
-import type { ReleaseResult } from '../lock/lock.js';
 import { Acquisition, type Ledger, type Wish } from './acquisition.js';
 import { Attempt } from './attempt.js';
 import type { Clock } from './clock.js';
 import type { EngineParts } from './engine-parts.js';
-import { Hold, lostError } from './hold.js';
-import { HolderTable } from './holder-table.js';
+import type { Hold } from './hold.js';
+import { Holds } from './holds.js';
 import { LocalQueue } from './local-queue.js';
-import type {
-  Answer,
-  Grant,
-  LockCapabilities,
-  LockProvider,
-  Member,
-  ProviderEvent,
-  Random,
-  ReleaseOutcome,
-} from './lock-provider.js';
+import type { Answer, Grant, LockCapabilities, LockProvider, Member, ProviderEvent, Random } from './lock-provider.js';
 import { Reachability } from './reachability.js';
-import { type Parting, Releases } from './releases.js';
-import { nameOf } from './subject.js';
-import { traceAcquisition, traceHold } from './tracing.js';
+import { Releases } from './releases.js';
+import { traceAcquisition } from './tracing.js';
 import { Waiters } from './waiters.js';
-import { Watchdog } from './watchdog.js';
 
 // How long shutdown waits for releases that were not answered yet, in ms. The leases of the rest end by themselves.
 const LAST_RELEASES = 2_000;
@@ -38,22 +26,20 @@ export class ActiveProvider implements Ledger {
   readonly clock: Clock;
   readonly random: Random;
   readonly events: LockEventPublisher;
+  /** What this process holds. */
+  readonly holds: Holds;
   readonly #backend: LocalQueue | LockProvider;
   readonly #reachability: Reachability;
   readonly #waiters: Waiters;
-  readonly #holds = new HolderTable<Hold>();
-  readonly #watchdog: Watchdog;
   readonly #releases: Releases;
   readonly #observers: ((event: ProviderEvent) => void)[] = [];
-  #onceIdle: (() => void) | undefined;
-  #confirmedAfter = 0;
 
   constructor(
     readonly name: string,
     private readonly provider: LockProvider,
     private readonly parts: EngineParts,
   ) {
-    const { clock, random, events, logger, suspension } = parts;
+    const { clock, random, events, logger } = parts;
     this.capabilities = provider.capabilities;
     this.clock = clock;
     this.random = random;
@@ -61,11 +47,10 @@ export class ActiveProvider implements Ledger {
     this.#backend = provider.capabilities.queue === 'engine' ? new LocalQueue(provider) : provider;
     this.#reachability = new Reachability(name, events, logger);
     this.#waiters = new Waiters(parts.maxWaiters);
-    const onUnavailable = (cause: unknown) => {
+    this.#releases = new Releases(this.#backend, clock, random, (cause) => {
       this.failed(cause);
-    };
-    this.#releases = new Releases(this.#backend, clock, random, onUnavailable);
-    this.#watchdog = new Watchdog(this.#holds, this.#backend, clock, suspension, this.#onRenewal, onUnavailable);
+    });
+    this.holds = new Holds(this.#backend, parts, this.#reachability, this.#releases);
   }
 
   /** The class of the provider, for people. */
@@ -152,26 +137,7 @@ export class ActiveProvider implements Ledger {
   hold(attempt: Attempt, grant: Grant, wish: Wish, now: number): Hold {
     this.end(attempt);
     this.answered();
-    const { suspension } = this.parts;
-    const hold = new Hold(
-      wish.subject,
-      grant,
-      wish.terms,
-      now,
-      attempt.suspensions,
-      this.clock,
-      suspension,
-      this.#onLost,
-    );
-    hold.endTrace = traceHold(wish.subject, grant.fencingToken);
-    this.#holds.set(grant.holder, hold);
-    this.#watchdog.added(hold);
-    this.events.publish('acquired', () => ({
-      ...wish.subject,
-      waited: hold.grantedAt - wish.startedAt,
-      fencingToken: grant.fencingToken,
-    }));
-    return hold;
+    return this.holds.begin(wish, attempt, grant, now);
   }
 
   abandon(attempt: Attempt, grant?: Grant): void {
@@ -194,80 +160,16 @@ export class ActiveProvider implements Ledger {
   }
 
   holdsApart(key: string): boolean {
-    for (const hold of this.#holds.values()) if (hold.key === key && !hold.hasContext && hold.isValid()) return true;
-    return false;
-  }
-
-  // --- what a lock does ---
-
-  /** Ends one entry into a hold, and the hold with the last. `failed`: its task failed, so a transaction beneath it is rolled back. */
-  leave(hold: Hold, failed: boolean): Answer<ReleaseResult> {
-    hold.entries -= 1;
-    if (hold.entries > 0) return hold.lostError ? 'lost' : 'nested';
-    // Taken off the watchdog before the release is sent: no renewal may follow it.
-    if (!hold.markReleased()) return 'lost';
-    this.#forget(hold);
-    const parting = { keepUntil: hold.keepUntil, failed };
-    return this.#releases.once(hold.grant, parting, (outcome) => this.#released(hold, outcome, parting));
-  }
-
-  /** Renews the hold now, for `lease` ms from now on. */
-  async extend(hold: Hold, lease: number): Promise<void> {
-    hold.lease = lease;
-    const outcome = await this.#watchdog.renew(hold);
-    const error = hold.lostError;
-    if (error) throw error;
-    if (outcome === 'unknown') {
-      throw new LockUnavailableError(
-        `${nameOf(hold.subject)} could not be extended: the backend did not answer; it stays held for ${Math.round(hold.remaining())} ms.`,
-        { key: hold.key, provider: this.name },
-      );
-    }
-  }
-
-  /** The end of the hold has moved. */
-  reschedule(hold: Hold): void {
-    this.#watchdog.reschedule(hold);
-  }
-
-  /** A question found that the machine was suspended: ask the backend whether the holds still stand. */
-  confirmAll(): void {
-    const suspensions = this.parts.suspension.observe();
-    if (suspensions === this.#confirmedAfter) return;
-    this.#confirmedAfter = suspensions;
-    this.#watchdog.renewAll();
-  }
-
-  get holds(): readonly Hold[] {
-    return this.#holds
-      .values()
-      .filter((hold) => hold.isValid())
-      .sort((one, other) => one.grantedAt - other.grantedAt || (one.key < other.key ? -1 : 1));
+    return this.holds.hasApart(key);
   }
 
   get waiting(): readonly Wish[] {
     return this.#waiters.wishes;
   }
 
-  // --- shutdown ---
-
   /** Sends waiters away: all, or those that hold nothing yet. */
   dismissWaiters(which: 'all' | 'first-comers', errorFor: (wish: Wish) => Error): void {
     this.#waiters.dismiss(which, errorFor);
-  }
-
-  get isIdle(): boolean {
-    return this.#holds.size === 0;
-  }
-
-  /** Resolves when nothing is held. */
-  async idle(): Promise<void> {
-    if (!this.isIdle) await new Promise<void>((resolve) => (this.#onceIdle = resolve));
-  }
-
-  /** Takes all locks away from their tasks and gives them back. */
-  loseAll(reason: LossReason): void {
-    for (const hold of this.#holds.values()) hold.lose(reason);
   }
 
   inspect(key: string): ReturnType<NonNullable<LockProvider['inspect']>> | undefined {
@@ -290,7 +192,7 @@ export class ActiveProvider implements Ledger {
   #observe(event: ProviderEvent): void {
     switch (event.type) {
       case 'lost': {
-        this.#holds.get(event.holder)?.lose('revoked', event.cause);
+        this.holds.revoke(event.holder, event.cause);
         const waiting = this.#waiters.get(event.holder);
         if (waiting) waiting.attempt.revoked = true;
         break;
@@ -304,7 +206,7 @@ export class ActiveProvider implements Ledger {
         break;
       case 'recovered':
         this.answered();
-        this.#watchdog.renewAll();
+        this.holds.confirm();
         break;
       case 'switched': {
         const { engine, epoch, reason } = event;
@@ -312,49 +214,5 @@ export class ActiveProvider implements Ledger {
         break;
       }
     }
-  }
-
-  readonly #onRenewal = (hold: Hold, isAnswered: boolean): void => {
-    if (isAnswered) this.answered();
-    this.events.publish(isAnswered ? 'renewed' : 'unrenewed', () => ({ ...hold.subject, remaining: hold.remaining() }));
-  };
-
-  readonly #onLost = (hold: Hold, error: LockLostError): void => {
-    this.#forget(hold);
-    this.#publishLost(hold, error);
-    this.parts.logger.warn(error.message);
-    // Its id is dead from here on. What it may still hold would block others for a lease.
-    this.#releases.send(hold.grant, { keepUntil: hold.keepUntil, failed: true }, hold.validUntil);
-  };
-
-  #forget(hold: Hold): void {
-    this.#holds.delete(hold.grant.holder);
-    this.#watchdog.removed();
-    if (this.isIdle) this.#onceIdle?.();
-  }
-
-  #released(hold: Hold, outcome: ReleaseOutcome, parting: Parting): ReleaseResult {
-    const { subject } = hold;
-    switch (outcome) {
-      case 'released':
-        hold.endTrace?.('released');
-        this.events.publish('released', () => ({ ...subject, held: this.clock.now() - hold.grantedAt }));
-        return 'released';
-      case 'lost':
-        this.#publishLost(hold, lostError(subject, 'revoked'));
-        this.parts.logger.warn(`${nameOf(subject)} was not ours any more when it was released.`);
-        return 'lost';
-      case 'unknown':
-        hold.endTrace?.('unconfirmed');
-        this.events.publish('unconfirmed', () => subject);
-        this.#releases.retry(hold.grant, parting, hold.validUntil);
-        return 'unconfirmed';
-    }
-  }
-
-  #publishLost(hold: Hold, error: LockLostError): void {
-    const { reason } = error;
-    hold.endTrace?.(error);
-    this.events.publish('lost', () => ({ ...hold.subject, held: this.clock.now() - hold.grantedAt, reason }));
   }
 }

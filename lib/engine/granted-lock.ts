@@ -132,7 +132,7 @@ export class GrantedLock implements Lock {
     await Promise.all(
       this.holds.map((hold) => {
         const untilEnd = hold.endsAt - this.active.clock.now();
-        return this.active.extend(hold, Math.min(milliseconds ?? hold.lease, Math.max(untilEnd, MIN_LEASE)));
+        return this.active.holds.extend(hold, Math.min(milliseconds ?? hold.lease, Math.max(untilEnd, MIN_LEASE)));
       }),
     );
     // Released or lost while the answer was on its way.
@@ -156,12 +156,13 @@ export class GrantedLock implements Lock {
     if (this.#listeners) for (const hold of this.holds) hold.forget(this.#onLost);
     if (!this.isOpen) return this.#end;
     this.#isOpen = false;
-    return (this.#end = this.holds.length === 1 ? this.active.leave(this.holds[0], failed) : this.#leaveAll(failed));
+    return (this.#end =
+      this.holds.length === 1 ? this.active.holds.leave(this.holds[0], failed) : this.#leaveAll(failed));
   }
 
   async #leaveAll(failed: boolean): Promise<ReleaseResult> {
     // All are sent before the first answer is awaited: what is left is only the time of one round trip.
-    const answers = this.holds.toReversed().map((hold) => this.active.leave(hold, failed));
+    const answers = this.holds.toReversed().map((hold) => this.active.holds.leave(hold, failed));
     const results: ReleaseResult[] = [];
     for (const answer of answers) results.push(await answer);
     return WORST_FIRST.find((result) => results.includes(result)) ?? 'released';
@@ -171,7 +172,7 @@ export class GrantedLock implements Lock {
     let worst: ReturnType<Hold['status']> = 'held';
     for (const hold of this.holds) {
       const status = hold.status();
-      if (status === 'unconfirmed') this.active.confirmAll();
+      if (status === 'unconfirmed') this.active.holds.confirmAfterSuspension();
       if (status !== 'held') worst = status;
     }
     return worst;

@@ -161,7 +161,7 @@ export class LockManager {
     const now = this.#clock.now();
     const wallTime = this.#clock.wallTime();
     return [...this.#providers].flatMap((active) =>
-      active.holds.map((hold) => ({
+      active.holds.valid.map((hold) => ({
         key: hold.key,
         provider: active.name,
         mode: hold.grant.mode,
@@ -219,7 +219,7 @@ export class LockManager {
     this.#state = 'stopped';
     for (const active of providers) {
       active.dismissWaiters('all', stopping);
-      active.loseAll('shutdown');
+      active.holds.loseAll('shutdown');
     }
     await this.#providers.stop();
   }
@@ -253,7 +253,8 @@ export class LockManager {
 
 /** Resolves when none of them holds anything: a holder of one may still take what it needs from another. */
 async function allIdle(providers: readonly ActiveProvider[]): Promise<void> {
-  while (providers.some((active) => !active.isIdle)) await Promise.all(providers.map((active) => active.idle()));
+  while (providers.some((active) => !active.holds.isIdle))
+    await Promise.all(providers.map((active) => active.holds.idle()));
 }
 
 function oneKey(key: string): string {

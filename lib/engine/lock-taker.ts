@@ -45,7 +45,7 @@ export class LockTaker {
     try {
       for (const key of keys) holds.push(await this.#takeOne(key, plan, signal, startedAt, this.clock.now()));
       // The machine may have slept while the caller waited for the last key; the backend knows whether the others stand.
-      for (const hold of holds) if (hold.status() === 'unconfirmed') await plan.active.extend(hold, hold.lease);
+      for (const hold of holds) if (hold.status() === 'unconfirmed') await plan.active.holds.extend(hold, hold.lease);
     } catch (error) {
       await this.#giveBack(holds, plan);
       throw error;
@@ -91,7 +91,7 @@ export class LockTaker {
         // A nested entry keeps the end that its outer lock has set.
         if (hold.entries > 1) continue;
         hold.endsAt = endsAt;
-        active.reschedule(hold);
+        active.holds.reschedule(hold);
       }
     }
     return new GrantedLock([first, ...rest], active, settings.mode, this.owner);
@@ -99,7 +99,7 @@ export class LockTaker {
 
   /** Sends all releases before it awaits the first answer: the caller has waited long enough. */
   async #giveBack(holds: readonly Hold[], { active }: LockPlan): Promise<void> {
-    const answers = holds.toReversed().map((hold) => active.leave(hold, true));
+    const answers = holds.toReversed().map((hold) => active.holds.leave(hold, true));
     for (const answer of answers) await answer;
   }
 

@@ -1,0 +1,171 @@
+import { LockUnavailableError, type LockLostError, type LossReason } from '../lock/errors.js';
+import type { ReleaseResult } from '../lock/lock.js';
+import type { Wish } from './acquisition.js';
+import type { Attempt } from './attempt.js';
+import type { EngineParts } from './engine-parts.js';
+import { Hold, lostError } from './hold.js';
+import { HolderTable } from './holder-table.js';
+import type { Answer, Grant, LockProvider, ReleaseOutcome } from './lock-provider.js';
+import type { Reachability } from './reachability.js';
+import type { Parting, Releases } from './releases.js';
+import { nameOf } from './subject.js';
+import { traceHold } from './tracing.js';
+import { Watchdog } from './watchdog.js';
+
+/** What this process holds at one provider: from the grant, through the renewals, to the release or the loss. */
+export class Holds {
+  readonly #table = new HolderTable<Hold>();
+  readonly #watchdog: Watchdog;
+  #onceIdle: (() => void) | undefined;
+  #confirmedAfter = 0;
+
+  constructor(
+    backend: Pick<LockProvider, 'renew'>,
+    private readonly parts: EngineParts,
+    private readonly reachability: Reachability,
+    private readonly releases: Releases,
+  ) {
+    const { clock, suspension } = parts;
+    this.#watchdog = new Watchdog(this.#table, backend, clock, suspension, this.#onRenewal, (cause) => {
+      reachability.failed(cause);
+    });
+  }
+
+  /** Those that are valid, the oldest first. */
+  get valid(): readonly Hold[] {
+    return this.#table
+      .values()
+      .filter((hold) => hold.isValid())
+      .sort((one, other) => one.grantedAt - other.grantedAt || (one.key < other.key ? -1 : 1));
+  }
+
+  /** Whether the key is held by a lock that nobody can re-enter. */
+  hasApart(key: string): boolean {
+    for (const hold of this.#table.values()) if (hold.key === key && !hold.hasContext && hold.isValid()) return true;
+    return false;
+  }
+
+  get isIdle(): boolean {
+    return this.#table.size === 0;
+  }
+
+  /** Resolves when nothing is held. */
+  async idle(): Promise<void> {
+    if (!this.isIdle) await new Promise<void>((resolve) => (this.#onceIdle = resolve));
+  }
+
+  /** Begins with a grant that has come in time. */
+  begin({ subject, terms, startedAt }: Wish, { suspensions }: Attempt, grant: Grant, now: number): Hold {
+    const { clock, events, suspension } = this.parts;
+    const hold = new Hold(subject, grant, terms, now, suspensions, clock, suspension, this.#onLost);
+    hold.endTrace = traceHold(subject, grant.fencingToken);
+    this.#table.set(grant.holder, hold);
+    this.#watchdog.added(hold);
+    events.publish('acquired', () => ({
+      ...subject,
+      waited: hold.grantedAt - startedAt,
+      fencingToken: grant.fencingToken,
+    }));
+    return hold;
+  }
+
+  /** Ends one entry into a hold, and the hold with the last. `failed`: its task failed, so a transaction beneath it is rolled back. */
+  leave(hold: Hold, failed: boolean): Answer<ReleaseResult> {
+    hold.entries -= 1;
+    if (hold.entries > 0) return hold.lostError ? 'lost' : 'nested';
+    // Taken off the watchdog before the release is sent: no renewal may follow it.
+    if (!hold.markReleased()) return 'lost';
+    this.#forget(hold);
+    const parting = { keepUntil: hold.keepUntil, failed };
+    return this.releases.once(hold.grant, parting, (outcome) => this.#released(hold, outcome, parting));
+  }
+
+  /** Renews the hold now, for `lease` ms from now on. */
+  async extend(hold: Hold, lease: number): Promise<void> {
+    hold.lease = lease;
+    const outcome = await this.#watchdog.renew(hold);
+    const error = hold.lostError;
+    if (error) throw error;
+    if (outcome === 'unknown') {
+      const { subject, key } = hold;
+      throw new LockUnavailableError(
+        `${nameOf(subject)} could not be extended: the backend did not answer; it stays held for ${Math.round(hold.remaining())} ms.`,
+        { key, provider: subject.provider },
+      );
+    }
+  }
+
+  /** The end of the hold has moved. */
+  reschedule(hold: Hold): void {
+    this.#watchdog.reschedule(hold);
+  }
+
+  /** Asks the backend whether all of them still stand: it was out of reach, or may have forgotten them. */
+  confirm(): void {
+    this.#watchdog.renewAll();
+  }
+
+  /** A question found that the machine was suspended: asks, once for each time, whether they still stand. */
+  confirmAfterSuspension(): void {
+    const suspensions = this.parts.suspension.observe();
+    if (suspensions === this.#confirmedAfter) return;
+    this.#confirmedAfter = suspensions;
+    this.confirm();
+  }
+
+  /** The backend says that this holder has lost its lock. */
+  revoke(holder: string, cause: unknown): void {
+    this.#table.get(holder)?.lose('revoked', cause);
+  }
+
+  /** Takes all locks away from their tasks and gives them back. */
+  loseAll(reason: LossReason): void {
+    for (const hold of this.#table.values()) hold.lose(reason);
+  }
+
+  readonly #onRenewal = (hold: Hold, isAnswered: boolean): void => {
+    if (isAnswered) this.reachability.answered();
+    const { events } = this.parts;
+    events.publish(isAnswered ? 'renewed' : 'unrenewed', () => ({ ...hold.subject, remaining: hold.remaining() }));
+  };
+
+  readonly #onLost = (hold: Hold, error: LockLostError): void => {
+    this.#forget(hold);
+    this.#publishLost(hold, error);
+    this.parts.logger.warn(error.message);
+    // Its id is dead from here on. What it may still hold would block others for a lease.
+    this.releases.send(hold.grant, { keepUntil: hold.keepUntil, failed: true }, hold.validUntil);
+  };
+
+  #forget(hold: Hold): void {
+    this.#table.delete(hold.grant.holder);
+    this.#watchdog.removed();
+    if (this.isIdle) this.#onceIdle?.();
+  }
+
+  #released(hold: Hold, outcome: ReleaseOutcome, parting: Parting): ReleaseResult {
+    const { subject } = hold;
+    const { clock, events, logger } = this.parts;
+    switch (outcome) {
+      case 'released':
+        hold.endTrace?.('released');
+        events.publish('released', () => ({ ...subject, held: clock.now() - hold.grantedAt }));
+        return 'released';
+      case 'lost':
+        this.#publishLost(hold, lostError(subject, 'revoked'));
+        logger.warn(`${nameOf(subject)} was not ours any more when it was released.`);
+        return 'lost';
+      case 'unknown':
+        hold.endTrace?.('unconfirmed');
+        events.publish('unconfirmed', () => subject);
+        this.releases.retry(hold.grant, parting, hold.validUntil);
+        return 'unconfirmed';
+    }
+  }
+
+  #publishLost(hold: Hold, error: LockLostError): void {
+    const { clock, events } = this.parts;
+    hold.endTrace?.(error);
+    events.publish('lost', () => ({ ...hold.subject, held: clock.now() - hold.grantedAt, reason: error.reason }));
+  }
+}

@@ -18,6 +18,7 @@ import { AvailableSelector } from './available-selector.js';
 import type { EngineState } from './engine-health.js';
 import type { Choice, EngineSelector } from './engine-selector.js';
 import { Engine } from './engine.js';
+import { EpochTokens } from './epoch-tokens.js';
 import type { FailoverSettings } from './failover-options.js';
 import { Placement, type PlacementTerms } from './placement.js';
 import { Placements } from './placements.js';
@@ -36,9 +37,6 @@ export interface FailoverState {
   readonly history: readonly EngineSwitch[];
 }
 
-/** Room for the tokens of one epoch: a hybrid clock in µs stays below until the year 2112, a czxid for 2^20 elections. */
-const TOKENS_PER_EPOCH = 2n ** 52n;
-
 /** A failover provider at work, from `start` to `stop`: each attempt goes to the engine that grants when it asks. */
 export class Failover {
   readonly #engines: ReadonlyMap<string, Engine>;
@@ -48,17 +46,18 @@ export class Failover {
   readonly #isStrict: boolean;
   /** Those of every lock; undefined where each has its own. */
   readonly #terms: PlacementTerms | undefined;
-  /** The token before the first of the epoch in which was last granted. */
-  #tokens = { epoch: 0, before: 0n };
+  /** Undefined where the engines give none. */
+  readonly #tokens: EpochTokens | undefined;
 
   constructor(
     private readonly settings: FailoverSettings,
     members: ReadonlyMap<string, Member>,
-    private readonly fencing: boolean,
+    fencing: boolean,
     private readonly context: ProviderContext,
   ) {
     this.#isStrict = settings.mode === 'strict';
     if (this.#isStrict) this.#terms = { lease: settings.lease, renew: true, minHold: 0 };
+    if (fencing) this.#tokens = new EpochTokens(context.name);
     this.#suspension = new SuspensionDetector(context.clock);
     const listener = {
       changed: (engine: Engine) => {
@@ -216,14 +215,8 @@ export class Failover {
     return Math.min(keptUntil, this.#selector.validUntil(choice.epoch));
   }
 
-  #token(token: bigint | null, { epoch, engine }: Choice): bigint | null {
-    if (!this.fencing || token === null) return null;
-    if (this.#tokens.epoch !== epoch) this.#tokens = { epoch, before: BigInt(epoch) * TOKENS_PER_EPOCH };
-    if (token >= 0n && token < TOKENS_PER_EPOCH) return this.#tokens.before + token;
-    throw new LockConfigError(
-      `The fencing token ${token} of engine "${engine}" does not fit between those of two switches: use another engine.`,
-      { provider: this.context.name },
-    );
+  #token(token: bigint | null, choice: Choice): bigint | null {
+    return token === null ? null : (this.#tokens?.tokenOf(token, choice) ?? null);
   }
 
   /** In strict mode most renewals prolong the belief alone: the engine is asked when a third of its lease is over. */

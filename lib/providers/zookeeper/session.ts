@@ -1,5 +1,6 @@
 import type { Clock, Timer } from '../../engine/lock-provider.js';
 import { Calls } from './calls.js';
+import { Heartbeats } from './heartbeats.js';
 import { SureLife } from './sure-life.js';
 import {
   type ClientFactory,
@@ -33,8 +34,6 @@ const SILENCE = 1 / 12;
 const PATIENCE = 1 / 4;
 /** How old the last acknowledged write may become while somebody waits. */
 const WRITE_AGE = 1 / 4;
-/** Heartbeats asked for one by one travel together, at most a hundred in a time-out. */
-const BEAT_PAUSE = 1 / 100;
 
 /**
  * One session of ZooKeeper, from its opening to its end. Every provider has one at a time; what belongs to an older one is dead.
@@ -45,16 +44,14 @@ export class Session {
   readonly #client: ZooKeeperClient;
   readonly #calls: Calls;
   readonly #life: SureLife;
+  readonly #heartbeats: Heartbeats;
   #state: 'connecting' | 'up' | 'down' | 'over' = 'connecting';
   #isConnected = false;
   #connections = 0;
   #writtenAt = -Infinity;
-  #beatAt = -Infinity;
-  #nextBeat: Promise<void> | undefined;
   #changedAt: number;
   #patrolledAt: number;
   #patrolTimer: Timer | undefined;
-  #beatTimer: { readonly timer: Timer; readonly resume: () => void } | undefined;
 
   /** @param beats the folder of the nodes that sessions write their heartbeats to. */
   constructor(
@@ -66,6 +63,11 @@ export class Session {
   ) {
     this.#life = new SureLife(timeout);
     this.#calls = new Calls(clock);
+    this.#heartbeats = new Heartbeats(
+      clock,
+      () => this.timeout,
+      () => this.#beat(),
+    );
     this.#changedAt = clock.now();
     this.#patrolledAt = this.#changedAt;
     this.#client = makeClient({
@@ -164,8 +166,7 @@ export class Session {
   /** Proves that the session lives, by a write that is sent after this call. Those who ask at the same time share one. */
   heartbeat(): Promise<void> {
     if (!this.isUp) return Promise.reject(noConnection());
-    this.#nextBeat ??= this.#beat();
-    return this.#nextBeat;
+    return this.#heartbeats.next();
   }
 
   /** Ends it: at once if the server answers within `patience` ms, else by its time-out. */
@@ -237,15 +238,6 @@ export class Session {
   }
 
   async #beat(): Promise<void> {
-    const pause = this.#beatAt + this.timeout * BEAT_PAUSE - this.clock.now();
-    if (pause > 0) {
-      await new Promise<void>((resume) => {
-        this.#beatTimer = { timer: this.clock.setTimer(resume, Math.ceil(pause)), resume };
-      });
-      this.#beatTimer = undefined;
-    } else await Promise.resolve();
-    this.#nextBeat = undefined;
-    this.#beatAt = this.clock.now();
     const node = this.#node;
     try {
       await this.#write(() => this.#client.touch(node));
@@ -308,10 +300,7 @@ export class Session {
     this.#state = 'over';
     this.#isConnected = false;
     if (this.#patrolTimer) this.clock.clearTimer(this.#patrolTimer);
-    if (this.#beatTimer) {
-      this.clock.clearTimer(this.#beatTimer.timer);
-      this.#beatTimer.resume();
-    }
+    this.#heartbeats.end();
     this.#calls.fail(new ZooKeeperFailure('unanswered', 'The session of ZooKeeper is over.'));
   }
 }

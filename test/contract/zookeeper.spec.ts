@@ -1,8 +1,8 @@
 import { afterAll, beforeAll } from '@jest/globals';
 import type { LockProvider } from '../../lib/engine/lock-provider.js';
 import { LockPaths } from '../../lib/providers/zookeeper/lock-path.js';
-import { ZooKeeperLockProvider } from '../../lib/providers/zookeeper/index.js';
-import { describeLockProvider } from '../../lib/testing/index.js';
+import { ZooKeeperLockProvider, type ZooKeeperLockProviderOptions } from '../../lib/providers/zookeeper/index.js';
+import { describeLockProvider, type ProviderHarness } from '../../lib/testing/index.js';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import { startZooKeeper, type ZooKeeperServer } from '../servers/zookeeper-server.mjs';
 import { ZooKeeperAdmin } from '../zookeeper/zookeeper-admin.js';
@@ -24,11 +24,15 @@ afterAll(async () => {
   await server.stop();
 });
 
-describeLockProvider('zookeeper', {
-  capabilities: new ZooKeeperLockProvider({ connectString: 'nowhere' }).capabilities,
+const harness = (recipe: NonNullable<ZooKeeperLockProviderOptions['recipe']>): ProviderHarness => ({
+  capabilities: new ZooKeeperLockProvider({ connectString: 'nowhere', recipe }).capabilities,
   create: async () => {
     const wire = await startTcpProxy(server.port);
-    const provider = new ZooKeeperLockProvider({ connectString: `127.0.0.1:${wire.port}`, sessionTimeout: SESSION });
+    const provider = new ZooKeeperLockProvider({
+      connectString: `127.0.0.1:${wire.port}`,
+      sessionTimeout: SESSION,
+      recipe,
+    });
     wires.set(provider, wire);
     return provider;
   },
@@ -51,3 +55,6 @@ describeLockProvider('zookeeper', {
     return paths.filter((path) => path !== `/${namespace}` && !path.endsWith('/%sessions')).length;
   },
 });
+
+describeLockProvider('zookeeper, with nodes of read-write locks', harness('read-write'));
+describeLockProvider('zookeeper, with nodes of mutexes', harness('mutex'));

@@ -6,6 +6,7 @@ import { ZooKeeperLockProvider, type ZooKeeperLockProviderOptions } from '../../
 import { compileLibrary } from '../servers/compiled-library.js';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import { startEnsemble, type ZooKeeperEnsemble } from '../servers/zookeeper-ensemble.js';
+import { isSettled } from '../redis/seam.js';
 import { type Observer, startObserver, until } from './observer.js';
 import { ZooKeeperAdmin } from './zookeeper-admin.js';
 
@@ -159,6 +160,38 @@ describe('three servers, of which some fall silent', () => {
       await Promise.all(locks.map((lock) => lock.release()));
     }
     await Promise.all(noise);
+    admin.close();
+  }, 30_000);
+
+  it('a record is never told as it was, on a follower that has not heard of the change', async () => {
+    const [follower] = await ensemble.followers();
+    if (!follower) throw new Error('There is no follower.');
+    const recordsOn = async ({ connectString }: { readonly connectString: string }) => {
+      // Long enough for the connection to outlive the cut.
+      const provider = new ZooKeeperLockProvider({ connectString, sessionTimeout: 10_000 });
+      const manager = new LockManager({ providers: { zookeeper: provider }, shutdownGrace: 0 });
+      managers.push(manager);
+      await manager.start();
+      return provider.records;
+    };
+    const [ahead, behind] = [await recordsOn(await ensemble.leader()), await recordsOn(follower)];
+    expect(await ahead.compareAndSet('epoch', null, 'one')).toBe('one');
+    expect(await behind.compareAndSet('epoch', null, 'two')).toBe('one');
+    const admin = await ZooKeeperAdmin.connect(follower.connectString);
+
+    ensemble.cutOff(follower);
+    expect(await ahead.compareAndSet('epoch', 'one', 'two')).toBe('two');
+    const answers = [
+      // To look, it is told what it does not expect; and to change it, what it has read.
+      behind.compareAndSet('epoch', null, 'three'),
+      behind.compareAndSet('epoch', 'one', 'three'),
+    ];
+    // The follower answers whoever reads; after twenty reads it would have answered those, too.
+    for (let read = 0; read < 20; read += 1) expect(await admin.read('/lock/%records/epoch')).toBe('one');
+    expect(await isSettled(Promise.race(answers))).toBe(false);
+    ensemble.join(follower);
+
+    expect(await Promise.all(answers)).toEqual(['two', 'two']);
     admin.close();
   }, 30_000);
 

@@ -40,6 +40,15 @@ export class ZooKeeperAdmin {
     });
   }
 
+  read(path: string): Promise<string> {
+    return new Promise((resolve, reject) => {
+      this.client.getData(path, (error, data) => {
+        if (error) reject(error);
+        else resolve(data.toString());
+      });
+    });
+  }
+
   /** Answers the path that it has. */
   create(path: string, mode = CreateMode.PERSISTENT): Promise<string> {
     return new Promise((resolve, reject) => {

@@ -4,6 +4,8 @@ export default {
   extensionsToTreatAsEsm: ['.ts'],
   transform: { '^.+\\.ts$': '@swc/jest' },
   moduleNameMapper: { '^(\\.{1,2}/.*)\\.js$': ['$1.ts', '$1.js'] },
+  // For a test that computes for less than a second, on a machine that is shared with servers: hangs are found all the same.
+  testTimeout: 20_000,
   coverageProvider: 'v8',
   collectCoverageFrom: ['lib/**/*.ts'],
   coverageThreshold: { global: { lines: 95, branches: 90 } },

@@ -54,18 +54,29 @@ const { seed } = options;
 console.log(`seed ${seed}\n`);
 
 const CONTROL = 8_000;
+/** A control is guilty of what it does at some moments: a run of seconds may miss all of them. */
+const TRIALS = 5;
 let asExpected = true;
 for (const name of providers) {
-  if (options.soak) asExpected = (await soak(name, { seed, milliseconds, library })) && asExpected;
-  else asExpected = report(await campaign(name, { seed, milliseconds, library, only: options.fault })) && asExpected;
+  const terms = { seed, milliseconds, library, only: options.fault };
+  if (options.soak) asExpected = (await soak(name, terms)) && asExpected;
+  else
+    asExpected = report(await (controls.includes(name) ? convict(name, terms) : campaign(name, terms))) && asExpected;
 }
 // A harness that finds nothing anywhere proves nothing.
 if (!options['no-control'] && !options.soak) {
   for (const name of controls.filter((each) => !providers.includes(each))) {
-    asExpected = report(await campaign(name, { seed, milliseconds: CONTROL, library })) && asExpected;
+    asExpected = report(await convict(name, { seed, milliseconds: CONTROL, library })) && asExpected;
   }
 }
 process.exit(asExpected ? 0 : 1);
+
+async function convict(name, terms) {
+  for (let trial = 1; ; trial += 1) {
+    const result = await campaign(name, { ...terms, seed: `${terms.seed}-${trial}` });
+    if (trial === TRIALS || isAsExpected(result)) return result;
+  }
+}
 
 async function judged(name, history) {
   return { subject: subjects[name], name, history, verdict: await judge(history, subjects[name]) };

@@ -125,7 +125,9 @@ export class Checker {
   _write(entry, op) {
     this._check(entry, op);
     if (!entry.accepted) return this.#refused();
-    if (op.overtakenBy !== undefined) this.#violation('stale', entry.at, op, `after ${op.overtakenBy.op}`);
+    // Who knows that it holds no longer, and writes all the same, shows what a token is worth. Without one it shows nothing.
+    const isJudged = op.token !== null || entry.held;
+    if (isJudged && op.overtakenBy !== undefined) this.#violation('stale', entry.at, op, `after ${op.overtakenBy.op}`);
   }
 
   _check(entry, op) {

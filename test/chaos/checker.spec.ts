@@ -8,12 +8,46 @@ interface Checker {
 // Plain JavaScript without types, as the programs are.
 const CHECKER: string = '../../chaos/judge/checker.mjs';
 
-describe('the rule that nobody is overtaken', () => {
-  let Checker: new (subject: object) => Checker;
-  beforeAll(async () => {
-    ({ Checker } = (await import(CHECKER)) as { Checker: typeof Checker });
+let Checker: new (subject: object) => Checker;
+beforeAll(async () => {
+  ({ Checker } = (await import(CHECKER)) as { Checker: typeof Checker });
+});
+
+describe('the rule that nobody writes behind a later holder', () => {
+  /** `w1` writes when it has been followed by `w2`. */
+  function judged(token: string | null, held: boolean) {
+    const checker = new Checker({ fair: false, allows: {}, lifetime: 100, recovery: 100 });
+    const tell = (at: number, event: string, worker: string, more: object = {}) => {
+      checker.observe({
+        at,
+        event,
+        op: `${worker}/1.0.1`,
+        key: 'a',
+        mode: 'exclusive',
+        token,
+        accepted: true,
+        ...more,
+      });
+    };
+    for (const worker of ['w1', 'w2']) tell(0, 'ask', worker);
+    tell(10, 'enter', 'w1', { held: true, remaining: 50 });
+    tell(100, 'enter', 'w2', { token: token && '2', held: true, remaining: 50 });
+    tell(110, 'write', 'w1', { held, remaining: held ? 20 : 0, overdue: 50 });
+    return checker.violations.map(({ rule }) => rule);
+  }
+
+  it('is broken by a write that is accepted all the same', () => {
+    expect(judged('1', false)).toContain('stale');
+    expect(judged('1', true)).toContain('stale');
+    expect(judged(null, true)).toContain('stale');
   });
 
+  it('does not ask of a lock without tokens to hold up who knows that it holds no longer', () => {
+    expect(judged(null, false)).toEqual([]);
+  });
+});
+
+describe('the rule that nobody is overtaken', () => {
   /** `w2` asks while `w1` and another caller of its own process hold the lock; then somebody of `w3` asks, and enters first. */
   function judged(fair: boolean | 'processes', { mateLeaves = 0, askedLater = 600, fault = {} }) {
     const checker = new Checker({ fair, allows: {}, lifetime: 100, recovery: 100, settle: 50 });

@@ -134,6 +134,37 @@ describe("CombinedProvider, quorum 'all'", () => {
     await stop(locks, clock);
   });
 
+  it('is lost at once when one engine loses it, and keeps others out of the other one as long as its holder was told', async () => {
+    const engines = { a: new MemoryLockProvider(), b: new MemoryLockProvider() };
+    const { locks, clock } = await combine('all', engines);
+    const lock = await locks.acquire('order', { lease: '9s' });
+    const told = lock.remaining();
+    await locks.forceRelease('order', 'a');
+    await settle();
+    expect(lock.signal.aborted).toBe(true);
+    await clock.advance(told - 10);
+    expect(await locks.tryAcquire('order')).toBeNull();
+    await clock.advance(20);
+    expect(await locks.tryAcquire('order')).not.toBeNull();
+    await stop(locks, clock);
+  });
+
+  it('frees at once what an engine cannot park', async () => {
+    const engines = {
+      a: ScriptedProvider.obliging(),
+      b: ScriptedProvider.obliging({ minHold: false }),
+    };
+    const { locks, clock } = await combine('all', engines);
+    const kept: number[] = [];
+    engines.b.onRelease = (_, { keepFor }) => (kept.push(keepFor), 'released');
+    engines.a.onRenew = (renewals) => Promise.resolve(renewals.map(() => 'lost'));
+    const lock = await locks.acquire('order', { lease: '9s' });
+    await clock.advance(3_100);
+    expect(lock.signal.aborted).toBe(true);
+    expect(kept).toEqual([0]);
+    await stop(locks, clock);
+  });
+
   it.each([
     ['lost', 'lost in one engine is lost'],
     ['unknown', 'not answered by one engine is retried, and lost at the deadline'],

@@ -154,7 +154,7 @@ export class CombinedProvider implements CompositeProvider {
     const holding = this.#holdings.get(holder);
     if (!holding) return 'lost';
     const { context, quorum } = this.#started();
-    const outcome = await quorum.release(holding, manner);
+    const outcome = await quorum.release(holding, holding.end(manner, context.clock.now()));
     const { lease, minHold } = holding.request;
     if (outcome !== 'unknown') this.#holdings.delete(holder);
     else this.#orphans.set(holding, context.clock.now() + Math.max(lease, minHold));

@@ -26,7 +26,10 @@ export interface Part {
 export class Holding {
   readonly #parts: Part[] = [];
   #isComplete = false;
-  #isReleasing = false;
+  /** Until when its holder was told that it is held, on the monotonic clock. */
+  #toldUntil = -Infinity;
+  /** Until when what is given back stays parked, once it is; in the past for not at all. */
+  #keepUntil: number | undefined;
   #released = 0;
 
   /** @param owners leads from the holder id of a part to its holding, as long as there is such a part */
@@ -53,7 +56,7 @@ export class Holding {
 
   /** A release was sent, so its ids are dead. */
   get isReleasing(): boolean {
-    return this.#isReleasing;
+    return this.#keepUntil !== undefined;
   }
 
   get validUntil(): number {
@@ -83,7 +86,24 @@ export class Holding {
     this.#isComplete = true;
     const { key, holder, mode } = this.request;
     const lease = Math.min(...this.#grants.map((grant) => grant.lease));
-    return { key, holder, mode, lease, validUntil: this.validUntil, fencingToken: null };
+    return { key, holder, mode, lease, validUntil: this.told(this.validUntil), fencingToken: null };
+  }
+
+  /** Takes note of what is told to its holder. */
+  told(validUntil: number): number {
+    this.#toldUntil = validUntil;
+    return validUntil;
+  }
+
+  /**
+   * Begins the end, or goes on with it; answers how what is left is to be given back.
+   *
+   * What is left when a part was lost stays parked until the time that its holder was told: that one knows of the loss, and may still
+   * be about to stop.
+   */
+  end(manner: ReleaseManner, now: number): ReleaseManner {
+    this.#keepUntil ??= this.#isComplete && !this.isGranted ? this.#toldUntil : -Infinity;
+    return { ...manner, keepFor: Math.max(manner.keepFor, this.#keepUntil - now) };
   }
 
   /** What became of the renewal of a part. One that is lost counts no more, but is still released. */
@@ -117,14 +137,12 @@ export class Holding {
    * In reverse, so that whoever asks in order and finds the first engine free finds the others free as well.
    */
   async releaseInReverse(manner: ReleaseManner): Promise<ReleaseOutcome> {
-    this.#isReleasing = true;
     for (const part of this.#parts.toReversed()) await this.#release(part, manner);
     return this.#outcome;
   }
 
   /** As {@link releaseInReverse}, all at once, and answered as soon as enough are: one that is down delays nobody. */
   async releaseTogether(manner: ReleaseManner): Promise<ReleaseOutcome> {
-    this.#isReleasing = true;
     const all = this.#parts.map((part) => this.#release(part, manner));
     await new Promise<void>((resolve) => {
       const look = () => {
@@ -165,7 +183,9 @@ export function leastOfBest(ends: readonly number[], needed: number): number {
 /** An engine that fails has not answered. */
 async function releasePart({ engine, holder, grant }: Part, manner: ReleaseManner): Promise<ReleaseOutcome> {
   try {
-    return await engine.release(grant ?? holder, manner);
+    // Who cannot park lets go at once.
+    const keepFor = engine.capabilities.minHold ? manner.keepFor : 0;
+    return await engine.release(grant ?? holder, { ...manner, keepFor });
   } catch {
     return 'unknown';
   }

@@ -65,5 +65,5 @@ function isRenewed({ holding, ends }: Count): boolean {
 function outcomeOf(count: Count): RenewOutcome {
   const { holding, ends } = count;
   if (!holding?.isGranted) return 'lost';
-  return isRenewed(count) ? { validUntil: leastOfBest(ends, holding.needed) } : 'unknown';
+  return isRenewed(count) ? { validUntil: holding.told(leastOfBest(ends, holding.needed)) } : 'unknown';
 }

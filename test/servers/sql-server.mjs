@@ -84,8 +84,9 @@ export async function startPostgres() {
       ],
       options,
     );
-  // A question for TLS, answered by a letter once the server is up.
-  const greeting = { hello: Buffer.from([0, 0, 0, 8, 4, 210, 22, 47]), answer: /^[SN]/ };
+  // A whole log-in: the question for TLS alone is answered while the server still recovers from a crash, and refuses whoever comes.
+  const login = Buffer.from('\0\x03\0\0user\0postgres\0database\0postgres\0\0');
+  const greeting = { hello: Buffer.concat([Buffer.from([0, 0, 0, 4 + login.length]), login]), answer: /^R/ };
   // SIGQUIT ends it at once with all its processes, as a crash would.
   return server({
     folder,

@@ -17,24 +17,23 @@ const SLOW = '/test/(contract|redis|redlock|typeorm|zookeeper|memcached|failover
 // And these use all of the machine: leases of others would not be renewed in time beside them.
 const CHAOS = '/test/chaos/';
 const cores = availableParallelism();
-const fast = [`--maxWorkers=${cores}`, '--testPathIgnorePatterns', SLOW, CHAOS];
-// They wait more than they compute: with three workers two cores are still idle for a fifth of the time.
-const slow = [`--maxWorkers=${Math.ceil(1.5 * cores)}`, '--testPathPatterns', SLOW];
-const chaos = [`--maxWorkers=${cores}`, '--testPathPatterns', CHAOS];
+const fast = ['--testPathIgnorePatterns', SLOW, CHAOS];
+const slow = ['--testPathPatterns', SLOW];
+const chaos = ['--testPathPatterns', CHAOS];
 
 ensureInstalled();
 if (!options.unit) ensureServers();
 
 const results = mkdtempSync(join(tmpdir(), 'lock-tests-'));
 const total = { passed: 0, failed: 0, skipped: 0 };
-// Jest leaves one core free by default.
-if (positionals.length > 0) jest('chosen', [`--maxWorkers=${cores}`, ...positionals]);
-else if (options.coverage) jest('all', [`--maxWorkers=${cores}`, '--coverage', '--coverageReporters=text']);
+if (positionals.length > 0) jest('chosen', positionals);
+else if (options.coverage) jest('all', ['--coverage', '--coverageReporters=text']);
 else {
   // What fails fast comes first.
   jest('fast', fast);
   if (!options.unit) {
-    jest('slow', slow);
+    // They wait more than they compute: with three workers two cores are still idle for a fifth of the time.
+    jest('slow', slow, Math.ceil(1.5 * cores));
     jest('chaos', chaos);
   }
 }
@@ -43,7 +42,7 @@ rmSync(results, { recursive: true, force: true });
 console.log(`${total.passed} passed, ${total.failed} failed${total.skipped > 0 ? `, ${total.skipped} skipped` : ''}`);
 process.exit(total.failed === 0 && total.passed > 0 ? 0 : 1);
 
-function jest(group, args) {
+function jest(group, args, workers = cores) {
   const outputFile = join(results, `${group}.json`);
   const { status } = spawnSync(
     process.execPath,
@@ -54,6 +53,8 @@ function jest(group, args) {
       join(root, 'node_modules/jest/bin/jest.js'),
       '--json',
       `--outputFile=${outputFile}`,
+      // Jest leaves one core free by default.
+      `--maxWorkers=${workers}`,
       ...args,
     ],
     // Jest reports on its standard error; what it writes to its output is the table of the coverage.

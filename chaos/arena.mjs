@@ -24,14 +24,7 @@ export async function openArena(name, { seed, library, clients, think }) {
   const resource = await connectToResource(path);
   const find = (rule, what) => resource.tell({ event: 'finding', rule, what });
 
-  let backend;
-  try {
-    backend = await subject.startBackend();
-  } catch (error) {
-    // Else it would keep whoever reads our output waiting for more.
-    judgeProcess.kill();
-    throw error;
-  }
+  const backend = await subject.startBackend();
   const { servers, address } = backend;
   const realPorts = servers.map(({ port }) => port);
   const settings = { subject: name, resource: path, library, seed, keys: KEYS, clients, think, address, realPorts };
@@ -42,7 +35,6 @@ export async function openArena(name, { seed, library, clients, think }) {
     await fleet.start(subject.workers ?? WORKERS, ports);
   } catch (error) {
     await backend.stop();
-    judgeProcess.kill();
     throw error;
   }
 

@@ -49,3 +49,5 @@ process.on('message', () => {
   server.close();
   history.end(() => process.disconnect());
 });
+// At the end, or when whoever has started it is gone: it would keep waiting whoever reads their common output.
+process.on('disconnect', () => process.exit());

@@ -108,6 +108,27 @@ export class ActiveProvider implements Ledger {
     return traceAcquisition(wish.subject, () => this.#take(wish, now));
   }
 
+  get waiting(): readonly Wish[] {
+    return this.#waiters.wishes;
+  }
+
+  /** Sends waiters away: all, or those that hold nothing yet. */
+  dismissWaiters(which: 'all' | 'first-comers', errorFor: (wish: Wish) => Error): void {
+    this.#waiters.dismiss(which, errorFor);
+  }
+
+  inspect(key: string): ReturnType<NonNullable<LockProvider['inspect']>> | undefined {
+    return this.provider.inspect?.(key);
+  }
+
+  forceRelease(key: string): Promise<boolean> | undefined {
+    return this.provider.forceRelease?.(key);
+  }
+
+  check(): ReturnType<NonNullable<LockProvider['check']>> | undefined {
+    return this.provider.check?.();
+  }
+
   // --- what an acquisition does ---
 
   begin(acquisition: Acquisition): Attempt {
@@ -161,27 +182,6 @@ export class ActiveProvider implements Ledger {
 
   holdsApart(key: string): boolean {
     return this.holds.hasApart(key);
-  }
-
-  get waiting(): readonly Wish[] {
-    return this.#waiters.wishes;
-  }
-
-  /** Sends waiters away: all, or those that hold nothing yet. */
-  dismissWaiters(which: 'all' | 'first-comers', errorFor: (wish: Wish) => Error): void {
-    this.#waiters.dismiss(which, errorFor);
-  }
-
-  inspect(key: string): ReturnType<NonNullable<LockProvider['inspect']>> | undefined {
-    return this.provider.inspect?.(key);
-  }
-
-  forceRelease(key: string): Promise<boolean> | undefined {
-    return this.provider.forceRelease?.(key);
-  }
-
-  check(): ReturnType<NonNullable<LockProvider['check']>> | undefined {
-    return this.provider.check?.();
   }
 
   #take(wish: Wish, now: number): Answer<Hold> {

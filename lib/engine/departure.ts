@@ -61,12 +61,12 @@ export class Departure {
   look(): void {
     if (this.#hasLeft) return;
     const deadline = this.deadline();
+    const remaining = deadline - this.clock.now();
     // Most often it has not moved.
-    if (this.#timer !== undefined && deadline === this.#wakesAt && deadline > this.clock.now()) return;
+    if (this.#timer !== undefined && deadline === this.#wakesAt && remaining > 0) return;
     this.#disarm();
     this.#wakesAt = deadline;
     if (deadline === Infinity) return;
-    const remaining = deadline - this.clock.now();
     if (remaining <= 0) this.leave();
     else {
       this.#timer = this.clock.setTimer(() => {

@@ -94,7 +94,7 @@ describe.each(databases)('row locks on %s', (type) => {
     await expect(task).rejects.toBeInstanceOf(LockLostError);
     await next;
     expect(await balances()).toEqual({ 1: 200 });
-  }, 20_000);
+  });
 
   it('a holder that is cut off before its commit is told that the lock was lost', async () => {
     const provider = await backend.provider();
@@ -109,7 +109,7 @@ describe.each(databases)('row locks on %s', (type) => {
     await (await other.acquire('account:1', { wait: 5_000 })).release();
     expect(await balances()).toEqual({});
     backend.wireOf(provider)?.thaw();
-  }, 20_000);
+  });
 
   it('a statement that failed and was caught is never taken for a commit of the rest', async () => {
     const locks = await process();

@@ -1,7 +1,11 @@
 import { afterAll, afterEach, beforeAll, beforeEach } from '@jest/globals';
+import { systemClock } from '../../lib/engine/clock.js';
 import { LockManager } from '../../lib/engine/lock-manager.js';
+import { silentLogger } from '../../lib/engine/logger.js';
+import { systemRandom } from '../../lib/engine/random.js';
 import { LockUnavailableError } from '../../lib/lock/errors.js';
 import { MemcachedLockProvider } from '../../lib/providers/memcached/index.js';
+import { DirectCaller } from '../../lib/testing/conformance/direct-caller.js';
 import { type MemcachedServer, startMemcached } from '../servers/memcached-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 
@@ -100,6 +104,39 @@ describe('a memcached that does not answer', () => {
   it('is unavailable at the start, and used when it is there', async () => {
     wire.refuse();
     await expect(start()).rejects.toThrow(LockUnavailableError);
+  });
+});
+
+describe('a stop', () => {
+  async function startAlone() {
+    const provider = new MemcachedLockProvider({ server: `127.0.0.1:${wire.port}`, commandTimeout: '300ms' });
+    await provider.start({
+      name: 'cache',
+      namespace: `test-${Math.random().toString(36).slice(2)}`,
+      clock: systemClock,
+      random: systemRandom(),
+      logger: silentLogger,
+      emit: () => {},
+    });
+    return { provider, caller: new DirectCaller(provider, systemClock, systemRandom()) };
+  }
+
+  it('waits for the answer to a look that is under way', async () => {
+    const { provider, caller } = await startAlone();
+    await caller.take('order');
+    wire.holdReplies();
+    const answer = caller.ask('order');
+    const stopped = provider.stop();
+    wire.passReplies();
+    expect(await answer).toBe('busy');
+    await stopped;
+  });
+
+  it('does not wait for a server that is silent', async () => {
+    const { provider, caller } = await startAlone();
+    wire.loseReplies();
+    const answer = caller.ask('order');
+    await Promise.all([provider.stop(), expect(answer).rejects.toThrow(LockUnavailableError)]);
   });
 });
 

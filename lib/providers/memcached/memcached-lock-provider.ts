@@ -69,6 +69,7 @@ export class MemcachedLockProvider implements LockProvider {
     try {
       return await this.#ask(request, ask);
     } finally {
+      ask.end();
       if (this.#asks.get(request.holder) === ask) this.#asks.delete(request.holder);
     }
   }
@@ -111,10 +112,12 @@ export class MemcachedLockProvider implements LockProvider {
     return this.#started().session.use(findingsOf);
   }
 
-  stop(): Promise<void> {
-    for (const ask of this.#asks.values()) ask.release();
+  async stop(): Promise<void> {
+    const asks = [...this.#asks.values()];
+    for (const ask of asks) ask.release();
+    // What has been sent is answered before the connection goes, or is given up after `commandTimeout`.
+    await Promise.all(asks.map((ask) => ask.ended));
     this.#running?.session.stop();
-    return Promise.resolve();
   }
 
   async #ask(request: AcquireRequest, ask: Ask): Promise<Grant | 'busy'> {

@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { connect, createServer } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { reset } from '../../test/servers/reset.mjs';
 
 /** A wire between one worker and one server, and the ways in which it fails. */
 export async function startWire(port) {
@@ -11,7 +12,7 @@ export async function startWire(port) {
   const lost = { up: false, down: false };
 
   const listener = createServer((client) => {
-    if (refusing) return client.resetAndDestroy();
+    if (refusing) return reset(client);
     const server = connect(port, '127.0.0.1');
     const link = { client, server };
     links.add(link);
@@ -48,10 +49,10 @@ export async function startWire(port) {
   const each = (act) => {
     for (const { client, server } of links) for (const socket of [client, server]) act(socket);
   };
-  const reset = () => each((socket) => socket.resetAndDestroy());
+  const breakAll = () => each(reset);
   return {
     port: listener.address().port,
-    reset,
+    reset: breakAll,
     delay: (milliseconds) => (delay = milliseconds),
     /** Loses what goes `up` to the server or `down` to the client, without a word. */
     lose: (direction) => (lost[direction] = true),
@@ -62,11 +63,11 @@ export async function startWire(port) {
     },
     refuse() {
       refusing = true;
-      reset();
+      breakAll();
     },
     /** As new. Where bytes were lost, the connections are broken with them. */
     heal() {
-      if (lost.up || lost.down) reset();
+      if (lost.up || lost.down) breakAll();
       Object.assign(lost, { up: false, down: false });
       delay = 0;
       refusing = false;

@@ -203,6 +203,19 @@ describe('fail-over in mode strict', () => {
       await lock.release();
     });
 
+    it('waits for its first answer, which may have to make a connection and a table, for a whole window', async () => {
+      const slow = fleet.add();
+      slow.record.onWrite = async (execute) => {
+        slow.record.onWrite = undefined;
+        await new Promise<void>((resolve) => fleet.clock.setTimer(resolve, 0.9 * WINDOW));
+        return execute();
+      };
+      await fleet.drive(slow.locks.start());
+      // And it does not live on what is left of that window.
+      await advance(WINDOW / 8);
+      await (await take(slow)).release();
+    });
+
     it('follows its own switch when the answer to it was lost', async () => {
       const [one, two] = (await start(2)) as [FleetProcess, FleetProcess];
       let lost = 0;

@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import { reset } from './reset.mjs';
 
 /** A wire between a client and a server that can be cut, and whose replies can be held back or lost. */
 export interface TcpProxy {
@@ -48,7 +49,7 @@ export async function startTcpProxy(first: number, { patience = 0 } = {}): Promi
 
   const listener = createServer((client) => {
     if (refusing) {
-      client.resetAndDestroy();
+      reset(client);
       return;
     }
     connections += 1;
@@ -97,7 +98,7 @@ export async function startTcpProxy(first: number, { patience = 0 } = {}): Promi
 
   const cut = () => {
     for (const wire of wires) {
-      wire.client.resetAndDestroy();
+      reset(wire.client);
       wire.server.destroy();
     }
   };

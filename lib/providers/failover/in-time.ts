@@ -6,7 +6,7 @@ export async function inTime<T>(answer: T | PromiseLike<T>, patience: number, cl
   let timer: Timer | undefined;
   const late = new Promise<never>((_, reject) => {
     timer = clock.setTimer(() => {
-      reject(new LockUnavailableError(`There was no answer within ${patience} ms.`));
+      reject(new LockUnavailableError(`There was no answer within ${Math.round(patience)} ms.`));
     }, patience);
   });
   try {

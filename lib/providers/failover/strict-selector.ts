@@ -65,6 +65,8 @@ export class StrictSelector implements EngineSelector {
 
   async start(): Promise<void> {
     try {
+      // The first write of all may have to wait for a connection and a table.
+      await this.#inTurn(() => this.#amend(asItIs, this.terms.window));
       await this.#inTurn(() => this.#round());
     } finally {
       this.#schedule();
@@ -106,7 +108,7 @@ export class StrictSelector implements EngineSelector {
   }
 
   confirm(): Promise<boolean> {
-    return this.#inTurn(() => this.#amend((record) => record)).then(
+    return this.#inTurn(() => this.#amend(asItIs)).then(
       () => true,
       () => false,
     );
@@ -165,7 +167,7 @@ export class StrictSelector implements EngineSelector {
 
   async #round(): Promise<void> {
     if (this.#stopped) return;
-    await this.#amend((record) => record);
+    await this.#amend(asItIs);
     const down = [...this.outlook].filter(([, { state }]) => state === 'down').map(([name]) => name);
     await this.#fleet.report(down, this.#patience);
     const { epoch } = this.#agreement;
@@ -193,7 +195,7 @@ export class StrictSelector implements EngineSelector {
   }
 
   /** Writes what `change` makes of the record, on whatever others make of it meanwhile. This confirms it. */
-  async #amend(change: (record: SwitchRecord) => SwitchRecord): Promise<void> {
+  async #amend(change: (record: SwitchRecord) => SwitchRecord, patience = this.#patience): Promise<void> {
     const { clock } = this.context;
     const { window } = this.terms;
     while (!this.#stopped) {
@@ -208,7 +210,7 @@ export class StrictSelector implements EngineSelector {
       });
       const text = writeRecord(next);
       if (next.epoch !== record.epoch) this.#agreement = this.#agreement.dropped();
-      const found = await this.#write(text);
+      const found = await this.#write(text, patience);
       const now = clock.now();
       const seen = found === text ? next : this.#read(found);
       // Only what was understood is built upon: a record that was deleted must not rise again from what one process knows.
@@ -222,10 +224,10 @@ export class StrictSelector implements EngineSelector {
     }
   }
 
-  async #write(text: string): Promise<string | null> {
+  async #write(text: string, patience: number): Promise<string | null> {
     try {
       const written = this.records.compareAndSet(this.context.name, this.#text, text);
-      const found = await inTime(written, this.#patience, this.context.clock);
+      const found = await inTime(written, patience, this.context.clock);
       this.#trouble = undefined;
       return found;
     } catch (error) {
@@ -288,4 +290,8 @@ export class StrictSelector implements EngineSelector {
     const { name } = this.context;
     return new LockUnavailableError(`Lock provider "${name}" ${what}.`, { provider: name, cause });
   }
+}
+
+function asItIs(record: SwitchRecord): SwitchRecord {
+  return record;
 }

@@ -1,0 +1,3 @@
+import type { Socket } from 'node:net';
+
+export declare function reset(socket: Socket): void;

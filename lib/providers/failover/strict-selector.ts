@@ -67,7 +67,8 @@ export class StrictSelector implements EngineSelector {
     try {
       // The first write of all may have to wait for a connection and a table.
       await this.#inTurn(() => this.#amend(asItIs, this.terms.window));
-      await this.#inTurn(() => this.#round());
+      // If this one is not answered in time the next ones are.
+      await this.#inTurn(() => this.#round()).catch(() => undefined);
     } finally {
       this.#schedule();
     }

@@ -5,17 +5,17 @@ import type { LockOptions } from '../../lock/lock-options.js';
 import type { Lock } from '../../lock/lock.js';
 import { ArmedTimers } from './armed-timers.js';
 import { DirectCaller, type AskTerms } from './direct-caller.js';
+import { TooLate } from './expectations.js';
 import { DEFAULT_BOUNDS, DEFAULT_LEASE, type ProviderBounds, type ProviderHarness } from './provider-harness.js';
 import { Secrets } from './secrets.js';
 import { TestProcess } from './test-process.js';
-import { testTime, type TestTime } from './test-time.js';
+import type { TestTime } from './test-time.js';
 
 const POLL = 5;
 const PATIENT = 30_000;
 
 /** What one case plays on: its processes, its time, and a namespace of its own, so that cases can run side by side. */
 export class Stage {
-  readonly time: TestTime;
   readonly clock: ArmedTimers;
   readonly secrets = new Secrets();
   readonly bounds: ProviderBounds;
@@ -26,11 +26,11 @@ export class Stage {
 
   constructor(
     readonly harness: ProviderHarness,
+    readonly time: TestTime,
     readonly namespace: string,
     readonly seed: number,
   ) {
-    this.time = testTime(harness.clock);
-    this.clock = new ArmedTimers(this.time.clock);
+    this.clock = new ArmedTimers(time.clock);
     this.bounds = { ...DEFAULT_BOUNDS, ...harness.bounds };
     this.lease = harness.lease ?? DEFAULT_LEASE;
   }
@@ -123,7 +123,7 @@ export class Stage {
     let timer: object | undefined;
     const late = new Promise<never>((_, reject) => {
       timer = this.time.clock.setTimer(() => {
-        reject(new assert.AssertionError({ message: `${what}: took longer than ${limit} ms` }));
+        reject(new TooLate(`${what}: took longer than ${limit} ms`));
       }, limit);
     });
     try {
@@ -137,7 +137,7 @@ export class Stage {
   async eventually(milliseconds: number, probe: () => boolean | Promise<boolean>, what: string): Promise<void> {
     const limit = this.clock.now() + milliseconds + this.time.slack;
     while (!(await probe())) {
-      assert.ok(this.clock.now() < limit, `${what}: not after ${milliseconds} ms`);
+      if (this.clock.now() >= limit) throw new TooLate(`${what}: not after ${milliseconds} ms`);
       await this.sleep(POLL);
     }
   }

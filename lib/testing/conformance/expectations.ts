@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import type { LockError } from '../../lock/errors.js';
+import type { Lock } from '../../lock/lock.js';
 
 /** Something came, or did not come yet, after its bound. All else that a case finds out does not depend on the machine's speed. */
 export class TooLate extends assert.AssertionError {
@@ -35,4 +36,9 @@ export function assertBetween(value: number, least: number, most: number, what: 
   const message = `${what}: ${value.toFixed(1)} ms, expected ${least.toFixed(1)} to ${most.toFixed(1)} ms`;
   assert.ok(value >= least, message);
   if (!(value <= most)) throw new TooLate(message);
+}
+
+/** Fails if a lock was lost that is renewed: the renewals came too late. */
+export function assertKept(lock: Lock, when: string): void {
+  if (!lock.isHeld()) throw new TooLate(`the lock should be held ${when}`);
 }

@@ -116,7 +116,7 @@ export declare class FailoverProvider implements CompositeProvider {
     compose(members: ReadonlyMap<string, Member>): void;
     get capabilities(): LockCapabilities;
     start(context: ProviderContext): Promise<void>;
-    acquire(request: AcquireRequest): Promise<Grant | 'busy'>;
+    acquire(request: AcquireRequest): Answer<Grant | 'busy'>;
     renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]>;
     release(holder: Holder, manner: ReleaseManner): Answer<ReleaseOutcome>;
     inspect(key: string): Promise<LockInfo | null>;
@@ -230,6 +230,7 @@ export interface LockCapabilities {
     readonly lease: 'per-lock' | 'session';
     readonly maxLease?: number;
     readonly minHold: boolean;
+    readonly options?: readonly string[];
     readonly forceRelease: boolean;
     readonly queue: 'native' | 'engine';
 }

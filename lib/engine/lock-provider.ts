@@ -7,6 +7,7 @@ import type { Random } from './random.js';
 export type { Clock, Timer } from './clock.js';
 export type { LockLogger } from './logger.js';
 export type { Random } from './random.js';
+export { isPromiseLike } from './answer.js';
 export { HolderTable } from './holder-table.js';
 export { SuspensionDetector } from './suspension.js';
 
@@ -98,6 +99,8 @@ export interface LockCapabilities {
   readonly maxLease?: number;
   /** Released keys can stay parked (`minHold`), also after a crash of the holder. */
   readonly minHold: boolean;
+  /** The options of its own, beyond those of the engine, that it honours for a lock. Any other is refused. Default: none. */
+  readonly options?: readonly string[];
   /** `inspect` and `forceRelease` exist. */
   readonly forceRelease: boolean;
   /**

@@ -4,6 +4,12 @@ import type { LockDefaults, LockMode, LockOptions, LossPolicy } from '../lock/lo
 import type { LeaseTerms } from './attempt.js';
 import type { LockCapabilities } from './lock-provider.js';
 
+/** Options that the engine reads itself, or the decorator. All others are a provider's own, such as the transaction to lock in. */
+export const ENGINE_OPTIONS: ReadonlySet<string> = new Set([
+  ...['provider', 'mode', 'wait', 'lease', 'renew', 'maxHold', 'minHold', 'reentrant', 'onLost', 'signal'],
+  ...['onBusy', 'around'],
+]);
+
 /** The shortest lease, in ms: below it the margin and the timers' own lateness eat the lease up. */
 export const MIN_LEASE = 100;
 
@@ -44,6 +50,13 @@ export function resolveSettings(
   provider: { readonly name: string; readonly capabilities: LockCapabilities },
 ): LockSettings {
   const { capabilities, name } = provider;
+  for (const [option, value] of Object.entries(options)) {
+    if (value === undefined || ENGINE_OPTIONS.has(option) || capabilities.options?.includes(option)) continue;
+    throw new LockConfigError(
+      `Lock provider "${name}" has no option "${option}": remove it, or choose a provider that has it.`,
+      { provider: name },
+    );
+  }
   const mode = oneOf(options.mode ?? 'exclusive', MODES, 'mode');
   if (mode === 'shared' && !capabilities.shared) {
     throw new LockConfigError(

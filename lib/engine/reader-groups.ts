@@ -1,10 +1,5 @@
+import { ENGINE_OPTIONS } from './lock-settings.js';
 import type { AcquireRequest, Grant, Holder, Renewal } from './lock-provider.js';
-
-// Options that the engine reads itself. All others are a provider's own, such as the transaction to lock in.
-const ENGINE_OPTIONS: ReadonlySet<string> = new Set([
-  ...['provider', 'mode', 'wait', 'lease', 'renew', 'maxHold', 'minHold', 'reentrant', 'onLost', 'signal'],
-  ...['onBusy', 'around'],
-]);
 
 /** Whether two readers may hold by one shared lock of the backend: both ask for the same, on the same terms. */
 export function canShare(one: AcquireRequest, other: AcquireRequest): boolean {

@@ -8,7 +8,8 @@ import type { LockedMethod } from './locked-method.js';
 
 /** The lock of one call; or what the call answers instead, because the lock stayed busy. */
 export type CallLock =
-  { readonly lock: GrantedLock; readonly onLost: LossPolicy } | { readonly lock: undefined; readonly instead: unknown };
+  | { readonly lock: GrantedLock; readonly onLost: LossPolicy }
+  | { readonly lock: undefined; readonly instead: unknown; readonly isSkipped: boolean };
 
 /** One call of a decorated method: on what, with what, and whose locks it takes. */
 export interface MethodCall {
@@ -30,7 +31,8 @@ export function lockForCall(method: LockedMethod, call: MethodCall, signal?: Abo
   const refused = (error: unknown): Answer<CallLock> => {
     if (!(error instanceof LockTimeoutError)) throw error;
     const instead = method.busy(error, call, keys);
-    return Promise.resolve(instead).then((value) => ({ lock: undefined, instead: value }));
+    const isSkipped = method.options.onBusy === 'skip';
+    return Promise.resolve(instead).then((value) => ({ lock: undefined, instead: value, isSkipped }));
   };
   try {
     const answer = manager.acquirePlanned(plan, keys, signal);

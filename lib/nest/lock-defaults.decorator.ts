@@ -6,7 +6,10 @@ const CLASS_DEFAULTS = Symbol('defaults of @LockDefaults');
 /** What a class can set for its decorated methods. */
 export type ClassLockDefaults = LockDefaultOptions & Pick<LockOptions, 'provider'>;
 
-/** Sets defaults for all `@DistributedLock` methods of a class and of those that extend it. The method's own options win. */
+/**
+ * Sets defaults for all `@DistributedLock` methods that a class declares, or that classes declare which extend it. The method's own
+ * options win. What a class inherits keeps the defaults of the class that declares it.
+ */
 export function LockDefaults(defaults: ClassLockDefaults): ClassDecorator {
   return (target) => {
     Reflect.defineMetadata(CLASS_DEFAULTS, defaults, target);

@@ -2,19 +2,19 @@ import 'reflect-metadata';
 import { types } from 'node:util';
 import type { LockedMethod } from './locked-method.js';
 
-const LOCKED_METHOD = Symbol('LockedMethod');
+const LOCKS_OF_METHOD = Symbol('LockedMethods behind a method');
 const LOCKED_METHODS = Symbol('LockedMethods of a class');
 
-/** Marks `wrapper` as the locked form of a method, and the class as having it. */
+/** Marks `wrapper` as the locked form of a method, and the class as having it. The marks of locks beneath it stand on it already. */
 export function recordLockedMethod(prototype: object, wrapper: object, method: LockedMethod): void {
-  Reflect.defineMetadata(LOCKED_METHOD, method, wrapper);
+  Reflect.defineMetadata(LOCKS_OF_METHOD, [method, ...lockedMethodsBehind(wrapper)], wrapper);
   const own = (Reflect.getOwnMetadata(LOCKED_METHODS, prototype) as LockedMethod[] | undefined) ?? [];
   Reflect.defineMetadata(LOCKED_METHODS, [...own, method], prototype);
 }
 
-/** The locked method behind a handler: also through wrappers of other decorators, as they copy metadata. */
-export function lockedMethodBehind(handler: object): LockedMethod | undefined {
-  return Reflect.getMetadata(LOCKED_METHOD, handler) as LockedMethod | undefined;
+/** The locks of a handler, the outermost first: also through wrappers of other decorators, as they copy metadata. */
+export function lockedMethodsBehind(handler: object): readonly LockedMethod[] {
+  return (Reflect.getMetadata(LOCKS_OF_METHOD, handler) ?? []) as readonly LockedMethod[];
 }
 
 /** All locked methods of a class, its own and the inherited ones. */
@@ -35,8 +35,7 @@ export function proxiedLocksOf(prototype: object): LockedMethod[] {
   for (let level: object | null = prototype; level; level = Object.getPrototypeOf(level) as object | null) {
     for (const name of Reflect.ownKeys(level)) {
       const value: unknown = Reflect.getOwnPropertyDescriptor(level, name)?.value;
-      const method = types.isProxy(value) ? lockedMethodBehind(value as object) : undefined;
-      if (method) methods.push(method);
+      if (types.isProxy(value)) methods.push(...lockedMethodsBehind(value as object).slice(0, 1));
     }
   }
   return methods;

@@ -4,13 +4,13 @@ import { HttpAdapterHost } from '@nestjs/core';
 import { catchError, defaultIfEmpty, EMPTY, type Observable, tap } from 'rxjs';
 import { LockConfigError, LockError } from '../lock/errors.js';
 import { lockForCall } from './call-lock.js';
-import { lockedMethodBehind } from './lock-metadata.js';
+import { lockedMethodsBehind } from './lock-metadata.js';
 import { LockService } from './lock.service.js';
 import { lockedObservable } from './locked-observable.js';
 import type { LockedMethod } from './locked-method.js';
 import { type DistributedLockModuleOptions, MODULE_OPTIONS_TOKEN } from './module-options.js';
 import { catches } from './own-filters.js';
-import { requestLockOf, runInRequest } from './request-context.js';
+import { observedInRequest, requestLockOf, runInRequest } from './request-context.js';
 import { isStream } from './stream.js';
 import { asHttpError, streamedResponse } from './transports/http/http-response.js';
 import { requestOf } from './transports/request-of.js';
@@ -29,16 +29,18 @@ export class LockInterceptor implements NestInterceptor {
   ) {}
 
   intercept(context: ExecutionContext, next: CallHandler): Observable<unknown> {
-    const method = lockedMethodBehind(context.getHandler());
+    const methods = lockedMethodsBehind(context.getHandler());
+    const [method] = methods;
     // It runs twice where it is registered globally and named once more by the controller.
     if (method && requestLockOf(method)) return next.handle();
     const request = requestOf(context);
     const result =
       method?.options.around === 'request'
         ? this.#around(method, request, context, next)
-        : runInRequest({ request }, () => next.handle());
+        : observedInRequest({ request }, () => next.handle());
     // A skipped handler gives no value, and Nest fails over that.
-    const answered = method?.options.onBusy === 'skip' ? result.pipe(defaultIfEmpty(undefined)) : result;
+    const skips = methods.some(({ options }) => options.onBusy === 'skip');
+    const answered = skips ? result.pipe(defaultIfEmpty(undefined)) : result;
     if (this.options.mapErrors === false) return answered;
     return answered.pipe(catchError((error: unknown) => this.#failed(error, context)));
   }
@@ -50,8 +52,8 @@ export class LockInterceptor implements NestInterceptor {
     const handled = () => (isHttp ? next.handle() : next.handle().pipe(tap(refuseStream(method))));
     return lockedObservable(
       async (signal) => runInRequest({ request }, () => lockForCall(method, call, signal)),
-      (lock) => runInRequest({ request, locked: { method, service, lock } }, handled),
-      (result) => (isHttp ? streamedResponse(context, result) : undefined),
+      (lock) => observedInRequest({ request, locked: { method, service, lock } }, handled),
+      (result) => (isHttp ? streamedResponse(context, method.methodName, result) : undefined),
     );
   }
 

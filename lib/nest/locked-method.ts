@@ -9,6 +9,7 @@ import type { MethodCall } from './call-lock.js';
 import type { BusyContext, DistributedLockOptions } from './distributed-lock-options.js';
 import { liveServices } from './live-services.js';
 import { defaultsOfClass } from './lock-defaults.decorator.js';
+import { lockedMethodsBehind } from './lock-metadata.js';
 import { LockService } from './lock.service.js';
 import { currentRequest } from './request-context.js';
 import { serviceInSlot } from './service-slot.js';
@@ -25,16 +26,18 @@ export class LockedMethod {
   readonly #templateErrors: LockKeyError[] = [];
   readonly #keyFunction: ((...args: never[]) => LockKey) | undefined;
   readonly #source: string | null;
+  readonly #locksBeneath: readonly LockedMethod[];
   readonly #plans = new WeakMap<LockManager, LockPlan>();
 
   constructor(
     private readonly target: object,
-    private readonly methodName: string | symbol,
+    readonly methodName: string | symbol,
     original: (...args: never[]) => unknown,
     key: KeySource,
     readonly options: DistributedLockOptions,
   ) {
     const owner = target.constructor;
+    this.#locksBeneath = lockedMethodsBehind(original);
     this.name = `${owner.name}.${String(methodName)}`;
     if (typeof key === 'function') {
       this.#keyFunction = key;
@@ -76,6 +79,11 @@ export class LockedMethod {
     if (this.options.around === 'request' && this.#needsArguments()) {
       problems.push(
         `around: 'request' takes the lock before the method has arguments, so its key cannot come from them: use #{request…} or #{ctx…}`,
+      );
+    }
+    if (this.#locksBeneath.some(({ options }) => options.around === 'request')) {
+      problems.push(
+        `a @DistributedLock stands above one with around: 'request', which has to be the outermost: put that one above, or give one decorator both keys as an array`,
       );
     }
     // The errors of templates name the method themselves.

@@ -23,7 +23,7 @@ export function lockedObservable(
     const waiting = new AbortController();
     acquire(waiting.signal).then(
       (call) => {
-        if (!call.lock) insteadOf(call.instead).subscribe(subscriber);
+        if (!call.lock) insteadOf(call).subscribe(subscriber);
         else if (subscriber.closed) void call.lock.end(true);
         else underLock(call.lock, call.onLost, source, stillSending).subscribe(subscriber);
       },
@@ -88,7 +88,8 @@ function underLock(
   });
 }
 
-function insteadOf(value: unknown): Observable<unknown> {
-  if (value === undefined) return EMPTY;
-  return isObservable(value) ? value : of(value);
+// A skipped call gives nothing. What `onBusy` answers is an answer, also when it is undefined.
+function insteadOf({ instead, isSkipped }: Extract<CallLock, { lock: undefined }>): Observable<unknown> {
+  if (isSkipped) return EMPTY;
+  return isObservable(instead) ? instead : of(instead);
 }

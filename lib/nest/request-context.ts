@@ -1,4 +1,5 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
+import { Observable } from 'rxjs';
 import type { GrantedLock } from '../engine/granted-lock.js';
 import type { LockService } from './lock.service.js';
 import type { LockedMethod } from './locked-method.js';
@@ -21,6 +22,14 @@ const storage = new AsyncLocalStorage<RequestContext>();
 
 export function runInRequest<T>(context: RequestContext, task: () => T): T {
   return storage.run(context, task);
+}
+
+/**
+ * What `handle` gives, subscribed in this context: Nest subscribes to the Observable that a handler returns long after the
+ * handler itself was called.
+ */
+export function observedInRequest<T>(context: RequestContext, handle: () => Observable<T>): Observable<T> {
+  return new Observable((subscriber) => runInRequest(context, () => handle().subscribe(subscriber)));
 }
 
 export function currentRequest(): unknown {

@@ -7,6 +7,7 @@ import { LockConfigError, LockUnavailableError } from '../../lib/lock/errors.js'
 import type { LockProvider } from '../../lib/engine/lock-provider.js';
 import type { FakeClock } from '../../lib/testing/fake-clock.js';
 import { startEngine, watch } from '../engine/engine-rig.js';
+import { DistantMemoryProvider } from '../contract/memory-backend.js';
 import { ScriptedProvider } from '../engine/scripted-provider.js';
 
 const down = () => {
@@ -149,6 +150,27 @@ describe("CombinedProvider, quorum 'all'", () => {
     await stop(locks, clock);
   });
 
+  it('keeps the locks that readers of one process share until the last of them has left, also after a renewal', async () => {
+    const tables = [new LockTable(), new LockTable()];
+    const queued = (table: LockTable) => new DistantMemoryProvider(table, 'engine');
+    const process = () => combine('all', { a: queued(tables[0]!), b: queued(tables[1]!) });
+    const [one, two] = [await process(), await process()];
+    const writer = await two.locks.acquire('k');
+    const readers = [1, 2].map(() => one.locks.acquire('k', { mode: 'shared', wait: 10_000 }));
+    await settle();
+    await writer.release();
+    await one.clock.advance(1_000);
+    const [first, second] = await Promise.all(readers);
+    await one.clock.advance(20_000);
+    await first?.release();
+    expect(tables.map((table) => table.look('lock:k') !== undefined)).toEqual([true, true]);
+    expect(await two.locks.tryAcquire('k')).toBeNull();
+    expect(second?.isHeld()).toBe(true);
+    await second?.release();
+    expect(await two.locks.tryAcquire('k')).not.toBeNull();
+    await Promise.all([one, two].map(({ locks, clock }) => stop(locks, clock)));
+  });
+
   it('frees at once what an engine cannot park', async () => {
     const engines = {
       a: ScriptedProvider.obliging(),
@@ -237,6 +259,33 @@ describe("CombinedProvider, quorum 'majority'", () => {
     const second = watch(locks.tryAcquire('order'));
     await clock.advance(2_000);
     expect(second.error).toBeInstanceOf(LockUnavailableError);
+    await stop(locks, clock);
+  });
+
+  it('answers operators without the one that is down', async () => {
+    const silent = new Set<string>();
+    class Operated extends MemoryLockProvider {
+      constructor(private readonly name: string) {
+        super();
+      }
+      override inspect(key: string) {
+        return silent.has(this.name) ? down() : super.inspect(key);
+      }
+      override forceRelease(key: string) {
+        return silent.has(this.name) ? down() : super.forceRelease(key);
+      }
+    }
+    const engines = { a: new Operated('a'), b: new Operated('b'), c: new Operated('c') };
+    const { locks, clock } = await combine('majority', engines);
+    const lock = await locks.acquire('order');
+    silent.add('c');
+    expect(await locks.inspect('order')).toMatchObject({ state: 'held' });
+    expect(await locks.forceRelease('order')).toBe(true);
+    expect(await locks.inspect('order')).toBeNull();
+    silent.add('b');
+    await expect(locks.inspect('order')).rejects.toThrow(LockUnavailableError);
+    await expect(locks.forceRelease('order')).rejects.toThrow(LockUnavailableError);
+    await lock.release();
     await stop(locks, clock);
   });
 

@@ -1,3 +1,4 @@
+import type { LockCapabilities } from '../../lib/engine/lock-provider.js';
 import { LockCapacityError, LockTimeoutError, LockUnavailableError } from '../../lib/lock/errors.js';
 import type { LockOptions } from '../../lib/lock/lock-options.js';
 import { LockTable } from '../../lib/providers/memory/lock-table.js';
@@ -5,8 +6,8 @@ import { startEngine, watch } from './engine-rig.js';
 import { PollingProvider } from './polling-provider.js';
 import { ScriptedProvider } from './scripted-provider.js';
 
-async function engine() {
-  const provider = new ScriptedProvider({ queue: 'engine' });
+async function engine(capabilities: Partial<LockCapabilities> = {}) {
+  const provider = new ScriptedProvider({ queue: 'engine', ...capabilities });
   const rig = await startEngine({ provider });
   const queued = () => {
     const { holder } = provider.asks.at(-1)?.input ?? { holder: '' };
@@ -216,7 +217,7 @@ describe('readers in that queue', () => {
   });
 
   it('share no lock on other terms, nor in another transaction', async () => {
-    const { locks, clock, provider } = await engine();
+    const { locks, clock, provider } = await engine({ options: ['transaction'] });
     const transaction = {};
     const inTransaction = (options: object): LockOptions => ({ ...SHARED, ...options });
     const readers = [

@@ -32,6 +32,8 @@ describe('the options of a lock', () => {
     ['lease', { lease: '10s' }],
     ['renew', { renew: false }],
     ['minHold', { minHold: 1 }],
+    ['transaction', { transaction: {} } as LockOptions],
+    ['leese', { leese: '10s' } as LockOptions],
   ])('are refused where the provider cannot: %s', async (name, options) => {
     const { locks } = await startEngine({ provider: ScriptedProvider.obliging(BARE) });
     await expect(locks.acquire('a', options)).rejects.toMatchObject({

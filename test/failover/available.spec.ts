@@ -52,6 +52,15 @@ describe('fail-over in mode available', () => {
     expect(one.main.state.active).toBe('b');
   });
 
+  it('stays where it is when that is said by hand', async () => {
+    one.a.cutOff();
+    await fleet.until(() => one.main.state.active === 'b', 'it is on b');
+    await one.main.switchTo('b');
+    one.a.restore();
+    await fleet.clock.advance(600_000);
+    expect(one.main.state.active).toBe('b');
+  });
+
   it('has no engine to ask when both are down', async () => {
     one.a.cutOff();
     one.b.cutOff();

@@ -1,7 +1,9 @@
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import type { Lock } from '../../lib/lock/lock.js';
 import { LockTimeoutError, LockUnavailableError } from '../../lib/lock/errors.js';
+import { LockTable } from '../../lib/providers/memory/lock-table.js';
 import type { FailoverProviderOptions } from '../../lib/providers/failover/failover-options.js';
+import { DistantMemoryProvider } from '../contract/memory-backend.js';
 import { type FleetProcess, SWITCH, TestFleet, WINDOW } from './fleet-rig.js';
 
 const CONFIRMED = WINDOW / 5 + WINDOW / 20;
@@ -42,6 +44,19 @@ describe('fail-over in mode strict', () => {
     expect(await fleet.drive(two.locks.tryAcquire('k'))).toBeNull();
     expect(await lock.release()).toBe('released');
     expect(await (await take(two)).release()).toBe('released');
+  });
+
+  it('keeps the lock that readers of one process share until the last of them has left', async () => {
+    const table = new LockTable();
+    const queued = () => fleet.start({ engines: ['q', 'b'] }, { q: new DistantMemoryProvider(table, 'engine') });
+    const [one, two] = [await queued(), await queued()];
+    const readers = await fleet.drive(
+      Promise.all([1, 2].map(() => one.locks.acquire('k', { mode: 'shared', wait: 1_000 }))),
+    );
+    await readers[0]?.release();
+    expect(await fleet.drive(two.locks.tryAcquire('k'))).toBeNull();
+    await readers[1]?.release();
+    await (await take(two)).release();
   });
 
   it('keeps a lock for as long as its task takes', async () => {
@@ -257,6 +272,22 @@ describe('fail-over in mode strict', () => {
       ).toHaveLength(1);
     });
 
+    it('grants nothing more in a process whose record was deleted, whatever others make of a new one', async () => {
+      const [old] = (await start(1)) as [FleetProcess];
+      await fleet.drive(old.main.switchTo('b'));
+      await advance(2 * WINDOW);
+      fleet.store.values.clear();
+      await advance(WINDOW);
+      // A new history comes to the same number by a switch of its own.
+      const late = await fleet.start();
+      await fleet.drive(late.main.switchTo('b'));
+      await advance(3 * WINDOW);
+      expect(late.main.state.epoch).toBe(old.main.state.epoch);
+      const lock = await take(late);
+      expect(await refusal(old)).toContain('cannot confirm the record');
+      await lock.release();
+    });
+
     it('gives nobody a lock that is still held by a record that was deleted', async () => {
       const [one] = (await start(1)) as [FleetProcess];
       await fleet.drive(one.main.switchTo('b'));
@@ -321,6 +352,16 @@ describe('fail-over in mode strict', () => {
       expect(one.main.state).toMatchObject({ active: 'b', epoch: 2, engines: { a: 'up', b: 'up' } });
       await fleet.drive(one.main.switchTo('b'));
       expect(one.main.state.epoch).toBe(2);
+    });
+
+    it('by hand to where it is already stays as well', async () => {
+      const [one] = (await start(1, { minStay: 0, stableFor: 0 })) as [FleetProcess];
+      one.a.cutOff();
+      await switchedTo('b', one);
+      await fleet.drive(one.main.switchTo('b'));
+      one.a.restore();
+      await advance(600_000);
+      expect(one.main.state).toMatchObject({ active: 'b', epoch: 2, engines: { a: 'up', b: 'up' } });
     });
 
     it('is refused to an engine that is none', async () => {

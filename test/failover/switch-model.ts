@@ -4,7 +4,7 @@ import { firstRecord, type SwitchRecord, switched } from '../../lib/providers/fa
 // One step of time is a little more than a quarter of the window, so that four of them are more than the wait at a switch.
 const WINDOW = 1_000;
 const STEP = 254;
-const FIRST: SwitchRecord = { ...firstRecord('A', WINDOW), settled: true };
+const FIRST: SwitchRecord = { ...firstRecord('A', WINDOW, 'first'), settled: true };
 
 /** A write on its way: sent, perhaps executed, perhaps never answered. */
 interface Write {
@@ -122,7 +122,7 @@ export class SwitchModel {
     const now = state.time * STEP;
     const expected = known(process);
     const waited = { ...expected, settled: expected.settled || now >= this.rule.settlesAt(process.agreement) };
-    const next = isSwitch ? switched(waited, waited.active === 'A' ? 'B' : 'A', 'failure', 0) : waited;
+    const next = isSwitch ? switched(waited, waited.active === 'A' ? 'B' : 'A', 'failure', { id: '', at: 0 }) : waited;
     const write: Write = { process: index, sentAt: now, expected, next, found: undefined, isOrphan: false };
     const sent = { ...state, writes: [...state.writes, write] };
     if (!isSwitch) return sent;

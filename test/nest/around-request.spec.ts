@@ -35,6 +35,17 @@ const held = ({ app }: HttpApp) =>
 const Around = (key: string, options: Omit<DistributedLockOptions, 'onBusy'> = {}) =>
   DistributedLock(key, { ...options, around: 'request' });
 
+/** As such decorators are mostly written: the metadata of the method is copied, its name is not. */
+const Traced = ((_: object, __: string, descriptor: TypedPropertyDescriptor<(...args: never[]) => unknown>) => {
+  const original = descriptor.value!;
+  descriptor.value = function (this: unknown, ...args: never[]) {
+    return original.apply(this, args);
+  };
+  for (const key of Reflect.getOwnMetadataKeys(original) as unknown[]) {
+    Reflect.defineMetadata(key, Reflect.getOwnMetadata(key, original), descriptor.value);
+  }
+}) as MethodDecorator;
+
 describe("around: 'request'", () => {
   it('covers pipes, inner interceptors and the handler, and is over before a plain answer is sent', async () => {
     const seen: string[] = [];
@@ -141,6 +152,20 @@ describe("around: 'request'", () => {
       @Get('else')
       @DistributedLock('item', { around: 'request', wait: 0, onBusy: ({ method, keys }) => ({ method, keys }) })
       async else() {}
+      @Get('nothing')
+      @DistributedLock('item', { around: 'request', wait: 0, onBusy: () => undefined })
+      async nothing() {}
+      @Get('nothing-observable')
+      @DistributedLock('item', { wait: 0, onBusy: () => undefined })
+      nothingObservable(): Observable<string> {
+        return new Observable();
+      }
+      @Get('skip-beneath')
+      @DistributedLock('other')
+      @DistributedLock('item', { onBusy: 'skip' })
+      skipBeneath(): Observable<string> {
+        return new Observable();
+      }
       @Get('lost')
       @Around('lost')
       async lost() {
@@ -150,7 +175,7 @@ describe("around: 'request'", () => {
     const { app, fetch } = await serve({ controllers: [Items] });
     await app.get(LockService).acquire('item');
     expect((await fetch('/throw')).status).toBe(423);
-    for (const path of ['/skip', '/skip-observable']) {
+    for (const path of ['/skip', '/skip-observable', '/nothing', '/nothing-observable', '/skip-beneath']) {
       const skipped = await fetch(path);
       expect([skipped.status, await skipped.text()]).toEqual([200, '']);
     }
@@ -158,45 +183,75 @@ describe("around: 'request'", () => {
     expect((await fetch('/lost')).status).toBe(500);
   });
 
-  it.each(['/file', '/wrapped', '/by-itself'])('covers a streamed response until its last byte (%s)', async (path) => {
-    const file = new PassThrough();
-    @Injectable()
-    class Wrap implements NestInterceptor {
-      intercept(_: ExecutionContext, next: CallHandler) {
-        return next.handle().pipe(map((data: unknown) => ({ data })));
+  it.each(['/file', '/wrapped', '/by-itself', '/traced'])(
+    'covers a streamed response until its last byte (%s)',
+    async (path) => {
+      const file = new PassThrough();
+      @Injectable()
+      class Wrap implements NestInterceptor {
+        intercept(_: ExecutionContext, next: CallHandler) {
+          return next.handle().pipe(map((data: unknown) => ({ data })));
+        }
       }
-    }
+      @Controller()
+      class Files {
+        @Get('file')
+        @Around('file')
+        async file() {
+          return new StreamableFile(file);
+        }
+        @Get('wrapped')
+        @Around('file')
+        @UseInterceptors(Wrap)
+        async wrapped() {
+          return file;
+        }
+        @Get('traced')
+        @Traced
+        @Around('file')
+        async traced(@Res() response: ExpressResponse) {
+          file.pipe(response);
+        }
+        @Get('by-itself')
+        @Around('file')
+        async byItself(@Res() response: ExpressResponse) {
+          file.pipe(response);
+        }
+      }
+      const app = await serve({ controllers: [Files] });
+      const answered = app.fetch(path);
+      await until(() => held(app).length === 1);
+      // The handler is over long before the first byte.
+      for (let turn = 0; turn < 20; turn++) await new Promise((resolve) => setImmediate(resolve));
+      expect(held(app)).toEqual(['file']);
+      file.write('first ');
+      const response = await answered;
+      expect(held(app)).toEqual(['file']);
+      file.end('last');
+      expect(await response.text()).toBe('first last');
+      await until(() => held(app).length === 0);
+    },
+  );
+
+  it('is over, and nothing else fails, when the response has an error that its handler listens to', async () => {
+    const failed: unknown[] = [];
     @Controller()
     class Files {
       @Get('file')
       @Around('file')
-      async file() {
-        return new StreamableFile(file);
-      }
-      @Get('wrapped')
-      @Around('file')
-      @UseInterceptors(Wrap)
-      async wrapped() {
-        return file;
-      }
-      @Get('by-itself')
-      @Around('file')
-      async byItself(@Res() response: ExpressResponse) {
-        file.pipe(response);
+      async file(@Res() response: ExpressResponse) {
+        response.on('error', (error) => failed.push(error));
+        response.write('first');
+        setImmediate(() => {
+          response.emit('error', new Error('of the response'));
+          setImmediate(() => response.end());
+        });
       }
     }
     const app = await serve({ controllers: [Files] });
-    const answered = app.fetch(path);
-    await until(() => held(app).length === 1);
-    // The handler is over long before the first byte.
-    for (let turn = 0; turn < 20; turn++) await new Promise((resolve) => setImmediate(resolve));
-    expect(held(app)).toEqual(['file']);
-    file.write('first ');
-    const response = await answered;
-    expect(held(app)).toEqual(['file']);
-    file.end('last');
-    expect(await response.text()).toBe('first last');
+    expect(await (await app.fetch('/file')).text()).toBe('first');
     await until(() => held(app).length === 0);
+    expect(failed).toHaveLength(1);
   });
 
   it('is over with the answer where the handler only adds to a response of Nest', async () => {

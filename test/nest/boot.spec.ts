@@ -76,6 +76,9 @@ describe('mistakes in locked methods', () => {
     }
     @DistributedLock(() => 'a', { around: 'request' })
     async earlyFunction() {}
+    @DistributedLock('above')
+    @DistributedLock('beneath', { around: 'request' })
+    async covered() {}
     @DistributedLock('order:#{id}:#{request.params.id}:#{ctx.region}', { wait: '1m' })
     async fine(id: string) {
       return id;
@@ -107,6 +110,7 @@ describe('mistakes in locked methods', () => {
       /Orders\.tenant: .*has no "toString"/,
       /Orders\.early: around: 'request'.*cannot come from them/,
       /Orders\.earlyFunction: around: 'request'/,
+      /Orders\.covered: a @DistributedLock stands above one with around: 'request'.*has to be the outermost/,
     ];
     expect(list).toHaveLength(expected.length);
     for (const problem of expected) expect(list).toContainEqual(expect.stringMatching(problem));

@@ -16,12 +16,14 @@ import {
   Req,
   Scope,
   SetMetadata,
+  Sse,
+  type MessageEvent,
   UseGuards,
   UseInterceptors,
 } from '@nestjs/common';
 import { Reflector } from '@nestjs/core';
 import type { IncomingMessage } from 'node:http';
-import { map, Observable, of } from 'rxjs';
+import { concatMap, defer, map, Observable, of } from 'rxjs';
 import { currentLock, DistributedLock, LockService } from '../../lib/index.js';
 import { serve } from './apps.js';
 
@@ -193,6 +195,34 @@ describe('#{request…}', () => {
     @Get('early/:id')
     @UseGuards(Early)
     early() {}
+
+    @Get('observable/:id')
+    @DistributedLock('observable:#{request.params.id}')
+    observable(): Observable<string> {
+      return of(keyHere());
+    }
+
+    @Get('around/:id')
+    @UseGuards(Login)
+    @DistributedLock('around:#{request.params.id}', { around: 'request' })
+    around(): Observable<string> {
+      return defer(() => this.carts.add());
+    }
+
+    @Get('beneath/:id')
+    @UseGuards(Login)
+    beneath(): Observable<string> {
+      return defer(() => this.carts.add());
+    }
+
+    @Sse('events/:id')
+    @UseGuards(Login)
+    @DistributedLock('events:#{request.params.id}')
+    events(): Observable<MessageEvent> {
+      return of(keyHere()).pipe(
+        concatMap((key) => defer(() => this.carts.add()).pipe(map((cart) => ({ data: `${key} ${cart}` })))),
+      );
+    }
   }
 
   const metadata = { controllers: [CartController], providers: [Carts] };
@@ -207,6 +237,15 @@ describe('#{request…}', () => {
     function post(path: string) {
       return fetch(path, { method: 'POST' });
     }
+  });
+
+  it('reaches into what an Observable does when Nest subscribes to it', async () => {
+    const { fetch } = await serve(metadata);
+    const textOf = async (path: string) => (await fetch(path)).text();
+    expect(await textOf('/observable/1')).toBe('observable:1');
+    expect(await textOf('/beneath/2')).toBe('cart:7:2');
+    expect(await textOf('/events/3')).toContain('data: events:3 cart:7:3');
+    expect(await textOf('/around/4')).toBe('cart:7:4');
   });
 
   it('outside of a request is an error that names the method', async () => {

@@ -231,6 +231,37 @@ describe.each(databases)('row locks on %s', (type) => {
     await source.destroy();
   });
 
+  it('a key that was never locked can be, in a transaction of the application, and keeps nobody from another', async () => {
+    const [ann, bob] = [await process(), await process()];
+    const source = await backend.source().initialize();
+    for (const level of ['REPEATABLE READ', 'SERIALIZABLE'] as const) {
+      const key = (name: string) => `new:${level}:${name}`;
+      await source.transaction(level, async (transaction) => {
+        await (await ann.acquire(key('m'), { transaction, wait: 1_000 })).release();
+        expect(await bob.tryAcquire(key('m'))).toBeNull();
+        for (const other of ['a', 'z']) expect(await bob.tryAcquire(key(other))).not.toBeNull();
+      });
+    }
+    await source.destroy();
+  });
+
+  it('who waits reads what its predecessor has written, whatever isolation the application has for its own', async () => {
+    for (const isolationLevel of ['REPEATABLE READ', 'SERIALIZABLE']) {
+      const dataSource = backend.source({ entities: [Account], isolationLevel });
+      const [ann, bob] = [await process({ dataSource }), await process({ dataSource })];
+      const withdraw = (locks: LockManager) =>
+        locks.withLock('account', async (lock) => {
+          const manager = entityManagerOf(lock);
+          const { balance } = (await manager.findOneBy(Account, { id: 9 })) ?? { balance: 100 };
+          await write(manager, 9, balance - 10);
+        });
+      await Promise.all([ann, bob, ann, bob].map(withdraw));
+      expect(await balances()).toEqual({ 9: 60 });
+      await backend.admin.query('DELETE FROM account');
+      expect(await ann.withLock('account', () => bob.tryAcquire('account'))).toBeNull();
+    }
+  });
+
   it('a manager is dead when its lock is released', async () => {
     const locks = await process();
     const lock = await locks.acquire('a');

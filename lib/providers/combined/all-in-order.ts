@@ -7,7 +7,7 @@ import type {
   ReleaseOutcome,
   Timer,
 } from '../../engine/lock-provider.js';
-import { type Holding, UNUSED } from './holding.js';
+import { type Holding, isHeld, UNUSED } from './holding.js';
 import type { Quorum } from './quorum.js';
 import { renewAll } from './renewal.js';
 
@@ -26,7 +26,7 @@ export class AllInOrder implements Quorum {
     const { clock, random } = this.context;
     for (const [index, engine] of this.engines.entries()) {
       const part = holding.parts[index] ?? holding.begin(engine, random.id());
-      if (part.grant) continue;
+      if (isHeld(part)) continue;
       // A caller whose time is up while it already has some engines still gets those that are free.
       const wait = departure.aborted ? 0 : holding.request.wait;
       const upkeep = new Upkeep(holding, departure, clock);
@@ -42,9 +42,9 @@ export class AllInOrder implements Quorum {
         if (answer !== 'busy') await engine.release(answer, UNUSED);
         return 'busy';
       }
+      if (answer !== 'busy') holding.granted(part, answer);
       if (upkeep.hasFailed) return 'lost';
       if (answer === 'busy') return 'busy';
-      part.grant = answer;
     }
     return holding.isGranted && holding.validUntil > clock.now() ? holding.complete() : 'lost';
   }

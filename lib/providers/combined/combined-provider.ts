@@ -156,8 +156,11 @@ export class CombinedProvider implements CompositeProvider {
     const { context, quorum } = this.#started();
     const outcome = await quorum.release(holding, holding.end(manner, context.clock.now()));
     const { lease, minHold } = holding.request;
-    if (outcome !== 'unknown') this.#holdings.delete(holder);
-    else this.#orphans.set(holding, context.clock.now() + Math.max(lease, minHold));
+    if (outcome === 'unknown') this.#orphans.set(holding, context.clock.now() + Math.max(lease, minHold));
+    else {
+      this.#holdings.delete(holder);
+      holding.forgetAll();
+    }
     return outcome;
   }
 
@@ -169,7 +172,7 @@ export class CombinedProvider implements CompositeProvider {
       if (now < endsAt) continue;
       this.#orphans.delete(holding);
       this.#holdings.delete(holding.request.holder);
-      for (const part of holding.parts) holding.forget(part);
+      holding.forgetAll();
     }
   }
 
@@ -214,16 +217,33 @@ export class CombinedProvider implements CompositeProvider {
   }
 
   async #inspect(key: string): Promise<LockInfo | null> {
-    const found = await Promise.all(this.#engines.map(async (engine) => (await engine.inspect?.(key)) ?? null));
-    const infos = found.filter((info) => info !== null);
+    const { needed } = this.#started().quorum;
+    const answers = await Promise.allSettled(
+      this.#engines.map(async (engine) => (await engine.inspect?.(key)) ?? null),
+    );
+    const infos = answers.flatMap((answer) => (answer.status === 'fulfilled' ? (answer.value ?? []) : []));
+    const silent = answers.filter((answer) => answer.status === 'rejected');
     const [first] = infos;
-    if (!first || infos.length < this.#started().quorum.needed) return null;
-    return { ...first, fencingToken: null };
+    if (first && infos.length >= needed) return { ...first, fencingToken: null };
+    // Those that were silent might make up the number.
+    if (infos.length + silent.length >= needed && silent[0]) throw silent[0].reason;
+    return null;
   }
 
+  /** In reverse, as releases are; whatever becomes of each. */
   async #forceRelease(key: string): Promise<boolean> {
+    const { needed } = this.#started().quorum;
+    const failures: unknown[] = [];
     let had = false;
-    for (const engine of this.#engines.toReversed()) had = ((await engine.forceRelease?.(key)) ?? false) || had;
+    for (const engine of this.#engines.toReversed()) {
+      try {
+        had = ((await engine.forceRelease?.(key)) ?? false) || had;
+      } catch (error) {
+        failures.push(error);
+      }
+    }
+    // A holder that keeps as many as it takes has lost nothing.
+    if (failures.length >= needed) throw failures[0];
     return had;
   }
 

@@ -15,8 +15,10 @@ export const UNUSED: ReleaseManner = { keepFor: 0, failed: true };
 export interface Part {
   readonly engine: Member;
   readonly holder: Holder;
-  /** Missing until the engine has granted. */
+  /** What the engine has granted, as it came: it is what the engine is given back. Missing until then. */
   grant: Grant | undefined;
+  /** Until when it is held, on the monotonic clock; in the past if it is not held, or counts no more. */
+  validUntil: number;
 }
 
 /**
@@ -46,7 +48,7 @@ export class Holding {
 
   /** As many engines have granted as it takes. */
   get isGranted(): boolean {
-    return this.#grants.length >= this.needed;
+    return this.#held.length >= this.needed;
   }
 
   /** It was granted as a whole. */
@@ -61,7 +63,7 @@ export class Holding {
 
   get validUntil(): number {
     return leastOfBest(
-      this.#grants.map((grant) => grant.validUntil),
+      this.#held.map(({ validUntil }) => validUntil),
       this.needed,
     );
   }
@@ -69,7 +71,7 @@ export class Holding {
   /** Begins a part: on record before it is asked for, so that a release finds it whatever becomes of the ask. */
   begin(engine: Member, id: string): Part {
     const { key, mode } = this.request;
-    const part = { engine, holder: { key, holder: id, mode }, grant: undefined };
+    const part = { engine, holder: { key, holder: id, mode }, grant: undefined, validUntil: -Infinity };
     this.#parts.push(part);
     this.owners.set(id, this);
     return part;
@@ -81,11 +83,17 @@ export class Holding {
     return part.engine.acquire({ ...part.holder, lease, renew, minHold, options, wait, signal });
   }
 
+  /** The engine of a part has granted. */
+  granted(part: Part, grant: Grant): void {
+    part.grant = grant;
+    part.validUntil = grant.validUntil;
+  }
+
   /** The grant of the whole. */
   complete(): Grant {
     this.#isComplete = true;
     const { key, holder, mode } = this.request;
-    const lease = Math.min(...this.#grants.map((grant) => grant.lease));
+    const lease = Math.min(...this.#held.map(({ grant }) => grant.lease));
     return { key, holder, mode, lease, validUntil: this.told(this.validUntil), fencingToken: null };
   }
 
@@ -108,14 +116,19 @@ export class Holding {
 
   /** What became of the renewal of a part. One that is lost counts no more, but is still released. */
   renewed(part: Part, outcome: RenewOutcome): void {
-    if (outcome === 'lost') part.grant = undefined;
-    else if (outcome !== 'unknown' && part.grant) part.grant = { ...part.grant, validUntil: outcome.validUntil };
+    if (outcome === 'lost') part.validUntil = -Infinity;
+    else if (outcome !== 'unknown' && isHeld(part)) part.validUntil = outcome.validUntil;
   }
 
   /** An engine says that the part with this id is lost. */
   lost(id: string): void {
     const part = this.#parts.find(({ holder }) => holder.holder === id);
-    if (part) part.grant = undefined;
+    if (part) part.validUntil = -Infinity;
+  }
+
+  /** Nobody will ask for what is left of it any more: its end is known as a whole, or all of it is over. */
+  forgetAll(): void {
+    for (const part of this.parts) this.forget(part);
   }
 
   /** Nothing is left of the part in its engine. */
@@ -127,7 +140,7 @@ export class Holding {
 
   /** Gives back a part that the whole does not need: it counts no more, and its id is dead. */
   async giveBack(part: Part): Promise<void> {
-    part.grant = undefined;
+    part.validUntil = -Infinity;
     await this.#release(part, UNUSED);
   }
 
@@ -158,7 +171,7 @@ export class Holding {
 
   async #release(part: Part, manner: ReleaseManner): Promise<void> {
     // As it is now: a renewal that meets this release at the engine, over another connection, finds nothing, and may be answered first.
-    const wasHeld = part.grant !== undefined;
+    const wasHeld = isHeld(part);
     const outcome = await releasePart(part, manner);
     if (outcome === 'unknown') return;
     if (outcome === 'released' && wasHeld) this.#released += 1;
@@ -170,9 +183,16 @@ export class Holding {
     return this.#parts.length > 0 ? 'unknown' : 'lost';
   }
 
-  get #grants(): Grant[] {
-    return this.#parts.flatMap(({ grant }) => grant ?? []);
+  get #held(): HeldPart[] {
+    return this.#parts.filter(isHeld);
   }
+}
+
+type HeldPart = Part & { readonly grant: Grant };
+
+/** Whether the engine has granted it and, as far as is known, has not taken it back. */
+export function isHeld(part: Part): part is HeldPart {
+  return part.grant !== undefined && part.validUntil > -Infinity;
 }
 
 /** Until when `needed` are valid together if each is until one of `ends`; never, if there are fewer. */

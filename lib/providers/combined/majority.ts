@@ -7,7 +7,7 @@ import type {
   Timer,
 } from '../../engine/lock-provider.js';
 import { LockUnavailableError } from '../../lock/errors.js';
-import { type Holding, type Part, UNUSED } from './holding.js';
+import { type Holding, isHeld, type Part, UNUSED } from './holding.js';
 import type { Quorum } from './quorum.js';
 
 // Between two rounds. Long enough for another caller's round to end, jittered so that two that split the engines do not meet again.
@@ -125,7 +125,7 @@ class Round {
    */
   async giveBack(): Promise<void> {
     this.#isOver = true;
-    const granted = this.parts.filter(({ grant }) => grant);
+    const granted = this.parts.filter(isHeld);
     for (const part of this.#unanswered) void this.holding.giveBack(part);
     await Promise.all(granted.map((part) => this.holding.giveBack(part)));
   }
@@ -138,7 +138,7 @@ class Round {
         this.#refusals += 1;
         this.holding.forget(part);
       } else if (this.#isOver || this.holding.isReleasing) await part.engine.release(answer, UNUSED);
-      else part.grant = answer;
+      else this.holding.granted(part, answer);
     } catch (error) {
       this.cause ??= error;
     }

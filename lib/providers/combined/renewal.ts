@@ -1,5 +1,5 @@
 import type { Member, Renewal, RenewOutcome } from '../../engine/lock-provider.js';
-import { type Holding, leastOfBest, type Part } from './holding.js';
+import { type Holding, isHeld, leastOfBest, type Part } from './holding.js';
 
 /** A holding to prolong to `lease` ms from now. */
 export interface HoldingRenewal {
@@ -26,7 +26,7 @@ export function renewAll(renewals: readonly HoldingRenewal[]): Promise<RenewOutc
   const counts = renewals.map(({ holding, lease }): Count => {
     const count = { holding, ends: [] };
     for (const part of holding?.parts ?? []) {
-      if (!part.grant) continue;
+      if (!isHeld(part)) continue;
       const batch = batches.get(part.engine) ?? [];
       batch.push({ part, count, renewal: { grant: part.grant, lease } });
       batches.set(part.engine, batch);

@@ -9,6 +9,8 @@ import { type EngineSwitch, remember, type SwitchReason } from './switch-record.
 export class AvailableSelector implements EngineSelector {
   #choice: Choice;
   #history: readonly EngineSwitch[] = [];
+  /** Chosen by hand, for a reason that nobody here knows: there is no return from it. */
+  #isPinned = false;
 
   constructor(
     private readonly context: ProviderContext,
@@ -49,13 +51,12 @@ export class AvailableSelector implements EngineSelector {
       if (to !== undefined) this.#go(to, 'failure');
       return;
     }
-    // Who has switched by hand has a reason that nobody here knows.
-    if (this.#history.at(-1)?.reason === 'manual') return;
-    if (best !== undefined && names.indexOf(best) < names.indexOf(engine)) this.#go(best, 'return');
+    if (!this.#isPinned && best !== undefined && names.indexOf(best) < names.indexOf(engine)) this.#go(best, 'return');
   }
 
   switchTo(engine: string): Promise<void> {
     if (engine !== this.#choice.engine) this.#go(engine, 'manual');
+    this.#isPinned = true;
     return Promise.resolve();
   }
 
@@ -66,6 +67,7 @@ export class AvailableSelector implements EngineSelector {
   #go(to: string, reason: SwitchReason): void {
     const { epoch, engine: from } = this.#choice;
     this.#choice = { epoch: epoch + 1, engine: to };
+    this.#isPinned = false;
     const at = this.context.clock.wallTime();
     this.#history = remember(this.#history, { epoch: epoch + 1, from, to, reason, at });
     this.onSwitch(this.#choice, reason);

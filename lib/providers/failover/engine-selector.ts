@@ -8,9 +8,9 @@ export interface EngineSelector {
   /** Resolves when nothing of it is under way any more. */
   stop(): Promise<void>;
   /** The engine to ask now. @throws LockUnavailableError while none may grant */
-  choose(): Choice;
-  /** Until when locks that were granted in `epoch` are believed, on the monotonic clock. */
-  validUntil(epoch: number): number;
+  choose(now: number): Choice;
+  /** Until when locks that were granted in `epoch` are believed, on the monotonic clock, as things stand at `now`. */
+  validUntil(epoch: number, now: number): number;
   /** Makes that as late as can be. Resolves to whether it could; never rejects. */
   confirm(): Promise<boolean>;
   /** The health of an engine has changed. */

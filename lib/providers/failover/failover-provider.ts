@@ -95,7 +95,7 @@ export class FailoverProvider implements CompositeProvider {
     await this.#running.start();
   }
 
-  acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
+  acquire(request: AcquireRequest): Answer<Grant | 'busy'> {
     return this.#started().acquire(request);
   }
 

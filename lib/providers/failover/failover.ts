@@ -66,8 +66,8 @@ export class Failover {
       told: (engine: Engine, event: ProviderEvent) => {
         this.#told(engine, event);
       },
-      forgotten: (holder: Holder) => {
-        if (holder instanceof Placement) this.#placements.delete(holder);
+      forgotten: (placement: Placement) => {
+        this.#placements.delete(placement);
       },
     };
     this.#engines = new Map(
@@ -92,8 +92,9 @@ export class Failover {
     await Promise.all([this.#selector.stop(), ...[...this.#engines.values()].map((engine) => engine.stop())]);
   }
 
-  acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
-    const placement = this.#place(request, this.#selector.choose());
+  acquire(request: AcquireRequest): Answer<Grant | 'busy'> {
+    const now = this.context.clock.now();
+    const placement = this.#place(request, this.#selector.choose(now), now);
     return placement.engine.acquire(placement, this.#admit);
   }
 
@@ -116,7 +117,10 @@ export class Failover {
         ofEngine.forEach(({ placement }, index) => outcomes.set(placement, answers[index] ?? 'unknown'));
       }),
     );
-    const isNews = placements.every((placement) => !placement || this.#believe(placement) > placement.believedUntil);
+    const now = this.context.clock.now();
+    const isNews = placements.every(
+      (placement) => !placement || this.#believe(placement, now) > placement.believedUntil,
+    );
     const isConfirmed = isNews || (await this.#selector.confirm());
     return placements.map((placement) =>
       placement ? this.#renewed(placement, outcomes.get(placement), suspensions, isConfirmed) : 'lost',
@@ -128,17 +132,17 @@ export class Failover {
     if (!placement) return 'lost';
     // Is not to be prolonged any more, nor believed if its grant is still under way.
     placement.isReleased = true;
-    return placement.engine.release(placement, manner, this.#leaseEnd(placement));
+    return placement.engine.release(placement, manner);
   }
 
   async inspect(key: string): Promise<LockInfo | null> {
-    const choice = this.#selector.choose();
+    const choice = this.#selector.choose(this.context.clock.now());
     const info = await the(choice.engine, this.#engines).member.inspect?.(key);
     return info ? { ...info, fencingToken: this.#token(info.fencingToken, choice) } : null;
   }
 
   async forceRelease(key: string): Promise<boolean> {
-    const { engine } = this.#selector.choose();
+    const { engine } = this.#selector.choose(this.context.clock.now());
     return (await the(engine, this.#engines).member.forceRelease?.(key)) ?? false;
   }
 
@@ -158,13 +162,13 @@ export class Failover {
   }
 
   /** The place of an attempt: the one it has, if that is of this epoch. */
-  #place(attempt: AcquireRequest, choice: Choice): Placement {
+  #place(attempt: AcquireRequest, choice: Choice, now: number): Placement {
     const known = this.#placements.of(attempt.holder);
     if (known?.choice === choice) return known;
     if (known) this.#drop(known);
     const holder = known ? this.context.random.id() : attempt.holder;
     const placement = new Placement(attempt, choice, the(choice.engine, this.#engines), holder, this.#terms ?? attempt);
-    placement.suspensions = this.#suspension.recent(this.context.clock.now());
+    placement.suspensions = this.#suspension.recent(now);
     this.#placements.add(placement);
     return placement;
   }
@@ -172,33 +176,30 @@ export class Failover {
   /** Gives back what nobody wants any more. */
   #drop(placement: Placement): void {
     this.#placements.delete(placement);
-    void placement.engine.release(placement, { keepFor: 0, failed: true }, this.#leaseEnd(placement));
-  }
-
-  #leaseEnd({ lease, minHold }: Placement): number {
-    return this.context.clock.now() + Math.max(lease, minHold);
+    void placement.engine.release(placement, { keepFor: 0, failed: true });
   }
 
   /** What an engine's answer is worth by now. */
   readonly #admit = (placement: Placement, answer: Grant | 'busy'): Grant | 'busy' => {
+    if (answer !== 'busy') placement.grant = answer;
     if (!this.#placements.has(placement) || placement.isReleased) {
       // The attempt was given up meanwhile, and its release may have gone ahead.
       if (answer !== 'busy') this.#drop(placement);
       return 'busy';
     }
     const { choice, attempt } = placement;
+    const now = this.context.clock.now();
     if (answer === 'busy') {
       this.#placements.delete(placement);
-      if (this.#selector.choose() === choice) return 'busy';
+      if (this.#selector.choose(now) === choice) return 'busy';
       throw this.#overtaken();
     }
     placement.keptUntil = answer.validUntil;
-    const validUntil = this.#believe(placement);
-    if (validUntil <= this.context.clock.now()) {
+    const validUntil = this.#believe(placement, now);
+    if (validUntil <= now) {
       this.#drop(placement);
       throw this.#overtaken();
     }
-    placement.grant = answer;
     placement.believedUntil = validUntil;
     return {
       key: attempt.key,
@@ -211,8 +212,8 @@ export class Failover {
   };
 
   /** Until when a lock is ours that its engine keeps until then. */
-  #believe({ choice, keptUntil }: Placement): number {
-    return Math.min(keptUntil, this.#selector.validUntil(choice.epoch));
+  #believe({ choice, keptUntil }: Placement, now: number): number {
+    return Math.min(keptUntil, this.#selector.validUntil(choice.epoch, now));
   }
 
   #token(token: bigint | null, choice: Choice): bigint | null {
@@ -239,8 +240,9 @@ export class Failover {
     }
     // In strict mode it is kept also without an answer as long as it was, unless time has passed that no clock has counted.
     else if (!this.#isStrict || placement.suspensions !== suspensions) return 'unknown';
-    const validUntil = this.#believe(placement);
-    if (validUntil <= this.context.clock.now()) return 'unknown';
+    const now = this.context.clock.now();
+    const validUntil = this.#believe(placement, now);
+    if (validUntil <= now) return 'unknown';
     if (!isConfirmed && validUntil <= placement.believedUntil) return 'unknown';
     placement.believedUntil = validUntil;
     return { validUntil };

@@ -52,6 +52,11 @@ export class Placement implements AcquireRequest {
     return this.holder !== this.attempt.holder;
   }
 
+  /** For how many ms its engine may keep it after it was last asked for it. */
+  get keptFor(): number {
+    return Math.max(this.lease, this.minHold);
+  }
+
   get wait(): number {
     return this.attempt.wait;
   }

@@ -82,8 +82,7 @@ export class StrictSelector implements EngineSelector {
     await this.#turn;
   }
 
-  choose(): Choice {
-    const now = this.context.clock.now();
+  choose(now: number): Choice {
     this.#heed(this.#suspension.recent(now));
     const { record, settlesAt } = this.#agreement;
     if (!record || now >= this.#agreement.validUntil(record.epoch)) {
@@ -103,8 +102,8 @@ export class StrictSelector implements EngineSelector {
     return this.#choice;
   }
 
-  validUntil(epoch: number): number {
-    this.#heed(this.#suspension.recent(this.context.clock.now()));
+  validUntil(epoch: number, now: number): number {
+    this.#heed(this.#suspension.recent(now));
     return this.#agreement.validUntil(epoch);
   }
 
@@ -122,7 +121,9 @@ export class StrictSelector implements EngineSelector {
 
   switchTo(engine: string): Promise<void> {
     return this.#inTurn(() =>
-      this.#amend((record) => (record.active === engine ? record : this.#to(engine, 'manual', record))),
+      this.#amend((record) =>
+        record.active === engine ? { ...record, pinned: true } : this.#to(engine, 'manual', record),
+      ),
     );
   }
 
@@ -180,14 +181,13 @@ export class StrictSelector implements EngineSelector {
   #destination(now: number): { to: string; reason: SwitchReason } | undefined {
     const { record, learnedAt } = this.#agreement;
     if (!record) return undefined;
-    const { active, returns, history } = record;
+    const { active, returns, pinned } = record;
     const names = [...this.outlook.keys()];
     if (this.#state(active) === 'down' && this.#fleet.mostMiss(active)) {
       const to = names.find((name) => this.#state(name) !== 'down' && !this.#fleet.mostMiss(name));
       return to === undefined ? undefined : { to, reason: 'failure' };
     }
-    // Who has switched by hand has a reason that nobody here knows.
-    if (history.at(-1)?.reason === 'manual') return undefined;
+    if (pinned) return undefined;
     const stay = Math.min(this.terms.minStay * 2 ** returns, LONGEST_STAY);
     if (now < learnedAt + stay) return undefined;
     const better = names.slice(0, Math.max(0, names.indexOf(active)));
@@ -203,7 +203,7 @@ export class StrictSelector implements EngineSelector {
       this.#heed(this.#suspension.observe());
       const suspensions = this.#suspensions;
       const sentAt = clock.now();
-      const record = this.#agreement.record ?? firstRecord(this.#preferred, window);
+      const record = this.#agreement.record ?? firstRecord(this.#preferred, window, this.context.random.id());
       const next = change({
         ...record,
         settled: record.settled || (this.#agreement.record !== undefined && sentAt >= this.#agreement.settlesAt),
@@ -241,7 +241,9 @@ export class StrictSelector implements EngineSelector {
   #read(found: string | null): SwitchRecord {
     const known = this.#agreement.record;
     const record = found === null ? undefined : readRecord(found);
-    if (record && (!known || record.epoch >= known.epoch)) return record;
+    if (record && (!known || record.epoch > known.epoch || (record.epoch === known.epoch && record.id === known.id))) {
+      return record;
+    }
     const { clock, logger } = this.context;
     const wasConfirmed = clock.now() < this.#agreement.validUntil(this.#agreement.epoch);
     // What other processes hold by it cannot be known any more.
@@ -271,7 +273,8 @@ export class StrictSelector implements EngineSelector {
   }
 
   #to(engine: string, reason: SwitchReason, record: SwitchRecord): SwitchRecord {
-    return switched(record, engine, reason, this.context.clock.wallTime());
+    const { clock, random } = this.context;
+    return switched(record, engine, reason, { id: random.id(), at: clock.wallTime() });
   }
 
   #state(engine: string) {

@@ -6,6 +6,8 @@
 export interface SwitchRecord {
   /** Grows by one with every switch, for ever. */
   readonly epoch: number;
+  /** Drawn for each epoch: another history, begun after a record was deleted, comes to the same numbers. */
+  readonly id: string;
   /** The engine that grants locks in this epoch. */
   readonly active: string;
   /** Some process has waited until nobody can hold a lock of an earlier epoch any more. */
@@ -14,6 +16,8 @@ export interface SwitchRecord {
   readonly window: number;
   /** How often the preferred engine was returned to: each time it has to stay away twice as long. */
   readonly returns: number;
+  /** Somebody has chosen the engine by hand, and has a reason that no process knows: there is no return from it. */
+  readonly pinned: boolean;
   /** The latest switches, oldest first, for people. */
   readonly history: readonly EngineSwitch[];
 }
@@ -47,18 +51,25 @@ export function remember(history: readonly EngineSwitch[], latest: EngineSwitch)
  * The first record of an application. Not settled: where there is none, one may have been deleted, and locks that were
  * granted by it may still be held.
  */
-export function firstRecord(active: string, window: number): SwitchRecord {
-  return { epoch: 1, active, settled: false, window, returns: 0, history: [] };
+export function firstRecord(active: string, window: number, id: string): SwitchRecord {
+  return { epoch: 1, id, active, settled: false, window, returns: 0, pinned: false, history: [] };
 }
 
 /** The record after a switch. */
-export function switched(record: SwitchRecord, to: string, reason: SwitchReason, at: number): SwitchRecord {
+export function switched(
+  record: SwitchRecord,
+  to: string,
+  reason: SwitchReason,
+  { id, at }: Pick<SwitchRecord, 'id'> & Pick<EngineSwitch, 'at'>,
+): SwitchRecord {
   const epoch = record.epoch + 1;
   return {
     ...record,
     epoch,
+    id,
     active: to,
     settled: false,
+    pinned: reason === 'manual',
     returns: record.returns + (reason === 'return' ? 1 : 0),
     history: remember(record.history, { epoch, from: record.active, to, reason, at }),
   };

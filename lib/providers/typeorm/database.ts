@@ -78,7 +78,7 @@ function refuse(weaknesses: readonly Weakness[], provider: string): void {
 function ownOptions({ dataSource, database, terms }: ServerSettings): DataSourceOptions {
   const size = terms.maxConnections + SPARE_CONNECTIONS;
   const ownPool = database === 'mysql' ? ownMysqlPool : ownPostgresPool;
-  return {
+  const own: DataSourceOptions = {
     ...ownPool(dataSource.options, size, terms.patience),
     // What concerns the schema, and is done by the application's own.
     synchronize: false,
@@ -90,6 +90,10 @@ function ownOptions({ dataSource, database, terms }: ServerSettings): DataSource
     // The statements of a lock are no news.
     logging: false,
   };
+  // TypeORM begins each transaction with the level of the application otherwise, over READ COMMITTED, which is set for the session:
+  // who waits for a row would then read what was there before it waited.
+  Reflect.deleteProperty(own, 'isolationLevel');
+  return own;
 }
 
 async function versionOf(run: Run): Promise<string> {

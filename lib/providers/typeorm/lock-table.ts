@@ -1,4 +1,4 @@
-import type { Dialect, Run } from './dialect.js';
+import { type Dialect, firstRow, type Run } from './dialect.js';
 import { ensureTable } from './ensure-table.js';
 
 /** The table in which each key that was ever locked has a row. A row says nothing of who holds it. */
@@ -18,14 +18,22 @@ export class LockTable {
 
   /**
    * Makes the row of a key. In autocommit and before anybody locks it: a lock on a row that does not exist is granted to
-   * everybody under READ COMMITTED (measured on MariaDB 10.11), so it must never count.
+   * everybody under READ COMMITTED (measured on MariaDB 10.11), so it must never count. Answers false when somebody's transaction
+   * keeps it from being made: it is there already and locked, or stands in a gap that is.
    */
-  async createRow(name: string): Promise<void> {
+  async createRow(name: string): Promise<boolean> {
     try {
       await this.run(this.dialect.createRow, [name]);
+      return true;
     } catch (error) {
       if (this.dialect.classify(error) !== 'busy') throw error;
+      return false;
     }
+  }
+
+  /** Makes the row of a key unless it is there. */
+  async ensureRow(name: string): Promise<void> {
+    if (!firstRow(await this.run(this.dialect.findRow, [name]))) await this.createRow(name);
   }
 
   /**

@@ -1,4 +1,3 @@
-import { once } from 'node:events';
 import type { ServerResponse } from 'node:http';
 import type { ExecutionContext } from '@nestjs/common';
 import { RESPONSE_PASSTHROUGH_METADATA, ROUTE_ARGS_METADATA } from '@nestjs/common/constants.js';
@@ -37,14 +36,18 @@ export function sendProblem(adapter: AbstractHttpAdapter, response: unknown, exc
 }
 
 /** Resolves when a response that the handler's result does not complete is over; `undefined` when the result completes it. */
-export function streamedResponse(context: ExecutionContext, result: unknown): Promise<void> | undefined {
+export function streamedResponse(
+  context: ExecutionContext,
+  handler: string | symbol,
+  result: unknown,
+): Promise<void> | undefined {
   const response: ServerResponse & { raw?: ServerResponse } = context.switchToHttp().getResponse();
   // Fastify wraps Node's response, Express extends it.
   const raw = response.raw ?? response;
   if (raw.writableEnded || raw.destroyed) return undefined;
-  if (!holdsStream(result) && !raw.headersSent && !respondsByItself(context)) return undefined;
-  // `close` comes after the last byte as well as when the client goes away.
-  return once(raw, 'close').then(() => undefined);
+  if (!holdsStream(result) && !raw.headersSent && !respondsByItself(context.getClass(), handler)) return undefined;
+  // `close` comes after the last byte, when the client goes away, and after an error, which is the application's to hear of.
+  return new Promise((resolve) => raw.once('close', resolve));
 }
 
 // Nest also sends the stream in `{ data: stream }`, which an interceptor may have made of it.
@@ -53,11 +56,9 @@ function holdsStream(result: unknown): boolean {
 }
 
 /** Whether Nest leaves the response to the handler: it may return before the first byte, as after `file.pipe(response)`. */
-function respondsByItself(context: ExecutionContext): boolean {
-  const controller = context.getClass();
-  const { name } = context.getHandler();
-  if (Reflect.getMetadata(RESPONSE_PASSTHROUGH_METADATA, controller, name)) return false;
-  const parameters = (Reflect.getMetadata(ROUTE_ARGS_METADATA, controller, name) ?? {}) as object;
+function respondsByItself(controller: object, handler: string | symbol): boolean {
+  if (Reflect.getMetadata(RESPONSE_PASSTHROUGH_METADATA, controller, handler)) return false;
+  const parameters = (Reflect.getMetadata(ROUTE_ARGS_METADATA, controller, handler) ?? {}) as object;
   return Object.keys(parameters).some((parameter) => BY_ITSELF.has(Number.parseInt(parameter, 10)));
 }
 

@@ -12,7 +12,6 @@ import type {
   Renewal,
   RenewOutcome,
 } from '../../../engine/lock-provider.js';
-import { LockConfigError } from '../../../lock/errors.js';
 import type { Database } from '../database.js';
 import { type DatabaseSettings, readOptions, type TypeOrmSessionLockOptions } from '../database-options.js';
 import { driverErrorOf } from '../dialect.js';
@@ -112,12 +111,5 @@ async function prepare(
       context.emit({ type: 'lost', holder, cause: driverErrorOf(cause) });
     },
   };
-  return (request) => {
-    if (!request.options.transaction) return new AdvisoryAttempt(locking, request);
-    const { key } = request;
-    throw new LockConfigError(
-      `Lock "${key}": provider "${context.name}" locks in no transaction; use a TypeOrmRowLockProvider for "transaction".`,
-      { key, provider: context.name },
-    );
-  };
+  return (request) => new AdvisoryAttempt(locking, request);
 }

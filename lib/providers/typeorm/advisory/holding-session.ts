@@ -69,8 +69,9 @@ export class HoldingSession {
   /** Answers whether the session had the lock. */
   async unlock(name: string, mode: LockMode): Promise<boolean> {
     const known = this.#names.get(name);
-    // From here on the name may be asked for again: that statement follows this one on the same connection.
-    if (known && (known.holders -= 1) <= 0) this.#names.delete(name);
+    // From here on the name may be asked for again: that statement follows this one on the same connection. While a reader asks to
+    // join, the name stays: a session is never in its own way, so that a writer would be let in beside that reader.
+    if (known && (known.holders -= 1) <= 0 && !known.asked) this.#names.delete(name);
     return isDone(await this.session.run(this.statements.unlock(mode), [name]));
   }
 

@@ -2,7 +2,6 @@ import type { EntityManager, QueryRunner } from 'typeorm';
 import {
   type AcquireRequest,
   type Grant,
-  type Random,
   type ReleaseOutcome,
   type RenewOutcome,
   validUntil,
@@ -12,8 +11,6 @@ import { driverErrorOf, firstRow } from '../dialect.js';
 import type { LockAttempt } from '../session-locks.js';
 import type { RowLocking } from './row-attempt.js';
 
-// How long before a busy row is asked for again, in ms: half of it at least.
-const PAUSE = 60;
 const SAVEPOINT = 'distributed_lock';
 
 /**
@@ -31,7 +28,6 @@ export class BorrowedTransaction implements LockAttempt {
     private readonly request: AcquireRequest,
     private readonly row: string,
     private readonly manager: EntityManager,
-    private readonly random: Random,
   ) {}
 
   get grant(): Grant | undefined {
@@ -41,6 +37,9 @@ export class BorrowedTransaction implements LockAttempt {
   async acquire(): Promise<Grant | 'busy'> {
     const { locking, request } = this;
     const runner = this.#runner();
+    // On another connection, and before anything is asked in this transaction: under REPEATABLE READ, the default of MySQL and
+    // MariaDB, a search for a row that is missing locks the gap, in which nobody could then make it.
+    await locking.table.ensureRow(this.row);
     if (!(await this.#attempt(runner))) return 'busy';
     const counter = locking.counterOf(request.key);
     const fencingToken = counter === undefined ? null : await locking.table.nextToken(counter);
@@ -89,14 +88,11 @@ export class BorrowedTransaction implements LockAttempt {
     const { locking, request, row } = this;
     const tryLock = async () =>
       firstRow(await this.#query(runner, locking.dialect.tryLock(request.mode), row)) !== undefined;
-    if (await tryLock()) return true;
-    // Busy or missing. Made on another connection: what this transaction can see may be older than the row.
-    await locking.table.createRow(row);
     for (let isQueued = false; ; isQueued = true) {
       if (await tryLock()) return true;
       if (request.wait <= 0 || request.signal.aborted || this.#isOver) return false;
       if (!isQueued) locking.onWaiting(request.holder);
-      await this.#pause();
+      await locking.pause(request.signal);
     }
   }
 
@@ -124,20 +120,6 @@ export class BorrowedTransaction implements LockAttempt {
       `Lock "${key}" could not be taken in your transaction: the database has rolled the whole transaction back (deadlock); run it again from its beginning.`,
       { key, cause: driverErrorOf(cause) },
     );
-  }
-
-  #pause(): Promise<void> {
-    const { clock } = this.locking;
-    const { signal } = this.request;
-    return new Promise((resolve) => {
-      const done = () => {
-        clock.clearTimer(timer);
-        signal.removeEventListener('abort', done);
-        resolve();
-      };
-      const timer = clock.setTimer(done, PAUSE * (0.5 + this.random.fraction() / 2));
-      signal.addEventListener('abort', done, { once: true });
-    });
   }
 
   #runner(): QueryRunner {

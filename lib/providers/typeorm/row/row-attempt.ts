@@ -23,6 +23,8 @@ export interface RowLocking {
   readonly sessions: Pick<Sessions, 'take'>;
   /** The name of the fencing counter, or undefined where no tokens are wanted. */
   counterOf(key: string): string | undefined;
+  /** Before a row is asked for again. */
+  pause(signal: AbortSignal): Promise<void>;
   onWaiting(holder: string): void;
   onLost(holder: string, cause: unknown): void;
 }
@@ -132,7 +134,9 @@ export class RowAttempt implements LockAttempt {
       if (this.#hasEnded()) return false;
       // The row is missing: never locked before, or purged meanwhile.
       await session.rollback();
-      await locking.table.createRow(row);
+      if (await locking.table.createRow(row)) continue;
+      if (request.wait <= 0 || request.signal.aborted) return false;
+      await locking.pause(request.signal);
     }
   }
 

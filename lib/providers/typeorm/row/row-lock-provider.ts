@@ -20,6 +20,7 @@ import { purge, type PurgeOptions, readUnusedFor } from '../purge.js';
 import { ServerRecords } from '../records.js';
 import { type LockAttempt, SessionLocks } from '../session-locks.js';
 import { BorrowedTransaction } from './borrowed-transaction.js';
+import { pauseBeforeRetry } from './pause.js';
 import { RowAttempt, type RowLocking } from './row-attempt.js';
 import type { TypeOrmRowLockProviderOptions } from './row-lock-options.js';
 
@@ -46,6 +47,7 @@ export class TypeOrmRowLockProvider implements LockProvider {
   constructor(options: TypeOrmRowLockProviderOptions) {
     const settings = readOptions('TypeOrmRowLockProvider', options, 1);
     this.capabilities = {
+      options: ['transaction'],
       shared: true,
       fair: false,
       fencing: settings.fencing,
@@ -112,6 +114,7 @@ function attemptOf(
     guard: settings.terms.guard,
     sessions,
     counterOf: (key) => (settings.fencing ? counterNameOf(namespace, key) : undefined),
+    pause: (signal) => pauseBeforeRetry(clock, random, signal),
     onWaiting: (holder) => {
       context.emit({ type: 'waiting', holder });
     },
@@ -122,6 +125,6 @@ function attemptOf(
   const row = rowNameOf(namespace, request.key);
   const { transaction } = request.options;
   return transaction
-    ? new BorrowedTransaction(locking, request, row, transaction, random)
+    ? new BorrowedTransaction(locking, request, row, transaction)
     : new RowAttempt(locking, request, row);
 }

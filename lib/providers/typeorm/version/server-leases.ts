@@ -45,7 +45,9 @@ export async function connectToServer(
   return {
     server,
     leases: new LeaseTable(database, table, run),
-    createRow: (name) => rows.createRow(name),
+    createRow: async (name) => {
+      await rows.createRow(name);
+    },
     purge: (unusedFor) => purge(sessions, database, table, unusedFor),
     isBusy: (error) => ['busy', 'rolled-back'].includes(dialect.classify(error)),
     check: () => Promise.resolve(weaknesses),

@@ -1,0 +1,38 @@
+import { HoldingSession } from '../../lib/providers/typeorm/advisory/holding-session.js';
+import { postgresAdvisoryLocks } from '../../lib/providers/typeorm/advisory/advisory-statements.js';
+import type { Session } from '../../lib/providers/typeorm/session.js';
+
+/** A session whose statements are answered by hand: the server would give it whatever it has already. */
+function scripted() {
+  const answers: (() => void)[] = [];
+  const ask = () => new Promise<unknown>((resolve) => answers.push(() => resolve([{ done: true }])));
+  const session = { send: ask, run: ask, inTime: (answer: Promise<unknown>) => answer };
+  const holding = new HoldingSession(session as unknown as Session, postgresAdvisoryLocks, () => {});
+  const next = async () => {
+    answers.shift()?.();
+    await new Promise((resolve) => setImmediate(resolve));
+  };
+  return { holding, next, answers };
+}
+
+describe('the locks on one session', () => {
+  it('keep a writer out while a reader asks to join one that leaves', async () => {
+    const { holding, next, answers } = scripted();
+    const first = holding.tryLock('name', 'shared');
+    await next();
+    expect(await first).toBe(true);
+    const second = holding.tryLock('name', 'shared');
+    const left = holding.unlock('name', 'shared');
+    await next();
+    expect(await second).toBe(true);
+    await next();
+    await left;
+    expect(await holding.tryLock('name', 'exclusive')).toBe(false);
+    expect(answers).toEqual([]);
+    const last = holding.unlock('name', 'shared');
+    const writer = holding.tryLock('name', 'exclusive');
+    await next();
+    await next();
+    expect([await last, await writer]).toEqual([true, true]);
+  });
+});

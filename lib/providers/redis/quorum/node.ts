@@ -123,6 +123,7 @@ export class QuorumNode {
     const { context, maxLease, patience } = this.surroundings;
     // Longer ago than a lease nothing of ours stands there.
     const mayStand = this.#ready || context.clock.now() - this.#downSince < maxLease;
+    if (!mayStand) this.#owed = [];
     for (const poll of polls) {
       const [code, , ms] = poll.args;
       // A key that is to be parked stays taken by its vote instead.

@@ -1,8 +1,10 @@
 import { afterAll, beforeAll, jest } from '@jest/globals';
+import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Client } from 'pg';
 import { EntitySchema, type EntityManager } from 'typeorm';
 import { LockManager } from '../../lib/engine/lock-manager.js';
+import type { Lock } from '../../lib/lock/lock.js';
 import { entityManagerOf, TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
 import { LockCapacityError, LockConfigError, LockLostError } from '../../lib/lock/errors.js';
 import { SqlBackend, type SqlType } from './sql-backend.js';
@@ -228,6 +230,41 @@ describe.each(databases)('row locks on %s', (type) => {
     });
     expect(await balances()).toEqual({ 7: 7 });
     await expect(ann.acquire('b', { transaction: source.manager })).rejects.toBeInstanceOf(LockConfigError);
+    await source.destroy();
+  });
+
+  it('a lock in a transaction of the application is lost when that ends without its release, or its connection does', async () => {
+    const ann = await process();
+    const source = await backend.source().initialize();
+    const lost: unknown[] = [];
+    ann.events.on('lost', ({ key }) => lost.push(key));
+    const lockIn = async (key: string, more: (transaction: EntityManager, lock: Lock) => Promise<unknown>) => {
+      let lock: Lock | undefined;
+      await source
+        .transaction(async (transaction) => {
+          lock = await ann.acquire(key, { transaction });
+          await more(transaction, lock);
+        })
+        .catch(() => undefined);
+      return lock;
+    };
+    const committed = await lockIn('committed', async (transaction, lock) => {
+      // A savepoint is no end.
+      await transaction.transaction(() => Promise.resolve());
+      expect(lock.isHeld()).toBe(true);
+    });
+    expect(committed?.isHeld()).toBe(false);
+    const rolledBack = await lockIn('rolled back', () => Promise.reject(new Error('of the application')));
+    expect(rolledBack?.isHeld()).toBe(false);
+    await lockIn('killed', async (transaction, lock) => {
+      const ask = `SELECT ${type === 'mariadb' ? 'CONNECTION_ID' : 'pg_backend_pid'}() AS id`;
+      const [{ id } = { id: 0 }] = await transaction.query<{ id: number }[]>(ask);
+      await backend.admin.query(type === 'mariadb' ? `KILL ${id}` : `SELECT pg_terminate_backend(${id})`);
+      if (!lock.signal.aborted) await once(lock.signal, 'abort');
+      expect(lock.isHeld()).toBe(false);
+    });
+    await lockIn('released', (_, lock) => lock.release());
+    expect(lost).toEqual(['committed', 'rolled back', 'killed']);
     await source.destroy();
   });
 

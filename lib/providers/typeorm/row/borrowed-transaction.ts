@@ -10,6 +10,7 @@ import { LockConfigError, LockDeadlockError } from '../../../lock/errors.js';
 import { driverErrorOf, firstRow } from '../dialect.js';
 import type { LockAttempt } from '../session-locks.js';
 import type { RowLocking } from './row-attempt.js';
+import { watchTransaction } from './transaction-end.js';
 
 const SAVEPOINT = 'distributed_lock';
 
@@ -22,6 +23,7 @@ const SAVEPOINT = 'distributed_lock';
 export class BorrowedTransaction implements LockAttempt {
   #grant: Grant | undefined;
   #isOver = false;
+  #unwatch: (() => void) | undefined;
 
   constructor(
     private readonly locking: RowLocking,
@@ -45,7 +47,11 @@ export class BorrowedTransaction implements LockAttempt {
     const fencingToken = counter === undefined ? null : await locking.table.nextToken(counter);
     const askedAt = locking.clock.now();
     await runner.query(locking.dialect.heartbeat);
-    if (this.#isOver) return 'busy';
+    this.#unwatch = await watchTransaction(runner, this.#onEnd);
+    if (this.#isOver) {
+      this.#unwatch();
+      return 'busy';
+    }
     const { key, holder, mode } = request;
     const until = validUntil(askedAt, locking.guard);
     this.#grant = { key, holder, mode, fencingToken, validUntil: until, lease: locking.guard };
@@ -62,8 +68,15 @@ export class BorrowedTransaction implements LockAttempt {
   release(): ReleaseOutcome {
     const wasHeld = this.grant !== undefined;
     this.#isOver = true;
+    this.#unwatch?.();
     return wasHeld ? 'released' : 'lost';
   }
+
+  readonly #onEnd = (cause: Error): void => {
+    if (!this.grant) return;
+    this.release();
+    this.locking.onLost(this.request.holder, cause);
+  };
 
   /**
    * Between savepoints. What fails then leaves the transaction as it was, also on Postgres; and none is there to release

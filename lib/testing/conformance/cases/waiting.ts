@@ -4,8 +4,6 @@ import type { CaseDefinition } from '../case-definition.js';
 import { assertBetween, rejection, rejectsWith } from '../expectations.js';
 
 const LONG = { wait: 20_000 };
-// How late a timer is on a machine that keeps up, in ms.
-const ON_TIME = 10;
 
 /** Queues: how long, in which order, and how to leave. */
 export const waitingCases: readonly CaseDefinition[] = [
@@ -103,17 +101,16 @@ export const waitingCases: readonly CaseDefinition[] = [
       const [ann, bob] = await stage.processes(2);
       const { clock, time } = stage;
       const wait = 2 * time.slack;
-      // A machine that is late itself has shown nothing: the key was not free in time, or the waiter's timer ran late.
+      // A look at the backend that takes a little longer comes too late, which is no fault of whoever looked. Several tries find out who
+      // does not look at all.
       for (let tries = 5; ; tries -= 1) {
         const held = await ann.locks.acquire('order');
         const end = clock.now() + wait;
         const waiter = await stage.standInLine(bob, 'order', { wait });
         await stage.sleep(end - time.slack / 2 - clock.now());
         await held.release();
-        const wasFreedLate = clock.now() >= end - time.slack / 3;
         const lock = await waiter.lock.catch((error: unknown) => {
-          const wasLate = wasFreedLate || clock.now() > end + ON_TIME;
-          if (error instanceof LockTimeoutError && wasLate && tries > 1) return undefined;
+          if (error instanceof LockTimeoutError && tries > 1) return undefined;
           throw error;
         });
         if (!lock) continue;

@@ -9,6 +9,7 @@ export type { LockLogger } from './logger.js';
 export type { Random } from './random.js';
 export { isPromiseLike } from './answer.js';
 export { HolderTable } from './holder-table.js';
+export { pause } from './pause.js';
 export { SuspensionDetector } from './suspension.js';
 
 /**
@@ -144,6 +145,8 @@ export interface CompositeProvider extends LockProvider {
 /**
  * A provider as another one uses it. The engine starts it before those that stand on it, even when its backend cannot
  * be reached then (that is theirs to judge), and stops it after them. A queue of the engine stands in front where it needs one.
+ * So what it has granted is renewed and given back by that very grant, by which the queue knows who shares it; by its id
+ * only what was never answered.
  */
 export interface Member extends Pick<
   LockProvider,

@@ -35,7 +35,8 @@ export function proxiedLocksOf(prototype: object): LockedMethod[] {
   for (let level: object | null = prototype; level; level = Object.getPrototypeOf(level) as object | null) {
     for (const name of Reflect.ownKeys(level)) {
       const value: unknown = Reflect.getOwnPropertyDescriptor(level, name)?.value;
-      if (types.isProxy(value)) methods.push(...lockedMethodsBehind(value as object).slice(0, 1));
+      const [method] = types.isProxy(value) ? lockedMethodsBehind(value as object) : [];
+      if (method) methods.push(method);
     }
   }
   return methods;

@@ -1,10 +1,10 @@
-import type {
-  Grant,
-  Member,
-  ProviderContext,
-  ReleaseManner,
-  ReleaseOutcome,
-  Timer,
+import {
+  type Grant,
+  type Member,
+  pause,
+  type ProviderContext,
+  type ReleaseManner,
+  type ReleaseOutcome,
 } from '../../engine/lock-provider.js';
 import { LockUnavailableError } from '../../lock/errors.js';
 import { type Holding, isHeld, type Part, UNUSED } from './holding.js';
@@ -68,19 +68,7 @@ export class Majority implements Quorum {
   #pause(round: number, departure: AbortSignal): Promise<void> {
     const { clock, random } = this.context;
     const delay = Math.min(RETRY_FIRST * 2 ** round, RETRY_AT_MOST) * (0.5 + random.fraction() / 2);
-    return new Promise((resolve) => {
-      if (departure.aborted) {
-        resolve();
-        return;
-      }
-      const end = () => {
-        departure.removeEventListener('abort', end);
-        clock.clearTimer(timer);
-        resolve();
-      };
-      const timer: Timer = clock.setTimer(end, delay);
-      departure.addEventListener('abort', end);
-    });
+    return pause(clock, delay, departure);
   }
 }
 

@@ -8,20 +8,15 @@ const PAUSE_AT_MOST = 200;
 export class Ask {
   /** A release of its holder was sent, or the provider stops: it looks no more. */
   isReleased = false;
-  /** Resolves when it has looked for the last time, however that ended. */
-  readonly ended: Promise<void>;
-  readonly end: () => void;
+  /** What comes of it. */
+  answer: Promise<unknown> | undefined;
   #rounds = 0;
   #wake: (() => void) | undefined;
 
   constructor(
     private readonly clock: Clock,
     private readonly random: Random,
-  ) {
-    let end = () => {};
-    this.ended = new Promise((resolve) => (end = resolve));
-    this.end = end;
-  }
+  ) {}
 
   /** Ends it. What an addition that is under way may still bring finds the release that is sent behind it. */
   release(): void {

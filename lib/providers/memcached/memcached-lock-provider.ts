@@ -66,10 +66,11 @@ export class MemcachedLockProvider implements LockProvider {
     const { clock, random } = this.#started().context;
     const ask = new Ask(clock, random);
     this.#asks.set(request.holder, ask);
+    const answer = this.#ask(request, ask);
+    ask.answer = answer;
     try {
-      return await this.#ask(request, ask);
+      return await answer;
     } finally {
-      ask.end();
       if (this.#asks.get(request.holder) === ask) this.#asks.delete(request.holder);
     }
   }
@@ -116,7 +117,7 @@ export class MemcachedLockProvider implements LockProvider {
     const asks = [...this.#asks.values()];
     for (const ask of asks) ask.release();
     // What has been sent is answered before the connection goes, or is given up after `commandTimeout`.
-    await Promise.all(asks.map((ask) => ask.ended));
+    await Promise.allSettled(asks.flatMap(({ answer }) => answer ?? []));
     this.#running?.session.stop();
   }
 

@@ -1,16 +1,17 @@
-import type {
-  AcquireRequest,
-  Finding,
-  Grant,
-  Holder,
-  LockCapabilities,
-  LockProvider,
-  ProviderContext,
-  Records,
-  ReleaseManner,
-  ReleaseOutcome,
-  Renewal,
-  RenewOutcome,
+import {
+  type AcquireRequest,
+  type Finding,
+  type Grant,
+  type Holder,
+  type LockCapabilities,
+  type LockProvider,
+  pause,
+  type ProviderContext,
+  type Records,
+  type ReleaseManner,
+  type ReleaseOutcome,
+  type Renewal,
+  type RenewOutcome,
 } from '../../../engine/lock-provider.js';
 import type { Database } from '../database.js';
 import { type DatabaseSettings, readOptions } from '../database-options.js';
@@ -20,9 +21,11 @@ import { purge, type PurgeOptions, readUnusedFor } from '../purge.js';
 import { ServerRecords } from '../records.js';
 import { type LockAttempt, SessionLocks } from '../session-locks.js';
 import { BorrowedTransaction } from './borrowed-transaction.js';
-import { pauseBeforeRetry } from './pause.js';
 import { RowAttempt, type RowLocking } from './row-attempt.js';
 import type { TypeOrmRowLockProviderOptions } from './row-lock-options.js';
+
+// Before a row is asked for again, in ms: half of it at least.
+const PAUSE = 60;
 
 /**
  * Locks on rows of a table, by `SELECT … FOR UPDATE` in a transaction of their own: MariaDB from 10.6, MySQL from 8.0.1,
@@ -114,7 +117,7 @@ function attemptOf(
     guard: settings.terms.guard,
     sessions,
     counterOf: (key) => (settings.fencing ? counterNameOf(namespace, key) : undefined),
-    pause: (signal) => pauseBeforeRetry(clock, random, signal),
+    pause: (signal) => pause(clock, PAUSE * (0.5 + random.fraction() / 2), signal),
     onWaiting: (holder) => {
       context.emit({ type: 'waiting', holder });
     },

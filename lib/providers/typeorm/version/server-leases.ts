@@ -45,9 +45,7 @@ export async function connectToServer(
   return {
     server,
     leases: new LeaseTable(database, table, run),
-    createRow: async (name) => {
-      await rows.createRow(name);
-    },
+    createRow: (name) => rows.createRow(name),
     purge: (unusedFor) => purge(sessions, database, table, unusedFor),
     isBusy: (error) => ['busy', 'rolled-back'].includes(dialect.classify(error)),
     check: () => Promise.resolve(weaknesses),

@@ -4,6 +4,7 @@ import type { AcquireRequest, Answer, Grant, ProviderContext, ProviderEvent } fr
 import { systemClock } from '../../lib/engine/clock.js';
 import { silentLogger } from '../../lib/engine/logger.js';
 import { systemRandom } from '../../lib/engine/random.js';
+import { LockUnavailableError } from '../../lib/lock/errors.js';
 import { RedisLockProvider, type RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
@@ -161,16 +162,18 @@ export async function isSettled(promise: PromiseLike<unknown>): Promise<boolean>
   return first !== pending;
 }
 
-/** The first answer of `ask` that is not "unknown". */
+/** The first answer of `ask` that is not "unknown", nor that the provider is unavailable. */
 export async function untilAnswered<T>(ask: () => Answer<T>, within = 5_000): Promise<T> {
-  let answer: T | undefined;
-  await until(
-    async () => {
-      answer = await ask();
-      return !(answer === 'unknown' || (Array.isArray(answer) && answer.includes('unknown')));
-    },
-    'there is an answer',
-    within,
-  );
-  return answer as T;
+  let cause: unknown;
+  for (const end = Date.now() + within; Date.now() < end;) {
+    try {
+      const answer = await ask();
+      if (answer !== 'unknown' && !(Array.isArray(answer) && answer.includes('unknown'))) return answer;
+    } catch (error) {
+      if (!(error instanceof LockUnavailableError)) throw error;
+      cause = error;
+    }
+    await new Promise((resolve) => setTimeout(resolve, 2));
+  }
+  throw new Error(`Waited ${within} ms in vain for an answer.`, { cause });
 }

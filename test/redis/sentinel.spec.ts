@@ -14,8 +14,11 @@ import {
   untilWaiting,
 } from './seam.js';
 
-/** Of 1 s until a Sentinel calls the master down, the votes, and our own connections; on a busy machine too. */
-const SECONDS = 15_000;
+/**
+ * Of 1 s until a Sentinel calls the master down, the votes, and our own connections. Sentinels that stood still for 2 s do nothing
+ * for the next 30 s (their TILT mode): so it is longer than that.
+ */
+const SECONDS = 45_000;
 
 // One after the other, on the same servers: the second test finds another master than the first.
 describe('a fail-over by Sentinel in the middle of a hold', () => {
@@ -70,7 +73,7 @@ describe('a fail-over by Sentinel in the middle of a hold', () => {
     const held = granted(await one.provider.acquire(request('k')));
     // As the engine does, by the same id: a Sentinel that tells of the fail-over late breaks the connection to the new master again.
     const wish = request('k');
-    const waiter = untilAnswered(() => two.provider.acquire(wish).catch(() => 'unknown' as const), 2 * SECONDS);
+    const waiter = untilAnswered(() => two.provider.acquire(wish), 2 * SECONDS);
     await untilWaiting(two);
     redis.master.signal('SIGSTOP');
     const begun = performance.now();
@@ -79,8 +82,7 @@ describe('a fail-over by Sentinel in the middle of a hold', () => {
     expect(renewed).toMatchObject([{ validUntil: expect.any(Number) }]);
     const master = await masterApartFrom(redis.master);
     await untilAnswered(() => one.provider.release(held, RELEASE), SECONDS);
-    const next = await waiter;
-    if (typeof next === 'string') throw new Error(`It is ${next}.`);
+    const next = granted(await waiter);
     expect(next.fencingToken).toBeGreaterThan(held.fencingToken ?? 0n);
 
     await two.provider.release(next, RELEASE);
@@ -103,24 +105,20 @@ describe('a fail-over by Sentinel in the middle of a hold', () => {
     expect(await roleOf(redis.master)).toBe('master');
     expect(grants).toBeGreaterThan(0);
     admin.disconnect();
-  }, 60_000);
+  }, 120_000);
 
   it('killed: the hold is known to the new master, which grants it to nobody else', async () => {
     const before = await masterApartFrom(redis.master);
     // One attempt, asked for again: another one would wait for what the first may have left.
     const ask = request('killed');
-    const held = await untilAnswered(() => one.provider.acquire(ask).catch(() => 'unknown' as const), SECONDS);
-    if (typeof held === 'string') throw new Error(`It is ${held}.`);
+    const held = granted(await untilAnswered(() => one.provider.acquire(ask), SECONDS));
     before.signal('SIGKILL');
     const begun = performance.now();
     const renewed = await untilAnswered(() => one.provider.renew([{ grant: held, lease: 30_000 }]), SECONDS);
     console.info(`Master killed: the hold was renewed after ${Math.round(performance.now() - begun)} ms.`);
     expect(renewed).toMatchObject([{ validUntil: expect.any(Number) }]);
-    const other = await untilAnswered(
-      () => two.provider.acquire(request('killed', { wait: 0 })).catch(() => 'unknown' as const),
-      SECONDS,
-    );
+    const other = await untilAnswered(() => two.provider.acquire(request('killed', { wait: 0 })), SECONDS);
     expect(other).toBe('busy');
     expect(await untilAnswered(() => one.provider.release(held, RELEASE), SECONDS)).toBe('released');
-  }, 60_000);
+  }, 120_000);
 });

@@ -1,5 +1,5 @@
 import type { Clock, LockLogger, Timer } from '../../engine/lock-provider.js';
-import { limitHandshake } from './handshake.js';
+import { persevere } from './perseverance.js';
 import { type RedisConnection, withoutCommand } from './redis-client.js';
 
 /** What the owner of a connection wants to know of it. */
@@ -28,7 +28,7 @@ export class CommandConnection {
   #identity: ConnectionIdentity | undefined;
   readonly #lost = new Set<ConnectionIdentity>();
   #suspected = false;
-  readonly #endHandshake: () => void;
+  readonly #endPerseverance: () => void;
   #cause: unknown = new Error('The connection was closed before it was ready.');
   #onFirstOutcome: (() => void) | undefined;
   #idle: (() => void) | undefined;
@@ -41,7 +41,7 @@ export class CommandConnection {
     private readonly patience: number,
     private readonly listener: ConnectionListener,
   ) {
-    this.#endHandshake = limitHandshake(connection, clock, patience);
+    this.#endPerseverance = persevere(connection, clock, patience);
     connection.on('ready', () => {
       this.#introduce();
     });
@@ -102,7 +102,7 @@ export class CommandConnection {
     this.#isClosed = true;
     this.#up = false;
     this.#unlisten();
-    this.#endHandshake();
+    this.#endPerseverance();
     this.connection.disconnect();
   }
 

@@ -80,7 +80,7 @@ const HARDENED = {
  * How long to wait before the next try, in ms: 50 more with each, as ioredis does by default. Doubled pauses would find a server
  * that was away for half a lease only when the other half is over (measured: after 1.5 s away up to 1.5 s later, with these 0.4 s).
  */
-function backOff(times: number): number {
+export function backOff(times: number): number {
   return Math.min(50 * times, 2_000) * (0.75 + Math.random() / 4);
 }
 

@@ -1,5 +1,5 @@
 import type { Clock, LockLogger, Timer } from '../../engine/lock-provider.js';
-import { limitHandshake } from './handshake.js';
+import { persevere } from './perseverance.js';
 import type { RedisConnection } from './redis-client.js';
 
 /** What the owner of a subscription wants to know of it. */
@@ -19,7 +19,7 @@ export interface SubscriptionListener {
  */
 export class Subscription {
   #probe: Timer | undefined;
-  readonly #endHandshake: () => void;
+  readonly #endPerseverance: () => void;
   #channels: readonly string[] = [];
   #isReady = false;
 
@@ -32,7 +32,7 @@ export class Subscription {
     private readonly patience: number,
     private readonly listener: SubscriptionListener,
   ) {
-    this.#endHandshake = limitHandshake(connection, clock, patience);
+    this.#endPerseverance = persevere(connection, clock, patience);
     connection.on('ready', () => {
       this.#isReady = true;
       void this.#subscribe(this.#channels);
@@ -70,7 +70,7 @@ export class Subscription {
 
   close(): void {
     this.#endProbe();
-    this.#endHandshake();
+    this.#endPerseverance();
     this.connection.disconnect();
   }
 

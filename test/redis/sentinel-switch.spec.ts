@@ -1,0 +1,36 @@
+import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
+import { ScriptedSentinel } from './scripted-sentinel.js';
+import { granted, redisForTests, RELEASE, request, startProvider, until, untilAnswered } from './seam.js';
+
+describe('a Sentinel that tells of a fail-over while it is asked where the master is', () => {
+  const redis = redisForTests();
+  let sentinel: ScriptedSentinel;
+  beforeAll(async () => {
+    sentinel = await ScriptedSentinel.start(redis.server.port);
+  });
+  afterAll(() => sentinel.stop());
+
+  it('does not end the connections: locks are granted again when it has answered', async () => {
+    const { provider, events } = await startProvider({
+      options: { sentinels: [{ host: '127.0.0.1', port: sentinel.port }], name: 'locks', protocol: 2 },
+    });
+    const held = granted(await provider.acquire(request('k')));
+    await until(() => sentinel.listening === 2, 'both connections listen to the Sentinel');
+
+    sentinel.beSilent();
+    await redis.admin.call('CLIENT', ['KILL', 'TYPE', 'normal', 'SKIPME', 'yes']);
+    await redis.admin.call('CLIENT', ['KILL', 'TYPE', 'pubsub']);
+    await until(() => sentinel.asking === 2, 'both connections ask for the master');
+    sentinel.tellOfFailover();
+    await until(() => sentinel.listening === 0, 'both know of it');
+    sentinel.speak();
+
+    expect(await untilAnswered(() => provider.renew([{ grant: held, lease: 30_000 }]))).toMatchObject([
+      { validUntil: expect.any(Number) },
+    ]);
+    expect(events.map(({ type }) => type)).toEqual(['unavailable', 'recovered']);
+    await until(async () => (await redis.admin.pubsub('CHANNELS')).length === 1, 'it can be told of grants again');
+    expect(await provider.release(held, RELEASE)).toBe('released');
+    await provider.stop();
+  });
+});

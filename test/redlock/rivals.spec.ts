@@ -19,14 +19,15 @@ describe('what other libraries of this algorithm get wrong', () => {
     await until(async () => (await quorum.votes('order')) === 0, 'the lease is over');
     const startedAt = performance.now();
     expect(await provider.release(grant, RELEASE)).toBe('lost');
-    expect(performance.now() - startedAt).toBeLessThan(400);
+    expect(performance.now() - startedAt).toBeLessThan(1_500);
   });
 
   it('redlock 5 (#296): a lock is returned already expired after a wait; ours has its whole lease', async () => {
     const [ann, bob] = [await startLocks(quorum), await startLocks(quorum)];
     await ann.acquire('order', { lease: 1_200, renew: false });
-    const lock = await bob.acquire('order', { lease: 500, wait: '5s' });
-    expect(lock.remaining()).toBeGreaterThan(200);
+    const lock = await bob.acquire('order', { lease: 5_000, wait: '5s' });
+    // It has waited for more than a second.
+    expect(lock.remaining()).toBeGreaterThan(4_000);
     await lock.release();
   });
 
@@ -103,8 +104,8 @@ describe('what other libraries of this algorithm get wrong', () => {
     const locks = await startLocks(quorum);
     await (await locks.acquire('warm')).release();
     await Promise.all(quorum.admins.map((admin) => admin.config('RESETSTAT')));
-    const lock = await locks.acquire('order', { lease: 300 });
-    await new Promise((resolve) => setTimeout(resolve, 1_000));
+    const lock = await locks.acquire('order', { lease: 900 });
+    await new Promise((resolve) => setTimeout(resolve, 1_500));
     expect(lock.isHeld()).toBe(true);
     await lock.release();
     const stats = await quorum.admins[0]!.info('commandstats');

@@ -63,14 +63,14 @@ describe.each(databases)('records on %s', (type) => {
   });
 
   it('a server that does not answer is unavailable in the time of a statement, and what it did can be asked again', async () => {
-    const provider = await process(TypeOrmRowLockProvider, { statementTimeout: 300 });
+    const provider = await process(TypeOrmRowLockProvider);
     const { records } = provider;
     await records.compareAndSet('silent', null, 'a');
     const wire = backend.wireOf(provider)!;
     wire.holdReplies();
     const sentAt = performance.now();
     await expect(records.compareAndSet('silent', 'a', 'b')).rejects.toBeInstanceOf(LockUnavailableError);
-    expect(performance.now() - sentAt).toBeLessThan(1_500);
+    expect(performance.now() - sentAt).toBeLessThan(3_000);
     wire.passReplies();
     // The server has written it.
     expect(await records.compareAndSet('silent', 'a', 'b')).toBe('b');

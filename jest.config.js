@@ -1,12 +1,16 @@
-// Another version of TypeORM, when one is to be tested: the path of its module.
-const { TYPEORM } = process.env;
+// Another version of TypeORM or of Nest, when one is to be tested: the path of the module, and of the folder of its packages.
+const { NESTJS, TYPEORM } = process.env;
 
 export default {
   testEnvironment: 'node',
   testMatch: ['<rootDir>/test/**/*.spec.ts'],
   extensionsToTreatAsEsm: ['.ts'],
   transform: { '^.+\\.ts$': '@swc/jest' },
-  moduleNameMapper: { '^(\\.{1,2}/.*)\\.js$': ['$1.ts', '$1.js'], ...(TYPEORM && { '^typeorm$': TYPEORM }) },
+  moduleNameMapper: {
+    '^(\\.{1,2}/.*)\\.js$': ['$1.ts', '$1.js'],
+    ...(TYPEORM && { '^typeorm$': TYPEORM }),
+    ...(NESTJS && { '^@nestjs/(.*)$': `${NESTJS}/$1` }),
+  },
   // For a test that computes for less than a second, on a machine that is shared with servers: hangs are found all the same.
   testTimeout: 20_000,
   coverageProvider: 'v8',

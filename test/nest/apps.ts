@@ -16,6 +16,9 @@ export interface HttpApp {
   fetch(path: string, init?: RequestInit): Promise<Response>;
 }
 
+/** Whether this run is `npm run test:nest-11`. */
+export const isNest11 = process.env['NESTJS'] !== undefined;
+
 const running = new Set<INestApplicationContext>();
 
 // A server that a failed test left open would keep Jest from ending.

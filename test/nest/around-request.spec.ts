@@ -23,7 +23,7 @@ import {
   LockInterceptor,
   LockService,
 } from '../../lib/index.js';
-import { type ExpressResponse, Gate, type HttpApp, type Platform, serve, until } from './apps.js';
+import { type ExpressResponse, Gate, type HttpApp, isNest11, type Platform, serve, until } from './apps.js';
 
 const held = ({ app }: HttpApp) =>
   app
@@ -183,7 +183,8 @@ describe("around: 'request'", () => {
     expect((await fetch('/lost')).status).toBe(500);
   });
 
-  it.each(['/file', '/wrapped', '/by-itself', '/traced'])(
+  // Only Nest 12 sends the stream in `{ data: stream }`.
+  it.each(['/file', ...(isNest11 ? [] : ['/wrapped']), '/by-itself', '/traced'])(
     'covers a streamed response until its last byte (%s)',
     async (path) => {
       const file = new PassThrough();

@@ -1,4 +1,5 @@
 import {
+  applyDecorators,
   type ArgumentsHost,
   type CanActivate,
   Catch,
@@ -9,6 +10,7 @@ import {
   type Type,
   UseFilters,
   UseGuards,
+  UseInterceptors,
 } from '@nestjs/common';
 import { APP_FILTER } from '@nestjs/core';
 import { WsAdapter } from '@nestjs/platform-ws';
@@ -23,10 +25,11 @@ import {
   DistributedLock,
   LockAdmin,
   LockErrorFilter,
+  LockInterceptor,
   LockService,
   LockTimeoutError,
 } from '../../lib/index.js';
-import { serve, until } from './apps.js';
+import { isNest11, serve, until } from './apps.js';
 
 @Injectable()
 class BusyGuard implements CanActivate {
@@ -64,6 +67,9 @@ class Handlers {
     });
   }
 }
+
+// Nest 11 runs no global interceptors for gateways.
+const LockedGateway = applyDecorators(WebSocketGateway(), ...(isNest11 ? [UseInterceptors(LockInterceptor)] : []));
 
 /** A connected client of either platform. */
 interface Client {
@@ -135,7 +141,7 @@ describe.each([
   };
 
   it('reads the message in keys, raw and as the pipes made it', async () => {
-    @WebSocketGateway()
+    @LockedGateway
     class Gateway extends Handlers {}
     const { client } = await connect(Gateway);
     expect(await client.ask('key', { id: '7' })).toEqual(['done', 'item:7:7 7']);
@@ -143,7 +149,7 @@ describe.each([
   });
 
   it('tells the client that a lock is busy, and nothing of misuse', async () => {
-    @WebSocketGateway()
+    @LockedGateway
     class Gateway extends Handlers {}
     const { client } = await connect(Gateway);
     expect(await client.ask('busy')).toEqual(['exception', BUSY]);
@@ -151,7 +157,7 @@ describe.each([
   });
 
   it('answers for guards with LockErrorFilter, as Nest has no global filters here', async () => {
-    @WebSocketGateway()
+    @LockedGateway
     @UseFilters(LockErrorFilter)
     class Gateway extends Handlers {}
     // Made for HTTP: Nest does not ask it here, and neither does ours.
@@ -183,10 +189,10 @@ describe.each([
     class Other implements ExceptionFilter {
       catch() {}
     }
-    @WebSocketGateway()
+    @LockedGateway
     @UseFilters(Own)
     class Mine extends Handlers {}
-    @WebSocketGateway()
+    @LockedGateway
     @UseFilters(new Other())
     class NotMine extends Handlers {}
     const mine = await connect(Mine);
@@ -196,8 +202,10 @@ describe.each([
     expect(await notMine.client.ask('busy')).toEqual(['exception', BUSY]);
   });
 
-  it('leaves all to Nest with mapErrors: false', async () => {
-    @WebSocketGateway()
+  // A client of `ws` hears nothing then from Nest 11, which has `emit()` tell its own process.
+  const itHearsNest = isNest11 && Adapter === WsAdapter ? it.skip : it;
+  itHearsNest('leaves all to Nest with mapErrors: false', async () => {
+    @LockedGateway
     class Gateway extends Handlers {}
     const { client } = await connect(Gateway, false);
     const [event, data] = await client.ask('busy');
@@ -205,7 +213,7 @@ describe.each([
   });
 
   it('holds the lock of a stream until the client goes away', async () => {
-    @WebSocketGateway()
+    @LockedGateway
     class Gateway extends Handlers {}
     const { client, held } = await connect(Gateway);
     expect(await client.ask('stream')).toEqual(['done', 'stream']);

@@ -1,0 +1,11 @@
+import { join } from 'node:path';
+import { root, run } from './ensure-installed.mjs';
+
+// The tests of what is Nest's, with version 11 of its packages in place of 12.
+const folder = join(root, 'test/nest/nest-11');
+run('npm', ['install', '--no-audit', '--no-fund', '--no-package-lock', '--legacy-peer-deps', '--ignore-scripts'], {
+  cwd: folder,
+});
+run(process.execPath, ['scripts/test.mjs', 'test/nest', 'test/telemetry', 'test/redis/schedules', 'test/redis/bullmq'], {
+  env: { ...process.env, NESTJS: join(folder, 'node_modules/@nestjs') },
+});

@@ -11,6 +11,7 @@ export interface AcquireRequest extends Holder {
 
 export interface AcquireTrace extends LockEvent {
     error?: unknown;
+    cancelled?: true;
 }
 
 export type Answer<T> = T | PromiseLike<T>;

@@ -105,7 +105,7 @@ export class ActiveProvider implements Ledger {
   /** Takes the lock, waiting for it if the wish says so. @throws LockCapacityError when too many wait for it already. */
   take(wish: Wish, now: number): Answer<Hold> {
     if (!acquireChannel.hasSubscribers) return this.#take(wish, now);
-    return traceAcquisition(wish.subject, () => this.#take(wish, now));
+    return traceAcquisition(wish.subject, wish.signal, () => this.#take(wish, now));
   }
 
   get waiting(): readonly Wish[] {

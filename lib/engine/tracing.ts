@@ -1,7 +1,7 @@
 import { LockLostError } from '../lock/errors.js';
 import { acquireChannel, holdChannel } from '../lock/lock-channels.js';
 import type { LockEvent } from '../lock/lock-events.js';
-import type { HoldTrace } from '../lock/lock-traces.js';
+import type { AcquireTrace, HoldTrace } from '../lock/lock-traces.js';
 import type { Answer } from './lock-provider.js';
 
 /*
@@ -12,9 +12,22 @@ import type { Answer } from './lock-provider.js';
  */
 
 /** Runs one acquisition under its tracing channel. What it gives stays out of the trace: a hold knows its holder id. */
-export async function traceAcquisition<T>(subject: LockEvent, acquire: () => Answer<T>): Promise<T> {
+export async function traceAcquisition<T>(
+  subject: LockEvent,
+  signal: AbortSignal | undefined,
+  acquire: () => Answer<T>,
+): Promise<T> {
+  const trace: AcquireTrace = { ...subject };
   const granted: T[] = [];
-  await acquireChannel.tracePromise(async () => void granted.push(await acquire()), { ...subject });
+  await acquireChannel.tracePromise(async () => {
+    try {
+      granted.push(await acquire());
+    } catch (error) {
+      // Nobody else can tell: the reason of a signal may be anything, an error of a lock too.
+      if (signal?.aborted && error === signal.reason) trace.cancelled = true;
+      throw error;
+    }
+  }, trace);
   return granted[0] as T;
 }
 

@@ -8,6 +8,8 @@ import type { LockEvent } from './lock-events.js';
 export interface AcquireTrace extends LockEvent {
   /** Why it was not granted. */
   error?: unknown;
+  /** Its caller has given it up: `error` is the reason of the `AbortSignal`, whatever that is. */
+  cancelled?: true;
 }
 
 /**

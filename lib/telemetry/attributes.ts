@@ -29,15 +29,11 @@ export function attributesOf({ provider, mode, template, method }: LockEvent): A
 }
 
 /** How the way to a lock ended: busy, unavailable and cancelled are as different here as they are for the caller. */
-export function acquireOutcome({ error }: AcquireTrace): Attributes {
+export function acquireOutcome({ error, cancelled }: AcquireTrace): Attributes {
+  if (cancelled) return { [ATTRIBUTE.outcome]: 'cancelled', [ATTRIBUTE.errorType]: '_OTHER' };
   if (error === undefined) return { [ATTRIBUTE.outcome]: 'acquired' };
-  if (LockError.is(error)) {
-    return { [ATTRIBUTE.outcome]: OUTCOMES[error.code] ?? 'failed', [ATTRIBUTE.errorType]: error.code };
-  }
-  // The reason of an AbortSignal may be anything, and come in any number; these two are those of the platform.
-  const { name } = Object(error) as { name?: unknown };
-  const isAbort = name === 'AbortError' || name === 'TimeoutError';
-  return { [ATTRIBUTE.outcome]: isAbort ? 'cancelled' : 'failed', [ATTRIBUTE.errorType]: '_OTHER' };
+  if (!LockError.is(error)) return { [ATTRIBUTE.outcome]: 'failed', [ATTRIBUTE.errorType]: '_OTHER' };
+  return { [ATTRIBUTE.outcome]: OUTCOMES[error.code] ?? 'failed', [ATTRIBUTE.errorType]: error.code };
 }
 
 /** How a hold ended. */

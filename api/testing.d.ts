@@ -32,6 +32,7 @@ export declare class LockServiceStub implements FactoryProvider<Promise<LockServ
     private readonly options;
     readonly provide: typeof LockService;
     readonly acquired: string[];
+    readonly named: readonly FactoryProvider<LockService>[];
     constructor(options: LockServiceStubOptions);
     readonly useFactory: () => Promise<LockService>;
     busy(key: string): void;

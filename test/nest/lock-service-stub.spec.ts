@@ -3,6 +3,7 @@ import { Test } from '@nestjs/testing';
 import {
   currentLock,
   DistributedLock,
+  InjectLockService,
   LockLostError,
   LockService,
   LockTimeoutError,
@@ -54,6 +55,20 @@ describe('provideLockServiceStub', () => {
     await expect(stub.orders.byHand()).resolves.toEqual(['a', 'b']);
     await stub.orders.nightly();
     expect(stub.locks.acquired).toEqual(['slow', 'slow', 'order:42', 'a', 'b', 'nightly']);
+  });
+
+  it('stands for the lock services of its providers, too', async () => {
+    @Injectable()
+    class Archive {
+      constructor(@InjectLockService('mysql') private readonly locks: LockService) {}
+      move() {
+        return this.locks.withLock('archive', ({ provider }) => provider);
+      }
+    }
+    const locks = provideLockServiceStub({ providers: ['redis', 'mysql'] });
+    const module = await Test.createTestingModule({ providers: [Archive, locks, ...locks.named] }).compile();
+    expect(await module.get(Archive).move()).toBe('mysql');
+    expect(locks.acquired).toEqual(['archive']);
   });
 
   it('is busy when told, without waiting, until told otherwise', async () => {

@@ -12,6 +12,7 @@ import {
   type RenewOutcome,
   validUntil,
 } from '../../engine/lock-provider.js';
+import { getLockServiceToken } from '../../nest/inject-lock-service.decorator.js';
 import { LockService, type KeyContext } from '../../nest/lock.service.js';
 import { FakeClock } from '../fake-clock.js';
 
@@ -51,7 +52,16 @@ export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
   readonly #busy = new Set<string>();
   readonly #backends: StubProvider[] = [];
 
-  constructor(private readonly options: LockServiceStubOptions) {}
+  /** The lock services on each of its `providers`, for `@InjectLockService(name)`: `providers: [stub, ...stub.named]`. */
+  readonly named: readonly FactoryProvider<LockService>[];
+
+  constructor(private readonly options: LockServiceStubOptions) {
+    this.named = (options.providers ?? []).map((name) => ({
+      provide: getLockServiceToken(name),
+      useFactory: (service: LockService) => service.via(name),
+      inject: [LockService],
+    }));
+  }
 
   readonly useFactory = async (): Promise<LockService> => {
     const { providers = ['stub'], context } = this.options;

@@ -6,6 +6,10 @@ const folder = join(root, 'test/nest/nest-11');
 run('npm', ['install', '--no-audit', '--no-fund', '--no-package-lock', '--legacy-peer-deps', '--ignore-scripts'], {
   cwd: folder,
 });
-run(process.execPath, ['scripts/test.mjs', 'test/nest', 'test/telemetry', 'test/redis/schedules', 'test/redis/bullmq'], {
-  env: { ...process.env, NESTJS: join(folder, 'node_modules/@nestjs') },
-});
+run(
+  process.execPath,
+  ['scripts/test.mjs', 'test/nest', 'test/telemetry', 'test/redis/schedules', 'test/redis/bullmq'],
+  {
+    env: { ...process.env, NESTJS: join(folder, 'node_modules/@nestjs') },
+  },
+);

@@ -250,7 +250,7 @@ export declare class LockDeadlockError extends LockError {
 
 export interface LockDecorator<A extends readonly unknown[] = readonly []> {
     (target: never, method: never, descriptor: never): void;
-    <M extends (...args: never[]) => LockableResult, P extends readonly [...A, ...unknown[]]>(target: Prototype, method: string | symbol, descriptor: TypedPropertyDescriptor<M> & {
+    <M extends (...args: never[]) => LockableResult, P extends readonly [...A, ...unknown[]]>(target: Prototype, method: string | symbol, descriptor: TypedPropertyDescriptor<M> & Supplies<M, A> & {
         value?: (...args: P) => unknown;
     }): void;
 }
@@ -597,11 +597,11 @@ export interface RunOnceOptions {
 }
 
 export interface SkippableLockDecorator<A extends readonly unknown[] = readonly []> {
-    <M extends (...args: never[]) => PromiseLike<unknown>, P extends readonly [...A, ...unknown[]]>(target: Prototype, method: string | symbol, descriptor: TypedPropertyDescriptor<M> & {
+    <M extends (...args: never[]) => PromiseLike<unknown>, P extends readonly [...A, ...unknown[]]>(target: Prototype, method: string | symbol, descriptor: TypedPropertyDescriptor<M> & Supplies<M, A> & {
         value?: (...args: P) => unknown;
         set?: (method: (...args: unknown[]) => Promise<undefined>) => void;
     }): void;
-    <M extends (...args: never[]) => Observable<unknown> | AsyncGenerator<unknown, unknown, never>, P extends readonly [...A, ...unknown[]]>(target: Prototype, method: string | symbol, descriptor: TypedPropertyDescriptor<M> & {
+    <M extends (...args: never[]) => Observable<unknown> | AsyncGenerator<unknown, unknown, never>, P extends readonly [...A, ...unknown[]]>(target: Prototype, method: string | symbol, descriptor: TypedPropertyDescriptor<M> & Supplies<M, A> & {
         value?: (...args: P) => unknown;
     }): void;
 }

@@ -18,6 +18,26 @@ export type LockableResult = PromiseLike<unknown> | Observable<unknown> | AsyncG
 /** What instance methods stand on. Static ones stand on a class, which has a prototype. */
 type Prototype = object & { prototype?: never };
 
+/** As many parameters as `A` must get: those that may be `undefined` a call may leave out. */
+type Needed<A extends readonly unknown[]> = A extends readonly [infer First, ...infer Others]
+  ? undefined extends First
+    ? unknown[]
+    : [unknown, ...Needed<Others>]
+  : unknown[];
+
+/** Of a list of parameters, only how many there are, and which may be left out. */
+type Counted<P extends readonly unknown[]> = { [I in keyof P]: unknown };
+
+/** Nothing more, if a method `M` has as many parameters as `A` needs, and otherwise what no descriptor is. */
+type Supplies<
+  M extends (...args: never[]) => unknown,
+  A extends readonly unknown[],
+> = number extends Parameters<M>['length']
+  ? unknown
+  : Counted<Parameters<M>> extends Needed<A>
+    ? unknown
+    : { keyFunction: 'needs more parameters than the method has' };
+
 /** Decorates methods whose parameters begin with `A`. */
 export interface LockDecorator<A extends readonly unknown[] = readonly []> {
   // Fits no method. With a second signature TypeScript compares without type parameters, so that `applyDecorators()`,
@@ -26,7 +46,7 @@ export interface LockDecorator<A extends readonly unknown[] = readonly []> {
   <M extends (...args: never[]) => LockableResult, P extends readonly [...A, ...unknown[]]>(
     target: Prototype,
     method: string | symbol,
-    descriptor: TypedPropertyDescriptor<M> & { value?: (...args: P) => unknown },
+    descriptor: TypedPropertyDescriptor<M> & Supplies<M, A> & { value?: (...args: P) => unknown },
   ): void;
 }
 
@@ -35,11 +55,12 @@ export interface SkippableLockDecorator<A extends readonly unknown[] = readonly 
   <M extends (...args: never[]) => PromiseLike<unknown>, P extends readonly [...A, ...unknown[]]>(
     target: Prototype,
     method: string | symbol,
-    descriptor: TypedPropertyDescriptor<M> & {
-      value?: (...args: P) => unknown;
-      // Written as a setter, since only there must `undefined` be assignable to the method's result.
-      set?: (method: (...args: unknown[]) => Promise<undefined>) => void;
-    },
+    descriptor: TypedPropertyDescriptor<M> &
+      Supplies<M, A> & {
+        value?: (...args: P) => unknown;
+        // Written as a setter, since only there must `undefined` be assignable to the method's result.
+        set?: (method: (...args: unknown[]) => Promise<undefined>) => void;
+      },
   ): void;
   <
     M extends (...args: never[]) => Observable<unknown> | AsyncGenerator<unknown, unknown, never>,
@@ -47,7 +68,7 @@ export interface SkippableLockDecorator<A extends readonly unknown[] = readonly 
   >(
     target: Prototype,
     method: string | symbol,
-    descriptor: TypedPropertyDescriptor<M> & { value?: (...args: P) => unknown },
+    descriptor: TypedPropertyDescriptor<M> & Supplies<M, A> & { value?: (...args: P) => unknown },
   ): void;
 }
 

@@ -175,6 +175,14 @@ class Refused {
   @DistributedLock((order: Order) => order.id)
   async otherParameter(id: string) {}
 
+  // @ts-expect-error: there is no second parameter
+  @DistributedLock((order: Order, amount: number) => `${order.id}:${amount}`)
+  async tooFewParameters(order: Order) {}
+
+  // @ts-expect-error: the call may leave it out
+  @DistributedLock((order: Order, amount: number) => `${order.id}:${amount}`)
+  async optionalParameter(order: Order, amount?: number) {}
+
   // @ts-expect-error: the second parameter is a number
   @DistributedLock((order: Order, name: string) => name)
   async otherSecondParameter(order: Order, amount: number) {}
@@ -288,9 +296,9 @@ class WithComposed {
 
 /** Not refused, although they should be. */
 class Holes {
-  // A key function may ask for more parameters than the method has; it then gets undefined for them.
-  @DistributedLock((id: string, more: string) => id + more)
-  async more(id: string) {}
+  // A key function may ask for more of a parameter than the method does: not each that has an id is an order.
+  @DistributedLock((order: Order) => `${order.amount}`)
+  async wider(order: HasId) {}
 
   // An accessor of functions looks like a method; refused when it is decorated.
   @DistributedLock('a')

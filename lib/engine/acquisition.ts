@@ -34,6 +34,8 @@ export interface Ledger {
   isCurrent(attempt: Attempt, now: number): boolean;
   /** A caller begins, or ceases, to wait for the key. */
   waits(key: string, change: 1 | -1): void;
+  /** Was not answered, and pauses until it asks again; or does not any more. Told to `hurry` when somebody is answered. */
+  pauses(acquisition: Acquisition, isPausing: boolean): void;
   /** The attempt is over. */
   end(attempt: Attempt): void;
   /** The attempt was granted in time. */
@@ -42,8 +44,8 @@ export interface Ledger {
   abandon(attempt: Attempt, grant?: Grant): void;
   /** Counts `work` among what a shutdown waits for. */
   inBackground(work: Promise<void>): void;
-  /** The backend has answered, or has failed to. */
-  answered(): void;
+  /** The backend has answered an ask for the key, or has failed to. */
+  answered(key: string): void;
   failed(cause: unknown): void;
   /** Whether this process holds the key by a lock that nobody can re-enter. */
   holdsApart(key: string): boolean;
@@ -104,6 +106,11 @@ export class Acquisition {
     this.ledger.events.publish('waiting', () => this.wish.subject);
   }
 
+  /** Asks now, if it pauses between two asks. */
+  hurry(): void {
+    this.#departure?.hurry();
+  }
+
   /** The application stops. */
   dismiss(error: Error): void {
     this.#dismissal = { error };
@@ -140,7 +147,9 @@ export class Acquisition {
         if (outcome instanceof Hold) return outcome;
         // The patience with that ask is over, and maybe the wait with it.
         departure.look();
+        this.ledger.pauses(this, true);
         await departure.pause(this.#retryDelay(round));
+        this.ledger.pauses(this, false);
         if (departure.hasLeft()) return await this.#leave(Promise.resolve(outcome));
 
         pending = toReply(this.#ask(this.ledger.clock.now()));
@@ -157,7 +166,7 @@ export class Acquisition {
   #settle(reply: Reply): Hold | Setback {
     if (reply === 'stale') return reply;
     if (reply === 'busy') {
-      this.ledger.answered();
+      this.ledger.answered(this.wish.subject.key);
       throw this.#timedOut();
     }
     if (reply instanceof Unanswered) {

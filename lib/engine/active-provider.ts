@@ -151,13 +151,17 @@ export class ActiveProvider implements Ledger {
     this.#waiters.count(key, change);
   }
 
+  pauses(acquisition: Acquisition, isPausing: boolean): void {
+    this.#waiters.pauses(acquisition, isPausing);
+  }
+
   end(attempt: Attempt): void {
     this.#waiters.remove(attempt);
   }
 
   hold(attempt: Attempt, grant: Grant, wish: Wish, now: number): Hold {
     this.end(attempt);
-    this.answered();
+    this.answered(attempt.key);
     return this.holds.begin(wish, attempt, grant, now);
   }
 
@@ -172,8 +176,9 @@ export class ActiveProvider implements Ledger {
     this.#releases.track(work);
   }
 
-  answered(): void {
+  answered(key: string): void {
     this.#reachability.answered();
+    this.#waiters.hurry(key);
   }
 
   failed(cause: unknown): void {
@@ -197,15 +202,19 @@ export class ActiveProvider implements Ledger {
         if (waiting) waiting.attempt.revoked = true;
         break;
       }
-      case 'waiting':
-        this.answered();
-        this.#waiters.get(event.holder)?.acquisition.queued();
+      case 'waiting': {
+        this.#reachability.answered();
+        const waiter = this.#waiters.get(event.holder);
+        if (!waiter) break;
+        this.answered(waiter.attempt.key);
+        waiter.acquisition.queued();
         break;
+      }
       case 'unavailable':
         this.failed(event.cause);
         break;
       case 'recovered':
-        this.answered();
+        this.#reachability.answered();
         this.holds.confirm();
         break;
       case 'switched': {

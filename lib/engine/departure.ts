@@ -6,6 +6,7 @@ export class Departure {
   // One callback at a time rather than Promise.race with a promise of the end: each race would leave a reaction on that
   // promise, and a caller may wait for days for a backend that is down.
   #onLeft: (() => void) | undefined;
+  #onHurry: (() => void) | undefined;
   #timer: Timer | undefined;
   /** What the timer is for. */
   #wakesAt = Infinity;
@@ -39,14 +40,21 @@ export class Departure {
     });
   }
 
-  /** Waits for `delay` ms, or until the waiter leaves. */
+  /** Waits for `delay` ms, until it is hurried, or until the waiter leaves. */
   async pause(delay: number): Promise<void> {
     let timer: Timer | undefined;
     const over = new Promise<void>((resolve) => {
       timer = this.clock.setTimer(resolve, delay);
+      this.#onHurry = resolve;
     });
     await this.before(over);
+    this.#onHurry = undefined;
     if (timer !== undefined) this.clock.clearTimer(timer);
+  }
+
+  /** Ends the pause, if there is one. */
+  hurry(): void {
+    this.#onHurry?.();
   }
 
   /** Leaves now. */

@@ -15,6 +15,8 @@ interface Waiter {
 export class Waiters {
   readonly #byHolder = new HolderTable<Waiter>();
   readonly #countOf = new Map<string, number>();
+  /** Those who pause before they ask again. */
+  readonly #pausing = new Set<Acquisition>();
 
   constructor(
     /** How many may wait for one key. */
@@ -48,6 +50,22 @@ export class Waiters {
 
   get(holder: string): Waiter | undefined {
     return this.#byHolder.get(holder);
+  }
+
+  pauses(acquisition: Acquisition, isPausing: boolean): void {
+    if (isPausing) this.#pausing.add(acquisition);
+    else this.#pausing.delete(acquisition);
+  }
+
+  /**
+   * The backend answers for the key: whoever pauses before asking for it asks now, first come, first served. Their pauses are of all
+   * lengths up to a second, in which whoever came later would be served.
+   */
+  hurry(key: string): void {
+    if (this.#pausing.size === 0) return;
+    const late = Array.from(this.#pausing).filter(({ wish }) => wish.subject.key === key);
+    late.sort((one, other) => one.wish.startedAt - other.wish.startedAt);
+    for (const acquisition of late) acquisition.hurry();
   }
 
   get wishes(): Wish[] {

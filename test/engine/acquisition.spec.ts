@@ -1,3 +1,4 @@
+import { systemRandom } from '../../lib/engine/random.js';
 import { LockCapacityError, LockConfigError, LockTimeoutError, LockUnavailableError } from '../../lib/lock/errors.js';
 import { LockTable } from '../../lib/providers/memory/lock-table.js';
 import { deferred, QUEUES, startEngine, watch } from './engine-rig.js';
@@ -175,6 +176,45 @@ describe('a backend that answers late, wrongly or never', () => {
     expect(waiting.state).toBe('fulfilled');
     expect(new Set(provider.asks.map(({ input }) => input.holder)).size).toBe(1);
     expect(names()).toEqual(['unavailable', 'acquired']);
+  });
+
+  it.each([
+    ['who has waited', 2_000],
+    ['who has just come', 0],
+  ])('is asked by all who wait for a key, in their order, as soon as %s is answered', async (_, last) => {
+    const provider = new ScriptedProvider();
+    // Each pauses for longer and longer, to the ms.
+    const random = { ...systemRandom(), fraction: () => 1 };
+    const { locks, clock } = await startEngine({ provider, random });
+    let isDown = true;
+    const comers: string[] = [];
+    const asked: number[] = [];
+    provider.onAcquire = ({ holder }) => {
+      if (!comers.includes(holder)) comers.push(holder);
+      if (isDown) throw new LockUnavailableError('the server is loading');
+      asked.push(comers.indexOf(holder));
+      provider.context.emit({ type: 'waiting', holder });
+      return undefined;
+    };
+    const leave = new AbortController();
+    const come = (key: string) => {
+      locks.acquire(key, { wait: Infinity, signal: leave.signal }).catch(() => undefined);
+    };
+    for (const key of ['a', 'a', 'b', 'a', 'a']) {
+      come(key);
+      await clock.advance(650);
+    }
+    if (last > 0) come('a');
+    await clock.advance(last);
+    isDown = false;
+    if (last === 0) come('a');
+    do await clock.advance(1);
+    while (asked.length === 0);
+    const [first, ...others] = asked;
+    // Who waits for another key keeps its pause: it may still be down for that one.
+    expect(others).toEqual([0, 1, 3, 4, 5].filter((comer) => comer !== first));
+    leave.abort();
+    await clock.advance(0);
   });
 
   it('is unavailable when it fails for the whole wait', async () => {

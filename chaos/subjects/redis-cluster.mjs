@@ -14,6 +14,8 @@ export const title = 'redis, Cluster of three masters with a replica each';
 export const recovery = 15_000;
 export const lifetime = LEASE;
 export const fair = true;
+/** A master that was restarted refuses everything for 2 s (CLUSTER_WRITABLE_DELAY), and is asked again within a second. */
+export const settle = 3_000;
 export const nemeses = [
   ...['worker killed', 'worker paused', 'event loop blocked', 'client clock stepped'],
   ...['wire delayed', 'requests lost', 'replies lost', 'wire half-open', 'wire reset', 'connections refused'],

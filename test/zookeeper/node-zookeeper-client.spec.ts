@@ -47,6 +47,7 @@ describe('The client on node-zookeeper-client', () => {
       onConnected: () => onConnected(),
       onDisconnected: () => onDisconnected(),
       onExpired: () => undefined,
+      onRefused: () => undefined,
     };
     client = factory(listener);
   });

@@ -1,4 +1,5 @@
-import { type ProviderEvent, validUntil } from '../../lib/engine/lock-provider.js';
+import { type Grant, type ProviderEvent, validUntil } from '../../lib/engine/lock-provider.js';
+import { LockUnavailableError } from '../../lib/lock/errors.js';
 import { FakeClock } from '../../lib/testing/index.js';
 import { Locks } from '../../lib/providers/zookeeper/locks.js';
 import { readOptions } from '../../lib/providers/zookeeper/zookeeper-options.js';
@@ -66,6 +67,15 @@ describe('A session of ZooKeeper', () => {
     expect(await renewal).toEqual([{ validUntil: expect.closeTo(validUntil(clock.now(), LEASE), -3) as number }]);
   });
 
+  it('is believed for less after the machine slept, too, although its clock stood still', async () => {
+    await clock.advance(TIMEOUT);
+    const heardBy = clock.now();
+    clock.suspend(TIMEOUT * 0.6);
+    const grant = granted(await locks.acquire(request('order')));
+    expect(grant.validUntil).toBeLessThanOrEqual(validUntil(heardBy, TIMEOUT * 0.4));
+    expect(grant.validUntil).toBeGreaterThan(clock.now());
+  });
+
   it('is asked something every sixth of its time-out, for the leader to hear of it', async () => {
     await clock.advance(TIMEOUT);
     for (let time = 0; time < 6; time += 1) {
@@ -115,12 +125,92 @@ describe('A session of ZooKeeper', () => {
     expect(typesOf()).toEqual(['unavailable', 'recovered']);
   });
 
-  it('gives up a connection that is not greeted in a third of its time-out', async () => {
+  it('gives up a connection that is not greeted in 2 s, since another server may be well', async () => {
     server.client.listener.onDisconnected();
     const { reconnects } = server.client;
-    await clock.advance(TIMEOUT / 3);
+    await clock.advance(2_000 + TIMEOUT / 12);
     expect(server.client.reconnects).toBe(reconnects + 1);
     server.client.listener.onConnected();
+  });
+
+  it('does not take a slow server for a silent one: it answers, in its order', async () => {
+    server.client.silentFor = /^children/;
+    locks.inspect('order').catch(() => undefined);
+    for (let time = 0; time < 5; time += 1) {
+      await clock.advance(TIMEOUT / 8);
+      await settled(locks.session.stat('/lock'));
+    }
+    expect(server.client.reconnects).toBe(0);
+    server.client.wire = 'silent';
+    await clock.advance(TIMEOUT / 2);
+    expect(server.client.reconnects).toBeGreaterThan(0);
+  });
+
+  it('is given up after three time-outs without a connection: servers that have lost their data refuse it for ever', async () => {
+    const held = granted(await locks.acquire(request('order')));
+    const [old] = server.clients;
+    old!.listener.onDisconnected();
+    await clock.advance(TIMEOUT * 3 - 1_000);
+    expect(server.clients).toHaveLength(1);
+    server.nodes.clear();
+    await clock.advance(2_000);
+    expect(server.clients).toHaveLength(2);
+    expect(old!.isAbandoned).toBe(true);
+    expect(events).toContainEqual(expect.objectContaining({ type: 'lost', holder: held.holder }));
+    expect(typesOf().at(-1)).toBe('recovered');
+    granted(await settled(locks.acquire(request('order'))));
+  });
+
+  it('whose credentials are refused loses its holds, and another one is tried after a while', async () => {
+    const held = granted(await locks.acquire(request('order')));
+    const cause = new Error('not you');
+    server.client.listener.onRefused(cause);
+    expect(events.slice(-2)).toEqual([
+      { type: 'unavailable', cause },
+      { type: 'lost', holder: held.holder, cause },
+    ]);
+    await expect(settled(locks.acquire(request('other')))).rejects.toBeInstanceOf(LockUnavailableError);
+    server.endSession(server.client.sessionId);
+    await clock.advance(5_000);
+    expect(server.clients).toHaveLength(2);
+    granted(await settled(locks.acquire(request('other'))));
+  });
+
+  it('renews any number of holds by one heartbeat, and looks at their nodes a hundred at a time', async () => {
+    const grants: Grant[] = [];
+    for (let index = 0; index < 300; index += 1) grants.push(granted(await locks.acquire(request(`k${index}`))));
+    const looks = () => server.requests.filter((each) => each.startsWith('watch')).length;
+    server.client.silentFor = /^watch/;
+    const renewals = grants.map((grant) => ({ grant, lease: LEASE }));
+    const outcomes = locks.renew(renewals);
+    await clock.advance(0);
+    expect(looks()).toBe(100);
+    server.client.silentFor = undefined;
+    server.client.break();
+    const first = await outcomes;
+    // Those that nobody has looked at are as sure as the session is.
+    expect(first.filter((outcome) => outcome === 'unknown')).toEqual([]);
+    const again = locks.renew(renewals);
+    await clock.advance(TIMEOUT / 100);
+    await again;
+    expect(server.watches.size).toBe(300);
+    const last = grants.at(-1)!;
+    server.remove(`/lock/k299/${server.namesIn('/lock/k299')[0]}`);
+    await clock.advance(0);
+    expect(events).toContainEqual(expect.objectContaining({ type: 'lost', holder: last.holder }));
+  });
+
+  it('takes its folders along when it has expired: those of what was held are removed by the next one', async () => {
+    const held = granted(await locks.acquire(request('order')));
+    await clock.advance(TIMEOUT);
+    const [old] = server.clients;
+    old!.listener.onDisconnected();
+    server.endSession(old!.sessionId);
+    old!.listener.onExpired();
+    expect(await locks.release(held)).toBe('lost');
+    expect(server.nodes.has('/lock/order')).toBe(true);
+    await clock.advance(TIMEOUT);
+    expect(server.nodes.has('/lock/order')).toBe(false);
   });
 
   it('does not take a blocked event loop for a silent server', async () => {

@@ -1,3 +1,9 @@
+import { jest } from '@jest/globals';
+import { once } from 'node:events';
+import { createRequire } from 'node:module';
+import { type AddressInfo, createServer } from 'node:net';
+import { inspect } from 'node:util';
+import zookeeper, { CreateMode } from 'node-zookeeper-client';
 import type { Grant } from '../../lib/engine/lock-provider.js';
 import { LockUnavailableError } from '../../lib/lock/errors.js';
 import { ZooKeeperLockProvider } from '../../lib/providers/zookeeper/index.js';
@@ -7,6 +13,10 @@ import { contextFor, granted, request, startProvider, type StartedProvider, unti
 import { ZooKeeperAdmin } from './zookeeper-admin.js';
 
 const SESSION = 1_500;
+/** What is beneath the library's client. */
+const ConnectionManager = createRequire(import.meta.url)('node-zookeeper-client/lib/ConnectionManager.js') as {
+  readonly prototype: { connect(this: { xid: number }): void };
+};
 
 describe('ZooKeeperLockProvider on a real server', () => {
   let server: ZooKeeperServer;
@@ -61,6 +71,98 @@ describe('ZooKeeperLockProvider on a real server', () => {
     const second = granted(await provider.acquire(request(key)));
     expect(await admin.children(folderOf(key))).toEqual([expect.stringMatching(/__WRIT__0000000000$/)]);
     expect(second.fencingToken).toBeGreaterThan(first.fencingToken!);
+  });
+
+  it('has tokens that grow also when a writer of Curator 5.5 takes its read lock after other readers have queued', async () => {
+    const { provider, events } = await direct();
+    const key = newKey();
+    await provider.release(granted(await provider.acquire(request(key))));
+    const id = (digit: string) => `_c_${digit.repeat(8)}-1111-1111-1111-111111111111`;
+    const writer = await admin.create(`${folderOf(key)}/${id('1')}-__WRIT__`, CreateMode.EPHEMERAL_SEQUENTIAL);
+    const reading = provider.acquire(request(key, { mode: 'shared' }));
+    await untilWaiting({ events }, 1);
+    const writing = provider.acquire(request(key));
+    await untilWaiting({ events }, 2);
+    // CURATOR-621: under the number of its write lock, which it gives back then.
+    const reader = await admin.create(`${folderOf(key)}/${id('2')}-__READ__${writer.slice(-10)}`, CreateMode.EPHEMERAL);
+    await admin.remove(writer);
+    const shared = granted(await reading);
+    await admin.remove(reader);
+    await provider.release(shared);
+    expect(granted(await writing).fencingToken).toBeGreaterThan(shared.fencingToken!);
+  });
+
+  it('goes on when its requests have used up their numbers', async () => {
+    const connect = jest.spyOn(ConnectionManager.prototype, 'connect');
+    const { provider } = await direct();
+    const [connection] = connect.mock.contexts as { xid: number }[];
+    connect.mockRestore();
+    const held = granted(await provider.acquire(request(newKey())));
+    connection!.xid = 2 ** 31 - 3;
+    for (let time = 0; time < 5; time += 1) {
+      await provider.release(granted(await provider.acquire(request(newKey()))));
+    }
+    expect(connection!.xid).toBeLessThan(1_000);
+    expect(await provider.renew([{ grant: held, lease: SESSION }])).toEqual([
+      { validUntil: expect.any(Number) as number },
+    ]);
+    expect(await provider.release(held)).toBe('released');
+  });
+
+  it('starts although one of its servers hangs', async () => {
+    // It accepts connections and says nothing, as a machine does that is out of memory.
+    const hanging = createServer((socket) => socket.on('error', () => undefined)).listen(0, '127.0.0.1');
+    await once(hanging, 'listening');
+    const { port } = hanging.address() as AddressInfo;
+    // Which of the two is asked first is up to the library.
+    const starts = Array.from({ length: 6 }, () =>
+      startProvider({ connectString: `127.0.0.1:${port},${server.connectString}`, sessionTimeout: '20s' }),
+    );
+    for (const { provider } of await Promise.all(starts)) await provider.stop();
+    hanging.close();
+  });
+
+  it('refuses to start at once when no server accepts its credentials, and says so', async () => {
+    const start = startProvider({
+      connectString: server.connectString,
+      auth: { scheme: 'unheard-of', credentials: 'secret' },
+    });
+    const error: unknown = await start.catch((reason: unknown) => reason);
+    expect(error).toBeInstanceOf(LockUnavailableError);
+    expect(error).toMatchObject({ cause: { message: expect.stringMatching(/does not accept.*auth/) as string } });
+    expect(inspect(error)).not.toContain('secret');
+  });
+
+  it('says why the chroot cannot be made', async () => {
+    const { Permission, ACL, Id } = zookeeper;
+    const readOnly = [new ACL(Permission.READ, new Id('world', 'anyone'))];
+    await new Promise<void>((resolve, reject) => {
+      admin.client.create('/shop', Buffer.alloc(0), readOnly, CreateMode.PERSISTENT, (error) => {
+        if (error) reject(error);
+        else resolve();
+      });
+    });
+    const start = startProvider({
+      connectString: server.connectString,
+      chroot: '/shop/locks',
+      sessionTimeout: SESSION,
+    });
+    await expect(start).rejects.toMatchObject({ cause: { message: expect.stringMatching(/NO_AUTH/) as string } });
+  });
+
+  it('is unavailable, not busy, for a waiter whose wait ends while it is cut off', async () => {
+    const one = await direct();
+    const other = await wired();
+    const key = newKey();
+    const held = granted(await one.provider.acquire(request(key)));
+    const attempt = request(key);
+    const waiting = other.provider.acquire(attempt).catch((error: unknown) => error);
+    await untilWaiting(other);
+    wire.refuse();
+    await until(() => has(other, 'unavailable'), 'it is cut off');
+    await one.provider.release(held);
+    attempt.abort();
+    expect(await waiting).toBeInstanceOf(LockUnavailableError);
   });
 
   it('wakes one of 50 waiters by a release', async () => {

@@ -38,6 +38,7 @@ describe('The options of ZooKeeperLockProvider', () => {
   it.each<[string, object]>([
     ['connectString', {}],
     ['connectString', { connectString: '' }],
+    ['connectString', { connectString: 'zk1:65536' }],
     ['connectString', { connectString: 'zk1:2181,' }],
     ['connectString', { connectString: '[::1]:2181' }],
     ['connectString', { connectString: 'me:secret@zk1:2181' }],

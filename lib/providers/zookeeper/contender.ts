@@ -1,5 +1,6 @@
 import type { AcquireRequest, Clock, Grant, ReleaseOutcome, RenewOutcome } from '../../engine/lock-provider.js';
 import type { Folders } from './folders.js';
+import type { Guards } from './guards.js';
 import type { Leftovers } from './leftovers.js';
 import { LockNode } from './lock-node.js';
 import { LAST_SEQUENCE, type Recipe, sequenceOf } from './recipe.js';
@@ -11,6 +12,7 @@ export interface Arena {
   readonly clock: Clock;
   readonly recipe: Recipe;
   readonly folders: Folders;
+  readonly guards: Guards;
   readonly leftovers: Leftovers;
   /** The one of now. */
   readonly session: Session;
@@ -55,7 +57,8 @@ export class Contender {
       let signal: AbortSignal | undefined;
       const leave = () => {
         this.#hasLeft = true;
-        resolve('busy');
+        if (this.arena.session.isUp) resolve('busy');
+        else reject(this.arena.unavailable(request.key, noConnection()));
         this.#wake();
       };
       // Not before we queue: until then nobody knows whether the lock is busy, the steps are quick, and making the signal is dear.
@@ -83,9 +86,11 @@ export class Contender {
   async renew(beat: Promise<boolean>): Promise<RenewOutcome> {
     const node = this.#node;
     if (!this.#grant || !node || node.session.isOver) return 'lost';
-    const [isAlive, isThere] = await Promise.all([beat, this.#guard(node).catch(() => undefined)]);
-    if (isThere === false) return 'lost';
-    return isAlive && isThere ? { validUntil: node.session.validUntil } : 'unknown';
+    const isGuarded = this.#guardedOn === node.session.connection;
+    const look = isGuarded ? undefined : this.arena.guards.add(this.#look);
+    const [isAlive, isThere = true] = await Promise.all([beat, look?.catch(() => undefined)]);
+    if (!isThere) return 'lost';
+    return isAlive ? { validUntil: node.session.validUntil } : 'unknown';
   }
 
   /** The session is over, or the node was removed by somebody. */
@@ -176,9 +181,14 @@ export class Contender {
 
   async #hold(session: Session, node: LockNode, first: string): Promise<Step> {
     const { clock } = this.arena;
-    const fencingToken =
-      first === node.name ? node.createdAt : (await session.stat(`${this.folder}/${first}`))?.createdAt;
-    if (fencingToken === undefined) return 'again';
+    let fencingToken = node.createdAt;
+    if (first !== node.name) {
+      const stat = await session.stat(`${this.folder}/${first}`);
+      if (!stat) return 'again';
+      // Not above our own, which is below those of all who come later: the first of the readers may have come after us, as the read
+      // lock that a writer of Curator 5.5 takes before it gives its own back (CURATOR-621).
+      if (stat.createdAt < fencingToken) fencingToken = stat.createdAt;
+    }
     if (session.validUntil - clock.now() < session.lease / 2) await session.heartbeat();
     if (session.isOver) return 'again';
     const { key, holder, mode } = this.request;
@@ -210,22 +220,20 @@ export class Contender {
     this.arena.onWaiting(this.request.holder);
   }
 
-  /** Answers whether the node is there. From then on its removal is noticed when it happens. */
-  async #guard(node: LockNode): Promise<boolean> {
+  /** Answers whether the node of the hold is there, and loses the hold if not. From then on its removal is noticed when it happens. */
+  readonly #look = async (): Promise<boolean> => {
+    const node = this.#node;
+    if (!this.#grant || !node) return true;
     const { connection } = node.session;
     if (this.#guardedOn === connection) return true;
     const stat = await node.session.watch(node.path, () => {
       this.#guardedOn = 0;
       // Changed, not gone, if somebody wrote into it.
-      if (this.#grant) this.#guard(node).then(this.#onGuarded, () => undefined);
+      this.#look().catch(() => undefined);
     });
-    if (!stat) return false;
-    this.#guardedOn = connection;
-    return true;
-  }
-
-  readonly #onGuarded = (isThere: boolean): void => {
-    if (!isThere) this.lose(new Error('Its node was removed from ZooKeeper.'));
+    if (stat) this.#guardedOn = connection;
+    else this.lose(new Error('Its node was removed from ZooKeeper.'));
+    return stat !== null;
   };
 
   /** Takes our node out of the queue: now, or in the background until it is done. */
@@ -237,6 +245,8 @@ export class Contender {
       arena.onGone(this.request.holder);
     };
     if (!node || node.session.isOver) {
+      // The node went with its session, and nobody else looks after the folder.
+      if (node) arena.folders.use(this.folder, arena.clock.now());
       done();
       return 'lost';
     }

@@ -14,6 +14,7 @@ import type { LockInfo } from '../../lock/lock-info.js';
 import { type Arena, Contender } from './contender.js';
 import { examine } from './doctor.js';
 import { Folders } from './folders.js';
+import { Guards } from './guards.js';
 import { Leftovers } from './leftovers.js';
 import { LockPaths } from './lock-path.js';
 import { mutex, readWrite, type Recipe } from './recipe.js';
@@ -26,11 +27,14 @@ import type { ZooKeeperSettings } from './zookeeper-options.js';
 const START_PATIENCE = 5_000;
 // How long a stop waits for the last answers, each for the tidying up and for the end of the session, in ms.
 const PATIENCE = 2_000;
+/** How long after servers have refused our credentials they are tried again, in ms: one of them may be set up wrongly, for a while. */
+const REFUSED_FOR = 5_000;
 
 /** The locks of one process, from `start` to `stop`: one session at a time, and those who hold or wait with it. */
 export class Locks implements Arena, RecordKeeper, SessionListener {
   readonly recipe: Recipe;
   readonly folders = new Folders();
+  readonly guards = new Guards();
   readonly leftovers = new Leftovers();
   session: Session;
   readonly #paths: LockPaths;
@@ -39,6 +43,7 @@ export class Locks implements Arena, RecordKeeper, SessionListener {
   #isStarted = false;
   #isStopping = false;
   #trouble: unknown;
+  #retry: object | undefined;
 
   constructor(
     private readonly context: ProviderContext,
@@ -64,6 +69,7 @@ export class Locks implements Arena, RecordKeeper, SessionListener {
           resolve(false);
         },
         Math.min(this.settings.sessionTimeout, START_PATIENCE),
+        true,
       );
       this.session.open();
     });
@@ -154,6 +160,7 @@ export class Locks implements Arena, RecordKeeper, SessionListener {
 
   async close(): Promise<void> {
     this.#isStopping = true;
+    if (this.#retry) this.clock.clearTimer(this.#retry);
     this.#endStart?.(false);
     const { session } = this;
     if (session.isUp) await this.#tidyUp(session);
@@ -213,10 +220,18 @@ export class Locks implements Arena, RecordKeeper, SessionListener {
 
   onExpired(session: Session): void {
     if (this.#isStopping) return;
-    const cause = new Error('The session of ZooKeeper has expired.');
-    for (const contender of this.#contenders.values()) if (contender.isOf(session)) contender.lose(cause);
-    this.session = this.#newSession();
-    this.session.open();
+    this.#lose(session, new Error('The session of ZooKeeper has expired.'));
+    this.#openAnother();
+  }
+
+  onRefused(session: Session, cause: Error): void {
+    if (this.#isStopping) return;
+    this.onDown(session, cause);
+    this.#lose(session, cause);
+    this.#retry = this.clock.setTimer(() => {
+      this.#openAnother();
+    }, REFUSED_FOR);
+    this.#endStart?.(false);
   }
 
   onPatrol(session: Session): void {
@@ -238,6 +253,15 @@ export class Locks implements Arena, RecordKeeper, SessionListener {
     const tidied = Promise.all(releases).then(() => this.folders.close(session));
     await Promise.race([tidied, enough]);
     if (timer) this.clock.clearTimer(timer);
+  }
+
+  #lose(session: Session, cause: Error): void {
+    for (const contender of this.#contenders.values()) if (contender.isOf(session)) contender.lose(cause);
+  }
+
+  #openAnother(): void {
+    this.session = this.#newSession();
+    this.session.open();
   }
 
   #newSession(): Session {

@@ -19,6 +19,8 @@ import type { ZooKeeperAcl, ZooKeeperSettings } from './zookeeper-options.js';
 interface Connection {
   /** Of the answer that was read last. */
   zxid: Buffer;
+  /** Of the request that is sent next: 32 bits, and never begun anew. */
+  xid: number;
   socket?: { destroy(error?: Error): void };
   pendingBuffer: Buffer | null;
   packetQueue: { queue: unknown[] };
@@ -30,6 +32,7 @@ interface Connection {
 
 // As long as the pause before it asks all servers once more; the library's default of 1 s is a third of a short session.
 const SPIN_DELAY = 250;
+const LAST_XID = 2 ** 31 - 1;
 // Whatever a node says is for who looks at it with zkCli.
 const DATA = Buffer.from(hostname());
 
@@ -87,7 +90,7 @@ class NodeZooKeeperClient implements ZooKeeperClient {
     });
     this.#client.on('authenticationFailed', () => {
       this.#isConnected = false;
-      listener.onDisconnected(new Error('ZooKeeper does not accept the scheme or the credentials of "auth".'));
+      listener.onRefused(new Error('ZooKeeper does not accept the scheme or the credentials of "auth".'));
     });
   }
 
@@ -263,9 +266,18 @@ class Watch {
  * - All watches are set again in one packet, which the server refuses beyond 1 MB, and then for ever. We look again instead.
  * - An error code that it does not know (SESSION_MOVED, say) is thrown out of the socket's handler and ends the process.
  * - It cannot be closed while it is not connected.
+ * - Its requests are numbered without end, and beyond 2^31 none can be written any more; but its pings can, so that the session, and
+ *   all locks in it, would stand for ever. (At 300 locks a second that is after a month.)
  */
 function heal(connection: Connection, isClosed: () => boolean): void {
   const { onSocketData, connect, findNextServer } = connection;
+  let { xid } = connection;
+  Object.defineProperty(connection, 'xid', {
+    get: () => xid,
+    set: (next: number) => {
+      xid = next > LAST_XID ? 1 : next;
+    },
+  });
   connection.onSocketData = function (data) {
     try {
       onSocketData.call(this, data);

@@ -20,6 +20,8 @@ export interface SessionListener {
   onDown(session: Session, cause: unknown): void;
   /** It is over, and every node of it with it. */
   onExpired(session: Session): void;
+  /** It is over for us: no server takes us for who we say that we are. Its nodes stay until its time-out. */
+  onRefused(session: Session, cause: Error): void;
   /** Called a dozen times in each time-out while it is up: for what has to be tried again. */
   onPatrol(session: Session): void;
   /** Whether anybody holds or waits, so that the session's life has to be known. */
@@ -32,6 +34,10 @@ export interface SessionListener {
 const PATROL = 1 / 12;
 const SILENCE = 1 / 12;
 const PATIENCE = 1 / 4;
+/** How long a server may take to accept a connection and greet us, in ms, if that is less: of several, one may hang. */
+const GREETED_WITHIN = 2_000;
+/** After so many time-outs without a connection the session is given up: see the patrol. */
+const GIVEN_UP = 3;
 /** How old the last acknowledged write may become while somebody waits. */
 const WRITE_AGE = 1 / 4;
 
@@ -50,6 +56,7 @@ export class Session {
   #connections = 0;
   #writtenAt = -Infinity;
   #changedAt: number;
+  #downSince = 0;
   #patrolledAt: number;
   #patrolTimer: Timer | undefined;
 
@@ -74,13 +81,16 @@ export class Session {
       onConnected: () => {
         this.#onConnected();
       },
-      onDisconnected: (cause) => {
-        this.#onDisconnected(cause);
+      onDisconnected: () => {
+        this.#onDisconnected();
       },
       onExpired: () => {
+        this.#expire();
+      },
+      onRefused: (cause) => {
         this.#end();
         this.#client.abandon();
-        listener.onExpired(this);
+        listener.onRefused(this, cause);
       },
     });
   }
@@ -158,9 +168,13 @@ export class Session {
   async makePath(path: string): Promise<void> {
     const parts = path.split('/').slice(1);
     const made = parts.map((_, index) => this.create(`/${parts.slice(0, index + 1).join('/')}`, 'persistent'));
-    // Those above may be there and not ours to write to. What counts is the last.
-    const outcome = (await Promise.allSettled(made)).at(-1);
-    if (outcome?.status === 'rejected' && !isFailure(outcome.reason, 'exists')) throw outcome.reason;
+    const failures = (await Promise.allSettled(made)).map((outcome) =>
+      outcome.status === 'rejected' ? (outcome.reason as unknown) : undefined,
+    );
+    // Those above may be there and not ours to write to. What counts is the last, and what keeps it from being there.
+    const last = failures.at(-1);
+    if (isFailure(last, 'no-node')) throw failures.find((failure) => isFailure(failure, 'refused')) ?? last;
+    if (last !== undefined && !isFailure(last, 'exists')) throw last;
   }
 
   /** Proves that the session lives, by a write that is sent after this call. Those who ask at the same time share one. */
@@ -181,6 +195,11 @@ export class Session {
     this.#client.abandon();
   }
 
+  /** For how long the machine has slept since it was booted, in ms, and something that never changes. */
+  get #asleep(): number {
+    return this.clock.uptime() - this.clock.now();
+  }
+
   get #node(): string {
     return `${this.beats}/${this.id.toString(16).padStart(16, '0')}`;
   }
@@ -190,22 +209,23 @@ export class Session {
     this.#connections += 1;
     this.#life.timeout = this.#client.sessionTimeout;
     // It was greeted after the change before this one.
-    this.#life.connected(this.#changedAt);
+    this.#life.connected(this.#changedAt, this.#asleep);
     this.#changedAt = this.clock.now();
     this.#calls.heardAt = this.#changedAt;
     if (this.#state === 'down') this.#up();
     else this.#prepare();
   }
 
-  #onDisconnected(cause?: Error): void {
+  #onDisconnected(): void {
     if (this.#state === 'over') return;
     this.#isConnected = false;
     this.#changedAt = this.clock.now();
     const failure = new ZooKeeperFailure('unanswered', 'The connection to ZooKeeper is lost.');
     this.#calls.fail(failure);
-    if (this.#state === 'up') this.#state = 'down';
-    else if (!cause) return;
-    this.listener.onDown(this, cause ?? failure);
+    if (this.#state !== 'up') return;
+    this.#state = 'down';
+    this.#downSince = this.#changedAt;
+    this.listener.onDown(this, failure);
   }
 
   #up(): void {
@@ -251,22 +271,24 @@ export class Session {
 
   readonly #patrol = (): void => {
     if (this.#state === 'over') return;
-    this.#patrolTimer = this.clock.setTimer(this.#patrol, this.timeout * PATROL);
+    const often = this.#isConnected ? Infinity : GREETED_WITHIN / 3;
+    this.#patrolTimer = this.clock.setTimer(this.#patrol, Math.min(this.timeout * PATROL, often));
     const now = this.clock.now();
     // After a blocked event loop the answers may be there, and be read next.
     const isLate = now - this.#patrolledAt > 2 * PATROL * this.timeout;
     this.#patrolledAt = now;
     if (isLate) return;
-    // Half-open: the library never finds out by itself. Nor does it while it waits for the answer to its greeting.
-    if (now - (this.#calls.oldest ?? now) >= this.timeout * PATIENCE) {
-      this.#changedAt = now;
-      this.#client.reconnect();
+    // Half-open: the library never finds out by itself. A server that is slow answers at least something, in the order in which it was
+    // asked; one without a leader answers nothing after a write.
+    if (now - Math.max(this.#calls.oldest ?? now, this.#calls.heardAt) >= this.timeout * PATIENCE) {
+      this.#reconnect(now);
       return;
     }
     if (!this.#isConnected) {
-      if (now - this.#changedAt < this.timeout * PATIENCE) return;
-      this.#changedAt = now;
-      this.#client.reconnect();
+      // Servers refuse who has seen more than they have, without a word. If it is they who have lost their data, they refuse this
+      // session for ever; nothing is held by it any more.
+      if (this.#state === 'down' && now - this.#downSince >= this.timeout * GIVEN_UP) this.#expire();
+      else if (now - this.#changedAt >= Math.min(this.timeout * PATIENCE, GREETED_WITHIN)) this.#reconnect(now);
       return;
     }
     if (this.#state === 'connecting') {
@@ -281,6 +303,17 @@ export class Session {
     this.listener.onPatrol(this);
   };
 
+  #reconnect(now: number): void {
+    this.#changedAt = now;
+    this.#client.reconnect();
+  }
+
+  #expire(): void {
+    this.#end();
+    this.#client.abandon();
+    this.listener.onExpired(this);
+  }
+
   async #write<T>(send: () => Promise<T>): Promise<T> {
     const sentAt = this.clock.now();
     this.#writtenAt = sentAt;
@@ -291,7 +324,7 @@ export class Session {
 
   #call<T>(send: () => Promise<T>): Promise<T> {
     if (!this.#isConnected || this.#state === 'over') return Promise.reject(noConnection());
-    this.#life.sent(this.clock.now());
+    this.#life.sent(this.clock.now(), this.#asleep);
     return this.#calls.send(send);
   }
 

@@ -22,6 +22,7 @@ export class SureLife {
   #resumedAt = -Infinity;
   /** When something was sent last before the pause that ended at `#resumedAt`. */
   #pausedAt = -Infinity;
+  #asleep = 0;
 
   /** @param timeout the time-out of the session, in ms. */
   constructor(public timeout: number) {}
@@ -35,18 +36,21 @@ export class SureLife {
     return validUntil(this.#confirmedAt, this.lease);
   }
 
-  /** Something was sent, whatever it was. */
-  sent(at: number): void {
-    if (at - this.#sentAt > this.timeout * PAUSE) {
-      this.#pausedAt = this.#sentAt;
+  /** Something was sent, whatever it was. Of `asleep`, the ms for which the machine has slept, the growth counts: `at` stands still then. */
+  sent(at: number, asleep: number): void {
+    const slept = Math.max(0, asleep - this.#asleep);
+    if (at - this.#sentAt + slept > this.timeout * PAUSE) {
+      this.#pausedAt = this.#sentAt - slept;
       this.#resumedAt = at;
     }
     this.#sentAt = at;
+    this.#asleep = asleep;
   }
 
   /** The server has opened the session, or taken it over from another one, which goes through the leader: since `at` at the latest. */
-  connected(at: number): void {
+  connected(at: number, asleep: number): void {
     this.#sentAt = at;
+    this.#asleep = asleep;
     this.#resumedAt = -Infinity;
   }
 

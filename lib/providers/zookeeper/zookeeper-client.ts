@@ -63,9 +63,11 @@ export interface NodeValue {
 export interface ClientListener {
   onConnected(): void;
   /** What is unanswered will not be answered any more, and watches are gone. */
-  onDisconnected(cause?: Error): void;
+  onDisconnected(): void;
   /** The session is over, and this client with it. */
   onExpired(): void;
+  /** The servers do not accept our credentials, and this client has given up. */
+  onRefused(cause: Error): void;
 }
 
 /** How the client is made; it does nothing until `connect`. */

@@ -86,7 +86,8 @@ function readConnectString(text: unknown): { servers: string; path: string } {
   if (typeof text !== 'string') return refuse('"connectString" is missing: write it as zk1:2181,zk2:2181.');
   const slash = text.indexOf('/');
   const servers = slash < 0 ? text : text.slice(0, slash);
-  if (!servers.split(',').every((server) => SERVER.test(server))) {
+  const isServer = (server: string) => SERVER.test(server) && Number(server.split(':')[1] ?? 1) <= 65_535;
+  if (!servers.split(',').every(isServer)) {
     refuse(
       '"connectString" must be names or IPv4 addresses of servers with their ports, such as zk1:2181,zk2:2181/path; credentials belong into "auth".',
     );

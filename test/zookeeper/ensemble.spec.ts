@@ -50,7 +50,7 @@ describe('three servers, of which some fall silent', () => {
   const nodeOf = async (key: string) => `/lock/${key}/${(await observer.contenders(`/lock/${key}`))[0]}`;
 
   it('the leader is killed three times: the hold stays, in the same session, and nobody else has the lock', async () => {
-    const [one, other] = [await startProcess({ sessionTimeout: 6_000 }), await startProcess()];
+    const [one, other] = [await startProcess({ sessionTimeout: 10_000 }), await startProcess()];
     const lock = await one.acquire('survives');
     const node = await nodeOf('survives');
     const owner = await observer.ownerOf(node);

@@ -73,7 +73,7 @@ async function loopers(processes) {
   const results = await interleave(Object.fromEntries(ALL.map((name) => [name, () => run(name)])), {
     rounds: processes === 1 ? 3 : 2,
     // Processes of their own warm up by themselves.
-    warmUp: processes === 1 ? 1 : 0,
+    warmUp: processes === 1 ? undefined : 0,
   });
   const where = processes === 1 ? 'one process' : 'two processes';
   const what = `16 waiters looping on one key in ${where}`;

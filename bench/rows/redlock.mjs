@@ -37,10 +37,10 @@ for (const size of [3, 5]) {
     });
 
   compare('one caller, acquire + release', 'cycles a second', 'more', {
-    rounds: await measured((take) => oneCaller(take, lasting(300)), { rounds: 11 }),
+    rounds: await measured((take) => oneCaller(take, lasting(200)), { rounds: 11 }),
   });
   compare('64 callers on 64 keys', 'cycles a second', 'more', {
-    rounds: await measured((take) => manyKeys(take, lasting(300)), { rounds: 11 }),
+    rounds: await measured((take) => manyKeys(take, lasting(200)), { rounds: 11 }),
   });
   const crowds = await measured((take) => crowd(take, CROWD), { rounds: 7 });
   compare(`${CROWD} at once on one key, until all have had it`, 'ms', 'less', crowdTable(crowds, CROWD));

@@ -4,11 +4,8 @@ import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { Redis } from 'ioredis';
 import { startRedisServer } from '../../test/servers/redis-server.mjs';
-import { ensurePeers } from '../peers/ensure-peers.mjs';
 import { about, versionOf } from '../results.mjs';
-
-if (!process.env.BENCH_WITHOUT_PEERS) ensurePeers();
-const { candidate, OURS, peers, RAW } = await import('./candidates.mjs');
+import { candidate, OURS, peers, RAW } from './candidates.mjs';
 
 export { OURS, RAW };
 

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { root } from '../scripts/ensure-installed.mjs';
 import { median } from './measure.mjs';
 import { bars, growth } from './svg.mjs';
-import { number, summary, verdict } from './table.mjs';
+import { isWithoutRivals, number, summary, verdict } from './table.mjs';
 
 const results = join(root, 'bench/results');
 const pictures = join(root, 'docs/benchmarks');
@@ -42,11 +42,11 @@ function barsOf(rows) {
     tables.map((table) => ({ row, table, judged: verdict(table) })).filter(({ judged }) => judged),
   );
   return [
-    '| what | bar | measured | |',
+    '| what | bar | measured (quartiles) | |',
     '|---|---|---|---|',
     ...lines.map(
       ({ row, table, judged }) =>
-        `| ${TITLES[row] ?? row}: ${lowered(table.what)} | ${judged.bar} | ${judged.measured} | ${judged.isMet ? 'met' : '**missed**'} |`,
+        `| ${TITLES[row] ?? row}: ${lowered(table.what)} | ${judged.bar} | ${judged.measured} | ${judgement(judged)} |`,
     ),
   ].join('\n');
 }
@@ -90,7 +90,8 @@ function flat(row, table) {
       columns.map(([head]) => head),
       lines.map((line) => columns.map(([, cell]) => cell(line))),
     ),
-    judged ? `Bar: ${judged.bar}. Measured ${judged.measured}: ${judged.isMet ? 'met' : '**missed**'}.` : '',
+    judged ? `Bar: ${judged.bar}. Measured ${judged.measured}: ${judgement(judged)}.` : '',
+    isWithoutRivals(table) ? 'No ratio and no bar: none of the others was there to compare with.' : '',
   ]
     .filter(Boolean)
     .join('\n\n');
@@ -109,6 +110,10 @@ function growing(row, table) {
       medians.map(({ name, values }) => [name === ours ? `**${name}**` : name, ...values.map(number)]),
     ),
   ].join('\n\n');
+}
+
+function judgement({ word }) {
+  return word === 'met' ? word : `**${word}**`;
 }
 
 function frame({ what, unit, better }) {

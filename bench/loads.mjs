@@ -48,26 +48,30 @@ export async function manyHeld(take, count) {
   return ((performance.now() - startedAt) * 1_000) / count;
 }
 
-/** Callers that take one key again and again: how often each got it, and the longest wait in ms. */
+/**
+ * Callers that take one key again and again: how often each got it, and the longest wait in ms. A wait lasts from the first try to the
+ * grant; whoever gives up and tries again waits on, and whoever never has a turn has waited for the whole time.
+ */
 export async function loop(take, { callers, milliseconds }) {
   const counts = Array.from({ length: callers }, () => 0);
   let longest = 0;
   const startedAt = performance.now();
   await Promise.all(
     counts.map(async (_, caller) => {
+      let askedAt = startedAt;
       while (performance.now() - startedAt < milliseconds) {
-        const askedAt = performance.now();
         let release;
         try {
           release = await take('loop');
         } catch {
-          continue; // Some give up after a number of tries: that is a longer wait.
+          continue; // Some give up after a number of tries.
         } finally {
           longest = Math.max(longest, performance.now() - askedAt);
         }
         // What ends later is the wait of those who have slept through the others' end.
         if (performance.now() - startedAt < milliseconds) counts[caller] += 1;
         await release();
+        askedAt = performance.now();
       }
     }),
   );

@@ -5,7 +5,7 @@ import { arch, cpus, loadavg, platform, release, totalmem } from 'node:os';
 import { basename } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isQuick } from './measure.mjs';
-import { number, summary, verdict } from './table.mjs';
+import { isWithoutRivals, number, summary, verdict } from './table.mjs';
 
 const row = basename(process.argv[1], '.mjs');
 const tables = [];
@@ -76,7 +76,8 @@ export function report(table) {
     line(name, number(median), low === high ? '' : `${number(low)} … ${number(high)}`, ratioText, note);
   }
   const judged = verdict(table);
-  if (judged) console.log(`  ${judged.isMet ? 'within' : 'MISSES'} the bar: ${judged.measured}, ${judged.bar}`);
+  if (judged) console.log(`  ${judged.word.toUpperCase()}: ${judged.measured}, the bar is ${judged.bar}`);
+  if (isWithoutRivals(table)) console.log('  no ratio and no bar: there is none of the others to compare with');
 }
 
 /** The version of an installed package: of the repository's own, or of a folder's. */

@@ -24,22 +24,36 @@ export function summary(table) {
     low: quantile(values, 0.25),
     high: quantile(values, 0.75),
     rounds: values.length,
-    ratio: table.base && ratio(values, table.rounds[table.base]),
+    ratio: table.base && median(ratios(values, table.rounds[table.base])),
     note: table.notes?.[name] ?? '',
   }));
 }
 
-/** Whether ours reaches the bar: `{ isMet, bar, measured }`, the latter two in words. */
+/**
+ * Whether ours reaches the bar: `{ word, bar, measured }`, all in words. Where the bar lies between the quartiles, as many rounds say
+ * one thing as the other. Nothing where there is no bar, or nobody to compare with.
+ */
 export function verdict(table) {
-  const { bar, ours, base, unit } = table;
-  if (bar === undefined) return undefined;
+  const { bar, base, unit } = table;
+  if (bar === undefined || isWithoutRivals(table)) return undefined;
   const measured = measuredOf(table);
-  const [isMet, limit] =
+  const [low, high] = [quantile(measured, 0.25), quantile(measured, 0.75)];
+  const [[good, bad], limit] =
     bar.atLeast === undefined
-      ? [measured <= bar.atMost, `at most ${bar.atMost}`]
-      : [measured >= bar.atLeast, `at least ${bar.atLeast}`];
+      ? [[high <= bar.atMost, low > bar.atMost], `at most ${bar.atMost}`]
+      : [[low >= bar.atLeast, high < bar.atLeast], `at least ${bar.atLeast}`];
   const of = bar.of === 'base' ? `× ${base}` : bar.of === 'best' ? `× the best of the others (${best(table)})` : unit;
-  return { isMet, bar: `${limit} ${of}`, measured: number(measured), ours };
+  const spread = measured.length > 1 ? ` (${number(low)} – ${number(high)})` : '';
+  return {
+    word: good ? 'met' : bad ? 'missed' : 'undecided',
+    bar: `${limit} ${of}`,
+    measured: number(median(measured)) + spread,
+  };
+}
+
+/** Whether the bar is one against the others, and none of them was measured. */
+export function isWithoutRivals(table) {
+  return table.bar?.of === 'best' && best(table) === undefined;
 }
 
 /** As many digits as say something. */
@@ -48,21 +62,21 @@ export function number(value) {
   return value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2);
 }
 
+/** What the bar is about, a value a round. */
 function measuredOf(table) {
   const { bar, better, ours, rounds, base } = table;
-  if (bar.of === 'base') return ratio(rounds[ours], rounds[base]);
-  const own = median(rounds[ours]);
-  if (bar.of !== 'best') return own;
-  const other = median(rounds[best(table)]);
-  return better === 'more' ? own / other : other / own;
+  if (bar.of === 'base') return ratios(rounds[ours], rounds[base]);
+  if (bar.of !== 'best') return rounds[ours];
+  const other = rounds[best(table)];
+  return better === 'more' ? ratios(rounds[ours], other) : ratios(other, rounds[ours]);
 }
 
 function best({ rounds, ours, base, better }) {
   const others = Object.keys(rounds).filter((name) => name !== ours && name !== base);
   const sign = better === 'more' ? 1 : -1;
-  return others.reduce((a, b) => (sign * (median(rounds[b]) - median(rounds[a])) > 0 ? b : a));
+  return others.toSorted((a, b) => sign * (median(rounds[b]) - median(rounds[a])))[0];
 }
 
-function ratio(values, base) {
-  return median(values.slice(0, base.length).map((value, round) => value / base[round]));
+function ratios(values, base) {
+  return values.slice(0, base.length).map((value, round) => value / base[round]);
 }

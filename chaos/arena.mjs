@@ -13,8 +13,8 @@ const WORKERS = 3;
 const KEYS = ['a', 'b', 'c'];
 const STOPPED_WITHIN = 10_000;
 
-/** The servers of a subject, the workers that use it, and the resource that judges them. */
-export async function openArena(name, { seed, library, clients, think }) {
+/** The servers of a subject, the workers that use it, and the resource that judges them. `load` is what each worker's clients do. */
+export async function openArena(name, { seed, library, ...load }) {
   const subject = subjects[name];
   const folder = await mkdtemp(join(tmpdir(), 'lock-chaos-'));
   const history = join(folder, `${name}-${seed}.jsonl`);
@@ -27,7 +27,7 @@ export async function openArena(name, { seed, library, clients, think }) {
   const backend = await subject.startBackend();
   const { servers, address } = backend;
   const realPorts = servers.map(({ port }) => port);
-  const settings = { subject: name, resource: path, library, seed, keys: KEYS, clients, think, address, realPorts };
+  const settings = { subject: name, resource: path, library, seed, keys: KEYS, ...load, address, realPorts };
   const fleet = new Fleet(settings, (what) => void find('unexpected', what));
   try {
     // Where servers tell clients where others are, there is no wire of ours in between.

@@ -1,10 +1,12 @@
 import { existsSync } from 'node:fs';
 import { run } from '../../scripts/ensure-installed.mjs';
 
-/** Installs the other libraries, unless they are there. */
+/** Whether to compare with the other libraries: installs them unless they are there, or BENCH_WITHOUT_PEERS=1 says that it goes without. */
 export function ensurePeers() {
+  if (process.env.BENCH_WITHOUT_PEERS) return false;
   const cwd = import.meta.dirname;
-  if (['murlock', 'redlock4'].every((name) => existsSync(`${cwd}/node_modules/${name}`))) return;
+  if (['murlock', 'redlock4'].every((name) => existsSync(`${cwd}/node_modules/${name}`))) return true;
   console.log('Installing the libraries to compare with …');
   run('npm', ['ci', '--no-audit', '--no-fund', '--loglevel=error'], { cwd });
+  return true;
 }

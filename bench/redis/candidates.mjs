@@ -1,10 +1,9 @@
 // What is measured: each candidate makes a function that takes the lock `key` and answers how to release it.
 import { randomUUID } from 'node:crypto';
-import { existsSync } from 'node:fs';
-import { fileURLToPath } from 'node:url';
 import { Redis } from 'ioredis';
 import { LockManager } from 'nestjs-distributed-lock';
 import { RedisLockProvider } from 'nestjs-distributed-lock/redis';
+import { ensurePeers } from '../peers/ensure-peers.mjs';
 
 const LEASE = 10_000;
 const OURS = 'nestjs-distributed-lock';
@@ -52,8 +51,7 @@ export async function candidate(name, port) {
   };
 }
 
-/** The other libraries, if they are installed. */
+/** The other libraries, by name. */
 export async function peers() {
-  if (!existsSync(fileURLToPath(new URL('../peers/node_modules', import.meta.url)))) return {};
-  return (await import('../peers/adapters.mjs')).peers;
+  return ensurePeers() ? (await import('../peers/adapters.mjs')).peers : {};
 }

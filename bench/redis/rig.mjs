@@ -1,15 +1,11 @@
 // What the Redis rows stand on: a server on core 0, and all candidates with a client each. The rows run on core 1.
-import { spawnSync } from 'node:child_process';
+import { fork, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { connect } from 'node:net';
-import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
 import { Redis } from 'ioredis';
 import { startRedisServer } from '../../test/servers/redis-server.mjs';
-import { ensurePeers } from '../peers/ensure-peers.mjs';
 import { about, versionOf } from '../results.mjs';
-
-if (!process.env.BENCH_WITHOUT_PEERS) ensurePeers();
-const { candidate, OURS, peers, RAW } = await import('./candidates.mjs');
+import { candidate, OURS, peers, RAW } from './candidates.mjs';
 
 export { OURS, RAW };
 
@@ -43,14 +39,12 @@ export function each(names, measure) {
 
 /** How many commands the clients send while `task` runs; those inside scripts do not count. */
 export async function commandsDuring(task) {
-  const monitor = connect(server.port, '127.0.0.1');
-  monitor.write('MONITOR\r\n');
-  await once(monitor, 'data');
-  let count = 0;
-  createInterface({ input: monitor }).on('line', (line) => (count += line.includes(' lua] ') ? 0 : 1));
+  const watcher = fork(fileURLToPath(new URL('watcher.mjs', import.meta.url)), [String(server.port)]);
+  await once(watcher, 'message');
   await task();
-  monitor.destroy();
-  return count;
+  const counted = once(watcher, 'message');
+  watcher.send('end');
+  return (await counted)[0];
 }
 
 export async function stop() {

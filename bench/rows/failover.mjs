@@ -50,8 +50,6 @@ about({
 });
 admin.disconnect();
 
-// For the compiler.
-for (const { take } of Object.values(by)) await manyKeys(take, lasting(1_000));
 const load = (name) => () => manyKeys(by[name].take, lasting(300));
 report({
   what: '64 callers on 64 keys',

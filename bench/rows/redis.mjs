@@ -3,7 +3,7 @@
 import { fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { crowd, crowdTable, loop, manyKeys, oneCaller } from '../loads.mjs';
-import { interleave, lasting } from '../measure.mjs';
+import { cpuNanoseconds, interleave, lasting } from '../measure.mjs';
 import { admin, by, each, OURS, RAW, rivals, server, stop } from '../redis/rig.mjs';
 import { report } from '../results.mjs';
 
@@ -35,9 +35,40 @@ report({
   ),
 });
 
+await processorTime();
 await bursts();
 for (const processes of [1, 2]) await loopers(processes);
 await stop();
+
+/** What one cycle of one caller costs on either side, whatever it waits for. */
+async function processorTime() {
+  const CYCLES = lasting(4_000);
+  const costs = await interleave(
+    each([RAW, OURS], async (take) => {
+      const before = await serverTime();
+      const client = await cpuNanoseconds(CYCLES, async () => (await take('one'))());
+      return { client: client / 1_000, server: ((await serverTime()) - before) / CYCLES };
+    }),
+    { rounds: 7 },
+  );
+  for (const side of ['client', 'server']) {
+    report({
+      what: `One caller: processor time of a cycle, ${side}`,
+      unit: 'µs a cycle',
+      better: 'less',
+      ours: OURS,
+      base: RAW,
+      rounds: mapped(costs, (cost) => cost[side]),
+    });
+  }
+}
+
+/** µs of processor time that the server has used. */
+async function serverTime() {
+  const info = await admin.info('cpu');
+  const seconds = (kind) => Number(new RegExp(`used_cpu_${kind}:([\\d.]+)`).exec(info)[1]);
+  return (seconds('user') + seconds('sys')) * 1_000_000;
+}
 
 async function bursts() {
   const rounds = await interleave(
@@ -73,7 +104,7 @@ async function loopers(processes) {
   const results = await interleave(Object.fromEntries(ALL.map((name) => [name, () => run(name)])), {
     rounds: processes === 1 ? 3 : 2,
     // Processes of their own warm up by themselves.
-    warmUp: processes === 1 ? 1 : 0,
+    warmUp: processes === 1 ? undefined : 0,
   });
   const where = processes === 1 ? 'one process' : 'two processes';
   const what = `16 waiters looping on one key in ${where}`;

@@ -91,8 +91,8 @@ for (const provider of Object.keys(raw)) {
   const connectionOf = (key) => connections[Number(key.split('-')[1] ?? 0)];
   const takes = { [RAW]: (key) => raw[provider](connectionOf(key), key), [OURS]: take(provider) };
   const loads = {
-    'one caller': (load) => oneCaller(load, lasting(300)),
-    [`${CALLERS} callers on ${CALLERS} keys`]: (load) => manyKeys(load, lasting(300), CALLERS),
+    'one caller': (load) => oneCaller(load, lasting(200)),
+    [`${CALLERS} callers on ${CALLERS} keys`]: (load) => manyKeys(load, lasting(200), CALLERS),
   };
   // The rows, for the raw client too.
   for (const load of Object.values(loads)) await load(takes[OURS]);

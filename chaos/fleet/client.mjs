@@ -10,21 +10,24 @@ export class Client {
   #random;
   #name;
   #keys;
+  #fresh;
   #ops = 0;
 
-  constructor({ subject, resource, random, name, keys }) {
+  /** `fresh`: the share of sections under a key of their own, which nobody uses before or after. */
+  constructor({ subject, resource, random, name, keys, fresh = 0 }) {
     this.#subject = subject;
     this.#resource = resource;
     this.#random = random;
     this.#name = name;
     this.#keys = keys;
+    this.#fresh = fresh;
   }
 
   /** One section, from the ask to the confirmed release. */
   async section() {
     this.#ops += 1;
     const op = `${this.#name}.${this.#ops}`;
-    const key = this.#random.pick(this.#keys);
+    const key = this.#fresh > 0 && this.#random.chance(this.#fresh) ? op : this.#random.pick(this.#keys);
     const mode = this.#subject.shared && this.#random.chance(0.2) ? 'shared' : 'exclusive';
     const about = { op, key, mode };
     await this.#resource.tell({ event: 'ask', ...about });

@@ -13,10 +13,12 @@ const subject = await subjects[settings.subject].connect(settings);
 const realNow = Date.now;
 let running = false;
 let loops = [];
+let sections = 0;
 
 async function loop(client, random) {
   while (running) {
     await client.section();
+    sections += 1;
     await sleep(random.between(0, settings.think));
   }
 }
@@ -47,7 +49,7 @@ const orders = {
     const { heapUsed } = process.memoryUsage();
     // Not the clients' own sleeps.
     const handles = process.getActiveResourcesInfo().filter((kind) => kind !== 'Timeout').length;
-    process.send({ type: 'usage', heapUsed, handles });
+    process.send({ type: 'usage', heapUsed, handles, sections });
   },
   /** Ends by itself if nothing was left open. */
   async stop() {
@@ -60,7 +62,8 @@ const orders = {
 const clients = Array.from({ length: settings.clients }, (_, index) => {
   const random = seededRandom(`${settings.seed}/${settings.worker}/${index}`);
   const name = `${settings.worker}.${index}`;
-  return { random, client: new Client({ subject, resource, random, name, keys: settings.keys }) };
+  const { keys, fresh } = settings;
+  return { random, client: new Client({ subject, resource, random, name, keys, fresh }) };
 });
 process.on('message', ({ type, ...order }) => void orders[type](order));
 process.on('disconnect', () => running && process.exit());

@@ -4,7 +4,7 @@ export interface SqlServer {
   readonly folder: string;
   readonly url: string;
   readonly pid: number;
-  /** Sends a signal to the server, such as SIGSTOP and SIGCONT. */
+  /** Sends a signal to all processes of the server, such as SIGSTOP and SIGCONT. */
   signal(name: NodeJS.Signals): void;
   /** Ends the server without a farewell and starts it again with the same port and folder. */
   crash(options?: { downFor?: number }): Promise<void>;

@@ -1,7 +1,7 @@
 // Plain JavaScript, because the scripts that use it run before anything is built. Its types stand in sql-server.d.mts.
 import { execFile } from 'node:child_process';
 import { chmod, chown, mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { readdirSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -115,6 +115,24 @@ async function accountOf(name) {
   return { uid: Number(uid.stdout), gid: Number(gid.stdout) };
 }
 
+/** Linux alone tells. */
+function childrenOf(pid) {
+  try {
+    return readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').split(' ').filter(Boolean).map(Number);
+  } catch {
+    return [];
+  }
+}
+
+function send(pid, signal) {
+  try {
+    process.kill(pid, signal);
+  } catch (error) {
+    // It has ended meanwhile.
+    if (error.code !== 'ESRCH') throw error;
+  }
+}
+
 async function server({ folder, port, url, start, greeting, quit }) {
   let child = start();
   await ready(child, port, greeting);
@@ -125,9 +143,13 @@ async function server({ folder, port, url, start, greeting, quit }) {
     get pid() {
       return child.process.pid;
     },
-    /** Sends a signal to the server, such as SIGSTOP and SIGCONT. */
+    /** Sends a signal to all processes of the server, such as SIGSTOP and SIGCONT: those of Postgres that serve its connections are its children. */
     signal(name) {
-      child.process.kill(name);
+      const { pid } = child.process;
+      // The first makes new ones, so it stops before the others and goes on after them.
+      if (name !== 'SIGCONT') send(pid, name);
+      for (const served of childrenOf(pid)) send(served, name);
+      if (name === 'SIGCONT') send(pid, name);
     },
     /** Ends the server without a farewell and starts it again with the same port and folder. */
     async crash({ downFor = 0 } = {}) {

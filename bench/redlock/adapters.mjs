@@ -1,0 +1,41 @@
+// The other libraries, each with its defaults: how they take and give back one lock on several servers.
+import { Redis } from 'ioredis';
+import { Redlock } from '../peers/node_modules/@sesamecare-oss/redlock/build/index.js';
+import Redlock5 from '../peers/node_modules/redlock/dist/esm/index.js';
+import Redlock4 from '../peers/node_modules/redlock4/redlock.js';
+
+const LEASE = 10_000;
+
+/** By name: makes a candidate on the servers at these ports. */
+export const peers = {
+  'redlock 4': (ports) =>
+    peer(ports, (clients) => {
+      const redlock = new Redlock4(clients);
+      redlock.on('clientError', () => undefined);
+      return async (key) => {
+        const lock = await redlock.lock(`redlock4:${key}`, LEASE);
+        return () => lock.unlock();
+      };
+    }),
+  'redlock 5 beta': (ports) => peer(ports, (clients) => takeOf(new Redlock5(clients))),
+  '@sesamecare-oss/redlock': (ports) => peer(ports, (clients) => takeOf(new Redlock(clients))),
+};
+
+async function peer(ports, make) {
+  const clients = ports.map((port) => new Redis(port));
+  await Promise.all(clients.map((client) => client.ping()));
+  for (const client of clients) client.on('error', () => undefined);
+  return {
+    take: make(clients),
+    stop: () => {
+      for (const client of clients) client.disconnect();
+    },
+  };
+}
+
+function takeOf(redlock) {
+  return async (key) => {
+    const lock = await redlock.acquire([`redlock:${key}`], LEASE);
+    return () => lock.release();
+  };
+}

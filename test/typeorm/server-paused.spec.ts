@@ -1,0 +1,31 @@
+import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { SqlBackend, type SqlType } from './sql-backend.js';
+
+const databases: readonly SqlType[] = ['mariadb', 'postgres'];
+
+// What the proof under faults calls "server paused" is one only if those who serve the open connections are stopped too.
+describe.each(databases)('a server of %s that is stopped', (type) => {
+  let backend: SqlBackend;
+
+  beforeAll(async () => {
+    backend = await SqlBackend.start(type);
+  }, 60_000);
+  afterAll(() => backend.stop());
+
+  it('answers nothing on an open connection, and answers again when it goes on', async () => {
+    const connection = backend.admin.createQueryRunner();
+    const ask = () => connection.query('SELECT 1 AS one').then(() => 'an answer');
+    expect(await ask()).toBe('an answer');
+    backend.server.signal('SIGSTOP');
+    try {
+      const answer = ask();
+      expect(await Promise.race([answer, sleep(500, 'silence')])).toBe('silence');
+      backend.server.signal('SIGCONT');
+      expect(await answer).toBe('an answer');
+    } finally {
+      backend.server.signal('SIGCONT');
+      await connection.release();
+    }
+  });
+});

@@ -62,7 +62,11 @@ export class Client {
   async #act(about, lock) {
     const token = lock.token === null ? null : String(lock.token);
     const tell = (event) => this.#resource.tell({ event, ...about, token, ...lock.claim() });
-    if ((await tell('enter')) === false) return;
+    if ((await tell('enter')) === false) {
+      // Somebody has entered with a larger token; who believes to hold all the same says so now.
+      await tell('check');
+      return;
+    }
     // A section that outlives its lease needs the watchdog.
     const length = this.#random.chance(0.005) ? this.#subject.lifetime * 1.3 : this.#random.between(0, 12);
     const acts = this.#random.between(1, 3);

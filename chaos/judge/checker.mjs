@@ -109,8 +109,15 @@ export class Checker {
     this.#checkToken(at, op);
     this.#checkOrder(at, op, state);
     if (op.token !== null && op.token > state.largest) state.largest = op.token;
-    if (!accepted) return this.#refused();
-    state.enteredAt = at;
+    if (!accepted) {
+      this.#refused();
+      // Whoever came with the larger token was given the lock later; so this one has to know that it holds no longer.
+      const follower = follow(op, state);
+      if (follower) this.#overtake(op, follower.enteredAt, follower);
+      this.#claim(entry, op);
+      return;
+    }
+    op.enteredAt = state.enteredAt = at;
     this.counts.sections += 1;
     if (this.#fault) {
       this.#fault.sections += 1;
@@ -119,6 +126,7 @@ export class Checker {
     }
     for (const other of state.inside.values()) if (conflict(op, other)) this.#overlap(at, other, op);
     state.inside.set(op.op, op);
+    state.latest[op.mode] = op;
     this.#claim(entry, op);
   }
 
@@ -174,9 +182,13 @@ export class Checker {
     }
   }
 
+  #overtake(op, at, entrant) {
+    op.overtakenAt ??= at;
+    op.overtakenBy ??= entrant;
+  }
+
   #overlap(at, holder, entrant) {
-    holder.overtakenAt ??= at;
-    holder.overtakenBy ??= entrant;
+    this.#overtake(holder, at, entrant);
     // A server may see a killed process end before we do. What such a one says after this counts all the same.
     const mayBeDead = this.#fault?.nemesis === 'worker killed' && holder.worker.startsWith(`${this.#fault.target}/`);
     if (at < holder.claimedUntil && !mayBeDead) this.#violation('overlap', at, holder, `when ${entrant.op} entered`);
@@ -251,9 +263,15 @@ export class Checker {
     if (key === undefined) return undefined;
     let state = this.#keys.get(key);
     if (!state)
-      this.#keys.set(key, (state = { inside: new Map(), waiting: new Set(), leftAt: new Map(), largest: -1n }));
+      this.#keys.set(
+        key,
+        (state = { inside: new Map(), waiting: new Set(), leftAt: new Map(), largest: -1n, latest: {} }),
+      );
     return state;
   }
 }
+
+/** Whoever is in the way of this one and has entered with a larger token, as far as they have tokens. */
+const follow = (op, { latest }) => Object.values(latest).find((other) => conflict(op, other) && other.token > op.token);
 
 const conflict = (one, other) => one.mode === 'exclusive' || other.mode === 'exclusive';

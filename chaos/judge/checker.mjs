@@ -106,7 +106,7 @@ export class Checker {
     const { at, accepted, token } = entry;
     state.waiting.delete(op.op);
     op.token = token === null ? null : BigInt(token);
-    this.#checkToken(at, op);
+    this.#checkToken(at, op, accepted, state);
     this.#checkOrder(at, op, state);
     if (op.token !== null && op.token > state.largest) state.largest = op.token;
     if (!accepted) {
@@ -198,10 +198,15 @@ export class Checker {
     }
   }
 
-  #checkToken(at, op) {
+  /** Larger than that of whoever had entered before it asked; and than that of whoever enters before it, if the resource lets it in. */
+  #checkToken(at, op, accepted, { largest, latest }) {
     if (op.token === null) return;
-    const tooSmall = op.mode === 'shared' ? op.token < op.floor : op.token <= op.floor;
-    if (tooSmall) this.#violation('token', at, op, `${op.token} after ${op.floor}`);
+    // Readers that hold together may have one token, or enter in another order than they were granted.
+    const isReader = op.mode === 'shared';
+    const entered = isReader ? (latest.exclusive?.token ?? -1n) : largest;
+    const floor = accepted && entered > op.floor ? entered : op.floor;
+    const tooSmall = isReader ? op.token < floor : op.token <= floor;
+    if (tooSmall) this.#violation('token', at, op, `${op.token} after ${floor}`);
   }
 
   #checkOrder(at, op, state) {

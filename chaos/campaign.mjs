@@ -39,10 +39,11 @@ async function strike(nemesis, { subject, fleet, backend, resource }, random) {
   const duration = random.between(100, Math.round(subject.lifetime * 1.8));
   const context = { fleet, backend, victim, server: random.pick(backend.servers), random, duration };
   if (nemesis.possible?.(context) === false) return;
-  await resource.tell({ event: 'begin', nemesis: nemesis.name, of: nemesis.of, target: victim.name, duration });
+  const { name, of, settle } = nemesis;
+  await resource.tell({ event: 'begin', nemesis: name, of, target: victim.name, duration, settle });
   await nemesis.begin(context);
   if (nemesis.end) await sleep(duration);
   await nemesis.end?.(context);
-  await resource.tell({ event: 'end', nemesis: nemesis.name });
-  await sleep(nemesis.settle ?? 0);
+  await resource.tell({ event: 'end', nemesis: name });
+  await sleep(settle ?? 0);
 }

@@ -51,11 +51,12 @@ export class Checker {
     if (op) op.before = entry.at;
   }
 
-  _begin({ at, nemesis, of, target }) {
+  _begin({ at, nemesis, of, target, settle }) {
     this.#fault = {
       nemesis,
       of,
       target,
+      settle,
       begin: at,
       end: Infinity,
       sections: 0,
@@ -248,20 +249,23 @@ export class Checker {
       what,
       under: fault && since <= fault.end + this.#subject.lifetime ? fault.nemesis : 'no fault',
     };
-    // A holder that was deprived by a fault is told at its deadline, whatever fault comes in between.
-    const isOverdue = at - since > (this.#subject.toldWithin ?? Infinity);
-    const documented =
-      !isOverdue &&
-      this.#faults.some(
-        ({ nemesis, begin, end }) =>
-          since >= begin && since <= end + this.#subject.lifetime && this.#subject.allows[nemesis]?.includes(rule),
-      );
-    if (documented) {
+    if (this.#isDocumented(rule, op, at, since)) {
       this.excused.push(found);
       return;
     }
     this.violations.push(found);
     if (fault) fault.violations += 1;
+  }
+
+  #isDocumented(rule, op, at, since) {
+    const { allows, lifetime, settle = 0, toldWithin = Infinity } = this.#subject;
+    // A holder that was deprived by a fault is told at its deadline, whatever fault comes in between.
+    if (at - since > toldWithin) return false;
+    return this.#faults.some((fault) => {
+      const covers = since >= fault.begin && since <= fault.end + lifetime && allows[fault.nemesis]?.includes(rule);
+      // Nobody is deprived by a fault that was over when it asked. Two are, of which the other one may have asked later.
+      return covers && (rule !== 'overlap' || op.askedAt <= fault.end + (fault.settle ?? settle));
+    });
   }
 
   #key(key) {

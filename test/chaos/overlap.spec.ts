@@ -36,3 +36,42 @@ describe('the rule that nobody believes to hold behind a later holder', () => {
     });
   });
 });
+
+describe('two holders that are documented under a fault', () => {
+  /** Each of them believes to hold until `until`; the second one enters at 200. */
+  function both({ firstAsks = 0, until = 250, fault = {}, subject = {} }) {
+    const history: readonly Entry[] = [
+      [firstAsks, 'ask', 'w1/1.0.1'],
+      [100, 'begin', undefined, { nemesis: 'data lost', of: 'server', ...fault }],
+      [120, 'end'],
+      [firstAsks + 1, 'enter', 'w1/1.0.1', { ...HELD, remaining: 300 }],
+      [190, 'ask', 'w2/1.0.1'],
+      [200, 'enter', 'w2/1.0.1', HELD],
+      [until, 'check', 'w1/1.0.1', HELD],
+    ];
+    const inOrder = [...history].sort(([one], [other]) => one - other);
+    return judged(inOrder, { allows: { 'data lost': ['overlap'] }, toldWithin: 100, ...subject });
+  }
+
+  it('are forgiven while the one that was deprived cannot know', async () => {
+    expect(await both({})).toMatchObject({ violations: [], excused: ['overlap', 'overlap'] });
+  });
+
+  it('are not when it had time to learn of its loss', async () => {
+    expect((await both({ until: 310 })).violations).toEqual(['overlap']);
+  });
+
+  it('are not when the one that was deprived had asked after the fault', async () => {
+    expect((await both({ firstAsks: 130 })).violations).toEqual(['overlap', 'overlap']);
+    expect((await both({ firstAsks: 130, fault: { settle: 20 } })).violations).toEqual([]);
+    expect((await both({ firstAsks: 130, subject: { settle: 20 } })).violations).toEqual([]);
+  });
+});
+
+it.each(['redis', 'redis-cluster', 'redis-sentinel', 'redlock', 'failover', 'memcached'])(
+  '%s has to tell a holder of its loss within a lease',
+  async (name) => {
+    const { toldWithin, lifetime } = (await import(`../../chaos/subjects/${name}.mjs`)) as Record<string, number>;
+    expect(toldWithin).toBe(lifetime);
+  },
+);

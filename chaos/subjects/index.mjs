@@ -15,7 +15,8 @@ import * as zookeeper from './zookeeper.mjs';
 /**
  * What is put to the proof, by name: our providers, and the controls that must be found guilty. A subject has
  *
- * - `title`, `nemeses` (names of faults), `control`, `workers` (if not the usual number)
+ * - `title`, `nemeses` (names of faults), `workers` (if not the usual number)
+ * - `control`: the rules that it must be found to break, if it is one
  * - `fair`: whether callers are served in their order; `processes`: each process by one caller at a time
  * - `settle`: how many ms after a fault that order stands again, and a lock that is asked for is not lost by it any more
  * - `lifetime`: how long a lock lasts without a confirmation, in ms

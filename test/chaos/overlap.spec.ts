@@ -6,6 +6,29 @@ const asks: readonly Entry[] = [
   [1, 'ask', 'w2/1.0.1'],
 ];
 
+describe('the rule that two are not inside', () => {
+  const inside = (entersAt: number, ...modes: readonly string[]) =>
+    judged([
+      [0, 'ask', 'w1/1.0.1', { mode: modes[0] }],
+      [1, 'ask', 'w2/1.0.1', { mode: modes[1] }],
+      [10, 'enter', 'w1/1.0.1', { ...HELD, mode: modes[0] }],
+      [11, 'check', 'w1/1.0.1', { ...HELD, mode: modes[0] }],
+      // What was said at 11 was said after 10, so it claims the time until 60.
+      [entersAt, 'enter', 'w2/1.0.1', { ...HELD, mode: modes[1] }],
+    ]);
+
+  it('is broken by who enters while a writer claims to hold, or writes while a reader does', async () => {
+    expect((await inside(59, 'exclusive', 'exclusive')).violations).toEqual(['overlap']);
+    expect((await inside(59, 'exclusive', 'shared')).violations).toEqual(['overlap']);
+    expect((await inside(59, 'shared', 'exclusive')).violations).toEqual(['overlap']);
+  });
+
+  it('is kept by who enters after the claim, and by readers', async () => {
+    expect((await inside(60, 'exclusive', 'exclusive')).violations).toEqual([]);
+    expect((await inside(20, 'shared', 'shared')).violations).toEqual([]);
+  });
+});
+
 describe('the rule that nobody believes to hold behind a later holder', () => {
   /** `w1` was given the lock first, but is paused and enters after `w2`. */
   const refused = (first: object, then: object): readonly Entry[] => [

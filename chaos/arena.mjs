@@ -45,6 +45,7 @@ export async function openArena(name, { seed, library, clients, think }) {
     resource,
     /** Everybody comes to an end, nobody asks any more: a wake-up that was lost shows, and so does what was left behind. */
     async quiesce() {
+      await resource.tell({ event: 'quiet' });
       for (const { name: worker, pending } of await fleet.drain(subject.recovery)) {
         if (pending === undefined) await find('stuck', `clients of ${worker} have not come to their end`);
         else if (pending > 0) await find('leak', `${worker} believes to hold or to await ${pending} locks`);

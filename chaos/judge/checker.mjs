@@ -72,7 +72,12 @@ export class Checker {
     this.#fault.end = at;
   }
 
-  _ask({ at, op, key, mode }, _, state) {
+  /** Nobody asks any more: keys that have not been entered by then say nothing of the fault. */
+  _quiet() {
+    this.#fault?.recovering.clear();
+  }
+
+  _ask({ at, op, key, mode, wait }, _, state) {
     this.counts.asks += 1;
     this.#ops.set(op, {
       op,
@@ -84,7 +89,8 @@ export class Checker {
       claimedUntil: 0,
       floor: state.largest,
     });
-    state.waiting.add(op);
+    // Who asks once and goes away has no place in a queue.
+    if (wait !== 0) state.waiting.add(op);
   }
 
   _asked({ at }, op) {
@@ -122,13 +128,18 @@ export class Checker {
     this.counts.sections += 1;
     if (this.#fault) {
       this.#fault.sections += 1;
-      // Everything works again when each key has been entered after the fault.
-      if (at > this.#fault.end && this.#fault.recovering.delete(op.key)) this.#fault.recovery = at - this.#fault.end;
+      this.#recover(at, op);
     }
     for (const other of state.inside.values()) if (conflict(op, other)) this.#overlap(at, other, op);
     state.inside.set(op.op, op);
     state.latest[op.mode] = op;
     this.#claim(entry, op);
+  }
+
+  /** Everything works again when each key has been entered after the fault. */
+  #recover(at, { key }) {
+    const { end, recovering } = this.#fault;
+    if (at > end && recovering.delete(key) && recovering.size === 0) this.#fault.recovery = at - end;
   }
 
   _write(entry, op) {

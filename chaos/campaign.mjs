@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { openArena } from './arena.mjs';
 import { nemeses } from './nemeses/index.mjs';
 import { seededRandom } from './random.mjs';
+import { isAsExpected } from './report.mjs';
 
 const OPENING = 500;
 const ROUND = 20_000;
@@ -31,6 +32,7 @@ export async function campaign(name, { seed, milliseconds, library, only }) {
     await arena.close();
   }
   const verdict = await arena.verdict();
+  if (isAsExpected({ subject, verdict })) await arena.forget();
   return { subject, verdict, history: verdict.history };
 }
 

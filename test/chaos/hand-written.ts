@@ -1,5 +1,5 @@
 /** One record of a history: who has told the resource what, and when. A worker is named by its caller, `w1/1.0.1`. */
-export type Entry = readonly [at: number, event: string, caller?: string, more?: object];
+export type Entry = readonly [at: number, event: string, caller?: string | undefined, more?: object];
 
 export interface Verdict {
   readonly violations: readonly string[];

@@ -14,7 +14,7 @@ export const RULES = {
   leak: 'V6 something is left when everything was released',
   overtaken: 'V7 a waiter of a fair lock was overtaken by one that came later',
   late: 'V10 a lock was held for longer than its lease after its last confirmation',
-  unbalanced: 'V11 a release of a lock that was held says something else',
+  unbalanced: 'V11 a release does not say what came of the lock',
   unexpected: 'an error of no documented kind, or a process that ends',
 };
 
@@ -160,9 +160,13 @@ export class Checker {
   }
 
   _done({ at, op: id, result }, op, state) {
-    // Refused at the door, or held until its end; whether it was still held when the release arrived is the backend's to know.
     const known = ['released', 'lost', 'unconfirmed'];
     if (!known.includes(result)) this.#violation('unbalanced', at, op, result);
+    // It was somebody else's by then, which the backend knows; unless both were let in.
+    const { overtakenAt, overtakenBy } = op;
+    if (result === 'released' && overtakenBy && !this.#isDocumented('overlap', op, overtakenAt, overtakenAt)) {
+      this.#violation('unbalanced', at, op, `released, though ${overtakenBy.op} had entered`);
+    }
     state.inside.delete(id);
     this.#ops.delete(id);
     state.leftAt.set(op.worker, at);

@@ -1,5 +1,5 @@
 import { describe, expect, it } from '@jest/globals';
-import { type Entry, HELD, judged } from './hand-written.js';
+import { type Entry, HELD, judged, OVER } from './hand-written.js';
 
 const asked: Entry = [0, 'ask', 'w1/1.0.1'];
 const entered: readonly Entry[] = [asked, [10, 'enter', 'w1/1.0.1', HELD]];
@@ -62,6 +62,44 @@ describe('the rule that a release says what came of the lock', () => {
   it('is kept by each of the three', async () => {
     for (const result of ['released', 'lost', 'unconfirmed'])
       expect(await violations(...entered, ends(result))).toEqual([]);
+  });
+});
+
+describe('the rule that a lock is not released that somebody else has', () => {
+  const ends = (result: string, subject: object = {}) =>
+    judged(
+      [
+        [0, 'ask', 'w1/1.0.1', { token: '1' }],
+        [5, 'begin', undefined, { nemesis: 'pause', of: 'worker', target: 'w1' }],
+        [10, 'enter', 'w1/1.0.1', { ...HELD, token: '1' }],
+        [100, 'ask', 'w2/1.0.1', { token: '2' }],
+        [110, 'enter', 'w2/1.0.1', { ...HELD, token: '2' }],
+        [120, 'leave', 'w1/1.0.1', { ...OVER, token: '1' }],
+        [130, 'done', 'w1/1.0.1', { result }],
+      ],
+      subject,
+    );
+
+  it('is broken by who was paused, followed, and has released it all the same', async () => {
+    expect((await ends('released')).violations).toEqual(['unbalanced']);
+  });
+
+  it('is kept by who has lost it, and given up where two holders are documented', async () => {
+    expect((await ends('lost')).violations).toEqual([]);
+    expect((await ends('unconfirmed')).violations).toEqual([]);
+    expect((await ends('released', { allows: { pause: ['overlap'] } })).violations).toEqual([]);
+  });
+
+  it('is kept by who has left before the other one entered', async () => {
+    const { violations } = await judged([
+      [0, 'ask', 'w1/1.0.1'],
+      [10, 'enter', 'w1/1.0.1', HELD],
+      [20, 'leave', 'w1/1.0.1', HELD],
+      [21, 'ask', 'w2/1.0.1'],
+      [22, 'enter', 'w2/1.0.1', HELD],
+      [23, 'done', 'w1/1.0.1', { result: 'released' }],
+    ]);
+    expect(violations).toEqual([]);
   });
 });
 

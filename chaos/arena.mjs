@@ -45,7 +45,7 @@ export async function openArena(name, { seed, library, clients, think }) {
     backend,
     fleet,
     resource,
-    /** Everybody comes to an end, nobody asks any more: a wake-up that was lost shows, and so does what was left behind. */
+    /** Everybody comes to an end, nobody asks any more: who waits without ever being served shows, and so does what was left behind. */
     async quiesce() {
       await resource.tell({ event: 'quiet' });
       for (const { name: worker, pending } of await fleet.drain(subject.recovery)) {

@@ -10,7 +10,7 @@ export const RULES = {
   overlap: 'V1, V9 two inside of one key (a reader and a writer, for one), both by their own claim',
   stale: 'V3 a write was accepted after a later holder had entered',
   token: 'V4 a token that is not larger than those of earlier holders',
-  stuck: 'V5 waiters of a free key are not served',
+  stuck: 'V5 waiters of a free key are not served in time',
   leak: 'V6 something is left when everything was released',
   overtaken: 'V7 a waiter of a fair lock was overtaken by one that came later',
   late: 'V10 a lock was held for longer than its lease after its last confirmation',

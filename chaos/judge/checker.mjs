@@ -130,7 +130,9 @@ export class Checker {
       this.#fault.sections += 1;
       this.#recover(at, op);
     }
-    for (const other of state.inside.values()) if (conflict(op, other)) this.#overlap(at, other, op);
+    // Without a token nothing refuses who was paused on its way in. It may have had the lock before those who are inside, and has lost it.
+    const mayBeEarlier = op.token === null && !entry.held;
+    for (const other of state.inside.values()) if (conflict(op, other) && !mayBeEarlier) this.#overlap(at, other, op);
     state.inside.set(op.op, op);
     state.latest[op.mode] = op;
     this.#claim(entry, op);

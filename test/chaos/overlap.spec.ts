@@ -29,6 +29,25 @@ describe('the rule that two are not inside', () => {
   });
 });
 
+describe('one that was paused on its way in, and finds there that it holds no longer', () => {
+  const enters = (token: string | null) =>
+    judged([
+      ...asks,
+      [300, 'enter', 'w2/1.0.1', { ...HELD, token: token && '1' }],
+      [310, 'enter', 'w1/1.0.1', { ...OVER, token: token && '2' }],
+      [320, 'leave', 'w2/1.0.1', { ...HELD, token: token && '1' }],
+      [321, 'done', 'w2/1.0.1', { result: 'released' }],
+    ]);
+
+  it('accuses nobody without a token, since it may have held before', async () => {
+    expect((await enters(null)).violations).toEqual([]);
+  });
+
+  it('accuses whom it has followed with a larger one', async () => {
+    expect((await enters('1')).violations).toContain('overlap');
+  });
+});
+
 describe('the rule that nobody believes to hold behind a later holder', () => {
   /** `w1` was given the lock first, but is paused and enters after `w2`. */
   const refused = (first: object, then: object): readonly Entry[] => [

@@ -4,6 +4,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { commit } from './commit.mjs';
 import { Fleet } from './fleet/fleet.mjs';
 import { judge } from './judge/read-history.mjs';
 import { connectToResource } from './judge/resource-client.mjs';
@@ -22,6 +23,7 @@ export async function openArena(name, { seed, library, ...load }) {
   const judgeProcess = fork(join(import.meta.dirname, 'judge/resource.mjs'), [path, history]);
   await once(judgeProcess, 'message');
   const resource = await connectToResource(path);
+  await resource.tell({ event: 'head', subject: name, seed, commit: commit() });
   const find = (rule, what) => resource.tell({ event: 'finding', rule, what });
 
   const backend = await subject.startBackend();
@@ -43,8 +45,9 @@ export async function openArena(name, { seed, library, ...load }) {
     backend,
     fleet,
     resource,
-    /** Everybody comes to an end, nobody asks any more: a wake-up that was lost shows, and so does what was left behind. */
+    /** Everybody comes to an end, nobody asks any more: who waits without ever being served shows, and so does what was left behind. */
     async quiesce() {
+      await resource.tell({ event: 'quiet' });
       for (const { name: worker, pending } of await fleet.drain(subject.recovery)) {
         if (pending === undefined) await find('stuck', `clients of ${worker} have not come to their end`);
         else if (pending > 0) await find('leak', `${worker} believes to hold or to await ${pending} locks`);
@@ -66,11 +69,11 @@ export async function openArena(name, { seed, library, ...load }) {
       judgeProcess.send('end');
       await once(judgeProcess, 'exit');
     },
-    /** What the checker says. The history is kept if somebody is guilty who should not be. */
+    /** What the checker says. */
     async verdict() {
-      const verdict = await judge(history, subject);
-      if (verdict.violations.length === 0 || subject.control) await rm(folder, { recursive: true });
-      return Object.assign(verdict, { history });
+      return Object.assign(await judge(history, subject), { history });
     },
+    /** Everything is as expected: nobody will ask for the history. */
+    forget: () => rm(folder, { recursive: true }),
   };
 }

@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { openArena } from './arena.mjs';
 import { nemeses } from './nemeses/index.mjs';
 import { seededRandom } from './random.mjs';
+import { isAsExpected } from './report.mjs';
 
 const OPENING = 500;
 const ROUND = 20_000;
@@ -31,6 +32,7 @@ export async function campaign(name, { seed, milliseconds, library, only }) {
     await arena.close();
   }
   const verdict = await arena.verdict();
+  if (isAsExpected({ subject, verdict })) await arena.forget();
   return { subject, verdict, history: verdict.history };
 }
 
@@ -39,10 +41,11 @@ async function strike(nemesis, { subject, fleet, backend, resource }, random) {
   const duration = random.between(100, Math.round(subject.lifetime * 1.8));
   const context = { fleet, backend, victim, server: random.pick(backend.servers), random, duration };
   if (nemesis.possible?.(context) === false) return;
-  await resource.tell({ event: 'begin', nemesis: nemesis.name, of: nemesis.of, target: victim.name, duration });
+  const { name, of, settle } = nemesis;
+  await resource.tell({ event: 'begin', nemesis: name, of, target: victim.name, duration, settle });
   await nemesis.begin(context);
   if (nemesis.end) await sleep(duration);
   await nemesis.end?.(context);
-  await resource.tell({ event: 'end', nemesis: nemesis.name });
-  await sleep(nemesis.settle ?? 0);
+  await resource.tell({ event: 'end', nemesis: name });
+  await sleep(settle ?? 0);
 }

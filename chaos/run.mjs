@@ -4,7 +4,7 @@ import { ensureBuilt } from '../scripts/build.mjs';
 import { ensureInstalled, root } from '../scripts/ensure-installed.mjs';
 import { ensureServers } from '../scripts/ensure-servers.mjs';
 import { campaign } from './campaign.mjs';
-import { judge } from './judge/read-history.mjs';
+import { headOf, judge } from './judge/read-history.mjs';
 import { findings, isAsExpected, table } from './report.mjs';
 import { soak } from './soak.mjs';
 import { subjects } from './subjects/index.mjs';
@@ -18,7 +18,7 @@ const USAGE = `usage: npm run chaos [-- options]
   --seed 7               decides faults and choices. Default: a new one
   --no-control           without the two locks that must be found guilty
   --soak                 moderate load without faults: what must stay flat does
-  --judge history.jsonl  judges a history again, with --provider
+  --judge history.jsonl  judges a history again, as what it is one of
   --library dist         a build that is there already`;
 
 const { values: options } = parseArgs({
@@ -38,12 +38,20 @@ const controls = Object.keys(subjects).filter((name) => subjects[name].control);
 const providers = options.provider ?? Object.keys(subjects).filter((name) => !controls.includes(name));
 const unknown = providers.filter((name) => !(name in subjects));
 const milliseconds = Number(options.minutes) * 60_000;
-if (options.help || unknown.length > 0 || !(milliseconds > 0)) {
-  console.error(USAGE);
-  process.exit(2);
+if (options.help || unknown.length > 0 || !(milliseconds > 0)) refuse(USAGE);
+for (const name of providers) {
+  const { nemeses } = subjects[name];
+  const missing = options.fault?.find((fault) => !nemeses.includes(fault));
+  if (missing) refuse(`${name} has no fault "${missing}". There are: ${nemeses.join(', ')}`);
 }
 
-if (options.judge) process.exit(report(await judged(providers[0], options.judge)) ? 0 : 1);
+if (options.judge) {
+  const { subject = options.provider?.[0] } = await headOf(options.judge);
+  if (!(subject in subjects)) refuse(`What ${options.judge} is a history of is for --provider to say.`);
+  process.exit(report(await judged(subject, options.judge)) ? 0 : 1);
+}
+// Servers end with this process, if it is let end by itself.
+for (const signal of ['SIGINT', 'SIGTERM']) process.once(signal, () => process.exit(1));
 if (!options.library) {
   ensureInstalled();
   ensureServers();
@@ -71,6 +79,11 @@ if (!options['no-control'] && !options.soak) {
 }
 process.exit(asExpected ? 0 : 1);
 
+function refuse(why) {
+  console.error(why);
+  process.exit(2);
+}
+
 async function convict(name, terms) {
   for (let trial = 1; ; trial += 1) {
     const result = await campaign(name, { ...terms, seed: `${terms.seed}-${trial}` });
@@ -89,7 +102,8 @@ function report(result) {
   const ok = isAsExpected(result);
   if (subject.control)
     console.log(ok ? '\nFound guilty, as it must be.\n' : '\nNOT FOUND OUT: this run proves nothing.\n');
-  else if (verdict.violations.length > 0) console.log(`\nThe history is kept: ${history}\n`);
-  else console.log(ok ? 'No violation.\n' : 'Too few sections to say anything.\n');
+  else if (ok) console.log('No violation.\n');
+  else if (verdict.violations.length === 0) console.log('Too few sections to say anything.\n');
+  if (!ok) console.log(`The history is kept: ${history}\n`);
   return ok;
 }

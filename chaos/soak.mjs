@@ -55,7 +55,8 @@ export async function soak(name, { seed, milliseconds, library }) {
     console.log(`| ${unit} | | ${growth.toFixed(3)} | ${word} |`);
   }
   for (const finding of findings({ verdict })) console.log(`- ${finding}`);
-  if (verdict.violations.length > 0) console.log(`\nThe history is kept: ${verdict.history}`);
+  if (flat) await arena.forget();
+  else console.log(`\nThe history is kept: ${verdict.history}`);
   console.log();
   return flat;
 }

@@ -30,23 +30,19 @@ export class Client {
     const key = this.#fresh > 0 && this.#random.chance(this.#fresh) ? op : this.#random.pick(this.#keys);
     const mode = this.#subject.shared && this.#random.chance(0.2) ? 'shared' : 'exclusive';
     const about = { op, key, mode };
-    await this.#resource.tell({ event: 'ask', ...about });
-    const lock = await this.#take(about);
+    const wait = this.#random.chance(0.15) ? 0 : this.#subject.wait;
+    await this.#resource.tell({ event: 'ask', ...about, wait });
+    const lock = await this.#take(about, wait);
     if (!lock) return;
     await this.#act(about, lock);
     const result = await lock.release();
     await this.#resource.tell({ event: 'done', ...about, result });
   }
 
-  async #take(about) {
-    const impatient = this.#random.chance(0.15);
+  async #take(about, wait) {
     const leaves = this.#random.chance(0.05) ? AbortSignal.timeout(this.#random.between(1, 80)) : undefined;
     try {
-      const taking = this.#subject.acquire(about.key, {
-        mode: about.mode,
-        wait: impatient ? 0 : this.#subject.wait,
-        signal: leaves,
-      });
+      const taking = this.#subject.acquire(about.key, { mode: about.mode, wait, signal: leaves });
       this.#resource.post({ event: 'asked', ...about });
       return await taking;
     } catch (error) {
@@ -65,7 +61,11 @@ export class Client {
   async #act(about, lock) {
     const token = lock.token === null ? null : String(lock.token);
     const tell = (event) => this.#resource.tell({ event, ...about, token, ...lock.claim() });
-    if ((await tell('enter')) === false) return;
+    if ((await tell('enter')) === false) {
+      // Somebody has entered with a larger token; who believes to hold all the same says so now.
+      await tell('check');
+      return;
+    }
     // A section that outlives its lease needs the watchdog.
     const length = this.#random.chance(0.005) ? this.#subject.lifetime * 1.3 : this.#random.between(0, 12);
     const acts = this.#random.between(1, 3);

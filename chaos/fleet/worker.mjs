@@ -12,6 +12,7 @@ const subject = await subjects[settings.subject].connect(settings);
 
 const realNow = Date.now;
 let running = false;
+let leaving = false;
 let loops = [];
 let sections = 0;
 
@@ -55,6 +56,7 @@ const orders = {
   async stop() {
     await subject.stop();
     resource.close();
+    leaving = true;
     process.disconnect();
   },
 };
@@ -66,5 +68,6 @@ const clients = Array.from({ length: settings.clients }, (_, index) => {
   return { random, client: new Client({ subject, resource, random, name, keys, fresh }) };
 });
 process.on('message', ({ type, ...order }) => void orders[type](order));
-process.on('disconnect', () => running && process.exit());
+// Whoever has started it is gone: nobody would ever end it.
+process.on('disconnect', () => leaving || process.exit());
 process.send({ type: 'ready' });

@@ -10,11 +10,11 @@ export const RULES = {
   overlap: 'V1, V9 two inside of one key (a reader and a writer, for one), both by their own claim',
   stale: 'V3 a write was accepted after a later holder had entered',
   token: 'V4 a token that is not larger than those of earlier holders',
-  stuck: 'V5 waiters of a free key are not served',
+  stuck: 'V5 waiters of a free key are not served in time',
   leak: 'V6 something is left when everything was released',
   overtaken: 'V7 a waiter of a fair lock was overtaken by one that came later',
   late: 'V10 a lock was held for longer than its lease after its last confirmation',
-  unbalanced: 'V11 a release of a lock that was held says something else',
+  unbalanced: 'V11 a release does not say what came of the lock',
   unexpected: 'an error of no documented kind, or a process that ends',
 };
 
@@ -51,11 +51,12 @@ export class Checker {
     if (op) op.before = entry.at;
   }
 
-  _begin({ at, nemesis, of, target }) {
+  _begin({ at, nemesis, of, target, settle }) {
     this.#fault = {
       nemesis,
       of,
       target,
+      settle,
       begin: at,
       end: Infinity,
       sections: 0,
@@ -71,7 +72,12 @@ export class Checker {
     this.#fault.end = at;
   }
 
-  _ask({ at, op, key, mode }, _, state) {
+  /** Nobody asks any more: keys that have not been entered by then say nothing of the fault. */
+  _quiet() {
+    this.#fault?.recovering.clear();
+  }
+
+  _ask({ at, op, key, mode, wait }, _, state) {
     this.counts.asks += 1;
     this.#ops.set(op, {
       op,
@@ -83,7 +89,8 @@ export class Checker {
       claimedUntil: 0,
       floor: state.largest,
     });
-    state.waiting.add(op);
+    // Who asks once and goes away has no place in a queue.
+    if (wait !== 0) state.waiting.add(op);
   }
 
   _asked({ at }, op) {
@@ -106,20 +113,35 @@ export class Checker {
     const { at, accepted, token } = entry;
     state.waiting.delete(op.op);
     op.token = token === null ? null : BigInt(token);
-    this.#checkToken(at, op);
+    this.#checkToken(at, op, accepted, state);
     this.#checkOrder(at, op, state);
     if (op.token !== null && op.token > state.largest) state.largest = op.token;
-    if (!accepted) return this.#refused();
-    state.enteredAt = at;
+    if (!accepted) {
+      this.#refused();
+      // Whoever came with the larger token was given the lock later; so this one has to know that it holds no longer.
+      const follower = follow(op, state);
+      if (follower) this.#overtake(op, follower.enteredAt, follower);
+      this.#claim(entry, op);
+      return;
+    }
+    op.enteredAt = state.enteredAt = at;
     this.counts.sections += 1;
     if (this.#fault) {
       this.#fault.sections += 1;
-      // Everything works again when each key has been entered after the fault.
-      if (at > this.#fault.end && this.#fault.recovering.delete(op.key)) this.#fault.recovery = at - this.#fault.end;
+      this.#recover(at, op);
     }
-    for (const other of state.inside.values()) if (conflict(op, other)) this.#overlap(at, other, op);
+    // Without a token nothing refuses who was paused on its way in. It may have had the lock before those who are inside, and has lost it.
+    const mayBeEarlier = op.token === null && !entry.held;
+    for (const other of state.inside.values()) if (conflict(op, other) && !mayBeEarlier) this.#overlap(at, other, op);
     state.inside.set(op.op, op);
+    state.latest[op.mode] = op;
     this.#claim(entry, op);
+  }
+
+  /** Everything works again when each key has been entered after the fault. */
+  #recover(at, { key }) {
+    const { end, recovering } = this.#fault;
+    if (at > end && recovering.delete(key) && recovering.size === 0) this.#fault.recovery = at - end;
   }
 
   _write(entry, op) {
@@ -140,9 +162,13 @@ export class Checker {
   }
 
   _done({ at, op: id, result }, op, state) {
-    // Refused at the door, or held until its end; whether it was still held when the release arrived is the backend's to know.
     const known = ['released', 'lost', 'unconfirmed'];
     if (!known.includes(result)) this.#violation('unbalanced', at, op, result);
+    // It was somebody else's by then, which the backend knows; unless both were let in.
+    const { overtakenAt, overtakenBy } = op;
+    if (result === 'released' && overtakenBy && !this.#isDocumented('overlap', op, overtakenAt, overtakenAt)) {
+      this.#violation('unbalanced', at, op, `released, though ${overtakenBy.op} had entered`);
+    }
     state.inside.delete(id);
     this.#ops.delete(id);
     state.leftAt.set(op.worker, at);
@@ -174,9 +200,13 @@ export class Checker {
     }
   }
 
+  #overtake(op, at, entrant) {
+    op.overtakenAt ??= at;
+    op.overtakenBy ??= entrant;
+  }
+
   #overlap(at, holder, entrant) {
-    holder.overtakenAt ??= at;
-    holder.overtakenBy ??= entrant;
+    this.#overtake(holder, at, entrant);
     // A server may see a killed process end before we do. What such a one says after this counts all the same.
     const mayBeDead = this.#fault?.nemesis === 'worker killed' && holder.worker.startsWith(`${this.#fault.target}/`);
     if (at < holder.claimedUntil && !mayBeDead) this.#violation('overlap', at, holder, `when ${entrant.op} entered`);
@@ -186,10 +216,15 @@ export class Checker {
     }
   }
 
-  #checkToken(at, op) {
+  /** Larger than that of whoever had entered before it asked; and than that of whoever enters before it, if the resource lets it in. */
+  #checkToken(at, op, accepted, { largest, latest }) {
     if (op.token === null) return;
-    const tooSmall = op.mode === 'shared' ? op.token < op.floor : op.token <= op.floor;
-    if (tooSmall) this.#violation('token', at, op, `${op.token} after ${op.floor}`);
+    // Readers that hold together may have one token, or enter in another order than they were granted.
+    const isReader = op.mode === 'shared';
+    const entered = isReader ? (latest.exclusive?.token ?? -1n) : largest;
+    const floor = accepted && entered > op.floor ? entered : op.floor;
+    const tooSmall = isReader ? op.token < floor : op.token <= floor;
+    if (tooSmall) this.#violation('token', at, op, `${op.token} after ${floor}`);
   }
 
   #checkOrder(at, op, state) {
@@ -231,15 +266,7 @@ export class Checker {
       what,
       under: fault && since <= fault.end + this.#subject.lifetime ? fault.nemesis : 'no fault',
     };
-    // A holder that was deprived by a fault is told at its deadline, whatever fault comes in between.
-    const isOverdue = at - since > (this.#subject.toldWithin ?? Infinity);
-    const documented =
-      !isOverdue &&
-      this.#faults.some(
-        ({ nemesis, begin, end }) =>
-          since >= begin && since <= end + this.#subject.lifetime && this.#subject.allows[nemesis]?.includes(rule),
-      );
-    if (documented) {
+    if (this.#isDocumented(rule, op, at, since)) {
       this.excused.push(found);
       return;
     }
@@ -247,13 +274,30 @@ export class Checker {
     if (fault) fault.violations += 1;
   }
 
+  #isDocumented(rule, op, at, since) {
+    const { allows, lifetime, settle = 0, toldWithin = Infinity } = this.#subject;
+    // A holder that was deprived by a fault is told at its deadline, whatever fault comes in between.
+    if (at - since > toldWithin) return false;
+    return this.#faults.some((fault) => {
+      const covers = since >= fault.begin && since <= fault.end + lifetime && allows[fault.nemesis]?.includes(rule);
+      // Nobody is deprived by a fault that was over when it asked. Two are, of which the other one may have asked later.
+      return covers && (rule !== 'overlap' || op.askedAt <= fault.end + (fault.settle ?? settle));
+    });
+  }
+
   #key(key) {
     if (key === undefined) return undefined;
     let state = this.#keys.get(key);
     if (!state)
-      this.#keys.set(key, (state = { inside: new Map(), waiting: new Set(), leftAt: new Map(), largest: -1n }));
+      this.#keys.set(
+        key,
+        (state = { inside: new Map(), waiting: new Set(), leftAt: new Map(), largest: -1n, latest: {} }),
+      );
     return state;
   }
 }
+
+/** Whoever is in the way of this one and has entered with a larger token, as far as they have tokens. */
+const follow = (op, { latest }) => Object.values(latest).find((other) => conflict(op, other) && other.token > op.token);
 
 const conflict = (one, other) => one.mode === 'exclusive' || other.mode === 'exclusive';

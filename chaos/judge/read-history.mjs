@@ -2,9 +2,20 @@ import { createReadStream } from 'node:fs';
 import { createInterface } from 'node:readline';
 import { Checker } from './checker.mjs';
 
+const linesOf = (file) => createInterface({ input: createReadStream(file) });
+
+/** What a history says of itself first: of which subject it is, with which seed, at which commit. Nothing if it is an old one. */
+export async function headOf(file) {
+  for await (const line of linesOf(file)) {
+    const { event, ...head } = JSON.parse(line);
+    return event === 'head' ? head : {};
+  }
+  return {};
+}
+
 /** Judges a recorded history. */
 export async function judge(file, subject) {
   const checker = new Checker(subject);
-  for await (const line of createInterface({ input: createReadStream(file) })) checker.observe(JSON.parse(line));
+  for await (const line of linesOf(file)) checker.observe(JSON.parse(line));
   return checker;
 }

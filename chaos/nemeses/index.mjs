@@ -8,7 +8,7 @@ import * as sql from './sql.mjs';
 
 /**
  * The faults by name. Each has `of`, whose it is (`worker`, or `server` where all may notice it), `begin`, and `end` where it lasts; both are given `{ fleet, backend, victim, server, random,
- * duration }`: a worker and a server drawn for it, and how long it is to last in ms.
+ * duration }`: a worker and a server drawn for it, and how long it is to last in ms. `settle`: for how many ms after its end it may do harm still, and none follows.
  */
 export const nemeses = new Map(
   [

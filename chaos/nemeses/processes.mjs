@@ -14,6 +14,8 @@ export const workerPaused = {
 export const eventLoopBlocked = {
   name: 'event loop blocked',
   begin: ({ fleet, victim, duration }) => fleet.order(victim, 'block', { milliseconds: duration }),
+  // By itself; the log has to say for how long it lasts.
+  end: () => undefined,
 };
 
 export const clientClockStepped = {

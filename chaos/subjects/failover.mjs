@@ -11,6 +11,8 @@ export const recovery = 2 * WINDOW + LEASE + 3_000 + 4_000;
 /** The queue of the one engine, as of Redis alone. */
 export { forgets } from './redis.mjs';
 export const lifetime = WINDOW;
+/** By the next renewal, or at the deadline: as by its engines. */
+export const toldWithin = WINDOW;
 export const fair = false;
 export const nemeses = [
   ...['worker killed', 'worker paused', 'event loop blocked', 'client clock stepped', 'engine switched by hand'],

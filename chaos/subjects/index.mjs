@@ -15,9 +15,10 @@ import * as zookeeper from './zookeeper.mjs';
 /**
  * What is put to the proof, by name: our providers, and the controls that must be found guilty. A subject has
  *
- * - `title`, `nemeses` (names of faults), `control`, `workers` (if not the usual number)
- * - `fair`: whether callers are served in their order; `processes`: each process by one caller at a time. `settle`: how many ms after a
- *   fault that order stands again
+ * - `title`, `nemeses` (names of faults), `workers` (if not the usual number)
+ * - `control`: the rules that it must be found to break, if it is one
+ * - `fair`: whether callers are served in their order; `processes`: each process by one caller at a time
+ * - `settle`: how many ms after a fault that order stands again, and a lock that is asked for is not lost by it any more
  * - `lifetime`: how long a lock lasts without a confirmation, in ms
  * - `recovery`: within how many ms after the last fault whoever waits must be served, by its documentation
  * - `forgets`: within how many ms what the dead have left in the backend must be gone, if not within `recovery`

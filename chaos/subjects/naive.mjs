@@ -6,7 +6,8 @@ import { startRedisNode } from './redis-backend.mjs';
 const LEASE = 300;
 
 export const title = 'control: SET NX PX by hand';
-export const control = true;
+/** Who is paused is robbed while it believes to hold, and writes all the same. */
+export const control = ['overlap', 'stale'];
 export const recovery = LEASE + 5_000;
 export const fair = false;
 export const nemeses = ['worker paused', 'event loop blocked', 'worker killed'];

@@ -13,6 +13,8 @@ export const title = 'redis, Cluster of three masters with a replica each';
 /** A fail-over takes seconds: docs/providers/redis.md. */
 export const recovery = 15_000;
 export const lifetime = LEASE;
+/** When it is connected again, or at the deadline: docs/providers/redis.md. */
+export const toldWithin = LEASE;
 export const fair = true;
 /** A master that was restarted refuses everything for 2 s (CLUSTER_WRITABLE_DELAY), and is asked again within a second. */
 export const settle = 3_000;

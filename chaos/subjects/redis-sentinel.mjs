@@ -8,6 +8,8 @@ export const title = 'redis, Sentinel';
 /** A fail-over takes seconds: docs/providers/redis.md. */
 export const recovery = 15_000;
 export const lifetime = LEASE;
+/** When it is connected again, or at the deadline: docs/providers/redis.md. */
+export const toldWithin = LEASE;
 export const fair = false;
 export const nemeses = ['worker killed', 'worker paused', 'event loop blocked', 'fail-over'];
 /** Replication is asynchronous: the promoted replica may not know the last locks. */

@@ -9,6 +9,8 @@ export const recovery = LEASE + 3_000 + 1_000;
 /** A queue lives for 10 s after the last ask: docs/providers/redis.md. Who has died in it may stand there for so long. */
 export const forgets = 10_000 + 1_000;
 export const lifetime = LEASE;
+/** By the next renewal, or at the deadline where none is answered: docs/providers/redis.md. */
+export const toldWithin = LEASE;
 export const fair = true;
 export const nemeses = [
   ...['worker killed', 'worker paused', 'event loop blocked', 'client clock stepped'],

@@ -6,7 +6,8 @@ import { startRedisNode } from './redis-backend.mjs';
 const LEASE = 400;
 
 export const title = 'control: package redlock 5.0.0-beta.2';
-export const control = true;
+/** Its signal comes from timers, which a pause or a blocked event loop holds up. */
+export const control = ['late'];
 export const recovery = LEASE + 5_000;
 export const fair = false;
 export const nemeses = ['worker paused', 'event loop blocked', 'client clock stepped'];

@@ -8,6 +8,8 @@ export const title = 'redlock, five nodes';
 /** Processes ask again after pauses of up to 250 ms; a vote whose connection broke ends with its lease. */
 export const recovery = 2 * LEASE + 3_000;
 export const lifetime = LEASE;
+/** By the next renewal, which finds no majority, or at the deadline. */
+export const toldWithin = LEASE;
 export const fair = false;
 export const nemeses = [
   ...['worker killed', 'worker paused', 'event loop blocked', 'client clock stepped'],

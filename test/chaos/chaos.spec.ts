@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
-import { execFile } from 'node:child_process';
+import { type ChildProcess, execFile } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { type CompiledLibrary, compileLibrary } from '../servers/compiled-library.js';
 
@@ -17,20 +17,27 @@ const FAULTS: Readonly<Record<string, readonly string[]>> = {
 // The program that `npm run chaos` runs for minutes, for some seconds. It prints its seed; the same seed draws the same faults.
 describe('under faults', () => {
   const seed = String(Math.floor(Math.random() * 1_000_000));
+  const children = new Set<ChildProcess>();
   let library: CompiledLibrary;
 
   beforeAll(async () => {
     library = await compileLibrary();
   });
-  afterAll(() => library.remove());
+  afterAll(async () => {
+    // Of a test that has run out of time.
+    for (const child of children) child.kill();
+    await library.remove();
+  });
 
   const run = (subject: string) =>
     new Promise<{ code: number; output: string }>((resolve) => {
       const faults = (FAULTS[subject] ?? []).flatMap((fault) => ['--fault', fault]);
       const args = [...ARGS, '--library', library.folder, '--seed', seed, '--provider', subject, ...faults];
       const child = execFile(process.execPath, args, { cwd: ROOT }, (_error, stdout, stderr) => {
+        children.delete(child);
         resolve({ code: child.exitCode ?? -1, output: stdout + stderr });
       });
+      children.add(child);
     });
 
   // A control beside them: it needs no quiet to be found guilty. As many together as the machine has time for.

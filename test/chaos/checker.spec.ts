@@ -49,13 +49,13 @@ describe('the rule that nobody writes behind a later holder', () => {
 
 describe('the rule that nobody is overtaken', () => {
   /** `w2` asks while `w1` and another caller of its own process hold the lock; then somebody of `w3` asks, and enters first. */
-  function judged(fair: boolean | 'processes', { mateLeaves = 0, askedLater = 600, fault = {} }) {
+  function judged(fair: boolean | 'processes', { mateLeaves = 0, askedLater = 600, fault = {}, wait = 1_000 }) {
     const checker = new Checker({ fair, allows: {}, lifetime: 100, recovery: 100, settle: 50 });
     const tell = (at: number, event: string, worker: string, more: object = {}) => {
       checker.observe({ at, event, op: `${worker}/1.0.1`, key: 'a', mode: 'exclusive', ...more });
     };
     tell(0, 'ask', 'mate', { op: 'w2/1.1.1' });
-    tell(0, 'ask', 'w2');
+    tell(0, 'ask', 'w2', { wait });
     tell(1, 'asked', 'w2');
     checker.observe({ at: 2, event: 'begin', ...fault });
     tell(mateLeaves, 'failed', 'mate', { op: 'w2/1.1.1', code: 'ABORTED' });
@@ -73,6 +73,10 @@ describe('the rule that nobody is overtaken', () => {
   it('knows that a process has one place in the queue, where that is so', () => {
     expect(judged(true, { mateLeaves: 300, fault: none })).toEqual(['overtaken']);
     expect(judged('processes', { mateLeaves: 300, fault: none })).toEqual([]);
+  });
+
+  it('knows that who asks once and goes away has no place in the queue', () => {
+    expect(judged(true, { mateLeaves: 3, fault: none, wait: 0 })).toEqual([]);
   });
 
   it('is not judged where a fault is in the way of the waiter', () => {

@@ -1,0 +1,75 @@
+import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
+import { spawnSync } from 'node:child_process';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { HELD } from './hand-written.js';
+
+const ROOT = fileURLToPath(new URL('../../', import.meta.url));
+
+function run(...args: readonly string[]) {
+  const program = ['--import', './chaos/typescript.mjs', 'chaos/run.mjs'];
+  const { status, stdout, stderr } = spawnSync(process.execPath, [...program, ...args], {
+    cwd: ROOT,
+    encoding: 'utf8',
+  });
+  return { status, stdout, stderr };
+}
+
+describe('the program', () => {
+  it('refuses a fault that there is not before it starts anything', () => {
+    const { status, stdout, stderr } = run('--provider', 'redis', '--fault', 'worker paused', '--fault', 'earthquake');
+    expect({ status, stdout }).toEqual({ status: 2, stdout: '' });
+    expect(stderr).toContain('redis has no fault "earthquake". There are: worker killed, worker paused');
+  });
+
+  describe('judges a history', () => {
+    let folder: string;
+    beforeAll(async () => {
+      folder = await mkdtemp(join(tmpdir(), 'lock-chaos-'));
+    });
+    afterAll(() => rm(folder, { recursive: true }));
+
+    /** Sections of one caller, one after the other; each second one is somebody else's who enters in between, or none is. */
+    async function history(name: string, head: readonly object[], isBroken: boolean) {
+      const sections = Array.from({ length: 50 }, (_, index) => {
+        const about = (worker: string) => ({ op: `${worker}/1.0.${index}`, key: 'a', mode: 'exclusive', token: null });
+        const at = index * 10;
+        const intruder = [
+          { at: at + 3, event: 'ask', ...about('w2') },
+          { at: at + 4, event: 'enter', ...about('w2'), ...HELD },
+          { at: at + 5, event: 'done', ...about('w2'), result: 'lost' },
+        ];
+        return [
+          { at, event: 'ask', ...about('w1') },
+          { at: at + 1, event: 'enter', ...about('w1'), ...HELD },
+          ...(isBroken ? intruder : []),
+          { at: at + 6, event: 'leave', ...about('w1'), ...HELD },
+          { at: at + 7, event: 'done', ...about('w1'), result: 'released' },
+        ];
+      });
+      const file = join(folder, name);
+      await writeFile(file, [...head, ...sections.flat()].map((entry) => `${JSON.stringify(entry)}\n`).join(''));
+      return file;
+    }
+    const head = { at: 0, event: 'head', subject: 'memory', seed: '7', commit: 'abc' };
+
+    it('as what its head says that it is one of, and keeps it', async () => {
+      const good = await history('good', [head], false);
+      expect(run('--judge', good)).toMatchObject({ status: 0, stdout: expect.stringContaining('### memory') });
+      const bad = await history('bad', [head], true);
+      expect(run('--judge', bad)).toMatchObject({ status: 1, stdout: expect.stringContaining(bad) });
+      await expect(Promise.all([readFile(good), readFile(bad)])).resolves.toHaveLength(2);
+    });
+
+    it('without a head as what it is told', async () => {
+      const old = await history('old', [], false);
+      expect(run('--judge', old)).toMatchObject({ status: 2, stderr: expect.stringContaining('--provider') });
+      expect(run('--judge', old, '--provider', 'zookeeper')).toMatchObject({
+        status: 0,
+        stdout: expect.stringContaining('### zookeeper'),
+      });
+    });
+  });
+});

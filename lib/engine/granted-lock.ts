@@ -7,6 +7,7 @@ import { promised } from './answer.js';
 import { lostError, type Hold, type LossListener } from './hold.js';
 import type { Answer } from './lock-provider.js';
 import { assertKeepable, MIN_LEASE } from './lock-settings.js';
+import { lossSignal } from './loss-signal.js';
 import { runUnder } from './owner-context.js';
 import { nameOf } from './subject.js';
 
@@ -14,7 +15,7 @@ import { nameOf } from './subject.js';
 export class GrantedLock implements Lock {
   readonly mode: LockMode;
   #acquiredAt: Date | undefined;
-  #controller: AbortController | undefined;
+  #signal: AbortSignal | undefined;
   #listeners: LossListener[] | undefined;
   #isOpen = true;
   // A listener of the very release that asks again gets this.
@@ -68,17 +69,16 @@ export class GrantedLock implements Lock {
 
   get signal(): AbortSignal {
     // Made when it is first read: an AbortSignal costs more than the rest of an uncontended lock.
-    if (this.#controller === undefined) {
+    if (this.#signal === undefined) {
       const controller = new AbortController();
-      this.#controller = controller;
+      this.#signal = lossSignal(controller, () => {
+        for (const hold of this.holds) hold.isValid();
+      });
       this.whenLost((error) => {
         controller.abort(error);
       });
-    } else {
-      // Looking at the clock here aborts a signal whose timer is late.
-      for (const hold of this.holds) hold.isValid();
     }
-    return this.#controller.signal;
+    return this.#signal;
   }
 
   /** Why it is not held any more, if it was lost. */

@@ -38,7 +38,7 @@ export interface Lock extends AsyncDisposable {
   readonly fencingToken: bigint | null;
   /** The fencing token of each key. */
   readonly fencingTokens: ReadonlyMap<string, bigint | null>;
-  /** Aborts with `LockLostError` when the lock is lost. An accelerator: after a blocked event loop only `isHeld()` is up to date. */
+  /** Aborts with `LockLostError` when the lock is lost. Asked after a blocked event loop, it looks at the clock; its listeners are told when timers run. */
   readonly signal: AbortSignal;
   /** Milliseconds until the local deadline, by the monotonic clock; 0 when the lock is not held. */
   remaining(): number;

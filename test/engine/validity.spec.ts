@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { LockLostError, LockUnavailableError } from '../../lib/lock/errors.js';
 import { LockManager } from '../../lib/engine/lock-manager.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
@@ -49,10 +50,25 @@ describe('the deadline', () => {
     const { signal } = lock;
     expect(signal.aborted).toBe(false);
     clock.block(LEASE);
-    expect(lock.signal.aborted).toBe(true);
+    expect(signal.aborted).toBe(true);
     const other = await held({ renew: false });
     other.clock.block(LEASE);
     expect(other.lock.signal.aborted).toBe(true);
+    for (const ask of [
+      (kept: AbortSignal) => {
+        kept.throwIfAborted();
+      },
+      (kept: AbortSignal) => {
+        throw kept.reason;
+      },
+    ]) {
+      const late = await held({ renew: false });
+      const kept = late.lock.signal;
+      late.clock.block(LEASE);
+      expect(() => {
+        ask(kept);
+      }).toThrow(LockLostError);
+    }
   });
 
   it('is not touched by steps of the wall clock', async () => {
@@ -390,10 +406,11 @@ describe('on the clocks of this machine', () => {
     const { signal } = lock;
     const until = performance.now() + 300;
     while (performance.now() < until);
-    expect(signal.aborted).toBe(false);
+    // What is given a signal asks it first.
+    await expect(sleep(10_000, undefined, { signal })).rejects.toMatchObject({ name: 'AbortError' });
+    expect(signal.aborted).toBe(true);
     expect(() => lock.assertHeld()).toThrow(LockLostError);
     expect(lock.isHeld()).toBe(false);
-    expect(signal.aborted).toBe(true);
     expect(await lock.release()).toBe('lost');
     await locks.stop();
   });

@@ -1,9 +1,9 @@
 // What a row has measured: printed as it comes, and kept as bench/results/<row>.json when the row ends well.
-import { execFileSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { arch, cpus, loadavg, platform, release, totalmem } from 'node:os';
 import { basename } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { commit } from '../scripts/commit.mjs';
 import { isQuick } from './measure.mjs';
 import { isWithoutRivals, number, summary, verdict } from './table.mjs';
 
@@ -27,7 +27,8 @@ process.on('exit', (code) => {
   const kept = {
     row,
     date: startedAt.toISOString(),
-    commit: commit(),
+    // The results of other rows do not change it.
+    commit: commit('lib', 'bench', ':!bench/results'),
     machine: { ...machine, loadAfter: loadavg()[0] },
     versions: { node: process.versions.node, ...facts.versions },
     settings: facts.settings ?? '',
@@ -101,17 +102,6 @@ function times() {
   const all = cpus().map((processor) => processor.times);
   const sum = (of) => all.reduce((total, each) => total + of(each), 0);
   return { idle: sum(({ idle }) => idle), all: sum((each) => Object.values(each).reduce((a, b) => a + b)) };
-}
-
-/** The commit that is measured; the results of other rows do not change it. */
-function commit() {
-  const git = (...args) => execFileSync('git', args, { cwd: import.meta.dirname, encoding: 'utf8' }).trim();
-  try {
-    const changed = git('status', '--porcelain', '--', '../lib', '.', ':!results');
-    return git('rev-parse', '--short', 'HEAD') + (changed ? ' with changes' : '');
-  } catch {
-    return 'unknown';
-  }
 }
 
 // Four digits are more than the spread allows.

@@ -4,7 +4,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { commit } from './commit.mjs';
+import { commit } from '../scripts/commit.mjs';
 import { Fleet } from './fleet/fleet.mjs';
 import { judge } from './judge/read-history.mjs';
 import { connectToResource } from './judge/resource-client.mjs';
@@ -23,7 +23,7 @@ export async function openArena(name, { seed, library, ...load }) {
   const judgeProcess = fork(join(import.meta.dirname, 'judge/resource.mjs'), [path, history]);
   await once(judgeProcess, 'message');
   const resource = await connectToResource(path);
-  await resource.tell({ event: 'head', subject: name, seed, commit: commit() });
+  await resource.tell({ event: 'head', subject: name, seed, commit: commit('lib', 'chaos') });
   const find = (rule, what) => resource.tell({ event: 'finding', rule, what });
 
   const backend = await subject.startBackend();

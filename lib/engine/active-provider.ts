@@ -203,11 +203,10 @@ export class ActiveProvider implements Ledger {
         break;
       }
       case 'waiting': {
-        this.#reachability.answered();
         const waiter = this.#waiters.get(event.holder);
-        if (!waiter) break;
-        this.answered(waiter.attempt.key);
-        waiter.acquisition.queued();
+        if (waiter) this.answered(waiter.attempt.key);
+        else this.#reachability.answered();
+        waiter?.acquisition.queued();
         break;
       }
       case 'unavailable':

@@ -136,13 +136,18 @@ export function granted(answer: Grant | 'busy'): Grant {
 
 export const RELEASE = { keepFor: 0, failed: false };
 
-/** Resolves when `condition` holds; looks often, and fails after `within` ms. */
-export async function until(condition: () => boolean | Promise<boolean>, what: string, within = 5_000): Promise<void> {
+/** Resolves when `condition` holds; looks often, and fails after `within` ms, with what `whyNot` says as its cause. */
+export async function until(
+  condition: () => boolean | Promise<boolean>,
+  what: string,
+  within = 5_000,
+  whyNot?: () => unknown,
+): Promise<void> {
   for (const end = Date.now() + within; Date.now() < end;) {
     if (await condition()) return;
     await new Promise((resolve) => setTimeout(resolve, 2));
   }
-  throw new Error(`Waited ${within} ms in vain until ${what}.`);
+  throw new Error(`Waited ${within} ms in vain until ${what}.`, { cause: whyNot?.() });
 }
 
 /**
@@ -164,16 +169,18 @@ export async function isSettled(promise: PromiseLike<unknown>): Promise<boolean>
 
 /** The first answer of `ask` that is not "unknown", nor that the provider is unavailable. */
 export async function untilAnswered<T>(ask: () => Answer<T>, within = 5_000): Promise<T> {
+  let answer: T | undefined;
   let cause: unknown;
-  for (const end = Date.now() + within; Date.now() < end;) {
+  const isAnswered = async () => {
     try {
-      const answer = await ask();
-      if (answer !== 'unknown' && !(Array.isArray(answer) && answer.includes('unknown'))) return answer;
+      answer = await ask();
     } catch (error) {
       if (!(error instanceof LockUnavailableError)) throw error;
       cause = error;
+      return false;
     }
-    await new Promise((resolve) => setTimeout(resolve, 2));
-  }
-  throw new Error(`Waited ${within} ms in vain for an answer.`, { cause });
+    return !(answer === 'unknown' || (Array.isArray(answer) && answer.includes('unknown')));
+  };
+  await until(isAnswered, 'there is an answer', within, () => cause);
+  return answer as T;
 }

@@ -34,7 +34,7 @@ export interface SessionListener {
 const PATROL = 1 / 12;
 const SILENCE = 1 / 12;
 const PATIENCE = 1 / 4;
-/** How long a server may take to accept a connection and greet us, in ms, if that is less: of several, one may hang. */
+/** How long a server may take to accept a connection and greet us, in ms, if that is less than the patience: of several, one may hang. */
 const GREETED_WITHIN = 2_000;
 /** After so many time-outs without a connection the session is given up: see the patrol. */
 const GIVEN_UP = 3;

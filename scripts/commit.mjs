@@ -1,0 +1,14 @@
+import { execFileSync } from 'node:child_process';
+import { root } from './ensure-installed.mjs';
+
+/** The commit that is measured or put to the proof, and whether any of these paths was changed since; unknown without git. */
+export function commit(...paths) {
+  const git = (...args) =>
+    execFileSync('git', args, { cwd: root, encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).trim();
+  try {
+    const changed = git('status', '--porcelain', '--', ...paths);
+    return git('rev-parse', '--short', 'HEAD') + (changed ? ' with changes' : '');
+  } catch {
+    return 'unknown';
+  }
+}

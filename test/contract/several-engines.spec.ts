@@ -13,7 +13,7 @@ import { SqlBackend } from '../typeorm/sql-backend.js';
 import { leaseRows, revokeLease, versionProvider } from '../typeorm/version-backend.js';
 import { HostedComposite } from './hosted-composite.js';
 
-const SECOND = 1_000;
+const WINDOW = 2_000;
 
 let redis: RedisServer;
 let admin: Redis;
@@ -93,13 +93,13 @@ describeLockProvider(
   'fail-over, strict, on Redis with MariaDB behind it',
   harness(
     { ...common, fencing: true, lease: 'session', minHold: false, queue: 'native' },
-    SECOND,
+    WINDOW,
     () =>
       new FailoverProvider({
         engines,
         record: 'mariadb',
-        window: SECOND,
-        lease: SECOND,
+        window: WINDOW,
+        lease: WINDOW,
         // What a case cuts off is to come back to where it was.
         failures: 1_000,
       }),
@@ -108,5 +108,5 @@ describeLockProvider(
 describeLockProvider(
   'combined, all of Redis and MariaDB',
   // An outage has to leave room for a renewal that both answer, after one that was under way and is given up after a second.
-  harness(common, 1.5 * SECOND, () => new CombinedProvider({ engines, quorum: 'all' })),
+  harness(common, 1_500, () => new CombinedProvider({ engines, quorum: 'all' })),
 );

@@ -220,10 +220,14 @@ export class Failover {
     return token === null ? null : (this.#tokens?.tokenOf(token, choice) ?? null);
   }
 
-  /** In strict mode most renewals prolong the belief alone: the engine is asked when a third of its lease is over. */
+  /**
+   * In strict mode most renewals prolong the belief alone: the engine is asked when a third of its lease is over, or would
+   * be before the next renewal comes.
+   */
   #isDue({ grant, keptUntil, isDoubtful, suspensions }: Placement, known: number): boolean {
     if (!this.#isStrict || isDoubtful || suspensions !== known) return true;
-    return this.context.clock.now() >= keptUntil - ((grant?.lease ?? 0) * 2) / 3;
+    const { lease = 0 } = grant ?? {};
+    return this.context.clock.now() >= keptUntil - (lease * 2 + this.settings.window) / 3;
   }
 
   #renewed(

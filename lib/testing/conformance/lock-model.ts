@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import type { Grant } from '../../engine/lock-provider.js';
 import type { LockMode } from '../../lock/lock-options.js';
 import type { DirectCaller } from './direct-caller.js';
+import { TooLate } from './expectations.js';
 import type { SeededRandom } from './seeded-random.js';
 import type { Stage } from './stage.js';
 
@@ -12,6 +13,10 @@ interface ModelHold {
   readonly safeUntil: number;
   readonly overAt: number;
 }
+
+const EXPIRY = 'expiry';
+/** A part of a lease. Near its end nobody can say what is right. */
+const UNCERTAIN = 0.3;
 
 /** What a lock is, in twenty lines of rules, and a player who does at random what the rules allow and forbid. */
 export class LockModel {
@@ -31,7 +36,21 @@ export class LockModel {
     this.#held.set(`x:${run}`, []).set(`y:${run}`, []);
   }
 
+  /** @throws TooLate when something was not as it should be after a step that took so long that leases may have ended */
   async step(): Promise<void> {
+    const { clock, lease } = this.stage;
+    const begun = clock.now();
+    try {
+      await this.#act();
+    } catch (error) {
+      const took = clock.now() - begun;
+      if (took > lease * UNCERTAIN && this.history.at(-1) !== EXPIRY)
+        throw new TooLate(`after ${took} ms: ${String(error)}`);
+      throw error;
+    }
+  }
+
+  async #act(): Promise<void> {
     await this.#outliveTheUncertain();
     await this.#keepSessions();
     const key = this.random.pick([...this.#held.keys()] as [string, ...string[]]);
@@ -60,7 +79,7 @@ export class LockModel {
     holds.push({
       caller,
       grant: answer,
-      safeUntil: isShort ? sentAt + lease * 0.6 : Infinity,
+      safeUntil: isShort ? sentAt + lease * (0.9 - UNCERTAIN) : Infinity,
       overAt: isShort ? now + lease + this.stage.time.slack / 2 : Infinity,
     });
   }
@@ -94,7 +113,7 @@ export class LockModel {
     const ends = [...this.#held.values()].flat().map(({ overAt }) => overAt);
     const end = Math.max(0, ...ends.filter((time) => time !== Infinity));
     if (end === 0) return;
-    this.history.push('expiry');
+    this.history.push(EXPIRY);
     await this.stage.sleep(Math.max(0, end + this.stage.bounds.expiry - this.stage.clock.now()));
     for (const holds of this.#held.values()) {
       const over = holds.filter(({ overAt }) => overAt !== Infinity);
@@ -103,7 +122,6 @@ export class LockModel {
     }
   }
 
-  /** Near the end of a lease nobody can say what is right. */
   async #outliveTheUncertain(): Promise<void> {
     const now = this.stage.clock.now();
     if ([...this.#held.values()].flat().some(({ safeUntil }) => safeUntil <= now)) await this.#expire();

@@ -1,6 +1,7 @@
 import { systemClock } from '../../engine/clock.js';
 import type { Clock } from '../../engine/lock-provider.js';
 import type { FakeClock } from '../fake-clock.js';
+import { type StarvationWatch, watchStarvation } from './starvation.js';
 
 /** Time as a case sees it, so that a case is written once for real and for fake time. */
 export interface TestTime {
@@ -8,23 +9,15 @@ export interface TestTime {
   /** How much later than due a timer and a round trip may be, in ms. */
   readonly slack: number;
   sleep(milliseconds: number): Promise<void>;
-  /** Watches, until it is told to end, for how long this process stands still. */
-  watch(): StandstillWatch;
+  watch(): StarvationWatch;
   /** Does `work`, and lets time pass until it has settled. */
   drive<T>(work: () => Promise<T>): Promise<T>;
-}
-
-export interface StandstillWatch {
-  /** The longest time so far, in ms. */
-  longest(): number;
-  end(): void;
 }
 
 // A case that takes longer hangs. Runners have a limit of their own, but do not say which case it was that ran ahead.
 const LONGEST_CASE = 45_000;
 // Fake time runs away while a case waits for something real.
 const LONGEST_FAKE_CASE = 600_000;
-const LOOK_EVERY = 10;
 
 export function testTime(clock: FakeClock | undefined): TestTime {
   return clock ? new FakeTime(clock) : new RealTime();
@@ -40,24 +33,8 @@ class RealTime implements TestTime {
     return new Promise((resolve) => setTimeout(resolve, milliseconds > 0 ? Math.ceil(milliseconds) + 1 : 0));
   }
 
-  watch(): StandstillWatch {
-    let lookedAt = performance.now();
-    let longest = 0;
-    const look = () => {
-      const now = performance.now();
-      longest = Math.max(longest, now - lookedAt);
-      lookedAt = now;
-    };
-    const timer = setInterval(look, LOOK_EVERY).unref();
-    return {
-      longest: () => {
-        look();
-        return longest;
-      },
-      end: () => {
-        clearInterval(timer);
-      },
-    };
+  watch(): StarvationWatch {
+    return watchStarvation();
   }
 
   async drive<T>(work: () => Promise<T>): Promise<T> {
@@ -87,7 +64,7 @@ class FakeTime implements TestTime {
   }
 
   /** Its time goes on when the case does. */
-  watch(): StandstillWatch {
+  watch(): StarvationWatch {
     return { longest: () => 0, end: () => undefined };
   }
 

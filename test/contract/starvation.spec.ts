@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it, jest } from '@jest/globals';
+import os from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { AcquireRequest } from '../../lib/engine/lock-provider.js';
 import { LockTable } from '../../lib/providers/memory/lock-table.js';
@@ -30,9 +31,20 @@ async function play(Provider: typeof DistantMemoryProvider, onAttempt: (attempt:
     ?.run();
 }
 
+/** A machine of which this share is idle. */
+function machine(idle: number) {
+  const [processor] = os.cpus();
+  return () => {
+    const now = performance.now();
+    const times = { ...processor!.times, user: now * (1 - idle), nice: 0, sys: 0, irq: 0, idle: now * idle };
+    return [{ ...processor!, times }];
+  };
+}
+
 describe('a case of the kit that fails', () => {
   let warnings: string[];
   beforeEach(() => {
+    jest.spyOn(os, 'cpus').mockImplementation(machine(0.5));
     warnings = [];
     jest.spyOn(process, 'emitWarning').mockImplementation((warning) => void warnings.push(String(warning)));
   });
@@ -43,8 +55,24 @@ describe('a case of the kit that fails', () => {
   it('by its time, while this process stood still, is played again, and says so', async () => {
     await play(DistantMemoryProvider, (attempt) => attempt === 1 && standStill());
     expect(warnings).toEqual([
-      expect.stringMatching(/^Case #12 was too late while this process stood still for \d{3,} ms/),
+      expect.stringMatching(/^Case #12 was too late while this machine was busy for \d{3,} ms/),
     ]);
+  });
+
+  it('by its time, while the machine had nothing to spare, is played again, and says so', async () => {
+    jest.spyOn(os, 'cpus').mockImplementation(machine(0.01));
+    await play(DistantMemoryProvider, (attempt) => attempt === 1 && sleep(TOO_LONG));
+    expect(warnings).toEqual([
+      expect.stringMatching(/^Case #12 was too late while this machine was busy for \d{3,} ms/),
+    ]);
+  });
+
+  it('by its time, where nothing tells how busy the machine is, has failed', async () => {
+    const nothing = { user: 0, nice: 0, sys: 0, irq: 0, idle: 0 };
+    jest.spyOn(os, 'cpus').mockImplementation(() => [{ model: '', speed: 0, times: nothing }]);
+    await expect(play(DistantMemoryProvider, (attempt) => attempt === 1 && sleep(TOO_LONG))).rejects.toThrow(
+      'one attempt: ',
+    );
   });
 
   it('by its time, and nothing stood still, has failed', async () => {
@@ -61,6 +89,6 @@ describe('a case of the kit that fails', () => {
 
   it('again and again has failed', async () => {
     await expect(play(DistantMemoryProvider, standStill)).rejects.toThrow('one attempt: ');
-    expect(warnings).toHaveLength(2);
+    expect(warnings).toHaveLength(4);
   });
 });

@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
+import { afterEach, beforeEach, describe, expect, it, jest } from '@jest/globals';
 import type { Lock } from '../../lib/lock/lock.js';
 import { LockTimeoutError, LockUnavailableError } from '../../lib/lock/errors.js';
 import { LockTable } from '../../lib/providers/memory/lock-table.js';
@@ -398,6 +398,79 @@ describe('fail-over in mode strict', () => {
     expect(active(three)).toBe('b');
     two.a.restore();
     await switchedTo('a', one, two, three);
+  });
+
+  describe('in a short outage', () => {
+    it('of the record, whose writes are lost for 0.6 of a window, loses nothing', async () => {
+      const lost: number[] = [];
+      for (let phase = 0; phase <= WINDOW / 5; phase += WINDOW / 50) {
+        const [one] = (await start(1)) as [FleetProcess];
+        const lock = await take(one, `phase ${phase}`);
+        await advance(WINDOW + phase);
+        one.record.onWrite = () => new Promise(() => undefined);
+        await advance(WINDOW * 0.6);
+        one.record.onWrite = undefined;
+        await advance(WINDOW);
+        if (!lock.isHeld()) lost.push(phase);
+        await fleet.drive(one.locks.stop());
+      }
+      expect(lost).toEqual([]);
+    });
+
+    it('of the record, writes once for all renewals that have waited for it', async () => {
+      const [one] = (await start(1)) as [FleetProcess];
+      const lock = await take(one);
+      let isAsked = false;
+      let thaw: () => void = () => undefined;
+      const thawed = new Promise<void>((resolve) => (thaw = resolve));
+      one.record.onWrite = async (execute) => {
+        isAsked = true;
+        await thawed;
+        return execute();
+      };
+      await fleet.until(() => isAsked, 'a write is under way');
+      const renewed = Promise.all([lock.extend(), lock.extend(), lock.extend()]);
+      // Shorter than a write is waited for.
+      await advance(WINDOW / 5);
+      const executed = jest.spyOn(fleet.store, 'compareAndSet');
+      thaw();
+      await fleet.drive(renewed);
+      // That which was under way, and one that was sent after they had asked.
+      expect(executed.mock.calls.filter(([name]) => name === 'main')).toHaveLength(2);
+      await lock.release();
+    });
+
+    it('of the engine, near the end of a lease, asks no more often than before', async () => {
+      const lease = 6 * WINDOW;
+      const [one] = (await start(1, { lease, failures: 1_000 })) as [FleetProcess];
+      const lock = await take(one);
+      const asked = jest.spyOn(one.a, 'renew');
+      one.a.cutOff();
+      await advance(lease - WINDOW / 5);
+      expect(lock.isHeld()).toBe(true);
+      // Once for each tenth of a window, as the engine of all providers asks again.
+      expect(asked.mock.calls.length).toBeLessThanOrEqual((lease / WINDOW) * 10);
+      one.a.restore();
+      await advance(WINDOW);
+      expect(lock.isHeld()).toBe(true);
+      await lock.release();
+    });
+
+    it('of the engine, for half of a lease that is as short as a window, loses nothing', async () => {
+      const lost: number[] = [];
+      for (let phase = 0; phase <= WINDOW / 3; phase += WINDOW / 30) {
+        const [one] = (await start(1, { lease: WINDOW, failures: 100 })) as [FleetProcess];
+        const lock = await take(one, `phase ${phase}`);
+        await advance(WINDOW + phase);
+        one.a.cutOff();
+        await advance(WINDOW / 2);
+        one.a.restore();
+        await advance(WINDOW);
+        if (!lock.isHeld()) lost.push(phase);
+        await fleet.drive(one.locks.stop());
+      }
+      expect(lost).toEqual([]);
+    });
   });
 
   it('believes nothing after the machine was suspended, until the record and the engine have answered', async () => {

@@ -247,7 +247,8 @@ export class Failover {
     const now = this.context.clock.now();
     const validUntil = this.#believe(placement, now);
     if (validUntil <= now) return 'unknown';
-    if (!isConfirmed && validUntil <= placement.believedUntil) return 'unknown';
+    // Nothing was gained. Called renewed it would be due again at once, and again, for as long as its engine is silent.
+    if ((!isConfirmed || outcome === 'unknown') && validUntil <= placement.believedUntil) return 'unknown';
     placement.believedUntil = validUntil;
     return { validUntil };
   }

@@ -24,8 +24,6 @@ export interface StrictTerms {
 // Confirmed several times in each window, so that one or two lost answers cost nothing.
 const ROUNDS_PER_WINDOW = 5;
 const PATIENCE_PER_WINDOW = 3;
-/** After a write that was not answered, as long as what was confirmed before can be saved. */
-const HASTE = 4;
 const LONGEST_STAY = 3_600_000;
 // Reading the time since boot costs 1.4 µs, too much for each lock; it is counted in steps of 10 ms anyway.
 const LOOK_FOR_SUSPENSION_EVERY = 10;
@@ -143,9 +141,8 @@ export class StrictSelector implements EngineSelector {
 
   #schedule(): void {
     if (this.#stopped) return;
-    const pause = this.terms.window / ROUNDS_PER_WINDOW / (this.#trouble !== undefined && this.#isConfirmed ? HASTE : 1);
     // Not all processes at once.
-    const delay = pause * (0.75 + this.context.random.fraction() / 2);
+    const delay = (this.terms.window / ROUNDS_PER_WINDOW) * (0.75 + this.context.random.fraction() / 2);
     this.#timer = this.context.clock.setTimer(() => {
       void this.#inTurn(() => this.#round())
         .catch(() => undefined)
@@ -153,10 +150,6 @@ export class StrictSelector implements EngineSelector {
           this.#schedule();
         });
     }, delay);
-  }
-
-  get #isConfirmed(): boolean {
-    return this.context.clock.now() < this.#agreement.validUntil(this.#agreement.epoch);
   }
 
   /** One after the other: a process that had two writes under way would not know which it confirms. */
@@ -258,14 +251,15 @@ export class StrictSelector implements EngineSelector {
     if (record && (!known || record.epoch > known.epoch || (record.epoch === known.epoch && record.id === known.id))) {
       return record;
     }
-    const wasConfirmed = this.#isConfirmed;
+    const { clock, logger } = this.context;
+    const wasConfirmed = clock.now() < this.#agreement.validUntil(this.#agreement.epoch);
     // What other processes hold by it cannot be known any more.
     this.#agreement = this.#agreement.dropped();
     const trouble = this.#unavailable(
       'found its record deleted, damaged or restored from the past: stop all instances, then start them again',
     );
     this.#trouble = trouble;
-    if (wasConfirmed) this.context.logger.error(trouble.message);
+    if (wasConfirmed) logger.error(trouble.message);
     throw trouble;
   }
 

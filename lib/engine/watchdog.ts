@@ -70,7 +70,7 @@ export class Watchdog {
     for (const hold of this.holds.values()) {
       // Asking finds the expiry. A lost hold leaves the set by itself.
       if (!hold.isValid()) continue;
-      const retry = Math.min(hold.lease * RETRY_FRACTION, RETRY_AT_MOST);
+      const retry = retryOf(hold);
       if (hold.renewAt - retry * TOGETHER <= now) {
         hold.renewAt = now + retry;
         due.push(hold);
@@ -83,6 +83,7 @@ export class Watchdog {
 
   async #send(holds: readonly Hold[]): Promise<readonly RenewOutcome[]> {
     const suspensions = this.suspension.observe();
+    const sentAt = this.clock.now();
     const numbers = holds.map((hold) => hold.beginRenewal());
     const renewals: Renewal[] = holds.map((hold) => ({ grant: hold.grant, lease: hold.lease }));
     let outcomes: readonly RenewOutcome[];
@@ -95,7 +96,11 @@ export class Watchdog {
     holds.forEach((hold, index) => {
       const outcome = outcomes[index] ?? 'unknown';
       if (outcome === 'lost') hold.lose('revoked');
-      else if (outcome !== 'unknown') hold.confirm(numbers[index] ?? 0, outcome.validUntil, suspensions);
+      else if (outcome !== 'unknown') {
+        hold.confirm(numbers[index] ?? 0, outcome.validUntil, suspensions);
+        // A provider that has gained next to nothing would be asked again at once, and again.
+        hold.renewAt = Math.max(hold.renewAt, sentAt + retryOf(hold));
+      }
       // Released or lost by now, it concerns nobody.
       if (hold.isValid()) this.onRenewal(hold, outcome !== 'unknown');
       if (outcome !== 'unknown') this.reschedule(hold);
@@ -124,6 +129,10 @@ export class Watchdog {
 }
 
 const LONGEST_TIMER = 2 ** 31 - 1;
+
+function retryOf({ lease }: Hold): number {
+  return Math.min(lease * RETRY_FRACTION, RETRY_AT_MOST);
+}
 
 function nextLook(hold: Hold): number {
   return Math.min(hold.renewAt, hold.validUntil, hold.endsAt);

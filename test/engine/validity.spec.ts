@@ -97,6 +97,14 @@ describe('the watchdog', () => {
     expect(clock.pendingTimers).toBe(0);
   });
 
+  it('asks a provider that gains nothing by it no more often than one that does not answer', async () => {
+    const { lock, clock, provider } = await held();
+    provider.onRenew = (renewals) => Promise.resolve(renewals.map(({ grant: { validUntil } }) => ({ validUntil })));
+    await clock.advance(LEASE);
+    expect(lock.isHeld()).toBe(false);
+    expect(provider.order.filter((call) => call === 'renew a').length).toBeLessThanOrEqual(7);
+  });
+
   it('sends what is due together together', async () => {
     const { locks, clock, provider } = await held();
     await locks.acquire(['b', 'c'], { lease: LEASE });

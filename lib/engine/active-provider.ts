@@ -45,7 +45,7 @@ export class ActiveProvider implements Ledger {
     this.random = random;
     this.events = events;
     this.#backend = provider.capabilities.queue === 'engine' ? new LocalQueue(provider) : provider;
-    this.#reachability = new Reachability(name, events, logger);
+    this.#reachability = new Reachability(name, events, logger, clock);
     this.#waiters = new Waiters(parts.maxWaiters);
     this.#releases = new Releases(this.#backend, clock, random, (cause) => {
       this.failed(cause);

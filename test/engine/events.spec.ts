@@ -60,6 +60,31 @@ describe('events', () => {
     expect(log).toEqual([silent, back, silent, back, silent]);
   });
 
+  it('the log says no more than three outages a minute, and one that lasts it says later', async () => {
+    const provider = ScriptedProvider.obliging();
+    const { log, clock, names } = await startEngine({ provider });
+    const down = () => {
+      provider.context.emit({ type: 'unavailable', cause: new Error('one master of three') });
+    };
+    const outages = () => log.filter((line) => line.includes('does not answer')).length;
+    for (let turn = 0; turn < 100; turn += 1) {
+      down();
+      provider.context.emit({ type: 'recovered' });
+    }
+    expect(names()).toHaveLength(100);
+    expect([outages(), log.length]).toEqual([3, 6]);
+    down();
+    await clock.advance(59_999);
+    down();
+    expect(outages()).toBe(3);
+    await clock.advance(1);
+    down();
+    down();
+    expect(outages()).toBe(4);
+    provider.context.emit({ type: 'recovered' });
+    expect(log).toHaveLength(8);
+  });
+
   it('are not told again of a nested entry', async () => {
     const { locks, names } = await startEngine();
     await locks.withLock('a', () => locks.withLock('a', () => undefined));

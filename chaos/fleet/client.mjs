@@ -36,7 +36,7 @@ export class Client {
     if (!lock) return;
     await this.#act(about, lock);
     const result = await lock.release();
-    await this.#resource.tell({ event: 'done', ...about, result });
+    await this.#resource.tell({ event: 'done', ...about, result, told: lock.isTold?.() });
   }
 
   async #take(about, wait) {

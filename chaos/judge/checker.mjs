@@ -15,6 +15,7 @@ export const RULES = {
   overtaken: 'V7 a waiter of a fair lock was overtaken by one that came later',
   late: 'V10 a lock was held for longer than its lease after its last confirmation',
   unbalanced: 'V11 a release does not say what came of the lock',
+  untold: 'the signal of a lock and its release do not tell the same',
   unexpected: 'an error of no documented kind, or a process that ends',
 };
 
@@ -161,7 +162,7 @@ export class Checker {
     state.inside.delete(op.op);
   }
 
-  _done({ at, op: id, result }, op, state) {
+  _done({ at, op: id, result, told }, op, state) {
     const known = ['released', 'lost', 'unconfirmed'];
     if (!known.includes(result)) this.#violation('unbalanced', at, op, result);
     // It was somebody else's by then, which the backend knows; unless both were let in.
@@ -169,6 +170,10 @@ export class Checker {
     if (result === 'released' && overtakenBy && !this.#isDocumented('overlap', op, overtakenAt, overtakenAt)) {
       this.#violation('unbalanced', at, op, `released, though ${overtakenBy.op} had entered`);
     }
+    if (told === true && result !== 'lost') this.#violation('untold', at, op, `told of a loss, but ${result}`);
+    // What only the release has found to be lost, no signal tells any more.
+    if (told === false && result === 'lost' && op.isOver)
+      this.#violation('untold', at, op, 'lost, and nobody was told');
     state.inside.delete(id);
     this.#ops.delete(id);
     state.leftAt.set(op.worker, at);
@@ -191,7 +196,10 @@ export class Checker {
   }
 
   #claim({ at, held, remaining, overdue }, op) {
-    if (!held) return;
+    if (!held) {
+      op.isOver = true;
+      return;
+    }
     if (overdue > LATE) this.#violation('late', at, op, `by ${overdue} ms`);
     op.claimedUntil = Math.max(op.claimedUntil, op.before + remaining);
     const { overtakenAt } = op;

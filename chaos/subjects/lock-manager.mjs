@@ -26,9 +26,15 @@ export async function managed({
     async acquire(key, { mode, wait, signal }) {
       const lock = await manager.acquire(key, { ...options, mode, wait, signal });
       const grantedAt = performance.now();
+      let isTold = false;
+      lock.signal.addEventListener('abort', () => {
+        isTold = true;
+      });
       return {
         token: lock.fencingToken,
         release: () => lock.release(),
+        /** Whether its signal has told of a loss. */
+        isTold: () => isTold,
         claim: () => claimOf(lock, Math.max(grantedAt, confirmedAt.get(key) ?? 0) + lifetime),
       };
     },

@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url';
 import { type CompiledLibrary, compileLibrary } from '../servers/compiled-library.js';
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
-const SECONDS = 4;
+const SECONDS = 8;
 /** With servers that start, a drain, and a machine that does other things. */
 const PATIENCE = 150_000;
 const ARGS = ['--import', './chaos/typescript.mjs', 'chaos/run.mjs', '--minutes', String(SECONDS / 60), '--no-control'];

@@ -65,6 +65,23 @@ describe('the rule that a release says what came of the lock', () => {
   });
 });
 
+describe('the rule that the signal tells what the release tells', () => {
+  const ends = (last: typeof HELD, end: object) =>
+    violations(...entered, [20, 'leave', 'w1/1.0.1', last], [21, 'done', 'w1/1.0.1', end]);
+
+  it('is broken by a signal that does not tell what its holder has found, and by one that tells of no loss', async () => {
+    expect(await ends(OVER, { result: 'lost', told: false })).toEqual(['untold']);
+    expect(await ends(HELD, { result: 'released', told: true })).toEqual(['untold']);
+  });
+
+  it('is kept by one that tells, by what only the release has found, and by who has no signal', async () => {
+    expect(await ends(OVER, { result: 'lost', told: true })).toEqual([]);
+    expect(await ends(HELD, { result: 'lost', told: false })).toEqual([]);
+    expect(await ends(HELD, { result: 'released', told: false })).toEqual([]);
+    expect(await ends(OVER, { result: 'lost' })).toEqual([]);
+  });
+});
+
 describe('the rule that a lock is not released that somebody else has', () => {
   const ends = (result: string, subject: object = {}) =>
     judged(

@@ -34,8 +34,8 @@ export interface Ledger {
   isCurrent(attempt: Attempt, now: number): boolean;
   /** A caller begins, or ceases, to wait for the key. */
   waits(key: string, change: 1 | -1): void;
-  /** Was not answered, and pauses until it asks again; or does not any more. Told to `hurry` when somebody is answered. */
-  pauses(acquisition: Acquisition, isPausing: boolean): void;
+  /** Was not answered, and asks again after this pause; told to `hurry` when somebody is answered for the key meanwhile. */
+  pauses(acquisition: Acquisition, pause: Promise<void>): Promise<void>;
   /** The attempt is over. */
   end(attempt: Attempt): void;
   /** The attempt was granted in time. */
@@ -147,9 +147,7 @@ export class Acquisition {
         if (outcome instanceof Hold) return outcome;
         // The patience with that ask is over, and maybe the wait with it.
         departure.look();
-        this.ledger.pauses(this, true);
-        await departure.pause(this.#retryDelay(round));
-        this.ledger.pauses(this, false);
+        await this.ledger.pauses(this, departure.pause(this.#retryDelay(round)));
         if (departure.hasLeft()) return await this.#leave(Promise.resolve(outcome));
 
         pending = toReply(this.#ask(this.ledger.clock.now()));

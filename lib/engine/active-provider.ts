@@ -151,8 +151,8 @@ export class ActiveProvider implements Ledger {
     this.#waiters.count(key, change);
   }
 
-  pauses(acquisition: Acquisition, isPausing: boolean): void {
-    this.#waiters.pauses(acquisition, isPausing);
+  pauses(acquisition: Acquisition, pause: Promise<void>): Promise<void> {
+    return this.#waiters.pauses(acquisition, pause);
   }
 
   end(attempt: Attempt): void {

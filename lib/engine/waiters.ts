@@ -52,9 +52,11 @@ export class Waiters {
     return this.#byHolder.get(holder);
   }
 
-  pauses(acquisition: Acquisition, isPausing: boolean): void {
-    if (isPausing) this.#pausing.add(acquisition);
-    else this.#pausing.delete(acquisition);
+  /** Asks again after this pause, which {@link hurry} may end. */
+  async pauses(acquisition: Acquisition, pause: Promise<void>): Promise<void> {
+    this.#pausing.add(acquisition);
+    await pause;
+    this.#pausing.delete(acquisition);
   }
 
   /**

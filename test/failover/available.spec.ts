@@ -46,6 +46,23 @@ describe('fail-over in mode available', () => {
     expect(one.main.state.history.map(({ reason }) => reason)).toEqual(['failure', 'return']);
   });
 
+  it('leaves an engine that was down already when it was put there by hand', async () => {
+    one.b.cutOff();
+    await fleet.until(() => one.main.state.engines['b'] === 'down', 'b is down');
+    await one.main.switchTo('b');
+    expect(one.main.state).toMatchObject({ active: 'a', history: [{ reason: 'manual' }, { reason: 'failure' }] });
+  });
+
+  it('gives back a lock that was extended, when its engine answers again', async () => {
+    const lock = await fleet.drive(one.locks.acquire('k', { lease: 5_000 }));
+    await fleet.drive(lock.extend(600_000));
+    one.a.cutOff();
+    expect(await fleet.drive(lock.release())).toBe('unconfirmed');
+    await fleet.clock.advance(20_000);
+    one.a.restore();
+    await fleet.until(() => !on('a'), 'it is free', 20_000);
+  });
+
   it('stays where it was put by hand', async () => {
     await one.main.switchTo('b');
     await fleet.clock.advance(600_000);

@@ -400,6 +400,93 @@ describe('fail-over in mode strict', () => {
     await switchedTo('a', one, two, three);
   });
 
+  it('grants under another id what it gave back unconfirmed, so that a release that was lost frees nobody', async () => {
+    const overlaps: Record<number, number> = {};
+    for (let offset = 0; offset < 2_000; offset += 500) {
+      const [one, two] = (await start(2)) as [FleetProcess, FleetProcess];
+      const key = `after ${offset}`;
+      const first = await take(two, key);
+      const waiting = one.locks.acquire(key, { wait: 120_000 });
+      await advance(1_000);
+      one.record.cutOff();
+      await advance(WINDOW + 1_000 + offset);
+      const release = one.a.release.bind(one.a);
+      let isLost = false;
+      one.a.release = (holder, manner) => {
+        if (holder.key !== key || isLost) return release(holder, manner);
+        isLost = true;
+        return 'unknown';
+      };
+      // The grant meets a confirmation that has lapsed, is given back, and the engine does not hear of it.
+      one.record.restore();
+      await first.release();
+      const lock = await fleet.drive(waiting);
+      expect(isLost).toBe(true);
+      let overlap = 0;
+      let other: Lock | null = null;
+      for (let elapsed = 0; elapsed < 2 * SWITCH; elapsed += 100) {
+        other ??= await fleet.drive(two.locks.tryAcquire(key));
+        if (other?.isHeld() && lock.isHeld()) overlap += 100;
+        await advance(100);
+      }
+      if (overlap > 0) overlaps[offset] = overlap;
+      await lock.release();
+      await fleet.until(() => fleet.kept === 0, 'nothing is left');
+      await fleet.drive(Promise.all([one.locks.stop(), two.locks.stop()]));
+    }
+    expect(overlaps).toEqual({});
+  });
+
+  it('holds locks while the reports of many processes meet at a slow record', async () => {
+    const processes = await start(10, { window: 1_000 });
+    for (const { record } of processes) {
+      record.onWrite = async (execute) => {
+        const pause = () => new Promise<void>((resolve) => fleet.clock.setTimer(resolve, 50));
+        await pause();
+        const found = execute();
+        await pause();
+        return found;
+      };
+    }
+    const locks = await Promise.all(processes.map((process, index) => take(process, `k${index}`)));
+    await advance(30_000);
+    expect(locks.map((lock) => lock.isHeld())).not.toContain(false);
+  });
+
+  it.each([
+    [1_000, 2_000],
+    [5_000, 6_000],
+  ])('with a window of %d ms holds a lock that its engine renews in %d ms', async (window, slowness) => {
+    const [one] = (await start(1, { window, failures: 1_000 })) as [FleetProcess];
+    const lock = await take(one);
+    const renew = one.a.renew.bind(one.a);
+    one.a.renew = async (renewals) => {
+      const outcomes = await renew(renewals);
+      await new Promise<void>((resolve) => fleet.clock.setTimer(resolve, slowness));
+      return outcomes;
+    };
+    await advance(90_000);
+    expect(lock.isHeld()).toBe(true);
+    // What is told late is told all the same.
+    expect(await one.a.forceRelease('k')).toBe(true);
+    await fleet.until(() => !lock.isHeld(), 'the loss is known', 30_000);
+    expect(lock.signal.reason).toMatchObject({ reason: 'revoked' });
+  });
+
+  it('leaves an engine that most miss, also when somebody has damaged the reports', async () => {
+    const [one] = (await start(1)) as [FleetProcess];
+    const reports = [...fleet.store.values.keys()].find((name) => name.endsWith(':fleet')) ?? '';
+    fleet.store.values.set(reports, '{"somebody":{},"nobody":null}');
+    one.a.cutOff();
+    await switchedTo('b', one);
+  });
+
+  it('does not say that it has switched when it is stopped', async () => {
+    const [one] = (await start(1)) as [FleetProcess];
+    await fleet.drive(one.locks.stop());
+    await expect(one.main.switchTo('b')).rejects.toThrow(LockUnavailableError);
+  });
+
   describe('in a short outage', () => {
     it('of the record, whose writes are lost for 0.6 of a window, loses nothing', async () => {
       const lost: number[] = [];

@@ -57,6 +57,8 @@ export class AvailableSelector implements EngineSelector {
   switchTo(engine: string): Promise<void> {
     if (engine !== this.#choice.engine) this.#go(engine, 'manual');
     this.#isPinned = true;
+    // It may be down already: nobody is told again of what is known.
+    this.review();
     return Promise.resolve();
   }
 

@@ -134,7 +134,9 @@ export class Engine {
     const settled = (outcome: ReleaseOutcome) => {
       if (outcome !== 'unknown') this.#forget(placement);
       else if (!this.#strays.has(placement)) {
-        this.#strays.set(placement, { manner, until: this.context.clock.now() + placement.keptFor });
+        // An extension may have prolonged it beyond what was asked for first.
+        const until = Math.max(this.context.clock.now() + placement.keptFor, placement.keptUntil);
+        this.#strays.set(placement, { manner, until });
       }
       return outcome;
     };

@@ -20,9 +20,10 @@ import type { Choice, EngineSelector } from './engine-selector.js';
 import { Engine } from './engine.js';
 import { EpochTokens } from './epoch-tokens.js';
 import type { FailoverSettings } from './failover-options.js';
+import { inTime } from './in-time.js';
 import { Placement, type PlacementTerms } from './placement.js';
 import { Placements } from './placements.js';
-import { StrictSelector } from './strict-selector.js';
+import { PATIENCE_PER_WINDOW, StrictSelector } from './strict-selector.js';
 import type { EngineSwitch, SwitchReason } from './switch-record.js';
 
 /** What a failover provider knows about its engines. */
@@ -35,6 +36,11 @@ export interface FailoverState {
   readonly engines: Readonly<Record<string, EngineState>>;
   /** The latest switches, oldest first. */
   readonly history: readonly EngineSwitch[];
+}
+
+interface DueRenewal {
+  readonly placement: Placement;
+  readonly renewal: Renewal;
 }
 
 /** A failover provider at work, from `start` to `stop`: each attempt goes to the engine that grants when it asks. */
@@ -67,7 +73,7 @@ export class Failover {
         this.#told(engine, event);
       },
       forgotten: (placement: Placement) => {
-        this.#placements.delete(placement);
+        if (!placement.isSpent) this.#placements.delete(placement);
       },
     };
     this.#engines = new Map(
@@ -101,7 +107,7 @@ export class Failover {
   async renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
     const suspensions = this.#suspension.observe();
     const placements = renewals.map(({ grant }) => this.#placements.of(grant.holder));
-    const due = new Map<Engine, { placement: Placement; renewal: Renewal }[]>();
+    const due = new Map<Engine, DueRenewal[]>();
     renewals.forEach(({ lease }, index) => {
       const placement = placements[index];
       if (!placement?.grant || !this.#isDue(placement, suspensions)) return;
@@ -110,13 +116,7 @@ export class Failover {
       ofEngine.push({ placement, renewal: { grant, lease: this.#isStrict ? grant.lease : lease } });
       due.set(placement.engine, ofEngine);
     });
-    const outcomes = new Map<Placement, RenewOutcome>();
-    await Promise.all(
-      [...due].map(async ([engine, ofEngine]) => {
-        const answers = await engine.renew(ofEngine.map(({ renewal }) => renewal));
-        ofEngine.forEach(({ placement }, index) => outcomes.set(placement, answers[index] ?? 'unknown'));
-      }),
-    );
+    const outcomes = await this.#renewAtEngines(due, suspensions);
     const now = this.context.clock.now();
     const isNews = placements.every(
       (placement) => !placement || this.#believe(placement, now) > placement.believedUntil,
@@ -127,11 +127,37 @@ export class Failover {
     );
   }
 
+  /** What each has answered. In strict mode a slow one is not waited for: what it answers late counts from then on. */
+  async #renewAtEngines(
+    due: ReadonlyMap<Engine, readonly DueRenewal[]>,
+    suspensions: number,
+  ): Promise<ReadonlyMap<Placement, RenewOutcome>> {
+    const outcomes = new Map<Placement, RenewOutcome>();
+    let isLate = false;
+    const answered = [...due].map(async ([engine, ofEngine]) => {
+      for (const { placement } of ofEngine) outcomes.set(placement, 'unknown');
+      const answers = await engine.renew(ofEngine.map(({ renewal }) => renewal));
+      ofEngine.forEach(({ placement }, index) => {
+        const outcome = answers[index] ?? 'unknown';
+        outcomes.set(placement, outcome);
+        if (typeof outcome === 'object') placement.renewed(outcome.validUntil, suspensions);
+        if (isLate && outcome === 'lost') this.context.emit({ type: 'lost', holder: placement.attempt.holder });
+      });
+    });
+    const all = Promise.all(answered);
+    if (this.#isStrict)
+      await inTime(all, this.settings.window / PATIENCE_PER_WINDOW, this.context.clock).catch(() => undefined);
+    else await all;
+    isLate = true;
+    return outcomes;
+  }
+
   release(holder: Holder, manner: ReleaseManner): Answer<ReleaseOutcome> {
     const placement = this.#placements.of(holder.holder);
     if (!placement) return 'lost';
-    // Is not to be prolonged any more, nor believed if its grant is still under way.
+    // Is not to be prolonged any more, nor believed if its grant is still under way. Nobody asks again for this attempt.
     placement.isReleased = true;
+    placement.isSpent = false;
     return placement.engine.release(placement, manner);
   }
 
@@ -164,8 +190,9 @@ export class Failover {
   /** The place of an attempt: the one it has, if that is of this epoch. */
   #place(attempt: AcquireRequest, choice: Choice, now: number): Placement {
     const known = this.#placements.of(attempt.holder);
-    if (known?.choice === choice) return known;
-    if (known) this.#drop(known);
+    if (known?.choice === choice && !known.isSpent) return known;
+    if (known?.isSpent) this.#placements.delete(known);
+    else if (known) this.#drop(known);
     const holder = known ? this.context.random.id() : attempt.holder;
     const placement = new Placement(attempt, choice, the(choice.engine, this.#engines), holder, this.#terms ?? attempt);
     placement.suspensions = this.#suspension.recent(now);
@@ -176,6 +203,10 @@ export class Failover {
   /** Gives back what nobody wants any more. */
   #drop(placement: Placement): void {
     this.#placements.delete(placement);
+    this.#giveBack(placement);
+  }
+
+  #giveBack(placement: Placement): void {
     void placement.engine.release(placement, { keepFor: 0, failed: true });
   }
 
@@ -197,7 +228,9 @@ export class Failover {
     placement.keptUntil = answer.validUntil;
     const validUntil = this.#believe(placement, now);
     if (validUntil <= now) {
-      this.#drop(placement);
+      // Stays known: a release that is not answered is sent again, and would free what was granted to the same id since.
+      placement.isSpent = true;
+      this.#giveBack(placement);
       throw this.#overtaken();
     }
     placement.believedUntil = validUntil;
@@ -207,7 +240,7 @@ export class Failover {
       mode: attempt.mode,
       fencingToken: this.#token(answer.fencingToken, choice),
       validUntil,
-      lease: this.#isStrict ? this.settings.window : answer.lease,
+      lease: this.#isStrict ? Math.min(this.settings.window, answer.lease) : answer.lease,
     };
   };
 
@@ -237,13 +270,9 @@ export class Failover {
     isConfirmed: boolean,
   ): RenewOutcome {
     if (outcome === 'lost') return 'lost';
-    if (outcome !== undefined && outcome !== 'unknown') {
-      placement.keptUntil = outcome.validUntil;
-      placement.isDoubtful = false;
-      placement.suspensions = suspensions;
-    }
     // In strict mode it is kept also without an answer as long as it was, unless time has passed that no clock has counted.
-    else if (!this.#isStrict || placement.suspensions !== suspensions) return 'unknown';
+    const isKept = typeof outcome === 'object' || (this.#isStrict && placement.suspensions === suspensions);
+    if (!isKept) return 'unknown';
     const now = this.context.clock.now();
     const validUntil = this.#believe(placement, now);
     if (validUntil <= now) return 'unknown';

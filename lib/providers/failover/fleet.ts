@@ -81,10 +81,15 @@ export class Fleet {
   }
 }
 
+function isReport(entry: [string, Partial<Report> | null]): entry is [string, Report] {
+  return Number.isSafeInteger(entry[1]?.beat) && Array.isArray(entry[1]?.down);
+}
+
 /** None where somebody has damaged the value: the next write repairs it. */
 function readReports(text: string | null): Reports {
   try {
-    return (JSON.parse(text ?? '{}') as Reports | null) ?? {};
+    const values = JSON.parse(text ?? '{}') as Readonly<Record<string, Partial<Report>>> | null;
+    return Object.fromEntries(Object.entries(values ?? {}).filter(isReport));
   } catch {
     return {};
   }

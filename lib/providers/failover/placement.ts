@@ -27,6 +27,8 @@ export class Placement implements AcquireRequest {
   suspensions = 0;
   /** Its release was asked for. */
   isReleased = false;
+  /** It was given back, and its attempt may ask again: under another id, for this one is dead. */
+  isSpent = false;
   /** The engine was out of reach since it was last heard of it: ask whether it still stands. */
   isDoubtful = false;
   #signal: AbortSignal | undefined;
@@ -64,6 +66,13 @@ export class Placement implements AcquireRequest {
   get signal(): AbortSignal {
     this.#withdrawal ??= new AbortController();
     return (this.#signal ??= AbortSignal.any([this.attempt.signal, this.#withdrawal.signal]));
+  }
+
+  /** Its engine has renewed it, sent after so many suspensions. */
+  renewed(validUntil: number, suspensions: number): void {
+    this.keptUntil = validUntil;
+    this.isDoubtful = false;
+    this.suspensions = suspensions;
   }
 
   /** Sends a waiter away from an engine that grants no more. */

@@ -23,7 +23,7 @@ export interface StrictTerms {
 
 // Confirmed several times in each window, so that one or two lost answers cost nothing.
 const ROUNDS_PER_WINDOW = 5;
-const PATIENCE_PER_WINDOW = 3;
+export const PATIENCE_PER_WINDOW = 3;
 const LONGEST_STAY = 3_600_000;
 // Reading the time since boot costs 1.4 µs, too much for each lock; it is counted in steps of 10 ms anyway.
 const LOOK_FOR_SUSPENSION_EVERY = 10;
@@ -47,6 +47,8 @@ export class StrictSelector implements EngineSelector {
   #turn: Promise<void> = Promise.resolve();
   /** Asked for, and not sent yet. */
   #confirmation: Promise<boolean> | undefined;
+  #looking: Promise<void> = Promise.resolve();
+  #isLookDue = false;
   #timer: Timer | undefined;
   #trouble: unknown;
   #stopped = false;
@@ -69,8 +71,7 @@ export class StrictSelector implements EngineSelector {
     try {
       // The first write of all may have to wait for a connection and a table.
       await this.#inTurn(() => this.#amend(asItIs, this.terms.window));
-      // If this one is not answered in time the next ones are.
-      await this.#inTurn(() => this.#round()).catch(() => undefined);
+      await this.#look();
     } finally {
       this.#schedule();
     }
@@ -81,7 +82,7 @@ export class StrictSelector implements EngineSelector {
     this.#stopped = true;
     this.#onStopped?.();
     if (this.#timer) this.context.clock.clearTimer(this.#timer);
-    await this.#turn;
+    await Promise.all([this.#turn, this.#looking]);
   }
 
   choose(now: number): Choice {
@@ -122,8 +123,8 @@ export class StrictSelector implements EngineSelector {
   }
 
   review(): void {
-    // Before the first round there is nothing to act upon.
-    if (this.#agreement.record) void this.#inTurn(() => this.#round()).catch(() => undefined);
+    // Before the first write there is nothing to act upon.
+    if (this.#agreement.record) void this.#round();
   }
 
   switchTo(engine: string): Promise<void> {
@@ -144,12 +145,27 @@ export class StrictSelector implements EngineSelector {
     // Not all processes at once.
     const delay = (this.terms.window / ROUNDS_PER_WINDOW) * (0.75 + this.context.random.fraction() / 2);
     this.#timer = this.context.clock.setTimer(() => {
-      void this.#inTurn(() => this.#round())
-        .catch(() => undefined)
-        .then(() => {
-          this.#schedule();
-        });
+      void this.#round().then(() => {
+        this.#schedule();
+      });
     }, delay);
+  }
+
+  /** Confirms, and if that was answered begins to look whether an engine is to be left. */
+  async #round(): Promise<void> {
+    if (await this.confirm()) void this.#look();
+  }
+
+  /**
+   * One after the other, and not in turn with what confirms: all processes meet at the report, so that it takes several tries, and
+   * locks must not wait for it (seen: ten processes lost theirs on a record that took a tenth of a window for each write).
+   */
+  #look(): Promise<void> {
+    if (this.#isLookDue) return this.#looking;
+    this.#isLookDue = true;
+    // One that is not answered in time is made up for by the next.
+    this.#looking = this.#looking.then(() => this.#leaveWhatFails()).catch(() => undefined);
+    return this.#looking;
   }
 
   /** One after the other: a process that had two writes under way would not know which it confirms. */
@@ -174,15 +190,17 @@ export class StrictSelector implements EngineSelector {
     }
   }
 
-  async #round(): Promise<void> {
+  async #leaveWhatFails(): Promise<void> {
+    this.#isLookDue = false;
     if (this.#stopped) return;
-    await this.#amend(asItIs);
     const down = [...this.outlook].filter(([, { state }]) => state === 'down').map(([name]) => name);
     await this.#fleet.report(down, this.#patience);
     const { epoch } = this.#agreement;
     const due = this.#destination(this.context.clock.now());
     // Unless another process has switched meanwhile.
-    if (due) await this.#amend((record) => (record.epoch === epoch ? this.#to(due.to, due.reason, record) : record));
+    if (!due) return;
+    const change = (record: SwitchRecord) => (record.epoch === epoch ? this.#to(due.to, due.reason, record) : record);
+    await this.#inTurn(() => this.#amend(change));
   }
 
   #destination(now: number): { to: string; reason: SwitchReason } | undefined {
@@ -230,6 +248,7 @@ export class StrictSelector implements EngineSelector {
       }
       this.#follow(this.#agreement.learned(seen, now));
     }
+    throw this.#unavailable('is stopping');
   }
 
   async #write(text: string, patience: number): Promise<string | null> {

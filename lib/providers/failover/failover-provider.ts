@@ -30,7 +30,8 @@ import { type FailoverProviderOptions, type FailoverSettings, readOptions } from
  *
  * In mode `available` each process decides alone. It avoids double work, and protects nothing around a switch.
  *
- * What breaks `strict`: a record that loses an acknowledged write, or clocks whose rates differ by more than 1 %. An engine
+ * What breaks `strict`: a record that loses an acknowledged write, clocks whose rates differ by more than 1 %, or a machine
+ * that is suspended for up to 2 s around a switch, which is not noticed (locks overlap for as long as it slept). An engine
  * that loses its data while it is active breaks it as it breaks that engine alone.
  */
 export class FailoverProvider implements CompositeProvider {

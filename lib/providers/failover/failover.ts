@@ -17,10 +17,10 @@ import type { LockInfo } from '../../lock/lock-info.js';
 import { AvailableSelector } from './available-selector.js';
 import type { EngineState } from './engine-health.js';
 import type { Choice, EngineSelector } from './engine-selector.js';
+import { type DueRenewal, EngineRenewals } from './engine-renewals.js';
 import { Engine } from './engine.js';
 import { EpochTokens } from './epoch-tokens.js';
 import type { FailoverSettings } from './failover-options.js';
-import { inTime } from './in-time.js';
 import { Placement, type PlacementTerms } from './placement.js';
 import { Placements } from './placements.js';
 import { PATIENCE_PER_WINDOW, StrictSelector } from './strict-selector.js';
@@ -38,17 +38,13 @@ export interface FailoverState {
   readonly history: readonly EngineSwitch[];
 }
 
-interface DueRenewal {
-  readonly placement: Placement;
-  readonly renewal: Renewal;
-}
-
 /** A failover provider at work, from `start` to `stop`: each attempt goes to the engine that grants when it asks. */
 export class Failover {
   readonly #engines: ReadonlyMap<string, Engine>;
   readonly #selector: EngineSelector;
   readonly #placements = new Placements();
   readonly #suspension: SuspensionDetector;
+  readonly #renewals: EngineRenewals;
   readonly #isStrict: boolean;
   /** Those of every lock; undefined where each has its own. */
   readonly #terms: PlacementTerms | undefined;
@@ -65,6 +61,8 @@ export class Failover {
     if (this.#isStrict) this.#terms = { lease: settings.lease, renew: true, minHold: 0 };
     if (fencing) this.#tokens = new EpochTokens(context.name);
     this.#suspension = new SuspensionDetector(context.clock);
+    const patience = this.#isStrict ? settings.window / PATIENCE_PER_WINDOW : Infinity;
+    this.#renewals = new EngineRenewals(patience, context);
     const listener = {
       changed: (engine: Engine) => {
         this.#changed(engine);
@@ -116,7 +114,7 @@ export class Failover {
       ofEngine.push({ placement, renewal: { grant, lease: this.#isStrict ? grant.lease : lease } });
       due.set(placement.engine, ofEngine);
     });
-    const outcomes = await this.#renewAtEngines(due, suspensions);
+    const outcomes = await this.#renewals.send(due, suspensions);
     const now = this.context.clock.now();
     const isNews = placements.every(
       (placement) => !placement || this.#believe(placement, now) > placement.believedUntil,
@@ -125,31 +123,6 @@ export class Failover {
     return placements.map((placement) =>
       placement ? this.#renewed(placement, outcomes.get(placement), suspensions, isConfirmed) : 'lost',
     );
-  }
-
-  /** What each has answered. In strict mode a slow one is not waited for: what it answers late counts from then on. */
-  async #renewAtEngines(
-    due: ReadonlyMap<Engine, readonly DueRenewal[]>,
-    suspensions: number,
-  ): Promise<ReadonlyMap<Placement, RenewOutcome>> {
-    const outcomes = new Map<Placement, RenewOutcome>();
-    let isLate = false;
-    const answered = [...due].map(async ([engine, ofEngine]) => {
-      for (const { placement } of ofEngine) outcomes.set(placement, 'unknown');
-      const answers = await engine.renew(ofEngine.map(({ renewal }) => renewal));
-      ofEngine.forEach(({ placement }, index) => {
-        const outcome = answers[index] ?? 'unknown';
-        outcomes.set(placement, outcome);
-        if (typeof outcome === 'object') placement.renewed(outcome.validUntil, suspensions);
-        if (isLate && outcome === 'lost') this.context.emit({ type: 'lost', holder: placement.attempt.holder });
-      });
-    });
-    const all = Promise.all(answered);
-    if (this.#isStrict)
-      await inTime(all, this.settings.window / PATIENCE_PER_WINDOW, this.context.clock).catch(() => undefined);
-    else await all;
-    isLate = true;
-    return outcomes;
   }
 
   release(holder: Holder, manner: ReleaseManner): Answer<ReleaseOutcome> {

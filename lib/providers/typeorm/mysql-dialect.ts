@@ -20,6 +20,13 @@ interface MysqlConnection extends DriverConnection {
 // In seconds; the largest that both servers take. A wait ends by its caller, who ends the connection.
 const LONGEST_LOCK_WAIT = 1_073_741_824;
 
+// MariaDB from 10.3 on; MySQL knows none of them.
+const IDLE_TRANSACTION = [
+  'idle_transaction_timeout',
+  'idle_readonly_transaction_timeout',
+  'idle_write_transaction_timeout',
+];
+
 /** MySQL from 8.0.1 and MariaDB from 10.6 on, by the driver mysql2. `version`: what the server answers to VERSION(). */
 export function mysqlDialect(table: string, version: string): Dialect {
   const name = quotedTable('mysql', table);
@@ -35,14 +42,20 @@ export function mysqlDialect(table: string, version: string): Dialect {
         });
       }),
     async setUp(run, guard, lockWait) {
-      // One statement and one round trip. The guard is wait_timeout, which both servers have, in whole seconds: rounded up,
-      // because the holder counts by the exact time.
-      await run(
-        `SET SESSION wait_timeout = ${Math.ceil(guard / 1000)}, SESSION innodb_lock_wait_timeout = ${Math.min(Math.ceil(lockWait / 1000), LONGEST_LOCK_WAIT)}, ` +
-          `SESSION ${isMariaDb ? 'tx_isolation' : 'transaction_isolation'} = 'READ-COMMITTED'` +
-          // An application may have a limit for its own statements; a wait for a lock is none of these.
-          `, SESSION ${isMariaDb ? 'max_statement_time' : 'max_execution_time'} = 0`,
-      );
+      const settings = [
+        // The guard: both servers have it, in whole seconds; rounded up, because the holder counts by the exact time.
+        `wait_timeout = ${Math.ceil(guard / 1000)}`,
+        `innodb_lock_wait_timeout = ${Math.min(Math.ceil(lockWait / 1000), LONGEST_LOCK_WAIT)}`,
+        `${isMariaDb ? 'tx_isolation' : 'transaction_isolation'} = 'READ-COMMITTED'`,
+        // With the server's own at 0 a lease or a token would stay uncommitted, and be gone with the connection.
+        'autocommit = 1',
+        // An application may have a limit for its own statements; a wait for a lock is none of these.
+        `${isMariaDb ? 'max_statement_time' : 'max_execution_time'} = 0`,
+        // In a transaction these go before wait_timeout, and would free the lock earlier than its holder counts.
+        ...(isMariaDb ? IDLE_TRANSACTION.map((limit) => `${limit} = 0`) : []),
+      ];
+      // One statement and one round trip.
+      await run(`SET ${settings.map((setting) => `SESSION ${setting}`).join(', ')}`);
       return Number(firstRow(await run('SELECT CONNECTION_ID() AS id'))?.['id']);
     },
     tryLock: (mode) => `SELECT 1 FROM ${name} WHERE name = ? ${clause[mode]} SKIP LOCKED`,

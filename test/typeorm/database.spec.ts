@@ -78,7 +78,14 @@ describe('dialects', () => {
     expect(postgresDialect('locks').classify(Object.assign(new Error(), { code }))).toBe(failure);
   });
 
-  // Where no such server can be had. Galera, read-only servers, standbys and PgBouncer are real in topology.spec.ts.
+  // Where no such server can be had: transaction_timeout is of Postgres 17.
+  it('Postgres: a limit for whole transactions is taken off', async () => {
+    const sent: string[] = [];
+    await postgresDialect('locks').setUp((sql) => Promise.resolve(void sent.push(sql)), 30_000, Infinity);
+    expect(sent[0]).toMatch(/WHEN 'transaction_timeout' THEN '0'.*FROM pg_settings WHERE.*'transaction_timeout'/);
+  });
+
+  // Nor here. Galera, read-only servers, standbys and PgBouncer are real in topology.spec.ts.
   it.each([
     ['wsrep_on', 'ON', /Galera/],
     ['group_replication_single_primary_mode', 'OFF', /single primary/],

@@ -31,10 +31,11 @@ export function postgresDialect(table: string): Dialect {
       return result && result.fields.length > 0 ? result.rows : result;
     },
     async setUp(run, guard, lockWait) {
-      // The guard of a transaction, and that of a session without one, which servers before 14 do not have.
+      // The guard of a transaction, and that of a session without one, which servers before 14 do not have. Servers from 17 on
+      // may limit the whole of a transaction besides: a lock lasts for as long as its holder lives.
       await run(
-        `SELECT set_config(name, $1, false) FROM pg_settings ` +
-          `WHERE name IN ('idle_in_transaction_session_timeout', 'idle_session_timeout')`,
+        `SELECT set_config(name, CASE name WHEN 'transaction_timeout' THEN '0' ELSE $1 END, false) FROM pg_settings ` +
+          `WHERE name IN ('idle_in_transaction_session_timeout', 'idle_session_timeout', 'transaction_timeout')`,
         [wholeMs(guard)],
       );
       await run(

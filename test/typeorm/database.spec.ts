@@ -33,12 +33,12 @@ describe('options of locks that live as long as a connection', () => {
   });
 
   it('the pool is made on the writer, in its own size', () => {
-    const replicated = (type: 'mysql' | 'postgres') =>
-      ({ type, extra: { a: 1 }, replication: { master: { host: 'writer' }, slaves: [] } }) as DataSourceOptions;
-    expect(ownMysqlPool(replicated('mysql'), 7, 300)).toEqual({
+    const replicated = (type: 'mysql' | 'postgres', extra: object) =>
+      ({ type, extra, replication: { master: { host: 'writer' }, slaves: [] } }) as DataSourceOptions;
+    expect(ownMysqlPool(replicated('mysql', { a: 1 }), 7, 300)).toEqual({
       ...{ type: 'mysql', host: 'writer', connectTimeout: 300, extra: { a: 1, connectionLimit: 7 } },
     });
-    expect(ownPostgresPool(replicated('postgres'), 7, 300)).toEqual({
+    expect(ownPostgresPool(replicated('postgres', { a: 1, query_timeout: 9 }), 7, 300)).toEqual({
       ...{ type: 'postgres', host: 'writer', connectTimeoutMS: 300, extra: { a: 1, max: 7 } },
     });
   });

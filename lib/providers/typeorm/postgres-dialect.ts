@@ -80,12 +80,10 @@ function wholeMs(milliseconds: number): string {
 /** The options of a pool of our own on the primary. */
 export function ownPostgresPool(options: DataSourceOptions, size: number, patience: number): DataSourceOptions {
   const { replication, ...rest } = options as DataSourceOptions & { replication?: { master?: object } };
-  return {
-    ...rest,
-    ...replication?.master,
-    connectTimeoutMS: patience,
-    extra: { ...(rest.extra as object | undefined), max: size },
-  } as DataSourceOptions;
+  const extra = { ...(rest.extra as object | undefined), max: size };
+  // By this pg gives up a statement that the server goes on with, so that a wait would be granted a lock that nobody has.
+  Reflect.deleteProperty(extra, 'query_timeout');
+  return { ...rest, ...replication?.master, connectTimeoutMS: patience, extra } as DataSourceOptions;
 }
 
 function classify(error: unknown): Failure {

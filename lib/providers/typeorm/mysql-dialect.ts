@@ -108,7 +108,7 @@ function classify(error: unknown): Failure {
 
 // Whether the account may write all the same (root writes on a server with read_only) is not the question: others lock on
 // the writer.
-const READ_ONLY = ['read_only', 'super_read_only', 'innodb_read_only'];
+const READ_ONLY = ['read_only', 'super_read_only', 'innodb_read_only', 'transaction_read_only', 'tx_read_only'];
 
 async function examine(run: Run): Promise<readonly Weakness[]> {
   const names = ['wsrep_on', 'group_replication_single_primary_mode', ...READ_ONLY];

@@ -103,11 +103,21 @@ function classify(error: unknown): Failure {
 
 async function examine(one: Run, other: Run): Promise<readonly Weakness[]> {
   const found: Weakness[] = [];
-  const first = firstRow(await one('SELECT pg_is_in_recovery() AS standby'));
+  const first = firstRow(
+    await one(`SELECT pg_is_in_recovery() AS standby, current_setting('default_transaction_read_only') AS read_only`),
+  );
   if (first?.['standby'] === true) {
     found.push({
       severity: 'error',
       message: 'This server is a standby: give the provider the address of the primary.',
+    });
+  }
+  // Not overridden: it is also how an operator keeps applications from writing to a server that has been replaced.
+  if (first?.['read_only'] === 'on') {
+    found.push({
+      severity: 'error',
+      message:
+        'Transactions are read-only here (default_transaction_read_only): give the provider the address of the writer, or set it to off for this database or role.',
     });
   }
   if (await isPooled(one, other)) {

@@ -33,12 +33,12 @@ describe('options of locks that live as long as a connection', () => {
   });
 
   it('the pool is made on the writer, in its own size', () => {
-    const replicated = (type: 'mysql' | 'postgres') =>
-      ({ type, extra: { a: 1 }, replication: { master: { host: 'writer' }, slaves: [] } }) as DataSourceOptions;
-    expect(ownMysqlPool(replicated('mysql'), 7, 300)).toEqual({
+    const replicated = (type: 'mysql' | 'postgres', extra: object) =>
+      ({ type, extra, replication: { master: { host: 'writer' }, slaves: [] } }) as DataSourceOptions;
+    expect(ownMysqlPool(replicated('mysql', { a: 1 }), 7, 300)).toEqual({
       ...{ type: 'mysql', host: 'writer', connectTimeout: 300, extra: { a: 1, connectionLimit: 7 } },
     });
-    expect(ownPostgresPool(replicated('postgres'), 7, 300)).toEqual({
+    expect(ownPostgresPool(replicated('postgres', { a: 1, query_timeout: 9 }), 7, 300)).toEqual({
       ...{ type: 'postgres', host: 'writer', connectTimeoutMS: 300, extra: { a: 1, max: 7 } },
     });
   });
@@ -78,7 +78,14 @@ describe('dialects', () => {
     expect(postgresDialect('locks').classify(Object.assign(new Error(), { code }))).toBe(failure);
   });
 
-  // Where no such server can be had. Galera, read-only servers, standbys and PgBouncer are real in topology.spec.ts.
+  // Where no such server can be had: transaction_timeout is of Postgres 17.
+  it('Postgres: a limit for whole transactions is taken off', async () => {
+    const sent: string[] = [];
+    await postgresDialect('locks').setUp((sql) => Promise.resolve(void sent.push(sql)), 30_000, Infinity);
+    expect(sent[0]).toMatch(/WHEN 'transaction_timeout' THEN '0'.*FROM pg_settings WHERE.*'transaction_timeout'/);
+  });
+
+  // Nor here. Galera, read-only servers, standbys and PgBouncer are real in topology.spec.ts.
   it.each([
     ['wsrep_on', 'ON', /Galera/],
     ['group_replication_single_primary_mode', 'OFF', /single primary/],

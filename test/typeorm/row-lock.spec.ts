@@ -299,6 +299,32 @@ describe.each(databases)('row locks on %s', (type) => {
     }
   });
 
+  it('subscribers of the application are told of what it writes, and of the transaction of each lock', async () => {
+    const dataSource = await backend.source({ entities: [Account] }).initialize();
+    const told: string[] = [];
+    const tell = (what: string) => () => void told.push(what);
+    dataSource.subscribers.push({
+      beforeTransactionStart: tell('start'),
+      beforeQuery: tell('query'),
+      afterInsert: tell('insert'),
+      afterTransactionCommit: tell('committed'),
+    });
+    const locks = await process({ dataSource });
+    await locks.withLock('a', () => undefined);
+    told.length = 0;
+    await locks.withLock('a', () => undefined);
+    expect(told).toEqual(['start', 'committed']);
+    told.length = 0;
+    await locks.withLock('a', (lock) => entityManagerOf(lock).insert(Account, { id: 1, balance: 1 }));
+    expect(told).toEqual(['start', 'query', 'insert', 'committed']);
+    dataSource.subscribers.push({ afterTransactionCommit: () => Promise.reject(new Error('of the subscriber')) });
+    await expect(locks.withLock('a', (lock) => write(entityManagerOf(lock), 1, 2))).rejects.toBeInstanceOf(
+      LockLostError,
+    );
+    expect(await balances()).toEqual({ 1: 2 });
+    await dataSource.destroy();
+  });
+
   it('a manager is dead when its lock is released', async () => {
     const locks = await process();
     const lock = await locks.acquire('a');

@@ -59,12 +59,19 @@ describe('where two could hold a lock at once, a provider does not start', () =>
     const root = await sourceOf(server).initialize();
     await root.query('SET GLOBAL read_only = ON');
     await root.query('CREATE TABLE proof (id INT)');
-    await root.destroy();
     await refusedWith(/read-only \(read_only\)/, server);
+    await root.query('SET GLOBAL read_only = OFF, GLOBAL tx_read_only = ON');
+    await root.destroy();
+    await refusedWith(/read-only \(tx_read_only\)/, server);
   }, 30_000);
 
-  it('a standby of Postgres, and Postgres behind a pooler by transaction', async () => {
+  it('a read-only database of Postgres, a standby, and a pooler by transaction', async () => {
     const server = await started(startPostgres());
+    const root = await sourceOf(server).initialize();
+    await root.query('ALTER DATABASE postgres SET default_transaction_read_only = on');
+    await refusedWith(/default_transaction_read_only/, server);
+    await root.query('ALTER DATABASE postgres RESET default_transaction_read_only');
+    await root.destroy();
     const pooler = await started(startPgBouncer(server.port));
     await refusedWith(/PgBouncer/, pooler);
     await writeFile(join(server.folder, 'data/standby.signal'), '');

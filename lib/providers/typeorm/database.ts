@@ -35,8 +35,8 @@ export async function connect(
   const own = new DataSource(ownOptions(settings));
   try {
     await own.initialize();
-    // The application's own subscribers see what is written in the transaction of a lock. Making them again would double
-    // what they do.
+    // The application's own subscribers see what is written in the transaction of a lock, and are told of the beginning and the
+    // end of each such transaction. Making them again would double what they do.
     Object.assign(own, { subscribers: settings.dataSource.subscribers });
     const { dialect, weaknesses } = await examine(own, settings, context);
     if (!settings.allowUnsafeTopology) refuse(weaknesses, context.name);

@@ -21,7 +21,10 @@ export type Failure = 'busy' | 'rolled-back' | 'no-table' | 'other';
 
 /** How one database spells what the lock needs. Every statement takes the name of one row as its only value. */
 export interface Dialect {
-  /** Sends one statement over the driver's own connection: what is ours alone passes none of the application's subscribers. */
+  /**
+   * Sends one statement over the driver's own connection. The application's subscribers are told of no statement of ours; of
+   * transactions TypeORM tells them all the same.
+   */
   send(connection: DriverConnection, sql: string, parameters: readonly unknown[]): Promise<unknown>;
   /**
    * Prepares a new connection: READ COMMITTED, and the session guard of `guard` ms, after which the server frees the

@@ -20,6 +20,13 @@ interface MysqlConnection extends DriverConnection {
 // In seconds; the largest that both servers take. A wait ends by its caller, who ends the connection.
 const LONGEST_LOCK_WAIT = 1_073_741_824;
 
+// MariaDB from 10.3 on; MySQL knows none of them.
+const IDLE_TRANSACTION = [
+  'idle_transaction_timeout',
+  'idle_readonly_transaction_timeout',
+  'idle_write_transaction_timeout',
+];
+
 /** MySQL from 8.0.1 and MariaDB from 10.6 on, by the driver mysql2. `version`: what the server answers to VERSION(). */
 export function mysqlDialect(table: string, version: string): Dialect {
   const name = quotedTable('mysql', table);
@@ -35,14 +42,20 @@ export function mysqlDialect(table: string, version: string): Dialect {
         });
       }),
     async setUp(run, guard, lockWait) {
-      // One statement and one round trip. The guard is wait_timeout, which both servers have, in whole seconds: rounded up,
-      // because the holder counts by the exact time.
-      await run(
-        `SET SESSION wait_timeout = ${Math.ceil(guard / 1000)}, SESSION innodb_lock_wait_timeout = ${Math.min(Math.ceil(lockWait / 1000), LONGEST_LOCK_WAIT)}, ` +
-          `SESSION ${isMariaDb ? 'tx_isolation' : 'transaction_isolation'} = 'READ-COMMITTED'` +
-          // An application may have a limit for its own statements; a wait for a lock is none of these.
-          `, SESSION ${isMariaDb ? 'max_statement_time' : 'max_execution_time'} = 0`,
-      );
+      const settings = [
+        // The guard: both servers have it, in whole seconds; rounded up, because the holder counts by the exact time.
+        `wait_timeout = ${Math.ceil(guard / 1000)}`,
+        `innodb_lock_wait_timeout = ${Math.min(Math.ceil(lockWait / 1000), LONGEST_LOCK_WAIT)}`,
+        `${isMariaDb ? 'tx_isolation' : 'transaction_isolation'} = 'READ-COMMITTED'`,
+        // With the server's own at 0 a lease or a token would stay uncommitted, and be gone with the connection.
+        'autocommit = 1',
+        // An application may have a limit for its own statements; a wait for a lock is none of these.
+        `${isMariaDb ? 'max_statement_time' : 'max_execution_time'} = 0`,
+        // In a transaction these go before wait_timeout, and would free the lock earlier than its holder counts.
+        ...(isMariaDb ? IDLE_TRANSACTION.map((limit) => `${limit} = 0`) : []),
+      ];
+      // One statement and one round trip.
+      await run(`SET ${settings.map((setting) => `SESSION ${setting}`).join(', ')}`);
       return Number(firstRow(await run('SELECT CONNECTION_ID() AS id'))?.['id']);
     },
     tryLock: (mode) => `SELECT 1 FROM ${name} WHERE name = ? ${clause[mode]} SKIP LOCKED`,
@@ -95,7 +108,7 @@ function classify(error: unknown): Failure {
 
 // Whether the account may write all the same (root writes on a server with read_only) is not the question: others lock on
 // the writer.
-const READ_ONLY = ['read_only', 'super_read_only', 'innodb_read_only'];
+const READ_ONLY = ['read_only', 'super_read_only', 'innodb_read_only', 'transaction_read_only', 'tx_read_only'];
 
 async function examine(run: Run): Promise<readonly Weakness[]> {
   const names = ['wsrep_on', 'group_replication_single_primary_mode', ...READ_ONLY];

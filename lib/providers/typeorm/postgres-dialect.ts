@@ -31,10 +31,11 @@ export function postgresDialect(table: string): Dialect {
       return result && result.fields.length > 0 ? result.rows : result;
     },
     async setUp(run, guard, lockWait) {
-      // The guard of a transaction, and that of a session without one, which servers before 14 do not have.
+      // The guard of a transaction, and that of a session without one, which servers before 14 do not have. Servers from 17 on
+      // may limit the whole of a transaction besides: a lock lasts for as long as its holder lives.
       await run(
-        `SELECT set_config(name, $1, false) FROM pg_settings ` +
-          `WHERE name IN ('idle_in_transaction_session_timeout', 'idle_session_timeout')`,
+        `SELECT set_config(name, CASE name WHEN 'transaction_timeout' THEN '0' ELSE $1 END, false) FROM pg_settings ` +
+          `WHERE name IN ('idle_in_transaction_session_timeout', 'idle_session_timeout', 'transaction_timeout')`,
         [wholeMs(guard)],
       );
       await run(
@@ -79,12 +80,10 @@ function wholeMs(milliseconds: number): string {
 /** The options of a pool of our own on the primary. */
 export function ownPostgresPool(options: DataSourceOptions, size: number, patience: number): DataSourceOptions {
   const { replication, ...rest } = options as DataSourceOptions & { replication?: { master?: object } };
-  return {
-    ...rest,
-    ...replication?.master,
-    connectTimeoutMS: patience,
-    extra: { ...(rest.extra as object | undefined), max: size },
-  } as DataSourceOptions;
+  const extra = { ...(rest.extra as object | undefined), max: size };
+  // By this pg gives up a statement that the server goes on with, so that a wait would be granted a lock that nobody has.
+  Reflect.deleteProperty(extra, 'query_timeout');
+  return { ...rest, ...replication?.master, connectTimeoutMS: patience, extra } as DataSourceOptions;
 }
 
 function classify(error: unknown): Failure {
@@ -104,11 +103,21 @@ function classify(error: unknown): Failure {
 
 async function examine(one: Run, other: Run): Promise<readonly Weakness[]> {
   const found: Weakness[] = [];
-  const first = firstRow(await one('SELECT pg_is_in_recovery() AS standby'));
+  const first = firstRow(
+    await one(`SELECT pg_is_in_recovery() AS standby, current_setting('default_transaction_read_only') AS read_only`),
+  );
   if (first?.['standby'] === true) {
     found.push({
       severity: 'error',
       message: 'This server is a standby: give the provider the address of the primary.',
+    });
+  }
+  // Not overridden: it is also how an operator keeps applications from writing to a server that has been replaced.
+  if (first?.['read_only'] === 'on') {
+    found.push({
+      severity: 'error',
+      message:
+        'Transactions are read-only here (default_transaction_read_only): give the provider the address of the writer, or set it to off for this database or role.',
     });
   }
   if (await isPooled(one, other)) {

@@ -125,6 +125,7 @@ export class RowAttempt implements LockAttempt {
   async #lockRow(session: Session): Promise<boolean> {
     const { locking, request, row } = this;
     const { dialect } = locking;
+    let wasMade = false;
     for (;;) {
       await session.begin();
       if (firstRow(await session.run(dialect.tryLock(request.mode), [row]))) return true;
@@ -134,7 +135,12 @@ export class RowAttempt implements LockAttempt {
       if (this.#hasEnded()) return false;
       // The row is missing: never locked before, or purged meanwhile.
       await session.rollback();
-      if (await locking.table.createRow(row)) continue;
+      const isMade = await locking.table.createRow(row);
+      if (isMade && !wasMade) {
+        wasMade = true;
+        continue;
+      }
+      // Made and missing again (a trigger, a policy, a purge): at once it would be asked for thousands of times a second.
       if (request.wait <= 0 || request.signal.aborted) return false;
       await locking.pause(request.signal);
     }

@@ -1,0 +1,164 @@
+import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
+import { once } from 'node:events';
+import { setTimeout as sleep } from 'node:timers/promises';
+import pg from 'pg';
+import type { QueryRunner } from 'typeorm';
+import { LockManager } from '../../lib/engine/lock-manager.js';
+import type { LockProvider } from '../../lib/engine/lock-provider.js';
+import { LockTimeoutError } from '../../lib/lock/errors.js';
+import {
+  entityManagerOf,
+  TypeOrmAdvisoryLockProvider,
+  TypeOrmRowLockProvider,
+} from '../../lib/providers/typeorm/index.js';
+import { SqlBackend, type SqlType } from './sql-backend.js';
+import { leaseRows, versionProvider } from './version-backend.js';
+
+const managers: LockManager[] = [];
+
+async function running(provider: LockProvider): Promise<LockManager> {
+  const locks = new LockManager({ providers: { sql: provider }, namespace: 'test', shutdownGrace: 0 });
+  managers.push(locks);
+  await locks.start();
+  return locks;
+}
+
+/** A server of its own, whose settings may be changed. */
+function serverOf(type: SqlType): () => SqlBackend {
+  let backend: SqlBackend;
+  beforeAll(async () => {
+    backend = await SqlBackend.start(type);
+  }, 60_000);
+  afterEach(() => Promise.all(managers.splice(0).map((manager) => manager.stop())));
+  afterAll(() => backend.stop());
+  return () => backend;
+}
+
+// What the server or the application sets for all its connections is none of a lock's.
+describe('settings of MariaDB', () => {
+  const backend = serverOf('mariadb');
+  const LIMITS = ['idle_transaction_timeout', 'idle_readonly_transaction_timeout', 'idle_write_transaction_timeout'];
+
+  /** Runs `work` on a server with these settings, of which connections that are there already know nothing. */
+  async function set(settings: Record<string, number>, work: () => Promise<void>): Promise<void> {
+    const { admin } = backend();
+    const names = Object.keys(settings);
+    const [before] = await admin.query<Record<string, number>[]>(
+      `SELECT ${names.map((name) => `@@GLOBAL.${name} AS ${name}`).join()}`,
+    );
+    const apply = (values: Record<string, number>) =>
+      admin.query(`SET ${names.map((name) => `GLOBAL ${name} = ${values[name]!}`).join()}`);
+    await apply(settings);
+    await work().finally(() => apply(before!));
+  }
+
+  it('a limit for idle transactions ends others, and no lock', async () => {
+    await set(Object.fromEntries(LIMITS.map((name) => [name, 1])), async () => {
+      // No heartbeat is due for as long as the test takes.
+      const locks = await running(await backend().provider({ sessionGuard: '30s' }));
+      await using lock = await locks.acquire('a');
+      const rival = await backend().source().initialize();
+      const runner: QueryRunner = rival.createQueryRunner();
+      const connection = (await runner.connect()) as NodeJS.EventEmitter;
+      const ended = once(connection, 'error');
+      await runner.startTransaction();
+      await runner.query('SELECT * FROM distributed_lock FOR UPDATE SKIP LOCKED');
+      await ended;
+      // The server has had the time for the lock's as well, which was idle for longer.
+      expect(lock.isHeld()).toBe(true);
+      const [limits] = await entityManagerOf(lock).query<object[]>(
+        `SELECT ${LIMITS.map((name) => `@@${name} AS ${name}`).join()}`,
+      );
+      expect(limits).toEqual(Object.fromEntries(LIMITS.map((name) => [name, expect.anything()])));
+      expect(Object.values(limits!).map(Number)).toEqual([0, 0, 0]);
+      await runner.release().catch(() => undefined);
+      await rival.destroy().catch(() => undefined);
+    });
+  });
+
+  it('with autocommit off a lease and a row are committed all the same', async () => {
+    await set({ autocommit: 0 }, async () => {
+      const leases = await running(await versionProvider(backend()));
+      await using lease = await leases.acquire('leased');
+      const [row] = await leaseRows(backend().admin, 'test');
+      expect(row).toMatchObject({ holder: lease.holder, token: lease.fencingToken });
+      const rows = await running(await backend().provider({ fencing: true }));
+      await using lock = await rows.acquire('locked', { wait: 1_000 });
+      expect(lock.isHeld()).toBe(true);
+    });
+  });
+});
+
+describe('settings of Postgres', () => {
+  const backend = serverOf('postgres');
+
+  async function until(probe: () => Promise<boolean>, within = 3_000): Promise<void> {
+    for (const end = performance.now() + within; !(await probe());) {
+      if (performance.now() > end) throw new Error(`Not in ${within} ms: ${probe.toString()}`);
+      await sleep(2);
+    }
+  }
+  /** How many sessions wait for a lock on the server. */
+  async function waiting(): Promise<number> {
+    const [row] = await backend().admin.query<{ n: string }[]>('SELECT count(*) AS n FROM pg_locks WHERE NOT granted');
+    return Number(row!.n);
+  }
+
+  it.each([
+    ['row', TypeOrmRowLockProvider],
+    ['advisory', TypeOrmAdvisoryLockProvider],
+  ])("a query_timeout of the application's driver ends no wait for a lock by %s", async (_, Provider) => {
+    const dataSource = backend().source({ extra: { query_timeout: 200 } });
+    const started = () => running(new Provider({ dataSource, synchronize: true }));
+    const [holding, asking] = [await started(), await started()];
+    const held = await holding.acquire('a');
+    const asked = asking.acquire('a');
+    await until(async () => (await waiting()) === 1);
+    // The application's own, which was sent after it, is given up.
+    await dataSource.initialize();
+    await expect(dataSource.query('SELECT pg_sleep(1)')).rejects.toThrow(/timeout/);
+    await dataSource.destroy();
+    expect(await waiting()).toBe(1);
+    await held.release();
+    expect(await (await asked).release()).toBe('released');
+    await using next = await holding.acquire('a', { wait: 1_000 });
+    expect(next.isHeld()).toBe(true);
+  });
+
+  it('a wait that the driver has given up all the same leaves no lock that nobody has', async () => {
+    const locks = await running(await backend().advisoryProvider());
+    const held = await locks.acquire('a');
+    // For the whole process: that is not an option of the application's pool.
+    const { defaults } = pg as { defaults: { query_timeout: number | false } };
+    defaults.query_timeout = 300;
+    try {
+      const asking = await running(await backend().advisoryProvider());
+      await expect(asking.acquire('a', { wait: 500 })).rejects.toThrow();
+      await until(async () => (await waiting()) === 0);
+      expect(await held.release()).toBe('released');
+    } finally {
+      defaults.query_timeout = false;
+    }
+    await using lock = await locks.acquire('a', { wait: 1_000 });
+    expect(lock.isHeld()).toBe(true);
+  });
+
+  it('a row that vanishes as soon as it is made is not asked for without a pause', async () => {
+    const { admin } = backend();
+    const locks = await running(await backend().provider());
+    await admin.query('CREATE SEQUENCE made');
+    await admin.query(
+      `CREATE FUNCTION vanish() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM nextval('made'); RETURN NULL; END $$`,
+    );
+    await admin.query('CREATE TRIGGER vanish BEFORE INSERT ON distributed_lock FOR EACH ROW EXECUTE FUNCTION vanish()');
+    try {
+      await expect(locks.acquire('vanishing', { wait: 400 })).rejects.toBeInstanceOf(LockTimeoutError);
+      expect(await locks.tryAcquire('vanishing')).toBeNull();
+    } finally {
+      await admin.query('DROP TRIGGER vanish ON distributed_lock');
+    }
+    const [row] = await admin.query<{ n: string }[]>('SELECT last_value AS n FROM made');
+    // Each pause is of 30 ms at least.
+    expect(Number(row!.n)).toBeLessThan(2 + 400 / 30 + 2);
+  });
+});

@@ -163,13 +163,13 @@ export class Holding {
    * In reverse, so that whoever asks in order and finds the first engine free finds the others free as well.
    */
   async releaseInReverse(manner: ReleaseManner): Promise<ReleaseOutcome> {
-    for (const part of this.left().toReversed()) await this.#release(part, manner);
+    for (const part of this.#parts.toReversed()) await this.#releaseAnew(part, manner);
     return this.#outcome;
   }
 
   /** As {@link releaseInReverse}, all at once, and answered as soon as enough are: one that is down delays nobody. */
   async releaseTogether(manner: ReleaseManner): Promise<ReleaseOutcome> {
-    const all = this.left().map((part) => this.#release(part, manner));
+    const all = this.#parts.map((part) => this.#releaseAnew(part, manner));
     await new Promise<void>((resolve) => {
       const look = () => {
         if (this.#outcome === 'released') resolve();
@@ -180,6 +180,12 @@ export class Holding {
       });
     });
     return this.#outcome;
+  }
+
+  /** Sent whenever the engine of this process calls for it: a wire that was frozen for longer than a lease may still deliver the ask. */
+  #releaseAnew(part: Part, manner: ReleaseManner): Promise<boolean> {
+    part.overAt = Infinity;
+    return this.#release(part, manner);
   }
 
   /** Answers whether it was answered. One at a time: an engine that hangs would gather those that are sent again. */

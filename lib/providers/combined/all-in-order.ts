@@ -7,7 +7,8 @@ import type {
   ReleaseOutcome,
   Timer,
 } from '../../engine/lock-provider.js';
-import { type Holding, isHeld, UNUSED } from './holding.js';
+import type { Holding } from './holding.js';
+import { isHeld, UNUSED } from './part.js';
 import type { Quorum } from './quorum.js';
 import { renewAll } from './renewal.js';
 
@@ -89,7 +90,7 @@ class Upkeep {
   }
 
   async #renew(): Promise<void> {
-    await renewAll([{ holding: this.holding, lease: this.holding.request.lease }]);
+    await renewAll([{ holding: this.holding, lease: this.holding.request.lease }], this.clock);
     if (this.#isOver) return;
     if (this.hasFailed) this.#end.abort();
     else this.begin();

@@ -17,8 +17,10 @@ import type { LockInfo } from '../../lock/lock-info.js';
 import { AllInOrder } from './all-in-order.js';
 import { type CombinedProviderOptions, checkOptions } from './combined-options.js';
 import { capabilitiesOf } from './combined-capabilities.js';
-import { Holding, UNUSED } from './holding.js';
+import { Holding } from './holding.js';
+import { Leftovers } from './leftovers.js';
 import { Majority } from './majority.js';
+import { UNUSED } from './part.js';
 import type { Quorum } from './quorum.js';
 import { renewAll } from './renewal.js';
 
@@ -28,6 +30,7 @@ const PROBE_KEY = 'nestjs-distributed-lock:probe';
 interface Running {
   readonly context: ProviderContext;
   readonly quorum: Quorum;
+  readonly leftovers: Leftovers;
 }
 
 /**
@@ -51,8 +54,8 @@ export class CombinedProvider implements CompositeProvider {
   readonly #holdings = new Map<string, Holding>();
   /** By the holder ids of their parts. */
   readonly #owners = new Map<string, Holding>();
-  /** What could not be given back, and when its leases are over. */
-  readonly #orphans = new Map<Holding, number>();
+  /** What could not be given back. */
+  readonly #orphans = new Set<Holding>();
   /** The asks under way, by their holders. */
   readonly #departures = new Map<string, AbortController>();
   readonly #down = new Set<Member>();
@@ -90,7 +93,7 @@ export class CombinedProvider implements CompositeProvider {
 
   async start(context: ProviderContext): Promise<void> {
     const quorum = new { all: AllInOrder, majority: Majority }[this.#options.quorum](this.#engines, context);
-    this.#running = { context, quorum };
+    this.#running = { context, quorum, leftovers: new Leftovers(context) };
     const { needed } = quorum;
     const answers = await Promise.all(this.#engines.map((engine) => isReachable(engine, context.random.id())));
     const up = answers.filter(Boolean).length;
@@ -103,7 +106,7 @@ export class CombinedProvider implements CompositeProvider {
   }
 
   async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
-    const { quorum } = this.#started();
+    const { quorum, leftovers } = this.#started();
     this.#forgetOrphans();
     const departure = this.#departureOf(request);
     try {
@@ -112,10 +115,17 @@ export class CombinedProvider implements CompositeProvider {
         if (holding.isComplete) return holding.complete();
         const answer = await quorum.acquire(holding, departure.signal);
         if (typeof answer === 'object') return answer;
+        if (answer === 'refused') {
+          this.#holdings.delete(request.holder);
+          leftovers.add(holding);
+          return 'busy';
+        }
         if ((await this.#end(request.holder, UNUSED)) === 'unknown') throw unconfirmed(request.key);
         if (answer === 'busy' || departure.signal.aborted || request.wait <= 0) return 'busy';
       }
     } finally {
+      // No longer listens to the caller, who may ask again and again with the same signal.
+      departure.abort();
       if (this.#departures.get(request.holder) === departure) this.#departures.delete(request.holder);
     }
   }
@@ -126,6 +136,7 @@ export class CombinedProvider implements CompositeProvider {
         const holding = this.#holdings.get(grant.holder);
         return { holding: holding?.isReleasing ? undefined : holding, lease };
       }),
+      this.#started().context.clock,
     );
   }
 
@@ -137,6 +148,7 @@ export class CombinedProvider implements CompositeProvider {
   }
 
   stop(): Promise<void> {
+    this.#running?.leftovers.stop();
     return Promise.resolve();
   }
 
@@ -145,7 +157,8 @@ export class CombinedProvider implements CompositeProvider {
     const known = this.#holdings.get(request.holder);
     if (known && !known.isReleasing) return known;
     if (known && (await this.#end(request.holder, UNUSED)) === 'unknown') throw unconfirmed(request.key);
-    const holding = new Holding(request, this.#started().quorum.needed, this.#owners);
+    const { context, quorum } = this.#started();
+    const holding = new Holding(request, quorum.needed, context.clock, this.#owners);
     this.#holdings.set(request.holder, holding);
     return holding;
   }
@@ -153,10 +166,8 @@ export class CombinedProvider implements CompositeProvider {
   async #end(holder: string, manner: ReleaseManner): Promise<ReleaseOutcome> {
     const holding = this.#holdings.get(holder);
     if (!holding) return 'lost';
-    const { context, quorum } = this.#started();
-    const outcome = await quorum.release(holding, holding.end(manner, context.clock.now()));
-    const { lease, minHold } = holding.request;
-    if (outcome === 'unknown') this.#orphans.set(holding, context.clock.now() + Math.max(lease, minHold));
+    const outcome = await this.#started().quorum.release(holding, holding.end(manner));
+    if (outcome === 'unknown') this.#orphans.add(holding);
     else {
       this.#holdings.delete(holder);
       holding.forgetAll();
@@ -166,13 +177,10 @@ export class CombinedProvider implements CompositeProvider {
 
   /** Forgets what could not be given back and is over by now. */
   #forgetOrphans(): void {
-    if (this.#orphans.size === 0) return;
-    const now = this.#started().context.clock.now();
-    for (const [holding, endsAt] of this.#orphans) {
-      if (now < endsAt) continue;
+    for (const holding of this.#orphans) {
+      if (holding.left().length > 0) continue;
       this.#orphans.delete(holding);
       this.#holdings.delete(holding.request.holder);
-      holding.forgetAll();
     }
   }
 
@@ -186,7 +194,7 @@ export class CombinedProvider implements CompositeProvider {
       departure.abort();
     };
     if (request.signal.aborted) leave();
-    else request.signal.addEventListener('abort', leave, { once: true });
+    else request.signal.addEventListener('abort', leave, { signal: departure.signal });
     return departure;
   }
 

@@ -1,25 +1,13 @@
 import type {
   AcquireRequest,
+  Clock,
   Grant,
-  Holder,
   Member,
   ReleaseManner,
   ReleaseOutcome,
   RenewOutcome,
 } from '../../engine/lock-provider.js';
-
-/** How that is given back which was never used. */
-export const UNUSED: ReleaseManner = { keepFor: 0, failed: true };
-
-/** What one holder has in one engine, or asks for, under an id that only this engine gets. */
-export interface Part {
-  readonly engine: Member;
-  readonly holder: Holder;
-  /** What the engine has granted, as it came: it is what the engine is given back. Missing until then. */
-  grant: Grant | undefined;
-  /** Until when it is held, on the monotonic clock; in the past if it is not held, or counts no more. */
-  validUntil: number;
-}
+import { type HeldPart, isHeld, type Part, releasePart, UNUSED } from './part.js';
 
 /**
  * What one holder has in all engines, or still asks for. It is held while at least `needed` of them have granted, and as
@@ -33,13 +21,18 @@ export class Holding {
   /** Until when what is given back stays parked, once it is; in the past for not at all. */
   #keepUntil: number | undefined;
   #released = 0;
+  /** The longest lease that an engine was asked for. */
+  #longestLease: number;
 
   /** @param owners leads from the holder id of a part to its holding, as long as there is such a part */
   constructor(
     readonly request: AcquireRequest,
     readonly needed: number,
+    private readonly clock: Clock,
     private readonly owners: Map<string, Holding>,
-  ) {}
+  ) {
+    this.#longestLease = request.lease;
+  }
 
   /** In the order in which they were begun. */
   get parts(): readonly Part[] {
@@ -61,6 +54,11 @@ export class Holding {
     return this.#keepUntil !== undefined;
   }
 
+  /** Until when its holder was told that it is held, on the monotonic clock. */
+  get toldUntil(): number {
+    return this.#toldUntil;
+  }
+
   get validUntil(): number {
     return leastOfBest(
       this.#held.map(({ validUntil }) => validUntil),
@@ -71,7 +69,10 @@ export class Holding {
   /** Begins a part: on record before it is asked for, so that a release finds it whatever becomes of the ask. */
   begin(engine: Member, id: string): Part {
     const { key, mode } = this.request;
-    const part = { engine, holder: { key, holder: id, mode }, grant: undefined, validUntil: -Infinity };
+    const part = {
+      ...{ engine, holder: { key, holder: id, mode }, grant: undefined, validUntil: -Infinity },
+      ...{ overAt: Infinity, release: undefined, failure: undefined },
+    };
     this.#parts.push(part);
     this.owners.set(id, this);
     return part;
@@ -109,9 +110,14 @@ export class Holding {
    * What is left when a part was lost stays parked until the time that its holder was told: that one knows of the loss, and may still
    * be about to stop.
    */
-  end(manner: ReleaseManner, now: number): ReleaseManner {
+  end(manner: ReleaseManner): ReleaseManner {
     this.#keepUntil ??= this.#isComplete && !this.isGranted ? this.#toldUntil : -Infinity;
-    return { ...manner, keepFor: Math.max(manner.keepFor, this.#keepUntil - now) };
+    return { ...manner, keepFor: Math.max(manner.keepFor, this.#keepUntil - this.clock.now()) };
+  }
+
+  /** Its parts are about to be prolonged to `lease` ms. */
+  renewing(lease: number): void {
+    this.#longestLease = Math.max(this.#longestLease, lease);
   }
 
   /** What became of the renewal of a part. One that is lost counts no more, but is still released. */
@@ -138,10 +144,17 @@ export class Holding {
     this.owners.delete(part.holder.holder);
   }
 
-  /** Gives back a part that the whole does not need: it counts no more, and its id is dead. */
-  async giveBack(part: Part): Promise<void> {
+  /** What was given back, or may still be there, and is not confirmed to be gone. What is over by now is forgotten. */
+  left(): readonly Part[] {
+    const now = this.clock.now();
+    for (const part of this.parts) if (part.overAt <= now) this.forget(part);
+    return this.parts;
+  }
+
+  /** Gives back a part that the whole does not need: it counts no more, and its id is dead. Answers whether that is confirmed. */
+  giveBack(part: Part): Promise<boolean> {
     part.validUntil = -Infinity;
-    await this.#release(part, UNUSED);
+    return this.#release(part, UNUSED);
   }
 
   /**
@@ -150,13 +163,13 @@ export class Holding {
    * In reverse, so that whoever asks in order and finds the first engine free finds the others free as well.
    */
   async releaseInReverse(manner: ReleaseManner): Promise<ReleaseOutcome> {
-    for (const part of this.#parts.toReversed()) await this.#release(part, manner);
+    for (const part of this.#parts.toReversed()) await this.#releaseAnew(part, manner);
     return this.#outcome;
   }
 
   /** As {@link releaseInReverse}, all at once, and answered as soon as enough are: one that is down delays nobody. */
   async releaseTogether(manner: ReleaseManner): Promise<ReleaseOutcome> {
-    const all = this.#parts.map((part) => this.#release(part, manner));
+    const all = this.#parts.map((part) => this.#releaseAnew(part, manner));
     await new Promise<void>((resolve) => {
       const look = () => {
         if (this.#outcome === 'released') resolve();
@@ -169,13 +182,30 @@ export class Holding {
     return this.#outcome;
   }
 
-  async #release(part: Part, manner: ReleaseManner): Promise<void> {
+  /** Sent whenever the engine of this process calls for it: a wire that was frozen for longer than a lease may still deliver the ask. */
+  #releaseAnew(part: Part, manner: ReleaseManner): Promise<boolean> {
+    part.overAt = Infinity;
+    return this.#release(part, manner);
+  }
+
+  /** Answers whether it was answered. One at a time: an engine that hangs would gather those that are sent again. */
+  #release(part: Part, manner: ReleaseManner): Promise<boolean> {
+    // What was asked for may be executed as late as now; then it is there for a lease.
+    part.overAt = Math.min(part.overAt, this.clock.now() + Math.max(this.#longestLease, this.request.minHold));
+    part.release ??= this.#sendRelease(part, manner).finally(() => {
+      part.release = undefined;
+    });
+    return part.release;
+  }
+
+  async #sendRelease(part: Part, manner: ReleaseManner): Promise<boolean> {
     // As it is now: a renewal that meets this release at the engine, over another connection, finds nothing, and may be answered first.
     const wasHeld = isHeld(part);
     const outcome = await releasePart(part, manner);
-    if (outcome === 'unknown') return;
+    if (outcome === 'unknown') return false;
     if (outcome === 'released' && wasHeld) this.#released += 1;
     this.forget(part);
+    return true;
   }
 
   get #outcome(): ReleaseOutcome {
@@ -188,25 +218,7 @@ export class Holding {
   }
 }
 
-type HeldPart = Part & { readonly grant: Grant };
-
-/** Whether the engine has granted it and, as far as is known, has not taken it back. */
-export function isHeld(part: Part): part is HeldPart {
-  return part.grant !== undefined && part.validUntil > -Infinity;
-}
-
 /** Until when `needed` are valid together if each is until one of `ends`; never, if there are fewer. */
 export function leastOfBest(ends: readonly number[], needed: number): number {
   return ends.toSorted((one, other) => other - one)[needed - 1] ?? -Infinity;
-}
-
-/** An engine that fails has not answered. */
-async function releasePart({ engine, holder, grant }: Part, manner: ReleaseManner): Promise<ReleaseOutcome> {
-  try {
-    // Who cannot park lets go at once.
-    const keepFor = engine.capabilities.minHold ? manner.keepFor : 0;
-    return await engine.release(grant ?? holder, { ...manner, keepFor });
-  } catch {
-    return 'unknown';
-  }
 }

@@ -7,7 +7,8 @@ import {
   type ReleaseOutcome,
 } from '../../engine/lock-provider.js';
 import { LockUnavailableError } from '../../lock/errors.js';
-import { type Holding, isHeld, type Part, UNUSED } from './holding.js';
+import type { Holding } from './holding.js';
+import { isHeld, type Part, UNUSED } from './part.js';
 import type { Quorum } from './quorum.js';
 
 // Between two rounds. Long enough for another caller's round to end, jittered so that two that split the engines do not meet again.
@@ -28,7 +29,7 @@ export class Majority implements Quorum {
     this.needed = Math.floor(engines.length / 2) + 1;
   }
 
-  async acquire(holding: Holding, departure: AbortSignal): Promise<Grant | 'busy'> {
+  async acquire(holding: Holding, departure: AbortSignal): Promise<Grant | 'busy' | 'refused'> {
     const { holder, wait } = holding.request;
     for (let round = 0; !holding.isReleasing; round += 1) {
       // A caller whose time is up while it pauses gets a last round: the lock may have become free.
@@ -38,7 +39,8 @@ export class Majority implements Quorum {
       if (round === 0) this.context.emit({ type: 'waiting', holder });
       await this.#pause(round, departure);
     }
-    return 'busy';
+    // Released under way, it is given back as what that release is told.
+    return holding.isReleasing ? 'busy' : 'refused';
   }
 
   release(holding: Holding, manner: ReleaseManner): Promise<ReleaseOutcome> {
@@ -48,11 +50,7 @@ export class Majority implements Quorum {
   /** Asks all, and answers whether a majority has granted as soon as that is known. @throws LockUnavailableError */
   async #round(holding: Holding): Promise<boolean> {
     const { engines, context, needed } = this;
-    const round = new Round(
-      holding,
-      engines.map((engine) => holding.begin(engine, context.random.id())),
-      engines.length - needed,
-    );
+    const round = new Round(holding, engines, engines.length - needed, () => context.random.id());
     await round.decided();
     if (holding.isReleasing) return false;
     if (holding.isGranted) return true;
@@ -76,34 +74,46 @@ export class Majority implements Quorum {
 class Round {
   /** Why an engine has not answered. */
   cause: unknown;
-  readonly #unanswered: Set<Part>;
+  readonly #parts: Part[] = [];
+  readonly #unanswered = new Set<Part>();
   #refusals = 0;
+  #isDecided = false;
   #isOver = false;
 
   /** @param spare how many engines may refuse */
   constructor(
     private readonly holding: Holding,
-    private readonly parts: readonly Part[],
+    private readonly engines: readonly Member[],
     private readonly spare: number,
-  ) {
-    this.#unanswered = new Set(parts);
-  }
+    private readonly newId: () => string,
+  ) {}
 
   /** So many have refused that the others are no majority. */
   get isRefused(): boolean {
     return this.#refusals > this.spare;
   }
 
+  /** Nothing more is to be asked for. */
+  get #isClosed(): boolean {
+    return this.#isDecided || this.holding.isReleasing;
+  }
+
   /** Resolves as soon as more answers would change nothing. */
   decided(): Promise<void> {
     return new Promise((resolve) => {
-      const answers = this.parts.map(async (part) => {
-        await this.#ask(part);
-        if (this.holding.isGranted || this.isRefused) resolve();
-      });
-      void Promise.all(answers).then(() => {
+      const decide = () => {
+        this.#isDecided = true;
         resolve();
+      };
+      const left = this.holding.left();
+      const answers = this.engines.map(async (engine) => {
+        await this.#ask(
+          engine,
+          left.find((part) => part.engine === engine),
+        );
+        if (this.holding.isGranted || this.isRefused) decide();
       });
+      void Promise.all(answers).then(decide);
     });
   }
 
@@ -113,12 +123,25 @@ class Round {
    */
   async giveBack(): Promise<void> {
     this.#isOver = true;
-    const granted = this.parts.filter(isHeld);
+    const granted = this.#parts.filter(isHeld);
     for (const part of this.#unanswered) void this.holding.giveBack(part);
     await Promise.all(granted.map((part) => this.holding.giveBack(part)));
   }
 
-  async #ask(part: Part): Promise<void> {
+  /**
+   * @param left what an earlier round left in the engine. That must be gone first: each ask of an engine that is down would
+   * leave one more to release, and each id that was released is dead.
+   */
+  async #ask(engine: Member, left: Part | undefined): Promise<void> {
+    if (left && !(await this.holding.giveBack(left))) {
+      this.cause ??= left.failure;
+      return;
+    }
+    // Nobody would give it back.
+    if (this.#isClosed) return;
+    const part = this.holding.begin(engine, this.newId());
+    this.#parts.push(part);
+    this.#unanswered.add(part);
     try {
       const answer = await this.holding.ask(part, { wait: 0, signal: NEVER });
       this.#unanswered.delete(part);
@@ -128,6 +151,7 @@ class Round {
       } else if (this.#isOver || this.holding.isReleasing) await part.engine.release(answer, UNUSED);
       else this.holding.granted(part, answer);
     } catch (error) {
+      part.failure = error;
       this.cause ??= error;
     }
   }

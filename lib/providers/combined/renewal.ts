@@ -1,5 +1,10 @@
-import type { Member, Renewal, RenewOutcome } from '../../engine/lock-provider.js';
-import { type Holding, isHeld, leastOfBest, type Part } from './holding.js';
+import type { Clock, Member, Renewal, RenewOutcome, Timer } from '../../engine/lock-provider.js';
+import { type Holding, leastOfBest } from './holding.js';
+import { isHeld, type Part } from './part.js';
+
+// How long those that are renewed are told late, for the sake of those that need an engine that has not answered yet: of the
+// time that they still have. After a renewal in time that is a sixth of the lease, 5 s of 30 s, and more than a command may take.
+const PATIENCE = 0.25;
 
 /** A holding to prolong to `lease` ms from now. */
 export interface HoldingRenewal {
@@ -12,35 +17,47 @@ interface Count {
   readonly holding: Holding | undefined;
   /** Until when the parts are valid that were renewed. */
   readonly ends: number[];
+  /** How many engines have not answered. */
+  awaited: number;
 }
 
 /** What one engine is asked to renew. */
 type Batch = { readonly part: Part; readonly count: Count; readonly renewal: Renewal }[];
 
 /**
- * Renews all parts of all holdings with one call to each engine, and answers as soon as each holding is renewed in enough
- * engines: one that is down delays only those that need it. Nothing is left to renew of a holding that is `undefined`.
+ * Renews all parts of all holdings with one call to each engine. Answers as soon as it is known of each holding whether it is
+ * renewed in enough engines; for those that need one that is silent only while the others have time to wait for it. What that one
+ * says later counts for its parts. Nothing is left to renew of a holding that is `undefined`.
  */
-export function renewAll(renewals: readonly HoldingRenewal[]): Promise<RenewOutcome[]> {
+export function renewAll(renewals: readonly HoldingRenewal[], clock: Clock): Promise<RenewOutcome[]> {
   const batches = new Map<Member, Batch>();
   const counts = renewals.map(({ holding, lease }): Count => {
-    const count = { holding, ends: [] };
+    const count: Count = { holding, ends: [], awaited: 0 };
+    holding?.renewing(lease);
     for (const part of holding?.parts ?? []) {
       if (!isHeld(part)) continue;
       const batch = batches.get(part.engine) ?? [];
       batch.push({ part, count, renewal: { grant: part.grant, lease } });
       batches.set(part.engine, batch);
+      count.awaited += 1;
     }
     return count;
   });
   return new Promise((resolve) => {
-    const look = () => {
-      if (counts.every(isRenewed)) resolve(counts.map(outcomeOf));
-    };
-    const answers = [...batches].map(([engine, batch]) => renewBatch(engine, batch).then(look));
-    void Promise.all(answers).then(() => {
+    let patience: Timer | undefined;
+    let isAnswered = false;
+    const answer = () => {
+      isAnswered = true;
       resolve(counts.map(outcomeOf));
-    });
+    };
+    const look = () => {
+      if (isAnswered) return;
+      if (patience) clock.clearTimer(patience);
+      if (counts.every(isDecided)) answer();
+      else if (counts.some(isRenewed)) patience = clock.setTimer(answer, PATIENCE * timeLeft(counts, clock.now()));
+    };
+    for (const [engine, batch] of batches) void renewBatch(engine, batch).then(look);
+    look();
   });
 }
 
@@ -54,12 +71,24 @@ async function renewBatch(engine: Member, batch: Batch): Promise<void> {
   for (const [index, { part, count }] of batch.entries()) {
     const outcome = outcomes[index] ?? 'unknown';
     count.holding?.renewed(part, outcome);
+    count.awaited -= 1;
     if (typeof outcome === 'object') count.ends.push(outcome.validUntil);
   }
 }
 
 function isRenewed({ holding, ends }: Count): boolean {
   return holding !== undefined && ends.length >= holding.needed;
+}
+
+function isDecided(count: Count): boolean {
+  return count.awaited === 0 || isRenewed(count) || !count.holding?.isGranted;
+}
+
+/** How long those that are renewed are still valid by what their holders were told. */
+function timeLeft(counts: readonly Count[], now: number): number {
+  let least = Infinity;
+  for (const count of counts) if (isRenewed(count)) least = Math.min(least, count.holding?.toldUntil ?? Infinity);
+  return Math.max(least - now, 0);
 }
 
 function outcomeOf(count: Count): RenewOutcome {

@@ -1,0 +1,40 @@
+import { pause, type ProviderContext } from '../../engine/lock-provider.js';
+import type { Holding } from './holding.js';
+
+// As often as the engine sends a release again when a backend is down for long.
+const RETRY_EVERY = 1_000;
+
+/**
+ * What refused attempts have left in engines that did not confirm its end. Nobody waits for it and nobody else releases it
+ * again, so it is given back here, until it is confirmed or its lease is over: meanwhile it keeps others out of that engine.
+ */
+export class Leftovers {
+  readonly #holdings = new Set<Holding>();
+  readonly #end = new AbortController();
+
+  constructor(private readonly context: ProviderContext) {}
+
+  add(holding: Holding): void {
+    if (holding.left().length === 0) return;
+    this.#holdings.add(holding);
+    if (this.#holdings.size === 1) void this.#giveBack();
+  }
+
+  stop(): void {
+    this.#end.abort();
+  }
+
+  async #giveBack(): Promise<void> {
+    const { clock, random } = this.context;
+    while (this.#holdings.size > 0) {
+      await pause(clock, RETRY_EVERY * (0.5 + random.fraction() / 2), this.#end.signal);
+      if (this.#end.signal.aborted) return;
+      for (const holding of this.#holdings) {
+        const left = holding.left();
+        if (left.length === 0) this.#holdings.delete(holding);
+        // Not awaited: an engine that hangs delays what is to be given back to others.
+        for (const part of left) void holding.giveBack(part);
+      }
+    }
+  }
+}

@@ -70,6 +70,20 @@ describe("CombinedProvider, quorum 'majority', with one of three engines silent"
     await stop(locks, clock);
   });
 
+  it('tries one part a second, however many were refused, and gives back all when it confirms that', async () => {
+    const { locks, clock, a, b, c } = await trio();
+    take(a, b);
+    const { asked, released } = cut(c);
+    for (let caller = 0; caller < 100; caller += 1) await locks.tryAcquire('k', { lease: 60_000 });
+    released.length = 0;
+    await clock.advance(30_000);
+    expect(released.length).toBeLessThanOrEqual(60);
+    c.onRelease = ({ holder }) => (released.push(holder), 'released');
+    await clock.advance(1_000);
+    expect(new Set(released)).toEqual(new Set(asked));
+    await stop(locks, clock);
+  });
+
   it('gives back in the background what it may have granted to who was refused, until it confirms that', async () => {
     const { locks, clock, a, b, c } = await trio();
     take(a, b);

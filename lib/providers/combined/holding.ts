@@ -7,7 +7,7 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../../engine/lock-provider.js';
-import { type HeldPart, isHeld, type Part, releasePart, UNUSED } from './part.js';
+import { type HeldPart, isHeld, newPart, type Part, releasePart, UNUSED } from './part.js';
 
 /**
  * What one holder has in all engines, or still asks for. It is held while at least `needed` of them have granted, and as
@@ -69,10 +69,7 @@ export class Holding {
   /** Begins a part: on record before it is asked for, so that a release finds it whatever becomes of the ask. */
   begin(engine: Member, id: string): Part {
     const { key, mode } = this.request;
-    const part = {
-      ...{ engine, holder: { key, holder: id, mode }, grant: undefined, validUntil: -Infinity },
-      ...{ overAt: Infinity, release: undefined, failure: undefined },
-    };
+    const part = newPart(engine, { key, holder: id, mode });
     this.#parts.push(part);
     this.owners.set(id, this);
     return part;

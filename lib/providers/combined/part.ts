@@ -21,6 +21,12 @@ export interface Part {
 
 export type HeldPart = Part & { readonly grant: Grant };
 
+/** One that is about to be asked for. */
+export function newPart(engine: Member, holder: Holder): Part {
+  const nothing = { grant: undefined, release: undefined, failure: undefined };
+  return { engine, holder, validUntil: -Infinity, overAt: Infinity, ...nothing };
+}
+
 /** Whether the engine has granted it and, as far as is known, has not taken it back. */
 export function isHeld(part: Part): part is HeldPart {
   return part.grant !== undefined && part.validUntil > -Infinity;

@@ -228,6 +228,7 @@ export interface LockCapabilities {
     readonly shared: boolean;
     readonly fair: boolean;
     readonly fencing: boolean;
+    readonly wideTokens?: boolean;
     readonly lease: 'per-lock' | 'session';
     readonly maxLease?: number;
     readonly minHold: boolean;

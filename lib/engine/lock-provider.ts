@@ -94,6 +94,11 @@ export interface LockCapabilities {
   readonly fair: boolean;
   /** Grants carry a fencing token. */
   readonly fencing: boolean;
+  /**
+   * Its fencing tokens take more than 52 bits, as those of a strict `FailoverProvider` do. Another of these cannot stand on it: it
+   * puts its epochs before the 52 bits of its engines' tokens. Default false.
+   */
+  readonly wideTokens?: boolean;
   /** `per-lock`: each lock has a lease of its own. `session`: locks live as long as the provider's session or connection. */
   readonly lease: 'per-lock' | 'session';
   /** The longest that the provider may keep a key without a renewal, in ms: longer leases, extensions and `minHold` are refused. Default: any. */

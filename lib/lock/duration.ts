@@ -11,6 +11,8 @@ const MAX_FINITE = 2 ** 31 - 1;
 interface DurationBounds {
   /** Smallest allowed value in milliseconds; default 0. */
   readonly min?: number;
+  /** Largest allowed finite value in milliseconds; default 24.8 days. Smaller where a timer runs for a multiple of it. */
+  readonly max?: number;
   /** Whether `Infinity` is allowed; default false. */
   readonly infinite?: boolean;
 }
@@ -18,19 +20,18 @@ interface DurationBounds {
 /**
  * Reads the duration given for `option` in milliseconds.
  *
- * @throws LockConfigError naming the option when the value is not a duration, is NaN, negative, too small or longer
- * than 24.8 days.
+ * @throws LockConfigError naming the option when the value is not a duration, is NaN, negative, too small or too long
  */
 export function toMilliseconds(
   value: Duration,
   option: string,
-  { min = 0, infinite = false }: DurationBounds = {},
+  { min = 0, max = MAX_FINITE, infinite = false }: DurationBounds = {},
 ): number {
   const milliseconds = typeof value === 'string' ? parse(value) : value;
   if (milliseconds === Infinity && infinite) return Infinity;
-  if (typeof milliseconds === 'number' && milliseconds >= min && milliseconds <= MAX_FINITE) return milliseconds;
+  if (typeof milliseconds === 'number' && milliseconds >= min && milliseconds <= max) return milliseconds;
   throw new LockConfigError(
-    `Option "${option}" is ${describe(value)}, but must be a duration of ${min} ms to 24.8 days` +
+    `Option "${option}" is ${describe(value)}, but must be a duration of ${min} ms to ${max === MAX_FINITE ? '24.8 days' : ms(max, { long: true })}` +
       `${infinite ? ', or Infinity' : ''}: write a number of milliseconds or text with a unit such as '500ms', '5s' or '2m'.`,
   );
 }

@@ -340,6 +340,9 @@ describe('CombinedProvider refuses', () => {
     ['one engine', { engines: ['a'], quorum: 'all' }, 'at least 2 engines'],
     ['a majority of two', { engines: ['a', 'b'], quorum: 'majority' }, 'at least 3 engines'],
     ['an engine twice', { engines: ['a', 'a'], quorum: 'all' }, 'twice'],
+    ['no list of engines', { quorum: 'all' } as never, '"engines" must be a list'],
+    ['engines in one text', { engines: 'ab' as never, quorum: 'all' }, '"engines" must be a list'],
+    ['an engine without a name', { engines: ['a', undefined as never], quorum: 'all' }, '"engines" must be a list'],
     ['another quorum', { engines: ['a', 'b'], quorum: 'most' as 'all' }, `'all' or 'majority'`],
   ] as const)('%s', (_, options, message) => {
     expect(() => new CombinedProvider(options)).toThrow(LockConfigError);

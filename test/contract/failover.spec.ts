@@ -27,6 +27,7 @@ function harness(
       shared: true,
       fair: false,
       fencing: true,
+      wideTokens: true,
       lease: 'session',
       minHold: false,
       forceRelease: true,
@@ -57,5 +58,5 @@ describeLockProvider('failover, strict', harness({}, strict));
 describeLockProvider("failover, strict, behind the engine's queue", harness({}, strict, 'engine'));
 describeLockProvider(
   'failover, available',
-  harness({ fencing: false, lease: 'per-lock', minHold: true }, { mode: 'available' }),
+  harness({ fencing: false, wideTokens: false, lease: 'per-lock', minHold: true }, { mode: 'available' }),
 );

@@ -92,7 +92,7 @@ const engines = ['redis', 'mariadb'];
 describeLockProvider(
   'fail-over, strict, on Redis with MariaDB behind it',
   harness(
-    { ...common, fencing: true, lease: 'session', minHold: false, queue: 'native' },
+    { ...common, fencing: true, wideTokens: true, lease: 'session', minHold: false, queue: 'native' },
     WINDOW,
     () =>
       new FailoverProvider({

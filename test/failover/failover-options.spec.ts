@@ -16,6 +16,13 @@ describe('what a FailoverProvider is made of', () => {
     ['"failures" is 0', { ...TWO, failures: 0 }],
     ['Option "window" is', { ...TWO, window: 999 }],
     ['Option "probeEvery" is', { ...TWO, probeEvery: 'soon' }],
+    // With the jitter and the margin of the clocks, timers would run for longer than the 24.8 days of Node's.
+    [`Option "probeEvery" is '24d', but must be a duration of 10 ms to 1 day`, { ...TWO, probeEvery: '24d' }],
+    [`Option "window" is '24.8d', but must be a duration of 1000 ms to 1 day`, { ...TWO, window: '24.8d' }],
+    ['"engines" must be a list', { record: 'record' } as FailoverProviderOptions],
+    ['"engines" must be a list', { ...TWO, engines: 'ab' as never }],
+    ['"engines" must be a list', { ...TWO, engines: ['a', undefined as never] }],
+    ['"record" must be the name', { ...TWO, record: {} as never }],
   ])('is refused: %s', (message, options) => {
     expect(() => new FailoverProvider(options)).toThrow(LockConfigError);
     expect(() => new FailoverProvider(options)).toThrow(message);
@@ -34,6 +41,21 @@ describe('what a FailoverProvider is made of', () => {
       'FailoverProvider: "lease" is 30000 ms, longer than "maxLease" of lock provider "a", which is 10000 ms',
     );
     expect(() => new FailoverProvider({ ...TWO, lease: '10s' }).compose(members)).not.toThrow();
+  });
+
+  it('is refused in mode strict on another one in mode strict, whose tokens have no room for a second epoch', () => {
+    const nested = (outer: Partial<FailoverProviderOptions>, inner: Partial<FailoverProviderOptions> = {}) => {
+      const fleet = new TestFleet();
+      const below = new FailoverProvider({ ...TWO, ...inner });
+      return () => fleet.add({ engines: ['below', 'c'], ...outer }, { below, c: fleet.newEngine() });
+    };
+    expect(nested({})).toThrow(LockConfigError);
+    expect(nested({})).toThrow(
+      'FailoverProvider of below, c: mode \'strict\' cannot stand on lock provider "below", whose fencing tokens take more than 52 bits',
+    );
+    // Where either of them gives no tokens, none has to fit.
+    expect(nested({ mode: 'available' })).not.toThrow();
+    expect(nested({}, { mode: 'available', record: undefined as never })).not.toThrow();
   });
 
   it('is not used without its members', () => {

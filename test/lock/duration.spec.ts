@@ -26,6 +26,8 @@ describe('a duration', () => {
   it('has bounds where the option has', () => {
     expect(toMilliseconds(Infinity, 'wait', { infinite: true })).toBe(Infinity);
     expect(() => toMilliseconds(99, 'lease', { min: 100 })).toThrow('100 ms to 24.8 days');
+    expect(toMilliseconds('1h', 'rhythm', { max: 3_600_000 })).toBe(3_600_000);
+    expect(() => toMilliseconds(3_600_001, 'rhythm', { max: 3_600_000 })).toThrow('0 ms to 1 hour');
     expect(() => toMilliseconds(-Infinity, 'wait', { infinite: true })).toThrow('or Infinity');
   });
 

@@ -1,10 +1,12 @@
+import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { afterAll, afterEach, beforeAll, beforeEach } from '@jest/globals';
-import { systemClock } from '../../lib/engine/clock.js';
+import { type Clock, systemClock } from '../../lib/engine/clock.js';
 import { LockManager } from '../../lib/engine/lock-manager.js';
 import { silentLogger } from '../../lib/engine/logger.js';
 import { systemRandom } from '../../lib/engine/random.js';
 import { LockUnavailableError } from '../../lib/lock/errors.js';
 import { MemcachedLockProvider } from '../../lib/providers/memcached/index.js';
+import { Session } from '../../lib/providers/memcached/session.js';
 import { DirectCaller } from '../../lib/testing/conformance/direct-caller.js';
 import { type MemcachedServer, startMemcached } from '../servers/memcached-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
@@ -138,6 +140,68 @@ describe('a stop', () => {
     const answer = caller.ask('order');
     await Promise.all([provider.stop(), expect(answer).rejects.toThrow(LockUnavailableError)]);
   });
+});
+
+it('a server that accepts and closes at once is asked more and more rarely, until it has done something', async () => {
+  const sockets = new Set<Socket>();
+  let isSick = true;
+  const sick = createServer((socket) => {
+    sockets.add(socket);
+    socket.on('error', () => undefined);
+    socket.on('data', (data) => {
+      const isGreeting = String(data).startsWith('mn');
+      socket.write(isGreeting ? 'MN\r\n' : 'END\r\n', () => {
+        if (isGreeting && isSick) socket.destroy();
+      });
+    });
+  });
+  await new Promise<void>((resolve) => sick.listen(0, '127.0.0.1', resolve));
+  const { port } = sick.address() as AddressInfo;
+  // The pauses are noted and left out. Those of no answer are told from them by their length.
+  const patience = 12_345;
+  const pauses: number[] = [];
+  const clock: Clock = {
+    ...systemClock,
+    setTimer: (callback, delay) => {
+      if (delay !== patience) pauses.push(delay);
+      return systemClock.setTimer(callback, delay === patience ? delay : 0);
+    },
+  };
+  const session = new Session(
+    {
+      name: 'cache',
+      namespace: 'test',
+      clock,
+      random: { id: () => '', fraction: () => 1 },
+      logger: silentLogger,
+      emit: () => {},
+    },
+    { host: '127.0.0.1', port, patience },
+  );
+  try {
+    await session.start();
+    await until(() => pauses.length >= 7);
+    expect(pauses.slice(0, 7)).toEqual([50, 100, 200, 400, 800, 1_000, 1_000]);
+    isSick = false;
+    await until(() =>
+      session
+        .use((connection) => connection.statistics())
+        .then(
+          () => true,
+          () => false,
+        ),
+    );
+    pauses.length = 0;
+    for (const socket of sockets) socket.destroy();
+    await until(() => pauses.length > 0);
+    expect(pauses[0]).toBe(50);
+  } finally {
+    session.stop();
+    await new Promise((resolve) => {
+      sick.close(resolve);
+      for (const socket of sockets) socket.destroy();
+    });
+  }
 });
 
 describe('a reply that is lost', () => {

@@ -45,7 +45,19 @@ describe('the server option', () => {
     expect(readOptions({ server })).toMatchObject({ host, port, patience: 2_000 });
   });
 
-  it.each(['', 'a b', 'cache:0', 'cache:99999', 'memcached://cache', '::1', 'a:1,b:1'])('refuses "%s"', (server) => {
+  it.each([
+    undefined as never,
+    null as never,
+    ['cache'] as never,
+    '',
+    'a b',
+    'cache:0',
+    'cache:99999',
+    'memcached://cache',
+    '::1',
+    'a:1,b:1',
+  ])('refuses "%s"', (server) => {
     expect(() => readOptions({ server })).toThrow(LockConfigError);
+    expect(() => readOptions({ server })).toThrow('"server"');
   });
 });

@@ -46,7 +46,13 @@ describe('the options of RedisLockProvider', () => {
     ['text that is not a URL', { url: 'localhost' }],
     ['a client that is none', { client: {} }],
     ['a silence that is too short', { url: 'redis://localhost', commandTimeout: 1 }],
+    ['a client that is not there', { client: null }],
+    ['a list of URLs', { url: ['redis://localhost'] }],
+    ['options that are none', { options: 'localhost' }],
+    ['options that are not there', { options: null }],
     ['a Cluster without nodes', { cluster: [] }],
+    ['a Cluster with a node that is not there', { cluster: [undefined] }],
+    ['a Cluster with a node without a name', { cluster: [''] }],
     ['half a replica', { url: 'redis://localhost', waitReplicas: 0.5 }],
   ])('refuses %s', (_, options) => {
     expect(() => new RedisLockProvider(options as RedisLockProviderOptions)).toThrow(LockConfigError);

@@ -13,6 +13,8 @@ describe('what a RedlockProvider is made of', () => {
     ['node 2', { ...GOOD, nodes: [NODES[0], undefined, NODES[2]] }],
     ['node 2', { ...GOOD, nodes: [NODES[0], {}, NODES[2]] }],
     ['node 3', { ...GOOD, nodes: [NODES[0], NODES[1], 'redis://c'] }],
+    ['node 3', { ...GOOD, nodes: [NODES[0], NODES[1], { client: null }] }],
+    ['node 3', { ...GOOD, nodes: [NODES[0], NODES[1], { options: 'c' }] }],
     ['node 3', { ...GOOD, nodes: [NODES[0], NODES[1], { url: 'redis://c', options: { host: 'c' } }] }],
     ['maxLease', { ...GOOD, maxLease: undefined }],
     ['maxLease', { ...GOOD, maxLease: Number.NaN }],

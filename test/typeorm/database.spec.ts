@@ -23,11 +23,15 @@ describe('options of locks that live as long as a connection', () => {
     [{ table: 'a; DROP TABLE b' }],
     [{ table: 'a.b.c' }],
     [{ table: '' }],
+    [{ table: null as never }],
+    [{ table: ['locks'] as never }],
     [{ sessionGuard: '500ms' }],
     [{ statementTimeout: 0 }],
     [{ maxConnections: 1 }],
     [{ maxConnections: 1.5 }],
     [{ dataSource: new DataSource({ type: 'sqljs' }) }],
+    [{ dataSource: undefined as never }],
+    [{ dataSource: { type: 'mysql' } as never }],
   ])('%j is refused', (options) => {
     expect(() => readOptions({ dataSource, ...options })).toThrow(LockConfigError);
   });

@@ -50,7 +50,11 @@ describe('The options of ZooKeeperLockProvider', () => {
     ['sessionTimeout', { connectString, sessionTimeout: 'soon' }],
     ['recipe', { connectString, recipe: 'semaphore' }],
     ['auth', { connectString, auth: {} }],
+    ['auth', { connectString, auth: null }],
+    ['auth', { connectString, auth: { scheme: 5, credentials: 'me:secret' } }],
     ['acl', { connectString, acl: [] }],
+    ['acl', { connectString, acl: [null] }],
+    ['acl', { connectString, acl: [{ scheme: 'world', id: 'anyone', permissions: ['r'] }] }],
     ['acl', { connectString, acl: [{ scheme: 'world', id: 'anyone', permissions: 'x' }] }],
   ])('refuse a bad "%s": %j', (option, options) => {
     const construct = () => new ZooKeeperLockProvider(options as ZooKeeperLockProviderOptions);

@@ -15,6 +15,11 @@ const FEWEST = { all: 2, majority: 3 } as const;
 
 /** @throws LockConfigError for options that cannot work. */
 export function checkOptions({ engines, quorum }: CombinedProviderOptions): void {
+  if (!isListOfNames(engines)) {
+    throw new LockConfigError(
+      `CombinedProvider: "engines" must be a list of names of lock providers, such as ['redis', 'mysql'].`,
+    );
+  }
   if (!Object.hasOwn(FEWEST, quorum)) {
     throw new LockConfigError(`CombinedProvider: "quorum" must be 'all' or 'majority'.`);
   }
@@ -26,4 +31,9 @@ export function checkOptions({ engines, quorum }: CombinedProviderOptions): void
       `CombinedProvider: quorum '${quorum}' needs at least ${FEWEST[quorum]} engines, but "engines" names ${engines.length}.`,
     );
   }
+}
+
+function isListOfNames(names: unknown): boolean {
+  // A text has a length and can be iterated too: 'ab' would be taken for the engines a and b.
+  return Array.isArray(names) && names.every((name) => typeof name === 'string');
 }

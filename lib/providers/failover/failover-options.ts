@@ -19,14 +19,14 @@ export interface FailoverProviderOptions {
   readonly record?: string;
   /**
    * For how long a process believes its locks without an answer from the record, in ms. A switch takes about as long.
-   * Default 5 s, at least 1 s. The same in all processes.
+   * Default 5 s, at least 1 s and at most a day. The same in all processes.
    */
   readonly window?: Duration;
   /** How long an engine keeps the lock of a process that died, where leases are per lock. Default 30 s. */
   readonly lease?: Duration;
   /** After how many failures in a row an engine counts as down. Default 3. */
   readonly failures?: number;
-  /** How often each engine is probed by taking and giving back a lock. Default 2 s. */
+  /** How often each engine is probed by taking and giving back a lock. Default 2 s, at most a day. */
   readonly probeEvery?: Duration;
   /** How long a probe may take. Default 1 s. */
   readonly probeTimeout?: Duration;
@@ -47,14 +47,19 @@ export interface FailoverSettings extends HealthTerms, StrictTerms {
 // The record is written five times a window; below this its round trips would eat the window up.
 const MIN_WINDOW = 1_000;
 const MIN_LEASE = 1_000;
+// Timers run for a little more than these, and overflow beyond 24.8 days: they would then fire at once, again and again.
+const DAY = 24 * 60 * 60 * 1_000;
 
 /** The options, checked and complete. @throws LockConfigError */
 export function readOptions(options: FailoverProviderOptions): FailoverSettings {
   const { engines, mode = 'strict', record, failures = 3 } = options;
+  if (!isListOfNames(engines))
+    refuse(`"engines" must be a list of names of lock providers, such as ['redis', 'mysql']`);
   if (engines.length < 2 || new Set(engines).size < engines.length) {
     refuse(`"engines" names ${engines.join(', ') || 'none'}, but must name at least two lock providers, each once`);
   }
   if (!['strict', 'available'].includes(mode)) refuse(`"mode" is '${mode}', but must be 'strict' or 'available'`);
+  if (record !== undefined && typeof record !== 'string') refuse(`"record" must be the name of a lock provider`);
   if (mode === 'strict' && record === undefined) {
     refuse(
       `mode 'strict' needs a "record": name the lock provider on which processes agree, such as one of SQL or ZooKeeper`,
@@ -68,13 +73,18 @@ export function readOptions(options: FailoverProviderOptions): FailoverSettings 
     mode,
     record,
     failures,
-    window: toMilliseconds(options.window ?? 5_000, 'window', { min: MIN_WINDOW }),
+    window: toMilliseconds(options.window ?? 5_000, 'window', { min: MIN_WINDOW, max: DAY }),
     lease: toMilliseconds(options.lease ?? 30_000, 'lease', { min: MIN_LEASE }),
-    probeEvery: toMilliseconds(options.probeEvery ?? 2_000, 'probeEvery', { min: 10 }),
+    probeEvery: toMilliseconds(options.probeEvery ?? 2_000, 'probeEvery', { min: 10, max: DAY }),
     probeTimeout: toMilliseconds(options.probeTimeout ?? 1_000, 'probeTimeout', { min: 10 }),
     stableFor: toMilliseconds(options.stableFor ?? 30_000, 'stableFor'),
     minStay: toMilliseconds(options.minStay ?? 60_000, 'minStay'),
   };
+}
+
+function isListOfNames(names: unknown): boolean {
+  // A text has a length and can be iterated too: 'ab' would be taken for the engines a and b.
+  return Array.isArray(names) && names.every((name) => typeof name === 'string');
 }
 
 function refuse(why: string): never {

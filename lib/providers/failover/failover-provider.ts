@@ -64,18 +64,21 @@ export class FailoverProvider implements CompositeProvider {
       );
     }
     this.#members = members;
+    this.#refuseWideTokens();
   }
 
   get capabilities(): LockCapabilities {
     const strict = this.#settings.mode === 'strict';
     const engines = this.#settings.engines.map((name) => this.#member(name).capabilities);
     const all = (has: (capabilities: LockCapabilities) => boolean) => engines.every(has);
+    // Processes that decide alone have no common order of epochs.
+    const fencing = strict && all((each) => each.fencing);
     return {
       shared: all((each) => each.shared),
       // A switch loses the order.
       fair: false,
-      // Processes that decide alone have no common order of epochs.
-      fencing: strict && all((each) => each.fencing),
+      fencing,
+      wideTokens: fencing,
       // In strict mode the confirmations bound every lock alike.
       lease: !strict && all((each) => each.lease === 'per-lock') ? 'per-lock' : 'session',
       maxLease: Math.min(...engines.map(({ maxLease = Infinity }) => maxLease)),
@@ -144,6 +147,18 @@ export class FailoverProvider implements CompositeProvider {
       );
     }
     await this.#started().switchTo(engine);
+  }
+
+  /** They would not fit between the tokens of two epochs, and no lock could be granted: see `EpochTokens`. */
+  #refuseWideTokens(): void {
+    if (!this.capabilities.fencing) return;
+    const { engines } = this.#settings;
+    const name = engines.find((engine) => this.#member(engine).capabilities.wideTokens);
+    if (name === undefined) return;
+    throw new LockConfigError(
+      `FailoverProvider of ${engines.join(', ')}: mode 'strict' cannot stand on lock provider "${name}", whose fencing tokens take more than 52 bits, as those of another strict FailoverProvider do, and leave no room for epochs: name the engines of "${name}" in its place.`,
+      { provider: name },
+    );
   }
 
   #member(name: string): Member {

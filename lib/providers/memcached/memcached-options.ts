@@ -22,11 +22,12 @@ export interface MemcachedSettings {
 }
 
 const DEFAULT_PORT = 11211;
+const SERVER = /^(?:\[([0-9a-fA-F:.]+)\]|([^\s:/@[\]]+))(?::(\d{1,5}))?$/;
 
 /** @throws LockConfigError for options that cannot work. */
 export function readOptions({ server, commandTimeout = '2s' }: MemcachedLockProviderOptions): MemcachedSettings {
-  const [, ipv6, name, port = String(DEFAULT_PORT)] =
-    /^(?:\[([0-9a-fA-F:.]+)\]|([^\s:/@[\]]+))(?::(\d{1,5}))?$/.exec(server) ?? [];
+  // A pattern reads what is no text as its text, so that a variable that is not set would be the host "undefined".
+  const [, ipv6, name, port = String(DEFAULT_PORT)] = (typeof server === 'string' && SERVER.exec(server)) || [];
   const host = ipv6 ?? name;
   if (host === undefined || Number(port) < 1 || Number(port) > 65_535) {
     throw new LockConfigError('MemcachedLockProvider: "server" must be host:port, such as localhost:11211.');

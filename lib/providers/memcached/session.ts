@@ -13,7 +13,8 @@ const RETRY_AT_MOST = 1_000;
 export class Session {
   #connection: Connection | undefined;
   #timer: Timer | undefined;
-  #failures = 0;
+  /** How often it was connected, or tried, since the server last did something for us. */
+  #attempts = 0;
   #isStopped = false;
 
   constructor(
@@ -36,7 +37,9 @@ export class Session {
   async use<T>(work: (connection: Connection) => Promise<T>): Promise<T> {
     if (!this.#connection) throw this.#unavailable();
     try {
-      return await work(this.#connection);
+      const answer = await work(this.#connection);
+      this.#attempts = 0;
+      return answer;
     } catch (error) {
       throw this.#unavailable(error);
     }
@@ -66,7 +69,9 @@ export class Session {
   #retry(): void {
     if (this.#isStopped) return;
     const { clock, random } = this.context;
-    const delay = Math.min(RETRY_FIRST * 2 ** this.#failures, RETRY_AT_MOST) * (0.5 + random.fraction() / 2);
+    const delay = Math.min(RETRY_FIRST * 2 ** this.#attempts, RETRY_AT_MOST) * (0.5 + random.fraction() / 2);
+    // Being connected proves nothing: a server that is starting or full, or a proxy without one, accepts and closes at once.
+    this.#attempts += 1;
     this.#timer = clock.setTimer(() => void this.#reconnect(), delay);
   }
 
@@ -74,11 +79,9 @@ export class Session {
     try {
       await this.#connect();
     } catch {
-      this.#failures += 1;
       this.#retry();
       return;
     }
-    this.#failures = 0;
     if (!this.#isStopped) this.context.emit({ type: 'recovered' });
   }
 

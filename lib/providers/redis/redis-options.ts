@@ -50,22 +50,36 @@ export function readOptions(options: RedisLockProviderOptions): RedisSettings {
       'RedisLockProvider needs exactly one of "client", "url", "cluster" and "options" ("options" may go with "cluster").',
     );
   }
-  if (url !== undefined && !URL.canParse(url)) {
+  if (url !== undefined && !(typeof url === 'string' && URL.canParse(url))) {
     throw new LockConfigError('RedisLockProvider: "url" is not a URL: write it as redis://host:6379.');
   }
-  if (client !== undefined && typeof client.duplicate !== 'function') {
+  if (client !== undefined && typeof (client as Partial<RedisClient> | null)?.duplicate !== 'function') {
     throw new LockConfigError(
       'RedisLockProvider: "client" is not an ioredis client (version 5 or 6): it cannot be duplicated.',
     );
   }
-  if (cluster !== undefined && !(Array.isArray(cluster) && cluster.length > 0)) {
+  if (cluster !== undefined && !(Array.isArray(cluster) && cluster.length > 0 && cluster.every(isNode))) {
     throw new LockConfigError('RedisLockProvider: "cluster" must list at least one node, such as { host, port }.');
+  }
+  // What is no object has no options, and would mean the server at localhost.
+  if (clientOptions !== undefined && !isObject(clientOptions)) {
+    throw new LockConfigError(
+      'RedisLockProvider: "options" must be the options of an ioredis client, such as { host }.',
+    );
   }
   if (!Number.isInteger(waitReplicas) || waitReplicas < 0) {
     throw new LockConfigError('RedisLockProvider: "waitReplicas" must be a whole number of replicas, 0 for none.');
   }
   const patience = toMilliseconds(options.commandTimeout ?? '2s', 'commandTimeout', { min: 50 });
   return { source: options, patience, waitReplicas };
+}
+
+function isNode(node: unknown): boolean {
+  return typeof node === 'string' ? node !== '' : isObject(node);
+}
+
+function isObject(value: unknown): boolean {
+  return typeof value === 'object' && value !== null;
 }
 
 /** @throws LockConfigError when `ioredis` is needed and not installed. */

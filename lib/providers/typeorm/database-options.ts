@@ -1,4 +1,4 @@
-import type { DataSource } from 'typeorm';
+import type { DataSource, DataSourceOptions } from 'typeorm';
 import { type Duration, toMilliseconds } from '../../lock/duration.js';
 import { LockConfigError } from '../../lock/errors.js';
 import type { SessionTerms } from './sessions.js';
@@ -67,6 +67,18 @@ export function readOptions(
   };
 }
 
+/** @throws LockConfigError for what is no DataSource. */
+export function readDataSourceOptions(
+  provider: string,
+  dataSource: Partial<DataSource> | undefined,
+): DataSourceOptions {
+  // Not by its class: the application may have another copy of TypeORM.
+  if (dataSource?.options) return dataSource.options;
+  throw new LockConfigError(
+    `${provider}: "dataSource" must be a DataSource of TypeORM, such as the one that your entities are in.`,
+  );
+}
+
 /** @throws LockConfigError for what is no name of a table. */
 export function readTable(provider: string, table = DEFAULT_TABLE): string {
   if (isTableName(table)) return table;
@@ -82,7 +94,8 @@ export function readMaxConnections(provider: string, maxConnections: number, lea
 }
 
 function databaseOf(provider: string, dataSource: DataSource): DatabaseSettings['database'] {
-  switch (dataSource.options.type) {
+  const { type } = readDataSourceOptions(provider, dataSource);
+  switch (type) {
     case 'mysql':
     case 'mariadb':
       return 'mysql';
@@ -90,7 +103,7 @@ function databaseOf(provider: string, dataSource: DataSource): DatabaseSettings[
       return 'postgres';
     default:
       throw new LockConfigError(
-        `${provider} works with MySQL, MariaDB and Postgres, not with "${dataSource.options.type}", which has no such locks.`,
+        `${provider} works with MySQL, MariaDB and Postgres, not with "${type}", which has no such locks.`,
       );
   }
 }

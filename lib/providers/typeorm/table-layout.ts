@@ -9,8 +9,9 @@ export const DEFAULT_TABLE = 'distributed_lock';
 const TABLE = /^[A-Za-z_][A-Za-z0-9_]{0,55}(\.[A-Za-z_][A-Za-z0-9_]{0,55})?$/;
 
 /** Whether this is a table's name, or a schema's and a table's, of at most 56 letters, digits and `_` each. */
-export function isTableName(table: string): boolean {
-  return TABLE.test(table);
+export function isTableName(table: unknown): boolean {
+  // A pattern reads what is no text as its text: null would be a table of that name.
+  return typeof table === 'string' && TABLE.test(table);
 }
 
 /** The name of the table as it stands in a statement. */

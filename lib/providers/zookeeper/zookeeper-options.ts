@@ -63,12 +63,10 @@ const OWNER: ZooKeeperAcl = { scheme: 'auth', id: '', permissions: 'cdrwa' };
 /** @throws LockConfigError for options that cannot work. */
 export function readOptions(options: ZooKeeperLockProviderOptions): ZooKeeperSettings {
   const { servers, path } = readConnectString(options.connectString);
-  const { auth, recipe = 'read-write' } = options;
+  const { recipe = 'read-write' } = options;
+  const auth = readAuth(options.auth);
   if (!['read-write', 'mutex'].includes(recipe)) {
     refuse("\"recipe\" must be 'read-write' or 'mutex'.");
-  }
-  if (auth !== undefined && (typeof auth.credentials !== 'string' || auth.credentials === '')) {
-    refuse('"auth" needs credentials: for the scheme digest write { credentials: \'user:password\' }.');
   }
   const { acl = [auth ? OWNER : EVERYBODY] } = options;
   return {
@@ -76,7 +74,7 @@ export function readOptions(options: ZooKeeperLockProviderOptions): ZooKeeperSet
     root: path + readChroot(options.chroot),
     sessionTimeout: toMilliseconds(options.sessionTimeout ?? '20s', 'sessionTimeout', { min: 200 }),
     recipe,
-    auth: auth && { scheme: auth.scheme ?? 'digest', credentials: auth.credentials },
+    auth,
     acl: readAcl(acl),
   };
 }
@@ -111,9 +109,20 @@ function readChroot(chroot: unknown = ''): string {
     : refuse('"chroot" must be an absolute path without empty parts, "." and "..", such as /shop/locks.');
 }
 
+function readAuth(auth: ZooKeeperAuth | null | undefined): ZooKeeperSettings['auth'] {
+  if (auth === undefined) return undefined;
+  const { scheme = 'digest', credentials }: { readonly scheme?: unknown; readonly credentials?: unknown } = auth ?? {};
+  if (typeof scheme === 'string' && typeof credentials === 'string' && credentials !== '')
+    return { scheme, credentials };
+  return refuse('"auth" needs credentials: for the scheme digest write { credentials: \'user:password\' }.');
+}
+
 function readAcl(acl: unknown): readonly ZooKeeperAcl[] {
-  const isAcl = (entry: Partial<ZooKeeperAcl>): boolean =>
-    typeof entry.scheme === 'string' && typeof entry.id === 'string' && /^[cdrwa]+$/.test(entry.permissions ?? '');
+  const isAcl = (entry: Partial<Record<keyof ZooKeeperAcl, unknown>> | null | undefined): boolean =>
+    typeof entry?.scheme === 'string' &&
+    typeof entry.id === 'string' &&
+    typeof entry.permissions === 'string' &&
+    /^[cdrwa]+$/.test(entry.permissions);
   if (Array.isArray(acl) && acl.length > 0 && acl.every(isAcl)) return acl as readonly ZooKeeperAcl[];
   return refuse('"acl" must be a list of { scheme, id, permissions }, with permissions of the letters cdrwa.');
 }

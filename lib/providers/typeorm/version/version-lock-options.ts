@@ -1,7 +1,7 @@
 import type { DataSource } from 'typeorm';
 import { type Duration, toMilliseconds } from '../../../lock/duration.js';
 import { LockConfigError } from '../../../lock/errors.js';
-import { readMaxConnections, readTable } from '../database-options.js';
+import { readDataSourceOptions, readMaxConnections, readTable } from '../database-options.js';
 import type { DatabaseFamily } from '../table-layout.js';
 
 /** Where the leases are. */
@@ -56,7 +56,8 @@ export function readOptions(options: TypeOrmVersionLockProviderOptions): Version
   };
 }
 
-function databaseOf({ options }: DataSource): DatabaseFamily {
+function databaseOf(dataSource: DataSource): DatabaseFamily {
+  const options = readDataSourceOptions(PROVIDER, dataSource);
   switch (options.type) {
     case 'mysql':
     case 'mariadb':

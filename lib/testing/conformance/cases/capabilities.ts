@@ -14,8 +14,9 @@ export const capabilityCases: readonly CaseDefinition[] = [
     title: 'the provider claims what its harness says, and always the same',
     async run(stage) {
       const providers = [await stage.harness.create(), await stage.harness.create()];
-      // Without a longest lease any is possible.
-      const claimed = (capabilities: LockCapabilities) => ({ maxLease: Infinity, ...capabilities });
+      // What may be left out has a default.
+      const defaults = { maxLease: Infinity, wideTokens: false };
+      const claimed = (capabilities: LockCapabilities) => ({ ...defaults, ...capabilities });
       for (const provider of providers) assert.deepEqual(claimed(provider.capabilities), claimed(stage.capabilities));
     },
   },
@@ -164,11 +165,13 @@ export const capabilityCases: readonly CaseDefinition[] = [
   },
   {
     id: '#57h',
-    title: 'fencing: every lock carries a token; or none does',
+    title: 'fencing: every lock carries a token, wide where that is claimed; or none does',
     async run(stage) {
       const { locks } = await stage.process();
       const lock = await locks.acquire('order');
-      assert.equal(typeof lock.fencingToken, stage.capabilities.fencing ? 'bigint' : 'object');
+      const { fencing, wideTokens = false } = stage.capabilities;
+      assert.equal(typeof lock.fencingToken, fencing ? 'bigint' : 'object');
+      assert.equal((lock.fencingToken ?? 0n) >= 2n ** 52n, wideTokens, `token ${lock.fencingToken}`);
     },
   },
 ];

@@ -2,6 +2,11 @@ import { DataSource, type DataSourceOptions } from 'typeorm';
 import { mysqlDialect, ownMysqlPool } from '../../lib/providers/typeorm/mysql-dialect.js';
 import { ownPostgresPool, postgresDialect } from '../../lib/providers/typeorm/postgres-dialect.js';
 import { readOptions as read, type TypeOrmSessionLockOptions } from '../../lib/providers/typeorm/database-options.js';
+import {
+  TypeOrmAdvisoryLockProvider,
+  TypeOrmRowLockProvider,
+  TypeOrmVersionLockProvider,
+} from '../../lib/providers/typeorm/index.js';
 import { LockConfigError } from '../../lib/lock/errors.js';
 
 const dataSource = new DataSource({ type: 'mysql', host: 'nowhere' });
@@ -27,6 +32,7 @@ describe('options of locks that live as long as a connection', () => {
     [{ table: ['locks'] as never }],
     [{ sessionGuard: '500ms' }],
     [{ statementTimeout: 0 }],
+    [{ fencing: 'false' as never }],
     [{ maxConnections: 1 }],
     [{ maxConnections: 1.5 }],
     [{ dataSource: new DataSource({ type: 'sqljs' }) }],
@@ -35,6 +41,28 @@ describe('options of locks that live as long as a connection', () => {
   ])('%j is refused', (options) => {
     expect(() => readOptions({ dataSource, ...options })).toThrow(LockConfigError);
   });
+
+  it.each([TypeOrmRowLockProvider, TypeOrmAdvisoryLockProvider, TypeOrmVersionLockProvider])(
+    'of a kind that only JavaScript lets pass are refused by name: %p',
+    (Provider) => {
+      const make = (options: unknown) => () => new Provider(options as never);
+      const refused: readonly [option: string, values: readonly unknown[]][] = [
+        ['dataSource', [undefined, null, {}, 'mysql://nowhere', { type: 'mysql' }]],
+        ['table', [['a'], 5, null]],
+        ['synchronize', ['false', 0, null]],
+        ['allowUnsafeTopology', ['true', 1]],
+        ['maxConnections', ['5']],
+        ['statementTimeout', [{}, true]],
+      ];
+      for (const [option, values] of refused) {
+        for (const value of values) {
+          expect(make({ dataSource, [option]: value })).toThrow(LockConfigError);
+          expect(make({ dataSource, [option]: value })).toThrow(`"${option}"`);
+        }
+      }
+      for (const none of [undefined, null, 'options']) expect(make(none)).toThrow(LockConfigError);
+    },
+  );
 
   it('the pool is made on the writer, in its own size', () => {
     const replicated = (type: 'mysql' | 'postgres', extra: object) =>

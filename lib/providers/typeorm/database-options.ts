@@ -1,6 +1,7 @@
-import type { DataSource, DataSourceOptions } from 'typeorm';
+import type { DataSource } from 'typeorm';
 import { type Duration, toMilliseconds } from '../../lock/duration.js';
 import { LockConfigError } from '../../lock/errors.js';
+import { propertyOf } from './dialect.js';
 import type { SessionTerms } from './sessions.js';
 import { DEFAULT_TABLE, isTableName } from './table-layout.js';
 
@@ -51,14 +52,14 @@ export function readOptions(
   options: TypeOrmSessionLockOptions,
   leastConnections: number,
 ): DatabaseSettings {
-  const { dataSource, synchronize = false, fencing = false } = options;
+  const dataSource = readDataSource(provider, options);
   return {
     dataSource,
     database: databaseOf(provider, dataSource),
     table: readTable(provider, options.table),
-    synchronize,
-    fencing,
-    allowUnsafeTopology: options.allowUnsafeTopology ?? false,
+    synchronize: readSwitch(provider, 'synchronize', options.synchronize),
+    fencing: readSwitch(provider, 'fencing', options.fencing),
+    allowUnsafeTopology: readSwitch(provider, 'allowUnsafeTopology', options.allowUnsafeTopology),
     terms: {
       guard: toMilliseconds(options.sessionGuard ?? '30s', 'sessionGuard', { min: 1_000 }),
       patience: toMilliseconds(options.statementTimeout ?? '2s', 'statementTimeout', { min: 50 }),
@@ -67,21 +68,23 @@ export function readOptions(
   };
 }
 
-/** @throws LockConfigError for what is no DataSource. */
-export function readDataSourceOptions(
-  provider: string,
-  dataSource: Partial<DataSource> | undefined,
-): DataSourceOptions {
-  // Not by its class: the application may have another copy of TypeORM.
-  if (dataSource?.options) return dataSource.options;
-  throw new LockConfigError(
-    `${provider}: "dataSource" must be a DataSource of TypeORM, such as the one that your entities are in.`,
-  );
+/** @throws LockConfigError for what is no DataSource. Told by its options: there may be two copies of TypeORM. */
+export function readDataSource(provider: string, options: { readonly dataSource: DataSource }): DataSource {
+  const type = propertyOf(propertyOf(propertyOf(options, 'dataSource'), 'options'), 'type');
+  if (typeof type === 'string') return options.dataSource;
+  throw new LockConfigError(`${provider}: "dataSource" must be a DataSource of TypeORM.`);
+}
+
+/** @throws LockConfigError for anything else, such as the text 'false' of an environment variable, which would be true. */
+export function readSwitch(provider: string, option: string, value: unknown = false): boolean {
+  if (typeof value === 'boolean') return value;
+  throw new LockConfigError(`${provider}: "${option}" must be true or false.`);
 }
 
 /** @throws LockConfigError for what is no name of a table. */
-export function readTable(provider: string, table = DEFAULT_TABLE): string {
-  if (isTableName(table)) return table;
+export function readTable(provider: string, table: unknown = DEFAULT_TABLE): string {
+  // A list of one name would pass for that name.
+  if (typeof table === 'string' && isTableName(table)) return table;
   throw new LockConfigError(
     `${provider}: "table" must be a name, or a schema and a name, of at most 56 letters, digits and "_" each.`,
   );
@@ -94,7 +97,7 @@ export function readMaxConnections(provider: string, maxConnections: number, lea
 }
 
 function databaseOf(provider: string, dataSource: DataSource): DatabaseSettings['database'] {
-  const { type } = readDataSourceOptions(provider, dataSource);
+  const { type } = dataSource.options;
   switch (type) {
     case 'mysql':
     case 'mariadb':

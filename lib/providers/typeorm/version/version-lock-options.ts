@@ -1,7 +1,7 @@
 import type { DataSource } from 'typeorm';
 import { type Duration, toMilliseconds } from '../../../lock/duration.js';
 import { LockConfigError } from '../../../lock/errors.js';
-import { readDataSourceOptions, readMaxConnections, readTable } from '../database-options.js';
+import { readDataSource, readMaxConnections, readSwitch, readTable } from '../database-options.js';
 import type { DatabaseFamily } from '../table-layout.js';
 
 /** Where the leases are. */
@@ -44,20 +44,20 @@ const PROVIDER = 'TypeOrmVersionLockProvider';
 
 /** @throws LockConfigError for options that cannot work. */
 export function readOptions(options: TypeOrmVersionLockProviderOptions): VersionLockSettings {
-  const { dataSource, synchronize = false, allowUnsafeTopology = false } = options;
+  const dataSource = readDataSource(PROVIDER, options);
   return {
     dataSource,
     database: databaseOf(dataSource),
     table: readTable(PROVIDER, options.table),
-    synchronize,
-    allowUnsafeTopology,
+    synchronize: readSwitch(PROVIDER, 'synchronize', options.synchronize),
+    allowUnsafeTopology: readSwitch(PROVIDER, 'allowUnsafeTopology', options.allowUnsafeTopology),
     maxConnections: readMaxConnections(PROVIDER, options.maxConnections ?? 4, 1),
     patience: toMilliseconds(options.statementTimeout ?? '2s', 'statementTimeout', { min: 50 }),
   };
 }
 
 function databaseOf(dataSource: DataSource): DatabaseFamily {
-  const options = readDataSourceOptions(PROVIDER, dataSource);
+  const { options } = dataSource;
   switch (options.type) {
     case 'mysql':
     case 'mariadb':

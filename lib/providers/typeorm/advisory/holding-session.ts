@@ -61,7 +61,7 @@ export class HoldingSession {
   async awaitLock(name: string, mode: LockMode): Promise<true> {
     // Not only the end of the time makes a server answer 0: a step of its wall clock does too (measured on MariaDB 10.11:
     // 20 s were over after 1 s). Whoever waits leaves by ending the session.
-    while (!isDone(await this.session.wait(this.statements.awaitLock(mode), [name])));
+    while (!isDone(await this.session.send(this.statements.awaitLock(mode), [name])));
     this.#names.set(name, { mode, holders: 1, asked: undefined });
     return true;
   }

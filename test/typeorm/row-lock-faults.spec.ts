@@ -216,6 +216,17 @@ describe.each(['mariadb', 'postgres'] as const)('faults of row locks on %s', (ty
     expect(await backend.transactions()).toBe(0);
   });
 
+  it('purge() under a lock that has the only connection ends with an error of capacity', async () => {
+    const provider = await backend.provider({ maxConnections: 1 });
+    const locks = await process(provider);
+    await locks.withLock('old', () => undefined);
+    await source.query(`UPDATE ${TABLE} SET expires = 1`);
+    const purged = locks.withLock('nightly', () => provider.purge({ unusedFor: '1s' }));
+    await expect(purged).rejects.toThrow(LockCapacityError);
+    await expect(purged).rejects.toThrow(/^All 1 connections of lock provider "sql" are taken/);
+    expect(await provider.purge({ unusedFor: '1s' })).toBeGreaterThan(0);
+  });
+
   it('nothing is left on a connection by locks that were released, busy, cancelled, failed or nested', async () => {
     const [ann, bob] = [await process(), await process()];
     const held = await ann.acquire('a');

@@ -47,7 +47,7 @@ export async function purge(
     const next = names.at(-1);
     if (next === undefined) return deleted;
     last = next;
-    const session = await sessions.take({ key: '', wait: Infinity });
+    const session = await sessions.take({ wait: sessions.patience });
     try {
       await session.begin();
       let free = 0;

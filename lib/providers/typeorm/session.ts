@@ -1,6 +1,8 @@
 import type { EntityManager, QueryRunner } from 'typeorm';
 import type { Clock } from '../../engine/lock-provider.js';
-import { type Dialect, type DriverConnection, type Failure, type Run } from './dialect.js';
+import { type Dialect, type DriverConnection, propertyOf, type Run } from './dialect.js';
+import { StatementsUnderWay } from './statements-under-way.js';
+import { isEndOfTransaction, TransactionGate } from './transaction-gate.js';
 
 /** The server has not answered in time. What it did with the statement is unknown. */
 export class SilentServerError extends Error {}
@@ -43,12 +45,12 @@ export class Session {
   answered = -Infinity;
   /** Called once when the connection ends, or the server ends the transaction, before we do. */
   onLost: ((cause: unknown) => void) | undefined;
-  #inFlight = 0;
+  readonly #gate = new TransactionGate();
+  readonly #underWay = new StatementsUnderWay();
   /** The end of the statement of ours that was sent last. */
   #last: Promise<unknown> = Promise.resolve();
   #ours = 0;
   #isSilent = false;
-  #onEnded: (() => void) | undefined;
   #state: 'open' | 'lost' | 'ended' = 'open';
   #heartbeat: Promise<void> | undefined;
   readonly #onEnd = (cause?: unknown) => {
@@ -87,24 +89,16 @@ export class Session {
 
   /** How many statements are under way, of ours and of the application. */
   get inFlight(): number {
-    return this.#inFlight;
+    return this.#underWay.size;
   }
 
   /** Runs a statement that the server answers at once. @throws SilentServerError when it does not. */
   readonly run: Run = (sql, parameters) => this.inTime(this.send(sql, parameters));
 
-  /** Runs a statement that may wait for a lock for as long as it likes. Rejects at the end of the session. */
-  wait(sql: string, parameters: readonly unknown[]): Promise<unknown> {
-    return new Promise((resolve, reject) => {
-      // A driver does not answer what was under way on a connection that we have closed.
-      this.#onEnded = () => {
-        reject(new Error('The session has ended.'));
-      };
-      this.send(sql, parameters).then(resolve, reject);
-    });
-  }
-
-  /** Sends a statement, in its turn: drivers are about to drop their own queues. The answer may come late or never. */
+  /**
+   * Sends a statement, in its turn: drivers are about to drop their own queues. One that waits for a lock may do so for as long
+   * as it likes. Rejects at the end of the session.
+   */
   send(sql: string, parameters: readonly unknown[] = []): Promise<unknown> {
     const work =
       this.#ours === 0 ? this.#sendNow(sql, parameters) : this.#last.then(() => this.#sendNow(sql, parameters));
@@ -127,6 +121,7 @@ export class Session {
   }
 
   begin(): Promise<void> {
+    this.#gate.begin();
     return this.inTime(this.runner.startTransaction());
   }
 
@@ -134,19 +129,20 @@ export class Session {
   async commit(): Promise<void> {
     await this.inTime(this.runner.commitTransaction());
     // TypeORM takes a transaction within a transaction for a savepoint, and then has committed only that.
-    if (this.runner.isTransactionActive) throw new Error('A nested transaction of the application has not ended.');
+    if (!this.#gate.isOver) throw new Error('A nested transaction of the application has not ended.');
   }
 
   async rollback(): Promise<void> {
-    // Of the application's nested ones each is rolled back by itself.
-    while (this.runner.isTransactionActive) await this.inTime(this.runner.rollbackTransaction());
+    this.#gate.rollBack();
+    // TypeORM rolls the application's nested ones back first, each by itself.
+    while (!this.#gate.isOver) await this.inTime(this.runner.rollbackTransaction());
   }
 
   /** Back to the pool, with no transaction open and no lock held. */
   giveBack(): void {
     // What the application has not awaited would run in somebody else's transaction, and what the server has not answered
     // may still take a lock.
-    if (this.#state !== 'open' || this.#inFlight > 0) {
+    if (this.#state !== 'open' || this.inFlight > 0) {
       this.destroy();
       return;
     }
@@ -185,16 +181,19 @@ export class Session {
 
   #end(): void {
     this.#state = 'ended';
+    this.#gate.close();
     this.onLost = undefined;
     this.connection.removeListener('end', this.#onEnd);
     this.connection.removeListener('error', this.#onEnd);
-    this.#onEnded?.();
+    this.#underWay.abandon(new Error('The session has ended.'));
     this.onEnded();
   }
 
   #lose(cause: unknown): void {
     if (this.#state !== 'open') return;
     this.#state = 'lost';
+    // After a deadlock MySQL would run what follows without a transaction.
+    this.#gate.close();
     this.onLost?.(cause);
   }
 
@@ -207,15 +206,10 @@ export class Session {
   /** From the answers we know that the server heard of us. */
   async #watch<T>(send: () => Promise<T>): Promise<T> {
     const sentAt = this.home.clock.now();
-    this.#inFlight += 1;
-    try {
-      const answer = await send();
-      this.answered = Math.max(this.answered, sentAt);
-      this.#isSilent = false;
-      return answer;
-    } finally {
-      this.#inFlight -= 1;
-    }
+    const answer = await this.#underWay.add(send());
+    this.answered = Math.max(this.answered, sentAt);
+    this.#isSilent = false;
+    return answer;
   }
 
   /**
@@ -228,16 +222,26 @@ export class Session {
     const watched = async (...args: unknown[]): Promise<unknown> => {
       if (this.#ours > 0) await this.#last;
       const [sql] = args;
+      if (!this.#gate.admit(sql)) return undefined;
       try {
         // TypeORM keeps its books of the transaction, and the driver is spared a detour that costs more than the statement.
-        if (typeof sql === 'string' && TRANSACTION_WORDS.has(sql)) return await this.#sendNow(sql, []);
+        if (typeof sql === 'string' && TRANSACTION_WORDS.has(sql)) return await this.#sendWord(sql);
         return await this.#watch(() => query(...args));
       } catch (error) {
-        const failure: Failure = home.dialect.classify(error);
-        if (failure === 'rolled-back') this.#lose(error);
+        if (home.dialect.classify(error) === 'rolled-back') this.#lose(error);
         throw error;
       }
     };
     runner.query = watched as QueryRunner['query'];
+  }
+
+  async #sendWord(word: string): Promise<unknown> {
+    // What TypeORM has let in may still wait for a subscriber of the application, and would be sent behind the end.
+    if (isEndOfTransaction(word)) await this.#underWay.end();
+    const answer = await this.#sendNow(word, []);
+    // So Postgres answers the COMMIT of a transaction in which a statement has failed.
+    if (word === 'COMMIT' && propertyOf(answer, 'command') === 'ROLLBACK')
+      throw new Error('The server has rolled back.');
+    return answer;
   }
 }

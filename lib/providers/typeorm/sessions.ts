@@ -14,7 +14,8 @@ export interface SessionTerms {
 
 /** Who asks for a session, and for how many ms. */
 export interface Caller extends Patron {
-  readonly key: string;
+  /** Of the lock that it is for, if it is for one. */
+  readonly key?: string;
 }
 
 /** What we know of a connection of the pool. */
@@ -68,7 +69,7 @@ export class Sessions implements SessionHome {
     if (!(await this.#slots.take(caller))) {
       const { key } = caller;
       throw new LockCapacityError(
-        `Lock "${key}": all ${this.terms.maxConnections} connections of lock provider "${this.context.name}" are taken; raise maxConnections, or hold fewer locks at a time.`,
+        `${key === undefined ? 'All' : `Lock "${key}": all`} ${this.terms.maxConnections} connections of lock provider "${this.context.name}" are taken; raise maxConnections, or hold fewer locks at a time.`,
         { key, provider: this.context.name },
       );
     }

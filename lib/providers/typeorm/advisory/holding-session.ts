@@ -62,7 +62,7 @@ export class HoldingSession {
     try {
       // Not only the end of the time makes a server answer 0: a step of its wall clock does too (measured on MariaDB 10.11:
       // 20 s were over after 1 s). Whoever waits leaves by ending the session.
-      while (!isDone(await this.session.wait(this.statements.awaitLock(mode), [name])));
+      while (!isDone(await this.session.send(this.statements.awaitLock(mode), [name])));
     } catch (error) {
       // It may be the driver alone that has given up (pg's query_timeout), and the server would be granted the lock.
       this.session.destroy();

@@ -158,7 +158,7 @@ export class RowAttempt implements LockAttempt {
     signal.addEventListener('abort', leave, { once: true });
     locking.onWaiting(request.holder);
     try {
-      return firstRow(await session.wait(locking.dialect.awaitLock(request.mode), [row])) !== undefined;
+      return firstRow(await session.send(locking.dialect.awaitLock(request.mode), [row])) !== undefined;
     } finally {
       signal.removeEventListener('abort', leave);
     }

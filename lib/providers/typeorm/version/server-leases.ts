@@ -28,7 +28,7 @@ export async function connectToServer(
   const { dialect, sessions, weaknesses } = server;
   const { database, table } = settings;
   const run: Run = async (sql, parameters) => {
-    const session = await sessions.take({ key: '', wait: patience }).catch((error: unknown) => {
+    const session = await sessions.take({ wait: patience }).catch((error: unknown) => {
       // Each connection is taken for the time of one statement: if none gets free, the server is silent.
       throw error instanceof LockCapacityError ? new SilentServerError(error.message) : error;
     });

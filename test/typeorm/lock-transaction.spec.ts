@@ -1,0 +1,175 @@
+import { afterAll, beforeAll } from '@jest/globals';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { DataSource, EntityManager, EntitySubscriberInterface } from 'typeorm';
+import { LockManager } from '../../lib/engine/lock-manager.js';
+import { LockLostError } from '../../lib/lock/errors.js';
+import { entityManagerOf, TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
+import { SqlBackend } from './sql-backend.js';
+
+const ENDED = 'The transaction of the lock has ended';
+
+// What the application writes through entityManagerOf() at the wrong moment.
+describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock on %s', (type) => {
+  const isPostgres = type === 'postgres';
+  // Tells of each write in which transaction it was made: by itself it would be 0, or have a number of its own.
+  const write = `INSERT INTO written SELECT ${isPostgres ? 'txid_current()' : '@@in_transaction'}`;
+  const longStatement = isPostgres ? 'SELECT pg_sleep(5)' : 'SELECT SLEEP(5)';
+  let backend: SqlBackend;
+  let source: DataSource;
+  const managers: LockManager[] = [];
+
+  beforeAll(async () => {
+    backend = await SqlBackend.start(type);
+    source = await backend.source().initialize();
+    await source.query('CREATE TABLE written (tx BIGINT NOT NULL)');
+    await source.query('CREATE TABLE account (id INT PRIMARY KEY, balance INT NOT NULL)');
+    await source.query('INSERT INTO account (id, balance) VALUES (1, 0), (2, 0)');
+  }, 60_000);
+  afterEach(async () => {
+    await Promise.all(managers.splice(0).map((manager) => manager.stop()));
+    await source.query('DELETE FROM written');
+  });
+  afterAll(async () => {
+    await source.destroy();
+    await backend.stop();
+  });
+
+  async function start(provider: TypeOrmRowLockProvider): Promise<LockManager> {
+    const locks = new LockManager({ providers: { sql: provider }, namespace: 'test', shutdownGrace: 0 });
+    managers.push(locks);
+    await locks.start();
+    return locks;
+  }
+  const process = async (options: object = {}) => start(await backend.provider(options));
+  const sharingSubscribers = (app: DataSource) =>
+    new TypeOrmRowLockProvider({ dataSource: app, synchronize: true, statementTimeout: '1s' });
+  const errorOf = (work: Promise<unknown>) =>
+    work.then(
+      () => undefined,
+      (error: unknown) => error,
+    );
+  const transactions = async () =>
+    (await source.query<{ tx: unknown }[]>('SELECT DISTINCT tx FROM written')).map(({ tx }) => Number(tx));
+
+  /** Writes again and again, until it is refused; answers by what. */
+  function writing(manager: EntityManager): { first: Promise<unknown>; refusal: Promise<unknown> } {
+    const first = manager.query(write);
+    const goOn = async (): Promise<never> => {
+      await first;
+      for (;;) await manager.query(write);
+    };
+    return { first, refusal: goOn().catch((error: unknown) => error) };
+  }
+
+  it('nothing is written behind its ROLLBACK by a branch of the task that goes on', async () => {
+    const locks = await process();
+    const error = new Error('of one branch');
+    let refusal: Promise<unknown> = Promise.resolve();
+    const task = locks.withLock('a', async (lock) => {
+      const branch = writing(entityManagerOf(lock));
+      refusal = branch.refusal;
+      await branch.first;
+      throw error;
+    });
+    await expect(task).rejects.toBe(error);
+    expect(await refusal).toMatchObject({ message: expect.stringContaining(ENDED) as string });
+    expect(await transactions()).toEqual([]);
+  });
+
+  it('nor when maxHold passes', async () => {
+    const locks = await process();
+    let refusal: Promise<unknown> = Promise.resolve();
+    const task = locks.withLock('a', (lock) => (refusal = writing(entityManagerOf(lock)).refusal), {
+      maxHold: 100,
+      onLost: 'throw-early',
+    });
+    await expect(task).rejects.toBeInstanceOf(LockLostError);
+    expect(await refusal).toMatchObject({ message: expect.stringContaining(ENDED) as string });
+    expect(await transactions()).toEqual([]);
+  });
+
+  it('nor behind its COMMIT', async () => {
+    const locks = await process();
+    const lock = await locks.acquire('a');
+    const manager = entityManagerOf(lock);
+    const { first, refusal } = writing(manager);
+    await first;
+    expect(await lock.release()).toBe('released');
+    expect(await refusal).toMatchObject({ message: expect.stringContaining(ENDED) as string });
+    expect(await transactions()).toHaveLength(1);
+    expect(await transactions()).not.toEqual([0]);
+    // Its connection has another holder now.
+    await using other = await locks.acquire('b');
+    await expect(manager.query(write)).rejects.toThrow('already released');
+    await expect(manager.transaction((nested) => nested.query(write))).rejects.toThrow('already released');
+    expect(other.isHeld()).toBe(true);
+  });
+
+  it('its COMMIT waits for a statement that a subscriber of the application keeps back', async () => {
+    const app = backend.source();
+    let letGo = () => {};
+    const kept = new Promise<void>((resolve) => (letGo = resolve));
+    const subscriber: EntitySubscriberInterface = {
+      beforeQuery: ({ query }) => (query === write ? kept : undefined),
+    };
+    app.subscribers.push(subscriber);
+    const locks = await start(sharingSubscribers(app));
+    const lock = await locks.acquire('a');
+    const written = entityManagerOf(lock).query(write);
+    const released = lock.release();
+    await Promise.race([released, sleep(100)]);
+    letGo();
+    await written;
+    expect(await released).toBe('released');
+    expect(await transactions()).toHaveLength(1);
+    expect(await transactions()).not.toEqual([0]);
+  });
+
+  it('a nested transaction of a branch that goes on commits nothing of a task that has failed', async () => {
+    const locks = await process();
+    const error = new Error('of one branch');
+    let nested: Promise<unknown> = Promise.resolve();
+    const task = locks.withLock('a', async (lock) => {
+      const manager = entityManagerOf(lock);
+      await manager.query(write);
+      await new Promise<void>((resolve) => {
+        nested = manager
+          .transaction(async (inner) => {
+            await inner.query(write);
+            resolve();
+            await inner.query(write);
+          })
+          .catch((reason: unknown) => reason);
+      });
+      throw error;
+    });
+    await expect(task).rejects.toBe(error);
+    expect(await nested).toBeInstanceOf(Error);
+    expect(await transactions()).toEqual([]);
+  });
+
+  it('a statement that is under way when its session is destroyed is answered, so withLock settles', async () => {
+    const locks = await process({ sessionGuard: '1s', statementTimeout: '300ms' });
+    let refusal: unknown;
+    const task = locks.withLock('a', async (lock) => {
+      refusal = await errorOf(entityManagerOf(lock).query(longStatement));
+    });
+    await expect(task).rejects.toBeInstanceOf(LockLostError);
+    expect(refusal).toMatchObject({ message: 'The session has ended.' });
+  });
+
+  if (isPostgres) {
+    it('a COMMIT that the server answers with a ROLLBACK is told as a loss', async () => {
+      const app = backend.source();
+      const subscriber: EntitySubscriberInterface = {
+        // Fails after everything was well.
+        beforeTransactionCommit: ({ queryRunner }) => errorOf(queryRunner.query('SELEC')) as Promise<undefined>,
+      };
+      app.subscribers.push(subscriber);
+      const locks = await start(sharingSubscribers(app));
+      const task = locks.withLock('a', (lock) => entityManagerOf(lock).query(write));
+      await expect(task).rejects.toBeInstanceOf(LockLostError);
+      expect(await transactions()).toEqual([]);
+    });
+  }
+});

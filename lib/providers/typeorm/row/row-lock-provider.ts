@@ -128,6 +128,6 @@ function attemptOf(
   const row = rowNameOf(namespace, request.key);
   const { transaction } = request.options;
   return transaction
-    ? new BorrowedTransaction(locking, request, row, transaction)
+    ? new BorrowedTransaction({ ...locking, patience: settings.terms.patience }, request, row, transaction)
     : new RowAttempt(locking, request, row);
 }

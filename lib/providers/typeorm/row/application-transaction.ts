@@ -1,0 +1,191 @@
+import type { QueryRunner } from 'typeorm';
+import { type Dialect, type DriverConnection, driverErrorOf, propertyOf, type Run } from '../dialect.js';
+import { inTime, type Patience } from '../session.js';
+
+/**
+ * How a lock in a transaction has come to its end.
+ *
+ * - `ended`: the application has ended the transaction, or rolled back to a savepoint from before the lock.
+ * - `undone`: the server has undone the transaction, or the part of it in which the lock was taken.
+ * - `disconnected`: the connection has ended.
+ */
+export type TransactionEnding = 'ended' | 'undone' | 'disconnected';
+
+export type EndListener = (ending: TransactionEnding, cause: unknown) => void;
+
+export interface TransactionTerms extends Patience {
+  readonly dialect: Dialect;
+}
+
+const SAVEPOINT = /^\s*savepoint\s+([^\s;]+)/i;
+const RELEASE = /^\s*release\s+(?:savepoint\s+)?([^\s;]+)/i;
+const ROLLBACK_TO = /^\s*rollback\s+(?:work\s+|transaction\s+)?to\s+(?:savepoint\s+)?([^\s;]+)/i;
+const END = /^\s*(?:commit|rollback)\b/i;
+
+const transactions = new WeakMap<QueryRunner, ApplicationTransaction>();
+
+/** The transaction that runs on this runner, one for all locks in it: drivers warn of more than ten listeners. */
+export async function transactionOn(runner: QueryRunner, terms: TransactionTerms): Promise<ApplicationTransaction> {
+  const connection = (await runner.connect()) as DriverConnection;
+  let transaction = transactions.get(runner);
+  if (!transaction) {
+    transaction = new ApplicationTransaction(runner, connection, terms);
+    transactions.set(runner, transaction);
+  }
+  return transaction;
+}
+
+/**
+ * A transaction of the application, as the locks in it see it. TypeORM tells nobody how it goes on, so the statements of its
+ * runner are watched while there is a lock: they are signs of life, and tell of its end and of its savepoints.
+ */
+export class ApplicationTransaction {
+  /** When the last statement that the server has answered was sent, on the monotonic clock. */
+  answered = -Infinity;
+  /** For each lock, how many of the savepoints were there before it. */
+  readonly #depths = new Map<EndListener, number>();
+  /** Those that the application has set since the first of the locks. */
+  readonly #savepoints: string[] = [];
+  /** Statements of the application under way, and the end of the last of them. */
+  #inFlight = 0;
+  #last: Promise<unknown> = Promise.resolve();
+  /** The end of those of ours that are under way. */
+  #ours: Promise<void> | undefined;
+  #heartbeat: Promise<unknown> | undefined;
+
+  constructor(
+    runner: QueryRunner,
+    private readonly connection: DriverConnection,
+    private readonly terms: TransactionTerms,
+  ) {
+    const query = runner.query.bind(runner) as (...args: unknown[]) => Promise<unknown>;
+    const watched = (...args: unknown[]) =>
+      this.#depths.size === 0 ? query(...args) : this.#watch(String(args[0]), () => query(...args));
+    runner.query = watched as QueryRunner['query'];
+  }
+
+  /** A statement of the application is under way, and none of ours. */
+  get isBusy(): boolean {
+    return this.#inFlight > 0 && !this.#ours;
+  }
+
+  /** Tells `onEnd` of the end of what is locked from here on; called again, from there on. */
+  join(onEnd: EndListener): void {
+    if (this.#depths.size === 0) {
+      this.connection.on('error', this.#onLost);
+      this.connection.on('end', this.#onLost);
+    }
+    this.#depths.set(onEnd, this.#savepoints.length);
+  }
+
+  leave(onEnd: EndListener): void {
+    if (!this.#depths.delete(onEnd) || this.#depths.size > 0) return;
+    // A savepoint that is not known is older than every lock that comes.
+    this.#savepoints.length = 0;
+    this.connection.removeListener('error', this.#onLost);
+    this.connection.removeListener('end', this.#onLost);
+  }
+
+  /**
+   * Runs statements of ours with none of the application's among them, whose savepoints would end with ours; and one at a
+   * time, as drivers are about to drop their queues. They pass none of the application's subscribers.
+   */
+  async exclusively<T>(work: (run: Run) => Promise<T>): Promise<T> {
+    while (this.#ours ?? this.#inFlight > 0) await (this.#ours ?? this.#last);
+    const done = work(this.#run);
+    const over = () => {
+      this.#ours = undefined;
+    };
+    this.#ours = done.then(over, over);
+    return done;
+  }
+
+  /** Asks the server whether it is still there. One that is not answered in time is not sent again. @throws SilentServerError */
+  async heartbeat(): Promise<void> {
+    this.#heartbeat ??= this.exclusively((run) => run(this.terms.dialect.heartbeat)).finally(() => {
+      this.#heartbeat = undefined;
+    });
+    await inTime(this.terms, this.#heartbeat);
+  }
+
+  readonly #run: Run = async (sql, parameters = []) => {
+    const { clock, dialect } = this.terms;
+    const sentAt = clock.now();
+    const answer = await dialect.send(this.connection, sql, parameters);
+    this.answered = Math.max(this.answered, sentAt);
+    return answer;
+  };
+
+  readonly #onLost = (cause?: unknown): void => {
+    this.#end(
+      0,
+      'disconnected',
+      cause instanceof Error ? cause : new Error('The connection of its transaction has ended.'),
+    );
+  };
+
+  async #watch(sql: string, query: () => Promise<unknown>): Promise<unknown> {
+    // What is silent for longer than that holds up the application in the driver, as it would without us.
+    while (this.#ours) if (!(await this.#isOver(this.#ours))) break;
+    const sentAt = this.terms.clock.now();
+    this.#inFlight += 1;
+    // Before it is sent: the next holder may have the row before we have the answer.
+    this.#foresee(sql);
+    const work = query();
+    this.#last = work.catch(() => undefined);
+    try {
+      const answer = await work;
+      this.answered = Math.max(this.answered, sentAt);
+      this.#follow(sql);
+      return answer;
+    } catch (error) {
+      this.#failed(error);
+      throw error;
+    } finally {
+      this.#inFlight -= 1;
+    }
+  }
+
+  #isOver(work: Promise<void>): Promise<boolean> {
+    return inTime(this.terms, work).then(
+      () => true,
+      () => false,
+    );
+  }
+
+  #foresee(sql: string): void {
+    const name = ROLLBACK_TO.exec(sql)?.[1];
+    if (name !== undefined) {
+      // Postgres frees what was locked since the savepoint, MariaDB where the transaction had done nothing before it.
+      const cause = new Error('Its transaction was rolled back to a savepoint from before the lock.');
+      this.#end(this.#savepoints.lastIndexOf(name) + 1, 'ended', cause);
+    } else if (END.test(sql)) this.#end(0, 'ended', new Error('Its transaction has ended.'));
+  }
+
+  #follow(sql: string): void {
+    const set = SAVEPOINT.exec(sql)?.[1];
+    if (set !== undefined && this.#depths.size > 0) this.#savepoints.push(set);
+    const released = RELEASE.exec(sql)?.[1];
+    const index = released === undefined ? -1 : this.#savepoints.lastIndexOf(released);
+    if (index < 0) return;
+    this.#savepoints.length = index;
+    // What was locked after it belongs to the transaction around it now.
+    for (const [onEnd, depth] of this.#depths) this.#depths.set(onEnd, Math.min(depth, index));
+  }
+
+  #failed(error: unknown): void {
+    const cause = driverErrorOf(error);
+    // Postgres undoes at once everything since the last savepoint, whatever the error; MySQL the whole transaction, or nothing.
+    if (propertyOf(cause, 'severity') === 'ERROR') this.#end(this.#savepoints.length, 'undone', cause);
+    else if (this.terms.dialect.classify(error) === 'rolled-back') this.#end(0, 'undone', cause);
+  }
+
+  /** Ends the locks that were taken with at least `depth` savepoints before them. */
+  #end(depth: number, ending: TransactionEnding, cause: unknown): void {
+    const ended = [...this.#depths].filter(([, own]) => own >= depth);
+    for (const [onEnd] of ended) {
+      this.leave(onEnd);
+      onEnd(ending, cause);
+    }
+  }
+}

@@ -1,0 +1,297 @@
+import { afterAll, beforeAll, jest } from '@jest/globals';
+import { once } from 'node:events';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Client } from 'pg';
+import type { DataSource, EntityManager } from 'typeorm';
+import { LockManager } from '../../lib/engine/lock-manager.js';
+import { LockConfigError, LockUnavailableError } from '../../lib/lock/errors.js';
+import type { Lock } from '../../lib/lock/lock.js';
+import { entityManagerOf } from '../../lib/providers/typeorm/index.js';
+import { counterNameOf, rowNameOf } from '../../lib/providers/typeorm/lock-name.js';
+import { startTcpProxy } from '../servers/tcp-proxy.js';
+import { SqlBackend, TABLE } from './sql-backend.js';
+
+const GUARD = 2_000;
+
+// Row locks in the application's own transaction, when that does not go as it should.
+describe.each(['mariadb', 'postgres'] as const)('row locks in transactions of the application on %s', (type) => {
+  const isPostgres = type === 'postgres';
+  let backend: SqlBackend;
+  let source: DataSource;
+  const managers: LockManager[] = [];
+
+  beforeAll(async () => {
+    backend = await SqlBackend.start(type);
+    source = await backend.source().initialize();
+    await source.query('CREATE TABLE account (id INT PRIMARY KEY, balance INT NOT NULL)');
+    await source.query('INSERT INTO account (id, balance) VALUES (1, 0), (2, 0)');
+  }, 60_000);
+  afterEach(() => Promise.all(managers.splice(0).map((manager) => manager.stop())));
+  afterAll(async () => {
+    await source.destroy();
+    await backend.stop();
+  });
+
+  async function process(options: object = {}): Promise<LockManager> {
+    const locks = new LockManager({
+      providers: { sql: await backend.provider({ sessionGuard: GUARD, ...options }) },
+      namespace: 'test',
+      shutdownGrace: 0,
+    });
+    managers.push(locks);
+    await locks.start();
+    return locks;
+  }
+  const value = isPostgres ? '$1' : '?';
+  const rollBack = () => Promise.reject(new Error('of the application'));
+  const waits = (locks: LockManager) => new Promise((resolve) => void locks.events.on('waiting', resolve));
+  const told = (lock: Lock) => lock.signal.aborted || once(lock.signal, 'abort');
+
+  describe('nested transactions', () => {
+    it('a lock that was taken in one that is rolled back is lost at once, and another may have it', async () => {
+      const [ann, bob] = [await process(), await process()];
+      await source.transaction(async (outer) => {
+        let lock: Lock | undefined;
+        const nested = outer.transaction(async (transaction) => {
+          lock = await ann.acquire('nested', { transaction });
+          await rollBack();
+        });
+        await expect(nested).rejects.toThrow('of the application');
+        expect(lock?.isHeld()).toBe(false);
+        expect(lock?.signal.aborted).toBe(true);
+        // Both servers have freed it: the transaction had done nothing before.
+        await using other = await bob.acquire('nested', { wait: 0 });
+        expect(other.isHeld()).toBe(true);
+      });
+    });
+
+    it('one that was taken before it, or in one that was committed, outlives the rollback', async () => {
+      const [ann, bob] = [await process(), await process()];
+      await source.transaction(async (outer) => {
+        const before = await ann.acquire('before', { transaction: outer });
+        const within = await outer.transaction((transaction) => ann.acquire('within', { transaction }));
+        await expect(outer.transaction(rollBack)).rejects.toThrow('of the application');
+        for (const lock of [before, within]) {
+          expect(lock.isHeld()).toBe(true);
+          expect(await bob.tryAcquire(lock.key)).toBeNull();
+        }
+        await outer.query('SAVEPOINT mine');
+        const after = await ann.acquire('after', { transaction: outer });
+        await outer.query('ROLLBACK TO SAVEPOINT mine');
+        expect([before, within, after].map((lock) => lock.isHeld())).toEqual([true, true, false]);
+      });
+    });
+  });
+
+  it('a lock whose transaction is cut off from the server is lost when the guard has passed', async () => {
+    const ann = await process();
+    const wire = await startTcpProxy(backend.server.port);
+    const own = await backend.source({}, wire.port).initialize();
+    const runner = own.createQueryRunner();
+    await runner.startTransaction();
+    const lock = await ann.acquire('cut', { transaction: runner.manager });
+    wire.freeze();
+    const cutAt = performance.now();
+    await told(lock);
+    expect(performance.now() - cutAt).toBeLessThan(GUARD + 500);
+    await wire.close();
+    await runner.release().catch(() => undefined);
+    await own.destroy().catch(() => undefined);
+  });
+
+  it('it outlives many guards while the server answers, with statements of the application or without', async () => {
+    const ann = await process({ sessionGuard: 1_000 });
+    await source.transaction(async (transaction) => {
+      const lock = await ann.acquire('long', { transaction });
+      const until = performance.now() + 1_500;
+      while (performance.now() < until) await transaction.query('SELECT 1');
+      expect(lock.isHeld()).toBe(true);
+      await sleep(1_500);
+      expect(lock.isHeld()).toBe(true);
+    });
+  });
+
+  if (isPostgres) {
+    it('a heartbeat is never sent while a statement of the application is under way, nor the other way round', async () => {
+      const running = new Map<Client, number>();
+      let most = 0;
+      const { query } = Client.prototype;
+      const spy = jest.spyOn(Client.prototype, 'query').mockImplementation(function (this: Client, ...args: unknown[]) {
+        const count = (running.get(this) ?? 0) + 1;
+        running.set(this, count);
+        most = Math.max(most, count);
+        const answer: unknown = Reflect.apply(query, this, args);
+        const done = () => running.set(this, (running.get(this) ?? 0) - 1);
+        void Promise.resolve(answer).then(done, done);
+        return answer;
+      });
+      try {
+        const ann = await process({ sessionGuard: 1_000 });
+        await source.transaction(async (transaction) => {
+          const first = await ann.acquire('first', { transaction });
+          const slow = transaction.query('SELECT pg_sleep(0.6)');
+          const second = ann.acquire('second', { transaction });
+          await slow;
+          await second;
+          for (let count = 0; count < 20; count += 1) {
+            await transaction.query('SELECT pg_sleep(0.03)');
+            await sleep(30);
+          }
+          expect(first.isHeld()).toBe(true);
+        });
+      } finally {
+        spy.mockRestore();
+      }
+      expect(most).toBe(1);
+    });
+
+    it('what fails undoes the transaction since its last savepoint, and the locks in that are lost at once', async () => {
+      const [ann, bob] = [await process(), await process()];
+      const fail = (transaction: EntityManager) =>
+        expect(transaction.query('SELECT * FROM nowhere')).rejects.toThrow('nowhere');
+      await source.transaction(async (transaction) => {
+        const lock = await ann.acquire('outside', { transaction });
+        await expect(transaction.transaction((nested) => fail(nested).then(rollBack))).rejects.toThrow();
+        expect(lock.isHeld()).toBe(true);
+        expect(await bob.tryAcquire('outside')).toBeNull();
+      });
+      await source.transaction(async (transaction) => {
+        const lock = await ann.acquire('failed', { transaction });
+        await fail(transaction);
+        expect(lock.isHeld()).toBe(false);
+        await (await bob.acquire('failed', { wait: 0 })).release();
+      });
+    });
+  }
+
+  it('a deadlock that the application catches is a lock that is lost at once', async () => {
+    const ann = await process();
+    const runners = [source.createQueryRunner(), source.createQueryRunner()] as const;
+    const update = async (manager: EntityManager, id: number) => {
+      await manager.query(`UPDATE account SET balance = balance + 1 WHERE id = ${id}`);
+    };
+    const locks: Lock[] = [];
+    for (const [index, runner] of runners.entries()) {
+      await runner.startTransaction();
+      locks.push(await ann.acquire(`deadlock:${index}`, { transaction: runner.manager }));
+      await update(runner.manager, index + 1);
+    }
+    const crossed = [update(runners[0].manager, 2), update(runners[1].manager, 1)];
+    const outcomes = await Promise.allSettled(
+      crossed.map((work, index) =>
+        // The victim's rollback frees the other one.
+        work.catch(async (error: unknown) => {
+          const isHeld = locks[index]?.isHeld();
+          await runners[index]?.rollbackTransaction();
+          throw isHeld ? new Error('It is taken for held.') : error;
+        }),
+      ),
+    );
+    const failed = outcomes.filter((outcome) => outcome.status === 'rejected');
+    expect(failed.map(({ reason }) => String(reason))).toEqual([expect.stringMatching(/deadlock/i)]);
+    for (const runner of runners) {
+      if (runner.isTransactionActive) await runner.rollbackTransaction();
+      await runner.release();
+    }
+  });
+
+  it('a transaction that ends while its lock is being granted has no lock', async () => {
+    const [ann, bob] = [await process({ fencing: true }), await process()];
+    // The first one makes the rows.
+    await ann.withLock('early', () => undefined);
+    const runner = source.createQueryRunner();
+    await runner.startTransaction();
+    const asked = await backend.admin.transaction(async (operator) => {
+      // Who counts the token waits.
+      await operator.query(`SELECT 1 FROM ${TABLE} WHERE name = ${value} FOR UPDATE`, [counterNameOf('test', 'early')]);
+      const attempt = ann.acquire('early', { transaction: runner.manager }).catch((error: unknown) => error);
+      for (let other = await bob.tryAcquire('early'); other; other = await bob.tryAcquire('early')) {
+        await other.release();
+        await sleep(5);
+      }
+      await runner.commitTransaction();
+      return { attempt };
+    });
+    expect(await asked.attempt).toBeInstanceOf(LockConfigError);
+    await (await bob.acquire('early', { wait: 1_000 })).release();
+    await runner.release();
+  });
+
+  it('a connection that has ended is a database that cannot be used, also in the middle of a wait', async () => {
+    const [ann, bob] = [await process(), await process()];
+    const own = await backend.source().initialize();
+    const kill = async (transaction: EntityManager) => {
+      const ask = `SELECT ${isPostgres ? 'pg_backend_pid' : 'CONNECTION_ID'}() AS id`;
+      const [row] = await transaction.query<{ id: number }[]>(ask);
+      await backend.admin.query(isPostgres ? `SELECT pg_terminate_backend(${row?.id})` : `KILL ${row?.id}`);
+    };
+    const dead = own.transaction(async (transaction) => {
+      await kill(transaction);
+      await ann.acquire('dead', { transaction, wait: 300 });
+    });
+    await expect(dead).rejects.toBeInstanceOf(LockUnavailableError);
+    const held = await bob.acquire('dead');
+    const killed = own.transaction(async (transaction) => {
+      const waiting = waits(ann);
+      const asked = ann.acquire('dead', { transaction, wait: 500 });
+      await Promise.all([waiting.then(() => kill(transaction)), asked]);
+    });
+    await expect(killed).rejects.toBeInstanceOf(LockUnavailableError);
+    await held.release();
+    await own.destroy();
+  });
+
+  it('several locks can be asked for at once in one transaction, also while one is waited for', async () => {
+    const [ann, bob] = [await process(), await process()];
+    const held = await bob.acquire('busy');
+    await source.transaction(async (transaction) => {
+      const waiting = waits(ann);
+      const late = ann.acquire('busy', { transaction });
+      await waiting;
+      const keys = ['one', 'two', 'three'];
+      const locks = await Promise.all(keys.map((key) => ann.acquire(key, { transaction })));
+      await held.release();
+      for (const lock of [...locks, await late]) {
+        expect(lock.isHeld()).toBe(true);
+        expect(await bob.tryAcquire(lock.key)).toBeNull();
+      }
+    });
+  });
+
+  it('a row that is purged while it is waited for is made again', async () => {
+    const [ann, bob] = [await process(), await process()];
+    const held = await bob.acquire('purged');
+    // Under REPEATABLE READ of MariaDB an ask for what is just being deleted locks the gap, and keeps it.
+    await source.transaction('READ COMMITTED', async (transaction) => {
+      const waiting = waits(ann);
+      const late = ann.acquire('purged', { transaction, wait: 3_000 });
+      await waiting;
+      // Free and gone in one.
+      await entityManagerOf(held).query(`DELETE FROM ${TABLE} WHERE name = ${value}`, [rowNameOf('test', 'purged')]);
+      await held.release();
+      expect((await late).isHeld()).toBe(true);
+      expect(await bob.tryAcquire('purged')).toBeNull();
+    });
+  });
+
+  it('many locks in one transaction listen to its connection once, and not any more when it has ended', async () => {
+    const ann = await process();
+    const own = await backend.source({ poolSize: 1 }).initialize();
+    const counts: number[] = [];
+    for (const round of ['first', 'second']) {
+      await own.transaction(async (transaction) => {
+        const connection = (await transaction.queryRunner?.connect()) as NodeJS.EventEmitter;
+        const count = () => counts.push(connection.listenerCount('end'));
+        count();
+        await ann.acquire(
+          Array.from({ length: 12 }, (_, index) => `${round}:${index}`),
+          { transaction },
+        );
+        count();
+      });
+    }
+    const [before = 0] = counts;
+    expect(counts).toEqual([before, before + 1, before, before + 1]);
+    await own.destroy();
+  });
+});

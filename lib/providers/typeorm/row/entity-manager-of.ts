@@ -15,8 +15,9 @@ const lent = new Map<string, LentTransaction>();
  * {@link TypeOrmRowLockProvider}.
  *
  * What is written through it is committed by the release of the lock, and rolled back when the task under `withLock` or a
- * decorator fails, when the lock is lost, and when the process dies: a write without the lock cannot happen. If the commit is
- * not confirmed, the call rejects with `LockLostError` (unless `onLost: 'ignore'`: do not combine the two). The transaction is READ COMMITTED. Do not commit it yourself, and run
+ * decorator fails, when the lock is lost, and when the process dies: a write without the lock cannot happen, where each
+ * statement is awaited before the next (MySQL commits by itself what was sent beside one that ends in a deadlock). If the commit
+ * is not confirmed, the call rejects with `LockLostError` (unless `onLost: 'ignore'`: do not combine the two). The transaction is READ COMMITTED. Do not commit it yourself, and run
  * no statement in it that commits implicitly (DDL on MySQL). One statement that takes longer than the session guard loses the
  * lock. `lock.release()` of a lock taken with `acquire` commits, whatever happened before it.
  *

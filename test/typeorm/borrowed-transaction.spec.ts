@@ -1,7 +1,6 @@
-import { afterAll, beforeAll, jest } from '@jest/globals';
+import { afterAll, beforeAll } from '@jest/globals';
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Client } from 'pg';
 import type { DataSource, EntityManager } from 'typeorm';
 import { LockManager } from '../../lib/engine/lock-manager.js';
 import { LockConfigError, LockUnavailableError } from '../../lib/lock/errors.js';
@@ -10,6 +9,7 @@ import { entityManagerOf } from '../../lib/providers/typeorm/index.js';
 import { counterNameOf, rowNameOf } from '../../lib/providers/typeorm/lock-name.js';
 import { startTcpProxy } from '../servers/tcp-proxy.js';
 import { SqlBackend, TABLE } from './sql-backend.js';
+import { statementsAtOnce } from './statements-at-once.js';
 
 const GUARD = 2_000;
 
@@ -113,19 +113,7 @@ describe.each(['mariadb', 'postgres'] as const)('row locks in transactions of th
 
   if (isPostgres) {
     it('a heartbeat is never sent while a statement of the application is under way, nor the other way round', async () => {
-      const running = new Map<Client, number>();
-      let most = 0;
-      const { query } = Client.prototype;
-      const spy = jest.spyOn(Client.prototype, 'query').mockImplementation(function (this: Client, ...args: unknown[]) {
-        const count = (running.get(this) ?? 0) + 1;
-        running.set(this, count);
-        most = Math.max(most, count);
-        const answer: unknown = Reflect.apply(query, this, args);
-        const done = () => running.set(this, (running.get(this) ?? 0) - 1);
-        void Promise.resolve(answer).then(done, done);
-        return answer;
-      });
-      try {
+      const { most } = await statementsAtOnce(async () => {
         const ann = await process({ sessionGuard: 1_000 });
         await source.transaction(async (transaction) => {
           const first = await ann.acquire('first', { transaction });
@@ -139,9 +127,7 @@ describe.each(['mariadb', 'postgres'] as const)('row locks in transactions of th
           }
           expect(first.isHeld()).toBe(true);
         });
-      } finally {
-        spy.mockRestore();
-      }
+      });
       expect(most).toBe(1);
     });
 

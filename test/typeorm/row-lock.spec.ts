@@ -1,13 +1,13 @@
-import { afterAll, beforeAll, jest } from '@jest/globals';
+import { afterAll, beforeAll } from '@jest/globals';
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Client } from 'pg';
 import { EntitySchema, type EntityManager } from 'typeorm';
 import { LockManager } from '../../lib/engine/lock-manager.js';
 import type { Lock } from '../../lib/lock/lock.js';
 import { entityManagerOf, TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
 import { LockCapacityError, LockConfigError, LockLostError } from '../../lib/lock/errors.js';
 import { SqlBackend, type SqlType } from './sql-backend.js';
+import { statementsAtOnce } from './statements-at-once.js';
 
 interface Account {
   id: number;
@@ -364,27 +364,12 @@ describe.each(databases)('row locks on %s', (type) => {
   if (type === 'postgres') {
     // Its driver is about to drop the queue that would put them in order.
     it('sends one statement at a time on each connection, however many locks are taken at once', async () => {
-      const running = new Map<Client, number>();
-      let most = 0;
-
-      const { query } = Client.prototype;
-      const spy = jest.spyOn(Client.prototype, 'query').mockImplementation(function (this: Client, ...args: unknown[]) {
-        const count = (running.get(this) ?? 0) + 1;
-        running.set(this, count);
-        most = Math.max(most, count);
-        const answer: unknown = Reflect.apply(query, this, args);
-        const done = () => running.set(this, (running.get(this) ?? 0) - 1);
-        void Promise.resolve(answer).then(done, done);
-        return answer;
-      });
-      try {
+      const { connections, most } = await statementsAtOnce(async () => {
         const locks = await process({ fencing: true, maxConnections: 20, statementTimeout: '10s' });
         const keys = Array.from({ length: 32 }, (_, index) => `new:${index % 16}`);
         await Promise.all(keys.map((key) => locks.withLock(key, () => undefined, { wait: 20_000 })));
-      } finally {
-        spy.mockRestore();
-      }
-      expect(running.size).toBeGreaterThan(2);
+      });
+      expect(connections).toBeGreaterThan(2);
       expect(most).toBe(1);
     });
   }

@@ -88,6 +88,7 @@ describe.each(databases)('row locks on %s', (type) => {
       const manager = entityManagerOf(lock);
       await write(manager, 1, 100);
       next = bob.withLock('account:1', (other) => write(entityManagerOf(other), 1, 200));
+      await backend.untilWaiting(1);
       await backend.revoke('test', 'account:1');
       for (const until = Date.now() + 500; lock.isHeld() && Date.now() < until; await sleep(2));
       expect(lock.isHeld()).toBe(false);

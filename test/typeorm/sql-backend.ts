@@ -24,11 +24,16 @@ const INNODB_REFRESH = 150;
 /** What an operator does on a database, in its own words. */
 const OPERATORS = {
   mariadb: {
-    blockers: `SELECT DISTINCT b.trx_mysql_thread_id AS id FROM information_schema.innodb_lock_waits w
+    // Those that wait in the queue before us block us as well.
+    holders: `SELECT DISTINCT b.trx_mysql_thread_id AS id FROM information_schema.innodb_lock_waits w
       JOIN information_schema.innodb_trx b ON b.trx_id = w.blocking_trx_id
-      JOIN information_schema.innodb_trx r ON r.trx_id = w.requesting_trx_id WHERE r.trx_mysql_thread_id = ?`,
+      JOIN information_schema.innodb_trx r ON r.trx_id = w.requesting_trx_id
+      WHERE r.trx_mysql_thread_id = ? AND b.trx_state <> 'LOCK WAIT'`,
+    waiters: `SELECT COUNT(*) AS n FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'`,
     own: 'SELECT CONNECTION_ID() AS id',
     kill: (id: unknown) => `KILL CONNECTION ${String(id)}`,
+    interrupt: (id: unknown) => `KILL QUERY ${String(id)}`,
+    connection: 'SELECT 1 FROM information_schema.processlist WHERE id = ?',
     transactions: 'SELECT COUNT(*) AS n FROM information_schema.innodb_trx',
     value: '?',
     /** Who has the advisory lock. */
@@ -36,9 +41,15 @@ const OPERATORS = {
     advisoryName: (namespace: string, key: string) => userLockName('test', namespace, key),
   },
   postgres: {
-    blockers: 'SELECT unnest(pg_blocking_pids($1)) AS id',
+    // Whoever waits in the queue before us blocks us, and may be all that does: the holder is at the end of the chain.
+    holders: `WITH RECURSIVE blocker (id) AS (
+        SELECT unnest(pg_blocking_pids($1)) UNION SELECT unnest(pg_blocking_pids(id)) FROM blocker)
+      SELECT id FROM blocker WHERE cardinality(pg_blocking_pids(id)) = 0`,
+    waiters: `SELECT COUNT(*) AS n FROM pg_stat_activity WHERE wait_event_type = 'Lock'`,
     own: 'SELECT pg_backend_pid() AS id',
     kill: (id: unknown) => `SELECT pg_terminate_backend(${String(id)})`,
+    interrupt: (id: unknown) => `SELECT pg_cancel_backend(${String(id)})`,
+    connection: 'SELECT 1 FROM pg_stat_activity WHERE pid = $1',
     transactions: `SELECT COUNT(*) AS n FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'`,
     value: '$1',
     advisoryHolders: `SELECT pid AS id FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1
@@ -132,7 +143,7 @@ export class SqlBackend {
     return this.#wires.get(provider);
   }
 
-  /** Ends the connection of whoever holds the row of the key. */
+  /** Ends the connection of whoever holds the row of the key. Those that wait for it are left alone. */
   async revoke(namespace: string, key: string): Promise<void> {
     const operator = OPERATORS[this.type];
     const probe = this.admin.createQueryRunner();
@@ -140,18 +151,29 @@ export class SqlBackend {
       const [self] = (await probe.query(operator.own)) as { id: unknown }[];
       await probe.startTransaction();
       const sql = `SELECT 1 FROM ${TABLE} WHERE name = ${operator.value} FOR UPDATE`;
-      const waiting = probe.query(sql, [rowNameOf(namespace, key)]);
-      for (let killed = false; !killed;) {
-        const blockers = await this.admin.query<{ id: unknown }[]>(operator.blockers, [self!.id]);
-        for (const { id } of blockers) await this.admin.query(operator.kill(id));
-        killed = blockers.length > 0;
+      const waiting = probe.query(sql, [rowNameOf(namespace, key)]).catch(() => undefined);
+      let holders: { id: unknown }[] = [];
+      while (holders.length === 0) {
         await sleep(INNODB_REFRESH);
+        holders = await this.admin.query(operator.holders, [self!.id]);
       }
+      for (const { id } of holders) await this.admin.query(operator.kill(id));
+      const isLeft = async (id: unknown) => (await this.admin.query<unknown[]>(operator.connection, [id])).length > 0;
+      for (const { id } of holders) while (await isLeft(id)) await sleep(1);
+      // The row is that of the next in the queue now, who may keep it for as long as it likes.
+      await this.admin.query(operator.interrupt(self!.id));
       await waiting;
       await probe.rollbackTransaction();
     } finally {
       await probe.release();
     }
+  }
+
+  /** Returns when so many sessions wait for a row. */
+  async untilWaiting(sessions: number): Promise<void> {
+    const { waiters } = OPERATORS[this.type];
+    const count = async () => Number((await this.admin.query<{ n: unknown }[]>(waiters))[0]!.n);
+    while ((await count()) < sessions) await sleep(INNODB_REFRESH);
   }
 
   /** How many rows of the namespace are locked. */

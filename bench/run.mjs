@@ -3,18 +3,23 @@ import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { ensureInstalled, root } from '../scripts/ensure-installed.mjs';
 import { ensureBuilt } from '../scripts/build.mjs';
+import { commandLine, refuse } from '../scripts/command-line.mjs';
 import { drawCharts } from './charts.mjs';
 
 // Each file in rows/ measures one group of rows, prints ratios against the raw thing in the same run, and keeps them in results/.
-// --quick: everything once and shortly, to see that it runs; nothing is kept.
 const available = readdirSync(join(root, 'bench/rows')).map((file) => file.replace('.mjs', ''));
-const wanted = process.argv.slice(2).filter((argument) => !argument.startsWith('-'));
-const isQuick = process.argv.includes('--quick');
+const USAGE = `usage: npm run bench [-- options] [-- group …]
+
+  group     only these groups of rows: ${available.join(', ')}. Default: everything
+  --quick   everything once and shortly, to see that it runs; nothing is kept`;
+
+const { values: options, positionals: wanted } = commandLine(USAGE, {
+  options: { quick: { type: 'boolean', default: false } },
+  allowPositionals: true,
+});
+const isQuick = options.quick;
 const unknown = wanted.filter((row) => !available.includes(row));
-if (unknown.length > 0) {
-  console.error(`Unknown: ${unknown.join(', ')}. There are: ${available.join(', ')}`);
-  process.exit(2);
-}
+if (unknown.length > 0) refuse(`Unknown: ${unknown.join(', ')}. There are: ${available.join(', ')}`);
 
 ensureInstalled();
 ensureBuilt();

@@ -1,6 +1,6 @@
 import { join } from 'node:path';
-import { parseArgs } from 'node:util';
 import { ensureBuilt } from '../scripts/build.mjs';
+import { commandLine, refuse } from '../scripts/command-line.mjs';
 import { ensureInstalled, root } from '../scripts/ensure-installed.mjs';
 import { ensureServers } from '../scripts/ensure-servers.mjs';
 import { campaign } from './campaign.mjs';
@@ -21,7 +21,7 @@ const USAGE = `usage: npm run chaos [-- options]
   --judge history.jsonl  judges a history again, as what it is one of
   --library dist         a build that is there already`;
 
-const { values: options } = parseArgs({
+const { values: options } = commandLine(USAGE, {
   options: {
     provider: { type: 'string', multiple: true },
     fault: { type: 'string', multiple: true },
@@ -31,14 +31,13 @@ const { values: options } = parseArgs({
     soak: { type: 'boolean', default: false },
     judge: { type: 'string' },
     library: { type: 'string' },
-    help: { type: 'boolean', default: false },
   },
 });
 const controls = Object.keys(subjects).filter((name) => subjects[name].control);
 const providers = options.provider ?? Object.keys(subjects).filter((name) => !controls.includes(name));
 const unknown = providers.filter((name) => !(name in subjects));
 const milliseconds = Number(options.minutes) * 60_000;
-if (options.help || unknown.length > 0 || !(milliseconds > 0)) refuse(USAGE);
+if (unknown.length > 0 || !(milliseconds > 0)) refuse(USAGE);
 for (const name of providers) {
   const { nemeses } = subjects[name];
   const missing = options.fault?.find((fault) => !nemeses.includes(fault));
@@ -78,11 +77,6 @@ if (!options['no-control'] && !options.soak) {
   }
 }
 process.exit(asExpected ? 0 : 1);
-
-function refuse(why) {
-  console.error(why);
-  process.exit(2);
-}
 
 async function convict(name, terms) {
   for (let trial = 1; ; trial += 1) {

@@ -1,8 +1,8 @@
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { join } from 'node:path';
-import { parseArgs } from 'node:util';
 import { ensureBuilt } from './build.mjs';
+import { commandLine, refuse } from './command-line.mjs';
 import { ensureInstalled, root } from './ensure-installed.mjs';
 import { ensureServers } from './ensure-servers.mjs';
 import { flashSale, ITEMS, ORDERS } from './sale.mjs';
@@ -38,8 +38,16 @@ const PROVIDERS = {
   failover: ['redis', 'mysql'],
 };
 
-// usage: npm start [-- --once] [-- --provider redis] [-- --instances 4]
-const { values: options } = parseArgs({
+const USAGE = `usage: npm start [-- options]
+
+  --provider redis  what keeps the locks: ${Object.keys(PROVIDERS).join(', ')}. Default: memory.
+                    A server of your own is named by ${Object.values(SERVERS)
+                      .map(({ variable }) => variable)
+                      .join(', ')}
+  --instances 4     processes of the shop. Default 1
+  --once            ends after the sale; without it the shop goes on`;
+
+const { values: options } = commandLine(USAGE, {
   options: {
     once: { type: 'boolean', default: false },
     provider: { type: 'string', default: 'memory' },
@@ -47,10 +55,10 @@ const { values: options } = parseArgs({
   },
 });
 const instances = Number(options.instances);
-if (!Object.hasOwn(PROVIDERS, options.provider)) fail(`--provider is one of ${Object.keys(PROVIDERS).join(', ')}.`);
-if (!Number.isInteger(instances) || instances < 1 || instances > 32) fail('--instances is a number from 1 to 32.');
+if (!Object.hasOwn(PROVIDERS, options.provider)) refuse(`--provider is one of ${Object.keys(PROVIDERS).join(', ')}.`);
+if (!Number.isInteger(instances) || instances < 1 || instances > 32) refuse('--instances is a number from 1 to 32.');
 if (options.provider === 'memory' && instances > 1) {
-  fail('Locks in memory exclude nobody in another process: add --provider redis for several instances.');
+  refuse('Locks in memory exclude nobody in another process: add --provider redis for several instances.');
 }
 
 ensureInstalled();
@@ -129,9 +137,4 @@ function report(endpoint, { sold, soldOut, failed, seconds }) {
   const cells = [endpoint.padEnd(18), `sold ${String(sold).padStart(3)} of ${ITEMS}`, verdict.padEnd(16)];
   cells.push(`sold out ${String(soldOut).padStart(3)}`, `failed ${failed}`, `${seconds.toFixed(2)} s`);
   console.log(`  ${cells.join('  ')}`);
-}
-
-function fail(message) {
-  console.error(message);
-  process.exit(2);
 }

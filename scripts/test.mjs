@@ -2,12 +2,17 @@ import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { parseArgs } from 'node:util';
+import { commandLine } from './command-line.mjs';
 import { ensureInstalled, root } from './ensure-installed.mjs';
 import { ensureServers } from './ensure-servers.mjs';
 
-// usage: npm test [-- --coverage] [path …]; npm run test:unit runs what needs no server.
-const { values: options, positionals } = parseArgs({
+const USAGE = `usage: npm test [-- options] [-- path …]
+
+  path         only these tests. Default: everything
+  --unit       only what needs no server, as npm run test:unit
+  --coverage   with a table of what was run`;
+
+const { values: options, positionals } = commandLine(USAGE, {
   options: { unit: { type: 'boolean', default: false }, coverage: { type: 'boolean', default: false } },
   allowPositionals: true,
 });

@@ -24,6 +24,13 @@ describe('the program', () => {
     expect(stderr).toContain('redis has no fault "earthquake". There are: worker killed, worker paused');
   });
 
+  it('tells its options to who asks for them, or for one that there is not', () => {
+    expect(run('--help')).toMatchObject({ status: 0, stdout: expect.stringContaining('usage: npm run chaos') });
+    const { status, stdout, stderr } = run('--providers', 'redis');
+    expect({ status, stdout }).toEqual({ status: 2, stdout: '' });
+    expect(stderr).toMatch(/^Unknown option '--providers'[^]*usage: npm run chaos/);
+  });
+
   describe('judges a history', () => {
     let folder: string;
     beforeAll(async () => {

@@ -237,14 +237,30 @@ export class Checker {
 
   #checkOrder(at, op, state) {
     if (!this.#subject.fair) return;
+    const cameAt = this.#cameAt(at, op, state);
     for (const id of state.waiting) {
       const waiter = this.#ops.get(id);
       if (!waiter?.surelyAskedAt || waiter.surelyAskedAt < this.#calmSince(waiter)) continue;
       // Readers that are granted together enter in any order.
       if (!conflict(op, waiter)) continue;
-      if (op.askedAt - this.#queuedAt(waiter, op, state) > CERTAINLY_LATER)
+      if (cameAt - this.#queuedAt(waiter, op, state) > CERTAINLY_LATER)
         this.#violation('overtaken', at, waiter, `by ${op.op}`);
     }
+  }
+
+  /**
+   * Where a process has one place in the queue, its readers that wait when one of them is let in enter with that one. So they have
+   * come with the first of them, and whoever asks after that is none of them.
+   */
+  #cameAt(at, op, { groups, waiting }) {
+    if (this.#subject.fair !== 'processes' || op.mode !== 'shared') return op.askedAt;
+    let group = groups.get(op.worker);
+    if (group?.token !== op.token || op.askedAt > group.enteredAt) {
+      const mates = [...waiting].map((id) => this.#ops.get(id)).filter((each) => each && isMate(each, op));
+      group = { token: op.token, enteredAt: at, cameAt: Math.min(op.askedAt, ...mates.map(({ askedAt }) => askedAt)) };
+      groups.set(op.worker, group);
+    }
+    return Math.min(group.cameAt, op.askedAt);
   }
 
   /** Where a process has one place in the queue, its next caller takes it when the one before has left. */
@@ -299,7 +315,14 @@ export class Checker {
     if (!state)
       this.#keys.set(
         key,
-        (state = { inside: new Map(), waiting: new Set(), leftAt: new Map(), largest: -1n, latest: {} }),
+        (state = {
+          inside: new Map(),
+          waiting: new Set(),
+          groups: new Map(),
+          leftAt: new Map(),
+          largest: -1n,
+          latest: {},
+        }),
       );
     return state;
   }
@@ -307,5 +330,7 @@ export class Checker {
 
 /** Whoever is in the way of this one and has entered with a larger token, as far as they have tokens. */
 const follow = (op, { latest }) => Object.values(latest).find((other) => conflict(op, other) && other.token > op.token);
+
+const isMate = (one, other) => one.mode === 'shared' && one.worker === other.worker;
 
 const conflict = (one, other) => one.mode === 'exclusive' || other.mode === 'exclusive';

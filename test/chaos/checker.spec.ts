@@ -75,6 +75,34 @@ describe('the rule that nobody is overtaken', () => {
     expect(judged('processes', { mateLeaves: 300, fault: none })).toEqual([]);
   });
 
+  it('knows that readers of one process that wait together are let in together, where it has one place', () => {
+    /** \`w1\` has a reader in the queue before the writer of \`w2\`, and another one that comes long after it. */
+    const readers = (fair: boolean | 'processes', secondAsks: number, entering: readonly string[]) => {
+      const checker = new Checker({ fair, allows: {}, lifetime: 100, recovery: 100 });
+      const tell = (at: number, event: string, op: string, more: object = {}) => {
+        checker.observe({ at, event, op, key: 'a', ...more });
+      };
+      const held = { accepted: true, token: '7', held: true, remaining: 50, mode: 'shared' };
+      const begin: (readonly [number, string, string, string])[] = [
+        [0, 'ask', 'w1/1.0.1', 'shared'],
+        [1, 'asked', 'w1/1.0.1', 'shared'],
+        [10, 'ask', 'w2/1.0.1', 'exclusive'],
+        [11, 'asked', 'w2/1.0.1', 'exclusive'],
+        [secondAsks, 'ask', 'w1/1.1.1', 'shared'],
+      ];
+      const enter = entering.map((op, index) => [800 + index, 'enter', op, 'shared'] as const);
+      const entries = [...begin, ...enter].sort(([one], [other]) => one - other);
+      for (const [at, event, op, mode] of entries) tell(at, event, op, event === 'enter' ? held : { mode });
+      return checker.violations.map(({ rule }) => rule);
+    };
+    const inOrder = ['w1/1.0.1', 'w1/1.1.1'];
+    expect(readers('processes', 700, inOrder)).toEqual([]);
+    expect(readers('processes', 700, inOrder.toReversed())).toEqual([]);
+    expect(readers(true, 700, inOrder)).toEqual(['overtaken']);
+    // Who asks after the first of them was let in waits behind the writer.
+    expect(readers('processes', 800.5, inOrder)).toEqual(['overtaken']);
+  });
+
   it('knows that who asks once and goes away has no place in the queue', () => {
     expect(judged(true, { mateLeaves: 3, fault: none, wait: 0 })).toEqual([]);
   });

@@ -64,9 +64,9 @@ async function lockedRows({ ask }) {
       const free = await manager.query(
         `SELECT name FROM distributed_lock WHERE name LIKE 'lock:%' FOR UPDATE SKIP LOCKED`,
       );
-      return all
-        .filter(({ name }) => !free.some((other) => String(other.name) === String(name)))
-        .map(({ name }) => String(name));
+      // After a soak there are tens of thousands.
+      const isFree = new Set(free.map(({ name }) => String(name)));
+      return all.map(({ name }) => String(name)).filter((name) => !isFree.has(name));
     }),
   );
 }

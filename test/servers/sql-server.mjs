@@ -18,7 +18,8 @@ export async function startMariaDb({ options = [] } = {}) {
   const user = process.getuid?.() === 0 ? ['--user=root'] : [];
   // Durable but for a loss of power: a test crashes the program, never the machine. A disk that is busy would stop it for seconds.
   const noSync = ['--debug-no-sync', '--innodb-flush-method=nosync', '--innodb-flush-log-at-trx-commit=2'];
-  const common = ['--no-defaults', ...user, `--datadir=${data}`, ...noSync];
+  // A server that starts removes the temporary tables that it finds: beneath a common folder also those of one that is being set up.
+  const common = ['--no-defaults', ...user, `--datadir=${data}`, `--tmpdir=${folder}`, ...noSync];
   await run('mariadb-install-db', [...common, ...['--auth-root-authentication-method=normal', '--skip-name-resolve']]);
   const port = await freePort();
   const start = () =>

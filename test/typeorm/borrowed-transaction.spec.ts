@@ -244,6 +244,26 @@ describe.each(['mariadb', 'postgres'] as const)('row locks in transactions of th
     });
   });
 
+  it('a lock can be asked for while a subscriber keeps a statement back that later ones have passed', async () => {
+    const ann = await process();
+    const own = await backend.source().initialize();
+    own.subscribers.push({
+      beforeQuery: async ({ query }) => {
+        if (query.includes('balance')) await sleep(300);
+      },
+    });
+    await own.transaction(async (transaction) => {
+      await ann.acquire('first', { transaction });
+      const slow = transaction.query('SELECT balance FROM account');
+      await transaction.query('SELECT 1');
+      // Once it spun here: a failure of this test is a process that hangs.
+      const lock = await ann.acquire('second', { transaction });
+      expect(lock.isHeld()).toBe(true);
+      await slow;
+    });
+    await own.destroy();
+  });
+
   it('a row that is purged while it is waited for is made again', async () => {
     const [ann, bob] = [await process(), await process()];
     const held = await bob.acquire('purged');

@@ -1,6 +1,7 @@
 import type { QueryRunner } from 'typeorm';
 import { type Dialect, type DriverConnection, driverErrorOf, propertyOf, type Run } from '../dialect.js';
 import { inTime, type Patience } from '../session.js';
+import { StatementsUnderWay } from '../statements-under-way.js';
 
 /**
  * How a lock in a transaction has come to its end.
@@ -46,9 +47,8 @@ export class ApplicationTransaction {
   readonly #depths = new Map<EndListener, number>();
   /** Those that the application has set since the first of the locks. */
   readonly #savepoints: string[] = [];
-  /** Statements of the application under way, and the end of the last of them. */
-  #inFlight = 0;
-  #last: Promise<unknown> = Promise.resolve();
+  /** Of the application. Its subscribers may keep one back, so they need not end in the order in which they began. */
+  readonly #underWay = new StatementsUnderWay();
   /** The end of those of ours that are under way. */
   #ours: Promise<void> | undefined;
   #heartbeat: Promise<unknown> | undefined;
@@ -66,7 +66,7 @@ export class ApplicationTransaction {
 
   /** A statement of the application is under way, and none of ours. */
   get isBusy(): boolean {
-    return this.#inFlight > 0 && !this.#ours;
+    return this.#underWay.size > 0 && !this.#ours;
   }
 
   /** Tells `onEnd` of the end of what is locked from here on; called again, from there on. */
@@ -91,7 +91,7 @@ export class ApplicationTransaction {
    * time, as drivers are about to drop their queues. They pass none of the application's subscribers.
    */
   async exclusively<T>(work: (run: Run) => Promise<T>): Promise<T> {
-    while (this.#ours ?? this.#inFlight > 0) await (this.#ours ?? this.#last);
+    while (this.#ours ?? this.#underWay.size > 0) await (this.#ours ?? this.#underWay.end());
     const done = work(this.#run);
     const over = () => {
       this.#ours = undefined;
@@ -128,21 +128,16 @@ export class ApplicationTransaction {
     // What is silent for longer than that holds up the application in the driver, as it would without us.
     while (this.#ours) if (!(await this.#isOver(this.#ours))) break;
     const sentAt = this.terms.clock.now();
-    this.#inFlight += 1;
     // Before it is sent: the next holder may have the row before we have the answer.
     this.#foresee(sql);
-    const work = query();
-    this.#last = work.catch(() => undefined);
     try {
-      const answer = await work;
+      const answer = await this.#underWay.add(query());
       this.answered = Math.max(this.answered, sentAt);
       this.#follow(sql);
       return answer;
     } catch (error) {
       this.#failed(error);
       throw error;
-    } finally {
-      this.#inFlight -= 1;
     }
   }
 

@@ -99,6 +99,40 @@ describe.each(['mariadb', 'postgres'] as const)('row locks in transactions of th
     await own.destroy().catch(() => undefined);
   });
 
+  it('an attempt that is silent for so long that the application goes on leaves its statements alone', async () => {
+    const ann = await process({ statementTimeout: 200 });
+    const wire = await startTcpProxy(backend.server.port);
+    const own = await backend.source({}, wire.port).initialize();
+    const balance = async () => (await source.query<object[]>('SELECT balance FROM account WHERE id = 1'))[0];
+    const write = (amount: number) => `UPDATE account SET balance = ${amount} WHERE id = 1`;
+    /** Works in a transaction whose attempt at a lock is stuck in its first statement until the work has been sent. */
+    const beside = (work: (transaction: EntityManager) => Promise<unknown>) =>
+      own.transaction(async (transaction) => {
+        await transaction.query('SELECT 1');
+        wire.freeze();
+        const attempt = ann.acquire('silent', { transaction, wait: 1_000 }).catch((error: unknown) => error);
+        await sleep(50);
+        const done = work(transaction);
+        await sleep(400);
+        wire.thaw();
+        await done;
+        return attempt;
+      });
+    await ann.withLock('silent', () => undefined);
+    // Asked for again.
+    await beside((transaction) => transaction.transaction((nested) => nested.query(write(1))));
+    expect(await balance()).toEqual({ balance: 1 });
+    // The server refuses to lock the row, and the savepoint that the attempt goes back to is older than the write.
+    const hide = `ALTER TABLE ${TABLE} RENAME TO hidden`;
+    const refused = await beside((transaction) => Promise.all([transaction.query(write(2)), source.query(hide)]));
+    expect(refused).toBeInstanceOf(LockUnavailableError);
+    await source.query(`ALTER TABLE hidden RENAME TO ${TABLE}`);
+    expect(await balance()).toEqual({ balance: 2 });
+    await source.query(write(0));
+    await own.destroy();
+    await wire.close();
+  });
+
   it('it outlives many guards while the server answers, with statements of the application or without', async () => {
     const ann = await process({ sessionGuard: 1_000 });
     await source.transaction(async (transaction) => {

@@ -1,6 +1,6 @@
 import type { QueryRunner } from 'typeorm';
 import { type Dialect, type DriverConnection, driverErrorOf, propertyOf, type Run } from '../dialect.js';
-import { inTime, type Patience } from '../session.js';
+import { inTime, type Patience, SilentServerError } from '../session.js';
 import { StatementsUnderWay } from '../statements-under-way.js';
 
 /**
@@ -22,6 +22,12 @@ const SAVEPOINT = /^\s*savepoint\s+([^\s;]+)/i;
 const RELEASE = /^\s*release\s+(?:savepoint\s+)?([^\s;]+)/i;
 const ROLLBACK_TO = /^\s*rollback\s+(?:work\s+|transaction\s+)?to\s+(?:savepoint\s+)?([^\s;]+)/i;
 const END = /^\s*(?:commit|rollback)\b/i;
+
+/** Statements of ours, for which those of the application wait. */
+interface Turn {
+  /** Their end. */
+  over: Promise<void>;
+}
 
 const transactions = new WeakMap<QueryRunner, ApplicationTransaction>();
 
@@ -49,8 +55,7 @@ export class ApplicationTransaction {
   readonly #savepoints: string[] = [];
   /** Of the application. Its subscribers may keep one back, so they need not end in the order in which they began. */
   readonly #underWay = new StatementsUnderWay();
-  /** The end of those of ours that are under way. */
-  #ours: Promise<void> | undefined;
+  #ours: Turn | undefined;
   #heartbeat: Promise<unknown> | undefined;
 
   constructor(
@@ -91,12 +96,14 @@ export class ApplicationTransaction {
    * time, as drivers are about to drop their queues. They pass none of the application's subscribers.
    */
   async exclusively<T>(work: (run: Run) => Promise<T>): Promise<T> {
-    while (this.#ours ?? this.#underWay.size > 0) await (this.#ours ?? this.#underWay.end());
-    const done = work(this.#run);
+    while (this.#ours ?? this.#underWay.size > 0) await (this.#ours?.over ?? this.#underWay.end());
+    const turn: Turn = { over: Promise.resolve() };
+    this.#ours = turn;
+    const done = work((sql, parameters) => this.#run(turn, sql, parameters));
     const over = () => {
-      this.#ours = undefined;
+      this.#endTurn(turn);
     };
-    this.#ours = done.then(over, over);
+    turn.over = done.then(over, over);
     return done;
   }
 
@@ -108,13 +115,16 @@ export class ApplicationTransaction {
     await inTime(this.terms, this.#heartbeat);
   }
 
-  readonly #run: Run = async (sql, parameters = []) => {
+  async #run(turn: Turn, sql: string, parameters: readonly unknown[] = []): Promise<unknown> {
     const { clock, dialect } = this.terms;
+    // The application has gone on, and this would stand among its statements: what it writes behind our savepoint would be
+    // undone with that, and what it sets there would end with it.
+    if (this.#ours !== turn) throw new SilentServerError('The database has answered too late.');
     const sentAt = clock.now();
     const answer = await dialect.send(this.connection, sql, parameters);
     this.answered = Math.max(this.answered, sentAt);
     return answer;
-  };
+  }
 
   readonly #onLost = (cause?: unknown): void => {
     this.#end(
@@ -125,8 +135,13 @@ export class ApplicationTransaction {
   };
 
   async #watch(sql: string, query: () => Promise<unknown>): Promise<unknown> {
-    // What is silent for longer than that holds up the application in the driver, as it would without us.
-    while (this.#ours) if (!(await this.#isOver(this.#ours))) break;
+    while (this.#ours) {
+      const turn = this.#ours;
+      // What is silent for longer than that holds up the application in the driver, as it would without us.
+      await inTime(this.terms, turn.over).catch(() => {
+        this.#endTurn(turn);
+      });
+    }
     const sentAt = this.terms.clock.now();
     // Before it is sent: the next holder may have the row before we have the answer.
     this.#foresee(sql);
@@ -141,11 +156,8 @@ export class ApplicationTransaction {
     }
   }
 
-  #isOver(work: Promise<void>): Promise<boolean> {
-    return inTime(this.terms, work).then(
-      () => true,
-      () => false,
-    );
+  #endTurn(turn: Turn): void {
+    if (this.#ours === turn) this.#ours = undefined;
   }
 
   #foresee(sql: string): void {

@@ -1,6 +1,7 @@
-import { afterAll, beforeAll } from '@jest/globals';
+import { afterAll, beforeAll, jest } from '@jest/globals';
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { Client } from 'pg';
 import type { DataSource, EntityManager } from 'typeorm';
 import { LockManager } from '../../lib/engine/lock-manager.js';
 import { LockConfigError, LockUnavailableError } from '../../lib/lock/errors.js';
@@ -146,6 +147,50 @@ describe.each(['mariadb', 'postgres'] as const)('row locks in transactions of th
   });
 
   if (isPostgres) {
+    it('a savepoint that has ended with an older one is no more, whatever its name is taken for later', async () => {
+      const [ann, bob] = [await process(), await process()];
+      const isFree = (key: string) => bob.withLock(key, () => true, { wait: 0 });
+      await source.transaction(async (transaction) => {
+        await transaction.query('SAVEPOINT old');
+        const shadowed = await ann.acquire('shadowed', { transaction });
+        for (const sql of ['SAVEPOINT mine', 'SAVEPOINT old', 'ROLLBACK TO SAVEPOINT mine'])
+          await transaction.query(sql);
+        expect(shadowed.isHeld()).toBe(true);
+        // The one from before the lock: the other has ended.
+        await transaction.query('ROLLBACK TO SAVEPOINT old');
+        expect(shadowed.isHeld()).toBe(false);
+        expect(await isFree('shadowed')).toBe(true);
+        const around = await ann.acquire('around', { transaction });
+        for (const sql of ['SAVEPOINT mine', 'RELEASE SAVEPOINT old']) await transaction.query(sql);
+        await expect(transaction.query('SELECT * FROM nowhere')).rejects.toThrow('nowhere');
+        expect(around.isHeld()).toBe(false);
+        expect(await isFree('around')).toBe(true);
+      });
+    });
+
+    it('an error is known by more than a word, which the server may say in another language', async () => {
+      const [ann, bob] = [await process(), await process()];
+      const { query } = Client.prototype;
+      // What a server with lc_messages = 'de_DE' answers.
+      const translate = (error: unknown) => {
+        throw Object.assign(error as Error, { severity: 'FEHLER' });
+      };
+      const spy = jest.spyOn(Client.prototype, 'query').mockImplementation(function (this: Client, ...args: unknown[]) {
+        const answer: unknown = Promise.resolve(Reflect.apply(query, this, args) as unknown).catch(translate);
+        return answer;
+      });
+      try {
+        await source.transaction(async (transaction) => {
+          const lock = await ann.acquire('translated', { transaction });
+          await expect(transaction.query('SELECT * FROM nowhere')).rejects.toThrow('nowhere');
+          expect(lock.isHeld()).toBe(false);
+          await (await bob.acquire('translated', { wait: 0 })).release();
+        });
+      } finally {
+        spy.mockRestore();
+      }
+    });
+
     it('a heartbeat is never sent while a statement of the application is under way, nor the other way round', async () => {
       const { most } = await statementsAtOnce(async () => {
         const ann = await process({ sessionGuard: 1_000 });

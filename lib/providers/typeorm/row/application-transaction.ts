@@ -1,5 +1,6 @@
 import type { QueryRunner } from 'typeorm';
 import { type Dialect, type DriverConnection, driverErrorOf, propertyOf, type Run } from '../dialect.js';
+import { Savepoints } from '../savepoints.js';
 import { inTime, type Patience, SilentServerError } from '../session.js';
 import { StatementsUnderWay } from '../statements-under-way.js';
 
@@ -18,9 +19,6 @@ export interface TransactionTerms extends Patience {
   readonly dialect: Dialect;
 }
 
-const SAVEPOINT = /^\s*savepoint\s+([^\s;]+)/i;
-const RELEASE = /^\s*release\s+(?:savepoint\s+)?([^\s;]+)/i;
-const ROLLBACK_TO = /^\s*rollback\s+(?:work\s+|transaction\s+)?to\s+(?:savepoint\s+)?([^\s;]+)/i;
 const END = /^\s*(?:commit|rollback)\b/i;
 
 /** Statements of ours, for which those of the application wait. */
@@ -52,7 +50,7 @@ export class ApplicationTransaction {
   /** For each lock, how many of the savepoints were there before it. */
   readonly #depths = new Map<EndListener, number>();
   /** Those that the application has set since the first of the locks. */
-  readonly #savepoints: string[] = [];
+  readonly #savepoints = new Savepoints();
   /** Of the application. Its subscribers may keep one back, so they need not end in the order in which they began. */
   readonly #underWay = new StatementsUnderWay();
   #ours: Turn | undefined;
@@ -80,13 +78,13 @@ export class ApplicationTransaction {
       this.connection.on('error', this.#onLost);
       this.connection.on('end', this.#onLost);
     }
-    this.#depths.set(onEnd, this.#savepoints.length);
+    this.#depths.set(onEnd, this.#savepoints.count);
   }
 
   leave(onEnd: EndListener): void {
     if (!this.#depths.delete(onEnd) || this.#depths.size > 0) return;
-    // A savepoint that is not known is older than every lock that comes.
-    this.#savepoints.length = 0;
+    // They are older than every lock that comes.
+    this.#savepoints.clear();
     this.connection.removeListener('error', this.#onLost);
     this.connection.removeListener('end', this.#onLost);
   }
@@ -161,29 +159,25 @@ export class ApplicationTransaction {
   }
 
   #foresee(sql: string): void {
-    const name = ROLLBACK_TO.exec(sql)?.[1];
-    if (name !== undefined) {
+    const left = this.#savepoints.leftBy(sql);
+    if (left !== undefined) {
       // Postgres frees what was locked since the savepoint, MariaDB where the transaction had done nothing before it.
-      const cause = new Error('Its transaction was rolled back to a savepoint from before the lock.');
-      this.#end(this.#savepoints.lastIndexOf(name) + 1, 'ended', cause);
+      this.#end(left, 'ended', new Error('Its transaction was rolled back to a savepoint from before the lock.'));
     } else if (END.test(sql)) this.#end(0, 'ended', new Error('Its transaction has ended.'));
   }
 
   #follow(sql: string): void {
-    const set = SAVEPOINT.exec(sql)?.[1];
-    if (set !== undefined && this.#depths.size > 0) this.#savepoints.push(set);
-    const released = RELEASE.exec(sql)?.[1];
-    const index = released === undefined ? -1 : this.#savepoints.lastIndexOf(released);
-    if (index < 0) return;
-    this.#savepoints.length = index;
-    // What was locked after it belongs to the transaction around it now.
-    for (const [onEnd, depth] of this.#depths) this.#depths.set(onEnd, Math.min(depth, index));
+    if (this.#depths.size === 0) return;
+    this.#savepoints.follow(sql);
+    // What was locked after a savepoint that is released belongs to the transaction around it now.
+    for (const [onEnd, depth] of this.#depths) this.#depths.set(onEnd, Math.min(depth, this.#savepoints.count));
   }
 
   #failed(error: unknown): void {
     const cause = driverErrorOf(error);
     // Postgres undoes at once everything since the last savepoint, whatever the error; MySQL the whole transaction, or nothing.
-    if (propertyOf(cause, 'severity') === 'ERROR') this.#end(this.#savepoints.length, 'undone', cause);
+    // Its severity is a word of the server's language, which MySQL does not say.
+    if (propertyOf(cause, 'severity') !== undefined) this.#end(this.#savepoints.count, 'undone', cause);
     else if (this.terms.dialect.classify(error) === 'rolled-back') this.#end(0, 'undone', cause);
   }
 

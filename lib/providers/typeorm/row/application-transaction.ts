@@ -1,5 +1,5 @@
 import type { QueryRunner } from 'typeorm';
-import { type Dialect, type DriverConnection, driverErrorOf, propertyOf, type Run } from '../dialect.js';
+import { type Dialect, type DriverConnection, driverErrorOf, type Run } from '../dialect.js';
 import { Savepoints } from '../savepoints.js';
 import { inTime, type Patience, SilentServerError } from '../session.js';
 import { StatementsUnderWay } from '../statements-under-way.js';
@@ -174,11 +174,8 @@ export class ApplicationTransaction {
   }
 
   #failed(error: unknown): void {
-    const cause = driverErrorOf(error);
-    // Postgres undoes at once everything since the last savepoint, whatever the error; MySQL the whole transaction, or nothing.
-    // Its severity is a word of the server's language, which MySQL does not say.
-    if (propertyOf(cause, 'severity') !== undefined) this.#end(this.#savepoints.count, 'undone', cause);
-    else if (this.terms.dialect.classify(error) === 'rolled-back') this.#end(0, 'undone', cause);
+    const undone = this.terms.dialect.undone(error);
+    if (undone !== 'itself') this.#end(undone === 'all' ? 0 : this.#savepoints.count, 'undone', driverErrorOf(error));
   }
 
   /** Ends the locks that were taken with at least `depth` savepoints before them. */

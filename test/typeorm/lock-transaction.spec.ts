@@ -148,6 +148,36 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
     expect(await transactions()).toEqual([]);
   });
 
+  it('a subscriber that fails behind the end replaces no error of a task, and makes no release uncertain', async () => {
+    const app = backend.source();
+    const fail = () => Promise.reject(new Error('of the subscriber'));
+    app.subscribers.push({ afterTransactionCommit: fail, afterTransactionRollback: fail });
+    const locks = await start(sharingSubscribers(app));
+    const error = new Error('of the task');
+    // What is locked for the first time costs a rollback, too.
+    const task = locks.withLock('watched by a subscriber', async (lock) => {
+      await entityManagerOf(lock).query(write);
+      throw error;
+    });
+    await expect(task).rejects.toBe(error);
+    const unused = await locks.acquire('watched by a subscriber', { wait: 0 });
+    expect(await unused.release()).toBe('released');
+    expect(await transactions()).toEqual([]);
+  });
+
+  it('a ROLLBACK that is not answered does not replace the error of the task either', async () => {
+    const provider = await backend.provider({ sessionGuard: '30s', statementTimeout: '300ms' });
+    const locks = await start(provider);
+    const error = new Error('of the task');
+    const task = locks.withLock('a', async (lock) => {
+      await entityManagerOf(lock).query(write);
+      backend.wireOf(provider)?.freeze();
+      throw error;
+    });
+    await expect(task).rejects.toBe(error);
+    backend.wireOf(provider)?.thaw();
+  });
+
   it('a COMMIT of the application in the middle of it is a loss at once', async () => {
     const [ann, bob] = [await process(), await process()];
     const lock = await ann.acquire('a');

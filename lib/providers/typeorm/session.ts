@@ -58,6 +58,7 @@ export class Session {
   #isEnding = false;
   /** The server has rolled it back. */
   #isUndone = false;
+  #hasEnded = false;
   #state: 'open' | 'lost' | 'ended' = 'open';
   #heartbeat: Promise<void> | undefined;
   readonly #onEnd = (cause?: unknown) => {
@@ -92,6 +93,11 @@ export class Session {
 
   get isBeating(): boolean {
     return this.#heartbeat !== undefined;
+  }
+
+  /** The server has answered the end of the transaction that we asked for: what fails after that is of the application. */
+  get hasEnded(): boolean {
+    return this.#hasEnded;
   }
 
   /** How many statements are under way, of ours and of the application. */
@@ -131,6 +137,7 @@ export class Session {
     this.#gate.begin();
     this.#isEnding = false;
     this.#isUndone = false;
+    this.#hasEnded = false;
     return this.inTime(this.runner.startTransaction());
   }
 
@@ -146,7 +153,12 @@ export class Session {
     this.#isEnding = true;
     this.#gate.rollBack();
     // TypeORM rolls the application's nested ones back first, each by itself.
-    while (!this.#gate.isOver) await this.inTime(this.runner.rollbackTransaction());
+    try {
+      while (!this.#gate.isOver) await this.inTime(this.runner.rollbackTransaction());
+    } catch (error) {
+      // Behind the end it is a subscriber of the application that has failed.
+      if (!this.#hasEnded) throw error;
+    }
   }
 
   /** Back to the pool, with no transaction open and no lock held. */
@@ -257,8 +269,10 @@ export class Session {
     // So Postgres answers the COMMIT of a transaction in which a statement has failed.
     if (word === 'COMMIT' && propertyOf(answer, 'command') === 'ROLLBACK')
       throw new Error('The server has rolled back.');
-    if (isEndOfTransaction(word) && !this.#isEnding)
-      this.#lose(new Error('The application has ended the transaction.'));
+    if (isEndOfTransaction(word)) {
+      if (this.#isEnding) this.#hasEnded = true;
+      else this.#lose(new Error('The application has ended the transaction.'));
+    }
     return answer;
   }
 

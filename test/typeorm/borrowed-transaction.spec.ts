@@ -168,6 +168,17 @@ describe.each(['mariadb', 'postgres'] as const)('row locks in transactions of th
       });
     });
 
+    it.each(['END', 'ABORT'])('%s is an end too', async (end) => {
+      const [ann, bob] = [await process(), await process()];
+      const runner = source.createQueryRunner();
+      await runner.startTransaction();
+      const lock = await ann.acquire('ended', { transaction: runner.manager });
+      await runner.query(end);
+      expect(lock.isHeld()).toBe(false);
+      await (await bob.acquire('ended', { wait: 0 })).release();
+      await runner.release();
+    });
+
     it('an error is known by more than a word, which the server may say in another language', async () => {
       const [ann, bob] = [await process(), await process()];
       const { query } = Client.prototype;

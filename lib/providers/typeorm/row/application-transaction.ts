@@ -19,7 +19,8 @@ export interface TransactionTerms extends Patience {
   readonly dialect: Dialect;
 }
 
-const END = /^\s*(?:commit|rollback)\b/i;
+// The last two are those of Postgres.
+const END = /^\s*(?:commit|rollback|end|abort)\b/i;
 
 /** Statements of ours, for which those of the application wait. */
 interface Turn {

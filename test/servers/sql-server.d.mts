@@ -12,7 +12,7 @@ export interface SqlServer {
 }
 
 /** Starts a MariaDB (mariadbd from the PATH) on a free loopback port, in a temporary folder. */
-export function startMariaDb(): Promise<SqlServer>;
+export function startMariaDb(settings?: { options?: readonly string[] }): Promise<SqlServer>;
 
 /** Starts a MariaDB as the only node of a Galera cluster (libgalera_smm.so, which Debian installs with the server). */
 export function startGaleraNode(): Promise<SqlServer>;

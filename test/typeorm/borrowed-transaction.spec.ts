@@ -1,6 +1,7 @@
-import { afterAll, beforeAll } from '@jest/globals';
+import { afterAll, beforeAll, jest } from '@jest/globals';
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { Client } from 'pg';
 import type { DataSource, EntityManager } from 'typeorm';
 import { LockManager } from '../../lib/engine/lock-manager.js';
 import { LockConfigError, LockUnavailableError } from '../../lib/lock/errors.js';
@@ -99,6 +100,40 @@ describe.each(['mariadb', 'postgres'] as const)('row locks in transactions of th
     await own.destroy().catch(() => undefined);
   });
 
+  it('an attempt that is silent for so long that the application goes on leaves its statements alone', async () => {
+    const ann = await process({ statementTimeout: 200 });
+    const wire = await startTcpProxy(backend.server.port);
+    const own = await backend.source({}, wire.port).initialize();
+    const balance = async () => (await source.query<object[]>('SELECT balance FROM account WHERE id = 1'))[0];
+    const write = (amount: number) => `UPDATE account SET balance = ${amount} WHERE id = 1`;
+    /** Works in a transaction whose attempt at a lock is stuck in its first statement until the work has been sent. */
+    const beside = (work: (transaction: EntityManager) => Promise<unknown>) =>
+      own.transaction(async (transaction) => {
+        await transaction.query('SELECT 1');
+        wire.freeze();
+        const attempt = ann.acquire('silent', { transaction, wait: 1_000 }).catch((error: unknown) => error);
+        await sleep(50);
+        const done = work(transaction);
+        await sleep(400);
+        wire.thaw();
+        await done;
+        return attempt;
+      });
+    await ann.withLock('silent', () => undefined);
+    // Asked for again.
+    await beside((transaction) => transaction.transaction((nested) => nested.query(write(1))));
+    expect(await balance()).toEqual({ balance: 1 });
+    // The server refuses to lock the row, and the savepoint that the attempt goes back to is older than the write.
+    const hide = `ALTER TABLE ${TABLE} RENAME TO hidden`;
+    const refused = await beside((transaction) => Promise.all([transaction.query(write(2)), source.query(hide)]));
+    expect(refused).toBeInstanceOf(LockUnavailableError);
+    await source.query(`ALTER TABLE hidden RENAME TO ${TABLE}`);
+    expect(await balance()).toEqual({ balance: 2 });
+    await source.query(write(0));
+    await own.destroy();
+    await wire.close();
+  });
+
   it('it outlives many guards while the server answers, with statements of the application or without', async () => {
     const ann = await process({ sessionGuard: 1_000 });
     await source.transaction(async (transaction) => {
@@ -112,6 +147,61 @@ describe.each(['mariadb', 'postgres'] as const)('row locks in transactions of th
   });
 
   if (isPostgres) {
+    it('a savepoint that has ended with an older one is no more, whatever its name is taken for later', async () => {
+      const [ann, bob] = [await process(), await process()];
+      const isFree = (key: string) => bob.withLock(key, () => true, { wait: 0 });
+      await source.transaction(async (transaction) => {
+        await transaction.query('SAVEPOINT old');
+        const shadowed = await ann.acquire('shadowed', { transaction });
+        for (const sql of ['SAVEPOINT mine', 'SAVEPOINT old', 'ROLLBACK TO SAVEPOINT mine'])
+          await transaction.query(sql);
+        expect(shadowed.isHeld()).toBe(true);
+        // The one from before the lock: the other has ended.
+        await transaction.query('ROLLBACK TO SAVEPOINT old');
+        expect(shadowed.isHeld()).toBe(false);
+        expect(await isFree('shadowed')).toBe(true);
+        const around = await ann.acquire('around', { transaction });
+        for (const sql of ['SAVEPOINT mine', 'RELEASE SAVEPOINT old']) await transaction.query(sql);
+        await expect(transaction.query('SELECT * FROM nowhere')).rejects.toThrow('nowhere');
+        expect(around.isHeld()).toBe(false);
+        expect(await isFree('around')).toBe(true);
+      });
+    });
+
+    it.each(['END', 'ABORT'])('%s is an end too', async (end) => {
+      const [ann, bob] = [await process(), await process()];
+      const runner = source.createQueryRunner();
+      await runner.startTransaction();
+      const lock = await ann.acquire('ended', { transaction: runner.manager });
+      await runner.query(end);
+      expect(lock.isHeld()).toBe(false);
+      await (await bob.acquire('ended', { wait: 0 })).release();
+      await runner.release();
+    });
+
+    it('an error is known by more than a word, which the server may say in another language', async () => {
+      const [ann, bob] = [await process(), await process()];
+      const { query } = Client.prototype;
+      // What a server with lc_messages = 'de_DE' answers.
+      const translate = (error: unknown) => {
+        throw Object.assign(error as Error, { severity: 'FEHLER' });
+      };
+      const spy = jest.spyOn(Client.prototype, 'query').mockImplementation(function (this: Client, ...args: unknown[]) {
+        const answer: unknown = Promise.resolve(Reflect.apply(query, this, args) as unknown).catch(translate);
+        return answer;
+      });
+      try {
+        await source.transaction(async (transaction) => {
+          const lock = await ann.acquire('translated', { transaction });
+          await expect(transaction.query('SELECT * FROM nowhere')).rejects.toThrow('nowhere');
+          expect(lock.isHeld()).toBe(false);
+          await (await bob.acquire('translated', { wait: 0 })).release();
+        });
+      } finally {
+        spy.mockRestore();
+      }
+    });
+
     it('a heartbeat is never sent while a statement of the application is under way, nor the other way round', async () => {
       const { most } = await statementsAtOnce(async () => {
         const ann = await process({ sessionGuard: 1_000 });
@@ -242,6 +332,26 @@ describe.each(['mariadb', 'postgres'] as const)('row locks in transactions of th
         expect(await bob.tryAcquire(lock.key)).toBeNull();
       }
     });
+  });
+
+  it('a lock can be asked for while a subscriber keeps a statement back that later ones have passed', async () => {
+    const ann = await process();
+    const own = await backend.source().initialize();
+    own.subscribers.push({
+      beforeQuery: async ({ query }) => {
+        if (query.includes('balance')) await sleep(300);
+      },
+    });
+    await own.transaction(async (transaction) => {
+      await ann.acquire('first', { transaction });
+      const slow = transaction.query('SELECT balance FROM account');
+      await transaction.query('SELECT 1');
+      // Once it spun here: a failure of this test is a process that hangs.
+      const lock = await ann.acquire('second', { transaction });
+      expect(lock.isHeld()).toBe(true);
+      await slow;
+    });
+    await own.destroy();
   });
 
   it('a row that is purged while it is waited for is made again', async () => {

@@ -148,6 +148,73 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
     expect(await transactions()).toEqual([]);
   });
 
+  it('a subscriber that fails behind the end replaces no error of a task, and makes no release uncertain', async () => {
+    const app = backend.source();
+    const fail = () => Promise.reject(new Error('of the subscriber'));
+    app.subscribers.push({ afterTransactionCommit: fail, afterTransactionRollback: fail });
+    const locks = await start(sharingSubscribers(app));
+    const error = new Error('of the task');
+    // What is locked for the first time costs a rollback, too.
+    const task = locks.withLock('watched by a subscriber', async (lock) => {
+      await entityManagerOf(lock).query(write);
+      throw error;
+    });
+    await expect(task).rejects.toBe(error);
+    const unused = await locks.acquire('watched by a subscriber', { wait: 0 });
+    expect(await unused.release()).toBe('released');
+    expect(await transactions()).toEqual([]);
+  });
+
+  it('a ROLLBACK that is not answered does not replace the error of the task either', async () => {
+    const provider = await backend.provider({ sessionGuard: '30s', statementTimeout: '300ms' });
+    const locks = await start(provider);
+    const error = new Error('of the task');
+    const task = locks.withLock('a', async (lock) => {
+      await entityManagerOf(lock).query(write);
+      backend.wireOf(provider)?.freeze();
+      throw error;
+    });
+    await expect(task).rejects.toBe(error);
+    backend.wireOf(provider)?.thaw();
+  });
+
+  it('a COMMIT of the application in the middle of it is a loss at once', async () => {
+    const [ann, bob] = [await process(), await process()];
+    const lock = await ann.acquire('a');
+    const manager = entityManagerOf(lock);
+    await manager.query(write);
+    await manager.queryRunner?.commitTransaction();
+    await (await bob.acquire('a', { wait: 0 })).release();
+    expect(lock.isHeld()).toBe(false);
+    expect(await lock.release()).toBe('lost');
+    expect(await transactions()).toHaveLength(1);
+  });
+
+  it('a COMMIT that waited for a statement which has ended in a deadlock is told as a loss', async () => {
+    const locks = await process();
+    const rival = source.createQueryRunner();
+    await rival.startTransaction();
+    const update = (manager: EntityManager, id: number) =>
+      manager.query(`UPDATE account SET balance = balance + 1 WHERE id = ${id}`);
+    // Who has written less is undone.
+    for (let count = 0; count < 50; count += 1) await rival.manager.query(write);
+    await update(rival.manager, 2);
+    const lock = await locks.acquire('a');
+    const manager = entityManagerOf(lock);
+    await update(manager, 1);
+    const released = lock.release();
+    const late = errorOf(update(manager, 2));
+    await sleep(100);
+    const crossed = errorOf(update(rival.manager, 1));
+    expect(await released).toBe('lost');
+    // Postgres looks for deadlocks after a second, which is the statementTimeout here.
+    if (!isPostgres) expect(await late).toMatchObject({ errno: 1213 });
+    expect(await late).toBeInstanceOf(Error);
+    await crossed;
+    await rival.rollbackTransaction();
+    await rival.release();
+  });
+
   it('a statement that is under way when its session is destroyed is answered, so withLock settles', async () => {
     const locks = await process({ sessionGuard: '1s', statementTimeout: '300ms' });
     let refusal: unknown;
@@ -159,6 +226,39 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
   });
 
   if (isPostgres) {
+    const failing = 'SELECT * FROM nowhere';
+
+    it('a statement that fails frees the row, so a task that goes on has lost the lock', async () => {
+      const [ann, bob] = [await process(), await process()];
+      const lock = await ann.acquire('a');
+      await errorOf(entityManagerOf(lock).query(failing));
+      await (await bob.acquire('a', { wait: 0 })).release();
+      expect(lock.isHeld()).toBe(false);
+      expect(await lock.release()).toBe('lost');
+    });
+
+    it('a task that fails by it is told of that, and of no loss', async () => {
+      const locks = await process();
+      const task = locks.withLock('a', (lock) => entityManagerOf(lock).query(failing));
+      await expect(task).rejects.toThrow('nowhere');
+      await expect(task).rejects.not.toBeInstanceOf(LockLostError);
+      // Nor has it cost its connection.
+      await locks.withLock('a', (lock) => entityManagerOf(lock).query(write), { wait: 0 });
+    });
+
+    it('what fails in a nested transaction undoes that alone, and the lock stays', async () => {
+      const [ann, bob] = [await process(), await process()];
+      await ann.withLock('a', async (lock) => {
+        const manager = entityManagerOf(lock);
+        await manager.query(write);
+        const nested = manager.transaction((inner) => inner.query(failing));
+        await expect(nested).rejects.toThrow('nowhere');
+        expect(await bob.tryAcquire('a')).toBeNull();
+        expect(lock.isHeld()).toBe(true);
+      });
+      expect(await transactions()).toHaveLength(1);
+    });
+
     it('a COMMIT that the server answers with a ROLLBACK is told as a loss', async () => {
       const app = backend.source();
       const subscriber: EntitySubscriberInterface = {

@@ -24,10 +24,10 @@ async function running(provider: LockProvider): Promise<LockManager> {
 }
 
 /** A server of its own, whose settings may be changed. */
-function serverOf(type: SqlType): () => SqlBackend {
+function serverOf(type: SqlType, options: readonly string[] = []): () => SqlBackend {
   let backend: SqlBackend;
   beforeAll(async () => {
-    backend = await SqlBackend.start(type);
+    backend = await SqlBackend.start(type, options);
   }, 60_000);
   afterEach(() => Promise.all(managers.splice(0).map((manager) => manager.stop())));
   afterAll(() => backend.stop());
@@ -86,6 +86,40 @@ describe('settings of MariaDB', () => {
       await using lock = await rows.acquire('locked', { wait: 1_000 });
       expect(lock.isHeld()).toBe(true);
     });
+  });
+});
+
+describe('a MariaDB that undoes the whole transaction when a wait for a lock is over', () => {
+  const backend = serverOf('mariadb', ['--innodb-rollback-on-timeout=ON']);
+
+  it('loses the lock in it, and writes nothing behind it', async () => {
+    const source = await backend().source().initialize();
+    await source.query('CREATE TABLE account (id INT PRIMARY KEY, balance INT NOT NULL)');
+    await source.query('INSERT INTO account (id, balance) VALUES (1, 0), (2, 0)');
+    const ann = await running(await backend().provider());
+    const bob = await running(await backend().provider());
+    const rival = source.createQueryRunner();
+    await rival.startTransaction();
+    await rival.query('UPDATE account SET balance = 1 WHERE id = 1');
+    const look = 'SELECT * FROM account WHERE id = 1 FOR UPDATE NOWAIT';
+
+    const lock = await ann.acquire('own');
+    const manager = entityManagerOf(lock);
+    await expect(manager.query(look)).rejects.toMatchObject({ errno: 1205 });
+    expect(lock.isHeld()).toBe(false);
+    await expect(manager.query('UPDATE account SET balance = 2 WHERE id = 2')).rejects.toThrow();
+    await (await bob.acquire('own', { wait: 0 })).release();
+
+    await source.transaction(async (transaction) => {
+      const borrowed = await ann.acquire('borrowed', { transaction });
+      await expect(transaction.query(look)).rejects.toMatchObject({ errno: 1205 });
+      expect(borrowed.isHeld()).toBe(false);
+      await (await bob.acquire('borrowed', { wait: 0 })).release();
+    });
+    await rival.rollbackTransaction();
+    await rival.release();
+    expect(await source.query('SELECT balance FROM account')).toEqual([{ balance: 0 }, { balance: 0 }]);
+    await source.destroy();
   });
 });
 

@@ -70,8 +70,9 @@ export class SqlBackend {
     readonly admin: DataSource,
   ) {}
 
-  static async start(type: SqlType): Promise<SqlBackend> {
-    const server = await (type === 'mariadb' ? startMariaDb() : startPostgres());
+  /** @param options of MariaDB */
+  static async start(type: SqlType, options: readonly string[] = []): Promise<SqlBackend> {
+    const server = await (type === 'mariadb' ? startMariaDb({ options }) : startPostgres());
     // Connections that come and go by themselves would be taken for those of a provider.
     const extra = type === 'postgres' ? { idleTimeoutMillis: 0 } : {};
     return new SqlBackend(type, server, await dataSource(type, server.port, { extra }).initialize());

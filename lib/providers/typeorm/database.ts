@@ -59,7 +59,10 @@ async function examine(own: DataSource, { database, table, terms }: ServerSettin
         inTime({ clock, patience: terms.patience }, runner.query(sql, [...parameters])),
   ) as [Run, Run];
   try {
-    const dialect = database === 'mysql' ? mysqlDialect(table, await versionOf(one)) : postgresDialect(table);
+    const dialect =
+      database === 'mysql'
+        ? mysqlDialect(table, await versionOf(one), await rollsBackOnTimeout(one))
+        : postgresDialect(table);
     return { dialect, weaknesses: await dialect.examine(one, other) };
   } finally {
     await Promise.all(runners.map((runner) => runner.release()));
@@ -98,4 +101,9 @@ function ownOptions({ dataSource, database, terms }: ServerSettings): DataSource
 
 async function versionOf(run: Run): Promise<string> {
   return String(propertyOf(firstRow(await run('SELECT VERSION() AS version')), 'version'));
+}
+
+async function rollsBackOnTimeout(run: Run): Promise<boolean> {
+  const setting = firstRow(await run(`SHOW GLOBAL VARIABLES LIKE 'innodb_rollback_on_timeout'`));
+  return propertyOf(setting, 'Value') === 'ON';
 }

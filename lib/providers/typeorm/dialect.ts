@@ -19,6 +19,9 @@ export type Run = (sql: string, parameters?: readonly unknown[]) => Promise<unkn
  */
 export type Failure = 'busy' | 'rolled-back' | 'no-table' | 'other';
 
+/** What a statement that fails undoes of its transaction: all, what came after the last savepoint, or nothing but itself. */
+export type Undone = 'all' | 'since-savepoint' | 'itself';
+
 /** How one database spells what the lock needs. Every statement takes the name of one row as its only value. */
 export interface Dialect {
   /**
@@ -48,6 +51,7 @@ export interface Dialect {
   readonly findTable: string;
   readonly createTable: string;
   classify(error: unknown): Failure;
+  undone(error: unknown): Undone;
   /** Closes the connection without a farewell. */
   sever(connection: DriverConnection): void;
   /** What in the server's configuration weakens the guarantee, seen over two connections. */

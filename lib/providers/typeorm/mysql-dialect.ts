@@ -27,8 +27,11 @@ const IDLE_TRANSACTION = [
   'idle_write_transaction_timeout',
 ];
 
-/** MySQL from 8.0.1 and MariaDB from 10.6 on, by the driver mysql2. `version`: what the server answers to VERSION(). */
-export function mysqlDialect(table: string, version: string): Dialect {
+/**
+ * MySQL from 8.0.1 and MariaDB from 10.6 on, by the driver mysql2. `version`: what the server answers to VERSION();
+ * `rollsBackOnTimeout`: its innodb_rollback_on_timeout.
+ */
+export function mysqlDialect(table: string, version: string, rollsBackOnTimeout = false): Dialect {
   const name = quotedTable('mysql', table);
   const isMariaDb = version.includes('MariaDB');
   // MariaDB does not know FOR SHARE, MySQL does not know LOCK IN SHARE MODE with SKIP LOCKED.
@@ -76,6 +79,10 @@ export function mysqlDialect(table: string, version: string): Dialect {
     findTable: `SELECT 1 FROM ${name} LIMIT 0`,
     createTable: createTableSql('mysql', table),
     classify,
+    undone(error) {
+      const isTimeout = propertyOf(driverErrorOf(error), 'errno') === LOCK_WAIT_TIMEOUT;
+      return classify(error) === 'rolled-back' || (isTimeout && rollsBackOnTimeout) ? 'all' : 'itself';
+    },
     // The connection is one of mysql2's pool, which it leaves by this.
     sever: (connection: MysqlConnection) => connection.destroy?.(),
     examine,
@@ -94,8 +101,10 @@ export function ownMysqlPool(options: DataSourceOptions, size: number, patience:
   } as DataSourceOptions;
 }
 
-// 1205 lock wait timeout (MariaDB's NOWAIT too), 3572 NOWAIT of MySQL, 1969 max_statement_time of MariaDB.
-const BUSY: readonly unknown[] = [1205, 3572, 1969];
+// MariaDB's NOWAIT too.
+const LOCK_WAIT_TIMEOUT = 1205;
+// 3572 NOWAIT of MySQL, 1969 max_statement_time of MariaDB.
+const BUSY: readonly unknown[] = [LOCK_WAIT_TIMEOUT, 3572, 1969];
 // 1213 deadlock; 3058 deadlock of user locks (MySQL); 1020 the row has changed since the snapshot (innodb_snapshot_isolation of MariaDB).
 const ROLLED_BACK: readonly unknown[] = [1213, 3058, 1020];
 

@@ -63,6 +63,8 @@ export function postgresDialect(table: string): Dialect {
     findTable: `SELECT 1 FROM ${name} LIMIT 0`,
     createTable: createTableSql('postgres', table),
     classify,
+    // At once, whatever the error. A severity, which may be in any language, is what all errors of the server have.
+    undone: (error) => (propertyOf(driverErrorOf(error), 'severity') === undefined ? 'itself' : 'since-savepoint'),
     sever(connection: PgClient) {
       // By this alone pg's pool knows at once that it must not give the client out again.
       connection.end?.().catch(() => undefined);

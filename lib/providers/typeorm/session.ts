@@ -1,6 +1,7 @@
 import type { EntityManager, QueryRunner } from 'typeorm';
 import type { Clock } from '../../engine/lock-provider.js';
 import { type Dialect, type DriverConnection, propertyOf, type Run } from './dialect.js';
+import { Savepoints } from './savepoints.js';
 import { StatementsUnderWay } from './statements-under-way.js';
 import { isEndOfTransaction, TransactionGate } from './transaction-gate.js';
 
@@ -47,10 +48,17 @@ export class Session {
   onLost: ((cause: unknown) => void) | undefined;
   readonly #gate = new TransactionGate();
   readonly #underWay = new StatementsUnderWay();
+  /** Of the application, all in the transaction that we have begun. */
+  readonly #savepoints = new Savepoints();
   /** The end of the statement of ours that was sent last. */
   #last: Promise<unknown> = Promise.resolve();
   #ours = 0;
   #isSilent = false;
+  /** We are ending the transaction. */
+  #isEnding = false;
+  /** The server has rolled it back. */
+  #isUndone = false;
+  #hasEnded = false;
   #state: 'open' | 'lost' | 'ended' = 'open';
   #heartbeat: Promise<void> | undefined;
   readonly #onEnd = (cause?: unknown) => {
@@ -85,6 +93,11 @@ export class Session {
 
   get isBeating(): boolean {
     return this.#heartbeat !== undefined;
+  }
+
+  /** The server has answered the end of the transaction that we asked for: what fails after that is of the application. */
+  get hasEnded(): boolean {
+    return this.#hasEnded;
   }
 
   /** How many statements are under way, of ours and of the application. */
@@ -122,20 +135,30 @@ export class Session {
 
   begin(): Promise<void> {
     this.#gate.begin();
+    this.#isEnding = false;
+    this.#isUndone = false;
+    this.#hasEnded = false;
     return this.inTime(this.runner.startTransaction());
   }
 
   /** Makes what was written in the transaction last, and frees its locks. */
   async commit(): Promise<void> {
+    this.#isEnding = true;
     await this.inTime(this.runner.commitTransaction());
     // TypeORM takes a transaction within a transaction for a savepoint, and then has committed only that.
     if (!this.#gate.isOver) throw new Error('A nested transaction of the application has not ended.');
   }
 
   async rollback(): Promise<void> {
+    this.#isEnding = true;
     this.#gate.rollBack();
     // TypeORM rolls the application's nested ones back first, each by itself.
-    while (!this.#gate.isOver) await this.inTime(this.runner.rollbackTransaction());
+    try {
+      while (!this.#gate.isOver) await this.inTime(this.runner.rollbackTransaction());
+    } catch (error) {
+      // Behind the end it is a subscriber of the application that has failed.
+      if (!this.#hasEnded) throw error;
+    }
   }
 
   /** Back to the pool, with no transaction open and no lock held. */
@@ -217,7 +240,7 @@ export class Session {
    * count as signs of life, and tell whether the server has rolled the transaction back.
    */
   #watchStatements(): void {
-    const { runner, home } = this;
+    const { runner } = this;
     const query = runner.query.bind(runner) as (...args: unknown[]) => Promise<unknown>;
     const watched = async (...args: unknown[]): Promise<unknown> => {
       if (this.#ours > 0) await this.#last;
@@ -226,9 +249,11 @@ export class Session {
       try {
         // TypeORM keeps its books of the transaction, and the driver is spared a detour that costs more than the statement.
         if (typeof sql === 'string' && TRANSACTION_WORDS.has(sql)) return await this.#sendWord(sql);
-        return await this.#watch(() => query(...args));
+        const answer = await this.#watch(() => query(...args).catch(this.#noteUndone));
+        this.#savepoints.follow(String(sql));
+        return answer;
       } catch (error) {
-        if (home.dialect.classify(error) === 'rolled-back') this.#lose(error);
+        this.#failed(error);
         throw error;
       }
     };
@@ -238,10 +263,34 @@ export class Session {
   async #sendWord(word: string): Promise<unknown> {
     // What TypeORM has let in may still wait for a subscriber of the application, and would be sent behind the end.
     if (isEndOfTransaction(word)) await this.#underWay.end();
+    // MySQL would commit nothing, and say that all is well.
+    if (word === 'COMMIT' && this.#isUndone) throw new Error('The server has rolled back.');
     const answer = await this.#sendNow(word, []);
     // So Postgres answers the COMMIT of a transaction in which a statement has failed.
     if (word === 'COMMIT' && propertyOf(answer, 'command') === 'ROLLBACK')
       throw new Error('The server has rolled back.');
+    if (isEndOfTransaction(word)) {
+      if (this.#isEnding) this.#hasEnded = true;
+      else this.#lose(new Error('The application has ended the transaction.'));
+    }
     return answer;
+  }
+
+  /** Before a COMMIT that waits for the statement goes on; the loss ends the session, and so comes after its error. */
+  readonly #noteUndone = (error: unknown): never => {
+    if (this.home.dialect.undone(error) === 'all') this.#isUndone = true;
+    throw error;
+  };
+
+  #failed(error: unknown): void {
+    const { dialect, clock } = this.home;
+    const undone = dialect.undone(error);
+    if (undone === 'all') this.#lose(error);
+    else if (undone === 'since-savepoint' && this.#savepoints.count === 0) {
+      // A task that ends by this very error ends first, and its caller gets that and no loss.
+      clock.setTimer(() => {
+        if (this.#gate.isOpen) this.#lose(error);
+      }, 0);
+    }
   }
 }

@@ -7,6 +7,11 @@ const ENDS: readonly unknown[] = ['COMMIT', 'ROLLBACK'];
 export class TransactionGate {
   #stage: 'none' | 'open' | 'rolling-back' = 'none';
 
+  /** Nobody has ended it. */
+  get isOpen(): boolean {
+    return this.#stage === 'open';
+  }
+
   get isOver(): boolean {
     return this.#stage === 'none';
   }

@@ -1,6 +1,8 @@
 import type { QueryRunner } from 'typeorm';
-import { type Dialect, type DriverConnection, driverErrorOf, propertyOf, type Run } from '../dialect.js';
-import { inTime, type Patience } from '../session.js';
+import { type Dialect, type DriverConnection, driverErrorOf, type Run } from '../dialect.js';
+import { Savepoints } from '../savepoints.js';
+import { inTime, type Patience, SilentServerError } from '../session.js';
+import { StatementsUnderWay } from '../statements-under-way.js';
 
 /**
  * How a lock in a transaction has come to its end.
@@ -17,10 +19,14 @@ export interface TransactionTerms extends Patience {
   readonly dialect: Dialect;
 }
 
-const SAVEPOINT = /^\s*savepoint\s+([^\s;]+)/i;
-const RELEASE = /^\s*release\s+(?:savepoint\s+)?([^\s;]+)/i;
-const ROLLBACK_TO = /^\s*rollback\s+(?:work\s+|transaction\s+)?to\s+(?:savepoint\s+)?([^\s;]+)/i;
-const END = /^\s*(?:commit|rollback)\b/i;
+// The last two are those of Postgres.
+const END = /^\s*(?:commit|rollback|end|abort)\b/i;
+
+/** Statements of ours, for which those of the application wait. */
+interface Turn {
+  /** Their end. */
+  over: Promise<void>;
+}
 
 const transactions = new WeakMap<QueryRunner, ApplicationTransaction>();
 
@@ -45,12 +51,10 @@ export class ApplicationTransaction {
   /** For each lock, how many of the savepoints were there before it. */
   readonly #depths = new Map<EndListener, number>();
   /** Those that the application has set since the first of the locks. */
-  readonly #savepoints: string[] = [];
-  /** Statements of the application under way, and the end of the last of them. */
-  #inFlight = 0;
-  #last: Promise<unknown> = Promise.resolve();
-  /** The end of those of ours that are under way. */
-  #ours: Promise<void> | undefined;
+  readonly #savepoints = new Savepoints();
+  /** Of the application. Its subscribers may keep one back, so they need not end in the order in which they began. */
+  readonly #underWay = new StatementsUnderWay();
+  #ours: Turn | undefined;
   #heartbeat: Promise<unknown> | undefined;
 
   constructor(
@@ -66,7 +70,7 @@ export class ApplicationTransaction {
 
   /** A statement of the application is under way, and none of ours. */
   get isBusy(): boolean {
-    return this.#inFlight > 0 && !this.#ours;
+    return this.#underWay.size > 0 && !this.#ours;
   }
 
   /** Tells `onEnd` of the end of what is locked from here on; called again, from there on. */
@@ -75,13 +79,13 @@ export class ApplicationTransaction {
       this.connection.on('error', this.#onLost);
       this.connection.on('end', this.#onLost);
     }
-    this.#depths.set(onEnd, this.#savepoints.length);
+    this.#depths.set(onEnd, this.#savepoints.count);
   }
 
   leave(onEnd: EndListener): void {
     if (!this.#depths.delete(onEnd) || this.#depths.size > 0) return;
-    // A savepoint that is not known is older than every lock that comes.
-    this.#savepoints.length = 0;
+    // They are older than every lock that comes.
+    this.#savepoints.clear();
     this.connection.removeListener('error', this.#onLost);
     this.connection.removeListener('end', this.#onLost);
   }
@@ -91,12 +95,14 @@ export class ApplicationTransaction {
    * time, as drivers are about to drop their queues. They pass none of the application's subscribers.
    */
   async exclusively<T>(work: (run: Run) => Promise<T>): Promise<T> {
-    while (this.#ours ?? this.#inFlight > 0) await (this.#ours ?? this.#last);
-    const done = work(this.#run);
+    while (this.#ours ?? this.#underWay.size > 0) await (this.#ours?.over ?? this.#underWay.end());
+    const turn: Turn = { over: Promise.resolve() };
+    this.#ours = turn;
+    const done = work((sql, parameters) => this.#run(turn, sql, parameters));
     const over = () => {
-      this.#ours = undefined;
+      this.#endTurn(turn);
     };
-    this.#ours = done.then(over, over);
+    turn.over = done.then(over, over);
     return done;
   }
 
@@ -108,13 +114,16 @@ export class ApplicationTransaction {
     await inTime(this.terms, this.#heartbeat);
   }
 
-  readonly #run: Run = async (sql, parameters = []) => {
+  async #run(turn: Turn, sql: string, parameters: readonly unknown[] = []): Promise<unknown> {
     const { clock, dialect } = this.terms;
+    // The application has gone on, and this would stand among its statements: what it writes behind our savepoint would be
+    // undone with that, and what it sets there would end with it.
+    if (this.#ours !== turn) throw new SilentServerError('The database has answered too late.');
     const sentAt = clock.now();
     const answer = await dialect.send(this.connection, sql, parameters);
     this.answered = Math.max(this.answered, sentAt);
     return answer;
-  };
+  }
 
   readonly #onLost = (cause?: unknown): void => {
     this.#end(
@@ -125,59 +134,49 @@ export class ApplicationTransaction {
   };
 
   async #watch(sql: string, query: () => Promise<unknown>): Promise<unknown> {
-    // What is silent for longer than that holds up the application in the driver, as it would without us.
-    while (this.#ours) if (!(await this.#isOver(this.#ours))) break;
+    while (this.#ours) {
+      const turn = this.#ours;
+      // What is silent for longer than that holds up the application in the driver, as it would without us.
+      await inTime(this.terms, turn.over).catch(() => {
+        this.#endTurn(turn);
+      });
+    }
     const sentAt = this.terms.clock.now();
-    this.#inFlight += 1;
     // Before it is sent: the next holder may have the row before we have the answer.
     this.#foresee(sql);
-    const work = query();
-    this.#last = work.catch(() => undefined);
     try {
-      const answer = await work;
+      const answer = await this.#underWay.add(query());
       this.answered = Math.max(this.answered, sentAt);
       this.#follow(sql);
       return answer;
     } catch (error) {
       this.#failed(error);
       throw error;
-    } finally {
-      this.#inFlight -= 1;
     }
   }
 
-  #isOver(work: Promise<void>): Promise<boolean> {
-    return inTime(this.terms, work).then(
-      () => true,
-      () => false,
-    );
+  #endTurn(turn: Turn): void {
+    if (this.#ours === turn) this.#ours = undefined;
   }
 
   #foresee(sql: string): void {
-    const name = ROLLBACK_TO.exec(sql)?.[1];
-    if (name !== undefined) {
+    const left = this.#savepoints.leftBy(sql);
+    if (left !== undefined) {
       // Postgres frees what was locked since the savepoint, MariaDB where the transaction had done nothing before it.
-      const cause = new Error('Its transaction was rolled back to a savepoint from before the lock.');
-      this.#end(this.#savepoints.lastIndexOf(name) + 1, 'ended', cause);
+      this.#end(left, 'ended', new Error('Its transaction was rolled back to a savepoint from before the lock.'));
     } else if (END.test(sql)) this.#end(0, 'ended', new Error('Its transaction has ended.'));
   }
 
   #follow(sql: string): void {
-    const set = SAVEPOINT.exec(sql)?.[1];
-    if (set !== undefined && this.#depths.size > 0) this.#savepoints.push(set);
-    const released = RELEASE.exec(sql)?.[1];
-    const index = released === undefined ? -1 : this.#savepoints.lastIndexOf(released);
-    if (index < 0) return;
-    this.#savepoints.length = index;
-    // What was locked after it belongs to the transaction around it now.
-    for (const [onEnd, depth] of this.#depths) this.#depths.set(onEnd, Math.min(depth, index));
+    if (this.#depths.size === 0) return;
+    this.#savepoints.follow(sql);
+    // What was locked after a savepoint that is released belongs to the transaction around it now.
+    for (const [onEnd, depth] of this.#depths) this.#depths.set(onEnd, Math.min(depth, this.#savepoints.count));
   }
 
   #failed(error: unknown): void {
-    const cause = driverErrorOf(error);
-    // Postgres undoes at once everything since the last savepoint, whatever the error; MySQL the whole transaction, or nothing.
-    if (propertyOf(cause, 'severity') === 'ERROR') this.#end(this.#savepoints.length, 'undone', cause);
-    else if (this.terms.dialect.classify(error) === 'rolled-back') this.#end(0, 'undone', cause);
+    const undone = this.terms.dialect.undone(error);
+    if (undone !== 'itself') this.#end(undone === 'all' ? 0 : this.#savepoints.count, 'undone', driverErrorOf(error));
   }
 
   /** Ends the locks that were taken with at least `depth` savepoints before them. */

@@ -107,10 +107,14 @@ export class RowAttempt implements LockAttempt {
       session.giveBack();
       return 'released';
     } catch {
-      const isRolledBack = session.isLost() && failed;
-      session.destroy();
-      // What was written may be gone, and who wrote it must not take it for safe: lost is an error there, unknown is none.
-      return isRolledBack || wasUsed ? 'lost' : 'unknown';
+      const { hasEnded } = session;
+      const isFree = hasEnded || (failed && session.isLost());
+      if (hasEnded) session.giveBack();
+      else session.destroy();
+      // What was written may be gone, and who wrote it must not take it for safe: lost is an error there, unknown is none. A task
+      // that has failed takes nothing for safe, and its own error is to pass.
+      if (wasUsed && !failed) return 'lost';
+      return isFree ? 'released' : 'unknown';
     }
   }
 

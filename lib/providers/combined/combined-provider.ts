@@ -155,7 +155,10 @@ export class CombinedProvider implements CompositeProvider {
   /** The holding that this holder has, or a new one with new ids if those it had are dead. */
   async #holdingOf(request: AcquireRequest): Promise<Holding> {
     const known = this.#holdings.get(request.holder);
-    if (known && !known.isReleasing) return known;
+    if (known && !known.isReleasing) {
+      known.askedAgain(request);
+      return known;
+    }
     if (known && (await this.#end(request.holder, UNUSED)) === 'unknown') throw unconfirmed(request.key);
     const { context, quorum } = this.#started();
     const holding = new Holding(request, quorum.needed, context.clock, this.#owners);
@@ -170,6 +173,7 @@ export class CombinedProvider implements CompositeProvider {
     if (outcome === 'unknown') this.#orphans.add(holding);
     else {
       this.#holdings.delete(holder);
+      this.#orphans.delete(holding);
       holding.forgetAll();
     }
     return outcome;

@@ -15,6 +15,7 @@ import { type HeldPart, isHeld, newPart, type Part, releasePart, UNUSED } from '
  */
 export class Holding {
   readonly #parts: Part[] = [];
+  #request: AcquireRequest;
   #isComplete = false;
   /** Until when its holder was told that it is held, on the monotonic clock. */
   #toldUntil = -Infinity;
@@ -26,12 +27,23 @@ export class Holding {
 
   /** @param owners leads from the holder id of a part to its holding, as long as there is such a part */
   constructor(
-    readonly request: AcquireRequest,
+    request: AcquireRequest,
     readonly needed: number,
     private readonly clock: Clock,
     private readonly owners: Map<string, Holding>,
   ) {
+    this.#request = request;
     this.#longestLease = request.lease;
+  }
+
+  /** What its holder asked for last. */
+  get request(): AcquireRequest {
+    return this.#request;
+  }
+
+  /** Its holder asks again, and may not wait as long any more. */
+  askedAgain(request: AcquireRequest): void {
+    this.#request = request;
   }
 
   /** In the order in which they were begun. */

@@ -163,7 +163,10 @@ export class Failover {
   /** The place of an attempt: the one it has, if that is of this epoch. */
   #place(attempt: AcquireRequest, choice: Choice, now: number): Placement {
     const known = this.#placements.of(attempt.holder);
-    if (known?.choice === choice && !known.isSpent) return known;
+    if (known?.choice === choice && !known.isSpent) {
+      known.askedAgain(attempt);
+      return known;
+    }
     if (known?.isSpent) this.#placements.delete(known);
     else if (known) this.#drop(known);
     const holder = known ? this.context.random.id() : attempt.holder;

@@ -31,22 +31,29 @@ export class Placement implements AcquireRequest {
   isSpent = false;
   /** The engine was out of reach since it was last heard of it: ask whether it still stands. */
   isDoubtful = false;
+  #attempt: AcquireRequest;
   #signal: AbortSignal | undefined;
   #withdrawal: AbortController | undefined;
 
   constructor(
-    readonly attempt: AcquireRequest,
+    attempt: AcquireRequest,
     readonly choice: Choice,
     readonly engine: Engine,
     readonly holder: string,
     terms: PlacementTerms,
   ) {
+    this.#attempt = attempt;
     this.key = attempt.key;
     this.mode = attempt.mode;
     this.options = attempt.options;
     this.lease = terms.lease;
     this.renew = terms.renew;
     this.minHold = terms.minHold;
+  }
+
+  /** What its caller asked for last. */
+  get attempt(): AcquireRequest {
+    return this.#attempt;
   }
 
   /** Its engine knows it by another id than its caller. */
@@ -66,6 +73,13 @@ export class Placement implements AcquireRequest {
   get signal(): AbortSignal {
     this.#withdrawal ??= new AbortController();
     return (this.#signal ??= AbortSignal.any([this.attempt.signal, this.#withdrawal.signal]));
+  }
+
+  /** Its caller asks again, and may wait by another signal: a provider that stands on this one makes one for each ask. */
+  askedAgain(attempt: AcquireRequest): void {
+    if (attempt === this.#attempt) return;
+    this.#attempt = attempt;
+    this.#signal = undefined;
   }
 
   /** Its engine has renewed it, sent after so many suspensions. */

@@ -135,6 +135,28 @@ describe("CombinedProvider, quorum 'all'", () => {
     await stop(locks, clock);
   });
 
+  it('does not go on waiting for the second engine when the first is lost', async () => {
+    const [a, b] = [ScriptedProvider.obliging(), scripted()];
+    const { locks, clock } = await combine('all', { a, b });
+    let inA = '';
+    a.onAcquire = ({ holder }, grant) => ((inA = holder), grant());
+    const lock = watch(locks.acquire('order', { wait: 60_000, lease: '6s' }));
+    await clock.advance(1);
+    const [first] = b.asks;
+    b.context.emit({ type: 'waiting', holder: first?.input.holder ?? '' });
+    first?.input.signal.addEventListener('abort', () => {
+      first.answer('busy');
+    });
+    a.context.emit({ type: 'lost', holder: inA });
+    await clock.advance(3_000);
+    expect(first?.input.signal.aborted).toBe(true);
+    expect(a.order.filter((call) => call === 'acquire order')).toHaveLength(2);
+    b.asks[1]?.grant();
+    await clock.advance(1);
+    expect(lock.value?.isHeld()).toBe(true);
+    await stop(locks, clock);
+  });
+
   it('is lost at once when one engine loses it, and keeps others out of the other one as long as its holder was told', async () => {
     const engines = { a: new MemoryLockProvider(), b: new MemoryLockProvider() };
     const { locks, clock } = await combine('all', engines);

@@ -159,6 +159,22 @@ describe("CombinedProvider, quorum 'majority', with one of three engines silent"
     await stop(locks, clock);
   });
 
+  it('gives back in the background what a release could not reach, parked as it was to be', async () => {
+    const { locks, clock, c } = await trio();
+    const lock = await locks.acquire('k', { lease: '1h', minHold: 60_000 });
+    const { released } = cut(c);
+    expect(await lock.release()).toBe('released');
+    await clock.advance(30_000);
+    expect(released.length).toBeGreaterThan(10);
+    const kept: number[] = [];
+    c.onRelease = (_, { keepFor }) => (kept.push(keepFor), 'released');
+    await clock.advance(60_000);
+    expect(kept).toHaveLength(1);
+    expect(kept[0]).toBeGreaterThan(28_000);
+    expect(kept[0]).toBeLessThanOrEqual(30_000);
+    await stop(locks, clock);
+  });
+
   describe('renews', () => {
     /** `x` has lost its part in `a`, so it needs `c`, which answers renewals after `delay` ms; `y` does without. */
     async function holdBoth(lease: number, delay: number, outcome: 'renewed' | 'unknown') {

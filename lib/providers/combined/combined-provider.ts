@@ -174,7 +174,10 @@ export class CombinedProvider implements CompositeProvider {
     else {
       this.#holdings.delete(holder);
       this.#orphans.delete(holding);
-      holding.forgetAll();
+      // Enough have confirmed it. What another one still has would keep others out of that engine for a lease.
+      void holding.answered().then(() => {
+        this.#started().leftovers.add(holding);
+      });
     }
     return outcome;
   }

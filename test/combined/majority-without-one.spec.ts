@@ -1,3 +1,4 @@
+import { getEventListeners } from 'node:events';
 import type { LockManager } from '../../lib/engine/lock-manager.js';
 import type { AcquireRequest } from '../../lib/engine/lock-provider.js';
 import { LockTimeoutError, LockUnavailableError } from '../../lib/lock/errors.js';
@@ -217,6 +218,25 @@ describe("CombinedProvider, quorum 'majority', with one of three engines silent"
 });
 
 describe('CombinedProvider', () => {
+  it('leaves no listener behind in the signals of its asks', async () => {
+    // In the queue of an engine, an ask that may share the answer to another one listens whether its caller leaves.
+    const engines = { a: ScriptedProvider.obliging(), b: ScriptedProvider.obliging(), c: ScriptedProvider.obliging() };
+    const signals = new Set<AbortSignal>();
+    for (const engine of Object.values(engines)) {
+      engine.onAcquire = ({ signal }, grant) => {
+        signal.addEventListener('abort', () => undefined);
+        signals.add(signal);
+        return grant();
+      };
+    }
+    const all = new CombinedProvider({ engines: ['a', 'b', 'c'], quorum: 'majority' });
+    const { locks, clock } = await startEngine({ providers: { all, ...engines }, default: 'all', shutdownGrace: 0 });
+    for (let round = 0; round < 20; round += 1) await (await locks.acquire('k')).release();
+    const listeners = [...signals].map((signal) => getEventListeners(signal, 'abort').length);
+    expect(Math.max(...listeners)).toBeLessThanOrEqual(3);
+    await stop(locks, clock);
+  });
+
   it('gives back what was extended until that lease is over', async () => {
     const { locks, clock, a, b, c } = await trio();
     const lock = await locks.acquire('k', { lease: LEASE });

@@ -176,6 +176,45 @@ describe("CombinedProvider, quorum 'majority', with one of three engines silent"
     await stop(locks, clock);
   });
 
+  it.each(['says so', 'answers so when it is asked'])(
+    'has lost a lock when another one has it no more and %s, and the silent one may have let it go long ago',
+    async (how) => {
+      const { locks, clock, b, c } = await trio();
+      let inB = '';
+      b.onAcquire = ({ holder }, grant) => ((inB = holder), grant());
+      const lock = await locks.acquire('k', { lease: LEASE });
+      c.onRenew = (renewals) => Promise.resolve(renewals.map(() => 'unknown' as const));
+      await clock.advance(2 * LEASE);
+      expect(lock.isHeld()).toBe(true);
+      if (how === 'says so') b.context.emit({ type: 'lost', holder: inB });
+      else {
+        b.onRenew = (renewals) => Promise.resolve(renewals.map(() => 'lost' as const));
+        await lock.extend().catch(() => undefined);
+      }
+      await clock.advance(1);
+      expect(lock.isHeld()).toBe(false);
+      await stop(locks, clock);
+    },
+  );
+
+  it('does not count for the others an engine that has renewed a lock and lost it since', async () => {
+    const { locks, clock, a, b, c } = await trio();
+    let inB = '';
+    b.onAcquire = ({ holder }, grant) => ((inB = holder), grant());
+    const lock = await locks.acquire('k', { lease: 9_000 });
+    const until = lock.remaining();
+    c.onRenew = never;
+    a.onRenew = async (renewals) => {
+      await new Promise<void>((resolve) => clock.setTimer(resolve, 200));
+      return a.acknowledge(renewals);
+    };
+    await clock.advance(3_050);
+    b.context.emit({ type: 'lost', holder: inB });
+    await clock.advance(until - 3_050 + 1);
+    expect(lock.isHeld()).toBe(false);
+    await stop(locks, clock);
+  });
+
   describe('renews', () => {
     /** `x` has lost its part in `a`, so it needs `c`, which answers renewals after `delay` ms; `y` does without. */
     async function holdBoth(lease: number, delay: number, outcome: 'renewed' | 'unknown') {

@@ -47,7 +47,7 @@ export class AllInOrder implements Quorum {
       if (upkeep.hasFailed) return 'lost';
       if (answer === 'busy') return 'busy';
     }
-    return holding.isGranted && holding.validUntil > clock.now() ? holding.complete() : 'lost';
+    return holding.isGranted ? holding.complete() : 'lost';
   }
 
   release(holding: Holding, manner: ReleaseManner): Promise<ReleaseOutcome> {

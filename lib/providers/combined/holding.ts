@@ -53,9 +53,9 @@ export class Holding {
     return [...this.#parts];
   }
 
-  /** As many engines have granted as it takes. */
+  /** As many engines have granted as it takes, and may have it still: one that was silent for a lease may have let it go. */
   get isGranted(): boolean {
-    return this.#held.length >= this.needed;
+    return this.validUntil > this.clock.now();
   }
 
   /** It was granted as a whole. */

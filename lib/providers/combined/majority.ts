@@ -54,10 +54,13 @@ export class Majority implements Quorum {
     await round.giveBack();
     if (round.isRefused) return false;
     const { key } = holding.request;
-    throw new LockUnavailableError(`Too few of ${engines.length} engines answered when they were asked for "${key}".`, {
-      key,
-      cause: round.cause,
-    });
+    throw new LockUnavailableError(
+      `Too few of ${engines.length} engines answered in time when they were asked for "${key}".`,
+      {
+        key,
+        cause: round.cause,
+      },
+    );
   }
 
   #pause(round: number, departure: AbortSignal): Promise<void> {

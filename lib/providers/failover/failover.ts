@@ -197,9 +197,11 @@ export class Failover {
     const { choice, attempt } = placement;
     const now = this.context.clock.now();
     if (answer === 'busy') {
+      // Maybe sent away from its queue, of which the engine may be told late: that would free what was granted to the same id since.
+      placement.isSpent = true;
+      if (this.#selector.choose(now) !== choice) throw this.#overtaken();
       this.#placements.delete(placement);
-      if (this.#selector.choose(now) === choice) return 'busy';
-      throw this.#overtaken();
+      return 'busy';
     }
     placement.keptUntil = answer.validUntil;
     const validUntil = this.#believe(placement, now);

@@ -27,7 +27,7 @@ export class Placement implements AcquireRequest {
   suspensions = 0;
   /** Its release was asked for. */
   isReleased = false;
-  /** It was given back, and its attempt may ask again: under another id, for this one is dead. */
+  /** It was given back, or sent away, and its attempt may ask again: under another id, for this one is dead. */
   isSpent = false;
   /** The engine was out of reach since it was last heard of it: ask whether it still stands. */
   isDoubtful = false;

@@ -63,6 +63,16 @@ describe('fail-over in mode available', () => {
     await fleet.until(() => !on('a'), 'it is free', 20_000);
   });
 
+  it('parks no longer than was asked for what its engine hears of late', async () => {
+    const lock = await fleet.drive(one.locks.acquire('k', { lease: 5_000, minHold: 60_000 }));
+    const until = fleet.clock.now() + 60_000;
+    one.a.cutOff();
+    expect(await fleet.drive(lock.release())).toBe('unconfirmed');
+    await fleet.clock.advance(50_000);
+    one.a.restore();
+    await fleet.until(() => !on('a'), 'it is free', until + 1_000 - fleet.clock.now());
+  });
+
   it('stays where it was put by hand', async () => {
     await one.main.switchTo('b');
     await fleet.clock.advance(600_000);

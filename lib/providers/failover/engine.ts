@@ -41,7 +41,9 @@ const UNAVAILABLE: LockUnavailableError['code'] = 'LOCK_UNAVAILABLE';
 
 /** A hold that nobody wants any more. */
 interface Stray {
-  readonly manner: ReleaseManner;
+  /** Until when it stays parked, on the monotonic clock. */
+  readonly keepUntil: number;
+  readonly failed: boolean;
   /** When its lease is over, on the monotonic clock. */
   readonly until: number;
 }
@@ -131,12 +133,13 @@ export class Engine {
    * Never rejects. Also what it does not answer now is released: when it answers again, unless its lease is over by then.
    */
   release(placement: Placement, manner: ReleaseManner): Answer<ReleaseOutcome> {
+    const keepUntil = this.context.clock.now() + manner.keepFor;
     const settled = (outcome: ReleaseOutcome) => {
       if (outcome !== 'unknown') this.#forget(placement);
       else if (!this.#strays.has(placement)) {
         // An extension may have prolonged it beyond what was asked for first.
         const until = Math.max(this.context.clock.now() + placement.keptFor, placement.keptUntil);
-        this.#strays.set(placement, { manner, until });
+        this.#strays.set(placement, { keepUntil, failed: manner.failed, until });
       }
       return outcome;
     };
@@ -154,7 +157,10 @@ export class Engine {
   }
 
   #tellStrays(): void {
-    for (const [placement, { manner }] of this.#strays) void this.release(placement, manner);
+    const now = this.context.clock.now();
+    for (const [placement, { keepUntil, failed }] of this.#strays) {
+      void this.release(placement, { keepFor: Math.max(0, keepUntil - now), failed });
+    }
   }
 
   #forgetOldStrays(): void {

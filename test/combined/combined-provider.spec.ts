@@ -1,6 +1,8 @@
+import { jest } from '@jest/globals';
 import type { LockManager } from '../../lib/engine/lock-manager.js';
 import { CombinedProvider } from '../../lib/providers/combined/combined-provider.js';
 import type { CombinedProviderOptions } from '../../lib/providers/combined/combined-options.js';
+import { Holding } from '../../lib/providers/combined/holding.js';
 import { LockTable } from '../../lib/providers/memory/lock-table.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { LockConfigError, LockUnavailableError } from '../../lib/lock/errors.js';
@@ -244,6 +246,22 @@ describe("CombinedProvider, quorum 'all'", () => {
       await stop(locks, clock);
     },
   );
+
+  it('does not look through all that could not be given back for each caller', async () => {
+    const engines = { a: ScriptedProvider.obliging(), b: ScriptedProvider.obliging() };
+    const { locks, clock } = await combine('all', engines);
+    engines.b.onAcquire = down;
+    engines.b.onRelease = () => 'unknown';
+    const refused = Array.from({ length: 300 }, (_, index) => watch(locks.tryAcquire(`k${index}`)));
+    await clock.advance(2_000);
+    expect(refused.every(({ error }) => error instanceof LockUnavailableError)).toBe(true);
+    const looks = jest.spyOn(Holding.prototype, 'left');
+    for (let caller = 0; caller < 100; caller += 1) watch(locks.tryAcquire(`again${caller}`));
+    await settle();
+    expect(looks.mock.calls.length).toBeLessThan(1_000);
+    looks.mockRestore();
+    await stop(locks, clock);
+  });
 
   it('does not start while an engine does not answer', async () => {
     const b = new ScriptedProvider();

@@ -26,6 +26,8 @@ import { renewAll } from './renewal.js';
 
 // Asked for at the start, to see who answers.
 const PROBE_KEY = 'nestjs-distributed-lock:probe';
+// Each look goes over all of them, and while an engine is down each caller leaves one more.
+const FORGET_EVERY = 1_000;
 
 interface Running {
   readonly context: ProviderContext;
@@ -56,6 +58,7 @@ export class CombinedProvider implements CompositeProvider {
   readonly #owners = new Map<string, Holding>();
   /** What could not be given back. */
   readonly #orphans = new Set<Holding>();
+  #forgottenAt = -Infinity;
   /** The asks under way, by their holders. */
   readonly #departures = new Map<string, AbortController>();
   readonly #down = new Set<Member>();
@@ -184,6 +187,9 @@ export class CombinedProvider implements CompositeProvider {
 
   /** Forgets what could not be given back and is over by now. */
   #forgetOrphans(): void {
+    const now = this.#started().context.clock.now();
+    if (now < this.#forgottenAt + FORGET_EVERY) return;
+    this.#forgottenAt = now;
     for (const holding of this.#orphans) {
       if (holding.left().length > 0) continue;
       this.#orphans.delete(holding);

@@ -73,6 +73,35 @@ describe('fail-over in mode available', () => {
     await fleet.until(() => !on('a'), 'it is free', until + 1_000 - fleet.clock.now());
   });
 
+  it('tells in time what one engine has renewed, though another one with older locks is silent', async () => {
+    const old = await fleet.drive(one.locks.acquire('old', { lease: 60_000 }));
+    one.a.renew = async (renewals) => {
+      await new Promise<void>((resolve) => fleet.clock.setTimer(resolve, 15_000));
+      return renewals.map(() => 'unknown');
+    };
+    await one.main.switchTo('b');
+    const lock = await fleet.drive(one.locks.acquire('k', { lease: 6_000 }));
+    await fleet.clock.advance(40_000);
+    expect([lock.isHeld(), old.isHeld()]).toEqual([true, true]);
+    await old.release();
+    await lock.release();
+  });
+
+  it.each([1_000, 4_000])('waits for an engine that needs %d ms to renew', async (delay) => {
+    const renew = one.a.renew.bind(one.a);
+    one.a.renew = async (renewals) => {
+      await new Promise<void>((resolve) => fleet.clock.setTimer(resolve, delay));
+      return renew(renewals);
+    };
+    const lock = await fleet.drive(one.locks.acquire('k', { lease: 12_000 }));
+    await one.main.switchTo('b');
+    const other = await fleet.drive(one.locks.acquire('other', { lease: 60_000 }));
+    await fleet.clock.advance(60_000);
+    expect([lock.isHeld(), other.isHeld()]).toEqual([true, true]);
+    await other.release();
+    await lock.release();
+  });
+
   it('stays where it was put by hand', async () => {
     await one.main.switchTo('b');
     await fleet.clock.advance(600_000);

@@ -1,5 +1,8 @@
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { LockUnavailableError } from '../../lib/lock/errors.js';
+import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
+import { LockTable } from '../../lib/providers/memory/lock-table.js';
+import { DistantMemoryProvider } from '../contract/memory-backend.js';
 import { type FleetProcess, TestFleet } from './fleet-rig.js';
 
 describe('fail-over in mode available', () => {
@@ -125,6 +128,18 @@ describe('fail-over in mode available', () => {
     const lock = await fleet.drive(one.locks.acquire('k', { wait: 20_000 }));
     expect(one.main.state.active).toBe('b');
     await lock.release();
+  });
+
+  it('finds an engine down that hangs, also beside another fail-over of the same process', async () => {
+    const hanging = new DistantMemoryProvider(new LockTable(), 'engine');
+    const engines = ['q', 'b'];
+    const other = new FailoverProvider({ engines, mode: 'available' });
+    const process = await fleet.start({ engines, mode: 'available' }, { q: hanging, other });
+    hanging.acquire = () => new Promise(() => undefined);
+    await fleet.until(
+      () => [process.main, other].every(({ state }) => state.engines['q'] === 'down'),
+      'both know that it is down',
+    );
   });
 
   it('promises no fencing tokens: processes that decide alone have no order of switches', async () => {

@@ -31,7 +31,8 @@ export interface EngineListener {
 /** What an engine's answer is worth. A step of its own would be a promise more for each lock. */
 export type Admission<R> = (request: R, answer: Grant | 'busy') => Grant | 'busy';
 
-// One for the fleet: a SQL engine would keep a row for each. That somebody else holds it is an answer too.
+// One for each fail-over of the fleet, by its name: a SQL engine would keep a row for each. That another process holds it is an
+// answer too. That this one does is none: the queue in front of the engine may have said it.
 const PROBE_KEY = 'failover:probe';
 const PROBE_LEASE = 1_000;
 /** An engine that has just failed is looked at sooner. */
@@ -196,10 +197,10 @@ export class Engine {
   }
 
   async #probe(): Promise<void> {
-    const { clock, random } = this.context;
+    const { clock, random, name } = this.context;
     const departure = new AbortController();
     const probe: AcquireRequest = {
-      key: PROBE_KEY,
+      key: `${PROBE_KEY}:${name}`,
       holder: random.id(),
       mode: 'exclusive',
       lease: PROBE_LEASE,

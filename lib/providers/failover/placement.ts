@@ -1,5 +1,5 @@
 import type { AcquireRequest, Grant, Holder } from '../../engine/lock-provider.js';
-import type { Choice } from './engine-selector.js';
+import type { Choice, EngineSelector } from './engine-selector.js';
 import type { Engine } from './engine.js';
 
 /** On what terms an engine is asked; all times in ms. */
@@ -73,6 +73,11 @@ export class Placement implements AcquireRequest {
   get signal(): AbortSignal {
     this.#withdrawal ??= new AbortController();
     return (this.#signal ??= AbortSignal.any([this.attempt.signal, this.#withdrawal.signal]));
+  }
+
+  /** Until when it is ours, as things stand at `now`: its engine keeps it, and the selector believes in its epoch. */
+  validUntil(selector: Pick<EngineSelector, 'validUntil'>, now: number): number {
+    return Math.min(this.keptUntil, selector.validUntil(this.choice.epoch, now));
   }
 
   /** Its caller asks again, and may wait by another signal: a provider that stands on this one makes one for each ask. */

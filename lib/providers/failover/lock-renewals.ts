@@ -5,7 +5,7 @@ import type { Engine } from './engine.js';
 import type { FailoverSettings } from './failover-options.js';
 import type { Placement } from './placement.js';
 import type { Placements } from './placements.js';
-import { PATIENCE_PER_WINDOW } from './strict-selector.js';
+import { PATIENCE_PER_WINDOW } from './shared-record.js';
 
 /** Renewals of locks: of what their engines keep, and of the belief in their epoch. */
 export class LockRenewals {

@@ -66,6 +66,26 @@ describe('fail-over in mode available', () => {
     await fleet.until(() => !on('a'), 'it is free', 20_000);
   });
 
+  it('tells an engine that hangs of each lock one at a time', async () => {
+    const lock = await fleet.drive(one.locks.acquire('k', { lease: 600_000 }));
+    let [underWay, most] = [0, 0];
+    const release = one.a.release.bind(one.a);
+    const hang = async (): Promise<'unknown'> => {
+      most = Math.max(most, (underWay += 1));
+      await new Promise<void>((resolve) => fleet.clock.setTimer(resolve, 20_000));
+      underWay -= 1;
+      return 'unknown';
+    };
+    one.a.release = ((holder, manner) =>
+      holder.key === 'k' ? hang() : release(holder, manner)) as typeof one.a.release;
+    void lock.release();
+    await fleet.clock.advance(120_000);
+    // The engine of all providers sends it again as well.
+    expect(most).toBeLessThanOrEqual(2);
+    one.a.release = release;
+    await fleet.until(() => !on('a'), 'it is free', 30_000);
+  });
+
   it('parks no longer than was asked for what its engine hears of late', async () => {
     const lock = await fleet.drive(one.locks.acquire('k', { lease: 5_000, minHold: 60_000 }));
     const until = fleet.clock.now() + 60_000;

@@ -47,6 +47,8 @@ interface Stray {
   readonly failed: boolean;
   /** When its lease is over, on the monotonic clock. */
   readonly until: number;
+  /** The engine was told of it again, and has not answered. */
+  isBeingTold: boolean;
 }
 
 /**
@@ -140,7 +142,7 @@ export class Engine {
       else if (!this.#strays.has(placement)) {
         // An extension may have prolonged it beyond what was asked for first.
         const until = Math.max(this.context.clock.now() + placement.keptFor, placement.keptUntil);
-        this.#strays.set(placement, { keepUntil, failed: manner.failed, until });
+        this.#strays.set(placement, { keepUntil, failed: manner.failed, until, isBeingTold: false });
       }
       return outcome;
     };
@@ -158,10 +160,15 @@ export class Engine {
   }
 
   #tellStrays(): void {
-    const now = this.context.clock.now();
-    for (const [placement, { keepUntil, failed }] of this.#strays) {
-      void this.release(placement, { keepFor: Math.max(0, keepUntil - now), failed });
-    }
+    // One at a time: an engine that hangs would gather those that are told again.
+    for (const [placement, stray] of this.#strays) if (!stray.isBeingTold) void this.#tell(placement, stray);
+  }
+
+  async #tell(placement: Placement, stray: Stray): Promise<void> {
+    const { keepUntil, failed } = stray;
+    stray.isBeingTold = true;
+    await this.release(placement, { keepFor: Math.max(0, keepUntil - this.context.clock.now()), failed });
+    stray.isBeingTold = false;
   }
 
   #forgetOldStrays(): void {

@@ -100,6 +100,19 @@ describe("CombinedProvider, quorum 'majority', with one of three engines silent"
     await stop(locks, clock);
   });
 
+  it('is given back what it confirms, though it never answers for another key', async () => {
+    const { locks, clock, a, b, c } = await trio();
+    take(a, b);
+    const { asked, released } = cut(c);
+    expect(await locks.tryAcquire('silent', { lease: '1h' })).toBeNull();
+    expect(await locks.tryAcquire('k', { lease: '1h' })).toBeNull();
+    released.length = 0;
+    c.onRelease = ({ key, holder }) => (key === 'silent' ? 'unknown' : (released.push(holder), 'released'));
+    await clock.advance(5_000);
+    expect(released).toEqual([asked[1]]);
+    await stop(locks, clock);
+  });
+
   it('forgets what it may have granted when the lease of that is over', async () => {
     const { locks, clock, a, b, c } = await trio();
     take(a, b);

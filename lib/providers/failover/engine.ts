@@ -33,7 +33,7 @@ export type Admission<R> = (request: R, answer: Grant | 'busy') => Grant | 'busy
 
 // One for each fail-over of the fleet, by its name: a SQL engine would keep a row for each. That another process holds it is an
 // answer too. That this one does is none: the queue in front of the engine may have said it.
-const PROBE_KEY = 'failover:probe';
+const probeKeyOf = (failover: string) => `failover:${failover}:probe`;
 const PROBE_LEASE = 1_000;
 /** An engine that has just failed is looked at sooner. */
 const PROBES_WHILE_FAILING = 4;
@@ -207,7 +207,7 @@ export class Engine {
     const { clock, random, name } = this.context;
     const departure = new AbortController();
     const probe: AcquireRequest = {
-      key: `${PROBE_KEY}:${name}`,
+      key: probeKeyOf(name),
       holder: random.id(),
       mode: 'exclusive',
       lease: PROBE_LEASE,

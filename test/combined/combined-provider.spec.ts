@@ -1,6 +1,8 @@
+import { jest } from '@jest/globals';
 import type { LockManager } from '../../lib/engine/lock-manager.js';
 import { CombinedProvider } from '../../lib/providers/combined/combined-provider.js';
 import type { CombinedProviderOptions } from '../../lib/providers/combined/combined-options.js';
+import { Holding } from '../../lib/providers/combined/holding.js';
 import { LockTable } from '../../lib/providers/memory/lock-table.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { LockConfigError, LockUnavailableError } from '../../lib/lock/errors.js';
@@ -135,6 +137,28 @@ describe("CombinedProvider, quorum 'all'", () => {
     await stop(locks, clock);
   });
 
+  it('does not go on waiting for the second engine when the first is lost', async () => {
+    const [a, b] = [ScriptedProvider.obliging(), scripted()];
+    const { locks, clock } = await combine('all', { a, b });
+    let inA = '';
+    a.onAcquire = ({ holder }, grant) => ((inA = holder), grant());
+    const lock = watch(locks.acquire('order', { wait: 60_000, lease: '6s' }));
+    await clock.advance(1);
+    const [first] = b.asks;
+    b.context.emit({ type: 'waiting', holder: first?.input.holder ?? '' });
+    first?.input.signal.addEventListener('abort', () => {
+      first.answer('busy');
+    });
+    a.context.emit({ type: 'lost', holder: inA });
+    await clock.advance(3_000);
+    expect(first?.input.signal.aborted).toBe(true);
+    expect(a.order.filter((call) => call === 'acquire order')).toHaveLength(2);
+    b.asks[1]?.grant();
+    await clock.advance(1);
+    expect(lock.value?.isHeld()).toBe(true);
+    await stop(locks, clock);
+  });
+
   it('is lost at once when one engine loses it, and keeps others out of the other one as long as its holder was told', async () => {
     const engines = { a: new MemoryLockProvider(), b: new MemoryLockProvider() };
     const { locks, clock } = await combine('all', engines);
@@ -222,6 +246,22 @@ describe("CombinedProvider, quorum 'all'", () => {
       await stop(locks, clock);
     },
   );
+
+  it('does not look through all that could not be given back for each caller', async () => {
+    const engines = { a: ScriptedProvider.obliging(), b: ScriptedProvider.obliging() };
+    const { locks, clock } = await combine('all', engines);
+    engines.b.onAcquire = down;
+    engines.b.onRelease = () => 'unknown';
+    const refused = Array.from({ length: 300 }, (_, index) => watch(locks.tryAcquire(`k${index}`)));
+    await clock.advance(2_000);
+    expect(refused.every(({ error }) => error instanceof LockUnavailableError)).toBe(true);
+    const looks = jest.spyOn(Holding.prototype, 'left');
+    for (let caller = 0; caller < 100; caller += 1) watch(locks.tryAcquire(`again${caller}`));
+    await settle();
+    expect(looks.mock.calls.length).toBeLessThan(1_000);
+    looks.mockRestore();
+    await stop(locks, clock);
+  });
 
   it('does not start while an engine does not answer', async () => {
     const b = new ScriptedProvider();

@@ -1,3 +1,4 @@
+import { getEventListeners } from 'node:events';
 import type { LockManager } from '../../lib/engine/lock-manager.js';
 import type { AcquireRequest } from '../../lib/engine/lock-provider.js';
 import { LockTimeoutError, LockUnavailableError } from '../../lib/lock/errors.js';
@@ -99,6 +100,19 @@ describe("CombinedProvider, quorum 'majority', with one of three engines silent"
     await stop(locks, clock);
   });
 
+  it('is given back what it confirms, though it never answers for another key', async () => {
+    const { locks, clock, a, b, c } = await trio();
+    take(a, b);
+    const { asked, released } = cut(c);
+    expect(await locks.tryAcquire('silent', { lease: '1h' })).toBeNull();
+    expect(await locks.tryAcquire('k', { lease: '1h' })).toBeNull();
+    released.length = 0;
+    c.onRelease = ({ key, holder }) => (key === 'silent' ? 'unknown' : (released.push(holder), 'released'));
+    await clock.advance(5_000);
+    expect(released).toEqual([asked[1]]);
+    await stop(locks, clock);
+  });
+
   it('forgets what it may have granted when the lease of that is over', async () => {
     const { locks, clock, a, b, c } = await trio();
     take(a, b);
@@ -159,6 +173,61 @@ describe("CombinedProvider, quorum 'majority', with one of three engines silent"
     await stop(locks, clock);
   });
 
+  it('gives back in the background what a release could not reach, parked as it was to be', async () => {
+    const { locks, clock, c } = await trio();
+    const lock = await locks.acquire('k', { lease: '1h', minHold: 60_000 });
+    const { released } = cut(c);
+    expect(await lock.release()).toBe('released');
+    await clock.advance(30_000);
+    expect(released.length).toBeGreaterThan(10);
+    const kept: number[] = [];
+    c.onRelease = (_, { keepFor }) => (kept.push(keepFor), 'released');
+    await clock.advance(60_000);
+    expect(kept).toHaveLength(1);
+    expect(kept[0]).toBeGreaterThan(28_000);
+    expect(kept[0]).toBeLessThanOrEqual(30_000);
+    await stop(locks, clock);
+  });
+
+  it.each(['says so', 'answers so when it is asked'])(
+    'has lost a lock when another one has it no more and %s, and the silent one may have let it go long ago',
+    async (how) => {
+      const { locks, clock, b, c } = await trio();
+      let inB = '';
+      b.onAcquire = ({ holder }, grant) => ((inB = holder), grant());
+      const lock = await locks.acquire('k', { lease: LEASE });
+      c.onRenew = (renewals) => Promise.resolve(renewals.map(() => 'unknown' as const));
+      await clock.advance(2 * LEASE);
+      expect(lock.isHeld()).toBe(true);
+      if (how === 'says so') b.context.emit({ type: 'lost', holder: inB });
+      else {
+        b.onRenew = (renewals) => Promise.resolve(renewals.map(() => 'lost' as const));
+        await lock.extend().catch(() => undefined);
+      }
+      await clock.advance(1);
+      expect(lock.isHeld()).toBe(false);
+      await stop(locks, clock);
+    },
+  );
+
+  it('does not count for the others an engine that has renewed a lock and lost it since', async () => {
+    const { locks, clock, a, b, c } = await trio();
+    let inB = '';
+    b.onAcquire = ({ holder }, grant) => ((inB = holder), grant());
+    const lock = await locks.acquire('k', { lease: 9_000 });
+    const until = lock.remaining();
+    c.onRenew = never;
+    a.onRenew = async (renewals) => {
+      await new Promise<void>((resolve) => clock.setTimer(resolve, 200));
+      return a.acknowledge(renewals);
+    };
+    await clock.advance(3_050);
+    b.context.emit({ type: 'lost', holder: inB });
+    await clock.advance(until - 3_050 + 1);
+    expect(lock.isHeld()).toBe(false);
+    await stop(locks, clock);
+  });
+
   describe('renews', () => {
     /** `x` has lost its part in `a`, so it needs `c`, which answers renewals after `delay` ms; `y` does without. */
     async function holdBoth(lease: number, delay: number, outcome: 'renewed' | 'unknown') {
@@ -201,6 +270,25 @@ describe("CombinedProvider, quorum 'majority', with one of three engines silent"
 });
 
 describe('CombinedProvider', () => {
+  it('leaves no listener behind in the signals of its asks', async () => {
+    // In the queue of an engine, an ask that may share the answer to another one listens whether its caller leaves.
+    const engines = { a: ScriptedProvider.obliging(), b: ScriptedProvider.obliging(), c: ScriptedProvider.obliging() };
+    const signals = new Set<AbortSignal>();
+    for (const engine of Object.values(engines)) {
+      engine.onAcquire = ({ signal }, grant) => {
+        signal.addEventListener('abort', () => undefined);
+        signals.add(signal);
+        return grant();
+      };
+    }
+    const all = new CombinedProvider({ engines: ['a', 'b', 'c'], quorum: 'majority' });
+    const { locks, clock } = await startEngine({ providers: { all, ...engines }, default: 'all', shutdownGrace: 0 });
+    for (let round = 0; round < 20; round += 1) await (await locks.acquire('k')).release();
+    const listeners = [...signals].map((signal) => getEventListeners(signal, 'abort').length);
+    expect(Math.max(...listeners)).toBeLessThanOrEqual(3);
+    await stop(locks, clock);
+  });
+
   it('gives back what was extended until that lease is over', async () => {
     const { locks, clock, a, b, c } = await trio();
     const lock = await locks.acquire('k', { lease: LEASE });

@@ -437,6 +437,34 @@ describe('fail-over in mode strict', () => {
     expect(overlaps).toEqual({});
   });
 
+  it('comes back to an engine under another id, so that a place in its queue that is given up late frees nobody', async () => {
+    const [one, two] = (await start(2)) as [FleetProcess, FleetProcess];
+    const first = await take(two);
+    const cancelled: string[] = [];
+    const acquire = one.a.acquire.bind(one.a);
+    one.a.acquire = (request) => {
+      const { holder } = request;
+      if (request.key === 'k') request.signal.addEventListener('abort', () => cancelled.push(holder));
+      return acquire(request);
+    };
+    const waiting = one.locks.acquire('k', { wait: 600_000 });
+    await advance(100);
+    await fleet.drive(one.main.switchTo('b'));
+    await advance(WINDOW / 2);
+    await fleet.drive(one.main.switchTo('a'));
+    await advance(100);
+    await first.release();
+    const lock = await fleet.drive(waiting);
+    expect(on('a')).toBe(true);
+    expect(cancelled).toHaveLength(1);
+    // The engine is told in the background, again and again until it answers.
+    for (const holder of cancelled)
+      one.a.release({ key: 'k', holder, mode: 'exclusive' }, { keepFor: 0, failed: true });
+    expect(await fleet.drive(two.locks.tryAcquire('k'))).toBeNull();
+    expect(await lock.release()).toBe('released');
+    expect(fleet.kept).toBe(0);
+  });
+
   it('holds locks while the reports of many processes meet at a slow record', async () => {
     const processes = await start(10, { window: 1_000 });
     for (const { record } of processes) {

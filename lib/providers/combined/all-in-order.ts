@@ -8,7 +8,7 @@ import type {
   Timer,
 } from '../../engine/lock-provider.js';
 import type { Holding } from './holding.js';
-import { isHeld, UNUSED } from './part.js';
+import { type HeldPart, isHeld, UNUSED } from './part.js';
 import type { Quorum } from './quorum.js';
 import { renewAll } from './renewal.js';
 
@@ -47,7 +47,7 @@ export class AllInOrder implements Quorum {
       if (upkeep.hasFailed) return 'lost';
       if (answer === 'busy') return 'busy';
     }
-    return holding.isGranted && holding.validUntil > clock.now() ? holding.complete() : 'lost';
+    return holding.isGranted ? holding.complete() : 'lost';
   }
 
   release(holding: Holding, manner: ReleaseManner): Promise<ReleaseOutcome> {
@@ -67,7 +67,7 @@ class Upkeep {
     private readonly departure: AbortSignal,
     private readonly clock: Clock,
   ) {
-    this.#had = granted(holding).length;
+    this.#had = heldBy(holding).length;
   }
 
   /** Aborts when the caller leaves, and when something is lost. */
@@ -76,11 +76,11 @@ class Upkeep {
   }
 
   get hasFailed(): boolean {
-    return granted(this.holding).length < this.#had;
+    return heldBy(this.holding).length < this.#had;
   }
 
   begin(): void {
-    const lease = Math.min(...granted(this.holding).map((grant) => grant.lease));
+    const lease = Math.min(...heldBy(this.holding).map(({ grant }) => grant.lease));
     this.#timer = this.clock.setTimer(() => void this.#renew(), lease / 3);
   }
 
@@ -97,6 +97,6 @@ class Upkeep {
   }
 }
 
-function granted(holding: Holding): Grant[] {
-  return holding.parts.flatMap(({ grant }) => grant ?? []);
+function heldBy(holding: Holding): readonly HeldPart[] {
+  return holding.parts.filter(isHeld);
 }

@@ -17,20 +17,17 @@ import type { LockInfo } from '../../lock/lock-info.js';
 import { AllInOrder } from './all-in-order.js';
 import { type CombinedProviderOptions, checkOptions } from './combined-options.js';
 import { capabilitiesOf } from './combined-capabilities.js';
-import { Holding } from './holding.js';
-import { Leftovers } from './leftovers.js';
+import { forceRelease, inspect, isReachable } from './engine-questions.js';
+import { Holdings, unconfirmed } from './holdings.js';
 import { Majority } from './majority.js';
 import { UNUSED } from './part.js';
 import type { Quorum } from './quorum.js';
 import { renewAll } from './renewal.js';
 
-// Asked for at the start, to see who answers.
-const PROBE_KEY = 'nestjs-distributed-lock:probe';
-
 interface Running {
   readonly context: ProviderContext;
   readonly quorum: Quorum;
-  readonly leftovers: Leftovers;
+  readonly holdings: Holdings;
 }
 
 /**
@@ -51,11 +48,6 @@ export class CombinedProvider implements CompositeProvider {
   inspect?: (key: string) => Promise<LockInfo | null>;
   forceRelease?: (key: string) => Promise<boolean>;
   readonly #options: CombinedProviderOptions;
-  readonly #holdings = new Map<string, Holding>();
-  /** By the holder ids of their parts. */
-  readonly #owners = new Map<string, Holding>();
-  /** What could not be given back. */
-  readonly #orphans = new Set<Holding>();
   /** The asks under way, by their holders. */
   readonly #departures = new Map<string, AbortController>();
   readonly #down = new Set<Member>();
@@ -87,13 +79,13 @@ export class CombinedProvider implements CompositeProvider {
       });
     }
     if (!this.#capabilities.forceRelease) return;
-    this.inspect = (key) => this.#inspect(key);
-    this.forceRelease = (key) => this.#forceRelease(key);
+    this.inspect = (key) => inspect(this.#engines, this.#started().quorum.needed, key);
+    this.forceRelease = (key) => forceRelease(this.#engines, this.#started().quorum.needed, key);
   }
 
   async start(context: ProviderContext): Promise<void> {
     const quorum = new { all: AllInOrder, majority: Majority }[this.#options.quorum](this.#engines, context);
-    this.#running = { context, quorum, leftovers: new Leftovers(context) };
+    this.#running = { context, quorum, holdings: new Holdings(quorum, context) };
     const { needed } = quorum;
     const answers = await Promise.all(this.#engines.map((engine) => isReachable(engine, context.random.id())));
     const up = answers.filter(Boolean).length;
@@ -106,21 +98,20 @@ export class CombinedProvider implements CompositeProvider {
   }
 
   async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
-    const { quorum, leftovers } = this.#started();
-    this.#forgetOrphans();
+    const { quorum, holdings } = this.#started();
+    holdings.forgetOrphans();
     const departure = this.#departureOf(request);
     try {
       for (;;) {
-        const holding = await this.#holdingOf(request);
+        const holding = await holdings.of(request);
         if (holding.isComplete) return holding.complete();
         const answer = await quorum.acquire(holding, departure.signal);
         if (typeof answer === 'object') return answer;
         if (answer === 'refused') {
-          this.#holdings.delete(request.holder);
-          leftovers.add(holding);
+          holdings.refused(holding);
           return 'busy';
         }
-        if ((await this.#end(request.holder, UNUSED)) === 'unknown') throw unconfirmed(request.key);
+        if ((await holdings.end(request.holder, UNUSED)) === 'unknown') throw unconfirmed(request.key);
         if (answer === 'busy' || departure.signal.aborted || request.wait <= 0) return 'busy';
       }
     } finally {
@@ -131,57 +122,26 @@ export class CombinedProvider implements CompositeProvider {
   }
 
   renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
+    const { context, holdings } = this.#started();
     return renewAll(
       renewals.map(({ grant, lease }) => {
-        const holding = this.#holdings.get(grant.holder);
+        const holding = holdings.get(grant.holder);
         return { holding: holding?.isReleasing ? undefined : holding, lease };
       }),
-      this.#started().context.clock,
+      context.clock,
     );
   }
 
   release({ holder }: Holder, manner: ReleaseManner): Promise<ReleaseOutcome> {
-    const outcome = this.#end(holder, manner);
+    const outcome = this.#started().holdings.end(holder, manner);
     // An ask that is still under way finds its holding dead.
     this.#departures.get(holder)?.abort();
     return outcome;
   }
 
   stop(): Promise<void> {
-    this.#running?.leftovers.stop();
+    this.#running?.holdings.stop();
     return Promise.resolve();
-  }
-
-  /** The holding that this holder has, or a new one with new ids if those it had are dead. */
-  async #holdingOf(request: AcquireRequest): Promise<Holding> {
-    const known = this.#holdings.get(request.holder);
-    if (known && !known.isReleasing) return known;
-    if (known && (await this.#end(request.holder, UNUSED)) === 'unknown') throw unconfirmed(request.key);
-    const { context, quorum } = this.#started();
-    const holding = new Holding(request, quorum.needed, context.clock, this.#owners);
-    this.#holdings.set(request.holder, holding);
-    return holding;
-  }
-
-  async #end(holder: string, manner: ReleaseManner): Promise<ReleaseOutcome> {
-    const holding = this.#holdings.get(holder);
-    if (!holding) return 'lost';
-    const outcome = await this.#started().quorum.release(holding, holding.end(manner));
-    if (outcome === 'unknown') this.#orphans.add(holding);
-    else {
-      this.#holdings.delete(holder);
-      holding.forgetAll();
-    }
-    return outcome;
-  }
-
-  /** Forgets what could not be given back and is over by now. */
-  #forgetOrphans(): void {
-    for (const holding of this.#orphans) {
-      if (holding.left().length > 0) continue;
-      this.#orphans.delete(holding);
-      this.#holdings.delete(holding.request.holder);
-    }
   }
 
   /** Aborts when the caller leaves, and when its attempt is released. */
@@ -200,15 +160,15 @@ export class CombinedProvider implements CompositeProvider {
 
   #hear(engine: Member, event: ProviderEvent): void {
     if (!this.#running) return;
-    const { context, quorum } = this.#running;
+    const { context, quorum, holdings } = this.#running;
     switch (event.type) {
       case 'waiting': {
-        const holding = this.#owners.get(event.holder);
+        const holding = holdings.withPart(event.holder);
         if (holding) context.emit({ type: 'waiting', holder: holding.request.holder });
         break;
       }
       case 'lost': {
-        const holding = this.#owners.get(event.holder);
+        const holding = holdings.withPart(event.holder);
         holding?.lost(event.holder);
         if (holding?.isComplete && !holding.isGranted) context.emit({ ...event, holder: holding.request.holder });
         break;
@@ -224,57 +184,8 @@ export class CombinedProvider implements CompositeProvider {
     }
   }
 
-  async #inspect(key: string): Promise<LockInfo | null> {
-    const { needed } = this.#started().quorum;
-    const answers = await Promise.allSettled(
-      this.#engines.map(async (engine) => (await engine.inspect?.(key)) ?? null),
-    );
-    const infos = answers.flatMap((answer) => (answer.status === 'fulfilled' ? (answer.value ?? []) : []));
-    const silent = answers.filter((answer) => answer.status === 'rejected');
-    const [first] = infos;
-    if (first && infos.length >= needed) return { ...first, fencingToken: null };
-    // Those that were silent might make up the number.
-    if (infos.length + silent.length >= needed && silent[0]) throw silent[0].reason;
-    return null;
-  }
-
-  /** In reverse, as releases are; whatever becomes of each. */
-  async #forceRelease(key: string): Promise<boolean> {
-    const { needed } = this.#started().quorum;
-    const failures: unknown[] = [];
-    let had = false;
-    for (const engine of this.#engines.toReversed()) {
-      try {
-        had = ((await engine.forceRelease?.(key)) ?? false) || had;
-      } catch (error) {
-        failures.push(error);
-      }
-    }
-    // A holder that keeps as many as it takes has lost nothing.
-    if (failures.length >= needed) throw failures[0];
-    return had;
-  }
-
   #started(): Running {
     if (this.#running) return this.#running;
     throw new LockConfigError('A CombinedProvider was used before it was started.');
   }
-}
-
-/** Whether the engine can be reached: it is asked to release what nobody holds, which changes nothing. */
-async function isReachable(engine: Member, holder: string): Promise<boolean> {
-  try {
-    // Some know without asking that they hold nothing, and have to look when they are inspected.
-    await engine.inspect?.(PROBE_KEY);
-    return (await engine.release({ key: PROBE_KEY, holder, mode: 'exclusive' }, UNUSED)) !== 'unknown';
-  } catch {
-    return false;
-  }
-}
-
-function unconfirmed(key: string): LockUnavailableError {
-  return new LockUnavailableError(
-    `An engine did not confirm that it gave back "${key}"; what it may still hold ends with its lease.`,
-    { key },
-  );
 }

@@ -7,7 +7,7 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../../engine/lock-provider.js';
-import { type HeldPart, isHeld, newPart, type Part, releasePart, UNUSED } from './part.js';
+import { type HeldPart, isHeld, newPart, type Part, releasePart } from './part.js';
 
 /**
  * What one holder has in all engines, or still asks for. It is held while at least `needed` of them have granted, and as
@@ -15,23 +15,37 @@ import { type HeldPart, isHeld, newPart, type Part, releasePart, UNUSED } from '
  */
 export class Holding {
   readonly #parts: Part[] = [];
+  #request: AcquireRequest;
   #isComplete = false;
   /** Until when its holder was told that it is held, on the monotonic clock. */
   #toldUntil = -Infinity;
   /** Until when what is given back stays parked, once it is; in the past for not at all. */
   #keepUntil: number | undefined;
+  /** Also what was never used is given back as if it had. */
+  #hasFailed = true;
   #released = 0;
   /** The longest lease that an engine was asked for. */
   #longestLease: number;
 
   /** @param owners leads from the holder id of a part to its holding, as long as there is such a part */
   constructor(
-    readonly request: AcquireRequest,
+    request: AcquireRequest,
     readonly needed: number,
     private readonly clock: Clock,
     private readonly owners: Map<string, Holding>,
   ) {
+    this.#request = request;
     this.#longestLease = request.lease;
+  }
+
+  /** What its holder asked for last. */
+  get request(): AcquireRequest {
+    return this.#request;
+  }
+
+  /** Its holder asks again, and may not wait as long any more. */
+  askedAgain(request: AcquireRequest): void {
+    this.#request = request;
   }
 
   /** In the order in which they were begun. */
@@ -39,9 +53,9 @@ export class Holding {
     return [...this.#parts];
   }
 
-  /** As many engines have granted as it takes. */
+  /** As many engines have granted as it takes, and may have it still: one that was silent for a lease may have let it go. */
   get isGranted(): boolean {
-    return this.#held.length >= this.needed;
+    return this.validUntil > this.clock.now();
   }
 
   /** It was granted as a whole. */
@@ -107,9 +121,11 @@ export class Holding {
    * What is left when a part was lost stays parked until the time that its holder was told: that one knows of the loss, and may still
    * be about to stop.
    */
-  end(manner: ReleaseManner): ReleaseManner {
+  end({ keepFor, failed }: ReleaseManner): ReleaseManner {
+    this.#hasFailed = failed;
     this.#keepUntil ??= this.#isComplete && !this.isGranted ? this.#toldUntil : -Infinity;
-    return { ...manner, keepFor: Math.max(manner.keepFor, this.#keepUntil - this.clock.now()) };
+    this.#keepUntil = Math.max(this.#keepUntil, this.clock.now() + keepFor);
+    return this.#manner;
   }
 
   /** Its parts are about to be prolonged to `lease` ms. */
@@ -129,11 +145,6 @@ export class Holding {
     if (part) part.validUntil = -Infinity;
   }
 
-  /** Nobody will ask for what is left of it any more: its end is known as a whole, or all of it is over. */
-  forgetAll(): void {
-    for (const part of this.parts) this.forget(part);
-  }
-
   /** Nothing is left of the part in its engine. */
   forget(part: Part): void {
     const index = this.#parts.indexOf(part);
@@ -148,10 +159,18 @@ export class Holding {
     return this.parts;
   }
 
-  /** Gives back a part that the whole does not need: it counts no more, and its id is dead. Answers whether that is confirmed. */
+  /** Resolves when each release that is under way has been answered, or was not. */
+  async answered(): Promise<void> {
+    await Promise.all(this.#parts.flatMap(({ release }) => release ?? []));
+  }
+
+  /**
+   * Gives back a part that the whole does not need, or needs no more: it counts no more, and its id is dead. Answers whether
+   * that is confirmed.
+   */
   giveBack(part: Part): Promise<boolean> {
     part.validUntil = -Infinity;
-    return this.#release(part, UNUSED);
+    return this.#release(part, this.#manner);
   }
 
   /**
@@ -203,6 +222,12 @@ export class Holding {
     if (outcome === 'released' && wasHeld) this.#released += 1;
     this.forget(part);
     return true;
+  }
+
+  /** How what is left is to be given back. */
+  get #manner(): ReleaseManner {
+    const keepUntil = this.#keepUntil ?? -Infinity;
+    return { keepFor: Math.max(0, keepUntil - this.clock.now()), failed: this.#hasFailed };
   }
 
   get #outcome(): ReleaseOutcome {

@@ -58,8 +58,15 @@ export class Leftovers {
     if (this.#busy.has(engine)) return;
     this.#busy.add(engine);
     for (const { holding, part } of leftovers) {
-      if (!(await holding.giveBack(part)) || this.#end.signal.aborted) break;
+      const isConfirmed = await holding.giveBack(part);
+      if (!isConfirmed) this.#comeLast(holding);
+      if (!isConfirmed || this.#end.signal.aborted) break;
     }
     this.#busy.delete(engine);
+  }
+
+  /** The next time others are tried before: an engine of which a part is down answers for other keys. */
+  #comeLast(holding: Holding): void {
+    if (this.#holdings.delete(holding)) this.#holdings.add(holding);
   }
 }

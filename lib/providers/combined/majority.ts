@@ -15,9 +15,6 @@ import type { Quorum } from './quorum.js';
 const RETRY_FIRST = 20;
 const RETRY_AT_MOST = 200;
 
-// An attempt without a wait is not aborted: engines answer it at once.
-const NEVER = new AbortController().signal;
-
 /** More than half of the engines, all asked at once and without waiting in any: whoever loses gives back and tries again. */
 export class Majority implements Quorum {
   readonly needed: number;
@@ -57,10 +54,13 @@ export class Majority implements Quorum {
     await round.giveBack();
     if (round.isRefused) return false;
     const { key } = holding.request;
-    throw new LockUnavailableError(`Too few of ${engines.length} engines answered when they were asked for "${key}".`, {
-      key,
-      cause: round.cause,
-    });
+    throw new LockUnavailableError(
+      `Too few of ${engines.length} engines answered in time when they were asked for "${key}".`,
+      {
+        key,
+        cause: round.cause,
+      },
+    );
   }
 
   #pause(round: number, departure: AbortSignal): Promise<void> {
@@ -74,6 +74,11 @@ export class Majority implements Quorum {
 class Round {
   /** Why an engine has not answered. */
   cause: unknown;
+  /**
+   * Never aborts: engines answer an attempt without a wait at once. One for each round, since a queue may listen to it for as
+   * long as it lives.
+   */
+  readonly #signal = new AbortController().signal;
   readonly #parts: Part[] = [];
   readonly #unanswered = new Set<Part>();
   #refusals = 0;
@@ -143,7 +148,7 @@ class Round {
     this.#parts.push(part);
     this.#unanswered.add(part);
     try {
-      const answer = await this.holding.ask(part, { wait: 0, signal: NEVER });
+      const answer = await this.holding.ask(part, { wait: 0, signal: this.#signal });
       this.#unanswered.delete(part);
       if (answer === 'busy') {
         this.#refusals += 1;

@@ -15,8 +15,8 @@ export interface HoldingRenewal {
 /** The renewal of one holding, as far as its engines have answered. */
 interface Count {
   readonly holding: Holding | undefined;
-  /** Until when the parts are valid that were renewed. */
-  readonly ends: number[];
+  /** The parts that were renewed. */
+  readonly renewed: Part[];
   /** How many engines have not answered. */
   awaited: number;
 }
@@ -32,7 +32,7 @@ type Batch = { readonly part: Part; readonly count: Count; readonly renewal: Ren
 export function renewAll(renewals: readonly HoldingRenewal[], clock: Clock): Promise<RenewOutcome[]> {
   const batches = new Map<Member, Batch>();
   const counts = renewals.map(({ holding, lease }): Count => {
-    const count: Count = { holding, ends: [], awaited: 0 };
+    const count: Count = { holding, renewed: [], awaited: 0 };
     holding?.renewing(lease);
     for (const part of holding?.parts ?? []) {
       if (!isHeld(part)) continue;
@@ -72,12 +72,17 @@ async function renewBatch(engine: Member, batch: Batch): Promise<void> {
     const outcome = outcomes[index] ?? 'unknown';
     count.holding?.renewed(part, outcome);
     count.awaited -= 1;
-    if (typeof outcome === 'object') count.ends.push(outcome.validUntil);
+    if (typeof outcome === 'object') count.renewed.push(part);
   }
 }
 
-function isRenewed({ holding, ends }: Count): boolean {
-  return holding !== undefined && ends.length >= holding.needed;
+/** Until when the parts are valid that were renewed, and not lost since. */
+function endsOf({ renewed }: Count): number[] {
+  return renewed.filter(isHeld).map(({ validUntil }) => validUntil);
+}
+
+function isRenewed(count: Count): boolean {
+  return count.holding !== undefined && endsOf(count).length >= count.holding.needed;
 }
 
 function isDecided(count: Count): boolean {
@@ -92,7 +97,7 @@ function timeLeft(counts: readonly Count[], now: number): number {
 }
 
 function outcomeOf(count: Count): RenewOutcome {
-  const { holding, ends } = count;
+  const { holding } = count;
   if (!holding?.isGranted) return 'lost';
-  return isRenewed(count) ? { validUntil: holding.told(leastOfBest(ends, holding.needed)) } : 'unknown';
+  return isRenewed(count) ? { validUntil: holding.told(leastOfBest(endsOf(count), holding.needed)) } : 'unknown';
 }

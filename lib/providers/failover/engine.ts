@@ -31,8 +31,9 @@ export interface EngineListener {
 /** What an engine's answer is worth. A step of its own would be a promise more for each lock. */
 export type Admission<R> = (request: R, answer: Grant | 'busy') => Grant | 'busy';
 
-// One for the fleet: a SQL engine would keep a row for each. That somebody else holds it is an answer too.
-const PROBE_KEY = 'failover:probe';
+// One for each fail-over of the fleet, by its name: a SQL engine would keep a row for each. That another process holds it is an
+// answer too. That this one does is none: the queue in front of the engine may have said it.
+const probeKeyOf = (failover: string) => `failover:${failover}:probe`;
 const PROBE_LEASE = 1_000;
 /** An engine that has just failed is looked at sooner. */
 const PROBES_WHILE_FAILING = 4;
@@ -41,9 +42,13 @@ const UNAVAILABLE: LockUnavailableError['code'] = 'LOCK_UNAVAILABLE';
 
 /** A hold that nobody wants any more. */
 interface Stray {
-  readonly manner: ReleaseManner;
+  /** Until when it stays parked, on the monotonic clock. */
+  readonly keepUntil: number;
+  readonly failed: boolean;
   /** When its lease is over, on the monotonic clock. */
   readonly until: number;
+  /** The engine was told of it again, and has not answered. */
+  isBeingTold: boolean;
 }
 
 /**
@@ -131,12 +136,13 @@ export class Engine {
    * Never rejects. Also what it does not answer now is released: when it answers again, unless its lease is over by then.
    */
   release(placement: Placement, manner: ReleaseManner): Answer<ReleaseOutcome> {
+    const keepUntil = this.context.clock.now() + manner.keepFor;
     const settled = (outcome: ReleaseOutcome) => {
       if (outcome !== 'unknown') this.#forget(placement);
       else if (!this.#strays.has(placement)) {
         // An extension may have prolonged it beyond what was asked for first.
         const until = Math.max(this.context.clock.now() + placement.keptFor, placement.keptUntil);
-        this.#strays.set(placement, { manner, until });
+        this.#strays.set(placement, { keepUntil, failed: manner.failed, until, isBeingTold: false });
       }
       return outcome;
     };
@@ -154,7 +160,15 @@ export class Engine {
   }
 
   #tellStrays(): void {
-    for (const [placement, { manner }] of this.#strays) void this.release(placement, manner);
+    // One at a time: an engine that hangs would gather those that are told again.
+    for (const [placement, stray] of this.#strays) if (!stray.isBeingTold) void this.#tell(placement, stray);
+  }
+
+  async #tell(placement: Placement, stray: Stray): Promise<void> {
+    const { keepUntil, failed } = stray;
+    stray.isBeingTold = true;
+    await this.release(placement, { keepFor: Math.max(0, keepUntil - this.context.clock.now()), failed });
+    stray.isBeingTold = false;
   }
 
   #forgetOldStrays(): void {
@@ -190,10 +204,10 @@ export class Engine {
   }
 
   async #probe(): Promise<void> {
-    const { clock, random } = this.context;
+    const { clock, random, name } = this.context;
     const departure = new AbortController();
     const probe: AcquireRequest = {
-      key: PROBE_KEY,
+      key: probeKeyOf(name),
       holder: random.id(),
       mode: 'exclusive',
       lease: PROBE_LEASE,

@@ -13,7 +13,8 @@ export class EpochTokens {
   constructor(private readonly provider: string) {}
 
   /** @throws LockConfigError for a token of the engine that would not stay below those of the next epoch. */
-  tokenOf(token: bigint, { epoch, engine }: Choice): bigint {
+  tokenOf(token: bigint | null, { epoch, engine }: Choice): bigint | null {
+    if (token === null) return null;
     if (this.#epoch !== epoch) {
       this.#epoch = epoch;
       this.#before = BigInt(epoch) * TOKENS_PER_EPOCH;

@@ -14,16 +14,17 @@ import type {
 import { SuspensionDetector } from '../../engine/lock-provider.js';
 import { LockConfigError, LockUnavailableError } from '../../lock/errors.js';
 import type { LockInfo } from '../../lock/lock-info.js';
+import { Attempts } from './attempts.js';
 import { AvailableSelector } from './available-selector.js';
 import type { EngineState } from './engine-health.js';
 import type { Choice, EngineSelector } from './engine-selector.js';
-import { type DueRenewal, EngineRenewals } from './engine-renewals.js';
 import { Engine } from './engine.js';
 import { EpochTokens } from './epoch-tokens.js';
 import type { FailoverSettings } from './failover-options.js';
-import { Placement, type PlacementTerms } from './placement.js';
+import type { Placement } from './placement.js';
+import { LockRenewals } from './lock-renewals.js';
 import { Placements } from './placements.js';
-import { PATIENCE_PER_WINDOW, StrictSelector } from './strict-selector.js';
+import { StrictSelector } from './strict-selector.js';
 import type { EngineSwitch, SwitchReason } from './switch-record.js';
 
 /** What a failover provider knows about its engines. */
@@ -43,26 +44,18 @@ export class Failover {
   readonly #engines: ReadonlyMap<string, Engine>;
   readonly #selector: EngineSelector;
   readonly #placements = new Placements();
-  readonly #suspension: SuspensionDetector;
-  readonly #renewals: EngineRenewals;
-  readonly #isStrict: boolean;
-  /** Those of every lock; undefined where each has its own. */
-  readonly #terms: PlacementTerms | undefined;
+  readonly #attempts: Attempts;
+  readonly #renewals: LockRenewals;
   /** Undefined where the engines give none. */
   readonly #tokens: EpochTokens | undefined;
 
   constructor(
-    private readonly settings: FailoverSettings,
+    settings: FailoverSettings,
     members: ReadonlyMap<string, Member>,
     fencing: boolean,
     private readonly context: ProviderContext,
   ) {
-    this.#isStrict = settings.mode === 'strict';
-    if (this.#isStrict) this.#terms = { lease: settings.lease, renew: true, minHold: 0 };
     if (fencing) this.#tokens = new EpochTokens(context.name);
-    this.#suspension = new SuspensionDetector(context.clock);
-    const patience = this.#isStrict ? settings.window / PATIENCE_PER_WINDOW : Infinity;
-    this.#renewals = new EngineRenewals(patience, context);
     const listener = {
       changed: (engine: Engine) => {
         this.#changed(engine);
@@ -84,6 +77,11 @@ export class Failover {
     this.#selector = records
       ? new StrictSelector(context, settings, records, this.#engines, onSwitch)
       : new AvailableSelector(context, this.#engines, onSwitch);
+    const suspension = new SuspensionDetector(context.clock);
+    const engineOf = (name: string) => the(name, this.#engines);
+    const [selector, placements, tokens] = [this.#selector, this.#placements, this.#tokens];
+    this.#attempts = new Attempts(settings, context, selector, engineOf, placements, suspension, tokens);
+    this.#renewals = new LockRenewals(settings, context, selector, placements, suspension);
   }
 
   async start(): Promise<void> {
@@ -97,47 +95,21 @@ export class Failover {
   }
 
   acquire(request: AcquireRequest): Answer<Grant | 'busy'> {
-    const now = this.context.clock.now();
-    const placement = this.#place(request, this.#selector.choose(now), now);
-    return placement.engine.acquire(placement, this.#admit);
+    return this.#attempts.acquire(request);
   }
 
-  async renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
-    const suspensions = this.#suspension.observe();
-    const placements = renewals.map(({ grant }) => this.#placements.of(grant.holder));
-    const due = new Map<Engine, DueRenewal[]>();
-    renewals.forEach(({ lease }, index) => {
-      const placement = placements[index];
-      if (!placement?.grant || !this.#isDue(placement, suspensions)) return;
-      const ofEngine = due.get(placement.engine) ?? [];
-      const { grant } = placement;
-      ofEngine.push({ placement, renewal: { grant, lease: this.#isStrict ? grant.lease : lease } });
-      due.set(placement.engine, ofEngine);
-    });
-    const outcomes = await this.#renewals.send(due, suspensions);
-    const now = this.context.clock.now();
-    const isNews = placements.every(
-      (placement) => !placement || this.#believe(placement, now) > placement.believedUntil,
-    );
-    const isConfirmed = isNews || (await this.#selector.confirm());
-    return placements.map((placement) =>
-      placement ? this.#renewed(placement, outcomes.get(placement), suspensions, isConfirmed) : 'lost',
-    );
+  renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
+    return this.#renewals.renew(renewals);
   }
 
   release(holder: Holder, manner: ReleaseManner): Answer<ReleaseOutcome> {
-    const placement = this.#placements.of(holder.holder);
-    if (!placement) return 'lost';
-    // Is not to be prolonged any more, nor believed if its grant is still under way. Nobody asks again for this attempt.
-    placement.isReleased = true;
-    placement.isSpent = false;
-    return placement.engine.release(placement, manner);
+    return this.#attempts.release(holder, manner);
   }
 
   async inspect(key: string): Promise<LockInfo | null> {
     const choice = this.#selector.choose(this.context.clock.now());
     const info = await the(choice.engine, this.#engines).member.inspect?.(key);
-    return info ? { ...info, fencingToken: this.#token(info.fencingToken, choice) } : null;
+    return info ? { ...info, fencingToken: this.#tokens?.tokenOf(info.fencingToken, choice) ?? null } : null;
   }
 
   async forceRelease(key: string): Promise<boolean> {
@@ -158,101 +130,6 @@ export class Failover {
   /** How many attempts are somewhere, or were and were not given back yet; for tests of leaks. */
   get size(): number {
     return [...this.#engines.values()].reduce((sum, { strays }) => sum + strays, this.#placements.size);
-  }
-
-  /** The place of an attempt: the one it has, if that is of this epoch. */
-  #place(attempt: AcquireRequest, choice: Choice, now: number): Placement {
-    const known = this.#placements.of(attempt.holder);
-    if (known?.choice === choice && !known.isSpent) return known;
-    if (known?.isSpent) this.#placements.delete(known);
-    else if (known) this.#drop(known);
-    const holder = known ? this.context.random.id() : attempt.holder;
-    const placement = new Placement(attempt, choice, the(choice.engine, this.#engines), holder, this.#terms ?? attempt);
-    placement.suspensions = this.#suspension.recent(now);
-    this.#placements.add(placement);
-    return placement;
-  }
-
-  /** Gives back what nobody wants any more. */
-  #drop(placement: Placement): void {
-    this.#placements.delete(placement);
-    this.#giveBack(placement);
-  }
-
-  #giveBack(placement: Placement): void {
-    void placement.engine.release(placement, { keepFor: 0, failed: true });
-  }
-
-  /** What an engine's answer is worth by now. */
-  readonly #admit = (placement: Placement, answer: Grant | 'busy'): Grant | 'busy' => {
-    if (answer !== 'busy') placement.grant = answer;
-    if (!this.#placements.has(placement) || placement.isReleased) {
-      // The attempt was given up meanwhile, and its release may have gone ahead.
-      if (answer !== 'busy') this.#drop(placement);
-      return 'busy';
-    }
-    const { choice, attempt } = placement;
-    const now = this.context.clock.now();
-    if (answer === 'busy') {
-      this.#placements.delete(placement);
-      if (this.#selector.choose(now) === choice) return 'busy';
-      throw this.#overtaken();
-    }
-    placement.keptUntil = answer.validUntil;
-    const validUntil = this.#believe(placement, now);
-    if (validUntil <= now) {
-      // Stays known: a release that is not answered is sent again, and would free what was granted to the same id since.
-      placement.isSpent = true;
-      this.#giveBack(placement);
-      throw this.#overtaken();
-    }
-    placement.believedUntil = validUntil;
-    return {
-      key: attempt.key,
-      holder: attempt.holder,
-      mode: attempt.mode,
-      fencingToken: this.#token(answer.fencingToken, choice),
-      validUntil,
-      lease: this.#isStrict ? Math.min(this.settings.window, answer.lease) : answer.lease,
-    };
-  };
-
-  /** Until when a lock is ours that its engine keeps until then. */
-  #believe({ choice, keptUntil }: Placement, now: number): number {
-    return Math.min(keptUntil, this.#selector.validUntil(choice.epoch, now));
-  }
-
-  #token(token: bigint | null, choice: Choice): bigint | null {
-    return token === null ? null : (this.#tokens?.tokenOf(token, choice) ?? null);
-  }
-
-  /**
-   * In strict mode most renewals prolong the belief alone: the engine is asked when a third of its lease is over, or would
-   * be before the next renewal comes.
-   */
-  #isDue({ grant, keptUntil, isDoubtful, suspensions }: Placement, known: number): boolean {
-    if (!this.#isStrict || isDoubtful || suspensions !== known) return true;
-    const { lease = 0 } = grant ?? {};
-    return this.context.clock.now() >= keptUntil - (lease * 2 + this.settings.window) / 3;
-  }
-
-  #renewed(
-    placement: Placement,
-    outcome: RenewOutcome | undefined,
-    suspensions: number,
-    isConfirmed: boolean,
-  ): RenewOutcome {
-    if (outcome === 'lost') return 'lost';
-    // In strict mode it is kept also without an answer as long as it was, unless time has passed that no clock has counted.
-    const isKept = typeof outcome === 'object' || (this.#isStrict && placement.suspensions === suspensions);
-    if (!isKept) return 'unknown';
-    const now = this.context.clock.now();
-    const validUntil = this.#believe(placement, now);
-    if (validUntil <= now) return 'unknown';
-    // Nothing was gained. Called renewed it would be due again at once, and again, for as long as its engine is silent.
-    if ((!isConfirmed || outcome === 'unknown') && validUntil <= placement.believedUntil) return 'unknown';
-    placement.believedUntil = validUntil;
-    return { validUntil };
   }
 
   #switched({ epoch, engine }: Choice, reason: SwitchReason | undefined): void {
@@ -289,10 +166,6 @@ export class Failover {
       case 'switched':
         break;
     }
-  }
-
-  #overtaken(): LockUnavailableError {
-    return this.#unavailable('had gone over to another engine, or could not confirm its own, when the answer came');
   }
 
   #unavailable(what: string): LockUnavailableError {

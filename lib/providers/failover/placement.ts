@@ -1,5 +1,5 @@
 import type { AcquireRequest, Grant, Holder } from '../../engine/lock-provider.js';
-import type { Choice } from './engine-selector.js';
+import type { Choice, EngineSelector } from './engine-selector.js';
 import type { Engine } from './engine.js';
 
 /** On what terms an engine is asked; all times in ms. */
@@ -27,26 +27,33 @@ export class Placement implements AcquireRequest {
   suspensions = 0;
   /** Its release was asked for. */
   isReleased = false;
-  /** It was given back, and its attempt may ask again: under another id, for this one is dead. */
+  /** It was given back, or sent away, and its attempt may ask again: under another id, for this one is dead. */
   isSpent = false;
   /** The engine was out of reach since it was last heard of it: ask whether it still stands. */
   isDoubtful = false;
+  #attempt: AcquireRequest;
   #signal: AbortSignal | undefined;
   #withdrawal: AbortController | undefined;
 
   constructor(
-    readonly attempt: AcquireRequest,
+    attempt: AcquireRequest,
     readonly choice: Choice,
     readonly engine: Engine,
     readonly holder: string,
     terms: PlacementTerms,
   ) {
+    this.#attempt = attempt;
     this.key = attempt.key;
     this.mode = attempt.mode;
     this.options = attempt.options;
     this.lease = terms.lease;
     this.renew = terms.renew;
     this.minHold = terms.minHold;
+  }
+
+  /** What its caller asked for last. */
+  get attempt(): AcquireRequest {
+    return this.#attempt;
   }
 
   /** Its engine knows it by another id than its caller. */
@@ -66,6 +73,18 @@ export class Placement implements AcquireRequest {
   get signal(): AbortSignal {
     this.#withdrawal ??= new AbortController();
     return (this.#signal ??= AbortSignal.any([this.attempt.signal, this.#withdrawal.signal]));
+  }
+
+  /** Until when it is ours, as things stand at `now`: its engine keeps it, and the selector believes in its epoch. */
+  validUntil(selector: Pick<EngineSelector, 'validUntil'>, now: number): number {
+    return Math.min(this.keptUntil, selector.validUntil(this.choice.epoch, now));
+  }
+
+  /** Its caller asks again, and may wait by another signal: a provider that stands on this one makes one for each ask. */
+  askedAgain(attempt: AcquireRequest): void {
+    if (attempt === this.#attempt) return;
+    this.#attempt = attempt;
+    this.#signal = undefined;
   }
 
   /** Its engine has renewed it, sent after so many suspensions. */

@@ -10,6 +10,10 @@ export interface TestRunner {
     (title: string, body: () => Promise<void>, timeout: number): unknown;
     skip(title: string, body: () => Promise<void>): unknown;
   };
+  /** Of Jest and Vitest. A run of some cases waits here for others that were begun ahead, before the backend is stopped. */
+  readonly afterAll?: (body: () => Promise<void>, timeout: number) => unknown;
+  /** The same, of Mocha and node:test. */
+  readonly after?: (body: () => Promise<void>) => unknown;
 }
 
 const DEFAULT_CONCURRENCY = 8;
@@ -23,7 +27,7 @@ const CASE_TIMEOUT = 60_000;
  * declared as skipped, with the reason.
  *
  * @param runner where `describe` and `it` are. Default: the global ones. Where there are none (node:test, Vitest), pass
- * the imported ones: `{ describe, it }`.
+ * the imported ones: `{ describe, it, after }`, or `afterAll`.
  */
 export function describeLockProvider(
   name: string,
@@ -36,6 +40,9 @@ export function describeLockProvider(
     harness.clock ? 1 : (harness.concurrency ?? DEFAULT_CONCURRENCY),
   );
   runner.describe(`lock provider ${name}${doesNotApply(cases)}`, () => {
+    const end = () => runAhead.end();
+    if (runner.afterAll) runner.afterAll(end, CASE_TIMEOUT);
+    else runner.after?.(end);
     for (const each of cases) {
       const title = `${each.id} ${each.title}`;
       if (each.notRun === undefined) runner.it(title, () => runAhead.result(each), CASE_TIMEOUT);
@@ -53,8 +60,8 @@ function doesNotApply(cases: readonly ConformanceCase[]): string {
 }
 
 function globalRunner(): TestRunner {
-  const { describe, it }: Partial<TestRunner> = globalThis as object;
-  if (describe && it) return { describe, it };
+  const { describe, it, afterAll, after }: Partial<TestRunner> = globalThis as object;
+  if (describe && it) return { describe, it, ...(afterAll && { afterAll }), ...(after && { after }) };
   throw new Error(
     'There are no global describe and it: pass those of the test runner, describeLockProvider(…, { describe, it }).',
   );

@@ -26,6 +26,12 @@ export class RunAhead {
     return this.#results.get(wanted);
   }
 
+  /** Nobody will ask any more, as where a runner was told to run some of them. Resolves when those under way have ended. */
+  async end(): Promise<void> {
+    this.#waiting.length = 0;
+    await Promise.allSettled(this.#results.values());
+  }
+
   #fill(): void {
     while (this.#running < this.width && this.width > 1) {
       const [next] = this.#waiting;

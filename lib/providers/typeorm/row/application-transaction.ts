@@ -175,14 +175,31 @@ export class ApplicationTransaction {
   }
 
   #failed(error: unknown): void {
-    const undone = this.terms.dialect.undone(error);
-    if (undone !== 'itself') this.#end(undone === 'all' ? 0 : this.#savepoints.count, 'undone', driverErrorOf(error));
+    const { clock, dialect } = this.terms;
+    const undone = dialect.undone(error);
+    const cause = driverErrorOf(error);
+    if (undone === 'all') this.#end(0, 'undone', cause);
+    else if (undone === 'since-savepoint') {
+      const locked = this.#lockedSince(this.#savepoints.count);
+      // A task that ends by this very error ends first, and its caller gets that and no loss.
+      clock.setTimer(() => {
+        this.#endAll(locked, 'undone', cause);
+      }, 0);
+    }
   }
 
   /** Ends the locks that were taken with at least `depth` savepoints before them. */
   #end(depth: number, ending: TransactionEnding, cause: unknown): void {
-    const ended = [...this.#depths].filter(([, own]) => own >= depth);
-    for (const [onEnd] of ended) {
+    this.#endAll(this.#lockedSince(depth), ending, cause);
+  }
+
+  #lockedSince(depth: number): readonly EndListener[] {
+    return [...this.#depths].filter(([, own]) => own >= depth).map(([onEnd]) => onEnd);
+  }
+
+  #endAll(locked: readonly EndListener[], ending: TransactionEnding, cause: unknown): void {
+    for (const onEnd of locked) {
+      if (!this.#depths.has(onEnd)) continue;
       this.leave(onEnd);
       onEnd(ending, cause);
     }

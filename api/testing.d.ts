@@ -98,6 +98,8 @@ export interface TestRunner {
         (title: string, body: () => Promise<void>, timeout: number): unknown;
         skip(title: string, body: () => Promise<void>): unknown;
     };
+    readonly afterAll?: (body: () => Promise<void>, timeout: number) => unknown;
+    readonly after?: (body: () => Promise<void>) => unknown;
 }
 
 export declare function conformanceCases(harness: ProviderHarness): readonly ConformanceCase[];

@@ -22,10 +22,15 @@ class Readiness {
   constructor(private readonly locks: LockHealthIndicator) {}
 
   async is(wanted: 'up' | 'down'): Promise<void> {
+    let last: unknown;
     await until(
-      async () => (await this.locks.pingCheck('redis')).redis.status === wanted,
+      async () => {
+        last = (await this.locks.pingCheck('redis')).redis;
+        return (last as { status: string }).status === wanted;
+      },
       `the provider is ${wanted}`,
       15_000,
+      () => last,
     );
   }
 }

@@ -7,8 +7,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { answers, end, freePort, tiedToUs } from './server-process.mjs';
 
 const READY_WITHIN = 10_000;
-// Also when it wants a password: then it is up.
-const GREETING = { hello: 'PING\r\n', answer: /^\+PONG|NOAUTH/ };
+/** It is this very process. Also when it wants a password: then it is up. */
+const greetingOf = (pid) => ({ hello: 'INFO server\r\n', answer: new RegExp(`process_id:${pid}\\b|NOAUTH|NOPERM`) });
 
 /** Starts a redis-server of its own on a free loopback port, in a temporary folder. */
 export async function startRedisServer({ args: given = [], env = {}, sentinel } = {}) {
@@ -67,13 +67,14 @@ async function launch(port, folder, args, env) {
     child.once('exit', (code, signal) => reject(new Error(`redis-server ended (${code ?? signal}):\n${output}`)));
   });
   failed.catch(() => undefined);
-  await Promise.race([ready(port, () => output), failed]);
+  await Promise.race([ready(port, child.pid, () => output), failed]);
   return child;
 }
 
-async function ready(port, output) {
+async function ready(port, pid, output) {
+  const greeting = greetingOf(pid);
   for (const until = Date.now() + READY_WITHIN; Date.now() < until; await sleep(10)) {
-    if (await answers(port, GREETING)) return;
+    if (await answers(port, greeting)) return;
   }
   throw new Error(`redis-server on port ${port} does not answer:\n${output()}`);
 }

@@ -1,6 +1,7 @@
 // What every server that the tests start has in common. Plain JavaScript, as its users are.
 import { spawn } from 'node:child_process';
 import { randomInt } from 'node:crypto';
+import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { connect, createServer } from 'node:net';
@@ -78,11 +79,27 @@ export async function end(child, signal) {
 // a server is down before it is started again, one of those would take a port from among them.
 const [FIRST_PORT, PORTS] = [10_000, 22_000];
 
-/** A port of the loopback interface on which nobody listens now; at random, so that test files that run together do not meet. */
+/**
+ * A port of the loopback interface on which nobody listens now, and which no other of our processes chooses while this one lives: its
+ * server is down at times. At random, so that test files that run together do not meet.
+ */
 export async function freePort() {
   for (;;) {
     const port = FIRST_PORT + randomInt(PORTS);
-    if (await isFree(port)) return port;
+    if ((await reserve(port)) && (await isFree(port))) return port;
+  }
+}
+
+/** By the port of UDP of that number, which none of the servers uses: the system gives it back however we end. */
+async function reserve(port) {
+  const reservation = createSocket('udp4').unref();
+  reservation.bind({ port, address: '127.0.0.1', exclusive: true });
+  try {
+    await once(reservation, 'listening');
+    return true;
+  } catch (error) {
+    if (error.code === 'EADDRINUSE') return false;
+    throw error;
   }
 }
 

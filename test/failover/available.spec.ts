@@ -72,7 +72,7 @@ describe('fail-over in mode available', () => {
     const release = one.a.release.bind(one.a);
     const hang = async (): Promise<'unknown'> => {
       most = Math.max(most, (underWay += 1));
-      await new Promise<void>((resolve) => fleet.clock.setTimer(resolve, 20_000));
+      await fleet.passed(20_000);
       underWay -= 1;
       return 'unknown';
     };
@@ -99,7 +99,7 @@ describe('fail-over in mode available', () => {
   it('tells in time what one engine has renewed, though another one with older locks is silent', async () => {
     const old = await fleet.drive(one.locks.acquire('old', { lease: 60_000 }));
     one.a.renew = async (renewals) => {
-      await new Promise<void>((resolve) => fleet.clock.setTimer(resolve, 15_000));
+      await fleet.passed(15_000);
       return renewals.map(() => 'unknown');
     };
     await one.main.switchTo('b');
@@ -113,7 +113,7 @@ describe('fail-over in mode available', () => {
   it.each([1_000, 4_000])('waits for an engine that needs %d ms to renew', async (delay) => {
     const renew = one.a.renew.bind(one.a);
     one.a.renew = async (renewals) => {
-      await new Promise<void>((resolve) => fleet.clock.setTimer(resolve, delay));
+      await fleet.passed(delay);
       return renew(renewals);
     };
     const lock = await fleet.drive(one.locks.acquire('k', { lease: 12_000 }));

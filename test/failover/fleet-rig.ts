@@ -113,6 +113,11 @@ export class TestFleet {
     return (this.#started.mock.contexts as Failover[]).reduce((sum, { size }) => sum + size, 0);
   }
 
+  /** Resolves when so many ms have passed, by this clock. */
+  passed(milliseconds: number): Promise<void> {
+    return new Promise((resolve) => this.clock.setTimer(resolve, milliseconds));
+  }
+
   /** Lets time pass until `work` has settled. */
   async drive<T>(work: Promise<T>): Promise<T> {
     const progress = { isOver: false };

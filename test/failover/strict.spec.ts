@@ -223,7 +223,7 @@ describe('fail-over in mode strict', () => {
       const answers = [0.9 * WINDOW, 2 * WINDOW];
       slow.record.onWrite = async (execute) => {
         const [delay = 0] = answers.splice(0, 1);
-        await new Promise<void>((resolve) => fleet.clock.setTimer(resolve, delay));
+        await fleet.passed(delay);
         return execute();
       };
       await fleet.drive(slow.locks.start());
@@ -469,7 +469,7 @@ describe('fail-over in mode strict', () => {
     const processes = await start(10, { window: 1_000 });
     for (const { record } of processes) {
       record.onWrite = async (execute) => {
-        const pause = () => new Promise<void>((resolve) => fleet.clock.setTimer(resolve, 50));
+        const pause = () => fleet.passed(50);
         await pause();
         const found = execute();
         await pause();
@@ -490,7 +490,7 @@ describe('fail-over in mode strict', () => {
     const renew = one.a.renew.bind(one.a);
     one.a.renew = async (renewals) => {
       const outcomes = await renew(renewals);
-      await new Promise<void>((resolve) => fleet.clock.setTimer(resolve, slowness));
+      await fleet.passed(slowness);
       return outcomes;
     };
     await advance(90_000);

@@ -3,12 +3,11 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { LockManager } from '../../lib/engine/lock-manager.js';
-import type { LockProvider } from '../../lib/engine/lock-provider.js';
 import type { Lock } from '../../lib/lock/lock.js';
 import { LockCapacityError, LockConfigError, LockUnavailableError } from '../../lib/lock/errors.js';
 import type { CompiledLibrary } from '../servers/compiled-library.js';
 import { typeOrmLibrary } from './lease-processes.js';
+import { LockProcesses } from './lock-processes.js';
 import { SqlBackend, type SqlType } from './sql-backend.js';
 
 const databases: readonly SqlType[] = ['mariadb', 'postgres'];
@@ -21,7 +20,7 @@ afterAll(() => library.remove());
 
 describe.each(databases)('advisory locks on %s', (type) => {
   let backend: SqlBackend;
-  const managers: LockManager[] = [];
+  const processes = new LockProcesses();
   const workers: ChildProcess[] = [];
 
   beforeAll(async () => {
@@ -29,18 +28,12 @@ describe.each(databases)('advisory locks on %s', (type) => {
   }, 60_000);
   afterEach(async () => {
     for (const worker of workers.splice(0)) worker.kill('SIGKILL');
-    await Promise.all(managers.splice(0).map((manager) => manager.stop()));
+    await processes.stop();
   });
   afterAll(() => backend.stop());
 
-  async function running(provider: LockProvider): Promise<LockManager> {
-    const locks = new LockManager({ providers: { sql: provider }, namespace: 'test', shutdownGrace: 0 });
-    managers.push(locks);
-    await locks.start();
-    return locks;
-  }
   const process = async (options: Parameters<SqlBackend['advisoryProvider']>[0] = {}) =>
-    running(await backend.advisoryProvider(options));
+    processes.start(await backend.advisoryProvider(options));
 
   async function until(probe: () => boolean | Promise<boolean>, within = 3_000): Promise<void> {
     for (const end = performance.now() + within; !(await probe());) {
@@ -84,7 +77,7 @@ describe.each(databases)('advisory locks on %s', (type) => {
 
   it('a session never blocks itself, so one process is kept apart by its own books', async () => {
     const provider = await backend.advisoryProvider();
-    await running(provider);
+    await processes.start(provider);
     const ask = (holder: string, wait = 0, signal = new AbortController().signal) =>
       provider.acquire({
         key: 'k',
@@ -114,7 +107,7 @@ describe.each(databases)('advisory locks on %s', (type) => {
 
   it('a lock whose answer comes too late is given back, and the others on its connection stay', async () => {
     const provider = await backend.advisoryProvider({ statementTimeout: 200, sessionGuard: '3s' });
-    const locks = await running(provider);
+    const locks = await processes.start(provider);
     const held = await locks.acquire('held');
     const wire = backend.wireOf(provider)!;
     wire.holdReplies();
@@ -151,7 +144,7 @@ describe.each(databases)('advisory locks on %s', (type) => {
 
   it('a wire that is cut without a word is a loss in the time of the guard, on both sides', async () => {
     const provider = await backend.advisoryProvider({ sessionGuard: '1s', statementTimeout: 200 });
-    const [ann, bob] = [await running(provider), await process()];
+    const [ann, bob] = [await processes.start(provider), await process()];
     const lock = await ann.acquire('a');
     backend.wireOf(provider)?.freeze();
     const next = bob.acquire('a', { wait: 8_000 });
@@ -228,7 +221,7 @@ describe.each(databases)('advisory locks on %s', (type) => {
   if (type === 'postgres') {
     it('readers of one process share a connection, keep its writer out, and do not overtake a writer elsewhere', async () => {
       const provider = await backend.advisoryProvider();
-      const [ann, bob] = [await running(provider), await process()];
+      const [ann, bob] = [await processes.start(provider), await process()];
       const readers = [await ann.acquire('r', { mode: 'shared' }), await ann.acquire('r', { mode: 'shared' })];
       expect(new Set(await holders('r')).size).toBe(1);
       // Its session would get it: no other one stands in the way.

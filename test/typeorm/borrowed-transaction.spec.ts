@@ -3,13 +3,15 @@ import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Client } from 'pg';
 import { type DataSource, type EntityManager, QueryFailedError } from 'typeorm';
-import { LockManager } from '../../lib/engine/lock-manager.js';
+import type { LockManager } from '../../lib/engine/lock-manager.js';
 import { LockConfigError, LockUnavailableError } from '../../lib/lock/errors.js';
 import type { Lock } from '../../lib/lock/lock.js';
 import { entityManagerOf } from '../../lib/providers/typeorm/index.js';
 import { counterNameOf, rowNameOf } from '../../lib/providers/typeorm/lock-name.js';
 import { startTcpProxy } from '../servers/tcp-proxy.js';
-import { SqlBackend, TABLE } from './sql-backend.js';
+import { startWithAccounts } from './accounts.js';
+import { LockProcesses } from './lock-processes.js';
+import { type SqlBackend, TABLE } from './sql-backend.js';
 import { statementsAtOnce } from './statements-at-once.js';
 
 const GUARD = 2_000;
@@ -19,30 +21,19 @@ describe.each(['mariadb', 'postgres'] as const)('row locks in transactions of th
   const isPostgres = type === 'postgres';
   let backend: SqlBackend;
   let source: DataSource;
-  const managers: LockManager[] = [];
+  const processes = new LockProcesses();
 
   beforeAll(async () => {
-    backend = await SqlBackend.start(type);
-    source = await backend.source().initialize();
-    await source.query('CREATE TABLE account (id INT PRIMARY KEY, balance INT NOT NULL)');
-    await source.query('INSERT INTO account (id, balance) VALUES (1, 0), (2, 0)');
+    ({ backend, source } = await startWithAccounts(type));
   }, 60_000);
-  afterEach(() => Promise.all(managers.splice(0).map((manager) => manager.stop())));
+  afterEach(() => processes.stop());
   afterAll(async () => {
     await source.destroy();
     await backend.stop();
   });
 
-  async function process(options: object = {}): Promise<LockManager> {
-    const locks = new LockManager({
-      providers: { sql: await backend.provider({ sessionGuard: GUARD, ...options }) },
-      namespace: 'test',
-      shutdownGrace: 0,
-    });
-    managers.push(locks);
-    await locks.start();
-    return locks;
-  }
+  const process = async (options: object = {}) =>
+    processes.start(await backend.provider({ sessionGuard: GUARD, ...options }));
   const value = isPostgres ? '$1' : '?';
   const rollBack = () => Promise.reject(new Error('of the application'));
   const waits = (locks: LockManager) => new Promise((resolve) => void locks.events.on('waiting', resolve));

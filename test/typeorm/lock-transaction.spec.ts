@@ -1,10 +1,11 @@
 import { afterAll, beforeAll } from '@jest/globals';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { DataSource, EntityManager, EntitySubscriberInterface } from 'typeorm';
-import { LockManager } from '../../lib/engine/lock-manager.js';
 import { LockLostError } from '../../lib/lock/errors.js';
 import { entityManagerOf, TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
-import { SqlBackend } from './sql-backend.js';
+import { startWithAccounts } from './accounts.js';
+import { LockProcesses } from './lock-processes.js';
+import type { SqlBackend } from './sql-backend.js';
 
 const ENDED = 'The transaction of the lock has ended';
 
@@ -16,17 +17,14 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
   const longStatement = isPostgres ? 'SELECT pg_sleep(5)' : 'SELECT SLEEP(5)';
   let backend: SqlBackend;
   let source: DataSource;
-  const managers: LockManager[] = [];
+  const processes = new LockProcesses();
 
   beforeAll(async () => {
-    backend = await SqlBackend.start(type);
-    source = await backend.source().initialize();
+    ({ backend, source } = await startWithAccounts(type));
     await source.query('CREATE TABLE written (tx BIGINT NOT NULL)');
-    await source.query('CREATE TABLE account (id INT PRIMARY KEY, balance INT NOT NULL)');
-    await source.query('INSERT INTO account (id, balance) VALUES (1, 0), (2, 0)');
   }, 60_000);
   afterEach(async () => {
-    await Promise.all(managers.splice(0).map((manager) => manager.stop()));
+    await processes.stop();
     await source.query('DELETE FROM written');
   });
   afterAll(async () => {
@@ -34,13 +32,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
     await backend.stop();
   });
 
-  async function start(provider: TypeOrmRowLockProvider): Promise<LockManager> {
-    const locks = new LockManager({ providers: { sql: provider }, namespace: 'test', shutdownGrace: 0 });
-    managers.push(locks);
-    await locks.start();
-    return locks;
-  }
-  const process = async (options: object = {}) => start(await backend.provider(options));
+  const process = async (options: object = {}) => processes.start(await backend.provider(options));
   const sharingSubscribers = (app: DataSource) =>
     new TypeOrmRowLockProvider({ dataSource: app, synchronize: true, statementTimeout: '1s' });
   const errorOf = (work: Promise<unknown>) =>
@@ -113,7 +105,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
       beforeQuery: ({ query }) => (query === write ? kept : undefined),
     };
     app.subscribers.push(subscriber);
-    const locks = await start(sharingSubscribers(app));
+    const locks = await processes.start(sharingSubscribers(app));
     const lock = await locks.acquire('a');
     const written = entityManagerOf(lock).query(write);
     const released = lock.release();
@@ -152,7 +144,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
     const app = backend.source();
     const fail = () => Promise.reject(new Error('of the subscriber'));
     app.subscribers.push({ afterTransactionCommit: fail, afterTransactionRollback: fail });
-    const locks = await start(sharingSubscribers(app));
+    const locks = await processes.start(sharingSubscribers(app));
     const error = new Error('of the task');
     // What is locked for the first time costs a rollback, too.
     const task = locks.withLock('watched by a subscriber', async (lock) => {
@@ -167,7 +159,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
 
   it('a ROLLBACK that is not answered does not replace the error of the task either', async () => {
     const provider = await backend.provider({ sessionGuard: '30s', statementTimeout: '300ms' });
-    const locks = await start(provider);
+    const locks = await processes.start(provider);
     const error = new Error('of the task');
     const task = locks.withLock('a', async (lock) => {
       await entityManagerOf(lock).query(write);
@@ -266,7 +258,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
         beforeTransactionCommit: ({ queryRunner }) => errorOf(queryRunner.query('SELEC')) as Promise<undefined>,
       };
       app.subscribers.push(subscriber);
-      const locks = await start(sharingSubscribers(app));
+      const locks = await processes.start(sharingSubscribers(app));
       const task = locks.withLock('a', (lock) => entityManagerOf(lock).query(write));
       await expect(task).rejects.toBeInstanceOf(LockLostError);
       expect(await transactions()).toEqual([]);

@@ -1,45 +1,35 @@
 import { afterAll, beforeAll } from '@jest/globals';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { DataSource, EntityManager } from 'typeorm';
-import { LockManager } from '../../lib/engine/lock-manager.js';
 import { LockCapacityError, LockDeadlockError, LockLostError, LockUnavailableError } from '../../lib/lock/errors.js';
 import { entityManagerOf, type TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
 import { mysqlDialect } from '../../lib/providers/typeorm/mysql-dialect.js';
 import { postgresDialect } from '../../lib/providers/typeorm/postgres-dialect.js';
-import { SqlBackend, TABLE } from './sql-backend.js';
+import { startWithAccounts } from './accounts.js';
+import { LockProcesses } from './lock-processes.js';
+import { type SqlBackend, TABLE } from './sql-backend.js';
 
 // What the servers themselves answer when things go wrong, and what is left of it.
 describe.each(['mariadb', 'postgres'] as const)('faults of row locks on %s', (type) => {
   const isPostgres = type === 'postgres';
   let backend: SqlBackend;
   let source: DataSource;
-  const managers: LockManager[] = [];
+  const processes = new LockProcesses();
 
   beforeAll(async () => {
-    backend = await SqlBackend.start(type);
-    source = await backend.source().initialize();
-    await source.query('CREATE TABLE account (id INT PRIMARY KEY, balance INT NOT NULL)');
+    ({ backend, source } = await startWithAccounts(type));
   }, 60_000);
-  beforeEach(() => source.query('INSERT INTO account (id, balance) VALUES (1, 0), (2, 0)'));
   afterEach(async () => {
-    await Promise.all(managers.splice(0).map((manager) => manager.stop()));
-    await source.query('DELETE FROM account');
+    await processes.stop();
+    await source.query('UPDATE account SET balance = 0');
   });
   afterAll(async () => {
     await source.destroy();
     await backend.stop();
   });
 
-  async function process(provider?: TypeOrmRowLockProvider, options: object = {}): Promise<LockManager> {
-    const locks = new LockManager({
-      providers: { sql: provider ?? (await backend.provider(options)) },
-      namespace: 'test',
-      shutdownGrace: 0,
-    });
-    managers.push(locks);
-    await locks.start();
-    return locks;
-  }
+  const process = async (provider?: TypeOrmRowLockProvider, options: object = {}) =>
+    processes.start(provider ?? (await backend.provider(options)));
   const update = (manager: EntityManager, id: number, balance: number) =>
     manager.query(`UPDATE account SET balance = ${balance} WHERE id = ${id}`);
   const balances = async () =>

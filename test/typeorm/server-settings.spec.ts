@@ -3,25 +3,17 @@ import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 import type { QueryRunner } from 'typeorm';
-import { LockManager } from '../../lib/engine/lock-manager.js';
-import type { LockProvider } from '../../lib/engine/lock-provider.js';
 import { LockTimeoutError } from '../../lib/lock/errors.js';
 import {
   entityManagerOf,
   TypeOrmAdvisoryLockProvider,
   TypeOrmRowLockProvider,
 } from '../../lib/providers/typeorm/index.js';
+import { LockProcesses } from './lock-processes.js';
 import { SqlBackend, type SqlType } from './sql-backend.js';
 import { leaseRows, versionProvider } from './version-backend.js';
 
-const managers: LockManager[] = [];
-
-async function running(provider: LockProvider): Promise<LockManager> {
-  const locks = new LockManager({ providers: { sql: provider }, namespace: 'test', shutdownGrace: 0 });
-  managers.push(locks);
-  await locks.start();
-  return locks;
-}
+const processes = new LockProcesses();
 
 /** A server of its own, whose settings may be changed. */
 function serverOf(type: SqlType, options: readonly string[] = []): () => SqlBackend {
@@ -29,7 +21,7 @@ function serverOf(type: SqlType, options: readonly string[] = []): () => SqlBack
   beforeAll(async () => {
     backend = await SqlBackend.start(type, options);
   }, 60_000);
-  afterEach(() => Promise.all(managers.splice(0).map((manager) => manager.stop())));
+  afterEach(() => processes.stop());
   afterAll(() => backend.stop());
   return () => backend;
 }
@@ -55,7 +47,7 @@ describe('settings of MariaDB', () => {
   it('a limit for idle transactions ends others, and no lock', async () => {
     await set(Object.fromEntries(LIMITS.map((name) => [name, 1])), async () => {
       // No heartbeat is due for as long as the test takes.
-      const locks = await running(await backend().provider({ sessionGuard: '30s' }));
+      const locks = await processes.start(await backend().provider({ sessionGuard: '30s' }));
       await using lock = await locks.acquire('a');
       const rival = await backend().source().initialize();
       const runner: QueryRunner = rival.createQueryRunner();
@@ -78,11 +70,11 @@ describe('settings of MariaDB', () => {
 
   it('with autocommit off a lease and a row are committed all the same', async () => {
     await set({ autocommit: 0 }, async () => {
-      const leases = await running(await versionProvider(backend()));
+      const leases = await processes.start(await versionProvider(backend()));
       await using lease = await leases.acquire('leased');
       const [row] = await leaseRows(backend().admin, 'test');
       expect(row).toMatchObject({ holder: lease.holder, token: lease.fencingToken });
-      const rows = await running(await backend().provider({ fencing: true }));
+      const rows = await processes.start(await backend().provider({ fencing: true }));
       await using lock = await rows.acquire('locked', { wait: 1_000 });
       expect(lock.isHeld()).toBe(true);
     });
@@ -96,8 +88,8 @@ describe('a MariaDB that undoes the whole transaction when a wait for a lock is 
     const source = await backend().source().initialize();
     await source.query('CREATE TABLE account (id INT PRIMARY KEY, balance INT NOT NULL)');
     await source.query('INSERT INTO account (id, balance) VALUES (1, 0), (2, 0)');
-    const ann = await running(await backend().provider());
-    const bob = await running(await backend().provider());
+    const ann = await processes.start(await backend().provider());
+    const bob = await processes.start(await backend().provider());
     const rival = source.createQueryRunner();
     await rival.startTransaction();
     await rival.query('UPDATE account SET balance = 1 WHERE id = 1');
@@ -143,7 +135,7 @@ describe('settings of Postgres', () => {
     ['advisory', TypeOrmAdvisoryLockProvider],
   ])("a query_timeout of the application's driver ends no wait for a lock by %s", async (_, Provider) => {
     const dataSource = backend().source({ extra: { query_timeout: 200 } });
-    const started = () => running(new Provider({ dataSource, synchronize: true }));
+    const started = () => processes.start(new Provider({ dataSource, synchronize: true }));
     const [holding, asking] = [await started(), await started()];
     const held = await holding.acquire('a');
     const asked = asking.acquire('a');
@@ -160,13 +152,13 @@ describe('settings of Postgres', () => {
   });
 
   it('a wait that the driver has given up all the same leaves no lock that nobody has', async () => {
-    const locks = await running(await backend().advisoryProvider());
+    const locks = await processes.start(await backend().advisoryProvider());
     const held = await locks.acquire('a');
     // For the whole process: that is not an option of the application's pool.
     const { defaults } = pg as { defaults: { query_timeout: number | false } };
     defaults.query_timeout = 300;
     try {
-      const asking = await running(await backend().advisoryProvider());
+      const asking = await processes.start(await backend().advisoryProvider());
       await expect(asking.acquire('a', { wait: 500 })).rejects.toThrow();
       await until(async () => (await waiting()) === 0);
       expect(await held.release()).toBe('released');
@@ -179,7 +171,7 @@ describe('settings of Postgres', () => {
 
   it('a row that vanishes as soon as it is made is not asked for without a pause', async () => {
     const { admin } = backend();
-    const locks = await running(await backend().provider());
+    const locks = await processes.start(await backend().provider());
     await admin.query('CREATE SEQUENCE made');
     await admin.query(
       `CREATE FUNCTION vanish() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM nextval('made'); RETURN NULL; END $$`,

@@ -1,4 +1,5 @@
 import { LockConfigError } from '../../lock/errors.js';
+import { isListOfNames } from '../../lock/list-of-names.js';
 
 /** What a {@link CombinedProvider} stands on. */
 export interface CombinedProviderOptions {
@@ -31,9 +32,4 @@ export function checkOptions({ engines, quorum }: CombinedProviderOptions): void
       `CombinedProvider: quorum '${quorum}' needs at least ${FEWEST[quorum]} engines, but "engines" names ${engines.length}.`,
     );
   }
-}
-
-function isListOfNames(names: unknown): boolean {
-  // A text has a length and can be iterated too: 'ab' would be taken for the engines a and b.
-  return Array.isArray(names) && names.every((name) => typeof name === 'string');
 }

@@ -1,5 +1,6 @@
 import { type Duration, toMilliseconds } from '../../lock/duration.js';
 import { LockConfigError } from '../../lock/errors.js';
+import { isListOfNames } from '../../lock/list-of-names.js';
 import type { HealthTerms } from './engine-health.js';
 import type { StrictTerms } from './strict-selector.js';
 
@@ -80,11 +81,6 @@ export function readOptions(options: FailoverProviderOptions): FailoverSettings 
     stableFor: toMilliseconds(options.stableFor ?? 30_000, 'stableFor'),
     minStay: toMilliseconds(options.minStay ?? 60_000, 'minStay'),
   };
-}
-
-function isListOfNames(names: unknown): boolean {
-  // A text has a length and can be iterated too: 'ab' would be taken for the engines a and b.
-  return Array.isArray(names) && names.every((name) => typeof name === 'string');
 }
 
 function refuse(why: string): never {

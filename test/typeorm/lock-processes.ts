@@ -1,0 +1,18 @@
+import { LockManager } from '../../lib/engine/lock-manager.js';
+import type { LockProvider } from '../../lib/engine/lock-provider.js';
+
+/** What a test takes for processes: each takes its locks by a provider of its own. */
+export class LockProcesses {
+  readonly #managers: LockManager[] = [];
+
+  async start(provider: LockProvider): Promise<LockManager> {
+    const locks = new LockManager({ providers: { sql: provider }, namespace: 'test', shutdownGrace: 0 });
+    this.#managers.push(locks);
+    await locks.start();
+    return locks;
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all(this.#managers.splice(0).map((manager) => manager.stop()));
+  }
+}

@@ -2,6 +2,8 @@
 const { NESTJS, TYPEORM } = process.env;
 
 export default {
+  // In the repository, because every run has a temporary folder of its own.
+  cacheDirectory: 'node_modules/.cache/jest',
   testEnvironment: 'node',
   testMatch: ['<rootDir>/test/**/*.spec.ts'],
   extensionsToTreatAsEsm: ['.ts'],

@@ -22,16 +22,12 @@ describeLockProvider('memcached', {
   capabilities: new MemcachedLockProvider({ server: 'nowhere' }).capabilities,
   create: async () => {
     const wire = await startTcpProxy(server.port);
-    const provider = new MemcachedLockProvider({ server: `127.0.0.1:${wire.port}`, commandTimeout: '1s' });
+    const provider = new MemcachedLockProvider({ server: `127.0.0.1:${wire.port}`, commandTimeout: '3s' });
     wires.set(provider, wire);
     return provider;
   },
-  // Whole seconds hide a lease of less anyway, and a busy machine takes its time.
-  lease: 1_500,
   // It counts in whole seconds of which two are not trusted, so a key may stay for up to three beyond its lease.
   bounds: { expiry: 3_000, takeOver: 4_500, deadWaiter: 9_000 },
-  // Most cases wait for a lease to end.
-  concurrency: 16,
   faults: {
     revoke: (namespace, key) => server.command(`delete ${itemKeyOf(namespace, key)}`),
     cutOff: async (provider) => wires.get(provider)?.refuse(),

@@ -7,7 +7,7 @@ import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import { startZooKeeper, type ZooKeeperServer } from '../servers/zookeeper-server.mjs';
 import { ZooKeeperAdmin } from '../zookeeper/zookeeper-admin.js';
 
-const SESSION = 2_000;
+const SESSION = 4_000;
 
 let server: ZooKeeperServer;
 let admin: ZooKeeperAdmin;

@@ -6,6 +6,8 @@ import { silentLogger } from '../../lib/engine/logger.js';
 import { systemRandom } from '../../lib/engine/random.js';
 import { LockUnavailableError } from '../../lib/lock/errors.js';
 import { RedisLockProvider, type RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
+import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
+import { FakeClock } from '../../lib/testing/index.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 
@@ -71,6 +73,18 @@ export async function startProvider(
   return { provider, events };
 }
 
+/**
+ * As {@link startProvider}, with a clock that stands still until the test advances it. Its waiters do not ask again by themselves, so they
+ * get a lock only from a message, or in the next second of this clock. (The server counts in real time: it passes over a process that has
+ * not asked for 3 s.)
+ */
+export async function startWithFakeClock(
+  options: RedisLockProviderOptions,
+): Promise<StartedProvider & { readonly time: FakeClock }> {
+  const time = new FakeClock();
+  return { ...(await startProvider(options, { clock: time })), time };
+}
+
 /** Two processes on one server: a steady one, and one whose wire can be cut. Anew for each test of one `describe`. */
 export function twoProcesses(
   redis: { readonly server: RedisServer },
@@ -81,7 +95,8 @@ export function twoProcesses(
   let proxy!: TcpProxy;
   beforeEach(async () => {
     proxy = await startTcpProxy(redis.server.port);
-    steady = await startProvider({ url: redis.server.url });
+    // A server that is slow to answer must not cost the steady one its connection.
+    steady = await startProvider({ url: redis.server.url, commandTimeout: '10s' });
     shaky = await startProvider({ url: `redis://127.0.0.1:${proxy.port}`, ...options });
     // The script is known from here on, so that a lost reply is that of an operation.
     await Promise.all([steady.provider.inspect('nothing'), shaky.provider.inspect('nothing')]);
@@ -134,13 +149,28 @@ export function granted(answer: Grant | 'busy'): Grant {
   return answer;
 }
 
+const layout = new KeyLayout('lock');
+
+/** The record of a lock that nobody renews, or that is parked, expires now instead of later. */
+export async function expire(admin: Redis, key: string): Promise<void> {
+  await admin.pexpire(layout.lockOf(key), 1);
+}
+
+/** Resolves when the server has no record of the lock any more. Looking through a provider would serve the waiters. */
+export async function untilExpired(admin: Redis, key: string): Promise<void> {
+  await until(async () => (await admin.exists(layout.lockOf(key))) === 0, `"${key}" has expired`);
+}
+
 export const RELEASE = { keepFor: 0, failed: false };
+
+/** How long a test waits for something that takes milliseconds, in ms: on a busy machine it is late, and only a hang takes longer. */
+const TIMEOUT = 15_000;
 
 /** Resolves when `condition` holds; looks often, and fails after `within` ms, with what `whyNot` says as its cause. */
 export async function until(
   condition: () => boolean | Promise<boolean>,
   what: string,
-  within = 5_000,
+  within = TIMEOUT,
   whyNot?: () => unknown,
 ): Promise<void> {
   for (const end = Date.now() + within; Date.now() < end;) {
@@ -168,7 +198,7 @@ export async function isSettled(promise: PromiseLike<unknown>): Promise<boolean>
 }
 
 /** The first answer of `ask` that is not "unknown", nor that the provider is unavailable. */
-export async function untilAnswered<T>(ask: () => Answer<T>, within = 5_000): Promise<T> {
+export async function untilAnswered<T>(ask: () => Answer<T>, within = TIMEOUT): Promise<T> {
   let answer: T | undefined;
   let cause: unknown;
   const isAnswered = async () => {

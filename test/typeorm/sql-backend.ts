@@ -208,7 +208,7 @@ export function rowLockHarness(backend: () => SqlBackend): ProviderHarness {
   return {
     ...sessionHarness(backend),
     capabilities: new TypeOrmRowLockProvider(somewhere).capabilities,
-    create: () => backend().provider({ fencing: true, maxConnections: 20 }),
+    create: () => backend().provider({ ...CALM, fencing: true, maxConnections: 20 }),
     leftovers: (namespace) => backend().lockedRows(namespace),
   };
 }
@@ -219,16 +219,21 @@ export function advisoryLockHarness(type: SqlType, backend: () => SqlBackend): P
   return {
     ...common,
     capabilities: new TypeOrmAdvisoryLockProvider({ dataSource: dataSource(type, 1), fencing: true }).capabilities,
-    create: () => backend().advisoryProvider({ fencing: true, maxConnections: 20 }),
+    create: () => backend().advisoryProvider({ ...CALM, fencing: true, maxConnections: 20 }),
     faults: { ...common.faults, revoke: (namespace, key) => backend().revokeAdvisory(namespace, key) },
     leftovers: (namespace) => backend().advisoryLocks(namespace),
   };
 }
 
+/** A busy machine answers a statement late, which must not look like an outage. */
+const CALM = { sessionGuard: '4s', statementTimeout: '3s' };
+
 function sessionHarness(backend: () => SqlBackend) {
   return {
     // The session guard.
-    lease: 2_000,
+    lease: 4_000,
+    // Each case opens some connections.
+    concurrency: 8,
     faults: {
       revoke: (namespace: string, key: string) => backend().revoke(namespace, key),
       cutOff: async (provider: LockProvider) => backend().wireOf(provider)?.freeze(),

@@ -1,5 +1,4 @@
 import { randomBytes, randomInt } from 'node:crypto';
-import { LockError } from '../../lock/errors.js';
 import type { CaseDefinition, Obstacle } from './case-definition.js';
 import { capabilityCases } from './cases/capabilities.js';
 import { crashCases } from './cases/crashes.js';
@@ -14,10 +13,9 @@ import { randomSequenceCases } from './cases/random-sequences.js';
 import { seamCases } from './cases/seam.js';
 import { severalKeysCases } from './cases/several-keys.js';
 import { waitingCases } from './cases/waiting.js';
-import { TooLate } from './expectations.js';
 import type { ProviderHarness } from './provider-harness.js';
 import { Stage } from './stage.js';
-import { testTime, type TestTime } from './test-time.js';
+import { testTime } from './test-time.js';
 
 /** One case of the kit, ready to run against one provider. */
 export interface ConformanceCase {
@@ -30,8 +28,6 @@ export interface ConformanceCase {
   /** Runs it, with processes and keys of its own. Rejects when the provider does not conform. */
   run(): Promise<void>;
 }
-
-const ROUNDS = 5;
 
 const DEFINITIONS: readonly CaseDefinition[] = [
   ...mutualExclusionCases,
@@ -61,41 +57,9 @@ export function conformanceCases(harness: ProviderHarness): readonly Conformance
     alone: definition.alone ?? false,
     run: () => {
       const time = testTime(harness.clock);
-      return time.drive(() => playFairly(definition, harness, time, `kit-${run}-${index}`, seed));
+      return time.drive(() => play(definition, new Stage(harness, time, `kit-${run}-${index}`, seed)));
     },
   }));
-}
-
-/**
- * Plays a case, and again if it was too late while this process stood still or its machine had nothing to spare: that has
- * shown nothing of the provider. Every other failure is one, whatever the machine did.
- */
-async function playFairly(
-  definition: CaseDefinition,
-  harness: ProviderHarness,
-  time: TestTime,
-  namespace: string,
-  seed: number,
-): Promise<void> {
-  for (let round = 1; ; round += 1) {
-    const starvation = time.watch();
-    try {
-      await play(definition, new Stage(harness, time, `${namespace}-${round}`, seed));
-      return;
-    } catch (error) {
-      const starved = starvation.longest();
-      if (!isOfTime(error) || round === ROUNDS || starved < time.slack / 2) throw error;
-      const what = `Case ${definition.id} was too late while this machine was busy for ${Math.round(starved)} ms, and is played again`;
-      process.emitWarning(`${what}: ${String(error)}`);
-    } finally {
-      starvation.end();
-    }
-  }
-}
-
-/** Whether it depends on the speed of the machine. */
-function isOfTime(error: unknown): boolean {
-  return error instanceof TooLate || LockError.is(error) || (error instanceof Error && isOfTime(error.cause));
 }
 
 async function play(definition: CaseDefinition, stage: Stage): Promise<void> {

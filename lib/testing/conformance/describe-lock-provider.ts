@@ -16,8 +16,9 @@ export interface TestRunner {
   readonly after?: (body: () => Promise<void>) => unknown;
 }
 
-const DEFAULT_CONCURRENCY = 8;
-const CASE_TIMEOUT = 60_000;
+const DEFAULT_CONCURRENCY = 16;
+// Longer than any case: one that hangs ends by itself and says so.
+const CASE_TIMEOUT = 180_000;
 
 /**
  * The conformance kit: declares all cases that a lock provider has to pass, below `describe`.

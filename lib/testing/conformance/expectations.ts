@@ -1,13 +1,5 @@
 import assert from 'node:assert/strict';
 import type { LockError } from '../../lock/errors.js';
-import type { Lock } from '../../lock/lock.js';
-
-/** Something came, or did not come yet, after its bound. All else that a case finds out does not depend on the machine's speed. */
-export class TooLate extends assert.AssertionError {
-  constructor(message: string) {
-    super({ message });
-  }
-}
 
 /** The error with which `work` rejects. Fails when it does not. */
 export async function rejection(work: PromiseLike<unknown>, what: string): Promise<unknown> {
@@ -34,11 +26,5 @@ export async function rejectsWith<E extends LockError>(
 /** Fails unless `value` lies between the bounds, both included. */
 export function assertBetween(value: number, least: number, most: number, what: string): void {
   const message = `${what}: ${value.toFixed(1)} ms, expected ${least.toFixed(1)} to ${most.toFixed(1)} ms`;
-  assert.ok(value >= least, message);
-  if (!(value <= most)) throw new TooLate(message);
-}
-
-/** Fails if a lock was lost that is renewed: the renewals came too late. */
-export function assertKept(lock: Lock, when: string): void {
-  if (!lock.isHeld()) throw new TooLate(`the lock should be held ${when}`);
+  assert.ok(value >= least && value <= most, message);
 }

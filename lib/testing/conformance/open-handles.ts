@@ -1,7 +1,7 @@
 // What a lock provider may open. Listening servers are the harness's own (a proxy, say), immediates the runner's.
 const KINDS = /socket|tls|pipe|timeout|dns|getaddrinfo|fsevent|worker|messageport/i;
 
-const LOOKS = 50;
+const LOOKS = 500;
 
 /** What keeps this process alive, by kind. */
 export class OpenHandles {

@@ -14,7 +14,7 @@ export interface ProviderHarness {
 
   /**
    * The short lease for cases that wait for its end, in ms; for locks that live with a session, the session's time.
-   * Default 600: long enough for a busy machine to renew in time, short enough for a quick run.
+   * Default 2 000: long enough for a busy machine to renew in time, short enough for a quick run.
    */
   readonly lease?: number;
 
@@ -30,10 +30,10 @@ export interface ProviderHarness {
    */
   leftovers?(namespace: string): Promise<number>;
 
-  /** How quick the backend has to be, where it is not as quick as most. */
+  /** How quick the backend has to be, where it is not as quick as most. On a real clock ten times as much is allowed. */
   readonly bounds?: Partial<ProviderBounds>;
 
-  /** How many cases run at a time on a real clock. Default 8; on a {@link FakeClock} always one. */
+  /** How many cases run at a time on a real clock. Default 16; on a {@link FakeClock} always one. */
   readonly concurrency?: number;
 
   /** Repeats the random sequences of a failed run, which prints its seed. Default: another one each time. */
@@ -80,4 +80,4 @@ export const DEFAULT_BOUNDS: ProviderBounds = {
   cleanUp: 8_000,
 };
 
-export const DEFAULT_LEASE = 600;
+export const DEFAULT_LEASE = 2_000;

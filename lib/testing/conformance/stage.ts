@@ -5,7 +5,6 @@ import type { LockOptions } from '../../lock/lock-options.js';
 import type { Lock } from '../../lock/lock.js';
 import { ArmedTimers } from './armed-timers.js';
 import { DirectCaller, type AskTerms } from './direct-caller.js';
-import { TooLate } from './expectations.js';
 import { DEFAULT_BOUNDS, DEFAULT_LEASE, type ProviderBounds, type ProviderHarness } from './provider-harness.js';
 import { Secrets } from './secrets.js';
 import { TestProcess } from './test-process.js';
@@ -18,6 +17,7 @@ const PATIENT = 30_000;
 export class Stage {
   readonly clock: ArmedTimers;
   readonly secrets = new Secrets();
+  /** The longest times the backend may take, in ms: those of the harness, ten times as long on a real clock. */
   readonly bounds: ProviderBounds;
   /** The short lease, in ms. */
   readonly lease: number;
@@ -31,7 +31,7 @@ export class Stage {
     readonly seed: number,
   ) {
     this.clock = new ArmedTimers(time.clock);
-    this.bounds = { ...DEFAULT_BOUNDS, ...harness.bounds };
+    this.bounds = scaled({ ...DEFAULT_BOUNDS, ...harness.bounds }, time.generosity);
     this.lease = harness.lease ?? DEFAULT_LEASE;
   }
 
@@ -107,7 +107,7 @@ export class Stage {
 
   /** Lets a lease of `lease` ms end that was taken before, and the backend let go of it. */
   leaseEnds(lease = this.lease): Promise<void> {
-    return this.sleep(lease + this.bounds.expiry + this.time.slack);
+    return this.sleep(lease + this.bounds.expiry + this.time.pause);
   }
 
   /** How many ms `work` took. */
@@ -117,13 +117,13 @@ export class Stage {
     return this.clock.now() - start;
   }
 
-  /** What `work` answers; fails if it has no answer after `milliseconds` (and some slack). */
+  /** What `work` answers; fails if it has no answer after `milliseconds` (and some tolerance). */
   async within<T>(milliseconds: number, work: PromiseLike<T>, what: string): Promise<T> {
-    const limit = milliseconds + this.time.slack;
+    const limit = milliseconds + this.time.tolerance;
     let timer: object | undefined;
     const late = new Promise<never>((_, reject) => {
       timer = this.time.clock.setTimer(() => {
-        reject(new TooLate(`${what}: took longer than ${limit} ms`));
+        reject(new Error(`${what}: took longer than ${limit} ms`));
       }, limit);
     });
     try {
@@ -133,11 +133,11 @@ export class Stage {
     }
   }
 
-  /** Looks again and again until `probe` is true; fails if it is not after `milliseconds` (and some slack). */
+  /** Looks again and again until `probe` is true; fails if it is not after `milliseconds` (and some tolerance). */
   async eventually(milliseconds: number, probe: () => boolean | Promise<boolean>, what: string): Promise<void> {
-    const limit = this.clock.now() + milliseconds + this.time.slack;
+    const limit = this.clock.now() + milliseconds + this.time.tolerance;
     while (!(await probe())) {
-      if (this.clock.now() >= limit) throw new TooLate(`${what}: not after ${milliseconds} ms`);
+      if (this.clock.now() >= limit) throw new Error(`${what}: not after ${milliseconds} ms`);
       await this.sleep(POLL);
     }
   }
@@ -206,6 +206,12 @@ export class Stage {
     await Promise.all(this.#closing.map((close) => close()));
     this.secrets.assertKept();
   }
+}
+
+// How long a backend keeps a key beyond its lease follows from the unit in which it counts, not from the speed of the machine.
+function scaled({ expiry, ...bounds }: ProviderBounds, factor: number): ProviderBounds {
+  const entries = Object.entries(bounds).map(([name, bound]) => [name, bound * factor] as const);
+  return { ...(Object.fromEntries(entries) as typeof bounds), expiry };
 }
 
 type ListOf<N extends number, T, L extends readonly T[] = []> = L['length'] extends N ? L : ListOf<N, T, [...L, T]>;

@@ -55,7 +55,7 @@ export class SendsAsksAgainAfterAnOutage extends DistantMemoryProvider {
 
 export class TimerInTheConstructor extends DistantMemoryProvider {
   // Longer than the kit looks whether it ends.
-  readonly timer = setTimeout(() => undefined, 3_000);
+  readonly timer = setTimeout(() => undefined, 8_000);
 }
 
 export class TimerThatStays extends DistantMemoryProvider {

@@ -98,7 +98,7 @@ export const capabilityCases: readonly CaseDefinition[] = [
       await bob.assertBusy('report');
       const limit = minHold + stage.bounds.takeOver;
       await stage.within(limit, bob.take('report', { wait: 2 * limit }), 'the end of minHold');
-      assertBetween(stage.clock.now() - start, minHold - 5, limit + stage.time.slack, 'the end of minHold');
+      assertBetween(stage.clock.now() - start, minHold - 5, limit + stage.time.tolerance, 'the end of minHold');
     },
   },
   {
@@ -111,11 +111,11 @@ export const capabilityCases: readonly CaseDefinition[] = [
       const start = stage.clock.now();
       await ann.take('report', { lease: stage.lease, minHold });
       await ann.provider.stop();
-      await stage.sleep(stage.lease + stage.time.slack);
+      await stage.sleep(stage.lease + stage.time.pause);
       await bob.assertBusy('report');
       const limit = minHold + stage.bounds.takeOver;
       await stage.within(limit, bob.take('report', { wait: 2 * limit }), 'the end of minHold');
-      assertBetween(stage.clock.now() - start, minHold - 5, limit + stage.time.slack, 'the end of minHold');
+      assertBetween(stage.clock.now() - start, minHold - 5, limit + stage.time.tolerance, 'the end of minHold');
     },
   },
   {

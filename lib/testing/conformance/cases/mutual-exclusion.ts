@@ -57,9 +57,9 @@ export const mutualExclusionCases: readonly CaseDefinition[] = [
       await ann.assertRenewable(steady);
       if (stage.capabilities.lease === 'session') return;
       await ann.take('ending', { lease: stage.lease });
-      await stage.sleep(stage.lease * 0.7);
+      await stage.sleep(stage.lease * 0.3);
       await bob.assertBusy('ending');
-      await stage.leaseEnds(stage.lease * 0.3);
+      await stage.leaseEnds(stage.lease * 0.7);
       await cid.take('ending');
     },
   },
@@ -197,7 +197,7 @@ export const mutualExclusionCases: readonly CaseDefinition[] = [
       const lock = await ann.locks.acquire('order');
       const waiter = await stage.standInLine(bob, 'order');
       const taken = waiter.lock.then(() => order.push('taken'));
-      await stage.sleep(stage.time.slack);
+      await stage.sleep(stage.time.pause);
       order.push('released');
       await lock.release();
       await taken;

@@ -15,7 +15,7 @@ export const severalKeysCases: readonly CaseDefinition[] = [
       const took = await stage.duration(() =>
         rejectsWith(LockTimeoutError, bob.locks.acquire(['a', 'b', 'c'], { wait }), 'one busy key'),
       );
-      assertBetween(took, wait - 1, wait + stage.time.slack, 'the shared wait');
+      assertBetween(took, wait - 1, wait + stage.time.tolerance, 'the shared wait');
       for (const key of ['a', 'b']) assert.ok(await cid.locks.tryAcquire(key), `"${key}" is free again`);
     },
   },

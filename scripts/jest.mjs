@@ -1,0 +1,69 @@
+import { existsSync, readFileSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
+import { join, relative } from 'node:path';
+import { root } from './ensure-installed.mjs';
+import { RunFolder } from './run-folder.mjs';
+
+/** One run of the tests: starts Jest as often as it is asked to, and leaves no process and no file behind. */
+export class JestRun {
+  #folder = new RunFolder();
+  #started = 0;
+
+  /** @param config the path of a Jest configuration. Default: the one of this repository. */
+  constructor({ config } = {}) {
+    this.config = config;
+  }
+
+  /**
+   * Runs Jest with these arguments.
+   * @param workers how many test files run at the same time
+   * @param silent nothing is printed
+   * @returns what became of each test file
+   */
+  async jest(args, { workers = availableParallelism(), env = {}, silent = false, tables = false } = {}) {
+    const report = this.#folder.file(`report-${(this.#started += 1)}.json`);
+    const options = ['--json', `--outputFile=${report}`, `--maxWorkers=${workers}`];
+    if (this.config) options.push('--config', this.config);
+    const start = performance.now();
+    const node = ['--expose-gc', '--experimental-vm-modules', '--disable-warning=ExperimentalWarning'];
+    const status = await this.#folder.run(
+      process.execPath,
+      [...node, join(root, 'node_modules/jest/bin/jest.js'), ...options, ...args],
+      // Jest prints its progress on standard error, and on standard output only the table of the coverage.
+      { cwd: root, env, stdio: ['ignore', tables ? 'inherit' : 'ignore', silent ? 'ignore' : 'inherit'] },
+    );
+    if (!existsSync(report)) throw new Error(`Jest ended with ${status} and without a report.`);
+    const { success, testResults } = JSON.parse(readFileSync(report, 'utf8'));
+    return {
+      files: testResults.map(outcomeOf),
+      // The files may all be green, and Jest fails for another reason, such as a coverage below its threshold.
+      failed: status !== 0 && success,
+      seconds: (performance.now() - start) / 1_000,
+    };
+  }
+
+  /** Removes everything that the run made, and answers what the tests should have ended or removed themselves. */
+  async end() {
+    const leftBehind = this.#folder.leftBehind();
+    await this.#folder.remove();
+    return leftBehind;
+  }
+}
+
+/** What became of one test file. A file that cannot be loaded has no tests, and counts as one that failed. */
+function outcomeOf({ name, assertionResults, message, status, startTime, endTime }) {
+  const count = (...states) => assertionResults.filter((test) => states.includes(test.status)).length;
+  const passed = count('passed');
+  const failed = Math.max(count('failed'), status === 'failed' ? 1 : 0);
+  return {
+    file: relative(root, name),
+    ...{ passed, failed, skipped: assertionResults.length - passed - count('failed') },
+    seconds: (endTime - startTime) / 1_000,
+    error: failed > 0 ? firstError(assertionResults, message) : undefined,
+  };
+}
+
+function firstError(assertionResults, message) {
+  const test = assertionResults.find(({ status }) => status === 'failed');
+  return test ? `${test.fullName}\n${test.failureMessages.join('\n')}` : message;
+}

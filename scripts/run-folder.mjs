@@ -1,0 +1,100 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { constants, tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+// A server that is asked to end closes its files; one that hangs is killed after this time.
+const TERMINATION_TIMEOUT = 3_000;
+
+/**
+ * The temporary folder of one run of commands. Every process of the run inherits it as TMPDIR, so a process that outlives the
+ * run is found by its environment (on Linux), and a file that outlives it is found in the folder. A signal that ends this
+ * process, such as Ctrl-C, first ends the run and removes its folder.
+ */
+export class RunFolder {
+  #root = mkdtempSync(join(tmpdir(), 'lock-run-'));
+  #temporary = join(this.#root, 'tmp');
+  #child;
+  #interrupted = false;
+
+  constructor() {
+    mkdirSync(this.#temporary);
+    // PostgreSQL refuses to run as root, so its own account must be able to reach its data.
+    for (const folder of [this.#root, this.#temporary]) chmodSync(folder, 0o755);
+    for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.once(signal, () => void this.#interrupt(signal));
+  }
+
+  /** Runs a command as part of the run, and answers its exit code, or the signal that ended it. */
+  async run(command, args, { env = {}, ...options } = {}) {
+    this.#child = spawn(command, args, { env: { ...process.env, TMPDIR: this.#temporary, ...env }, ...options });
+    const [code, signal] = await once(this.#child, 'exit');
+    // The handler of the signal ends this process, so nothing goes on from here.
+    if (this.#interrupted) await new Promise(() => undefined);
+    return code ?? signal;
+  }
+
+  /** A path beside the temporary files, for what the run itself reports. */
+  file(name) {
+    return join(this.#root, name);
+  }
+
+  /** What the run should have ended or removed: its processes, and the entries of its temporary folder. */
+  leftBehind() {
+    const processes = processesOf(this.#temporary).map(({ pid, command }) => `process ${pid}: ${command}`);
+    const files = readdirSync(this.#temporary).map((name) => `file ${join(this.#temporary, name)}`);
+    return [...processes, ...files];
+  }
+
+  /** Ends the processes of the run and removes its files. */
+  async remove() {
+    const signalAll = (signal) => {
+      for (const { pid } of processesOf(this.#temporary)) send(pid, signal);
+    };
+    signalAll('SIGTERM');
+    const deadline = Date.now() + TERMINATION_TIMEOUT;
+    while (processesOf(this.#temporary).length > 0 && Date.now() < deadline) await sleep(50);
+    while (processesOf(this.#temporary).length > 0) {
+      signalAll('SIGKILL');
+      await sleep(50);
+    }
+    rmSync(this.#root, { recursive: true, force: true });
+  }
+
+  async #interrupt(signal) {
+    this.#interrupted = true;
+    // From a terminal the command has received the signal too.
+    this.#child?.kill(signal);
+    await this.remove();
+    process.exit(128 + constants.signals[signal]);
+  }
+}
+
+/** The processes whose TMPDIR is `folder` or lies in it. Empty where the system has no /proc. */
+function processesOf(folder) {
+  if (!existsSync('/proc/self/environ')) return [];
+  return readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name) && Number(name) !== process.pid)
+    .flatMap((pid) => {
+      try {
+        const environment = readFileSync(`/proc/${pid}/environ`, 'utf8');
+        const isOurs = environment.split('\0').some((entry) => `${entry}/`.startsWith(`TMPDIR=${folder}/`));
+        if (!isOurs) return [];
+        const command = readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ').trim();
+        return [{ pid: Number(pid), command }];
+      } catch (error) {
+        // It has ended since the folder was read, or it belongs to another account, which no run of ours starts.
+        if (['ENOENT', 'ESRCH', 'EACCES'].includes(error.code)) return [];
+        throw error;
+      }
+    });
+}
+
+function send(pid, signal) {
+  try {
+    process.kill(pid, signal);
+  } catch (error) {
+    if (error.code !== 'ESRCH') throw error;
+  }
+}

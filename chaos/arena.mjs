@@ -20,7 +20,7 @@ export async function openArena(name, { seed, library, ...load }) {
   const folder = await mkdtemp(join(tmpdir(), 'lock-chaos-'));
   const history = join(folder, `${name}-${seed}.jsonl`);
   const path = join(folder, 'resource.sock');
-  const judgeProcess = fork(join(import.meta.dirname, 'judge/resource.mjs'), [path, history]);
+  const judgeProcess = fork(join(import.meta.dirname, 'judge/resource.mjs'), [path, history], { execArgv: [] });
   await once(judgeProcess, 'message');
   const resource = await connectToResource(path);
   await resource.tell({ event: 'head', subject: name, seed, commit: commit('lib', 'chaos') });

@@ -4,7 +4,6 @@ import { join } from 'node:path';
 import { startWire } from './wire.mjs';
 
 const READY_WITHIN = 30_000;
-const TYPESCRIPT = ['--import', join(import.meta.dirname, '../typescript.mjs')];
 const WORKER = join(import.meta.dirname, 'worker.mjs');
 
 /** The worker processes, each with wires of its own to the servers. */
@@ -89,7 +88,7 @@ export class Fleet {
       worker: `${member.name}/${member.life}`,
       ports: member.wires.map(({ port }) => port),
     };
-    const child = fork(WORKER, [JSON.stringify(settings)], { execArgv: ['--expose-gc', ...TYPESCRIPT] });
+    const child = fork(WORKER, [JSON.stringify(settings)], { execArgv: ['--expose-gc'] });
     member.process = child;
     child.once('exit', (code, signal) => {
       if (!member.expected) this.#onDeath(`${settings.worker} ended (${code ?? signal})`);

@@ -1,5 +1,4 @@
 import { load, managed } from './lock-manager.mjs';
-import { dataSourceOf, ENGINES, startEngines } from './several-engines.mjs';
 
 const LEASE = 800;
 
@@ -23,9 +22,10 @@ export const nemeses = [
  */
 export const allows = Object.fromEntries(nemeses.map((name) => [name, ['stale']]));
 
-export const startBackend = startEngines;
+export const startBackend = async () => (await import('./several-engines.mjs')).startEngines();
 
 export async function connect({ library, ports: [redis, mariadb] }) {
+  const { dataSourceOf, ENGINES } = await import('./several-engines.mjs');
   const { RedisLockProvider } = await load(library, 'providers/redis/index.js');
   const { TypeOrmVersionLockProvider } = await load(library, 'providers/typeorm/index.js');
   const { CombinedProvider } = await load(library, 'providers/combined/combined-provider.js');

@@ -1,5 +1,4 @@
 import { load, managed } from './lock-manager.mjs';
-import { dataSourceOf, ENGINES, startEngines } from './several-engines.mjs';
 
 const WINDOW = 1_000;
 /** How long an engine keeps the lock of a process that died. */
@@ -24,9 +23,10 @@ export const nemeses = [
 /** docs/providers/failover.md: what an engine breaks while it is active, it breaks. A version lock in MariaDB breaks nothing. */
 export const allows = { 'server restarted empty': ['overlap'], 'server clock stepped': ['overlap'] };
 
-export const startBackend = startEngines;
+export const startBackend = async () => (await import('./several-engines.mjs')).startEngines();
 
 export async function connect({ library, ports: [redis, mariadb] }) {
+  const { dataSourceOf, ENGINES } = await import('./several-engines.mjs');
   const { RedisLockProvider } = await load(library, 'providers/redis/index.js');
   const { TypeOrmVersionLockProvider } = await load(library, 'providers/typeorm/index.js');
   const { FailoverProvider } = await load(library, 'providers/failover/failover-provider.js');

@@ -28,6 +28,8 @@ import * as zookeeper from './zookeeper.mjs';
  *   and `engines` where one of several can be switched to
  * - `connect({ library, ports, address, realPorts })`: the locks as the clients of a worker use them; `ports` are those of its wires to the
  *   servers, in their order
+ *
+ * Only these two functions load servers and clients, so that a worker starts quickly.
  */
 export const subjects = {
   memory,

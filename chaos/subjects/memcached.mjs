@@ -1,4 +1,3 @@
-import { startMemcached } from '../../test/servers/memcached-server.mjs';
 import { load, managed } from './lock-manager.mjs';
 
 const LEASE = 1_500;
@@ -22,6 +21,7 @@ export const allows = {
 };
 
 export async function startBackend() {
+  const { startMemcached } = await import('../../test/servers/memcached-server.mjs');
   const server = await startMemcached();
   const leftovers = async () => (await server.keys()).filter((key) => key.startsWith('lock:'));
   const node = {

@@ -1,7 +1,5 @@
 // Control: what is written by hand everywhere. The harness must find it out.
-import { Redis } from 'ioredis';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { startRedisNode } from './redis-backend.mjs';
 
 const LEASE = 300;
 
@@ -15,11 +13,13 @@ export const allows = {};
 export const lifetime = LEASE;
 
 export async function startBackend() {
+  const { startRedisNode } = await import('./redis-backend.mjs');
   const node = await startRedisNode();
   return { servers: [node], leftovers: () => [], stop: () => node.stop() };
 }
 
 export async function connect({ ports }) {
+  const { Redis } = await import('ioredis');
   const redis = new Redis(ports[0], '127.0.0.1');
   redis.on('error', () => undefined);
   return {

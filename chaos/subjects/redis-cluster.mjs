@@ -1,11 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { startRedisCluster } from '../../test/servers/redis-cluster.ts';
-import { hashSlotOf } from '../../lib/providers/redis/cluster/hash-slot.ts';
-import { KeyLayout } from '../../lib/providers/redis/key-layout.ts';
 import { load, managed } from './lock-manager.mjs';
 
-const layout = new KeyLayout('lock');
-const slotOf = (key) => hashSlotOf(String(layout.bucketIn(layout.lockOf(key))));
 const LEASE = 800;
 const STEP_WITHIN = 10_000;
 
@@ -28,6 +23,11 @@ export const nemeses = [
 export const allows = { 'fail-over': ['overlap'], 'server paused': ['overlap'], 'server restarted': ['overlap'] };
 
 export async function startBackend() {
+  const { startRedisCluster } = await import('../../test/servers/redis-cluster.ts');
+  const { hashSlotOf } = await import('../../lib/providers/redis/cluster/hash-slot.ts');
+  const { KeyLayout } = await import('../../lib/providers/redis/key-layout.ts');
+  const layout = new KeyLayout('lock');
+  const slotOf = (key) => hashSlotOf(String(layout.bucketIn(layout.lockOf(key))));
   const cluster = await startRedisCluster({ replicas: 1, args: ['--appendonly', 'yes', '--appendfsync', 'everysec'] });
   const nodes = [...cluster.masters, ...cluster.replicas];
   const servers = nodes.map(({ server, admin }) => ({

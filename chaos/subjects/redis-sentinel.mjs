@@ -1,5 +1,3 @@
-import { Redis } from 'ioredis';
-import { startRedisSentinels } from '../../test/servers/redis-sentinels.ts';
 import { load, managed } from './lock-manager.mjs';
 
 const LEASE = 800;
@@ -16,6 +14,8 @@ export const nemeses = ['worker killed', 'worker paused', 'event loop blocked', 
 export const allows = { 'fail-over': ['overlap'] };
 
 export async function startBackend() {
+  const { Redis } = await import('ioredis');
+  const { startRedisSentinels } = await import('../../test/servers/redis-sentinels.ts');
   const redis = await startRedisSentinels();
   const all = [redis.master, ...redis.replicas];
   const client = () => new Redis({ ...redis.options, maxRetriesPerRequest: null });

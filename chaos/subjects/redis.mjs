@@ -1,5 +1,4 @@
 import { load, managed } from './lock-manager.mjs';
-import { startRedis } from './redis-backend.mjs';
 
 const LEASE = 800;
 
@@ -25,7 +24,7 @@ export const allows = {
   'server clock stepped': ['overlap'],
 };
 
-export const startBackend = startRedis;
+export const startBackend = async () => (await import('./redis-backend.mjs')).startRedis();
 
 export async function connect({ library, ports }) {
   const { RedisLockProvider } = await load(library, 'providers/redis/index.js');

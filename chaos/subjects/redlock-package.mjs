@@ -1,8 +1,4 @@
 // Control: the package `redlock`, used as its documentation shows, by `using` and its signal.
-import { Redis } from 'ioredis';
-import Redlock from 'redlock';
-import { startRedisNode } from './redis-backend.mjs';
-
 const LEASE = 400;
 
 export const title = 'control: package redlock 5.0.0-beta.2';
@@ -15,11 +11,13 @@ export const allows = {};
 export const lifetime = LEASE;
 
 export async function startBackend() {
+  const { startRedisNode } = await import('./redis-backend.mjs');
   const node = await startRedisNode();
   return { servers: [node], leftovers: () => [], stop: () => node.stop() };
 }
 
 export async function connect({ ports }) {
+  const [{ Redis }, { default: Redlock }] = await Promise.all([import('ioredis'), import('redlock')]);
   const redis = new Redis(ports[0], '127.0.0.1');
   redis.on('error', () => undefined);
   const redlock = new Redlock([redis], { retryDelay: 20, retryJitter: 20, automaticExtensionThreshold: 100 });

@@ -1,11 +1,11 @@
 import { dataSource, leases, startSql } from './sql-backend.mjs';
-import { startRedis } from './redis-backend.mjs';
 
 /** The names of the providers that the composed ones stand on, in the order of the servers. */
 export const ENGINES = ['redis', 'mariadb'];
 
 /** A Redis and a MariaDB, side by side. */
 export async function startEngines() {
+  const { startRedis } = await import('./redis-backend.mjs');
   const [redis, mariadb] = await Promise.all([startRedis(), startSql('mariadb')]);
   return {
     servers: [...redis.servers, mariadb],

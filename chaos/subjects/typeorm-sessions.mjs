@@ -1,5 +1,4 @@
 import { load, managed } from './lock-manager.mjs';
-import { dataSource, startSql } from './sql-backend.mjs';
 import { SQL_FAULTS } from './sql-faults.mjs';
 
 const GUARD = 1_000;
@@ -38,11 +37,13 @@ const sessionLocks = (title, type, provider, leftovers) => ({
   toldWithin: 500,
 
   async startBackend() {
+    const { startSql } = await import('./sql-backend.mjs');
     const server = await startSql(type);
     return { servers: [server], leftovers: () => leftovers(server), stop: () => server.stop() };
   },
 
   async connect({ library, ports }) {
+    const { dataSource } = await import('./sql-backend.mjs');
     const providers = await load(library, 'providers/typeorm/index.js');
     const locks = new providers[provider]({
       dataSource: dataSource(type, ports[0]),

@@ -1,5 +1,4 @@
 import { load, managed } from './lock-manager.mjs';
-import { dataSource, leases, startSql } from './sql-backend.mjs';
 import { SQL_FAULTS } from './sql-faults.mjs';
 
 const LEASE = 800;
@@ -15,11 +14,13 @@ export const versionLocks = (type) => ({
   allows: {},
 
   async startBackend() {
+    const { leases, startSql } = await import('./sql-backend.mjs');
     const server = await startSql(type);
     return { servers: [server], leftovers: () => leases(server), stop: () => server.stop() };
   },
 
   async connect({ library, ports }) {
+    const { dataSource } = await import('./sql-backend.mjs');
     const { TypeOrmVersionLockProvider } = await load(library, 'providers/typeorm/index.js');
     const provider = new TypeOrmVersionLockProvider({
       dataSource: dataSource(type, ports[0]),

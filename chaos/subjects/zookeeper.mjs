@@ -1,5 +1,3 @@
-import { ZooKeeperAdmin } from '../../test/zookeeper/zookeeper-admin.ts';
-import { startEnsemble } from '../../test/servers/zookeeper-ensemble.ts';
 import { load, managed } from './lock-manager.mjs';
 
 const SESSION = 2_000;
@@ -22,6 +20,7 @@ export const nemeses = [
 export const allows = {};
 
 export async function startBackend() {
+  const { startEnsemble } = await import('../../test/servers/zookeeper-ensemble.ts');
   const ensemble = await startEnsemble();
   const servers = ensemble.servers.map((server) => ({
     port: server.port,
@@ -44,6 +43,7 @@ export async function connect({ library, ports }) {
 }
 
 async function lockNodes({ connectString }) {
+  const { ZooKeeperAdmin } = await import('../../test/zookeeper/zookeeper-admin.ts');
   const admin = await ZooKeeperAdmin.connect(connectString);
   const nodes = await admin.tree('/lock');
   admin.client.close();

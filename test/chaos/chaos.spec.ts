@@ -1,12 +1,13 @@
 import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { type ChildProcess, execFile } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
+import { exploration } from '../exploration.js';
 import { type CompiledLibrary, compileLibrary } from '../servers/compiled-library.js';
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
-const SECONDS = 8;
+const SECONDS = exploration(5, 60);
 /** With servers that start, a drain, and a machine that does other things. */
-const PATIENCE = 150_000;
+const PATIENCE = 300_000;
 const ARGS = ['--import', './chaos/typescript.mjs', 'chaos/run.mjs', '--minutes', String(SECONDS / 60), '--no-control'];
 
 /** Where all of them take longer: an election may take up the whole run. */

@@ -1,4 +1,4 @@
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { join, relative } from 'node:path';
 import { root } from './ensure-installed.mjs';
@@ -8,10 +8,13 @@ import { RunFolder } from './run-folder.mjs';
 export class JestRun {
   #folder = new RunFolder();
   #started = 0;
+  /** Where the servers of this run share what is slow to make. */
+  #templates = this.#folder.file('templates');
 
   /** @param config the path of a Jest configuration. Default: the one of this repository. */
   constructor({ config } = {}) {
     this.config = config;
+    mkdirSync(this.#templates);
   }
 
   /**
@@ -30,7 +33,11 @@ export class JestRun {
       process.execPath,
       [...node, join(root, 'node_modules/jest/bin/jest.js'), ...options, ...args],
       // Jest prints its progress on standard error, and on standard output only the table of the coverage.
-      { cwd: root, env, stdio: ['ignore', tables ? 'inherit' : 'ignore', silent ? 'ignore' : 'inherit'] },
+      {
+        cwd: root,
+        env: { LOCK_TEST_TEMPLATES: this.#templates, ...env },
+        stdio: ['ignore', tables ? 'inherit' : 'ignore', silent ? 'ignore' : 'inherit'],
+      },
     );
     if (!existsSync(report)) throw new Error(`Jest ended with ${status} and without a report.`);
     const { success, testResults } = JSON.parse(readFileSync(report, 'utf8'));

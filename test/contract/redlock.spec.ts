@@ -27,12 +27,13 @@ describeLockProvider('redlock, five nodes', {
   capabilities,
   create: async () => {
     const { wires: own, nodes } = await wiresTo(quorum);
-    const provider = new RedlockProvider({ nodes, maxLease: '1m' });
+    const provider = new RedlockProvider({ nodes, maxLease: '1m', commandTimeout: '3s' });
     wires.set(provider, own);
     return provider;
   },
   // A node may take a tenth of the lease: with a shorter one the busy machine would be under test.
   lease: 4_000,
+  concurrency: 4,
   faults: {
     revoke: (namespace, key) =>
       Promise.all(quorum.admins.map((admin) => admin.del(new QuorumKeyLayout(namespace).lockOf(key)))),

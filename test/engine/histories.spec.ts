@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { LockManager } from '../../lib/engine/lock-manager.js';
 import { LockTable } from '../../lib/providers/memory/lock-table.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
+import { exploration } from '../exploration.js';
 import { DistantProvider } from './distant-provider.js';
 import { isHistoryOfMutex, type Operation } from './mutex-model.js';
 
@@ -84,7 +85,7 @@ describe.each(['native', 'engine'] as const)('recorded histories (%s queue)', (q
           expect({ isHistoryOfMutex: isHistoryOfMutex(history), history }).toMatchObject({ isHistoryOfMutex: true });
         },
       ),
-      { numRuns: 120 },
+      { numRuns: exploration(30, 3_000) },
     );
   });
 });

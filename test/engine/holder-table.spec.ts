@@ -1,6 +1,7 @@
 import { describe, expect, it } from '@jest/globals';
 import fc from 'fast-check';
 import { HolderTable } from '../../lib/engine/holder-table.js';
+import { exploration } from '../exploration.js';
 
 // Few ids, so that they come back; and with the same ends, so that they meet.
 const id = fc.nat({ max: 400 }).map((number) =>
@@ -30,6 +31,7 @@ describe('HolderTable', () => {
         }
         expect(table.values().sort()).toEqual([...map.values()].sort());
       }),
+      { numRuns: exploration(20, 500) },
     );
   });
 

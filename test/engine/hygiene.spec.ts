@@ -1,13 +1,14 @@
 import { LockManager } from '../../lib/engine/lock-manager.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { LockTable } from '../../lib/providers/memory/lock-table.js';
+import { exploration } from '../exploration.js';
 import { QUEUES, startEngine } from './engine-rig.js';
 import { ScriptedProvider } from './scripted-provider.js';
 
-const ROUNDS = 10_000;
+const ROUNDS = exploration(2_000, 20_000);
 
 describe.each(QUEUES)('nothing is left (%s queue)', (_, provide) => {
-  it('after 10 000 acquires and releases', async () => {
+  it(`after ${ROUNDS} acquires and releases`, async () => {
     const table = new LockTable();
     const { locks, clock } = await startEngine({ provider: provide(table) });
     for (let round = 0; round < ROUNDS; round += 1) {
@@ -16,7 +17,7 @@ describe.each(QUEUES)('nothing is left (%s queue)', (_, provide) => {
     expect([clock.pendingTimers, table.size, locks.held(), locks.waiting()]).toEqual([0, 0, [], []]);
   });
 
-  it('after 10 000 waits that were cancelled', async () => {
+  it(`after ${ROUNDS} waits that were cancelled`, async () => {
     const table = new LockTable();
     const { locks, clock } = await startEngine({ provider: provide(table) });
     const listeners = new Set<unknown>();

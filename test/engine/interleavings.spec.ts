@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { LockManager } from '../../lib/engine/lock-manager.js';
 import { LockTable } from '../../lib/providers/memory/lock-table.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
+import { exploration } from '../exploration.js';
 import { DistantProvider } from './distant-provider.js';
 
 /** What one caller does. */
@@ -93,7 +94,7 @@ describe.each(['native', 'engine'] as const)('all interleavings that were tried 
           expect([table.size, clock.pendingTimers]).toEqual([0, 0]);
         },
       ),
-      { numRuns: 80 },
+      { numRuns: exploration(25, 2_000) },
     );
   });
 
@@ -128,7 +129,7 @@ describe.each(['native', 'engine'] as const)('all interleavings that were tried 
           });
         },
       ),
-      { numRuns: 60 },
+      { numRuns: exploration(25, 2_000) },
     );
   });
 });

@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import type { Lock } from '../../lib/lock/lock.js';
 import type { LockMode } from '../../lib/lock/lock-options.js';
 import { LockTable } from '../../lib/providers/memory/lock-table.js';
+import { exploration } from '../exploration.js';
 import { QUEUES, startEngine } from './engine-rig.js';
 
 const KEYS = ['a', 'b'] as const;
@@ -270,7 +271,7 @@ describe.each(QUEUES)('any sequence of calls (%s queue)', (_, provide) => {
         const real: Real = { ...rig, inHand: new Map<number, Lock>(), lastToken: { a: 0n, b: 0n } };
         await fc.asyncModelRun(() => ({ model: new Model(), real }), sequence);
       }),
-      { numRuns: 150 },
+      { numRuns: exploration(150, 3_000) },
     );
   });
 });

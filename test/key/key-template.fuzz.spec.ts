@@ -3,6 +3,7 @@ import { KeyTemplate } from '../../lib/key/key-template.js';
 import { normalizeKeys } from '../../lib/key/lock-key.js';
 import type { KeyScope, KeySite } from '../../lib/key/scope.js';
 import { LockKeyError } from '../../lib/lock/errors.js';
+import { exploration } from '../exploration.js';
 
 const site: KeySite = { method: 'Service.run', className: 'Service', methodName: 'run', parameters: ['a', 'b', 'c'] };
 
@@ -136,7 +137,7 @@ describe('KeyTemplate, fuzzed', () => {
         evaluated++;
         attempt(() => normalizeKeys(key));
       }),
-      { numRuns: 5_000 },
+      { numRuns: exploration(1_500, 50_000) },
     );
     expect(evaluated).toBeGreaterThan(100);
   });
@@ -169,7 +170,7 @@ describe('KeyTemplate, fuzzed', () => {
           for (const each of [key].flat()) expect(each).toMatch(/^[\x21-\x7e]+$/);
         }
       }),
-      { numRuns: 3_000 },
+      { numRuns: exploration(1_000, 30_000) },
     );
   });
 
@@ -213,7 +214,7 @@ describe('KeyTemplate, fuzzed', () => {
         const template = KeyTemplate.parse(`#{a['${name}'] ?? 'absent'}`, site);
         expect(template.evaluate({ self: undefined, args: [owner] })).toBe('absent');
       }),
-      { numRuns: 1_000 },
+      { numRuns: exploration(500, 10_000) },
     );
   });
 

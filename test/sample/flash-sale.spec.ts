@@ -5,16 +5,23 @@ import { join } from 'node:path';
 // Commands of the README, as a new user would run them.
 describe('npm start -- --once', () => {
   it.each([
-    { in: 'memory', args: [], says: /sold exactly 100/ },
-    { in: 'mysql, by two processes', args: ['--provider', 'mysql', '--instances', '2'], says: /sold exactly 100/ },
+    { in: 'memory', args: [], says: /sold exactly 100/, mayLose: false },
+    {
+      in: 'mysql, by two processes',
+      args: ['--provider', 'mysql', '--instances', '2'],
+      says: /sold exactly 100/,
+      mayLose: false,
+    },
     {
       in: 'Redis, which is killed, then MariaDB, by two processes',
       args: ['--provider', 'failover', '--instances', '2'],
       says: /Redis was killed when 50 were sold\. Orders stood still for [\d.]+ s, then went on/,
+      // On a busy machine a process may confirm its locks too late. Then an order fails, and its item is not sold.
+      mayLose: true,
     },
   ])(
     'oversells without a lock, sells exactly what there is with one in $in, and ends',
-    async ({ args, says }) => {
+    async ({ args, says, mayLose }) => {
       const script = join(import.meta.dirname, '../../scripts/start.mjs');
       const program = spawn(process.execPath, [script, '--once', ...args], {
         stdio: ['ignore', 'pipe', 'pipe'],
@@ -27,7 +34,12 @@ describe('npm start -- --once', () => {
       const [code] = (await once(program, 'close')) as [number];
 
       expect(output).toMatch(/without a lock +sold +\d+ of 100 +OVERSOLD by \d+/);
-      expect(output).toMatch(/@DistributedLock +sold 100 of 100 +exact +sold out 400 +failed 0/);
+      const sale = /@DistributedLock +sold +(\d+) of 100 .*sold out +(\d+) +failed +(\d+)/.exec(output);
+      const [sold = NaN, soldOut = NaN, failed = NaN] = (sale ?? []).slice(1).map(Number);
+      expect({ output, total: sold + soldOut + failed }).toMatchObject({ total: 500 });
+      expect(sold).toBeLessThanOrEqual(100);
+      expect(sold).toBeGreaterThanOrEqual(100 - (mayLose ? failed : 0));
+      if (!mayLose) expect(failed).toBe(0);
       expect(output).toMatch(says);
       expect(code).toBe(0);
     },

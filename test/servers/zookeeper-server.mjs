@@ -11,8 +11,8 @@ import { end, freePort, launch, ready } from './server-process.mjs';
 const GREETING = { hello: 'srvr', answer: /^Zookeeper version/ };
 /** Where Debian keeps its jars; the one of ZooKeeper names those that it needs. */
 const CLASSPATH = ['zookeeper.jar', 'slf4j-simple.jar'].map((jar) => join('/usr/share/java', jar)).join(':');
-// Small, since a test may run three of them. It is up in 0.3 s.
-const JVM = ['-Xmx256m', '-XX:+UseSerialGC', '-XX:-UsePerfData'];
+// Small, since a test may run three of them. A server that lives for seconds never repays the second compiler.
+const JVM = ['-Xmx256m', '-XX:+UseSerialGC', '-XX:-UsePerfData', '-XX:TieredStopAtLevel=1'];
 
 /** Starts a ZooKeeper of its own on a free loopback port, in a temporary folder. */
 export async function startZooKeeper(options) {

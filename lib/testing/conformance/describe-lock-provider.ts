@@ -16,7 +16,7 @@ export interface TestRunner {
   readonly after?: (body: () => Promise<void>) => unknown;
 }
 
-const DEFAULT_CONCURRENCY = 16;
+const DEFAULT_CONCURRENCY = 8;
 // Longer than any case: one that hangs ends by itself and says so.
 const CASE_TIMEOUT = 180_000;
 

@@ -33,7 +33,7 @@ export interface ProviderHarness {
   /** How quick the backend has to be, where it is not as quick as most. On a real clock ten times as much is allowed. */
   readonly bounds?: Partial<ProviderBounds>;
 
-  /** How many cases run at a time on a real clock. Default 16; on a {@link FakeClock} always one. */
+  /** How many cases run at a time on a real clock. Default 8; on a {@link FakeClock} always one. */
   readonly concurrency?: number;
 
   /** Repeats the random sequences of a failed run, which prints its seed. Default: another one each time. */

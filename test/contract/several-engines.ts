@@ -1,19 +1,15 @@
 import { afterAll, beforeAll } from '@jest/globals';
 import { Redis } from 'ioredis';
 import type { CompositeProvider, LockCapabilities, LockProvider } from '../../lib/engine/lock-provider.js';
-import { CombinedProvider } from '../../lib/providers/combined/combined-provider.js';
-import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import type { TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
-import { describeLockProvider, type ProviderHarness } from '../../lib/testing/index.js';
+import type { ProviderHarness } from '../../lib/testing/index.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import { SqlBackend } from '../typeorm/sql-backend.js';
 import { leaseRows, revokeLease, versionProvider } from '../typeorm/version-backend.js';
 import { HostedComposite } from './hosted-composite.js';
-
-const WINDOW = 4_000;
 
 let redis: RedisServer;
 let admin: Redis;
@@ -36,8 +32,12 @@ interface Engines extends Record<string, LockProvider> {
   mariadb: TypeOrmVersionLockProvider;
 }
 
-/** Redis and MariaDB beneath one provider, with wires of their own. */
-function harness(capabilities: LockCapabilities, lease: number, compose: () => CompositeProvider): ProviderHarness {
+/** What the kit needs of a provider that is built on a Redis and a MariaDB, with wires of their own. */
+export function severalEnginesHarness(
+  capabilities: LockCapabilities,
+  lease: number,
+  compose: () => CompositeProvider,
+): ProviderHarness {
   const onWires = (cut: boolean) => async (provider: LockProvider) => {
     const { members } = provider as HostedComposite<Engines>;
     const wire = wires.get(members.redis);
@@ -77,7 +77,7 @@ function harness(capabilities: LockCapabilities, lease: number, compose: () => C
   };
 }
 
-const common: LockCapabilities = {
+export const common: LockCapabilities = {
   shared: false,
   fair: false,
   fencing: false,
@@ -86,25 +86,4 @@ const common: LockCapabilities = {
   forceRelease: true,
   queue: 'engine',
 };
-const engines = ['redis', 'mariadb'];
-
-describeLockProvider(
-  'fail-over, strict, on Redis with MariaDB behind it',
-  harness(
-    { ...common, fencing: true, wideTokens: true, lease: 'session', minHold: false, queue: 'native' },
-    WINDOW,
-    () =>
-      new FailoverProvider({
-        engines,
-        record: 'mariadb',
-        window: WINDOW,
-        lease: WINDOW,
-        // What a case cuts off is to come back to where it was.
-        failures: 1_000,
-      }),
-  ),
-);
-describeLockProvider(
-  'combined, all of Redis and MariaDB',
-  harness(common, 2_000, () => new CombinedProvider({ engines, quorum: 'all' })),
-);
+export const engines = ['redis', 'mariadb'];

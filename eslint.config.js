@@ -62,6 +62,10 @@ export default tseslint.config(
     },
   },
   {
+    files: ['**/*.test.mjs'],
+    languageOptions: { globals: { it: 'readonly' } },
+  },
+  {
     files: ['**/*.ts'],
     extends: [tseslint.configs.strictTypeChecked],
     languageOptions: { parserOptions: { projectService: true, tsconfigRootDir: import.meta.dirname } },

@@ -1,9 +1,11 @@
+import { join } from 'node:path';
+
 // Another version of TypeORM or of Nest, when one is to be tested: the path of the module, and of the folder of its packages.
 const { NESTJS, TYPEORM } = process.env;
 
 export default {
   // In the repository, because every run has a temporary folder of its own.
-  cacheDirectory: 'node_modules/.cache/jest',
+  cacheDirectory: join(import.meta.dirname, 'node_modules/.cache/jest'),
   testEnvironment: 'node',
   testMatch: ['<rootDir>/test/**/*.spec.ts'],
   extensionsToTreatAsEsm: ['.ts'],

@@ -25,7 +25,7 @@ const { values: options, positionals: paths } = commandLine(USAGE, {
 });
 
 // These folders hold the tests that take real time: on real servers, in several processes, or by a real clock.
-const SERVERS = '/test/(contract|redis|redlock|typeorm|zookeeper|memcached|failover|combined|sample|chaos)/';
+const SERVERS = '/test/(contract|redis|redlock|typeorm|zookeeper|memcached|failover|combined|sample|scripts|chaos)/';
 const cores = availableParallelism();
 
 ensureInstalled();

@@ -1,0 +1,95 @@
+import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, readFileSync } from 'node:fs';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+const ROOT = join(import.meta.dirname, '../..');
+const CONFIG = 'test/scripts/fixture/jest.config.mjs';
+
+describe('npm test', () => {
+  let folder: string;
+  let marker: string;
+
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'lock-runner-'));
+    marker = join(folder, 'marker');
+  });
+  afterAll(() => rm(folder, { recursive: true, force: true }));
+
+  function start(...files: readonly string[]): { readonly child: ChildProcess; output(): string } {
+    const args = ['scripts/test.mjs', '--unit', '--config', CONFIG, ...files.map((file) => `fixture/${file}`)];
+    const child = spawn(process.execPath, args, { cwd: ROOT, env: { ...process.env, FIXTURE_MARKER: marker } });
+    let output = '';
+    for (const stream of [child.stdout, child.stderr]) stream.on('data', (text) => (output += String(text)));
+    return { child, output: () => output };
+  }
+
+  async function run(
+    ...files: readonly string[]
+  ): Promise<{ code: unknown; lines: readonly string[]; output: string }> {
+    const { child, output } = start(...files);
+    const [code] = (await once(child, 'close')) as unknown[];
+    return { code, output: output(), lines: output().trimEnd().split('\n') };
+  }
+
+  it('ends with a line that counts, and repeats a file that fails', async () => {
+    const { code, lines, output } = await run('green', 'red');
+    expect({ code, output }).toMatchObject({ code: 1 });
+    expect(lines.at(-1)).toBe('1 passed, 1 failed');
+    expect(lines.filter((line) => line.startsWith('Once more, alone'))).toHaveLength(1);
+    expect(output).not.toContain('unstable:');
+  });
+
+  it('names a file that is red once with its first error, and is green', async () => {
+    const { code, lines, output } = await run('unstable');
+    expect({ code, output }).toMatchObject({ code: 0 });
+    expect(lines.at(-1)).toBe('1 passed, 0 failed');
+    expect(output).toMatch(
+      /^unstable: test\/scripts\/fixture\/unstable.test.mjs: fails the first time\nError: red once/m,
+    );
+  });
+
+  it('is red for a folder or a process that a test leaves behind, and removes both', async () => {
+    const { code, output } = await run('litter');
+    expect({ code, output }).toMatchObject({ code: 1 });
+    const [, left] = /left behind: file (\S+litter-\S+)/.exec(output) ?? [];
+    expect(existsSync(left ?? '/')).toBe(false);
+    // Only Linux names the files and processes of a process.
+    if (process.platform !== 'linux') return;
+    const [, pid] = /left behind: process (\d+): sleep 1000/.exec(output) ?? [];
+    expect(isAlive(Number(pid))).toBe(false);
+  });
+
+  it.each(['SIGINT', 'SIGTERM'] as const)(
+    'leaves no server, folder or process behind after %s',
+    async (signal) => {
+      await rm(marker, { force: true });
+      const { child, output } = start('hanging');
+      while (!existsSync(marker)) {
+        if (child.exitCode !== null) throw new Error(`It ended early: ${output()}`);
+        await sleep(50);
+      }
+      const servers = JSON.parse(await readFile(marker, 'utf8')) as { pid: number; folder: string }[];
+      expect(servers.map(({ pid }) => isAlive(pid))).toEqual([true, true]);
+      child.kill(signal);
+      const [code] = (await once(child, 'close')) as unknown[];
+      expect(code).toBe(signal === 'SIGINT' ? 130 : 143);
+      expect(servers.filter(({ pid, folder: own }) => isAlive(pid) || existsSync(own))).toEqual([]);
+    },
+    120_000,
+  );
+});
+
+/** Whether the process runs. A zombie has ended, and only its parent has not asked for its exit code. */
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return !existsSync('/proc') || !/^State:\tZ/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));
+  } catch {
+    return false;
+  }
+}

@@ -1,4 +1,5 @@
-import { join } from 'node:path';
+import { rm } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
 import { ensureBuilt } from '../scripts/build.mjs';
 import { commandLine, refuse } from '../scripts/command-line.mjs';
 import { ensureInstalled, root } from '../scripts/ensure-installed.mjs';
@@ -82,6 +83,7 @@ async function convict(name, terms) {
   for (let trial = 1; ; trial += 1) {
     const result = await campaign(name, { ...terms, seed: `${terms.seed}-${trial}` });
     if (trial === TRIALS || isAsExpected(result)) return result;
+    await rm(dirname(result.history), { recursive: true });
   }
 }
 

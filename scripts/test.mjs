@@ -1,3 +1,4 @@
+import { randomInt } from 'node:crypto';
 import { availableParallelism } from 'node:os';
 import { commandLine } from './command-line.mjs';
 import { ensureInstalled } from './ensure-installed.mjs';
@@ -10,6 +11,7 @@ const USAGE = `usage: npm test [-- options] [-- path …]
   --unit         only the tests that need no server, as npm run test:unit
   --long         explorations and soaks in their long form, as npm run test:long
   --coverage     with a table of the lines that were run
+  --seed 7       decides what explorations draw, so that a failure can be repeated. Default: a new one
   --slowest 10   prints the files that took the longest
   --config file  another Jest configuration`;
 
@@ -18,6 +20,7 @@ const { values: options, positionals: paths } = commandLine(USAGE, {
     unit: { type: 'boolean', default: false },
     long: { type: 'boolean', default: false },
     coverage: { type: 'boolean', default: false },
+    seed: { type: 'string', default: String(randomInt(2 ** 31)) },
     slowest: { type: 'string', default: '0' },
     config: { type: 'string' },
   },
@@ -32,7 +35,8 @@ ensureInstalled();
 if (!options.unit) ensureServers();
 
 const run = new JestRun(options);
-const env = options.long ? { LOCK_TESTS_LONG: '1' } : {};
+const env = { LOCK_TESTS_SEED: options.seed, ...(options.long && { LOCK_TESTS_LONG: '1' }) };
+console.log(`seed ${options.seed}`);
 const files = new Map();
 const problems = [];
 

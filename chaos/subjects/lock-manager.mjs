@@ -26,7 +26,8 @@ export async function managed({
     async acquire(key, { mode, wait, signal }) {
       const lock = await manager.acquire(key, { ...options, mode, wait, signal });
       const grantedAt = performance.now();
-      let isTold = false;
+      // A process that was paused since the grant may find the lock lost.
+      let isTold = lock.signal.aborted;
       lock.signal.addEventListener('abort', () => {
         isTold = true;
       });

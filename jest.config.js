@@ -7,6 +7,7 @@ export default {
   // In the repository, because every run has a temporary folder of its own.
   cacheDirectory: join(import.meta.dirname, 'node_modules/.cache/jest'),
   testEnvironment: 'node',
+  testSequencer: join(import.meta.dirname, 'scripts/test-sequencer.mjs'),
   testMatch: ['<rootDir>/test/**/*.spec.ts'],
   extensionsToTreatAsEsm: ['.ts'],
   transform: { '^.+\\.ts$': '@swc/jest' },

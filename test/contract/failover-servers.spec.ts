@@ -3,7 +3,7 @@ import { describeLockProvider } from '../../lib/testing/index.js';
 import { common, engines, severalEnginesHarness } from './several-engines.js';
 
 // A new process waits for a window before it grants, so each case takes at least that long.
-const WINDOW = 3_000;
+const WINDOW = 5_000;
 
 describeLockProvider(
   'fail-over, strict, on Redis with MariaDB behind it',

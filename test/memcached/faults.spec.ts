@@ -1,5 +1,5 @@
 import { type AddressInfo, createServer, type Socket } from 'node:net';
-import { afterAll, afterEach, beforeAll, beforeEach } from '@jest/globals';
+import { afterAll, afterEach, beforeAll, beforeEach, jest } from '@jest/globals';
 import { type Clock, systemClock } from '../../lib/engine/clock.js';
 import { LockManager } from '../../lib/engine/lock-manager.js';
 import { silentLogger } from '../../lib/engine/logger.js';
@@ -15,6 +15,7 @@ let server: MemcachedServer;
 let wire: TcpProxy;
 let log: string[];
 const running: LockManager[] = [];
+jest.setTimeout(60_000);
 
 beforeAll(async () => {
   server = await startMemcached();
@@ -33,7 +34,7 @@ afterEach(async () => {
 async function start(address = `127.0.0.1:${wire.port}`): Promise<LockManager> {
   const say = (message: string) => log.push(message);
   const locks = new LockManager({
-    providers: { cache: new MemcachedLockProvider({ server: address, commandTimeout: '300ms' }) },
+    providers: { cache: new MemcachedLockProvider({ server: address, commandTimeout: '2s' }) },
     namespace: `test-${Math.random().toString(36).slice(2)}`,
     shutdownGrace: 0,
     logger: { debug: () => {}, warn: say, error: say },
@@ -111,7 +112,7 @@ describe('a memcached that does not answer', () => {
 
 describe('a stop', () => {
   async function startAlone() {
-    const provider = new MemcachedLockProvider({ server: `127.0.0.1:${wire.port}`, commandTimeout: '300ms' });
+    const provider = new MemcachedLockProvider({ server: `127.0.0.1:${wire.port}`, commandTimeout: '2s' });
     await provider.start({
       name: 'cache',
       namespace: `test-${Math.random().toString(36).slice(2)}`,
@@ -208,7 +209,7 @@ describe('a reply that is lost', () => {
   it('to an add: the ask that follows finds its own hold', async () => {
     const locks = await start();
     wire.loseReplies();
-    const lock = locks.acquire('order', { wait: '10s' });
+    const lock = locks.acquire('order', { wait: '1m' });
     await until(async () => (await server.keys()).some((key) => key.endsWith(':order')));
     wire.passReplies();
     const held = await lock;
@@ -222,7 +223,7 @@ describe('a reply that is lost', () => {
     wire.loseReplies();
     expect(await lock.release()).toBe('unconfirmed');
     wire.passReplies();
-    const next = await locks.acquire('order', { wait: '10s' });
+    const next = await locks.acquire('order', { wait: '1m' });
     expect(next.isHeld()).toBe(true);
     await next.release();
   });
@@ -230,7 +231,7 @@ describe('a reply that is lost', () => {
   it('to half: what is left of it is not taken for an answer of the next connection', async () => {
     const locks = await start();
     for (let round = 0; round < 20; round += 1) {
-      const attempts = ['a', 'b', 'c'].map((key) => locks.acquire(key, { wait: '10s' }));
+      const attempts = ['a', 'b', 'c'].map((key) => locks.acquire(key, { wait: '1m' }));
       if (round % 2) await Promise.resolve();
       wire.cut();
       for (const lock of await Promise.all(attempts)) expect(await lock.release()).not.toBe('lost');

@@ -1,8 +1,12 @@
+import { jest } from '@jest/globals';
 import type { ServerResponse } from 'node:http';
 import { type INestApplication, type INestApplicationContext, Module, type ModuleMetadata } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import { FastifyAdapter } from '@nestjs/platform-fastify';
 import { DistributedLockModule, type DistributedLockModuleOptions } from '../../lib/index.js';
+
+// An application boots within a second, and within many on a busy machine.
+jest.setTimeout(60_000);
 
 /** As much of Express's response as the tests use: its types are not installed. */
 export interface ExpressResponse extends ServerResponse {
@@ -85,7 +89,7 @@ export class Gate {
 
 /** Waits until it is so. The events that are waited for have no promise of their own. */
 export async function until(condition: () => boolean): Promise<void> {
-  for (let turn = 0; turn < 2_000; turn++) {
+  for (let turn = 0; turn < 10_000; turn++) {
     if (condition()) return;
     await new Promise((resolve) => setTimeout(resolve, 1));
   }

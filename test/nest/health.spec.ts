@@ -94,7 +94,8 @@ it('silence is down in time, also that of the release, and an answer is up again
   expect(await get('/ready')).toEqual(LATE);
   provider.onAcquire = (_, grant) => grant();
   expect(await get('/ready')).toEqual(LATE);
-  expect(performance.now() - begun).toBeLessThan(5_000);
+  // Nothing else would end the wait for the release.
+  expect(performance.now() - begun).toBeLessThan(15_000);
   provider.onRelease = () => 'unknown';
   expect(await get('/ready')).toEqual(LATE);
   answerReleases(provider);

@@ -17,4 +17,4 @@ it('@UseCls of nestjs-cls composes above and below, and above it feeds #{ctx…}
   } finally {
     await library.remove();
   }
-}, 30_000);
+}, 120_000);

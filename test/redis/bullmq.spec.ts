@@ -15,7 +15,7 @@ it('a processor of BullMQ runs its job under the lock, and a busy one fails the 
   let most = 0;
   @Processor('orders', { concurrency: 8 })
   class OrderProcessor extends WorkerHost {
-    @DistributedLock('order:#{job.data.orderId}', { wait: '5s' })
+    @DistributedLock('order:#{job.data.orderId}', { wait: '1m' })
     override async process(job: Job<{ orderId: number }>) {
       if (job.data.orderId === 1) most = Math.max(most, ++running);
       await new Promise((resolve) => setTimeout(resolve, 5));
@@ -46,16 +46,16 @@ it('a processor of BullMQ runs its job under the lock, and a busy one fails the 
     await Promise.all(events.map((each) => each.waitUntilReady()));
     const queue = app.get<Queue>(getQueueToken('orders'));
     const jobs = await queue.addBulk([1, 1, 1, 1, 2].map((orderId) => ({ name: 'pay', data: { orderId } })));
-    const keys = await Promise.all(jobs.map((job) => job.waitUntilFinished(events[0], 5_000)));
+    const keys = await Promise.all(jobs.map((job) => job.waitUntilFinished(events[0], 30_000)));
     expect(keys).toEqual(['order:1', 'order:1', 'order:1', 'order:1', 'order:2']);
     expect(most).toBe(1);
 
     await using lock = await app.get(LockService).acquire('order:7');
     const busy = await app.get<Queue>(getQueueToken('hurried')).add('pay', { orderId: 7 });
-    await expect(busy.waitUntilFinished(events[1], 5_000)).rejects.toThrow(/"order:7"/);
+    await expect(busy.waitUntilFinished(events[1], 30_000)).rejects.toThrow(/"order:7"/);
     expect(lock.isHeld()).toBe(true);
   } finally {
     await Promise.all(events.map((each) => each.close()));
     await app.close();
   }
-});
+}, 90_000);

@@ -38,7 +38,7 @@ describe('SIGTERM under load', () => {
   beforeAll(async () => {
     server = await startRedisServer();
     library = await compileLibrary();
-  });
+  }, 60_000);
   afterAll(async () => {
     await library.remove();
     await server.stop();
@@ -48,7 +48,7 @@ describe('SIGTERM under load', () => {
     const process = fork(PROGRAM, [library.folder, ...(url === undefined ? [] : [url])], { execArgv: [] });
     const states: State[] = [];
     process.on('message', (state) => states.push(state as State));
-    await until(() => states.some(({ event }) => event === 'ready'), 'the shop is open', 30_000);
+    await until(() => states.some(({ event }) => event === 'ready'), 'the shop is open', 60_000);
     return { process, states, url: states.find(({ event }) => event === 'ready')?.url ?? '' };
   }
 
@@ -65,11 +65,11 @@ describe('SIGTERM under load', () => {
         const last = () => shop.states.at(-1);
         const locked = ITEMS.length + 1;
         const queued = ITEMS.length * (ORDERS_EACH - 1);
-        await until(() => last()?.held.length === locked && last()?.waiting === queued, 'all are busy', 15_000);
+        await until(() => last()?.held.length === locked && last()?.waiting === queued, 'all are busy', 60_000);
 
         const ended = once(shop.process, 'exit');
         shop.process.kill('SIGTERM');
-        await until(() => isClosed(shop.url), 'new orders are refused', 10_000);
+        await until(() => isClosed(shop.url), 'new orders are refused', 60_000);
         shop.process.send('go on');
 
         const answers = await Promise.all((await Promise.all(orders)).map((answer) => answer.text()));
@@ -87,6 +87,6 @@ describe('SIGTERM under load', () => {
         shop.process.kill('SIGKILL');
       }
     },
-    60_000,
+    240_000,
   );
 });

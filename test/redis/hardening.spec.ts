@@ -63,13 +63,14 @@ describe("the application's options do not reach the connections for locks", () 
 describe('a client of Sentinel that does not try again', () => {
   let redis: RedisSentinels;
   beforeAll(async () => {
-    redis = await startRedisSentinels();
-  }, 30_000);
+    // No test waits for a failover.
+    redis = await startRedisSentinels({ downAfter: 60_000 });
+  }, 60_000);
   afterAll(() => redis.stop());
 
   it('is followed by a provider that does: all Sentinels are away for a while', async () => {
     const client = new Redis({ ...redis.options, sentinelRetryStrategy: () => null, lazyConnect: true });
-    const { provider, events } = await startProvider({ client, commandTimeout: '300ms' });
+    const { provider, events } = await startProvider({ client, commandTimeout: '1s' });
     const admin = new Redis(redis.master.url);
     let failures = 0;
     for (const sentinel of redis.sentinels) sentinel.signal('SIGSTOP');
@@ -82,14 +83,14 @@ describe('a client of Sentinel that does not try again', () => {
         return failures > 0;
       },
       'every Sentinel was asked in vain',
-      15_000,
+      60_000,
     );
     for (const sentinel of redis.sentinels) sentinel.signal('SIGCONT');
-    await until(() => events.some(({ type }) => type === 'recovered'), 'it is back', 15_000);
+    await until(() => events.some(({ type }) => type === 'recovered'), 'it is back', 60_000);
     granted(await provider.acquire(request('k')));
     admin.disconnect();
     await provider.stop();
-  }, 40_000);
+  }, 150_000);
 });
 
 describe('errors and events show no password', () => {
@@ -98,8 +99,8 @@ describe('errors and events show no password', () => {
   const providers: RedisLockProvider[] = [];
 
   beforeAll(async () => {
-    cluster = await startRedisCluster();
-  }, 30_000);
+    cluster = await startRedisCluster({ nodeTimeout: 60_000 });
+  }, 60_000);
   afterEach(async () => {
     await Promise.all(providers.splice(0).map((provider) => provider.stop()));
   });

@@ -5,6 +5,7 @@ import { DistributedLockModule, LockService } from '../../lib/index.js';
 import { LockHealthIndicator } from '../../lib/nest/health/index.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
+import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import { until } from './seam.js';
 
 /** What an application says of its provider's backend. */
@@ -29,7 +30,7 @@ class Readiness {
         return (last as { status: string }).status === wanted;
       },
       `the provider is ${wanted}`,
-      15_000,
+      30_000,
       () => last,
     );
   }
@@ -37,31 +38,42 @@ class Readiness {
 
 describe('an application whose Redis is down at its boot, comes, goes and returns', () => {
   let server: RedisServer;
+  // It refuses connections while the server is to be down, so the test decides how long that is.
+  let address: TcpProxy;
   beforeAll(async () => {
     server = await startRedisServer();
+    address = await startTcpProxy(server.port);
   });
-  afterAll(() => server.stop());
+  afterAll(async () => {
+    await address.close();
+    await server.stop();
+  });
 
   it('says so, and locks again without a restart', async () => {
+    const url = `redis://127.0.0.1:${address.port}`;
+    const crash = async () => {
+      address.refuse();
+      await server.crash();
+    };
     @Module({
       imports: [
         TerminusModule.forRoot({ logger: false }),
-        DistributedLockModule.forRoot({ provider: new RedisLockProvider({ url: server.url }), failFast: false }),
+        DistributedLockModule.forRoot({ provider: new RedisLockProvider({ url }), failFast: false }),
       ],
       providers: [LockHealthIndicator, Readiness],
     })
     class AppModule {}
     const logger = new Reports();
-    const restart = server.crash({ downFor: 1_000 });
+    await crash();
     const app = await NestFactory.createApplicationContext(AppModule, { logger, abortOnError: false });
     try {
       const readiness = app.get(Readiness);
       await readiness.is('down');
-      await restart;
+      address.admit();
       await readiness.is('up');
-      const again = server.crash({ downFor: 1_000 });
+      await crash();
       await readiness.is('down');
-      await again;
+      address.admit();
       await readiness.is('up');
       expect(await app.get(LockService).withLock('a', () => 'done')).toBe('done');
       const [silent, back] = ['does not answer', 'answers again.'].map((what) => `Lock provider "default" ${what}`);
@@ -69,5 +81,5 @@ describe('an application whose Redis is down at its boot, comes, goes and return
     } finally {
       await app.close();
     }
-  }, 60_000);
+  }, 150_000);
 });

@@ -6,6 +6,7 @@ import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { WaitingRoom } from '../../lib/providers/redis/waiting-room.js';
 import { FakeClock } from '../../lib/testing/index.js';
+import { exploration } from '../exploration.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { makeServerClock } from '../servers/server-clock.js';
 import { InterleavedNetwork } from './interleaved-network.js';
@@ -20,7 +21,7 @@ import { contextFor, RELEASE, request, type TestRequest } from './seam.js';
  *
  * Time stands still between steps: the wall clock of Redis is replaced (see server-clock.ts), and that of the processes is a FakeClock.
  */
-const RUNS = Number(process.env.LOCK_INTERLEAVINGS ?? 400);
+const RUNS = exploration(150, 5_000);
 const KEY = 'k';
 const LOCK = new KeyLayout('lock').lockOf(KEY);
 const LEASE = 6_000;
@@ -324,7 +325,7 @@ if (!clock) console.warn('No C compiler: the search over the orders of events is
     clock?.remove();
   });
 
-  it(`never lets two in, never repeats a token, serves all, leaves nothing (${RUNS} runs; LOCK_INTERLEAVINGS for more)`, async () => {
+  it(`never lets two in, never repeats a token, serves all, leaves nothing (${RUNS} runs; more in npm run test:long)`, async () => {
     const passOn = jest.spyOn(WaitingRoom.prototype, 'passOn');
     await fc.assert(
       fc.asyncProperty(fc.array(step, { minLength: 10, maxLength: 60, size: 'max' }), async (steps) => {

@@ -11,40 +11,42 @@ describe('the lock script, by itself', () => {
   const refused = ['b'];
 
   it('one acquire alone answers the token, one release alone whether it was held', async () => {
-    expect(await run(HERE, ['A3000', 'one', 5_000])).toEqual(token);
+    expect(await run(HERE, ['A3000', 'one', 60_000])).toEqual(token);
     expect(await redis.admin.get(LOCK)).toMatch(/^p\d{16}one$/);
-    expect(await redis.admin.pttl(LOCK)).toBeGreaterThan(4_900);
+    expect(await redis.admin.pttl(LOCK)).toBeGreaterThan(50_000);
     expect(await run(HERE, ['R', 'other', 0])).toEqual([0]);
     expect(await run(HERE, ['R', 'one', 0])).toBe(1);
     expect(await redis.admin.exists(LOCK)).toBe(0);
   });
 
   it('an acquire that is repeated answers what is left, and prolongs nothing', async () => {
-    const first = await run(HERE, ['A3000', 'one', 5_000]);
-    await redis.admin.pexpire(LOCK, 2_000);
-    const again = (await run(HERE, ['A3000', 'one', 5_000])) as string[];
+    const first = await run(HERE, ['A3000', 'one', 60_000]);
+    await redis.admin.pexpire(LOCK, 20_000);
+    const again = (await run(HERE, ['A3000', 'one', 60_000])) as string[];
     expect(again[0]?.slice(0, 17)).toBe(`h${String(first)}`);
-    expect(Number(again[0]?.slice(17))).toBeLessThanOrEqual(2_000);
+    expect(Number(again[0]?.slice(17))).toBeLessThanOrEqual(20_000);
   });
 
   it('operations of one call run in their order, and grants to the caller stand at the end of the reply', async () => {
-    expect(await run(HERE, ['A3000', 'one', 5_000], ['A3000', 'two', 5_000], ['T', 'three', 5_000])).toEqual([
+    expect(await run(HERE, ['A3000', 'one', 60_000], ['A3000', 'two', 60_000], ['T', 'three', 60_000])).toEqual([
       token,
       queued,
       'b',
     ]);
-    expect(await run(HERE, ['R', 'one', 0], ['A3000', 'four', 5_000])).toEqual([
+    expect(await run(HERE, ['R', 'one', 0], ['A3000', 'four', 60_000])).toEqual([
       1,
       queued,
       expect.stringMatching(/^\d{32}3000:two$/),
     ]);
     // A claim: it ends after 3 s, and the record of it stays 10 s more.
-    expect(await redis.admin.get(LOCK)).toMatch(/^c\d{29}aaaaaaaaaaaatwo$/);
-    expect(await redis.admin.pttl(LOCK)).toBeGreaterThan(12_900);
+    const claim = String(await redis.admin.get(LOCK));
+    expect(claim).toMatch(/^c\d{29}aaaaaaaaaaaatwo$/);
+    // The server may round one of the two times.
+    expect((await redis.admin.pexpiretime(LOCK)) - Number(claim.slice(17, 30)) - 10_000).toBeCloseTo(0, -1);
   });
 
   it('a confirmation makes a claim a whole lease; a renewal of somebody else is lost', async () => {
-    await run(HERE, ['A3000', 'one', 5_000], ['A3000', 'two', 5_000]);
+    await run(HERE, ['A3000', 'one', 60_000], ['A3000', 'two', 60_000]);
     await run(HERE, ['R', 'one', 0]);
     expect(await run(HERE, ['C', 'one', 9_000])).toEqual([0]);
     expect(await run(HERE, ['C', 'two', 9_000])).toEqual([expect.stringMatching(/^h\d{16}9000$/)]);
@@ -53,77 +55,77 @@ describe('the lock script, by itself', () => {
   });
 
   it('a process that nobody hears is passed over and keeps its place; without another waiter the lock is free', async () => {
-    await run(HERE, ['A3000', 'one', 5_000]);
-    await run(THERE, ['A3000', 'two', 5_000]);
+    await run(HERE, ['A3000', 'one', 60_000]);
+    await run(THERE, ['A3000', 'two', 60_000]);
     expect(await run(HERE, ['R', 'one', 0])).toEqual([1]);
     expect(await redis.admin.exists(LOCK)).toBe(0);
     expect(await redis.admin.zrange(`${LOCK}}q`, '0', '-1')).toEqual([`x${THERE}3000:two`]);
     // Who does not wait may have it meanwhile, since no live waiter stands before.
-    expect(await run(HERE, ['T', 'three', 5_000])).toEqual([token]);
+    expect(await run(HERE, ['T', 'three', 60_000])).toEqual([token]);
     await run(HERE, ['R', 'three', 0]);
     // Asking again it is alive, and the lock comes with the reply.
     const ticket = String(await redis.admin.zscore(`${LOCK}}q`, `x${THERE}3000:two`));
-    expect(await run(THERE, [`A3000:${ticket}`, 'two', 5_000])).toEqual([queued, expect.stringMatching(/3000:two$/)]);
+    expect(await run(THERE, [`A3000:${ticket}`, 'two', 60_000])).toEqual([queued, expect.stringMatching(/3000:two$/)]);
   });
 
   it('a ticket keeps its place also when the queue was lost', async () => {
-    await run(HERE, ['A3000', 'one', 5_000]);
-    await run(HERE, ['A3000', 'two', 5_000], ['A3000', 'three', 5_000]);
+    await run(HERE, ['A3000', 'one', 60_000]);
+    await run(HERE, ['A3000', 'two', 60_000], ['A3000', 'three', 60_000]);
     const [first, second] = (await redis.admin.zrange(`${LOCK}}q`, '0', '-1', 'WITHSCORES'))
       .map(String)
       .filter((_, index) => index % 2 === 1);
     await redis.admin.del(`${LOCK}}q`);
-    await run(HERE, [`A3000:${second ?? ''}`, 'three', 5_000]);
-    await run(HERE, [`A3000:${first ?? ''}`, 'two', 5_000]);
+    await run(HERE, [`A3000:${second ?? ''}`, 'three', 60_000]);
+    await run(HERE, [`A3000:${first ?? ''}`, 'two', 60_000]);
     expect(await redis.admin.zrange(`${LOCK}}q`, '0', '-1')).toEqual([`x${HERE}3000:two`, `x${HERE}3000:three`]);
   });
 
   it('numbers grow also from a counter that is ahead of the clock, and from one that was lost', async () => {
     await redis.admin.set(COUNTER, '8000000000000000');
-    expect(await run(HERE, ['A3000', 'one', 5_000])).toBe('8000000000000001');
-    expect(await run(HERE, ['A3000', 'two', 5_000], ['R', 'one', 0])).toEqual([
+    expect(await run(HERE, ['A3000', 'one', 60_000])).toBe('8000000000000001');
+    expect(await run(HERE, ['A3000', 'two', 60_000], ['R', 'one', 0])).toEqual([
       queued,
       1,
       expect.stringMatching(/^80000000000000\d\d/),
     ]);
     await redis.admin.del([COUNTER, LOCK]);
-    expect(await run(HERE, ['A3000', 'three', 5_000])).toEqual(token);
+    expect(await run(HERE, ['A3000', 'three', 60_000])).toEqual(token);
   });
 
   it('minHold outlasts a shorter lease and a renewal, and a parked lock has no holder', async () => {
-    expect(await run(HERE, ['U::20000', 'one', 1_000])).toEqual([token]);
+    expect(await run(HERE, ['U::600000', 'one', 1_000])).toEqual([token]);
     expect(await run(HERE, ['C', 'one', 1_000])).toEqual([expect.stringMatching(/1000$/)]);
-    expect(await redis.admin.pttl(LOCK)).toBeGreaterThan(19_000);
-    expect(await run(HERE, ['R', 'one', 7_000])).toEqual([1]);
+    expect(await redis.admin.pttl(LOCK)).toBeGreaterThan(500_000);
+    expect(await run(HERE, ['R', 'one', 70_000])).toEqual([1]);
     expect(await redis.admin.get(LOCK)).toMatch(/^k/);
-    expect(await redis.admin.pttl(LOCK)).toBeLessThanOrEqual(7_000);
+    expect(await redis.admin.pttl(LOCK)).toBeLessThanOrEqual(70_000);
     expect(await run(HERE, ['C', 'one', 1_000], ['T', 'two', 1_000])).toEqual([0, ...refused]);
     expect(await run(HERE, ['F', '', 0])).toEqual([0]);
     expect(await redis.admin.exists(LOCK)).toBe(0);
   });
 
   it('readers share one token, and the last one frees the lock', async () => {
-    const [first, second] = (await run(HERE, ['a3000', 'one', 5_000], ['t', 'two', 5_000])) as string[];
+    const [first, second] = (await run(HERE, ['a3000', 'one', 60_000], ['t', 'two', 60_000])) as string[];
     expect(first).toBe(second);
     expect(await run(HERE, ['I', '', 0])).toEqual([expect.stringMatching(/^held shared 2 0 \d+ \d{16}$/)]);
-    expect(await run(HERE, ['T', 'three', 5_000])).toEqual(refused);
+    expect(await run(HERE, ['T', 'three', 60_000])).toEqual(refused);
     expect(await run(HERE, ['r', 'one', 0], ['r', 'one', 0], ['r', 'two', 0])).toEqual([1, 0, 1]);
     expect(await redis.admin.keys(`${LOCK}*`)).toEqual([]);
   });
 
   it('whoever asks after a pause is alive again for the whole time', async () => {
-    await run(HERE, ['A3000', 'one', 5_000], ['A3000', 'two', 5_000]);
+    await run(HERE, ['A3000', 'one', 60_000], ['A3000', 'two', 60_000]);
     await redis.admin.zadd(`${COUNTER}seen`, '1', HERE);
     await redis.admin.pexpire(`${COUNTER}seen`, 100);
     await redis.admin.pexpire(`${LOCK}}q`, 100);
-    await run(HERE, ['A3000', 'three', 5_000]);
-    expect(await redis.admin.pttl(`${COUNTER}seen`)).toBeGreaterThan(9_000);
-    expect(await redis.admin.pttl(`${LOCK}}q`)).toBeGreaterThan(9_000);
+    await run(HERE, ['A3000', 'three', 60_000]);
+    expect(await redis.admin.pttl(`${COUNTER}seen`)).toBeGreaterThan(5_000);
+    expect(await redis.admin.pttl(`${LOCK}}q`)).toBeGreaterThan(5_000);
     expect(Number(await redis.admin.zscore(`${COUNTER}seen`, HERE))).toBeGreaterThan(Date.now() - 5_000);
   });
 
   it('every record of waiting expires by itself', async () => {
-    await run(HERE, ['A3000', 'one', 5_000], ['A3000', 'two', 5_000], ['a3000', 'three', 5_000]);
+    await run(HERE, ['A3000', 'one', 60_000], ['A3000', 'two', 60_000], ['a3000', 'three', 60_000]);
     await run(HERE, ['R', 'one', 0]);
     for (const key of await redis.admin.keys('*')) {
       if (key !== COUNTER) expect([key, await redis.admin.pttl(key)]).toEqual([key, expect.any(Number)]);

@@ -64,7 +64,7 @@ describe('two processes whose time stands still', () => {
     expect(granted(other).fencingToken).toBeGreaterThan(held.fencingToken ?? 0n);
     let next: unknown;
     void waiter.then((answer) => (next = answer));
-    await until(() => next !== undefined, 'the waiter is told', 2_000);
+    await until(() => next !== undefined, 'the waiter is told');
   });
 
   it('500 waiters ask again in one command a second also while the memory is full', async () => {
@@ -95,7 +95,7 @@ describe('two processes whose time stands still', () => {
     expect(await one.provider.release(held, RELEASE)).toBe('released');
     let next: unknown;
     void waiter.then((answer) => (next = answer));
-    await until(() => next !== undefined, 'the waiter is told', 2_000);
+    await until(() => next !== undefined, 'the waiter is told');
   });
 
   it('does not let a late comer overtake a waiter because others of its process asked 10 s ago', async () => {
@@ -110,7 +110,7 @@ describe('two processes whose time stands still', () => {
     await redis.admin.pexpire(SEEN, 100);
     const waiter = two.provider.acquire(request('k'));
     await untilWaiting(two, 2);
-    expect(await redis.admin.pttl(SEEN)).toBeGreaterThan(9_000);
+    expect(await redis.admin.pttl(SEEN)).toBeGreaterThan(5_000);
     await one.provider.release(held, RELEASE);
     expect(await one.provider.acquire(request('k', { wait: 0 }))).toBe('busy');
     expect(granted(await waiter).fencingToken).toBeGreaterThan(held.fencingToken ?? 0n);
@@ -125,11 +125,11 @@ describe('two processes whose time stands still', () => {
 
   it('keeps a key that was handed over for its minHold, which outlasts the lease', async () => {
     const held = granted(await one.provider.acquire(request('k')));
-    const waiter = two.provider.acquire(request('k', { lease: 5_000, minHold: 20_000 }));
+    const waiter = two.provider.acquire(request('k', { lease: 5_000, minHold: 600_000 }));
     await untilWaiting(two);
     await one.provider.release(held, RELEASE);
     granted(await waiter);
-    expect((await one.provider.inspect('k'))?.expiresIn).toBeGreaterThan(19_000);
+    expect((await one.provider.inspect('k'))?.expiresIn).toBeGreaterThan(500_000);
   });
 });
 

@@ -41,7 +41,12 @@ class AppModule {}
 Module({
   imports: [
     ScheduleModule.forRoot(),
-    DistributedLockModule.forRoot({ provider: new RedisLockProvider({ url }), defaults: { lease: '2s' } }),
+    DistributedLockModule.forRoot({
+      provider: new RedisLockProvider({ url }),
+      defaults: { lease: '6s' },
+      // The parent ends a run, late on a busy machine.
+      shutdownGrace: '2m',
+    }),
   ],
   providers: [Jobs],
 })(AppModule);

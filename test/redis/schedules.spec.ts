@@ -35,7 +35,7 @@ describe('a job in four processes, each of which fires it every 50 ms at its own
     server = await startRedisServer();
     library = await compileLibrary();
     await Promise.all([join(), join(), join(), join()]);
-  }, 60_000);
+  }, 120_000);
   afterAll(async () => {
     for (const { process } of members) process.kill('SIGKILL');
     await library.remove();
@@ -54,7 +54,7 @@ describe('a job in four processes, each of which fires it every 50 ms at its own
       else if (report.event === 'begin') runs.push({ by: member, token: BigInt(report.token) });
       else ended.push(report);
     });
-    await until(() => ready, 'a process of the fleet is up', 30_000);
+    await until(() => ready, 'a process of the fleet is up', 60_000);
   }
 
   const order = (what: 'linger' | 'go on') => {
@@ -64,7 +64,7 @@ describe('a job in four processes, each of which fires it every 50 ms at its own
   /** The next run that begins after now. */
   async function nextRun(): Promise<Run> {
     const count = runs.length;
-    await until(() => runs.length > count, 'the job runs', 15_000);
+    await until(() => runs.length > count, 'the job runs', 60_000);
     return runs[count] as Run;
   }
 
@@ -75,7 +75,7 @@ describe('a job in four processes, each of which fires it every 50 ms at its own
     await until(
       () => others.every((member) => member.skipped >= (before.get(member) ?? 0) + 10),
       'all others skip',
-      15_000,
+      60_000,
     );
   }
 
@@ -89,23 +89,23 @@ describe('a job in four processes, each of which fires it every 50 ms at its own
   const A_SECOND = 998_000;
 
   it('runs once a second', async () => {
-    await until(() => runs.length >= 4, 'the job has run four times', 30_000);
+    await until(() => runs.length >= 4, 'the job has run four times', 60_000);
     expect(Math.min(...gaps())).toBeGreaterThanOrEqual(A_SECOND);
-  }, 40_000);
+  }, 90_000);
 
   it('is not run by anybody else while a run takes longer than that and than its lease', async () => {
     order('linger');
     const long = await nextRun();
     const count = runs.length;
     const begun = performance.now();
-    // The lease is two seconds: by then it has been renewed.
-    while (performance.now() - begun < 2_200) await everybodySkips(long.by);
+    // The lease is six seconds: by then it has been renewed.
+    while (performance.now() - begun < 6_500) await everybodySkips(long.by);
     expect(runs).toHaveLength(count);
     order('go on');
-    await until(() => ended.some(({ token }) => BigInt(token) === long.token), 'it ends', 5_000);
+    await until(() => ended.some(({ token }) => BigInt(token) === long.token), 'it ends');
     expect(ended.find(({ token }) => BigInt(token) === long.token)?.held).toBe(true);
     await nextRun();
-  }, 60_000);
+  }, 240_000);
 
   it('is taken over when its runner crashes, not before its time is over', async () => {
     order('linger');
@@ -116,7 +116,7 @@ describe('a job in four processes, each of which fires it every 50 ms at its own
     const next = await nextRun();
     expect(Number(next.token - crashed.token)).toBeGreaterThanOrEqual(A_SECOND);
     expect(ended.some(({ token }) => BigInt(token) === crashed.token)).toBe(false);
-  }, 40_000);
+  }, 180_000);
 
   it('is finished by a process that is replaced, and not repeated by the one that takes its place', async () => {
     order('linger');
@@ -132,5 +132,5 @@ describe('a job in four processes, each of which fires it every 50 ms at its own
     order('go on');
     await nextRun();
     expect(Math.min(...gaps())).toBeGreaterThanOrEqual(A_SECOND);
-  }, 60_000);
+  }, 240_000);
 });

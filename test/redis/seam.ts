@@ -82,7 +82,8 @@ export async function startWithFakeClock(
   options: RedisLockProviderOptions,
 ): Promise<StartedProvider & { readonly time: FakeClock }> {
   const time = new FakeClock();
-  return { ...(await startProvider(options, { clock: time })), time };
+  // It counts on the same clock, so a short one would pass while the test advances it.
+  return { ...(await startProvider({ commandTimeout: '1h', ...options }, { clock: time })), time };
 }
 
 /** Two processes on one server: a steady one, and one whose wire can be cut. Anew for each test of one `describe`. */
@@ -163,7 +164,7 @@ export async function untilExpired(admin: Redis, key: string): Promise<void> {
 
 export const RELEASE = { keepFor: 0, failed: false };
 
-/** How long a test waits for something that takes milliseconds, in ms: on a busy machine it is late, and only a hang takes longer. */
+/** How long a test waits, in ms. A condition takes milliseconds, and seconds on a busy machine. Only a hang takes longer. */
 const TIMEOUT = 15_000;
 
 /** Resolves when `condition` holds; looks often, and fails after `within` ms, with what `whyNot` says as its cause. */

@@ -13,6 +13,7 @@ describe('a Sentinel that tells of a fail-over while it is asked where the maste
   it('does not end the connections: locks are granted again when it has answered', async () => {
     const { provider, events } = await startProvider({
       options: { sentinels: [{ host: '127.0.0.1', port: sentinel.port }], name: 'locks', protocol: 2 },
+      commandTimeout: '10s',
     });
     const held = granted(await provider.acquire(request('k')));
     await until(() => sentinel.listening === 2, 'both connections listen to the Sentinel');

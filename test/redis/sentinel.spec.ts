@@ -20,6 +20,9 @@ import {
  */
 const SECONDS = 45_000;
 
+// Longer than a failover takes.
+const LONG = { lease: 600_000 };
+
 // One after the other, on the same servers: the second test finds another master than the first.
 describe('a fail-over by Sentinel in the middle of a hold', () => {
   let redis: RedisSentinels;
@@ -28,10 +31,10 @@ describe('a fail-over by Sentinel in the middle of a hold', () => {
 
   beforeAll(async () => {
     redis = await startRedisSentinels();
-    const options = { options: redis.options, commandTimeout: '1s', waitReplicas: 1 };
+    const options = { options: redis.options, commandTimeout: '4s', waitReplicas: 1 };
     one = await startProvider(options);
     two = await startProvider(options);
-  }, 30_000);
+  }, 60_000);
   afterAll(async () => {
     await one.provider.stop();
     await two.provider.stop();
@@ -40,7 +43,7 @@ describe('a fail-over by Sentinel in the middle of a hold', () => {
 
   const servers = () => [redis.master, ...redis.replicas];
   const roleOf = async ({ port }: RedisServer) => {
-    const client = new Redis({ port, retryStrategy: () => null, commandTimeout: 200 });
+    const client = new Redis({ port, retryStrategy: () => null, commandTimeout: 2_000 });
     client.on('error', () => undefined);
     const [role] = (await client.role().catch(() => ['down'])) as [string];
     client.disconnect();
@@ -67,17 +70,17 @@ describe('a fail-over by Sentinel in the middle of a hold', () => {
     granted(await provider.acquire(request('start')));
     await provider.stop();
     redis.sentinels[0]?.signal('SIGCONT');
-  }, 30_000);
+  }, 60_000);
 
   it('hung: the hold and the queue go on with the new master, and the old one grants nothing when it wakes up', async () => {
-    const held = granted(await one.provider.acquire(request('k')));
+    const held = granted(await one.provider.acquire(request('k', LONG)));
     // As the engine does, by the same id: a Sentinel that tells of the fail-over late breaks the connection to the new master again.
-    const wish = request('k');
+    const wish = request('k', { wait: 600_000 });
     const waiter = untilAnswered(() => two.provider.acquire(wish), 2 * SECONDS);
     await untilWaiting(two);
     redis.master.signal('SIGSTOP');
     const begun = performance.now();
-    const renewed = await untilAnswered(() => one.provider.renew([{ grant: held, lease: 30_000 }]), SECONDS);
+    const renewed = await untilAnswered(() => one.provider.renew([{ grant: held, ...LONG }]), SECONDS);
     console.info(`Master hung: the hold was renewed after ${Math.round(performance.now() - begun)} ms.`);
     expect(renewed).toMatchObject([{ validUntil: expect.any(Number) }]);
     const master = await masterApartFrom(redis.master);
@@ -92,33 +95,33 @@ describe('a fail-over by Sentinel in the middle of a hold', () => {
     const layout = new KeyLayout('lock');
     let grants = 0;
     let asks = 0;
-    // It takes itself for the master for some 8 s more, until the Sentinels demote it.
+    // The old one takes itself for the master for some 8 s more, until the Sentinels demote it.
     for (const end = performance.now() + 1_500; performance.now() < end;) {
       for (const { provider } of [one, two]) {
         // A Sentinel that tells of the fail-over late makes a provider look for the master once more: unavailable, for a moment.
         const answer = await provider.acquire(request(`k${(asks += 1)}`)).catch(() => undefined);
         if (answer === undefined) continue;
         expect(await admin.get(layout.lockOf(`k${asks}`))).toContain(granted(answer).holder);
-        grants += 1;
+        if ((await roleOf(redis.master)) === 'master') grants += 1;
       }
     }
-    expect(await roleOf(redis.master)).toBe('master');
+    // Beside an old one that still took itself for the master.
     expect(grants).toBeGreaterThan(0);
     admin.disconnect();
-  }, 120_000);
+  }, 240_000);
 
   it('killed: the hold is known to the new master, which grants it to nobody else', async () => {
     const before = await masterApartFrom(redis.master);
     // One attempt, asked for again: another one would wait for what the first may have left.
-    const ask = request('killed');
+    const ask = request('killed', LONG);
     const held = granted(await untilAnswered(() => one.provider.acquire(ask), SECONDS));
     before.signal('SIGKILL');
     const begun = performance.now();
-    const renewed = await untilAnswered(() => one.provider.renew([{ grant: held, lease: 30_000 }]), SECONDS);
+    const renewed = await untilAnswered(() => one.provider.renew([{ grant: held, ...LONG }]), SECONDS);
     console.info(`Master killed: the hold was renewed after ${Math.round(performance.now() - begun)} ms.`);
     expect(renewed).toMatchObject([{ validUntil: expect.any(Number) }]);
     const other = await untilAnswered(() => two.provider.acquire(request('killed', { wait: 0 })), SECONDS);
     expect(other).toBe('busy');
     expect(await untilAnswered(() => one.provider.release(held, RELEASE), SECONDS)).toBe('released');
-  }, 120_000);
+  }, 240_000);
 });

@@ -23,7 +23,7 @@ class Shop {
 }
 const descriptor = Object.getOwnPropertyDescriptor(Shop.prototype, 'order');
 Param('id')(Shop.prototype, 'order', 0);
-DistributedLock('item:#{p0}', { wait: '30s' })(Shop.prototype, 'order', descriptor);
+DistributedLock('item:#{p0}', { wait: '10m' })(Shop.prototype, 'order', descriptor);
 Post('items/:id')(Shop.prototype, 'order', descriptor);
 Object.defineProperty(Shop.prototype, 'order', descriptor);
 Controller()(Shop);

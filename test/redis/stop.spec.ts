@@ -15,8 +15,9 @@ describe('a provider that is stopped at any moment leaves no connection and no t
   const admins: Redis[] = [];
 
   beforeAll(async () => {
-    cluster = await startRedisCluster();
-    sentinels = await startRedisSentinels();
+    // No test waits until a server counts as dead.
+    cluster = await startRedisCluster({ nodeTimeout: 60_000 });
+    sentinels = await startRedisSentinels({ downAfter: 60_000 });
     for (const { port } of [...sentinels.sentinels, sentinels.master]) admins.push(new Redis({ port, protocol: 2 }));
     admins.push(...cluster.masters.map(({ admin }) => admin));
   }, 60_000);
@@ -52,29 +53,37 @@ describe('a provider that is stopped at any moment leaves no connection and no t
     ['a Cluster', () => ({ cluster: cluster.addresses, options: { redisOptions: { connectionName: 'locks-test' } } })],
   ];
 
-  it.each(sources)('while it starts: %s', async (_, options) => {
-    for (const moment of MOMENTS) {
-      const provider = new RedisLockProvider(options());
-      const started = provider.start(contextFor([], { clock })).catch((error: unknown) => error);
-      if (moment >= 0) await new Promise((resolve) => setTimeout(resolve, moment));
-      await provider.stop();
-      await started;
-      await until(() => timers === 0, `no timer is set, stopped after ${moment} ms`, 1_000);
-    }
-    await until(async () => (await clients()) === 0, 'all connections are closed');
-  });
+  it.each(sources)(
+    'while it starts: %s',
+    async (_, options) => {
+      for (const moment of MOMENTS) {
+        const provider = new RedisLockProvider(options());
+        const started = provider.start(contextFor([], { clock })).catch((error: unknown) => error);
+        if (moment >= 0) await new Promise((resolve) => setTimeout(resolve, moment));
+        await provider.stop();
+        await started;
+        await until(() => timers === 0, `no timer is set, stopped after ${moment} ms`);
+      }
+      await until(async () => (await clients()) === 0, 'all connections are closed');
+    },
+    60_000,
+  );
 
-  it.each(sources)('while it connects anew: %s', async (_, options) => {
-    for (const moment of MOMENTS) {
-      const provider = new RedisLockProvider(options());
-      await provider.start(contextFor([], { clock }));
-      for (const admin of admins) await admin.call('CLIENT', ['KILL', 'TYPE', 'normal', 'SKIPME', 'yes']);
-      await new Promise((resolve) => setTimeout(resolve, moment * 5));
-      await provider.stop();
-      await until(() => timers === 0, `no timer is set, stopped after ${moment} ms`, 1_000);
-    }
-    await until(async () => (await clients()) === 0, 'all connections are closed');
-  });
+  it.each(sources)(
+    'while it connects anew: %s',
+    async (_, options) => {
+      for (const moment of MOMENTS) {
+        const provider = new RedisLockProvider(options());
+        await provider.start(contextFor([], { clock }));
+        for (const admin of admins) await admin.call('CLIENT', ['KILL', 'TYPE', 'normal', 'SKIPME', 'yes']);
+        await new Promise((resolve) => setTimeout(resolve, moment * 5));
+        await provider.stop();
+        await until(() => timers === 0, `no timer is set, stopped after ${moment} ms`);
+      }
+      await until(async () => (await clients()) === 0, 'all connections are closed');
+    },
+    60_000,
+  );
 
   it('while a node does not answer the search for the Cluster', async () => {
     const frozen = cluster.masters[0]?.server;
@@ -86,7 +95,7 @@ describe('a provider that is stopped at any moment leaves no connection and no t
       await new Promise((resolve) => setTimeout(resolve, 50));
       await provider.stop();
       expect(await started).toBeInstanceOf(Error);
-      await until(() => timers === 0, 'no timer is set', 1_000);
+      await until(() => timers === 0, 'no timer is set');
     } finally {
       frozen?.signal('SIGCONT');
     }

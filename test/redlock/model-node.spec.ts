@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { QUORUM_SCRIPT, roundDigits, tokenDigits } from '../../lib/providers/redis/quorum/quorum-script.js';
+import { exploration } from '../exploration.js';
 import { redisForTests } from '../redis/seam.js';
 import { ModelNode } from './model-node.js';
 
@@ -56,7 +57,7 @@ describe('the model of a node', () => {
           expect(model.votes.get(lock)?.text ?? null).toBe(await redis.admin.get(lock));
         }
       }),
-      { numRuns: 250 },
+      { numRuns: exploration(100, 3_000) },
     );
   });
 });

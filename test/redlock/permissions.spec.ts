@@ -34,11 +34,11 @@ describe('under the permissions that the documentation names', () => {
     const { provider, events } = await startRedlock({ nodes, delayedRestart: false });
     const grant = granted(await provider.acquire(request('k')));
     expect(await provider.acquire(request('k', { wait: 0 }))).toBe('busy');
-    expect(await provider.renew([{ grant, lease: 1_000 }])).toMatchObject([{}]);
+    expect(await provider.renew([{ grant, lease: 30_000 }])).toMatchObject([{}]);
     expect(await provider.inspect('k')).toMatchObject({ state: 'held' });
     expect(await provider.release(grant, RELEASE)).toBe('released');
-    const parked = granted(await provider.acquire(request('k', { minHold: 5_000 })));
-    expect(await provider.release(parked, { keepFor: 4_000, failed: false })).toBe('released');
+    const parked = granted(await provider.acquire(request('k', { minHold: 600_000 })));
+    expect(await provider.release(parked, { keepFor: 500_000, failed: false })).toBe('released');
     expect(await provider.forceRelease('k')).toBe(true);
     const messages = (await provider.check()).map(({ message }) => message);
     expect(messages.filter((message) => !/AOF|appendonly/.test(message))).toEqual([]);

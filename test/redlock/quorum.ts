@@ -1,12 +1,13 @@
 import { afterAll } from '@jest/globals';
 import { Redis } from 'ioredis';
-import { systemClock } from '../../lib/engine/clock.js';
+import { type Clock, systemClock } from '../../lib/engine/clock.js';
 import { LockManager } from '../../lib/engine/lock-manager.js';
 import type { ProviderContext, ProviderEvent } from '../../lib/engine/lock-provider.js';
 import { silentLogger } from '../../lib/engine/logger.js';
 import { systemRandom } from '../../lib/engine/random.js';
 import { RedlockProvider, type RedlockProviderOptions } from '../../lib/providers/redis/quorum/index.js';
 import { QuorumKeyLayout } from '../../lib/providers/redis/quorum/quorum-key-layout.js';
+import type { FakeClock } from '../../lib/testing/index.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 
@@ -18,6 +19,10 @@ export interface Quorum {
   readonly nodes: readonly { readonly url: string }[];
   /** How many nodes have a vote for this key. */
   votes(key: string, namespace?: string): Promise<number>;
+  /** The votes for this key run out now instead of later. */
+  expire(key: string, namespace?: string): Promise<void>;
+  /** How often the node of this number has run a script since RESETSTAT. */
+  calls(node: number): Promise<number>;
   /** Forgets everything, on all nodes. */
   flush(): Promise<void>;
   stop(): Promise<void>;
@@ -38,6 +43,15 @@ export async function startQuorum(size: number): Promise<Quorum> {
       const name = new QuorumKeyLayout(namespace).lockOf(key);
       const counts = await Promise.all(admins.map((admin) => admin.exists(name)));
       return counts.reduce((sum, count) => sum + count, 0);
+    },
+    async expire(key, namespace = 'lock') {
+      const name = new QuorumKeyLayout(namespace).lockOf(key);
+      await Promise.all(admins.map((admin) => admin.pexpire(name, 1)));
+    },
+    async calls(node) {
+      const stats = await admins[node]!.info('commandstats');
+      const counts = [...stats.matchAll(/cmdstat_(?:eval|evalsha|ping):calls=(\d+)/g)];
+      return counts.reduce((sum, [, count]) => sum + Number(count), 0);
     },
     async flush() {
       await Promise.all(admins.map((admin) => admin.flushall()));
@@ -61,7 +75,8 @@ export async function wiresTo(
 const closing = new Set<() => Promise<unknown>>();
 afterAll(() => Promise.all([...closing].map((close) => close())));
 
-const TERMS = { maxLease: '30s' } as const;
+// A slow node must not lose its connection. A vote counts within a tenth of the lease, so leases may be long.
+const TERMS = { maxLease: '10m', commandTimeout: '10s' } as const;
 
 export interface StartedRedlock {
   readonly provider: RedlockProvider;
@@ -91,13 +106,24 @@ export async function startRedlock(
 /** A process with the engine. */
 export async function startLocks(
   options: Partial<RedlockProviderOptions> & Pick<RedlockProviderOptions, 'nodes'>,
+  clock: Clock = systemClock,
 ): Promise<LockManager> {
   const locks = new LockManager({
     providers: { redlock: new RedlockProvider({ ...TERMS, ...options }) },
     shutdownGrace: 0,
     logger: silentLogger,
+    clock,
   });
   closing.add(() => locks.stop());
   await locks.start();
   return locks;
+}
+
+/** The time of a process goes on by `milliseconds`, in steps; after each step all nodes have executed what the process has sent by then. */
+export async function pass({ admins }: Quorum, time: FakeClock, milliseconds: number): Promise<void> {
+  const STEP = 50;
+  for (let passed = 0; passed < milliseconds; passed += STEP) {
+    await time.advance(STEP);
+    await Promise.all(admins.map((admin) => admin.time()));
+  }
 }

@@ -2,6 +2,7 @@ import { jest } from '@jest/globals';
 import fc from 'fast-check';
 import { Electorate } from '../../lib/providers/redis/quorum/electorate.js';
 import type { Poll } from '../../lib/providers/redis/quorum/poll.js';
+import { exploration } from '../exploration.js';
 import { isCaught } from '../simulation/is-caught.js';
 import { type Incident, type Loss, type Plan, simulate } from './simulated-quorum.js';
 
@@ -61,7 +62,7 @@ describe('three processes and nodes that lose their data, on a network that fail
         seen.grants += grants;
         seen.losses += losses;
       }),
-      { numRuns: 40, endOnFailure: true },
+      { numRuns: exploration(6, 500), endOnFailure: true },
     );
     // Else nothing was shown.
     expect(seen.grants).toBeGreaterThan(seen.runs * 50);

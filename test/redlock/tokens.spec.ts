@@ -3,6 +3,7 @@ import fc from 'fast-check';
 import { Ballot } from '../../lib/providers/redis/quorum/ballot.js';
 import { Electorate } from '../../lib/providers/redis/quorum/electorate.js';
 import type { Poll } from '../../lib/providers/redis/quorum/poll.js';
+import { exploration } from '../exploration.js';
 import { isCaught } from '../simulation/is-caught.js';
 import { type Step, type Story, tell } from './interleaved-quorum.js';
 
@@ -91,7 +92,7 @@ describe('tokens of one key, while nodes lose their data and messages come late'
         seen.grants += grants;
         seen.losses += losses;
       }),
-      { numRuns: 300 },
+      { numRuns: exploration(40, 3_000) },
     );
     // Else nothing was shown.
     expect(seen.grants).toBeGreaterThan(2 * seen.runs);

@@ -35,7 +35,7 @@ describe.each(databases)('advisory locks on %s', (type) => {
   const process = async (options: Parameters<SqlBackend['advisoryProvider']>[0] = {}) =>
     processes.start(await backend.advisoryProvider(options));
 
-  async function until(probe: () => boolean | Promise<boolean>, within = 3_000): Promise<void> {
+  async function until(probe: () => boolean | Promise<boolean>, within = 15_000): Promise<void> {
     for (const end = performance.now() + within; !(await probe());) {
       if (performance.now() > end) throw new Error(`Not in ${within} ms: ${probe.toString()}`);
       await sleep(2);
@@ -65,7 +65,7 @@ describe.each(databases)('advisory locks on %s', (type) => {
     const waiting = bob.acquire('key:0');
     const other = await bob.acquire('other');
     await backend.revokeAdvisory('test', 'key:0');
-    await until(() => held.every((lock) => !lock.isHeld()), 500);
+    await until(() => held.every((lock) => !lock.isHeld()));
     await (await waiting).release();
     expect(other.isHeld()).toBe(true);
     // The next ones are on a new connection.
@@ -95,7 +95,7 @@ describe.each(databases)('advisory locks on %s', (type) => {
     expect(more).toEqual([]);
     // Asked again with its own id it is the same hold, and one release ends it.
     expect(await ask(grant!.holder)).toMatchObject({ holder: grant!.holder });
-    const waiter = ask('four', 3_000);
+    const waiter = ask('four', 60_000);
     await sleep(50);
     expect(await provider.release(grant!, { keepFor: 0, failed: false })).toBe('released');
     const next = await waiter;
@@ -106,7 +106,7 @@ describe.each(databases)('advisory locks on %s', (type) => {
   });
 
   it('a lock whose answer comes too late is given back, and the others on its connection stay', async () => {
-    const provider = await backend.advisoryProvider({ statementTimeout: 200, sessionGuard: '3s' });
+    const provider = await backend.advisoryProvider({ statementTimeout: '1s' });
     const locks = await processes.start(provider);
     const held = await locks.acquire('held');
     const wire = backend.wireOf(provider)!;
@@ -121,38 +121,41 @@ describe.each(databases)('advisory locks on %s', (type) => {
   });
 
   it('a frozen process is freed by the guard, and its token is the smaller one', async () => {
-    const { child, token } = await worker('frozen', '1s');
+    const { child, token } = await worker('frozen', '2s');
     const locks = await process({ fencing: true });
     child.kill('SIGSTOP');
     const start = performance.now();
-    const lock = await locks.acquire('frozen', { wait: 8_000 });
-    expect(performance.now() - start).toBeLessThan(4_000);
+    const lock = await locks.acquire('frozen');
+    // The guard is 2 s. The default is 30 s, and without a guard the lock is held until the process ends.
+    expect(performance.now() - start).toBeLessThan(20_000);
     expect(lock.fencingToken).toBeGreaterThan(token);
     child.kill('SIGCONT');
     child.send('?');
     expect(await once(child, 'message')).toMatchObject([{ isHeld: false }]);
     await lock.release();
-  });
+  }, 60_000);
 
   it('a process that dies frees its lock at once', async () => {
-    const { child } = await worker('dead', '30s');
+    // The guard outlasts the wait.
+    const { child } = await worker('dead', '10m');
     const locks = await process();
-    const waiting = locks.acquire('dead', { wait: 8_000 });
+    const waiting = locks.acquire('dead', { wait: '1m' });
     child.kill('SIGKILL');
     await (await waiting).release();
-  });
+  }, 90_000);
 
   it('a wire that is cut without a word is a loss in the time of the guard, on both sides', async () => {
-    const provider = await backend.advisoryProvider({ sessionGuard: '1s', statementTimeout: 200 });
+    const provider = await backend.advisoryProvider({ sessionGuard: '3s', statementTimeout: '1s' });
     const [ann, bob] = [await processes.start(provider), await process()];
     const lock = await ann.acquire('a');
     backend.wireOf(provider)?.freeze();
-    const next = bob.acquire('a', { wait: 8_000 });
-    await until(() => !lock.isHeld(), 1_500);
+    // The guard is 3 s, and the default is 30 s.
+    const next = bob.acquire('a', { wait: '20s' });
+    await until(() => !lock.isHeld());
     await (await next).release();
     backend.wireOf(provider)?.thaw();
-    await (await ann.acquire('b', { wait: 3_000 })).release();
-  });
+    await (await ann.acquire('b')).release();
+  }, 60_000);
 
   it('ten callers, nested locks and two connections end in errors of capacity, never in a deadlock', async () => {
     const [ann, bob] = [await process({ maxConnections: 2 }), await process()];
@@ -164,21 +167,22 @@ describe.each(databases)('advisory locks on %s', (type) => {
         ),
       );
     // Five find the inner lock held: one waits on the connection that is left, and it is too late for all.
-    const outcomes = await nested(300);
+    const outcomes = await nested(3_000);
     expect(outcomes.map(({ status }) => status === 'fulfilled')).toEqual(Array.from({ length: 10 }, (_, i) => i >= 5));
     // One is held on, one is waited on: a second key to wait for is one connection more than there is.
     const other = await bob.acquire('z');
     const pin = await ann.acquire('pin');
-    const first = ann.acquire('inner', { wait: 3_000 });
-    await sleep(50);
+    const isWaiting = new Promise((resolve) => void ann.events.on('waiting', resolve));
+    const first = ann.acquire('inner');
+    await isWaiting;
     await expect(ann.acquire('z', { wait: 200 })).rejects.toBeInstanceOf(LockCapacityError);
     await inner.release();
     await other.release();
     await (await first).release();
     await pin.release();
-    const again = await nested(3_000);
+    const again = await nested(60_000);
     expect(again.every(({ status }) => status === 'fulfilled')).toBe(true);
-  });
+  }, 90_000);
 
   it('leaves nothing: after a wait that was cancelled, a task that failed and a stop in the middle', async () => {
     const [ann, bob] = [await process(), await process()];
@@ -198,12 +202,12 @@ describe.each(databases)('advisory locks on %s', (type) => {
     const locks = await process({ fencing: true });
     const lock = await locks.acquire('a');
     await backend.server.crash();
-    await until(() => !lock.isHeld(), 500);
-    const next = await locks.acquire('a', { wait: 5_000 });
+    await until(() => !lock.isHeld());
+    const next = await locks.acquire('a');
     expect(next.fencingToken).toBeGreaterThan(lock.fencingToken ?? 0n);
     expect(await lock.release()).toBe('lost');
     await next.release();
-  }, 30_000);
+  }, 120_000);
 
   it('needs no table, and refuses what it cannot do', async () => {
     await backend.admin.query('DROP TABLE IF EXISTS distributed_lock');
@@ -226,7 +230,7 @@ describe.each(databases)('advisory locks on %s', (type) => {
       expect(new Set(await holders('r')).size).toBe(1);
       // Its session would get it: no other one stands in the way.
       expect(await ann.tryAcquire('r')).toBeNull();
-      const writer = bob.acquire('r', { wait: 5_000 });
+      const writer = bob.acquire('r');
       await until(async () => (await waitersOf()) === 1);
       expect(await ann.tryAcquire('r', { mode: 'shared' })).toBeNull();
       for (const reader of readers) expect(await reader.release()).toBe('released');

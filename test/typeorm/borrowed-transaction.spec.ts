@@ -14,7 +14,8 @@ import { LockProcesses } from './lock-processes.js';
 import { type SqlBackend, TABLE } from './sql-backend.js';
 import { statementsAtOnce } from './statements-at-once.js';
 
-const GUARD = 2_000;
+/** For tests that wait until a guard has passed. */
+const SHORT_GUARD = 3_000;
 
 // Row locks in the application's own transaction, when that does not go as it should.
 describe.each(['mariadb', 'postgres'] as const)('row locks in transactions of the application on %s', (type) => {
@@ -32,8 +33,7 @@ describe.each(['mariadb', 'postgres'] as const)('row locks in transactions of th
     await backend.stop();
   });
 
-  const process = async (options: object = {}) =>
-    processes.start(await backend.provider({ sessionGuard: GUARD, ...options }));
+  const process = async (options: object = {}) => processes.start(await backend.provider(options));
   const value = isPostgres ? '$1' : '?';
   const rollBack = () => Promise.reject(new Error('of the application'));
   const waits = (locks: LockManager) => new Promise((resolve) => void locks.events.on('waiting', resolve));
@@ -76,7 +76,7 @@ describe.each(['mariadb', 'postgres'] as const)('row locks in transactions of th
   });
 
   it('a lock whose transaction is cut off from the server is lost when the guard has passed', async () => {
-    const ann = await process();
+    const ann = await process({ sessionGuard: SHORT_GUARD });
     const wire = await startTcpProxy(backend.server.port);
     const own = await backend.source({}, wire.port).initialize();
     const runner = own.createQueryRunner();
@@ -85,14 +85,15 @@ describe.each(['mariadb', 'postgres'] as const)('row locks in transactions of th
     wire.freeze();
     const cutAt = performance.now();
     await told(lock);
-    expect(performance.now() - cutAt).toBeLessThan(GUARD + 500);
+    // The guard is 3 s, and the default is 30 s.
+    expect(performance.now() - cutAt).toBeLessThan(20_000);
     await wire.close();
     await runner.release().catch(() => undefined);
     await own.destroy().catch(() => undefined);
-  });
+  }, 60_000);
 
   it('an attempt that is silent for so long that the application goes on leaves its statements alone', async () => {
-    const ann = await process({ statementTimeout: 200 });
+    const ann = await process({ statementTimeout: '1s' });
     const wire = await startTcpProxy(backend.server.port);
     const own = await backend.source({}, wire.port).initialize();
     const balance = async () => (await source.query<object[]>('SELECT balance FROM account WHERE id = 1'))[0];
@@ -102,10 +103,11 @@ describe.each(['mariadb', 'postgres'] as const)('row locks in transactions of th
       own.transaction(async (transaction) => {
         await transaction.query('SELECT 1');
         wire.freeze();
-        const attempt = ann.acquire('silent', { transaction, wait: 1_000 }).catch((error: unknown) => error);
-        await sleep(50);
+        const attempt = ann.acquire('silent', { transaction, wait: 6_000 }).catch((error: unknown) => error);
+        await sleep(100);
         const done = work(transaction);
-        await sleep(400);
+        // Longer than a statement is waited for.
+        await sleep(2_000);
         wire.thaw();
         await done;
         return attempt;
@@ -123,19 +125,21 @@ describe.each(['mariadb', 'postgres'] as const)('row locks in transactions of th
     await source.query(write(0));
     await own.destroy();
     await wire.close();
-  });
+  }, 60_000);
 
   it('it outlives many guards while the server answers, with statements of the application or without', async () => {
-    const ann = await process({ sessionGuard: 1_000 });
-    await source.transaction(async (transaction) => {
-      const lock = await ann.acquire('long', { transaction });
-      const until = performance.now() + 1_500;
-      while (performance.now() < until) await transaction.query('SELECT 1');
-      expect(lock.isHeld()).toBe(true);
-      await sleep(1_500);
-      expect(lock.isHeld()).toBe(true);
-    });
-  });
+    const ann = await process({ sessionGuard: SHORT_GUARD });
+    const outlive = (key: string, work: (transaction: EntityManager) => Promise<unknown>) =>
+      source.transaction(async (transaction) => {
+        const lock = await ann.acquire(key, { transaction });
+        for (const end = performance.now() + 2 * SHORT_GUARD; performance.now() < end;) await work(transaction);
+        expect(lock.isHeld()).toBe(true);
+      });
+    await Promise.all([
+      outlive('busy', (transaction) => transaction.query('SELECT 1')),
+      outlive('idle', () => sleep(SHORT_GUARD)),
+    ]);
+  }, 60_000);
 
   if (isPostgres) {
     it('a savepoint that has ended with an older one is no more, whatever its name is taken for later', async () => {
@@ -195,14 +199,15 @@ describe.each(['mariadb', 'postgres'] as const)('row locks in transactions of th
 
     it('a heartbeat is never sent while a statement of the application is under way, nor the other way round', async () => {
       const { most } = await statementsAtOnce(async () => {
-        const ann = await process({ sessionGuard: 1_000 });
+        const ann = await process({ sessionGuard: SHORT_GUARD });
         await source.transaction(async (transaction) => {
           const first = await ann.acquire('first', { transaction });
-          const slow = transaction.query('SELECT pg_sleep(0.6)');
+          // A heartbeat is due each second.
+          const slow = transaction.query('SELECT pg_sleep(1.5)');
           const second = ann.acquire('second', { transaction });
           await slow;
           await second;
-          for (let count = 0; count < 20; count += 1) {
+          for (let count = 0; count < 60; count += 1) {
             await transaction.query('SELECT pg_sleep(0.03)');
             await sleep(30);
           }
@@ -296,7 +301,7 @@ describe.each(['mariadb', 'postgres'] as const)('row locks in transactions of th
       return { attempt };
     });
     expect(await asked.attempt).toBeInstanceOf(LockConfigError);
-    await (await bob.acquire('early', { wait: 1_000 })).release();
+    await (await bob.acquire('early')).release();
     await runner.release();
   });
 
@@ -367,7 +372,7 @@ describe.each(['mariadb', 'postgres'] as const)('row locks in transactions of th
     // Under REPEATABLE READ of MariaDB an ask for what is just being deleted locks the gap, and keeps it.
     await source.transaction('READ COMMITTED', async (transaction) => {
       const waiting = waits(ann);
-      const late = ann.acquire('purged', { transaction, wait: 3_000 });
+      const late = ann.acquire('purged', { transaction });
       await waiting;
       // Free and gone in one.
       await entityManagerOf(held).query(`DELETE FROM ${TABLE} WHERE name = ${value}`, [rowNameOf('test', 'purged')]);

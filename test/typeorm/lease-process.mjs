@@ -34,7 +34,7 @@ for (let round = 0; round < Number(rounds); round += 1) {
       await dataSource.query(`UPDATE counters SET n = ${Number(n) + 1} WHERE ${name} = '${key}'`);
       process.stdout.write(`${key} ${fencingToken}\n`);
     },
-    { wait: 20_000 },
+    { wait: 120_000 },
   );
 }
 await locks.stop();

@@ -6,7 +6,9 @@ export class LockProcesses {
   readonly #managers: LockManager[] = [];
 
   async start(provider: LockProvider): Promise<LockManager> {
-    const locks = new LockManager({ providers: { sql: provider }, namespace: 'test', shutdownGrace: 0 });
+    // A waiter is served within milliseconds, and within seconds on a busy machine.
+    const defaults = { wait: '1m' };
+    const locks = new LockManager({ providers: { sql: provider }, namespace: 'test', defaults, shutdownGrace: 0 });
     this.#managers.push(locks);
     await locks.start();
     return locks;

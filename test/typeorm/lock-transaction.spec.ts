@@ -14,7 +14,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
   const isPostgres = type === 'postgres';
   // Tells of each write in which transaction it was made: by itself it would be 0, or have a number of its own.
   const write = `INSERT INTO written SELECT ${isPostgres ? 'txid_current()' : '@@in_transaction'}`;
-  const longStatement = isPostgres ? 'SELECT pg_sleep(5)' : 'SELECT SLEEP(5)';
+  const longStatement = isPostgres ? 'SELECT pg_sleep(60)' : 'SELECT SLEEP(60)';
   let backend: SqlBackend;
   let source: DataSource;
   const processes = new LockProcesses();
@@ -34,7 +34,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
 
   const process = async (options: object = {}) => processes.start(await backend.provider(options));
   const sharingSubscribers = (app: DataSource) =>
-    new TypeOrmRowLockProvider({ dataSource: app, synchronize: true, statementTimeout: '1s' });
+    new TypeOrmRowLockProvider({ dataSource: app, synchronize: true, statementTimeout: '10s' });
   const errorOf = (work: Promise<unknown>) =>
     work.then(
       () => undefined,
@@ -72,7 +72,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
     const locks = await process();
     let refusal: Promise<unknown> = Promise.resolve();
     const task = locks.withLock('a', (lock) => (refusal = writing(entityManagerOf(lock)).refusal), {
-      maxHold: 100,
+      maxHold: 1_000,
       onLost: 'throw-early',
     });
     await expect(task).rejects.toBeInstanceOf(LockLostError);
@@ -158,7 +158,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
   });
 
   it('a ROLLBACK that is not answered does not replace the error of the task either', async () => {
-    const provider = await backend.provider({ sessionGuard: '30s', statementTimeout: '300ms' });
+    const provider = await backend.provider({ sessionGuard: '30s', statementTimeout: '1s' });
     const locks = await processes.start(provider);
     const error = new Error('of the task');
     const task = locks.withLock('a', async (lock) => {
@@ -194,21 +194,24 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
     const lock = await locks.acquire('a');
     const manager = entityManagerOf(lock);
     await update(manager, 1);
+    if (isPostgres) {
+      // Each transaction that waits looks for a deadlock once. The lock's must find it, even if the rival begins to wait late.
+      await manager.query(`SET LOCAL deadlock_timeout = '3s'`);
+      await rival.query(`SET LOCAL deadlock_timeout = '60s'`);
+    }
     const released = lock.release();
     const late = errorOf(update(manager, 2));
     await sleep(100);
     const crossed = errorOf(update(rival.manager, 1));
     expect(await released).toBe('lost');
-    // Postgres looks for deadlocks after a second, which is the statementTimeout here.
-    if (!isPostgres) expect(await late).toMatchObject({ errno: 1213 });
-    expect(await late).toBeInstanceOf(Error);
+    expect(await late).toMatchObject(isPostgres ? { code: '40P01' } : { errno: 1213 });
     await crossed;
     await rival.rollbackTransaction();
     await rival.release();
   });
 
   it('a statement that is under way when its session is destroyed is answered, so withLock settles', async () => {
-    const locks = await process({ sessionGuard: '1s', statementTimeout: '300ms' });
+    const locks = await process({ sessionGuard: '2s', statementTimeout: '1s' });
     let refusal: unknown;
     const task = locks.withLock('a', async (lock) => {
       refusal = await errorOf(entityManagerOf(lock).query(longStatement));

@@ -82,16 +82,16 @@ describe.each(['mariadb', 'postgres'] as const)('faults of row locks on %s', (ty
             'SAVEPOINT s',
             'SELECT 1 FROM account WHERE id = 1 FOR UPDATE NOWAIT', // 55P03
             'ROLLBACK TO SAVEPOINT s',
-            `SET LOCAL lock_timeout = '50ms'`,
+            `SET LOCAL lock_timeout = '500ms'`,
             'SELECT 1 FROM account WHERE id = 1 FOR UPDATE', // 55P03
             'ROLLBACK TO SAVEPOINT s',
-            `SET LOCAL statement_timeout = '50ms'`,
+            `SET LOCAL statement_timeout = '500ms'`,
             'SELECT 1 FROM account WHERE id = 1 FOR UPDATE', // 57014
             'ROLLBACK TO SAVEPOINT s',
           ]
         : [
             'SELECT 1 FROM account WHERE id = 1 FOR UPDATE NOWAIT', // 1205
-            'SET STATEMENT max_statement_time = 0.05 FOR SELECT 1 FROM account WHERE id = 1 FOR UPDATE', // 1969
+            'SET STATEMENT max_statement_time = 0.5 FOR SELECT 1 FROM account WHERE id = 1 FOR UPDATE', // 1969
           ];
       const failures = [];
       for (const sql of busy) {
@@ -154,7 +154,7 @@ describe.each(['mariadb', 'postgres'] as const)('faults of row locks on %s', (ty
     });
     await expect(killed).rejects.toThrow();
     await own.destroy();
-    await (await bob.acquire('a', { wait: 2_000 })).release();
+    await (await bob.acquire('a')).release();
     expect(await balances()).toEqual([0, 0]);
   });
 
@@ -178,26 +178,27 @@ describe.each(['mariadb', 'postgres'] as const)('faults of row locks on %s', (ty
   }
 
   it('the guard frees the row of a holder that is cut off, who can write nothing when it is back', async () => {
-    const provider = await backend.provider();
+    const provider = await backend.provider({ sessionGuard: '3s', statementTimeout: '1s' });
     const [frozen, other] = [await process(provider), await process()];
     const task = frozen.withLock('a', async (lock) => {
       const manager = entityManagerOf(lock);
       await update(manager, 1, 1);
       backend.wireOf(provider)?.freeze();
-      await other.withLock('a', (next) => update(entityManagerOf(next), 1, 2), { wait: 6_000 });
+      // The guard is 3 s, and the default is 30 s.
+      await other.withLock('a', (next) => update(entityManagerOf(next), 1, 2), { wait: '20s' });
       expect(lock.isHeld()).toBe(false);
       backend.wireOf(provider)?.thaw();
       await expect(update(manager, 1, 3)).rejects.toThrow();
     });
     await expect(task).rejects.toBeInstanceOf(LockLostError);
     expect(await balances()).toEqual([2, 0]);
-  }, 15_000);
+  }, 90_000);
 
   it('ten callers that nest two locks over two connections end, each with both or with an error of capacity', async () => {
     const locks = await process(undefined, { maxConnections: 2 });
     const nested = Array.from({ length: 10 }, (_, index) =>
       locks.withLock(`outer:${index}`, () => locks.withLock(`z-inner:${index}`, () => sleep(5), { wait: 200 }), {
-        wait: 3_000,
+        wait: 10_000,
       }),
     );
     const reasons = (await Promise.allSettled(nested)).filter((outcome) => outcome.status === 'rejected');
@@ -207,7 +208,7 @@ describe.each(['mariadb', 'postgres'] as const)('faults of row locks on %s', (ty
   });
 
   it('purge() under a lock that has the only connection ends with an error of capacity', async () => {
-    const provider = await backend.provider({ maxConnections: 1 });
+    const provider = await backend.provider({ maxConnections: 1, statementTimeout: '2s' });
     const locks = await process(provider);
     await locks.withLock('old', () => undefined);
     await source.query(`UPDATE ${TABLE} SET expires = 1`);
@@ -226,7 +227,7 @@ describe.each(['mariadb', 'postgres'] as const)('faults of row locks on %s', (ty
     await expect(bob.withLock('b', () => Promise.reject(new Error('of the task')))).rejects.toThrow('of the task');
     await bob.withLock('c', () => bob.withLock('c', () => undefined));
     await held.release();
-    for (const until = Date.now() + 2_000; (await backend.transactions()) > 0 && Date.now() < until;) await sleep(10);
+    for (const until = Date.now() + 15_000; (await backend.transactions()) > 0 && Date.now() < until;) await sleep(10);
     expect(await backend.transactions()).toBe(0);
     expect(await backend.lockedRows('test')).toBe(0);
   });

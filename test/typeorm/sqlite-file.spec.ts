@@ -22,7 +22,8 @@ if (path === undefined) {
 }
 
 run('leases in a file of SQLite', () => {
-  const files = mkdtempSync(join(tmpdir(), 'lock-sqlite-'));
+  // The body of a suite also runs where the suite is skipped.
+  const files = path === undefined ? '' : mkdtempSync(join(tmpdir(), 'lock-sqlite-'));
   const options: DataSourceOptions = {
     type: 'better-sqlite3',
     database: join(files, 'locks.db'),
@@ -63,12 +64,12 @@ run('leases in a file of SQLite', () => {
       4,
       24,
     );
-  }, 60_000);
+  }, 240_000);
 
   it('a statement never joins a transaction of the application, which only delays it', async () => {
     const application = await new DataSource(options).initialize();
     const locks = new LockManager({
-      providers: { sql: new TypeOrmVersionLockProvider({ dataSource: application, statementTimeout: 300 }) },
+      providers: { sql: new TypeOrmVersionLockProvider({ dataSource: application, statementTimeout: 1_000 }) },
     });
     await locks.start();
     await application.transaction(async (manager) => {

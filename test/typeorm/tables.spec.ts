@@ -51,7 +51,7 @@ describe('leases in sql.js', () => {
     const runner = dataSource.createQueryRunner();
     await runner.startTransaction();
     await expect(locks.acquire('a', { wait: 0 })).rejects.toBeInstanceOf(LockUnavailableError);
-    const late = locks.acquire('a', { wait: 5_000 });
+    const late = locks.acquire('a', { wait: 60_000 });
     await runner.rollbackTransaction();
     await using lock = await late;
     expect(await provider.inspect('a')).toMatchObject({ state: 'held', fencingToken: lock.fencingToken });

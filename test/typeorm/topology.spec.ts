@@ -52,7 +52,7 @@ describe('where two could hold a lock at once, a provider does not start', () =>
 
   it('a node of a Galera cluster', async () => {
     await refusedWith(/Galera/, await started(startGaleraNode()));
-  }, 30_000);
+  }, 120_000);
 
   it('a read-only MariaDB, also for an account that may write there', async () => {
     const server = await started(startMariaDb());
@@ -63,7 +63,7 @@ describe('where two could hold a lock at once, a provider does not start', () =>
     await root.query('SET GLOBAL read_only = OFF, GLOBAL tx_read_only = ON');
     await root.destroy();
     await refusedWith(/read-only \(tx_read_only\)/, server);
-  }, 30_000);
+  }, 120_000);
 
   it('a read-only database of Postgres, a standby, and a pooler by transaction', async () => {
     const server = await started(startPostgres());
@@ -77,5 +77,5 @@ describe('where two could hold a lock at once, a provider does not start', () =>
     await writeFile(join(server.folder, 'data/standby.signal'), '');
     await server.crash();
     await refusedWith(/standby/, server);
-  }, 30_000);
+  }, 120_000);
 });

@@ -43,7 +43,6 @@ export function versionLockHarness(backend: () => SqlBackend): ProviderHarness {
   return {
     capabilities,
     create: () => versionProvider(backend()),
-    concurrency: 8,
     faults: {
       revoke: (namespace, key) => revokeLease(backend().admin, namespace, key),
       cutOff: async (provider) => backend().wireOf(provider)?.freeze(),
@@ -58,7 +57,8 @@ export function sqliteHarness(dataSource: () => DataSource, admin: () => DataSou
   return {
     capabilities,
     create: () => new TypeOrmVersionLockProvider({ dataSource: dataSource(), synchronize: true }),
-    // The database works on the thread of the tests, so that those of one case make the others late.
+    // The database works on the thread of the tests, so statements of one case make the others late.
+    lease: 4_000,
     concurrency: 4,
     faults: { revoke: (namespace, key) => revokeLease(admin(), namespace, key) },
     leftovers: (namespace) => heldLeases(admin(), namespace),

@@ -25,11 +25,11 @@ describe('with @Transactional of nestjs-cls, on MariaDB', () => {
     [server, library] = await Promise.all([startMariaDb(), compileLibrary()]);
     const shop = fork(join(import.meta.dirname, 'transactional-shop.mjs'), [library.folder, server.url], {
       execArgv: [],
-      timeout: 60_000,
+      timeout: 180_000,
     });
     shop.once('message', (message: Report) => (report = message));
     [exitCode] = (await once(shop, 'exit')) as [number | null];
-  }, 90_000);
+  }, 240_000);
   afterAll(async () => {
     await library.remove();
     await server.stop();

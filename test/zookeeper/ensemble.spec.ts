@@ -10,7 +10,10 @@ import { isSettled } from '../redis/seam.js';
 import { type Observer, startObserver, until } from './observer.js';
 import { ZooKeeperAdmin } from './zookeeper-admin.js';
 
-const SESSION = 2_000;
+/** For tests that wait for its end. */
+const SESSION = 6_000;
+/** It outlasts elections, also on a busy machine. */
+const LONG_SESSION = 50_000;
 
 describe('three servers, of which some fall silent', () => {
   let ensemble: ZooKeeperEnsemble;
@@ -19,10 +22,10 @@ describe('three servers, of which some fall silent', () => {
   const workers: ChildProcess[] = [];
 
   beforeAll(async () => {
-    // A follower that is cut off goes on answering its clients for 50 ticks = 10 s: five sessions.
-    ensemble = await startEnsemble({ config: { syncLimit: 50 } });
+    // A session has ten ticks. A follower that is cut off goes on answering its clients for 100 ticks = 60 s: ten sessions.
+    ensemble = await startEnsemble({ tickTime: SESSION / 10, config: { syncLimit: 100 } });
     observer = await startObserver(ensemble.connectString);
-  }, 30_000);
+  }, 120_000);
 
   afterEach(async () => {
     for (const worker of workers.splice(0)) worker.kill('SIGKILL');
@@ -50,12 +53,13 @@ describe('three servers, of which some fall silent', () => {
   const nodeOf = async (key: string) => `/lock/${key}/${(await observer.contenders(`/lock/${key}`))[0]}`;
 
   it('the leader is killed three times: the hold stays, in the same session, and nobody else has the lock', async () => {
-    const [one, other] = [await startProcess({ sessionTimeout: 10_000 }), await startProcess()];
+    const options = { sessionTimeout: LONG_SESSION };
+    const [one, other] = [await startProcess(options), await startProcess(options)];
     const lock = await one.acquire('survives');
     const node = await nodeOf('survives');
     const owner = await observer.ownerOf(node);
     let isEntered = false;
-    const waiter = other.acquire('survives', { wait: '60s' }).then((second) => {
+    const waiter = other.acquire('survives', { wait: '10m' }).then((second) => {
       isEntered = true;
       return second;
     });
@@ -74,17 +78,21 @@ describe('three servers, of which some fall silent', () => {
 
     expect(await lock.release()).toBe('released');
     await (await waiter).release();
-  }, 30_000);
+  }, 180_000);
 
   it('a client that no server hears is uncertain before its deadline, and has lost before another one enters', async () => {
     const wires: TcpProxy[] = await Promise.all(ensemble.servers.map(({ port }) => startTcpProxy(port)));
-    const cut = await startProcess({ connectString: wires.map(({ port }) => `127.0.0.1:${port}`).join(',') });
+    // Its silence is noticed seconds before its deadline.
+    const cut = await startProcess({
+      connectString: wires.map(({ port }) => `127.0.0.1:${port}`).join(','),
+      sessionTimeout: 2 * SESSION,
+    });
     const other = await startProcess();
     const told: string[] = [];
     cut.events.on('unavailable', () => told.push('uncertain'));
     cut.events.on('lost', () => told.push('lost'));
     const lock = await cut.acquire('partitioned');
-    const entered = other.acquire('partitioned', { wait: '20s' }).then((second) => {
+    const entered = other.acquire('partitioned', { wait: '2m' }).then((second) => {
       told.push(lock.isHeld() ? 'entered while held' : 'entered');
       return second;
     });
@@ -99,9 +107,9 @@ describe('three servers, of which some fall silent', () => {
     await second.release();
     // The network comes back: the next session is opened without being asked for.
     for (const wire of wires) wire.thaw();
-    await (await cut.acquire('partitioned', { wait: '10s' })).release();
+    await (await cut.acquire('partitioned', { wait: '1m' })).release();
     await Promise.all(wires.map((wire) => wire.close()));
-  }, 30_000);
+  }, 180_000);
 
   it('holders on a follower that its leader does not hear have lost before others enter, although the follower answers them', async () => {
     const [follower] = await ensemble.followers();
@@ -114,12 +122,12 @@ describe('three servers, of which some fall silent', () => {
       holders.push(await startProcess({ connectString: follower.connectString }));
       await new Promise((resolve) => setTimeout(resolve, 30));
     }
-    const locks = await Promise.all(holders.map((holder, index) => holder.acquire(`stale-${index}`)));
+    const locks = await Promise.all(holders.map((holder, index) => holder.acquire(`stale-${index}`, { wait: '1m' })));
     const other = await startProcess({ connectString: leader.connectString });
     const behindTheFollower = await startObserver(follower.connectString);
     const overlaps: number[] = [];
     const entries = locks.map(async (lock, index) => {
-      const second = await other.acquire(`stale-${index}`, { wait: '20s' });
+      const second = await other.acquire(`stale-${index}`, { wait: '2m' });
       if (lock.isHeld()) overlaps.push(index);
       return second;
     });
@@ -138,20 +146,23 @@ describe('three servers, of which some fall silent', () => {
     ensemble.join(follower);
     await Promise.all(seconds.map((second) => second.release()));
     behindTheFollower.close();
-  }, 30_000);
+  }, 180_000);
 
   it('a token is the zxid of its node, on a follower to which others write all the time', async () => {
     const [follower] = await ensemble.followers();
     if (!follower) throw new Error('There is no follower.');
-    const [busy, other] = [await startProcess(), await startProcess({ connectString: follower.connectString })];
+    const [busy, other] = [
+      await startProcess({ sessionTimeout: LONG_SESSION }),
+      await startProcess({ connectString: follower.connectString, sessionTimeout: LONG_SESSION }),
+    ];
     const admin = await ZooKeeperAdmin.connect(follower.connectString);
     const rounds = 30;
     let round = 0;
     const noise = Array.from({ length: 16 }, async (_, index) => {
-      while (round < rounds) await (await busy.acquire(`noise-${index}`)).release();
+      while (round < rounds) await (await busy.acquire(`noise-${index}`, { wait: '1m' })).release();
     });
     for (; round < rounds; round += 1) {
-      const locks = await Promise.all([0, 1, 2].map((index) => other.acquire(`token-${index}`)));
+      const locks = await Promise.all([0, 1, 2].map((index) => other.acquire(`token-${index}`, { wait: '1m' })));
       for (const [index, lock] of locks.entries()) {
         const [name] = await admin.children(`/lock/token-${index}`);
         const stat = await admin.stat(`/lock/token-${index}/${name}`);
@@ -161,14 +172,14 @@ describe('three servers, of which some fall silent', () => {
     }
     await Promise.all(noise);
     admin.close();
-  }, 30_000);
+  }, 180_000);
 
   it('a record is never told as it was, on a follower that has not heard of the change', async () => {
     const [follower] = await ensemble.followers();
     if (!follower) throw new Error('There is no follower.');
     const recordsOn = async ({ connectString }: { readonly connectString: string }) => {
       // Long enough for the connection to outlive the cut.
-      const provider = new ZooKeeperLockProvider({ connectString, sessionTimeout: 10_000 });
+      const provider = new ZooKeeperLockProvider({ connectString, sessionTimeout: LONG_SESSION });
       const manager = new LockManager({ providers: { zookeeper: provider }, shutdownGrace: 0 });
       managers.push(manager);
       await manager.start();
@@ -193,13 +204,13 @@ describe('three servers, of which some fall silent', () => {
 
     expect(await Promise.all(answers)).toEqual(['two', 'two']);
     admin.close();
-  }, 30_000);
+  }, 180_000);
 
   it('so has one that stood still just before the cut, of whom the leader has not heard since', async () => {
     const [follower] = await ensemble.followers();
     if (!follower) throw new Error('There is no follower.');
     const library = await compileLibrary();
-    const args = [library.folder, follower.connectString, 'stood-still'];
+    const args = [library.folder, follower.connectString, 'stood-still', String(SESSION)];
     const holder = fork(join(import.meta.dirname, 'waiter.mjs'), args, { execArgv: [] });
     workers.push(holder);
     const told: string[] = [];
@@ -214,11 +225,11 @@ describe('three servers, of which some fall silent', () => {
     holder.kill('SIGCONT');
     await hears('granted');
     ensemble.cutOff(follower);
-    const second = await other.acquire('stood-still', { wait: '20s' });
+    const second = await other.acquire('stood-still', { wait: '2m' });
 
     expect(told).toEqual(['ready', 'granted', 'lost']);
     ensemble.join(follower);
     await second.release();
     await library.remove();
-  }, 30_000);
+  }, 180_000);
 });

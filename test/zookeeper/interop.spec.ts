@@ -1,3 +1,4 @@
+import { jest } from '@jest/globals';
 import { LockManager } from '../../lib/engine/lock-manager.js';
 import type { Lock } from '../../lib/lock/lock.js';
 import { ZooKeeperLockProvider, type ZooKeeperLockProviderOptions } from '../../lib/providers/zookeeper/index.js';
@@ -5,7 +6,9 @@ import { startZooKeeper, type ZooKeeperServer } from '../servers/zookeeper-serve
 import { type Observer, startObserver, until } from './observer.js';
 import { missingForPeers, type Owner, type Peer, startCurator, startKazoo } from './interop/peer.js';
 
-const WAIT = 5_000;
+/** How long an owner waits at most, in ms. Three languages share a busy machine. */
+const WAIT = 60_000;
+jest.setTimeout(120_000);
 const missing = missingForPeers();
 if (missing.length > 0) {
   console.error(
@@ -27,7 +30,7 @@ if (missing.length > 0) {
     server = await startZooKeeper({ properties: { 'znode.container.checkIntervalMs': 100 } });
     observer = await startObserver(server.connectString);
     [curator, kazoo] = await Promise.all([startCurator(server.connectString), startKazoo(server.connectString)]);
-  }, 30_000);
+  }, 120_000);
 
   afterAll(async () => {
     await Promise.all([curator.stop(), kazoo.stop(), ...managers.map((manager) => manager.stop())]);

@@ -38,9 +38,9 @@ export async function startObserver(connectString: string): Promise<Observer> {
   };
 }
 
-/** Waits for a condition, for 10 s at most. */
+/** Waits for a condition for 30 s at most. Most take milliseconds; the end of a session or an election takes seconds. */
 export async function until(isTrue: () => boolean | Promise<boolean>, what: string): Promise<void> {
-  for (const end = Date.now() + 10_000; Date.now() < end; await sleep(5)) {
+  for (const end = Date.now() + 30_000; Date.now() < end; await sleep(5)) {
     if (await isTrue()) return;
   }
   throw new Error(`Waited in vain until ${what}.`);

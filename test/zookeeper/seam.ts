@@ -72,8 +72,15 @@ export function granted(answer: Grant | 'busy'): Grant {
   return answer;
 }
 
+/** How long a test waits, in ms. A condition takes milliseconds, and seconds on a busy machine. Only a hang takes longer. */
+const TIMEOUT = 15_000;
+
 /** Resolves when `condition` holds; looks often, and fails after `within` ms. */
-export async function until(condition: () => boolean | Promise<boolean>, what: string, within = 5_000): Promise<void> {
+export async function until(
+  condition: () => boolean | Promise<boolean>,
+  what: string,
+  within = TIMEOUT,
+): Promise<void> {
   for (const end = Date.now() + within; Date.now() < end;) {
     if (await condition()) return;
     await new Promise((resolve) => setTimeout(resolve, 2));

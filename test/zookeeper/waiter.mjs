@@ -3,17 +3,17 @@
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 
-const [, , library, connectString, key] = process.argv;
+const [, , library, connectString, key, sessionTimeout] = process.argv;
 const load = (file) => import(pathToFileURL(join(library, file)).href);
 const { LockManager } = await load('engine/lock-manager.js');
 const { ZooKeeperLockProvider } = await load('providers/zookeeper/index.js');
 
-const provider = new ZooKeeperLockProvider({ connectString, sessionTimeout: 2_000 });
+const provider = new ZooKeeperLockProvider({ connectString, sessionTimeout: Number(sessionTimeout) });
 const manager = new LockManager({ providers: { zookeeper: provider } });
 await manager.start();
 process.on('message', async (command) => {
   if (command === 'acquire') {
-    const lock = await manager.acquire(key, { wait: '60s' });
+    const lock = await manager.acquire(key, { wait: '10m' });
     process.once('message', async () => process.send(await lock.release()));
     lock.signal.addEventListener('abort', () => process.send('lost'));
     process.send('granted');

@@ -23,7 +23,7 @@ import org.apache.curator.retry.RetryOneTime;
  */
 public class CuratorPeer {
   public static void main(String[] args) throws Exception {
-    try (CuratorFramework client = CuratorFrameworkFactory.newClient(args[0], 4_000, 4_000, new RetryOneTime(100))) {
+    try (CuratorFramework client = CuratorFrameworkFactory.newClient(args[0], 40_000, 20_000, new RetryOneTime(100))) {
       client.start();
       client.blockUntilConnected();
       answer("ready");

@@ -84,7 +84,7 @@ class Owner(threading.Thread):
         return "held" if held else "busy"
 
 
-client = KazooClient(hosts=sys.argv[1], timeout=4)
+client = KazooClient(hosts=sys.argv[1], timeout=40)
 client.start()
 answer("ready")
 owners = {}

@@ -4,7 +4,7 @@ import Sequencer from '@jest/test-sequencer';
 const LONGEST = [
   /\/chaos\/chaos\./,
   /\/sample\//,
-  /\/contract\/.*-servers\./,
+  /\/long\//,
   /\/contract\/(?!kit-|documented|every)/,
   /\/zookeeper\/ensemble/,
 ];

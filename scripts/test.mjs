@@ -28,7 +28,10 @@ const { values: options, positionals: paths } = commandLine(USAGE, {
 });
 
 // These folders hold the tests that take real time: on real servers, in several processes, or by a real clock.
-const SERVERS = '/test/(contract|redis|redlock|typeorm|zookeeper|memcached|failover|combined|sample|scripts|chaos)/';
+const SERVERS =
+  '/test/(contract|redis|redlock|typeorm|zookeeper|memcached|failover|combined|sample|scripts|chaos|long)/';
+// The kit over several real servers at a time: each case waits for a fail-over's window, or for two servers. Its fast form runs in memory.
+const LONG = '/test/long/';
 const cores = availableParallelism();
 
 ensureInstalled();
@@ -46,7 +49,12 @@ else {
   // The fast tests come first, so a mistake shows after seconds.
   await group('fast', ['--testPathIgnorePatterns', SERVERS]);
   // These tests wait more than they compute, so the cores carry more files than there are cores.
-  if (!options.unit) await group('servers', ['--testPathPatterns', SERVERS], { workers: 2 * cores });
+  if (!options.unit)
+    await group(
+      'servers',
+      ['--testPathPatterns', SERVERS, ...(options.long ? [] : ['--testPathIgnorePatterns', LONG])],
+      { workers: 2 * cores },
+    );
 }
 await repeatFailed();
 for (const each of await run.end()) problems.push(`left behind: ${each}`);

@@ -48,9 +48,10 @@ describe('under faults', () => {
       children.add(child);
     });
 
-  // The short form tries Redis and four others, which the seed draws. A control must be found guilty in each run.
+  // The short form tries Redis, two others, which the seed draws, and one control, which must be found guilty.
   const others = fc.sample(fc.shuffledSubarray(OTHERS, { minLength: OTHERS.length }), { numRuns: 1, seed: SEED })[0]!;
-  const rounds = [...pairs(['redis', ...others.slice(0, exploration(4, OTHERS.length))]), CONTROLS];
+  const tried = ['redis', ...others.slice(0, exploration(2, OTHERS.length))];
+  const rounds = pairs([...tried, ...CONTROLS.slice(0, exploration(1, CONTROLS.length))]);
 
   it.each(rounds)(
     'our locks keep what they promise, and the same harness finds out those that cannot: %s, %s',

@@ -11,7 +11,7 @@ import { TestProcess } from './test-process.js';
 import type { TestTime } from './test-time.js';
 
 const POLL = 5;
-const PATIENT = 30_000;
+const PATIENT = 120_000;
 
 /** What one case plays on: its processes, its time, and a namespace of its own, so that cases can run side by side. */
 export class Stage {
@@ -99,6 +99,11 @@ export class Stage {
         events.push(event);
       },
     });
+  }
+
+  /** How many rounds to play of `most`, which a fake clock plays all. */
+  rounds(most: number): number {
+    return Math.ceil(most * this.time.share);
   }
 
   sleep(milliseconds: number): Promise<void> {

@@ -10,6 +10,8 @@ export interface TestTime {
    * busy with something else: there an upper bound only finds what hangs.
    */
   readonly generosity: number;
+  /** What share of its rounds a case plays: each costs round trips on a real clock. */
+  readonly share: number;
   /** How late a timer and a round trip may be, in ms. */
   readonly tolerance: number;
   /** How long a case waits to see that something does not happen, or past the end of a lease, in ms. */
@@ -31,6 +33,7 @@ export function testTime(clock: FakeClock | undefined): TestTime {
 class RealTime implements TestTime {
   readonly clock = systemClock;
   readonly generosity = 10;
+  readonly share = 0.4;
   readonly tolerance = 3_000;
   readonly pause = 300;
 
@@ -57,6 +60,7 @@ class RealTime implements TestTime {
 
 class FakeTime implements TestTime {
   readonly generosity = 1;
+  readonly share = 1;
   readonly tolerance = 50;
   readonly pause = 50;
 

@@ -67,7 +67,7 @@ export const hygieneCases: readonly CaseDefinition[] = [
       const armed = stage.clock.count;
       if (left !== undefined) await assertCountsLocks(stage, ann, left);
       const loop = async (key: string) => {
-        for (let round = 0; round < 100; round += 1) await (await ann.locks.acquire(key)).release();
+        for (let round = 0; round < stage.rounds(250); round += 1) await (await ann.locks.acquire(key)).release();
       };
       await Promise.all(['a', 'b', 'c', 'd'].map(loop));
       await ann.locks.withLock('busy', async () => {

@@ -71,7 +71,7 @@ export const leaseCases: readonly CaseDefinition[] = [
     title: 'a release that meets a renewal frees the key for good',
     async run(stage) {
       const [ann, bob] = await stage.processes(2);
-      for (let round = 0; round < 20; round += 1) {
+      for (let round = 0; round < stage.rounds(20); round += 1) {
         const lock = await ann.locks.acquire('order', stage.shortLease);
         // Which of the two the backend sees first is open; that the key is free afterwards is not.
         const extension = lock.extend().catch(() => undefined);

@@ -25,8 +25,8 @@ export const severalKeysCases: readonly CaseDefinition[] = [
     async run(stage) {
       const [ann, bob] = await stage.processes(2);
       const loop = async (process: typeof ann, keys: readonly string[]) => {
-        for (let round = 0; round < 20; round += 1) {
-          const lock = await process.locks.acquire(keys, { wait: 10_000 });
+        for (let round = 0; round < stage.rounds(20); round += 1) {
+          const lock = await process.locks.acquire(keys, { wait: 120_000 });
           await lock.release();
         }
       };

@@ -3,7 +3,7 @@ import { LockTimeoutError } from '../../../lock/errors.js';
 import type { CaseDefinition } from '../case-definition.js';
 import { assertBetween, rejection, rejectsWith } from '../expectations.js';
 
-const LONG = { wait: 20_000 };
+const LONG = { wait: 120_000 };
 
 /** Queues: how long, in which order, and how to leave. */
 export const waitingCases: readonly CaseDefinition[] = [
@@ -70,7 +70,7 @@ export const waitingCases: readonly CaseDefinition[] = [
       const [ann, bob] = await stage.processes(2);
       const cid = await stage.direct();
       const reason = new Error('changed my mind');
-      for (let round = 0; round < 24; round += 1) {
+      for (let round = 0; round < stage.rounds(24); round += 1) {
         const held = await ann.locks.acquire('order', LONG);
         const departure = new AbortController();
         const waiter = await stage.standInLine(bob, 'order', { signal: departure.signal });

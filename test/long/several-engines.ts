@@ -9,7 +9,7 @@ import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs'
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import { SqlBackend } from '../typeorm/sql-backend.js';
 import { leaseRows, revokeLease, versionProvider } from '../typeorm/version-backend.js';
-import { HostedComposite } from './hosted-composite.js';
+import { HostedComposite } from '../contract/hosted-composite.js';
 
 let redis: RedisServer;
 let admin: Redis;

@@ -22,6 +22,7 @@ export declare class FakeClock implements Clock {
     clearTimer(timer: Timer): void;
     get pendingTimers(): number;
     advance(milliseconds: number): Promise<void>;
+    advanceToNextTimer(): Promise<void>;
     block(milliseconds: number): void;
     suspend(milliseconds: number): void;
     stepWallTime(milliseconds: number): void;

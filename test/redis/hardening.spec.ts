@@ -99,7 +99,7 @@ describe('errors and events show no password', () => {
   const providers: RedisLockProvider[] = [];
 
   beforeAll(async () => {
-    cluster = await startRedisCluster({ nodeTimeout: 60_000 });
+    cluster = await startRedisCluster({ nodeTimeout: 5_000 });
   }, 60_000);
   afterEach(async () => {
     await Promise.all(providers.splice(0).map((provider) => provider.stop()));

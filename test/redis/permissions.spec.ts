@@ -80,7 +80,7 @@ describe('under the permissions that the documentation names', () => {
 });
 
 it('a Cluster needs no more than the documentation names for it', async () => {
-  const cluster = await startRedisCluster({ replicas: 1, nodeTimeout: 60_000 });
+  const cluster = await startRedisCluster({ replicas: 1, nodeTimeout: 5_000 });
   const nodes = [...cluster.masters, ...cluster.replicas];
   for (const { admin } of nodes) {
     await admin.call('ACL', ['SETUSER', 'locks', 'on', '>secret', ...(await documentedRules('cluster'))]);

@@ -25,5 +25,7 @@ export function ensureInstalled() {
   const marker = join(root, 'node_modules', '.package-lock.json');
   if (existsSync(marker) && statSync(marker).mtimeMs >= statSync(lockFile).mtimeMs) return;
   console.log('Installing dependencies (npm ci) …');
-  run('npm', ['ci', '--no-audit', '--no-fund', '--loglevel=error']);
+  // A package that counts its installations would leave its list of them in the temporary folder.
+  const env = { ...process.env, DO_NOT_TRACK: '1' };
+  run('npm', ['ci', '--no-audit', '--no-fund', '--loglevel=error'], { env });
 }

@@ -24,6 +24,8 @@ export class RunFolder {
     // PostgreSQL refuses to run as root, so its own account must be able to reach its data.
     for (const folder of [this.#root, this.#temporary]) chmodSync(folder, 0o755);
     for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.once(signal, () => void this.#interrupt(signal));
+    // Also where an error ends this process early.
+    process.once('exit', () => this.#destroy());
   }
 
   /** Runs a command as part of the run, and answers its exit code, or the signal that ended it. */
@@ -49,17 +51,21 @@ export class RunFolder {
 
   /** Ends the processes of the run and removes its files. */
   async remove() {
-    const signalAll = (signal) => {
-      for (const { pid } of processesOf(this.#temporary)) send(pid, signal);
-    };
-    signalAll('SIGTERM');
+    this.#signalAll('SIGTERM');
     const deadline = Date.now() + TERMINATION_TIMEOUT;
     while (processesOf(this.#temporary).length > 0 && Date.now() < deadline) await sleep(50);
-    while (processesOf(this.#temporary).length > 0) {
-      signalAll('SIGKILL');
-      await sleep(50);
-    }
+    this.#destroy();
+  }
+
+  #destroy() {
+    while (this.#signalAll('SIGKILL') > 0);
     rmSync(this.#root, { recursive: true, force: true });
+  }
+
+  #signalAll(signal) {
+    const processes = processesOf(this.#temporary);
+    for (const { pid } of processes) send(pid, signal);
+    return processes.length;
   }
 
   async #interrupt(signal) {

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, readFileSync } from 'node:fs';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -62,6 +62,14 @@ describe('npm test', () => {
     if (process.platform !== 'linux') return;
     const [, pid] = /left behind: process (\d+): sleep 1000/.exec(output) ?? [];
     expect(isAlive(Number(pid))).toBe(false);
+  });
+
+  it('removes its folder also when Jest itself fails', async () => {
+    const own = await mkdtemp(join(folder, 'own-'));
+    const args = ['scripts/test.mjs', '--unit', '--config', 'missing.config.mjs', 'green'];
+    const child = spawn(process.execPath, args, { cwd: ROOT, env: { ...process.env, TMPDIR: own }, stdio: 'ignore' });
+    const [code] = (await once(child, 'close')) as unknown[];
+    expect({ code, left: await readdir(own) }).toEqual({ code: 1, left: [] });
   });
 
   it.each(['SIGINT', 'SIGTERM'] as const)(

@@ -1,6 +1,15 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+} from 'node:fs';
 import { constants, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -77,7 +86,7 @@ export class RunFolder {
   }
 }
 
-/** The processes whose TMPDIR is `folder` or lies in it. Empty where the system has no /proc. */
+/** The processes whose TMPDIR is `folder` or lies in it, or that work in it: those of PostgreSQL overwrite their environment. Empty where the system has no /proc. */
 function processesOf(folder) {
   if (!existsSync('/proc/self/environ')) return [];
   return readdirSync('/proc')
@@ -86,7 +95,7 @@ function processesOf(folder) {
       try {
         const environment = readFileSync(`/proc/${pid}/environ`, 'utf8');
         const isOurs = environment.split('\0').some((entry) => `${entry}/`.startsWith(`TMPDIR=${folder}/`));
-        if (!isOurs) return [];
+        if (!isOurs && !readlinkSync(`/proc/${pid}/cwd`).startsWith(`${folder}/`)) return [];
         const command = readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ').trim();
         return [{ pid: Number(pid), command }];
       } catch (error) {

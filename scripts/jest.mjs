@@ -35,7 +35,7 @@ export class JestRun {
       // Jest prints its progress on standard error, and on standard output only the table of the coverage.
       {
         cwd: root,
-        env: { LOCK_TEST_TEMPLATES: this.#templates, ...env },
+        env: { LOCK_TESTS_TEMPLATES: this.#templates, ...env },
         stdio: ['ignore', tables ? 'inherit' : 'ignore', silent ? 'ignore' : 'inherit'],
       },
     );

@@ -106,10 +106,10 @@ export async function startPostgres() {
 
 /**
  * Makes the data folder of a server, or copies that of an earlier server of this run: making one needs seconds of a core. A run
- * names the folder of its templates in LOCK_TEST_TEMPLATES.
+ * names the folder of its templates in LOCK_TESTS_TEMPLATES.
  */
 async function copyOrMake(name, data, make) {
-  const templates = process.env.LOCK_TEST_TEMPLATES;
+  const templates = process.env.LOCK_TESTS_TEMPLATES;
   const template = templates && join(templates, name);
   if (template && existsSync(template)) {
     await run('cp', ['-a', template, data]);

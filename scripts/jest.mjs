@@ -28,7 +28,11 @@ export class JestRun {
     const options = ['--json', `--outputFile=${report}`, `--maxWorkers=${workers}`];
     if (this.config) options.push('--config', this.config);
     const start = performance.now();
-    const node = ['--expose-gc', '--experimental-vm-modules', '--disable-warning=ExperimentalWarning'];
+    const node = [
+      ...['--expose-gc', '--experimental-vm-modules', '--disable-warning=ExperimentalWarning'],
+      // Every core has a test file of its own, so V8's compiler and collector threads only compete with the tests (a fifth of their CPU time).
+      '--single-threaded',
+    ];
     const status = await this.#folder.run(
       process.execPath,
       [...node, join(root, 'node_modules/jest/bin/jest.js'), ...options, ...args],

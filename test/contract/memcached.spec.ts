@@ -22,7 +22,7 @@ describeLockProvider('memcached', {
   capabilities: new MemcachedLockProvider({ server: 'nowhere' }).capabilities,
   create: async () => {
     const wire = await startTcpProxy(server.port);
-    const provider = new MemcachedLockProvider({ server: `127.0.0.1:${wire.port}`, commandTimeout: '3s' });
+    const provider = new MemcachedLockProvider({ server: `127.0.0.1:${wire.port}`, commandTimeout: '10s' });
     wires.set(provider, wire);
     return provider;
   },

@@ -32,7 +32,7 @@ describeLockProvider('redis, on a Cluster', {
     const provider = new RedisLockProvider({
       cluster: own.map(({ port }) => ({ host: '127.0.0.1', port })),
       options: { natMap },
-      commandTimeout: '3s',
+      commandTimeout: '10s',
     });
     wires.set(provider, own);
     return provider;

@@ -26,7 +26,7 @@ describeLockProvider('redis', {
   capabilities: new RedisLockProvider({ url: 'redis://nowhere' }).capabilities,
   create: async () => {
     const wire = await startTcpProxy(server.port);
-    const provider = new RedisLockProvider({ url: `redis://127.0.0.1:${wire.port}`, commandTimeout: '3s' });
+    const provider = new RedisLockProvider({ url: `redis://127.0.0.1:${wire.port}`, commandTimeout: '10s' });
     wires.set(provider, wire);
     return provider;
   },

@@ -27,7 +27,7 @@ describeLockProvider('redlock, five nodes', {
   capabilities,
   create: async () => {
     const { wires: own, nodes } = await wiresTo(quorum);
-    const provider = new RedlockProvider({ nodes, maxLease: '1m', commandTimeout: '3s' });
+    const provider = new RedlockProvider({ nodes, maxLease: '1m', commandTimeout: '10s' });
     wires.set(provider, own);
     return provider;
   },

@@ -54,7 +54,7 @@ export function severalEnginesHarness(
     create: async () => {
       const wire = await startTcpProxy(redis.port);
       const members: Engines = {
-        redis: new RedisLockProvider({ url: `redis://127.0.0.1:${wire.port}`, commandTimeout: '3s' }),
+        redis: new RedisLockProvider({ url: `redis://127.0.0.1:${wire.port}`, commandTimeout: '10s' }),
         mariadb: await versionProvider(mariadb),
       };
       wires.set(members.redis, wire);

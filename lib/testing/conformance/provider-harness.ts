@@ -14,7 +14,7 @@ export interface ProviderHarness {
 
   /**
    * The short lease for cases that wait for its end, in ms; for locks that live with a session, the session's time.
-   * Default 2 000: long enough for a busy machine to renew in time, short enough for a quick run.
+   * Default 3 000: long enough for a busy machine to renew in time, short enough for a quick run.
    */
   readonly lease?: number;
 
@@ -80,4 +80,4 @@ export const DEFAULT_BOUNDS: ProviderBounds = {
   cleanUp: 8_000,
 };
 
-export const DEFAULT_LEASE = 2_000;
+export const DEFAULT_LEASE = 3_000;

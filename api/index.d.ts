@@ -44,7 +44,7 @@ export declare class CombinedProvider implements CompositeProvider {
     compose(members: ReadonlyMap<string, Member>): void;
     start(context: ProviderContext): Promise<void>;
     acquire(request: AcquireRequest): Promise<Grant | 'busy'>;
-    renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]>;
+    renew({ holder }: Grant, lease: number): Promise<RenewOutcome>;
     release({ holder }: Holder, manner: ReleaseManner): Promise<ReleaseOutcome>;
     stop(): Promise<void>;
 }
@@ -118,7 +118,7 @@ export declare class FailoverProvider implements CompositeProvider {
     get capabilities(): LockCapabilities;
     start(context: ProviderContext): Promise<void>;
     acquire(request: AcquireRequest): Answer<Grant | 'busy'>;
-    renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]>;
+    renew(grant: Grant, lease: number): Promise<RenewOutcome>;
     release(holder: Holder, manner: ReleaseManner): Answer<ReleaseOutcome>;
     inspect(key: string): Promise<LockInfo | null>;
     forceRelease(key: string): Promise<boolean>;
@@ -459,7 +459,7 @@ export interface LockProvider {
     readonly capabilities: LockCapabilities;
     start(context: ProviderContext): Promise<void>;
     acquire(request: AcquireRequest): Answer<Grant | 'busy'>;
-    renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]>;
+    renew(grant: Grant, lease: number): Promise<RenewOutcome>;
     release(holder: Holder, manner: ReleaseManner): Answer<ReleaseOutcome>;
     inspect?(key: string): Promise<LockInfo | null>;
     forceRelease?(key: string): Promise<boolean>;
@@ -523,7 +523,7 @@ export declare class MemoryLockProvider implements LockProvider {
     constructor(options?: MemoryLockProviderOptions);
     start(context: ProviderContext): Promise<void>;
     acquire(request: AcquireRequest): Answer<Grant | 'busy'>;
-    renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]>;
+    renew({ key, holder }: Grant, lease: number): Promise<RenewOutcome>;
     release(holder: Holder, manner: ReleaseManner): ReleaseOutcome;
     inspect(key: string): Promise<LockInfo | null>;
     forceRelease(key: string): Promise<boolean>;
@@ -583,11 +583,6 @@ export type ReleaseResult = 'released' | 'nested' | 'lost' | 'unconfirmed';
 export type RenewOutcome = {
     readonly validUntil: number;
 } | 'lost' | 'unknown';
-
-export interface Renewal {
-    readonly grant: Grant;
-    readonly lease: number;
-}
 
 export declare function RunOnce(key: string, { atLeast, atMost, provider }?: RunOnceOptions): SkippableLockDecorator;
 

@@ -6,7 +6,7 @@ export declare class MemcachedLockProvider implements LockProvider {
     constructor(options: MemcachedLockProviderOptions);
     start(context: ProviderContext): Promise<void>;
     acquire(request: AcquireRequest): Promise<Grant | 'busy'>;
-    renew(renewals: readonly Renewal[]): Promise<RenewOutcome[]>;
+    renew({ key, holder }: Grant, lease: number): Promise<RenewOutcome>;
     release({ key, holder }: Holder, { keepFor }: ReleaseManner): Promise<ReleaseOutcome>;
     inspect(key: string): Promise<LockInfo | null>;
     forceRelease(key: string): Promise<boolean>;

@@ -35,7 +35,7 @@ export declare class RedisLockProvider implements LockProvider {
     constructor(options: RedisLockProviderOptions);
     start(context: ProviderContext): Promise<void>;
     acquire(request: AcquireRequest): Promise<Grant | 'busy'>;
-    renew(renewals: readonly Renewal[]): Promise<RenewOutcome[]>;
+    renew(grant: Grant, lease: number): Promise<RenewOutcome>;
     release(holder: Holder, manner: ReleaseManner): Answer<ReleaseOutcome>;
     inspect(key: string): Promise<LockInfo | null>;
     forceRelease(key: string): Promise<boolean>;

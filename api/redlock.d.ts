@@ -20,7 +20,7 @@ export declare class RedlockProvider implements LockProvider {
     constructor(options: RedlockProviderOptions);
     start(context: ProviderContext): Promise<void>;
     acquire(request: AcquireRequest): Promise<Grant | 'busy'>;
-    renew(renewals: readonly Renewal[]): Promise<RenewOutcome[]>;
+    renew(grant: Grant, lease: number): Promise<RenewOutcome>;
     release(holder: Holder, manner: ReleaseManner): Promise<ReleaseOutcome>;
     inspect(key: string): Promise<LockInfo | null>;
     forceRelease(key: string): Promise<boolean>;

@@ -44,7 +44,7 @@ export declare class TypeOrmAdvisoryLockProvider implements LockProvider {
     constructor(options: TypeOrmAdvisoryLockProviderOptions);
     start(context: ProviderContext): Promise<void>;
     acquire(request: AcquireRequest): Promise<Grant | 'busy'>;
-    renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]>;
+    renew(grant: Grant): Promise<RenewOutcome>;
     release(holder: Holder, manner: ReleaseManner): Promise<ReleaseOutcome>;
     check(): Promise<readonly Finding[]>;
     stop(): Promise<void>;
@@ -59,7 +59,7 @@ export declare class TypeOrmRowLockProvider implements LockProvider {
     constructor(options: TypeOrmRowLockProviderOptions);
     start(context: ProviderContext): Promise<void>;
     acquire(request: AcquireRequest): Promise<Grant | 'busy'>;
-    renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]>;
+    renew(grant: Grant): Promise<RenewOutcome>;
     release(holder: Holder, manner: ReleaseManner): Promise<ReleaseOutcome>;
     check(): Promise<readonly Finding[]>;
     purge(options: PurgeOptions): Promise<number>;
@@ -86,7 +86,7 @@ export declare class TypeOrmVersionLockProvider implements LockProvider {
     constructor(options: TypeOrmVersionLockProviderOptions);
     start(context: ProviderContext): Promise<void>;
     acquire(request: AcquireRequest): Promise<Grant | 'busy'>;
-    renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]>;
+    renew(grant: Grant, lease: number): Promise<RenewOutcome>;
     release(holder: Holder, manner: ReleaseManner): Promise<ReleaseOutcome>;
     inspect(key: string): Promise<LockInfo | null>;
     forceRelease(key: string): Promise<boolean>;

@@ -18,7 +18,7 @@ export declare class ZooKeeperLockProvider implements LockProvider {
     constructor(options: ZooKeeperLockProviderOptions);
     start(context: ProviderContext): Promise<void>;
     acquire(request: AcquireRequest): Promise<Grant | 'busy'>;
-    renew(renewals: readonly Renewal[]): Promise<RenewOutcome[]>;
+    renew(grant: Grant): Promise<RenewOutcome>;
     release(holder: Holder): Promise<ReleaseOutcome>;
     inspect(key: string): Promise<LockInfo | null>;
     forceRelease(key: string): Promise<boolean>;

@@ -33,7 +33,6 @@ export type {
   Records,
   ReleaseManner,
   ReleaseOutcome,
-  Renewal,
   RenewOutcome,
   Timer,
 } from './engine/lock-provider.js';

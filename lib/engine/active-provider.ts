@@ -88,7 +88,7 @@ export class ActiveProvider implements Ledger {
     return {
       capabilities: provider.capabilities,
       acquire: (request) => backend.acquire(request),
-      renew: (renewals) => backend.renew(renewals),
+      renew: (grant, lease) => backend.renew(grant, lease),
       release: (holder, manner) => backend.release(holder, manner),
       ...(provider.inspect && { inspect: provider.inspect.bind(provider) }),
       ...(provider.forceRelease && { forceRelease: provider.forceRelease.bind(provider) }),

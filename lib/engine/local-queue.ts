@@ -9,7 +9,6 @@ import type {
   ProviderEvent,
   ReleaseManner,
   ReleaseOutcome,
-  Renewal,
   RenewOutcome,
 } from './lock-provider.js';
 import { canShare, ReaderGroups } from './reader-groups.js';
@@ -86,10 +85,8 @@ export class LocalQueue implements LockingPart {
     throw line.trouble;
   }
 
-  async renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
-    const physical = this.#groups.physical(renewals);
-    const outcomes = await this.provider.renew(physical.renewals);
-    return physical.indexes.map((index) => outcomes[index] ?? 'unknown');
+  renew(grant: Grant, lease: number): Promise<RenewOutcome> {
+    return this.#groups.renew(grant, lease, this.provider);
   }
 
   release(holder: Holder, manner: ReleaseManner): Answer<ReleaseOutcome> {

@@ -52,8 +52,13 @@ export interface LockProvider {
    */
   acquire(request: AcquireRequest): Answer<Grant | 'busy'>;
 
-  /** Prolongs each of the holds to its `lease` from now, and answers in the same order. Never re-acquires a lost one. */
-  renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]>;
+  /**
+   * Prolongs the hold to `lease` ms from now. Never acquires a lost one again.
+   *
+   * Asked for one lock at a time, so that no lock waits for the outcome of another: a server that hangs must not cost the locks of
+   * those that answer. The engine renews all locks that are due in one tick, so a provider can still send them together.
+   */
+  renew(grant: Grant, lease: number): Promise<RenewOutcome>;
 
   /**
    * Ends a hold, or whatever an attempt left behind. Also called for holders that were never granted.
@@ -226,12 +231,6 @@ export interface Grant extends Holder {
   /** Until when, on the monotonic clock, the lock is surely ours: see {@link validUntil}. */
   readonly validUntil: number;
   /** How many ms the backend keeps the lock without a renewal. The watchdog renews each third of it. */
-  readonly lease: number;
-}
-
-export interface Renewal {
-  readonly grant: Grant;
-  /** The lease to prolong to, in ms. */
   readonly lease: number;
 }
 

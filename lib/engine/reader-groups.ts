@@ -1,5 +1,5 @@
 import { ENGINE_OPTIONS } from './lock-settings.js';
-import type { AcquireRequest, Grant, Holder, Renewal } from './lock-provider.js';
+import type { AcquireRequest, Grant, Holder, LockProvider, RenewOutcome } from './lock-provider.js';
 
 /** Whether two readers may hold by one shared lock of the backend: both ask for the same, on the same terms. */
 export function canShare(one: AcquireRequest, other: AcquireRequest): boolean {
@@ -18,11 +18,25 @@ function valueOf(options: object, name: string): unknown {
 class ReaderGroup {
   readonly members = new Set<string>();
   /** The longest lease that was promised to a member: no other member may shorten it. */
-  lease: number;
+  #lease: number;
+  /** The renewal of this tick: the watchdog renews all members in one. */
+  #renewal: Promise<RenewOutcome> | undefined;
 
   /** @param grant the lock in the backend, under the holder id of the reader that asked for it. */
   constructor(readonly grant: Grant) {
-    this.lease = grant.lease;
+    this.#lease = grant.lease;
+  }
+
+  /** Renews the lock for all members: once a tick, and again where a member wants a longer lease. */
+  renew(lease: number, provider: Pick<LockProvider, 'renew'>): Promise<RenewOutcome> {
+    if (this.#renewal && lease <= this.#lease) return this.#renewal;
+    this.#lease = Math.max(this.#lease, lease);
+    const renewal = provider.renew(this.grant, this.#lease);
+    this.#renewal = renewal;
+    queueMicrotask(() => {
+      if (this.#renewal === renewal) this.#renewal = undefined;
+    });
+    return renewal;
   }
 
   join(holder: string): Grant {
@@ -79,27 +93,8 @@ export class ReaderGroups {
     return group ? [...group.members] : [holder];
   }
 
-  /** The backend's locks beneath these renewals, each once, and where to find the outcome of each renewal. */
-  physical(renewals: readonly Renewal[]): {
-    readonly renewals: readonly Renewal[];
-    readonly indexes: readonly number[];
-  } {
-    const once: Renewal[] = [];
-    const indexOf = new Map<string, number>();
-    const indexes = renewals.map(physicalOf).map((renewal) => {
-      const { holder } = renewal.grant;
-      const index = indexOf.get(holder) ?? once.length;
-      indexOf.set(holder, index);
-      once[index] = renewal;
-      return index;
-    });
-    return { renewals: once, indexes };
+  /** Renews what the backend has: the lock of the group, or the holder's own. */
+  renew(grant: Grant, lease: number, provider: Pick<LockProvider, 'renew'>): Promise<RenewOutcome> {
+    return grant instanceof MemberGrant ? grant.group.renew(lease, provider) : provider.renew(grant, lease);
   }
-}
-
-function physicalOf(renewal: Renewal): Renewal {
-  if (!(renewal.grant instanceof MemberGrant)) return renewal;
-  const { group } = renewal.grant;
-  group.lease = Math.max(group.lease, renewal.lease);
-  return { grant: group.grant, lease: group.lease };
 }

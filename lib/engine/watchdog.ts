@@ -1,7 +1,7 @@
 import type { Clock, Timer } from './clock.js';
 import type { Hold } from './hold.js';
 import type { HolderTable } from './holder-table.js';
-import type { LockProvider, Renewal, RenewOutcome } from './lock-provider.js';
+import type { LockProvider, RenewOutcome } from './lock-provider.js';
 import type { SuspensionDetector } from './suspension.js';
 
 // A renewal that was not answered is sent again after a tenth of the lease, at most a second: a backend that restarts
@@ -14,7 +14,7 @@ const TOGETHER = 0.5;
 
 /**
  * Keeps the holds of one provider alive, and notices those that it could not keep. One timer for all; renewals that
- * are due together travel together.
+ * are due together are sent in one tick, and each is answered by itself.
  *
  * It never renews past a deadline: a watchdog that wakes late finds the loss instead.
  */
@@ -54,12 +54,11 @@ export class Watchdog {
   }
 
   /** Renews one hold now. */
-  async renew(hold: Hold): Promise<RenewOutcome> {
-    const answer = this.#send([hold]);
+  renew(hold: Hold): Promise<RenewOutcome> {
+    const outcome = this.#send(hold, this.suspension.observe());
     // Its lease may have become shorter, and its deadline with it.
     this.reschedule(hold);
-    const [outcome] = await answer;
-    return outcome ?? 'unknown';
+    return outcome;
   }
 
   #look(): void {
@@ -78,34 +77,32 @@ export class Watchdog {
       next = Math.min(next, nextLook(hold));
     }
     this.#wakeBy(next);
-    if (due.length > 0) void this.#send(due);
+    if (due.length === 0) return;
+    const suspensions = this.suspension.observe();
+    for (const hold of due) void this.#send(hold, suspensions);
   }
 
-  async #send(holds: readonly Hold[]): Promise<readonly RenewOutcome[]> {
-    const suspensions = this.suspension.observe();
+  /** @param suspensions how many there were before it is sent */
+  async #send(hold: Hold, suspensions: number): Promise<RenewOutcome> {
     const sentAt = this.clock.now();
-    const numbers = holds.map((hold) => hold.beginRenewal());
-    const renewals: Renewal[] = holds.map((hold) => ({ grant: hold.grant, lease: hold.lease }));
-    let outcomes: readonly RenewOutcome[];
+    const number = hold.beginRenewal();
+    let outcome: RenewOutcome;
     try {
-      outcomes = await this.provider.renew(renewals);
+      outcome = await this.provider.renew(hold.grant, hold.lease);
     } catch (error) {
       this.onUnavailable(error);
-      outcomes = holds.map(() => 'unknown');
+      outcome = 'unknown';
     }
-    holds.forEach((hold, index) => {
-      const outcome = outcomes[index] ?? 'unknown';
-      if (outcome === 'lost') hold.lose('revoked');
-      else if (outcome !== 'unknown') {
-        hold.confirm(numbers[index] ?? 0, outcome.validUntil, suspensions);
-        // A provider that has gained next to nothing would be asked again at once, and again.
-        hold.renewAt = Math.max(hold.renewAt, sentAt + retryOf(hold));
-      }
-      // Released or lost by now, it concerns nobody.
-      if (hold.isValid()) this.onRenewal(hold, outcome !== 'unknown');
-      if (outcome !== 'unknown') this.reschedule(hold);
-    });
-    return outcomes;
+    if (outcome === 'lost') hold.lose('revoked');
+    else if (outcome !== 'unknown') {
+      hold.confirm(number, outcome.validUntil, suspensions);
+      // A provider that has gained next to nothing would be asked again immediately, and again.
+      hold.renewAt = Math.max(hold.renewAt, sentAt + retryOf(hold));
+    }
+    // Released or lost by now, it concerns nobody.
+    if (hold.isValid()) this.onRenewal(hold, outcome !== 'unknown');
+    if (outcome !== 'unknown') this.reschedule(hold);
+    return outcome;
   }
 
   #wakeBy(time: number, now = this.clock.now()): void {

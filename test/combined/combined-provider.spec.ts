@@ -204,7 +204,7 @@ describe("CombinedProvider, quorum 'all'", () => {
     const { locks, clock } = await combine('all', engines);
     const kept: number[] = [];
     engines.b.onRelease = (_, { keepFor }) => (kept.push(keepFor), 'released');
-    engines.a.onRenew = (renewals) => Promise.resolve(renewals.map(() => 'lost'));
+    engines.a.onRenew = () => Promise.resolve('lost');
     const lock = await locks.acquire('order', { lease: '9s' });
     await clock.advance(3_100);
     expect(lock.signal.aborted).toBe(true);
@@ -219,11 +219,25 @@ describe("CombinedProvider, quorum 'all'", () => {
     const [a, b] = [ScriptedProvider.obliging(), ScriptedProvider.obliging()];
     const { locks, clock } = await combine('all', { a, b });
     const lock = await locks.acquire('order', { lease: '9s' });
-    b.onRenew = (renewals) => Promise.resolve(renewals.map(() => outcome));
+    b.onRenew = () => Promise.resolve(outcome);
     await clock.advance(3_100);
     expect(lock.signal.aborted).toBe(outcome === 'lost');
     await clock.advance(6_000);
     expect(lock.signal.aborted).toBe(true);
+    await stop(locks, clock);
+  });
+
+  it('does not wait for the outcome of another lock that is renewed in the same tick', async () => {
+    const [a, b] = [ScriptedProvider.obliging(), ScriptedProvider.obliging()];
+    const { locks, clock } = await combine('all', { a, b });
+    const [silent, answered] = [
+      await locks.acquire('silent', { lease: '9s' }),
+      await locks.acquire('answered', { lease: '9s' }),
+    ];
+    b.onRenew = (renewal) =>
+      renewal.grant.key === 'silent' ? new Promise(() => undefined) : Promise.resolve(b.acknowledge(renewal));
+    await clock.advance(18_000);
+    expect([silent.isHeld(), answered.isHeld()]).toEqual([false, true]);
     await stop(locks, clock);
   });
 
@@ -239,7 +253,7 @@ describe("CombinedProvider, quorum 'all'", () => {
       await clock.advance(3_100);
       const released = lock.release();
       await settle();
-      engine.renewals[0]?.answer(['lost']);
+      engine.renewals[0]?.answer('lost');
       await settle();
       engine.releases[0]?.answer('released');
       expect(await released).toBe('released');

@@ -196,12 +196,12 @@ describe("CombinedProvider, quorum 'majority', with one of three engines silent"
       let inB = '';
       b.onAcquire = ({ holder }, grant) => ((inB = holder), grant());
       const lock = await locks.acquire('k', { lease: LEASE });
-      c.onRenew = (renewals) => Promise.resolve(renewals.map(() => 'unknown' as const));
+      c.onRenew = () => Promise.resolve('unknown');
       await clock.advance(2 * LEASE);
       expect(lock.isHeld()).toBe(true);
       if (how === 'says so') b.context.emit({ type: 'lost', holder: inB });
       else {
-        b.onRenew = (renewals) => Promise.resolve(renewals.map(() => 'lost' as const));
+        b.onRenew = () => Promise.resolve('lost');
         await lock.extend().catch(() => undefined);
       }
       await clock.advance(1);
@@ -217,9 +217,9 @@ describe("CombinedProvider, quorum 'majority', with one of three engines silent"
     const lock = await locks.acquire('k', { lease: 9_000 });
     const until = lock.remaining();
     c.onRenew = never;
-    a.onRenew = async (renewals) => {
+    a.onRenew = async (renewal) => {
       await new Promise<void>((resolve) => clock.setTimer(resolve, 200));
-      return a.acknowledge(renewals);
+      return a.acknowledge(renewal);
     };
     await clock.advance(3_050);
     b.context.emit({ type: 'lost', holder: inB });
@@ -240,8 +240,8 @@ describe("CombinedProvider, quorum 'majority', with one of three engines silent"
       const y = await locks.acquire('y', { lease });
       const x = await locks.acquire('x', { lease });
       a.context.emit({ type: 'lost', holder: xInA });
-      c.onRenew = (renewals) => {
-        const answer = outcome === 'renewed' ? c.acknowledge(renewals) : renewals.map(() => 'unknown' as const);
+      c.onRenew = (renewal) => {
+        const answer = outcome === 'renewed' ? c.acknowledge(renewal) : outcome;
         return new Promise((resolve) => {
           clock.setTimer(() => {
             resolve(answer);
@@ -251,7 +251,7 @@ describe("CombinedProvider, quorum 'majority', with one of three engines silent"
       return { locks, clock, x, y };
     }
 
-    it('a lock that the others keep, in time, though another one in the same batch needs it', async () => {
+    it('a lock that the others keep, in time, though another one that is renewed at the same time needs it', async () => {
       const { locks, clock, x, y } = await holdBoth(3_000, 2_500, 'unknown');
       await clock.advance(1_600);
       expect(y.remaining()).toBeGreaterThan(2_000);

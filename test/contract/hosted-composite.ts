@@ -11,7 +11,6 @@ import type {
   ProviderEvent,
   ReleaseManner,
   ReleaseOutcome,
-  Renewal,
   RenewOutcome,
 } from '../../lib/engine/lock-provider.js';
 import { LocalQueue } from '../../lib/engine/local-queue.js';
@@ -64,8 +63,8 @@ export class HostedComposite<M extends Record<string, LockProvider>> implements 
     return this.composite.acquire(request);
   }
 
-  renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
-    return this.composite.renew(renewals);
+  renew(grant: Grant, lease: number): Promise<RenewOutcome> {
+    return this.composite.renew(grant, lease);
   }
 
   release(holder: Holder, manner: ReleaseManner): Answer<ReleaseOutcome> {

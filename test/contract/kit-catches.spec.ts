@@ -25,7 +25,11 @@ const MUTANTS: readonly Mutant[] = [
   },
   { fault: 'tokens start anew with each provider', provider: holds.RestartsTokens, caughtBy: ['#35', '#35b', '#11'] },
   { fault: 'a renewal takes the lock again', provider: leases.ReacquiresOnRenewal, caughtBy: ['#S6', '#S7'] },
-  { fault: 'renewals are answered out of order', provider: leases.ShufflesRenewals, caughtBy: ['#S9'] },
+  {
+    fault: 'the renewals of one tick all get the outcome of the first',
+    provider: leases.OneOutcomeForAllRenewals,
+    caughtBy: ['#S9'],
+  },
   { fault: 'a renewal is confirmed and not made', provider: leases.NeverRenews, caughtBy: ['#22', '#S8'] },
   { fault: 'an abort leaves its place in the queue', provider: queues.StaysInTheQueue, caughtBy: ['#16', '#S10'] },
   { fault: 'an abort is answered late', provider: queues.AnswersAnAbortLate, caughtBy: ['#S10'] },

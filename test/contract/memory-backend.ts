@@ -8,7 +8,6 @@ import type {
   ProviderContext,
   ReleaseManner,
   ReleaseOutcome,
-  Renewal,
   RenewOutcome,
 } from '../../lib/engine/lock-provider.js';
 import { LockUnavailableError } from '../../lib/lock/errors.js';
@@ -93,8 +92,8 @@ export class DistantMemoryProvider extends MemoryLockProvider {
     });
   }
 
-  override renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
-    return this.#cable ? super.renew(renewals) : Promise.resolve(renewals.map(() => 'unknown'));
+  override renew(grant: Grant, lease: number): Promise<RenewOutcome> {
+    return this.#cable ? super.renew(grant, lease) : Promise.resolve('unknown');
   }
 
   override release(holder: Holder, manner: ReleaseManner): ReleaseOutcome {

@@ -7,7 +7,6 @@ import type {
   ProviderContext,
   ReleaseManner,
   ReleaseOutcome,
-  Renewal,
   RenewOutcome,
 } from '../../lib/engine/lock-provider.js';
 import type { LockTable } from '../../lib/providers/memory/lock-table.js';
@@ -50,8 +49,8 @@ export class ModestProvider implements LockProvider {
     return grant;
   }
 
-  renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
-    return this.memory.renew(renewals.map(({ grant }) => ({ grant, lease: SESSION })));
+  renew(grant: Grant): Promise<RenewOutcome> {
+    return this.memory.renew(grant, SESSION);
   }
 
   release(holder: Holder, manner: ReleaseManner): ReleaseOutcome {

@@ -132,7 +132,7 @@ it('each event has a channel of its own, with the event as its message', async (
 it('renewals that were not answered are told, those that come too late are not', async () => {
   const provider = ScriptedProvider.obliging();
   const { locks, clock, events } = await startEngine({ provider });
-  provider.onRenew = (renewals) => Promise.resolve(renewals.map(() => 'unknown'));
+  provider.onRenew = () => Promise.resolve('unknown');
   await locks.acquire('a', { lease: 3_000 });
   await clock.advance(1_000);
   expect(events.at(-1)).toEqual({ name: 'unrenewed', event: { ...OF_A, remaining: 2_000 } });
@@ -140,7 +140,7 @@ it('renewals that were not answered are told, those that come too late are not',
   await clock.advance(300);
   expect(events.slice(-2).map(({ name }) => name)).toEqual(['unavailable', 'unrenewed']);
   let answer: (() => void) | undefined;
-  provider.onRenew = () => new Promise((resolve) => (answer = () => resolve(['unknown'])));
+  provider.onRenew = () => new Promise((resolve) => (answer = () => resolve('unknown')));
   await clock.advance(3_000);
   const told = events.length;
   expect(events.at(-1)).toMatchObject({ name: 'lost', event: { reason: 'expired' } });

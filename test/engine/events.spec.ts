@@ -99,7 +99,7 @@ describe('events', () => {
     for (const fault of ['lost', 'unknown'] as const) {
       const lock = await locks.acquire('a', { lease: 1_000, maxHold: 60_000 });
       secrets.push(lock.holder);
-      provider.onRenew = () => Promise.resolve([fault]);
+      provider.onRenew = () => Promise.resolve(fault);
       provider.onRelease = () => fault;
       errors.push(await lock.extend().catch((error: unknown) => error));
       await clock.advance(2_000);

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { LockManager } from '../../lib/engine/lock-manager.js';
-import type { AcquireRequest, Grant, LockProvider, Renewal, RenewOutcome } from '../../lib/engine/lock-provider.js';
+import type { AcquireRequest, Grant, LockProvider, RenewOutcome } from '../../lib/engine/lock-provider.js';
 import { validUntil } from '../../lib/engine/lock-provider.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 
@@ -37,9 +37,8 @@ class DistantLease {
     return { key, holder, mode, lease, fencingToken: null, validUntil: validUntil(this.clock.now(), lease) };
   }
 
-  renew([renewal]: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
+  renew(_: Grant, lease: number): Promise<RenewOutcome> {
     const { clock } = this;
-    const { lease } = renewal!;
     const journey = this.journeys[this.#sent++ % this.journeys.length] ?? { there: 0, back: 0, fate: 'answered' };
     const sentAt = clock.now();
     this.#lastArrival = Math.max(this.#lastArrival, sentAt + journey.there);
@@ -50,7 +49,7 @@ class DistantLease {
         if (isOurs) this.ends = clock.now() + lease;
         const outcome: RenewOutcome = isOurs ? { validUntil: validUntil(sentAt, lease) } : 'lost';
         clock.setTimer(() => {
-          resolve([journey.fate === 'lost' ? 'unknown' : outcome]);
+          resolve(journey.fate === 'lost' ? 'unknown' : outcome);
         }, journey.back);
       }, this.#lastArrival - sentAt);
     });

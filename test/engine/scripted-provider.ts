@@ -9,7 +9,6 @@ import {
   type ProviderContext,
   type ReleaseManner,
   type ReleaseOutcome,
-  type Renewal,
   type RenewOutcome,
 } from '../../lib/engine/lock-provider.js';
 
@@ -22,11 +21,17 @@ export interface Call<I, O> {
 
 export type Ask = Call<AcquireRequest, Grant | 'busy'> & { grant(over?: Partial<Grant>): void };
 
+/** What one call of `renew` asks for. */
+export interface Renewal {
+  readonly grant: Grant;
+  readonly lease: number;
+}
+
 /** A provider whose every answer is given by the test: in the order, at the time and with the faults it wants. */
 export class ScriptedProvider implements LockProvider {
   readonly capabilities: LockCapabilities;
   readonly asks: Ask[] = [];
-  readonly renewals: Call<readonly Renewal[], readonly RenewOutcome[]>[] = [];
+  readonly renewals: Call<Renewal, RenewOutcome>[] = [];
   readonly releases: (Call<Holder, ReleaseOutcome> & { readonly manner: ReleaseManner })[] = [];
   /** What was called, in order, with the last three characters of each holder id. */
   readonly order: string[] = [];
@@ -34,7 +39,7 @@ export class ScriptedProvider implements LockProvider {
   stops = 0;
   /** Answers instead of the test, where it is set. May throw, to fail like a provider with a bug. */
   onAcquire: ((request: AcquireRequest, grant: () => Grant) => Answer<Grant | 'busy'> | undefined) | undefined;
-  onRenew: ((renewals: readonly Renewal[]) => Promise<readonly RenewOutcome[]> | undefined) | undefined;
+  onRenew: ((renewal: Renewal) => Promise<RenewOutcome> | undefined) | undefined;
   onRelease: ((holder: Holder, manner: ReleaseManner) => Answer<ReleaseOutcome> | undefined) | undefined;
   onStart: () => Promise<void> = () => Promise.resolve();
   #token = 0n;
@@ -88,14 +93,13 @@ export class ScriptedProvider implements LockProvider {
     });
   }
 
-  renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
-    // Those that travel together do so in no order.
-    const keys = renewals.map(({ grant }) => grant.key).sort();
-    this.order.push(`renew ${keys.join(' ')}`);
+  renew(grant: Grant, lease: number): Promise<RenewOutcome> {
+    this.order.push(`renew ${grant.key}`);
+    const renewal = { grant, lease };
     return (
-      this.onRenew?.(renewals) ??
+      this.onRenew?.(renewal) ??
       new Promise((resolve, reject) => {
-        this.renewals.push({ input: renewals, answer: resolve, fail: reject });
+        this.renewals.push({ input: renewal, answer: resolve, fail: reject });
       })
     );
   }
@@ -114,12 +118,12 @@ export class ScriptedProvider implements LockProvider {
   static obliging(capabilities: Partial<LockCapabilities> = {}): ScriptedProvider {
     const provider = new ScriptedProvider(capabilities);
     provider.onAcquire = (_, grant) => grant();
-    provider.onRenew = (renewals) => Promise.resolve(provider.acknowledge(renewals));
+    provider.onRenew = (renewal) => Promise.resolve(provider.acknowledge(renewal));
     provider.onRelease = () => 'released';
     return provider;
   }
 
-  acknowledge(renewals: readonly Renewal[]): readonly RenewOutcome[] {
-    return renewals.map(({ lease }) => ({ validUntil: validUntil(this.context.clock.now(), lease) }));
+  acknowledge({ lease }: Renewal): RenewOutcome {
+    return { validUntil: validUntil(this.context.clock.now(), lease) };
   }
 }

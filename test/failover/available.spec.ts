@@ -98,9 +98,9 @@ describe('fail-over in mode available', () => {
 
   it('tells in time what one engine has renewed, though another one with older locks is silent', async () => {
     const old = await fleet.drive(one.locks.acquire('old', { lease: 60_000 }));
-    one.a.renew = async (renewals) => {
+    one.a.renew = async () => {
       await fleet.passed(15_000);
-      return renewals.map(() => 'unknown');
+      return 'unknown';
     };
     await one.main.switchTo('b');
     const lock = await fleet.drive(one.locks.acquire('k', { lease: 6_000 }));
@@ -112,9 +112,9 @@ describe('fail-over in mode available', () => {
 
   it.each([1_000, 4_000])('waits for an engine that needs %d ms to renew', async (delay) => {
     const renew = one.a.renew.bind(one.a);
-    one.a.renew = async (renewals) => {
+    one.a.renew = async (grant, lease) => {
       await fleet.passed(delay);
-      return renew(renewals);
+      return renew(grant, lease);
     };
     const lock = await fleet.drive(one.locks.acquire('k', { lease: 12_000 }));
     await one.main.switchTo('b');

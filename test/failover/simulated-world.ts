@@ -9,7 +9,6 @@ import {
   type ProviderContext,
   type Records,
   type ReleaseOutcome,
-  type Renewal,
   type RenewOutcome,
 } from '../../lib/engine/lock-provider.js';
 import type { Lock } from '../../lib/lock/lock.js';
@@ -158,12 +157,10 @@ class RemoteProvider implements LockProvider {
     }
   }
 
-  renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
+  renew({ key, holder }: Grant, lease: number): Promise<RenewOutcome> {
     const sentAt = this.#context.clock.now();
     return this.wires.call(() =>
-      renewals.map(({ grant: { key, holder }, lease }) =>
-        this.engine.renew(key, holder, lease) ? { validUntil: validUntil(sentAt, lease) } : 'lost',
-      ),
+      this.engine.renew(key, holder, lease) ? { validUntil: validUntil(sentAt, lease) } : 'lost',
     );
   }
 

@@ -488,10 +488,10 @@ describe('fail-over in mode strict', () => {
     const [one] = (await start(1, { window, failures: 1_000 })) as [FleetProcess];
     const lock = await take(one);
     const renew = one.a.renew.bind(one.a);
-    one.a.renew = async (renewals) => {
-      const outcomes = await renew(renewals);
+    one.a.renew = async (grant, lease) => {
+      const outcome = await renew(grant, lease);
       await fleet.passed(slowness);
-      return outcomes;
+      return outcome;
     };
     await advance(90_000);
     expect(lock.isHeld()).toBe(true);

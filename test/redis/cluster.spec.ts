@@ -114,7 +114,7 @@ describe('a Redis Cluster', () => {
     // The counter has gone, the lock has not: neither node may grant anything now.
     await migrate([layout.counterOf(bucketOf(key))]);
     const between = one.provider.acquire(request(sibling ?? ''));
-    const renewed = one.provider.renew([{ grant: held, lease: 30_000 }]);
+    const renewed = one.provider.renew(held, 30_000);
     await new Promise((resolve) => setTimeout(resolve, 200));
     expect(await isSettled(between)).toBe(false);
     for (let keys: string[]; ; await migrate(keys)) {
@@ -125,7 +125,7 @@ describe('a Redis Cluster', () => {
       await admin.call('CLUSTER', ['SETSLOT', String(slot), 'NODE', to.id]);
     }
 
-    expect(await renewed).toMatchObject([{ validUntil: expect.any(Number) }]);
+    expect(await renewed).toMatchObject({ validUntil: expect.any(Number) });
     const grant = granted(await between);
     expect(grant.fencingToken).toBeGreaterThan(held.fencingToken ?? 0n);
     expect(await to.admin.get(layout.lockOf(key))).toContain(held.holder);
@@ -148,9 +148,9 @@ describe('a Redis Cluster', () => {
     await until(() => one.events.some(({ type }) => type === 'unavailable'), 'it knows');
     for (const key of others) await one.provider.release(granted(await one.provider.acquire(request(key))), RELEASE);
     // By the one that asks for no replica: the promoted one has none.
-    const renewed = await untilAnswered(() => one.provider.renew([{ grant: held, lease: 600_000 }]), 60_000);
+    const renewed = await untilAnswered(() => one.provider.renew(held, 600_000), 60_000);
     console.info(`Master of a Cluster killed: the hold was renewed after ${Math.round(performance.now() - begun)} ms.`);
-    expect(renewed).toMatchObject([{ validUntil: expect.any(Number) }]);
+    expect(renewed).toMatchObject({ validUntil: expect.any(Number) });
     expect(await untilAnswered(() => one.provider.release(held, RELEASE))).toBe('released');
     const next = granted(await waiter);
     expect(next.fencingToken).toBeGreaterThan(held.fencingToken ?? 0n);

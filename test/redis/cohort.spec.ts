@@ -134,7 +134,7 @@ describe('waiters of one process who stand behind each other', () => {
     const second = await turn(1);
     const left = async () => (await processes.steady.provider.inspect('k'))?.expiresIn;
     expect(await left()).toBeLessThanOrEqual(3_000);
-    const [renewed] = await processes.shaky.provider.renew([{ grant: second, lease: 500_000 }]);
+    const renewed = await processes.shaky.provider.renew(second, 500_000);
     expect(renewed).toMatchObject({ validUntil: expect.any(Number) });
     expect(await left()).toBeGreaterThan(400_000);
     await processes.shaky.provider.release(second, RELEASE);
@@ -160,7 +160,7 @@ describe('waiters of one process who stand behind each other', () => {
     const { holder, turn, answer } = await queued(request('k'), leaver, request('k'));
     await processes.steady.provider.release(holder, RELEASE);
     const first = await turn(0);
-    await processes.shaky.provider.renew([{ grant: first, lease: 30_000 }]);
+    await processes.shaky.provider.renew(first, 30_000);
     leaver.abort();
     expect(await answer(1)).toBe('busy');
     await processes.shaky.provider.release(first, RELEASE);
@@ -175,7 +175,7 @@ describe('waiters of one process who stand behind each other', () => {
     expect(await processes.steady.provider.forceRelease('k')).toBe(true);
     const second = await turn(1);
     expect(tokenOf(second)).toBeGreaterThan(tokenOf(first) + 2n);
-    expect(await processes.shaky.provider.renew([{ grant: first, lease: 30_000 }])).toEqual(['lost']);
+    expect(await processes.shaky.provider.renew(first, 30_000)).toBe('lost');
     await processes.shaky.provider.release(first, { keepFor: 0, failed: true });
     expect(await isSettled(waiters[2] as Promise<unknown>)).toBe(false);
     await processes.shaky.provider.release(second, RELEASE);
@@ -190,7 +190,7 @@ describe('waiters of one process who stand behind each other', () => {
     await processes.steady.provider.release(holder, RELEASE);
     const first = await turn(0);
     // A claim would end after 3 s, and free the lock.
-    await processes.shaky.provider.renew([{ grant: first, lease: 600_000 }]);
+    await processes.shaky.provider.renew(first, 600_000);
     processes.proxy.refuse();
     await until(() => processes.shaky.events.some(({ type }) => type === 'unavailable'), 'it knows');
     expect(await processes.shaky.provider.release(first, RELEASE)).toBe('unknown');
@@ -210,7 +210,7 @@ describe('waiters of one process who stand behind each other', () => {
     await processes.steady.provider.release(holder, RELEASE);
     const first = await turn(0);
     // A claim would end after 3 s, and free the lock.
-    await processes.shaky.provider.renew([{ grant: first, lease: 600_000 }]);
+    await processes.shaky.provider.renew(first, 600_000);
     processes.proxy.cut();
     await until(() => processes.shaky.events.some(({ type }) => type === 'recovered'), 'it is back');
     await until(async () => (await processes.steady.provider.inspect('k'))?.waiters === 1, 'the other one waits again');
@@ -243,7 +243,7 @@ describe('waiters of one process who stand behind each other', () => {
     await processes.steady.provider.release(holder, RELEASE);
     await processes.shaky.provider.release(await turn(0), RELEASE);
     const second = await turn(1);
-    await processes.shaky.provider.renew([{ grant: second, lease: 30_000 }]);
+    await processes.shaky.provider.renew(second, 30_000);
     // As after a suspension of the machine, when the grant is not believed.
     const retried = processes.shaky.provider.acquire(again);
     const grant = granted(await retried);

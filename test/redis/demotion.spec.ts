@@ -67,8 +67,8 @@ describe('a master that hands over, and connections to it that stay open', () =>
     await oldAdmin.config('SET', 'replica-serve-stale-data', stale);
     // Of a server that is not there, so that the link stays down.
     await oldAdmin.call('REPLICAOF', ['127.0.0.1', '1']);
-    const renewed = await untilAnswered(() => provider.renew([{ grant, lease: 30_000 }]));
-    expect(renewed).toMatchObject([{ validUntil: expect.any(Number) }]);
+    const renewed = await untilAnswered(() => provider.renew(grant, 30_000));
+    expect(renewed).toMatchObject({ validUntil: expect.any(Number) });
     expect(await nextAdmin.get('lock:{10}:k')).toContain(grant.holder);
   });
 
@@ -92,7 +92,7 @@ describe('a master that hands over, and connections to it that stay open', () =>
     expect(await untilAnswered(() => holder.provider.release(held, RELEASE))).toBe('released');
     const grant = granted(await waiter);
     // A claim would end before the slow one is there.
-    expect(await other.provider.renew([{ grant, lease: 600_000 }])).toMatchObject([{}]);
+    expect(await other.provider.renew(grant, 600_000)).toMatchObject({});
     await until(() => slow.events.some(({ type }) => type === 'recovered'), 'the slow one is at the new master');
     await until(async () => (await other.provider.inspect('k'))?.waiters === 1, 'and waits there');
     old.signal('SIGCONT');

@@ -68,7 +68,7 @@ describe('what goes wrong between a process and Redis', () => {
     const grant = granted(await processes.shaky.provider.acquire(request('k')));
     processes.proxy.loseReplies();
     expect(await processes.shaky.provider.release(grant, RELEASE)).toBe('unknown');
-    expect(await processes.shaky.provider.renew([{ grant, lease: 1_000 }])).toEqual(['unknown']);
+    expect(await processes.shaky.provider.renew(grant, 1_000)).toBe('unknown');
     processes.proxy.passReplies();
     await up(processes.shaky);
     expect(await processes.shaky.provider.release(grant, RELEASE)).toBe('lost');
@@ -80,7 +80,7 @@ describe('what goes wrong between a process and Redis', () => {
     redis.server.signal('SIGSTOP');
     const begun = performance.now();
     try {
-      expect(await processes.shaky.provider.renew([{ grant, lease: 30_000 }])).toEqual(['unknown']);
+      expect(await processes.shaky.provider.renew(grant, 30_000)).toBe('unknown');
       // The commandTimeout is 2 s. A frozen server never answers.
       expect(performance.now() - begun).toBeLessThan(20_000);
       await expect(processes.shaky.provider.acquire(request('other'))).rejects.toThrow(
@@ -90,7 +90,7 @@ describe('what goes wrong between a process and Redis', () => {
       redis.server.signal('SIGCONT');
     }
     await up(processes.shaky);
-    expect(await processes.shaky.provider.renew([{ grant, lease: 30_000 }])).toMatchObject([{}]);
+    expect(await processes.shaky.provider.renew(grant, 30_000)).toMatchObject({});
   }, 60_000);
 
   it('lets no command of a lost connection hold a lock for an attempt that is over', async () => {
@@ -167,7 +167,7 @@ describe('what goes wrong between a process and Redis', () => {
     await until(async () => (await processes.steady.provider.inspect('k'))?.waiters === 3, 'all wait');
     const other = granted(await processes.steady.provider.acquire(request('other')));
     await redis.admin.flushall();
-    expect(await processes.steady.provider.renew([{ grant: holder, lease: 30_000 }])).toEqual(['lost']);
+    expect(await processes.steady.provider.renew(holder, 30_000)).toBe('lost');
     const grants = await Promise.all(waiters);
     // Each process brings its own back in order; which process asks first is chance.
     expect(order.filter((index) => index !== 1)).toEqual([0, 2]);
@@ -188,11 +188,11 @@ describe('what goes wrong between a process and Redis', () => {
       expect(error).toBeInstanceOf(LockUnavailableError);
       expect(String(error)).toMatch(/Redis refuses it \(OOM/);
       expect(inspect(error, { depth: 10 })).not.toContain(refused.holder);
-      const renewed = processes.steady.provider.renew([{ grant: held, lease: 60_000 }]);
+      const renewed = processes.steady.provider.renew(held, 60_000);
       expect(await processes.steady.provider.release(grant, RELEASE)).toBe('released');
-      expect(await renewed).toMatchObject([{}]);
+      expect(await renewed).toMatchObject({});
       const next = granted(await waiter);
-      expect(await processes.shaky.provider.renew([{ grant: next, lease: 30_000 }])).toMatchObject([{}]);
+      expect(await processes.shaky.provider.renew(next, 30_000)).toMatchObject({});
       expect(await processes.shaky.provider.release(next, RELEASE)).toBe('released');
     } finally {
       await redis.admin.config('SET', 'maxmemory', '0');
@@ -212,7 +212,7 @@ describe('what goes wrong between a process and Redis', () => {
       await redis.admin.config('SET', 'maxmemory-policy', 'noeviction');
     }
     const next = granted(await processes.shaky.provider.acquire(request('k')));
-    expect(await processes.steady.provider.renew([{ grant, lease: 30_000 }])).toEqual(['lost']);
+    expect(await processes.steady.provider.renew(grant, 30_000)).toBe('lost');
     expect(next.fencingToken).toBeGreaterThan(grant.fencingToken ?? 0n);
   });
 
@@ -253,7 +253,7 @@ describe('a restart of Redis in the middle of a hold', () => {
       const grant = granted(await provider.acquire(request('k')));
       await server.crash();
       await until(() => events.some(({ type }) => type === 'recovered'), 'it is back');
-      const [renewed] = await provider.renew([{ grant, lease: 30_000 }]);
+      const renewed = await provider.renew(grant, 30_000);
       if (outcome === 'held') expect(renewed).toMatchObject({ validUntil: expect.any(Number) });
       else {
         expect(renewed).toBe('lost');
@@ -284,9 +284,9 @@ describeWithClock('a step of the wall clock of Redis', () => {
       expect(await provider.release(first, RELEASE)).toBe('released');
       const second = granted(await waiter);
       expect(second.fencingToken).toBeGreaterThan(first.fencingToken ?? 0n);
-      expect(await provider.renew([{ grant: second, lease: 30_000 }])).toMatchObject([{}]);
+      expect(await provider.renew(second, 30_000)).toMatchObject({});
       clock?.step(0);
-      await until(async () => (await provider.renew([{ grant: second, lease: 30_000 }]))[0] === 'lost', 'it is lost');
+      await until(async () => (await provider.renew(second, 30_000)) === 'lost', 'it is lost');
       expect(granted(await provider.acquire(request('k'))).fencingToken).toBeGreaterThan(second.fencingToken ?? 0n);
     } finally {
       await provider.stop();

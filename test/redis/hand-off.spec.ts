@@ -78,7 +78,7 @@ describe('the hand-off between two processes', () => {
     expect(grant.validUntil - receiver.time.now()).toBeLessThan(3_000);
     expect(grant.validUntil - receiver.time.now()).toBeGreaterThan(2_000);
     expect((await processes.steady.provider.inspect('k'))?.expiresIn).toBeLessThanOrEqual(3_000);
-    const [renewed] = await receiver.provider.renew([{ grant, lease: grant.lease }]);
+    const renewed = await receiver.provider.renew(grant, grant.lease);
     expect(renewed).toMatchObject({ validUntil: expect.any(Number) });
     expect((await processes.steady.provider.inspect('k'))?.expiresIn).toBeGreaterThan(NEARLY_LONG);
     expect(await receiver.provider.release(grant, RELEASE)).toBe('released');
@@ -196,7 +196,7 @@ describe('the hand-off between two processes', () => {
       expect(await processes.steady.provider.inspect('k')).toMatchObject({ mode: 'shared', holders: 2 });
       expect(await processes.steady.provider.acquire(request('k', { wait: 0 }))).toBe('busy');
       expect(await processes.steady.provider.release(first, RELEASE)).toBe('released');
-      expect(await processes.shaky.provider.renew([{ grant: second, lease: 30_000 }])).toMatchObject([{}]);
+      expect(await processes.shaky.provider.renew(second, 30_000)).toMatchObject({});
       expect(await processes.shaky.provider.release(second, RELEASE)).toBe('released');
       expect(await processes.steady.provider.inspect('k')).toBeNull();
     });
@@ -258,7 +258,7 @@ describe('the hand-off between two processes', () => {
     expect(parked).toMatchObject({ state: 'parked', holders: 0 });
     expect(parked?.expiresIn).toBeGreaterThan(400_000);
     expect(parked?.expiresIn).toBeLessThanOrEqual(500_000);
-    expect(await processes.steady.provider.renew([{ grant, lease: 30_000 }])).toEqual(['lost']);
+    expect(await processes.steady.provider.renew(grant, 30_000)).toBe('lost');
     expect(await isSettled(waiter)).toBe(false);
     await expire(redis.admin, 'k');
     granted(await waiter);
@@ -276,7 +276,7 @@ describe('the hand-off between two processes', () => {
 
   it('keeps the key for its minHold when the holder crashes, also if it was renewed meanwhile', async () => {
     const grant = granted(await processes.steady.provider.acquire(request('k', { lease: 200, minHold: 600_000 })));
-    await processes.steady.provider.renew([{ grant, lease: 300 }]);
+    await processes.steady.provider.renew(grant, 300);
     expect((await processes.steady.provider.inspect('k'))?.expiresIn).toBeGreaterThan(500_000);
   });
 
@@ -287,7 +287,7 @@ describe('the hand-off between two processes', () => {
     expect(await processes.steady.provider.forceRelease('k')).toBe(true);
     const next = granted(await waiter);
     expect(next.fencingToken).toBeGreaterThan(grant.fencingToken ?? 0n);
-    expect(await processes.steady.provider.renew([{ grant, lease: 30_000 }])).toEqual(['lost']);
+    expect(await processes.steady.provider.renew(grant, 30_000)).toBe('lost');
     expect(await processes.steady.provider.release(grant, RELEASE)).toBe('lost');
     await processes.shaky.provider.release(next, RELEASE);
     expect(await processes.steady.provider.forceRelease('k')).toBe(false);

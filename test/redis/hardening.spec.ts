@@ -33,7 +33,7 @@ describe("the application's options do not reach the connections for locks", () 
     // To ioredis an error like any other, which the application answers by sending the command again.
     await redis.admin.script('FLUSH');
     expect(await redis.admin.keys('*')).toEqual(expect.arrayContaining(['lock:{0}']));
-    expect(await provider.renew([{ grant, lease: 30_000 }])).toMatchObject([{ validUntil: expect.any(Number) }]);
+    expect(await provider.renew(grant, 30_000)).toMatchObject({ validUntil: expect.any(Number) });
     expect(events).toEqual([]);
     await redis.admin.call('CLIENT', ['KILL', 'TYPE', 'normal', 'SKIPME', 'yes']);
     await until(() => events.some(({ type }) => type === 'recovered'), 'it is back');

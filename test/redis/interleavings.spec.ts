@@ -278,8 +278,8 @@ class World {
     else if (action === 'abort' && attempt.state === 'unknown') this.#insist(provider, attempt);
     else if (action === 'release' && grant && attempt.state === 'held') this.#insist(provider, attempt);
     else if (action === 'renew' && grant && attempt.state === 'held' && attempt.validUntil > this.time.now()) {
-      void provider.renew([{ grant, lease: LEASE }]).then(([outcome]) => {
-        if (attempt.state !== 'held' || outcome === 'unknown' || outcome === undefined) return;
+      void provider.renew(grant, LEASE).then((outcome) => {
+        if (attempt.state !== 'held' || outcome === 'unknown') return;
         if (outcome === 'lost') this.#insist(provider, attempt);
         else if (attempt.validUntil > this.time.now()) attempt.validUntil = outcome.validUntil;
       });

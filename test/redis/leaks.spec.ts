@@ -53,7 +53,7 @@ describe('what is left behind', () => {
       ),
     );
     expect(await redis.admin.dbsize()).toBe(2_001);
-    const renewed = await provider.renew(grants.map((grant) => ({ grant, lease: 600_000 })));
+    const renewed = await Promise.all(grants.map((grant) => provider.renew(grant, 600_000)));
     expect(renewed.filter((outcome) => typeof outcome === 'string')).toEqual([]);
     await Promise.all(grants.map(async (grant) => provider.release(grant, RELEASE)));
     expect(await redis.admin.dbsize()).toBe(1);

@@ -35,10 +35,10 @@ describe('under the permissions that the documentation names', () => {
     const holder = granted(await one.provider.acquire(request('k')));
     const waiter = two.provider.acquire(request('k'));
     await until(async () => (await one.provider.inspect('k'))?.waiters === 1, 'it waits');
-    expect(await one.provider.renew([{ grant: holder, lease: 30_000 }])).toMatchObject([{}]);
+    expect(await one.provider.renew(holder, 30_000)).toMatchObject({});
     await one.provider.release(holder, RELEASE);
     const next = granted(await waiter);
-    expect(await two.provider.renew([{ grant: next, lease: 30_000 }])).toMatchObject([{}]);
+    expect(await two.provider.renew(next, 30_000)).toMatchObject({});
     const reader = two.provider.acquire(request('k', { mode: 'shared' }));
     await until(async () => (await one.provider.inspect('k'))?.waiters === 1, 'it waits');
     await two.provider.release(next, RELEASE);
@@ -98,7 +98,7 @@ it('a Cluster needs no more than the documentation names for it', async () => {
   await untilWaiting(two);
   await one.provider.release(holder, RELEASE);
   const next = granted(await waiter);
-  expect(await two.provider.renew([{ grant: next, lease: 30_000 }])).toMatchObject([{}]);
+  expect(await two.provider.renew(next, 30_000)).toMatchObject({});
   expect(await two.provider.release(next, RELEASE)).toBe('released');
   expect((await one.provider.check()).filter(({ severity }) => severity === 'error')).toEqual([]);
   // What ioredis' own client asks for beyond that is refused, and not missed.

@@ -49,11 +49,11 @@ describe('RedisLockProvider at the seam', () => {
 
   it('renews what is held, and does not bring back what was released', async () => {
     const grant = granted(await one.provider.acquire(request('stock', { lease: 30_000 })));
-    const [renewed] = await one.provider.renew([{ grant, lease: 600_000 }]);
+    const renewed = await one.provider.renew(grant, 600_000);
     expect(renewed).toMatchObject({ validUntil: expect.any(Number) });
     expect((await one.provider.inspect('stock'))?.expiresIn).toBeGreaterThan(500_000);
     expect(await one.provider.release(grant, RELEASE)).toBe('released');
-    expect(await one.provider.renew([{ grant, lease: 60_000 }])).toEqual(['lost']);
+    expect(await one.provider.renew(grant, 60_000)).toBe('lost');
     expect(await one.provider.inspect('stock')).toBeNull();
   });
 

@@ -55,12 +55,12 @@ describe('two processes whose time stands still', () => {
     const [released, disturbed, renewed, other] = await Promise.all([
       one.provider.release(held, RELEASE),
       one.provider.acquire(request('list')).catch((error: unknown) => error),
-      one.provider.renew([{ grant: held, lease: 30_000 }]),
+      one.provider.renew(held, 30_000),
       one.provider.acquire(request('other')),
     ]);
     expect(released).toBe('released');
     expect(disturbed).toBeInstanceOf(LockUnavailableError);
-    expect(renewed).toEqual(['lost']);
+    expect(renewed).toBe('lost');
     expect(granted(other).fencingToken).toBeGreaterThan(held.fencingToken ?? 0n);
     let next: unknown;
     void waiter.then((answer) => (next = answer));
@@ -119,8 +119,8 @@ describe('two processes whose time stands still', () => {
   it('a renewal of a grant whose token is not the one of the lock is a loss', async () => {
     const grant = granted(await one.provider.acquire(request('k')));
     const overtaken = { ...grant, fencingToken: (grant.fencingToken ?? 0n) - 1n };
-    const renewals = [overtaken, grant].map((each) => ({ grant: each, lease: 30_000 }));
-    expect(await one.provider.renew(renewals)).toEqual(['lost', { validUntil: expect.any(Number) }]);
+    const outcomes = await Promise.all([overtaken, grant].map((each) => one.provider.renew(each, 30_000)));
+    expect(outcomes).toEqual(['lost', { validUntil: expect.any(Number) }]);
   });
 
   it('keeps a key that was handed over for its minHold, which outlasts the lease', async () => {

@@ -70,7 +70,7 @@ describe('replicas that fall behind', () => {
     // Two hold it here: what only a fencing token, or waitReplicas, protects from.
     const other = granted(await two.provider.acquire(request('k')));
     expect(other.fencingToken).toBeGreaterThan(held.fencingToken ?? 0n);
-    expect(await one.provider.renew([{ grant: held, lease: 30_000 }])).toEqual(['lost']);
+    expect(await one.provider.renew(held, 30_000)).toBe('lost');
   });
 
   it('with waitReplicas it refuses the lock, says why, and leaves nothing behind', async () => {
@@ -101,12 +101,9 @@ describe('replicas that fall behind', () => {
     await start(1);
     const held = granted(await one.provider.acquire(request('k')));
     replication.freeze();
-    expect(await two.provider.renew([{ grant: held, lease: 60_000 }])).toEqual(['unknown']);
+    expect(await two.provider.renew(held, 60_000)).toBe('unknown');
     replication.thaw();
-    await until(
-      async () => (await one.provider.renew([{ grant: held, lease: 60_000 }]))[0] !== 'unknown',
-      'it is renewed',
-    );
+    await until(async () => (await one.provider.renew(held, 60_000)) !== 'unknown', 'it is renewed');
   });
 
   it('with waitReplicas a loss is told also when no replica answers', async () => {
@@ -115,8 +112,8 @@ describe('replicas that fall behind', () => {
     const lost = granted(await one.provider.acquire(request('lost')));
     replication.freeze();
     expect(await two.provider.forceRelease('lost')).toBe(true);
-    const renewals = [held, lost].map((grant) => ({ grant, lease: 60_000 }));
-    expect(await two.provider.renew(renewals)).toEqual(['unknown', 'lost']);
+    const outcomes = await Promise.all([held, lost].map((grant) => two.provider.renew(grant, 60_000)));
+    expect(outcomes).toEqual(['unknown', 'lost']);
     replication.thaw();
   });
 

@@ -26,9 +26,7 @@ describe('a Sentinel that tells of a fail-over while it is asked where the maste
     await until(() => sentinel.listening === 0, 'both know of it');
     sentinel.speak();
 
-    expect(await untilAnswered(() => provider.renew([{ grant: held, lease: 30_000 }]))).toMatchObject([
-      { validUntil: expect.any(Number) },
-    ]);
+    expect(await untilAnswered(() => provider.renew(held, 30_000))).toMatchObject({ validUntil: expect.any(Number) });
     expect(events.map(({ type }) => type)).toEqual(['unavailable', 'recovered']);
     await until(async () => (await redis.admin.pubsub('CHANNELS')).length === 1, 'it can be told of grants again');
     expect(await provider.release(held, RELEASE)).toBe('released');

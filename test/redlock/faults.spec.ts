@@ -77,12 +77,12 @@ describe('five nodes, and what comes late', () => {
     const { provider } = await startRedlock(quorum);
     for (const isReleasedFirst of [true, false]) {
       const grant = granted(await provider.acquire(request('order')));
-      const renew = () => provider.renew([{ grant, lease: 20_000 }]);
+      const renew = () => provider.renew(grant, 20_000);
       const release = () => provider.release(grant, RELEASE);
       const [first, second] = isReleasedFirst ? [release(), renew()] : [renew(), release()];
       expect(await (isReleasedFirst ? first : second)).toBe('released');
       if (isReleasedFirst) expect(await second).toEqual(['lost']);
-      expect(await provider.renew([{ grant, lease: 20_000 }])).toEqual(['lost']);
+      expect(await provider.renew(grant, 20_000)).toBe('lost');
       expect(await quorum.votes('order')).toBe(0);
     }
   });

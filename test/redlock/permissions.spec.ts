@@ -34,7 +34,7 @@ describe('under the permissions that the documentation names', () => {
     const { provider, events } = await startRedlock({ nodes, delayedRestart: false });
     const grant = granted(await provider.acquire(request('k')));
     expect(await provider.acquire(request('k', { wait: 0 }))).toBe('busy');
-    expect(await provider.renew([{ grant, lease: 30_000 }])).toMatchObject([{}]);
+    expect(await provider.renew(grant, 30_000)).toMatchObject({});
     expect(await provider.inspect('k')).toMatchObject({ state: 'held' });
     expect(await provider.release(grant, RELEASE)).toBe('released');
     const parked = granted(await provider.acquire(request('k', { minHold: 600_000 })));

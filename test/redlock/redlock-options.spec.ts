@@ -31,7 +31,7 @@ describe('what a RedlockProvider is made of', () => {
   });
 
   it('is not used before it was started', async () => {
-    expect(() => new RedlockProvider(GOOD).renew([])).toThrow('before it was started');
+    expect(() => new RedlockProvider(GOOD).check()).toThrow('before it was started');
     await new RedlockProvider(GOOD).stop();
   });
 });

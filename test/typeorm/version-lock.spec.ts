@@ -154,7 +154,7 @@ describe.each(databases)('leases on %s', (type) => {
     const grants = held.map(({ key, holder, fencingToken }) => ({
       ...{ key, holder, fencingToken, mode: 'exclusive' as const, validUntil: 0, lease: 30_000 },
     }));
-    const outcomes = await provider.renew(grants.map((grant) => ({ grant, lease: 30_000 })));
+    const outcomes = await Promise.all(grants.map((grant) => provider.renew(grant, 30_000)));
     expect(outcomes.map((outcome) => typeof outcome)).toEqual(
       held.map((_, index) => (index === 7 ? 'string' : 'object')),
     );

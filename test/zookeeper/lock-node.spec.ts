@@ -141,9 +141,9 @@ describe('The node of an attempt', () => {
 
   it('that somebody removes is a hold that is lost, at the next renewal and from then on at once', async () => {
     const grant = granted(await locks.acquire(request('order')));
-    const renewal = locks.renew([{ grant, lease: 1 }]);
+    const renewal = locks.renew(grant);
     await clock.advance(0);
-    expect(await renewal).toEqual([{ validUntil: expect.any(Number) as number }]);
+    expect(await renewal).toEqual({ validUntil: expect.any(Number) as number });
     expect(await locks.forceRelease('order')).toBe(true);
     await clock.advance(0);
     expect(events).toContainEqual(expect.objectContaining({ type: 'lost', holder: grant.holder }));

@@ -45,7 +45,7 @@ describe('A session of ZooKeeper', () => {
     const grant = granted(await locks.acquire(request('order')));
     expect(grant).toMatchObject({ lease: LEASE, validUntil: validUntil(1_000, LEASE) });
     await clock.advance(500);
-    const [outcome] = await settled(locks.renew([{ grant, lease: LEASE }]));
+    const outcome = await settled(locks.renew(grant));
     expect(outcome).toEqual({ validUntil: validUntil(1_500, LEASE) });
   });
 
@@ -62,9 +62,9 @@ describe('A session of ZooKeeper', () => {
     expect(grant.validUntil).toBeGreaterThan(clock.now());
     // The follower has told its leader meanwhile.
     await clock.advance(TIMEOUT / 4);
-    const renewal = locks.renew([{ grant, lease: LEASE }]);
+    const renewal = locks.renew(grant);
     await clock.advance(TIMEOUT / 100);
-    expect(await renewal).toEqual([{ validUntil: expect.closeTo(validUntil(clock.now(), LEASE), -3) as number }]);
+    expect(await renewal).toEqual({ validUntil: expect.closeTo(validUntil(clock.now(), LEASE), -3) as number });
   });
 
   it('is believed for less after the machine slept, too, although its clock stood still', async () => {
@@ -88,7 +88,7 @@ describe('A session of ZooKeeper', () => {
   it('is not prolonged by reads: a follower without a leader answers them', async () => {
     const grant = granted(await locks.acquire(request('order')));
     server.client.silentFor = /^touch/;
-    const renewal = locks.renew([{ grant, lease: LEASE }]);
+    const renewal = locks.renew(grant);
     await clock.advance(TIMEOUT / 6);
     expect(await locks.inspect('order')).toMatchObject({ state: 'held' });
     expect(granted(await locks.acquire(request('order', grant))).validUntil).toBe(grant.validUntil);
@@ -97,17 +97,17 @@ describe('A session of ZooKeeper', () => {
     expect(server.client.reconnects).toBeGreaterThan(0);
     server.client.silentFor = undefined;
     server.client.break();
-    expect(await renewal).toEqual(['unknown']);
+    expect(await renewal).toBe('unknown');
   });
 
   it('shares one heartbeat among all who ask at the same time, and sends no more than a hundred in its time-out', async () => {
     const grants = [];
     for (let index = 0; index < 20; index += 1) grants.push(granted(await locks.acquire(request(`key ${index}`))));
     const beats = () => server.requests.filter((each) => each.startsWith('touch')).length;
-    await settled(Promise.all(grants.map((grant) => locks.renew([{ grant, lease: LEASE }]))));
+    await settled(Promise.all(grants.map((grant) => locks.renew(grant))));
     expect(beats()).toBe(1);
     for (let round = 0; round < 60; round += 1) {
-      void locks.renew([{ grant: grants[0]!, lease: LEASE }]);
+      void locks.renew(grants[0]!);
       await clock.advance(10);
     }
     expect(beats()).toBeLessThanOrEqual(7);
@@ -181,8 +181,8 @@ describe('A session of ZooKeeper', () => {
     for (let index = 0; index < 300; index += 1) grants.push(granted(await locks.acquire(request(`k${index}`))));
     const looks = () => server.requests.filter((each) => each.startsWith('watch')).length;
     server.client.silentFor = /^watch/;
-    const renewals = grants.map((grant) => ({ grant, lease: LEASE }));
-    const outcomes = locks.renew(renewals);
+    const renewAll = () => Promise.all(grants.map((grant) => locks.renew(grant)));
+    const outcomes = renewAll();
     await clock.advance(0);
     expect(looks()).toBe(100);
     server.client.silentFor = undefined;
@@ -190,7 +190,7 @@ describe('A session of ZooKeeper', () => {
     const first = await outcomes;
     // Those that nobody has looked at are as sure as the session is.
     expect(first.filter((outcome) => outcome === 'unknown')).toEqual([]);
-    const again = locks.renew(renewals);
+    const again = renewAll();
     await clock.advance(TIMEOUT / 100);
     await again;
     expect(server.watches.size).toBe(300);
@@ -216,7 +216,7 @@ describe('A session of ZooKeeper', () => {
   it('does not take a blocked event loop for a silent server', async () => {
     const grant = granted(await locks.acquire(request('order')));
     server.client.wire = 'silent';
-    void locks.renew([{ grant, lease: LEASE }]);
+    void locks.renew(grant);
     await clock.advance(0);
     clock.block(TIMEOUT / 2);
     await clock.advance(1);
@@ -251,7 +251,7 @@ describe('A session of ZooKeeper', () => {
     await clock.advance(0);
     expect(granted(await waiter).fencingToken).toBeGreaterThan(other.fencingToken!);
     expect(events).toContainEqual(expect.objectContaining({ type: 'lost', holder: held.holder }));
-    expect(await settled(locks.renew([{ grant: held, lease: LEASE }]))).toEqual(['lost']);
+    expect(await settled(locks.renew(held))).toBe('lost');
     expect(await locks.release(held)).toBe('lost');
     expect(typesOf().slice(-1)).toEqual(['recovered']);
   });
@@ -269,7 +269,7 @@ describe('A session of ZooKeeper', () => {
   it('makes its own node again when somebody tidied it up', async () => {
     const grant = granted(await locks.acquire(request('order')));
     server.nodes.delete('/lock/%sessions/0000000000000001');
-    const [outcome] = await settled(locks.renew([{ grant, lease: LEASE }]));
+    const outcome = await settled(locks.renew(grant));
     expect(outcome).toEqual({ validUntil: expect.any(Number) as number });
     expect(server.nodes.has('/lock/%sessions/0000000000000001')).toBe(true);
   });

@@ -108,9 +108,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
       await provider.release(granted(await provider.acquire(request(newKey()))));
     }
     expect(connection!.xid).toBeLessThan(1_000);
-    expect(await provider.renew([{ grant: held, lease: SESSION }])).toEqual([
-      { validUntil: expect.any(Number) as number },
-    ]);
+    expect(await provider.renew(held)).toEqual({ validUntil: expect.any(Number) as number });
     expect(await provider.release(held)).toBe('released');
   });
 

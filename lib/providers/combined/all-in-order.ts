@@ -10,7 +10,7 @@ import type {
 import type { Holding } from './holding.js';
 import { type HeldPart, isHeld, UNUSED } from './part.js';
 import type { Quorum } from './quorum.js';
-import { renewAll } from './renewal.js';
+import { renewHolding } from './renewal.js';
 
 /** All engines, one after the other in the configured order, so that no two processes wait for each other in a circle. */
 export class AllInOrder implements Quorum {
@@ -90,7 +90,7 @@ class Upkeep {
   }
 
   async #renew(): Promise<void> {
-    await renewAll([{ holding: this.holding, lease: this.holding.request.lease }], this.clock);
+    await renewHolding(this.holding, this.holding.request.lease);
     if (this.#isOver) return;
     if (this.hasFailed) this.#end.abort();
     else this.begin();

@@ -9,7 +9,6 @@ import type {
   ProviderEvent,
   ReleaseManner,
   ReleaseOutcome,
-  Renewal,
   RenewOutcome,
 } from '../../engine/lock-provider.js';
 import { LockConfigError, LockUnavailableError } from '../../lock/errors.js';
@@ -22,7 +21,7 @@ import { Holdings, unconfirmed } from './holdings.js';
 import { Majority } from './majority.js';
 import { UNUSED } from './part.js';
 import type { Quorum } from './quorum.js';
-import { renewAll } from './renewal.js';
+import { renewHolding } from './renewal.js';
 
 interface Running {
   readonly context: ProviderContext;
@@ -121,15 +120,9 @@ export class CombinedProvider implements CompositeProvider {
     }
   }
 
-  renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
-    const { context, holdings } = this.#started();
-    return renewAll(
-      renewals.map(({ grant, lease }) => {
-        const holding = holdings.get(grant.holder);
-        return { holding: holding?.isReleasing ? undefined : holding, lease };
-      }),
-      context.clock,
-    );
+  async renew({ holder }: Grant, lease: number): Promise<RenewOutcome> {
+    const holding = this.#started().holdings.get(holder);
+    return holding && !holding.isReleasing ? renewHolding(holding, lease) : 'lost';
   }
 
   release({ holder }: Holder, manner: ReleaseManner): Promise<ReleaseOutcome> {

@@ -8,7 +8,6 @@ import type {
   ProviderEvent,
   ReleaseManner,
   ReleaseOutcome,
-  Renewal,
   RenewOutcome,
   Timer,
 } from '../../engine/lock-provider.js';
@@ -120,15 +119,15 @@ export class Engine {
   }
 
   /** Never rejects. */
-  async renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
+  async renew(grant: Grant, lease: number): Promise<RenewOutcome> {
     try {
-      const outcomes = await this.member.renew(renewals);
-      if (outcomes.includes('unknown')) this.#health.failed();
+      const outcome = await this.member.renew(grant, lease);
+      if (outcome === 'unknown') this.#health.failed();
       else this.#health.succeeded();
-      return outcomes;
+      return outcome;
     } catch (error) {
       this.#learn(error);
-      return renewals.map(() => 'unknown');
+      return 'unknown';
     }
   }
 

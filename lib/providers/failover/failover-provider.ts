@@ -10,7 +10,6 @@ import type {
   ProviderContext,
   ReleaseManner,
   ReleaseOutcome,
-  Renewal,
   RenewOutcome,
 } from '../../engine/lock-provider.js';
 import { LockConfigError } from '../../lock/errors.js';
@@ -103,8 +102,8 @@ export class FailoverProvider implements CompositeProvider {
     return this.#started().acquire(request);
   }
 
-  renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
-    return this.#started().renew(renewals);
+  renew(grant: Grant, lease: number): Promise<RenewOutcome> {
+    return this.#started().renew(grant, lease);
   }
 
   release(holder: Holder, manner: ReleaseManner): Answer<ReleaseOutcome> {

@@ -8,7 +8,6 @@ import type {
   ProviderEvent,
   ReleaseManner,
   ReleaseOutcome,
-  Renewal,
   RenewOutcome,
 } from '../../engine/lock-provider.js';
 import { SuspensionDetector } from '../../engine/lock-provider.js';
@@ -98,8 +97,8 @@ export class Failover {
     return this.#attempts.acquire(request);
   }
 
-  renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
-    return this.#renewals.renew(renewals);
+  renew(grant: Grant, lease: number): Promise<RenewOutcome> {
+    return this.#renewals.renew(grant, lease);
   }
 
   release(holder: Holder, manner: ReleaseManner): Answer<ReleaseOutcome> {

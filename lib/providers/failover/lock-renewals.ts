@@ -1,8 +1,7 @@
-import type { ProviderContext, Renewal, RenewOutcome, SuspensionDetector } from '../../engine/lock-provider.js';
+import type { Grant, ProviderContext, RenewOutcome, SuspensionDetector } from '../../engine/lock-provider.js';
 import type { EngineSelector } from './engine-selector.js';
-import { type DueRenewal, EngineRenewals } from './engine-renewals.js';
-import type { Engine } from './engine.js';
 import type { FailoverSettings } from './failover-options.js';
+import { inTime } from './in-time.js';
 import type { Placement } from './placement.js';
 import type { Placements } from './placements.js';
 import { PATIENCE_PER_WINDOW } from './shared-record.js';
@@ -10,7 +9,6 @@ import { PATIENCE_PER_WINDOW } from './shared-record.js';
 /** Renewals of locks: of what their engines keep, and of the belief in their epoch. */
 export class LockRenewals {
   readonly #isStrict: boolean;
-  readonly #engineRenewals: EngineRenewals;
 
   constructor(
     private readonly settings: FailoverSettings,
@@ -20,31 +18,40 @@ export class LockRenewals {
     private readonly suspension: SuspensionDetector,
   ) {
     this.#isStrict = settings.mode === 'strict';
-    const patience = this.#isStrict ? settings.window / PATIENCE_PER_WINDOW : Infinity;
-    this.#engineRenewals = new EngineRenewals(patience, context);
   }
 
-  async renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
+  async renew({ holder }: Grant, lease: number): Promise<RenewOutcome> {
     const suspensions = this.suspension.observe();
-    const placements = renewals.map(({ grant }) => this.placements.of(grant.holder));
-    const due = new Map<Engine, DueRenewal[]>();
-    renewals.forEach(({ lease }, index) => {
-      const placement = placements[index];
-      if (!placement?.grant || !this.#isDue(placement, suspensions)) return;
-      const ofEngine = due.get(placement.engine) ?? [];
-      const { grant } = placement;
-      ofEngine.push({ placement, renewal: { grant, lease: this.#isStrict ? grant.lease : lease } });
-      due.set(placement.engine, ofEngine);
-    });
-    const outcomes = await this.#engineRenewals.send(due, suspensions);
-    const now = this.context.clock.now();
-    const isNews = placements.every(
-      (placement) => !placement || placement.validUntil(this.selector, now) > placement.believedUntil,
-    );
+    const placement = this.placements.of(holder);
+    if (!placement) return 'lost';
+    const { grant } = placement;
+    const outcome =
+      grant && this.#isDue(placement, suspensions)
+        ? await this.#renewAtEngine(placement, grant, this.#isStrict ? grant.lease : lease, suspensions)
+        : undefined;
+    const isNews = placement.validUntil(this.selector, this.context.clock.now()) > placement.believedUntil;
     const isConfirmed = isNews || (await this.selector.confirm());
-    return placements.map((placement) =>
-      placement ? this.#renewed(placement, outcomes.get(placement), suspensions, isConfirmed) : 'lost',
-    );
+    return this.#renewed(placement, outcome, suspensions, isConfirmed);
+  }
+
+  /**
+   * In strict mode the engine's answer is waited for only so long that the belief can be confirmed in time: the lock is kept without
+   * it. An answer that comes later still counts.
+   */
+  async #renewAtEngine(placement: Placement, grant: Grant, lease: number, suspensions: number): Promise<RenewOutcome> {
+    let isLate = false;
+    const answer = placement.engine.renew(grant, lease).then((outcome) => {
+      if (typeof outcome === 'object') placement.renewed(outcome.validUntil, suspensions);
+      if (isLate && outcome === 'lost') this.context.emit({ type: 'lost', holder: placement.attempt.holder });
+      return outcome;
+    });
+    if (!this.#isStrict) return answer;
+    try {
+      return await inTime(answer, this.settings.window / PATIENCE_PER_WINDOW, this.context.clock);
+    } catch {
+      isLate = true;
+      return 'unknown';
+    }
   }
 
   /**

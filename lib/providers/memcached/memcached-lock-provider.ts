@@ -8,7 +8,6 @@ import {
   type ProviderContext,
   type ReleaseManner,
   type ReleaseOutcome,
-  type Renewal,
   type RenewOutcome,
   validUntil,
 } from '../../engine/lock-provider.js';
@@ -75,8 +74,17 @@ export class MemcachedLockProvider implements LockProvider {
     }
   }
 
-  renew(renewals: readonly Renewal[]): Promise<RenewOutcome[]> {
-    return Promise.all(renewals.map((renewal) => this.#renewOne(renewal)));
+  renew({ key, holder }: Grant, lease: number): Promise<RenewOutcome> {
+    const { clock } = this.#started().context;
+    const name = this.#nameOf(key);
+    return this.#change(key, holder, async (connection, item, hold) => {
+      const now = clock.now();
+      const next = { ...hold, leaseEndsAt: now + lease };
+      const seconds = secondsFor(Math.max(lease, hold.keptUntil - now));
+      return (await connection.replace(name, item, textOf(next), seconds))
+        ? { validUntil: validUntil(now, lease) }
+        : undefined;
+    });
   }
 
   release({ key, holder }: Holder, { keepFor }: ReleaseManner): Promise<ReleaseOutcome> {
@@ -148,19 +156,6 @@ export class MemcachedLockProvider implements LockProvider {
       await ask.pause(request.signal);
     }
     return 'busy';
-  }
-
-  async #renewOne({ grant: { key, holder }, lease }: Renewal): Promise<RenewOutcome> {
-    const { clock } = this.#started().context;
-    const name = this.#nameOf(key);
-    return this.#change(key, holder, async (connection, item, hold) => {
-      const now = clock.now();
-      const next = { ...hold, leaseEndsAt: now + lease };
-      const seconds = secondsFor(Math.max(lease, hold.keptUntil - now));
-      return (await connection.replace(name, item, textOf(next), seconds))
-        ? { validUntil: validUntil(now, lease) }
-        : undefined;
-    });
   }
 
   /** Does `write` to the item of this holder, again if the item has changed since it was read. */

@@ -11,7 +11,6 @@ import {
   type ProviderContext,
   type ReleaseManner,
   type ReleaseOutcome,
-  type Renewal,
   type RenewOutcome,
 } from '../../engine/lock-provider.js';
 import { LockTable, type TableHold } from './lock-table.js';
@@ -81,14 +80,10 @@ export class MemoryLockProvider implements LockProvider {
     });
   }
 
-  renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
+  renew({ key, holder }: Grant, lease: number): Promise<RenewOutcome> {
     const now = this.#started().clock.now();
-    return Promise.resolve(
-      renewals.map(({ grant, lease }) => {
-        const hold = this.#table.prolong(this.#name(grant.key), grant.holder, lease);
-        return hold ? { validUntil: validUntil(now, lease) } : 'lost';
-      }),
-    );
+    const hold = this.#table.prolong(this.#name(key), holder, lease);
+    return Promise.resolve(hold ? { validUntil: validUntil(now, lease) } : 'lost');
   }
 
   release(holder: Holder, manner: ReleaseManner): ReleaseOutcome {

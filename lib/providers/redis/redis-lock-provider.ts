@@ -9,7 +9,6 @@ import type {
   ProviderContext,
   ReleaseManner,
   ReleaseOutcome,
-  Renewal,
   RenewOutcome,
 } from '../../engine/lock-provider.js';
 import { LockConfigError, LockUnavailableError } from '../../lock/errors.js';
@@ -66,8 +65,8 @@ export class RedisLockProvider implements LockProvider {
     return this.#started().acquire(request);
   }
 
-  renew(renewals: readonly Renewal[]): Promise<RenewOutcome[]> {
-    return this.#started().renew(renewals);
+  renew(grant: Grant, lease: number): Promise<RenewOutcome> {
+    return this.#started().renew(grant, lease);
   }
 
   release(holder: Holder, manner: ReleaseManner): Answer<ReleaseOutcome> {

@@ -1,4 +1,4 @@
-import { type Renewal as RenewalRequest, type RenewOutcome, validUntil } from '../../engine/lock-provider.js';
+import { type Grant, type RenewOutcome, validUntil } from '../../engine/lock-provider.js';
 import type { Cohort } from './cohort.js';
 import { LIGHT } from './dispatcher.js';
 import { type Operation, type OperationArguments, readHeld, wholeMs } from './operation.js';
@@ -11,24 +11,25 @@ export class Renewal implements Operation {
 
   constructor(
     readonly lock: string,
-    private readonly request: RenewalRequest,
+    private readonly grant: Grant,
+    private readonly lease: number,
     private readonly cohort: Cohort | undefined,
     now: number,
     private readonly onOutcome: (outcome: RenewOutcome) => void,
   ) {
-    this.#prolongation = cohort?.prolonging(request.lease, now) ?? 0;
+    this.#prolongation = cohort?.prolonging(lease, now) ?? 0;
   }
 
   encode(): OperationArguments {
-    return ['C', this.cohort?.name ?? this.request.grant.holder, wholeMs(this.request.lease)];
+    return ['C', this.cohort?.name ?? this.grant.holder, wholeMs(this.lease)];
   }
 
   onReply(reply: unknown, sentAt: number): void {
-    const held = readHeld(reply, this.request.lease);
+    const held = readHeld(reply, this.lease);
     if (held) {
       // Granted to us twice: the claim had run out and we were served again. The token in use was overtaken in between.
-      const isOurs = held.token === (this.cohort?.token ?? this.request.grant.fencingToken);
-      if (isOurs) this.#renewed(validUntil(sentAt, Math.min(held.left, this.request.lease)));
+      const isOurs = held.token === (this.cohort?.token ?? this.grant.fencingToken);
+      if (isOurs) this.#renewed(validUntil(sentAt, Math.min(held.left, this.lease)));
       else this.#lost();
     } else if (reply === 0) this.#lost();
     else this.onOutcome('unknown');

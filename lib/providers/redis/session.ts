@@ -8,7 +8,6 @@ import type {
   ProviderContext,
   ReleaseManner,
   ReleaseOutcome,
-  Renewal as RenewalRequest,
   RenewOutcome,
 } from '../../engine/lock-provider.js';
 import { LockUnavailableError } from '../../lock/errors.js';
@@ -92,18 +91,12 @@ export class Session {
     return this.#room.enter(request);
   }
 
-  renew(renewals: readonly RenewalRequest[]): Promise<RenewOutcome[]> {
-    return Promise.all(
-      renewals.map(
-        (renewal) =>
-          new Promise<RenewOutcome>((resolve) => {
-            const lock = this.#layout.lockOf(renewal.grant.key);
-            const { clock } = this.context;
-            const cohort = this.#room.cohortOf(renewal.grant.holder);
-            this.#servers.confirm(new Renewal(lock, renewal, cohort, clock.now(), resolve), renewal.lease);
-          }),
-      ),
-    );
+  renew(grant: Grant, lease: number): Promise<RenewOutcome> {
+    return new Promise((resolve) => {
+      const lock = this.#layout.lockOf(grant.key);
+      const cohort = this.#room.cohortOf(grant.holder);
+      this.#servers.confirm(new Renewal(lock, grant, lease, cohort, this.context.clock.now(), resolve), lease);
+    });
   }
 
   release(holder: Holder, { keepFor }: ReleaseManner): Answer<ReleaseOutcome> {

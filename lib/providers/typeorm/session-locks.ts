@@ -9,7 +9,6 @@ import {
   type ReleaseManner,
   type ReleaseOutcome,
   type RenewOutcome,
-  type Renewal,
 } from '../../engine/lock-provider.js';
 import { LockConfigError, LockError, LockUnavailableError } from '../../lock/errors.js';
 import type { DatabaseSettings } from './database-options.js';
@@ -78,8 +77,8 @@ export class SessionLocks {
     }
   }
 
-  renew(renewals: readonly Renewal[]): Promise<RenewOutcome[]> {
-    return Promise.all(renewals.map(async ({ grant }) => (await this.#attempts.get(grant.holder)?.renew()) ?? 'lost'));
+  async renew({ holder }: Grant): Promise<RenewOutcome> {
+    return (await this.#attempts.get(holder)?.renew()) ?? 'lost';
   }
 
   async release({ holder }: Holder, { failed }: ReleaseManner): Promise<ReleaseOutcome> {

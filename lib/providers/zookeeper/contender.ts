@@ -82,12 +82,16 @@ export class Contender {
     this.#wake();
   }
 
-  /** Whether the node is still there, once `beat` has shown that the session is. */
-  async renew(beat: Promise<boolean>): Promise<RenewOutcome> {
+  /** Whether the node and the session are still there. */
+  async renew(): Promise<RenewOutcome> {
     const node = this.#node;
     if (!this.#grant || !node || node.session.isOver) return 'lost';
     const isGuarded = this.#guardedOn === node.session.connection;
     const look = isGuarded ? undefined : this.arena.guards.add(this.#look);
+    const beat = node.session.heartbeat().then(
+      () => true,
+      () => false,
+    );
     const [isAlive, isThere = true] = await Promise.all([beat, look?.catch(() => undefined)]);
     if (!isThere) return 'lost';
     return isAlive ? { validUntil: node.session.validUntil } : 'unknown';

@@ -7,7 +7,6 @@ import {
   type ProviderContext,
   type ReleaseOutcome,
   type RenewOutcome,
-  type Renewal,
 } from '../../engine/lock-provider.js';
 import { LockUnavailableError } from '../../lock/errors.js';
 import type { LockInfo } from '../../lock/lock-info.js';
@@ -101,15 +100,8 @@ export class Locks implements Arena, RecordKeeper, SessionListener {
     return contender.acquire(request);
   }
 
-  renew(renewals: readonly Renewal[]): Promise<RenewOutcome[]> {
-    if (renewals.length === 0) return Promise.resolve([]);
-    const beat = this.session.heartbeat().then(
-      () => true,
-      () => false,
-    );
-    return Promise.all(
-      renewals.map(({ grant }) => this.#contenders.get(grant.holder)?.renew(beat) ?? Promise.resolve('lost' as const)),
-    );
+  async renew({ holder }: Grant): Promise<RenewOutcome> {
+    return this.#contenders.get(holder)?.renew() ?? 'lost';
   }
 
   release({ holder }: Holder): Promise<ReleaseOutcome> {

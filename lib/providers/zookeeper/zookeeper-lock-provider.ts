@@ -8,7 +8,6 @@ import type {
   ProviderContext,
   Records,
   ReleaseOutcome,
-  Renewal,
   RenewOutcome,
 } from '../../engine/lock-provider.js';
 import { LockConfigError } from '../../lock/errors.js';
@@ -64,8 +63,8 @@ export class ZooKeeperLockProvider implements LockProvider {
     return this.#started().acquire(request);
   }
 
-  renew(renewals: readonly Renewal[]): Promise<RenewOutcome[]> {
-    return this.#started().renew(renewals);
+  renew(grant: Grant): Promise<RenewOutcome> {
+    return this.#started().renew(grant);
   }
 
   release(holder: Holder): Promise<ReleaseOutcome> {

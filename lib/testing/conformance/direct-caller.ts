@@ -70,10 +70,8 @@ export class DirectCaller {
     assert.equal(answer === 'busy' ? 'busy' : 'granted', 'busy', `"${shortened(key)}" should be busy`);
   }
 
-  async renew(grant: Grant, lease = grant.lease): Promise<RenewOutcome> {
-    const outcomes = await this.provider.renew([{ grant, lease }]);
-    assert.equal(outcomes.length, 1, 'renew answers as often as it is asked');
-    return outcomes[0] ?? 'unknown';
+  renew(grant: Grant, lease = grant.lease): Promise<RenewOutcome> {
+    return this.provider.renew(grant, lease);
   }
 
   /** Renews what must still be held. */

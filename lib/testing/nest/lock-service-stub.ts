@@ -8,7 +8,6 @@ import {
   type LockProvider,
   type ProviderContext,
   type ReleaseOutcome,
-  type Renewal,
   type RenewOutcome,
   validUntil,
 } from '../../engine/lock-provider.js';
@@ -127,12 +126,8 @@ class StubProvider implements LockProvider {
     return { key, holder, mode, lease, fencingToken: this.#token, validUntil: this.#validUntil(lease) };
   }
 
-  renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
-    return Promise.resolve(
-      renewals.map(({ grant, lease }) =>
-        this.#holders.has(grant.holder) ? { validUntil: this.#validUntil(lease) } : 'lost',
-      ),
-    );
+  renew({ holder }: Grant, lease: number): Promise<RenewOutcome> {
+    return Promise.resolve(this.#holders.has(holder) ? { validUntil: this.#validUntil(lease) } : 'lost');
   }
 
   release({ holder }: Holder): ReleaseOutcome {

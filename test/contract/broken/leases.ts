@@ -1,8 +1,8 @@
 import {
   validUntil,
   type AcquireRequest,
+  type Grant,
   type ProviderContext,
-  type Renewal,
   type RenewOutcome,
 } from '../../../lib/engine/lock-provider.js';
 import { copyOf, DistantMemoryProvider } from '../memory-backend.js';
@@ -11,26 +11,26 @@ import { changed, type Acquired } from './changed.js';
 // Faults in how long a hold lasts. See ../kit-catches.spec.ts.
 
 export class ReacquiresOnRenewal extends DistantMemoryProvider {
-  override async renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
-    for (const { grant, lease } of renewals) {
-      const { signal } = new AbortController();
-      super.acquire({ ...grant, lease, renew: true, minHold: 0, wait: 0, options: {}, signal });
-    }
-    return super.renew(renewals);
+  override async renew(grant: Grant, lease: number): Promise<RenewOutcome> {
+    const { signal } = new AbortController();
+    super.acquire({ ...grant, lease, renew: true, minHold: 0, wait: 0, options: {}, signal });
+    return super.renew(grant, lease);
   }
 }
 
-export class ShufflesRenewals extends DistantMemoryProvider {
-  override async renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
-    const outcomes = await super.renew(renewals);
-    return outcomes.toSorted((a, b) => Number(a === 'lost') - Number(b === 'lost'));
+export class OneOutcomeForAllRenewals extends DistantMemoryProvider {
+  #first: Promise<RenewOutcome> | undefined;
+
+  override renew(grant: Grant, lease: number): Promise<RenewOutcome> {
+    const outcome = super.renew(grant, lease);
+    this.#first ??= outcome.finally(() => (this.#first = undefined));
+    return this.#first;
   }
 }
 
 export class NeverRenews extends DistantMemoryProvider {
-  override renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
-    const now = this.context?.clock.now() ?? 0;
-    return Promise.resolve(renewals.map(({ lease }) => ({ validUntil: validUntil(now, lease) })));
+  override renew(_: Grant, lease: number): Promise<RenewOutcome> {
+    return Promise.resolve({ validUntil: validUntil(this.context?.clock.now() ?? 0, lease) });
   }
 }
 

@@ -1,11 +1,11 @@
 import type {
   AcquireRequest,
+  Grant,
   Holder,
   LockCapabilities,
   ProviderContext,
   ReleaseManner,
   ReleaseOutcome,
-  Renewal,
   RenewOutcome,
 } from '../../../lib/engine/lock-provider.js';
 import { copyOf, DistantMemoryProvider } from '../memory-backend.js';
@@ -25,8 +25,9 @@ export class UnavailableIsBusy extends DistantMemoryProvider {
 }
 
 export class UnansweredIsLost extends DistantMemoryProvider {
-  override async renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
-    return (await super.renew(renewals)).map((outcome) => (outcome === 'unknown' ? 'lost' : outcome));
+  override async renew(grant: Grant, lease: number): Promise<RenewOutcome> {
+    const outcome = await super.renew(grant, lease);
+    return outcome === 'unknown' ? 'lost' : outcome;
   }
 }
 
@@ -89,8 +90,8 @@ export function renamed(rename: (key: string) => string) {
       const { key } = request;
       return changed(super.acquire({ ...copyOf(request), key: rename(key), signal }), (grant) => ({ ...grant, key }));
     }
-    override renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
-      return super.renew(renewals.map(({ grant, lease }) => ({ grant: { ...grant, key: rename(grant.key) }, lease })));
+    override renew(grant: Grant, lease: number): Promise<RenewOutcome> {
+      return super.renew({ ...grant, key: rename(grant.key) }, lease);
     }
     override release(holder: Holder, manner: ReleaseManner): ReleaseOutcome {
       return super.release({ ...holder, key: rename(holder.key) }, manner);

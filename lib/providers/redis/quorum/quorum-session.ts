@@ -8,7 +8,6 @@ import {
   type ReleaseManner,
   type ReleaseOutcome,
   type RenewOutcome,
-  type Renewal,
   validUntil,
 } from '../../../engine/lock-provider.js';
 import { LockUnavailableError } from '../../../lock/errors.js';
@@ -73,10 +72,6 @@ export class QuorumSession {
     }
   }
 
-  renew(renewals: readonly Renewal[]): Promise<RenewOutcome[]> {
-    return Promise.all(renewals.map((renewal) => this.#renew(renewal)));
-  }
-
   async release({ key, holder }: Holder, { keepFor }: ReleaseManner): Promise<ReleaseOutcome> {
     this.#candidates.get(holder)?.withdraw();
     const lock = this.#layout.lockOf(key);
@@ -122,7 +117,7 @@ export class QuorumSession {
     await this.#electorate.close();
   }
 
-  async #renew({ grant, lease }: Renewal): Promise<RenewOutcome> {
+  async renew(grant: Grant, lease: number): Promise<RenewOutcome> {
     const keptFor = 'keptUntil' in grant ? (grant as QuorumGrant).keptUntil - this.context.clock.now() : 0;
     const ms = wholeMs(Math.max(lease, keptFor));
     const assent = new Assent(

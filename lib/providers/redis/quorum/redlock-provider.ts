@@ -8,7 +8,6 @@ import type {
   ProviderContext,
   ReleaseManner,
   ReleaseOutcome,
-  Renewal,
   RenewOutcome,
 } from '../../../engine/lock-provider.js';
 import { LockConfigError } from '../../../lock/errors.js';
@@ -65,8 +64,8 @@ export class RedlockProvider implements LockProvider {
     return this.#started().acquire(request);
   }
 
-  renew(renewals: readonly Renewal[]): Promise<RenewOutcome[]> {
-    return this.#started().renew(renewals);
+  renew(grant: Grant, lease: number): Promise<RenewOutcome> {
+    return this.#started().renew(grant, lease);
   }
 
   release(holder: Holder, manner: ReleaseManner): Promise<ReleaseOutcome> {

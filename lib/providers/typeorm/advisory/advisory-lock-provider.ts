@@ -9,7 +9,6 @@ import type {
   Records,
   ReleaseManner,
   ReleaseOutcome,
-  Renewal,
   RenewOutcome,
 } from '../../../engine/lock-provider.js';
 import type { Database } from '../database.js';
@@ -70,8 +69,8 @@ export class TypeOrmAdvisoryLockProvider implements LockProvider {
     return this.#locks.acquire(request);
   }
 
-  renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
-    return this.#locks.renew(renewals);
+  renew(grant: Grant): Promise<RenewOutcome> {
+    return this.#locks.renew(grant);
   }
 
   release(holder: Holder, manner: ReleaseManner): Promise<ReleaseOutcome> {

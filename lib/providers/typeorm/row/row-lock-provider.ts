@@ -10,7 +10,6 @@ import {
   type Records,
   type ReleaseManner,
   type ReleaseOutcome,
-  type Renewal,
   type RenewOutcome,
 } from '../../../engine/lock-provider.js';
 import type { Database } from '../database.js';
@@ -75,8 +74,8 @@ export class TypeOrmRowLockProvider implements LockProvider {
     return this.#locks.acquire(request);
   }
 
-  renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
-    return this.#locks.renew(renewals);
+  renew(grant: Grant): Promise<RenewOutcome> {
+    return this.#locks.renew(grant);
   }
 
   release(holder: Holder, manner: ReleaseManner): Promise<ReleaseOutcome> {

@@ -11,8 +11,6 @@ import {
   type ReleaseManner,
   type ReleaseOutcome,
   type RenewOutcome,
-  type Renewal,
-  validUntil,
 } from '../../../engine/lock-provider.js';
 import { LockConfigError, LockError, LockUnavailableError } from '../../../lock/errors.js';
 import type { LockInfo } from '../../../lock/lock-info.js';
@@ -22,7 +20,7 @@ import { type PurgeOptions, readUnusedFor } from '../purge.js';
 import { ServerRecords } from '../records.js';
 import type { Database } from '../database.js';
 import type { LeaseDatabase } from './lease-database.js';
-import type { HeldLease } from './lease-table.js';
+import { Renewals } from './renewals.js';
 import { connectToServer } from './server-leases.js';
 import { connectToSqlite } from './sqlite-leases.js';
 import { VersionAttempt, type VersionLocking } from './version-attempt.js';
@@ -81,8 +79,8 @@ export class TypeOrmVersionLockProvider implements LockProvider {
     return this.#started().acquire(request);
   }
 
-  renew(renewals: readonly Renewal[]): Promise<readonly RenewOutcome[]> {
-    return this.#started().renew(renewals);
+  renew(grant: Grant, lease: number): Promise<RenewOutcome> {
+    return this.#started().renew(grant, lease);
   }
 
   release(holder: Holder, manner: ReleaseManner): Promise<ReleaseOutcome> {
@@ -130,12 +128,15 @@ export class TypeOrmVersionLockProvider implements LockProvider {
 class VersionLocks {
   readonly #attempts = new HolderTable<VersionAttempt>();
   readonly #background = new Set<Promise<unknown>>();
+  readonly #renewals: Renewals;
   #database: Promise<LeaseDatabase> | undefined;
 
   constructor(
     private readonly context: ProviderContext,
     private readonly settings: VersionLockSettings,
-  ) {}
+  ) {
+    this.#renewals = new Renewals(context.clock, async () => (await this.connected()).leases);
+  }
 
   /** The database; connected anew by whoever needs it, if that has failed so far. */
   connected(): Promise<LeaseDatabase> {
@@ -167,30 +168,9 @@ class VersionLocks {
     }
   }
 
-  async renew(renewals: readonly Renewal[]): Promise<RenewOutcome[]> {
-    const { clock, namespace } = this.context;
-    // Together, what is prolonged by the same time: that is nearly always all of them.
-    const groups = new Map<number, HeldLease[]>();
-    for (const { grant, lease } of renewals) {
-      const { key, holder, fencingToken } = grant;
-      const duration = this.#attempts.get(holder)?.leaseOf(lease) ?? lease;
-      const held = { name: leaseNameOf(namespace, key), holder, version: fencingToken ?? 0n };
-      const group = groups.get(duration);
-      if (group) group.push(held);
-      else groups.set(duration, [held]);
-    }
-    const sentAt = clock.now();
-    const outcomes = new Map<string, 'renewed' | 'lost'>();
-    const renewGroup = async (duration: number, leases: readonly HeldLease[]): Promise<void> => {
-      const database = await this.connected();
-      const renewed = await database.leases.renew(leases, duration);
-      for (const { holder } of leases) outcomes.set(holder, renewed.has(holder) ? 'renewed' : 'lost');
-    };
-    await Promise.allSettled([...groups].map(([duration, leases]) => renewGroup(duration, leases)));
-    return renewals.map(({ grant: { holder }, lease }) => {
-      const outcome = outcomes.get(holder) ?? 'unknown';
-      return outcome === 'renewed' ? { validUntil: validUntil(sentAt, lease) } : outcome;
-    });
+  renew({ key, holder, fencingToken }: Grant, lease: number): Promise<RenewOutcome> {
+    const held = { name: this.#nameOf(key), holder, version: fencingToken ?? 0n };
+    return this.#renewals.add(held, lease, this.#attempts.get(holder)?.leaseOf(lease) ?? lease);
   }
 
   async release({ key, holder }: Holder, { keepFor }: ReleaseManner): Promise<ReleaseOutcome> {

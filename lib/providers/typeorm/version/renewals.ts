@@ -1,0 +1,55 @@
+import { nextTick } from 'node:process';
+import { type Clock, type RenewOutcome, validUntil } from '../../../engine/lock-provider.js';
+import type { HeldLease, LeaseTable } from './lease-table.js';
+
+interface DueRenewal {
+  readonly held: HeldLease;
+  /** The lease that its holder asked for, in ms. */
+  readonly lease: number;
+  readonly resolve: (outcome: RenewOutcome) => void;
+}
+
+/** Sends the renewals of one tick together: those by the same time in one statement, and that is nearly always all of them. */
+export class Renewals {
+  #due = new Map<number, DueRenewal[]>();
+
+  constructor(
+    private readonly clock: Clock,
+    private readonly table: () => Promise<LeaseTable>,
+  ) {}
+
+  /** @param duration for how many ms the row is kept: the lease, or what is left of a `minHold` if that is longer */
+  add(held: HeldLease, lease: number, duration: number): Promise<RenewOutcome> {
+    return new Promise((resolve) => {
+      if (this.#due.size === 0) nextTick(this.#send);
+      const due = { held, lease, resolve };
+      const together = this.#due.get(duration);
+      if (together) together.push(due);
+      else this.#due.set(duration, [due]);
+    });
+  }
+
+  readonly #send = (): void => {
+    const groups = this.#due;
+    this.#due = new Map();
+    for (const [duration, renewals] of groups) void this.#renew(renewals, duration);
+  };
+
+  async #renew(renewals: readonly DueRenewal[], duration: number): Promise<void> {
+    const sentAt = this.clock.now();
+    let renewed: ReadonlySet<string> | undefined;
+    try {
+      const table = await this.table();
+      renewed = await table.renew(
+        renewals.map(({ held }) => held),
+        duration,
+      );
+    } catch {
+      // The database did not answer, so nothing is known.
+    }
+    for (const { held, lease, resolve } of renewals) {
+      if (!renewed) resolve('unknown');
+      else resolve(renewed.has(held.holder) ? { validUntil: validUntil(sentAt, lease) } : 'lost');
+    }
+  }
+}

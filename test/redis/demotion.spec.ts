@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { Redis } from 'ioredis';
 import type { Grant } from '../../lib/engine/lock-provider.js';
+import { isDemotion } from '../../lib/providers/redis/command-connection.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
@@ -107,4 +108,33 @@ describe('a master that hands over, and connections to it that stay open', () =>
     await until(() => stale !== undefined, 'its turn comes');
     expect(granted(stale as Grant).fencingToken).toBeGreaterThan(grant.fencingToken ?? 0n);
   }, 120_000);
+});
+
+// The words of Redis 7.0.15 were read from a server; those of 6.2 and 7.4 are of their sources (script_lua.c, scripting.c, server.c).
+describe('an error that says that a master was demoted', () => {
+  it.each([
+    ['6.2, from a command', "READONLY You can't write against a read only replica."],
+    [
+      '6.2, from a script',
+      "ERR Error running script (call to f_6f1ed002ab5595859014ebf0951522d9dd6c9a0e): @user_script:57: @user_script: 57: -READONLY You can't write against a read only replica. ",
+    ],
+    ['6.2, from a script that goes on', "@user_script: 57: -READONLY You can't write against a read only replica."],
+    [
+      '6.2, without its master',
+      "@user_script: 57: -MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+    ],
+    ['7.0', "READONLY You can't write against a read only replica. script: 6f1ed002, on @user_script:57."],
+    ['7.4', "READONLY You can't write against a read only replica."],
+    ['7.4, without its master', "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."],
+  ])('is recognized as %s words it', (_, message) => {
+    expect(isDemotion(new Error(message))).toBe(true);
+  });
+
+  it.each([
+    "OOM command not allowed when used memory > 'maxmemory'.",
+    'WRONGTYPE Operation against a key holding the wrong kind of value',
+    '@user_script: 57: -NOPERM this user has no permissions to run the set command',
+  ])('is not %s', (message) => {
+    expect(isDemotion(new Error(message))).toBe(false);
+  });
 });

@@ -19,6 +19,7 @@ import {
   startProvider,
   type TestRequest,
   until,
+  untilAnswered,
   redisForTests,
   twoProcesses,
 } from './seam.js';
@@ -58,6 +59,20 @@ describe('a connection that falls silent, is lost or is only slow', () => {
       mute.close();
       for (const socket of sockets) socket.destroy();
     }
+  });
+
+  it('does not believe what a server answers on a connection that was given up', async () => {
+    const { provider, events } = await startProvider({ url: redis.server.url, commandTimeout: 300 });
+    await provider.inspect('nothing');
+    redis.server.signal('SIGSTOP');
+    const attempt = request('k', { wait: 0 });
+    const answer = provider.acquire(attempt).catch((error: unknown) => error);
+    await until(() => events.some(({ type }) => type === 'unavailable'), 'the connection is given up');
+    redis.server.signal('SIGCONT');
+    // The server executes what it had not read yet, and answers on the half-closed connection.
+    expect(await answer).toBeInstanceOf(LockUnavailableError);
+    await untilAnswered(() => provider.release(attempt, RELEASE));
+    await provider.stop();
   });
 
   it('connects anew when the reply to the handshake was lost', async () => {

@@ -21,7 +21,8 @@ export interface ConnectionListener {
  */
 export class CommandConnection {
   #up = false;
-  #inFlight = 0;
+  /** The commands in flight on the connection in use. */
+  #flight: Flight = { commands: 0, isOver: false };
   #lastHeard = 0;
   #timer: Timer | undefined;
   /** The connection in use, as the server knows it, and those that were lost and may not have ended there. */
@@ -98,7 +99,7 @@ export class CommandConnection {
 
   /** Lets what is in flight end, for up to `patience` ms, and closes. */
   async close(): Promise<void> {
-    if (this.#up && this.#inFlight > 0) await new Promise<void>((resolve) => (this.#idle = resolve));
+    if (this.#up && this.#flight.commands > 0) await new Promise<void>((resolve) => (this.#idle = resolve));
     this.#isClosed = true;
     this.#up = false;
     this.#unlisten();
@@ -107,29 +108,35 @@ export class CommandConnection {
   }
 
   #call(command: string, args: string[], onReply: (reply: unknown) => void, onFailure: (error: unknown) => void): void {
-    if (this.#inFlight === 0) this.#lastHeard = this.clock.now();
-    this.#inFlight += 1;
+    const flight = this.#flight;
+    if (flight.commands === 0) this.#lastHeard = this.clock.now();
+    flight.commands += 1;
     if (this.#timer === undefined) this.#listen(this.patience);
     this.connection.call(command, ...args).then(
       (reply) => {
-        this.#heard();
+        this.#heard(flight);
+        if (flight.isOver) {
+          onFailure(new Error('The reply came after its connection was given up.'));
+          return;
+        }
         onReply(reply);
         // The script answers for each operation by itself.
         const demotion: unknown = Array.isArray(reply) ? reply.find(isDemotion) : undefined;
         if (isDemotion(demotion)) this.renew(demotion);
       },
       (error: unknown) => {
-        this.#heard();
+        this.#heard(flight);
         onFailure(withoutCommand(error));
-        if (isDemotion(error)) this.renew(error);
+        if (!flight.isOver && isDemotion(error)) this.renew(error);
       },
     );
   }
 
-  #heard(): void {
-    this.#inFlight -= 1;
+  #heard(flight: Flight): void {
+    flight.commands -= 1;
+    if (flight.isOver) return;
     this.#suspected = false;
-    if (this.#inFlight > 0) this.#lastHeard = this.clock.now();
+    if (flight.commands > 0) this.#lastHeard = this.clock.now();
     else this.#idle?.();
   }
 
@@ -163,6 +170,9 @@ export class CommandConnection {
 
   #lose(): void {
     this.#unlisten();
+    this.#flight.isOver = true;
+    this.#flight = { commands: 0, isOver: false };
+    this.#idle?.();
     if (this.#identity) this.#lost.add(this.#identity);
     this.#identity = undefined;
     if (!this.#up) {
@@ -201,7 +211,7 @@ export class CommandConnection {
   #listen(delay: number): void {
     this.#timer = this.clock.setTimer(() => {
       this.#timer = undefined;
-      if (this.#inFlight === 0) return;
+      if (this.#flight.commands === 0) return;
       const silent = this.clock.now() - this.#lastHeard;
       if (silent < this.patience) this.#listen(Math.max(1, Math.ceil(this.patience - silent)));
       else if (this.#suspected) this.#giveUp(new Error(`The server did not answer for ${Math.round(silent)} ms.`));
@@ -225,14 +235,27 @@ export class CommandConnection {
   }
 }
 
+/**
+ * What was sent on one connection. After the connection is given up, ioredis still reads what arrives on its half-closed socket. A
+ * server that hung and wakes up would answer there for locks that another server has granted since, so such a reply is a failure.
+ */
+interface Flight {
+  commands: number;
+  /** The connection was given up or has ended. */
+  isOver: boolean;
+}
+
 interface ConnectionIdentity {
   readonly id: string;
   readonly address: string;
 }
 
-/** A master that has become a replica answers so. Its name or address may lead to the new one by now. */
-function isDemotion(error: unknown): error is Error {
-  return error instanceof Error && /^(READONLY|MASTERDOWN) /.test(error.message);
+/**
+ * A master that has become a replica answers so. Its name or address may lead to the new one by now. Redis before 7 puts the place in
+ * the script before the words: `@user_script: 12: -READONLY …`, `ERR Error running script … -READONLY …`.
+ */
+export function isDemotion(error: unknown): error is Error {
+  return error instanceof Error && /(^|-)(READONLY|MASTERDOWN) /.test(error.message);
 }
 
 function isRefusal(error: unknown): boolean {

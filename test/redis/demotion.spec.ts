@@ -110,7 +110,7 @@ describe('a master that hands over, and connections to it that stay open', () =>
   }, 120_000);
 });
 
-// The words of Redis 7.0.15 were read from a server; those of 6.2 and 7.4 are of their sources (script_lua.c, scripting.c, server.c).
+// As they were recorded. That of a script on 6.2: github.com/spring-projects/spring-data-redis/issues/3042; what pcall makes of it is its end.
 describe('an error that says that a master was demoted', () => {
   it.each([
     ['6.2, from a command', "READONLY You can't write against a read only replica."],

@@ -1,4 +1,5 @@
 import { describe, expect, it } from '@jest/globals';
+import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import {
   expire,
   granted,
@@ -291,6 +292,55 @@ describe('the hand-off between two processes', () => {
     expect(await processes.steady.provider.release(grant, RELEASE)).toBe('lost');
     await processes.shaky.provider.release(next, RELEASE);
     expect(await processes.steady.provider.forceRelease('k')).toBe(false);
+  });
+
+  it('asks again at the time when a retained key frees itself, not at the next second', async () => {
+    const { provider, time, events } = await startWithFakeClock({ url: redis.server.url });
+    const held = granted(await processes.steady.provider.acquire(request('k', { minHold: 400 })));
+    await processes.steady.provider.release(held, { keepFor: 400, failed: false });
+    const waiter = provider.acquire(request('k'));
+    await untilWaiting({ provider, events });
+    await until(async () => (await redis.admin.exists(new KeyLayout('lock').lockOf('k'))) === 0, 'it is over');
+    await time.advance(500);
+    await provider.release(granted(await waiter), RELEASE);
+    await provider.stop();
+  });
+
+  it('asks for one waiter of each key a second, and for all of a key whose queue was lost', async () => {
+    const { provider, time, events } = await startWithFakeClock({ url: redis.server.url });
+    const held = granted(await processes.steady.provider.acquire(request('k')));
+    const requests = Array.from({ length: 100 }, () => request('k'));
+    const answers = requests.map((each) => provider.acquire(each));
+    await untilWaiting({ provider, events }, 100);
+    const queue = `${new KeyLayout('lock').lockOf('k')}}q`;
+    const before = await redis.admin.zrange(queue, '0', '-1', 'WITHSCORES');
+    await redis.admin.del(queue);
+    await time.advance(1_000);
+    await until(async () => (await redis.admin.zcard(queue)) === 100, 'all are back');
+    expect(await redis.admin.zrange(queue, '0', '-1', 'WITHSCORES')).toEqual(before);
+    requests.forEach(({ abort }) => {
+      abort();
+    });
+    await Promise.all(answers);
+    await waiting('k', 0);
+    await processes.steady.provider.release(held, RELEASE);
+    await provider.stop();
+  });
+
+  it('keeps the minHold of each waiter, also of one whose process ends without a word', async () => {
+    const holder = granted(await processes.steady.provider.acquire(request('k')));
+    const terms = { lease: 2_000, minHold: 600_000 };
+    const waiters = [request('k', { ...terms, minHold: 1 }), request('k', terms)].map((each) =>
+      processes.shaky.provider.acquire(each),
+    );
+    await waiting('k', 2);
+    await processes.steady.provider.release(holder, RELEASE);
+    await processes.shaky.provider.release(granted(await waiters[0]!), RELEASE);
+    granted(await waiters[1]!);
+    processes.proxy.refuse();
+    const left = (await processes.steady.provider.inspect('k'))?.expiresIn;
+    expect(left).toBeGreaterThan(500_000);
+    processes.proxy.admit();
   });
 
   it('sends one command a second for 100 waiters, and none for their messages', async () => {

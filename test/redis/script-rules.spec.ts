@@ -22,8 +22,8 @@ describe('rules of the lock script', () => {
   const silentFor = async (process: string, ms: number) =>
     redis.admin.zadd(SEEN, Math.floor((await now()) - ms), process);
   const token = expect.stringMatching(/^\d{16}$/);
-  const queued = expect.stringMatching(/^q\d{32}$/);
-  const claimed = (holder: string) => expect.stringMatching(new RegExp(`^\\d{33,}:${holder}$`));
+  const queued = expect.stringMatching(/^q\d{33,}$/);
+  const claimed = (holder: string) => expect.stringMatching(new RegExp(`^\\d{33,}:${holder} lock:\\{1\\}:k$`));
 
   it.each([
     ['of a writer', 'A', 'x'],
@@ -36,15 +36,73 @@ describe('rules of the lock script', () => {
     expect(Number(await redis.admin.zscore(SEEN, THERE))).toBeLessThanOrEqual((await now()) - 3_000);
   });
 
-  it.each([
-    ['5 s keeps its place', 5_000, [`x${THERE}3000:two`]],
-    ['11 s is removed', 11_000, []],
-  ])('a waiter whose process has not asked for %s', async (_, silence, left) => {
+  it('all waiters of a process that has not asked for 3 s are removed by one look', async () => {
     await run(HERE, ['A3000', 'one', 60_000]);
-    await run(THERE, ['A3000', 'two', 60_000]);
-    await silentFor(THERE, silence);
-    expect(await lone(HERE, 'R1', 'one', 0)).toBe(1);
-    expect(await redis.admin.zrange(QUEUE, '0', '-1')).toEqual(left);
+    await run(THERE, ...Array.from({ length: 1_000 }, (_, index): Operation => ['A3000', `dead${index}`, 60_000]));
+    await run(HERE, ['A3000', 'two', 60_000]);
+    await silentFor(THERE, 3_001);
+    expect(await run(HERE, ['R', 'one', 0])).toEqual([1, claimed('two')]);
+    expect(await redis.admin.exists(QUEUE)).toBe(0);
+  });
+
+  it('a removed waiter comes back with its ticket, is told that it was missing, and precedes those that came later', async () => {
+    await run(HERE, ['A3000', 'one', 60_000]);
+    const first = String(await lone(THERE, 'A3000', 'two', 60_000));
+    const ticket = first.slice(1, 17);
+    await run(HERE, ['A3000', 'three', 60_000]);
+    await silentFor(THERE, 4_000);
+    await run(HERE, ['R', 'one', 0]);
+    expect(await redis.admin.zcard(QUEUE)).toBe(0);
+    expect(await lone(THERE, `A3000:${ticket}`, 'two', 60_000)).toMatch(new RegExp(`^Q${ticket}`));
+    expect(await lone(THERE, `A3000:${ticket}`, 'two', 60_000)).toMatch(new RegExp(`^q${ticket}`));
+    await run(HERE, ['A3000', 'four', 60_000]);
+    expect(await redis.admin.zrange(QUEUE, '0', '-1')).toEqual([`x${THERE}3000:two`, `x${HERE}3000:four`]);
+  });
+
+  it.each([
+    ['held', [['A3000', 'one', 60_000]], 60_000],
+    [
+      'held by readers',
+      [
+        ['a3000', 'one', 20_000],
+        ['a3000', 'two', 60_000],
+      ],
+      60_000,
+    ],
+    [
+      'retained',
+      [
+        ['A3000', 'one', 60_000],
+        ['R', 'one', 500_000],
+      ],
+      500_000,
+    ],
+    [
+      'provisional',
+      [
+        ['A3000', 'one', 60_000],
+        ['A3000', 'two', 60_000],
+        ['R', 'one', 0],
+      ],
+      3_000,
+    ],
+  ] as const)(
+    'the answer to an ask that is queued says when a key that is %s frees itself',
+    async (_, before, left) => {
+      await run(HERE, ...before);
+      const answer = String(await lone(HERE, 'A3000', 'waiter', 60_000));
+      expect(answer).toMatch(/^q\d{33,}$/);
+      expect(Number(answer.slice(33))).toBeLessThanOrEqual(left);
+      expect(Number(answer.slice(33))).toBeGreaterThan(left - 2_000);
+    },
+  );
+
+  it('attempts with minHold are handed the lock one by one', async () => {
+    const attempt = (holder: string): Operation => ['B03000::600000', holder, 60_000];
+    await run(HERE, ['A3000', 'one', 60_000], attempt('two'), attempt('three'));
+    expect(await run(HERE, ['R', 'one', 0])).toEqual([1, claimed('two')]);
+    await run(HERE, ['C600000', 'two', 60_000]);
+    expect(await run(HERE, ['R03000', 'two', 0])).toEqual([1, claimed('three')]);
   });
 
   it('a waiter whose process nobody knows any more is removed', async () => {

@@ -45,34 +45,46 @@ export function readHeld(reply: unknown, lease: number): HeldReply | undefined {
   };
 }
 
-/** Reads `q ticket time`; nothing when the reply does not say that the ask is queued. */
-export function readQueued(reply: unknown): { readonly ticket: string; readonly serverTime: number } | undefined {
-  if (typeof reply !== 'string' || !reply.startsWith('q')) return undefined;
-  return { ticket: reply.slice(1, 1 + TOKEN_DIGITS), serverTime: Number(reply.slice(1 + TOKEN_DIGITS)) };
+/** A place in the queue, as a reply tells it. */
+export interface QueuedReply {
+  readonly ticket: string;
+  /** When it was queued, by the server's clock, in µs. */
+  readonly serverTime: number;
+  /** In how many ms the lock frees itself unless it is renewed. */
+  readonly freeIn: number;
+  /** It was asked for with its ticket and was not in the queue any more: the server had removed it, or lost its data. */
+  readonly wasMissing: boolean;
+}
+
+/** Reads `q ticket time ms`; nothing when the reply does not say that the ask is queued. */
+export function readQueued(reply: unknown): QueuedReply | undefined {
+  if (typeof reply !== 'string' || !/^q/i.test(reply)) return undefined;
+  return {
+    ticket: reply.slice(1, 1 + TOKEN_DIGITS),
+    serverTime: Number(reply.slice(1 + TOKEN_DIGITS, 1 + 2 * TOKEN_DIGITS)),
+    freeIn: Number(reply.slice(1 + 2 * TOKEN_DIGITS)),
+    wasMissing: reply.startsWith('Q'),
+  };
 }
 
 /** A grant to waiters of this process, told in a reply or in a message. */
 export interface Notice {
+  readonly lock: string;
   /** One, or several writers who are to have it one after the other. */
   readonly holders: readonly string[];
   /** That of the first; those of the others follow. */
   readonly token: bigint;
   /** When it was granted, by the server's clock, in µs. */
   readonly serverTime: number;
-  /** For how long it was granted unless it is confirmed, in ms. */
-  readonly claim: number;
+  /** For how long it was granted unless it is confirmed, in ms, as the queue has it. */
+  readonly claim: string;
 }
 
-const NOTICE = /^\d{33,}:[0-9a-f]+(,[0-9a-f]+)*$/;
+const NOTICE = /^(\d{16})(\d{16})(\d+):([0-9a-f]+(?:,[0-9a-f]+)*) (.+)$/s;
 
-/** Reads `token time claim ':' holder,holder…`; nothing when the text is no notice. */
+/** Reads `token time claim ':' holder,holder… ' ' lock`; nothing when the text is no notice. */
 export function readNotice(text: string): Notice | undefined {
-  if (!NOTICE.test(text)) return undefined;
-  const colon = text.indexOf(':');
-  return {
-    token: BigInt(text.slice(0, TOKEN_DIGITS)),
-    serverTime: Number(text.slice(TOKEN_DIGITS, 2 * TOKEN_DIGITS)),
-    claim: Number(text.slice(2 * TOKEN_DIGITS, colon)),
-    holders: text.slice(colon + 1).split(','),
-  };
+  const [, token, serverTime, claim, holders, lock] = NOTICE.exec(text) ?? [];
+  if (!token || !claim || !holders || !lock) return undefined;
+  return { token: BigInt(token), serverTime: Number(serverTime), claim, holders: holders.split(','), lock };
 }

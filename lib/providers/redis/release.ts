@@ -66,7 +66,7 @@ export class Departure {
 }
 
 /** The part of a waiter that its departure needs. */
-interface DepartingWaiter {
+export interface DepartingWaiter {
   readonly lock: string;
   readonly claim: string;
   readonly request: Holder & { readonly lease: number };

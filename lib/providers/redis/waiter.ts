@@ -7,7 +7,15 @@ import {
 } from '../../engine/lock-provider.js';
 import type { Cohort } from './cohort.js';
 import { HEAVY, REPEATED } from './dispatcher.js';
-import { type Notice, type Operation, type OperationArguments, readHeld, readQueued, wholeMs } from './operation.js';
+import {
+  type Notice,
+  type Operation,
+  type OperationArguments,
+  type QueuedReply,
+  readHeld,
+  readQueued,
+  wholeMs,
+} from './operation.js';
 import type { ServerClock } from './server-clock.js';
 
 /** What a waiter needs around it. */
@@ -19,8 +27,8 @@ export interface WaiterSurroundings {
   confirm(operation: Operation, lease: number): void;
   clockOf(lock: string): ServerClock | undefined;
   emit(event: ProviderEvent): void;
-  /** It has been queued. */
-  onQueued(): void;
+  /** It is in the queue, also after it was asked for again. */
+  onQueued(waiter: Waiter, reply: QueuedReply): void;
   /** It does not wait any more. */
   onSettled(waiter: Waiter): void;
   /** Its caller has left while it was queued; true when that can be answered with certainty. */
@@ -58,6 +66,8 @@ export class Waiter implements Operation {
   isStray = false;
   /** Where it has the lock, or is to have it, together with others of this process. */
   cohort: Cohort | undefined;
+  /** It was granted, and has to be confirmed before it is answered. */
+  isUnconfirmed = false;
   #ticket = '';
   #asked = false;
   #confirming = false;
@@ -75,10 +85,12 @@ export class Waiter implements Operation {
     readonly request: AcquireRequest,
     readonly lock: string,
     private readonly around: WaiterSurroundings,
-    mayBeQueued: boolean,
+    /** It is or was in the queue, or may be, so that the server may name it in a message. */
+    public mayBeQueued: boolean,
   ) {
     this.#once = request.wait === 0 && !mayBeQueued;
-    this.claim = wholeMs(Math.min(request.lease, CLAIM));
+    // The server tells by the 0 that no other waiter may have the lock under this one's name.
+    this.claim = (request.minHold > 0 ? '0' : '') + wholeMs(Math.min(request.lease, CLAIM));
   }
 
   /** Its place in the queue, of a fixed width; empty before it is known. */
@@ -122,7 +134,10 @@ export class Waiter implements Operation {
     if (this.isOver) return;
     const held = readHeld(reply, this.request.lease);
     if (held) {
-      if (this.state === 'queued') this.around.onMessageMissed(this.lock);
+      if (!held.isWhole) {
+        this.mayBeQueued = true;
+        if (this.state === 'queued') this.around.onMessageMissed(this.lock);
+      }
       // Granted by itself: whatever was handed over before is over, and its tokens are overtaken.
       this.leaveCohort();
       this.#granted(held.token, validUntil(sentAt, held.left), held.isWhole);
@@ -132,7 +147,10 @@ export class Waiter implements Operation {
     if (queued) {
       this.around.clockOf(this.lock)?.observe(sentAt, queued.serverTime);
       this.#ticket = queued.ticket;
+      this.mayBeQueued = true;
+      this.isUnconfirmed = false;
       if (this.state !== 'queued') this.#queue();
+      if (!this.isOver) this.around.onQueued(this, queued);
     } else if (reply === 'b') this.settle('busy');
     else this.onFailure(new Error('The server answered something that is not an answer of the lock script.'));
   }
@@ -146,8 +164,13 @@ export class Waiter implements Operation {
   /** The lock was handed over to this waiter, in a reply to a call sent at `sentAt` or (without it) in a message. */
   onNotice(notice: Notice, sentAt: number | undefined): void {
     if (this.isOver) return;
+    this.mayBeQueued = true;
     const grantedAt = sentAt ?? this.around.clockOf(this.lock)?.earliest(notice.serverTime, this.around.clock.now());
-    this.#granted(notice.token, grantedAt === undefined ? -Infinity : validUntil(grantedAt, notice.claim), false);
+    this.#granted(
+      notice.token,
+      grantedAt === undefined ? -Infinity : validUntil(grantedAt, Number(notice.claim)),
+      false,
+    );
   }
 
   /** A member of its cohort has passed the lock on to it. */
@@ -172,7 +195,6 @@ export class Waiter implements Operation {
 
   #queue(): void {
     this.state = 'queued';
-    this.around.onQueued();
     // Its time is over, or it asked only to find out what had become of an ask without an answer.
     if (this.request.wait === 0) {
       this.#onAbort();
@@ -214,6 +236,7 @@ export class Waiter implements Operation {
   }
 
   #confirm(): void {
+    this.isUnconfirmed = true;
     if (this.#confirming) return;
     this.#confirming = true;
     const { lease } = this.request;

@@ -8,8 +8,8 @@ import {
 } from '../../engine/lock-provider.js';
 import { Cohort } from './cohort.js';
 import type { KeyLayout } from './key-layout.js';
-import { type Notice, readNotice } from './operation.js';
-import { Departure } from './release.js';
+import { type Notice, type QueuedReply, readNotice } from './operation.js';
+import { Departure, type DepartingWaiter } from './release.js';
 import type { Servers } from './servers.js';
 import { Waiter, type WaiterSurroundings } from './waiter.js';
 
@@ -28,10 +28,21 @@ const NOBODY: readonly Waiter[] = [];
 /** How often a process with waiters asks again for all of them, in ms: well inside the 3 s after which it counts as dead. */
 const ASK_AGAIN = 1_000;
 
+/** When to ask again for a lock that frees itself. */
+interface Wake {
+  readonly timer: Timer;
+  /** The first in the queue that is known. */
+  waiter: Waiter;
+}
+
 /** All attempts of this process that wait, and those that leave. */
 export class WaitingRoom {
   /** By holder. An attempt whose outcome is unknown stays until it is asked for again or released. */
   readonly #waiters = new HolderTable<Waiter>();
+  /** Those that were granted after they were queued, until their release: the server may still name them in a message. */
+  readonly #granted = new HolderTable<true>();
+  /** By lock. */
+  readonly #wakes = new Map<string, Wake>();
   /** Those that were granted by a message while they asked again: their release has to leave the queue as well. */
   readonly #strays = new Map<string, Waiter>();
   /** By the holder that has the lock, or is about to. */
@@ -59,15 +70,18 @@ export class WaitingRoom {
       },
       onMessageMissed: (lock) => {
         around.servers.probe(lock);
+        this.#askAll(lock);
       },
       unavailable: (key, cause) => around.unavailable(key, cause),
-      onQueued: () => {
-        this.#wakeLater();
+      onQueued: (waiter, reply) => {
+        this.#onQueued(waiter, reply);
       },
       onSettled: (waiter) => {
+        const { holder } = waiter.request;
         if (waiter.state !== 'settled') return;
-        this.#waiters.delete(waiter.request.holder);
-        if (waiter.isStray) this.#strays.set(waiter.request.holder, waiter);
+        this.#waiters.delete(holder);
+        if (waiter.mayBeQueued) this.#granted.set(holder, true);
+        if (waiter.isStray) this.#strays.set(holder, waiter);
       },
       onAbort: (waiter) => {
         this.#onAbort(waiter);
@@ -100,6 +114,7 @@ export class WaitingRoom {
     if (!next) return false;
     this.#cohorts.delete(holder);
     this.#cohorts.set(next.waiter.request.holder, cohort);
+    this.#granted.delete(holder);
     // The release of the last one takes it out of the queue.
     this.#strays.delete(holder);
     next.waiter.onTurn(next.token);
@@ -116,6 +131,7 @@ export class WaitingRoom {
    * name the server knows it; or its own waiter, if that may stand in the queue.
    */
   dismiss(holder: string): readonly Waiter[] {
+    this.#granted.delete(holder);
     const waiter = this.#waiters.get(holder) ?? this.#strays.get(holder);
     if (waiter) {
       if (!waiter.isOver) waiter.settle('busy');
@@ -130,19 +146,18 @@ export class WaitingRoom {
     // Whatever else is published on our channel is not for us.
     if (!notice) return;
     const [first = '', ...others] = notice.holders;
+    for (const holder of notice.holders) if (!this.#isAlive(holder)) this.#leaveUnknown(holder, notice);
     const waiter = this.#waiters.get(first);
-    // An unknown holder was answered already (a message may come after the ask that found the grant), or has left: then its departure
-    // has released it or will, since it is sent until it is acknowledged.
+    // Answered already: a message may come after the ask that found the grant.
     if (!waiter || waiter.isOver) return;
     waiter.leaveCohort();
     if (others.length > 0) this.#form(waiter, others, notice);
     waiter.onNotice(notice, sentAt);
   }
 
-  /** Asks for all that wait: each second, and when something may have been missed. */
+  /** Asks for all that wait: when something may have been missed. */
   askAgain(): void {
-    // In the order in which they came: where the queue was lost, whoever asks first has the lock.
-    for (const waiter of this.#waiters.values().sort(byTicket)) waiter.ask();
+    this.#askAll();
   }
 
   /** Sends again what was lost with the connection. Called after the holds were renewed. */
@@ -155,6 +170,9 @@ export class WaitingRoom {
   /** The provider stops: nobody is left waiting. */
   close(cause: unknown): void {
     if (this.#timer !== undefined) this.around.clock.clearTimer(this.#timer);
+    for (const { timer } of this.#wakes.values()) this.around.clock.clearTimer(timer);
+    this.#wakes.clear();
+    this.#granted.clear();
     for (const waiter of this.#waiters.values()) if (!waiter.isOver) waiter.fail(cause);
     this.#waiters.clear();
     this.#strays.clear();
@@ -163,7 +181,7 @@ export class WaitingRoom {
   }
 
   /** Leaves the queue in the background, sent again until it is acknowledged. */
-  leave(waiter: Pick<Waiter, 'request' | 'lock' | 'claim'>): void {
+  leave(waiter: DepartingWaiter): void {
     const departure = new Departure(
       waiter,
       this.around.clock,
@@ -215,10 +233,69 @@ export class WaitingRoom {
     this.leave(waiter);
   }
 
+  #onQueued(waiter: Waiter, { freeIn, wasMissing }: QueuedReply): void {
+    this.#wakeLater();
+    // The others were asked for by it alone, so they may be missing as well.
+    if (wasMissing) this.#askAll(waiter.lock);
+    if (freeIn < ASK_AGAIN) this.#wakeWhenFree(waiter, freeIn);
+  }
+
+  /** One ask for a lock that frees itself is enough: every ask serves the queue. */
+  #wakeWhenFree(waiter: Waiter, freeIn: number): void {
+    const { lock } = waiter;
+    const known = this.#wakes.get(lock);
+    if (known) {
+      if (byTicket(waiter, known.waiter) < 0) known.waiter = waiter;
+      return;
+    }
+    // A key that ends in 0 ms is there until the next one.
+    const timer = this.around.clock.setTimer(() => {
+      this.#wakes.delete(lock);
+      if (wake.waiter.isOver) this.#askAll(lock);
+      else wake.waiter.ask();
+    }, freeIn + 1);
+    const wake: Wake = { timer, waiter };
+    this.#wakes.set(lock, wake);
+  }
+
+  /** Asks for all that wait, in the order in which they came: where the queue was lost, the first that asks has the lock. */
+  #askAll(lock?: string): void {
+    const waiters = this.#waiters.values().filter((waiter) => lock === undefined || waiter.lock === lock);
+    for (const waiter of waiters.sort(byTicket)) waiter.ask();
+  }
+
+  /**
+   * Asks for the first of each lock, which shows that this process lives and finds a grant whose message was lost: grants go in the order
+   * of the queue. So a check costs the server one operation a lock, also if 10 000 wait for it.
+   */
+  #askForTheFirst(): void {
+    const first = new Map<string, Waiter>();
+    for (const waiter of this.#waiters.values()) {
+      if (waiter.isUnconfirmed) waiter.ask();
+      const known = first.get(waiter.lock);
+      if (waiter.state === 'queued' && (!known || byTicket(waiter, known) < 0)) first.set(waiter.lock, waiter);
+    }
+    for (const waiter of [...first.values()].sort(byTicket)) waiter.ask();
+  }
+
+  /** Whether an attempt of this process waits for, confirms or holds what it was granted. */
+  #isAlive(holder: string): boolean {
+    if (this.#waiters.has(holder) || this.#granted.has(holder)) return true;
+    return this.#cohorts.values().some(({ served }) => served.some(({ request }) => request.holder === holder));
+  }
+
+  /**
+   * The server has granted to an attempt that is over here: it had served it before, and has remembered it again since, from a snapshot
+   * or a replica that lagged. Unanswered, each such grant would keep the others out for as long as it is provisional.
+   */
+  #leaveUnknown(holder: string, { lock, claim }: Notice): void {
+    this.leave({ lock, claim, request: { key: '', holder, mode: 'exclusive', lease: Number(claim) } });
+  }
+
   #wakeLater(): void {
     this.#timer ??= this.around.clock.setTimer(() => {
       this.#timer = undefined;
-      this.askAgain();
+      this.#askForTheFirst();
       for (const departure of this.#departures) departure.send();
       if (this.#waiters.size + this.#departures.size > 0) this.#wakeLater();
     }, ASK_AGAIN);

@@ -5,7 +5,8 @@
  *   counter        <ns>:{b}           STRING  the last number given out, as fencing token or as ticket
  *   seen           <ns>:{b}seen       ZSET    process → server time (ms) of its last ask
  *   lock           <ns>:{b}:<key>     STRING  see below
- *   queue          <lock>}q           ZSET    member → ticket; member = mode (x|s) process claim ':' holder
+ *   queue          <lock>}q           ZSET    member → ticket; member = mode (x|s) process claim ':' holder. A claim that begins with 0
+ *                                             is that of an attempt with minHold
  *   readers        <lock>}r           ZSET    reader → server time (ms) when its lease ends;
  *                                             reader = 'h' holder | 'c' process holder (claim) | 'k' holder (parked)
  *
@@ -19,8 +20,8 @@
  *   k ...                         parked: nobody holds it until the key expires
  */
 export const HAND_OFF = `
--- A process that has not asked for LIVE ms is passed over; after KEEP ms its waiters are removed, and every record of waiting expires.
--- Both are longer than the second between two asks of a process with waiters, and FRESH is shorter.
+-- The waiters of a process that has not asked for LIVE ms are removed; if it lives, it asks again with their tickets. Every record of
+-- waiting expires after KEEP ms. Both are longer than the second between two asks of a process with waiters, and FRESH is shorter.
 local FRESH, LIVE, KEEP = 500, 3000, 10000
 -- At most so many of one process are handed the lock together.
 local COMPANY = 16
@@ -64,7 +65,7 @@ local function lastAskOf(who)
   return lastAsk[who]
 end
 
--- The process did not answer a grant: others go first until it asks again. XX LT: the dead do not come back.
+-- The process did not answer a grant, so it counts as dead until it asks again. XX LT: the dead do not come back.
 local function passOver(who)
   lastAsk[who] = nil
   call('ZADD', seen, 'XX', 'LT', now - LIVE, who)
@@ -133,10 +134,10 @@ local function leaveReaders(lock, reader)
   return call('EXISTS', lock .. '}r') == 0 and call('DEL', lock)
 end
 
--- Tells a waiter's process. The calling process reads it in this call's reply; others are sent a message, and if nobody
+-- Notifies a waiter's process. The calling process reads it in this call's reply; others are sent a message, and if nobody
 -- receives it, the grant must be taken back.
-local function tell(who, holders, token, claim)
-  local notice = token .. stamp .. claim .. ':' .. holders
+local function notify(who, holders, token, claim, lock)
+  local notice = token .. stamp .. claim .. ':' .. holders .. ' ' .. lock
   if who == process then
     notices[#notices + 1] = notice
     return true
@@ -144,10 +145,12 @@ local function tell(who, holders, token, claim)
   return call('PUBLISH', counter .. who, notice) > 0
 end
 
--- The holders of the writers who stand directly behind page[i] and differ from it in nothing else.
+-- The holders of the writers directly behind page[i] that differ from it in nothing else. None for an attempt with minHold: the server
+-- would know of the first one's alone, and that of the next would end if its process crashed.
 local function companions(page, i)
   local behind, prefix = {}, string.match(page[i], '^.-:')
-  for at = i + 1, #page do
+  if sub(prefix, 14, 14) == '0' then return behind end
+  for at = i + 1, math.min(#page, i + COMPANY - 1) do
     if sub(page[at], 1, #prefix) ~= prefix then break end
     behind[#behind + 1] = sub(page[at], #prefix + 1)
   end
@@ -174,7 +177,7 @@ local function handOver(lock, value, page, i)
     token = join(lock, value, reader, tonumber(claim))
     value = 's' .. token
   end
-  if tell(who, holders, token, claim) then
+  if notify(who, holders, token, claim, lock) then
     call('ZREM', lock .. '}q', member)
     return value
   end
@@ -183,30 +186,28 @@ local function handOver(lock, value, page, i)
   return false
 end
 
--- The grant loop, run by every look that may find the lock free: from the head, every waiter that may enter is granted. Who is not
--- alive is passed over and keeps its place. Answers the lock's value, and whether a live waiter was left.
+-- The grant loop, run by every look that may find the lock free: from the head, every waiter that may enter is granted. Those of dead
+-- processes are removed: only passed over, 10 000 of them were read again by each look. Answers the lock's value, and whether a live
+-- waiter was left.
 local function serve(lock, value)
-  local queue, passed, count = lock .. '}q', 0, COMPANY
+  local queue, count = lock .. '}q', COMPANY
   while not value or isShared(value) do
-    local page = call('ZRANGE', queue, passed, passed + count - 1)
+    local page, dead, isBlocked = call('ZRANGE', queue, 0, count - 1), {}, false
     for i, member in ipairs(page) do
-      local who, gone = sub(member, 2, 13), false
-      local last = lastAskOf(who)
-      if now - last < LIVE then
-        if value and sub(member, 1, 1) == 'x' then return value, true end
-        local granted = handOver(lock, value, page, i)
-        if granted then
-          value, gone = granted, true
-          if not isShared(value) then return value, true end
-        end
-      elseif now - last > KEEP then
-        call('ZREM', queue, member)
-        gone = true
+      local granted = false
+      if now - lastAskOf(sub(member, 2, 13)) < LIVE then
+        isBlocked = value and sub(member, 1, 1) == 'x'
+        if isBlocked then break end
+        granted = handOver(lock, value, page, i)
       end
-      if not gone then passed = passed + 1 end
+      if granted then value = granted else dead[#dead + 1] = member end
+      isBlocked = granted and not isShared(value)
+      if isBlocked then break end
     end
+    if #dead > 0 then call('ZREM', queue, unpack(dead)) end
+    if isBlocked then return value, true end
     if #page < count then break end
-    count = 2 * COMPANY
+    count = 16 * COMPANY
   end
   return value, false
 end

@@ -14,12 +14,13 @@
  *   F                          -        force-release
  *   I                          -        inspect
  *
- * The reply has one entry per operation, then a notice (token, server time in µs, claim ':' holder) for each
+ * The reply has one entry per operation, then a notice (token, server time in µs, claim ':' holders ' ' lock) for each
  * waiter of the calling process that was granted in this call. A lone operation of the fast path answers without an array.
  *
  *   token                  held, with the whole lease asked for
  *   h token ms             held, with that many ms left
- *   q ticket time          queued, at that server time (µs)
+ *   q ticket time ms       queued, at that server time (µs), and the lock frees itself in that many ms unless it is renewed. Q: the
+ *                          ticket was not in the queue any more
  *   b                      busy
  *   1 / 0                  released, renewed not: lost; force-released or not
  *   an error               of this operation alone; it may have been executed in part
@@ -47,6 +48,16 @@ local function held(lock, value, holder)
     left = ends and ends - now
   end
   return left and format('h%s%.0f', sub(value, 2, 17), left)
+end
+
+-- In how many ms the lock frees itself unless it is renewed.
+local function freeIn(lock, value)
+  local left
+  if not value then left = 0
+  elseif isShared(value) then left = call('ZRANGE', lock .. '}r', -1, -1, 'WITHSCORES')[2] - now
+  elseif sub(value, 1, 1) == 'c' then left = tonumber(sub(value, 18, 30)) - now
+  else left = call('PTTL', lock) end
+  return format('%.0f', max(left, 0))
 end
 
 -- exist: how many of lock and queue there are.
@@ -77,9 +88,8 @@ local function acquire(lock, code, holder, lease, exist)
   if not again then ticket = number() end
   -- First a write that a full memory allows, after which this script may write: or nobody could say that it is alive.
   if again then call('PEXPIRE', seen, KEEP) end
-  if call('ZADD', queue, 'NX', ticket, member) == 0 then
-    ticket = format('%016.0f', tonumber(call('ZSCORE', queue, member)))
-  end
+  local isNew = call('ZADD', queue, 'NX', ticket, member) == 1
+  if not isNew then ticket = format('%016.0f', tonumber(call('ZSCORE', queue, member))) end
   -- This process is alive and waits. Said again after FRESH ms at the earliest, so that busy queues do not pay for it.
   local isFresh = now - tonumber(call('ZSCORE', seen, process) or 0) < FRESH
   if not isFresh then
@@ -88,8 +98,8 @@ local function acquire(lock, code, holder, lease, exist)
   end
   call('PEXPIRE', queue, KEEP)
   if value and sub(value, 1, 1) == 'p' then call('SETRANGE', lock, 0, 'w') end
-  serve(lock, value)
-  return 'q' .. ticket .. stamp
+  value = serve(lock, value)
+  return (again and isNew and 'Q' or 'q') .. ticket .. stamp .. freeIn(lock, value)
 end
 
 local function renew(lock, code, holder, lease)
@@ -173,7 +183,7 @@ local function forceRelease(lock)
   local value = look(lock, call('GET', lock))
   call('DEL', lock, lock .. '}r')
   serve(lock, false)
-  return value and sub(value, 1, 1) ~= 'k' and 1 or 0
+  return value and 1 or 0
 end
 
 -- state, mode, holders, waiters, ms left, token; or nothing when the lock is free.

@@ -129,12 +129,9 @@ export class LockManager {
     return { active, settings: resolveSettings(options, this.#defaults, active), origin };
   }
 
-  /** The innermost lock around the caller, or that of a key. */
+  /** The innermost lock around the caller, or that of a key; undefined outside of a lock, and after its release. */
   current(key?: string): Lock | undefined {
-    for (const lock of surroundingLocks()) {
-      if (lock.owner === this && (key === undefined || lock.keys.includes(key))) return lock;
-    }
-    return undefined;
+    return surroundingLocks(this).find((lock) => key === undefined || lock.keys.includes(key));
   }
 
   /** Runs `task` as a new owner, which holds none of the caller's locks. */
@@ -246,8 +243,7 @@ export class LockManager {
 
   /** Whether the caller runs under a lock that stands. */
   #isHolding(): boolean {
-    for (const lock of surroundingLocks()) if (lock.owner === this && lock.isHeld()) return true;
-    return false;
+    return surroundingLocks(this).some((lock) => lock.isHeld());
   }
 }
 

@@ -7,7 +7,7 @@ import { type Hold, lostError } from './hold.js';
 import type { LockPlan } from './lock-plan.js';
 import type { Answer } from './lock-provider.js';
 import type { LockLogger } from './logger.js';
-import { isUnderLock } from './owner-context.js';
+import { surroundingLocks } from './owner-context.js';
 import { enter, surroundingsOf } from './re-entry.js';
 import { nameOf } from './subject.js';
 
@@ -65,9 +65,10 @@ export class LockTaker {
       template: origin.template,
     };
     this.assertAccepting(subject);
-    const nested = isUnderLock();
+    const around = surroundingLocks(this.owner);
+    const nested = around.length > 0;
     if (nested) {
-      const { same, later } = surroundingsOf(key, active, this.owner);
+      const { same, later } = surroundingsOf(key, active, around);
       if (same) return enter(same, subject, settings.reentrant);
       if (later !== undefined) this.#outOfOrder(subject, later, settings.wait);
     }

@@ -1,32 +1,31 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { GrantedLock } from './granted-lock.js';
 
-/** The locks around a piece of running code, innermost first. Immutable: a new lock opens a new context around the old. */
-interface OwnerContext {
-  readonly lock: GrantedLock;
-  readonly outer: OwnerContext | undefined;
-}
-
+// The locks around a piece of running code, innermost first. Immutable: a new lock opens a new context.
 // Entered with run() only: enterWith() leaks into the caller on Node before 24 (nodejs/node#45848).
-const storage = new AsyncLocalStorage<OwnerContext | undefined>();
+const storage = new AsyncLocalStorage<readonly GrantedLock[]>();
 
-/** Runs `task` under `lock`. */
+const NONE: readonly GrantedLock[] = [];
+
+/**
+ * Runs `task` under `lock`.
+ *
+ * The new context takes over only locks that have not ended. Work that starts itself again from a timer runs in the context of
+ * its last run, so contexts that kept ended locks would grow with every run.
+ */
 export function runUnder<T>(lock: GrantedLock, task: () => T): T {
   for (const hold of lock.holds) hold.hasContext = true;
-  return storage.run({ lock, outer: storage.getStore() }, task);
+  return storage.run([lock, ...surroundingLocks().filter((outer) => outer !== lock)], task);
 }
 
 /** Runs `task` under no lock at all. */
 export function runDetached<T>(task: () => T): T {
-  return storage.run(undefined, task);
+  return storage.run(NONE, task);
 }
 
-/** The locks around the caller, innermost first. */
-export function* surroundingLocks(): Generator<GrantedLock> {
-  for (let context = storage.getStore(); context; context = context.outer) yield context.lock;
-}
-
-/** Whether the caller runs under any lock: cheaper than asking which. */
-export function isUnderLock(): boolean {
-  return storage.getStore() !== undefined;
+/** The locks around the caller that have not ended, of one `owner` or of all, innermost first. A lost lock ends when its task does. */
+export function surroundingLocks(owner?: object): readonly GrantedLock[] {
+  const locks = storage.getStore() ?? NONE;
+  if (locks.length === 0) return NONE;
+  return locks.filter((lock) => lock.isOpen && (owner === undefined || lock.owner === owner));
 }

@@ -1,8 +1,8 @@
 import { LockDeadlockError } from '../lock/errors.js';
 import type { LockEvent } from '../lock/lock-events.js';
 import type { ActiveProvider } from './active-provider.js';
+import type { GrantedLock } from './granted-lock.js';
 import type { Hold } from './hold.js';
-import { surroundingLocks } from './owner-context.js';
 import { nameOf } from './subject.js';
 
 /** What a caller holds already, as far as it matters for one more key. */
@@ -14,15 +14,14 @@ export interface Surroundings {
 }
 
 /**
- * Looks for `key` among the locks of `owner` around the caller. A hold that was given back is none, also if it was lost before:
- * work that goes on in the context of a lock that has ended, such as a timer, takes the key like everybody else.
+ * Looks for `key` among the locks `around` the caller, innermost first. Work that outlives its lock, such as a timer, takes the
+ * key like everybody else.
  */
-export function surroundingsOf(key: string, active: ActiveProvider, owner: object): Surroundings {
+export function surroundingsOf(key: string, active: ActiveProvider, around: readonly GrantedLock[]): Surroundings {
   let later: string | undefined;
-  for (const lock of surroundingLocks()) {
-    if (lock.owner !== owner || lock.provider !== active.name) continue;
+  for (const lock of around) {
+    if (lock.provider !== active.name) continue;
     for (const hold of lock.holds) {
-      if (hold.entries === 0) continue;
       if (hold.key === key) return { same: hold, later };
       if (hold.key > key) later = hold.key;
     }

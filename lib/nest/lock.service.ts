@@ -52,7 +52,7 @@ export class LockService {
     return this.manager.withLock(key, task, this.#complete(options));
   }
 
-  /** The innermost lock around the caller, or the one of `key`; undefined outside. */
+  /** The innermost lock around the caller, or the one of `key`; undefined outside of a lock, and after its release. */
   current(key?: string): Lock | undefined {
     return this.manager.current(key);
   }

@@ -114,6 +114,23 @@ describe('LockService', () => {
     expect(locks.current()).toBeUndefined();
   });
 
+  it('has no current lock in work that outlives its method', async () => {
+    const gate = new Gate();
+    @Injectable()
+    class Jobs {
+      later: Promise<unknown> = Promise.resolve();
+      @DistributedLock('job')
+      async run() {
+        this.later = gate.opened.then(() => currentLock());
+        return currentLock().key;
+      }
+    }
+    const jobs = (await start({ providers: [Jobs] })).get(Jobs);
+    expect(await jobs.run()).toBe('job');
+    gate.open();
+    await expect(jobs.later).rejects.toThrow(/after its release/);
+  });
+
   it('via() knows the providers and nothing else, and lets a call say otherwise', async () => {
     const locks = (await start({}, two())).get(LockService);
     expect(() => locks.via('third')).toThrow(/"third": this application has "first", "second"/);

@@ -1,5 +1,6 @@
 import { LockTimeoutError, LockUnavailableError } from '../lock/errors.js';
 import type { LockEvent, LockEventPublisher } from '../lock/lock-events.js';
+import type { Lock } from '../lock/lock.js';
 import { isPromiseLike } from './answer.js';
 import type { Attempt, LeaseTerms } from './attempt.js';
 import type { Clock } from './clock.js';
@@ -18,8 +19,8 @@ export interface Wish {
   /** When the caller stops waiting, on the monotonic clock. */
   readonly deadline: number;
   readonly signal: AbortSignal | undefined;
-  /** The caller holds other locks already, so a drain waits for it instead of sending it away. */
-  readonly nested: boolean;
+  /** The locks around the caller. As long as one of them is held, a drain waits for the caller instead of sending it away. */
+  readonly around: readonly Pick<Lock, 'isHeld'>[];
 }
 
 /** Where an acquisition is on record, and what it does there. */

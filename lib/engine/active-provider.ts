@@ -112,7 +112,7 @@ export class ActiveProvider implements Ledger {
     return this.#waiters.wishes;
   }
 
-  /** Sends waiters away: all, or those that hold nothing yet. */
+  /** Sends waiters away: all, or those that hold nothing. */
   dismissWaiters(which: 'all' | 'first-comers', errorFor: (wish: Wish) => Error): void {
     this.#waiters.dismiss(which, errorFor);
   }

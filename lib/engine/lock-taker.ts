@@ -66,25 +66,27 @@ export class LockTaker {
     };
     this.assertAccepting(subject);
     const around = surroundingLocks(this.owner);
-    const nested = around.length > 0;
-    if (nested) {
+    if (around.length > 0) {
       const { same, later } = surroundingsOf(key, active, around);
       if (same) return enter(same, subject, settings.reentrant);
       if (later !== undefined) this.#outOfOrder(subject, later, settings.wait);
     }
     const deadline = startedAt + settings.wait;
-    return active.take({ subject, terms: settings, startedAt, deadline, signal, nested }, now);
+    return active.take({ subject, terms: settings, startedAt, deadline, signal, around }, now);
   }
 
-  /** The last look before the task runs: a key may have been lost while the caller waited for another. */
+  /** The last look before the task runs: the application may have stopped, or a key been lost, while the caller waited. */
   #granted(holds: readonly Hold[], plan: LockPlan): GrantedLock {
     const { active, settings } = plan;
     const [first, ...rest] = holds;
     if (!first) throw new LockConfigError('A lock needs a key.');
-    const lost = holds.find((hold) => !hold.isValid());
-    if (lost) {
+    try {
+      this.assertAccepting(first.subject);
+      const lost = holds.find((hold) => !hold.isValid());
+      if (lost) throw lost.lostError ?? lostError(lost.subject, 'expired');
+    } catch (error) {
       void this.#giveBack(holds, plan);
-      throw lost.lostError ?? lostError(lost.subject, 'expired');
+      throw error;
     }
     if (settings.maxHold !== Infinity) {
       const endsAt = this.clock.now() + settings.maxHold;

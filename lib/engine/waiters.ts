@@ -74,11 +74,11 @@ export class Waiters {
     return this.#byHolder.values().map(({ acquisition }) => acquisition.wish);
   }
 
-  /** Sends waiters away: all, or those that hold nothing yet. */
+  /** Sends waiters away: all, or those that hold nothing. */
   dismiss(which: 'all' | 'first-comers', errorFor: (wish: Wish) => Error): void {
     for (const { acquisition } of this.#byHolder.values()) {
       const { wish } = acquisition;
-      if (which === 'all' || !wish.nested) acquisition.dismiss(errorFor(wish));
+      if (which === 'all' || !wish.around.some((lock) => lock.isHeld())) acquisition.dismiss(errorFor(wish));
     }
   }
 }

@@ -2,7 +2,7 @@ import { LockConfigError, LockUnavailableError } from '../../lib/lock/errors.js'
 import { LockManager } from '../../lib/engine/lock-manager.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
-import { deferred, startEngine, watch } from './engine-rig.js';
+import { deferred, type Outcome, startEngine, watch } from './engine-rig.js';
 import { ScriptedProvider } from './scripted-provider.js';
 
 const STOPPING = { code: 'LOCK_UNAVAILABLE', message: expect.stringContaining('stopping') as unknown };
@@ -187,6 +187,44 @@ describe('stop', () => {
     expect(waiting.error).toMatchObject(STOPPING);
     expect(stopping.state).toBe('fulfilled');
     expect([locks.held(), locks.waiting(), clock.pendingTimers]).toEqual([[], [], 0]);
+  });
+
+  it('sends away who waits in the context of a lock that has ended', async () => {
+    const { locks, clock } = await startEngine();
+    const blocker = await locks.acquire('b');
+    let waiting: Outcome<unknown> | undefined;
+    await locks.withLock('a', () => {
+      waiting = watch(locks.acquire('b', { wait: Infinity }));
+    });
+    const stopping = watch(locks.stop());
+    await clock.advance(0);
+    expect(waiting?.error).toMatchObject(STOPPING);
+    expect(stopping.state).toBe('pending');
+    await blocker.release();
+    await clock.advance(0);
+    expect(stopping.state).toBe('fulfilled');
+  });
+
+  it('starts no task of a waiter whose surrounding lock has ended meanwhile', async () => {
+    const { locks, clock } = await startEngine();
+    const blocker = await locks.acquire('b');
+    const gate = deferred();
+    let ran = false;
+    let waiting: Outcome<unknown> | undefined;
+    const outer = locks.withLock('a', () => {
+      waiting = watch(locks.withLock('b', () => void (ran = true), { wait: Infinity }));
+      return gate.promise;
+    });
+    await clock.advance(0);
+    const stopping = watch(locks.stop());
+    await clock.advance(500);
+    expect(waiting?.state).toBe('pending');
+    gate.resolve();
+    await outer;
+    await blocker.release();
+    await clock.advance(0);
+    expect(waiting?.error).toMatchObject(STOPPING);
+    expect([ran, stopping.state, locks.held(), clock.pendingTimers]).toEqual([false, 'fulfilled', [], 0]);
   });
 
   it.each([0, 1, 2, 3, 4, 5, 6, 7, 8])('leaves no hold when it comes %i microtasks after the answer', async (hops) => {

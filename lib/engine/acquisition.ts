@@ -31,8 +31,8 @@ export interface Ledger {
   /** A new attempt, known before it is sent, so that whatever the backend says about it finds it. */
   begin(acquisition: Acquisition): Attempt;
   ask(attempt: Attempt, now: number): Answer<Grant | 'busy'>;
-  /** Whether an answer to the attempt's last ask is as fresh as the clock says: the machine did not sleep meanwhile. */
-  isCurrent(attempt: Attempt, now: number): boolean;
+  /** Whether an answer to the attempt's last ask is as fresh as the clock says: the machine was not suspended meanwhile. Looks now. */
+  isCurrent(attempt: Attempt): boolean;
   /** A caller begins, or ceases, to wait for the key. */
   waits(key: string, change: 1 | -1): void;
   /** Was not answered, and asks again after this pause; told to `hurry` when somebody is answered for the key meanwhile. */
@@ -94,7 +94,7 @@ export class Acquisition {
   start(now: number): Answer<Hold> {
     const answer = this.#ask(now);
     if (isPromiseLike(answer)) return this.#await(answer);
-    const outcome = this.#settle(answer);
+    const outcome = this.#settle(answer, true);
     return outcome instanceof Hold ? outcome : this.#await(Promise.resolve(outcome));
   }
 
@@ -161,8 +161,12 @@ export class Acquisition {
     }
   }
 
-  /** Turns a reply into a hold, or into the reason to ask again. Throws what ends the acquisition. */
-  #settle(reply: Reply): Hold | Setback {
+  /**
+   * Turns a reply into a hold, or into the reason to ask again. Throws what ends the acquisition.
+   *
+   * @param isImmediate whether it came in the tick of its ask, so that no suspension can lie between them
+   */
+  #settle(reply: Reply, isImmediate = false): Hold | Setback {
     if (reply === 'stale') return reply;
     if (reply === 'busy') {
       this.ledger.answered(this.wish.subject.key);
@@ -178,7 +182,7 @@ export class Acquisition {
     }
     const attempt = this.#attempt;
     const now = this.ledger.clock.now();
-    if (!attempt.revoked && now < reply.validUntil && this.ledger.isCurrent(attempt, now)) {
+    if (!attempt.revoked && now < reply.validUntil && (isImmediate || this.ledger.isCurrent(attempt))) {
       return this.ledger.hold(attempt, reply, this.wish, now);
     }
     // Granted and over before it got here: not lost, since nobody had it yet, but still waiting. The old id is dead.

@@ -143,8 +143,8 @@ export class ActiveProvider implements Ledger {
     return this.#backend.acquire(attempt);
   }
 
-  isCurrent(attempt: Attempt, now: number): boolean {
-    return this.parts.suspension.recent(now) === attempt.suspensions;
+  isCurrent(attempt: Attempt): boolean {
+    return this.parts.suspension.observe() === attempt.suspensions;
   }
 
   waits(key: string, change: 1 | -1): void {

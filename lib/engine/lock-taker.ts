@@ -44,8 +44,12 @@ export class LockTaker {
     const holds: Hold[] = [];
     try {
       for (const key of keys) holds.push(await this.#takeOne(key, plan, signal, startedAt, this.clock.now()));
-      // The machine may have slept while the caller waited for the last key; the backend knows whether the others stand.
-      for (const hold of holds) if (hold.status() === 'unconfirmed') await plan.active.holds.extend(hold, hold.lease);
+      // The machine may have been suspended while the caller waited for the last key, or for this very answer; the backend knows
+      // whether the others stand.
+      const isUnconfirmed = (hold: Hold) => hold.status() === 'unconfirmed';
+      for (let hold = holds.find(isUnconfirmed); hold; hold = holds.find(isUnconfirmed)) {
+        await plan.active.holds.extend(hold, hold.lease);
+      }
     } catch (error) {
       await this.#giveBack(holds, plan);
       throw error;

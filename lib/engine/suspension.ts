@@ -1,13 +1,18 @@
 import type { Clock } from './clock.js';
 
-// Both clocks tick at the same rate; /proc/uptime is read in steps of 10 ms. Anything beyond 2 s is a suspension.
+// The time since boot is read in steps of 10 ms to 1 s. Anything beyond 2 s is a suspension.
 const TOLERANCE = 2_000;
-// Reading the uptime costs 1.4 µs, as much as a whole uncontended lock, so the fast path looks once a second.
+// The rates of the two clocks may differ by as much: NTP slews one of them by up to 500 ppm for a while, and quartz by 25 ppm, which
+// is 2 s in a day. Far below the 1 % by which every lease counts as shorter, so a suspension that hides in it harms no lease.
+const DRIFT = 500e-6;
+// Reading the uptime costs 1.4 µs, as much as a whole uncontended lock, so an ask looks once a second.
 const SAMPLE_EVERY = 1_000;
 
 /**
- * Notices that the machine was suspended (laptop lid, paused VM). The monotonic clock stands still meanwhile, so a
+ * Notices that the machine was suspended (laptop lid, suspended VM). The monotonic clock stands still meanwhile, so a
  * deadline computed on it seems far while the backend may have given the lock away.
+ *
+ * A virtual machine that is paused with both of its clocks does not notice.
  */
 export class SuspensionDetector {
   readonly #clock: Clock;
@@ -27,16 +32,21 @@ export class SuspensionDetector {
 
   /** How many suspensions there were, looking now. */
   observe(): number {
-    this.#sampledAt = this.#clock.now();
-    const offset = this.#clock.uptime() - this.#sampledAt;
-    if (offset - this.#offset > TOLERANCE) {
+    const now = this.#clock.now();
+    const ahead = this.#clock.uptime() - now - this.#offset;
+    const drift = (now - this.#sampledAt) * DRIFT;
+    this.#sampledAt = now;
+    if (ahead > TOLERANCE + drift) {
       this.#count += 1;
-      this.#offset = offset;
+      this.#offset += ahead;
+    } else {
+      // Follows the drift and no more, so that short suspensions in a row still add up.
+      this.#offset += Math.min(Math.max(ahead, -drift), drift);
     }
     return this.#count;
   }
 
-  /** How many suspensions there were, as of `sampleEvery` ms ago (by default a second) or later. */
+  /** How many suspensions were seen by the last look, which is at most `sampleEvery` ms (by default a second) old on the monotonic clock. */
   recent(now: number): number {
     return now - this.#sampledAt > this.sampleEvery ? this.observe() : this.#count;
   }

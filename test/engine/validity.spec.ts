@@ -374,11 +374,11 @@ describe('a suspended machine', () => {
     expect(lock.isHeld()).toBe(true);
   });
 
-  it('does not believe a grant that was asked for before it slept', async () => {
+  it.each([2_000, 10])('does not believe a grant that was asked for %i ms before it slept', async (before) => {
     const provider = new ScriptedProvider();
     const { locks, clock } = await startEngine({ provider });
     const waiting = watch(locks.acquire('a', { wait: Infinity }));
-    await clock.advance(2_000);
+    await clock.advance(before);
     clock.suspend(60_000);
     provider.asks[0]?.grant({ validUntil: clock.now() + 20_000 });
     await clock.advance(0);
@@ -407,6 +407,32 @@ describe('a suspended machine', () => {
     await clock.advance(0);
     expect(taking.error).toMatchObject({ code: 'LOCK_LOST', key: 'a' });
     expect(locks.held()).toEqual([]);
+  });
+
+  it('asks once more where it slept while that was asked', async () => {
+    const provider = ScriptedProvider.obliging();
+    const { locks, clock } = await startEngine({ provider });
+    provider.onAcquire = (request, grant) => (request.key === 'a' ? grant() : undefined);
+    provider.onRenew = undefined;
+    const taking = watch(locks.acquire(['a', 'b'], { lease: '1m' }));
+    await clock.advance(2_000);
+    clock.suspend(30_000);
+    provider.asks[0]?.fail(new Error('connection lost in sleep'));
+    await clock.advance(50);
+    provider.asks[1]?.grant();
+    await clock.advance(0);
+    clock.suspend(30_000);
+    for (const renewal of [0, 1]) {
+      expect([provider.renewals.length, taking.state]).toEqual([renewal + 1, 'pending']);
+      const { input = [], answer } = provider.renewals[renewal] ?? {};
+      answer?.(provider.acknowledge(input));
+      await clock.advance(0);
+    }
+    // The other key was granted before the machine slept again.
+    const { input = [], answer } = provider.renewals[2] ?? {};
+    answer?.(provider.acknowledge(input));
+    await clock.advance(0);
+    expect(taking.value?.isHeld()).toBe(true);
   });
 
   it('is not suspected for less than two seconds, nor when the wall clock jumps', async () => {

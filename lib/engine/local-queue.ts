@@ -36,6 +36,8 @@ interface Line {
   asking: Place;
   /** The backend has queued the one who asks: somebody else has the lock. */
   isQueued: boolean;
+  /** Whether all places can share with the one who asks; undefined when it has to be looked at again. */
+  isShared: boolean | undefined;
   /** Why the backend did not answer the last ask, if it did not. Who leaves the line then was not kept out by a holder. */
   trouble: unknown;
 }
@@ -79,8 +81,8 @@ export class LocalQueue implements LockingPart {
     }
     // One attempt gets no place behind others. Unless they are readers as well with nobody known to be in their way:
     // then the answer to the first will be the answer to all.
-    const isOneOfThem = [line.asking, ...line.places].every((place) => canShare(place.request, request));
-    if (!line.isQueued && isOneOfThem) return this.#queue(line, request, unanswered(request));
+    if (!line.isQueued && canShare(line.asking.request, request) && isShared(line))
+      return this.#queue(line, request, unanswered(request));
     if (line.trouble === undefined) return 'busy';
     throw line.trouble;
   }
@@ -106,7 +108,10 @@ export class LocalQueue implements LockingPart {
   #lead(request: AcquireRequest): Promise<Grant | 'busy'> {
     return new Promise((resolve, reject) => {
       const place = { request, resolve, reject };
-      const line: Line = { key: request.key, places: new Set(), asking: place, isQueued: false, trouble: undefined };
+      const line: Line = {
+        ...{ key: request.key, places: new Set(), asking: place },
+        ...{ isQueued: false, isShared: true, trouble: undefined },
+      };
       this.#lines.set(line.key, line);
       this.#ask(line, place);
     });
@@ -123,8 +128,10 @@ export class LocalQueue implements LockingPart {
     return new Promise((resolve, reject) => {
       const place: Place = { request, resolve, reject };
       line.places.add(place);
+      if (line.isShared) line.isShared = canShare(line.asking.request, request);
       const leave = () => {
         if (!line.places.delete(place)) return;
+        if (line.isShared === false) line.isShared = undefined;
         const why = line.trouble ?? trouble;
         if (why === undefined) resolve('busy');
         else reject(why);
@@ -183,6 +190,7 @@ export class LocalQueue implements LockingPart {
       return;
     }
     line.places.delete(next);
+    line.isShared = undefined;
     this.#ask(line, next);
   }
 
@@ -206,6 +214,11 @@ export class LocalQueue implements LockingPart {
       place.resolve('busy');
     }
   }
+}
+
+/** Looks at all places only when that is not known: of a thousand readers that come together, each would look at all before it. */
+function isShared(line: Line): boolean {
+  return (line.isShared ??= Array.from(line.places).every((place) => canShare(line.asking.request, place.request)));
 }
 
 function unanswered({ key }: AcquireRequest): LockUnavailableError {

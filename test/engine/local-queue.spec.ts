@@ -294,4 +294,33 @@ describe('readers in that queue', () => {
     await clock.advance(3_000);
     expect(behindNothing.map(({ error }) => error instanceof LockUnavailableError)).toEqual([true, true]);
   });
+
+  it('that make one attempt are not compared with all before them', async () => {
+    const { locks, clock, provider } = await engine({ options: ['transaction'] });
+    let reads = 0;
+    const transaction = {};
+    const get = () => ((reads += 1), transaction);
+    const options = () =>
+      Object.defineProperty<LockOptions>({ ...SHARED, wait: 0 }, 'transaction', { enumerable: true, get });
+    const readers = Array.from({ length: 300 }, () => watch(locks.acquire('a', options())));
+    provider.asks[0]?.grant();
+    await clock.advance(0);
+    expect(readers.every(({ value }) => value?.isHeld())).toBe(true);
+    expect(provider.asks).toHaveLength(1);
+    expect(reads).toBeLessThan(20 * readers.length);
+  });
+
+  it('that make one attempt are busy behind a writer, and no longer when it has left', async () => {
+    const { locks, clock, provider } = await engine();
+    const first = watch(locks.acquire('a', SHARED));
+    const leaving = new AbortController();
+    const writer = watch(locks.acquire('a', { signal: leaving.signal }));
+    expect(await locks.tryAcquire('a', SHARED)).toBeNull();
+    leaving.abort('enough');
+    await clock.advance(0);
+    const second = watch(locks.tryAcquire('a', SHARED));
+    provider.asks[0]?.grant();
+    await clock.advance(0);
+    expect([first.state, writer.error, second.value?.isHeld()]).toEqual(['fulfilled', 'enough', true]);
+  });
 });

@@ -48,7 +48,7 @@ export interface Ledger {
   /** The backend has answered an ask for the key, or has failed to. */
   answered(key: string): void;
   failed(cause: unknown): void;
-  /** Whether this process holds the key by a lock that nobody can re-enter. */
+  /** Whether this process is known to hold the key by a lock that nobody can re-enter. */
   holdsApart(key: string): boolean;
 }
 

@@ -124,6 +124,29 @@ describe('the table of locks', () => {
     expect(served).toEqual(['writer']);
   });
 
+  it('goes over none of the other readers when one comes or leaves', () => {
+    const { table, request, clock } = setUp();
+    let reads = 0;
+    const readers = Array.from({ length: 500 }, (_, each) => `r${each}`);
+    const count = (hold: TableHold | undefined) => {
+      for (const property of ['expiresAt', 'holder'] as const) {
+        const value = hold?.[property];
+        Object.defineProperty(hold, property, { get: () => ((reads += 1), value) });
+      }
+    };
+    for (const reader of readers) count(table.tryTake('k', request(reader, 'shared'), () => undefined));
+    table.wait(
+      'k',
+      request('writer'),
+      () => undefined,
+      () => undefined,
+    );
+    for (const reader of readers) table.release('k', reader, 0);
+    expect(reads).toBeLessThan(10 * readers.length);
+    expect(table.look('k')?.holds.map(({ holder }) => holder)).toEqual(['writer']);
+    expect(clock.pendingTimers).toBe(0);
+  });
+
   it('ends a place in the queue by a release of its holder', async () => {
     const { take, wait, served, table, clock } = setUp();
     take('one');

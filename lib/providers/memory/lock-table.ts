@@ -29,12 +29,17 @@ interface Waiter {
 }
 
 interface Slot {
-  readonly holds: TableHold[];
+  /** By holder, the oldest first. A key may have any number of readers, so no operation goes over all of them. */
+  readonly holds: Map<string, TableHold>;
+  /** No hold ends before this time. It may be too early: a renewal does not move it. */
+  firstEnd: number;
   /** First come, first served. A Set keeps the order and lets a waiter in the middle leave at no cost. */
   waiters: Set<Waiter>;
   /** 0 for a key that is not parked. */
   parkedUntil: number;
   timer: Timer | undefined;
+  /** When the timer fires; `Infinity` without one. */
+  wakesAt: number;
 }
 
 // Stands for the queue of a key that nobody has waited for: most locks end without ever needing one.
@@ -70,7 +75,7 @@ export class LockTable {
     const now = this.#now();
     this.#expire(slot, now);
     this.#serve(key, slot, now);
-    const own = slot.holds.find(({ holder }) => holder === request.holder);
+    const own = slot.holds.get(request.holder);
     if (own) return own;
     if (slot.waiters.size > 0 || !admits(slot, request.mode)) return undefined;
     return this.#grant(slot, request, onLost, now);
@@ -102,8 +107,11 @@ export class LockTable {
     if (!slot) return undefined;
     const now = this.#now();
     this.#expire(slot, now);
-    const hold = slot.holds.find((each) => each.holder === holder);
-    if (hold) hold.expiresAt = Math.max(now + lease, hold.keepUntil);
+    const hold = slot.holds.get(holder);
+    if (hold) {
+      hold.expiresAt = Math.max(now + lease, hold.keepUntil);
+      slot.firstEnd = Math.min(slot.firstEnd, hold.expiresAt);
+    }
     this.#refresh(key, slot, now);
     return hold;
   }
@@ -114,9 +122,9 @@ export class LockTable {
     if (!slot) return false;
     const now = this.#now();
     this.#expire(slot, now);
-    const index = slot.holds.findIndex((each) => each.holder === holder);
-    if (index >= 0) {
-      slot.holds.splice(index, 1);
+    const wasHeld = slot.holds.delete(holder);
+    if (wasHeld) {
+      if (slot.holds.size === 0) slot.firstEnd = Infinity;
       if (keepFor > 0) slot.parkedUntil = Math.max(slot.parkedUntil, now + keepFor);
     } else {
       for (const waiter of slot.waiters) {
@@ -126,7 +134,7 @@ export class LockTable {
       }
     }
     this.#refresh(key, slot, now);
-    return index >= 0;
+    return wasHeld;
   }
 
   /** Frees the key whoever has it; false when nobody had it. */
@@ -135,8 +143,10 @@ export class LockTable {
     if (!slot) return false;
     const now = this.#now();
     this.#expire(slot, now);
-    const had = slot.holds.length > 0 || slot.parkedUntil > 0;
-    const holds = slot.holds.splice(0);
+    const had = !isFree(slot);
+    const holds = [...slot.holds.values()];
+    slot.holds.clear();
+    slot.firstEnd = Infinity;
     slot.parkedUntil = 0;
     this.#refresh(key, slot, now);
     // Told last, when the table stands as it will: who is told may come back with another ask.
@@ -152,7 +162,9 @@ export class LockTable {
     if (!slot) return undefined;
     this.#refresh(key, slot, this.#now());
     if (isFree(slot)) return undefined;
-    return { holds: slot.holds, waiters: slot.waiters.size, endsAt: Math.max(...endsOf(slot)) };
+    const holds = [...slot.holds.values()];
+    const endsAt = holds.reduce((latest, hold) => Math.max(latest, hold.expiresAt), slot.parkedUntil);
+    return { holds, waiters: slot.waiters.size, endsAt };
   }
 
   /** Brings a slot up to date: what has run out ends, who may enter does, and what is of no use any more goes. */
@@ -177,12 +189,13 @@ export class LockTable {
       holder: request.holder,
       mode: request.mode,
       // Readers that hold together share a token: none of them has overtaken another.
-      token: slot.holds[0]?.token ?? this.#nextToken(),
+      token: oldestOf(slot)?.token ?? this.#nextToken(),
       expiresAt: now + Math.max(request.lease, request.minHold),
       keepUntil: now + request.minHold,
       onLost,
     };
-    slot.holds.push(hold);
+    slot.holds.set(hold.holder, hold);
+    slot.firstEnd = Math.min(slot.firstEnd, hold.expiresAt);
     // After the hold stands in its slot, or the sweep would throw the slot away beneath it.
     this.#grantsSinceSweep += 1;
     if (this.#grantsSinceSweep > Math.max(SWEEP_AFTER, this.#slots.size)) this.#sweep(now);
@@ -197,30 +210,38 @@ export class LockTable {
   }
 
   #expire(slot: Slot, now: number): void {
-    for (let index = slot.holds.length - 1; index >= 0; index -= 1) {
-      if ((slot.holds[index]?.expiresAt ?? Infinity) <= now) slot.holds.splice(index, 1);
-    }
     if (slot.parkedUntil <= now) slot.parkedUntil = 0;
+    if (now < slot.firstEnd) return;
+    slot.firstEnd = Infinity;
+    for (const hold of slot.holds.values()) {
+      if (hold.expiresAt <= now) slot.holds.delete(hold.holder);
+      else slot.firstEnd = Math.min(slot.firstEnd, hold.expiresAt);
+    }
   }
 
   /** Wakes when the next hold or the parking ends, if somebody waits for that. */
   #wake(key: string, slot: Slot, now: number): void {
     const clock = this.#clock;
     if (!clock) return;
+    const wakesAt = slot.waiters.size === 0 ? Infinity : Math.min(slot.firstEnd, slot.parkedUntil || Infinity);
+    if (wakesAt === slot.wakesAt) return;
     if (slot.timer) clock.clearTimer(slot.timer);
     slot.timer = undefined;
-    if (slot.waiters.size === 0) return;
-    const delay = Math.max(1, Math.ceil(Math.min(...endsOf(slot)) - now));
-    slot.timer = clock.setTimer(() => {
+    slot.wakesAt = wakesAt;
+    if (wakesAt === Infinity) return;
+    const wake = () => {
       slot.timer = undefined;
+      slot.wakesAt = Infinity;
       this.#refresh(key, slot, this.#now());
-    }, delay);
+    };
+    slot.timer = clock.setTimer(wake, Math.max(1, Math.ceil(wakesAt - now)));
   }
 
   #slotOf(key: string): Slot {
     let slot = this.#slots.get(key);
     if (!slot) {
-      slot = { holds: [], waiters: NOBODY, parkedUntil: 0, timer: undefined };
+      const holds = new Map<string, TableHold>();
+      slot = { holds, firstEnd: Infinity, waiters: NOBODY, parkedUntil: 0, timer: undefined, wakesAt: Infinity };
       this.#slots.set(key, slot);
     }
     return slot;
@@ -247,16 +268,14 @@ export class LockTable {
 
 function admits(slot: Slot, mode: LockMode): boolean {
   if (slot.parkedUntil > 0) return false;
-  const [first] = slot.holds;
-  return first === undefined || (mode === 'shared' && first.mode === 'shared');
+  if (slot.holds.size === 0) return true;
+  return mode === 'shared' && oldestOf(slot)?.mode === 'shared';
 }
 
 function isFree(slot: Slot): boolean {
-  return slot.holds.length === 0 && slot.parkedUntil === 0;
+  return slot.holds.size === 0 && slot.parkedUntil === 0;
 }
 
-function endsOf(slot: Slot): number[] {
-  const ends = slot.holds.map((hold) => hold.expiresAt);
-  if (slot.parkedUntil > 0) ends.push(slot.parkedUntil);
-  return ends;
+function oldestOf(slot: Slot): TableHold | undefined {
+  return slot.holds.size === 0 ? undefined : slot.holds.values().next().value;
 }

@@ -18,7 +18,7 @@ export interface Clock {
   /**
    * Calls back once after `delay` ms.
    *
-   * @param keepAlive whether the process must not end before. Only for what it does at its own end: a timer of a lock
+   * @param keepAlive whether the process must not end before. Only for what a caller awaits: the timers of a lock that is held
    * must never keep a process alive that has nothing else to do.
    */
   setTimer(callback: () => void, delay: number, keepAlive?: boolean): Timer;

@@ -1,6 +1,10 @@
 import type { Clock, Timer } from './clock.js';
 
-/** The ways out for one waiter: its deadline, its signal, and being sent away. Whichever comes first. */
+/**
+ * The ways out for one waiter: its deadline, its signal, and being sent away. Whichever comes first.
+ *
+ * Its timers keep the process alive, because a caller awaits them.
+ */
 export class Departure {
   #hasLeft = false;
   // One callback at a time rather than Promise.race with a promise of the end: each race would leave a reaction on that
@@ -44,7 +48,7 @@ export class Departure {
   async pause(delay: number): Promise<void> {
     let timer: Timer | undefined;
     const over = new Promise<void>((resolve) => {
-      timer = this.clock.setTimer(resolve, delay);
+      timer = this.clock.setTimer(resolve, delay, true);
       this.#onHurry = resolve;
     });
     await this.before(over);
@@ -77,10 +81,11 @@ export class Departure {
     if (deadline === Infinity) return;
     if (remaining <= 0) this.leave();
     else {
-      this.#timer = this.clock.setTimer(() => {
+      const wake = () => {
         this.#timer = undefined;
         this.look();
-      }, Math.ceil(remaining));
+      };
+      this.#timer = this.clock.setTimer(wake, Math.ceil(remaining), true);
     }
   }
 

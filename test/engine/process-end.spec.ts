@@ -30,6 +30,36 @@ describe('a process that has nothing else to do', () => {
     expect(stdout).toBe('held\n');
   });
 
+  it('does not end while a caller waits for a lock', async () => {
+    const { stdout } = await program(`
+      await locks.acquire('a');
+      const error = await locks.acquire('a', { wait: '100ms' }).catch((reason) => reason);
+      console.log(error.code);`);
+    expect(stdout).toBe('LOCK_TIMEOUT\n');
+  });
+
+  it('does not end before the lease ends that a caller without a deadline waits for', async () => {
+    const { stdout } = await program(`
+      await locks.acquire('a', { lease: 200, renew: false });
+      await locks.acquire('a', { wait: Infinity });
+      console.log('granted');`);
+    expect(stdout).toBe('granted\n');
+  });
+
+  it('does not end while a caller waits for a backend that does not answer', async () => {
+    const { stdout } = await program(`
+      class Down extends MemoryLockProvider {
+        async acquire() {
+          throw new Error('down');
+        }
+      }
+      const others = new LockManager({ providers: { down: new Down() } });
+      await others.start();
+      const error = await others.acquire('a', { wait: '100ms' }).catch((reason) => reason);
+      console.log(error.code);`);
+    expect(stdout).toBe('LOCK_UNAVAILABLE\n');
+  });
+
   it('does not end in the middle of a stop', async () => {
     const { stdout } = await program(`await locks.acquire('a'); await locks.stop(); console.log('stopped');`);
     expect(stdout).toBe('stopped\n');

@@ -234,7 +234,8 @@ export class LockTable {
       slot.wakesAt = Infinity;
       this.#refresh(key, slot, this.#now());
     };
-    slot.timer = clock.setTimer(wake, Math.max(1, Math.ceil(wakesAt - now)));
+    // Keeps the process alive: somebody waits for it.
+    slot.timer = clock.setTimer(wake, Math.max(1, Math.ceil(wakesAt - now)), true);
   }
 
   #slotOf(key: string): Slot {

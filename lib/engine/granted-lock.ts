@@ -35,6 +35,7 @@ export class GrantedLock implements Lock {
     readonly owner: object,
   ) {
     this.mode = mode;
+    for (const hold of holds) hold.acquiredBy ??= this;
   }
 
   get acquiredAt(): Date {
@@ -157,12 +158,12 @@ export class GrantedLock implements Lock {
     if (!this.isOpen) return this.#end;
     this.#isOpen = false;
     return (this.#end =
-      this.holds.length === 1 ? this.active.holds.leave(this.holds[0], failed) : this.#leaveAll(failed));
+      this.holds.length === 1 ? this.active.holds.leave(this.holds[0], failed, this) : this.#leaveAll(failed));
   }
 
   async #leaveAll(failed: boolean): Promise<ReleaseResult> {
     // All are sent before the first answer is awaited: what is left is only the time of one round trip.
-    const answers = this.holds.toReversed().map((hold) => this.active.holds.leave(hold, failed));
+    const answers = this.holds.toReversed().map((hold) => this.active.holds.leave(hold, failed, this));
     const results: ReleaseResult[] = [];
     for (const answer of answers) results.push(await answer);
     return WORST_FIRST.find((result) => results.includes(result)) ?? 'released';

@@ -27,6 +27,8 @@ export class Hold {
   endsAt = Infinity;
   /** How many locks of its owner are open on this hold: the first and those that re-entered. */
   entries = 1;
+  /** The lock that it was acquired for: the first entry. */
+  acquiredBy: object | undefined;
   /** Tells the tracing channel how it ended, if somebody listened at its start. */
   endTrace: ((end: HoldEnd) => void) | undefined;
   /** Whether a task runs, or ran, in a context of this hold, in which others can enter it again. */

@@ -21,6 +21,7 @@ export class Holds {
   readonly #watchdog: Watchdog;
   #onceIdle: (() => void) | undefined;
   #confirmedAfter = 0;
+  #warnedOfOutliving = false;
 
   constructor(
     backend: Pick<LockProvider, 'renew'>,
@@ -76,10 +77,20 @@ export class Holds {
     return hold;
   }
 
-  /** Ends one entry into a hold, and the hold with the last. `failed`: its task failed, so a transaction beneath it is rolled back. */
-  leave(hold: Hold, failed: boolean): Answer<ReleaseResult> {
+  /**
+   * Ends one entry into a hold, and the hold with the last.
+   *
+   * @param failed whether its task failed, so that a transaction below it is rolled back
+   * @param lock the lock that this entry is
+   */
+  leave(hold: Hold, failed: boolean, lock?: object): Answer<ReleaseResult> {
     hold.entries -= 1;
-    if (hold.entries > 0) return hold.lostError ? 'lost' : 'nested';
+    if (hold.entries > 0) {
+      if (hold.lostError) return 'lost';
+      // After a failure the other branches of a Promise.all may well go on, and a handler after the timeout of its request.
+      if (lock === hold.acquiredBy && !failed) this.#warnOfOutliving(hold);
+      return 'nested';
+    }
     // Taken off the watchdog before the release is sent: no renewal may follow it.
     if (!hold.markReleased()) return 'lost';
     this.#forget(hold);
@@ -143,6 +154,15 @@ export class Holds {
     // Its id is dead from here on. What it may still hold would block others for a lease.
     this.releases.send(hold.grant, { keepUntil: hold.keepUntil, failed: true }, hold.validUntil);
   };
+
+  #warnOfOutliving({ subject }: Hold): void {
+    if (this.#warnedOfOutliving) return;
+    this.#warnedOfOutliving = true;
+    this.parts.logger.warn(
+      `${nameOf(subject)} stays held although the call that acquired it has ended: a nested call of the same key has not ended. ` +
+        'Await nested calls, or start work that outlives the call with detached(). (Warned once.)',
+    );
+  }
 
   #forget(hold: Hold): void {
     this.#table.delete(hold.grant.holder);

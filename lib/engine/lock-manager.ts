@@ -109,7 +109,7 @@ export class LockManager {
     }
   }
 
-  /** Runs `task` under the lock, and releases it however the task ends. */
+  /** Runs `task` under the lock, and releases it however the task ends. A nested call of the same key that still runs keeps it held. */
   withLock<T>(key: LockKey, task: (lock: Lock) => T | PromiseLike<T>, options: LockOptions = {}): Promise<T> {
     return promised(() => {
       const plan = this.plan(options);

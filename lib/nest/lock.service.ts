@@ -46,6 +46,8 @@ export class LockService {
   /**
    * Runs `task` under the lock and releases it however the task ends. The task's own value or error passes through.
    *
+   * Nested calls of the same key re-enter the lock. Await them: one that still runs keeps the lock held after this call has resolved.
+   *
    * @throws LockLostError when the lock was lost before the task ended (see `onLost`); otherwise as {@link acquire}.
    */
   withLock<T>(key: LockKey, task: (lock: Lock) => T | PromiseLike<T>, options?: LockOptions): Promise<T> {

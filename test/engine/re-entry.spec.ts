@@ -118,6 +118,36 @@ describe.each(QUEUES)('re-entry (%s queue)', (_, provide) => {
     expect(await inner?.release()).toBe('released');
   });
 
+  it('keeps it for an inner task that is not awaited, and warns once', async () => {
+    const { locks, clock, log } = await engine();
+    const gate = deferred();
+    const inner: Promise<void>[] = [];
+    for (const key of ['a', 'b']) {
+      await locks.withLock(key, () => void inner.push(locks.withLock(key, () => gate.promise)));
+      expect(locks.held().at(-1)).toMatchObject({ key, entries: 1 });
+    }
+    expect(log).toEqual([expect.stringMatching(/"a".* stays held .*Await nested calls/)]);
+    gate.resolve();
+    await Promise.all(inner);
+    await clock.advance(0);
+    expect(locks.held()).toEqual([]);
+  });
+
+  it('does not warn of inner tasks that end in time, nor of those beside one that failed', async () => {
+    const { locks, log } = await engine();
+    const gate = deferred();
+    let slow: Promise<void> = Promise.resolve();
+    const failing = locks.withLock(['a', 'b'], async () => {
+      await locks.withLock('a', () => locks.withLock(['a', 'b', 'c'], () => undefined));
+      slow = locks.withLock('a', () => gate.promise);
+      await Promise.all([slow, locks.withLock('a', () => Promise.reject(new Error('failed')))]);
+    });
+    await expect(failing).rejects.toThrow('failed');
+    gate.resolve();
+    await slow;
+    expect(log).toEqual([]);
+  });
+
   it('keeps the outer maxHold', async () => {
     const { locks, clock } = await engine();
     await locks.withLock(

@@ -1,4 +1,4 @@
-import { LockConfigError, LockDeadlockError } from '../lock/errors.js';
+import { LockConfigError } from '../lock/errors.js';
 import type { LockEvent } from '../lock/lock-events.js';
 import { after } from './answer.js';
 import type { Clock } from './clock.js';
@@ -73,7 +73,7 @@ export class LockTaker {
     if (around.length > 0) {
       const { same, later } = surroundingsOf(key, active, around);
       if (same) return enter(same, subject, settings.reentrant);
-      if (later !== undefined) this.#outOfOrder(subject, later, settings.wait);
+      if (later !== undefined) this.#warnOfOrder(subject, later);
     }
     const deadline = startedAt + settings.wait;
     return active.take({ subject, terms: settings, startedAt, deadline, signal, around }, now);
@@ -110,17 +110,12 @@ export class LockTaker {
     for (const answer of answers) await answer;
   }
 
-  #outOfOrder(subject: LockEvent, held: string, wait: number): void {
-    const advice =
-      'take keys in sorted order, or all at once by their array, so that two callers cannot wait for each other.';
-    if (wait === Infinity) {
-      throw new LockDeadlockError(
-        `${nameOf(subject)} is wanted without end under "${held}", which sorts after it: ${advice}`,
-        subject,
-      );
-    }
+  #warnOfOrder(subject: LockEvent, held: string): void {
     if (this.#warnedOfOrder) return;
     this.#warnedOfOrder = true;
-    this.logger.warn(`${nameOf(subject)} is taken under "${held}", which sorts after it: ${advice} (Warned once.)`);
+    this.logger.warn(
+      `${nameOf(subject)} is taken under "${held}", which sorts after it: two callers that nest in opposite order wait for each other. ` +
+        'Take keys in sorted order, or all at once by their array. (Warned once.)',
+    );
   }
 }

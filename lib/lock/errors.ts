@@ -81,7 +81,7 @@ export class LockConfigError extends LockError {
   readonly code = 'LOCK_CONFIG';
 }
 
-/** Misuse: going on would wait for ourselves (re-entry that was refused, shared to exclusive, keys out of order). */
+/** Misuse: the caller would wait for itself (re-entry that was refused, shared to exclusive), or a database has found a deadlock. */
 export class LockDeadlockError extends LockError {
   readonly code = 'LOCK_DEADLOCK';
 }

@@ -23,7 +23,7 @@ export interface LockOptions {
   provider?: string | undefined;
   /** Default `exclusive`. `shared` on a provider without shared locks is a `LockConfigError`, never silently exclusive. */
   mode?: LockMode | undefined;
-  /** How long to queue for a busy lock, in ms. Default 5 s (`tryAcquire` and `onBusy: 'skip'`: 0). 0 is one attempt; `Infinity` is allowed. */
+  /** How long to queue for a busy lock, in ms. Default 5 s (`tryAcquire` and `onBusy: 'skip'`: 0). 0 is one attempt. `Infinity` is allowed, and can wait permanently where two callers nest locks in opposite order. */
   wait?: Duration | undefined;
   /**
    * How long the backend keeps the lock without a renewal, in ms: a crashed holder blocks others for this long.

@@ -1,4 +1,4 @@
-import { LockTimeoutError, LockUnavailableError } from '../lock/errors.js';
+import { LockError, LockTimeoutError, LockUnavailableError } from '../lock/errors.js';
 import type { LockEvent, LockEventPublisher } from '../lock/lock-events.js';
 import type { Lock } from '../lock/lock.js';
 import { isPromiseLike } from './answer.js';
@@ -256,11 +256,19 @@ export class Acquisition {
 
   #unavailable(cause: unknown): LockUnavailableError {
     const { subject } = this.wish;
-    return new LockUnavailableError(
-      `${nameOf(subject)} could not be acquired: the backend did not answer; check that it is up and reachable.`,
-      { key: subject.key, provider: subject.provider, cause },
-    );
+    return new LockUnavailableError(`${nameOf(subject)} could not be acquired: ${reasonOf(cause)}`, {
+      key: subject.key,
+      provider: subject.provider,
+      cause,
+    });
   }
+}
+
+/** A failure in its own words: a backend that refuses has answered. Only one without words is silence. */
+function reasonOf(cause: unknown): string {
+  const words = cause instanceof Error ? cause.message : '';
+  if (words === '') return 'the backend did not answer; check that it is up and reachable.';
+  return LockError.is(cause) ? words : `the backend failed with "${words}"; check it and its log.`;
 }
 
 async function toReply(answer: Answer<Reply>): Promise<Reply> {

@@ -4,6 +4,38 @@ import { LockTable } from '../../lib/providers/memory/lock-table.js';
 import { deferred, QUEUES, startEngine, watch } from './engine-rig.js';
 import { ScriptedProvider } from './scripted-provider.js';
 
+describe('a backend that fails', () => {
+  it.each([
+    [new Error('OOM command not allowed'), 'the backend failed with "OOM command not allowed"; check it and its log.'],
+    [
+      new LockUnavailableError('Redis refuses it (OOM); check the server.'),
+      'Redis refuses it (OOM); check the server.',
+    ],
+    [new AggregateError([]), 'the backend did not answer; check that it is up and reachable.'],
+    ['down', 'the backend did not answer; check that it is up and reachable.'],
+  ])('is quoted in the error: %s', async (cause, words) => {
+    const provider = new ScriptedProvider();
+    provider.onAcquire = () => {
+      throw cause;
+    };
+    const { locks, clock } = await startEngine({ provider });
+    const waiting = watch(locks.acquire('a', { wait: 0 }));
+    await clock.advance(1_000);
+    expect(waiting.error).toBeInstanceOf(LockUnavailableError);
+    expect(waiting.error).toMatchObject({
+      message: `Lock "a" (provider "main") could not be acquired: ${words}`,
+      cause,
+    });
+  });
+
+  it('is silent where nothing has answered', async () => {
+    const { locks, clock } = await startEngine({ provider: new ScriptedProvider() });
+    const waiting = watch(locks.acquire('a', { wait: 0 }));
+    await clock.advance(3_000);
+    expect(String(waiting.error)).toContain('did not answer; check that it is up and reachable.');
+  });
+});
+
 describe.each(QUEUES)('waiting in the %s queue', (_, provide) => {
   async function engine() {
     const table = new LockTable();

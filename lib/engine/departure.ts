@@ -1,5 +1,12 @@
 import type { Clock, Timer } from './clock.js';
 
+// One listener for all that wait under a signal: Node warns of a leak from the eleventh listener on.
+const waitingUnder = new WeakMap<AbortSignal, Set<Departure>>();
+
+function leaveAll(this: AbortSignal): void {
+  for (const departure of waitingUnder.get(this) ?? []) departure.leave();
+}
+
 /**
  * The ways out for one waiter: its deadline, its signal, and being sent away. Whichever comes first.
  *
@@ -14,9 +21,6 @@ export class Departure {
   #timer: Timer | undefined;
   /** What the timer is for. */
   #wakesAt = Infinity;
-  readonly #onAbort = () => {
-    this.leave();
-  };
 
   constructor(
     private readonly clock: Clock,
@@ -25,7 +29,7 @@ export class Departure {
     private readonly signal?: AbortSignal,
   ) {
     if (signal?.aborted) this.leave();
-    else signal?.addEventListener('abort', this.#onAbort, { once: true });
+    else if (signal) this.#listenTo(signal);
     this.look();
   }
 
@@ -92,7 +96,19 @@ export class Departure {
   /** Takes down the timer and the listener. */
   dispose(): void {
     this.#disarm();
-    this.signal?.removeEventListener('abort', this.#onAbort);
+    if (this.signal) this.#stopListeningTo(this.signal);
+  }
+
+  #listenTo(signal: AbortSignal): void {
+    const waiting = waitingUnder.get(signal) ?? new Set();
+    waitingUnder.set(signal, waiting.add(this));
+    // Does nothing when it listens already.
+    signal.addEventListener('abort', leaveAll);
+  }
+
+  #stopListeningTo(signal: AbortSignal): void {
+    const waiting = waitingUnder.get(signal);
+    if (waiting?.delete(this) && waiting.size === 0) signal.removeEventListener('abort', leaveAll);
   }
 
   #disarm(): void {

@@ -1,3 +1,4 @@
+import { getEventListeners } from 'node:events';
 import { LockManager } from '../../lib/engine/lock-manager.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { LockTable } from '../../lib/providers/memory/lock-table.js';
@@ -48,6 +49,24 @@ it('leaves no listener on a signal that did not abort', async () => {
   await locks.acquire('a');
   await expect(locks.acquire('a', { signal, wait: 0 })).rejects.toMatchObject({ code: 'LOCK_TIMEOUT' });
   expect(listeners.size).toBe(0);
+});
+
+it('puts one listener on a signal that many waiters share', async () => {
+  const { locks, clock } = await startEngine();
+  const lock = await locks.acquire('a');
+  const controller = new AbortController();
+  const { signal } = controller;
+  const wait = () => locks.acquire('a', { signal }).then(String, (reason: unknown) => reason);
+  const early = locks.acquire('a', { signal, wait: 10 }).catch(() => 'busy');
+  const waiting = Array.from({ length: 20 }, wait);
+  await clock.advance(10);
+  expect(await early).toBe('busy');
+  expect(getEventListeners(signal, 'abort')).toHaveLength(1);
+  controller.abort('enough');
+  expect(new Set(await Promise.all(waiting))).toEqual(new Set(['enough']));
+  expect(getEventListeners(signal, 'abort')).toHaveLength(0);
+  await lock.release();
+  expect(clock.pendingTimers).toBe(0);
 });
 
 it('leaves nothing of a backend that was down for long', async () => {

@@ -414,6 +414,10 @@ describe('a suspended machine', () => {
     const { locks, clock } = await startEngine({ provider });
     provider.onAcquire = (request, grant) => (request.key === 'a' ? grant() : undefined);
     provider.onRenew = undefined;
+    const acknowledge = (index: number) => {
+      const renewal = provider.renewals[index];
+      renewal?.answer(provider.acknowledge(renewal.input));
+    };
     const taking = watch(locks.acquire(['a', 'b'], { lease: '1m' }));
     await clock.advance(2_000);
     clock.suspend(30_000);
@@ -424,13 +428,11 @@ describe('a suspended machine', () => {
     clock.suspend(30_000);
     for (const renewal of [0, 1]) {
       expect([provider.renewals.length, taking.state]).toEqual([renewal + 1, 'pending']);
-      const { input = [], answer } = provider.renewals[renewal] ?? {};
-      answer?.(provider.acknowledge(input));
+      acknowledge(renewal);
       await clock.advance(0);
     }
     // The other key was granted before the machine slept again.
-    const { input = [], answer } = provider.renewals[2] ?? {};
-    answer?.(provider.acknowledge(input));
+    acknowledge(2);
     await clock.advance(0);
     expect(taking.value?.isHeld()).toBe(true);
   });

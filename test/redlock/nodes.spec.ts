@@ -71,7 +71,7 @@ describe('five nodes of which some fail', () => {
     wires[2]!.admit();
     await until(() => told().length === 2, 'the return is told');
     expect(told()).toEqual(['unavailable', 'recovered']);
-    expect(await provider.renew(grant, 30_000)).toMatchObject([{ validUntil: expect.any(Number) as number }]);
+    expect(await provider.renew(grant, 30_000)).toMatchObject({ validUntil: expect.any(Number) as number });
     await Promise.all(wires.map((wire) => wire.close()));
   });
 
@@ -235,7 +235,7 @@ describe('five nodes of which some fail', () => {
     const { provider } = await startRedlock(quorum);
     const grant = granted(await provider.acquire(request('order')));
     await Promise.all(quorum.admins.map((admin) => admin.script('FLUSH')));
-    expect(await provider.renew(grant, 30_000)).toMatchObject([{ validUntil: expect.any(Number) as number }]);
+    expect(await provider.renew(grant, 30_000)).toMatchObject({ validUntil: expect.any(Number) as number });
     expect(await provider.release(grant, RELEASE)).toBe('released');
   });
 });

@@ -149,8 +149,8 @@ export class Waiter implements Operation {
       this.#ticket = queued.ticket;
       this.mayBeQueued = true;
       this.isUnconfirmed = false;
+      this.around.onQueued(this, queued);
       if (this.state !== 'queued') this.#queue();
-      if (!this.isOver) this.around.onQueued(this, queued);
     } else if (reply === 'b') this.settle('busy');
     else this.onFailure(new Error('The server answered something that is not an answer of the lock script.'));
   }

@@ -9,7 +9,7 @@ const COUNTER = 'lock:redlock';
 const TOKENS = [1, 2, 3, 4].map((count) => tokenDigits(4_102_444_800_000_000 + count));
 
 const operation = fc.record({
-  code: fc.constantFrom('V', 'V', 'V', 'W', 'W', 'E', 'R', 'C', 'I', 'F'),
+  code: fc.constantFrom('V', 'V', 'V', 'W', 'W', 'A', 'E', 'R', 'C', 'I', 'F'),
   lock: fc.constantFrom('a', 'b'),
   holder: fc.constantFrom('1'.repeat(32), '2'.repeat(32)),
   ms: fc.constantFrom('0', '60000'),
@@ -20,8 +20,8 @@ const call = fc.array(
   operation.map((each) => ({
     ...each,
     // Redis refuses an expiry of no time, and nobody writes no token.
-    ms: each.code === 'V' || each.code === 'E' ? '60000' : each.ms,
-    token: each.code === 'W' && Number(each.token) === 0 ? TOKENS[0]! : each.token,
+    ms: ['V', 'A', 'E'].includes(each.code) ? '60000' : each.ms,
+    token: ['W', 'A'].includes(each.code) && Number(each.token) === 0 ? TOKENS[0]! : each.token,
   })),
   { minLength: 1, maxLength: 3 },
 );

@@ -57,7 +57,12 @@ export class ModelNode {
         return mine ? 1 : 0;
       case 'E':
         if (mine) this.#put(lock, mine.text, ms);
-        return mine ? 1 : 0;
+        return mine ? mine.text.slice(48) : 0;
+      case 'A':
+        if (vote) return 0;
+        this.#put(lock, holder + token + round, ms);
+        if (this.counter !== undefined && this.counter < token) this.counter = token;
+        return 1;
       case 'R':
         if (mine && ms > 0) this.#put(lock, '-'.repeat(32) + mine.text.slice(32), ms);
         else if (mine) this.votes.delete(lock);

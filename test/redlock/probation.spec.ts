@@ -5,9 +5,13 @@ import { QuorumNode } from '../../lib/providers/redis/quorum/node.js';
 import type { RedisConnection } from '../../lib/providers/redis/redis-client.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 
-/** A connection whose server answers INFO when the test says so, and everything else at once. */
-class SlowServer extends EventEmitter {
+const RUN_KEY = 'lock:redlock-run';
+const MAX_LEASE = 10_000;
+
+/** A server that answers INFO when the test says so, has one key, and answers everything else immediately. */
+class SlowServer extends EventEmitter implements RedisConnection {
   answerInfo!: (info: string) => void;
+  noted: string | null = null;
 
   connect(): Promise<unknown> {
     this.emit('ready');
@@ -18,50 +22,121 @@ class SlowServer extends EventEmitter {
     this.emit('close');
   }
 
-  call(command: string): Promise<unknown> {
-    return command === 'info' ? new Promise((resolve) => (this.answerInfo = resolve)) : Promise.resolve([]);
+  call(command: string, ...args: string[]): Promise<unknown> {
+    if (command === 'info') return new Promise((resolve) => (this.answerInfo = resolve));
+    if (command === 'get') return Promise.resolve(this.noted);
+    if (command === 'set') this.noted = args[1]!;
+    return Promise.resolve([]);
   }
 
   subscribe(): Promise<unknown> {
     return Promise.resolve();
   }
+
+  /** The server was started again: whether with its data or without. */
+  async restart(clock: FakeClock, runId: string): Promise<void> {
+    this.emit('close');
+    this.emit('ready');
+    await clock.advance(0);
+    this.answerInfo(infoOf(runId));
+    await clock.advance(0);
+  }
 }
 
-describe('delayedRestart', () => {
-  it('a question for the uptime that waits at the server does not shorten its probation', async () => {
-    const clock = new FakeClock();
-    const begin = clock.now();
-    const server = new SlowServer();
-    const connection: RedisConnection = server;
-    const node = new QuorumNode(connection, {
-      context: {
-        name: 'redlock',
-        namespace: 'lock',
-        clock,
-        random: systemRandom(),
-        logger: silentLogger,
-        emit: () => undefined,
-      },
-      counter: 'lock:redlock',
-      patience: 500,
-      maxLease: 10_000,
-      probation: 10_000,
-      isTaken: () => false,
-      onChange: () => undefined,
-    });
-    // The server starts 10 ms before a full second of its clock, is asked 610 ms later, and reads the question after another 400 ms:
-    // it counts two full seconds then.
-    const startedAt = begin - 610;
+// By its own wall clock it is old: the clock was corrected just after the boot.
+function infoOf(runId: string): string {
+  return `run_id:${runId}\r\nuptime_in_seconds:9999999\r\n`;
+}
+
+function nodeOf(server: SlowServer, clock: FakeClock): QuorumNode {
+  return new QuorumNode(server, 0, {
+    context: {
+      name: 'redlock',
+      namespace: 'lock',
+      clock,
+      random: systemRandom(),
+      logger: silentLogger,
+      emit: () => undefined,
+    },
+    counter: 'lock:redlock',
+    patience: 500,
+    maxLease: MAX_LEASE,
+    runKey: RUN_KEY,
+    isTaken: () => false,
+    onChange: () => undefined,
+  });
+}
+
+describe('delayedRestart: a node does not vote until somebody has counted maxLease for its run', () => {
+  let clock: FakeClock;
+  let server: SlowServer;
+  let node: QuorumNode;
+  const connect = async (info: string) => {
+    const connected = node.connect();
+    await clock.advance(0);
+    server.answerInfo(info);
+    await connected;
+  };
+  beforeEach(() => {
+    clock = new FakeClock();
+    server = new SlowServer();
+    node = nodeOf(server, clock);
+  });
+  afterEach(() => node.close());
+
+  it('counts from the answer, whatever the uptime by the wall clock of the node, and notes the run on the node at the end', async () => {
     const connected = node.connect();
     await clock.advance(400);
-    server.answerInfo('run_id:a\r\nuptime_in_seconds:2\r\n');
+    server.answerInfo(infoOf('a'));
     await connected;
-    expect(node.cause).toMatchObject({ message: 'It has started within the last maxLease.' });
-    expect(node.mayVote(startedAt + 9_999)).toBe(false);
-    expect(node.mayVote(startedAt + 12_000)).toBe(true);
+    const seenAt = clock.now();
+    expect(node.cause).toMatchObject({ message: expect.stringContaining('does not vote yet') as string });
+    expect(node.mayVote(seenAt + MAX_LEASE - 1)).toBe(false);
+    expect(node.mayVote(seenAt + MAX_LEASE)).toBe(true);
+    await clock.advance(MAX_LEASE - 1);
+    expect(server.noted).toBeNull();
+    await clock.advance(1);
+    expect(server.noted).toBe(`a ${MAX_LEASE}`);
     // Once it is down, that is why it does not answer.
     server.emit('close');
     expect(node.cause).toMatchObject({ message: 'The connection was closed.' });
+  });
+
+  it('goes on counting when the connection was lost and the run is the same, and begins again with another run', async () => {
+    await connect(infoOf('a'));
+    const seenAt = clock.now();
+    await clock.advance(6_000);
+    await server.restart(clock, 'a');
+    expect(node.mayVote(seenAt + MAX_LEASE)).toBe(true);
+    await server.restart(clock, 'b');
+    expect(node.mayVote(seenAt + MAX_LEASE)).toBe(false);
+    expect(node.mayVote(clock.now() + MAX_LEASE)).toBe(true);
+    await clock.advance(MAX_LEASE - 1);
+    expect(server.noted).toBeNull();
+  });
+
+  it.each([
+    ['votes immediately when another process has noted this run', `a ${MAX_LEASE}`, true],
+    ['counts when another run is noted', `b ${MAX_LEASE}`, false],
+    ['counts when a shorter maxLease was counted', `a ${MAX_LEASE - 1}`, false],
+  ])('%s', async (_, noted, votes) => {
+    server.noted = noted;
+    await connect(infoOf('a'));
+    expect(node.mayVote(clock.now())).toBe(votes);
+  });
+
+  it('never votes while nobody knows its run', async () => {
+    await connect('uptime_in_seconds:9999999\r\n');
+    expect(node.mayVote(clock.now() + 100 * MAX_LEASE)).toBe(false);
+  });
+
+  it('leaves no timer', async () => {
+    await connect(infoOf('a'));
+    expect(clock.pendingTimers).toBeGreaterThan(0);
+    // The timer of the last command ends by itself.
+    await clock.advance(1_000);
+    expect(clock.pendingTimers).toBe(1);
     await node.close();
+    expect(clock.pendingTimers).toBe(0);
   });
 });

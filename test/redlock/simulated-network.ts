@@ -16,7 +16,8 @@ const BREAKS = 0.05;
 export class SimulatedNode {
   readonly model: ModelNode;
   readonly sockets = new Set<Socket>();
-  #start = 0;
+  /** What stands under other keys than those of the votes. */
+  readonly records = new Map<string, string>();
   #starts = 1;
 
   constructor(
@@ -26,20 +27,26 @@ export class SimulatedNode {
     private readonly skew: number,
   ) {
     this.model = new ModelNode(() => this.#time());
-    // Up for long.
-    this.#start = this.#time() - 3_600_000;
+  }
+
+  get runId(): string {
+    return `${this.index}x${this.#starts}`;
   }
 
   get info(): string {
-    const uptime = Math.floor((this.#time() - this.#start) / 1_000);
-    return `run_id:${this.index}x${this.#starts}\r\nuptime_in_seconds:${uptime}\r\nredis_mode:standalone\r\n`;
+    // It has always been up for long by its own wall clock, which proves nothing.
+    return `run_id:${this.runId}\r\nuptime_in_seconds:3600\r\nredis_mode:standalone\r\n`;
+  }
+
+  forget(): void {
+    this.model.forget();
+    this.records.clear();
   }
 
   /** It is started again, empty. */
   restart(): void {
-    this.model.forget();
+    this.forget();
     this.#starts += 1;
-    this.#start = this.#time();
     for (const socket of [...this.sockets]) socket.break();
   }
 
@@ -142,7 +149,11 @@ class Socket {
     };
     if (command.startsWith('eval')) answer(undefined, this.node.model.run(args.slice(1)));
     else if (command === 'info') answer(undefined, this.node.info);
-    else if (args[0] === 'INFO') answer(undefined, `id=${this.id} addr=process:${this.id}`);
+    else if (command === 'get') answer(undefined, this.node.records.get(args[0]!) ?? null);
+    else if (command === 'set') {
+      this.node.records.set(args[0]!, args[1]!);
+      answer(undefined, 'OK');
+    } else if (args[0] === 'INFO') answer(undefined, `id=${this.id} addr=process:${this.id}`);
     else {
       const lost = [...this.node.sockets].find(({ id }) => String(id) === args[2]);
       lost?.break();

@@ -4,6 +4,7 @@ import { silentLogger } from '../../lib/engine/logger.js';
 import type { Lock } from '../../lib/lock/lock.js';
 import { RedlockProvider } from '../../lib/providers/redis/quorum/index.js';
 import { majorityOf } from '../../lib/providers/redis/quorum/poll.js';
+import { QuorumKeyLayout } from '../../lib/providers/redis/quorum/quorum-key-layout.js';
 import { SeededRandom } from '../../lib/testing/conformance/seeded-random.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { DriftingClock, sleep } from '../simulation/drifting-clock.js';
@@ -57,6 +58,8 @@ export async function simulate(plan: Plan): Promise<Report> {
   const random = new SeededRandom(plan.seed);
   const chance = () => random.fraction();
   const nodes = plan.nodes.map(({ rate, skew }, index) => new SimulatedNode(index, truth, rate, skew));
+  // They are up for long, and somebody has counted it.
+  for (const node of nodes) node.records.set(new QuorumKeyLayout('lock').run, `${node.runId} ${MAX_LEASE}`);
   const processes = plan.rates.map((rate, index) => startProcess(plan, index, rate, truth, chance, nodes));
   const phase = { isPaused: false, isCalm: false, isOver: false };
   const court = new Court(truth);
@@ -99,7 +102,7 @@ export async function simulate(plan: Plan): Promise<Report> {
       if ((phase.isPaused && !isQuiet()) || others.length < majorityOf(nodes.length)) continue;
       court.lost();
       if (manner === 'restart') node.restart();
-      else node.model.forget();
+      else node.forget();
     }
     phase.isPaused = false;
   };

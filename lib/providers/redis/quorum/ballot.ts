@@ -1,5 +1,6 @@
 import { Poll, type PollTerms } from './poll.js';
 import { type OperationArguments, readVote, type Vote } from './quorum-script.js';
+import type { Votes } from './votes.js';
 
 /** What came of asking for votes. */
 export type BallotOutcome = 'elected' | 'busy' | 'unavailable';
@@ -22,16 +23,20 @@ export type BallotOutcome = 'elected' | 'busy' | 'unavailable';
  */
 export class Ballot extends Poll<BallotOutcome> {
   readonly #votes: Vote[] = [];
+  /** The nodes that have voted for the holder. */
+  readonly #seats: number[] = [];
+  #granted: number | undefined;
   #forgetful = 0;
 
   constructor(
     lock: string,
     args: OperationArguments,
     terms: PollTerms,
+    override readonly votes: Votes,
     /** A node without a counter was found after the decision. */
     private readonly onForgetful: () => void,
   ) {
-    super(lock, args, terms);
+    super(lock, args, terms, votes);
   }
 
   /** The token that a majority of the votes carries already. */
@@ -57,21 +62,28 @@ export class Ballot extends Poll<BallotOutcome> {
     return left[this.majority - 1] ?? 0;
   }
 
-  /** Whether nodes may hold a vote for us. */
-  get hasLeftovers(): boolean {
-    return this.no + this.faults < this.terms.seats;
+  /** The votes that were acknowledged by now count, with this token. */
+  count(token: number): void {
+    this.#granted = token;
+    for (const seat of this.#seats) this.votes.count(seat, this.#round);
   }
 
-  protected override counts(reply: unknown): boolean {
-    const vote = readVote(reply);
+  protected override counts(reply: unknown, seat: number): boolean {
+    const vote = this.#read(reply, seat);
     if (!vote) return false;
     this.#votes.push(vote);
     if (!vote.remembers) this.#forgetful += 1;
     return true;
   }
 
-  protected override onLate(reply: unknown): void {
-    if (readVote(reply)?.remembers === false) this.onForgetful();
+  /**
+   * A vote that comes after the grant counts with the others if it carries the token of the grant: the node knew no larger token, so nobody
+   * was granted by its vote in between.
+   */
+  protected override onLate(reply: unknown, seat: number): void {
+    const vote = this.#read(reply, seat);
+    if (vote?.remembers === false) this.onForgetful();
+    if (vote !== undefined && vote.written === this.#granted) this.votes.count(seat, this.#round);
   }
 
   protected override decide(): BallotOutcome | undefined {
@@ -86,5 +98,20 @@ export class Ballot extends Poll<BallotOutcome> {
       return 'unavailable';
     }
     return this.yes + this.no >= this.majority ? 'busy' : 'unavailable';
+  }
+
+  #read(reply: unknown, seat: number): Vote | undefined {
+    const vote = readVote(reply);
+    if (!vote) {
+      this.votes.refused(seat);
+      return undefined;
+    }
+    this.#seats.push(seat);
+    this.votes.acknowledge(seat, this.#round);
+    return vote;
+  }
+
+  get #round(): string {
+    return this.args[4];
   }
 }

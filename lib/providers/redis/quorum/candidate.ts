@@ -12,6 +12,7 @@ import type { PollTerms } from './poll.js';
 import { Assent, Errand } from './questions.js';
 import { NO_TOKEN, roundDigits, tokenDigits, wholeMs } from './quorum-script.js';
 import type { TokenEstimate } from './token-estimate.js';
+import { Votes } from './votes.js';
 
 // The pause after a round without a winner is drawn from a window that doubles: contenders that have split the votes come back at
 // different times, since a round takes about a millisecond; and who waits for long asks some eight times a second.
@@ -33,13 +34,15 @@ export interface Election {
   nextRound(): number;
 }
 
-/** A grant, and until when its key must stay taken whatever becomes of the holder. */
+/** A grant, its votes, and until when its key must stay taken whatever happens to the holder. */
 export interface QuorumGrant extends Grant {
   readonly keptUntil: number;
+  readonly votes: Votes;
 }
 
 /** One attempt to get a majority of the votes, in as many rounds as it takes while its caller waits. */
 export class Candidate {
+  readonly votes = new Votes();
   #left = false;
   #isWaiting = false;
   #endRound: (() => void) | undefined;
@@ -85,7 +88,7 @@ export class Candidate {
     const token = hint === undefined ? NO_TOKEN : tokenDigits(hint);
     const terms = this.election.termsFor(lease);
     let agreed: number | undefined;
-    const ballot = new Ballot(this.lock, ['V', holder, wholeMs(kept), token, round], terms, () => {
+    const ballot = new Ballot(this.lock, ['V', holder, wholeMs(kept), token, round], terms, this.votes, () => {
       this.election.hasForgetful = true;
       if (agreed !== undefined) this.#tell(agreed, round);
     });
@@ -96,7 +99,7 @@ export class Candidate {
     const outcome = await electorate.ask(ballot);
     this.#endRound = undefined;
     if (outcome !== 'elected') {
-      if (ballot.hasLeftovers) this.#cleanUp(round);
+      if (this.votes.mayStand) this.#cleanUp(round);
       if (outcome === 'busy') return 'busy';
       throw this.#unavailable(ballot.cause);
     }
@@ -113,6 +116,7 @@ export class Candidate {
       this.#tell(agreed, round);
     }
     this.election.hasForgetful = false;
+    ballot.count(agreed);
 
     const standing = ballot.lasting(kept);
     const deadline = validUntil(ballot.sentAt, Math.min(lease, standing));
@@ -129,6 +133,7 @@ export class Candidate {
       fencingToken: BigInt(agreed),
       validUntil: deadline,
       keptUntil: minHold > 0 ? ballot.sentAt + minHold : 0,
+      votes: this.votes,
     };
   }
 
@@ -178,7 +183,8 @@ export class Candidate {
   }
 
   #send(args: ConstructorParameters<typeof Errand>[1]): void {
-    void this.election.electorate.ask(new Errand(this.lock, args, this.election.termsFor(this.request.lease)));
+    const terms = this.election.termsFor(this.request.lease);
+    void this.election.electorate.ask(new Errand(this.lock, args, terms, this.votes));
   }
 
   #unavailable(cause: unknown): LockUnavailableError {

@@ -4,6 +4,7 @@ import { LockConfigError, LockUnavailableError } from '../../../lock/errors.js';
 import type { RedisConnection } from '../redis-client.js';
 import { callOf, QuorumNode } from './node.js';
 import { majorityOf, type Poll } from './poll.js';
+import type { QuorumKeyLayout } from './quorum-key-layout.js';
 
 type AnyPoll = Poll<unknown>;
 
@@ -22,19 +23,19 @@ export class Electorate {
   constructor(
     private readonly context: ProviderContext,
     connections: readonly RedisConnection[],
-    private readonly counter: string,
+    private readonly layout: QuorumKeyLayout,
     private readonly patience: number,
     maxLease: number,
     delayedRestart: boolean,
   ) {
     this.nodes = connections.map(
-      (connection) =>
-        new QuorumNode(connection, {
+      (connection, seat) =>
+        new QuorumNode(connection, seat, {
           context,
-          counter,
+          counter: layout.counter,
           patience,
           maxLease,
-          probation: delayedRestart ? maxLease : 0,
+          runKey: delayedRestart ? layout.run : undefined,
           isTaken: (runId, by) => this.nodes.some((node) => node !== by && node.runId === runId),
           onChange: () => {
             this.#onChange();
@@ -105,18 +106,23 @@ export class Electorate {
 
   #send(polls: readonly AnyPoll[]): void {
     const now = this.context.clock.now();
-    const args = callOf(this.counter, polls);
+    const args = callOf(this.layout.counter, polls);
     for (const poll of polls) poll.onSent(now);
     for (const node of this.nodes) {
-      if (node.mayVote(now)) node.send(polls, args);
-      else this.#sendWithoutVotes(node, polls);
+      const mayVote = node.mayVote(now);
+      if (mayVote && !polls.some((poll) => !poll.isFor(node.seat))) node.send(polls, args);
+      else this.#sendSome(node, polls, mayVote);
     }
   }
 
-  #sendWithoutVotes(node: QuorumNode, polls: readonly AnyPoll[]): void {
-    const others = polls.filter(({ isVote }) => !isVote);
-    for (const poll of polls) if (poll.isVote) poll.onFault(node.cause);
-    if (others.length > 0) node.send(others, callOf(this.counter, others));
+  #sendSome(node: QuorumNode, polls: readonly AnyPoll[], mayVote: boolean): void {
+    const some = polls.filter((poll) => {
+      if (!poll.isFor(node.seat)) return false;
+      if (mayVote || !poll.isVote) return true;
+      poll.onFault(node.cause);
+      return false;
+    });
+    if (some.length > 0) node.send(some, callOf(this.layout.counter, some));
   }
 
   #onChange(): void {

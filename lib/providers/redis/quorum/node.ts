@@ -1,13 +1,15 @@
-import type { ProviderContext } from '../../../engine/lock-provider.js';
+import type { ProviderContext, Timer } from '../../../engine/lock-provider.js';
 import { CommandConnection } from '../command-connection.js';
 import type { RedisConnection } from '../redis-client.js';
+import { PendingReleases } from './pending-releases.js';
 import type { Poll } from './poll.js';
 import { Errand } from './questions.js';
 import { QUORUM_SCRIPT, QUORUM_SCRIPT_SHA } from './quorum-script.js';
+import { Votes } from './votes.js';
 
 type AnyPoll = Poll<unknown>;
 
-const DEBTS_A_CALL = 256;
+const RELEASES_A_CALL = 256;
 
 /** What a node has to know of the others. */
 export interface NodeSurroundings {
@@ -17,8 +19,8 @@ export interface NodeSurroundings {
   readonly patience: number;
   /** No vote stands for longer, in ms. */
   readonly maxLease: number;
-  /** A node that has started less than this many ms ago does not vote: it may have forgotten a vote. 0 for any. */
-  readonly probation: number;
+  /** With `delayedRestart`, the key of the run that has lasted for `maxLease`: before that, a node does not vote. */
+  readonly runKey: string | undefined;
   /** Whether another node is this same server. */
   isTaken(runId: string, by: QuorumNode): boolean;
   /** It has become ready for operations, or ceased to be. */
@@ -34,16 +36,21 @@ export class QuorumNode {
   /** It refuses the keys of other nodes and fails over, so it has no say either. */
   isClusterNode = false;
   readonly #connection: CommandConnection;
+  /** Releases that this node has not answered. */
+  readonly #pending = new PendingReleases();
   #ready = false;
   #votesFrom = Infinity;
+  /** The run of the server that we have seen last, and since when, on our clock. */
+  #seen: { readonly runId: string; readonly since: number } | undefined;
+  #timer: Timer | undefined;
   #refusal: unknown;
   #onIntroduced: (() => void) | undefined;
   #downSince: number;
-  /** Releases that did not get through: the votes they end would stand for a lease, and a majority of such votes blocks the key. */
-  #owed: Errand[] = [];
 
   constructor(
     connection: RedisConnection,
+    /** Its number among the nodes, from 0. */
+    readonly seat: number,
     private readonly surroundings: NodeSurroundings,
   ) {
     const { context, patience } = surroundings;
@@ -54,6 +61,7 @@ export class QuorumNode {
       },
       onDown: () => {
         this.runId = undefined;
+        this.#endCount();
         // From here on the connection says why: its probation may be over for long.
         this.#refusal = undefined;
         this.#become(false);
@@ -81,7 +89,13 @@ export class QuorumNode {
     return this.#connection.ask(command, ...args);
   }
 
+  /** How many releases it has not answered. */
+  get pendingReleases(): number {
+    return this.#pending.size;
+  }
+
   close(): Promise<void> {
+    this.#endCount();
     return this.#connection.close();
   }
 
@@ -92,6 +106,7 @@ export class QuorumNode {
       this.#fail(polls, cause);
       return;
     }
+    for (const { isVote, votes } of polls) if (isVote) votes?.asked(this.seat);
     this.#call('evalsha', QUORUM_SCRIPT_SHA, polls, args);
   }
 
@@ -107,9 +122,9 @@ export class QuorumNode {
       (reply) => {
         if (Array.isArray(reply)) {
           polls.forEach((poll, index) => {
-            poll.onReply(reply[index]);
+            poll.onReply(reply[index], this.seat);
           });
-        } else polls[0]?.onReply(reply);
+        } else polls[0]?.onReply(reply, this.seat);
       },
       (error) => {
         if (command === 'evalsha' && error instanceof Error && error.message.startsWith('NOSCRIPT')) {
@@ -120,26 +135,37 @@ export class QuorumNode {
   }
 
   #fail(polls: readonly AnyPoll[], cause: unknown): void {
-    const { context, maxLease, patience } = this.surroundings;
-    // Longer ago than a lease nothing of ours stands there.
-    const mayStand = this.#ready || context.clock.now() - this.#downSince < maxLease;
-    if (!mayStand) this.#owed = [];
+    this.#forgetEnded();
     for (const poll of polls) {
       const [code, , ms] = poll.args;
-      // A key that is to be parked stays taken by its vote instead.
-      if (mayStand && (code === 'C' || (code === 'R' && ms === '0'))) {
-        this.#owed.push(new Errand(poll.lock, poll.args, { seats: 1, clock: context.clock, patience }));
-      }
+      // A key that is to be retained stays locked by its vote instead.
+      const isRelease = code === 'C' || (code === 'R' && ms === '0');
+      if (isRelease && !this.#hasEnded && poll.votes?.mayStandAt(this.seat) === true) this.#pending.add(poll);
       poll.onFault(cause);
     }
   }
 
-  #settleDebts(): void {
-    const owed = this.#owed;
-    this.#owed = [];
-    for (let first = 0; first < owed.length; first += DEBTS_A_CALL) {
-      const some = owed.slice(first, first + DEBTS_A_CALL);
-      this.send(some, callOf(this.surroundings.counter, some));
+  /** No vote of ours stands there any more: the node has been down for longer than any lease. */
+  get #hasEnded(): boolean {
+    const { context, maxLease } = this.surroundings;
+    return !this.#ready && context.clock.now() - this.#downSince >= maxLease;
+  }
+
+  #forgetEnded(): void {
+    if (this.#hasEnded) this.#pending.clear();
+  }
+
+  #sendPending(): void {
+    const { context, counter, patience } = this.surroundings;
+    const pending = this.#pending.take();
+    const terms = { seats: 1, clock: context.clock, patience };
+    for (let first = 0; first < pending.length; first += RELEASES_A_CALL) {
+      const some = pending.slice(first, first + RELEASES_A_CALL).map(({ lock, args }) => {
+        const votes = new Votes();
+        votes.asked(this.seat);
+        return new Errand(lock, args, terms, votes);
+      });
+      this.send(some, callOf(counter, some));
     }
   }
 
@@ -149,19 +175,14 @@ export class QuorumNode {
     if (still.length > 0) this.#call('eval', QUORUM_SCRIPT, still, callOf(this.surroundings.counter, still));
   }
 
-  /** Before anything else on a new connection: who is it, and since when? */
+  /** Before anything else on a new connection: which server is it, and may it vote? */
   async #introduce(): Promise<void> {
-    const { context, counter, probation } = this.surroundings;
+    const { counter, runKey } = this.surroundings;
     this.#refusal = undefined;
-    this.#votesFrom = probation === 0 ? 0 : Infinity;
+    this.#votesFrom = runKey === undefined ? 0 : Infinity;
     try {
-      const info = await this.ask('info', 'server').catch((error: unknown) => {
-        // Without the permission nothing is known of it; then it votes unless its age matters.
-        if (!(error instanceof Error) || error.name !== 'ReplyError') throw error;
-        this.#refusal = error;
-        return '';
-      });
-      const text = String(info);
+      // Without the permission nothing is known of it. Then it votes, except with delayedRestart.
+      const text = await this.#read('info', 'server');
       this.runId = /^run_id:(\w+)/m.exec(text)?.[1];
       this.isDouble = this.runId !== undefined && this.surroundings.isTaken(this.runId, this);
       this.isClusterNode = /^redis_mode:cluster/m.test(text);
@@ -174,15 +195,7 @@ export class QuorumNode {
       }
       // After that: a node of a Cluster would refuse it for a reason that says less.
       await this.ask('eval', QUORUM_SCRIPT, '1', counter);
-      const uptime = /^uptime_in_seconds:(\d+)/m.exec(text)?.[1];
-      if (probation > 0 && uptime !== undefined) {
-        // The difference of two whole seconds: a server that has started 10 ms ago may say 1.
-        const age = Math.max(0, Number(uptime) - 1) * 1_000;
-        // Counted from the answer: the question may have waited at the server, which grew older meanwhile.
-        const answeredAt = context.clock.now();
-        this.#votesFrom = answeredAt + probation - age;
-        if (!this.mayVote(answeredAt)) this.#refusal = new Error('It has started within the last maxLease.');
-      }
+      if (runKey !== undefined && this.runId !== undefined) await this.#count(runKey, this.runId);
     } catch (error) {
       // The connection is lost again, or the script is refused: then no operation will be answered either.
       this.#refusal = error;
@@ -193,10 +206,54 @@ export class QuorumNode {
     this.#onIntroduced?.();
   }
 
+  /**
+   * The node may have forgotten a vote that it gave before it started. Such a vote is over when somebody has seen this run of the server
+   * for `maxLease`. The time is counted here, on a monotonic clock: the server's own uptime follows its wall clock, which jumps when it is
+   * corrected after the boot. Who has counted to the end notes the run on the node, so that other processes need not count again.
+   */
+  async #count(runKey: string, runId: string): Promise<void> {
+    const { context, maxLease } = this.surroundings;
+    const { clock } = context;
+    if (this.#seen?.runId !== runId) this.#seen = { runId, since: clock.now() };
+    const [notedRun, notedFor] = (await this.#read('get', runKey)).split(' ');
+    // What was counted for a shorter maxLease is too short.
+    const isNoted = notedRun === runId && Number(notedFor) >= maxLease;
+    const left = this.#seen.since + maxLease - clock.now();
+    this.#votesFrom = isNoted ? 0 : this.#seen.since + maxLease;
+    if (isNoted) return;
+    if (left > 0) this.#refusal = new Error('It does not vote yet: its start was seen less than maxLease ago.');
+    this.#timer = clock.setTimer(
+      () => {
+        this.#timer = undefined;
+        // It votes also where this fails. Others then count by themselves.
+        this.ask('set', runKey, `${runId} ${maxLease}`).catch(() => undefined);
+      },
+      Math.max(0, Math.ceil(left)),
+    );
+  }
+
+  /** The answer, or nothing where the ACL refuses the command. */
+  async #read(command: string, ...args: string[]): Promise<string> {
+    try {
+      return String(await this.ask(command, ...args));
+    } catch (error) {
+      if (!(error instanceof Error) || error.name !== 'ReplyError') throw error;
+      this.#refusal = error;
+      return '';
+    }
+  }
+
+  #endCount(): void {
+    if (this.#timer !== undefined) this.surroundings.context.clock.clearTimer(this.#timer);
+    this.#timer = undefined;
+  }
+
   #become(ready: boolean): void {
     if (this.#ready === ready) return;
+    // Before it is ready: whether it was down for longer than a lease.
+    this.#forgetEnded();
     this.#ready = ready;
-    if (ready) this.#settleDebts();
+    if (ready) this.#sendPending();
     else this.#downSince = this.surroundings.context.clock.now();
     this.surroundings.onChange();
   }

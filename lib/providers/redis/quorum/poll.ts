@@ -1,5 +1,6 @@
 import type { Clock, Timer } from '../../../engine/lock-provider.js';
 import type { OperationArguments } from './quorum-script.js';
+import type { Votes } from './votes.js';
 
 /** How many of `seats` nodes are a majority. */
 export function majorityOf(seats: number): number {
@@ -38,13 +39,21 @@ export abstract class Poll<T> {
     readonly lock: string,
     readonly args: OperationArguments,
     protected readonly terms: PollTerms,
+    /** The votes of the attempt that the question is about. */
+    readonly votes?: Votes,
   ) {
     this.majority = majorityOf(terms.seats);
     this.outcome = new Promise((resolve) => (this.#resolve = resolve));
   }
 
+  /** Whether it makes a node vote. */
   get isVote(): boolean {
-    return this.args[0] === 'V';
+    return this.args[0] === 'V' || this.args[0] === 'A';
+  }
+
+  /** Whether the node of this seat is asked. */
+  isFor(_seat: number): boolean {
+    return true;
   }
 
   /** It is decided. */
@@ -78,12 +87,12 @@ export abstract class Poll<T> {
     }, this.terms.patience);
   }
 
-  onReply(reply: unknown): void {
+  onReply(reply: unknown, seat: number): void {
     if (this.#decided) {
-      this.onLate(reply);
+      this.onLate(reply, seat);
       return;
     }
-    if (this.counts(reply)) this.yes += 1;
+    if (this.counts(reply, seat)) this.yes += 1;
     else this.no += 1;
     this.#look();
   }
@@ -104,11 +113,11 @@ export abstract class Poll<T> {
   }
 
   /** Whether the reply is a yes. */
-  protected counts(reply: unknown): boolean {
+  protected counts(reply: unknown, _seat: number): boolean {
     return reply === 1;
   }
 
-  protected onLate(_reply: unknown): void {
+  protected onLate(_reply: unknown, _seat: number): void {
     // Most have no use for it.
   }
 

@@ -7,9 +7,13 @@ import { encodeKey } from '../key-layout.js';
 export class QuorumKeyLayout {
   /** The key under which tokens are counted. */
   readonly counter: string;
+  /** The key under which a node is told which of its runs has lasted for `maxLease`. */
+  readonly run: string;
 
   constructor(namespace: string) {
     this.counter = `${namespace}:redlock`;
+    // Not behind another colon: there it would be the vote for a lock of that name.
+    this.run = `${this.counter}-run`;
   }
 
   /** The key of a node's vote for a lock. */

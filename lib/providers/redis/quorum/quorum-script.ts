@@ -16,7 +16,9 @@ import { createHash } from 'node:crypto';
  *   but belongs to the newer round then. 0: somebody else has its vote.
  * - `W` writes the token that was agreed on; 1 where the holder has the vote. A node that knows no token learns it only with the vote of
  *   that very round: a write that was under way while the node lost its data may be older than what others were granted since.
- * - `E` extends, `R` releases or parks, for whichever round; `C` cleans up after a round and those before it, not after a later one.
+ * - `A` asks again for a vote that was lost, with the token of the grant: 1 where nobody had the node's vote. It never makes a counter where there
+ *   is none, because a node that has lost its data must not pass for one that remembers.
+ * - `E` extends, and answers with the round of the vote. `R` releases or parks, for whichever round; `C` cleans up after a round and those before it, not after a later one.
  * - `I` shows the vote, `F` removes it.
  *
  * One vote or one release alone takes a shorter way, and is answered without a list: one caller is bound by each microsecond, on all nodes.
@@ -76,7 +78,14 @@ for index = 2, #KEYS do
       reply = 1
     end
   elseif code == 'E' then
-    if mine then reply = call('PEXPIRE', lock, ms) end
+    if mine and call('PEXPIRE', lock, ms) == 1 then reply = sub(vote, 49) end
+  elseif code == 'A' then
+    if not vote then
+      call('SET', lock, holder .. token .. round, 'PX', ms)
+      local last = call('GET', counter)
+      if last and last < token then call('SET', counter, token) end
+      reply = 1
+    end
   elseif code == 'R' then
     if mine then
       if ms == '0' then
@@ -103,7 +112,7 @@ export const QUORUM_SCRIPT_SHA = createHash('sha1').update(QUORUM_SCRIPT).digest
 
 /** What one operation says in the script call, besides its lock. */
 export type OperationArguments = readonly [
-  code: 'V' | 'W' | 'E' | 'R' | 'C' | 'I' | 'F',
+  code: 'V' | 'W' | 'A' | 'E' | 'R' | 'C' | 'I' | 'F',
   holder: string,
   ms: string,
   token: string,

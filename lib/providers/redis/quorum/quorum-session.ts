@@ -16,10 +16,10 @@ import type { RedisConnection } from '../redis-client.js';
 import { Candidate, type Election, type QuorumGrant } from './candidate.js';
 import { Electorate } from './electorate.js';
 import { majorityOf, type PollTerms } from './poll.js';
-import { Assent, Census, Deposition, Resignation } from './questions.js';
+import { Census, Deposition, Extension, RepeatedAsk, Resignation } from './questions.js';
 import { examineNodes } from './quorum-doctor.js';
 import { QuorumKeyLayout } from './quorum-key-layout.js';
-import { NO_ROUND, NO_TOKEN, PARKED, wholeMs } from './quorum-script.js';
+import { NO_ROUND, NO_TOKEN, PARKED, roundDigits, tokenDigits, wholeMs } from './quorum-script.js';
 import type { RedlockSettings } from './redlock-options.js';
 import { TokenEstimate } from './token-estimate.js';
 
@@ -43,7 +43,7 @@ export class QuorumSession {
   ) {
     const { patience, maxLease, delayedRestart } = settings;
     this.#layout = new QuorumKeyLayout(context.namespace);
-    this.#electorate = new Electorate(context, connections, this.#layout.counter, patience, maxLease, delayedRestart);
+    this.#electorate = new Electorate(context, connections, this.#layout, patience, maxLease, delayedRestart);
     this.#election = {
       context,
       electorate: this.#electorate,
@@ -72,11 +72,31 @@ export class QuorumSession {
     }
   }
 
-  async release({ key, holder }: Holder, { keepFor }: ReleaseManner): Promise<ReleaseOutcome> {
-    this.#candidates.get(holder)?.withdraw();
-    const lock = this.#layout.lockOf(key);
-    const kept = wholeMs(keepFor);
-    const outcome = this.#electorate.ask(new Resignation(lock, ['R', holder, kept, NO_TOKEN, NO_ROUND], this.#terms));
+  /** Answers as soon as a majority has spoken for this hold, whatever other nodes and other holds do. */
+  async renew(grant: Grant, lease: number): Promise<RenewOutcome> {
+    const { holder, fencingToken } = grant;
+    const { keptUntil, votes } = grant as QuorumGrant;
+    const lock = this.#layout.lockOf(grant.key);
+    const ms = wholeMs(Math.max(lease, keptUntil - this.context.clock.now()));
+    const terms = this.#termsFor(lease);
+    const extension = new Extension(lock, ['E', holder, ms, NO_TOKEN, NO_ROUND], terms, votes, (seat) => {
+      if (votes.isReleased) return;
+      const round = roundDigits(this.#election.nextRound());
+      const args = ['A', holder, ms, tokenDigits(Number(fencingToken)), round] as const;
+      void this.#electorate.ask(new RepeatedAsk(seat, lock, args, terms, votes));
+    });
+    const outcome = await this.#electorate.ask(extension);
+    return outcome === 'given' ? { validUntil: validUntil(extension.sentAt, lease) } : outcome;
+  }
+
+  async release(holder: Holder | QuorumGrant, { keepFor }: ReleaseManner): Promise<ReleaseOutcome> {
+    const candidate = this.#candidates.get(holder.holder);
+    candidate?.withdraw();
+    const votes = 'votes' in holder ? holder.votes : candidate?.votes;
+    if (votes) votes.isReleased = true;
+    const lock = this.#layout.lockOf(holder.key);
+    const args = ['R', holder.holder, wholeMs(keepFor), NO_TOKEN, NO_ROUND] as const;
+    const outcome = this.#electorate.ask(new Resignation(lock, args, this.#terms, votes));
     this.#asking.get(lock)?.hurry();
     return outcome;
   }
@@ -115,18 +135,6 @@ export class QuorumSession {
   async close(): Promise<void> {
     for (const candidate of this.#candidates.values()) candidate.withdraw();
     await this.#electorate.close();
-  }
-
-  async renew(grant: Grant, lease: number): Promise<RenewOutcome> {
-    const keptFor = 'keptUntil' in grant ? (grant as QuorumGrant).keptUntil - this.context.clock.now() : 0;
-    const ms = wholeMs(Math.max(lease, keptFor));
-    const assent = new Assent(
-      this.#layout.lockOf(grant.key),
-      ['E', grant.holder, ms, NO_TOKEN, NO_ROUND],
-      this.#termsFor(lease),
-    );
-    const outcome = await this.#electorate.ask(assent);
-    return outcome === 'given' ? { validUntil: validUntil(assent.sentAt, lease) } : outcome;
   }
 
   get #terms(): PollTerms {

@@ -1,0 +1,44 @@
+import type { OperationArguments } from './quorum-script.js';
+
+/**
+ * How many releases one node is remembered at most. A node that went down can have as many votes as locks were held or asked for then.
+ * Beyond this bound the oldest are forgotten, and their votes end with their leases.
+ */
+const MOST = 10_000;
+
+/** A release whose outcome is unknown. */
+export interface PendingRelease {
+  readonly lock: string;
+  readonly args: OperationArguments;
+}
+
+/** The releases that one node has not answered, at most one for each attempt: the votes that they end would block their keys for a lease. */
+export class PendingReleases {
+  readonly #byHolder = new Map<string, PendingRelease>();
+
+  get size(): number {
+    return this.#byHolder.size;
+  }
+
+  add({ lock, args }: PendingRelease): void {
+    const [, holder] = args;
+    // A later one ends at least the votes that an earlier one does.
+    this.#byHolder.set(holder, { lock, args });
+    if (this.#byHolder.size <= MOST) return;
+    for (const oldest of this.#byHolder.keys()) {
+      this.#byHolder.delete(oldest);
+      return;
+    }
+  }
+
+  clear(): void {
+    this.#byHolder.clear();
+  }
+
+  /** Forgets all of them, and answers them for another try. */
+  take(): PendingRelease[] {
+    const all = [...this.#byHolder.values()];
+    this.#byHolder.clear();
+    return all;
+  }
+}

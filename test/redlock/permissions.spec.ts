@@ -1,7 +1,12 @@
 import { afterAll, beforeAll } from '@jest/globals';
 import { readFile } from 'node:fs/promises';
+import { LockUnavailableError } from '../../lib/lock/errors.js';
+import { QuorumKeyLayout } from '../../lib/providers/redis/quorum/quorum-key-layout.js';
+import { FakeClock } from '../../lib/testing/index.js';
 import { granted, RELEASE, request, until } from '../redis/seam.js';
 import { type Quorum, startQuorum, startRedlock } from './quorum.js';
+
+const { run: RUN } = new QuorumKeyLayout('lock');
 
 // The line that docs/providers/redlock.md tells users to copy.
 async function documentedRules(): Promise<string[]> {
@@ -48,6 +53,45 @@ describe('under the permissions that the documentation names', () => {
     expect(await provider.release(again, RELEASE)).toBe('released');
     expect(await refused()).toEqual([]);
     await provider.stop();
+  });
+
+  it('with delayedRestart the run of each node is noted, and the next process votes immediately', async () => {
+    const options = { nodes, maxLease: 600_000, delayedRestart: true };
+    const clock = new FakeClock();
+    const ann = await startRedlock(options, { clock });
+    await clock.advance(600_000);
+    const noted = async () => (await Promise.all(quorum.admins.map((admin) => admin.exists(RUN)))).every(Boolean);
+    await until(noted, 'the runs are noted');
+    const bob = await startRedlock(options, { clock: new FakeClock() });
+    const grant = granted(await bob.provider.acquire(request('k', { wait: 0 })));
+    expect(await bob.provider.release(grant, RELEASE)).toBe('released');
+    expect(
+      (await bob.provider.check()).map(({ message }) => message).filter((message) => message.includes(RUN)),
+    ).toEqual([]);
+    expect(await refused()).toEqual([]);
+    await Promise.all([ann, bob].map(({ provider }) => provider.stop()));
+  });
+
+  it('with delayedRestart, where the ACL refuses the key of the run, each process counts by itself, and the doctor reports it', async () => {
+    await allow(
+      ...rules
+        .map((rule) => (rule === '~lock:redlock*' ? '~lock:redlock ~lock:redlock:*' : rule))
+        .flatMap((rule) => rule.split(' ')),
+    );
+    const clock = new FakeClock();
+    const { provider } = await startRedlock({ nodes, maxLease: 600_000, delayedRestart: true }, { clock });
+    try {
+      await expect(provider.acquire(request('k', { wait: 0 }))).rejects.toBeInstanceOf(LockUnavailableError);
+      await clock.advance(600_000);
+      const grant = granted(await provider.acquire(request('k', { wait: 0 })));
+      expect(await provider.release(grant, RELEASE)).toBe('released');
+      const found = (await provider.check()).filter(({ message }) => message.includes(RUN));
+      expect(found.map(({ severity }) => severity)).toEqual(['warning', 'warning', 'warning']);
+    } finally {
+      await provider.stop();
+      await allow(...rules);
+      await Promise.all(quorum.admins.map((admin) => admin.call('ACL', ['LOG', 'RESET'])));
+    }
   });
 
   it.each([

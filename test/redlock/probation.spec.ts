@@ -1,3 +1,4 @@
+import { jest } from '@jest/globals';
 import { EventEmitter } from 'node:events';
 import { silentLogger } from '../../lib/engine/logger.js';
 import { systemRandom } from '../../lib/engine/random.js';
@@ -48,7 +49,7 @@ function infoOf(runId: string): string {
   return `run_id:${runId}\r\nuptime_in_seconds:9999999\r\n`;
 }
 
-function nodeOf(server: SlowServer, clock: FakeClock): QuorumNode {
+function nodeOf(server: SlowServer, clock: FakeClock, maxLease = MAX_LEASE): QuorumNode {
   return new QuorumNode(server, 0, {
     context: {
       name: 'redlock',
@@ -60,7 +61,7 @@ function nodeOf(server: SlowServer, clock: FakeClock): QuorumNode {
     },
     counter: 'lock:redlock',
     patience: 500,
-    maxLease: MAX_LEASE,
+    maxLease,
     runKey: RUN_KEY,
     isTaken: () => false,
     onChange: () => undefined,
@@ -128,6 +129,18 @@ describe('delayedRestart: a node does not vote until somebody has counted maxLea
   it('never votes while nobody knows its run', async () => {
     await connect('uptime_in_seconds:9999999\r\n');
     expect(node.mayVote(clock.now() + 100 * MAX_LEASE)).toBe(false);
+  });
+
+  it('counts a maxLease that is longer than the longest timer of Node', async () => {
+    const [DAY, LONGEST] = [24 * 3_600_000, 2 ** 31 - 1];
+    const set = jest.spyOn(clock, 'setTimer');
+    node = nodeOf(server, clock, 40 * DAY);
+    await connect(infoOf('a'));
+    await clock.advance(39 * DAY);
+    expect(server.noted).toBeNull();
+    await clock.advance(DAY);
+    expect(server.noted).toBe(`a ${40 * DAY}`);
+    expect(Math.max(...set.mock.calls.map(([, delay]) => delay))).toBe(LONGEST);
   });
 
   it('leaves no timer', async () => {

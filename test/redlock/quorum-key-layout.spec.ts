@@ -5,8 +5,9 @@ import { QuorumKeyLayout } from '../../lib/providers/redis/quorum/quorum-key-lay
 describe('the names of records on a node never change', () => {
   const layout = new QuorumKeyLayout('shop');
 
-  it('names the votes and the counter', () => {
+  it('names the votes, the counter and the run', () => {
     expect(layout.counter).toBe('shop:redlock');
+    expect(layout.run).toBe('shop:redlock-run');
     expect(layout.lockOf('order:42')).toBe('shop:redlock:order:42');
     expect(layout.lockOf('a~b}c\n')).toBe('shop:redlock:a~007eb~007dc~000a');
     expect(layout.lockOf('k'.repeat(513))).toBe(

@@ -28,8 +28,8 @@ export interface Quorum {
   stop(): Promise<void>;
 }
 
-export async function startQuorum(size: number): Promise<Quorum> {
-  const servers = await Promise.all(Array.from({ length: size }, () => startRedisServer()));
+export async function startQuorum(size: number, options: Parameters<typeof startRedisServer>[0] = {}): Promise<Quorum> {
+  const servers = await Promise.all(Array.from({ length: size }, () => startRedisServer(options)));
   const admins = servers.map(({ url }) => {
     const admin = new Redis(url, { retryStrategy: () => 20 });
     admin.on('error', () => undefined);

@@ -10,6 +10,8 @@ import { Votes } from './votes.js';
 type AnyPoll = Poll<unknown>;
 
 const RELEASES_A_CALL = 256;
+// With a longer delay a timer of Node fires immediately.
+const LONGEST_TIMER = 2 ** 31 - 1;
 
 /** What a node has to know of the others. */
 export interface NodeSurroundings {
@@ -209,7 +211,7 @@ export class QuorumNode {
   /**
    * The node may have forgotten a vote that it gave before it started. Such a vote is over when somebody has seen this run of the server
    * for `maxLease`. The time is counted here, on a monotonic clock: the server's own uptime follows its wall clock, which jumps when it is
-   * corrected after the boot. Who has counted to the end notes the run on the node, so that other processes need not count again.
+   * corrected after the boot. At the end this process notes the run on the node, so that processes that come later need not count again.
    */
   async #count(runKey: string, runId: string): Promise<void> {
     const { context, maxLease } = this.surroundings;
@@ -218,17 +220,28 @@ export class QuorumNode {
     const [notedRun, notedFor] = (await this.#read('get', runKey)).split(' ');
     // What was counted for a shorter maxLease is too short.
     const isNoted = notedRun === runId && Number(notedFor) >= maxLease;
-    const left = this.#seen.since + maxLease - clock.now();
     this.#votesFrom = isNoted ? 0 : this.#seen.since + maxLease;
     if (isNoted) return;
-    if (left > 0) this.#refusal = new Error('It does not vote yet: its start was seen less than maxLease ago.');
+    if (!this.mayVote(clock.now())) {
+      this.#refusal = new Error('It does not vote yet: its current run was first seen less than maxLease ago.');
+    }
+    this.#noteLater(runKey, `${runId} ${maxLease}`);
+  }
+
+  #noteLater(runKey: string, note: string): void {
+    const { clock } = this.surroundings.context;
+    const left = this.#votesFrom - clock.now();
+    if (left <= 0) {
+      // It votes also where this fails. Others then count by themselves.
+      this.ask('set', runKey, note).catch(() => undefined);
+      return;
+    }
     this.#timer = clock.setTimer(
       () => {
         this.#timer = undefined;
-        // It votes also where this fails. Others then count by themselves.
-        this.ask('set', runKey, `${runId} ${maxLease}`).catch(() => undefined);
+        this.#noteLater(runKey, note);
       },
-      Math.max(0, Math.ceil(left)),
+      Math.min(Math.ceil(left), LONGEST_TIMER),
     );
   }
 

@@ -2,13 +2,14 @@ import type { Finding } from '../../../engine/lock-provider.js';
 import { examinePermissions, examineServer } from '../doctor.js';
 import { permissionScript } from '../lua/permissions.js';
 import type { Ask } from '../servers.js';
+import type { QuorumKeyLayout } from './quorum-key-layout.js';
 
 const PERMISSION_SCRIPT = permissionScript('');
 
 /** What in the nodes' configuration weakens the guarantee. */
 export async function examineNodes(
   nodes: readonly { ask: Ask }[],
-  counter: string,
+  layout: QuorumKeyLayout,
   delayedRestart: boolean,
 ): Promise<Finding[]> {
   const findings: Finding[] = [];
@@ -18,17 +19,23 @@ export async function examineNodes(
       message: `${nodes.length} nodes bear no more failures than ${nodes.length - 1}: use an odd number.`,
     });
   }
-  const each = await Promise.all(nodes.map((node) => examineNode(node.ask.bind(node), counter, delayedRestart)));
+  const each = await Promise.all(nodes.map((node) => examineNode(node.ask.bind(node), layout, delayedRestart)));
   each.forEach((found, index) => {
     for (const { severity, message } of found) findings.push({ severity, message: `Node ${index + 1}: ${message}` });
   });
   return findings;
 }
 
-async function examineNode(ask: Ask, counter: string, delayedRestart: boolean): Promise<Finding[]> {
+async function examineNode(ask: Ask, { counter, run }: QuorumKeyLayout, delayedRestart: boolean): Promise<Finding[]> {
   // What a Cluster means for a majority is said below.
   const findings = await examineServer(ask, { isCluster: true, waitReplicas: 0 });
   findings.push(...(await examinePermissions(ask, PERMISSION_SCRIPT, [counter], `keys such as ${counter}`)));
+  if (delayedRestart && (await isRefused(ask('get', run)))) {
+    findings.push({
+      severity: 'warning',
+      message: `The ACL of this user refuses the key ${run}: with delayedRestart each process waits for maxLease after its own start. Allow ~${counter}*.`,
+    });
+  }
   const info = String(await ask('info').catch(() => ''));
   if (/^cluster_enabled:1/m.test(info)) {
     findings.push({
@@ -45,4 +52,13 @@ async function examineNode(ask: Ask, counter: string, delayedRestart: boolean): 
     });
   }
   return findings;
+}
+
+async function isRefused(answer: Promise<unknown>): Promise<boolean> {
+  try {
+    await answer;
+    return false;
+  } catch (error) {
+    return error instanceof Error && error.message.startsWith('NOPERM');
+  }
 }

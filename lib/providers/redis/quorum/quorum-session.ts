@@ -129,7 +129,7 @@ export class QuorumSession {
   }
 
   check(): Promise<Finding[]> {
-    return examineNodes(this.#electorate.nodes, this.#layout.counter, this.settings.delayedRestart);
+    return examineNodes(this.#electorate.nodes, this.#layout, this.settings.delayedRestart);
   }
 
   async close(): Promise<void> {

@@ -17,8 +17,9 @@ export interface RedlockProviderOptions {
    */
   readonly maxLease: Duration;
   /**
-   * Whether a node that has started less than `maxLease` ago does not vote, so that no vote is forgotten while it counts. Default
-   * false. Not needed where all nodes run with `appendonly yes` and `appendfsync always`.
+   * Whether a node votes only when some process has seen its current run for `maxLease`, so that no vote is forgotten while it counts. The
+   * process counts on a monotonic clock and notes the run on the node. On new nodes, locks are unavailable for `maxLease` after the first
+   * process has started. Default false. Not needed where all nodes run with `appendonly yes` and `appendfsync always`.
    */
   readonly delayedRestart?: boolean | undefined;
   /**

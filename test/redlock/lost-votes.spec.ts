@@ -1,0 +1,193 @@
+import { afterAll, afterEach, beforeAll, beforeEach } from '@jest/globals';
+import type { Grant, RenewOutcome } from '../../lib/engine/lock-provider.js';
+import { QuorumKeyLayout } from '../../lib/providers/redis/quorum/quorum-key-layout.js';
+import { FakeClock } from '../../lib/testing/index.js';
+import { granted, RELEASE, request, until } from '../redis/seam.js';
+import type { TcpProxy } from '../servers/tcp-proxy.js';
+import { type Quorum, type StartedRedlock, startQuorum, startRedlock, wiresTo } from './quorum.js';
+
+const layout = new QuorumKeyLayout('lock');
+const ORDER = layout.lockOf('order');
+const ONE_ATTEMPT = { wait: 0 };
+const LEASE = 600_000;
+const RENEWED = { validUntil: expect.any(Number) as number };
+
+describe('three nodes of which some lose a vote while the lock is held', () => {
+  let quorum: Quorum;
+  let ann: StartedRedlock;
+  let wires: readonly TcpProxy[];
+  const started: StartedRedlock[] = [];
+
+  const startWired = async (context: { clock?: FakeClock } = {}) => {
+    const wired = await wiresTo(quorum);
+    wires = wired.wires;
+    ann = await startRedlock({ nodes: wired.nodes }, context);
+    started.push(ann);
+    await ann.provider.acquire(request('warm'));
+  };
+  const take = async (key: string) => granted(await ann.provider.acquire(request(key, { lease: LEASE })));
+  const renew = async (grant: Grant, lease = LEASE): Promise<RenewOutcome> =>
+    (await ann.provider.renew([{ grant, lease }]))[0]!;
+  const has = async (node: number, key: string) => (await quorum.admins[node]!.exists(key).catch(() => 0)) === 1;
+  const restartEmpty = (node: number) => quorum.servers[node]!.crash();
+  /** Renews until the node has a vote for the hold again, and once more: from then on the vote counts. */
+  const regain = async (grant: Grant, node: number) => {
+    await until(async () => {
+      expect(await renew(grant)).toEqual(RENEWED);
+      return has(node, ORDER);
+    }, 'the node has a vote again');
+    expect(await renew(grant)).toEqual(RENEWED);
+  };
+  /** All nodes have executed what was sent before. */
+  const settled = async () => {
+    const key = `after:${performance.now()}`;
+    await ann.provider.acquire(request(key));
+    await until(async () => (await quorum.votes(key)) === 3, 'all have executed it');
+  };
+
+  beforeAll(async () => {
+    quorum = await startQuorum(3);
+  });
+  beforeEach(async () => {
+    await quorum.flush();
+    await startWired();
+  });
+  afterEach(async () => {
+    for (const { provider } of started.splice(0)) await provider.stop();
+    await Promise.all(wires.map((wire) => wire.close()));
+  });
+  afterAll(() => quorum.stop());
+
+  it('node 1 restarts empty, and later node 2 goes down while all others are up: the hold stays valid', async () => {
+    const grant = await take('order');
+    await restartEmpty(0);
+    await regain(grant, 0);
+    // The vote came back, and the counter did not: for tokens the node still remembers nothing.
+    expect(await has(0, layout.counter)).toBe(false);
+    wires[1]!.refuse();
+    for (let round = 0; round < 5; round += 1) expect(await renew(grant)).toEqual(RENEWED);
+    expect(await ann.provider.release(grant, RELEASE)).toBe('released');
+  });
+
+  it('node 2 restarts empty after node 1 did and regained its vote: nobody else is granted', async () => {
+    const bob = await startRedlock(quorum);
+    started.push(bob);
+    // Other locks bring the counter back. Without it the node would not count for bob.
+    const remembers = (node: number) =>
+      until(async () => {
+        const probe = await bob.provider
+          .acquire(request(`probe:${performance.now()}`, ONE_ATTEMPT))
+          .catch(() => 'busy' as const);
+        if (probe !== 'busy') await bob.provider.release(probe, RELEASE);
+        return has(node, layout.counter);
+      }, 'it knows tokens again');
+    const grant = await take('order');
+    await restartEmpty(0);
+    await regain(grant, 0);
+    await remembers(0);
+    await restartEmpty(1);
+    await remembers(1);
+    expect(await bob.provider.acquire(request('order', ONE_ATTEMPT))).toBe('busy');
+    await regain(grant, 1);
+    expect(await ann.provider.release(grant, RELEASE)).toBe('released');
+    expect(await bob.provider.acquire(request('order', ONE_ATTEMPT))).not.toBe('busy');
+  });
+
+  it('a vote that was asked for again does not count before a renewal has succeeded without it', async () => {
+    const grant = await take('order');
+    await settled();
+    await quorum.admins[0]!.del(ORDER);
+    expect(await renew(grant)).toEqual(RENEWED);
+    await until(() => has(0, ORDER), 'it was asked for again');
+    await quorum.admins[1]!.del(ORDER);
+    // Two of three votes stand. If the first one counted, a lock that somebody had in between would come back.
+    expect(await renew(grant)).toBe('lost');
+    await settled();
+    expect(await quorum.votes('order')).toBe(2);
+  });
+
+  it('a renewal that fails asks no node again', async () => {
+    const grant = await take('order');
+    await settled();
+    await quorum.admins[0]!.del(ORDER);
+    await quorum.admins[1]!.del(ORDER);
+    expect(await renew(grant)).toBe('lost');
+    await settled();
+    expect(await quorum.votes('order')).toBe(1);
+  });
+
+  it.each([
+    ['before that', 1],
+    ['late as well', 0],
+  ])(
+    'a renewal whose outcome is unknown asks no node again; the node without a vote has answered %s',
+    async (_, firstSilent) => {
+      const grant = await take('order');
+      await settled();
+      await quorum.admins[0]!.del(ORDER);
+      for (const wire of wires.slice(firstSilent)) wire.holdReplies();
+      expect(await renew(grant, 1_000)).toBe('unknown');
+      for (const wire of wires) wire.passReplies();
+      await settled();
+      expect(await has(0, ORDER)).toBe(false);
+    },
+  );
+
+  it('a vote that was asked for again does not outlive a release', async () => {
+    for (const isSlow of [false, true]) {
+      const grant = await take('order');
+      await settled();
+      await quorum.admins[0]!.del(ORDER);
+      // With a slow node its answer comes when the lock is released already.
+      if (isSlow) wires[0]!.freeze();
+      expect(await renew(grant)).toEqual(RENEWED);
+      expect(await ann.provider.release(grant, RELEASE)).toBe('released');
+      wires[0]!.thaw();
+      await settled();
+      expect(await quorum.votes('order')).toBe(0);
+    }
+  });
+
+  it('a node that could not be reached at the grant gets a vote later', async () => {
+    wires[0]!.refuse();
+    const grant = await take('order');
+    expect(await quorum.votes('order')).toBe(2);
+    wires[0]!.admit();
+    await regain(grant, 0);
+    wires[2]!.refuse();
+    expect(await renew(grant)).toEqual(RENEWED);
+    expect(await ann.provider.release(grant, RELEASE)).toBe('released');
+    expect(await has(0, ORDER)).toBe(false);
+  });
+});
+
+describe('a renewal', () => {
+  let quorum: Quorum;
+  beforeAll(async () => {
+    quorum = await startQuorum(3);
+  });
+  afterAll(() => quorum.stop());
+
+  it('is decided by its own majority: it waits neither for silent nodes nor for other holds', async () => {
+    const { wires, nodes } = await wiresTo(quorum);
+    // Its time stands still, so what waits for a node to be late never ends.
+    const { provider } = await startRedlock({ nodes }, { clock: new FakeClock() });
+    await provider.acquire(request('warm'));
+    const [one, other] = [
+      granted(await provider.acquire(request('one'))),
+      granted(await provider.acquire(request('other'))),
+    ];
+    await until(async () => (await quorum.votes('other')) === 3, 'all have voted');
+    // Of the other hold one vote is missing, and the silent node decides.
+    await quorum.admins[0]!.del(layout.lockOf('other'));
+    wires[2]!.freeze();
+    let isOtherDecided = false;
+    const renewingOther = provider.renew([{ grant: other, lease: 30_000 }]).finally(() => (isOtherDecided = true));
+    expect(await provider.renew([{ grant: one, lease: 30_000 }])).toEqual([RENEWED]);
+    expect(isOtherDecided).toBe(false);
+    wires[2]!.thaw();
+    expect(await renewingOther).toEqual([RENEWED]);
+    await provider.stop();
+    await Promise.all(wires.map((wire) => wire.close()));
+  });
+});

@@ -134,6 +134,7 @@ describe('delayedRestart: a node does not vote until somebody has counted maxLea
   it('counts a maxLease that is longer than the longest timer of Node', async () => {
     const [DAY, LONGEST] = [24 * 3_600_000, 2 ** 31 - 1];
     const set = jest.spyOn(clock, 'setTimer');
+    server = new SlowServer();
     node = nodeOf(server, clock, 40 * DAY);
     await connect(infoOf('a'));
     await clock.advance(39 * DAY);

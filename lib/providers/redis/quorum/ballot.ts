@@ -23,8 +23,6 @@ export type BallotOutcome = 'elected' | 'busy' | 'unavailable';
  */
 export class Ballot extends Poll<BallotOutcome> {
   readonly #votes: Vote[] = [];
-  /** The nodes that have voted for the holder. */
-  readonly #seats: number[] = [];
   #granted: number | undefined;
   #forgetful = 0;
 
@@ -65,7 +63,7 @@ export class Ballot extends Poll<BallotOutcome> {
   /** The votes that were acknowledged by now count, with this token. */
   count(token: number): void {
     this.#granted = token;
-    for (const seat of this.#seats) this.votes.count(seat, this.#round);
+    this.votes.countRound(this.#round);
   }
 
   protected override counts(reply: unknown, seat: number): boolean {
@@ -106,7 +104,6 @@ export class Ballot extends Poll<BallotOutcome> {
       this.votes.refused(seat);
       return undefined;
     }
-    this.#seats.push(seat);
     this.votes.acknowledge(seat, this.#round);
     return vote;
   }

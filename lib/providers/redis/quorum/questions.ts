@@ -65,7 +65,7 @@ export class Census extends Poll<readonly VoteOnShow[] | 'nobody' | 'unknown'> {
  */
 export class Extension extends Poll<'given' | 'lost' | 'unknown'> {
   /** The votes that were acknowledged when it was sent. */
-  #acknowledged: ReadonlyMap<number, string> | undefined;
+  #acknowledged: readonly (string | undefined)[] = [];
   readonly #missing: number[] = [];
 
   constructor(
@@ -100,7 +100,9 @@ export class Extension extends Poll<'given' | 'lost' | 'unknown'> {
 
   protected override decide(): 'given' | 'lost' | 'unknown' | undefined {
     if (this.#hasSucceeded) {
-      for (const [seat, round] of this.#acknowledged ?? []) this.votes.count(seat, round);
+      this.#acknowledged.forEach((round, seat) => {
+        if (round !== undefined) this.votes.count(seat, round);
+      });
       for (const seat of this.#missing) this.askAgain(seat);
       return 'given';
     }

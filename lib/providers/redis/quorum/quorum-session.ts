@@ -22,6 +22,7 @@ import { QuorumKeyLayout } from './quorum-key-layout.js';
 import { NO_ROUND, NO_TOKEN, PARKED, roundDigits, tokenDigits, wholeMs } from './quorum-script.js';
 import type { RedlockSettings } from './redlock-options.js';
 import { TokenEstimate } from './token-estimate.js';
+import { Votes } from './votes.js';
 
 /** The share of a lease that a node may take to answer: a round must leave most of it. */
 const SHARE_OF_LEASE = 0.1;
@@ -75,7 +76,8 @@ export class QuorumSession {
   /** Answers as soon as a majority has spoken for this hold, whatever other nodes and other holds do. */
   async renew(grant: Grant, lease: number): Promise<RenewOutcome> {
     const { holder, fencingToken } = grant;
-    const { keptUntil, votes } = grant as QuorumGrant;
+    // A grant that is none of ours has no votes, so it is lost.
+    const { keptUntil = 0, votes = new Votes() } = grant as Partial<QuorumGrant>;
     const lock = this.#layout.lockOf(grant.key);
     const ms = wholeMs(Math.max(lease, keptUntil - this.context.clock.now()));
     const terms = this.#termsFor(lease);

@@ -26,8 +26,7 @@ describe('three nodes of which some lose a vote while the lock is held', () => {
     await ann.provider.acquire(request('warm'));
   };
   const take = async (key: string) => granted(await ann.provider.acquire(request(key, { lease: LEASE })));
-  const renew = async (grant: Grant, lease = LEASE): Promise<RenewOutcome> =>
-    (await ann.provider.renew([{ grant, lease }]))[0]!;
+  const renew = (grant: Grant, lease = LEASE): Promise<RenewOutcome> => ann.provider.renew(grant, lease);
   const has = async (node: number, key: string) => (await quorum.admins[node]!.exists(key).catch(() => 0)) === 1;
   const restartEmpty = (node: number) => quorum.servers[node]!.crash();
   /** Renews until the node has a vote for the hold again, and once more: from then on the vote counts. */
@@ -182,11 +181,11 @@ describe('a renewal', () => {
     await quorum.admins[0]!.del(layout.lockOf('other'));
     wires[2]!.freeze();
     let isOtherDecided = false;
-    const renewingOther = provider.renew([{ grant: other, lease: 30_000 }]).finally(() => (isOtherDecided = true));
-    expect(await provider.renew([{ grant: one, lease: 30_000 }])).toEqual([RENEWED]);
+    const renewingOther = provider.renew(other, 30_000).finally(() => (isOtherDecided = true));
+    expect(await provider.renew(one, 30_000)).toEqual(RENEWED);
     expect(isOtherDecided).toBe(false);
     wires[2]!.thaw();
-    expect(await renewingOther).toEqual([RENEWED]);
+    expect(await renewingOther).toEqual(RENEWED);
     await provider.stop();
     await Promise.all(wires.map((wire) => wire.close()));
   });

@@ -505,6 +505,10 @@ export declare class LockTimeoutError extends LockError {
 
 export declare class LockUnavailableError extends LockError {
     readonly code = "LOCK_UNAVAILABLE";
+    readonly sent: boolean;
+    constructor(message: string, details?: LockErrorDetails & {
+        sent?: boolean | undefined;
+    });
 }
 
 export type LockableResult = PromiseLike<unknown> | Observable<unknown> | AsyncGenerator<unknown, unknown, never>;

@@ -53,7 +53,7 @@ else {
     await group(
       'servers',
       ['--testPathPatterns', SERVERS, ...(options.long ? [] : ['--testPathIgnorePatterns', LONG])],
-      { workers: 3 * cores },
+      { workers: 2 * cores },
     );
 }
 await repeatFailed();

@@ -7,7 +7,7 @@ import type { Clock } from './clock.js';
 import { Departure } from './departure.js';
 import { Hold } from './hold.js';
 import type { Answer, Grant, Random } from './lock-provider.js';
-import { isRetryable } from './retryable.js';
+import { isRetryable, wasSent } from './retryable.js';
 import { nameOf } from './subject.js';
 
 /** What a caller wants of one key. */
@@ -101,6 +101,7 @@ export class Acquisition {
   /** The backend has queued the current attempt, so the deadline now counts as it is. */
   queued(): void {
     this.#attempt.unansweredSince = undefined;
+    this.#attempt.mayBeKnown = true;
     this.#departure?.look();
     if (this.#wasQueued) return;
     this.#wasQueued = true;
@@ -173,6 +174,7 @@ export class Acquisition {
       throw this.#timedOut();
     }
     if (reply instanceof Unanswered) {
+      this.#attempt.mayBeKnown ||= wasSent(reply.cause);
       if (isRetryable(reply.cause)) {
         this.ledger.failed(reply.cause);
         return reply;
@@ -219,7 +221,10 @@ export class Acquisition {
   }
 
   async #giveBack(attempt: Attempt, word: Reply, pending: Promise<Reply>): Promise<void> {
-    if (word instanceof Unanswered) this.ledger.abandon(attempt);
+    if (word instanceof Unanswered) {
+      attempt.mayBeKnown ||= wasSent(word.cause);
+      this.ledger.abandon(attempt);
+    }
     // The id is dead from here on. What is granted to it all the same is given back whenever it comes.
     const reply = await pending;
     if (isGrant(reply)) this.ledger.abandon(attempt, reply);

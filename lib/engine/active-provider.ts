@@ -167,8 +167,10 @@ export class ActiveProvider implements Ledger {
 
   abandon(attempt: Attempt, grant?: Grant): void {
     this.end(attempt);
-    // An ask may be executed as late as its answer was due; then it holds for a lease.
-    const orphanedUntil = this.clock.now() + Math.max(attempt.lease, attempt.minHold);
+    // An ask may be executed as late as its answer was due; then it holds for a lease. One that was never sent is released only for
+    // the queue of this process.
+    const isLeft = attempt.mayBeKnown || grant !== undefined;
+    const orphanedUntil = isLeft ? this.clock.now() + Math.max(attempt.lease, attempt.minHold) : -Infinity;
     this.#releases.send(grant ?? attempt, { keepUntil: 0, failed: true }, orphanedUntil);
   }
 
@@ -215,6 +217,7 @@ export class ActiveProvider implements Ledger {
       case 'recovered':
         this.#reachability.answered();
         this.holds.confirm();
+        this.#releases.retryAll();
         break;
       case 'switched': {
         const { engine, epoch, reason } = event;

@@ -26,6 +26,8 @@ export class Attempt implements AcquireRequest {
   revoked = false;
   /** Since when an ask is out that the backend has neither answered nor acknowledged by queueing us. */
   unansweredSince: number | undefined;
+  /** An ask for it may have reached the backend, so something of it may be left there. */
+  mayBeKnown = false;
   /** How many suspensions of the machine were known when it was last asked for. */
   suspensions = 0;
   #clock: Clock;

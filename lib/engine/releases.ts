@@ -13,11 +13,28 @@ export interface Parting {
   readonly failed: boolean;
 }
 
-/** Sends releases, and sends those again that were not answered until there is nothing left to release. */
+/** A release that was not answered. */
+interface PendingRelease {
+  readonly holder: Holder;
+  readonly parting: Parting;
+  /** When the lease is over anyway, on the monotonic clock. */
+  readonly until: number;
+  /** Sent again, and not answered yet. */
+  isSent: boolean;
+}
+
+/**
+ * Sends releases, and sends those again that were not answered until there is nothing left to release.
+ *
+ * One timer for all: an outage leaves as many of them as there were callers, and a loop for each took a third of a core.
+ */
 export class Releases {
   #underWay = 0;
   #onDone: (() => void) | undefined;
-  readonly #pauses = new Map<Timer, () => void>();
+  readonly #pending = new Set<PendingRelease>();
+  #timer: Timer | undefined;
+  /** How often was looked since there is something pending. */
+  #rounds = 0;
   #closed = false;
   readonly #unanswered = (cause: unknown): ReleaseOutcome => {
     this.onUnavailable(cause);
@@ -59,7 +76,20 @@ export class Releases {
 
   /** As {@link send}, after a first release that was not answered. */
   retry(holder: Holder, parting: Parting, until: number): void {
-    this.track(this.#insist(holder, parting, until));
+    if (this.#closed || this.clock.now() >= until) return;
+    this.#underWay += 1;
+    this.#pending.add({ holder, parting, until, isSent: false });
+    this.#lookLater();
+  }
+
+  /** Sends again now what is pending: the backend answers again. */
+  retryAll(): void {
+    const now = this.clock.now();
+    for (const release of this.#pending) {
+      if (release.isSent) continue;
+      if (now >= release.until) this.#forget(release);
+      else void this.#sendAgain(release);
+    }
   }
 
   /** Counts `work`, which must not reject, among what {@link close} waits for. */
@@ -81,35 +111,38 @@ export class Releases {
       if (timer !== undefined) this.clock.clearTimer(timer);
     }
     this.#closed = true;
-    for (const [timer, resume] of this.#pauses) {
-      this.clock.clearTimer(timer);
-      resume();
-    }
-    this.#pauses.clear();
+    if (this.#timer !== undefined) this.clock.clearTimer(this.#timer);
+    this.#pending.clear();
   }
 
-  async #insist(holder: Holder, parting: Parting, until: number): Promise<void> {
-    let outcome: ReleaseOutcome = 'unknown';
-    for (let round = 0; outcome === 'unknown' && this.clock.now() < until; round += 1) {
-      await this.#pause(Math.min(RETRY_FIRST * 2 ** round, RETRY_AT_MOST) * (0.5 + this.random.fraction() / 2));
-      if (this.#closed) return;
-      outcome = await this.once(holder, parting, (answered) => answered);
+  async #sendAgain(release: PendingRelease): Promise<void> {
+    release.isSent = true;
+    const outcome = await this.once(release.holder, release.parting, (answered) => answered);
+    release.isSent = false;
+    if (outcome !== 'unknown') this.#forget(release);
+  }
+
+  #forget(release: PendingRelease): void {
+    if (this.#pending.delete(release)) this.#end();
+  }
+
+  #lookLater(): void {
+    if (this.#timer !== undefined || this.#closed) return;
+    if (this.#pending.size === 0) {
+      this.#rounds = 0;
+      return;
     }
+    const delay = Math.min(RETRY_FIRST * 2 ** this.#rounds, RETRY_AT_MOST) * (0.5 + this.random.fraction() / 2);
+    this.#rounds += 1;
+    this.#timer = this.clock.setTimer(() => {
+      this.#timer = undefined;
+      this.retryAll();
+      this.#lookLater();
+    }, delay);
   }
 
   #end(): void {
     this.#underWay -= 1;
     if (this.#underWay === 0) this.#onDone?.();
-  }
-
-  #pause(delay: number): Promise<void> {
-    if (this.#closed) return Promise.resolve();
-    return new Promise((resolve) => {
-      const timer = this.clock.setTimer(() => {
-        this.#pauses.delete(timer);
-        resolve();
-      }, delay);
-      this.#pauses.set(timer, resolve);
-    });
   }
 }

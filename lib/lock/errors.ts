@@ -66,9 +66,19 @@ export class LockLostError extends LockError {
   }
 }
 
-/** Unavailable: the backend is down, or it is unknown what became of a request. Never thrown for a busy lock. */
+/** Unavailable: the backend is down, or it is unknown what happened to a request. Never thrown for a busy lock. */
 export class LockUnavailableError extends LockError {
   readonly code = 'LOCK_UNAVAILABLE';
+  /**
+   * `false` if certainly no command of the attempt has left this process, so that nothing of it is left in the backend. For authors of
+   * providers: without it, each failed attempt of an outage is released again and again. Default true.
+   */
+  readonly sent: boolean;
+
+  constructor(message: string, details: LockErrorDetails & { sent?: boolean | undefined } = {}) {
+    super(message, details);
+    this.sent = details.sent ?? true;
+  }
 }
 
 /** Misuse: a key, a key template or a value in it cannot be used. */

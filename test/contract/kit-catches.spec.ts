@@ -56,7 +56,7 @@ const MUTANTS: readonly Mutant[] = [
   },
   { fault: 'an outage is for ever', provider: surroundings.NeverRecovers, caughtBy: ['#54'] },
   { fault: 'holder ids are logged', provider: holds.TellsHolders, caughtBy: ['#S13'] },
-  { fault: 'the constructor starts a timer', provider: surroundings.TimerInTheConstructor, caughtBy: ['#S14'] },
+  { fault: 'the constructor starts timers', provider: surroundings.TimersInTheConstructor, caughtBy: ['#S14'] },
   { fault: 'stop leaves a timer', provider: surroundings.TimerThatStays, caughtBy: ['#S15'] },
   { fault: 'each lock leaves a record', provider: surroundings.KeepsARecordOfEachLock, caughtBy: ['#55'] },
   { fault: 'the namespace is ignored', provider: surroundings.NoNamespace, caughtBy: ['#48'] },
@@ -98,6 +98,10 @@ async function run(id: string, harness: ProviderHarness): Promise<void> {
 }
 
 describe('the conformance kit catches a provider where', () => {
+  afterAll(() => {
+    surroundings.TimersInTheConstructor.clear();
+  });
+
   for (const { fault, provider, caughtBy } of MUTANTS) {
     it.each(caughtBy)(
       `${fault} (%s)`,

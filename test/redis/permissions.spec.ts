@@ -45,7 +45,7 @@ describe('under the permissions that the documentation names', () => {
     await two.provider.release(granted(await reader), RELEASE);
     const parked = granted(await one.provider.acquire(request('k', { minHold: 5_000 })));
     await one.provider.release(parked, { keepFor: 4_000, failed: false });
-    expect(await one.provider.forceRelease('k')).toBe(false);
+    expect(await one.provider.forceRelease('k')).toBe(true);
     expect((await one.provider.check()).map(({ message }) => message)).toEqual([expect.stringContaining('AOF')]);
     const log = (await admin.call('ACL', ['LOG'])) as unknown[];
     expect(log).toEqual([]);

@@ -2,6 +2,11 @@ import type { Clock, LockLogger, Timer } from '../../engine/lock-provider.js';
 import { persevere } from './perseverance.js';
 import { type RedisConnection, withoutCommand } from './redis-client.js';
 
+/** A command that has not left this process. */
+export class NotSent extends Error {
+  override readonly name = 'NotSent';
+}
+
 /** What the owner of a connection wants to know of it. */
 export interface ConnectionListener {
   /** It is ready for commands: for the first time, or again. */
@@ -79,7 +84,7 @@ export class CommandConnection {
   /** Sends one command. `onFailure` gets the server's error, or another one when the outcome is unknown. */
   send(command: string, args: string[], onReply: (reply: unknown) => void, onFailure: (error: unknown) => void): void {
     if (!this.#up) {
-      onFailure(new Error('There is no connection to the server.', { cause: this.#cause }));
+      onFailure(new NotSent('There is no connection to the server.', { cause: this.#cause }));
       return;
     }
     this.#call(command, args, onReply, onFailure);

@@ -1,6 +1,6 @@
 import { nextTick } from 'node:process';
 import type { Clock } from '../../engine/lock-provider.js';
-import type { CommandConnection } from './command-connection.js';
+import { type CommandConnection, NotSent } from './command-connection.js';
 import type { Script } from './lua/lock-script.js';
 import type { Operation } from './operation.js';
 
@@ -70,7 +70,7 @@ export class Dispatcher {
   #run(call: Call, firstSentAt?: number): void {
     const sentAt = this.clock.now();
     this.#send(call, 'evalsha', this.script.sha, sentAt, (error) => {
-      const reason = error instanceof Error ? error : new Error('unknown');
+      const reason = reasonOf(error, firstSentAt !== undefined);
       const since = firstSentAt ?? sentAt;
       // Refused before it ran. Sent with its text, the server knows it from then on.
       if (reason.message.startsWith('NOSCRIPT')) this.#runText(call, since);
@@ -82,7 +82,7 @@ export class Dispatcher {
     const call = this.#again(refused);
     if (call === undefined) return;
     this.#send(call, 'eval', this.script.text, this.clock.now(), (error) => {
-      this.#redirect(call, error instanceof Error ? error : new Error('unknown'), firstSentAt);
+      this.#redirect(call, reasonOf(error, true), firstSentAt);
     });
   }
 
@@ -129,6 +129,12 @@ export class Dispatcher {
       else operation.onReply(answer, sentAt);
     });
   }
+}
+
+/** @param wasSent whether the call has reached a server before, and was refused there */
+function reasonOf(error: unknown, wasSent: boolean): Error {
+  if (wasSent && error instanceof NotSent) return new Error(error.message, { cause: error });
+  return error instanceof Error ? error : new Error('unknown');
 }
 
 /** The operations of one script call, and its arguments. */

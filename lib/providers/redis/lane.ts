@@ -1,3 +1,4 @@
+import { NotSent } from './command-connection.js';
 import { Dispatcher } from './dispatcher.js';
 import type { Script } from './lua/lock-script.js';
 import type { Operation } from './operation.js';
@@ -36,7 +37,7 @@ export class Lane {
             const link = this.link;
             const connection = link && pick(link);
             if (connection === undefined) {
-              onFailure(new Error('No server is known to keep this lock.'));
+              onFailure(new NotSent('No server is known to keep this lock.'));
               return;
             }
             connection.send(

@@ -69,7 +69,7 @@ export class Session {
       emit: (event) => {
         context.emit(event);
       },
-      unavailable: (key, cause) => this.#unavailable(key, cause),
+      unavailable: (key, cause, sent) => this.#unavailable(key, cause, sent),
     });
   }
 
@@ -103,6 +103,7 @@ export class Session {
     if (keepFor === 0 && this.#room.passOn(holder.holder)) return 'released';
     const departing = this.#room.dismiss(holder.holder);
     const [first, ...others] = departing;
+    if (first?.isUnsent) return 'lost';
     const lock = this.#layout.lockOf(holder.key);
     return new Promise((resolve) => {
       const release = new Release(lock, first?.request ?? holder, others, keepFor, first?.claim ?? '', (outcome) => {
@@ -161,7 +162,7 @@ export class Session {
     });
   }
 
-  #unavailable(key: string, cause: unknown): LockUnavailableError {
+  #unavailable(key: string, cause: unknown, sent = true): LockUnavailableError {
     const { name } = this.context;
     return new LockUnavailableError(
       `Lock "${key}" of provider "${name}": ${reasonOf(cause)}; check the server and its log.`,
@@ -169,6 +170,7 @@ export class Session {
         key,
         provider: name,
         cause,
+        sent,
       },
     );
   }

@@ -6,6 +6,7 @@ import {
   validUntil,
 } from '../../engine/lock-provider.js';
 import type { Cohort } from './cohort.js';
+import { NotSent } from './command-connection.js';
 import { HEAVY, REPEATED } from './dispatcher.js';
 import {
   type Notice,
@@ -37,7 +38,7 @@ export interface WaiterSurroundings {
   onCohortOver(waiter: Waiter): void;
   /** It found a grant by asking of which a message should have told. */
   onMessageMissed(lock: string): void;
-  unavailable(key: string, cause: unknown): Error;
+  unavailable(key: string, cause: unknown, sent: boolean): Error;
 }
 
 /**
@@ -66,6 +67,8 @@ export class Waiter implements Operation {
   isStray = false;
   /** Where it has the lock, or is to have it, together with others of this process. */
   cohort: Cohort | undefined;
+  /** No server knows of it: no ask has left this process. */
+  isUnsent = false;
   /** It was granted, and has to be confirmed before it is answered. */
   isUnconfirmed = false;
   #ticket = '';
@@ -158,7 +161,7 @@ export class Waiter implements Operation {
   onFailure(error: unknown): void {
     this.#asked = false;
     // A queued waiter keeps its place, and asks again when the server is back.
-    if (this.state === 'asking') this.fail(error);
+    if (this.state === 'asking') this.fail(error, !(error instanceof NotSent));
   }
 
   /** The lock was handed over to this waiter, in a reply to a call sent at `sentAt` or (without it) in a message. */
@@ -187,10 +190,11 @@ export class Waiter implements Operation {
     this.#resolve(answer);
   }
 
-  /** Its outcome is unknown. */
-  fail(cause: unknown): void {
+  /** Its outcome is unknown; with `sent` false, the server does not know of it. */
+  fail(cause: unknown, sent = true): void {
+    this.isUnsent = !sent && !this.mayBeQueued;
     this.#end('unknown');
-    this.#reject(this.around.unavailable(this.request.key, cause));
+    this.#reject(this.around.unavailable(this.request.key, cause, sent));
   }
 
   #queue(): void {

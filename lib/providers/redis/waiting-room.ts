@@ -20,7 +20,7 @@ export interface WaitingRoomSurroundings {
   readonly layout: KeyLayout;
   readonly confirmsAll: boolean;
   emit(event: ProviderEvent): void;
-  unavailable(key: string, cause: unknown): Error;
+  unavailable(key: string, cause: unknown, sent: boolean): Error;
 }
 
 const NOBODY: readonly Waiter[] = [];
@@ -72,7 +72,7 @@ export class WaitingRoom {
         around.servers.probe(lock);
         this.#askAll(lock);
       },
-      unavailable: (key, cause) => around.unavailable(key, cause),
+      unavailable: (key, cause, sent) => around.unavailable(key, cause, sent),
       onQueued: (waiter, reply) => {
         this.#onQueued(waiter, reply);
       },

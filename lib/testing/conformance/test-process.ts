@@ -1,6 +1,11 @@
 import type { LockManager } from '../../engine/lock-manager.js';
 import type { LockProvider } from '../../engine/lock-provider.js';
+import { LockUnavailableError } from '../../lock/errors.js';
 import type { LockEventMap, LockEventName } from '../../lock/lock-events.js';
+import type { LockOptions } from '../../lock/lock-options.js';
+import type { Lock } from '../../lock/lock.js';
+
+const TRIES = 10;
 
 type Recorded = { [N in LockEventName]: { readonly name: N; readonly event: LockEventMap[N] } }[LockEventName];
 
@@ -30,6 +35,20 @@ export class TestProcess {
         this.events.push({ name, event } as Recorded);
         onEvent(event);
       });
+    }
+  }
+
+  /**
+   * As `locks.tryAcquire`, also where a busy machine needs longer than the engine waits for an answer, such as for a connection that is
+   * opened first. That is no answer, so it is asked again.
+   */
+  async tryAcquire(key: string | readonly string[], options: LockOptions = {}): Promise<Lock | null> {
+    for (let tries = 1; ; tries += 1) {
+      try {
+        return await this.locks.tryAcquire(key, options);
+      } catch (error) {
+        if (tries === TRIES || !(error instanceof LockUnavailableError)) throw error;
+      }
     }
   }
 

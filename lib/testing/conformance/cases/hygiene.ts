@@ -75,7 +75,7 @@ export const hygieneCases: readonly CaseDefinition[] = [
         const attempts = Promise.allSettled([
           bob.locks.acquire('busy', { wait: 50 }),
           bob.locks.acquire('busy', { wait: 30_000, signal: departure.signal }),
-          bob.locks.tryAcquire('busy'),
+          bob.tryAcquire('busy'),
         ]);
         await stage.sleep(50);
         departure.abort();

@@ -89,7 +89,7 @@ export const lossCases: readonly CaseDefinition[] = [
       await stage.sleep(lease / 2);
       await stage.restore(ann);
       await stage.sleep(lease);
-      const other = await bob.locks.tryAcquire('order');
+      const other = await bob.tryAcquire('order');
       assert.ok(lock.isHeld(), 'the lock should be held after the outage');
       assert.equal(signal.aborted, false);
       assert.equal(other, null);

@@ -10,10 +10,10 @@ export const mutualExclusionCases: readonly CaseDefinition[] = [
     title: 'a free key is granted, and is then busy for the same process and for another one',
     async run(stage) {
       const [ann, bob] = await stage.processes(2);
-      const lock = await ann.locks.tryAcquire('order');
+      const lock = await ann.tryAcquire('order');
       assert.ok(lock?.isHeld(), 'a free key is granted');
-      assert.equal(await ann.locks.tryAcquire('order'), null);
-      assert.equal(await bob.locks.tryAcquire('order'), null);
+      assert.equal(await ann.tryAcquire('order'), null);
+      assert.equal(await bob.tryAcquire('order'), null);
     },
   },
   {
@@ -27,7 +27,7 @@ export const mutualExclusionCases: readonly CaseDefinition[] = [
       ]) {
         const locks = [];
         for (const [index, key] of family.entries()) {
-          const lock = await (index % 2 ? ann : bob).locks.tryAcquire(key);
+          const lock = await (index % 2 ? ann : bob).tryAcquire(key);
           assert.ok(lock, `"${key}" should be free`);
           locks.push(lock);
         }
@@ -41,7 +41,7 @@ export const mutualExclusionCases: readonly CaseDefinition[] = [
     async run(stage) {
       const [ann, bob] = await stage.processes(2);
       for (const process of [ann, ann, bob, bob, ann, bob]) {
-        const lock = await process.locks.tryAcquire('order');
+        const lock = await process.tryAcquire('order');
         assert.ok(lock, 'free again');
         assert.equal(await lock.release(), 'released');
       }
@@ -114,7 +114,7 @@ export const mutualExclusionCases: readonly CaseDefinition[] = [
       for (let round = 0; round < stage.rounds(20); round += 1) {
         const lock = await ann.locks.acquire('alone');
         assert.equal(await lock.release(), 'released');
-        const next = await bob.locks.tryAcquire('alone');
+        const next = await bob.tryAcquire('alone');
         assert.ok(next, 'a release that was confirmed has freed the key');
         await next.release();
 
@@ -131,15 +131,15 @@ export const mutualExclusionCases: readonly CaseDefinition[] = [
     async run(stage) {
       const [ann, bob] = await stage.processes(2);
       const lock = await ann.locks.acquire('order');
-      assert.equal(await ann.locks.tryAcquire('order'), null);
+      assert.equal(await ann.tryAcquire('order'), null);
       await lock.release();
       await ann.locks.withLock('order', async (outer) => {
         await ann.locks.withLock('order', (inner) => {
           assert.equal(inner.fencingToken, outer.fencingToken);
         });
-        assert.equal(await bob.locks.tryAcquire('order'), null, 'the inner end does not free it');
+        assert.equal(await bob.tryAcquire('order'), null, 'the inner end does not free it');
       });
-      assert.ok(await bob.locks.tryAcquire('order'), 'the outer end frees it');
+      assert.ok(await bob.tryAcquire('order'), 'the outer end frees it');
     },
   },
   {

@@ -69,7 +69,7 @@ export const nameCases: readonly CaseDefinition[] = [
         ['-x:order', 'order'],
         ['-xorder', 'order'],
       ] as const) {
-        const locks = [await ann.locks.tryAcquire(annKey), await bob.locks.tryAcquire(bobKey)];
+        const locks = [await ann.tryAcquire(annKey), await bob.tryAcquire(bobKey)];
         for (const lock of locks) {
           assert.ok(lock, `"${annKey}" and "${bobKey}" of another namespace are different`);
           await lock.release();

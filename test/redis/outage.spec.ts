@@ -1,0 +1,88 @@
+import { describe, expect, it } from '@jest/globals';
+import { LockManager } from '../../lib/engine/lock-manager.js';
+import { LockUnavailableError } from '../../lib/lock/errors.js';
+import { RedisLockProvider } from '../../lib/providers/redis/index.js';
+import { FakeClock } from '../../lib/testing/index.js';
+import { redisForTests, RELEASE, request, twoProcesses, until } from './seam.js';
+
+describe('an outage of Redis', () => {
+  const redis = redisForTests();
+  const processes = twoProcesses(redis);
+
+  it('says of an ask that was never sent that nothing of it is left, and of one without an answer that it may be', async () => {
+    const { shaky, proxy } = processes;
+    proxy.holdReplies();
+    const unanswered = shaky.provider.acquire(request('k')).catch((error: unknown) => error);
+    await until(async () => (await redis.admin.keys('*:k')).length === 1, 'the server has executed it');
+    proxy.refuse();
+    const lost = await unanswered;
+    expect(lost).toBeInstanceOf(LockUnavailableError);
+    expect(lost).toMatchObject({ sent: true });
+    const unsent = request('k');
+    await expect(shaky.provider.acquire(unsent)).rejects.toMatchObject({ code: 'LOCK_UNAVAILABLE', sent: false });
+    // Nothing is sent for it later, either.
+    expect(await shaky.provider.release(unsent, RELEASE)).toBe('lost');
+    proxy.admit();
+  });
+
+  it('says of an ask that was answered by nobody and then was not sent again that something may be left', async () => {
+    const { shaky, proxy } = processes;
+    proxy.holdReplies();
+    const attempt = request('k');
+    const unanswered = shaky.provider.acquire(attempt).catch((error: unknown) => error);
+    await until(async () => (await redis.admin.keys('*:k')).length === 1, 'the server has executed it');
+    proxy.refuse();
+    await unanswered;
+    await expect(shaky.provider.acquire(attempt)).rejects.toThrow(LockUnavailableError);
+    expect(await shaky.provider.release(attempt, RELEASE)).toBe('unknown');
+    proxy.passReplies();
+    proxy.admit();
+    await until(async () => (await redis.admin.keys('*:k')).length === 0, 'it is released when Redis is back');
+  });
+
+  it('leaves nothing to do for attempts that were never sent', async () => {
+    const clock = new FakeClock();
+    const provider = new RedisLockProvider({ url: 'redis://127.0.0.1:1' });
+    const locks = new LockManager({ providers: { redis: provider }, clock, failFast: false });
+    await locks.start();
+    const timers = clock.pendingTimers;
+    const attempts = Promise.allSettled(Array.from({ length: 1_000 }, (_, index) => locks.tryAcquire(`k${index}`)));
+    for (let step = 0; step < 40; step += 1) await clock.advance(100);
+    expect((await attempts).map(({ status }) => status)).toEqual(Array.from({ length: 1_000 }, () => 'rejected'));
+    expect(clock.pendingTimers).toBe(timers);
+    const stopped = locks.stop();
+    for (let step = 0; step < 40; step += 1) await clock.advance(100);
+    await stopped;
+  });
+
+  it('costs one timer for all attempts without an answer, which are released when Redis is back', async () => {
+    const clock = new FakeClock();
+    const { proxy } = processes;
+    const provider = new RedisLockProvider({ url: `redis://127.0.0.1:${proxy.port}`, commandTimeout: '1h' });
+    const locks = new LockManager({ providers: { redis: provider }, clock });
+    await locks.start();
+    const timers = clock.pendingTimers;
+    proxy.holdReplies();
+    const attempts = Promise.allSettled(
+      Array.from({ length: 200 }, (_, index) => locks.tryAcquire(`many:${index}`, { lease: 600_000 })),
+    );
+    await until(async () => (await redis.admin.keys('*many:*')).length === 200, 'the server has executed all');
+    proxy.refuse();
+    for (let step = 0; step < 30; step += 1) {
+      await clock.advance(100);
+      await provider.inspect('nothing').catch(() => undefined);
+    }
+    await attempts;
+    // That of the pending releases, and those of connections that are tried again.
+    expect(clock.pendingTimers - timers).toBeLessThan(10);
+    proxy.passReplies();
+    proxy.admit();
+    await until(async () => {
+      await clock.advance(1_000);
+      return (await redis.admin.keys('*many:*')).length === 0;
+    }, 'all are released');
+    const stopped = locks.stop();
+    for (let step = 0; step < 30; step += 1) await clock.advance(100);
+    await stopped;
+  });
+});

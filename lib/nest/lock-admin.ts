@@ -17,7 +17,7 @@ export class LockAdmin {
 
   /**
    * Frees a key whoever has it; its holder's lock is lost, and its signal aborts as soon as that process notices.
-   * Resolves to whether somebody had it.
+   * Resolves to whether somebody had it, or had retained it (`minHold`).
    *
    * @throws LockConfigError where the provider cannot do it.
    */

@@ -36,7 +36,11 @@ const MUTANTS: readonly Mutant[] = [
   { fault: 'a grant that meets an abort is dropped', provider: queues.LeaksWhatIsGrantedAtTheAbort, caughtBy: ['#17'] },
   { fault: 'waiters are not told to be queued', provider: queues.QueuesWithoutSayingSo, caughtBy: ['#20', '#13'] },
   { fault: 'fair is claimed and the last comes first', provider: queues.LastComeFirstServed, caughtBy: ['#20'] },
-  { fault: 'minHold is claimed and released keys are free', provider: holds.FreesParkedKeys, caughtBy: ['#57d'] },
+  {
+    fault: 'minHold is claimed and released keys are free',
+    provider: holds.FreesParkedKeys,
+    caughtBy: ['#57d', '#57i', '#57j'],
+  },
   { fault: 'minHold is claimed and ends in a crash', provider: holds.ForgetsMinHoldInACrash, caughtBy: ['#57e'] },
   { fault: 'asking again prolongs', provider: leases.ProlongsWhenAskedAgain, caughtBy: ['#S1', '#S2'] },
   { fault: 'a failed attempt prolongs', provider: leases.FailedAttemptsProlong, caughtBy: ['#4'] },

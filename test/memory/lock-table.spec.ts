@@ -163,16 +163,19 @@ describe('the table of locks', () => {
     expect([table.size, clock.pendingTimers]).toEqual([0, 0]);
   });
 
-  it('parks a key under nobody: the longest parking counts, and readers who are in may stay', async () => {
+  it('retains a key for nobody: the longest time counts, and after readers it admits readers alone', async () => {
     const { take, wait, served, table, clock } = setUp();
     take('r1', 'shared');
     take('r2', 'shared', 1_000);
     table.release('k', 'r1', 400);
-    expect(take('r3', 'shared')).toBeUndefined();
-    expect(table.look('k')?.holds.map(({ holder }) => holder)).toEqual(['r2']);
+    expect(take('r3', 'shared')).toBeDefined();
+    expect(table.look('k')?.holds.map(({ holder }) => holder)).toEqual(['r2', 'r3']);
     table.release('k', 'r2', 100);
+    table.release('k', 'r3', 0);
+    expect(take('w', 'exclusive')).toBeUndefined();
     wait('writer');
-    expect(table.look('k')).toMatchObject({ holds: [], waiters: 1, endsAt: 400 });
+    expect(take('r4', 'shared')).toBeUndefined();
+    expect(table.look('k')).toMatchObject({ holds: [], mode: 'shared', waiters: 1, endsAt: 400 });
     await clock.advance(399);
     expect(served).toEqual([]);
     await clock.advance(1);

@@ -20,7 +20,9 @@ describeWithClock('delayedRestart on nodes whose wall clocks are corrected just 
   const started: StartedRedlock[] = [];
   const start = async () => {
     const clock = new FakeClock();
-    const redlock = await startRedlock({ ...quorum, maxLease: MAX_LEASE, delayedRestart: true }, { clock });
+    // It counts on the same clock, so a short one would pass while the test advances it.
+    const terms = { maxLease: MAX_LEASE, delayedRestart: true, commandTimeout: '1h' };
+    const redlock = await startRedlock({ ...quorum, ...terms }, { clock });
     started.push(redlock);
     return { clock, provider: redlock.provider, take: () => redlock.provider.acquire(request('order', ONE_ATTEMPT)) };
   };

@@ -197,6 +197,15 @@ export class SqlBackend {
     return Number(row!.n);
   }
 
+  /** As {@link transactions}, as soon as there are `count`, or after 15 s. */
+  async untilTransactions(count: number): Promise<number> {
+    for (const until = Date.now() + 15_000; Date.now() < until;) {
+      if ((await this.transactions()) === count) return count;
+      await sleep(10);
+    }
+    return this.transactions();
+  }
+
   async stop(): Promise<void> {
     await Promise.all([...this.#wires.values()].map((wire) => wire.close()));
     await this.admin.destroy();

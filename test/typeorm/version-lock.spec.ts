@@ -227,7 +227,7 @@ describe.each(databases)('leases on %s', (type) => {
       await Promise.all(held.map((lock) => lock.extend()));
       await Promise.all(held.map((lock) => lock.release()));
     });
-    expect(await backend.transactions()).toBe(0);
+    expect(await backend.untilTransactions(0)).toBe(0);
     await source.destroy();
   });
 });

@@ -207,6 +207,24 @@ if (missing.length > 0) {
       }
     });
 
+    it.each(Object.keys(languages) as (keyof typeof languages)[])(
+      'a reader of any language does not wait for a writer of %s behind it',
+      async (writing) => {
+        for (const reading of Object.values(languages)) {
+          const path = freshPath();
+          const [first, reader, second] = [await nest('read-write'), await reading(), await languages[writing]()];
+          expect(await first.acquire('write', path, WAIT)).toBe(true);
+          const read = await enqueue(reader, 'read', path, 2);
+          const written = await enqueue(second, 'write', path, 3);
+          await first.release('write', path);
+          expect(await read.held).toBe(true);
+          await reader.release('read', path);
+          expect(await written.held).toBe(true);
+          await second.release('write', path);
+        }
+      },
+    );
+
     it('a writer of Curator that becomes a reader lets our readers in at once, and our writers when it has read', async () => {
       const [path, theirs] = [freshPath(), curator.owner()];
       const [reader, writer] = [await nest('read-write'), await nest('read-write')];

@@ -35,8 +35,10 @@ interface Slot {
   firstEnd: number;
   /** First come, first served. A Set keeps the order and lets a waiter in the middle leave at no cost. */
   waiters: Set<Waiter>;
-  /** 0 for a key that is not parked. */
+  /** Until when the key is retained; 0 for a key that is not. */
   parkedUntil: number;
+  /** The mode of the locks that have retained it: after a shared one it admits readers. */
+  parkedMode: LockMode;
   timer: Timer | undefined;
   /** When the timer fires; `Infinity` without one. */
   wakesAt: number;
@@ -122,10 +124,14 @@ export class LockTable {
     if (!slot) return false;
     const now = this.#now();
     this.#expire(slot, now);
-    const wasHeld = slot.holds.delete(holder);
-    if (wasHeld) {
+    const hold = slot.holds.get(holder);
+    if (hold) {
+      slot.holds.delete(holder);
       if (slot.holds.size === 0) slot.firstEnd = Infinity;
-      if (keepFor > 0) slot.parkedUntil = Math.max(slot.parkedUntil, now + keepFor);
+      if (keepFor > 0) {
+        slot.parkedUntil = Math.max(slot.parkedUntil, now + keepFor);
+        slot.parkedMode = hold.mode;
+      }
     } else {
       for (const waiter of slot.waiters) {
         if (waiter.request.holder !== holder) continue;
@@ -134,7 +140,7 @@ export class LockTable {
       }
     }
     this.#refresh(key, slot, now);
-    return wasHeld;
+    return hold !== undefined;
   }
 
   /** Frees the key whoever has it; false when nobody had it. */
@@ -155,16 +161,21 @@ export class LockTable {
   }
 
   /** What is known of a key that is not free. */
-  look(
-    key: string,
-  ): { readonly holds: readonly TableHold[]; readonly waiters: number; readonly endsAt: number } | undefined {
+  look(key: string):
+    | {
+        readonly holds: readonly TableHold[];
+        readonly mode: LockMode;
+        readonly waiters: number;
+        readonly endsAt: number;
+      }
+    | undefined {
     const slot = this.#slots.get(key);
     if (!slot) return undefined;
     this.#refresh(key, slot, this.#now());
     if (isFree(slot)) return undefined;
     const holds = [...slot.holds.values()];
     const endsAt = holds.reduce((latest, hold) => Math.max(latest, hold.expiresAt), slot.parkedUntil);
-    return { holds, waiters: slot.waiters.size, endsAt };
+    return { holds, mode: holds[0]?.mode ?? slot.parkedMode, waiters: slot.waiters.size, endsAt };
   }
 
   /** Brings a slot up to date: what has run out ends, who may enter does, and what is of no use any more goes. */
@@ -242,7 +253,10 @@ export class LockTable {
     let slot = this.#slots.get(key);
     if (!slot) {
       const holds = new Map<string, TableHold>();
-      slot = { holds, firstEnd: Infinity, waiters: NOBODY, parkedUntil: 0, timer: undefined, wakesAt: Infinity };
+      slot = {
+        ...{ holds, firstEnd: Infinity, waiters: NOBODY, timer: undefined, wakesAt: Infinity },
+        ...{ parkedUntil: 0, parkedMode: 'exclusive' },
+      };
       this.#slots.set(key, slot);
     }
     return slot;
@@ -268,9 +282,8 @@ export class LockTable {
 // What follows holds of a slot that was brought up to date.
 
 function admits(slot: Slot, mode: LockMode): boolean {
-  if (slot.parkedUntil > 0) return false;
-  if (slot.holds.size === 0) return true;
-  return mode === 'shared' && oldestOf(slot)?.mode === 'shared';
+  if (isFree(slot)) return true;
+  return mode === 'shared' && (oldestOf(slot)?.mode ?? slot.parkedMode) === 'shared';
 }
 
 function isFree(slot: Slot): boolean {

@@ -98,7 +98,7 @@ export class MemoryLockProvider implements LockProvider {
     return Promise.resolve({
       key,
       state: first ? 'held' : 'parked',
-      mode: first?.mode ?? 'exclusive',
+      mode: found.mode,
       holders: found.holds.length,
       waiters: found.waiters,
       expiresIn: found.endsAt - clock.now(),

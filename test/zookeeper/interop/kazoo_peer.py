@@ -13,6 +13,7 @@ import threading
 from kazoo.client import KazooClient
 from kazoo.exceptions import LockTimeout
 from kazoo.recipe.lock import Lock, ReadLock, WriteLock
+from kazoo.retry import ForceRetryError
 
 
 class CuratorMutex(Lock):
@@ -34,6 +35,14 @@ class CuratorReadLock(Lock):
 
     _NODE_NAME = "__READ__"
     _EXCLUDE_NAMES = ["__WRIT__"]
+
+    def _get_predecessor(self, node):
+        # kazoo 2.8 also waits for writers that came later, which wait for this reader: python-zk/kazoo, issue 649.
+        children = self.client.get_children(self.path)
+        if node not in children:
+            raise ForceRetryError()
+        writers = [name for name in children if "__WRIT__" in name and name[-10:] < node[-10:]]
+        return max(writers, key=lambda name: name[-10:], default=None)
 
 
 KINDS = {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import type { LockCapabilities } from '../../../engine/lock-provider.js';
 import { LockConfigError } from '../../../lock/errors.js';
 import type { LockOptions } from '../../../lock/lock-options.js';
-import { type CaseDefinition, unclaimed } from '../case-definition.js';
+import { type CaseDefinition, sharedMode, unclaimed } from '../case-definition.js';
 import { granted } from '../direct-caller.js';
 import { assertBetween, rejectsWith } from '../expectations.js';
 import type { Stage } from '../stage.js';
@@ -116,6 +116,43 @@ export const capabilityCases: readonly CaseDefinition[] = [
       const limit = minHold + stage.bounds.takeOver;
       await stage.within(limit, bob.take('report', { wait: 2 * limit }), 'the end of minHold');
       assertBetween(stage.clock.now() - start, minHold - 5, limit + stage.time.tolerance, 'the end of minHold');
+    },
+  },
+  {
+    id: '#57i',
+    title: 'minHold: a key that a shared lock retains admits readers and no writer',
+    needs: [sharedMode, ({ capabilities }) => (capabilities.minHold ? undefined : unclaimed('it has no minHold'))],
+    async run(stage) {
+      const [ann, bob] = await stage.directs(2);
+      const minHold = 100 * stage.lease;
+      const grant = await ann.take('report', { mode: 'shared', minHold });
+      assert.equal(await ann.release(grant, { keepFor: minHold }), 'released');
+      await bob.assertBusy('report');
+      const reader = await bob.take('report', { mode: 'shared' });
+      await bob.assertBusy('report');
+      assert.equal(await bob.release(reader), 'released');
+      await ann.assertBusy('report');
+      await ann.provider.forceRelease?.('report');
+    },
+  },
+  {
+    id: '#57j',
+    title: 'forceRelease frees a key that is retained, and answers that somebody had it',
+    needs: [
+      ({ capabilities }) =>
+        capabilities.minHold && capabilities.forceRelease
+          ? undefined
+          : unclaimed('it does not claim both minHold and forceRelease'),
+    ],
+    async run(stage) {
+      const [ann, bob] = await stage.directs(2);
+      const minHold = Math.min(100 * stage.lease, stage.capabilities.maxLease ?? Infinity);
+      const grant = await ann.take('report', { minHold });
+      assert.equal(await ann.release(grant, { keepFor: minHold }), 'released');
+      await bob.assertBusy('report');
+      assert.equal(await bob.provider.forceRelease?.('report'), true, 'it was retained');
+      assert.equal(await bob.provider.forceRelease?.('report'), false, 'it is free');
+      await bob.take('report');
     },
   },
   {

@@ -494,6 +494,7 @@ export declare class LockTable {
     free(key: string): boolean;
     look(key: string): {
         readonly holds: readonly TableHold[];
+        readonly mode: LockMode;
         readonly waiters: number;
         readonly endsAt: number;
     } | undefined;

@@ -306,6 +306,32 @@ describe('the hand-off between two processes', () => {
     await provider.stop();
   });
 
+  it('asks again when a key frees itself that was retained after it had queued', async () => {
+    const { provider, time, events } = await startWithFakeClock({ url: redis.server.url });
+    const held = granted(await processes.steady.provider.acquire(request('k', { minHold: 400 })));
+    const waiter = provider.acquire(request('k'));
+    await untilWaiting({ provider, events });
+    await processes.steady.provider.release(held, { keepFor: 400, failed: false });
+    await until(async () => (await redis.admin.exists(new KeyLayout('lock').lockOf('k'))) === 0, 'it is over');
+    await provider.inspect('nothing');
+    await time.advance(500);
+    await provider.release(granted(await waiter), RELEASE);
+    await provider.stop();
+  });
+
+  it('asks for all waiters when the first of them is granted as if nobody waited', async () => {
+    const { provider, time, events } = await startWithFakeClock({ url: redis.server.url });
+    await processes.steady.provider.acquire(request('k'));
+    const waiters = [request('k'), request('k'), request('k')].map((each) => provider.acquire(each));
+    await untilWaiting({ provider, events }, 3);
+    const lock = new KeyLayout('lock').lockOf('k');
+    await redis.admin.del(lock, `${lock}}q`);
+    // The one second in which it asks for the first. From then on its clock stands still.
+    await time.advance(1_000);
+    for (const waiter of waiters) await provider.release(granted(await waiter), RELEASE);
+    await provider.stop();
+  });
+
   it('asks for one waiter of each key a second, and for all of a key whose queue was lost', async () => {
     const { provider, time, events } = await startWithFakeClock({ url: redis.server.url });
     const held = granted(await processes.steady.provider.acquire(request('k')));

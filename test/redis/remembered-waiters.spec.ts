@@ -32,11 +32,19 @@ describe('waiters that the server remembers again', () => {
     await untilWaiting(shaky);
     const name = await nameOfTheOnlyProcess();
     const held = granted(await steady.provider.acquire(request('k')));
+    const left = request('k');
+    const leaving = shaky.provider.acquire(left);
+    await untilWaiting(shaky, 2);
+    left.abort();
+    expect(await leaving).toBe('busy');
+    await until(async () => (await redis.admin.exists(`${lock}}q`)) === 0, 'it has left');
     const next = steady.provider.acquire(request('k'));
     await untilWaiting(steady);
     for (let ticket = 1; ticket <= 30; ticket += 1) {
       await redis.admin.zadd(`${lock}}q`, ticket, `x${name}3000:${random.id()}`);
     }
+    // One that has waited and left is no more alive than one that nobody knows.
+    await redis.admin.zadd(`${lock}}q`, 31, `x${name}3000:${left.holder}`);
     // One after the other they would keep the lock for a minute and a half, and this test would run out of time.
     await steady.provider.release(held, RELEASE);
     const grant = granted(await next);

@@ -88,3 +88,11 @@ export function readNotice(text: string): Notice | undefined {
   if (!token || !claim || !holders || !lock) return undefined;
   return { token: BigInt(token), serverTime: Number(serverTime), claim, holders: holders.split(','), lock };
 }
+
+const RETAINED = /^k(\d+) (.+)$/s;
+
+/** Reads `k ms ' ' lock`: a key that a waiter of this process is the first to wait for is retained for so many ms more. */
+export function readRetained(text: string): { readonly lock: string; readonly freeIn: number } | undefined {
+  const [, freeIn, lock] = RETAINED.exec(text) ?? [];
+  return freeIn && lock ? { freeIn: Number(freeIn), lock } : undefined;
+}

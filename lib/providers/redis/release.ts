@@ -1,6 +1,7 @@
 import type { Clock, Holder, ReleaseOutcome } from '../../engine/lock-provider.js';
 import { HEAVY } from './dispatcher.js';
 import { type Operation, type OperationArguments, wholeMs } from './operation.js';
+import type { Servers } from './servers.js';
 
 /** Ends a hold, and leaves the queue if the attempt may stand there. */
 export class Release implements Operation {
@@ -41,22 +42,23 @@ export class Departure {
   constructor(
     private readonly waiter: DepartingWaiter,
     private readonly clock: Clock,
-    private readonly add: (operation: Operation) => void,
+    private readonly servers: Pick<Servers, 'add' | 'isReachable'>,
     private readonly onDone: () => void,
   ) {
     this.#until = clock.now() + Math.max(waiter.request.lease, WAITERS_KEPT);
   }
 
-  /** Sends it, unless it is under way. */
+  /** Sends it, unless it is in flight or its server cannot be reached: when it can be again, this is called again. */
   send(): void {
     if (this.#sent) return;
     if (this.clock.now() > this.#until) {
       this.onDone();
       return;
     }
-    this.#sent = true;
     const { lock, request, claim } = this.waiter;
-    this.add(
+    if (!this.servers.isReachable(lock)) return;
+    this.#sent = true;
+    this.servers.add(
       new Release(lock, request, [], 0, claim, (outcome) => {
         this.#sent = false;
         if (outcome !== 'unknown') this.onDone();

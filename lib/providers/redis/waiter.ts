@@ -38,6 +38,8 @@ export interface WaiterSurroundings {
   onCohortOver(waiter: Waiter): void;
   /** It found a grant by asking of which a message should have told. */
   onMessageMissed(lock: string): void;
+  /** It was granted as if nobody was queued, so it was not in the queue any more, and others may be missing as well. */
+  onQueueLost(lock: string): void;
   unavailable(key: string, cause: unknown, sent: boolean): Error;
 }
 
@@ -67,6 +69,8 @@ export class Waiter implements Operation {
   isStray = false;
   /** Where it has the lock, or is to have it, together with others of this process. */
   cohort: Cohort | undefined;
+  /** It was answered with a grant. */
+  isGranted = false;
   /** No server knows of it: no ask has left this process. */
   isUnsent = false;
   /** It was granted, and has to be confirmed before it is answered. */
@@ -140,7 +144,7 @@ export class Waiter implements Operation {
       if (!held.isWhole) {
         this.mayBeQueued = true;
         if (this.state === 'queued') this.around.onMessageMissed(this.lock);
-      }
+      } else if (this.state === 'queued') this.around.onQueueLost(this.lock);
       // Granted by itself: whatever was handed over before is over, and its tokens are overtaken.
       this.leaveCohort();
       this.#granted(held.token, validUntil(sentAt, held.left), held.isWhole);
@@ -185,7 +189,8 @@ export class Waiter implements Operation {
   }
 
   settle(answer: Grant | 'busy'): void {
-    this.isStray = answer !== 'busy' && this.#asked && this.state === 'queued';
+    this.isGranted = answer !== 'busy';
+    this.isStray = this.isGranted && this.#asked && this.state === 'queued';
     this.#end('settled');
     this.#resolve(answer);
   }

@@ -8,7 +8,7 @@ import {
 } from '../../engine/lock-provider.js';
 import { Cohort } from './cohort.js';
 import type { KeyLayout } from './key-layout.js';
-import { type Notice, type QueuedReply, readNotice } from './operation.js';
+import { type Notice, type QueuedReply, readNotice, readRetained } from './operation.js';
 import { Departure, type DepartingWaiter } from './release.js';
 import type { Servers } from './servers.js';
 import { Waiter, type WaiterSurroundings } from './waiter.js';
@@ -31,6 +31,8 @@ const ASK_AGAIN = 1_000;
 /** When to ask again for a lock that frees itself. */
 interface Wake {
   readonly timer: Timer;
+  /** On the monotonic clock. */
+  readonly at: number;
   /** The first in the queue that is known. */
   waiter: Waiter;
 }
@@ -43,6 +45,8 @@ export class WaitingRoom {
   readonly #granted = new HolderTable<true>();
   /** By lock. */
   readonly #wakes = new Map<string, Wake>();
+  /** The locks for which all waiters were asked in this second: each of them may find that it was missing. */
+  readonly #recalled = new Set<string>();
   /** Those that were granted by a message while they asked again: their release has to leave the queue as well. */
   readonly #strays = new Map<string, Waiter>();
   /** By the holder that has the lock, or is about to. */
@@ -70,7 +74,10 @@ export class WaitingRoom {
       },
       onMessageMissed: (lock) => {
         around.servers.probe(lock);
-        this.#askAll(lock);
+        this.#recall(lock);
+      },
+      onQueueLost: (lock) => {
+        this.#recall(lock);
       },
       unavailable: (key, cause, sent) => around.unavailable(key, cause, sent),
       onQueued: (waiter, reply) => {
@@ -80,7 +87,7 @@ export class WaitingRoom {
         const { holder } = waiter.request;
         if (waiter.state !== 'settled') return;
         this.#waiters.delete(holder);
-        if (waiter.mayBeQueued) this.#granted.set(holder, true);
+        if (waiter.isGranted && waiter.mayBeQueued) this.#granted.set(holder, true);
         if (waiter.isStray) this.#strays.set(holder, waiter);
       },
       onAbort: (waiter) => {
@@ -91,7 +98,8 @@ export class WaitingRoom {
 
   enter(request: AcquireRequest): Promise<Grant | 'busy'> {
     const { layout } = this.around;
-    const isKnown = this.#waiters.has(request.holder);
+    const known = this.#waiters.get(request.holder);
+    const isKnown = known !== undefined && !known.isUnsent;
     // It had its turn and could not use it. Nothing of that is certain any more.
     this.#abandonCohort(request.holder);
     const waiter = new Waiter(request, layout.lockOf(request.key), this.#surroundings, isKnown);
@@ -142,6 +150,12 @@ export class WaitingRoom {
   }
 
   onNotice(text: string, sentAt: number | undefined): void {
+    const retained = readRetained(text);
+    if (retained) {
+      const waiter = this.#firstOf(retained.lock);
+      if (waiter) this.#wakeWhenFree(waiter, retained.freeIn);
+      return;
+    }
     const notice = readNotice(text);
     // Whatever else is published on our channel is not for us.
     if (!notice) return;
@@ -182,16 +196,9 @@ export class WaitingRoom {
 
   /** Leaves the queue in the background, sent again until it is acknowledged. */
   leave(waiter: DepartingWaiter): void {
-    const departure = new Departure(
-      waiter,
-      this.around.clock,
-      (operation) => {
-        this.around.servers.add(operation);
-      },
-      () => {
-        this.#departures.delete(departure);
-      },
-    );
+    const departure = new Departure(waiter, this.around.clock, this.around.servers, () => {
+      this.#departures.delete(departure);
+    });
     this.#departures.add(departure);
     departure.send();
     this.#wakeLater();
@@ -236,7 +243,7 @@ export class WaitingRoom {
   #onQueued(waiter: Waiter, { freeIn, wasMissing }: QueuedReply): void {
     this.#wakeLater();
     // The others were asked for by it alone, so they may be missing as well.
-    if (wasMissing) this.#askAll(waiter.lock);
+    if (wasMissing) this.#recall(waiter.lock);
     if (freeIn < ASK_AGAIN) this.#wakeWhenFree(waiter, freeIn);
   }
 
@@ -244,18 +251,37 @@ export class WaitingRoom {
   #wakeWhenFree(waiter: Waiter, freeIn: number): void {
     const { lock } = waiter;
     const known = this.#wakes.get(lock);
-    if (known) {
+    if (known && this.around.clock.now() + freeIn < known.at) {
+      this.around.clock.clearTimer(known.timer);
+      this.#wakes.delete(lock);
+    } else if (known) {
       if (byTicket(waiter, known.waiter) < 0) known.waiter = waiter;
       return;
     }
     // A key that ends in 0 ms is there until the next one.
     const timer = this.around.clock.setTimer(() => {
       this.#wakes.delete(lock);
-      if (wake.waiter.isOver) this.#askAll(lock);
-      else wake.waiter.ask();
+      const next = wake.waiter.isOver ? this.#firstOf(lock) : wake.waiter;
+      next?.ask();
     }, freeIn + 1);
-    const wake: Wake = { timer, waiter };
+    const wake: Wake = { timer, waiter, at: this.around.clock.now() + freeIn };
     this.#wakes.set(lock, wake);
+  }
+
+  /** Asks for all that wait for this lock, once a second at most. */
+  #recall(lock: string): void {
+    if (this.#recalled.has(lock)) return;
+    this.#recalled.add(lock);
+    this.#askAll(lock);
+  }
+
+  #firstOf(lock: string): Waiter | undefined {
+    let first: Waiter | undefined;
+    for (const waiter of this.#waiters.values()) {
+      if (waiter.lock !== lock || waiter.state !== 'queued') continue;
+      if (!first || byTicket(waiter, first) < 0) first = waiter;
+    }
+    return first;
   }
 
   /** Asks for all that wait, in the order in which they came: where the queue was lost, the first that asks has the lock. */
@@ -295,6 +321,7 @@ export class WaitingRoom {
   #wakeLater(): void {
     this.#timer ??= this.around.clock.setTimer(() => {
       this.#timer = undefined;
+      this.#recalled.clear();
       this.#askForTheFirst();
       for (const departure of this.#departures) departure.send();
       if (this.#waiters.size + this.#departures.size > 0) this.#wakeLater();

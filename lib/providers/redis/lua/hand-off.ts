@@ -134,6 +134,14 @@ local function leaveReaders(lock, reader)
   return call('EXISTS', lock .. '}r') == 0 and call('DEL', lock)
 end
 
+-- Tells the process of the first waiter that the key is retained, for so many ms: it asks when they are over.
+local function announceRetained(lock, ms)
+  local head = call('ZRANGE', lock .. '}q', 0, 0)[1]
+  if not head then return end
+  local who, text = sub(head, 2, 13), 'k' .. ms .. ' ' .. lock
+  if who == process then notices[#notices + 1] = text else call('PUBLISH', counter .. who, text) end
+end
+
 -- Notifies a waiter's process. The calling process reads it in this call's reply; others are sent a message, and if nobody
 -- receives it, the grant must be taken back.
 local function notify(who, holders, token, claim, lock)

@@ -15,7 +15,7 @@ export interface Script {
   readonly sha: string;
 }
 
-const CLUSTER_TEXT = LOCK_SCRIPT.replace(
+const CLUSTER_TEXT = LOCK_SCRIPT.replaceAll(
   "call('PUBLISH',",
   "call(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH',",
 );

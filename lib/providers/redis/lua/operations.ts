@@ -14,6 +14,8 @@
  *   F                          -        force-release
  *   I                          -        inspect
  *
+ * A key that is retained while somebody waits for it is announced to the first one's process: 'k' ms ' ' lock.
+ *
  * The reply has one entry per operation, then a notice (token, server time in µs, claim ':' holders ' ' lock) for each
  * waiter of the calling process that was granted in this call. A lone operation of the fast path answers without an array.
  *
@@ -169,6 +171,7 @@ local function release(lock, code, holder, keepFor)
   elseif own and keepFor > 0 then
     call('PEXPIRE', lock, keepFor)
     call('SETRANGE', lock, 0, 'k')
+    announceRetained(lock, format('%.0f', keepFor))
   elseif own then
     -- Before anything is written: with a full memory only a script that has freed something may write.
     call('DEL', lock)

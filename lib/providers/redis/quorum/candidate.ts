@@ -191,7 +191,8 @@ export class Candidate {
     const { name } = this.election.context;
     return new LockUnavailableError(
       `Lock "${this.request.key}" of provider "${name}": no majority of the Redis nodes answered in time; check the nodes and their logs.`,
-      { key: this.request.key, provider: name, cause },
+      // Where no vote may stand, nothing of it is left.
+      { key: this.request.key, provider: name, cause, sent: this.votes.mayStand },
     );
   }
 }

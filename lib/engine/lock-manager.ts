@@ -147,7 +147,7 @@ export class LockManager {
     );
   }
 
-  /** Frees the key whoever has it; their lock is lost. Resolves to whether somebody had it, or had retained it (`minHold`). */
+  /** Frees the key; a lock that is held is lost. Resolves to whether it was held or retained (`minHold`). */
   async forceRelease(key: string, provider?: string): Promise<boolean> {
     const active = this.#provider(provider);
     return (await active.forceRelease(oneKey(key))) ?? notOffered(active, 'forceRelease');

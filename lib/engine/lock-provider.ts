@@ -72,7 +72,7 @@ export interface LockProvider {
   /** What the backend knows about the key, or `null` when it is free. */
   inspect?(key: string): Promise<LockInfo | null>;
 
-  /** Frees the key whoever has it. Resolves to whether somebody had it, or had retained it (`minHold`). Tokens go on growing. */
+  /** Frees the key. Resolves to whether it was held or retained (`minHold`). Tokens go on growing. */
   forceRelease?(key: string): Promise<boolean>;
 
   /** The boot doctor: what in the backend's configuration weakens the guarantee. */

@@ -16,8 +16,8 @@ export class LockAdmin {
   }
 
   /**
-   * Frees a key whoever has it; its holder's lock is lost, and its signal aborts as soon as that process notices.
-   * Resolves to whether somebody had it, or had retained it (`minHold`).
+   * Frees a key. A lock that is held is lost, and its signal aborts as soon as its process notices.
+   * Resolves to whether the key was held or retained (`minHold`).
    *
    * @throws LockConfigError where the provider cannot do it.
    */

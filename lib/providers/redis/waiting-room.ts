@@ -25,7 +25,7 @@ export interface WaitingRoomSurroundings {
 
 const NOBODY: readonly Waiter[] = [];
 
-/** How often a process with waiters asks again for all of them, in ms: well inside the 3 s after which it counts as dead. */
+/** How often a process asks again for the first waiter of each lock, in ms: well inside the 3 s after which it counts as dead. */
 const ASK_AGAIN = 1_000;
 
 /** When to ask again for a lock that frees itself. */
@@ -169,9 +169,13 @@ export class WaitingRoom {
     waiter.onNotice(notice, sentAt);
   }
 
-  /** Asks for all that wait: when something may have been missed. */
-  askAgain(): void {
-    this.#askAll();
+  /**
+   * Asks for all that wait, for this lock or for any: when something may have been missed. In the order in which they came: where the
+   * queue was lost, the first that asks has the lock.
+   */
+  askAgain(lock?: string): void {
+    const waiters = this.#waiters.values().filter((waiter) => lock === undefined || waiter.lock === lock);
+    for (const waiter of waiters.sort(byTicket)) waiter.ask();
   }
 
   /** Sends again what was lost with the connection. Called after the holds were renewed. */
@@ -272,7 +276,7 @@ export class WaitingRoom {
   #recall(lock: string): void {
     if (this.#recalled.has(lock)) return;
     this.#recalled.add(lock);
-    this.#askAll(lock);
+    this.askAgain(lock);
   }
 
   #firstOf(lock: string): Waiter | undefined {
@@ -282,12 +286,6 @@ export class WaitingRoom {
       if (!first || byTicket(waiter, first) < 0) first = waiter;
     }
     return first;
-  }
-
-  /** Asks for all that wait, in the order in which they came: where the queue was lost, the first that asks has the lock. */
-  #askAll(lock?: string): void {
-    const waiters = this.#waiters.values().filter((waiter) => lock === undefined || waiter.lock === lock);
-    for (const waiter of waiters.sort(byTicket)) waiter.ask();
   }
 
   /**

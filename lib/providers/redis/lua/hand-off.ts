@@ -134,23 +134,19 @@ local function leaveReaders(lock, reader)
   return call('EXISTS', lock .. '}r') == 0 and call('DEL', lock)
 end
 
--- Tells the process of the first waiter that the key is retained, for so many ms: it asks when they are over.
-local function announceRetained(lock, ms)
-  local head = call('ZRANGE', lock .. '}q', 0, 0)[1]
-  if not head then return end
-  local who, text = sub(head, 2, 13), 'k' .. ms .. ' ' .. lock
-  if who == process then notices[#notices + 1] = text else call('PUBLISH', counter .. who, text) end
-end
-
--- Notifies a waiter's process. The calling process reads it in this call's reply; others are sent a message, and if nobody
--- receives it, the grant must be taken back.
-local function notify(who, holders, token, claim, lock)
-  local notice = token .. stamp .. claim .. ':' .. holders .. ' ' .. lock
+-- Notifies a process: the calling one reads it in this call's reply, others are sent a message. Answers whether somebody receives it.
+local function notify(who, notice)
   if who == process then
     notices[#notices + 1] = notice
     return true
   end
   return call('PUBLISH', counter .. who, notice) > 0
+end
+
+-- Notifies the process of the first waiter that the key is retained, for so many ms: it asks when they are over.
+local function announceRetained(lock, ms)
+  local head = call('ZRANGE', lock .. '}q', 0, 0)[1]
+  if head then notify(sub(head, 2, 13), 'k' .. ms .. ' ' .. lock) end
 end
 
 -- The holders of the writers directly behind page[i] that differ from it in nothing else. None for an attempt with minHold: the server
@@ -185,7 +181,7 @@ local function handOver(lock, value, page, i)
     token = join(lock, value, reader, tonumber(claim))
     value = 's' .. token
   end
-  if notify(who, holders, token, claim, lock) then
+  if notify(who, token .. stamp .. claim .. ':' .. holders .. ' ' .. lock) then
     call('ZREM', lock .. '}q', member)
     return value
   end

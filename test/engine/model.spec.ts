@@ -33,7 +33,10 @@ class Model {
   nextId = 0;
   readonly entries: Entry[] = [];
   holds: ModelHold[] = [];
-  readonly parkedUntil: Record<Key, number> = { a: 0, b: 0 };
+  readonly retained: Record<Key, { until: number; mode: LockMode }> = {
+    a: { until: 0, mode: 'exclusive' },
+    b: { until: 0, mode: 'exclusive' },
+  };
 
   occupants(key: Key): ModelHold[] {
     return this.holds.filter((hold) => hold.key === key);
@@ -46,17 +49,25 @@ class Model {
 
   lose(hold: ModelHold): void {
     this.holds = this.holds.filter((each) => each !== hold);
-    // Whoever finds the loss gives back what is left, and parks it.
-    this.parkedUntil[hold.key] = Math.max(this.parkedUntil[hold.key], hold.keepUntil);
+    // Whoever finds the loss gives back what is left, and retains the key for the rest of `minHold`.
+    this.retain(hold);
     for (const entry of this.entries) if (entry.root === hold.root && entry.state === 'held') entry.state = 'lost';
   }
 
+  /** An exclusive lock and a shared one never retain a key at the same time: one keeps the other out. */
+  retain({ key, mode, keepUntil }: ModelHold): void {
+    if (keepUntil > this.now) this.retained[key] = { until: Math.max(this.retained[key].until, keepUntil), mode };
+  }
+
+  isRetained(key: Key): boolean {
+    return this.retained[key].until > this.now;
+  }
+
+  /** Readers may enter beside readers, and where readers have retained the key. */
   admits(key: Key, mode: LockMode): boolean {
-    const occupants = this.occupants(key);
-    return (
-      this.parkedUntil[key] <= this.now &&
-      (occupants.length === 0 || (mode === 'shared' && occupants.every((hold) => hold.mode === 'shared')))
-    );
+    const present = this.occupants(key).map((hold) => hold.mode);
+    if (this.isRetained(key)) present.push(this.retained[key].mode);
+    return present.length === 0 || (mode === 'shared' && present.every((each) => each === 'shared'));
   }
 }
 
@@ -137,7 +148,7 @@ class Release extends OnEntry {
     expect(result).toBe(hold.entries > 0 ? 'nested' : 'released');
     if (hold.entries > 0) return;
     model.holds = model.holds.filter((each) => each !== hold);
-    model.parkedUntil[hold.key] = Math.max(model.parkedUntil[hold.key], hold.keepUntil);
+    model.retain(hold);
     expect(real.locks.held().filter(({ key }) => key === hold.key)).toHaveLength(model.occupants(hold.key).length);
   }
 }
@@ -204,10 +215,10 @@ class Force implements Command {
 
   async run(model: Model, real: Real): Promise<void> {
     const occupants = model.occupants(this.key);
-    const had = occupants.length > 0 || model.parkedUntil[this.key] > model.now;
+    const had = occupants.length > 0 || model.isRetained(this.key);
     expect(await real.locks.forceRelease(this.key)).toBe(had);
     for (const hold of occupants) model.lose(hold);
-    model.parkedUntil[this.key] = 0;
+    model.retained[this.key].until = 0;
   }
 
   toString = () => `force ${this.key}`;
@@ -224,9 +235,9 @@ async function compare(model: Model, real: Real): Promise<void> {
   }
   for (const key of KEYS) {
     const occupants = model.occupants(key);
-    const parked = model.parkedUntil[key] > model.now;
+    const retained = model.isRetained(key);
     const info = await real.locks.inspect(key);
-    expect(info?.state ?? 'free').toBe(occupants.length > 0 ? 'held' : parked ? 'parked' : 'free');
+    expect(info?.state ?? 'free').toBe(occupants.length > 0 ? 'held' : retained ? 'parked' : 'free');
     if (occupants.length > 0) expect(info?.holders).toBe(occupants.length);
   }
   expect(real.locks.held()).toHaveLength(model.holds.length);

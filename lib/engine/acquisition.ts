@@ -35,6 +35,8 @@ export interface Ledger {
   isCurrent(attempt: Attempt): boolean;
   /** A caller begins, or ceases, to wait for the key. */
   waits(key: string, change: 1 | -1): void;
+  /** A caller is queued, for how long nobody knows; or is not any more. */
+  queued(change: 1 | -1): void;
   /** Was not answered, and asks again after this pause; told to `hurry` when somebody is answered for the key meanwhile. */
   pauses(acquisition: Acquisition, pause: Promise<void>): Promise<void>;
   /** The attempt is over. */
@@ -105,6 +107,7 @@ export class Acquisition {
     this.#departure?.look();
     if (this.#wasQueued) return;
     this.#wasQueued = true;
+    this.ledger.queued(1);
     this.ledger.events.publish('waiting', () => this.wish.subject);
   }
 
@@ -158,6 +161,7 @@ export class Acquisition {
     } finally {
       departure.dispose();
       this.ledger.waits(this.wish.subject.key, -1);
+      if (this.#wasQueued) this.ledger.queued(-1);
       this.ledger.end(this.#attempt);
     }
   }

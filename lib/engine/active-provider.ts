@@ -151,6 +151,10 @@ export class ActiveProvider implements Ledger {
     this.#waiters.count(key, change);
   }
 
+  queued(change: 1 | -1): void {
+    this.parts.suspension.queued(change);
+  }
+
   pauses(acquisition: Acquisition, pause: Promise<void>): Promise<void> {
     return this.#waiters.pauses(acquisition, pause);
   }

@@ -1,4 +1,4 @@
-import type { Clock } from './clock.js';
+import type { Clock, Timer } from './clock.js';
 
 // The time since boot is read in steps of 10 ms to 1 s. Anything beyond 2 s is a suspension.
 const TOLERANCE = 2_000;
@@ -7,6 +7,8 @@ const TOLERANCE = 2_000;
 const DRIFT = 500e-6;
 // Reading the uptime costs 1.4 µs, as much as a whole uncontended lock, so an ask looks once a second.
 const SAMPLE_EVERY = 1_000;
+// How often it looks by itself while somebody is queued. The drift allowed for in 12 hours would hide 23 s of suspension; in 5 s, 3 ms.
+const LOOK_WHILE_QUEUED = 5_000;
 
 /**
  * Notices that the machine was suspended (laptop lid, suspended VM). The monotonic clock stands still meanwhile, so a
@@ -19,6 +21,8 @@ export class SuspensionDetector {
   #offset: number;
   #sampledAt: number;
   #count = 0;
+  #queued = 0;
+  #timer: Timer | undefined;
 
   /** @param sampleEvery how old the answer of {@link recent} may be, in ms */
   constructor(
@@ -50,4 +54,22 @@ export class SuspensionDetector {
   recent(now: number): number {
     return now - this.#sampledAt > this.sampleEvery ? this.observe() : this.#count;
   }
+
+  /**
+   * One caller more (or, with -1, one less) is queued. Nothing else may look between the ask of a waiter and its grant, which can
+   * come a day later with a lease of seconds; so it looks regularly as long as somebody is queued.
+   */
+  queued(change: 1 | -1): void {
+    this.#queued += change;
+    if (this.#queued > 0) this.#timer ??= this.#clock.setTimer(this.#lookAgain, LOOK_WHILE_QUEUED);
+    else if (this.#timer !== undefined) {
+      this.#clock.clearTimer(this.#timer);
+      this.#timer = undefined;
+    }
+  }
+
+  readonly #lookAgain = (): void => {
+    this.observe();
+    this.#timer = this.#clock.setTimer(this.#lookAgain, LOOK_WHILE_QUEUED);
+  };
 }

@@ -390,6 +390,18 @@ describe('a suspended machine', () => {
     expect(waiting.value?.isHeld()).toBe(true);
   });
 
+  it('does not believe a grant after half a day of waiting and a sleep of seconds, which no drift of clocks explains then', async () => {
+    const provider = new ScriptedProvider();
+    const { locks, clock } = await startEngine({ provider });
+    const waiting = watch(locks.acquire('a', { wait: Infinity }));
+    provider.context.emit({ type: 'waiting', holder: provider.asks[0]?.input.holder ?? '' });
+    await clock.advance(12 * 3_600_000);
+    clock.suspend(4_000);
+    provider.asks[0]?.grant({ validUntil: clock.now() + 3_000 });
+    await clock.advance(0);
+    expect([waiting.state, provider.releases.length]).toEqual(['pending', 1]);
+  });
+
   it('asks again for the keys that it had before it slept, ahead of the task', async () => {
     const provider = ScriptedProvider.obliging();
     const { locks, clock } = await startEngine({ provider });

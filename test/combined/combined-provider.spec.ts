@@ -50,6 +50,21 @@ describe("CombinedProvider, quorum 'all'", () => {
     await stop(locks, clock);
   });
 
+  it('gives back what it has until that is confirmed, when the next engine was never asked', async () => {
+    const engines = { a: ScriptedProvider.obliging(), b: ScriptedProvider.obliging() };
+    const { locks, clock } = await combine('all', engines);
+    engines.b.onAcquire = () => {
+      throw new LockUnavailableError('not connected', { sent: false });
+    };
+    const gone: string[] = [];
+    engines.a.onRelease = ({ holder }) => (gone.push(holder), gone.length < 3 ? 'unknown' : 'released');
+    const attempt = watch(locks.tryAcquire('order'));
+    await clock.advance(5_000);
+    expect(attempt.error).toMatchObject({ code: 'LOCK_UNAVAILABLE' });
+    expect(gone).toHaveLength(3);
+    await stop(locks, clock);
+  });
+
   it('gives back what it has, the last one first, when an engine is busy', async () => {
     const said: string[] = [];
     const engines = { a: ScriptedProvider.obliging(), b: ScriptedProvider.obliging(), c: ScriptedProvider.obliging() };

@@ -7,6 +7,7 @@ import type {
   ReleaseOutcome,
   Timer,
 } from '../../engine/lock-provider.js';
+import { LockError, LockUnavailableError } from '../../lock/errors.js';
 import type { Holding } from './holding.js';
 import { type HeldPart, isHeld, UNUSED } from './part.js';
 import type { Quorum } from './quorum.js';
@@ -35,6 +36,8 @@ export class AllInOrder implements Quorum {
       let answer: Grant | 'busy';
       try {
         answer = await holding.ask(part, { wait, signal: upkeep.signal });
+      } catch (error) {
+        throw index > 0 && isUnavailable(error) ? asSent(error) : error;
       } finally {
         upkeep.end();
       }
@@ -53,6 +56,16 @@ export class AllInOrder implements Quorum {
   release(holding: Holding, manner: ReleaseManner): Promise<ReleaseOutcome> {
     return holding.releaseInReverse(manner);
   }
+}
+
+function isUnavailable(error: unknown): error is LockUnavailableError {
+  return LockError.is(error) && error.code === 'LOCK_UNAVAILABLE';
+}
+
+/** Says that something may be left: where an engine was never asked, there is still what the engines before it have granted. */
+function asSent(error: LockUnavailableError): LockUnavailableError {
+  const { key, provider } = error;
+  return new LockUnavailableError(error.message, { key, provider, cause: error });
 }
 
 /** Keeps what a holding has of some engines while it waits for the next one, and ends the wait when some of it is lost. */

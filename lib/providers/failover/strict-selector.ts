@@ -198,6 +198,7 @@ export class StrictSelector implements EngineSelector {
 
   #unavailable(what: string, cause?: unknown): LockUnavailableError {
     const { name } = this.context;
-    return new LockUnavailableError(`Lock provider "${name}" ${what}.`, { provider: name, cause });
+    // No engine was asked.
+    return new LockUnavailableError(`Lock provider "${name}" ${what}.`, { provider: name, cause, sent: false });
   }
 }

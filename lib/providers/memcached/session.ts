@@ -35,7 +35,7 @@ export class Session {
 
   /** Does `work` on the connection. @throws LockUnavailableError when it has no answer, so that what came of it is unknown */
   async use<T>(work: (connection: Connection) => Promise<T>): Promise<T> {
-    if (!this.#connection) throw this.#unavailable();
+    if (!this.#connection) throw this.#unavailable(undefined, false);
     try {
       const answer = await work(this.#connection);
       this.#attempts = 0;
@@ -85,10 +85,10 @@ export class Session {
     if (!this.#isStopped) this.context.emit({ type: 'recovered' });
   }
 
-  #unavailable(cause?: unknown): LockUnavailableError {
+  #unavailable(cause: unknown, sent = true): LockUnavailableError {
     return new LockUnavailableError(
       `The memcached server of lock provider "${this.context.name}" does not answer: check that it is up and reachable.`,
-      { provider: this.context.name, cause },
+      { provider: this.context.name, cause, sent },
     );
   }
 }

@@ -294,6 +294,11 @@ describe('the hand-off between two processes', () => {
     expect(await processes.steady.provider.forceRelease('k')).toBe(false);
   });
 
+  const serverTime = async () => {
+    const [seconds, micros] = await redis.admin.time();
+    return Number(seconds) * 1_000 + Number(micros) / 1_000;
+  };
+
   it('asks again at the time when a retained key frees itself, not at the next second', async () => {
     const { provider, time, events } = await startWithFakeClock({ url: redis.server.url });
     const held = granted(await processes.steady.provider.acquire(request('k', { minHold: 400 })));
@@ -306,18 +311,28 @@ describe('the hand-off between two processes', () => {
     await provider.stop();
   });
 
-  it('asks again when a key frees itself that was retained after it had queued', async () => {
-    const { provider, time, events } = await startWithFakeClock({ url: redis.server.url });
-    const held = granted(await processes.steady.provider.acquire(request('k', { minHold: 400 })));
-    const waiter = provider.acquire(request('k'));
-    await untilWaiting({ provider, events });
-    await processes.steady.provider.release(held, { keepFor: 400, failed: false });
-    await until(async () => (await redis.admin.exists(new KeyLayout('lock').lockOf('k'))) === 0, 'it is over');
-    await provider.inspect('nothing');
-    await time.advance(500);
-    await provider.release(granted(await waiter), RELEASE);
-    await provider.stop();
-  });
+  it.each([
+    ['an exclusive lock', 'exclusive', 1],
+    ['a shared lock', 'shared', 1],
+    ['one of two shared locks, and the other was released', 'shared', 2],
+  ] as const)(
+    'asks again when a key frees itself that was retained by %s after it had queued',
+    async (_, mode, count) => {
+      const { provider, time, events } = await startWithFakeClock({ url: redis.server.url });
+      const held = granted(await processes.steady.provider.acquire(request('k', { mode, minHold: 400 })));
+      const other = count === 2 && granted(await processes.steady.provider.acquire(request('k', { mode })));
+      const waiter = provider.acquire(request('k'));
+      await untilWaiting({ provider, events });
+      await processes.steady.provider.release(held, { keepFor: 400, failed: false });
+      if (other) await processes.steady.provider.release(other, RELEASE);
+      const end = (await serverTime()) + 400;
+      await until(async () => (await serverTime()) > end, 'it is over');
+      await provider.inspect('nothing');
+      await time.advance(500);
+      await provider.release(granted(await waiter), RELEASE);
+      await provider.stop();
+    },
+  );
 
   it('asks for all waiters when the first of them is granted as if nobody waited', async () => {
     const { provider, time, events } = await startWithFakeClock({ url: redis.server.url });

@@ -146,7 +146,7 @@ end
 -- Notifies the process of the first waiter that the key is retained, for so many ms: it asks when they are over.
 local function announceRetained(lock, ms)
   local head = call('ZRANGE', lock .. '}q', 0, 0)[1]
-  if head then notify(sub(head, 2, 13), 'k' .. ms .. ' ' .. lock) end
+  if head then notify(sub(head, 2, 13), format('k%.0f %s', ms, lock)) end
 end
 
 -- The holders of the writers directly behind page[i] that differ from it in nothing else. None for an attempt with minHold: the server

@@ -152,6 +152,7 @@ local function release(lock, code, holder, keepFor)
     return 1
   end
   value, keepFor = look(lock, value), tonumber(keepFor)
+  local retained
   local reader = isShared(value) and readerOf(lock, holder)
   local own = reader or isOwn(value, holder)
   local members
@@ -168,10 +169,12 @@ local function release(lock, code, holder, keepFor)
       call('ZREM', lock .. '}r', reader)
       join(lock, value, 'k' .. holder, keepFor)
     end
+    local last = value and call('ZRANGE', lock .. '}r', -1, -1, 'WITHSCORES')
+    if last and byte(last[1]) == 107 then retained = last[2] - now end -- k
   elseif own and keepFor > 0 then
     call('PEXPIRE', lock, keepFor)
     call('SETRANGE', lock, 0, 'k')
-    announceRetained(lock, format('%.0f', keepFor))
+    retained = keepFor
   elseif own then
     -- Before anything is written: with a full memory only a script that has freed something may write.
     call('DEL', lock)
@@ -179,6 +182,7 @@ local function release(lock, code, holder, keepFor)
   end
   if members then call('ZREM', lock .. '}q', unpack(members)) end
   serve(lock, value)
+  if retained then announceRetained(lock, retained) end
   return own and 1 or 0
 end
 

@@ -2,6 +2,7 @@ import { join } from 'node:path';
 
 // Another version of TypeORM or of Nest, when one is to be tested: the path of the module, and of the folder of its packages.
 const { NESTJS, TYPEORM } = process.env;
+const isLong = process.env.LOCK_TESTS_LONG === '1';
 
 export default {
   // In the repository, because every run has a temporary folder of its own.
@@ -17,7 +18,7 @@ export default {
     ...(NESTJS && { '^@nestjs/(.*)$': `${NESTJS}/$1` }),
   },
   // For a test that computes for less than a second, on a machine that is shared with servers: hangs are found all the same.
-  testTimeout: 20_000,
+  testTimeout: isLong ? 1_800_000 : 20_000,
   coverageProvider: 'v8',
   collectCoverageFrom: ['lib/**/*.ts'],
   coverageThreshold: { global: { lines: 95, branches: 90 } },

@@ -27,23 +27,27 @@ describe('three processes, two engines and a record on a network that fails in a
     jest.restoreAllMocks();
   });
 
-  it('never let two believe in one lock, hand out growing tokens, and go on when the network has healed', async () => {
-    const seen = { runs: 0, grants: 0, switches: 0 };
-    await fc.assert(
-      // What fails is printed with its seed.
-      fc.asyncProperty(plan, async (each) => {
-        const { violations, grants, switches, starved } = await simulate(each);
-        expect({ violations, starved }).toEqual({ violations: [], starved: [] });
-        seen.runs += 1;
-        seen.grants += grants;
-        seen.switches += switches;
-      }),
-      { numRuns: exploration(5, 200), endOnFailure: true },
-    );
-    // Else nothing was shown.
-    expect(seen.switches).toBeGreaterThan(0);
-    expect(seen.grants).toBeGreaterThan(seen.runs * 50);
-  }, 120_000);
+  it(
+    'never let two believe in one lock, hand out growing tokens, and go on when the network has healed',
+    async () => {
+      const seen = { runs: 0, grants: 0, switches: 0 };
+      await fc.assert(
+        // What fails is printed with its seed.
+        fc.asyncProperty(plan, async (each) => {
+          const { violations, grants, switches, starved } = await simulate(each);
+          expect({ violations, starved }).toEqual({ violations: [], starved: [] });
+          seen.runs += 1;
+          seen.grants += grants;
+          seen.switches += switches;
+        }),
+        { numRuns: exploration(5, 200), endOnFailure: true },
+      );
+      // Else nothing was shown.
+      expect(seen.switches).toBeGreaterThan(0);
+      expect(seen.grants).toBeGreaterThan(seen.runs * 50);
+    },
+    exploration(120_000, 1_800_000),
+  );
 
   // What the simulation is worth.
   it.each<[string, () => void]>([

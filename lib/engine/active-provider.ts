@@ -144,7 +144,7 @@ export class ActiveProvider implements Ledger {
   }
 
   isCurrent(attempt: Attempt): boolean {
-    return this.parts.suspension.observe() === attempt.suspensions;
+    return this.parts.suspension.observeTogether() === attempt.suspensions;
   }
 
   waits(key: string, change: 1 | -1): void {

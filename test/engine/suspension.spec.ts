@@ -61,6 +61,24 @@ describe('two clocks that drift apart by 25 ppm', () => {
   });
 });
 
+describe('a look for several at once', () => {
+  it('is one for those that come together, and another for who comes next', async () => {
+    const clock = new FakeClock();
+    const detector = new SuspensionDetector(clock);
+    let reads = 0;
+    const { uptime } = clock;
+    clock.uptime = () => {
+      reads += 1;
+      return uptime.call(clock);
+    };
+    await Promise.all(Array.from({ length: 16 }, () => Promise.resolve().then(() => detector.observeTogether())));
+    expect(reads).toBe(1);
+    clock.suspend(60_000);
+    expect(detector.observeTogether()).toBe(1);
+    expect(reads).toBe(2);
+  });
+});
+
 describe('a lock in memory', () => {
   it('that is free does not read the time since boot', async () => {
     let reads = 0;

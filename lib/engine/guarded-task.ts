@@ -74,11 +74,17 @@ function conclude<T>(lock: GrantedLock, outcome: Outcome<T>, onLost: LossPolicy)
   const lost = lock.lostError;
   const resultAfter = (release: ReleaseResult): T => {
     if (onLost !== 'ignore' && (lost !== undefined || release === 'lost')) {
-      const { message, key, provider, reason, cause } = lost ?? lostError(lock.holds[0].subject, 'revoked');
+      const { message, key, provider, reason, cause } = lost ?? releaseErrorOf(lock);
       throw new LockLostError(message, { key, provider, reason, cause, outcome });
     }
     if (outcome.status === 'rejected') throw outcome.reason;
     return outcome.value;
   };
   return after(released, resultAfter);
+}
+
+function releaseErrorOf({ holds }: GrantedLock): LockLostError {
+  for (const { releaseError } of holds) if (releaseError) return releaseError;
+  // A nested entry whose outer lock was lost in the tick of its end.
+  return lostError(holds[0].subject, 'revoked');
 }

@@ -29,6 +29,8 @@ export class Hold {
   entries = 1;
   /** The lock that it was acquired for: the first entry. */
   acquiredBy: object | undefined;
+  /** Why its release did not end it as it should have. */
+  releaseError: LockLostError | undefined;
   /** Tells the tracing channel how it ended, if somebody listened at its start. */
   endTrace: ((end: HoldEnd) => void) | undefined;
   /** Whether a task runs, or ran, in a context of this hold, in which others can enter it again. */
@@ -184,4 +186,8 @@ const EXPLANATIONS: Record<LossReason, string> = {
   'max-hold': 'its maxHold has passed',
   shutdown: 'the application stopped before the task ended; raise shutdownGrace if it needs longer',
   released: 'it was released already',
+  'rolled-back':
+    'its transaction could not be committed, so that nothing that was written in it is saved; see the cause',
+  'commit-unknown':
+    'the outcome of COMMIT is unknown, so that what was written in its transaction may be saved or not; raise commitTimeout if the server is only slow',
 };

@@ -172,22 +172,31 @@ export class Holds {
 
   #released(hold: Hold, outcome: ReleaseOutcome, parting: Parting): ReleaseResult {
     const { subject } = hold;
-    const { clock, events, logger } = this.parts;
+    const { clock, events } = this.parts;
     switch (outcome) {
       case 'released':
         hold.endTrace?.('released');
         events.publish('released', () => ({ ...subject, held: clock.now() - hold.grantedAt }));
         return 'released';
       case 'lost':
-        this.#publishLost(hold, lostError(subject, 'revoked'));
-        logger.warn(`${nameOf(subject)} was not ours any more when it was released.`);
-        return 'lost';
+        return this.#lostAtRelease(hold, lostError(subject, 'revoked'));
       case 'unknown':
         hold.endTrace?.('unconfirmed');
         events.publish('unconfirmed', () => subject);
         this.releases.retry(hold.grant, parting, hold.validUntil);
         return 'unconfirmed';
+      default: {
+        const reason = outcome.written === 'unknown' ? 'commit-unknown' : 'rolled-back';
+        return this.#lostAtRelease(hold, lostError(subject, reason, outcome.cause));
+      }
     }
+  }
+
+  #lostAtRelease(hold: Hold, error: LockLostError): ReleaseResult {
+    hold.releaseError = error;
+    this.#publishLost(hold, error);
+    this.parts.logger.warn(error.message);
+    return 'lost';
   }
 
   #publishLost(hold: Hold, error: LockLostError): void {

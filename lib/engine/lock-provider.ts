@@ -66,6 +66,7 @@ export interface LockProvider {
    * - `released`: it was held, and is not any more (or is parked, see {@link ReleaseManner.keepFor}).
    * - `lost`: this holder does not hold the key.
    * - `unknown`: no answer; the engine calls again.
+   * - {@link Uncommitted}: for locks whose release is a COMMIT.
    */
   release(holder: Holder, manner: ReleaseManner): Answer<ReleaseOutcome>;
 
@@ -237,7 +238,14 @@ export interface Grant extends Holder {
 /** `lost`: not this holder's any more. `unknown`: no answer, which is not loss before the deadline. */
 export type RenewOutcome = { readonly validUntil: number } | 'lost' | 'unknown';
 
-export type ReleaseOutcome = 'released' | 'lost' | 'unknown';
+/** `lost`: it was not this holder's any more. `unknown`: no answer. */
+export type ReleaseOutcome = 'released' | 'lost' | 'unknown' | Uncommitted;
+
+/** The lock is free, or ends by itself, and what was written in its transaction is not surely saved. The holder is told of a loss. */
+export interface Uncommitted {
+  readonly written: 'rolled-back' | 'unknown';
+  readonly cause: unknown;
+}
 
 export interface ReleaseManner {
   /** Keep the key parked for this many ms more (`minHold`); 0 frees it. A parked key has no holder and cannot be renewed. */

@@ -20,8 +20,11 @@ export type TaskOutcome =
  * - `max-hold`: `maxHold` has passed.
  * - `shutdown`: the application stopped and `shutdownGrace` has passed.
  * - `released`: it was released before; whoever asks now asks too late.
+ * - `rolled-back`: the lock was held to its end, but what was written in its transaction (`entityManagerOf`) was rolled back.
+ * - `commit-unknown`: the server did not answer its COMMIT: what was written in its transaction may be saved, or not.
  */
-export type LossReason = 'expired' | 'revoked' | 'max-hold' | 'shutdown' | 'released';
+export type LossReason =
+  'expired' | 'revoked' | 'max-hold' | 'shutdown' | 'released' | 'rolled-back' | 'commit-unknown';
 
 // Registered, so that two copies of this package in one process recognise each other's errors.
 const BRAND = Symbol.for('nestjs-distributed-lock:LockError');

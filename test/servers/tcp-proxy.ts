@@ -14,6 +14,11 @@ export interface TcpProxy {
   loseReplies(): void;
   /** Breaks all connections; new ones may be made. What was held back is lost. */
   cut(): void;
+  /**
+   * Breaks a connection on the client's side alone, as a NAT does that has forgotten it: the server goes on believing in it. `port`
+   * is the client's as the server sees it.
+   */
+  forget(port: number): void;
   /** Breaks all connections and refuses new ones, until `admit`. */
   refuse(): void;
   admit(): void;
@@ -29,6 +34,7 @@ interface Wire {
   readonly client: Socket;
   server: Socket;
   held: Buffer[];
+  isForgotten: boolean;
 }
 
 /** How long it waits before it calls again a server that does not listen yet, in ms. */
@@ -53,12 +59,13 @@ export async function startTcpProxy(first: number, { patience = 0 } = {}): Promi
       return;
     }
     connections += 1;
-    const wire: Wire = { client, server: call(), held: [] };
+    const wire: Wire = { client, server: call(), held: [], isForgotten: false };
     wires.add(wire);
     client.setNoDelay(true);
     if (frozen) client.pause();
     client.on('error', () => undefined);
     client.on('close', () => {
+      if (wire.isForgotten) return;
       wire.server.destroy();
       wires.delete(wire);
     });
@@ -118,6 +125,13 @@ export async function startTcpProxy(first: number, { patience = 0 } = {}): Promi
       replies = 'lose';
     },
     cut,
+    forget(port) {
+      for (const wire of wires) {
+        if (wire.server.localPort !== port) continue;
+        wire.isForgotten = true;
+        reset(wire.client);
+      }
+    },
     refuse() {
       refusing = true;
       cut();

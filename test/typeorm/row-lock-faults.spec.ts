@@ -1,7 +1,7 @@
 import { afterAll, beforeAll } from '@jest/globals';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { DataSource, EntityManager } from 'typeorm';
-import { LockCapacityError, LockDeadlockError, LockLostError, LockUnavailableError } from '../../lib/lock/errors.js';
+import { LockCapacityError, LockLostError } from '../../lib/lock/errors.js';
 import { entityManagerOf, type TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
 import { mysqlDialect } from '../../lib/providers/typeorm/mysql-dialect.js';
 import { postgresDialect } from '../../lib/providers/typeorm/postgres-dialect.js';
@@ -107,75 +107,6 @@ describe.each(['mariadb', 'postgres'] as const)('faults of row locks on %s', (ty
     expect(classify(await errorOf(source.query('SELECT 1 FROM no_such_table')))).toBe('no-table');
     expect(classify(await errorOf(source.query('SELEC')))).toBe('other');
   });
-
-  it('no lock is taken in a transaction that the server has undone for a deadlock', async () => {
-    const locks = await process();
-    await twoTransactions(async (first, second) => {
-      const { victim } = await deadlock(first, second);
-      // TypeORM still takes it for a running one, and on MariaDB the row would be locked for a single statement.
-      expect(victim.queryRunner!.isTransactionActive).toBe(true);
-      const attempt = locks.acquire('a', { transaction: victim });
-      await expect(attempt).rejects.toBeInstanceOf(LockDeadlockError);
-      await expect(attempt).rejects.toThrow(/rolled the whole transaction back.*run it again from its beginning/);
-    });
-    await using free = await locks.acquire('a', { wait: 0 });
-    expect(free.isHeld()).toBe(true);
-  });
-
-  it('an attempt that the server refuses leaves the transaction of the application as it was', async () => {
-    const locks = await process();
-    await source.transaction(async (transaction) => {
-      await update(transaction, 1, 5);
-      await source.query(`ALTER TABLE ${TABLE} RENAME TO elsewhere`);
-      await expect(locks.acquire('a', { transaction, wait: 100 })).rejects.toBeInstanceOf(LockUnavailableError);
-      await update(transaction, 2, 6);
-    });
-    await source.query(`ALTER TABLE elsewhere RENAME TO ${TABLE}`);
-    expect(await balances()).toEqual([5, 6]);
-  });
-
-  it('a lock in a transaction of the application ends with its rollback, and with its connection', async () => {
-    const [ann, bob] = [await process(), await process()];
-    const error = new Error('of the task');
-    const work = source.transaction(async (transaction) => {
-      await ann.acquire('a', { transaction });
-      await update(transaction, 1, 9);
-      throw error;
-    });
-    await expect(work).rejects.toBe(error);
-    await (await bob.acquire('a', { wait: 0 })).release();
-    // Its pool may give the dead connection out once more.
-    const own = await backend.source().initialize();
-    const killed = own.transaction(async (transaction) => {
-      await ann.acquire('a', { transaction });
-      await update(transaction, 1, 9);
-      await backend.revoke('test', 'a');
-      await update(transaction, 2, 9);
-    });
-    await expect(killed).rejects.toThrow();
-    await own.destroy();
-    await (await bob.acquire('a')).release();
-    expect(await balances()).toEqual([0, 0]);
-  });
-
-  if (!isPostgres) {
-    it('a row that is younger than the snapshot is an error that says to run the transaction again (1020)', async () => {
-      const [ann, bob] = [await process(), await process()];
-      const own = await backend.source().initialize();
-      const runner = own.createQueryRunner();
-      await runner.query('SET SESSION innodb_snapshot_isolation = ON');
-      await runner.startTransaction('REPEATABLE READ');
-      await update(runner.manager, 1, 7);
-      await runner.query('SELECT * FROM account');
-      await (await bob.acquire('young')).release();
-      const attempt = ann.acquire('young', { transaction: runner.manager });
-      await expect(attempt).rejects.toMatchObject({ code: 'LOCK_DEADLOCK', cause: { errno: 1020 } });
-      await runner.rollbackTransaction();
-      await runner.release();
-      await own.destroy();
-      expect(await balances()).toEqual([0, 0]);
-    });
-  }
 
   it('the guard frees the row of a holder that is cut off, who can write nothing when it is back', async () => {
     const provider = await backend.provider({ sessionGuard: '3s', statementTimeout: '1s' });

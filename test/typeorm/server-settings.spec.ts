@@ -102,12 +102,6 @@ describe('a MariaDB that undoes the whole transaction when a wait for a lock is 
     await expect(manager.query('UPDATE account SET balance = 2 WHERE id = 2')).rejects.toThrow();
     await (await bob.acquire('own', { wait: 0 })).release();
 
-    await source.transaction(async (transaction) => {
-      const borrowed = await ann.acquire('borrowed', { transaction });
-      await expect(transaction.query(look)).rejects.toMatchObject({ errno: 1205 });
-      expect(borrowed.isHeld()).toBe(false);
-      await (await bob.acquire('borrowed', { wait: 0 })).release();
-    });
     await rival.rollbackTransaction();
     await rival.release();
     expect(await source.query('SELECT balance FROM account')).toEqual([{ balance: 0 }, { balance: 0 }]);

@@ -35,9 +35,6 @@ export async function connect(
   const own = new DataSource(ownOptions(settings));
   try {
     await own.initialize();
-    // The application's own subscribers see what is written in the transaction of a lock, and are told of the beginning and the
-    // end of each such transaction. Making them again would double what they do.
-    Object.assign(own, { subscribers: settings.dataSource.subscribers });
     const { dialect, weaknesses } = await examine(own, settings, context);
     if (!settings.allowUnsafeTopology) refuse(weaknesses, context.name);
     const sessions = new Sessions(context, own, dialect, settings.terms);
@@ -59,10 +56,7 @@ async function examine(own: DataSource, { database, table, terms }: ServerSettin
         inTime({ clock, patience: terms.patience }, runner.query(sql, [...parameters])),
   ) as [Run, Run];
   try {
-    const dialect =
-      database === 'mysql'
-        ? mysqlDialect(table, await versionOf(one), await rollsBackOnTimeout(one))
-        : postgresDialect(table);
+    const dialect = database === 'mysql' ? mysqlDialect(table, await versionOf(one)) : postgresDialect(table);
     return { dialect, weaknesses: await dialect.examine(one, other) };
   } finally {
     await Promise.all(runners.map((runner) => runner.release()));
@@ -83,7 +77,8 @@ function ownOptions({ dataSource, database, terms }: ServerSettings): DataSource
   const ownPool = database === 'mysql' ? ownMysqlPool : ownPostgresPool;
   const own: DataSourceOptions = {
     ...ownPool(dataSource.options, size, terms.patience),
-    // What concerns the schema, and is done by the application's own.
+    // Of the application, whose own does what concerns them: ours is only a pool.
+    entities: [],
     synchronize: false,
     migrationsRun: false,
     dropSchema: false,
@@ -101,9 +96,4 @@ function ownOptions({ dataSource, database, terms }: ServerSettings): DataSource
 
 async function versionOf(run: Run): Promise<string> {
   return String(propertyOf(firstRow(await run('SELECT VERSION() AS version')), 'version'));
-}
-
-async function rollsBackOnTimeout(run: Run): Promise<boolean> {
-  const setting = firstRow(await run(`SHOW GLOBAL VARIABLES LIKE 'innodb_rollback_on_timeout'`));
-  return propertyOf(setting, 'Value') === 'ON';
 }

@@ -1,3 +1,4 @@
+import type { EventEmitter } from 'node:events';
 import type { LockMode } from '../../lock/lock-options.js';
 
 /** A driver's own connection: a PoolConnection of mysql2, a Client of pg. */
@@ -5,6 +6,12 @@ export interface DriverConnection {
   on(event: 'error' | 'end', listener: (error?: unknown) => void): unknown;
   removeListener(event: 'error' | 'end', listener: (error?: unknown) => void): unknown;
 }
+
+/** Sends a statement of the application when it is its turn. It answers the server's answer first. */
+export type SendStatement = <T extends readonly [unknown, ...unknown[]]>(send: () => Promise<T>) => Promise<T>;
+
+/** Opens a stream of rows of the application. Until one of these events of it, no other statement may be sent. */
+export type OpenStream = <T extends EventEmitter>(open: () => T, endsWith: readonly string[]) => T;
 
 /** Runs one statement with bound values and answers its rows, or the driver's summary where it has none. */
 export type Run = (sql: string, parameters?: readonly unknown[]) => Promise<unknown>;
@@ -19,9 +26,6 @@ export type Run = (sql: string, parameters?: readonly unknown[]) => Promise<unkn
  */
 export type Failure = 'busy' | 'rolled-back' | 'no-table' | 'other';
 
-/** What a statement that fails undoes of its transaction: all, what came after the last savepoint, or nothing but itself. */
-export type Undone = 'all' | 'since-savepoint' | 'itself';
-
 /** How one database spells what the lock needs. Every statement takes the name of one row as its only value. */
 export interface Dialect {
   /**
@@ -31,10 +35,10 @@ export interface Dialect {
   send(connection: DriverConnection, sql: string, parameters: readonly unknown[]): Promise<unknown>;
   /**
    * Prepares a new connection: READ COMMITTED, and the session guard of `guard` ms, after which the server frees the
-   * locks of a holder that is silent; statements wait for `lockWait` ms for locks of others. Answers the server's id of
-   * the connection.
+   * locks of a holder that is silent; statements wait for `lockWait` ms for locks of others. Answers the statement that ends this
+   * connection, whatever it does or waits for, when it is sent on another one.
    */
-  setUp(run: Run, guard: number, lockWait: number): Promise<number>;
+  setUp(run: Run, guard: number, lockWait: number): Promise<string>;
   /** Locks the row if it exists and is free, and answers no row otherwise. It never waits and never fails as busy. */
   tryLock(mode: LockMode): string;
   /** Locks the row as soon as it is free. Answers no row only if there is none. */
@@ -46,12 +50,21 @@ export interface Dialect {
   nextToken(run: Run, name: string): Promise<bigint | undefined>;
   /** Asks of the connection only that it answers. */
   readonly heartbeat: string;
-  /** Ends the connection of this id, whatever it does or waits for. */
-  kill(id: number): string;
   readonly findTable: string;
   readonly createTable: string;
   classify(error: unknown): Failure;
-  undone(error: unknown): Undone;
+  /** Whether the server itself has answered with this error, so that it has heard of us. */
+  isAnswer(error: unknown): boolean;
+  /**
+   * Whether the connection is in a transaction, as the server said with its last answer, which is `answer`; undefined where it
+   * did not say.
+   */
+  isInTransaction(connection: DriverConnection, answer: unknown): boolean | undefined;
+  /**
+   * The connection as a QueryRunner of TypeORM uses it, for statements of the application. Each passes through `statement`, which
+   * sends it in its turn and looks at the answer; one whose rows are streamed, through `stream`.
+   */
+  lend(connection: DriverConnection, statement: SendStatement, stream: OpenStream): object;
   /** Closes the connection without a farewell. */
   sever(connection: DriverConnection): void;
   /** What in the server's configuration weakens the guarantee, seen over two connections. */

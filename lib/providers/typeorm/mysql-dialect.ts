@@ -1,3 +1,4 @@
+import type { EventEmitter } from 'node:events';
 import type { DataSourceOptions } from 'typeorm';
 import {
   type Dialect,
@@ -5,15 +6,19 @@ import {
   driverErrorOf,
   type Failure,
   firstRow,
+  type OpenStream,
   propertyOf,
   type Run,
+  type SendStatement,
   type Weakness,
 } from './dialect.js';
 import { createTableSql, quotedTable, SERVER_TIME } from './table-layout.js';
 
+type Callback = (error: Error | null, answer?: unknown, fields?: unknown) => void;
+
 /** The part of a PoolConnection of mysql2 that is used here. */
 interface MysqlConnection extends DriverConnection {
-  query?(sql: string, values: readonly unknown[], callback: (error: Error | null, answer: unknown) => void): unknown;
+  query(sql: unknown, values: unknown, callback?: Callback): EventEmitter;
   destroy?(): void;
 }
 
@@ -27,11 +32,11 @@ const IDLE_TRANSACTION = [
   'idle_write_transaction_timeout',
 ];
 
-/**
- * MySQL from 8.0.1 and MariaDB from 10.6 on, by the driver mysql2. `version`: what the server answers to VERSION();
- * `rollsBackOnTimeout`: its innodb_rollback_on_timeout.
- */
-export function mysqlDialect(table: string, version: string, rollsBackOnTimeout = false): Dialect {
+// SERVER_STATUS_IN_TRANS of the protocol.
+const IN_TRANSACTION = 1;
+
+/** MySQL from 8.0.1 and MariaDB from 10.6 on, by the driver mysql2. `version`: what the server answers to VERSION(). */
+export function mysqlDialect(table: string, version: string): Dialect {
   const name = quotedTable('mysql', table);
   const isMariaDb = version.includes('MariaDB');
   // MariaDB does not know FOR SHARE, MySQL does not know LOCK IN SHARE MODE with SKIP LOCKED.
@@ -39,7 +44,7 @@ export function mysqlDialect(table: string, version: string, rollsBackOnTimeout 
   return {
     send: (connection: MysqlConnection, sql, parameters) =>
       new Promise((resolve, reject) => {
-        connection.query?.(sql, parameters, (error, answer) => {
+        connection.query(sql, parameters, (error, answer) => {
           if (error) reject(error);
           else resolve(answer);
         });
@@ -59,7 +64,7 @@ export function mysqlDialect(table: string, version: string, rollsBackOnTimeout 
       ];
       // One statement and one round trip.
       await run(`SET ${settings.map((setting) => `SESSION ${setting}`).join(', ')}`);
-      return Number(firstRow(await run('SELECT CONNECTION_ID() AS id'))?.['id']);
+      return `KILL CONNECTION ${Number(firstRow(await run('SELECT CONNECTION_ID() AS id'))?.['id'])}`;
     },
     tryLock: (mode) => `SELECT 1 FROM ${name} WHERE name = ? ${clause[mode]} SKIP LOCKED`,
     awaitLock: (mode) => `SELECT 1 FROM ${name} WHERE name = ? ${clause[mode]}`,
@@ -74,18 +79,43 @@ export function mysqlDialect(table: string, version: string, rollsBackOnTimeout 
       if (propertyOf(answer, 'affectedRows') !== 1) return undefined;
       return BigInt(String(propertyOf(answer, 'insertId')));
     },
-    heartbeat: 'DO 1',
-    kill: (id) => `KILL CONNECTION ${id}`,
+    heartbeat: 'DO 0',
     findTable: `SELECT 1 FROM ${name} LIMIT 0`,
     createTable: createTableSql('mysql', table),
     classify,
-    undone(error) {
-      const isTimeout = propertyOf(driverErrorOf(error), 'errno') === LOCK_WAIT_TIMEOUT;
-      return classify(error) === 'rolled-back' || (isTimeout && rollsBackOnTimeout) ? 'all' : 'itself';
+    isAnswer: (error) => propertyOf(error, 'sqlState') !== undefined,
+    // The summary of a statement without rows bears the status of the server. Rows come without it in mysql2.
+    isInTransaction(_, answer) {
+      const status = Array.isArray(answer) ? undefined : propertyOf(answer, 'serverStatus');
+      return typeof status === 'number' ? (status & IN_TRANSACTION) !== 0 : undefined;
     },
+    lend,
     // The connection is one of mysql2's pool, which it leaves by this.
     sever: (connection: MysqlConnection) => connection.destroy?.(),
     examine,
+  };
+}
+
+/** TypeORM 1 asks by `promise()`, 0.3 by a callback; who streams gives none. */
+function lend(connection: MysqlConnection, statement: SendStatement, stream: OpenStream): object {
+  const send = (sql: unknown, values: unknown) =>
+    statement(
+      () =>
+        new Promise<[answer: unknown, fields: unknown]>((resolve, reject) => {
+          connection.query(sql, values, (error, answer, fields) => {
+            if (error) reject(error);
+            else resolve([answer, fields]);
+          });
+        }),
+    );
+  return {
+    promise: () => ({ query: send }),
+    query(sql: unknown, values: unknown, callback?: Callback): unknown {
+      if (!callback) return stream(() => connection.query(sql, values), ['end', 'error']);
+      return send(sql, values).then(([answer, fields]) => {
+        callback(null, answer, fields);
+      }, callback);
+    },
   };
 }
 

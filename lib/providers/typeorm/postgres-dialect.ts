@@ -1,3 +1,4 @@
+import type { EventEmitter } from 'node:events';
 import type { DataSourceOptions } from 'typeorm';
 import {
   type Dialect,
@@ -13,13 +14,17 @@ import { createTableSql, quotedTable, SERVER_TIME } from './table-layout.js';
 
 /** The part of a Client of pg that is used here. */
 interface PgClient extends DriverConnection {
-  query?(
-    sql: string,
-    values: readonly unknown[],
+  query(
+    sql: unknown,
+    values: unknown,
   ): Promise<{ readonly fields: readonly unknown[]; readonly rows: readonly unknown[] }>;
+  getTransactionStatus?(): 'I' | 'T' | 'E' | null;
   end?(): Promise<void>;
   readonly connection?: { readonly stream?: { destroy(): void } };
 }
+
+// When a connection began, in µs; a double holds it exactly.
+const BEGUN = `(EXTRACT(EPOCH FROM backend_start) * 1000000)::bigint`;
 
 /** Postgres from 9.6 on, by the driver pg. */
 export function postgresDialect(table: string): Dialect {
@@ -27,8 +32,8 @@ export function postgresDialect(table: string): Dialect {
   const clause = { exclusive: 'FOR UPDATE', shared: 'FOR SHARE' };
   return {
     async send(connection: PgClient, sql, parameters) {
-      const result = await connection.query?.(sql, parameters);
-      return result && result.fields.length > 0 ? result.rows : result;
+      const result = await connection.query(sql, parameters);
+      return result.fields.length > 0 ? result.rows : result;
     },
     async setUp(run, guard, lockWait) {
       // The guard of a transaction, and that of a session without one, which servers before 14 do not have. Servers from 17 on
@@ -43,7 +48,12 @@ export function postgresDialect(table: string): Dialect {
           `set_config('default_transaction_isolation', 'read committed', false)`,
         [wholeMs(lockWait)],
       );
-      return Number(firstRow(await run('SELECT pg_backend_pid() AS id'))?.['id']);
+      // The system gives the number of a process that has ended to another one, which began at another time.
+      const own = firstRow(
+        await run(`SELECT pid, ${BEGUN} AS begun FROM pg_stat_activity WHERE pid = pg_backend_pid()`),
+      );
+      const [pid, begun] = [Number(own?.['pid']), Number(own?.['begun'])];
+      return `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = ${pid} AND ${BEGUN} = ${begun}`;
     },
     tryLock: (mode) => `SELECT 1 FROM ${name} WHERE name = $1 ${clause[mode]} SKIP LOCKED`,
     awaitLock: (mode) => `SELECT 1 FROM ${name} WHERE name = $1 ${clause[mode]}`,
@@ -59,12 +69,23 @@ export function postgresDialect(table: string): Dialect {
       return token === undefined ? undefined : BigInt(token as string | number | bigint);
     },
     heartbeat: 'SELECT 1',
-    kill: (id) => `SELECT pg_terminate_backend(${id})`,
     findTable: `SELECT 1 FROM ${name} LIMIT 0`,
     createTable: createTableSql('postgres', table),
     classify,
-    // At once, whatever the error. A severity, which may be in any language, is what all errors of the server have.
-    undone: (error) => (propertyOf(driverErrorOf(error), 'severity') === undefined ? 'itself' : 'since-savepoint'),
+    // Which may be in any language.
+    isAnswer: (error) => propertyOf(error, 'severity') !== undefined,
+    // I: idle; T: in a transaction; E: in one in which a statement has failed. A client that cannot tell is older than pg 8.17.
+    isInTransaction(connection: PgClient) {
+      const status = connection.getTransactionStatus?.();
+      return status ? status !== 'I' : undefined;
+    },
+    lend: (connection: PgClient, statement, stream) => ({
+      // A stream of rows comes as an object that sends itself.
+      query: (text: unknown, values: unknown) =>
+        propertyOf(text, 'submit')
+          ? stream(() => connection.query(text, values) as unknown as EventEmitter, ['close'])
+          : statement(async () => [await connection.query(text, values)] as const).then(([result]) => result),
+    }),
     sever(connection: PgClient) {
       // By this alone pg's pool knows at once that it must not give the client out again.
       connection.end?.().catch(() => undefined);

@@ -20,7 +20,8 @@ export interface Caller extends Patron {
 
 /** What we know of a connection of the pool. */
 interface Prepared {
-  readonly id: number;
+  /** Ends it, sent over the control connection. */
+  readonly kill: string;
   /** The control connection that was alive when it was made. */
   readonly control: object | undefined;
   usedAt: number;
@@ -144,11 +145,13 @@ export class Sessions implements SessionHome {
       const prepared = await this.#prepare(runner, connection, control, guard, lockWait);
       if (!prepared) continue;
       const kill = () => {
-        this.#kill(prepared.id, control);
+        this.#kill(prepared.kill, control);
       };
-      const session = new Session(this, runner, connection, kill, () => {
+      const session = new Session(this, connection, kill, () => {
         prepared.usedAt = this.clock.now();
         this.#open.delete(session);
+        // Back to the pool, or, if it is closed, out of the books of the driver.
+        runner.release().catch(() => undefined);
         onEnded();
       });
       session.answered = prepared.usedAt;
@@ -190,7 +193,7 @@ export class Sessions implements SessionHome {
     try {
       const run: Run = (sql, parameters = []) => inTime(this, this.dialect.send(connection, sql, parameters));
       const sentAt = this.clock.now();
-      const prepared = { id: await this.dialect.setUp(run, guard, lockWait), control, usedAt: sentAt };
+      const prepared = { kill: await this.dialect.setUp(run, guard, lockWait), control, usedAt: sentAt };
       this.#prepared.set(connection, prepared);
       return prepared;
     } catch (error) {
@@ -208,8 +211,8 @@ export class Sessions implements SessionHome {
    * Ends a connection on the server's side, over the control connection that was there when it was made: after a restart
    * of the server its id may be somebody else's. Where that cannot be, the session guard ends it.
    */
-  #kill(id: number, control: Session | undefined): void {
+  #kill(statement: string, control: Session | undefined): void {
     if (control === undefined || control.isLost() || this.#closed) return;
-    control.run(this.dialect.kill(id)).catch(() => undefined);
+    control.run(statement).catch(() => undefined);
   }
 }

@@ -2,24 +2,23 @@ import type { EntityManager } from 'typeorm';
 import { LockConfigError } from '../../../lock/errors.js';
 import type { Lock } from '../../../lock/lock.js';
 
-interface LentTransaction {
-  readonly manager: EntityManager;
-  wasUsed: boolean;
-}
-
-// By holder id, which is never used twice.
-const lent = new Map<string, LentTransaction>();
+// What lends the transaction of a lock, by holder id, which is never used twice.
+const lenders = new Map<string, () => EntityManager>();
 
 /**
  * The EntityManager of the transaction that holds the lock, for an exclusive lock of one key of a
- * {@link TypeOrmRowLockProvider}.
+ * {@link TypeOrmRowLockProvider}. It knows the entities and subscribers of the DataSource that the provider was given, once that is initialized.
  *
  * What is written through it is committed by the release of the lock, and rolled back when the task under `withLock` or a
- * decorator fails, when the lock is lost, and when the process dies: a write without the lock cannot happen, where each
- * statement is awaited before the next (MySQL commits by itself what was sent beside one that ends in a deadlock). If the commit
- * is not confirmed, the call rejects with `LockLostError` (unless `onLost: 'ignore'`: do not combine the two). The transaction is READ COMMITTED. Do not commit it yourself, and run
- * no statement in it that commits implicitly (DDL on MySQL). One statement that takes longer than the session guard loses the
- * lock. `lock.release()` of a lock taken with `acquire` commits, whatever happened before it.
+ * decorator fails, when the lock is lost, and when the process dies. Statements run one after the other. If the transaction was
+ * not committed, or nobody knows, the call rejects with `LockLostError` (unless `onLost: 'ignore'`: do not combine the two).
+ *
+ * The transaction is READ COMMITTED. Do not end it yourself, and run nothing in it that commits by itself (DDL and TRUNCATE on MySQL):
+ * the lock is lost then, at once where the server's answer tells of it, otherwise at the next heartbeat, and at the latest before the
+ * COMMIT. What was written between such an end and its discovery is committed without the lock.
+ *
+ * One statement, or a stream of rows, that takes longer than the session guard loses the lock. `lock.release()` of a lock taken with
+ * `acquire` commits, whatever happened before it.
  *
  * @throws LockLostError when the lock is not held any more.
  * @throws LockConfigError when the lock has no such transaction.
@@ -33,24 +32,20 @@ export function entityManagerOf(lock: Lock): EntityManager {
     );
   }
   lock.assertHeld();
-  const transaction = lent.get(lock.holder);
-  if (!transaction) {
-    throw new LockConfigError(
-      `Lock "${key}" has no transaction to write in: provider "${provider}" is no TypeOrmRowLockProvider, or the lock was taken in a transaction of yours.`,
-      { key, provider },
-    );
-  }
-  transaction.wasUsed = true;
-  return transaction.manager;
+  const lend = lenders.get(lock.holder);
+  if (lend) return lend();
+  throw new LockConfigError(
+    `Lock "${key}" has no transaction to write in: provider "${provider}" is no TypeOrmRowLockProvider.`,
+    { key, provider },
+  );
 }
 
-export function lendTransaction(holder: string, manager: EntityManager): void {
-  lent.set(holder, { manager, wasUsed: false });
+/** From now on the transaction of this holder is lent by `lend`. */
+export function offerTransaction(holder: string, lend: () => EntityManager): void {
+  lenders.set(holder, lend);
 }
 
-/** Answers whether anybody had asked for it. */
-export function takeTransactionBack(holder: string): boolean {
-  const transaction = lent.get(holder);
-  lent.delete(holder);
-  return transaction?.wasUsed ?? false;
+/** It is lent no more. */
+export function withdrawTransaction(holder: string): void {
+  lenders.delete(holder);
 }

@@ -7,11 +7,12 @@ import {
   validUntil,
 } from '../../../engine/lock-provider.js';
 import { type Dialect, firstRow } from '../dialect.js';
-import { lendTransaction, takeTransactionBack } from './entity-manager-of.js';
 import type { LockTable } from '../lock-table.js';
 import type { LockAttempt } from '../session-locks.js';
 import type { Session } from '../session.js';
 import type { Sessions } from '../sessions.js';
+import { offerTransaction, withdrawTransaction } from './entity-manager-of.js';
+import { type LentTransaction, UncommittedError } from './lent-transaction.js';
 
 /** What an attempt needs of its provider. */
 export interface RowLocking {
@@ -27,12 +28,17 @@ export interface RowLocking {
   pause(signal: AbortSignal): Promise<void>;
   onWaiting(holder: string): void;
   onLost(holder: string, cause: unknown): void;
+  /** Hands the transaction of a lock to the application. */
+  lend(session: Session, holder: string): LentTransaction;
+  /** How long the server may take for a COMMIT, in ms. */
+  readonly commitPatience: number;
 }
 
 /** One attempt to lock one row, from its connection to the end of its transaction. */
 export class RowAttempt implements LockAttempt {
   #session: Session | undefined;
   #grant: Grant | undefined;
+  #lent: LentTransaction | undefined;
   #isOver = false;
   #isWaiting = false;
 
@@ -94,26 +100,22 @@ export class RowAttempt implements LockAttempt {
       return 'lost';
     }
     this.#isOver = true;
-    const wasUsed = takeTransactionBack(this.request.holder);
+    withdrawTransaction(this.request.holder);
     if (session.isLost()) {
       session.destroy();
       return 'lost';
     }
     try {
-      // Postgres answers the COMMIT of a transaction in which a statement has failed with a silent ROLLBACK. Any other
-      // statement fails there.
-      if (wasUsed && !failed) await session.run(this.locking.dialect.heartbeat);
-      await (failed ? session.rollback() : session.commit());
+      if (this.#lent && !failed) await this.#lent.commit(this.locking.commitPatience);
+      // Nothing was written, or nothing is to last. Postgres spares the disk for a ROLLBACK, not for a COMMIT that only frees locks.
+      else await (this.#lent ?? session).rollback();
       session.giveBack();
       return 'released';
-    } catch {
-      const { hasEnded } = session;
-      const isFree = hasEnded || (failed && session.isLost());
-      if (hasEnded) session.giveBack();
-      else session.destroy();
-      // What was written may be gone, and who wrote it must not take it for safe: lost is an error there, unknown is none. A task
-      // that has failed takes nothing for safe, and its own error is to pass.
-      if (wasUsed && !failed) return 'lost';
+    } catch (error) {
+      const isFree = failed && session.isLost();
+      // Goes back to the pool if it was rolled back instead.
+      session.giveBack();
+      if (error instanceof UncommittedError) return { written: error.written, cause: error.cause };
       return isFree ? 'released' : 'unknown';
     }
   }
@@ -121,7 +123,7 @@ export class RowAttempt implements LockAttempt {
   /** Ends it without a word, wherever it stands. */
   abandon(): void {
     this.#isOver = true;
-    takeTransactionBack(this.request.holder);
+    withdrawTransaction(this.request.holder);
     if (this.#grant || this.#isWaiting) this.#session?.destroy();
   }
 
@@ -180,7 +182,7 @@ export class RowAttempt implements LockAttempt {
       locking.onLost(holder, cause);
     };
     this.#grant = { key, holder, mode, fencingToken, validUntil: this.#validUntil(), lease: locking.guard };
-    if (mode === 'exclusive') lendTransaction(holder, session.manager);
+    if (mode === 'exclusive') offerTransaction(holder, () => (this.#lent ??= locking.lend(session, holder)).manager);
     return this.#grant;
   }
 

@@ -12,6 +12,7 @@ import {
   type ReleaseOutcome,
   type RenewOutcome,
 } from '../../../engine/lock-provider.js';
+import { toMilliseconds } from '../../../lock/duration.js';
 import type { Database } from '../database.js';
 import { type DatabaseSettings, readOptions } from '../database-options.js';
 import { driverErrorOf } from '../dialect.js';
@@ -19,7 +20,7 @@ import { counterNameOf, rowNameOf } from '../lock-name.js';
 import { purge, type PurgeOptions, readUnusedFor } from '../purge.js';
 import { ServerRecords } from '../records.js';
 import { type LockAttempt, SessionLocks } from '../session-locks.js';
-import { BorrowedTransaction } from './borrowed-transaction.js';
+import { LentTransaction } from './lent-transaction.js';
 import { RowAttempt, type RowLocking } from './row-attempt.js';
 import type { TypeOrmRowLockProviderOptions } from './row-lock-options.js';
 
@@ -48,8 +49,8 @@ export class TypeOrmRowLockProvider implements LockProvider {
   /** @throws LockConfigError for options that cannot work. Connects to nothing: `start` does. */
   constructor(options: TypeOrmRowLockProviderOptions) {
     const settings = readOptions('TypeOrmRowLockProvider', options, 1);
+    const commitPatience = toMilliseconds(options.commitTimeout ?? '30s', 'commitTimeout', { min: 50 });
     this.capabilities = {
-      options: ['transaction'],
       shared: true,
       fair: false,
       fencing: settings.fencing,
@@ -61,7 +62,7 @@ export class TypeOrmRowLockProvider implements LockProvider {
     this.#settings = settings;
     this.#locks = new SessionLocks(settings, {
       needsTable: true,
-      prepare: (database, context) => (request) => attemptOf(request, database, context, settings),
+      prepare: (database, context) => (request) => attemptOf(request, database, context, settings, commitPatience),
     });
     this.records = new ServerRecords(settings, () => this.#locks.database());
   }
@@ -107,8 +108,9 @@ function attemptOf(
   { dialect, sessions, table }: Database,
   context: ProviderContext,
   settings: DatabaseSettings,
+  commitPatience: number,
 ): LockAttempt {
-  const { namespace, clock, random } = context;
+  const { namespace, clock, random, logger } = context;
   const locking: RowLocking = {
     clock,
     dialect,
@@ -123,10 +125,13 @@ function attemptOf(
     onLost: (holder, cause) => {
       context.emit({ type: 'lost', holder, cause: driverErrorOf(cause) });
     },
+    lend: (session, holder) =>
+      new LentTransaction(session, settings.dataSource, holder, (error) => {
+        logger.error(
+          `A subscriber failed at the end of a transaction of lock provider "${context.name}": ${String(error)}`,
+        );
+      }),
+    commitPatience,
   };
-  const row = rowNameOf(namespace, request.key);
-  const { transaction } = request.options;
-  return transaction
-    ? new BorrowedTransaction({ ...locking, patience: settings.terms.patience }, request, row, transaction)
-    : new RowAttempt(locking, request, row);
+  return new RowAttempt(locking, request, rowNameOf(namespace, request.key));
 }

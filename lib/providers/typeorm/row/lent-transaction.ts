@@ -1,0 +1,167 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
+import type { DataSource, EntityManager, QueryRunner } from 'typeorm';
+import type { OpenStream, SendStatement } from '../dialect.js';
+import { type Session, TransactionEndedError } from '../session.js';
+
+/** What TypeORM knows of a transaction under way. */
+interface Runner extends QueryRunner {
+  transactionDepth: number;
+}
+
+type TransactionEvent = `${'Before' | 'After'}Transaction${'Start' | 'Commit' | 'Rollback'}`;
+
+/** The transaction was not committed, or nobody knows. */
+export class UncommittedError extends Error {
+  constructor(
+    /** What became of what was written. */
+    readonly written: 'rolled-back' | 'unknown',
+    cause: unknown,
+  ) {
+    super('The transaction of the lock was not committed.', { cause });
+  }
+}
+
+/**
+ * The transaction of a row lock in the hands of the application.
+ *
+ * The application uses it through a QueryRunner of its own DataSource, so that its entities, subscribers and logger apply. That
+ * runner has the connection of the lock. Each statement is sent when everything before it was answered, and not at all when the
+ * transaction has ended.
+ *
+ * A savepoint is set before the first of them. It is gone when another transaction has taken the place of this one (`COMMIT AND CHAIN`,
+ * `BEGIN`, a procedure that commits), which the server's status does not tell. So the savepoint is released directly before the
+ * COMMIT: if that fails, what would be committed was not written under the lock.
+ */
+export class LentTransaction {
+  readonly #runner: Runner;
+  readonly #savepoint: string;
+  readonly #started: Promise<void>;
+  #marked: Promise<unknown> | undefined;
+  #isStreaming = false;
+  /** It is being committed: what comes now is not awaited by the task, and would stand behind the proof. */
+  #isClosed = false;
+  /** Of nested transactions, how many are open; and in the context of each task, how many were open around it. */
+  #nested = 0;
+  readonly #nestedAround = new AsyncLocalStorage<number>();
+
+  constructor(
+    private readonly session: Session,
+    dataSource: DataSource,
+    holder: string,
+    private readonly onSubscriberFailed: (error: unknown) => void,
+  ) {
+    this.#savepoint = `distributed_lock_${holder.slice(0, 8)}`;
+    this.#runner = dataSource.createQueryRunner('master') as Runner;
+    const connection = session.lend(this.#statement, this.#stream);
+    const connect = async (): Promise<unknown> => {
+      this.#assertOpen();
+      this.#marked ??= session.inTransaction(() => session.sendNow(`SAVEPOINT ${this.#savepoint}`));
+      await this.#marked;
+      // A stream is opened in the tick of this answer, and cannot wait for its turn.
+      await session.idle();
+      return connection;
+    };
+    Object.assign(this.#runner, { isTransactionActive: true, transactionDepth: 1, connect });
+    this.#refuseNestedSideBySide();
+    // Subscribers are called in this tick. One that fails makes the COMMIT fail.
+    this.#started = this.#tell('BeforeTransactionStart').then(() => this.#tell('AfterTransactionStart'));
+    this.#started.catch(() => undefined);
+  }
+
+  get manager(): EntityManager {
+    return this.#runner.manager;
+  }
+
+  /** @param patience how long the server may take for the COMMIT, in ms. @throws UncommittedError */
+  async commit(patience: number): Promise<void> {
+    let isSent = false;
+    try {
+      if (this.#nested > 0 || this.#isStreaming || this.#runner.transactionDepth > 1) {
+        throw new Error('A nested transaction, or a stream of rows, of the application has not ended: await it.');
+      }
+      await this.#started;
+      await this.#tell('BeforeTransactionCommit');
+      this.#isClosed = true;
+      if (this.#marked) await this.session.run(`RELEASE SAVEPOINT ${this.#savepoint}`);
+      isSent = true;
+      await this.session.commit(patience);
+    } catch (error) {
+      if (isSent && !this.session.isAnswer(error)) throw new UncommittedError('unknown', error);
+      if (!this.session.isSilent) await this.rollback().catch(() => undefined);
+      throw new UncommittedError('rolled-back', error);
+    }
+    await this.#tellEnd('AfterTransactionCommit');
+  }
+
+  async rollback(): Promise<void> {
+    await this.#tellEnd('BeforeTransactionRollback');
+    await this.session.rollback();
+    await this.#tellEnd('AfterTransactionRollback');
+  }
+
+  readonly #statement: SendStatement = async <T extends readonly [unknown, ...unknown[]]>(send: () => Promise<T>) => {
+    this.#assertOpen();
+    let result!: T;
+    await this.session.inTransaction(async () => {
+      result = await send();
+      return result[0];
+    });
+    return result;
+  };
+
+  readonly #stream: OpenStream = (open, endsWith) => {
+    this.#assertOpen();
+    if (this.session.inFlight > 0) {
+      throw new Error(
+        'Another statement is under way in the transaction of the lock: await it before you open a stream of rows.',
+      );
+    }
+    this.#isStreaming = true;
+    const rows = open();
+    const end = new Promise<void>((resolve) => {
+      for (const event of endsWith) rows.once(event, resolve);
+    });
+    void this.session
+      .inTransaction(() => end)
+      .catch(() => undefined)
+      .finally(() => (this.#isStreaming = false));
+    return rows;
+  };
+
+  #assertOpen(): void {
+    if (this.#isClosed) throw new TransactionEndedError();
+    if (!this.#isStreaming) return;
+    throw new Error(
+      'A stream of rows is open in the transaction of the lock: read it to its end before the next statement.',
+    );
+  }
+
+  /** Those of TypeORM are savepoints, which stand in one line: two side by side would release or undo parts of each other. */
+  #refuseNestedSideBySide(): void {
+    const { manager } = this;
+    const transaction = manager.transaction.bind(manager) as (...args: unknown[]) => Promise<unknown>;
+    const nested = async (...args: unknown[]): Promise<unknown> => {
+      if (this.#nested !== (this.#nestedAround.getStore() ?? 0)) {
+        throw new Error(
+          'Another nested transaction is open in the transaction of the lock: await it before the next one.',
+        );
+      }
+      this.#nested += 1;
+      try {
+        return await this.#nestedAround.run(this.#nested, () => transaction(...args));
+      } finally {
+        this.#nested -= 1;
+      }
+    };
+    manager.transaction = nested;
+  }
+
+  async #tell(event: TransactionEvent): Promise<void> {
+    await this.#runner.broadcaster.broadcast(event);
+  }
+
+  /** A subscriber that fails here changes nothing about the end. */
+  async #tellEnd(event: TransactionEvent): Promise<void> {
+    await this.#tell(event).catch(this.onSubscriberFailed);
+  }
+}

@@ -1,0 +1,254 @@
+import { afterAll, beforeAll } from '@jest/globals';
+import type { DataSource, EntityManager } from 'typeorm';
+import { entityManagerOf, TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
+import { startWithAccounts } from './accounts.js';
+import { LockProcesses } from './lock-processes.js';
+import type { SqlBackend, SqlType } from './sql-backend.js';
+
+const ENDED = 'The transaction of the lock has ended: this statement was not run.';
+
+interface Ends {
+  /** What the server tells of in its answer, or at the next heartbeat. */
+  readonly early: readonly string[];
+  /** What puts another transaction in the place of the lock's: only the savepoint before the COMMIT finds it. */
+  readonly atCommit: readonly string[];
+  /** What ends no transaction on this server. */
+  readonly never: readonly string[];
+}
+
+const ENDS: Record<SqlType, Ends> = {
+  mariadb: {
+    early: [
+      ...['commit', 'COMMIT;', 'COMMIT WORK', '/* a comment */ COMMIT', 'ROLLBACK', 'CALL commits()'],
+      ...[
+        'TRUNCATE scratch',
+        'ANALYZE TABLE scratch',
+        'LOCK TABLES scratch WRITE',
+        'FLUSH TABLES',
+        'CREATE TABLE IF NOT EXISTS made (id INT)',
+      ],
+    ],
+    atCommit: ['COMMIT AND CHAIN', 'ROLLBACK AND CHAIN', 'BEGIN', 'START TRANSACTION', 'CALL goes_on()'],
+    never: ['SELECT 1', 'SAVEPOINT own', 'UPDATE account SET balance = 0 WHERE id = 7'],
+  },
+  postgres: {
+    early: ['commit', 'COMMIT;', 'COMMIT WORK', '/* a comment */ COMMIT', 'ROLLBACK', 'END', 'ABORT'],
+    atCommit: ['COMMIT AND CHAIN', 'ROLLBACK AND CHAIN', 'CALL commits()'],
+    never: [
+      'SELECT 1',
+      'SAVEPOINT own',
+      'BEGIN',
+      'START TRANSACTION',
+      'TRUNCATE scratch',
+      'CREATE TABLE made (id INT)',
+      'ANALYZE scratch',
+    ],
+  },
+};
+
+const PROCEDURES: Record<SqlType, readonly string[]> = {
+  mariadb: ['CREATE PROCEDURE commits() COMMIT', 'CREATE PROCEDURE goes_on() BEGIN COMMIT; START TRANSACTION; END'],
+  // It fails in a transaction, which can then only be rolled back.
+  postgres: ['CREATE PROCEDURE commits() LANGUAGE plpgsql AS $$ BEGIN COMMIT; END $$'],
+};
+
+// What the application does in the transaction of its lock that it should not.
+describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock on %s', (type) => {
+  const isPostgres = type === 'postgres';
+  let backend: SqlBackend;
+  let source: DataSource;
+  const processes = new LockProcesses();
+
+  beforeAll(async () => {
+    ({ backend, source } = await startWithAccounts(type));
+    await source.query('CREATE TABLE scratch (id INT)');
+    await source.query('CREATE TABLE written (step INT NOT NULL)');
+    for (const procedure of PROCEDURES[type]) await source.query(procedure);
+  }, 60_000);
+  afterEach(async () => {
+    await processes.stop();
+    await source.query('DELETE FROM written');
+    await source.query('UPDATE account SET balance = 0');
+  });
+  afterAll(async () => {
+    await source.destroy();
+    await backend.stop();
+  });
+
+  const start = async (options: object = {}) => processes.start(await backend.provider(options));
+  /** With the DataSource of the application, and its subscribers. */
+  const startOn = (app: DataSource, options: object = {}) =>
+    processes.start(
+      new TypeOrmRowLockProvider({ dataSource: app, synchronize: true, statementTimeout: '10s', ...options }),
+    );
+  const write = (manager: EntityManager, step: number) => manager.query(`INSERT INTO written VALUES (${step})`);
+  const update = (manager: EntityManager, id: number) =>
+    manager.query(`UPDATE account SET balance = balance + 1 WHERE id = ${id}`);
+  const errorOf = (work: Promise<unknown>) =>
+    work.then(
+      () => undefined,
+      (error: unknown) => error,
+    );
+  const steps = async () =>
+    (await source.query<{ step: number }[]>('SELECT step FROM written ORDER BY step')).map(({ step }) => step);
+
+  it.each(ENDS[type].early)('%s: the lock is lost by the next heartbeat, and nothing runs behind it', async (sql) => {
+    const [ann, bob] = [await start(), await start()];
+    const lock = await ann.acquire('a');
+    const manager = entityManagerOf(lock);
+    await errorOf(manager.query(sql));
+    await errorOf(lock.extend());
+    expect(lock.isHeld()).toBe(false);
+    expect(lock.signal.aborted).toBe(true);
+    await expect(write(manager, 1)).rejects.toThrow(ENDED);
+    expect(await lock.release()).toBe('lost');
+    await (await bob.acquire('a')).release();
+    expect(await steps()).toEqual([]);
+  });
+
+  it.each(ENDS[type].atCommit)('%s: nothing that was written behind it is committed', async (sql) => {
+    const locks = await start();
+    const task = locks.withLock('a', async (lock) => {
+      const manager = entityManagerOf(lock);
+      await manager.query('SELECT 1');
+      await errorOf(manager.query(sql));
+      await errorOf(write(manager, 2));
+    });
+    await expect(task).rejects.toMatchObject({ code: 'LOCK_LOST', reason: 'rolled-back' });
+    expect(await steps()).toEqual([]);
+    // Its connection serves the next one, or another does.
+    await locks.withLock('a', (lock) => write(entityManagerOf(lock), 3));
+    expect(await steps()).toEqual([3]);
+  });
+
+  it.each(ENDS[type].never)('%s: the lock stays', async (sql) => {
+    const locks = await start();
+    await locks.withLock('a', async (lock) => {
+      const manager = entityManagerOf(lock);
+      await write(manager, 1);
+      await manager.query(sql);
+      await lock.extend();
+      await write(manager, 2);
+    });
+    expect(await steps()).toEqual([1, 2]);
+  });
+
+  it('a statement beside one that ends in a deadlock is not committed without the lock', async () => {
+    const locks = await start();
+    for (let round = 0; round < 3; round += 1) {
+      const rival = source.createQueryRunner();
+      await rival.startTransaction();
+      // Who has written less is undone.
+      for (let count = 0; count < 50; count += 1) await write(rival.manager, 9);
+      await update(rival.manager, 2);
+      let results: PromiseSettledResult<unknown>[] = [];
+      const task = locks.withLock('a', async (lock) => {
+        const manager = entityManagerOf(lock);
+        await update(manager, 1);
+        if (isPostgres) {
+          // Each transaction that waits looks for a deadlock once. The lock's must find it, even if the rival begins to wait late.
+          await manager.query(`SET LOCAL deadlock_timeout = '1s'`);
+          await rival.query(`SET LOCAL deadlock_timeout = '60s'`);
+        }
+        const both = Promise.allSettled([update(manager, 2), write(manager, 1)]);
+        await backend.untilWaiting(1);
+        const crossed = errorOf(update(rival.manager, 1));
+        results = await both;
+        await rival.rollbackTransaction();
+        await crossed;
+      });
+      await expect(task).rejects.toMatchObject({ code: 'LOCK_LOST' });
+      expect(results.map(({ status }) => status)).toEqual(['rejected', 'rejected']);
+      await rival.release();
+      expect(await steps()).toEqual([]);
+    }
+  });
+
+  it('nested transactions side by side are refused, and one in another is not', async () => {
+    const locks = await start();
+    await locks.withLock('a', async (lock) => {
+      const manager = entityManagerOf(lock);
+      const [first, second] = await Promise.allSettled([
+        manager.transaction((nested) => write(nested, 1)),
+        manager.transaction((nested) => write(nested, 2)),
+      ]);
+      expect(first.status).toBe('fulfilled');
+      expect(second).toMatchObject({ reason: { message: expect.stringContaining('await it before') as string } });
+      await manager.transaction((outer) => outer.transaction((inner) => write(inner, 3)));
+    });
+    expect(await steps()).toEqual([1, 3]);
+  });
+
+  it('a subscriber may query before each statement', async () => {
+    const app = backend.source();
+    app.subscribers.push({
+      beforeQuery: ({ query, queryRunner }) => (query.includes('INSERT') ? queryRunner.query('SELECT 1') : undefined),
+    });
+    const locks = await startOn(app);
+    await locks.withLock('a', (lock) => Promise.all([1, 2].map((step) => write(entityManagerOf(lock), step))));
+    expect(await steps()).toEqual([1, 2]);
+  });
+
+  if (isPostgres) {
+    describe('whose COMMIT is slow', () => {
+      // Such as with a synchronous standby that lags: what is deferred runs in the COMMIT.
+      beforeAll(async () => {
+        await source.query('CREATE TABLE slowly (id INT)');
+        await source.query(
+          'CREATE FUNCTION sleep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(3); RETURN NULL; END $$',
+        );
+        await source.query(
+          'CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON slowly DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION sleep()',
+        );
+      });
+
+      it('is waited for longer than for a statement', async () => {
+        const locks = await start({ statementTimeout: '1s' });
+        await locks.withLock('a', (lock) => entityManagerOf(lock).query('INSERT INTO slowly VALUES (1)'));
+        expect(await source.query('SELECT * FROM slowly')).toHaveLength(1);
+      });
+
+      it('says so if it is not answered in time', async () => {
+        const locks = await start({ commitTimeout: '200ms' });
+        const task = locks.withLock('a', (lock) => entityManagerOf(lock).query('INSERT INTO slowly VALUES (2)'));
+        await expect(task).rejects.toMatchObject({ code: 'LOCK_LOST', reason: 'commit-unknown' });
+        await expect(task).rejects.toThrow('the outcome of COMMIT is unknown');
+      });
+    });
+  } else {
+    it('a stream of rows is read alone', async () => {
+      const locks = await start();
+      await locks.withLock('a', async (lock) => {
+        const runner = entityManagerOf(lock).queryRunner;
+        if (!runner) throw new Error('It has one.');
+        await write(runner.manager, 1);
+        const rows = await runner.stream('SELECT id FROM account ORDER BY id');
+        await expect(write(runner.manager, 2)).rejects.toThrow('A stream of rows is open');
+        const read: unknown[] = [];
+        for await (const row of rows) read.push(row);
+        expect(read).toEqual([{ id: 1 }, { id: 2 }]);
+        await write(runner.manager, 3);
+      });
+      expect(await steps()).toEqual([1, 3]);
+    });
+  }
+
+  const holder = isPostgres
+    ? `SELECT client_port AS port FROM pg_stat_activity WHERE state = 'idle in transaction'`
+    : `SELECT SUBSTRING_INDEX(p.host, ':', -1) AS port FROM information_schema.processlist p
+       JOIN information_schema.innodb_trx t ON t.trx_mysql_thread_id = p.id`;
+
+  it('is ended at the server also when the connection has broken on our side alone', async () => {
+    const provider = await backend.provider();
+    const [ann, bob] = [await processes.start(provider), await start()];
+    const lock = await ann.acquire('a');
+    let port: unknown;
+    // InnoDB shows a transaction a little late.
+    while (port === undefined) [{ port } = { port: undefined }] = await source.query<{ port?: unknown }[]>(holder);
+    backend.wireOf(provider)?.forget(Number(port));
+    // Else the server would keep it until the guard of ten minutes is over.
+    await (await bob.acquire('a', { wait: '2m' })).release();
+    expect(await lock.release()).toBe('lost');
+    await (await ann.acquire('a')).release();
+  });
+});

@@ -516,7 +516,7 @@ export type LockableResult = PromiseLike<unknown> | Observable<unknown> | AsyncG
 
 export type LossPolicy = 'throw' | 'throw-early' | 'ignore';
 
-export type LossReason = 'expired' | 'revoked' | 'max-hold' | 'shutdown' | 'released';
+export type LossReason = 'expired' | 'revoked' | 'max-hold' | 'shutdown' | 'released' | 'rolled-back' | 'commit-unknown';
 
 export interface Member extends Pick<LockProvider, 'capabilities' | 'acquire' | 'renew' | 'release' | 'inspect' | 'forceRelease' | 'records'> {
     observe(listener: (event: ProviderEvent) => void): void;
@@ -581,7 +581,7 @@ export interface ReleaseManner {
     readonly failed: boolean;
 }
 
-export type ReleaseOutcome = 'released' | 'lost' | 'unknown';
+export type ReleaseOutcome = 'released' | 'lost' | 'unknown' | Uncommitted;
 
 export type ReleaseResult = 'released' | 'nested' | 'lost' | 'unconfirmed';
 
@@ -618,6 +618,11 @@ export type TaskOutcome = {
 };
 
 export type Timer = object;
+
+export interface Uncommitted {
+    readonly written: 'rolled-back' | 'unknown';
+    readonly cause: unknown;
+}
 
 export interface WaitingLock {
     readonly key: string;

@@ -66,7 +66,9 @@ export declare class TypeOrmRowLockProvider implements LockProvider {
     stop(): Promise<void>;
 }
 
-export type TypeOrmRowLockProviderOptions = TypeOrmSessionLockOptions;
+export interface TypeOrmRowLockProviderOptions extends TypeOrmSessionLockOptions {
+    readonly commitTimeout?: Duration | undefined;
+}
 
 export interface TypeOrmSessionLockOptions {
     readonly dataSource: DataSource;

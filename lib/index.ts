@@ -33,6 +33,7 @@ export type {
   Records,
   ReleaseManner,
   ReleaseOutcome,
+  Uncommitted,
   RenewOutcome,
   Timer,
 } from './engine/lock-provider.js';

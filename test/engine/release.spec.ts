@@ -51,7 +51,24 @@ describe('a release', () => {
     await clock.advance(0);
     expect(releasing.value).toBe('lost');
     expect(events.at(-1)).toMatchObject({ name: 'lost', event: { reason: 'revoked' } });
-    expect(log.join()).toContain('Lock "a" (provider "main") was not ours any more');
+    expect(log.join()).toContain('Lock "a" (provider "main") was lost: the backend says');
+  });
+
+  it.each([
+    ['rolled-back', 'nothing that was written in it is saved'],
+    ['unknown', 'the outcome of COMMIT is unknown'],
+  ] as const)('whose transaction was %s is a loss that says so', async (written, words) => {
+    const { locks, events, clock, provider } = await held();
+    const cause = new Error('of the server');
+    provider.onAcquire = (_, grant) => grant();
+    provider.onRelease = () => ({ written, cause });
+    const task = watch(locks.withLock('b', () => 'done'));
+    await clock.advance(0);
+    const reason = written === 'unknown' ? 'commit-unknown' : 'rolled-back';
+    expect(task.error).toMatchObject({ code: 'LOCK_LOST', reason, cause, outcome: { value: 'done' } });
+    expect(String(task.error)).toContain(words);
+    expect(events.at(-1)).toMatchObject({ name: 'lost', event: { reason } });
+    expect(provider.order.filter((call) => call === 'release b')).toHaveLength(1);
   });
 
   it('says lost after the deadline, and once only', async () => {

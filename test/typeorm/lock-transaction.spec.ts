@@ -1,5 +1,4 @@
 import { afterAll, beforeAll } from '@jest/globals';
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { DataSource, EntityManager, EntitySubscriberInterface } from 'typeorm';
 import { LockLostError } from '../../lib/lock/errors.js';
 import { entityManagerOf, TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';

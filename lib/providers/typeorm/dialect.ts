@@ -10,8 +10,8 @@ export interface DriverConnection {
 /** Sends a statement of the application when it is its turn. It answers the server's answer first. */
 export type SendStatement = <T extends readonly [unknown, ...unknown[]]>(send: () => Promise<T>) => Promise<T>;
 
-/** Opens a stream of rows of the application. Until one of these events of it, no other statement may be sent. */
-export type OpenStream = <T extends EventEmitter>(open: () => T, endsWith: readonly string[]) => T;
+/** Opens a stream of rows of the application. Until this event of it, or `error`, no other statement may be sent. */
+export type OpenStream = <T extends EventEmitter>(open: () => T, endsWith: string) => T;
 
 /** Runs one statement with bound values and answers its rows, or the driver's summary where it has none. */
 export type Run = (sql: string, parameters?: readonly unknown[]) => Promise<unknown>;
@@ -55,6 +55,8 @@ export interface Dialect {
   classify(error: unknown): Failure;
   /** Whether the server itself has answered with this error, so that it has heard of us. */
   isAnswer(error: unknown): boolean;
+  /** Whether a savepoint was not there to be released. */
+  isNoSavepoint(error: unknown): boolean;
   /**
    * Whether the connection is in a transaction, as the server said with its last answer, which is `answer`; undefined where it
    * did not say.

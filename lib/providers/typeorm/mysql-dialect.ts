@@ -83,6 +83,7 @@ export function mysqlDialect(table: string, version: string): Dialect {
     findTable: `SELECT 1 FROM ${name} LIMIT 0`,
     createTable: createTableSql('mysql', table),
     classify,
+    isNoSavepoint: (error) => propertyOf(error, 'errno') === 1305,
     isAnswer: (error) => propertyOf(error, 'sqlState') !== undefined,
     // The summary of a statement without rows bears the status of the server. Rows come without it in mysql2.
     isInTransaction(_, answer) {
@@ -96,13 +97,16 @@ export function mysqlDialect(table: string, version: string): Dialect {
   };
 }
 
-/** TypeORM 1 asks by `promise()`, 0.3 by a callback; who streams gives none. */
+/**
+ * TypeORM 1 asks by `promise()`, 0.3 by a callback; who streams gives none. Of a statement with a time limit (`enableQueryTimeout`) only the
+ * text is sent: the driver would give it up while the server goes on with it, and the next one could end up behind the transaction.
+ */
 function lend(connection: MysqlConnection, statement: SendStatement, stream: OpenStream): object {
   const send = (sql: unknown, values: unknown) =>
     statement(
       () =>
         new Promise<[answer: unknown, fields: unknown]>((resolve, reject) => {
-          connection.query(sql, values, (error, answer, fields) => {
+          connection.query(propertyOf(sql, 'sql') ?? sql, values, (error, answer, fields) => {
             if (error) reject(error);
             else resolve([answer, fields]);
           });
@@ -111,7 +115,7 @@ function lend(connection: MysqlConnection, statement: SendStatement, stream: Ope
   return {
     promise: () => ({ query: send }),
     query(sql: unknown, values: unknown, callback?: Callback): unknown {
-      if (!callback) return stream(() => connection.query(sql, values), ['end', 'error']);
+      if (!callback) return stream(() => connection.query(sql, values), 'end');
       return send(sql, values).then(([answer, fields]) => {
         callback(null, answer, fields);
       }, callback);

@@ -72,6 +72,7 @@ export function postgresDialect(table: string): Dialect {
     findTable: `SELECT 1 FROM ${name} LIMIT 0`,
     createTable: createTableSql('postgres', table),
     classify,
+    isNoSavepoint: (error) => propertyOf(error, 'code') === '3B001',
     // Which may be in any language.
     isAnswer: (error) => propertyOf(error, 'severity') !== undefined,
     // I: idle; T: in a transaction; E: in one in which a statement has failed. A client that cannot tell is older than pg 8.17.
@@ -83,7 +84,7 @@ export function postgresDialect(table: string): Dialect {
       // A stream of rows comes as an object that sends itself.
       query: (text: unknown, values: unknown) =>
         propertyOf(text, 'submit')
-          ? stream(() => connection.query(text, values) as unknown as EventEmitter, ['close'])
+          ? stream(() => connection.query(text, values) as unknown as EventEmitter, 'close')
           : statement(async () => [await connection.query(text, values)] as const).then(([result]) => result),
     }),
     sever(connection: PgClient) {

@@ -111,6 +111,10 @@ export class Session {
     return this.home.dialect.lend(this.connection, statement, stream);
   }
 
+  isNoSavepoint(error: unknown): boolean {
+    return this.home.dialect.isNoSavepoint(error);
+  }
+
   isAnswer(error: unknown): boolean {
     return this.home.dialect.isAnswer(error);
   }
@@ -263,14 +267,13 @@ export class Session {
     this.#lose(cause ?? new Error('A statement in the transaction of the lock has ended it.'));
   }
 
-  /** A statement that fails may undo the whole transaction (a deadlock), and MySQL does not say so in the error. */
+  /**
+   * A statement that fails may undo the whole transaction (a deadlock on MySQL), and the driver may tell of the error before the server
+   * has told of the state. So it is asked. On Postgres that fails in its turn where the transaction has failed.
+   */
   async #lookAfter(error: unknown): Promise<void> {
-    const { connection } = this;
-    const { dialect } = this.home;
-    const isTold = dialect.isInTransaction(connection, undefined) !== undefined;
-    const ask = () => this.sendNow(dialect.heartbeat);
-    // If that fails too, the connection tells what has become of it, or the next heartbeat.
-    this.#look(isTold ? undefined : await this.#untilEnd(ask).catch(() => undefined), error);
+    const answer = await this.#untilEnd(() => this.sendNow(this.home.dialect.heartbeat)).catch(() => undefined);
+    this.#look(answer, error);
   }
 
   #untilEnd<T>(work: () => Promise<T>): Promise<T> {

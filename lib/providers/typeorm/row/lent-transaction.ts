@@ -1,4 +1,6 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
+import type { EventEmitter } from 'node:events';
+import { Readable } from 'node:stream';
 import type { DataSource, EntityManager, QueryRunner } from 'typeorm';
 import type { OpenStream, SendStatement } from '../dialect.js';
 import { type Session, TransactionEndedError } from '../session.js';
@@ -8,13 +10,16 @@ interface Runner extends QueryRunner {
   transactionDepth: number;
 }
 
+/** In which nested transaction the code runs. One storage for all: on Node 20 each would slow every promise of the process for ever. */
+const nestedIn = new AsyncLocalStorage<{ readonly of: LentTransaction; readonly depth: number }>();
+
 type TransactionEvent = `${'Before' | 'After'}Transaction${'Start' | 'Commit' | 'Rollback'}`;
 
 /** The transaction was not committed, or nobody knows. */
 export class UncommittedError extends Error {
   constructor(
-    /** What became of what was written. */
-    readonly written: 'rolled-back' | 'unknown',
+    /** What became of what was written; `replaced`: another transaction stood in the place of the lock's, and is rolled back. */
+    readonly written: 'rolled-back' | 'unknown' | 'replaced',
     cause: unknown,
   ) {
     super('The transaction of the lock was not committed.', { cause });
@@ -40,9 +45,8 @@ export class LentTransaction {
   #isStreaming = false;
   /** It is being committed: what comes now is not awaited by the task, and would stand behind the proof. */
   #isClosed = false;
-  /** Of nested transactions, how many are open; and in the context of each task, how many were open around it. */
+  /** How many nested transactions are open. */
   #nested = 0;
-  readonly #nestedAround = new AsyncLocalStorage<number>();
 
   constructor(
     private readonly session: Session,
@@ -74,29 +78,41 @@ export class LentTransaction {
 
   /** @param patience how long the server may take for the COMMIT, in ms. @throws UncommittedError */
   async commit(patience: number): Promise<void> {
+    const { session } = this;
     let isSent = false;
     try {
+      // A stream that was left early still brings its rows.
+      await session.inTime(session.idle());
       if (this.#nested > 0 || this.#isStreaming || this.#runner.transactionDepth > 1) {
         throw new Error('A nested transaction, or a stream of rows, of the application has not ended: await it.');
       }
       await this.#started;
       await this.#tell('BeforeTransactionCommit');
       this.#isClosed = true;
-      if (this.#marked) await this.session.run(`RELEASE SAVEPOINT ${this.#savepoint}`);
+      if (this.#marked) await session.run(`RELEASE SAVEPOINT ${this.#savepoint}`);
       isSent = true;
-      await this.session.commit(patience);
+      await session.commit(patience);
     } catch (error) {
-      if (isSent && !this.session.isAnswer(error)) throw new UncommittedError('unknown', error);
-      if (!this.session.isSilent) await this.rollback().catch(() => undefined);
-      throw new UncommittedError('rolled-back', error);
+      const isUnknown = isSent && !(error instanceof TransactionEndedError) && !session.isAnswer(error);
+      if (isUnknown) throw new UncommittedError('unknown', error);
+      if (!session.isSilent) await this.rollback().catch(() => undefined);
+      throw new UncommittedError(session.isNoSavepoint(error) ? 'replaced' : 'rolled-back', error);
     }
+    this.#end();
     await this.#tellEnd('AfterTransactionCommit');
   }
 
   async rollback(): Promise<void> {
     await this.#tellEnd('BeforeTransactionRollback');
+    this.#isClosed = true;
     await this.session.rollback();
+    this.#end();
     await this.#tellEnd('AfterTransactionRollback');
+  }
+
+  /** From now on entities that were loaded here load their relations by runners of their own. */
+  #end(): void {
+    Object.assign(this.#runner, { isReleased: true, isTransactionActive: false });
   }
 
   readonly #statement: SendStatement = async <T extends readonly [unknown, ...unknown[]]>(send: () => Promise<T>) => {
@@ -116,15 +132,27 @@ export class LentTransaction {
         'Another statement is under way in the transaction of the lock: await it before you open a stream of rows.',
       );
     }
-    this.#isStreaming = true;
-    const rows = open();
-    const end = new Promise<void>((resolve) => {
-      for (const event of endsWith) rows.once(event, resolve);
+    let rows: ReturnType<typeof open> | undefined;
+    const turn = this.session.inTransaction(() => {
+      const opened = (rows = open());
+      this.#isStreaming = true;
+      return new Promise<void>((resolve, reject) => {
+        opened.once(endsWith, () => {
+          this.#isStreaming = false;
+          resolve();
+        });
+        opened.once('error', (error) => {
+          this.#isStreaming = false;
+          reject(error as Error);
+        });
+      });
     });
-    void this.session
-      .inTransaction(() => end)
-      .catch(() => undefined)
-      .finally(() => (this.#isStreaming = false));
+    turn.catch((error: unknown) => {
+      // mysql2 tells no stream that its connection has ended.
+      if (rows && this.#isStreaming) fail(rows, error);
+    });
+    // Nothing was under way, so it has been opened by now, or will not be.
+    if (!rows) throw new TransactionEndedError();
     return rows;
   };
 
@@ -141,14 +169,15 @@ export class LentTransaction {
     const { manager } = this;
     const transaction = manager.transaction.bind(manager) as (...args: unknown[]) => Promise<unknown>;
     const nested = async (...args: unknown[]): Promise<unknown> => {
-      if (this.#nested !== (this.#nestedAround.getStore() ?? 0)) {
+      const around = nestedIn.getStore();
+      if (this.#nested !== (around?.of === this ? around.depth : 0)) {
         throw new Error(
           'Another nested transaction is open in the transaction of the lock: await it before the next one.',
         );
       }
       this.#nested += 1;
       try {
-        return await this.#nestedAround.run(this.#nested, () => transaction(...args));
+        return await nestedIn.run({ of: this, depth: this.#nested }, () => transaction(...args));
       } finally {
         this.#nested -= 1;
       }
@@ -164,4 +193,9 @@ export class LentTransaction {
   async #tellEnd(event: TransactionEvent): Promise<void> {
     await this.#tell(event).catch(this.onSubscriberFailed);
   }
+}
+
+function fail(rows: EventEmitter, error: unknown): void {
+  if (rows instanceof Readable) rows.destroy(error as Error);
+  else rows.emit('error', error);
 }

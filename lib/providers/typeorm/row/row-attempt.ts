@@ -115,7 +115,11 @@ export class RowAttempt implements LockAttempt {
       const isFree = failed && session.isLost();
       // Goes back to the pool if it was rolled back instead.
       session.giveBack();
-      if (error instanceof UncommittedError) return { written: error.written, cause: error.cause };
+      if (error instanceof UncommittedError) {
+        const { written, cause } = error;
+        // Of what was written before, some may be saved, and somebody else may have had the lock since.
+        return written === 'replaced' ? 'lost' : { written, cause };
+      }
       return isFree ? 'released' : 'unknown';
     }
   }

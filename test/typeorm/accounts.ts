@@ -1,5 +1,15 @@
-import type { DataSource } from 'typeorm';
+import { type DataSource, EntitySchema } from 'typeorm';
 import { SqlBackend, type SqlType } from './sql-backend.js';
+
+export interface Account {
+  id: number;
+  balance: number;
+}
+/** The table of the accounts as an entity of the application. */
+export const Account = new EntitySchema<Account>({
+  name: 'account',
+  columns: { id: { type: Number, primary: true }, balance: { type: Number } },
+});
 
 /** A database with two accounts, without a balance, and the application's own connections to it. */
 export async function startWithAccounts(type: SqlType): Promise<{ backend: SqlBackend; source: DataSource }> {

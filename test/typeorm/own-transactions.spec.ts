@@ -1,16 +1,7 @@
 import { afterAll, beforeAll } from '@jest/globals';
-import { type DataSource, EntitySchema } from 'typeorm';
+import type { DataSource } from 'typeorm';
+import { Account } from './accounts.js';
 import { SqlBackend } from './sql-backend.js';
-
-interface Account {
-  id: number;
-  balance: number;
-}
-
-const Account = new EntitySchema<Account>({
-  name: 'account',
-  columns: { id: { type: Number, primary: true }, balance: { type: Number } },
-});
 
 const CLIENTS = 8;
 

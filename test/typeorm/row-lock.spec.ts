@@ -1,21 +1,13 @@
 import { afterAll, beforeAll } from '@jest/globals';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type DataSource, EntitySchema, type EntityManager } from 'typeorm';
+import type { DataSource, EntityManager } from 'typeorm';
 import { LockManager } from '../../lib/engine/lock-manager.js';
 import type { Lock } from '../../lib/lock/lock.js';
 import { entityManagerOf, TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
 import { LockCapacityError, LockConfigError, LockLostError } from '../../lib/lock/errors.js';
+import { Account } from './accounts.js';
 import { SqlBackend, type SqlType } from './sql-backend.js';
 import { statementsAtOnce } from './statements-at-once.js';
-
-interface Account {
-  id: number;
-  balance: number;
-}
-const Account = new EntitySchema<Account>({
-  name: 'account',
-  columns: { id: { type: Number, primary: true }, balance: { type: Number } },
-});
 
 // One database at a time: a run of one alone is `npm test -- test/typeorm/row-lock.spec.ts -t mariadb`.
 const databases: readonly SqlType[] = ['mariadb', 'postgres'];

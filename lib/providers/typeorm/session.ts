@@ -88,7 +88,7 @@ export class Session {
     return this.#heartbeat !== undefined;
   }
 
-  /** How many statements are under way, of ours and of the application. */
+  /** How many statements are in flight, of ours and of the application. */
   get inFlight(): number {
     return this.#inFlight;
   }
@@ -169,7 +169,7 @@ export class Session {
     }
   }
 
-  /** Resolves when nothing is under way. */
+  /** Resolves when nothing is in flight. */
   idle(): Promise<void> {
     return this.#last;
   }

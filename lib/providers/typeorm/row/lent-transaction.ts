@@ -5,12 +5,12 @@ import type { DataSource, EntityManager, QueryRunner } from 'typeorm';
 import type { OpenStream, SendStatement } from '../dialect.js';
 import { type Session, TransactionEndedError } from '../session.js';
 
-/** What TypeORM knows of a transaction under way. */
+/** What TypeORM knows of a transaction in flight. */
 interface Runner extends QueryRunner {
   transactionDepth: number;
 }
 
-/** In which nested transaction the code runs. One storage for all: on Node 20 each would slow every promise of the process for ever. */
+/** In which nested transaction the code runs. One storage for all: on Node 20 each would slow every promise of the process permanently. */
 const nestedIn = new AsyncLocalStorage<{ readonly of: LentTransaction; readonly depth: number }>();
 
 type TransactionEvent = `${'Before' | 'After'}Transaction${'Start' | 'Commit' | 'Rollback'}`;
@@ -18,7 +18,7 @@ type TransactionEvent = `${'Before' | 'After'}Transaction${'Start' | 'Commit' | 
 /** The transaction was not committed, or nobody knows. */
 export class UncommittedError extends Error {
   constructor(
-    /** What became of what was written; `replaced`: another transaction stood in the place of the lock's, and is rolled back. */
+    /** What became of what was written; `replaced`: another transaction was open instead of the lock's, and is rolled back. */
     readonly written: 'rolled-back' | 'unknown' | 'replaced',
     cause: unknown,
   ) {
@@ -33,7 +33,7 @@ export class UncommittedError extends Error {
  * runner has the connection of the lock. Each statement is sent when everything before it was answered, and not at all when the
  * transaction has ended.
  *
- * A savepoint is set before the first of them. It is gone when another transaction has taken the place of this one (`COMMIT AND CHAIN`,
+ * A savepoint is set before the first of them. It is gone when another transaction is open instead of this one (`COMMIT AND CHAIN`,
  * `BEGIN`, a procedure that commits), which the server's status does not tell. So the savepoint is released directly before the
  * COMMIT: if that fails, what would be committed was not written under the lock.
  */
@@ -129,7 +129,7 @@ export class LentTransaction {
     this.#assertOpen();
     if (this.session.inFlight > 0) {
       throw new Error(
-        'Another statement is under way in the transaction of the lock: await it before you open a stream of rows.',
+        'Another statement is in flight in the transaction of the lock: await it before you open a stream of rows.',
       );
     }
     let rows: ReturnType<typeof open> | undefined;
@@ -151,7 +151,7 @@ export class LentTransaction {
       // mysql2 tells no stream that its connection has ended.
       if (rows && this.#isStreaming) fail(rows, error);
     });
-    // Nothing was under way, so it has been opened by now, or will not be.
+    // Nothing was in flight, so it has been opened by now, or will not be.
     if (!rows) throw new TransactionEndedError();
     return rows;
   };

@@ -112,4 +112,5 @@ export declare class VersionConflictError extends LockError {
 
 export declare function entityManagerOf(lock: Lock): EntityManager;
 
-export declare function saveFenced<E extends ObjectLiteral>(manager: EntityManager, entity: E, lock: Lock, { column: property }: SaveFencedOptions<E>): Promise<E>;
+export declare function saveFenced<E extends ObjectLiteral>(manager: EntityManager, entity: E, lock: Lock, options: SaveFencedOptions<E>): Promise<E>;
+export declare function saveFenced<E extends ObjectLiteral>(manager: EntityManager, entity: E, options: SaveFencedOptions<E>): Promise<E>;

@@ -128,6 +128,8 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
   const stored = (id = 1) =>
     source.manager.findOneOrFail(Account, { where: { branch: 1, id }, relations: { owner: true } });
   const save = (entity: Account, lock: Lock) => saveFenced(source.manager, entity, lock, { column: 'fence' });
+  const saveUnlocked = (document: Document, text: string) =>
+    saveFenced(source.manager, Object.assign(document, { text }), { column: 'version' });
 
   it('writes every column that is defined, and the row keeps the token', async () => {
     await source.manager.save([Object.assign(new Owner(), { id: 0 }), Object.assign(new Owner(), { id: 7 })]);
@@ -240,6 +242,79 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
     await Promise.all(Array.from({ length: 8 }, () => new Documents().count()));
     expect((await documentOf(1)).words).toBe(8);
     expect(runs).toBeGreaterThan(8);
+  });
+
+  it('without a lock, the version is enough and counts up', async () => {
+    await source.manager.insert(Document, { id: 1, text: '', fence: 7n });
+    const read = await documentOf(1);
+    expect(await saveUnlocked(read, 'first')).toBe(read);
+    await saveUnlocked(read, 'second');
+    expect(read.version).toBe(3);
+    expect(await documentOf(1)).toMatchObject({ text: 'second', version: 3, fence: 7n });
+  });
+
+  it('without a lock, an entity that was read before another write is a conflict, and lowers no fence', async () => {
+    await source.manager.insert(Document, { id: 1, text: '' });
+    const lock = await holder();
+    const [stale, fresh] = [await documentOf(1), await documentOf(1)];
+    await saveFenced(source.manager, Object.assign(fresh, { text: 'locked' }), lock, { column: 'fence' });
+    const write = saveUnlocked(stale, 'late');
+    await expect(write).rejects.toThrow(VersionConflictError);
+    await expect(write).rejects.toMatchObject({
+      message:
+        'Document was written or deleted by somebody else since it was read: read it again and redo the work, as @RetryOnConflict does.',
+      key: null,
+      provider: null,
+    });
+    expect(await documentOf(1)).toMatchObject({ text: 'locked', version: 2, fence: lock.fencingToken });
+    await saveUnlocked(await documentOf(1), 'unlocked');
+    expect(await documentOf(1)).toMatchObject({ text: 'unlocked', version: 3, fence: lock.fencingToken });
+  });
+
+  it('without a lock, a row that was deleted is a conflict', async () => {
+    await source.manager.insert(Document, { id: 1, text: '' });
+    const read = await documentOf(1);
+    await source.manager.delete(Document, { id: 1 });
+    await expect(saveUnlocked(read, 'late')).rejects.toThrow(VersionConflictError);
+    expect(await source.manager.countBy(Document, { id: 1 })).toBe(0);
+  });
+
+  it('without a lock, @RetryOnConflict lets both of two concurrent increments land', async () => {
+    await source.manager.insert(Document, { id: 1, text: '' });
+    const sameVersion = [await documentOf(1), await documentOf(1)];
+    let runs = 0;
+    class Documents {
+      @RetryOnConflict({ delay: 2 })
+      async count(): Promise<void> {
+        runs += 1;
+        const document = sameVersion.pop() ?? (await documentOf(1));
+        document.words = (document.words ?? 0) + 1;
+        await saveFenced(source.manager, document, { column: 'version' });
+      }
+    }
+    await Promise.all([new Documents().count(), new Documents().count()]);
+    expect(await documentOf(1)).toMatchObject({ words: 2, version: 3 });
+    expect(runs).toBe(3);
+  });
+
+  it('without a lock, refuses every column but the version, and an entity without it', async () => {
+    await source.manager.insert(Document, { id: 1, text: '' });
+    const misuse = async (write: Promise<unknown>, message: string) => {
+      await expect(write).rejects.toThrow(LockConfigError);
+      await expect(write).rejects.toMatchObject({ message, key: null, provider: null });
+    };
+    const isNoVersion =
+      '"fence" is not its @VersionColumn, and a fence column needs a lock with a fencing token: pass such a lock, or name the @VersionColumn.';
+    await misuse(
+      saveFenced(source.manager, await documentOf(1), { column: 'fence' }),
+      `saveFenced() of Document: ${isNoVersion}`,
+    );
+    await misuse(saveFenced(source.manager, account(), { column: 'fence' }), `saveFenced() of Account: ${isNoVersion}`);
+    await misuse(
+      saveUnlocked(Object.assign(new Document(), { id: 1 }), ''),
+      'saveFenced() of Document: the entity has no "version": read it from its table first.',
+    );
+    expect(await documentOf(1)).toMatchObject({ text: '', version: 1 });
   });
 
   it('refuses what guards nothing', async () => {

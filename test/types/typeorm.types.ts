@@ -30,6 +30,14 @@ async function guards(account: Account) {
   await saveFenced(manager, account, lock, { column: 'isOpen' });
   // @ts-expect-error: nothing is guarded
   await saveFenced(manager, account, lock, {});
+
+  const unlocked: Account = await saveFenced(manager, account, { column: 'version' });
+  // @ts-expect-error: no property of the entity
+  await saveFenced(manager, account, { column: 'versoin' });
+  // @ts-expect-error: a version is no date
+  await saveFenced(manager, account, { column: 'changedAt' });
+  // @ts-expect-error: nothing is guarded
+  await saveFenced(manager, account, lock);
 }
 
 /** What can be run again. */

@@ -46,14 +46,34 @@ export interface SaveFencedOptions<E> {
  * @throws VersionConflictError when the row was written since, or is not there. Nothing was written.
  * @throws LockConfigError for a column that is no guard, a lock without a token, an entity without its id or its version.
  */
-export async function saveFenced<E extends ObjectLiteral>(
+export function saveFenced<E extends ObjectLiteral>(
   manager: EntityManager,
   entity: E,
   lock: Lock,
-  { column: property }: SaveFencedOptions<E>,
+  options: SaveFencedOptions<E>,
+): Promise<E>;
+/**
+ * The same write without a lock, guarded by the `@VersionColumn` alone: it refuses the write when anybody has written the
+ * row since the entity was read. A fence column keeps its token, because it is written as it was read: so read the whole
+ * entity, and read it again after a rollback.
+ *
+ * @returns the entity
+ * @throws VersionConflictError when the row was written since, or is not there. Nothing was written; `key` and `provider` are `null`.
+ * @throws LockConfigError for any other column, and for an entity without its id or its version.
+ */
+export function saveFenced<E extends ObjectLiteral>(
+  manager: EntityManager,
+  entity: E,
+  options: SaveFencedOptions<E>,
+): Promise<E>;
+export async function saveFenced<E extends ObjectLiteral>(
+  manager: EntityManager,
+  entity: E,
+  ...guard: [Lock, SaveFencedOptions<E>] | [SaveFencedOptions<E>]
 ): Promise<E> {
-  lock.assertHeld();
-  const row = new GuardedRow(manager, entity, lock, property);
+  const [lock, { column }] = guard.length === 2 ? guard : [undefined, ...guard];
+  lock?.assertHeld();
+  const row = new GuardedRow(manager, entity, lock, column);
   const { affected } = await row.update().execute();
   if (affected !== 1) throw await row.refusal();
   row.refresh();
@@ -70,7 +90,7 @@ class GuardedRow<E extends ObjectLiteral> {
   constructor(
     manager: EntityManager,
     private readonly entity: E,
-    private readonly lock: Lock,
+    private readonly lock: Lock | undefined,
     private readonly property: string,
   ) {
     const target = entity.constructor as EntityTarget<E>;
@@ -108,14 +128,14 @@ class GuardedRow<E extends ObjectLiteral> {
 
   /** Why no row was written. Asked after the fact, so of two reasons it may be the later one. */
   async refusal(): Promise<LockLostError | VersionConflictError> {
-    const { key, provider } = this.lock;
     const name = this.#repository.metadata.name;
     const query = this.#repository.createQueryBuilder('entity').withDeleted().whereInIds([this.#id]);
-    if (this.#fence) {
+    if (this.#fence && this.lock) {
       const found: unknown = await query.select(`entity.${this.property}`, 'fence').getRawOne();
       const seen = propertyOf(found, 'fence') as string | number | null | undefined;
       const isStale = BigInt(seen ?? 0) > this.#fence.token;
       if (isStale || (found && !this.#version)) {
+        const { key, provider } = this.lock;
         return new LockLostError(
           `Lock "${key}" of provider "${provider}" was lost before ${name} was saved: a later holder has written the row, and this write was refused.`,
           { key, provider, reason: 'expired' },
@@ -123,8 +143,8 @@ class GuardedRow<E extends ObjectLiteral> {
       }
     }
     return new VersionConflictError(
-      `${name} was written or deleted by somebody else since it was read under lock "${key}": read it again and redo the work, as @RetryOnConflict does.`,
-      { key, provider },
+      `${name} was written or deleted by somebody else since it was read${this.#underLock}: read it again and redo the work, as @RetryOnConflict does.`,
+      this.lock,
     );
   }
 
@@ -147,7 +167,16 @@ class GuardedRow<E extends ObjectLiteral> {
     return this.#repository.manager.connection.driver;
   }
 
+  get #underLock(): string {
+    return this.lock ? ` under lock "${this.lock.key}"` : '';
+  }
+
   #fenceOf(column: ColumnMetadata | undefined): { column: ColumnMetadata; token: bigint } {
+    if (!this.lock) {
+      throw this.#misuse(
+        `"${this.property}" is not its @VersionColumn, and a fence column needs a lock with a fencing token: pass such a lock, or name the @VersionColumn`,
+      );
+    }
     // 32 bits are too few for a token, and text is not ordered as numbers are.
     if (!column || !/bigint|int8|unsigned big int/.test(this.#driver.normalizeType(column))) {
       throw this.#misuse(`"${this.property}" must be its @VersionColumn or a column of type bigint`);
@@ -173,6 +202,8 @@ class GuardedRow<E extends ObjectLiteral> {
     const { metadata } = this.#repository;
     const { versionColumn, updateDateColumn, columns } = metadata;
     const values = {};
+    // A fence column that does not guard this write is among them. The version proves that nobody has written since the
+    // read, so the token that was read is the one that the row has.
     for (const column of columns) {
       if (column.isPrimary || column === versionColumn || column === updateDateColumn || column.asExpression) continue;
       const value: unknown = column.getEntityValue(this.entity);
@@ -182,9 +213,10 @@ class GuardedRow<E extends ObjectLiteral> {
   }
 
   #misuse(what: string): LockConfigError {
-    const { key, provider } = this.lock;
-    const name = this.entity.constructor.name;
-    return new LockConfigError(`saveFenced() of ${name} under lock "${key}": ${what}.`, { key, provider });
+    return new LockConfigError(
+      `saveFenced() of ${this.entity.constructor.name}${this.#underLock}: ${what}.`,
+      this.lock,
+    );
   }
 }
 

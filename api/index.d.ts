@@ -5,6 +5,7 @@ export interface AcquireRequest extends Holder {
     readonly renew: boolean;
     readonly minHold: number;
     readonly wait: number;
+    readonly depth?: number;
     readonly options: Readonly<LockOptions>;
     readonly signal: AbortSignal;
 }

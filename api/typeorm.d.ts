@@ -37,73 +37,57 @@ export interface SaveFencedOptions<E> {
     readonly column: GuardColumn<E>;
 }
 
-export declare class TypeOrmAdvisoryLockProvider implements LockProvider {
+export declare class TypeOrmAdvisoryLockProvider extends SqlLockProvider<AdvisoryLocks> {
     #private;
     readonly capabilities: LockCapabilities;
     readonly records: Records;
     constructor(options: TypeOrmAdvisoryLockProviderOptions);
-    start(context: ProviderContext): Promise<void>;
-    acquire(request: AcquireRequest): Promise<Grant | 'busy'>;
-    renew(grant: Grant): Promise<RenewOutcome>;
-    release(holder: Holder, manner: ReleaseManner): Promise<ReleaseOutcome>;
-    check(): Promise<readonly Finding[]>;
-    stop(): Promise<void>;
+    protected connect(context: ProviderContext): Promise<AdvisoryLocks>;
 }
 
 export type TypeOrmAdvisoryLockProviderOptions = TypeOrmSessionLockOptions;
 
-export declare class TypeOrmRowLockProvider implements LockProvider {
+export interface TypeOrmLockOptions {
+    readonly dataSource: DataSource;
+    readonly table?: string | undefined;
+    readonly synchronize?: boolean | undefined;
+    readonly statementTimeout?: Duration | undefined;
+    readonly allowUnsafeTopology?: boolean | undefined;
+}
+
+export declare class TypeOrmRowLockProvider extends SqlLockProvider<RowLocks> {
     #private;
     readonly capabilities: LockCapabilities;
     readonly records: Records;
     constructor(options: TypeOrmRowLockProviderOptions);
-    start(context: ProviderContext): Promise<void>;
-    acquire(request: AcquireRequest): Promise<Grant | 'busy'>;
-    renew(grant: Grant): Promise<RenewOutcome>;
-    release(holder: Holder, manner: ReleaseManner): Promise<ReleaseOutcome>;
-    check(): Promise<readonly Finding[]>;
     purge(options: PurgeOptions): Promise<number>;
-    stop(): Promise<void>;
+    protected connect(context: ProviderContext): Promise<RowLocks>;
 }
 
 export interface TypeOrmRowLockProviderOptions extends TypeOrmSessionLockOptions {
+    readonly nestedConnections?: number | undefined;
     readonly commitTimeout?: Duration | undefined;
 }
 
-export interface TypeOrmSessionLockOptions {
-    readonly dataSource: DataSource;
-    readonly table?: string | undefined;
-    readonly synchronize?: boolean | undefined;
+export interface TypeOrmSessionLockOptions extends TypeOrmLockOptions {
     readonly sessionGuard?: Duration | undefined;
     readonly maxConnections?: number | undefined;
     readonly fencing?: boolean | undefined;
-    readonly statementTimeout?: Duration | undefined;
-    readonly allowUnsafeTopology?: boolean | undefined;
 }
 
-export declare class TypeOrmVersionLockProvider implements LockProvider {
+export declare class TypeOrmVersionLockProvider extends SqlLockProvider<VersionLocks> {
     #private;
     readonly capabilities: LockCapabilities;
     readonly records?: Records;
     constructor(options: TypeOrmVersionLockProviderOptions);
-    start(context: ProviderContext): Promise<void>;
-    acquire(request: AcquireRequest): Promise<Grant | 'busy'>;
-    renew(grant: Grant, lease: number): Promise<RenewOutcome>;
-    release(holder: Holder, manner: ReleaseManner): Promise<ReleaseOutcome>;
     inspect(key: string): Promise<LockInfo | null>;
     forceRelease(key: string): Promise<boolean>;
-    check(): Promise<readonly Finding[]>;
     purge(options: PurgeOptions): Promise<number>;
-    stop(): Promise<void>;
+    protected connect(context: ProviderContext): Promise<VersionLocks>;
 }
 
-export interface TypeOrmVersionLockProviderOptions {
-    readonly dataSource: DataSource;
-    readonly table?: string | undefined;
-    readonly synchronize?: boolean | undefined;
+export interface TypeOrmVersionLockProviderOptions extends TypeOrmLockOptions {
     readonly maxConnections?: number | undefined;
-    readonly statementTimeout?: Duration | undefined;
-    readonly allowUnsafeTopology?: boolean | undefined;
 }
 
 export declare class VersionConflictError extends LockError {

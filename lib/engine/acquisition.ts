@@ -19,6 +19,8 @@ export interface Wish {
   /** When the caller stops waiting, on the monotonic clock. */
   readonly deadline: number;
   readonly signal: AbortSignal | undefined;
+  /** How many other keys of this provider the caller holds. */
+  readonly depth: number;
   /** The locks around the caller. As long as one of them is held, a drain waits for the caller instead of sending it away. */
   readonly around: readonly Pick<Lock, 'isHeld'>[];
 }

@@ -132,8 +132,7 @@ export class ActiveProvider implements Ledger {
   // --- what an acquisition does ---
 
   begin(acquisition: Acquisition): Attempt {
-    const { subject, terms, deadline } = acquisition.wish;
-    const attempt = new Attempt(this.random.id(), subject, terms, deadline, this.clock);
+    const attempt = new Attempt(this.random.id(), acquisition.wish, this.clock);
     this.#waiters.add({ attempt, acquisition });
     return attempt;
   }

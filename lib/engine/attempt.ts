@@ -1,6 +1,7 @@
 import type { LockEvent } from '../lock/lock-events.js';
 import type { LockOptions } from '../lock/lock-options.js';
 import type { Clock } from './clock.js';
+import type { Wish } from './acquisition.js';
 import type { AcquireRequest } from './lock-provider.js';
 
 /** The terms on which a lock is asked for; all times in ms. */
@@ -16,12 +17,15 @@ export interface LeaseTerms {
  * was sent it is dead, and whatever is granted to it later is given back.
  */
 export class Attempt implements AcquireRequest {
+  readonly subject: LockEvent;
+  readonly deadline: number;
   readonly key: string;
   readonly mode: LockEvent['mode'];
   readonly lease: number;
   readonly renew: boolean;
   readonly minHold: number;
   readonly options: Readonly<LockOptions>;
+  readonly depth: number;
   /** The backend took the lock away before its grant has reached the engine. */
   revoked = false;
   /** Since when an ask is out that the backend has neither answered nor acknowledged by queueing us. */
@@ -36,9 +40,7 @@ export class Attempt implements AcquireRequest {
 
   constructor(
     readonly holder: string,
-    readonly subject: LockEvent,
-    terms: LeaseTerms,
-    readonly deadline: number,
+    { subject, terms, deadline, depth }: Wish,
     clock: Clock,
   ) {
     this.key = subject.key;
@@ -47,6 +49,9 @@ export class Attempt implements AcquireRequest {
     this.renew = terms.renew;
     this.minHold = terms.minHold;
     this.options = terms.options;
+    this.subject = subject;
+    this.deadline = deadline;
+    this.depth = depth;
     this.#clock = clock;
   }
 

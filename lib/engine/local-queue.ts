@@ -31,7 +31,7 @@ interface Place {
  * of the next one, which would be in its way here, and both would wait for ever.
  */
 interface Line {
-  readonly key: string;
+  readonly name: string;
   readonly places: Set<Place>;
   asking: Place;
   /** The backend has queued the one who asks: somebody else has the lock. */
@@ -50,6 +50,7 @@ interface Line {
  * later form the next one, so that a writer of another process is not starved.
  */
 export class LocalQueue implements LockingPart {
+  /** By what {@link lineOf} says. */
   readonly #lines = new Map<string, Line>();
   /** The lines by the holder id of the one who asks. */
   readonly #asking = new Map<string, Line>();
@@ -71,7 +72,7 @@ export class LocalQueue implements LockingPart {
   }
 
   acquire(request: AcquireRequest): Answer<Grant | 'busy'> {
-    const line = this.#lines.get(request.key);
+    const line = this.#lines.get(lineOf(request));
     if (!line) return this.#lead(request);
     if (line.asking.request.holder === request.holder) return this.#askAgain(line, request);
     if (request.wait > 0) {
@@ -109,10 +110,10 @@ export class LocalQueue implements LockingPart {
     return new Promise((resolve, reject) => {
       const place = { request, resolve, reject };
       const line: Line = {
-        ...{ key: request.key, places: new Set(), asking: place },
+        ...{ name: lineOf(request), places: new Set(), asking: place },
         ...{ isQueued: false, isShared: true, trouble: undefined },
       };
-      this.#lines.set(line.key, line);
+      this.#lines.set(line.name, line);
       this.#ask(line, place);
     });
   }
@@ -186,7 +187,7 @@ export class LocalQueue implements LockingPart {
     this.#asking.delete(line.asking.request.holder);
     const [next] = line.places;
     if (next === undefined) {
-      this.#lines.delete(line.key);
+      this.#lines.delete(line.name);
       return;
     }
     line.places.delete(next);
@@ -214,6 +215,14 @@ export class LocalQueue implements LockingPart {
       place.resolve('busy');
     }
   }
+}
+
+/**
+ * The name of the line that a caller stands in: the key, and whether the caller holds other keys of the provider. It would wait behind one that waits
+ * for a connection, and that one for the callers that hold them all.
+ */
+function lineOf({ key, depth = 0 }: AcquireRequest): string {
+  return depth > 0 ? `nested ${key}` : `first ${key}`;
 }
 
 /** Looks at all places only when that is not known: of a thousand readers that come together, each would look at all before it. */

@@ -216,6 +216,11 @@ export interface AcquireRequest extends Holder {
   readonly minHold: number;
   /** How many ms the caller still waits at the time of the call; 0 is one attempt that never queues. */
   readonly wait: number;
+  /**
+   * How many other keys of this provider the caller holds already, which it frees only after this one. A provider with a limited number
+   * of connections keeps some for such callers. Default 0.
+   */
+  readonly depth?: number;
   /** The caller's options, for those that a provider has added by declaration merging. */
   readonly options: Readonly<LockOptions>;
   /**

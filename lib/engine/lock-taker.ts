@@ -43,7 +43,9 @@ export class LockTaker {
   ): Promise<GrantedLock> {
     const holds: Hold[] = [];
     try {
-      for (const key of keys) holds.push(await this.#takeOne(key, plan, signal, startedAt, this.clock.now()));
+      for (const key of keys) {
+        holds.push(await this.#takeOne(key, plan, signal, startedAt, this.clock.now(), holds.length));
+      }
       // The machine may have been suspended while the caller waited for the last key, or for this very answer; the backend knows
       // whether the others stand.
       const isUnconfirmed = (hold: Hold) => hold.status() === 'unconfirmed';
@@ -57,7 +59,15 @@ export class LockTaker {
     return this.#granted(holds, plan);
   }
 
-  #takeOne(key: string, plan: LockPlan, signal: AbortSignal | undefined, startedAt: number, now: number): Answer<Hold> {
+  /** @param held how many keys of the same lock are held already */
+  #takeOne(
+    key: string,
+    plan: LockPlan,
+    signal: AbortSignal | undefined,
+    startedAt: number,
+    now: number,
+    held = 0,
+  ): Answer<Hold> {
     // Looked at before each key: what needs no waiting would not notice an abort.
     signal?.throwIfAborted();
     const { active, settings, origin } = plan;
@@ -70,13 +80,15 @@ export class LockTaker {
     };
     this.assertAccepting(subject);
     const around = surroundingLocks(this.owner);
+    let depth = held;
     if (around.length > 0) {
-      const { same, later } = surroundingsOf(key, active, around);
+      const { same, later, keys } = surroundingsOf(key, active, around);
+      depth += keys;
       if (same) return enter(same, subject, settings.reentrant);
       if (later !== undefined) this.#warnOfOrder(subject, later);
     }
     const deadline = startedAt + settings.wait;
-    return active.take({ subject, terms: settings, startedAt, deadline, signal, around }, now);
+    return active.take({ subject, terms: settings, startedAt, deadline, depth, signal, around }, now);
   }
 
   /** The last look before the task runs: the application may have stopped, or a key been lost, while the caller waited. */

@@ -11,6 +11,8 @@ export interface Surroundings {
   readonly same: Hold | undefined;
   /** A key that is held and sorts after the wanted one: two callers that nest in opposite order wait for each other. */
   readonly later: string | undefined;
+  /** How many keys of the provider are held. */
+  readonly keys: number;
 }
 
 /**
@@ -19,14 +21,16 @@ export interface Surroundings {
  */
 export function surroundingsOf(key: string, active: ActiveProvider, around: readonly GrantedLock[]): Surroundings {
   let later: string | undefined;
+  const holds = new Set<Hold>();
   for (const lock of around) {
     if (lock.provider !== active.name) continue;
     for (const hold of lock.holds) {
-      if (hold.key === key) return { same: hold, later };
+      if (hold.key === key) return { same: hold, later, keys: 0 };
+      holds.add(hold);
       if (hold.key > key) later = hold.key;
     }
   }
-  return { same: undefined, later };
+  return { same: undefined, later, keys: holds.size };
 }
 
 /**

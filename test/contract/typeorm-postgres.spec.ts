@@ -11,5 +11,5 @@ afterAll(() => backend.stop());
 
 describeLockProvider(
   'typeorm rows on Postgres',
-  rowLockHarness(() => backend),
+  rowLockHarness('postgres', () => backend),
 );

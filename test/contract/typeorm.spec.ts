@@ -11,5 +11,5 @@ afterAll(() => backend.stop());
 
 describeLockProvider(
   'typeorm rows on MariaDB',
-  rowLockHarness(() => backend),
+  rowLockHarness('mariadb', () => backend),
 );

@@ -1,7 +1,8 @@
 import { DataSource, type DataSourceOptions } from 'typeorm';
-import { mysqlDialect, ownMysqlPool } from '../../lib/providers/typeorm/mysql-dialect.js';
-import { ownPostgresPool, postgresDialect } from '../../lib/providers/typeorm/postgres-dialect.js';
-import { readOptions as read, type TypeOrmSessionLockOptions } from '../../lib/providers/typeorm/database-options.js';
+import { failureOf } from '../../lib/providers/typeorm/failure.js';
+import { mysqlDialect } from '../../lib/providers/typeorm/mysql-dialect.js';
+import { postgresDialect } from '../../lib/providers/typeorm/postgres-dialect.js';
+import { readSessionOptions, type TypeOrmSessionLockOptions } from '../../lib/providers/typeorm/options.js';
 import {
   TypeOrmAdvisoryLockProvider,
   TypeOrmRowLockProvider,
@@ -10,7 +11,7 @@ import {
 import { LockConfigError } from '../../lib/lock/errors.js';
 
 const dataSource = new DataSource({ type: 'mysql', host: 'nowhere' });
-const readOptions = (options: TypeOrmSessionLockOptions) => read('TypeOrmRowLockProvider', options, 2);
+const readOptions = (options: TypeOrmSessionLockOptions) => readSessionOptions('TypeOrmRowLockProvider', options, 2);
 
 describe('options of locks that live as long as a connection', () => {
   it('have defaults', () => {
@@ -20,7 +21,9 @@ describe('options of locks that live as long as a connection', () => {
       synchronize: false,
       fencing: false,
       allowUnsafeTopology: false,
-      terms: { guard: 30_000, patience: 2_000, maxConnections: 10 },
+      guard: 30_000,
+      statementTimeout: 2_000,
+      maxConnections: 10,
     });
   });
 
@@ -64,26 +67,28 @@ describe('options of locks that live as long as a connection', () => {
     },
   );
 
-  it('the pool is made on the writer, in its own size', () => {
-    const replicated = (type: 'mysql' | 'postgres', extra: object) =>
-      ({ type, extra, replication: { master: { host: 'writer' }, slaves: [] } }) as DataSourceOptions;
-    expect(ownMysqlPool(replicated('mysql', { a: 1 }), 7, 300)).toEqual({
-      ...{ type: 'mysql', host: 'writer', connectTimeout: 300, extra: { a: 1, connectionLimit: 7 } },
-    });
-    expect(ownPostgresPool(replicated('postgres', { a: 1, query_timeout: 9 }), 7, 300)).toEqual({
-      ...{ type: 'postgres', host: 'writer', connectTimeoutMS: 300, extra: { a: 1, max: 7 } },
-    });
+  it('connections are made to the writer', async () => {
+    const connectTo = (dataSource: DataSource) =>
+      readOptions({ dataSource, maxConnections: 2 }).database === 'mysql'
+        ? mysqlDialect(dataSource.options, 5_000).connect()
+        : postgresDialect(dataSource.options, 5_000).connect();
+    for (const type of ['mysql', 'postgres'] as const) {
+      const replication = { master: { host: '127.0.0.1', port: 1 }, slaves: [] };
+      const options = { type, host: 'nowhere', port: 2, replication, extra: { query_timeout: 9 } };
+      await expect(connectTo(new DataSource(options as DataSourceOptions))).rejects.toThrow('127.0.0.1:1');
+    }
   });
 });
 
 describe('dialects', () => {
-  it('MySQL and MariaDB spell a shared lock differently', () => {
-    expect(mysqlDialect('s.locks', '8.0.36').tryLock('shared')).toBe(
-      'SELECT 1 FROM `s`.`locks` WHERE name = ? FOR SHARE SKIP LOCKED',
-    );
-    expect(mysqlDialect('locks', '10.11.6-MariaDB').tryLock('shared')).toBe(
-      'SELECT 1 FROM `locks` WHERE name = ? LOCK IN SHARE MODE SKIP LOCKED',
-    );
+  it.each([
+    ['8.0.36', 'FOR SHARE'],
+    ['10.11.6-MariaDB', 'LOCK IN SHARE MODE'],
+  ])('MySQL and MariaDB spell a shared lock differently: %s', async (Value, spelled) => {
+    const dialect = mysqlDialect(dataSource.options, 1_000);
+    const run = () => Promise.resolve([{ Variable_name: 'version', Value }]);
+    await dialect.setUp({} as never, run, 30_000, Infinity);
+    expect(dialect.forMode('shared')).toBe(spelled);
   });
 
   it.each([
@@ -93,10 +98,14 @@ describe('dialects', () => {
     [{ errno: 1213 }, 'rolled-back'],
     [{ errno: 3058 }, 'rolled-back'],
     [{ errno: 1020 }, 'rolled-back'],
+    [{ errno: 1206 }, 'rolled-back'],
     [{ errno: 1146 }, 'no-table'],
+    [{ errno: 1142 }, 'refused'],
+    [{ errno: 1290 }, 'refused'],
+    [{ errno: 1040 }, 'other'],
     [{ code: 'ECONNRESET' }, 'other'],
-  ])('MySQL: %j is %s', (driverError, failure) => {
-    expect(mysqlDialect('locks', '').classify(Object.assign(new Error(), { driverError }))).toBe(failure);
+  ])('MySQL: %j is %s', (properties, failure) => {
+    expect(failureOf(Object.assign(new Error(), properties))).toBe(failure);
   });
 
   it.each([
@@ -105,16 +114,21 @@ describe('dialects', () => {
     ['40P01', 'rolled-back'],
     ['40001', 'rolled-back'],
     ['42P01', 'no-table'],
+    ['42501', 'refused'],
+    ['25006', 'refused'],
+    ['28P01', 'refused'],
+    ['53300', 'other'],
     ['57P01', 'other'],
   ])('Postgres: %s is %s', (code, failure) => {
-    expect(postgresDialect('locks').classify(Object.assign(new Error(), { code }))).toBe(failure);
+    expect(failureOf(Object.assign(new Error(), { code }))).toBe(failure);
   });
 
   // Where no such server can be had: transaction_timeout is of Postgres 17.
   it('Postgres: a limit for whole transactions is taken off', async () => {
     const sent: string[] = [];
-    await postgresDialect('locks').setUp((sql) => Promise.resolve(void sent.push(sql)), 30_000, Infinity);
-    expect(sent[0]).toMatch(/WHEN 'transaction_timeout' THEN '0'.*FROM pg_settings WHERE.*'transaction_timeout'/);
+    const dialect = postgresDialect({ type: 'postgres' }, 1_000);
+    await dialect.setUp({} as never, (sql) => Promise.resolve(void sent.push(sql)), 30_000, Infinity);
+    expect(sent[0]).toMatch(/ELSE '0' END.*FROM pg_settings WHERE.*'transaction_timeout'/);
   });
 
   // Nor here. Galera, read-only servers, standbys and PgBouncer are real in topology.spec.ts.
@@ -126,7 +140,7 @@ describe('dialects', () => {
     ['read_only', 'NO_LOCK_NO_ADMIN', /read_only/],
   ])('MySQL: %s = %s is an error', async (Variable_name, Value, message) => {
     const run = () => Promise.resolve([{ Variable_name, Value }]);
-    const found = await mysqlDialect('locks', '').examine(run, run);
-    expect(found).toEqual([{ severity: 'error', message: expect.stringMatching(message) as string }]);
+    const { weaknesses } = await mysqlDialect(dataSource.options, 1_000).setUp({} as never, run, 30_000, Infinity);
+    expect(weaknesses).toEqual([{ severity: 'error', message: expect.stringMatching(message) as string }]);
   });
 });

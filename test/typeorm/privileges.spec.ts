@@ -6,7 +6,7 @@ import {
   TypeOrmRowLockProvider,
   TypeOrmVersionLockProvider,
 } from '../../lib/providers/typeorm/index.js';
-import { createRecordTableSql, createTableSql } from '../../lib/providers/typeorm/table-layout.js';
+import { createRecordTableSql, createTableSql } from '../../lib/providers/typeorm/lock-schema.js';
 import { SqlBackend, type SqlType } from './sql-backend.js';
 
 const databases: readonly SqlType[] = ['mariadb', 'postgres'];

@@ -85,7 +85,7 @@ describe.each(databases)('records on %s', (type) => {
     await (await locks!.acquire('k')).release();
     const refused = records.compareAndSet('a', null, 'a');
     await expect(refused).rejects.toBeInstanceOf(LockConfigError);
-    await expect(refused).rejects.toThrow(/records is missing.*recorded_record/);
+    await expect(refused).rejects.toThrow(/records does not exist.*recorded_record/);
     class AppRecords1700000000001 extends LockRecords1700000000001 {
       override name = 'AppRecords1700000000001';
       override table = 'recorded';

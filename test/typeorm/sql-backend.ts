@@ -214,8 +214,8 @@ export class SqlBackend {
 }
 
 /** What the conformance kit needs of row locks on this database. */
-export function rowLockHarness(backend: () => SqlBackend): ProviderHarness {
-  const somewhere = { dataSource: dataSource('mariadb', 1), fencing: true };
+export function rowLockHarness(type: SqlType, backend: () => SqlBackend): ProviderHarness {
+  const somewhere = { dataSource: dataSource(type, 1), fencing: true };
   return {
     ...sessionHarness(backend),
     capabilities: new TypeOrmRowLockProvider(somewhere).capabilities,

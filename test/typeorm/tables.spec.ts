@@ -5,7 +5,7 @@ import { LockManager } from '../../lib/engine/lock-manager.js';
 import { LockConfigError, LockUnavailableError } from '../../lib/lock/errors.js';
 import { TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
 import { leaseNameOf, rowNameOf } from '../../lib/providers/typeorm/lock-name.js';
-import { createRecordTableSql, createTableSql, DEFAULT_TABLE } from '../../lib/providers/typeorm/table-layout.js';
+import { createRecordTableSql, createTableSql, DEFAULT_TABLE } from '../../lib/providers/typeorm/lock-schema.js';
 
 describe('the table of the locks', () => {
   it.each(['mysql', 'postgres', 'sqlite'] as const)('is printed in the docs as it is created: %s', (family) => {

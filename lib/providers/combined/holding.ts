@@ -91,8 +91,8 @@ export class Holding {
 
   /** Asks the engine of a part. `wait` and `signal` are those of this ask. */
   async ask(part: Part, { wait, signal }: Pick<AcquireRequest, 'wait' | 'signal'>): Promise<Grant | 'busy'> {
-    const { lease, renew, minHold, options } = this.request;
-    return part.engine.acquire({ ...part.holder, lease, renew, minHold, options, wait, signal });
+    const { lease, renew, minHold, depth = 0, options } = this.request;
+    return part.engine.acquire({ ...part.holder, lease, renew, minHold, depth, options, wait, signal });
   }
 
   /** The engine of a part has granted. */

@@ -16,6 +16,7 @@ export class Placement implements AcquireRequest {
   readonly lease: number;
   readonly renew: boolean;
   readonly minHold: number;
+  readonly depth: number;
   readonly options: AcquireRequest['options'];
   /** What the engine has granted, as long as it is held. */
   grant: Grant | undefined;
@@ -45,6 +46,7 @@ export class Placement implements AcquireRequest {
     this.#attempt = attempt;
     this.key = attempt.key;
     this.mode = attempt.mode;
+    this.depth = attempt.depth ?? 0;
     this.options = attempt.options;
     this.lease = terms.lease;
     this.renew = terms.renew;

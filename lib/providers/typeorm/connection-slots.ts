@@ -1,56 +1,83 @@
 import type { Clock } from '../../engine/lock-provider.js';
 
-/** Who waits for a connection, for `wait` ms or until the signal aborts. */
-export interface Patron {
+/** An attempt that needs a connection, for `wait` ms or until the signal aborts. */
+export interface ConnectionRequest {
   readonly wait: number;
   readonly signal?: AbortSignal;
+  /** How many locks of this provider its caller holds already. */
+  readonly depth?: number;
 }
 
-/** A limited number of connections, given out in the order in which they were asked for. */
+// A longer timer fires immediately.
+const LONGEST_TIMER = 2 ** 31;
+
+/**
+ * A limited number of connections, in the order of the requests.
+ *
+ * A caller that holds a lock keeps its connection until its nested locks are done. If such callers had all connections, none of them
+ * would progress. So the last `reserved` ones are for nested requests: the first `depth` of them for callers that hold `depth` locks. And no waiter
+ * has the last connection that a request may have, so that a key that is free can be had while others are waited for.
+ */
 export class ConnectionSlots {
-  readonly #waiting = new Set<() => void>();
+  readonly #waiting = new Set<{ readonly limit: number; serve(): void }>();
+  #used = 0;
 
   constructor(
     private readonly clock: Clock,
-    private available: number,
+    private readonly most: number,
+    private readonly reserved: number,
   ) {}
 
-  /** Takes one. Answers false when none was free in the time of who asks. */
-  take(patron: Patron): Promise<boolean> {
-    if (this.available > 0) {
-      this.available -= 1;
+  /** Takes one. Resolves to false when none was free in the time of the request. */
+  take(request: ConnectionRequest): Promise<boolean> {
+    const limit = this.#limitOf(request);
+    if (this.#used < limit) {
+      this.#used += 1;
       return Promise.resolve(true);
     }
-    const { wait } = patron;
+    const { wait } = request;
     if (wait <= 0) return Promise.resolve(false);
     // A signal is made when it is read.
-    const left = patron.signal;
-    if (left?.aborted) return Promise.resolve(false);
+    const { signal } = request;
+    if (signal?.aborted) return Promise.resolve(false);
     return new Promise((resolve) => {
-      const settle = (taken: boolean) => {
-        this.#waiting.delete(serve);
+      const settle = (isTaken: boolean) => {
+        this.#waiting.delete(waiter);
         if (timer) this.clock.clearTimer(timer);
-        left?.removeEventListener('abort', leave);
-        resolve(taken);
-      };
-      const serve = () => {
-        settle(true);
+        signal?.removeEventListener('abort', leave);
+        resolve(isTaken);
       };
       const leave = () => {
         settle(false);
       };
+      const waiter = {
+        limit,
+        serve: () => {
+          settle(true);
+        },
+      };
       const timer = wait < LONGEST_TIMER ? this.clock.setTimer(leave, wait) : undefined;
-      left?.addEventListener('abort', leave, { once: true });
-      this.#waiting.add(serve);
+      signal?.addEventListener('abort', leave, { once: true });
+      this.#waiting.add(waiter);
     });
   }
 
+  /** Whether a request that has a connection may keep it while it waits for a lock. */
+  mayWait(request: ConnectionRequest): boolean {
+    return this.#used < Math.max(2, this.#limitOf(request));
+  }
+
   free(): void {
-    const [next] = this.#waiting;
-    if (next) next();
-    else this.available += 1;
+    this.#used -= 1;
+    for (const waiter of this.#waiting) {
+      if (this.#used >= waiter.limit) continue;
+      this.#used += 1;
+      waiter.serve();
+      return;
+    }
+  }
+
+  #limitOf({ depth = 0 }: ConnectionRequest): number {
+    return this.most - Math.max(0, this.reserved - depth);
   }
 }
-
-// A longer one fires at once.
-const LONGEST_TIMER = 2 ** 31;

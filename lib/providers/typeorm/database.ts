@@ -1,99 +1,88 @@
-import { DataSource, type DataSourceOptions } from 'typeorm';
-import type { ProviderContext } from '../../engine/lock-provider.js';
-import { LockConfigError } from '../../lock/errors.js';
-import type { ServerSettings } from './database-options.js';
-import { type Dialect, firstRow, propertyOf, type Run, type Weakness } from './dialect.js';
+import type { Finding, ProviderContext, Records } from '../../engine/lock-provider.js';
 import { LockTable } from './lock-table.js';
-import { mysqlDialect, ownMysqlPool } from './mysql-dialect.js';
-import { ownPostgresPool, postgresDialect } from './postgres-dialect.js';
-import { inTime } from './session.js';
-import { Sessions } from './sessions.js';
+import { mysqlDialect } from './mysql-dialect.js';
+import type { DatabaseSettings, ServerFamily } from './options.js';
+import { postgresDialect } from './postgres-dialect.js';
+import { ServerRecords } from './records.js';
+import { Server } from './server.js';
+import { type SessionLimits, Sessions } from './sessions.js';
 
-/** The database with a pool of our own, connected. */
-export interface Database {
-  readonly context: ProviderContext;
-  readonly dialect: Dialect;
-  readonly sessions: Sessions;
-  readonly table: LockTable;
-  /** What in the server's configuration weakens the guarantee. */
-  readonly weaknesses: readonly Weakness[];
+/** A database, connected. */
+export interface Connected {
+  /** SQLite has none. */
+  readonly records?: Records;
+  /** What in the configuration weakens the guarantee. */
+  diagnose(): readonly Finding[];
+  close(): Promise<void>;
 }
 
-// Beside the sessions: the one for control, and one that is being replaced.
-const SPARE_CONNECTIONS = 2;
+/** A database server, connected. */
+export interface Database extends Connected {
+  readonly context: ProviderContext;
+  readonly server: Server;
+  /** Those that locks are held on. */
+  readonly sessions: Sessions;
+  /** Those for statements in autocommit. */
+  readonly statements: Sessions;
+  readonly table: LockTable;
+  readonly records: Records;
+}
+
+/** How many connections there are, and whether the table of the locks is needed. */
+interface Needs {
+  readonly forStatements: number;
+  /** None where locks do not live in sessions. */
+  readonly forLocks?: SessionLimits;
+  readonly table: boolean;
+}
+
+/** Of a session for statements in autocommit. It holds nothing, so nobody waits for its end. */
+const AUTOCOMMIT = { guard: 600_000, lockWait: 1_000, reserved: 0 };
 
 /**
- * Connects, and sees to the table where there has to be one.
+ * Connects to a server. The connections are our own: those of the application's pool may all be waiting for the very locks that are to be
+ * renewed or released.
  *
- * @throws LockConfigError on a server on which locks cannot exclude each other, and when the table is missing.
+ * @throws LockConfigError on a server on which locks cannot exclude each other, and for a table that cannot keep locks
  */
-export async function connect(
-  settings: ServerSettings,
+export async function connectToServer(
+  settings: DatabaseSettings<ServerFamily>,
   context: ProviderContext,
-  needsTable: boolean,
+  needs: Needs,
 ): Promise<Database> {
-  const own = new DataSource(ownOptions(settings));
+  const { dataSource, statementTimeout, synchronize } = settings;
+  const dialectOf = settings.database === 'mysql' ? mysqlDialect : postgresDialect;
+  const dialect = dialectOf(dataSource.options, statementTimeout);
+  const server = new Server(context, dialect, settings);
+  const statements = new Sessions(server, { ...AUTOCOMMIT, most: needs.forStatements });
+  const sessions = needs.forLocks ? new Sessions(server, needs.forLocks) : statements;
+  const close = async () => {
+    await Promise.all([sessions.close(), statements.close()]);
+    await server.close();
+  };
   try {
-    await own.initialize();
-    const { dialect, weaknesses } = await examine(own, settings, context);
-    if (!settings.allowUnsafeTopology) refuse(weaknesses, context.name);
-    const sessions = new Sessions(context, own, dialect, settings.terms);
-    const table = new LockTable(dialect, sessions.run);
-    if (needsTable) await table.prepare(settings.synchronize);
-    return { context, dialect, sessions, table, weaknesses };
+    const { facts } = await server.control();
+    const withoutWait = dialect.withoutWait.bind(dialect);
+    const table = new LockTable(settings.database, settings.table, statements.run, withoutWait);
+    if (needs.table) {
+      await table.prepare(synchronize);
+      await dialect.assertTable(statements.run, settings.table);
+    }
+    const most = 1 + needs.forStatements + (needs.forLocks?.most ?? 0);
+    return {
+      ...{ context, server, sessions, statements, table, close },
+      records: new ServerRecords(settings, context.namespace, statements.run),
+      diagnose: () => [...server.weaknesses, ...tooMany(most, facts.maxConnections)],
+    };
   } catch (error) {
-    if (own.isInitialized) await own.destroy().catch(() => undefined);
+    await close();
     throw error;
   }
 }
 
-/** Looks at the server over two connections before any setting is made: behind a pooler it would stay on others' connections. */
-async function examine(own: DataSource, { database, table, terms }: ServerSettings, { clock }: ProviderContext) {
-  const runners = [own.createQueryRunner('master'), own.createQueryRunner('master')] as const;
-  const [one, other] = runners.map(
-    (runner): Run =>
-      (sql, parameters = []) =>
-        inTime({ clock, patience: terms.patience }, runner.query(sql, [...parameters])),
-  ) as [Run, Run];
-  try {
-    const dialect = database === 'mysql' ? mysqlDialect(table, await versionOf(one)) : postgresDialect(table);
-    return { dialect, weaknesses: await dialect.examine(one, other) };
-  } finally {
-    await Promise.all(runners.map((runner) => runner.release()));
-  }
-}
-
-function refuse(weaknesses: readonly Weakness[], provider: string): void {
-  const errors = weaknesses.filter(({ severity }) => severity === 'error').map(({ message }) => message);
-  if (errors.length === 0) return;
-  throw new LockConfigError(
-    `Lock provider "${provider}": ${errors.join(' ')} Where you know better, set allowUnsafeTopology.`,
-    { provider },
-  );
-}
-
-function ownOptions({ dataSource, database, terms }: ServerSettings): DataSourceOptions {
-  const size = terms.maxConnections + SPARE_CONNECTIONS;
-  const ownPool = database === 'mysql' ? ownMysqlPool : ownPostgresPool;
-  const own: DataSourceOptions = {
-    ...ownPool(dataSource.options, size, terms.patience),
-    // Of the application, whose own does what concerns them: ours is only a pool.
-    entities: [],
-    synchronize: false,
-    migrationsRun: false,
-    dropSchema: false,
-    migrations: [],
-    subscribers: [],
-    cache: false,
-    // The statements of a lock are no news.
-    logging: false,
-  };
-  // TypeORM begins each transaction with the level of the application otherwise, over READ COMMITTED, which is set for the session:
-  // who waits for a row would then read what was there before it waited.
-  Reflect.deleteProperty(own, 'isolationLevel');
-  return own;
-}
-
-async function versionOf(run: Run): Promise<string> {
-  return String(propertyOf(firstRow(await run('SELECT VERSION() AS version')), 'version'));
+/** Few processes together would take all connections of the server. */
+function tooMany(most: number, offered: number): readonly Finding[] {
+  if (most * 4 <= offered) return [];
+  const message = `One process may open ${most} connections for locks, and the server takes ${offered} from all its clients (max_connections): lower maxConnections, or raise the limit of the server.`;
+  return [{ severity: 'warning', message }];
 }

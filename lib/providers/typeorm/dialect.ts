@@ -1,76 +1,28 @@
 import type { EventEmitter } from 'node:events';
 import type { LockMode } from '../../lock/lock-options.js';
+import type { Run } from './answer.js';
 
-/** A driver's own connection: a PoolConnection of mysql2, a Client of pg. */
+/** A driver's own connection: a Connection of mysql2, a Client of pg. */
 export interface DriverConnection {
   on(event: 'error' | 'end', listener: (error?: unknown) => void): unknown;
-  removeListener(event: 'error' | 'end', listener: (error?: unknown) => void): unknown;
 }
 
-/** Sends a statement of the application when it is its turn. It answers the server's answer first. */
+/** Sends a statement of the application when its turn has come. The first element of the result is the server's answer. */
 export type SendStatement = <T extends readonly [unknown, ...unknown[]]>(send: () => Promise<T>) => Promise<T>;
 
-/** Opens a stream of rows of the application. Until this event of it, or `error`, no other statement may be sent. */
+/** Opens a stream of rows of the application. Until it emits this event, or `error`, no other statement may be sent. */
 export type OpenStream = <T extends EventEmitter>(open: () => T, endsWith: string) => T;
 
-/** Runs one statement with bound values and answers its rows, or the driver's summary where it has none. */
-export type Run = (sql: string, parameters?: readonly unknown[]) => Promise<unknown>;
-
-/**
- * What became of a statement that failed.
- *
- * - `busy`: a row that it needs is locked.
- * - `rolled-back`: the server has undone the whole transaction (deadlock); its locks are gone.
- * - `no-table`: the lock table does not exist.
- * - `other`: refused, or the connection is gone.
- */
-export type Failure = 'busy' | 'rolled-back' | 'no-table' | 'other';
-
-/** How one database spells what the lock needs. Every statement takes the name of one row as its only value. */
-export interface Dialect {
-  /**
-   * Sends one statement over the driver's own connection. The application's subscribers are told of no statement of ours; of
-   * transactions TypeORM tells them all the same.
-   */
-  send(connection: DriverConnection, sql: string, parameters: readonly unknown[]): Promise<unknown>;
-  /**
-   * Prepares a new connection: READ COMMITTED, and the session guard of `guard` ms, after which the server frees the
-   * locks of a holder that is silent; statements wait for `lockWait` ms for locks of others. Answers the statement that ends this
-   * connection, whatever it does or waits for, when it is sent on another one.
-   */
-  setUp(run: Run, guard: number, lockWait: number): Promise<string>;
-  /** Locks the row if it exists and is free, and answers no row otherwise. It never waits and never fails as busy. */
-  tryLock(mode: LockMode): string;
-  /** Locks the row as soon as it is free. Answers no row only if there is none. */
-  awaitLock(mode: LockMode): string;
-  readonly findRow: string;
-  /** Makes the row unless it exists. Fails as busy if somebody holds it, who then must have made it. */
-  readonly createRow: string;
-  /** Increases the counter in the row and answers it; undefined if there is no such row. */
-  nextToken(run: Run, name: string): Promise<bigint | undefined>;
-  /** Asks of the connection only that it answers. */
-  readonly heartbeat: string;
-  readonly findTable: string;
-  readonly createTable: string;
-  classify(error: unknown): Failure;
-  /** Whether the server itself has answered with this error, so that it has heard of us. */
-  isAnswer(error: unknown): boolean;
-  /** Whether a savepoint was not there to be released. */
-  isNoSavepoint(error: unknown): boolean;
-  /**
-   * Whether the connection is in a transaction, as the server said with its last answer, which is `answer`; undefined where it
-   * did not say.
-   */
-  isInTransaction(connection: DriverConnection, answer: unknown): boolean | undefined;
-  /**
-   * The connection as a QueryRunner of TypeORM uses it, for statements of the application. Each passes through `statement`, which
-   * sends it in its turn and looks at the answer; one whose rows are streamed, through `stream`.
-   */
-  lend(connection: DriverConnection, statement: SendStatement, stream: OpenStream): object;
-  /** Closes the connection without a farewell. */
-  sever(connection: DriverConnection): void;
-  /** What in the server's configuration weakens the guarantee, seen over two connections. */
-  examine(one: Run, other: Run): Promise<readonly Weakness[]>;
+/** What the server reports on a new connection. */
+export interface ServerFacts {
+  /** Which server this is, different for any two servers. */
+  readonly server: string;
+  /** Ends this connection, whatever it waits for, when sent on another one. Undefined behind a pooler, whose connections are shared. */
+  readonly kill: string | undefined;
+  /** What in the configuration of the server weakens the guarantee. */
+  readonly weaknesses: readonly Weakness[];
+  /** How many connections the server takes from all its clients. */
+  readonly maxConnections: number;
 }
 
 export interface Weakness {
@@ -78,17 +30,42 @@ export interface Weakness {
   readonly message: string;
 }
 
-/** The error of the driver beneath one of TypeORM, without the statement and its values. */
-export function driverErrorOf(error: unknown): unknown {
-  return error instanceof Error && 'driverError' in error ? error.driverError : error;
-}
-
-/** The first row of an answer, if there is one. */
-export function firstRow(answer: unknown): Readonly<Record<string, unknown>> | undefined {
-  return Array.isArray(answer) ? (answer[0] as Readonly<Record<string, unknown>> | undefined) : undefined;
-}
-
-/** The property of an object of which nothing is known. */
-export function propertyOf(value: unknown, name: string): unknown {
-  return typeof value === 'object' && value !== null ? (value as Readonly<Record<string, unknown>>)[name] : undefined;
+/** How one kind of server is reached, and spells what the locks need. */
+export interface Dialect {
+  connect(): Promise<DriverConnection>;
+  /** Sends one statement over the driver's own connection, so that no subscriber or logger of the application is notified. */
+  send(connection: DriverConnection, sql: string, parameters: readonly unknown[]): Promise<unknown>;
+  /**
+   * Prepares a new connection: READ COMMITTED, and the session guard of `guard` ms, after which the server frees the locks of a holder
+   * that is silent; statements wait for `lockWait` ms for locks of others.
+   */
+  setUp(connection: DriverConnection, run: Run, guard: number, lockWait: number): Promise<ServerFacts>;
+  /** Follows the SELECT that locks a row. */
+  forMode(mode: LockMode): string;
+  /** Is true where the server takes no writes. Any statement may ask for it, at no cost. */
+  readonly isReadOnly: string;
+  /** The same statement, which does not wait for locks of others, if the server can do that for one statement. */
+  withoutWait(sql: string): string;
+  /** Asks of the connection only that it answers. */
+  readonly heartbeat: string;
+  /** Fails unless the table exists and can keep locks. @throws LockConfigError for a table that cannot */
+  assertTable(run: Run, table: string): Promise<void>;
+  /** Whether the server itself has sent this error, so that it has heard of us. */
+  isAnswer(error: unknown): boolean;
+  /** Whether a savepoint did not exist when it was released. */
+  isNoSavepoint(error: unknown): boolean;
+  /**
+   * Whether the connection is in a transaction, as the server reported with its last answer, which is `answer`; undefined where it
+   * did not report.
+   */
+  isInTransaction(connection: DriverConnection, answer: unknown): boolean | undefined;
+  /**
+   * The connection as a QueryRunner of TypeORM uses it, for statements of the application. Each passes through `statement`, which
+   * sends it in its turn and looks at the answer; one whose rows are streamed, through `stream`.
+   */
+  lend(connection: DriverConnection, statement: SendStatement, stream: OpenStream): object;
+  /** Takes leave of the server, which then counts no aborted client. */
+  close(connection: DriverConnection): Promise<void>;
+  /** Closes the socket without a word. */
+  sever(connection: DriverConnection): void;
 }

@@ -2,7 +2,7 @@ export {
   TypeOrmAdvisoryLockProvider,
   type TypeOrmAdvisoryLockProviderOptions,
 } from './advisory/advisory-lock-provider.js';
-export type { TypeOrmSessionLockOptions } from './database-options.js';
+export type { TypeOrmLockOptions, TypeOrmSessionLockOptions } from './options.js';
 export { RetryOnConflict } from './entity/retry-on-conflict.decorator.js';
 export type { RetryDecorator, RetryOnConflictOptions } from './entity/retry-on-conflict.decorator.js';
 export { saveFenced } from './entity/save-fenced.js';

@@ -1,49 +1,116 @@
-import { type Dialect, firstRow, type Run } from './dialect.js';
-import { ensureTable } from './ensure-table.js';
+import { LockConfigError } from '../../lock/errors.js';
+import type { Run } from './answer.js';
+import { type DatabaseFamily, FAMILIES, type Family } from './family.js';
+import { failureOf } from './failure.js';
+import { createTableSql, quotedTable } from './lock-schema.js';
 
-/** The table in which each key that was ever locked has a row. A row says nothing of who holds it. */
+/** The table in which each key that was ever locked has a row. The row of a row lock does not show who holds it. */
 export class LockTable {
-  constructor(
-    private readonly dialect: Dialect,
-    /** On the control connection, in autocommit. */
-    private readonly run: Run,
-  ) {}
+  readonly name: string;
+  readonly family: Family;
 
-  /** @throws LockConfigError when the table is missing and must not be created. */
-  prepare(synchronize: boolean): Promise<void> {
-    const { dialect, run } = this;
-    const { findTable: find, createTable: create } = dialect;
-    return ensureTable(run, dialect, { what: 'locks', find, create, synchronize });
+  constructor(
+    protected readonly database: DatabaseFamily,
+    private readonly table: string,
+    /** In autocommit. */
+    readonly run: Run,
+    /** Makes a statement not wait for locks of others. */
+    private readonly withoutWait: (sql: string) => string = (sql) => sql,
+  ) {
+    this.name = quotedTable(database, table);
+    this.family = FAMILIES[database];
+  }
+
+  /** @throws LockConfigError when the table does not exist and must not be created, or a privilege is missing */
+  async prepare(synchronize: boolean): Promise<void> {
+    const { name, run, database, table } = this;
+    const create = createTableSql(database, table);
+    await ensureTable(run, {
+      what: 'locks',
+      columns: `name, token, holder, expires FROM ${name}`,
+      create,
+      synchronize,
+    });
+    if (database === 'sqlite') return;
+    // These touch no row. Without the privilege the first lock would fail instead.
+    await run(`INSERT INTO ${name} (name, expires) SELECT name, expires FROM ${name} WHERE 1 = 0`);
+    await run(`UPDATE ${name} SET token = token, holder = holder, expires = expires WHERE 1 = 0`);
   }
 
   /**
    * Makes the row of a key. In autocommit and before anybody locks it: a lock on a row that does not exist is granted to
-   * everybody under READ COMMITTED (measured on MariaDB 10.11), so it must never count. Answers false when somebody's transaction
-   * keeps it from being made: it is there already and locked, or stands in a gap that is.
+   * everybody under READ COMMITTED (measured on MariaDB 10.11), so it must never count. Resolves to false when somebody's transaction
+   * prevents it: the row exists already and is locked, or is in a gap that is.
    */
   async createRow(name: string): Promise<boolean> {
+    const { family } = this;
     try {
-      await this.run(this.dialect.createRow, [name]);
+      await this.run(this.withoutWait(family.insert(this.name, 'name, expires', `${family.value(1)}, ${family.now}`)), [
+        name,
+      ]);
       return true;
     } catch (error) {
-      if (this.dialect.classify(error) !== 'busy') throw error;
+      if (failureOf(error) !== 'busy') throw error;
       return false;
     }
   }
 
-  /** Makes the row of a key unless it is there. */
-  async ensureRow(name: string): Promise<void> {
-    if (!firstRow(await this.run(this.dialect.findRow, [name]))) await this.createRow(name);
-  }
-
   /**
-   * The next fencing token, committed by autocommit of the connection of `run`. In the transaction of the lock it would be
-   * rolled back when the holder is killed, and the next holder would get the same.
+   * The next fencing tokens of a counter, as many as there are callers; resolves to the last one. Committed by autocommit of the
+   * connection of `run`: in the transaction of the lock a token would be rolled back when the holder is killed, and the next holder
+   * would get the same.
    */
-  async nextToken(counter: string, run = this.run): Promise<bigint> {
-    const token = await this.dialect.nextToken(run, counter);
-    if (token !== undefined) return token;
-    await this.createRow(counter);
-    return this.nextToken(counter, run);
+  async nextTokens(counter: string, count: bigint, run = this.run): Promise<bigint> {
+    const { family, name } = this;
+    const next = `${family.greatest}(token + ${count}, ${family.now})`;
+    for (;;) {
+      const update = family.updateToken(name, next, ` WHERE name = ${family.value(1)}`);
+      const last = family.tokenOf(await run(update, [counter]));
+      if (last !== undefined) return last;
+      await this.createRow(counter);
+    }
+  }
+}
+
+/** A table that is needed. */
+interface NeededTable {
+  /** What is in it. */
+  readonly what: 'locks' | 'records';
+  /** Its columns and its name, as in a SELECT. */
+  readonly columns: string;
+  readonly create: string;
+  /** Whether it may be created. */
+  readonly synchronize: boolean;
+}
+
+/** @throws LockConfigError when the table does not exist and must not be created */
+export async function ensureTable(run: Run, { what, columns, create, synchronize }: NeededTable): Promise<void> {
+  const find = () => run(`SELECT ${columns} LIMIT 0`);
+  try {
+    await find();
+    return;
+  } catch (error) {
+    if (failureOf(error) !== 'no-table') throw error;
+    if (!synchronize) {
+      throw new LockConfigError(
+        `The table of the ${what} does not exist. Create it in a migration (${create}), or set synchronize.`,
+        { cause: error },
+      );
+    }
+  }
+  try {
+    await run(create);
+  } catch (error) {
+    // Two processes that create it in the same moment may fail in spite of IF NOT EXISTS (Postgres: 23505). Then it exists.
+    const exists = await find().then(
+      () => true,
+      () => false,
+    );
+    if (exists) return;
+    if (failureOf(error) !== 'refused') throw error;
+    throw new LockConfigError(
+      `The table of the ${what} could not be created: ${String(error)}. The account needs the privilege CREATE for \`synchronize\`; or create the table in a migration (${create}).`,
+      { cause: error },
+    );
   }
 }

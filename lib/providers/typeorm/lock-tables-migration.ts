@@ -1,14 +1,14 @@
 import type { MigrationInterface, QueryRunner } from 'typeorm';
 import { LockConfigError } from '../../lock/errors.js';
+import type { DatabaseFamily } from './family.js';
 import {
   createRecordTableSql,
   createTableSql,
-  type DatabaseFamily,
   DEFAULT_TABLE,
   isTableName,
   quotedTable,
   recordTable,
-} from './table-layout.js';
+} from './lock-schema.js';
 
 /**
  * Creates the table of the locks: name it among the `migrations` of your DataSource. For another table than `distributed_lock`

@@ -1,25 +1,24 @@
 import type { EventEmitter } from 'node:events';
-import type { DataSourceOptions } from 'typeorm';
-import {
-  type Dialect,
-  type DriverConnection,
-  driverErrorOf,
-  type Failure,
-  firstRow,
-  type OpenStream,
-  propertyOf,
-  type Run,
-  type SendStatement,
-  type Weakness,
-} from './dialect.js';
-import { createTableSql, quotedTable, SERVER_TIME } from './table-layout.js';
+import { DataSource, type DataSourceOptions } from 'typeorm';
+import { LockConfigError } from '../../lock/errors.js';
+import { firstRow, propertyOf } from './answer.js';
+import type { Dialect, DriverConnection, OpenStream, SendStatement, Weakness } from './dialect.js';
 
 type Callback = (error: Error | null, answer?: unknown, fields?: unknown) => void;
 
-/** The part of a PoolConnection of mysql2 that is used here. */
+/** The part of a Connection of mysql2 that is used here. */
 interface MysqlConnection extends DriverConnection {
   query(sql: unknown, values: unknown, callback?: Callback): EventEmitter;
-  destroy?(): void;
+  emit(event: 'error', error: unknown): void;
+  connect(callback: (error: Error | null) => void): void;
+  end(callback: () => void): void;
+  destroy(): void;
+}
+
+/** The part of TypeORM's driver that is used here: it knows how the options of a DataSource become those of mysql2. */
+interface MysqlDriver {
+  readonly mysql: { createConnection(options: object): MysqlConnection };
+  createConnectionOptions(options: object, credentials: object): object;
 }
 
 // In seconds; the largest that both servers take. A wait ends by its caller, who ends the connection.
@@ -35,21 +34,21 @@ const IDLE_TRANSACTION = [
 // SERVER_STATUS_IN_TRANS of the protocol.
 const IN_TRANSACTION = 1;
 
-/** MySQL from 8.0.1 and MariaDB from 10.6 on, by the driver mysql2. `version`: what the server answers to VERSION(). */
-export function mysqlDialect(table: string, version: string): Dialect {
-  const name = quotedTable('mysql', table);
-  const isMariaDb = version.includes('MariaDB');
-  // MariaDB does not know FOR SHARE, MySQL does not know LOCK IN SHARE MODE with SKIP LOCKED.
-  const clause = { exclusive: 'FOR UPDATE', shared: isMariaDb ? 'LOCK IN SHARE MODE' : 'FOR SHARE' };
+/** MySQL from 8.0.1 and MariaDB from 10.6 on, by the driver mysql2. */
+export function mysqlDialect(options: DataSourceOptions, connectTimeout: number): Dialect {
+  // Locks are on the writer only.
+  const { replication, ...rest } = options as DataSourceOptions & { replication?: { master?: object } };
+  const own = { ...rest, ...replication?.master, connectTimeout } as DataSourceOptions;
+  const driver = new DataSource(own).driver as unknown as MysqlDriver;
+  const settings = driver.createConnectionOptions(own, own);
+  // Known from the first connection on.
+  let isMariaDb = false;
   return {
-    send: (connection: MysqlConnection, sql, parameters) =>
-      new Promise((resolve, reject) => {
-        connection.query(sql, parameters, (error, answer) => {
-          if (error) reject(error);
-          else resolve(answer);
-        });
-      }),
-    async setUp(run, guard, lockWait) {
+    connect: () => connected(driver.mysql.createConnection(settings)),
+    send,
+    async setUp(_, run, guard, lockWait) {
+      const variables = await globalVariables(run);
+      isMariaDb = String(variables.get('version')).includes('MariaDB');
       const settings = [
         // The guard: both servers have it, in whole seconds; rounded up, because the holder counts by the exact time.
         `wait_timeout = ${Math.ceil(guard / 1000)}`,
@@ -57,130 +56,149 @@ export function mysqlDialect(table: string, version: string): Dialect {
         `${isMariaDb ? 'tx_isolation' : 'transaction_isolation'} = 'READ-COMMITTED'`,
         // With the server's own at 0 a lease or a token would stay uncommitted, and be gone with the connection.
         'autocommit = 1',
-        // An application may have a limit for its own statements; a wait for a lock is none of these.
+        // An application may limit its own statements; a wait for a lock is none of these.
         `${isMariaDb ? 'max_statement_time' : 'max_execution_time'} = 0`,
-        // In a transaction these go before wait_timeout, and would free the lock earlier than its holder counts.
+        // In a transaction these come before wait_timeout, and would free the lock earlier than its holder counts.
         ...(isMariaDb ? IDLE_TRANSACTION.map((limit) => `${limit} = 0`) : []),
       ];
-      // One statement and one round trip.
       await run(`SET ${settings.map((setting) => `SESSION ${setting}`).join(', ')}`);
-      return `KILL CONNECTION ${Number(firstRow(await run('SELECT CONNECTION_ID() AS id'))?.['id'])}`;
+      const id = Number(firstRow(await run('SELECT CONNECTION_ID() AS id'))?.['id']);
+      return {
+        // MariaDB derives its own from the network card and the port.
+        server: ['server_uuid', 'server_uid', 'hostname', 'port'].map((name) => variables.get(name)).join(' '),
+        kill: `KILL CONNECTION ${id}`,
+        weaknesses: weaknessesOf(variables),
+        maxConnections: Number(variables.get('max_connections')),
+      };
     },
-    tryLock: (mode) => `SELECT 1 FROM ${name} WHERE name = ? ${clause[mode]} SKIP LOCKED`,
-    awaitLock: (mode) => `SELECT 1 FROM ${name} WHERE name = ? ${clause[mode]}`,
-    findRow: `SELECT 1 FROM ${name} WHERE name = ?`,
-    // The check for a duplicate waits for whoever holds the row, which must then exist. MySQL waits for a second at least.
-    createRow: `${isMariaDb ? 'SET STATEMENT innodb_lock_wait_timeout = 0 FOR ' : ''}INSERT IGNORE INTO ${name} (name, expires) VALUES (?, ${SERVER_TIME.mysql})`,
-    async nextToken(run, row) {
-      const answer = await run(
-        `UPDATE ${name} SET token = LAST_INSERT_ID(GREATEST(token + 1, ${SERVER_TIME.mysql})) WHERE name = ?`,
-        [row],
-      );
-      if (propertyOf(answer, 'affectedRows') !== 1) return undefined;
-      return BigInt(String(propertyOf(answer, 'insertId')));
+    forMode(mode) {
+      if (mode === 'exclusive') return 'FOR UPDATE';
+      // MariaDB does not know FOR SHARE, MySQL does not know LOCK IN SHARE MODE with SKIP LOCKED.
+      return isMariaDb ? 'LOCK IN SHARE MODE' : 'FOR SHARE';
     },
+    isReadOnly: '@@global.read_only',
+    withoutWait: (sql) => (isMariaDb ? `SET STATEMENT innodb_lock_wait_timeout = 0 FOR ${sql}` : sql),
     heartbeat: 'DO 0',
-    findTable: `SELECT 1 FROM ${name} LIMIT 0`,
-    createTable: createTableSql('mysql', table),
-    classify,
+    assertTable,
     isNoSavepoint: (error) => propertyOf(error, 'errno') === 1305,
     isAnswer: (error) => propertyOf(error, 'sqlState') !== undefined,
-    // The summary of a statement without rows bears the status of the server. Rows come without it in mysql2.
+    // The summary of a statement without rows contains the status of the server. Rows come without it in mysql2.
     isInTransaction(_, answer) {
       const status = Array.isArray(answer) ? undefined : propertyOf(answer, 'serverStatus');
       return typeof status === 'number' ? (status & IN_TRANSACTION) !== 0 : undefined;
     },
     lend,
-    // The connection is one of mysql2's pool, which it leaves by this.
-    sever: (connection: MysqlConnection) => connection.destroy?.(),
-    examine,
+    close,
+    sever: (connection: MysqlConnection) => {
+      connection.destroy();
+    },
   };
 }
 
+function connected(connection: MysqlConnection): Promise<MysqlConnection> {
+  // An error that nobody listens to would end the process.
+  connection.on('error', () => undefined);
+  return new Promise((resolve, reject) => {
+    connection.connect((error) => {
+      if (error) reject(error);
+      else resolve(connection);
+    });
+  });
+}
+
+async function send(connection: MysqlConnection, sql: string, parameters: readonly unknown[]): Promise<unknown> {
+  const [answer] = await query(connection, sql, parameters);
+  return answer;
+}
+
+function query(
+  connection: MysqlConnection,
+  sql: unknown,
+  values: unknown,
+): Promise<[answer: unknown, fields: unknown]> {
+  return new Promise((resolve, reject) => {
+    connection.query(sql, values, (error, answer, fields) => {
+      if (!error) {
+        resolve([answer, fields]);
+        return;
+      }
+      // mysql2 reports the end of a connection either to the statement in flight or as this event.
+      if (propertyOf(error, 'fatal') === true) connection.emit('error', error);
+      reject(error);
+    });
+  });
+}
+
+function close(connection: MysqlConnection): Promise<void> {
+  return new Promise((resolve) => {
+    connection.end(resolve);
+  });
+}
+
 /**
- * TypeORM 1 asks by `promise()`, 0.3 by a callback; who streams gives none. Of a statement with a time limit (`enableQueryTimeout`) only the
+ * TypeORM 1 asks by `promise()`, 0.3 by a callback; a stream is opened without one. Of a statement with a time limit (`enableQueryTimeout`) only the
  * text is sent: the driver would give it up while the server goes on with it, and the next one could end up behind the transaction.
  */
 function lend(connection: MysqlConnection, statement: SendStatement, stream: OpenStream): object {
-  const send = (sql: unknown, values: unknown) =>
-    statement(
-      () =>
-        new Promise<[answer: unknown, fields: unknown]>((resolve, reject) => {
-          connection.query(propertyOf(sql, 'sql') ?? sql, values, (error, answer, fields) => {
-            if (error) reject(error);
-            else resolve([answer, fields]);
-          });
-        }),
-    );
+  const sendInTurn = (sql: unknown, values: unknown) =>
+    statement(() => query(connection, propertyOf(sql, 'sql') ?? sql, values));
   return {
-    promise: () => ({ query: send }),
+    promise: () => ({ query: sendInTurn }),
     query(sql: unknown, values: unknown, callback?: Callback): unknown {
       if (!callback) return stream(() => connection.query(sql, values), 'end');
-      return send(sql, values).then(([answer, fields]) => {
+      return sendInTurn(sql, values).then(([answer, fields]) => {
         callback(null, answer, fields);
       }, callback);
     },
   };
 }
 
-/** The options of a pool of our own on the writer. */
-export function ownMysqlPool(options: DataSourceOptions, size: number, patience: number): DataSourceOptions {
-  const { replication, ...rest } = options as DataSourceOptions & { replication?: { master?: object } };
-  return {
-    ...rest,
-    // Locks live on the writer alone.
-    ...replication?.master,
-    connectTimeout: patience,
-    extra: { ...(rest.extra as object | undefined), connectionLimit: size },
-  } as DataSourceOptions;
+/** Other engines take no locks on rows, and without a primary key one key would have many rows. */
+async function assertTable(run: (sql: string, parameters: readonly unknown[]) => Promise<unknown>, table: string) {
+  const [name, schema] = table.split('.').reverse();
+  const found = firstRow(
+    await run(
+      `SELECT t.ENGINE AS engine, GROUP_CONCAT(c.COLUMN_NAME) AS id FROM information_schema.TABLES t ` +
+        `LEFT JOIN information_schema.COLUMNS c ON c.TABLE_SCHEMA = t.TABLE_SCHEMA AND c.TABLE_NAME = t.TABLE_NAME AND c.COLUMN_KEY = 'PRI' ` +
+        `WHERE t.TABLE_SCHEMA = COALESCE(?, DATABASE()) AND t.TABLE_NAME = ? GROUP BY t.ENGINE`,
+      [schema ?? null, name],
+    ),
+  );
+  // An account may lack the right to see it there.
+  if (!found || (found['engine'] === 'InnoDB' && found['id'] === 'name')) return;
+  throw new LockConfigError(
+    `Table "${table}" cannot keep locks: it must be of the engine InnoDB with "name" as its primary key. Create it by the migration LockTables.`,
+  );
 }
 
-// MariaDB's NOWAIT too.
-const LOCK_WAIT_TIMEOUT = 1205;
-// 3572 NOWAIT of MySQL, 1969 max_statement_time of MariaDB.
-const BUSY: readonly unknown[] = [LOCK_WAIT_TIMEOUT, 3572, 1969];
-// 1213 deadlock; 3058 deadlock of user locks (MySQL); 1020 the row has changed since the snapshot (innodb_snapshot_isolation of MariaDB).
-const ROLLED_BACK: readonly unknown[] = [1213, 3058, 1020];
-
-function classify(error: unknown): Failure {
-  const errno = propertyOf(driverErrorOf(error), 'errno');
-  if (BUSY.includes(errno)) return 'busy';
-  if (ROLLED_BACK.includes(errno)) return 'rolled-back';
-  return errno === 1146 ? 'no-table' : 'other';
-}
-
-// Whether the account may write all the same (root writes on a server with read_only) is not the question: others lock on
-// the writer.
+// Whether the account may write all the same (root writes on a server with read_only) is not the question: others lock on the writer.
 const READ_ONLY = ['read_only', 'super_read_only', 'innodb_read_only', 'transaction_read_only', 'tx_read_only'];
+const IDENTITY = ['server_uuid', 'server_uid', 'hostname', 'port'];
+const OTHER_VARIABLES = ['wsrep_on', 'group_replication_single_primary_mode', 'max_connections', 'version'];
 
-async function examine(run: Run): Promise<readonly Weakness[]> {
-  const names = ['wsrep_on', 'group_replication_single_primary_mode', ...READ_ONLY];
+async function globalVariables(run: (sql: string) => Promise<unknown>): Promise<ReadonlyMap<unknown, unknown>> {
+  const names = [...READ_ONLY, ...IDENTITY, ...OTHER_VARIABLES];
   const rows = await run(`SHOW GLOBAL VARIABLES WHERE Variable_name IN ('${names.join("', '")}')`);
-  const variables = new Map(
+  return new Map(
     (rows as readonly object[]).map((row) => [propertyOf(row, 'Variable_name'), propertyOf(row, 'Value')]),
   );
-  const found: Weakness[] = [];
+}
+
+function weaknessesOf(variables: ReadonlyMap<unknown, unknown>): readonly Weakness[] {
+  const found: string[] = [];
   if (variables.get('wsrep_on') === 'ON') {
-    found.push({
-      severity: 'error',
-      message:
-        'This server is a node of a Galera cluster: what one node grants is unknown to the others until it has been sent around, so two may hold a lock at once. Send the locks of all processes to one and the same node, or use another provider.',
-    });
+    found.push(
+      'This server is a node of a Galera cluster: what one node grants is unknown to the others until it has been replicated, so two callers may hold a lock at once. Send the locks of all processes to the same node, or use another provider.',
+    );
   }
   if (variables.get('group_replication_single_primary_mode') === 'OFF') {
-    found.push({
-      severity: 'error',
-      message:
-        'Group Replication runs with several primaries: what one grants is unknown to the others until it has been sent around. Use a single primary.',
-    });
+    found.push(
+      'Group Replication runs with several primaries: what one grants is unknown to the others until it has been replicated. Use a single primary.',
+    );
   }
   // Newer servers have more values than ON.
   const readOnly = READ_ONLY.find((name) => (variables.get(name) ?? 'OFF') !== 'OFF');
-  if (readOnly !== undefined) {
-    found.push({
-      severity: 'error',
-      message: `This server is read-only (${readOnly}): give the provider the address of the writer.`,
-    });
-  }
-  return found;
+  if (readOnly !== undefined)
+    found.push(`This server is read-only (${readOnly}): give the provider the address of the writer.`);
+  return found.map((message) => ({ severity: 'error', message }));
 }

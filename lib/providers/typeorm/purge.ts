@@ -1,7 +1,6 @@
 import { type Duration, toMilliseconds } from '../../lock/duration.js';
-import { propertyOf } from './dialect.js';
-import type { Sessions } from './sessions.js';
-import { quotedTable, SERVER_TIME } from './table-layout.js';
+import { firstRow, propertyOf, type Run } from './answer.js';
+import type { Database } from './database.js';
 
 /** Which rows of the lock table to delete. */
 export interface PurgeOptions {
@@ -9,6 +8,9 @@ export interface PurgeOptions {
   readonly unusedFor: Duration;
 }
 
+// A statement reads this many rows of the table, so it takes a few ms however large the table is. An index on `expires` would be faster, and
+// each lease that is taken, renewed or released would have to write it.
+const ROWS_IN_A_PART = 5_000;
 // In one transaction, which keeps them locked for some ten ms.
 const ROWS_IN_A_BATCH = 100;
 
@@ -21,52 +23,61 @@ export function readUnusedFor({ unusedFor }: PurgeOptions): number {
 }
 
 /**
- * Deletes the rows of locks that nobody has used for `unusedFor` ms, and answers how many.
+ * Deletes the rows of locks that nobody has used for `unusedFor` ms, and resolves to their number. It has a connection of its own.
  *
- * A row that is held is never deleted: a lease that is held or parked ends in the future; a row lock's row is skipped if any
+ * A row that is held is never deleted: a lease that is held or retained ends in the future; a row lock's row is skipped if any
  * transaction has it, and stays locked by ours until it is gone. The candidates are read without locks first, since a scan
  * that locks would make free keys look busy.
  */
-export async function purge(
-  sessions: Sessions,
-  database: 'mysql' | 'postgres',
-  table: string,
-  unusedFor: number,
-): Promise<number> {
-  const name = quotedTable(database, table);
-  const value = (position: number) => (database === 'mysql' ? '?' : `$${position}`);
-  const unused = `${PURGEABLE} AND expires <= ${SERVER_TIME[database]} - ${Math.ceil(unusedFor * 1000)}`;
-  const candidates = `SELECT name FROM ${name} WHERE name > ${value(1)} AND ${unused} ORDER BY name LIMIT ${ROWS_IN_A_BATCH}`;
-  // One by one: for a list of names a server may scan the whole table (measured on MariaDB 10.11), lock rows that are not meant,
-  // and wait for those that somebody holds.
-  const lock = `SELECT name FROM ${name} WHERE name = ${value(1)} AND ${unused} FOR UPDATE SKIP LOCKED`;
-  const remove = `DELETE FROM ${name} WHERE name = ${value(1)}`;
-  let deleted = 0;
-  for (let last = ''; ;) {
-    const names = namesOf(await sessions.run(candidates, [last]));
-    const next = names.at(-1);
-    if (next === undefined) return deleted;
-    last = next;
-    const session = await sessions.take({ wait: sessions.patience });
-    try {
-      await session.begin();
-      let free = 0;
-      for (const row of names) {
-        if (namesOf(await session.run(lock, [row])).length === 0) continue;
-        await session.run(remove, [row]);
-        free += 1;
+export async function purge({ statements, server, table }: Database, unusedFor: number): Promise<number> {
+  const { name, family } = table;
+  const [first, second] = [family.value(1), family.value(2)];
+  const unused = `${PURGEABLE} AND expires <= ${family.now} - ${Math.ceil(unusedFor * 1000)}`;
+  const endOfPart = `SELECT name FROM ${name} WHERE name > ${first} ORDER BY name LIMIT 1 OFFSET ${ROWS_IN_A_PART - 1}`;
+  const lastRow = `SELECT MAX(name) AS name FROM ${name}`;
+  const candidates = `SELECT name FROM ${name} WHERE name > ${first} AND name <= ${second} AND ${unused}`;
+  const session = await statements.take({ wait: server.statementTimeout });
+  try {
+    let deleted = 0;
+    for (let from = ''; ;) {
+      const end = nameOf(firstRow(await session.run(endOfPart, [from])));
+      const to = end ?? nameOf(firstRow(await session.run(lastRow)));
+      if (to === undefined) break;
+      const names = ((await session.run(candidates, [from, to])) as readonly object[]).map((row) => nameOf(row) ?? '');
+      for (let at = 0; at < names.length; at += ROWS_IN_A_BATCH) {
+        await session.begin();
+        deleted += await remove(session.run, table, unused, names.slice(at, at + ROWS_IN_A_BATCH));
+        await session.commit();
       }
-      await session.commit();
-      session.giveBack();
-      deleted += free;
-    } catch (error) {
-      session.destroy();
-      throw error;
+      if (end === undefined) break;
+      from = end;
     }
+    session.giveBack();
+    return deleted;
+  } catch (error) {
+    session.destroy();
+    throw error;
   }
 }
 
-function namesOf(rows: unknown): string[] {
+/**
+ * One by one: for a list of names a server may scan the whole table (measured on MariaDB 10.11), lock rows that are not meant,
+ * and wait for those that somebody holds.
+ */
+async function remove(run: Run, { name, family }: Database['table'], unused: string, rows: readonly string[]) {
+  const isRow = `name = ${family.value(1)}`;
+  let removed = 0;
+  for (const row of rows) {
+    if (!firstRow(await run(`SELECT name FROM ${name} WHERE ${isRow} AND ${unused} FOR UPDATE SKIP LOCKED`, [row])))
+      continue;
+    await run(`DELETE FROM ${name} WHERE ${isRow}`, [row]);
+    removed += 1;
+  }
+  return removed;
+}
+
+function nameOf(row: unknown): string | undefined {
+  const name = propertyOf(row, 'name') as string | Buffer | null | undefined;
   // A VARBINARY comes as a Buffer.
-  return (rows as readonly object[]).map((row) => String(propertyOf(row, 'name') as string | Buffer));
+  return name === null || name === undefined ? undefined : String(name);
 }

@@ -1,11 +1,10 @@
 import type { Records } from '../../engine/lock-provider.js';
-import { LockError, LockUnavailableError } from '../../lock/errors.js';
-import type { Database } from './database.js';
-import type { ServerSettings } from './database-options.js';
-import { type Dialect, driverErrorOf, firstRow, propertyOf, type Run } from './dialect.js';
-import { ensureTable } from './ensure-table.js';
+import { firstRow, type Run } from './answer.js';
+import { FAMILIES } from './family.js';
 import { rowNameOf } from './lock-name.js';
-import { createRecordTableSql, quotedTable, recordTable } from './table-layout.js';
+import { createRecordTableSql, quotedTable, recordTable } from './lock-schema.js';
+import { ensureTable } from './lock-table.js';
+import type { DatabaseSettings, ServerFamily } from './options.js';
 
 /**
  * Records in a table of their own, which is looked for when the first of them is written: who has none needs none.
@@ -24,79 +23,57 @@ export class ServerRecords implements Records {
   #isReady = false;
 
   constructor(
-    private readonly settings: Pick<ServerSettings, 'database' | 'table' | 'synchronize'>,
-    private readonly connected: () => Promise<Database>,
+    private readonly settings: DatabaseSettings<ServerFamily>,
+    private readonly namespace: string,
+    /** In autocommit. */
+    private readonly run: Run,
   ) {
     this.#statements = statementsOf(settings.database, settings.table);
   }
 
   async compareAndSet(name: string, expected: string | null, next: string): Promise<string | null> {
-    const { context, dialect, sessions } = await this.connected();
-    try {
-      const row = rowNameOf(context.namespace, name);
-      return await this.#exchange(dialect, sessions.run, row, expected, next);
-    } catch (error) {
-      if (LockError.is(error)) throw error;
-      throw new LockUnavailableError(
-        `Record "${name}" of provider "${context.name}": the database did not answer or refused; check the server and its log.`,
-        { provider: context.name, cause: driverErrorOf(error) },
-      );
-    }
-  }
-
-  async #exchange(
-    dialect: Dialect,
-    run: Run,
-    row: string,
-    expected: string | null,
-    next: string,
-  ): Promise<string | null> {
     const { insert, update, find } = this.#statements;
-    await this.#prepare(dialect, run);
+    const { run } = this;
+    await this.#prepare();
+    const row = rowNameOf(this.namespace, name);
     const value = Buffer.from(next);
     const before = expected === null ? value : Buffer.from(expected);
+    const { changed } = FAMILIES[this.settings.database];
     for (;;) {
-      if (expected === null && hasChanged(await run(insert, [row, value]))) return next;
-      if (hasChanged(await run(update, [value, row, before, value]))) return next;
+      if (expected === null && changed(await run(insert, [row, value])) === 1) return next;
+      if (changed(await run(update, [value, row, before, value])) === 1) return next;
       const found = textOf(await run(find, [row]));
       // Else it has changed back since.
       if (found !== expected && found !== next) return found;
     }
   }
 
-  async #prepare(dialect: Dialect, run: Run): Promise<void> {
+  async #prepare(): Promise<void> {
     if (this.#isReady) return;
     const { database, table, synchronize } = this.settings;
     const create = createRecordTableSql(database, table);
-    await ensureTable(run, dialect, { what: 'records', find: this.#statements.findTable, create, synchronize });
+    const columns = `name, value, revision FROM ${quotedTable(database, recordTable(table))}`;
+    await ensureTable(this.run, { what: 'records', columns, create, synchronize });
     this.#isReady = true;
   }
 }
 
 interface Statements {
-  readonly findTable: string;
   readonly insert: string;
   readonly update: string;
   readonly find: string;
 }
 
-function statementsOf(database: 'mysql' | 'postgres', table: string): Statements {
+function statementsOf(database: ServerFamily, table: string): Statements {
   const name = quotedTable(database, recordTable(table));
-  const isMysql = database === 'mysql';
-  const value = (position: number) => (isMysql ? '?' : `$${position}`);
-  const [ignore, onConflict] = isMysql ? [' IGNORE', ''] : ['', ' ON CONFLICT DO NOTHING'];
+  const { insert, value } = FAMILIES[database];
   return {
-    findTable: `SELECT 1 FROM ${name} LIMIT 0`,
-    insert: `INSERT${ignore} INTO ${name} (name, value, revision) VALUES (${value(1)}, ${value(2)}, 1)${onConflict}`,
+    insert: insert(name, 'name, value, revision', `${value(1)}, ${value(2)}, 1`),
     update:
       `UPDATE ${name} SET value = ${value(1)}, revision = revision + 1 ` +
       `WHERE name = ${value(2)} AND value IN (${value(3)}, ${value(4)})`,
     find: `SELECT value FROM ${name} WHERE name = ${value(1)}`,
   };
-}
-
-function hasChanged(answer: unknown): boolean {
-  return (propertyOf(answer, 'affectedRows') ?? propertyOf(answer, 'rowCount')) === 1;
 }
 
 function textOf(answer: unknown): string | null {

@@ -1,5 +1,6 @@
 import type { Clock } from '../../engine/lock-provider.js';
-import type { Dialect, DriverConnection, OpenStream, Run, SendStatement } from './dialect.js';
+import type { Run } from './answer.js';
+import type { Dialect, DriverConnection, OpenStream, SendStatement, ServerFacts } from './dialect.js';
 
 /** The server has not answered in time. What it did with the statement is unknown. */
 export class SilentServerError extends Error {}
@@ -11,25 +12,21 @@ export class TransactionEndedError extends Error {
   }
 }
 
-/** How long the server may take to answer a statement of ours. */
-export interface Patience {
+/** What a session needs of its surroundings. */
+export interface SessionHome {
   readonly clock: Clock;
-  /** In ms. */
-  readonly patience: number;
-}
-
-/** What a session needs of the pool that it comes from. */
-export interface SessionHome extends Patience {
   readonly dialect: Dialect;
+  /** How long the server may take to answer a statement of ours, in ms. */
+  readonly statementTimeout: number;
 }
 
-/** What `work` answers, in the time that the server may take. @throws SilentServerError */
-export async function inTime<T>({ clock, patience }: Patience, work: Promise<T>): Promise<T> {
+/** What `work` resolves to, within `timeout` ms. @throws SilentServerError */
+export async function inTime<T>(clock: Clock, timeout: number, work: Promise<T>): Promise<T> {
   let timer: object | undefined;
   const silence = new Promise<never>((_, reject) => {
     timer = clock.setTimer(() => {
-      reject(new SilentServerError(`The database has not answered for ${patience} ms.`));
-    }, patience);
+      reject(new SilentServerError(`The database has not answered for ${timeout} ms.`));
+    }, timeout);
   });
   try {
     return await Promise.race([work, silence]);
@@ -39,16 +36,18 @@ export async function inTime<T>({ clock, patience }: Patience, work: Promise<T>)
 }
 
 /**
- * One connection of our own pool while it serves one attempt, or the locks of several. It carries at most one transaction, and goes
- * back to the pool only when nothing is left on it; in any doubt it is destroyed, and the server frees what it has.
+ * One connection of our own. It serves one attempt after the other, or the locks of several; it has at most one transaction, and is used
+ * again only when nothing is left on it. In any doubt it is destroyed, and the server frees what it has.
  *
- * Statements run one after the other. Whether the transaction still stands is what the server says in its answers.
+ * Statements run one after the other. Whether the transaction still exists is what the server reports in its answers.
  */
 export class Session {
   /** When the last statement that the server has answered was sent, on the monotonic clock. */
   answered = -Infinity;
   /** Called once when the connection or its transaction ends before we end it. */
   onLost: ((cause: unknown) => void) | undefined;
+  /** Called at the end of each use: with whether it can be used again. */
+  onFree: ((isReusable: boolean) => void) | undefined;
   #state: 'open' | 'lost' | 'ended' = 'open';
   /** We have begun a transaction, and have not ended it. */
   #hasTransaction = false;
@@ -60,18 +59,19 @@ export class Session {
   #abandon: ((reason: Error) => void) | undefined;
   #isSilent = false;
   #heartbeat: Promise<void> | undefined;
-  readonly #onEnd = (cause?: unknown) => {
-    this.#lose(cause);
-  };
 
+  /** @param control the session that ends this one on the server's side; none for that session itself */
   constructor(
     private readonly home: SessionHome,
     private readonly connection: DriverConnection,
-    private readonly kill: () => void,
-    private readonly onEnded: () => void,
+    readonly facts: ServerFacts,
+    readonly control: Session | undefined,
   ) {
-    connection.on('error', this.#onEnd);
-    connection.on('end', this.#onEnd);
+    const lose = (cause?: unknown) => {
+      this.#lose(cause);
+    };
+    connection.on('error', lose);
+    connection.on('end', lose);
   }
 
   /** The connection or its transaction has ended before we ended it. */
@@ -120,9 +120,9 @@ export class Session {
   }
 
   /** What a statement of this session answers, in the time that the server may take. @throws SilentServerError */
-  async inTime<T>(work: Promise<T>, patience = this.home.patience): Promise<T> {
+  async inTime<T>(work: Promise<T>, timeout = this.home.statementTimeout): Promise<T> {
     try {
-      return await inTime({ clock: this.home.clock, patience }, work);
+      return await inTime(this.home.clock, timeout, work);
     } catch (error) {
       if (error instanceof SilentServerError) this.#isSilent = true;
       throw error;
@@ -135,8 +135,8 @@ export class Session {
   }
 
   /** Makes what was written in the transaction last, and frees its locks. */
-  commit(patience?: number): Promise<void> {
-    return this.#endTransaction('COMMIT', patience);
+  commit(timeout?: number): Promise<void> {
+    return this.#endTransaction('COMMIT', timeout);
   }
 
   async rollback(): Promise<void> {
@@ -174,12 +174,12 @@ export class Session {
     return this.#last;
   }
 
-  /** Back to the pool, with no transaction open and no lock held. */
+  /** Ends this use of the session, with no transaction open and no lock held. */
   giveBack(): void {
     // What the application has not awaited would run in somebody else's transaction, and what the server has not answered
     // may still take a lock.
     if (this.#state !== 'open' || this.#inFlight > 0 || this.#hasTransaction) this.destroy();
-    else this.#end();
+    else this.#free(true);
   }
 
   /** Shows the server that its holder lives. Those who ask while one is under way wait for the same. */
@@ -197,19 +197,29 @@ export class Session {
    */
   destroy(): void {
     if (this.#state === 'ended') return;
-    this.kill();
-    // Its last words may be an error, which nobody else listens to.
-    this.connection.on('error', () => undefined);
+    const { control, facts } = this;
+    // After a restart of the server the id may be somebody else's, so only the control session that has been open since then may send it.
+    if (control && facts.kill !== undefined) control.run(facts.kill).catch(() => undefined);
     this.home.dialect.sever(this.connection);
     this.#end();
   }
 
-  async #endTransaction(word: 'COMMIT' | 'ROLLBACK', patience?: number): Promise<void> {
+  /** Ends the connection as the server expects it: otherwise it counts and logs an aborted client. */
+  async close(): Promise<void> {
+    if (this.#state !== 'open') return;
+    this.#end();
+    const { clock, dialect, statementTimeout } = this.home;
+    await inTime(clock, statementTimeout, dialect.close(this.connection)).catch(() => {
+      dialect.sever(this.connection);
+    });
+  }
+
+  async #endTransaction(word: 'COMMIT' | 'ROLLBACK', timeout?: number): Promise<void> {
     const ended = this.inTransaction(() => {
       this.#hasTransaction = false;
       return this.sendNow(word);
     });
-    await this.inTime(ended, patience);
+    await this.inTime(ended, timeout);
   }
 
   async #beat(): Promise<void> {
@@ -224,12 +234,16 @@ export class Session {
   #end(): void {
     this.#state = 'ended';
     this.#hasTransaction = false;
-    this.onLost = undefined;
-    this.connection.removeListener('end', this.#onEnd);
-    this.connection.removeListener('error', this.#onEnd);
-    // A driver may never answer what was under way on a connection that is closed (mysql2 does not).
+    // A driver may never answer what was in flight on a connection that is closed (mysql2 does not).
     this.#abandon?.(new Error('The session has ended.'));
-    this.onEnded();
+    this.#free(false);
+  }
+
+  #free(isReusable: boolean): void {
+    const { onFree } = this;
+    this.onLost = undefined;
+    this.onFree = undefined;
+    onFree?.(isReusable);
   }
 
   #lose(cause: unknown): void {

@@ -1,61 +1,52 @@
 import {
   type AcquireRequest,
-  type Clock,
   type Grant,
+  pause,
   type ReleaseOutcome,
   type RenewOutcome,
   validUntil,
 } from '../../../engine/lock-provider.js';
-import type { Dialect } from '../dialect.js';
-import type { LockTable } from '../lock-table.js';
-import type { LockAttempt } from '../session-locks.js';
+import type { LockMode } from '../../../lock/lock-options.js';
 import type { Session } from '../session.js';
-import type { HoldingSession, Tenant } from './holding-session.js';
-import type { HoldingSessions } from './holding-sessions.js';
+import type { LockAttempt } from '../sql-lock-provider.js';
+import type { AdvisoryLocks } from './advisory-lock-provider.js';
+import type { HoldingSession, SessionUser } from './holding-session.js';
 
-/** What an attempt needs of its provider. */
-export interface AdvisoryLocking {
-  readonly clock: Clock;
-  readonly dialect: Dialect;
-  readonly table: LockTable;
-  readonly sessions: HoldingSessions;
-  /** The session guard, in ms. */
-  readonly guard: number;
-  nameOf(key: string): string;
-  /** The name of the fencing counter, or undefined where no tokens are wanted. */
-  counterOf(key: string): string | undefined;
-  onWaiting(holder: string): void;
-  onLost(holder: string, cause: unknown): void;
-}
+// How long before a lock is asked for again by a waiter that has no session of its own, in ms: between half of it and all of it.
+const PAUSE = 60;
 
 /** One attempt to hold one advisory lock: asks on a shared session, and waits on one of its own. */
-export class AdvisoryAttempt implements LockAttempt, Tenant {
-  readonly #name: string;
+export class AdvisoryAttempt implements LockAttempt, SessionUser {
   /** Where it holds. */
   #place: HoldingSession | undefined;
   #grant: Grant | undefined;
   #isOver = false;
-  /** The session of its own, if it had to wait. */
+  /** The session of its own, if it waits or has waited on one. */
   #waitsOn: HoldingSession | undefined;
 
   constructor(
-    private readonly locking: AdvisoryLocking,
-    private readonly request: AcquireRequest,
-  ) {
-    this.#name = locking.nameOf(request.key);
-  }
+    private readonly locks: AdvisoryLocks,
+    private readonly holder: string,
+    private readonly name: string,
+    private readonly mode: LockMode,
+    /** The fencing counter, or undefined where no tokens are wanted. */
+    private readonly counter: string | undefined,
+  ) {}
 
-  async acquire(): Promise<Grant | 'busy'> {
-    const { request } = this;
-    const pinned = await this.locking.sessions.pinned(request, this);
-    const grant = await this.#lockOn(pinned, () => pinned.tryLock(this.#name, request.mode));
-    if (grant) return grant;
-    return request.wait <= 0 || this.#hasEnded() || request.signal.aborted ? 'busy' : this.#queue();
-  }
-
-  get grant(): Grant | undefined {
-    const until = this.#validUntil();
-    return this.#grant && !this.#hasEnded() ? { ...this.#grant, validUntil: until } : undefined;
+  async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
+    if (this.#grant && !this.#hasEnded()) return { ...this.#grant, validUntil: this.#validUntil() };
+    const { sessions, database } = this.locks;
+    const { context } = database;
+    for (;;) {
+      const shared = await sessions.shared(request, this);
+      const grant = await this.#lockOn(shared, () => shared.tryLock(this.name, this.mode), request.key);
+      if (grant) return grant;
+      if (request.wait <= 0 || this.#hasEnded() || request.signal.aborted) return 'busy';
+      context.emit({ type: 'waiting', holder: this.holder });
+      const answer = await this.#queue(request);
+      if (answer) return answer;
+      await pause(context.clock, PAUSE * (0.5 + context.random.fraction() / 2), request.signal);
+    }
   }
 
   async renew(): Promise<RenewOutcome> {
@@ -78,7 +69,7 @@ export class AdvisoryAttempt implements LockAttempt, Tenant {
     this.#isOver = true;
     try {
       if (place.session.isLost()) return 'lost';
-      return (await place.unlock(this.#name, this.request.mode)) ? 'released' : 'lost';
+      return (await place.unlock(this.name, this.mode)) ? 'released' : 'lost';
     } catch {
       return place.session.isLost() ? 'lost' : 'unknown';
     } finally {
@@ -87,29 +78,32 @@ export class AdvisoryAttempt implements LockAttempt, Tenant {
   }
 
   onSessionLost(cause: unknown): void {
-    if (this.grant) this.locking.onLost(this.request.holder, cause);
+    if (!this.#grant || this.#hasEnded()) return;
+    this.locks.database.context.emit({ type: 'lost', holder: this.holder, cause });
   }
 
-  /** Waits in the server's queue, on a session that has nothing else: whoever leaves ends it. */
-  async #queue(): Promise<Grant | 'busy'> {
-    const { locking, request } = this;
-    const { signal, mode } = request;
+  /**
+   * Waits in the server's queue, on a session that has nothing else: a caller that leaves ends it. Resolves to nothing if there is no
+   * connection for that.
+   */
+  async #queue(request: AcquireRequest): Promise<Grant | 'busy' | undefined> {
+    const { signal } = request;
     const leave = () => {
       this.#abandon();
     };
     signal.addEventListener('abort', leave, { once: true });
     try {
-      const own = await locking.sessions.alone(request, this);
-      const grant = await this.#lockOn(own, () => {
+      const own = await this.locks.sessions.alone(request.key, this);
+      if (!own) return undefined;
+      const lock = () => {
         if (this.#hasEnded()) return Promise.resolve(false);
         this.#waitsOn = own;
-        locking.onWaiting(request.holder);
-        return own.awaitLock(this.#name, mode);
-      });
-      return grant ?? 'busy';
+        return own.awaitLock(this.name, this.mode);
+      };
+      return (await this.#lockOn(own, lock, request.key)) ?? 'busy';
     } catch (error) {
       // The end of our own session is no failure.
-      if (this.#waitsOn && this.#hasEnded()) return 'busy';
+      if (this.#hasEnded()) return 'busy';
       throw error;
     } finally {
       signal.removeEventListener('abort', leave);
@@ -117,7 +111,7 @@ export class AdvisoryAttempt implements LockAttempt, Tenant {
   }
 
   /** Locks on this session and stays on it, or leaves it. */
-  async #lockOn(place: HoldingSession, lock: () => Promise<boolean>): Promise<Grant | undefined> {
+  async #lockOn(place: HoldingSession, lock: () => Promise<boolean>, key: string): Promise<Grant | undefined> {
     const { session } = place;
     let isLocked = false;
     try {
@@ -126,26 +120,35 @@ export class AdvisoryAttempt implements LockAttempt, Tenant {
       const fencingToken = await this.#tokenOn(session);
       if (session.isLost()) throw new Error('The connection was lost.');
       if (this.#hasEnded()) return undefined;
-      const { key, holder, mode } = this.request;
+      const { holder, mode } = this;
       this.#place = place;
-      this.#grant = { key, holder, mode, fencingToken, validUntil: this.#validUntil(), lease: this.locking.guard };
+      this.#grant = {
+        key,
+        holder,
+        mode,
+        fencingToken,
+        validUntil: this.#validUntil(),
+        lease: this.locks.settings.guard,
+      };
       return this.#grant;
     } finally {
       if (!this.#grant) this.#leave(place, isLocked);
     }
   }
 
-  /** The token, counted on the session that has the lock: who has lost that to the guard cannot count any more. */
+  /** The token, counted on the session that has the lock: a holder that has lost it to the guard cannot count any more. */
   async #tokenOn(session: Session): Promise<bigint | null> {
-    const counter = this.locking.counterOf(this.request.key);
-    if (counter !== undefined) return this.locking.table.nextToken(counter, session.run);
-    // After a wait the statement that the server has answered is as old as the wait: validity has to begin anew.
-    if (this.#waitsOn) await session.heartbeat();
+    const { table, server } = this.locks.database;
+    if (this.counter !== undefined) return table.nextTokens(this.counter, 1n, session.run);
+    // After a wait the statement that the server has answered is as old as the wait: validity has to begin again.
+    if (this.#waitsOn) await session.run(server.dialect.heartbeat);
     return null;
   }
 
   #leave(place: HoldingSession, isLocked: boolean): void {
-    const unlocked = isLocked ? place.unlock(this.#name, this.request.mode) : Promise.resolve();
+    // From here on others may use it.
+    this.#waitsOn = undefined;
+    const unlocked = isLocked ? place.unlock(this.name, this.mode) : Promise.resolve();
     unlocked
       .catch(() => undefined)
       .finally(() => {
@@ -154,10 +157,10 @@ export class AdvisoryAttempt implements LockAttempt, Tenant {
       .catch(() => undefined);
   }
 
-  /** Ends it without a word, wherever it stands. */
+  /** Ends it silently, in whatever state it is. */
   #abandon(): void {
     this.#isOver = true;
-    this.#waitsOn?.session.destroy();
+    if (!this.#grant) this.#waitsOn?.session.destroy();
   }
 
   // A method, because the answer changes while something is awaited.
@@ -166,6 +169,6 @@ export class AdvisoryAttempt implements LockAttempt, Tenant {
   }
 
   #validUntil(): number {
-    return validUntil(this.#place?.session.answered ?? -Infinity, this.locking.guard);
+    return validUntil(this.#place?.session.answered ?? -Infinity, this.locks.settings.guard);
   }
 }

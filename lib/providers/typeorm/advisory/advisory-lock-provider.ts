@@ -1,23 +1,9 @@
-import type {
-  AcquireRequest,
-  Finding,
-  Grant,
-  Holder,
-  LockCapabilities,
-  LockProvider,
-  ProviderContext,
-  Records,
-  ReleaseManner,
-  ReleaseOutcome,
-  RenewOutcome,
-} from '../../../engine/lock-provider.js';
-import type { Database } from '../database.js';
-import { type DatabaseSettings, readOptions, type TypeOrmSessionLockOptions } from '../database-options.js';
-import { driverErrorOf } from '../dialect.js';
+import type { Holder, LockCapabilities, ProviderContext, Records } from '../../../engine/lock-provider.js';
+import { connectToServer, type Database } from '../database.js';
 import { counterNameOf } from '../lock-name.js';
-import { ServerRecords } from '../records.js';
-import { type LockAttempt, SessionLocks } from '../session-locks.js';
-import { AdvisoryAttempt, type AdvisoryLocking } from './advisory-attempt.js';
+import { readSessionOptions, type SessionLockSettings, type TypeOrmSessionLockOptions } from '../options.js';
+import { type SqlLocks, SqlLockProvider } from '../sql-lock-provider.js';
+import { AdvisoryAttempt } from './advisory-attempt.js';
 import { type AdvisoryStatements, postgresAdvisoryLocks, userLocks } from './advisory-statements.js';
 import { HoldingSessions } from './holding-sessions.js';
 
@@ -36,79 +22,59 @@ export type TypeOrmAdvisoryLockProviderOptions = TypeOrmSessionLockOptions;
  * writers (Galera, multi-primary: refused at start), a fail-over, a pause between the last check and the write: use the token
  * (`fencing`).
  */
-export class TypeOrmAdvisoryLockProvider implements LockProvider {
+export class TypeOrmAdvisoryLockProvider extends SqlLockProvider<AdvisoryLocks> {
   readonly capabilities: LockCapabilities;
-  readonly records: Records;
-  readonly #locks: SessionLocks;
+  readonly records: Records = this.serverRecords;
+  readonly #settings: SessionLockSettings;
+  readonly #statements: AdvisoryStatements;
 
   /** @throws LockConfigError for options that cannot work. Connects to nothing: `start` does. */
   constructor(options: TypeOrmAdvisoryLockProviderOptions) {
-    const settings = readOptions('TypeOrmAdvisoryLockProvider', options, 2);
-    const statements = settings.database === 'mysql' ? userLocks : postgresAdvisoryLocks;
+    super();
+    this.#settings = readSessionOptions('TypeOrmAdvisoryLockProvider', options, 2);
+    this.#statements =
+      this.#settings.database === 'mysql' ? userLocks(this.#settings.allowUnsafeTopology) : postgresAdvisoryLocks;
     this.capabilities = {
-      shared: statements.hasShared,
-      fair: false,
-      fencing: settings.fencing,
-      lease: 'session',
-      minHold: false,
-      forceRelease: false,
-      queue: 'engine',
+      ...{ shared: this.#statements.hasShared, fair: false, fencing: this.#settings.fencing, lease: 'session' },
+      ...{ minHold: false, forceRelease: false, queue: 'engine' },
     };
-    this.#locks = new SessionLocks(settings, {
-      needsTable: settings.fencing,
-      prepare: (database, context) => prepare(statements, settings, database, context),
-    });
-    this.records = new ServerRecords(settings, () => this.#locks.database());
   }
 
-  start(context: ProviderContext): Promise<void> {
-    return this.#locks.start(context);
-  }
-
-  acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
-    return this.#locks.acquire(request);
-  }
-
-  renew(grant: Grant): Promise<RenewOutcome> {
-    return this.#locks.renew(grant);
-  }
-
-  release(holder: Holder, manner: ReleaseManner): Promise<ReleaseOutcome> {
-    return this.#locks.release(holder, manner);
-  }
-
-  check(): Promise<readonly Finding[]> {
-    return this.#locks.check();
-  }
-
-  stop(): Promise<void> {
-    return this.#locks.stop();
+  protected async connect(context: ProviderContext): Promise<AdvisoryLocks> {
+    const settings = this.#settings;
+    const { guard, fencing, maxConnections: most } = settings;
+    const forLocks = { guard, lockWait: Infinity, most, reserved: 0 };
+    const database = await connectToServer(settings, context, { forStatements: 1, forLocks, table: fencing });
+    try {
+      return new AdvisoryLocks(
+        settings,
+        database,
+        this.#statements,
+        await this.#statements.scopeOf(database.statements.run),
+      );
+    } catch (error) {
+      await database.close();
+      throw error;
+    }
   }
 }
 
-async function prepare(
-  statements: AdvisoryStatements,
-  { fencing, terms }: DatabaseSettings,
-  { dialect, sessions, table }: Database,
-  context: ProviderContext,
-): Promise<(request: AcquireRequest) => LockAttempt> {
-  const { clock, namespace } = context;
-  const scope = await statements.scopeOf(sessions.run);
-  const locking: AdvisoryLocking = {
-    clock,
-    dialect,
-    table,
-    // Half of the connections at most are shared, so that those who wait find some.
-    sessions: new HoldingSessions(sessions, statements, Math.floor(terms.maxConnections / 2)),
-    guard: terms.guard,
-    nameOf: (key) => statements.nameOf(scope, namespace, key),
-    counterOf: (key) => (fencing ? counterNameOf(namespace, key) : undefined),
-    onWaiting: (holder) => {
-      context.emit({ type: 'waiting', holder });
-    },
-    onLost: (holder, cause) => {
-      context.emit({ type: 'lost', holder, cause: driverErrorOf(cause) });
-    },
-  };
-  return (request) => new AdvisoryAttempt(locking, request);
+/** Advisory locks in a database that is connected. */
+export class AdvisoryLocks implements SqlLocks {
+  readonly sessions: HoldingSessions;
+
+  constructor(
+    readonly settings: SessionLockSettings,
+    readonly database: Database,
+    private readonly statements: AdvisoryStatements,
+    private readonly scope: string,
+  ) {
+    this.sessions = new HoldingSessions(database.sessions, statements, settings.maxConnections);
+  }
+
+  attempt({ key, holder, mode }: Holder): AdvisoryAttempt {
+    const { namespace } = this.database.context;
+    const counter = this.settings.fencing ? counterNameOf(namespace, key) : undefined;
+    return new AdvisoryAttempt(this, holder, this.statements.nameOf(this.scope, namespace, key), mode, counter);
+  }
 }

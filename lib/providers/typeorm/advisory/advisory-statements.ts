@@ -1,10 +1,10 @@
 import { LockConfigError } from '../../../lock/errors.js';
 import type { LockMode } from '../../../lock/lock-options.js';
-import { firstRow, type Run } from '../dialect.js';
+import { firstRow, type Run } from '../answer.js';
 import { advisoryLockNumber, userLockName } from './advisory-name.js';
 
 /**
- * How one database spells its advisory locks. Every statement takes the name of one lock as its only value, and answers one
+ * How one database spells its advisory locks. Every statement takes the name of one lock as its only value, and resolves to one
  * row: `done` is 1 or true if it did what it says.
  */
 export interface AdvisoryStatements {
@@ -21,10 +21,22 @@ export interface AdvisoryStatements {
   unlock(mode: LockMode): string;
 }
 
-/** Whether a statement did what it says. @throws Error when the server could not tell (GET_LOCK: NULL). */
+const READ_ONLY = 2;
+
+/**
+ * Whether a statement did what it says.
+ *
+ * @throws LockConfigError on a server that has become read-only: others may lock on the writer
+ * @throws Error when the server could not tell (GET_LOCK: NULL)
+ */
 export function isDone(answer: unknown): boolean {
   const done = firstRow(answer)?.['done'];
   if (done === null || done === undefined) throw new Error('The server could not tell whether the lock is free.');
+  if (Number(done) === READ_ONLY) {
+    throw new LockConfigError(
+      'This server has become read-only, so others may lock on the writer: give the provider the address of the writer.',
+    );
+  }
   return Number(done) === 1;
 }
 
@@ -32,18 +44,18 @@ export function isDone(answer: unknown): boolean {
 const LONGEST_WAIT = 31_536_000;
 
 /** `GET_LOCK` of MySQL and MariaDB. */
-export const userLocks: AdvisoryStatements = {
+export const userLocks = (mayBeReadOnly: boolean): AdvisoryStatements => ({
   hasShared: false,
   async scopeOf(run) {
     const name = firstRow(await run('SELECT DATABASE() AS name'))?.['name'];
     return typeof name === 'string' ? name : '';
   },
   nameOf: userLockName,
-  tryLock: () => 'SELECT GET_LOCK(?, 0) AS done',
+  tryLock: () => `SELECT IF(${!mayBeReadOnly} AND @@global.read_only, ${READ_ONLY}, GET_LOCK(?, 0)) AS done`,
   joinReaders: 'SELECT 0 AS done',
   awaitLock: () => `SELECT GET_LOCK(?, ${LONGEST_WAIT}) AS done`,
   unlock: () => 'SELECT COALESCE(RELEASE_LOCK(?), 0) AS done',
-};
+});
 
 const suffix = { exclusive: '', shared: '_shared' };
 

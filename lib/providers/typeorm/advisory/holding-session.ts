@@ -2,8 +2,8 @@ import type { LockMode } from '../../../lock/lock-options.js';
 import { type Session, SilentServerError } from '../session.js';
 import { type AdvisoryStatements, isDone } from './advisory-statements.js';
 
-/** Whoever has, or asks for, a lock on a session. */
-export interface Tenant {
+/** An attempt that has, or asks for, a lock on a session. */
+export interface SessionUser {
   /** The session has ended, and its locks with it. */
   onSessionLost(cause: unknown): void;
 }
@@ -22,26 +22,26 @@ interface Name {
  */
 export class HoldingSession {
   readonly #names = new Map<string, Name>();
-  readonly #tenants = new Set<Tenant>();
+  readonly #users = new Set<SessionUser>();
 
   constructor(
     readonly session: Session,
     private readonly statements: AdvisoryStatements,
-    /** Nobody is on it any more, and it is not used again. */
+    /** It has no user any more, and is not used again. */
     private readonly onEmpty: () => void,
   ) {
     session.onLost = (cause) => {
-      for (const tenant of [...this.#tenants]) tenant.onSessionLost(cause);
+      for (const user of [...this.#users]) user.onSessionLost(cause);
     };
   }
 
-  enter(tenant: Tenant): void {
-    this.#tenants.add(tenant);
+  enter(user: SessionUser): void {
+    this.#users.add(user);
   }
 
-  /** With the last one the session goes back to the pool; unless something on it is unanswered, which ends it. */
-  leave(tenant: Tenant): void {
-    if (!this.#tenants.delete(tenant) || this.#tenants.size > 0) return;
+  /** The last user gives the session back. */
+  leave(user: SessionUser): void {
+    if (!this.#users.delete(user) || this.#users.size > 0) return;
     this.onEmpty();
     this.session.giveBack();
   }

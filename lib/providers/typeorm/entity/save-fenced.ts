@@ -9,7 +9,7 @@ import type {
 } from 'typeorm';
 import { LockConfigError, LockLostError } from '../../../lock/errors.js';
 import type { Lock } from '../../../lock/lock.js';
-import { propertyOf } from '../dialect.js';
+import { propertyOf } from '../answer.js';
 import { VersionConflictError } from './version-conflict-error.js';
 
 type ColumnMetadata = EntityMetadata['columns'][number];

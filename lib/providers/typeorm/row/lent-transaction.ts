@@ -76,8 +76,8 @@ export class LentTransaction {
     return this.#runner.manager;
   }
 
-  /** @param patience how long the server may take for the COMMIT, in ms. @throws UncommittedError */
-  async commit(patience: number): Promise<void> {
+  /** @param timeout how long the server may take for the COMMIT, in ms. @throws UncommittedError */
+  async commit(timeout: number): Promise<void> {
     const { session } = this;
     let isSent = false;
     try {
@@ -91,7 +91,7 @@ export class LentTransaction {
       this.#isClosed = true;
       if (this.#marked) await session.run(`RELEASE SAVEPOINT ${this.#savepoint}`);
       isSent = true;
-      await session.commit(patience);
+      await session.commit(timeout);
     } catch (error) {
       const isUnknown = isSent && !(error instanceof TransactionEndedError) && !session.isAnswer(error);
       if (isUnknown) throw new UncommittedError('unknown', error);

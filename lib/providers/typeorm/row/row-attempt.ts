@@ -2,40 +2,27 @@ import {
   type AcquireRequest,
   type Clock,
   type Grant,
+  pause,
+  type ReleaseManner,
   type ReleaseOutcome,
   type RenewOutcome,
   validUntil,
 } from '../../../engine/lock-provider.js';
-import { type Dialect, firstRow } from '../dialect.js';
-import type { LockTable } from '../lock-table.js';
-import type { LockAttempt } from '../session-locks.js';
+import { LockCapacityError, LockConfigError } from '../../../lock/errors.js';
+import { firstRow } from '../answer.js';
+import { FAMILIES } from '../family.js';
 import type { Session } from '../session.js';
-import type { Sessions } from '../sessions.js';
+import type { LockAttempt } from '../sql-lock-provider.js';
 import { offerTransaction, withdrawTransaction } from './entity-manager-of.js';
-import { type LentTransaction, UncommittedError } from './lent-transaction.js';
+import { LentTransaction, UncommittedError } from './lent-transaction.js';
+import type { RowLocks } from './row-lock-provider.js';
 
-/** What an attempt needs of its provider. */
-export interface RowLocking {
-  readonly clock: Clock;
-  readonly dialect: Dialect;
-  readonly table: LockTable;
-  /** The session guard, in ms. */
-  readonly guard: number;
-  readonly sessions: Pick<Sessions, 'take'>;
-  /** The name of the fencing counter, or undefined where no tokens are wanted. */
-  counterOf(key: string): string | undefined;
-  /** Before a row is asked for again. */
-  pause(signal: AbortSignal): Promise<void>;
-  onWaiting(holder: string): void;
-  onLost(holder: string, cause: unknown): void;
-  /** Hands the transaction of a lock to the application. */
-  lend(session: Session, holder: string): LentTransaction;
-  /** How long the server may take for a COMMIT, in ms. */
-  readonly commitPatience: number;
-}
+// How long before a row is asked for again, in ms: between half of it and all of it.
+const PAUSE = 60;
 
 /** One attempt to lock one row, from its connection to the end of its transaction. */
 export class RowAttempt implements LockAttempt {
+  readonly #clock: Clock;
   #session: Session | undefined;
   #grant: Grant | undefined;
   #lent: LentTransaction | undefined;
@@ -43,38 +30,33 @@ export class RowAttempt implements LockAttempt {
   #isWaiting = false;
 
   constructor(
-    private readonly locking: RowLocking,
-    private readonly request: AcquireRequest,
+    private readonly locks: RowLocks,
+    private readonly holder: string,
     private readonly row: string,
-  ) {}
+    /** The fencing counter, or undefined where no tokens are wanted. */
+    private readonly counter: string | undefined,
+  ) {
+    this.#clock = locks.database.context.clock;
+  }
 
-  async acquire(): Promise<Grant | 'busy'> {
-    const { locking, request } = this;
-    const session = await locking.sessions.take(request);
-    this.#session = session;
+  async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
+    if (this.#grant && !this.#hasEnded()) return { ...this.#grant, validUntil: this.#validUntil() };
+    const { counter } = this;
+    const { counters, database } = this.locks;
     try {
-      if (!(await this.#lockRow(session))) {
-        await session.rollback();
-        session.giveBack();
-        return 'busy';
-      }
-      const counter = locking.counterOf(request.key);
-      const token = counter === undefined ? null : await locking.table.nextToken(counter);
+      const session = await this.#lockRow(request);
+      if (!session) return 'busy';
+      const token = counter === undefined ? null : await counters.next(counter);
       // A holder that was frozen until its guard freed the row could otherwise have the larger token of two. And after a wait
-      // the statement that the server has answered is as old as the wait: validity has to begin anew.
-      if (token !== null || this.#isWaiting) await session.run(locking.dialect.heartbeat);
-      return this.#hold(session, token);
+      // the statement that the server has answered is as old as the wait: validity has to begin again.
+      if (token !== null || this.#isWaiting) await session.run(database.server.dialect.heartbeat);
+      return this.#hold(session, request, token);
     } catch (error) {
-      session.destroy();
-      // We have left, and the end of our own connection is no failure.
+      this.#session?.destroy();
+      // The caller has left, and the end of our own connection is no failure.
       if (this.#hasEnded() && this.#isWaiting) return 'busy';
       throw error;
     }
-  }
-
-  get grant(): Grant | undefined {
-    const until = this.#validUntil();
-    return this.#grant && !this.#hasEnded() ? { ...this.#grant, validUntil: until } : undefined;
   }
 
   async renew(): Promise<RenewOutcome> {
@@ -88,32 +70,34 @@ export class RowAttempt implements LockAttempt {
       } catch {
         return session.isLost() ? 'lost' : 'unknown';
       }
-    } else if (this.locking.clock.now() - session.answered > this.locking.guard / 3) return 'unknown';
+    } else if (this.#clock.now() - session.answered > this.locks.settings.guard / 3) return 'unknown';
     return { validUntil: this.#validUntil() };
   }
 
   /** Ends the transaction: commits what was written in it, unless `failed`. */
-  async release(failed: boolean): Promise<ReleaseOutcome> {
+  async release({ failed }: ReleaseManner): Promise<ReleaseOutcome> {
     const session = this.#session;
     if (!this.#grant || this.#hasEnded() || !session) {
-      this.abandon();
+      this.#abandon();
       return 'lost';
     }
     this.#isOver = true;
-    withdrawTransaction(this.request.holder);
+    // From here on others may use it.
+    this.#session = undefined;
+    withdrawTransaction(this.holder);
     if (session.isLost()) {
       session.destroy();
       return 'lost';
     }
     try {
-      if (this.#lent && !failed) await this.#lent.commit(this.locking.commitPatience);
+      if (this.#lent && !failed) await this.#lent.commit(this.locks.settings.commitTimeout);
       // Nothing was written, or nothing is to last. Postgres spares the disk for a ROLLBACK, not for a COMMIT that only frees locks.
       else await (this.#lent ?? session).rollback();
       session.giveBack();
       return 'released';
     } catch (error) {
       const isFree = failed && session.isLost();
-      // Goes back to the pool if it was rolled back instead.
+      // It can be used again if it was rolled back instead.
       session.giveBack();
       if (error instanceof UncommittedError) {
         const { written, cause } = error;
@@ -124,70 +108,121 @@ export class RowAttempt implements LockAttempt {
     }
   }
 
-  /** Ends it without a word, wherever it stands. */
-  abandon(): void {
-    this.#isOver = true;
-    withdrawTransaction(this.request.holder);
-    if (this.#grant || this.#isWaiting) this.#session?.destroy();
-  }
-
-  /** Answers whether the row is locked by the transaction of the session. */
-  async #lockRow(session: Session): Promise<boolean> {
-    const { locking, request, row } = this;
-    const { dialect } = locking;
-    let wasMade = false;
-    for (;;) {
+  /** Resolves to a session whose transaction has locked the row, or to nothing where it is busy. */
+  async #lockRow(request: AcquireRequest): Promise<Session | undefined> {
+    const { table, sessions, server, context } = this.locks.database;
+    const { dialect } = server;
+    const isRow = `WHERE name = ${FAMILIES[this.locks.settings.database].value(1)}`;
+    const lock = `SELECT ${dialect.isReadOnly} AS read_only FROM ${table.name} ${isRow} ${dialect.forMode(request.mode)}`;
+    for (let made = 0; ;) {
+      const session = await this.#takeSession(request);
+      if (!session) return undefined;
       await session.begin();
-      if (firstRow(await session.run(dialect.tryLock(request.mode), [row]))) return true;
-      const exists = firstRow(await session.run(dialect.findRow, [row])) !== undefined;
-      if (this.#hasEnded() || (exists && request.wait <= 0)) return false;
-      if (exists && (await this.#queue(session))) return true;
-      if (this.#hasEnded()) return false;
-      // The row is missing: never locked before, or purged meanwhile.
-      await session.rollback();
-      const isMade = await locking.table.createRow(row);
-      if (isMade && !wasMade) {
-        wasMade = true;
-        continue;
+      if (this.#isLocked(await session.run(`${lock} SKIP LOCKED`, [this.row]))) return session;
+      const exists = firstRow(await session.run(`SELECT 1 FROM ${table.name} ${isRow}`, [this.row])) !== undefined;
+      if (exists && request.wait > 0 && !this.#hasEnded()) {
+        if (!this.#isWaiting) context.emit({ type: 'waiting', holder: this.holder });
+        this.#isWaiting = true;
+        if (sessions.mayWait(request) && this.#isLocked(await this.#wait(session, lock, request.signal)))
+          return session;
       }
-      // Made and missing again (a trigger, a policy, a purge): at once it would be asked for thousands of times a second.
-      if (request.wait <= 0 || request.signal.aborted) return false;
-      await locking.pause(request.signal);
+      await session.rollback();
+      this.#session = undefined;
+      session.giveBack();
+      if (this.#hasEnded() || (exists && request.wait <= 0)) return undefined;
+      if (!exists) {
+        // Never locked before, or purged meanwhile.
+        if (made === 2) throw this.#vanished(request.key);
+        if (await table.createRow(this.row)) {
+          made += 1;
+          continue;
+        }
+        if (request.wait <= 0) return undefined;
+      }
+      // Others need the connection that this caller would wait on, or a transaction prevents that the row is made.
+      await pause(this.#clock, PAUSE * (0.5 + context.random.fraction() / 2), request.signal);
+      if (request.signal.aborted) return undefined;
     }
   }
 
-  async #queue(session: Session): Promise<boolean> {
-    const { locking, request, row } = this;
-    // Made when it is read, and not for nothing.
-    const { signal } = request;
+  async #takeSession(request: AcquireRequest): Promise<Session | undefined> {
+    try {
+      this.#session = await this.locks.database.sessions.take(request);
+      return this.#session;
+    } catch (error) {
+      // The last that was seen of the row is that somebody else has it.
+      if (this.#isWaiting && error instanceof LockCapacityError) return undefined;
+      throw error;
+    }
+  }
+
+  #isLocked(answer: unknown): boolean {
+    const row = firstRow(answer);
+    const { settings, database } = this.locks;
+    if (row && isTrue(row['read_only']) && !settings.allowUnsafeTopology) {
+      const { name: provider } = database.context;
+      throw new LockConfigError(
+        `Lock provider "${provider}": this server has become read-only, so others may lock on the writer. Give the provider the address of the writer.`,
+        { provider },
+      );
+    }
+    return row !== undefined;
+  }
+
+  async #wait(session: Session, lock: string, signal: AbortSignal): Promise<unknown> {
     const leave = () => {
-      this.abandon();
+      this.#abandon();
     };
-    this.#isWaiting = true;
     if (signal.aborted) leave();
     signal.addEventListener('abort', leave, { once: true });
-    locking.onWaiting(request.holder);
     try {
-      return firstRow(await session.send(locking.dialect.awaitLock(request.mode), [row])) !== undefined;
+      return await session.send(lock, [this.row]);
     } finally {
       signal.removeEventListener('abort', leave);
     }
   }
 
-  #hold(session: Session, fencingToken: bigint | null): Grant | 'busy' {
-    const { locking, request } = this;
+  #hold(session: Session, { key, mode }: AcquireRequest, fencingToken: bigint | null): Grant | 'busy' {
+    const { settings, database } = this.locks;
+    const { context } = database;
+    const { holder } = this;
     if (this.#hasEnded() || session.isLost()) {
       session.destroy();
       if (this.#hasEnded()) return 'busy';
       throw new Error('The connection was lost.');
     }
-    const { key, holder, mode } = request;
     session.onLost = (cause) => {
-      locking.onLost(holder, cause);
+      context.emit({ type: 'lost', holder, cause });
     };
-    this.#grant = { key, holder, mode, fencingToken, validUntil: this.#validUntil(), lease: locking.guard };
-    if (mode === 'exclusive') offerTransaction(holder, () => (this.#lent ??= locking.lend(session, holder)).manager);
+    this.#grant = { key, holder, mode, fencingToken, validUntil: this.#validUntil(), lease: settings.guard };
+    if (mode === 'exclusive') offerTransaction(holder, () => (this.#lent ??= this.#lend(session)).manager);
     return this.#grant;
+  }
+
+  #lend(session: Session): LentTransaction {
+    const { settings, database } = this.locks;
+    const { context } = database;
+    return new LentTransaction(session, settings.dataSource, this.holder, (error) => {
+      context.logger.error(
+        `A subscriber failed at the end of a transaction of lock provider "${context.name}": ${String(error)}`,
+      );
+    });
+  }
+
+  /** Ends it silently, in whatever state it is. */
+  #abandon(): void {
+    this.#isOver = true;
+    withdrawTransaction(this.holder);
+    if (this.#grant || this.#isWaiting) this.#session?.destroy();
+    this.#session = undefined;
+  }
+
+  #vanished(key: string): LockConfigError {
+    const { name: provider } = this.locks.database.context;
+    return new LockConfigError(
+      `Lock "${key}" of provider "${provider}" was not acquired. Its row was made twice and cannot be seen: a policy of row-level security or a trigger hides or deletes it. Exempt the account of the locks from it.`,
+      { key, provider },
+    );
   }
 
   // A method, because the answer changes while something is awaited.
@@ -196,6 +231,11 @@ export class RowAttempt implements LockAttempt {
   }
 
   #validUntil(): number {
-    return validUntil(this.#session?.answered ?? -Infinity, this.locking.guard);
+    return validUntil(this.#session?.answered ?? -Infinity, this.locks.settings.guard);
   }
+}
+
+/** What databases answer for true. */
+function isTrue(value: unknown): boolean {
+  return value === true || Number(value) === 1;
 }

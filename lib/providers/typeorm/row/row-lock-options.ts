@@ -1,11 +1,44 @@
-import type { Duration } from '../../../lock/duration.js';
-import type { TypeOrmSessionLockOptions } from '../database-options.js';
+import { type Duration, toMilliseconds } from '../../../lock/duration.js';
+import { LockConfigError } from '../../../lock/errors.js';
+import { readCount, readSessionOptions, type SessionLockSettings, type TypeOrmSessionLockOptions } from '../options.js';
 
-/** `maxConnections` counts one for each key held or waited for. */
+/** `maxConnections` counts one for each key that is held or waited for. */
 export interface TypeOrmRowLockProviderOptions extends TypeOrmSessionLockOptions {
+  /**
+   * How many of `maxConnections` are kept for callers that hold a row lock already. Default 1: two locks inside each other always
+   * progress. Locks that are nested `d` deep, and calls that lock `d` keys, need `d - 1`.
+   */
+  readonly nestedConnections?: number | undefined;
   /**
    * How long the server may take, in ms, for the COMMIT of what was written through `entityManagerOf(lock)`. Then the outcome is unknown, and
    * the call rejects with `LockLostError`, reason `commit-unknown`. Default 30 s, at least 50 ms: a synchronous standby may lag.
    */
   readonly commitTimeout?: Duration | undefined;
+}
+
+/** The options, checked; times in ms. */
+export interface RowLockSettings extends SessionLockSettings {
+  readonly nestedConnections: number;
+  readonly commitTimeout: number;
+}
+
+const PROVIDER = 'TypeOrmRowLockProvider';
+
+/** @throws LockConfigError for options that cannot work */
+export function readRowLockOptions(options: TypeOrmRowLockProviderOptions): RowLockSettings {
+  const settings = readSessionOptions(PROVIDER, options, 1);
+  const { maxConnections } = settings;
+  const nestedConnections = readCount(
+    PROVIDER,
+    'nestedConnections',
+    options.nestedConnections ?? Math.min(1, maxConnections - 1),
+    0,
+  );
+  if (nestedConnections >= maxConnections) {
+    throw new LockConfigError(
+      `${PROVIDER}: "nestedConnections" must be less than "maxConnections", which is ${maxConnections}.`,
+    );
+  }
+  const commitTimeout = toMilliseconds(options.commitTimeout ?? '30s', 'commitTimeout', { min: 50 });
+  return { ...settings, nestedConnections, commitTimeout };
 }

@@ -1,31 +1,11 @@
-import {
-  type AcquireRequest,
-  type Finding,
-  type Grant,
-  type Holder,
-  type LockCapabilities,
-  type LockProvider,
-  pause,
-  type ProviderContext,
-  type Records,
-  type ReleaseManner,
-  type ReleaseOutcome,
-  type RenewOutcome,
-} from '../../../engine/lock-provider.js';
-import { toMilliseconds } from '../../../lock/duration.js';
-import type { Database } from '../database.js';
-import { type DatabaseSettings, readOptions } from '../database-options.js';
-import { driverErrorOf } from '../dialect.js';
+import type { Holder, LockCapabilities, ProviderContext, Records } from '../../../engine/lock-provider.js';
+import { connectToServer, type Database } from '../database.js';
 import { counterNameOf, rowNameOf } from '../lock-name.js';
 import { purge, type PurgeOptions, readUnusedFor } from '../purge.js';
-import { ServerRecords } from '../records.js';
-import { type LockAttempt, SessionLocks } from '../session-locks.js';
-import { LentTransaction } from './lent-transaction.js';
-import { RowAttempt, type RowLocking } from './row-attempt.js';
-import type { TypeOrmRowLockProviderOptions } from './row-lock-options.js';
-
-// Before a row is asked for again, in ms: half of it at least.
-const PAUSE = 60;
+import { type SqlLocks, SqlLockProvider } from '../sql-lock-provider.js';
+import { TokenCounters } from '../token-counters.js';
+import { RowAttempt } from './row-attempt.js';
+import { readRowLockOptions, type RowLockSettings, type TypeOrmRowLockProviderOptions } from './row-lock-options.js';
 
 /**
  * Locks on rows of a table, by `SELECT … FOR UPDATE` in a transaction of their own: MariaDB from 10.6, MySQL from 8.0.1,
@@ -40,51 +20,21 @@ const PAUSE = 60;
  * multi-primary: refused at start), a fail-over that loses the connection, for writes elsewhere a pause between the
  * last check and the write.
  */
-export class TypeOrmRowLockProvider implements LockProvider {
+export class TypeOrmRowLockProvider extends SqlLockProvider<RowLocks> {
   readonly capabilities: LockCapabilities;
-  readonly #settings: DatabaseSettings;
-  readonly records: Records;
-  readonly #locks: SessionLocks;
+  readonly records: Records = this.serverRecords;
+  readonly #settings: RowLockSettings;
 
   /** @throws LockConfigError for options that cannot work. Connects to nothing: `start` does. */
   constructor(options: TypeOrmRowLockProviderOptions) {
-    const settings = readOptions('TypeOrmRowLockProvider', options, 1);
-    const commitPatience = toMilliseconds(options.commitTimeout ?? '30s', 'commitTimeout', { min: 50 });
+    super();
+    this.#settings = readRowLockOptions(options);
+    const { database, fencing } = this.#settings;
     this.capabilities = {
-      shared: true,
-      fair: false,
-      fencing: settings.fencing,
-      lease: 'session',
-      minHold: false,
-      forceRelease: false,
-      queue: 'engine',
+      // On Postgres readers pass a writer that waits for the row, which would starve.
+      ...{ shared: database === 'mysql', fair: false, fencing, lease: 'session' },
+      ...{ minHold: false, forceRelease: false, queue: 'engine' },
     };
-    this.#settings = settings;
-    this.#locks = new SessionLocks(settings, {
-      needsTable: true,
-      prepare: (database, context) => (request) => attemptOf(request, database, context, settings, commitPatience),
-    });
-    this.records = new ServerRecords(settings, () => this.#locks.database());
-  }
-
-  start(context: ProviderContext): Promise<void> {
-    return this.#locks.start(context);
-  }
-
-  acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
-    return this.#locks.acquire(request);
-  }
-
-  renew(grant: Grant): Promise<RenewOutcome> {
-    return this.#locks.renew(grant);
-  }
-
-  release(holder: Holder, manner: ReleaseManner): Promise<ReleaseOutcome> {
-    return this.#locks.release(holder, manner);
-  }
-
-  check(): Promise<readonly Finding[]> {
-    return this.#locks.check();
   }
 
   /**
@@ -94,44 +44,34 @@ export class TypeOrmRowLockProvider implements LockProvider {
    */
   async purge(options: PurgeOptions): Promise<number> {
     const unusedFor = readUnusedFor(options);
-    const { sessions } = await this.#locks.database();
-    return purge(sessions, this.#settings.database, this.#settings.table, unusedFor);
+    return this.operate('purge()', ({ database }) => purge(database, unusedFor));
   }
 
-  stop(): Promise<void> {
-    return this.#locks.stop();
+  protected async connect(context: ProviderContext): Promise<RowLocks> {
+    const settings = this.#settings;
+    const { guard, maxConnections: most, nestedConnections: reserved } = settings;
+    const forLocks = { guard, lockWait: Infinity, most, reserved };
+    return new RowLocks(
+      settings,
+      await connectToServer(settings, context, { forStatements: 3, forLocks, table: true }),
+    );
   }
 }
 
-function attemptOf(
-  request: AcquireRequest,
-  { dialect, sessions, table }: Database,
-  context: ProviderContext,
-  settings: DatabaseSettings,
-  commitPatience: number,
-): LockAttempt {
-  const { namespace, clock, random, logger } = context;
-  const locking: RowLocking = {
-    clock,
-    dialect,
-    table,
-    guard: settings.terms.guard,
-    sessions,
-    counterOf: (key) => (settings.fencing ? counterNameOf(namespace, key) : undefined),
-    pause: (signal) => pause(clock, PAUSE * (0.5 + random.fraction() / 2), signal),
-    onWaiting: (holder) => {
-      context.emit({ type: 'waiting', holder });
-    },
-    onLost: (holder, cause) => {
-      context.emit({ type: 'lost', holder, cause: driverErrorOf(cause) });
-    },
-    lend: (session, holder) =>
-      new LentTransaction(session, settings.dataSource, holder, (error) => {
-        logger.error(
-          `A subscriber failed at the end of a transaction of lock provider "${context.name}": ${String(error)}`,
-        );
-      }),
-    commitPatience,
-  };
-  return new RowAttempt(locking, request, rowNameOf(namespace, request.key));
+/** Row locks in a database that is connected. */
+export class RowLocks implements SqlLocks {
+  readonly counters: TokenCounters;
+
+  constructor(
+    readonly settings: RowLockSettings,
+    readonly database: Database,
+  ) {
+    this.counters = new TokenCounters(database.table);
+  }
+
+  attempt({ key, holder }: Holder): RowAttempt {
+    const { namespace } = this.database.context;
+    const counter = this.settings.fencing ? counterNameOf(namespace, key) : undefined;
+    return new RowAttempt(this, holder, rowNameOf(namespace, key), counter);
+  }
 }

@@ -1,6 +1,4 @@
-import type { Run } from '../dialect.js';
-import { quotedTable, SERVER_TIME } from '../table-layout.js';
-import { LEASE_DIALECTS, type LeaseDialect } from './lease-dialect.js';
+import { LockTable } from '../lock-table.js';
 
 /** What a row says, by the database's clock. */
 export interface Lease {
@@ -36,21 +34,7 @@ const ROWS_IN_A_BATCH = 500;
  * Only a claim changes the version, always to a larger one: `max(version + 1, server time in µs)`. So the version that a claim
  * compares with never comes back, and a claim whose answer is missing can be made void by setting the version once more.
  */
-export class LeaseTable {
-  readonly #dialect: LeaseDialect;
-  readonly #table: string;
-  readonly #now: string;
-
-  constructor(
-    family: LeaseDialect['family'],
-    table: string,
-    private readonly run: Run,
-  ) {
-    this.#dialect = LEASE_DIALECTS[family];
-    this.#table = quotedTable(family, table);
-    this.#now = SERVER_TIME[family];
-  }
-
+export class LeaseTable extends LockTable {
   /** Reads the row; undefined if there is none. */
   async look(name: string): Promise<Lease | undefined> {
     const [lease] = await this.#read([name]);
@@ -59,22 +43,18 @@ export class LeaseTable {
 
   /** Takes the lease for `duration` ms if it is free and its version still the one that was seen. Answers the new version. */
   async claim({ name, holder, version }: HeldLease, duration: number): Promise<bigint | undefined> {
+    const { value, now, updateToken, tokenOf } = this.family;
     const rest =
-      `, holder = ${this.#value(1)}, expires = ${this.#now} + ${this.#value(2)} ` +
-      `WHERE name = ${this.#value(3)} AND token = ${this.#value(4)} AND expires <= ${this.#now}`;
-    const answer = await this.run(this.#dialect.updateToken(this.#table, this.#nextVersion, rest), [
-      holder,
-      toMicroseconds(duration),
-      name,
-      version,
-    ]);
-    return this.#dialect.tokenOf(answer);
+      `, holder = ${value(1)}, expires = ${now} + ${value(2)} ` +
+      `WHERE name = ${value(3)} AND token = ${value(4)} AND expires <= ${now}`;
+    const values = [holder, toMicroseconds(duration), name, version];
+    return tokenOf(await this.run(updateToken(this.name, this.#nextVersion, rest), values));
   }
 
   /** Makes a claim void that has seen this version and may still be on its way. One that has arrived is not touched. */
   async voidClaim(name: string, version: bigint): Promise<void> {
-    const rest = ` WHERE name = ${this.#value(1)} AND token = ${this.#value(2)}`;
-    await this.run(this.#dialect.updateToken(this.#table, this.#nextVersion, rest), [name, version]);
+    const rest = ` WHERE name = ${this.family.value(1)} AND token = ${this.family.value(2)}`;
+    await this.run(this.family.updateToken(this.name, this.#nextVersion, rest), [name, version]);
   }
 
   /** Prolongs all of them to `duration` ms from now. Answers the holders that still had theirs. */
@@ -90,21 +70,21 @@ export class LeaseTable {
   /** Frees the lease, or parks it for `keepFor` ms. Answers whether this holder had it. */
   async release(name: string, holder: string, keepFor: number): Promise<boolean> {
     const answer = await this.run(
-      `UPDATE ${this.#table} SET holder = NULL, expires = ${this.#now} + ${this.#value(1)} ` +
-        `WHERE name = ${this.#value(2)} AND holder = ${this.#value(3)} AND expires > ${this.#now}`,
+      `UPDATE ${this.name} SET holder = NULL, expires = ${this.family.now} + ${this.family.value(1)} ` +
+        `WHERE name = ${this.family.value(2)} AND holder = ${this.family.value(3)} AND expires > ${this.family.now}`,
       [toMicroseconds(keepFor), name, holder],
     );
-    return this.#dialect.changed(answer) === 1;
+    return this.family.changed(answer) === 1;
   }
 
   /** Frees the lease whoever has it, or its parking. Answers whether it was not free. */
   async forceRelease(name: string): Promise<boolean> {
     const answer = await this.run(
-      `UPDATE ${this.#table} SET holder = NULL, expires = ${this.#now} ` +
-        `WHERE name = ${this.#value(1)} AND expires > ${this.#now}`,
+      `UPDATE ${this.name} SET holder = NULL, expires = ${this.family.now} ` +
+        `WHERE name = ${this.family.value(1)} AND expires > ${this.family.now}`,
       [name],
     );
-    return this.#dialect.changed(answer) === 1;
+    return this.family.changed(answer) === 1;
   }
 
   /**
@@ -117,12 +97,12 @@ export class LeaseTable {
     const versions = leases.map(({ version }) => version);
     const size = leases.length;
     const answer = await this.run(
-      `UPDATE ${this.#table} SET expires = ${this.#now} + ${this.#value(1)} WHERE name IN (${this.#list(names, 2)}) ` +
+      `UPDATE ${this.name} SET expires = ${this.family.now} + ${this.family.value(1)} WHERE name IN (${this.#list(names, 2)}) ` +
         `AND holder IN (${this.#list(holders, 2 + size)}) AND token IN (${this.#list(versions, 2 + 2 * size)}) ` +
-        `AND expires > ${this.#now}`,
+        `AND expires > ${this.family.now}`,
       [toMicroseconds(duration), ...names, ...holders, ...versions],
     );
-    if (this.#dialect.changed(answer) === size) return holders;
+    if (this.family.changed(answer) === size) return holders;
     // Some were lost; the rows tell which. Whoever stands there with the same version has held it without a break, since a
     // row never returns to a version; and it was in the UPDATE, which leaves out only what was not held any more.
     const found = await this.#read(names);
@@ -134,7 +114,7 @@ export class LeaseTable {
 
   async #read(names: readonly string[]): Promise<readonly Lease[]> {
     const rows = await this.run(
-      `SELECT holder, token, expires - ${this.#now} AS remaining FROM ${this.#table} WHERE name IN (${this.#list(names, 1)})`,
+      `SELECT holder, token, expires - ${this.family.now} AS remaining FROM ${this.name} WHERE name IN (${this.#list(names, 1)})`,
       names,
     );
     return (rows as readonly LeaseColumns[]).map(({ holder, token, remaining }) => ({
@@ -146,15 +126,11 @@ export class LeaseTable {
   }
 
   get #nextVersion(): string {
-    return `${this.#dialect.greatest}(token + 1, ${this.#now})`;
-  }
-
-  #value(position: number): string {
-    return this.#dialect.value(position);
+    return `${this.family.greatest}(token + 1, ${this.family.now})`;
   }
 
   #list(values: readonly unknown[], from: number): string {
-    return values.map((_, index) => this.#value(from + index)).join(', ');
+    return values.map((_, index) => this.family.value(from + index)).join(', ');
   }
 }
 

@@ -15,7 +15,7 @@ export class Renewals {
 
   constructor(
     private readonly clock: Clock,
-    private readonly table: () => Promise<LeaseTable>,
+    private readonly leases: LeaseTable,
   ) {}
 
   /** @param duration for how many ms the row is kept: the lease, or what is left of a `minHold` if that is longer */
@@ -39,8 +39,7 @@ export class Renewals {
     const sentAt = this.clock.now();
     let renewed: ReadonlySet<string> | undefined;
     try {
-      const table = await this.table();
-      renewed = await table.renew(
+      renewed = await this.leases.renew(
         renewals.map(({ held }) => held),
         duration,
       );

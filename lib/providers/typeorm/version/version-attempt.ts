@@ -1,22 +1,14 @@
 import {
   type AcquireRequest,
-  type Clock,
   type Grant,
-  type Random,
+  type ReleaseManner,
   type ReleaseOutcome,
+  type RenewOutcome,
   validUntil,
 } from '../../../engine/lock-provider.js';
-import type { LeaseDatabase } from './lease-database.js';
-
-/** What an attempt needs of its provider. */
-export interface VersionLocking {
-  readonly clock: Clock;
-  readonly random: Random;
-  readonly database: Pick<LeaseDatabase, 'leases' | 'createRow' | 'isBusy'>;
-  onWaiting(holder: string): void;
-  /** Takes note of something that goes on when nobody waits for it any more. */
-  inBackground(work: Promise<unknown>): void;
-}
+import { failureOf } from '../failure.js';
+import type { LockAttempt } from '../sql-lock-provider.js';
+import type { VersionLocks } from './version-lock-provider.js';
 
 // How long before a busy row is looked at again, in ms: doubled from the first to the longest, half of it at random so that
 // processes do not march in step. One look is one indexed read.
@@ -24,9 +16,10 @@ const FIRST_PAUSE = 10;
 const LONGEST_PAUSE = 200;
 // How long before the end of the wait the last look is made, in ms.
 const LAST_LOOK = 50;
+const NOW: ReleaseManner = { keepFor: 0, failed: true };
 
 /** One attempt to hold one lease, from its first ask to its release. */
-export class VersionAttempt {
+export class VersionAttempt implements LockAttempt {
   #isOver = false;
   /** Its caller has left. Not told by `request.wait`: that has run down to 0 by then, as for an attempt that never waits. */
   #hasLeft = false;
@@ -36,14 +29,16 @@ export class VersionAttempt {
   #wake: (() => void) | undefined;
 
   constructor(
-    private readonly locking: VersionLocking,
+    private readonly locks: VersionLocks,
     private readonly name: string,
     private readonly holder: string,
   ) {}
 
-  /** How long a renewal has to prolong to, so that a crash does not cut `minHold` short. */
-  leaseOf(lease: number): number {
-    return Math.max(lease, this.#keepUntil - this.locking.clock.now());
+  renew({ fencingToken }: Grant, lease: number): Promise<RenewOutcome> {
+    const { renewals, clock } = this.locks;
+    const held = { name: this.name, holder: this.holder, version: fencingToken ?? 0n };
+    // A crash must not cut `minHold` short.
+    return renewals.add(held, lease, Math.max(lease, this.#keepUntil - clock.now()));
   }
 
   /** Asks, again and again while `request.wait` lasts. A repeated call finds the hold that an unanswered one has left. */
@@ -56,23 +51,24 @@ export class VersionAttempt {
         this.#hasLeft = true;
         // Until a busy row was seen nobody knows whether there is something to wait for. The next step finds that we left.
         // A claim on its way is another matter: it may be granted to nobody.
-        if (this.#openClaim !== undefined) this.locking.inBackground(this.release(0));
+        if (this.#openClaim !== undefined) this.locks.inBackground(this.release(NOW));
         if (isWaiting) resolve('busy');
         this.#wake?.();
       };
-      const tellWaiting = () => {
+      const reportWaiting = () => {
         if (isWaiting) return;
         isWaiting = true;
-        this.locking.onWaiting(this.holder);
+        this.locks.context.emit({ type: 'waiting', holder: this.holder });
       };
+      if (signal.aborted) leave();
       signal.addEventListener('abort', leave, { once: true });
-      this.#ask(request, tellWaiting)
+      this.#ask(request, reportWaiting)
         .finally(() => {
           signal.removeEventListener('abort', leave);
         })
         .then((answer) => {
           // Granted while it was leaving, after it had said that it is busy: nobody knows of that grant.
-          if (answer !== 'busy' && this.#hasEnded() && isWaiting) this.locking.inBackground(this.release(0));
+          if (answer !== 'busy' && this.#hasEnded() && isWaiting) this.locks.inBackground(this.release(NOW));
           resolve(answer);
         }, reject);
     });
@@ -82,10 +78,10 @@ export class VersionAttempt {
    * Ends it wherever it stands. A claim that was not answered is made void first: done the other way round it could arrive
    * between the two.
    */
-  async release(keepFor: number): Promise<ReleaseOutcome> {
+  async release({ keepFor }: ReleaseManner): Promise<ReleaseOutcome> {
     this.#isOver = true;
     this.#wake?.();
-    const { leases } = this.locking.database;
+    const { leases } = this.locks;
     try {
       if (this.#openClaim !== undefined) await leases.voidClaim(this.name, this.#openClaim);
       this.#openClaim = undefined;
@@ -95,17 +91,17 @@ export class VersionAttempt {
     }
   }
 
-  async #ask(request: AcquireRequest, tellWaiting: () => void): Promise<Grant | 'busy'> {
-    const { clock, database } = this.locking;
+  async #ask(request: AcquireRequest, reportWaiting: () => void): Promise<Grant | 'busy'> {
+    const { clock, leases } = this.locks;
     const waitUntil = clock.now() + request.wait;
     for (let pause = FIRST_PAUSE; ;) {
       const sentAt = clock.now();
-      const seen = await database.leases.look(this.name);
+      const seen = await leases.look(this.name);
       // A claim that was not answered has arrived or never will, now that the version is another.
       if (seen?.version !== this.#openClaim) this.#openClaim = undefined;
       if (this.#hasEnded()) return 'busy';
       if (!seen) {
-        await database.createRow(this.name);
+        await leases.createRow(this.name);
         continue;
       }
       if (seen.remaining <= 0) {
@@ -119,9 +115,9 @@ export class VersionAttempt {
         return this.#grant(request, seen.version, sentAt, seen.remaining);
       }
       if (request.wait <= 0) return 'busy';
-      tellWaiting();
+      reportWaiting();
       const lastLook = waitUntil - LAST_LOOK - clock.now();
-      const jittered = pause * (0.5 + this.locking.random.fraction() / 2);
+      const jittered = pause * (0.5 + this.locks.context.random.fraction() / 2);
       await this.#pause(Math.min(jittered, seen.remaining, lastLook > 0 ? lastLook : Infinity), request.signal);
       if (this.#hasEnded()) return 'busy';
       pause = Math.min(2 * pause, LONGEST_PAUSE);
@@ -129,13 +125,13 @@ export class VersionAttempt {
   }
 
   async #claim(request: AcquireRequest, seen: bigint): Promise<Grant | 'busy' | undefined> {
-    const { clock, database } = this.locking;
+    const { clock, leases } = this.locks;
     const { name, holder } = this;
     const sentAt = clock.now();
     this.#openClaim = seen;
     const duration = Math.max(request.lease, request.minHold);
-    const version = await database.leases.claim({ name, holder, version: seen }, duration).catch((error: unknown) => {
-      if (database.isBusy(error)) return undefined;
+    const version = await leases.claim({ name, holder, version: seen }, duration).catch((error: unknown) => {
+      if (['busy', 'rolled-back'].includes(failureOf(error))) return undefined;
       throw error;
     });
     if (this.#isOver) return 'busy';
@@ -151,7 +147,7 @@ export class VersionAttempt {
   }
 
   #pause(delay: number, signal: AbortSignal): Promise<void> {
-    const { clock } = this.locking;
+    const { clock } = this.locks;
     if (signal.aborted) return Promise.resolve();
     return new Promise((resolve) => {
       const timer = clock.setTimer(() => this.#wake?.(), Math.max(1, delay));

@@ -1,12 +1,11 @@
 import { DataSource, type DataSourceOptions } from 'typeorm';
 import type { ProviderContext } from '../../../engine/lock-provider.js';
 import { LockConfigError } from '../../../lock/errors.js';
-import { propertyOf, type Run } from '../dialect.js';
+import { propertyOf, type Run } from '../answer.js';
+import type { DatabaseSettings } from '../options.js';
 import { PURGEABLE } from '../purge.js';
-import { createTableSql, quotedTable, SERVER_TIME } from '../table-layout.js';
 import type { LeaseDatabase } from './lease-database.js';
 import { LeaseTable } from './lease-table.js';
-import type { VersionLockSettings } from './version-lock-options.js';
 
 /** Answers rows as objects, or `{ changes }`, without giving anybody else a turn. */
 type RunNow = (sql: string, parameters: readonly (string | number | null)[]) => unknown;
@@ -29,14 +28,12 @@ const PAUSE = 10;
  * transaction that writes keeps us waiting until it has ended.
  */
 export async function connectToSqlite(
-  settings: VersionLockSettings,
+  { dataSource, table, synchronize, statementTimeout }: Omit<DatabaseSettings, 'database'>,
   { clock, random }: ProviderContext,
 ): Promise<LeaseDatabase> {
-  const { table, synchronize, patience } = settings;
-  const name = quotedTable('sqlite', table);
   let isClosed = false;
   const onceUnlocked = async <T>(work: () => T | Promise<T>): Promise<T> => {
-    const giveUpAt = clock.now() + patience;
+    const giveUpAt = clock.now() + statementTimeout;
     for (;;) {
       if (isClosed) throw new Error('The provider is stopped.');
       try {
@@ -48,37 +45,28 @@ export async function connectToSqlite(
       await new Promise<void>((resolve) => clock.setTimer(resolve, PAUSE * (0.5 + random.fraction() / 2), true));
     }
   };
-  const connection = await onceUnlocked(() => open(settings.dataSource));
+  const connection = await onceUnlocked(() => open(dataSource));
   const run: Run = (sql, parameters = []) => onceUnlocked(() => connection.runNow(sql, parameters.map(toSqlite)));
   const close = async () => {
     if (isClosed) return;
     isClosed = true;
     await connection.close();
   };
+  const leases = new LeaseTable('sqlite', table, run);
   try {
-    if (synchronize) await run(createTableSql('sqlite', table));
-    await run(`SELECT 1 FROM ${name} LIMIT 0`).catch((error: unknown) => {
-      if (!/no such table/.test(String(error))) throw error;
-      throw new LockConfigError(
-        `The table of the locks is missing: create it in a migration (${createTableSql('sqlite', table)}), or set synchronize.`,
-        { cause: error },
-      );
-    });
+    await leases.prepare(synchronize);
   } catch (error) {
     await close();
     throw error;
   }
   return {
-    leases: new LeaseTable('sqlite', table, run),
-    async createRow(row) {
-      await run(`INSERT INTO ${name} (name, expires) VALUES (?, ${SERVER_TIME.sqlite}) ON CONFLICT DO NOTHING`, [row]);
-    },
+    leases,
     async purge(unusedFor) {
-      const sql = `DELETE FROM ${name} WHERE ${PURGEABLE} AND expires <= ${SERVER_TIME.sqlite} - ?`;
-      return Number(propertyOf(await run(sql, [Math.ceil(unusedFor * 1000)]), 'changes'));
+      const { name, family } = leases;
+      const unused = `${PURGEABLE} AND expires <= ${family.now} - ${Math.ceil(unusedFor * 1000)}`;
+      return family.changed(await run(`DELETE FROM ${name} WHERE ${unused}`));
     },
-    isBusy: () => false,
-    check: () => Promise.resolve([]),
+    diagnose: () => [],
     close,
   };
 }

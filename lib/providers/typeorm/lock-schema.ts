@@ -1,5 +1,4 @@
-/** A family of databases that spell alike. */
-export type DatabaseFamily = 'mysql' | 'postgres' | 'sqlite';
+import type { DatabaseFamily } from './family.js';
 
 /** The name of the table where none is given. */
 export const DEFAULT_TABLE = 'distributed_lock';
@@ -18,17 +17,6 @@ export function isTableName(table: unknown): boolean {
 export function quotedTable(family: DatabaseFamily, table: string): string {
   return family === 'mysql' ? `\`${table.replace('.', '`.`')}\`` : `"${table.replace('.', '"."')}"`;
 }
-
-/**
- * The database's time in µs since 1970, read once for a whole statement, after it was sent: two readings in one statement
- * could take a lease for over and yet renew it. UTC, because a local time comes twice at the end of summer time. SQLite
- * knows milliseconds; julianday() is in all its versions, unixepoch('subsec') since 3.42.
- */
-export const SERVER_TIME: Readonly<Record<DatabaseFamily, string>> = {
-  mysql: `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`,
-  postgres: `(extract(epoch FROM statement_timestamp()) * 1000000)::bigint`,
-  sqlite: `(CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)`,
-};
 
 /**
  * The table that all locks of this folder share, a row for each key of each kind of lock:

@@ -1,0 +1,12 @@
+/** Runs one statement with bound values. Resolves to its rows, or to the driver's summary where it has none. */
+export type Run = (sql: string, parameters?: readonly unknown[]) => Promise<unknown>;
+
+/** The first row of an answer, if there is one. */
+export function firstRow(answer: unknown): Readonly<Record<string, unknown>> | undefined {
+  return Array.isArray(answer) ? (answer[0] as Readonly<Record<string, unknown>> | undefined) : undefined;
+}
+
+/** The property of an object of which nothing is known. */
+export function propertyOf(value: unknown, name: string): unknown {
+  return typeof value === 'object' && value !== null ? (value as Readonly<Record<string, unknown>>)[name] : undefined;
+}

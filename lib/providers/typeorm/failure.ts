@@ -1,0 +1,47 @@
+import { propertyOf } from './answer.js';
+
+/**
+ * Why a statement failed.
+ *
+ * - `busy`: a row that it needs is locked.
+ * - `rolled-back`: the server has undone the whole transaction (deadlock), so its locks are gone.
+ * - `no-table`: the table does not exist.
+ * - `refused`: the server would refuse it again: a missing privilege, a read-only server, a wrong table.
+ * - `other`: anything else, such as a lost connection.
+ */
+export type Failure = 'busy' | 'rolled-back' | 'no-table' | 'refused' | 'other';
+
+// By the number that MySQL and MariaDB give, or the five characters of Postgres.
+const FAILURES = new Map<unknown, Failure>([
+  [1205, 'busy'], // lock wait timeout; NOWAIT of MariaDB
+  [3572, 'busy'], // NOWAIT of MySQL
+  [1969, 'busy'], // max_statement_time of MariaDB
+  ['55P03', 'busy'], // lock_not_available: NOWAIT, lock_timeout
+  ['57014', 'busy'], // query_canceled: statement_timeout
+  [1213, 'rolled-back'], // deadlock
+  [3058, 'rolled-back'], // deadlock of user locks (MySQL)
+  [1020, 'rolled-back'], // the row has changed since the snapshot (innodb_snapshot_isolation of MariaDB)
+  [1206, 'rolled-back'], // the table of locks is full
+  ['40P01', 'rolled-back'], // deadlock_detected
+  ['40001', 'rolled-back'], // serialization_failure
+  [1146, 'no-table'],
+  ['42P01', 'no-table'],
+  ['25006', 'refused'], // read_only_sql_transaction
+  ['3D000', 'refused'], // no such database
+  ['42501', 'refused'], // insufficient_privilege, row-level security among them
+  ['42703', 'refused'], // no such column
+  ['42P10', 'refused'], // no primary key
+  // MySQL: no access (1044, 1045, 1142, 1143, 1227, 1698), read-only (1290, 1792, 1836), no such database, no such column.
+  ...[1044, 1045, 1142, 1143, 1227, 1698, 1290, 1792, 1836, 1049, 1054].map((errno) => [errno, 'refused'] as const),
+]);
+
+/** Why a statement failed, by the error of its driver. */
+export function failureOf(error: unknown): Failure {
+  const [errno, code] = [propertyOf(error, 'errno'), propertyOf(error, 'code')];
+  const known = FAILURES.get(errno) ?? FAILURES.get(code);
+  if (known) return known;
+  // SQLite has no code for it.
+  if (error instanceof Error && error.message.includes('no such table')) return 'no-table';
+  // A class of Postgres: no such account, or a wrong password.
+  return typeof code === 'string' && /^28...$/.test(code) ? 'refused' : 'other';
+}

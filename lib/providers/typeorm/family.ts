@@ -1,0 +1,68 @@
+import { firstRow, propertyOf } from './answer.js';
+
+/** Databases that spell alike. */
+export type DatabaseFamily = 'mysql' | 'postgres' | 'sqlite';
+
+/** How one family of databases spells what our statements need. */
+export interface Family {
+  /** The bound value at this position, counted from 1. */
+  readonly value: (position: number) => string;
+  /**
+   * The database's time in µs since 1970, read once for a whole statement, after it was sent: two readings in one statement could find
+   * a lease expired and renew it. UTC, because a local time comes twice at the end of summer time.
+   */
+  readonly now: string;
+  /** The function that gives the largest of its arguments. */
+  readonly greatest: string;
+  /** An INSERT that does nothing if a row of this primary key exists. */
+  readonly insert: (table: string, columns: string, values: string) => string;
+  /** An UPDATE of one row that sets `token` to this expression, and whose answer contains the new token. */
+  readonly updateToken: (table: string, expression: string, rest: string) => string;
+  /** The token from the answer of such a statement, or undefined if no row was updated. */
+  readonly tokenOf: (answer: unknown) => bigint | undefined;
+  /** How many rows a statement has changed. */
+  readonly changed: (answer: unknown) => number;
+}
+
+/**
+ * No UPDATE … RETURNING here (MariaDB has it for INSERT and DELETE only). LAST_INSERT_ID(expression) is evaluated for the row that is
+ * updated, under its lock, and comes back in the packet that reports the update, so no other statement can come between.
+ */
+const mysql: Family = {
+  value: () => '?',
+  now: `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`,
+  greatest: 'GREATEST',
+  insert: (table, columns, values) => `INSERT IGNORE INTO ${table} (${columns}) VALUES (${values})`,
+  updateToken: (table, expression, rest) => `UPDATE ${table} SET token = LAST_INSERT_ID(${expression})${rest}`,
+  tokenOf: (answer) => (mysql.changed(answer) === 1 ? BigInt(String(propertyOf(answer, 'insertId'))) : undefined),
+  changed: (answer) => Number(propertyOf(answer, 'affectedRows') ?? 0),
+};
+
+const postgres: Family = {
+  value: (position) => `$${position}`,
+  now: `(extract(epoch FROM statement_timestamp()) * 1000000)::bigint`,
+  greatest: 'GREATEST',
+  // Names the column: without a primary key the rows of one key would multiply, and each could be locked.
+  insert: (table, columns, values) =>
+    `INSERT INTO ${table} (${columns}) VALUES (${values}) ON CONFLICT (name) DO NOTHING`,
+  updateToken: (table, expression, rest) => `UPDATE ${table} SET token = ${expression}${rest} RETURNING token`,
+  tokenOf: (answer) => bigintOf(firstRow(answer)?.['token']),
+  changed: (answer) => Number(propertyOf(answer, 'rowCount') ?? 0),
+};
+
+/** From 3.35 on, which has RETURNING. */
+const sqlite: Family = {
+  ...postgres,
+  value: () => '?',
+  // In whole ms. julianday() is in all its versions, unixepoch('subsec') since 3.42.
+  now: `(CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)`,
+  greatest: 'MAX',
+  changed: (answer) => Number(propertyOf(answer, 'changes') ?? 0),
+};
+
+export const FAMILIES: Readonly<Record<DatabaseFamily, Family>> = { mysql, postgres, sqlite };
+
+/** A driver gives a 64-bit number as a number, as text or as a bigint, as the application has chosen. */
+function bigintOf(value: unknown): bigint | undefined {
+  return value === undefined || value === null ? undefined : BigInt(value as string | number | bigint);
+}

@@ -1,0 +1,148 @@
+import type { DataSource } from 'typeorm';
+import { type Duration, toMilliseconds } from '../../lock/duration.js';
+import { LockConfigError } from '../../lock/errors.js';
+import { propertyOf } from './answer.js';
+import type { DatabaseFamily } from './family.js';
+import { DEFAULT_TABLE, isTableName } from './lock-schema.js';
+
+/** What all locks in a database have in common. */
+export interface TypeOrmLockOptions {
+  /**
+   * The application's own: `mysql`, `mariadb` or `postgres`; for the version lock also `better-sqlite3` or `sqljs`. Its options are used for
+   * connections of our own. It need not be initialized, except for `sqljs`, whose database is in the memory of the process, and for
+   * `entityManagerOf`.
+   */
+  readonly dataSource: DataSource;
+  /** The table of the locks and of the fencing counters, `name` or `schema.name`. Default `distributed_lock`. */
+  readonly table?: string | undefined;
+  /** Create the table when it does not exist. Default false: create it in a migration. */
+  readonly synchronize?: boolean | undefined;
+  /** How long the database may be silent after a statement of ours, in ms, before its outcome counts as unknown. Default 2 s, at least 50 ms. */
+  readonly statementTimeout?: Duration | undefined;
+  /**
+   * Use also a server on which two callers may hold a lock at the same time: Galera, several primaries, a read-only server or standby, a
+   * pooler that shares connections among clients. Default false: `LockConfigError`. For a cluster whose locks all go to one node.
+   */
+  readonly allowUnsafeTopology?: boolean | undefined;
+}
+
+/** Locks that live as long as a connection. */
+export interface TypeOrmSessionLockOptions extends TypeOrmLockOptions {
+  /**
+   * After how many ms of silence the server frees the locks of a process that is frozen or cut off. A heartbeat each third of it.
+   * Default 30 s, at least 1 s.
+   */
+  readonly sessionGuard?: Duration | undefined;
+  /**
+   * How many connections this process may have for locks. Default 10. Up to four more, opened when they are needed, make rows, count
+   * tokens and end other connections.
+   */
+  readonly maxConnections?: number | undefined;
+  /** Fencing tokens, by a counter that is committed at each grant. Default false; costs one commit a lock. */
+  readonly fencing?: boolean | undefined;
+}
+
+export type ServerFamily = Exclude<DatabaseFamily, 'sqlite'>;
+
+/** The options, checked; times in ms. */
+export interface DatabaseSettings<F extends DatabaseFamily = DatabaseFamily> {
+  readonly dataSource: DataSource;
+  readonly database: F;
+  readonly table: string;
+  readonly synchronize: boolean;
+  readonly allowUnsafeTopology: boolean;
+  readonly statementTimeout: number;
+  readonly maxConnections: number;
+}
+
+export interface SessionLockSettings extends DatabaseSettings<ServerFamily> {
+  readonly guard: number;
+  readonly fencing: boolean;
+}
+
+/** How many connections there must be, and how many there are unless noted otherwise. */
+interface Connections {
+  readonly least: number;
+  readonly usual: number;
+}
+
+/** @throws LockConfigError for options that cannot work */
+export function readOptions(
+  provider: string,
+  options: TypeOrmLockOptions & { readonly maxConnections?: number | undefined },
+  connections: Connections,
+): DatabaseSettings {
+  const type = propertyOf(propertyOf(propertyOf(options, 'dataSource'), 'options'), 'type');
+  // By its options: there may be two copies of TypeORM.
+  if (typeof type !== 'string') throw new LockConfigError(`${provider}: "dataSource" must be a DataSource of TypeORM.`);
+  return {
+    dataSource: options.dataSource,
+    database: familyOf(provider, type),
+    table: readTable(provider, options.table),
+    synchronize: readSwitch(provider, 'synchronize', options.synchronize),
+    allowUnsafeTopology: readSwitch(provider, 'allowUnsafeTopology', options.allowUnsafeTopology),
+    statementTimeout: toMilliseconds(options.statementTimeout ?? '2s', 'statementTimeout', { min: 50 }),
+    maxConnections: readCount(
+      provider,
+      'maxConnections',
+      options.maxConnections ?? connections.usual,
+      connections.least,
+    ),
+  };
+}
+
+/** @throws LockConfigError for options that cannot work */
+export function readSessionOptions(
+  provider: string,
+  options: TypeOrmSessionLockOptions,
+  leastConnections: number,
+): SessionLockSettings {
+  const settings = readOptions(provider, options, { least: leastConnections, usual: 10 });
+  const { database } = settings;
+  if (database === 'sqlite') {
+    throw new LockConfigError(
+      `${provider} works with MySQL, MariaDB and Postgres. SQLite has no such locks: use TypeOrmVersionLockProvider.`,
+    );
+  }
+  return {
+    ...settings,
+    database,
+    guard: toMilliseconds(options.sessionGuard ?? '30s', 'sessionGuard', { min: 1_000 }),
+    fencing: readSwitch(provider, 'fencing', options.fencing),
+  };
+}
+
+/** @throws LockConfigError for a number that cannot work */
+export function readCount(provider: string, option: string, count: number, least: number): number {
+  if (Number.isSafeInteger(count) && count >= least) return count;
+  throw new LockConfigError(`${provider}: "${option}" must be a whole number from ${least} on.`);
+}
+
+/** @throws LockConfigError for anything but a boolean: the text 'false' of an environment variable would count as true */
+function readSwitch(provider: string, option: string, value: unknown = false): boolean {
+  if (typeof value === 'boolean') return value;
+  throw new LockConfigError(`${provider}: "${option}" must be true or false.`);
+}
+
+function readTable(provider: string, table: unknown = DEFAULT_TABLE): string {
+  // A list of one name would pass for that name.
+  if (typeof table === 'string' && isTableName(table)) return table;
+  throw new LockConfigError(
+    `${provider}: "table" must be a name, or a schema and a name, of at most 56 letters, digits and "_" each.`,
+  );
+}
+
+function familyOf(provider: string, type: string): DatabaseFamily {
+  switch (type) {
+    case 'mysql':
+    case 'mariadb':
+      return 'mysql';
+    case 'postgres':
+      return 'postgres';
+    case 'sqljs':
+    case 'better-sqlite3':
+      return 'sqlite';
+    default:
+      throw new LockConfigError(`${provider} does not work with databases of type "${type}".`);
+  }
+}

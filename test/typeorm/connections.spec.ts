@@ -1,0 +1,132 @@
+import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { LockManager } from '../../lib/engine/lock-manager.js';
+import type { TypeOrmRowLockProviderOptions } from '../../lib/providers/typeorm/index.js';
+import { LockProcesses } from './lock-processes.js';
+import { SqlBackend } from './sql-backend.js';
+
+// The limit that a provider has unless it is given another one.
+const MAX_CONNECTIONS = 10;
+
+describe.each(['mariadb', 'postgres'] as const)('connections of locks on %s', (type) => {
+  let backend: SqlBackend;
+  const processes = new LockProcesses();
+  const rows = async (options: Partial<TypeOrmRowLockProviderOptions> = {}) =>
+    processes.start(await backend.provider(options));
+  const advisory = async () => processes.start(await backend.advisoryProvider());
+
+  beforeAll(async () => {
+    backend = await SqlBackend.start(type);
+  }, 60_000);
+  afterEach(() => processes.stop());
+  afterAll(() => backend.stop());
+
+  /** Resolves when so many callers have come. */
+  function gathering(size: number): () => Promise<void> {
+    let come = 0;
+    let open!: () => void;
+    const all = new Promise<void>((resolve) => (open = resolve));
+    return () => {
+      come += 1;
+      if (come === size) open();
+      return all;
+    };
+  }
+
+  it.each([
+    ['row', rows],
+    ['advisory', advisory],
+  ] as const)('%s locks: ten callers that nest two free keys all get both', async (_, start) => {
+    const locks = await start();
+    // As many as can have a connection at the same time: one is kept for nested locks.
+    const gathered = gathering(MAX_CONNECTIONS - 1);
+    const callers = Array.from({ length: 10 }, (_, index) =>
+      locks.withLock(`outer:${index}`, async () => {
+        await gathered();
+        return locks.withLock(`inner:${index}`, () => index);
+      }),
+    );
+    expect(await Promise.all(callers)).toHaveLength(10);
+  });
+
+  it.each([
+    ['row', rows],
+    ['advisory', advisory],
+  ] as const)('%s locks: while ten keys are waited for, a free key is had', async (_, start) => {
+    const [locks, ...others] = [await start(), await start(), await start()];
+    const busy = Array.from({ length: 10 }, (_, index) => `busy:${index}`);
+    const held = await Promise.all(busy.map((key, index) => others[index % 2]!.acquire(key)));
+    const waiting = gathering(10);
+    locks.events.on('waiting', () => void waiting());
+    const waiters = busy.map((key) => locks.withLock(key, () => key));
+    await waiting();
+    for (const key of ['free', 'free:2']) await (await locks.acquire(key)).release();
+    for (const lock of held) await lock.release();
+    expect(await Promise.all(waiters)).toEqual(busy);
+  });
+
+  it('a nested caller does not queue behind one that has no connection for the same key', async () => {
+    const locks = await rows({ maxConnections: 3 });
+    const gathered = gathering(3);
+    const nested = ['a', 'b'].map((key) =>
+      locks.withLock(key, async () => {
+        await gathered();
+        return locks.withLock('z', () => key);
+      }),
+    );
+    await untilHeld(locks, 2);
+    const first = locks.withLock('z', () => 'first');
+    await gathered();
+    expect(await Promise.all(nested)).toEqual(['a', 'b']);
+    expect(await first).toBe('first');
+  });
+
+  it('locks three deep need two connections that are kept for them, and so do calls that lock three keys', async () => {
+    const locks = await rows({ maxConnections: 4, nestedConnections: 2 });
+    const deep = (index: number) =>
+      locks.withLock(`a:${index}`, () => locks.withLock(`b:${index}`, () => locks.withLock(`c:${index}`, () => index)));
+    const wide = (index: number) =>
+      locks.withLock(
+        ['x', 'y', 'z'].map((key) => `${key}:${index}`),
+        () => index,
+      );
+    const tens = Array.from({ length: 10 }, (_, index) => index);
+    expect(await Promise.all(tens.flatMap((index) => [deep(index), wide(index)]))).toHaveLength(20);
+  });
+
+  it('connections that are not used are closed before the server ends them, and at the stop', async () => {
+    // Those of the tests before may still be closing.
+    let before = Infinity;
+    for (let now = await connections(); now !== before; now = await connections()) {
+      before = now;
+      await sleep(300);
+    }
+    const provider = await backend.provider({ sessionGuard: '1s', fencing: true });
+    const locks = await processes.start(provider);
+    const round = () => Promise.all(Array.from({ length: 5 }, (_, key) => locks.withLock(`noise:${key}`, () => key)));
+    for (let rounds = 0; rounds < 3; rounds += 1) await round();
+    expect(await connections()).toBeGreaterThan(before + 4);
+    // The sessions for statements, which hold nothing, stay for longer.
+    while ((await connections()) > before + 4) await sleep(50);
+    await round();
+    await locks.stop();
+    while ((await connections()) > before) await sleep(10);
+    if (type === 'mariadb') expect(await aborted()).toBe(0);
+  });
+
+  async function untilHeld(locks: LockManager, count: number): Promise<void> {
+    while (locks.held().length < count) await sleep(1);
+  }
+
+  async function connections(): Promise<number> {
+    const where =
+      type === 'mariadb' ? 'information_schema.processlist' : `pg_stat_activity WHERE backend_type = 'client backend'`;
+    const [row] = await backend.admin.query<{ n: unknown }[]>(`SELECT COUNT(*) AS n FROM ${where}`);
+    return Number(row!.n);
+  }
+
+  async function aborted(): Promise<number> {
+    const [row] = await backend.admin.query<{ Value: string }[]>(`SHOW GLOBAL STATUS LIKE 'Aborted_clients'`);
+    return Number(row!.Value);
+  }
+});

@@ -18,6 +18,7 @@ import { about, report, versionOf } from '../results.mjs';
 
 const OURS = 'nestjs-distributed-lock';
 const RAW = 'raw mysql2';
+const USUAL = 'raw mysql2, with START TRANSACTION';
 const BAR = 0.85;
 const CALLERS = 16;
 const LEASE = 10_000;
@@ -59,13 +60,15 @@ const NOW = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`;
 /** By kind of lock: what the raw client sends to take the lock of this name, and how it releases it. */
 const raw = {
   async row(connection, key) {
-    await connection.query('START TRANSACTION');
-    await connection.query('SELECT 1 FROM `distributed_lock` WHERE name = ? FOR UPDATE SKIP LOCKED', [`lock:${key}`]);
-    return () => connection.query('COMMIT');
+    await connection.query(
+      'SELECT @@global.read_only AS read_only FROM `distributed_lock` WHERE name = ? FOR UPDATE SKIP LOCKED',
+      [`lock:${key}`],
+    );
+    return () => connection.query('ROLLBACK');
   },
   async advisory(connection, key) {
-    await connection.query('SELECT GET_LOCK(?, 0) AS done', [`lock:${key}`]);
-    return () => connection.query('SELECT RELEASE_LOCK(?) AS done', [`lock:${key}`]);
+    await connection.query('SELECT IF(true AND @@global.read_only, 2, GET_LOCK(?, 0)) AS done', [`lock:${key}`]);
+    return () => connection.query('SELECT COALESCE(RELEASE_LOCK(?), 0) AS done', [`lock:${key}`]);
   },
   async version(connection, key) {
     const [name, holder, lease] = [`lock#lease:${key}`, 'raw', LEASE * 1_000];
@@ -86,16 +89,27 @@ const raw = {
   },
 };
 
+/** A row lock as it is usually written: with one round trip more. */
+async function usual(connection, key) {
+  await connection.query('START TRANSACTION');
+  await connection.query('SELECT 1 FROM `distributed_lock` WHERE name = ? FOR UPDATE SKIP LOCKED', [`lock:${key}`]);
+  return () => connection.query('COMMIT');
+}
+
 for (const provider of Object.keys(raw)) {
   // A caller is known by its key.
   const connectionOf = (key) => connections[Number(key.split('-')[1] ?? 0)];
   const takes = { [RAW]: (key) => raw[provider](connectionOf(key), key), [OURS]: take(provider) };
+  if (provider === 'row') takes[USUAL] = (key) => usual(connectionOf(key), key);
+  // The first statement of a row lock begins its transaction.
+  for (const connection of connections)
+    await connection.query(`SET SESSION autocommit = ${provider === 'row' ? 0 : 1}`);
   const loads = {
     'one caller': (load) => oneCaller(load, lasting(200)),
     [`${CALLERS} callers on ${CALLERS} keys`]: (load) => manyKeys(load, lasting(200), CALLERS),
   };
-  // The rows, for the raw client too.
-  for (const load of Object.values(loads)) await load(takes[OURS]);
+  // The rows, for the raw client too; and the compiler needs thousands of cycles of each.
+  for (const of of [takes[OURS], ...Object.values(takes)]) await manyKeys(of, lasting(3_000), CALLERS);
   for (const [who, load] of Object.entries(loads)) {
     const rounds = await interleave(
       Object.fromEntries(Object.entries(takes).map(([name, of]) => [name, () => load(of)])),

@@ -109,11 +109,16 @@ export class LocalQueue implements LockingPart {
   #lead(request: AcquireRequest): Promise<Grant | 'busy'> {
     return new Promise((resolve, reject) => {
       const place = { request, resolve, reject };
+      const name = lineOf(request);
       const line: Line = {
-        ...{ name: lineOf(request), places: new Set(), asking: place },
-        ...{ isQueued: false, isShared: true, trouble: undefined },
+        name,
+        places: new Set(),
+        asking: place,
+        isQueued: false,
+        isShared: true,
+        trouble: undefined,
       };
-      this.#lines.set(line.name, line);
+      this.#lines.set(name, line);
       this.#ask(line, place);
     });
   }

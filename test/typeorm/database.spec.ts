@@ -11,6 +11,7 @@ import {
 import { LockConfigError } from '../../lib/lock/errors.js';
 
 const dataSource = new DataSource({ type: 'mysql', host: 'nowhere' });
+const KIND = { guard: 30_000, lockWait: Infinity, autocommit: false };
 const readOptions = (options: TypeOrmSessionLockOptions) => readSessionOptions('TypeOrmRowLockProvider', options, 2);
 
 describe('options of locks that live as long as a connection', () => {
@@ -87,7 +88,7 @@ describe('dialects', () => {
   ])('MySQL and MariaDB spell a shared lock differently: %s', async (Value, spelled) => {
     const dialect = mysqlDialect(dataSource.options, 1_000);
     const run = () => Promise.resolve([{ Variable_name: 'version', Value }]);
-    await dialect.setUp({} as never, run, 30_000, Infinity);
+    await dialect.setUp({} as never, run, KIND);
     expect(dialect.forMode('shared')).toBe(spelled);
   });
 
@@ -127,7 +128,7 @@ describe('dialects', () => {
   it('Postgres: a limit for whole transactions is taken off', async () => {
     const sent: string[] = [];
     const dialect = postgresDialect({ type: 'postgres' }, 1_000);
-    await dialect.setUp({} as never, (sql) => Promise.resolve(void sent.push(sql)), 30_000, Infinity);
+    await dialect.setUp({} as never, (sql) => Promise.resolve(void sent.push(sql)), KIND);
     expect(sent[0]).toMatch(/ELSE '0' END.*FROM pg_settings WHERE.*'transaction_timeout'/);
   });
 
@@ -140,7 +141,7 @@ describe('dialects', () => {
     ['read_only', 'NO_LOCK_NO_ADMIN', /read_only/],
   ])('MySQL: %s = %s is an error', async (Variable_name, Value, message) => {
     const run = () => Promise.resolve([{ Variable_name, Value }]);
-    const { weaknesses } = await mysqlDialect(dataSource.options, 1_000).setUp({} as never, run, 30_000, Infinity);
+    const { weaknesses } = await mysqlDialect(dataSource.options, 1_000).setUp({} as never, run, KIND);
     expect(weaknesses).toEqual([{ severity: 'error', message: expect.stringMatching(message) as string }]);
   });
 });

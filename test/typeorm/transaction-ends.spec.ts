@@ -20,15 +20,17 @@ const ENDS: Record<SqlType, Ends> = {
   mariadb: {
     early: [
       ...['commit', 'COMMIT;', 'COMMIT WORK', '/* a comment */ COMMIT', 'ROLLBACK', 'CALL commits()'],
-      ...[
-        'TRUNCATE scratch',
-        'ANALYZE TABLE scratch',
-        'LOCK TABLES scratch WRITE',
-        'FLUSH TABLES',
-        'CREATE TABLE IF NOT EXISTS made (id INT)',
-      ],
+      ...['TRUNCATE scratch', 'ANALYZE TABLE scratch', 'FLUSH TABLES', 'CREATE TABLE IF NOT EXISTS made (id INT)'],
     ],
-    atCommit: ['COMMIT AND CHAIN', 'ROLLBACK AND CHAIN', 'BEGIN', 'START TRANSACTION', 'CALL goes_on()'],
+    atCommit: [
+      'LOCK TABLES scratch WRITE',
+      'CALL writes()',
+      'COMMIT AND CHAIN',
+      'ROLLBACK AND CHAIN',
+      'BEGIN',
+      'START TRANSACTION',
+      'CALL goes_on()',
+    ],
     never: ['SELECT 1', 'SAVEPOINT own', 'UPDATE account SET balance = 0 WHERE id = 7'],
   },
   postgres: {
@@ -47,7 +49,11 @@ const ENDS: Record<SqlType, Ends> = {
 };
 
 const PROCEDURES: Record<SqlType, readonly string[]> = {
-  mariadb: ['CREATE PROCEDURE commits() COMMIT', 'CREATE PROCEDURE goes_on() BEGIN COMMIT; START TRANSACTION; END'],
+  mariadb: [
+    'CREATE PROCEDURE commits() COMMIT',
+    'CREATE PROCEDURE goes_on() BEGIN COMMIT; START TRANSACTION; END',
+    'CREATE PROCEDURE writes() BEGIN COMMIT; INSERT INTO written VALUES (7); END',
+  ],
   // It fails in a transaction, which can then only be rolled back.
   postgres: ['CREATE PROCEDURE commits() LANGUAGE plpgsql AS $$ BEGIN COMMIT; END $$'],
 };

@@ -37,7 +37,7 @@ interface Needs {
 }
 
 /** Of a session for statements in autocommit. It holds nothing, so nobody waits for its end. */
-const AUTOCOMMIT = { guard: 600_000, lockWait: 1_000, reserved: 0 };
+const AUTOCOMMIT = { guard: 600_000, lockWait: 1_000, autocommit: true, reserved: 0 };
 
 /**
  * Connects to a server. The connections are our own: those of the application's pool may all be waiting for the very locks that are to be

@@ -13,6 +13,16 @@ export type SendStatement = <T extends readonly [unknown, ...unknown[]]>(send: (
 /** Opens a stream of rows of the application. Until it emits this event, or `error`, no other statement may be sent. */
 export type OpenStream = <T extends EventEmitter>(open: () => T, endsWith: string) => T;
 
+/** How a session is prepared; times in ms. */
+export interface SessionKind {
+  /** After how long a silence the server ends it. */
+  readonly guard: number;
+  /** For how long a statement waits for locks of others. */
+  readonly lockWait: number;
+  /** Whether a statement outside of a transaction is one by itself. */
+  readonly autocommit: boolean;
+}
+
 /** What the server reports on a new connection. */
 export interface ServerFacts {
   /** Which server this is, different for any two servers. */
@@ -39,7 +49,9 @@ export interface Dialect {
    * Prepares a new connection: READ COMMITTED, and the session guard of `guard` ms, after which the server frees the locks of a holder
    * that is silent; statements wait for `lockWait` ms for locks of others.
    */
-  setUp(connection: DriverConnection, run: Run, guard: number, lockWait: number): Promise<ServerFacts>;
+  setUp(connection: DriverConnection, run: Run, kind: SessionKind): Promise<ServerFacts>;
+  /** Begins a transaction with a statement of one value, in one round trip, on a session without autocommit. */
+  beginWith(connection: DriverConnection, sql: string, value: string): Promise<unknown>;
   /** Follows the SELECT that locks a row. */
   forMode(mode: LockMode): string;
   /** Is true where the server takes no writes. Any statement may ask for it, at no cost. */

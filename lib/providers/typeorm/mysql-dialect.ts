@@ -46,7 +46,7 @@ export function mysqlDialect(options: DataSourceOptions, connectTimeout: number)
   return {
     connect: () => connected(driver.mysql.createConnection(settings)),
     send,
-    async setUp(_, run, guard, lockWait) {
+    async setUp(_, run, { guard, lockWait, autocommit }) {
       const variables = await globalVariables(run);
       isMariaDb = String(variables.get('version')).includes('MariaDB');
       const settings = [
@@ -54,8 +54,9 @@ export function mysqlDialect(options: DataSourceOptions, connectTimeout: number)
         `wait_timeout = ${Math.ceil(guard / 1000)}`,
         `innodb_lock_wait_timeout = ${Math.min(Math.ceil(lockWait / 1000), LONGEST_LOCK_WAIT)}`,
         `${isMariaDb ? 'tx_isolation' : 'transaction_isolation'} = 'READ-COMMITTED'`,
-        // With the server's own at 0 a lease or a token would stay uncommitted, and be gone with the connection.
-        'autocommit = 1',
+        // At 0 a lease or a token would stay uncommitted, and be gone with the connection. But a row lock spares a round trip: its first
+        // statement begins the transaction. And what follows a COMMIT that nobody noticed is not committed.
+        `autocommit = ${autocommit ? 1 : 0}`,
         // An application may limit its own statements; a wait for a lock is none of these.
         `${isMariaDb ? 'max_statement_time' : 'max_execution_time'} = 0`,
         // In a transaction these come before wait_timeout, and would free the lock earlier than its holder counts.
@@ -71,6 +72,7 @@ export function mysqlDialect(options: DataSourceOptions, connectTimeout: number)
         maxConnections: Number(variables.get('max_connections')),
       };
     },
+    beginWith: (connection: MysqlConnection, sql, value) => send(connection, sql, [value]),
     forMode(mode) {
       if (mode === 'exclusive') return 'FOR UPDATE';
       // MariaDB does not know FOR SHARE, MySQL does not know LOCK IN SHARE MODE with SKIP LOCKED.
@@ -106,9 +108,8 @@ function connected(connection: MysqlConnection): Promise<MysqlConnection> {
   });
 }
 
-async function send(connection: MysqlConnection, sql: string, parameters: readonly unknown[]): Promise<unknown> {
-  const [answer] = await query(connection, sql, parameters);
-  return answer;
+function send(connection: MysqlConnection, sql: string, parameters: readonly unknown[]): Promise<unknown> {
+  return query(connection, sql, parameters).then(([answer]) => answer);
 }
 
 function query(

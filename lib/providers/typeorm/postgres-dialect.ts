@@ -2,7 +2,7 @@ import type { EventEmitter } from 'node:events';
 import { DataSource, type DataSourceOptions } from 'typeorm';
 import { LockConfigError } from '../../lock/errors.js';
 import { firstRow, propertyOf, type Run } from './answer.js';
-import type { Dialect, DriverConnection, Weakness } from './dialect.js';
+import type { Dialect, DriverConnection, ServerFacts, SessionKind, Weakness } from './dialect.js';
 import { quotedTable } from './lock-schema.js';
 
 /** The part of a Client of pg that is used here. */
@@ -58,6 +58,11 @@ export function postgresDialect(options: DataSourceOptions, connectTimeout: numb
       return result.fields.length > 0 ? result.rows : result;
     },
     setUp,
+    async beginWith(connection: PgClient, sql, value) {
+      // Several statements in one message cannot have bound values.
+      const results: unknown = await connection.query(`BEGIN; ${sql.replace('$1', literal(value))}`, undefined);
+      return propertyOf((results as readonly unknown[])[1], 'rows');
+    },
     forMode: () => 'FOR UPDATE',
     // A primary becomes a standby by a restart only, which ends its connections.
     isReadOnly: 'false',
@@ -100,7 +105,7 @@ function settingsOf({ replication, extra, ...options }: PostgresOptions, connect
   return settings;
 }
 
-async function setUp({ processID }: PgClient, run: Run, guard: number, lockWait: number) {
+async function setUp({ processID }: PgClient, run: Run, { guard, lockWait }: SessionKind): Promise<ServerFacts> {
   // The guard of a transaction, and that of a session without one, which servers before 14 do not have. Servers from 17 on may limit
   // whole transactions: a lock lasts as long as its holder lives.
   await run(
@@ -144,6 +149,12 @@ async function setUp({ processID }: PgClient, run: Run, guard: number, lockWait:
     weaknesses,
     maxConnections: Number(facts?.['most']),
   };
+}
+
+/** A name of a row, which consists of characters that need no escape. */
+function literal(name: string): string {
+  if (/^[A-Za-z0-9_.:@/=+,#-]+$/.test(name)) return `'${name}'`;
+  throw new Error('The name of a row has characters that it cannot have.');
 }
 
 // 0 means no limit.

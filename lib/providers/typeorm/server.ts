@@ -1,8 +1,7 @@
 import type { Clock, ProviderContext } from '../../engine/lock-provider.js';
 import { LockConfigError, LockUnavailableError } from '../../lock/errors.js';
-import type { Dialect, DriverConnection, Weakness } from './dialect.js';
+import type { Dialect, DriverConnection, SessionKind, Weakness } from './dialect.js';
 import { inTime, Session, type SessionHome } from './session.js';
-import type { SessionLimits } from './sessions.js';
 
 /** What a server has to be told apart from an address. */
 export interface ServerTerms {
@@ -13,7 +12,7 @@ export interface ServerTerms {
 }
 
 // The control session holds nothing. Eight hours, the default of MySQL.
-const CONTROL: Pick<SessionLimits, 'guard' | 'lockWait'> = { guard: 28_800_000, lockWait: 1_000 };
+const CONTROL: SessionKind = { guard: 28_800_000, lockWait: 1_000, autocommit: true };
 
 /** One database server: opens sessions, each looked at before it is used, and has one for control, which ends other sessions. */
 export class Server implements SessionHome {
@@ -40,9 +39,9 @@ export class Server implements SessionHome {
   }
 
   /** @throws LockConfigError for a server on which locks cannot exclude each other */
-  async open(limits: Pick<SessionLimits, 'guard' | 'lockWait'>): Promise<Session> {
+  async open(kind: SessionKind): Promise<Session> {
     const control = await this.control();
-    const session = await this.#open(limits, control);
+    const session = await this.#open(kind, control);
     if (session.facts.server === control.facts.server) return session;
     await session.close();
     // The next one is opened where new connections go by now.
@@ -79,14 +78,14 @@ export class Server implements SessionHome {
     await control?.close();
   }
 
-  async #open({ guard, lockWait }: Pick<SessionLimits, 'guard' | 'lockWait'>, control: Session | undefined) {
+  async #open(kind: SessionKind, control: Session | undefined): Promise<Session> {
     const { dialect } = this;
     const connection = await this.#connect();
     try {
       const sentAt = this.clock.now();
       const run = (sql: string, parameters: readonly unknown[] = []) =>
         inTime(this.clock, this.statementTimeout, dialect.send(connection, sql, parameters));
-      const facts = await dialect.setUp(connection, run, guard, lockWait);
+      const facts = await dialect.setUp(connection, run, kind);
       this.#weaknesses = facts.weaknesses;
       if (!this.terms.allowUnsafeTopology) this.#refuse(facts.weaknesses);
       const session = new Session(this, connection, facts, control);

@@ -21,18 +21,17 @@ export interface SessionHome {
 }
 
 /** What `work` resolves to, within `timeout` ms. @throws SilentServerError */
-export async function inTime<T>(clock: Clock, timeout: number, work: Promise<T>): Promise<T> {
-  let timer: object | undefined;
-  const silence = new Promise<never>((_, reject) => {
-    timer = clock.setTimer(() => {
+export function inTime<T>(clock: Clock, timeout: number, work: Promise<T>): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const timer = clock.setTimer(() => {
       reject(new SilentServerError(`The database has not answered for ${timeout} ms.`));
     }, timeout);
+    work
+      .finally(() => {
+        clock.clearTimer(timer);
+      })
+      .then(resolve, reject);
   });
-  try {
-    return await Promise.race([work, silence]);
-  } finally {
-    if (timer) clock.clearTimer(timer);
-  }
 }
 
 /**
@@ -134,6 +133,14 @@ export class Session {
     this.#hasTransaction = true;
   }
 
+  /** Begins a transaction with a statement of one value, in one round trip. For sessions without autocommit. */
+  async beginWith(sql: string, value: string): Promise<unknown> {
+    const { dialect } = this.home;
+    const answer = await this.inTime(this.#inTurn(() => dialect.beginWith(this.connection, sql, value)));
+    this.#hasTransaction = true;
+    return answer;
+  }
+
   /** Makes what was written in the transaction last, and frees its locks. */
   commit(timeout?: number): Promise<void> {
     return this.#endTransaction('COMMIT', timeout);
@@ -154,19 +161,15 @@ export class Session {
    *
    * @throws Error when it may not be sent any more at its turn
    */
-  async #inTurn<T>(work: () => Promise<T>, maySend: () => boolean = () => this.#state !== 'ended'): Promise<T> {
-    const before = this.#last;
-    let done: (() => void) | undefined;
-    this.#last = new Promise((resolve) => (done = resolve));
+  #inTurn<T>(work: () => Promise<T>, maySend: () => boolean = () => this.#state !== 'ended'): Promise<T> {
+    const send = () => this.#watch(work, maySend);
+    const answer = this.#inFlight === 0 ? send() : this.#last.then(send);
     this.#inFlight += 1;
-    try {
-      if (this.#inFlight > 1) await before;
-      if (!maySend()) throw new TransactionEndedError();
-      return await this.#watch(work);
-    } finally {
+    const done = () => {
       this.#inFlight -= 1;
-      done?.();
-    }
+    };
+    this.#last = answer.then(done, done);
+    return answer;
   }
 
   /** Resolves when nothing is in flight. */
@@ -254,7 +257,8 @@ export class Session {
   }
 
   /** From the answers we know that the server heard of us, and whether the transaction stands. */
-  async #watch<T>(work: () => Promise<T>): Promise<T> {
+  async #watch<T>(work: () => Promise<T>, maySend: () => boolean): Promise<T> {
+    if (!maySend()) throw new TransactionEndedError();
     const { clock, dialect } = this.home;
     const sentAt = clock.now();
     try {

@@ -1,15 +1,12 @@
 import { LockCapacityError } from '../../lock/errors.js';
 import type { Run } from './answer.js';
 import { type ConnectionRequest, ConnectionSlots } from './connection-slots.js';
+import type { SessionKind } from './dialect.js';
 import type { Server } from './server.js';
 import type { Session } from './session.js';
 
-/** How sessions are made, and how many. */
-export interface SessionLimits {
-  /** After how many ms of silence the server ends one. */
-  readonly guard: number;
-  /** For how many ms a statement waits for locks of others. */
-  readonly lockWait: number;
+/** What kind of sessions, and how many. */
+export interface SessionLimits extends SessionKind {
   readonly most: number;
   /** How many of them are kept for callers that hold a lock already. */
   readonly reserved: number;

@@ -43,7 +43,7 @@ export class TypeOrmAdvisoryLockProvider extends SqlLockProvider<AdvisoryLocks> 
   protected async connect(context: ProviderContext): Promise<AdvisoryLocks> {
     const settings = this.#settings;
     const { guard, fencing, maxConnections: most } = settings;
-    const forLocks = { guard, lockWait: Infinity, most, reserved: 0 };
+    const forLocks = { guard, lockWait: Infinity, autocommit: true, most, reserved: 0 };
     const database = await connectToServer(settings, context, { forStatements: 1, forLocks, table: fencing });
     try {
       return new AdvisoryLocks(

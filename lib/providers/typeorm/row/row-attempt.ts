@@ -97,13 +97,16 @@ export class RowAttempt implements LockAttempt {
       return 'released';
     } catch (error) {
       const isFree = failed && session.isLost();
+      const { written, cause } = error instanceof UncommittedError ? error : {};
+      if (written === 'replaced') {
+        // Of what was written before, some may be saved, and somebody else may have had the lock since. Nor is it known what else the
+        // application has left on the connection, such as locks on tables.
+        session.destroy();
+        return 'lost';
+      }
       // It can be used again if it was rolled back instead.
       session.giveBack();
-      if (error instanceof UncommittedError) {
-        const { written, cause } = error;
-        // Of what was written before, some may be saved, and somebody else may have had the lock since.
-        return written === 'replaced' ? 'lost' : { written, cause };
-      }
+      if (written) return { written, cause };
       return isFree ? 'released' : 'unknown';
     }
   }
@@ -117,8 +120,7 @@ export class RowAttempt implements LockAttempt {
     for (let made = 0; ;) {
       const session = await this.#takeSession(request);
       if (!session) return undefined;
-      await session.begin();
-      if (this.#isLocked(await session.run(`${lock} SKIP LOCKED`, [this.row]))) return session;
+      if (this.#isLocked(await session.beginWith(`${lock} SKIP LOCKED`, this.row))) return session;
       const exists = firstRow(await session.run(`SELECT 1 FROM ${table.name} ${isRow}`, [this.row])) !== undefined;
       if (exists && request.wait > 0 && !this.#hasEnded()) {
         if (!this.#isWaiting) context.emit({ type: 'waiting', holder: this.holder });

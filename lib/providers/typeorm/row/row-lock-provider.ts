@@ -50,7 +50,7 @@ export class TypeOrmRowLockProvider extends SqlLockProvider<RowLocks> {
   protected async connect(context: ProviderContext): Promise<RowLocks> {
     const settings = this.#settings;
     const { guard, maxConnections: most, nestedConnections: reserved } = settings;
-    const forLocks = { guard, lockWait: Infinity, most, reserved };
+    const forLocks = { guard, lockWait: Infinity, autocommit: false, most, reserved };
     return new RowLocks(
       settings,
       await connectToServer(settings, context, { forStatements: 3, forLocks, table: true }),

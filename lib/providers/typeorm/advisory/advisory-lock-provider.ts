@@ -14,13 +14,12 @@ export type TypeOrmAdvisoryLockProviderOptions = TypeOrmSessionLockOptions;
  * Locks that the server keeps for a connection, without a table: `GET_LOCK` of MariaDB from 10.6 and MySQL from 8.0.1 on,
  * session-level advisory locks of Postgres from 14 on (those also shared).
  *
- * Promised: mutual exclusion while there is one server. Whoever is frozen or cut off loses the lock when the session guard has
- * passed (default 30 s) and knows it by then; a process that dies, at once. Waiters are served in the server's order.
+ * Promised: mutual exclusion while there is one server. A process that is frozen or cut off loses the lock when the session guard has
+ * passed (default 30 s) and knows it by then; a process that dies loses it immediately. Waiters are served in the server's order.
  *
- * Locks that are free when they are asked for share one connection, of a pool of our own; whoever has to wait has one more, for
- * each key, and keeps the lock there. When the connection of several locks is lost, all of them are. What breaks it: several
- * writers (Galera, multi-primary: refused at start), a fail-over, a pause between the last check and the write: use the token
- * (`fencing`).
+ * Locks that are free when they are asked for share one connection of our own; a waiter has another one for each key, and keeps the lock
+ * there. When the connection of several locks is lost, all of them are. What breaks it: several writers (Galera, multi-primary: refused), a
+ * failover, a pause between the last check and the write: use the token (`fencing`).
  */
 export class TypeOrmAdvisoryLockProvider extends SqlLockProvider<AdvisoryLocks> {
   readonly capabilities: LockCapabilities;

@@ -11,14 +11,14 @@ import { readRowLockOptions, type RowLockSettings, type TypeOrmRowLockProviderOp
  * Locks on rows of a table, by `SELECT … FOR UPDATE` in a transaction of their own: MariaDB from 10.6, MySQL from 8.0.1,
  * Postgres from 9.6 on.
  *
- * Promised: mutual exclusion and shared locks while there is one writer, and for what is written through
- * {@link entityManagerOf} an absolute guarantee: it is committed with the lock held, or not at all. Whoever is frozen or cut
- * off loses the lock when the session guard has passed (default 30 s) and knows it by then; a process that dies, at once.
+ * Promised: mutual exclusion while there is one writer, shared locks on MySQL and MariaDB, and for what is written through
+ * {@link entityManagerOf} an absolute guarantee: it is committed with the lock held, or not at all. A process that is frozen or cut
+ * off loses the lock when the session guard has passed (default 30 s) and knows it by then; a process that dies loses it immediately.
  * Waiters are served in the server's order.
  *
- * It costs one connection for each key held or waited for, of a pool of our own. What breaks it: several writers (Galera,
- * multi-primary: refused at start), a fail-over that loses the connection, for writes elsewhere a pause between the
- * last check and the write.
+ * It costs one connection of our own for each key that is held or waited for. What breaks it: several writers (Galera,
+ * multi-primary: refused), a failover that loses the connection; for writes elsewhere, a pause between the last check and the write, and the
+ * half a second in which a killed connection has not noticed.
  */
 export class TypeOrmRowLockProvider extends SqlLockProvider<RowLocks> {
   readonly capabilities: LockCapabilities;

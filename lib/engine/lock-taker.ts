@@ -44,7 +44,9 @@ export class LockTaker {
     const holds: Hold[] = [];
     try {
       for (const key of keys) {
-        holds.push(await this.#takeOne(key, plan, signal, startedAt, this.clock.now(), holds.length));
+        // Those that the caller has re-entered are among its own.
+        const held = holds.filter(({ entries }) => entries === 1).length;
+        holds.push(await this.#takeOne(key, plan, signal, startedAt, this.clock.now(), held));
       }
       // The machine may have been suspended while the caller waited for the last key, or for this very answer; the backend knows
       // whether the others stand.
@@ -59,7 +61,7 @@ export class LockTaker {
     return this.#granted(holds, plan);
   }
 
-  /** @param held how many keys of the same lock are held already */
+  /** @param held how many keys were acquired for the same lock so far */
   #takeOne(
     key: string,
     plan: LockPlan,

@@ -1,4 +1,7 @@
+import { LockManager } from '../../lib/engine/lock-manager.js';
+import type { AcquireRequest } from '../../lib/engine/lock-provider.js';
 import { LockTimeoutError } from '../../lib/lock/errors.js';
+import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { startEngine, watch } from './engine-rig.js';
 import { ScriptedProvider } from './scripted-provider.js';
 
@@ -146,5 +149,42 @@ describe('several keys', () => {
     ].map((keys) => watch(locks.withLock(keys, () => Promise.resolve(keys.length))));
     await clock.advance(0);
     expect(done.map(({ value }) => value)).toEqual([2, 2, 3]);
+  });
+});
+
+describe('the depth of a request', () => {
+  class Observed extends MemoryLockProvider {
+    readonly depths: (readonly [key: string, depth: number | undefined])[] = [];
+    override acquire(request: AcquireRequest) {
+      this.depths.push([request.key, request.depth]);
+      return super.acquire(request);
+    }
+  }
+
+  it('is the number of keys of this provider that the caller holds', async () => {
+    const [one, other] = [new Observed(), new Observed()];
+    const locks = new LockManager({ providers: { one, other }, default: 'one' });
+    await locks.start();
+    await locks.withLock('a', () =>
+      locks.withLock(['b', 'c'], async () => {
+        // Re-entry asks nobody.
+        await locks.withLock(['a', 'd'], () => undefined);
+        await locks.withLock('e', () => undefined, { provider: 'other' });
+      }),
+    );
+    // acquire() opens no context.
+    const first = await locks.acquire('f');
+    await (await locks.acquire('g')).release();
+    await first.release();
+    await locks.stop();
+    expect(one.depths).toEqual([
+      ['a', 0],
+      ['b', 1],
+      ['c', 2],
+      ['d', 3],
+      ['f', 0],
+      ['g', 0],
+    ]);
+    expect(other.depths).toEqual([['e', 0]]);
   });
 });

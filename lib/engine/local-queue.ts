@@ -44,7 +44,8 @@ interface Line {
 
 /**
  * Stands in front of a provider whose waiters are dear (`queue: 'engine'`): first come, first served in this process,
- * and one waiter per key in the backend, so that a thousand waiters cost one connection or node.
+ * and one waiter per key in the backend, so that a thousand waiters cost one connection or node. Callers that hold other keys have a queue for
+ * each number of these.
  *
  * Readers that stand together at the head when a shared lock is granted enter with it as one group; those that come
  * later form the next one, so that a writer of another process is not starved.
@@ -223,11 +224,11 @@ export class LocalQueue implements LockingPart {
 }
 
 /**
- * The name of the line that a caller stands in: the key, and whether the caller holds other keys of the provider. It would wait behind one that waits
- * for a connection, and that one for the callers that hold them all.
+ * The name of the line that a caller is in: the key, and how many others the caller holds. Behind one that holds fewer it could wait for a
+ * connection that only its own end would free.
  */
 function lineOf({ key, depth = 0 }: AcquireRequest): string {
-  return depth > 0 ? `nested ${key}` : `first ${key}`;
+  return `${depth} ${key}`;
 }
 
 /** Looks at all places only when that is not known: of a thousand readers that come together, each would look at all before it. */

@@ -117,7 +117,7 @@ export interface LockCapabilities {
   readonly forceRelease: boolean;
   /**
    * Who queues. `native`: the provider's queue takes every waiter. `engine`: waiting is dear (a connection, a node), so
-   * the engine's queue stands in front and at most one waiter per process and key asks the backend.
+   * the engine's queue stands in front and at most one waiter per process, key and depth of nesting asks the backend.
    */
   readonly queue: 'native' | 'engine';
 }

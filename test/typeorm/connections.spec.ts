@@ -94,13 +94,38 @@ describe.each(['mariadb', 'postgres'] as const)('connections of locks on %s', (t
     expect(await Promise.all(tens.flatMap((index) => [deep(index), wide(index)]))).toHaveLength(20);
   });
 
+  it('a caller deeper inside does not queue behind one that waits for a connection', async () => {
+    const locks = await rows({ maxConnections: 4, nestedConnections: 2 });
+    const ready = gathering(2);
+    const asked = gathering(2);
+    const deep = locks.withLock('a', () =>
+      locks.withLock('c', async () => {
+        await ready();
+        await asked();
+        return locks.withLock('k', () => 'deep');
+      }),
+    );
+    const shallow = locks.withLock('b', async () => {
+      await ready();
+      // It leads the queue of this process, without a connection.
+      const last = locks.withLock('k', () => 'shallow');
+      await sleep(50);
+      void asked();
+      return last;
+    });
+    expect(await Promise.all([deep, shallow])).toEqual(['deep', 'shallow']);
+  });
+
+  it('a stop closes connections that are being opened', async () => {
+    const before = await settled();
+    const locks = await rows({ fencing: true });
+    const attempts = Array.from({ length: 5 }, (_, key) => locks.acquire(`late:${key}`));
+    await Promise.all([Promise.allSettled(attempts), locks.stop()]);
+    while ((await connections()) > before) await sleep(10);
+  });
+
   it('connections that are not used are closed before the server ends them, and at the stop', async () => {
-    // Those of the tests before may still be closing.
-    let before = Infinity;
-    for (let now = await connections(); now !== before; now = await connections()) {
-      before = now;
-      await sleep(300);
-    }
+    const before = await settled();
     const provider = await backend.provider({ sessionGuard: '1s', fencing: true });
     const locks = await processes.start(provider);
     const round = () => Promise.all(Array.from({ length: 5 }, (_, key) => locks.withLock(`noise:${key}`, () => key)));
@@ -116,6 +141,16 @@ describe.each(['mariadb', 'postgres'] as const)('connections of locks on %s', (t
 
   async function untilHeld(locks: LockManager, count: number): Promise<void> {
     while (locks.held().length < count) await sleep(1);
+  }
+
+  /** How many connections there are when those of the tests before are closed. */
+  async function settled(): Promise<number> {
+    let before = Infinity;
+    for (let now = await connections(); now !== before; now = await connections()) {
+      before = now;
+      await sleep(300);
+    }
+    return before;
   }
 
   async function connections(): Promise<number> {

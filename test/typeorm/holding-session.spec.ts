@@ -6,13 +6,18 @@ import type { Session } from '../../lib/providers/typeorm/session.js';
 function scripted() {
   const answers: (() => void)[] = [];
   const ask = () => new Promise<unknown>((resolve) => answers.push(() => resolve([{ done: true }])));
-  const session = { send: ask, run: ask, inTime: (answer: Promise<unknown>) => answer };
+  const ends: string[] = [];
+  const session = {
+    ...{ send: ask, run: ask, inTime: (answer: Promise<unknown>) => answer },
+    giveBack: () => ends.push('given back'),
+    destroy: () => ends.push('destroyed'),
+  };
   const holding = new HoldingSession(session as unknown as Session, postgresAdvisoryLocks, () => {});
   const next = async () => {
     answers.shift()?.();
     await new Promise((resolve) => setImmediate(resolve));
   };
-  return { holding, next, answers };
+  return { holding, next, answers, session, ends };
 }
 
 describe('the locks on one session', () => {
@@ -34,5 +39,20 @@ describe('the locks on one session', () => {
     await next();
     await next();
     expect([await last, await writer]).toEqual([true, true]);
+  });
+
+  it('a lock that could not be freed ends the session with its last user', async () => {
+    const { holding, next, session, ends } = scripted();
+    const [one, other] = [{ onSessionLost: () => undefined }, { onSessionLost: () => undefined }];
+    for (const user of [one, other]) holding.enter(user);
+    const locked = holding.tryLock('name', 'exclusive');
+    await next();
+    expect(await locked).toBe(true);
+    session.run = () => Promise.reject(new Error('interrupted'));
+    await expect(holding.unlock('name', 'exclusive')).rejects.toThrow('interrupted');
+    holding.leave(one);
+    expect(ends).toEqual([]);
+    holding.leave(other);
+    expect(ends).toEqual(['destroyed']);
   });
 });

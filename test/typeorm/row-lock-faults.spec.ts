@@ -136,6 +136,22 @@ describe.each(['mariadb', 'postgres'] as const)('faults of row locks on %s', (ty
     expect(await backend.untilTransactions(0)).toBe(0);
   });
 
+  it('a caller that leaves while its first statement is not answered leaves no connection behind', async () => {
+    const provider = await backend.provider({ maxConnections: 1, statementTimeout: '2s' });
+    const locks = await process(provider);
+    await (await locks.acquire('a')).release();
+    backend.wireOf(provider)?.freeze();
+    const departure = new AbortController();
+    const left = locks.acquire('a', { signal: departure.signal });
+    await sleep(50);
+    departure.abort(new Error('gone'));
+    await expect(left).rejects.toThrow('gone');
+    // Until the statement counts as unanswered.
+    await sleep(2_500);
+    backend.wireOf(provider)?.thaw();
+    await (await locks.acquire('a')).release();
+  }, 60_000);
+
   it('purge() under a lock that has the only connection has one of its own', async () => {
     const provider = await backend.provider({ maxConnections: 1 });
     const locks = await process(provider);

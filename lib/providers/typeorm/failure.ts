@@ -31,8 +31,11 @@ const FAILURES = new Map<unknown, Failure>([
   ['42501', 'refused'], // insufficient_privilege, row-level security among them
   ['42703', 'refused'], // no such column
   ['42P10', 'refused'], // no primary key
-  // MySQL: no access (1044, 1045, 1142, 1143, 1227, 1698), read-only (1290, 1792, 1836), no such database, no such column.
-  ...[1044, 1045, 1142, 1143, 1227, 1698, 1290, 1792, 1836, 1049, 1054].map((errno) => [errno, 'refused'] as const),
+  // MySQL: no access (1044, 1045, 1142, 1143, 1227, 1698), read-only (1290, 1792, 1836), READ COMMITTED with
+  // binlog_format=STATEMENT (1665), no such database, no such column.
+  ...[1044, 1045, 1142, 1143, 1227, 1698, 1290, 1792, 1836, 1665, 1049, 1054].map(
+    (errno) => [errno, 'refused'] as const,
+  ),
 ]);
 
 /** Why a statement failed, by the error of its driver. */

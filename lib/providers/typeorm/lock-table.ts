@@ -67,7 +67,7 @@ export class LockTable {
       const update = family.updateToken(name, next, ` WHERE name = ${family.value(1)}`);
       const last = family.tokenOf(await run(update, [counter]));
       if (last !== undefined) return last;
-      await this.createRow(counter);
+      if (!(await this.createRow(counter))) throw new Error('A transaction has locked the fencing counters.');
     }
   }
 }

@@ -1,4 +1,5 @@
 import type { EventEmitter } from 'node:events';
+import type { Duplex } from 'node:stream';
 import { DataSource, type DataSourceOptions } from 'typeorm';
 import { LockConfigError } from '../../lock/errors.js';
 import { firstRow, propertyOf } from './answer.js';
@@ -12,7 +13,7 @@ interface MysqlConnection extends DriverConnection {
   emit(event: 'error', error: unknown): void;
   connect(callback: (error: Error | null) => void): void;
   end(callback: () => void): void;
-  destroy(): void;
+  readonly stream: Duplex;
 }
 
 /** The part of TypeORM's driver that is used here: it knows how the options of a DataSource become those of mysql2. */
@@ -30,6 +31,9 @@ const IDLE_TRANSACTION = [
   'idle_readonly_transaction_timeout',
   'idle_write_transaction_timeout',
 ];
+
+/** Is true where the server takes no writes. From MariaDB 12 on it is a word. */
+export const IS_READ_ONLY = `CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF')`;
 
 // SERVER_STATUS_IN_TRANS of the protocol.
 const IN_TRANSACTION = 1;
@@ -78,7 +82,7 @@ export function mysqlDialect(options: DataSourceOptions, connectTimeout: number)
       // MariaDB does not know FOR SHARE, MySQL does not know LOCK IN SHARE MODE with SKIP LOCKED.
       return isMariaDb ? 'LOCK IN SHARE MODE' : 'FOR SHARE';
     },
-    isReadOnly: '@@global.read_only',
+    isReadOnly: IS_READ_ONLY,
     withoutWait: (sql) => (isMariaDb ? `SET STATEMENT innodb_lock_wait_timeout = 0 FOR ${sql}` : sql),
     heartbeat: 'DO 0',
     assertTable,
@@ -91,8 +95,9 @@ export function mysqlDialect(options: DataSourceOptions, connectTimeout: number)
     },
     lend,
     close,
-    sever: (connection: MysqlConnection) => {
-      connection.destroy();
+    sever: ({ stream }: MysqlConnection) => {
+      // The driver's own destroy() waits for what was written to arrive.
+      stream.destroy();
     },
   };
 }
@@ -132,7 +137,9 @@ function query(
 
 function close(connection: MysqlConnection): Promise<void> {
   return new Promise((resolve) => {
-    connection.end(resolve);
+    // The callback of the driver comes before the word is sent.
+    connection.stream.once('close', resolve);
+    connection.end(() => undefined);
   });
 }
 

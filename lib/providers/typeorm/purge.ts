@@ -29,14 +29,14 @@ export function readUnusedFor({ unusedFor }: PurgeOptions): number {
  * transaction has it, and stays locked by ours until it is gone. The candidates are read without locks first, since a scan
  * that locks would make free keys look busy.
  */
-export async function purge({ statements, server, table }: Database, unusedFor: number): Promise<number> {
+export async function purge({ server, table }: Database, unusedFor: number): Promise<number> {
   const { name, family } = table;
   const [first, second] = [family.value(1), family.value(2)];
   const unused = `${PURGEABLE} AND expires <= ${family.now} - ${Math.ceil(unusedFor * 1000)}`;
   const endOfPart = `SELECT name FROM ${name} WHERE name > ${first} ORDER BY name LIMIT 1 OFFSET ${ROWS_IN_A_PART - 1}`;
   const lastRow = `SELECT MAX(name) AS name FROM ${name}`;
   const candidates = `SELECT name FROM ${name} WHERE name > ${first} AND name <= ${second} AND ${unused}`;
-  const session = await statements.take({ wait: server.statementTimeout });
+  const session = await server.open({ guard: 600_000, lockWait: 1_000, autocommit: true });
   try {
     let deleted = 0;
     for (let from = ''; ;) {
@@ -52,7 +52,7 @@ export async function purge({ statements, server, table }: Database, unusedFor: 
       if (end === undefined) break;
       from = end;
     }
-    session.giveBack();
+    await session.close();
     return deleted;
   } catch (error) {
     session.destroy();

@@ -70,7 +70,7 @@ export class Server implements SessionHome {
     return control;
   }
 
-  /** After the other sessions: it may be ending some of them. */
+  /** The control session is closed when it has ended the sessions that it was told to end. */
   async close(): Promise<void> {
     this.#isClosed = true;
     const control = await this.#control?.catch(() => undefined);
@@ -86,6 +86,7 @@ export class Server implements SessionHome {
       const run = (sql: string, parameters: readonly unknown[] = []) =>
         inTime(this.clock, this.statementTimeout, dialect.send(connection, sql, parameters));
       const facts = await dialect.setUp(connection, run, kind);
+      if (this.#isClosed) throw new Error('The provider is stopped.');
       this.#weaknesses = facts.weaknesses;
       if (!this.terms.allowUnsafeTopology) this.#refuse(facts.weaknesses);
       const session = new Session(this, connection, facts, control);

@@ -202,7 +202,12 @@ export class Session {
     if (this.#state === 'ended') return;
     const { control, facts } = this;
     // After a restart of the server the id may be somebody else's, so only the control session that has been open since then may send it.
-    if (control && facts.kill !== undefined) control.run(facts.kill).catch(() => undefined);
+    if (control && facts.kill !== undefined) {
+      control.run(facts.kill).catch((error: unknown) => {
+        // It is opened again for the next session.
+        if (error instanceof SilentServerError) control.destroy();
+      });
+    }
     this.home.dialect.sever(this.connection);
     this.#end();
   }

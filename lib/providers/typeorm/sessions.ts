@@ -3,7 +3,7 @@ import type { Run } from './answer.js';
 import { type ConnectionRequest, ConnectionSlots } from './connection-slots.js';
 import type { SessionKind } from './dialect.js';
 import type { Server } from './server.js';
-import type { Session } from './session.js';
+import { type Session, SilentServerError } from './session.js';
 
 /** What kind of sessions, and how many. */
 export interface SessionLimits extends SessionKind {
@@ -19,6 +19,7 @@ export class Sessions {
   readonly #idle = new Map<Session, number>();
   readonly #used = new Set<Session>();
   #sweep: object | undefined;
+  #isClosed = false;
 
   constructor(
     private readonly server: Server,
@@ -44,6 +45,10 @@ export class Sessions {
     }
     try {
       const session = this.#reuse(await this.server.control()) ?? (await this.server.open(this.limits));
+      if (this.#isClosed) {
+        await session.close();
+        throw new Error('The provider is stopped.');
+      }
       this.#used.add(session);
       session.onFree = (isReusable) => {
         this.#used.delete(session);
@@ -64,7 +69,10 @@ export class Sessions {
 
   /** Runs a statement in autocommit, on a session that has nothing else. */
   readonly run: Run = async (sql, parameters) => {
-    const session = await this.take({ wait: this.server.statementTimeout });
+    const session = await this.take({ wait: this.server.statementTimeout }).catch((error: unknown) => {
+      // Each is used for one statement: if none gets free, the server is silent.
+      throw error instanceof LockCapacityError ? new SilentServerError('No statement was answered in time.') : error;
+    });
     try {
       const answer = await session.run(sql, parameters);
       session.giveBack();
@@ -79,6 +87,7 @@ export class Sessions {
 
   /** Closes all. The server rolls back transactions that are open. */
   async close(): Promise<void> {
+    this.#isClosed = true;
     if (this.#sweep) this.server.clock.clearTimer(this.#sweep);
     for (const session of this.#used) session.destroy();
     await Promise.all([...this.#idle.keys()].map((session) => this.#discard(session)));
@@ -99,6 +108,10 @@ export class Sessions {
   }
 
   #keep(session: Session): void {
+    if (this.#isClosed) {
+      void session.close();
+      return;
+    }
     this.#idle.set(session, this.server.clock.now());
     session.onLost = () => {
       this.#idle.delete(session);

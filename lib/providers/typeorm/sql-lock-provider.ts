@@ -13,6 +13,7 @@ import {
   type RenewOutcome,
 } from '../../engine/lock-provider.js';
 import { LockConfigError, LockError, LockUnavailableError } from '../../lock/errors.js';
+import { propertyOf } from './answer.js';
 import type { Connected } from './database.js';
 import { failureOf } from './failure.js';
 
@@ -23,6 +24,8 @@ export interface LockAttempt {
   renew(grant: Grant, lease: number): Promise<RenewOutcome>;
   /** Ends it, in whatever state it is. */
   release(manner: ReleaseManner): Promise<ReleaseOutcome>;
+  /** Whether something of it may still arrive at the server, so that the next release has to know of it. */
+  readonly mayArrive?: boolean;
 }
 
 /** What a kind of lock makes of a database. */
@@ -85,7 +88,8 @@ export abstract class SqlLockProvider<L extends SqlLocks> implements LockProvide
       const locks = await this.locks();
       const attempt = this.#attempts.get(holder.holder) ?? locks.attempt(holder);
       const outcome = await attempt.release(manner);
-      if (outcome !== 'unknown' && this.#attempts.get(holder.holder) === attempt) this.#attempts.delete(holder.holder);
+      const isKept = outcome === 'unknown' && attempt.mayArrive;
+      if (!isKept && this.#attempts.get(holder.holder) === attempt) this.#attempts.delete(holder.holder);
       return outcome;
     } catch {
       return 'unknown';
@@ -127,8 +131,9 @@ export abstract class SqlLockProvider<L extends SqlLocks> implements LockProvide
   #failed(what: string, error: unknown, details: { key?: string | undefined; sent?: boolean }): LockError {
     if (LockError.is(error)) return error;
     const { name: provider } = this.#started();
-    const reason = error instanceof Error ? error.message : String(error);
-    return failureOf(error) === 'refused'
+    // Where all addresses of a name refuse, Node gives a code only.
+    const reason = (error instanceof Error && error.message) || String(propertyOf(error, 'code') ?? error);
+    return ['refused', 'no-table'].includes(failureOf(error))
       ? new LockConfigError(
           `${what} of provider "${provider}" is not available. The database refused: ${reason}. ` +
             'The account needs SELECT, INSERT and UPDATE on the table of the locks (DELETE for purge()), on a server that takes writes.',

@@ -10,6 +10,7 @@ import type { LockMode } from '../../../lock/lock-options.js';
 import type { Session } from '../session.js';
 import type { LockAttempt } from '../sql-lock-provider.js';
 import type { AdvisoryLocks } from './advisory-lock-provider.js';
+import { isDone } from './advisory-statements.js';
 import type { HoldingSession, SessionUser } from './holding-session.js';
 
 // How long before a lock is asked for again by a waiter that has no session of its own, in ms: between half of it and all of it.
@@ -138,11 +139,10 @@ export class AdvisoryAttempt implements LockAttempt, SessionUser {
 
   /** The token, counted on the session that has the lock: a holder that has lost it to the guard cannot count any more. */
   async #tokenOn(session: Session): Promise<bigint | null> {
-    const { table, server } = this.locks.database;
-    if (this.counter !== undefined) return table.nextTokens(this.counter, 1n, session.run);
+    const { database, statements } = this.locks;
     // After a wait the statement that the server has answered is as old as the wait: validity has to begin again.
-    if (this.#waitsOn) await session.run(server.dialect.heartbeat);
-    return null;
+    if (this.#waitsOn) isDone(await session.run(statements.afterWait));
+    return this.counter === undefined ? null : database.table.nextTokens(this.counter, 1n, session.run);
   }
 
   #leave(place: HoldingSession, isLocked: boolean): void {

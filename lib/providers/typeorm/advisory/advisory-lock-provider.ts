@@ -1,6 +1,7 @@
 import type { Holder, LockCapabilities, ProviderContext, Records } from '../../../engine/lock-provider.js';
 import { connectToServer, type Database } from '../database.js';
 import { counterNameOf } from '../lock-name.js';
+import { IS_READ_ONLY } from '../mysql-dialect.js';
 import { readSessionOptions, type SessionLockSettings, type TypeOrmSessionLockOptions } from '../options.js';
 import { type SqlLocks, SqlLockProvider } from '../sql-lock-provider.js';
 import { AdvisoryAttempt } from './advisory-attempt.js';
@@ -32,7 +33,9 @@ export class TypeOrmAdvisoryLockProvider extends SqlLockProvider<AdvisoryLocks> 
     super();
     this.#settings = readSessionOptions('TypeOrmAdvisoryLockProvider', options, 2);
     this.#statements =
-      this.#settings.database === 'mysql' ? userLocks(this.#settings.allowUnsafeTopology) : postgresAdvisoryLocks;
+      this.#settings.database === 'mysql'
+        ? userLocks(this.#settings.allowUnsafeTopology ? 'false' : IS_READ_ONLY)
+        : postgresAdvisoryLocks;
     this.capabilities = {
       ...{ shared: this.#statements.hasShared, fair: false, fencing: this.#settings.fencing, lease: 'session' },
       ...{ minHold: false, forceRelease: false, queue: 'engine' },
@@ -65,7 +68,7 @@ export class AdvisoryLocks implements SqlLocks {
   constructor(
     readonly settings: SessionLockSettings,
     readonly database: Database,
-    private readonly statements: AdvisoryStatements,
+    readonly statements: AdvisoryStatements,
     private readonly scope: string,
   ) {
     this.sessions = new HoldingSessions(database.sessions, statements, settings.maxConnections);

@@ -18,6 +18,8 @@ export interface AdvisoryStatements {
   readonly joinReaders: string;
   /** Takes the lock as soon as it is free. */
   awaitLock(mode: LockMode): string;
+  /** Looks at the server again, which may have changed during a wait. */
+  readonly afterWait: string;
   unlock(mode: LockMode): string;
 }
 
@@ -44,16 +46,17 @@ export function isDone(answer: unknown): boolean {
 const LONGEST_WAIT = 31_536_000;
 
 /** `GET_LOCK` of MySQL and MariaDB. */
-export const userLocks = (mayBeReadOnly: boolean): AdvisoryStatements => ({
+export const userLocks = (isReadOnly: string): AdvisoryStatements => ({
   hasShared: false,
   async scopeOf(run) {
     const name = firstRow(await run('SELECT DATABASE() AS name'))?.['name'];
     return typeof name === 'string' ? name : '';
   },
   nameOf: userLockName,
-  tryLock: () => `SELECT IF(${!mayBeReadOnly} AND @@global.read_only, ${READ_ONLY}, GET_LOCK(?, 0)) AS done`,
+  tryLock: () => `SELECT IF(${isReadOnly}, ${READ_ONLY}, GET_LOCK(?, 0)) AS done`,
   joinReaders: 'SELECT 0 AS done',
   awaitLock: () => `SELECT GET_LOCK(?, ${LONGEST_WAIT}) AS done`,
+  afterWait: `SELECT IF(${isReadOnly}, ${READ_ONLY}, 1) AS done`,
   unlock: () => 'SELECT COALESCE(RELEASE_LOCK(?), 0) AS done',
 });
 
@@ -77,5 +80,6 @@ export const postgresAdvisoryLocks: AdvisoryStatements = {
     `AND (classid::bigint << 32) | objid::bigint = $1::bigint) ` +
     `THEN false ELSE pg_try_advisory_lock_shared($1::bigint) END AS done`,
   awaitLock: (mode) => `SELECT true AS done FROM pg_advisory_lock${suffix[mode]}($1::bigint)`,
+  afterWait: 'SELECT 1 AS done',
   unlock: (mode) => `SELECT pg_advisory_unlock${suffix[mode]}($1::bigint) AS done`,
 };

@@ -21,6 +21,8 @@ interface Name {
  * here, or readers, and this class knows which.
  */
 export class HoldingSession {
+  /** A lock that nobody has any more could not be freed: the session has to end. */
+  mayHaveLock = false;
   readonly #names = new Map<string, Name>();
   readonly #users = new Set<SessionUser>();
 
@@ -43,7 +45,8 @@ export class HoldingSession {
   leave(user: SessionUser): void {
     if (!this.#users.delete(user) || this.#users.size > 0) return;
     this.onEmpty();
-    this.session.giveBack();
+    if (this.mayHaveLock) this.session.destroy();
+    else this.session.giveBack();
   }
 
   /** Takes the lock if it is free. */
@@ -78,7 +81,12 @@ export class HoldingSession {
     // From here on the name may be asked for again: that statement follows this one on the same connection. While a reader asks to
     // join, the name stays: a session is never in its own way, so that a writer would be let in beside that reader.
     if (known && (known.holders -= 1) <= 0 && !known.asked) this.#names.delete(name);
-    return isDone(await this.session.run(this.statements.unlock(mode), [name]));
+    try {
+      return isDone(await this.session.run(this.statements.unlock(mode), [name]));
+    } catch (error) {
+      this.mayHaveLock = true;
+      throw error;
+    }
   }
 
   async #ask(name: string, entry: Name, sql: string): Promise<boolean> {

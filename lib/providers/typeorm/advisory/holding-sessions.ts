@@ -26,17 +26,19 @@ export class HoldingSessions {
     // The rest of the connections is left to waiters.
     const most = Math.floor(this.maxConnections / 2);
     for (;;) {
-      const usable = [...this.#shared].filter(({ session }) => !session.isLost() && !session.isSilent);
+      const usable = [...this.#shared].filter(
+        ({ session, mayHaveLock }) => !session.isLost() && !session.isSilent && !mayHaveLock,
+      );
       const idlest = usable.sort((one, other) => one.session.inFlight - other.session.inFlight).at(0);
       const mayOpen = usable.length + this.#opening.size < most;
-      const session =
-        idlest && (!mayOpen || idlest.session.inFlight === 0) ? idlest : mayOpen && (await this.#open(request, idlest));
-      if (session) {
-        session.enter(user);
-        return session;
+      if (idlest && (!mayOpen || idlest.session.inFlight === 0)) {
+        idlest.enter(user);
+        return idlest;
       }
+      const opened = mayOpen && (await this.#open(request, idlest, user));
+      if (opened) return opened;
       // All that may be are being opened by others.
-      await Promise.race(this.#opening).catch(() => undefined);
+      if (this.#opening.size > 0) await Promise.race(this.#opening).catch(() => undefined);
     }
   }
 
@@ -56,20 +58,26 @@ export class HoldingSessions {
     }
   }
 
-  async #open(request: AcquireRequest, instead: HoldingSession | undefined): Promise<HoldingSession | undefined> {
-    const { key } = request;
-    const opening = this.source.take(instead ? { key, wait: 0 } : request);
+  async #open(
+    request: AcquireRequest,
+    instead: HoldingSession | undefined,
+    user: SessionUser,
+  ): Promise<HoldingSession | undefined> {
+    const opening = this.source.take(instead ? { key: request.key, wait: 0 } : request);
     this.#opening.add(opening);
     try {
       const shared: HoldingSession = new HoldingSession(await opening, this.statements, () =>
         this.#shared.delete(shared),
       );
       this.#shared.add(shared);
+      shared.enter(user);
       return shared;
     } catch (error) {
       if (!instead || !(error instanceof LockCapacityError)) throw error;
       // It may have been given back meanwhile; then there is room.
-      return this.#shared.has(instead) ? instead : undefined;
+      if (!this.#shared.has(instead)) return undefined;
+      instead.enter(user);
+      return instead;
     } finally {
       this.#opening.delete(opening);
     }

@@ -215,8 +215,8 @@ export class RowAttempt implements LockAttempt {
   #abandon(): void {
     this.#isOver = true;
     withdrawTransaction(this.holder);
+    // Otherwise a statement is in flight that is answered soon, and acquire() gives the session back.
     if (this.#grant || this.#isWaiting) this.#session?.destroy();
-    this.#session = undefined;
   }
 
   #vanished(key: string): LockConfigError {

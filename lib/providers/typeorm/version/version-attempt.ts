@@ -34,6 +34,10 @@ export class VersionAttempt implements LockAttempt {
     private readonly holder: string,
   ) {}
 
+  get mayArrive(): boolean {
+    return this.#openClaim !== undefined;
+  }
+
   renew({ fencingToken }: Grant, lease: number): Promise<RenewOutcome> {
     const { renewals, clock } = this.locks;
     const held = { name: this.name, holder: this.holder, version: fencingToken ?? 0n };

@@ -157,6 +157,23 @@ describe.each(databases)('advisory locks on %s', (type) => {
     await (await ann.acquire('b')).release();
   }, 60_000);
 
+  it('a session is ended at the server also when its connection has broken on our side alone', async () => {
+    const provider = await backend.advisoryProvider();
+    const [ann, bob] = [await processes.start(provider), await process()];
+    const lock = await ann.acquire('a');
+    const [id] = await holders('a');
+    const port =
+      type === 'mariadb'
+        ? `SELECT SUBSTRING_INDEX(host, ':', -1) AS port FROM information_schema.processlist WHERE id = ${id}`
+        : `SELECT client_port AS port FROM pg_stat_activity WHERE pid = ${id}`;
+    const [row] = await backend.admin.query<{ port: unknown }[]>(port);
+    backend.wireOf(provider)?.forget(Number(row!.port));
+    // Else the server would keep it until the guard of ten minutes is over.
+    await (await bob.acquire('a', { wait: '2m' })).release();
+    expect(await lock.release()).toBe('lost');
+    await (await ann.acquire('a')).release();
+  });
+
   it('ten callers, nested locks and two connections end busy, never in a deadlock', async () => {
     const [ann, bob] = [await process({ maxConnections: 2 }), await process()];
     const inner = await bob.acquire('inner');

@@ -134,6 +134,11 @@ describe.each(databases)('refusals of %s fail immediately and say what to do', (
       const [rows, names] = [managerOf(row), managerOf(advisory)];
       await Promise.all([rows.start(), names.start()]);
       const held = await rows.acquire('held');
+      const [name, waits] = [await names.acquire('name'), managerOf(kinds.advisory({ ...root, fencing: false }))];
+      await waits.start();
+      const isWaiting = new Promise((resolve) => void waits.events.on('waiting', resolve));
+      const waiter = waits.acquire('name');
+      await isWaiting;
       for (const locks of [rows, names]) await (await locks.acquire('free')).release();
       await run('SET GLOBAL read_only = 1');
       await refused(rows.acquire('free'), /read-only/);
@@ -142,6 +147,9 @@ describe.each(databases)('refusals of %s fail immediately and say what to do', (
       // A new connection.
       await refused(Promise.all(['a', 'b', 'c'].map((key) => rows.acquire(key))), /read-only/);
       await held.release();
+      // It was queued before.
+      await name.release();
+      await refused(waiter, /read-only/);
       await run('SET GLOBAL read_only = 0');
       for (const locks of [rows, names]) await (await locks.acquire('free')).release();
     });

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll } from '@jest/globals';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { DataSource, EntityManager } from 'typeorm';
 import { entityManagerOf, TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
 import { startWithAccounts } from './accounts.js';
@@ -214,6 +215,27 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
         const locks = await start({ statementTimeout: '1s' });
         await locks.withLock('a', (lock) => entityManagerOf(lock).query('INSERT INTO slowly VALUES (1)'));
         expect(await source.query('SELECT * FROM slowly')).toHaveLength(1);
+      });
+
+      it('says so if its connection is ended while the server waits for a standby', async () => {
+        const { admin } = backend;
+        const locks = await start();
+        // Its row is made by another commit.
+        await locks.withLock('a', () => undefined);
+        // Nobody will ever confirm.
+        await admin.query(`ALTER SYSTEM SET synchronous_standby_names = 'nobody'`);
+        await admin.query('SELECT pg_reload_conf()');
+        try {
+          const task = errorOf(locks.withLock('a', (lock) => write(entityManagerOf(lock), 5)));
+          const end = `SELECT pg_terminate_backend(pid) AS ended FROM pg_stat_activity WHERE wait_event = 'SyncRep'`;
+          while ((await admin.query<unknown[]>(end)).length === 0) await sleep(10);
+          expect(await task).toMatchObject({ code: 'LOCK_LOST', reason: 'commit-unknown' });
+        } finally {
+          await admin.query('ALTER SYSTEM RESET synchronous_standby_names');
+          await admin.query('SELECT pg_reload_conf()');
+        }
+        // It was committed.
+        expect(await steps()).toEqual([5]);
       });
 
       it('says so if it is not answered in time', async () => {

@@ -110,12 +110,8 @@ export class Session {
     return this.home.dialect.lend(this.connection, statement, stream);
   }
 
-  isNoSavepoint(error: unknown): boolean {
-    return this.home.dialect.isNoSavepoint(error);
-  }
-
-  isAnswer(error: unknown): boolean {
-    return this.home.dialect.isAnswer(error);
+  get dialect(): Dialect {
+    return this.home.dialect;
   }
 
   /** What a statement of this session answers, in the time that the server may take. @throws SilentServerError */

@@ -93,10 +93,10 @@ export class LentTransaction {
       isSent = true;
       await session.commit(timeout);
     } catch (error) {
-      const isUnknown = isSent && !(error instanceof TransactionEndedError) && !session.isAnswer(error);
+      const isUnknown = isSent && !(error instanceof TransactionEndedError) && !session.dialect.isAnswer(error);
       if (isUnknown) throw new UncommittedError('unknown', error);
       if (!session.isSilent) await this.rollback().catch(() => undefined);
-      throw new UncommittedError(session.isNoSavepoint(error) ? 'replaced' : 'rolled-back', error);
+      throw new UncommittedError(session.dialect.isNoSavepoint(error) ? 'replaced' : 'rolled-back', error);
     }
     this.#end();
     await this.#tellEnd('AfterTransactionCommit');

@@ -94,7 +94,7 @@ describe.each(databases)('records on %s', (type) => {
     await source.runMigrations();
     expect(await records.compareAndSet('a', null, 'a')).toBe('a');
     await source.undoLastMigration();
-    await expect(records.compareAndSet('a', 'a', 'b')).rejects.toBeInstanceOf(LockUnavailableError);
+    await expect(records.compareAndSet('a', 'a', 'b')).rejects.toBeInstanceOf(LockConfigError);
     await source.destroy();
   });
 });

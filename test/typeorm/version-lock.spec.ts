@@ -3,7 +3,7 @@ import { execFileSync } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { LockManager } from '../../lib/engine/lock-manager.js';
 import { systemClock } from '../../lib/engine/clock.js';
-import { LockUnavailableError } from '../../lib/lock/errors.js';
+import { LockConfigError, LockUnavailableError } from '../../lib/lock/errors.js';
 import { LockTables1700000000000, TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
 import type { CompiledLibrary } from '../servers/compiled-library.js';
 import { contend, typeOrmLibrary } from './lease-processes.js';
@@ -214,7 +214,7 @@ describe.each(databases)('leases on %s', (type) => {
     const locks = await application(new TypeOrmVersionLockProvider({ dataSource: source, table: 'app_locks' }));
     await (await locks.acquire('a')).release();
     await source.undoLastMigration();
-    await expect(locks.acquire('a', { wait: 0 })).rejects.toBeInstanceOf(LockUnavailableError);
+    await expect(locks.acquire('a', { wait: 0 })).rejects.toBeInstanceOf(LockConfigError);
     await source.destroy();
   });
 

@@ -3,6 +3,22 @@ import { firstRow, propertyOf } from './answer.js';
 /** Databases that spell alike. */
 export type DatabaseFamily = 'mysql' | 'postgres' | 'sqlite';
 
+/** The family of a DataSource of this type; undefined where there are no locks. */
+export function familyOf(type: string): DatabaseFamily | undefined {
+  switch (type) {
+    case 'mysql':
+    case 'mariadb':
+      return 'mysql';
+    case 'postgres':
+      return 'postgres';
+    case 'better-sqlite3':
+    case 'sqljs':
+      return 'sqlite';
+    default:
+      return undefined;
+  }
+}
+
 /** How one family of databases spells what our statements need. */
 export interface Family {
   /** The bound value at this position, counted from 1. */

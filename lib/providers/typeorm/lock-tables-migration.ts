@@ -1,6 +1,6 @@
 import type { MigrationInterface, QueryRunner } from 'typeorm';
 import { LockConfigError } from '../../lock/errors.js';
-import type { DatabaseFamily } from './family.js';
+import { type DatabaseFamily, familyOf } from './family.js';
 import {
   createRecordTableSql,
   createTableSql,
@@ -29,11 +29,11 @@ export class LockTables1700000000000 implements MigrationInterface {
   table: string = DEFAULT_TABLE;
 
   async up(queryRunner: QueryRunner): Promise<void> {
-    await queryRunner.query(createTableSql(familyOf(this, queryRunner), this.table));
+    await queryRunner.query(createTableSql(familyFor(this, queryRunner), this.table));
   }
 
   async down(queryRunner: QueryRunner): Promise<void> {
-    await queryRunner.query(`DROP TABLE ${quotedTable(familyOf(this, queryRunner), this.table)}`);
+    await queryRunner.query(`DROP TABLE ${quotedTable(familyFor(this, queryRunner), this.table)}`);
   }
 }
 
@@ -56,13 +56,13 @@ export class LockRecords1700000000001 implements MigrationInterface {
   }
 
   #serverOf(queryRunner: QueryRunner): 'mysql' | 'postgres' {
-    const family = familyOf(this, queryRunner);
+    const family = familyFor(this, queryRunner);
     if (family !== 'sqlite') return family;
     throw new LockConfigError(`${this.name}: SQLite keeps no records; use a database server.`);
   }
 }
 
-function familyOf(
+function familyFor(
   migration: { readonly name: string; readonly table: string },
   queryRunner: QueryRunner,
 ): DatabaseFamily {
@@ -74,16 +74,7 @@ function familyOf(
   // Its new name, dataSource, is unknown to TypeORM 0.3.
   // eslint-disable-next-line @typescript-eslint/no-deprecated
   const { type } = queryRunner.connection.options;
-  switch (type) {
-    case 'mysql':
-    case 'mariadb':
-      return 'mysql';
-    case 'postgres':
-      return 'postgres';
-    case 'better-sqlite3':
-    case 'sqljs':
-      return 'sqlite';
-    default:
-      throw new LockConfigError(`${migration.name}: there are no locks for databases of type "${type}".`);
-  }
+  const family = familyOf(type);
+  if (family) return family;
+  throw new LockConfigError(`${migration.name}: there are no locks for databases of type "${type}".`);
 }

@@ -70,7 +70,7 @@ export function mysqlDialect(options: DataSourceOptions, connectTimeout: number)
       const id = Number(firstRow(await run('SELECT CONNECTION_ID() AS id'))?.['id']);
       return {
         // MariaDB derives its own from the network card and the port.
-        server: ['server_uuid', 'server_uid', 'hostname', 'port'].map((name) => variables.get(name)).join(' '),
+        server: IDENTITY.map((name) => variables.get(name)).join(' '),
         kill: `KILL CONNECTION ${id}`,
         weaknesses: weaknessesOf(variables),
         maxConnections: Number(variables.get('max_connections')),

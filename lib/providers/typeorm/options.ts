@@ -2,7 +2,7 @@ import type { DataSource } from 'typeorm';
 import { type Duration, toMilliseconds } from '../../lock/duration.js';
 import { LockConfigError } from '../../lock/errors.js';
 import { propertyOf } from './answer.js';
-import type { DatabaseFamily } from './family.js';
+import { type DatabaseFamily, familyOf } from './family.js';
 import { DEFAULT_TABLE, isTableName } from './lock-schema.js';
 
 /** What all locks in a database have in common. */
@@ -75,9 +75,11 @@ export function readOptions(
   const type = propertyOf(propertyOf(propertyOf(options, 'dataSource'), 'options'), 'type');
   // By its options: there may be two copies of TypeORM.
   if (typeof type !== 'string') throw new LockConfigError(`${provider}: "dataSource" must be a DataSource of TypeORM.`);
+  const database = familyOf(type);
+  if (!database) throw new LockConfigError(`${provider} does not work with databases of type "${type}".`);
   return {
     dataSource: options.dataSource,
-    database: familyOf(provider, type),
+    database,
     table: readTable(provider, options.table),
     synchronize: readSwitch(provider, 'synchronize', options.synchronize),
     allowUnsafeTopology: readSwitch(provider, 'allowUnsafeTopology', options.allowUnsafeTopology),
@@ -130,19 +132,4 @@ function readTable(provider: string, table: unknown = DEFAULT_TABLE): string {
   throw new LockConfigError(
     `${provider}: "table" must be a name, or a schema and a name, of at most 56 letters, digits and "_" each.`,
   );
-}
-
-function familyOf(provider: string, type: string): DatabaseFamily {
-  switch (type) {
-    case 'mysql':
-    case 'mariadb':
-      return 'mysql';
-    case 'postgres':
-      return 'postgres';
-    case 'sqljs':
-    case 'better-sqlite3':
-      return 'sqlite';
-    default:
-      throw new LockConfigError(`${provider} does not work with databases of type "${type}".`);
-  }
 }

@@ -12,7 +12,7 @@ export class TransactionEndedError extends Error {
   }
 }
 
-/** What a session needs of its surroundings. */
+/** What the sessions of one server have in common. */
 export interface SessionHome {
   readonly clock: Clock;
   readonly dialect: Dialect;

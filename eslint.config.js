@@ -1,33 +1,39 @@
+import { readdirSync } from 'node:fs';
 import { createNodeResolver, importX } from 'eslint-plugin-import-x';
 import tseslint from 'typescript-eslint';
 
-/** One direction only: what each folder of lib/ may import from. */
+/** Imports point down: `nest`, `integrations` -> `recipes` -> `core` -> `key`, `api`; `providers` -> `api`, `core/toolkit`. */
+const LAYERS = {
+  api: [],
+  key: ['api'],
+  core: ['key', 'api'],
+  recipes: ['core', 'key', 'api'],
+};
+const providers = readdirSync(new URL('./lib/providers', import.meta.url));
 const zones = [
-  { target: './lib/lock', from: './lib', except: ['./lock'], message: 'lock/ stands on nothing.' },
-  { target: './lib/method', from: './lib', except: ['./method', './lock'], message: 'method/ stands on lock/ alone.' },
-  { target: './lib/key', from: './lib', except: ['./key', './lock'], message: 'key/ stands on lock/ alone.' },
-  {
-    target: './lib/engine',
+  ...Object.entries(LAYERS).map(([layer, below]) => ({
+    target: `./lib/${layer}`,
     from: './lib',
-    except: ['./engine', './key', './lock'],
-    message: 'engine/ knows no provider and no Nest.',
-  },
-  {
-    target: './lib/telemetry',
-    from: './lib',
-    except: ['./telemetry', './lock'],
-    message: 'telemetry/ subscribes to the channels of lock/, and knows nothing else.',
-  },
-  ...['memory', 'redis', 'typeorm', 'zookeeper', 'memcached', 'failover', 'combined'].map((provider) => ({
-    target: `./lib/providers/${provider}`,
-    from: './lib',
-    except: [`./providers/${provider}`, './engine/lock-provider.ts', './lock', './method'],
-    message: 'A provider knows the seam, lock/ and method/, no other provider, no engine and no Nest.',
+    except: [layer, ...below].map((name) => `./${name}`),
+    message: `${layer} may import only ${below.join(', ') || 'from itself'}.`,
   })),
+  ...providers.map((name) => ({
+    target: `./lib/providers/${name}`,
+    from: './lib',
+    // Redlock connects to its nodes as the Redis provider connects to its server.
+    except: [`./providers/${name}`, './api', './core/toolkit', ...(name === 'redlock' ? ['./providers/redis'] : [])],
+    message: 'A provider may import only api/ and core/toolkit/.',
+  })),
+  {
+    target: ['./lib/nest', './lib/integrations'],
+    from: './lib/providers',
+    except: ['./memory'],
+    message: 'Only the embedded default, memory, is known above providers/.',
+  },
 ];
 
 const noNest = {
-  patterns: [{ group: ['@nestjs/*'], message: 'Only lib/nest and lib/testing/nest know Nest.' }],
+  patterns: [{ group: ['@nestjs/*'], message: 'Only nest/, integrations/ and testing/ may import Nest.' }],
 };
 
 export default tseslint.config(
@@ -101,8 +107,7 @@ export default tseslint.config(
     },
   },
   {
-    files: ['lib/{lock,key,method,engine,providers,testing,telemetry}/**/*.ts'],
-    ignores: ['lib/testing/nest/**'],
+    files: ['lib/{api,key,core,recipes,providers,provider-kit}/**/*.ts'],
     rules: { 'no-restricted-imports': ['error', noNest] },
   },
   {

@@ -625,6 +625,10 @@ export interface Uncommitted {
     readonly cause: unknown;
 }
 
+export declare class VersionConflictError extends LockError {
+    readonly code = "LOCK_VERSION_CONFLICT";
+}
+
 export interface WaitingLock {
     readonly key: string;
     readonly provider: string;

@@ -13,7 +13,7 @@ export async function managed({
   lifetime,
   wait = 20_000,
 }) {
-  const { LockManager } = await load(library, 'engine/lock-manager.js');
+  const { LockManager } = await load(library, 'core/lock-manager.js');
   const manager = new LockManager({ providers, default: 'main', shutdownGrace: 1_000, failFast: false });
   const confirmedAt = new Map();
   manager.events.on('renewed', ({ key }) => confirmedAt.set(key, performance.now()));

@@ -33,7 +33,7 @@ export async function startBackend() {
 }
 
 export async function connect({ library, ports }) {
-  const { RedlockProvider } = await load(library, 'providers/redis/quorum/index.js');
+  const { RedlockProvider } = await load(library, 'providers/redlock/index.js');
   const nodes = ports.map((port) => ({ url: `redis://127.0.0.1:${port}` }));
   const provider = new RedlockProvider({ nodes, maxLease: LEASE });
   return managed({ library, provider, options: { lease: LEASE }, lifetime: LEASE });

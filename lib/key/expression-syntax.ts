@@ -1,4 +1,4 @@
-import type { LockKeyError } from '../lock/errors.js';
+import type { LockKeyError } from '../api/errors.js';
 
 /** `.name`, `?.name`, `[0]` or `['name']`. */
 export interface PropertyStep {

@@ -1,4 +1,4 @@
-import { LockKeyError } from '../lock/errors.js';
+import { LockKeyError } from '../api/errors.js';
 import type { ExpressionSyntax, PropertyStep } from './expression-syntax.js';
 import { encodeKeyValue } from './key-value.js';
 import { MAX_KEYS } from './lock-key.js';

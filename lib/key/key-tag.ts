@@ -1,4 +1,4 @@
-import { LockKeyError } from '../lock/errors.js';
+import { LockKeyError } from '../api/errors.js';
 import { encodeKeyValue, separatesValues, type KeyValue } from './key-value.js';
 import { quote } from './quote.js';
 

@@ -1,4 +1,4 @@
-import { LockKeyError } from '../lock/errors.js';
+import { LockKeyError } from '../api/errors.js';
 import { parseExpression, type ErrorAt } from './expression-syntax.js';
 import { Expression } from './expression.js';
 import { separatesValues } from './key-value.js';

@@ -1,5 +1,5 @@
 import { isDate } from 'node:util/types';
-import { LockKeyError } from '../lock/errors.js';
+import { LockKeyError } from '../api/errors.js';
 import { MAX_KEY_BYTES } from './lock-key.js';
 
 /** What may stand for a value in a key. */

@@ -1,4 +1,4 @@
-import { LockKeyError } from '../lock/errors.js';
+import { LockKeyError } from '../api/errors.js';
 import { quote } from './quote.js';
 
 /** What is locked: one key, or several that are locked together, all or nothing. */

@@ -1,4 +1,4 @@
-import { LockKeyError } from '../lock/errors.js';
+import { LockKeyError } from '../api/errors.js';
 import type { ExpressionSyntax, PropertyStep } from './expression-syntax.js';
 import type { ParameterNames } from './parameter-names.js';
 

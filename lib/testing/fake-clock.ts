@@ -1,4 +1,4 @@
-import type { Clock, Timer } from '../engine/clock.js';
+import type { Clock, Timer } from '../api/clock.js';
 
 interface FakeTimer {
   readonly at: number;

@@ -1,8 +1,8 @@
 export { FakeClock } from './fake-clock.js';
-export type { Obstacle } from './conformance/case-definition.js';
-export { conformanceCases, type ConformanceCase } from './conformance/conformance-cases.js';
-export { describeLockProvider, type TestRunner } from './conformance/describe-lock-provider.js';
-export type { ProviderBounds, ProviderFaults, ProviderHarness } from './conformance/provider-harness.js';
-export { DistributedLockTestingModule } from './nest/distributed-lock-testing.module.js';
-export { LockServiceStub, type LockServiceStubOptions, provideLockServiceStub } from './nest/lock-service-stub.js';
-export { TestLocks } from './nest/test-locks.js';
+export type { Obstacle } from '../provider-kit/case-definition.js';
+export { conformanceCases, type ConformanceCase } from '../provider-kit/conformance-cases.js';
+export { describeLockProvider, type TestRunner } from '../provider-kit/describe-lock-provider.js';
+export type { ProviderBounds, ProviderFaults, ProviderHarness } from '../provider-kit/provider-harness.js';
+export { DistributedLockTestingModule } from './distributed-lock-testing.module.js';
+export { LockServiceStub, type LockServiceStubOptions, provideLockServiceStub } from './lock-service-stub.js';
+export { TestLocks } from './test-locks.js';

@@ -1,16 +1,16 @@
 import { jest } from '@jest/globals';
-import type { LockManager } from '../../lib/engine/lock-manager.js';
+import type { LockManager } from '../../lib/core/lock-manager.js';
 import { CombinedProvider } from '../../lib/providers/combined/combined-provider.js';
 import type { CombinedProviderOptions } from '../../lib/providers/combined/combined-options.js';
 import { Holding } from '../../lib/providers/combined/holding.js';
 import { LockTable } from '../../lib/providers/memory/lock-table.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
-import { LockConfigError, LockUnavailableError } from '../../lib/lock/errors.js';
-import type { LockProvider } from '../../lib/engine/lock-provider.js';
+import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
+import type { LockProvider } from '../../lib/api/lock-provider.js';
 import type { FakeClock } from '../../lib/testing/fake-clock.js';
-import { startEngine, watch } from '../engine/engine-rig.js';
+import { startEngine, watch } from '../core/engine-rig.js';
 import { DistantMemoryProvider } from '../contract/memory-backend.js';
-import { ScriptedProvider } from '../engine/scripted-provider.js';
+import { ScriptedProvider } from '../core/scripted-provider.js';
 
 const down = () => {
   throw new LockUnavailableError('down');

@@ -1,11 +1,11 @@
 import { getEventListeners } from 'node:events';
-import type { LockManager } from '../../lib/engine/lock-manager.js';
-import type { AcquireRequest } from '../../lib/engine/lock-provider.js';
-import { LockTimeoutError, LockUnavailableError } from '../../lib/lock/errors.js';
+import type { LockManager } from '../../lib/core/lock-manager.js';
+import type { AcquireRequest } from '../../lib/api/lock-provider.js';
+import { LockTimeoutError, LockUnavailableError } from '../../lib/api/errors.js';
 import { CombinedProvider } from '../../lib/providers/combined/combined-provider.js';
 import type { FakeClock } from '../../lib/testing/fake-clock.js';
-import { startEngine, watch } from '../engine/engine-rig.js';
-import { ScriptedProvider } from '../engine/scripted-provider.js';
+import { startEngine, watch } from '../core/engine-rig.js';
+import { ScriptedProvider } from '../core/scripted-provider.js';
 
 const LEASE = 10_000;
 const down = () => {

@@ -1,6 +1,6 @@
 import { CombinedProvider } from '../../lib/providers/combined/combined-provider.js';
 import type { CombinedProviderOptions } from '../../lib/providers/combined/combined-options.js';
-import type { LockProvider } from '../../lib/engine/lock-provider.js';
+import type { LockProvider } from '../../lib/api/lock-provider.js';
 import { LockTable } from '../../lib/providers/memory/lock-table.js';
 import { describeLockProvider, FakeClock, type ProviderHarness } from '../../lib/testing/index.js';
 import { HostedComposite } from './hosted-composite.js';

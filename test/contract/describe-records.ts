@@ -1,5 +1,5 @@
 import { expect, it } from '@jest/globals';
-import type { Records } from '../../lib/engine/lock-provider.js';
+import type { Records } from '../../lib/api/lock-provider.js';
 
 const WRITERS = 6;
 const WRITES = 20;

@@ -1,4 +1,4 @@
-import type { LockCapabilities, LockProvider } from '../../lib/engine/lock-provider.js';
+import type { LockCapabilities, LockProvider } from '../../lib/api/lock-provider.js';
 import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
 import type { FailoverProviderOptions } from '../../lib/providers/failover/failover-options.js';
 import { LockTable } from '../../lib/providers/memory/lock-table.js';

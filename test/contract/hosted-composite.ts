@@ -12,10 +12,10 @@ import type {
   ReleaseManner,
   ReleaseOutcome,
   RenewOutcome,
-} from '../../lib/engine/lock-provider.js';
-import { LocalQueue } from '../../lib/engine/local-queue.js';
-import { LockError } from '../../lib/lock/errors.js';
-import type { LockInfo } from '../../lib/lock/lock-info.js';
+} from '../../lib/api/lock-provider.js';
+import { LocalQueue } from '../../lib/core/acquire/local-queue.js';
+import { LockError } from '../../lib/api/errors.js';
+import type { LockInfo } from '../../lib/api/lock-info.js';
 
 /** A composite and its members as one provider, as the kit wants it: what the engine does with those of an application. */
 export class HostedComposite<M extends Record<string, LockProvider>> implements LockProvider {

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll } from '@jest/globals';
-import type { LockProvider } from '../../lib/engine/lock-provider.js';
+import type { LockProvider } from '../../lib/api/lock-provider.js';
 import { MemcachedLockProvider } from '../../lib/providers/memcached/index.js';
 import { itemKeyOf } from '../../lib/providers/memcached/item-key.js';
 import { describeLockProvider } from '../../lib/testing/index.js';

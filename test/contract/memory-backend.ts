@@ -9,8 +9,8 @@ import type {
   ReleaseManner,
   ReleaseOutcome,
   RenewOutcome,
-} from '../../lib/engine/lock-provider.js';
-import { LockUnavailableError } from '../../lib/lock/errors.js';
+} from '../../lib/api/lock-provider.js';
+import { LockUnavailableError } from '../../lib/api/errors.js';
 import type { LockTable } from '../../lib/providers/memory/lock-table.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import type { ProviderHarness } from '../../lib/testing/index.js';

@@ -8,7 +8,7 @@ const [, , library, observer, urlA, urlB, generation] = process.argv;
 const load = (file) => import(pathToFileURL(join(library, file)).href);
 const { RedisLockProvider } = await load('providers/redis/index.js');
 const { CombinedProvider } = await load('providers/combined/combined-provider.js');
-const { LockManager } = await load('engine/lock-manager.js');
+const { LockManager } = await load('core/lock-manager.js');
 
 const engines = generation.split('+');
 const [urls, providers] = [{ a: urlA, b: urlB }, {}];

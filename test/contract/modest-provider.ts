@@ -8,7 +8,7 @@ import type {
   ReleaseManner,
   ReleaseOutcome,
   RenewOutcome,
-} from '../../lib/engine/lock-provider.js';
+} from '../../lib/api/lock-provider.js';
 import type { LockTable } from '../../lib/providers/memory/lock-table.js';
 import type { ProviderHarness } from '../../lib/testing/index.js';
 import { copyOf, DistantMemoryProvider, MemoryBackend } from './memory-backend.js';

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll } from '@jest/globals';
 import { Cluster } from 'ioredis';
-import type { LockProvider } from '../../lib/engine/lock-provider.js';
+import type { LockProvider } from '../../lib/api/lock-provider.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { describeLockProvider } from '../../lib/testing/index.js';

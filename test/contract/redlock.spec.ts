@@ -1,7 +1,7 @@
 import { afterAll, beforeAll } from '@jest/globals';
-import type { LockProvider } from '../../lib/engine/lock-provider.js';
-import { RedlockProvider } from '../../lib/providers/redis/quorum/index.js';
-import { QuorumKeyLayout } from '../../lib/providers/redis/quorum/quorum-key-layout.js';
+import type { LockProvider } from '../../lib/api/lock-provider.js';
+import { RedlockProvider } from '../../lib/providers/redlock/index.js';
+import { QuorumKeyLayout } from '../../lib/providers/redlock/quorum-key-layout.js';
 import { describeLockProvider } from '../../lib/testing/index.js';
 import { type Quorum, startQuorum, wiresTo } from '../redlock/quorum.js';
 import type { TcpProxy } from '../servers/tcp-proxy.js';

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll } from '@jest/globals';
-import type { LockProvider } from '../../lib/engine/lock-provider.js';
+import type { LockProvider } from '../../lib/api/lock-provider.js';
 import { LockPaths } from '../../lib/providers/zookeeper/lock-path.js';
 import { ZooKeeperLockProvider, type ZooKeeperLockProviderOptions } from '../../lib/providers/zookeeper/index.js';
 import { describeLockProvider, type ProviderHarness } from '../../lib/testing/index.js';

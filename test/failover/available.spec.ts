@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
-import { LockUnavailableError } from '../../lib/lock/errors.js';
+import { LockUnavailableError } from '../../lib/api/errors.js';
 import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
 import { LockTable } from '../../lib/providers/memory/lock-table.js';
 import { DistantMemoryProvider } from '../contract/memory-backend.js';

@@ -1,5 +1,5 @@
-import type { Member } from '../../lib/engine/lock-provider.js';
-import { LockConfigError } from '../../lib/lock/errors.js';
+import type { Member } from '../../lib/api/lock-provider.js';
+import { LockConfigError } from '../../lib/api/errors.js';
 import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
 import type { FailoverProviderOptions } from '../../lib/providers/failover/failover-options.js';
 import { TestFleet } from './fleet-rig.js';

@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
 import { DataSource } from 'typeorm';
-import { LockManager } from '../../lib/engine/lock-manager.js';
-import { LockUnavailableError } from '../../lib/lock/errors.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
+import { LockUnavailableError } from '../../lib/api/errors.js';
 import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';

@@ -1,8 +1,8 @@
 import { jest } from '@jest/globals';
-import { LockManager } from '../../lib/engine/lock-manager.js';
-import type { LockProvider, Records } from '../../lib/engine/lock-provider.js';
-import { systemRandom } from '../../lib/engine/random.js';
-import { LockUnavailableError } from '../../lib/lock/errors.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
+import type { LockProvider, Records } from '../../lib/api/lock-provider.js';
+import { systemRandom } from '../../lib/core/toolkit/random.js';
+import { LockUnavailableError } from '../../lib/api/errors.js';
 import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
 import type { FailoverProviderOptions } from '../../lib/providers/failover/failover-options.js';
 import { Failover } from '../../lib/providers/failover/failover.js';

@@ -5,7 +5,7 @@ import type { INestApplication } from '@nestjs/common';
 import { HealthCheck, HealthCheckService, TerminusModule } from '@nestjs/terminus';
 import { DataSource } from 'typeorm';
 import { currentLock, DistributedLock, DistributedLockModule, FailoverProvider, LockService } from '../../lib/index.js';
-import { LockHealthIndicator } from '../../lib/nest/health/index.js';
+import { LockHealthIndicator } from '../../lib/integrations/terminus/index.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
 import { until } from '../redis/seam.js';

@@ -1,6 +1,6 @@
-import { LockManager } from '../../lib/engine/lock-manager.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
+import { validUntil } from '../../lib/core/toolkit/validity.js';
 import {
-  validUntil,
   type AcquireRequest,
   type Grant,
   type Holder,
@@ -10,11 +10,11 @@ import {
   type Records,
   type ReleaseOutcome,
   type RenewOutcome,
-} from '../../lib/engine/lock-provider.js';
-import type { Lock } from '../../lib/lock/lock.js';
-import { LockUnavailableError } from '../../lib/lock/errors.js';
+} from '../../lib/api/lock-provider.js';
+import type { Lock } from '../../lib/api/lock.js';
+import { LockUnavailableError } from '../../lib/api/errors.js';
 import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
-import { SeededRandom } from '../../lib/testing/conformance/seeded-random.js';
+import { SeededRandom } from '../../lib/provider-kit/seeded-random.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { DriftingClock, sleep } from '../simulation/drifting-clock.js';
 import { randomOfProcess } from '../simulation/process-random.js';

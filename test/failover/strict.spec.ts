@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it, jest } from '@jest/globals';
-import type { Lock } from '../../lib/lock/lock.js';
-import { LockTimeoutError, LockUnavailableError } from '../../lib/lock/errors.js';
+import type { Lock } from '../../lib/api/lock.js';
+import { LockTimeoutError, LockUnavailableError } from '../../lib/api/errors.js';
 import { LockTable } from '../../lib/providers/memory/lock-table.js';
 import type { FailoverProviderOptions } from '../../lib/providers/failover/failover-options.js';
 import { DistantMemoryProvider } from '../contract/memory-backend.js';

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { lockKey } from '../../lib/key/key-tag.js';
-import { LockKeyError } from '../../lib/lock/errors.js';
+import { LockKeyError } from '../../lib/api/errors.js';
 
 describe('lockKey', () => {
   it('writes a key with its values encoded', () => {

@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { KeyTemplate } from '../../lib/key/key-template.js';
 import { normalizeKeys } from '../../lib/key/lock-key.js';
 import type { KeyScope, KeySite } from '../../lib/key/scope.js';
-import { LockKeyError } from '../../lib/lock/errors.js';
+import { LockKeyError } from '../../lib/api/errors.js';
 import { exploration } from '../exploration.js';
 
 const site: KeySite = { method: 'Service.run', className: 'Service', methodName: 'run', parameters: ['a', 'b', 'c'] };

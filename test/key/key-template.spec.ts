@@ -1,6 +1,6 @@
 import { KeyTemplate } from '../../lib/key/key-template.js';
 import type { KeyScope, KeySite } from '../../lib/key/scope.js';
-import { LockKeyError } from '../../lib/lock/errors.js';
+import { LockKeyError } from '../../lib/api/errors.js';
 
 const site: KeySite = {
   method: 'OrderService.pay',

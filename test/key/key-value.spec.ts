@@ -1,7 +1,7 @@
 import { runInNewContext } from 'node:vm';
 import fc from 'fast-check';
 import { encodeKeyValue, separatesValues } from '../../lib/key/key-value.js';
-import { LockKeyError } from '../../lib/lock/errors.js';
+import { LockKeyError } from '../../lib/api/errors.js';
 
 const encode = (value: unknown): string => encodeKeyValue(value, () => 'The value');
 

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { type LockKey, normalizeKeys } from '../../lib/key/lock-key.js';
-import { LockKeyError } from '../../lib/lock/errors.js';
+import { LockKeyError } from '../../lib/api/errors.js';
 
 describe('normalizeKeys', () => {
   it('takes one key as it is', () => {

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll } from '@jest/globals';
 import { Redis } from 'ioredis';
-import type { CompositeProvider, LockCapabilities, LockProvider } from '../../lib/engine/lock-provider.js';
+import type { CompositeProvider, LockCapabilities, LockProvider } from '../../lib/api/lock-provider.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import type { TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';

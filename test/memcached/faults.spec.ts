@@ -1,13 +1,14 @@
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { afterAll, afterEach, beforeAll, beforeEach, jest } from '@jest/globals';
-import { type Clock, systemClock } from '../../lib/engine/clock.js';
-import { LockManager } from '../../lib/engine/lock-manager.js';
-import { silentLogger } from '../../lib/engine/logger.js';
-import { systemRandom } from '../../lib/engine/random.js';
-import { LockUnavailableError } from '../../lib/lock/errors.js';
+import { type Clock } from '../../lib/api/clock.js';
+import { systemClock } from '../../lib/core/toolkit/clock.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
+import { silentLogger } from '../../lib/api/logger.js';
+import { systemRandom } from '../../lib/core/toolkit/random.js';
+import { LockUnavailableError } from '../../lib/api/errors.js';
 import { MemcachedLockProvider } from '../../lib/providers/memcached/index.js';
 import { Session } from '../../lib/providers/memcached/session.js';
-import { DirectCaller } from '../../lib/testing/conformance/direct-caller.js';
+import { DirectCaller } from '../../lib/provider-kit/direct-caller.js';
 import { type MemcachedServer, startMemcached } from '../servers/memcached-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 

@@ -1,6 +1,6 @@
 import { secondsFor } from '../../lib/providers/memcached/expiry.js';
 import { itemKeyOf } from '../../lib/providers/memcached/item-key.js';
-import { LockConfigError } from '../../lib/lock/errors.js';
+import { LockConfigError } from '../../lib/api/errors.js';
 import { readOptions } from '../../lib/providers/memcached/memcached-options.js';
 
 // Golden: processes of two versions must find each other's locks.

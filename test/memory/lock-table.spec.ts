@@ -1,5 +1,5 @@
 import { LockTable, type TableHold } from '../../lib/providers/memory/lock-table.js';
-import type { LockMode } from '../../lib/lock/lock-options.js';
+import type { LockMode } from '../../lib/api/lock-options.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 
 function setUp() {

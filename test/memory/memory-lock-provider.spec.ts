@@ -1,8 +1,8 @@
 import cluster from 'node:cluster';
-import { LockManager } from '../../lib/engine/lock-manager.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { LockTable } from '../../lib/providers/memory/lock-table.js';
-import { startEngine, watch } from '../engine/engine-rig.js';
+import { startEngine, watch } from '../core/engine-rig.js';
 
 describe('the memory provider', () => {
   it('competes with another over one table, in one queue', async () => {

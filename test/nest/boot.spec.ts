@@ -9,7 +9,7 @@ import {
   MemoryLockProvider,
   RunOnce,
 } from '../../lib/index.js';
-import { liveServices } from '../../lib/nest/live-services.js';
+import { liveServices } from '../../lib/nest/module/live-services.js';
 import { start } from './apps.js';
 
 class CountingProvider extends MemoryLockProvider {

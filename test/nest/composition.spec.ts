@@ -17,7 +17,7 @@ import {
   LockService,
   LockTimeoutError,
 } from '../../lib/index.js';
-import { ApiLocked } from '../../lib/nest/swagger/index.js';
+import { ApiLocked } from '../../lib/integrations/swagger/index.js';
 import { Gate, serve, start } from './apps.js';
 
 const keysHere = () => currentLock().keys.join();

@@ -14,7 +14,7 @@ import {
 } from '../../lib/index.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { DistributedLockTestingModule, TestLocks } from '../../lib/testing/index.js';
-import { watch } from '../engine/engine-rig.js';
+import { watch } from '../core/engine-rig.js';
 import { Gate } from './apps.js';
 
 @Injectable()

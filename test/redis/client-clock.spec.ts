@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, it, jest } from '@jest/globals';
-import { LockManager } from '../../lib/engine/lock-manager.js';
-import { silentLogger } from '../../lib/engine/logger.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
+import { silentLogger } from '../../lib/api/logger.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { redisForTests, until } from './seam.js';

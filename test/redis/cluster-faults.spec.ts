@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
-import type { Grant } from '../../lib/engine/lock-provider.js';
+import type { Grant } from '../../lib/api/lock-provider.js';
 import { hashSlotOf } from '../../lib/providers/redis/cluster/hash-slot.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { type ClusterNode, type RedisCluster, startRedisCluster } from '../servers/redis-cluster.js';

@@ -1,5 +1,5 @@
 import { describe, expect, it } from '@jest/globals';
-import type { Grant } from '../../lib/engine/lock-provider.js';
+import type { Grant } from '../../lib/api/lock-provider.js';
 import { Cohort } from '../../lib/providers/redis/cohort.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import type { Waiter } from '../../lib/providers/redis/waiter.js';

@@ -1,5 +1,5 @@
-import { systemClock } from '../../lib/engine/clock.js';
-import type { Clock, Timer } from '../../lib/engine/lock-provider.js';
+import { systemClock } from '../../lib/core/toolkit/clock.js';
+import type { Clock, Timer } from '../../lib/api/clock.js';
 
 /** The system's clock, which knows what timers are set. */
 export class CountingClock implements Clock {

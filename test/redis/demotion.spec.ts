@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { Redis } from 'ioredis';
-import type { Grant } from '../../lib/engine/lock-provider.js';
+import type { Grant } from '../../lib/api/lock-provider.js';
 import { isDemotion } from '../../lib/providers/redis/command-connection.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';

@@ -1,8 +1,8 @@
 import { afterAll, describe, expect, it } from '@jest/globals';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { inspect } from 'node:util';
-import type { ProviderEvent } from '../../lib/engine/lock-provider.js';
-import { LockUnavailableError } from '../../lib/lock/errors.js';
+import type { ProviderEvent } from '../../lib/api/lock-provider.js';
+import { LockUnavailableError } from '../../lib/api/errors.js';
 import { startRedisServer } from '../servers/redis-server.mjs';
 import { makeServerClock } from '../servers/server-clock.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';

@@ -2,7 +2,7 @@ import { Injectable, type LoggerService, Module } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import { TerminusModule } from '@nestjs/terminus';
 import { DistributedLockModule, LockService } from '../../lib/index.js';
-import { LockHealthIndicator } from '../../lib/nest/health/index.js';
+import { LockHealthIndicator } from '../../lib/integrations/terminus/index.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';

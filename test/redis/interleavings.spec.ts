@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it, jest } from '@jest/globals';
 import fc from 'fast-check';
 import { Redis } from 'ioredis';
-import type { Grant } from '../../lib/engine/lock-provider.js';
+import type { Grant } from '../../lib/api/lock-provider.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { WaitingRoom } from '../../lib/providers/redis/waiting-room.js';

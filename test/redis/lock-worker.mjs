@@ -5,9 +5,9 @@ import { pathToFileURL } from 'node:url';
 const [, , library, url] = process.argv;
 const load = (file) => import(pathToFileURL(join(library, file)).href);
 const { RedisLockProvider } = await load('providers/redis/index.js');
-const { systemClock } = await load('engine/clock.js');
-const { systemRandom } = await load('engine/random.js');
-const { silentLogger } = await load('engine/logger.js');
+const { systemClock } = await load('core/toolkit/clock.js');
+const { systemRandom } = await load('core/toolkit/random.js');
+const { silentLogger } = await load('api/logger.js');
 
 const random = systemRandom();
 const provider = new RedisLockProvider({ url });

@@ -1,6 +1,6 @@
 import { describe, expect, it } from '@jest/globals';
-import { LockManager } from '../../lib/engine/lock-manager.js';
-import { LockUnavailableError } from '../../lib/lock/errors.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
+import { LockUnavailableError } from '../../lib/api/errors.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { FakeClock } from '../../lib/testing/index.js';
 import { redisForTests, RELEASE, request, twoProcesses, until } from './seam.js';

@@ -5,7 +5,7 @@ import { once } from 'node:events';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { nextTick } from 'node:process';
 import { fileURLToPath } from 'node:url';
-import { LockUnavailableError } from '../../lib/lock/errors.js';
+import { LockUnavailableError } from '../../lib/api/errors.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { LOCK_SCRIPT } from '../../lib/providers/redis/lua/lock-script.js';
 import { FakeClock } from '../../lib/testing/index.js';

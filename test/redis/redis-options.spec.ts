@@ -1,7 +1,7 @@
 import { describe, expect, it } from '@jest/globals';
 import { Redis } from 'ioredis';
 import { Redis as Redis5 } from 'ioredis5';
-import { LockConfigError } from '../../lib/lock/errors.js';
+import { LockConfigError } from '../../lib/api/errors.js';
 import { type RedisClient, RedisLockProvider, type RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
 import { startRedisServer } from '../servers/redis-server.mjs';
 import { granted, RELEASE, request, startProvider, until } from './seam.js';

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
-import { LockUnavailableError } from '../../lib/lock/errors.js';
+import { LockUnavailableError } from '../../lib/api/errors.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { ServerClock } from '../../lib/providers/redis/server-clock.js';
 import { FakeClock } from '../../lib/testing/index.js';

@@ -1,6 +1,6 @@
 import { describe, expect, it } from '@jest/globals';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
-import { systemRandom } from '../../lib/engine/random.js';
+import { systemRandom } from '../../lib/core/toolkit/random.js';
 import {
   granted,
   isSettled,

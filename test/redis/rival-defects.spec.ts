@@ -1,8 +1,9 @@
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
-import { type Clock, systemClock } from '../../lib/engine/clock.js';
-import { LockManager } from '../../lib/engine/lock-manager.js';
-import { silentLogger } from '../../lib/engine/logger.js';
-import { LockTimeoutError } from '../../lib/lock/errors.js';
+import { type Clock } from '../../lib/api/clock.js';
+import { systemClock } from '../../lib/core/toolkit/clock.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
+import { silentLogger } from '../../lib/api/logger.js';
+import { LockTimeoutError } from '../../lib/api/errors.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { FakeClock } from '../../lib/testing/index.js';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';

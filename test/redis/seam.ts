@@ -1,10 +1,10 @@
 import { afterAll, afterEach, beforeAll, beforeEach } from '@jest/globals';
 import { Redis } from 'ioredis';
-import type { AcquireRequest, Answer, Grant, ProviderContext, ProviderEvent } from '../../lib/engine/lock-provider.js';
-import { systemClock } from '../../lib/engine/clock.js';
-import { silentLogger } from '../../lib/engine/logger.js';
-import { systemRandom } from '../../lib/engine/random.js';
-import { LockUnavailableError } from '../../lib/lock/errors.js';
+import type { AcquireRequest, Answer, Grant, ProviderContext, ProviderEvent } from '../../lib/api/lock-provider.js';
+import { systemClock } from '../../lib/core/toolkit/clock.js';
+import { silentLogger } from '../../lib/api/logger.js';
+import { systemRandom } from '../../lib/core/toolkit/random.js';
+import { LockUnavailableError } from '../../lib/api/errors.js';
 import { RedisLockProvider, type RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { FakeClock } from '../../lib/testing/index.js';

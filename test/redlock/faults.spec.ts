@@ -1,6 +1,6 @@
 import { afterAll, afterEach, beforeAll, beforeEach } from '@jest/globals';
-import { LockLostError, LockUnavailableError } from '../../lib/lock/errors.js';
-import { QuorumKeyLayout } from '../../lib/providers/redis/quorum/quorum-key-layout.js';
+import { LockLostError, LockUnavailableError } from '../../lib/api/errors.js';
+import { QuorumKeyLayout } from '../../lib/providers/redlock/quorum-key-layout.js';
 import { FakeClock } from '../../lib/testing/index.js';
 import { granted, RELEASE, request, until } from '../redis/seam.js';
 import type { TcpProxy } from '../servers/tcp-proxy.js';

@@ -1,5 +1,5 @@
-import type { Grant } from '../../lib/engine/lock-provider.js';
-import { RedlockProvider, type RedisClient, type RedisConnection } from '../../lib/providers/redis/quorum/index.js';
+import type { Grant } from '../../lib/api/lock-provider.js';
+import { RedlockProvider, type RedisClient, type RedisConnection } from '../../lib/providers/redlock/index.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { contextFor, RELEASE, request } from '../redis/seam.js';
 import { ModelNode } from './model-node.js';

@@ -1,5 +1,5 @@
 import fc from 'fast-check';
-import { QUORUM_SCRIPT, roundDigits, tokenDigits } from '../../lib/providers/redis/quorum/quorum-script.js';
+import { QUORUM_SCRIPT, roundDigits, tokenDigits } from '../../lib/providers/redlock/quorum-script.js';
 import { exploration } from '../exploration.js';
 import { redisForTests } from '../redis/seam.js';
 import { ModelNode } from './model-node.js';

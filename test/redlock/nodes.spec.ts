@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, beforeEach } from '@jest/globals';
-import type { Grant } from '../../lib/engine/lock-provider.js';
-import { LockConfigError, LockUnavailableError } from '../../lib/lock/errors.js';
-import { QuorumKeyLayout } from '../../lib/providers/redis/quorum/quorum-key-layout.js';
+import type { Grant } from '../../lib/api/lock-provider.js';
+import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
+import { QuorumKeyLayout } from '../../lib/providers/redlock/quorum-key-layout.js';
 import { FakeClock } from '../../lib/testing/index.js';
 import { granted, RELEASE, request, until } from '../redis/seam.js';
 import { type Quorum, startLocks, startQuorum, startRedlock, wiresTo } from './quorum.js';

@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, beforeEach } from '@jest/globals';
-import { PendingReleases } from '../../lib/providers/redis/quorum/pending-releases.js';
-import { QuorumKeyLayout } from '../../lib/providers/redis/quorum/quorum-key-layout.js';
-import { NO_ROUND, NO_TOKEN } from '../../lib/providers/redis/quorum/quorum-script.js';
+import { PendingReleases } from '../../lib/providers/redlock/pending-releases.js';
+import { QuorumKeyLayout } from '../../lib/providers/redlock/quorum-key-layout.js';
+import { NO_ROUND, NO_TOKEN } from '../../lib/providers/redlock/quorum-script.js';
 import { granted, RELEASE, request, until } from '../redis/seam.js';
 import type { TcpProxy } from '../servers/tcp-proxy.js';
 import { type Quorum, type StartedRedlock, startQuorum, startRedlock, wiresTo } from './quorum.js';

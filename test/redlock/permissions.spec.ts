@@ -1,7 +1,7 @@
 import { afterAll, beforeAll } from '@jest/globals';
 import { readFile } from 'node:fs/promises';
-import { LockUnavailableError } from '../../lib/lock/errors.js';
-import { QuorumKeyLayout } from '../../lib/providers/redis/quorum/quorum-key-layout.js';
+import { LockUnavailableError } from '../../lib/api/errors.js';
+import { QuorumKeyLayout } from '../../lib/providers/redlock/quorum-key-layout.js';
 import { FakeClock } from '../../lib/testing/index.js';
 import { granted, RELEASE, request, until } from '../redis/seam.js';
 import { type Quorum, startQuorum, startRedlock } from './quorum.js';

@@ -1,8 +1,8 @@
 import { jest } from '@jest/globals';
 import { EventEmitter } from 'node:events';
-import { silentLogger } from '../../lib/engine/logger.js';
-import { systemRandom } from '../../lib/engine/random.js';
-import { QuorumNode } from '../../lib/providers/redis/quorum/node.js';
+import { silentLogger } from '../../lib/api/logger.js';
+import { systemRandom } from '../../lib/core/toolkit/random.js';
+import { QuorumNode } from '../../lib/providers/redlock/node.js';
 import type { RedisConnection } from '../../lib/providers/redis/redis-client.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 

@@ -1,5 +1,5 @@
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
-import { QuorumKeyLayout } from '../../lib/providers/redis/quorum/quorum-key-layout.js';
+import { QuorumKeyLayout } from '../../lib/providers/redlock/quorum-key-layout.js';
 
 // Golden: processes of two versions that differ here would not see each other's locks.
 describe('the names of records on a node never change', () => {

@@ -1,5 +1,5 @@
-import { LockConfigError } from '../../lib/lock/errors.js';
-import { RedlockProvider, type RedlockProviderOptions } from '../../lib/providers/redis/quorum/index.js';
+import { LockConfigError } from '../../lib/api/errors.js';
+import { RedlockProvider, type RedlockProviderOptions } from '../../lib/providers/redlock/index.js';
 
 const NODES = ['a', 'b', 'c'].map((host) => ({ url: `redis://${host}` }));
 const GOOD: RedlockProviderOptions = { nodes: NODES, maxLease: '30s' };

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, beforeEach, jest } from '@jest/globals';
-import { LockUnavailableError } from '../../lib/lock/errors.js';
-import { QuorumKeyLayout } from '../../lib/providers/redis/quorum/quorum-key-layout.js';
+import { LockUnavailableError } from '../../lib/api/errors.js';
+import { QuorumKeyLayout } from '../../lib/providers/redlock/quorum-key-layout.js';
 import { FakeClock } from '../../lib/testing/index.js';
 import { granted, RELEASE, request, until } from '../redis/seam.js';
 import { pass, type Quorum, startLocks, startQuorum, startRedlock, wiresTo } from './quorum.js';

@@ -1,7 +1,7 @@
 import { jest } from '@jest/globals';
 import fc from 'fast-check';
-import { Electorate } from '../../lib/providers/redis/quorum/electorate.js';
-import type { Poll } from '../../lib/providers/redis/quorum/poll.js';
+import { Electorate } from '../../lib/providers/redlock/electorate.js';
+import type { Poll } from '../../lib/providers/redlock/poll.js';
 import { exploration } from '../exploration.js';
 import { isCaught } from '../simulation/is-caught.js';
 import { type Incident, type Loss, type Plan, simulate } from './simulated-quorum.js';

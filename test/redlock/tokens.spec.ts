@@ -1,8 +1,8 @@
 import { jest } from '@jest/globals';
 import fc from 'fast-check';
-import { Ballot } from '../../lib/providers/redis/quorum/ballot.js';
-import { Electorate } from '../../lib/providers/redis/quorum/electorate.js';
-import type { Poll } from '../../lib/providers/redis/quorum/poll.js';
+import { Ballot } from '../../lib/providers/redlock/ballot.js';
+import { Electorate } from '../../lib/providers/redlock/electorate.js';
+import type { Poll } from '../../lib/providers/redlock/poll.js';
 import { exploration } from '../exploration.js';
 import { isCaught } from '../simulation/is-caught.js';
 import { type Step, type Story, tell } from './interleaved-quorum.js';

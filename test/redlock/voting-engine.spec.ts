@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, beforeEach } from '@jest/globals';
 import { Redis } from 'ioredis';
-import { QuorumKeyLayout } from '../../lib/providers/redis/quorum/quorum-key-layout.js';
+import { QuorumKeyLayout } from '../../lib/providers/redlock/quorum-key-layout.js';
 import { granted, RELEASE, request } from '../redis/seam.js';
 import { type Quorum, startQuorum, startRedlock } from './quorum.js';
 

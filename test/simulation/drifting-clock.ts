@@ -1,4 +1,4 @@
-import type { Clock, Timer } from '../../lib/engine/lock-provider.js';
+import type { Clock, Timer } from '../../lib/api/clock.js';
 import type { FakeClock } from '../../lib/testing/fake-clock.js';
 
 /** The clock of a simulated process: a little faster or slower than true time, from another start. */

@@ -1,4 +1,4 @@
-import type { Random } from '../../lib/engine/lock-provider.js';
+import type { Random } from '../../lib/api/random.js';
 
 /** What a simulated process draws: ids that say whose they are, and fractions of the one `chance` of the whole simulation. */
 export function randomOfProcess(index: number, chance: () => number): Random {

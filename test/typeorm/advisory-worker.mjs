@@ -6,7 +6,7 @@ import { DataSource } from 'typeorm';
 const [, , library, source, key, sessionGuard] = process.argv;
 const load = (file) => import(pathToFileURL(join(library, file)).href);
 const { TypeOrmAdvisoryLockProvider } = await load('providers/typeorm/index.js');
-const { LockManager } = await load('engine/lock-manager.js');
+const { LockManager } = await load('core/lock-manager.js');
 
 const dataSource = new DataSource(JSON.parse(source));
 const provider = new TypeOrmAdvisoryLockProvider({ dataSource, sessionGuard, fencing: true, synchronize: true });

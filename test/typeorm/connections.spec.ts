@@ -1,6 +1,6 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { LockManager } from '../../lib/engine/lock-manager.js';
+import type { LockManager } from '../../lib/core/lock-manager.js';
 import type { TypeOrmRowLockProviderOptions } from '../../lib/providers/typeorm/index.js';
 import { LockProcesses } from './lock-processes.js';
 import { SqlBackend } from './sql-backend.js';

@@ -8,7 +8,7 @@ import {
   TypeOrmRowLockProvider,
   TypeOrmVersionLockProvider,
 } from '../../lib/providers/typeorm/index.js';
-import { LockConfigError } from '../../lib/lock/errors.js';
+import { LockConfigError } from '../../lib/api/errors.js';
 
 const dataSource = new DataSource({ type: 'mysql', host: 'nowhere' });
 const KIND = { guard: 30_000, lockWait: Infinity, autocommit: false };

@@ -9,7 +9,7 @@ const [library, options, keys, rounds] = process.argv.slice(2);
 const load = (file) => import(pathToFileURL(`${library}/${file}`).href);
 const [{ DataSource }, { LockManager }, { TypeOrmVersionLockProvider }] = await Promise.all([
   load('node_modules/typeorm/index.mjs'),
-  load('engine/lock-manager.js'),
+  load('core/lock-manager.js'),
   load('providers/typeorm/version/version-lock-provider.js'),
 ]);
 

@@ -1,5 +1,5 @@
-import { LockManager } from '../../lib/engine/lock-manager.js';
-import type { LockProvider } from '../../lib/engine/lock-provider.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
+import type { LockProvider } from '../../lib/api/lock-provider.js';
 
 /** What a test takes for processes: each takes its locks by a provider of its own. */
 export class LockProcesses {

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll } from '@jest/globals';
 import type { DataSource, EntityManager, EntitySubscriberInterface } from 'typeorm';
-import { LockLostError } from '../../lib/lock/errors.js';
+import { LockLostError } from '../../lib/api/errors.js';
 import { entityManagerOf, TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
 import { startWithAccounts } from './accounts.js';
 import { LockProcesses } from './lock-processes.js';

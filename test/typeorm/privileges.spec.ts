@@ -1,6 +1,6 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
 import type { DataSource } from 'typeorm';
-import { LockManager } from '../../lib/engine/lock-manager.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
 import {
   TypeOrmAdvisoryLockProvider,
   TypeOrmRowLockProvider,

@@ -1,8 +1,8 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
 import { DataSource } from 'typeorm';
-import { LockManager } from '../../lib/engine/lock-manager.js';
-import type { LockProvider, Records } from '../../lib/engine/lock-provider.js';
-import { LockConfigError, LockUnavailableError } from '../../lib/lock/errors.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
+import type { LockProvider, Records } from '../../lib/api/lock-provider.js';
+import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import {
   LockRecords1700000000001,
   TypeOrmAdvisoryLockProvider,

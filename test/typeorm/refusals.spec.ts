@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
 import type { DataSource } from 'typeorm';
-import { LockManager } from '../../lib/engine/lock-manager.js';
-import { LockConfigError } from '../../lib/lock/errors.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
+import { LockConfigError } from '../../lib/api/errors.js';
 import {
   TypeOrmAdvisoryLockProvider,
   TypeOrmRowLockProvider,

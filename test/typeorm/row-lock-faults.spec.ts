@@ -1,7 +1,7 @@
 import { afterAll, beforeAll } from '@jest/globals';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { DataSource, EntityManager } from 'typeorm';
-import { LockCapacityError, LockLostError } from '../../lib/lock/errors.js';
+import { LockCapacityError, LockLostError } from '../../lib/api/errors.js';
 import { entityManagerOf, type TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
 import { failureOf } from '../../lib/providers/typeorm/failure.js';
 import { startWithAccounts } from './accounts.js';

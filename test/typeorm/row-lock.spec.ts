@@ -1,11 +1,11 @@
 import { afterAll, beforeAll } from '@jest/globals';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { DataSource, EntityManager } from 'typeorm';
-import { LockManager } from '../../lib/engine/lock-manager.js';
-import type { Lock } from '../../lib/lock/lock.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
+import type { Lock } from '../../lib/api/lock.js';
 import { entityManagerOf, TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
 import { counterNameOf } from '../../lib/providers/typeorm/lock-name.js';
-import { LockCapacityError, LockConfigError, LockError, LockLostError } from '../../lib/lock/errors.js';
+import { LockCapacityError, LockConfigError, LockError, LockLostError } from '../../lib/api/errors.js';
 import { Account } from './accounts.js';
 import { SqlBackend, type SqlType, TABLE } from './sql-backend.js';
 import { statementsAtOnce } from './statements-at-once.js';

@@ -1,9 +1,9 @@
 import { afterAll, beforeAll } from '@jest/globals';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { DataSource, EntitySchema } from 'typeorm';
-import { LockManager } from '../../lib/engine/lock-manager.js';
-import type { Lock } from '../../lib/lock/lock.js';
-import { LockConfigError, LockLostError } from '../../lib/lock/errors.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
+import type { Lock } from '../../lib/api/lock.js';
+import { LockConfigError, LockLostError } from '../../lib/api/errors.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import {
   entityManagerOf,

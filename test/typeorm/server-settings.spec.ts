@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 import type { QueryRunner } from 'typeorm';
-import { LockConfigError } from '../../lib/lock/errors.js';
+import { LockConfigError } from '../../lib/api/errors.js';
 import {
   entityManagerOf,
   TypeOrmAdvisoryLockProvider,

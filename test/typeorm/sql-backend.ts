@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { DataSource } from 'typeorm';
-import type { AcquireRequest, LockProvider, ProviderContext } from '../../lib/engine/lock-provider.js';
+import type { AcquireRequest, LockProvider, ProviderContext } from '../../lib/api/lock-provider.js';
 import { advisoryLockNumber, userLockName } from '../../lib/providers/typeorm/advisory/advisory-name.js';
 import { rowNameOf } from '../../lib/providers/typeorm/lock-name.js';
 import {

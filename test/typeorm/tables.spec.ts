@@ -1,8 +1,8 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { DataSource, type DataSourceOptions } from 'typeorm';
-import { LockManager } from '../../lib/engine/lock-manager.js';
-import { LockConfigError, LockUnavailableError } from '../../lib/lock/errors.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
+import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import { TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
 import { leaseNameOf, rowNameOf } from '../../lib/providers/typeorm/lock-name.js';
 import { createRecordTableSql, createTableSql, DEFAULT_TABLE } from '../../lib/providers/typeorm/lock-schema.js';

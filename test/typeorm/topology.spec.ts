@@ -2,8 +2,8 @@ import { afterEach, describe, expect, it } from '@jest/globals';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DataSource } from 'typeorm';
-import { LockManager } from '../../lib/engine/lock-manager.js';
-import { LockConfigError } from '../../lib/lock/errors.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
+import { LockConfigError } from '../../lib/api/errors.js';
 import {
   TypeOrmAdvisoryLockProvider,
   TypeOrmRowLockProvider,

@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, jest } from '@jest/globals';
 import { execFileSync } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { LockManager } from '../../lib/engine/lock-manager.js';
-import { systemClock } from '../../lib/engine/clock.js';
-import { LockConfigError, LockUnavailableError } from '../../lib/lock/errors.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
+import { systemClock } from '../../lib/core/toolkit/clock.js';
+import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import { LockTables1700000000000, TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
 import type { CompiledLibrary } from '../servers/compiled-library.js';
 import { contend, typeOrmLibrary } from './lease-processes.js';

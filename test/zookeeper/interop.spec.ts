@@ -1,6 +1,6 @@
 import { jest } from '@jest/globals';
-import { LockManager } from '../../lib/engine/lock-manager.js';
-import type { Lock } from '../../lib/lock/lock.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
+import type { Lock } from '../../lib/api/lock.js';
 import { ZooKeeperLockProvider, type ZooKeeperLockProviderOptions } from '../../lib/providers/zookeeper/index.js';
 import { startZooKeeper, type ZooKeeperServer } from '../servers/zookeeper-server.mjs';
 import { type Observer, startObserver, until } from './observer.js';

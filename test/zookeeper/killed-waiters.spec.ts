@@ -3,7 +3,7 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { join } from 'node:path';
-import { LockManager } from '../../lib/engine/lock-manager.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
 import { ZooKeeperLockProvider } from '../../lib/providers/zookeeper/index.js';
 import { type CompiledLibrary, compileLibrary } from '../servers/compiled-library.js';
 import { startZooKeeper, type ZooKeeperServer } from '../servers/zookeeper-server.mjs';

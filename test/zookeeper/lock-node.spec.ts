@@ -1,5 +1,5 @@
-import type { ProviderEvent } from '../../lib/engine/lock-provider.js';
-import { LockUnavailableError } from '../../lib/lock/errors.js';
+import type { ProviderEvent } from '../../lib/api/lock-provider.js';
+import { LockUnavailableError } from '../../lib/api/errors.js';
 import { FakeClock } from '../../lib/testing/index.js';
 import { Locks } from '../../lib/providers/zookeeper/locks.js';
 import { LAST_SEQUENCE } from '../../lib/providers/zookeeper/recipe.js';

@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { LockManager } from '../../lib/engine/lock-manager.js';
-import { LockUnavailableError } from '../../lib/lock/errors.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
+import { LockUnavailableError } from '../../lib/api/errors.js';
 import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { LockPaths } from '../../lib/providers/zookeeper/lock-path.js';

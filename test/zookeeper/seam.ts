@@ -1,8 +1,8 @@
 import { afterAll } from '@jest/globals';
-import type { AcquireRequest, Grant, ProviderContext, ProviderEvent } from '../../lib/engine/lock-provider.js';
-import { systemClock } from '../../lib/engine/clock.js';
-import { silentLogger } from '../../lib/engine/logger.js';
-import { systemRandom } from '../../lib/engine/random.js';
+import type { AcquireRequest, Grant, ProviderContext, ProviderEvent } from '../../lib/api/lock-provider.js';
+import { systemClock } from '../../lib/core/toolkit/clock.js';
+import { silentLogger } from '../../lib/api/logger.js';
+import { systemRandom } from '../../lib/core/toolkit/random.js';
 import { ZooKeeperLockProvider, type ZooKeeperLockProviderOptions } from '../../lib/providers/zookeeper/index.js';
 
 const random = systemRandom();

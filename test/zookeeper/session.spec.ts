@@ -1,5 +1,6 @@
-import { type Grant, type ProviderEvent, validUntil } from '../../lib/engine/lock-provider.js';
-import { LockUnavailableError } from '../../lib/lock/errors.js';
+import { type Grant, type ProviderEvent } from '../../lib/api/lock-provider.js';
+import { validUntil } from '../../lib/core/toolkit/validity.js';
+import { LockUnavailableError } from '../../lib/api/errors.js';
 import { FakeClock } from '../../lib/testing/index.js';
 import { Locks } from '../../lib/providers/zookeeper/locks.js';
 import { readOptions } from '../../lib/providers/zookeeper/zookeeper-options.js';

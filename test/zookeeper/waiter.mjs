@@ -5,7 +5,7 @@ import { pathToFileURL } from 'node:url';
 
 const [, , library, connectString, key, sessionTimeout] = process.argv;
 const load = (file) => import(pathToFileURL(join(library, file)).href);
-const { LockManager } = await load('engine/lock-manager.js');
+const { LockManager } = await load('core/lock-manager.js');
 const { ZooKeeperLockProvider } = await load('providers/zookeeper/index.js');
 
 const provider = new ZooKeeperLockProvider({ connectString, sessionTimeout: Number(sessionTimeout) });

@@ -1,4 +1,4 @@
-import { LockConfigError } from '../../lib/lock/errors.js';
+import { LockConfigError } from '../../lib/api/errors.js';
 import { ZooKeeperLockProvider, type ZooKeeperLockProviderOptions } from '../../lib/providers/zookeeper/index.js';
 import { readOptions } from '../../lib/providers/zookeeper/zookeeper-options.js';
 

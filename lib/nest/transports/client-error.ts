@@ -4,8 +4,8 @@ import {
   LockLostError,
   LockTimeoutError,
   LockUnavailableError,
-} from '../../lock/errors.js';
-import { VersionConflictError } from '../../providers/typeorm/entity/version-conflict-error.js';
+  VersionConflictError,
+} from '../../api/errors.js';
 
 /** What a client is told of a lock error, on every transport: never a key or a provider, which are the server's own business. */
 export interface ClientError {

@@ -1,5 +1,5 @@
 import { Logger } from '@nestjs/common';
-import type { LockError } from '../../lock/errors.js';
+import type { LockError } from '../../api/errors.js';
 import { toClientError } from './client-error.js';
 
 /** What the client of a message transport (RPC, WebSocket) gets, in the shape of Nest's own exceptions there. */

@@ -1,13 +1,6 @@
-import type {
-  Clock,
-  Grant,
-  Member,
-  ProviderContext,
-  ReleaseManner,
-  ReleaseOutcome,
-  Timer,
-} from '../../engine/lock-provider.js';
-import { LockError, LockUnavailableError } from '../../lock/errors.js';
+import type { Clock, Timer } from '../../api/clock.js';
+import type { Grant, Member, ProviderContext, ReleaseManner, ReleaseOutcome } from '../../api/lock-provider.js';
+import { LockError, LockUnavailableError } from '../../api/errors.js';
 import type { Holding } from './holding.js';
 import { type HeldPart, isHeld, UNUSED } from './part.js';
 import type { Quorum } from './quorum.js';

@@ -1,5 +1,5 @@
-import type { LockCapabilities, Member } from '../../engine/lock-provider.js';
-import { LockConfigError } from '../../lock/errors.js';
+import type { LockCapabilities, Member } from '../../api/lock-provider.js';
+import { LockConfigError } from '../../api/errors.js';
 import type { CombinedProviderOptions } from './combined-options.js';
 
 /** What can be promised of all members together. @throws LockConfigError for members that cannot form this quorum */

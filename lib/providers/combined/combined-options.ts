@@ -1,5 +1,5 @@
-import { LockConfigError } from '../../lock/errors.js';
-import { isListOfNames } from '../../lock/list-of-names.js';
+import { LockConfigError } from '../../api/errors.js';
+import { isListOfNames } from '../../core/toolkit/list-of-names.js';
 
 /** What a {@link CombinedProvider} stands on. */
 export interface CombinedProviderOptions {

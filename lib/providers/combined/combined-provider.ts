@@ -10,9 +10,9 @@ import type {
   ReleaseManner,
   ReleaseOutcome,
   RenewOutcome,
-} from '../../engine/lock-provider.js';
-import { LockConfigError, LockUnavailableError } from '../../lock/errors.js';
-import type { LockInfo } from '../../lock/lock-info.js';
+} from '../../api/lock-provider.js';
+import { LockConfigError, LockUnavailableError } from '../../api/errors.js';
+import type { LockInfo } from '../../api/lock-info.js';
 import { AllInOrder } from './all-in-order.js';
 import { type CombinedProviderOptions, checkOptions } from './combined-options.js';
 import { capabilitiesOf } from './combined-capabilities.js';

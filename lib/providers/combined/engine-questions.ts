@@ -1,5 +1,5 @@
-import type { Member } from '../../engine/lock-provider.js';
-import type { LockInfo } from '../../lock/lock-info.js';
+import type { Member } from '../../api/lock-provider.js';
+import type { LockInfo } from '../../api/lock-info.js';
 import { UNUSED } from './part.js';
 
 // Asked for at the start, to see who answers.

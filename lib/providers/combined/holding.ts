@@ -1,12 +1,12 @@
 import type {
   AcquireRequest,
-  Clock,
   Grant,
   Member,
   ReleaseManner,
   ReleaseOutcome,
   RenewOutcome,
-} from '../../engine/lock-provider.js';
+} from '../../api/lock-provider.js';
+import type { Clock } from '../../api/clock.js';
 import { type HeldPart, isHeld, newPart, type Part, releasePart } from './part.js';
 
 /**

@@ -1,5 +1,5 @@
-import type { AcquireRequest, ProviderContext, ReleaseManner, ReleaseOutcome } from '../../engine/lock-provider.js';
-import { LockUnavailableError } from '../../lock/errors.js';
+import type { AcquireRequest, ProviderContext, ReleaseManner, ReleaseOutcome } from '../../api/lock-provider.js';
+import { LockUnavailableError } from '../../api/errors.js';
 import { Holding } from './holding.js';
 import { Leftovers } from './leftovers.js';
 import { UNUSED } from './part.js';

@@ -1,4 +1,5 @@
-import { type Member, pause, type ProviderContext } from '../../engine/lock-provider.js';
+import { type Member, type ProviderContext } from '../../api/lock-provider.js';
+import { pause } from '../../core/toolkit/pause.js';
 import type { Holding } from './holding.js';
 import type { Part } from './part.js';
 

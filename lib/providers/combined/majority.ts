@@ -1,12 +1,12 @@
 import {
   type Grant,
   type Member,
-  pause,
   type ProviderContext,
   type ReleaseManner,
   type ReleaseOutcome,
-} from '../../engine/lock-provider.js';
-import { LockUnavailableError } from '../../lock/errors.js';
+} from '../../api/lock-provider.js';
+import { pause } from '../../core/toolkit/pause.js';
+import { LockUnavailableError } from '../../api/errors.js';
 import type { Holding } from './holding.js';
 import { isHeld, type Part, UNUSED } from './part.js';
 import type { Quorum } from './quorum.js';

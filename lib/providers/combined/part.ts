@@ -1,4 +1,4 @@
-import type { Grant, Holder, Member, ReleaseManner, ReleaseOutcome } from '../../engine/lock-provider.js';
+import type { Grant, Holder, Member, ReleaseManner, ReleaseOutcome } from '../../api/lock-provider.js';
 
 /** How that is given back which was never used. */
 export const UNUSED: ReleaseManner = { keepFor: 0, failed: true };

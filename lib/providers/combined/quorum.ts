@@ -1,4 +1,4 @@
-import type { Grant, ReleaseManner, ReleaseOutcome } from '../../engine/lock-provider.js';
+import type { Grant, ReleaseManner, ReleaseOutcome } from '../../api/lock-provider.js';
 import type { Holding } from './holding.js';
 
 /** How a lock is taken in several engines, and given back to them. */

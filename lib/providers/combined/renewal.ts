@@ -1,4 +1,4 @@
-import type { RenewOutcome } from '../../engine/lock-provider.js';
+import type { RenewOutcome } from '../../api/lock-provider.js';
 import { type Holding, leastOfBest } from './holding.js';
 import { type HeldPart, isHeld } from './part.js';
 

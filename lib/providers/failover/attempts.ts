@@ -6,9 +6,9 @@ import type {
   ProviderContext,
   ReleaseManner,
   ReleaseOutcome,
-  SuspensionDetector,
-} from '../../engine/lock-provider.js';
-import { LockUnavailableError } from '../../lock/errors.js';
+} from '../../api/lock-provider.js';
+import type { SuspensionDetector } from '../../core/toolkit/suspension.js';
+import { LockUnavailableError } from '../../api/errors.js';
 import type { Choice, EngineSelector } from './engine-selector.js';
 import type { Engine } from './engine.js';
 import type { EpochTokens } from './epoch-tokens.js';

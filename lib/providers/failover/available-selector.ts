@@ -1,4 +1,4 @@
-import type { ProviderContext } from '../../engine/lock-provider.js';
+import type { ProviderContext } from '../../api/lock-provider.js';
 import type { Choice, EngineSelector, Outlook, Position, SwitchListener } from './engine-selector.js';
 import { type EngineSwitch, remember, type SwitchReason } from './switch-record.js';
 

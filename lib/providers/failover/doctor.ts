@@ -1,4 +1,4 @@
-import type { Finding, LockCapabilities } from '../../engine/lock-provider.js';
+import type { Finding, LockCapabilities } from '../../api/lock-provider.js';
 import type { FailoverSettings } from './failover-options.js';
 
 /** What weakens the guarantee of several engines as one. */

@@ -1,4 +1,4 @@
-import { type Clock } from '../../engine/lock-provider.js';
+import { type Clock } from '../../api/clock.js';
 
 /** When an engine counts as failed, and as well again; all times in ms. */
 export interface HealthTerms {

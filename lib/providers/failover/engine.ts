@@ -9,10 +9,10 @@ import type {
   ReleaseManner,
   ReleaseOutcome,
   RenewOutcome,
-  Timer,
-} from '../../engine/lock-provider.js';
-import { isPromiseLike } from '../../engine/lock-provider.js';
-import { LockError, type LockUnavailableError } from '../../lock/errors.js';
+} from '../../api/lock-provider.js';
+import type { Timer } from '../../api/clock.js';
+import { isPromiseLike } from '../../core/toolkit/answer.js';
+import { LockError, type LockUnavailableError } from '../../api/errors.js';
 import { EngineHealth, type EngineState, type HealthTerms } from './engine-health.js';
 import { inTime } from './in-time.js';
 import type { Placement } from './placement.js';

@@ -1,4 +1,4 @@
-import { LockConfigError } from '../../lock/errors.js';
+import { LockConfigError } from '../../api/errors.js';
 import type { Choice } from './engine-selector.js';
 
 /** Room for the tokens of one epoch: a hybrid clock in µs stays below until the year 2112, a czxid for 2^20 elections. */

@@ -1,6 +1,6 @@
-import { type Duration, toMilliseconds } from '../../lock/duration.js';
-import { LockConfigError } from '../../lock/errors.js';
-import { isListOfNames } from '../../lock/list-of-names.js';
+import { type Duration, toMilliseconds } from '../../api/duration.js';
+import { LockConfigError } from '../../api/errors.js';
+import { isListOfNames } from '../../core/toolkit/list-of-names.js';
 import type { HealthTerms } from './engine-health.js';
 import type { StrictTerms } from './strict-selector.js';
 

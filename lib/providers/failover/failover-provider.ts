@@ -11,9 +11,9 @@ import type {
   ReleaseManner,
   ReleaseOutcome,
   RenewOutcome,
-} from '../../engine/lock-provider.js';
-import { LockConfigError } from '../../lock/errors.js';
-import type { LockInfo } from '../../lock/lock-info.js';
+} from '../../api/lock-provider.js';
+import { LockConfigError } from '../../api/errors.js';
+import type { LockInfo } from '../../api/lock-info.js';
 import { findings } from './doctor.js';
 import { Failover, type FailoverState } from './failover.js';
 import { type FailoverProviderOptions, type FailoverSettings, readOptions } from './failover-options.js';

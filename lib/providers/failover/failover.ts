@@ -9,10 +9,10 @@ import type {
   ReleaseManner,
   ReleaseOutcome,
   RenewOutcome,
-} from '../../engine/lock-provider.js';
-import { SuspensionDetector } from '../../engine/lock-provider.js';
-import { LockConfigError, LockUnavailableError } from '../../lock/errors.js';
-import type { LockInfo } from '../../lock/lock-info.js';
+} from '../../api/lock-provider.js';
+import { SuspensionDetector } from '../../core/toolkit/suspension.js';
+import { LockConfigError, LockUnavailableError } from '../../api/errors.js';
+import type { LockInfo } from '../../api/lock-info.js';
 import { Attempts } from './attempts.js';
 import { AvailableSelector } from './available-selector.js';
 import type { EngineState } from './engine-health.js';

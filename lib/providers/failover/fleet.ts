@@ -1,4 +1,5 @@
-import type { Clock, Records } from '../../engine/lock-provider.js';
+import type { Clock } from '../../api/clock.js';
+import type { Records } from '../../api/lock-provider.js';
 import { inTime } from './in-time.js';
 
 /** What one process says. */

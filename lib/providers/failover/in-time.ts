@@ -1,5 +1,5 @@
-import type { Clock, Timer } from '../../engine/lock-provider.js';
-import { LockUnavailableError } from '../../lock/errors.js';
+import type { Clock, Timer } from '../../api/clock.js';
+import { LockUnavailableError } from '../../api/errors.js';
 
 /** @throws LockUnavailableError when there is no answer after `patience` ms */
 export async function inTime<T>(answer: T | PromiseLike<T>, patience: number, clock: Clock): Promise<T> {

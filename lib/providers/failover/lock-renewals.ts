@@ -1,4 +1,5 @@
-import type { Grant, ProviderContext, RenewOutcome, SuspensionDetector } from '../../engine/lock-provider.js';
+import type { Grant, ProviderContext, RenewOutcome } from '../../api/lock-provider.js';
+import type { SuspensionDetector } from '../../core/toolkit/suspension.js';
 import type { EngineSelector } from './engine-selector.js';
 import type { FailoverSettings } from './failover-options.js';
 import { inTime } from './in-time.js';

@@ -1,4 +1,4 @@
-import type { AcquireRequest, Grant, Holder } from '../../engine/lock-provider.js';
+import type { AcquireRequest, Grant, Holder } from '../../api/lock-provider.js';
 import type { Choice, EngineSelector } from './engine-selector.js';
 import type { Engine } from './engine.js';
 

@@ -1,4 +1,4 @@
-import { HolderTable } from '../../engine/lock-provider.js';
+import { HolderTable } from '../../core/toolkit/holder-table.js';
 import type { Placement } from './placement.js';
 
 /** Where the attempts of this process are, by their own ids and by their ids at the engines. */

@@ -1,5 +1,6 @@
-import { type ProviderContext, type Records, SuspensionDetector } from '../../engine/lock-provider.js';
-import { LockError, LockUnavailableError } from '../../lock/errors.js';
+import { type ProviderContext, type Records } from '../../api/lock-provider.js';
+import { SuspensionDetector } from '../../core/toolkit/suspension.js';
+import { LockError, LockUnavailableError } from '../../api/errors.js';
 import { Agreement } from './agreement.js';
 import type { SwitchListener } from './engine-selector.js';
 import { inTime } from './in-time.js';

@@ -1,5 +1,6 @@
-import type { ProviderContext, Records, Timer } from '../../engine/lock-provider.js';
-import { LockUnavailableError } from '../../lock/errors.js';
+import type { ProviderContext, Records } from '../../api/lock-provider.js';
+import type { Timer } from '../../api/clock.js';
+import { LockUnavailableError } from '../../api/errors.js';
 import type { Choice, EngineSelector, Outlook, Position, SwitchListener } from './engine-selector.js';
 import { Fleet } from './fleet.js';
 import { asItIs, SharedRecord } from './shared-record.js';

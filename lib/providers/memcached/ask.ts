@@ -1,4 +1,5 @@
-import type { Clock, Random } from '../../engine/lock-provider.js';
+import type { Clock } from '../../api/clock.js';
+import type { Random } from '../../api/random.js';
 
 // A release says nothing to who waits, so who waits looks again. Jittered, so that processes do not look in step.
 const PAUSE_FIRST = 10;

@@ -1,5 +1,5 @@
-import type { Clock } from '../../engine/lock-provider.js';
-import { LockConfigError } from '../../lock/errors.js';
+import type { Clock } from '../../api/clock.js';
+import { LockConfigError } from '../../api/errors.js';
 import type { MemcachedSettings } from './memcached-options.js';
 
 /** What is read of a key. */

@@ -1,4 +1,4 @@
-import type { Finding } from '../../engine/lock-provider.js';
+import type { Finding } from '../../api/lock-provider.js';
 import type { Connection } from './connection.js';
 
 /** What of the server's state and settings makes it lose locks. */

@@ -1,4 +1,4 @@
-import { LockConfigError } from '../../lock/errors.js';
+import { LockConfigError } from '../../api/errors.js';
 
 /**
  * By how much an item may end before its whole seconds are over.

@@ -9,10 +9,10 @@ import {
   type ReleaseManner,
   type ReleaseOutcome,
   type RenewOutcome,
-  validUntil,
-} from '../../engine/lock-provider.js';
-import { LockConfigError, LockUnavailableError } from '../../lock/errors.js';
-import type { LockInfo } from '../../lock/lock-info.js';
+} from '../../api/lock-provider.js';
+import { validUntil } from '../../core/toolkit/validity.js';
+import { LockConfigError, LockUnavailableError } from '../../api/errors.js';
+import type { LockInfo } from '../../api/lock-info.js';
 import { Ask } from './ask.js';
 import type { Connection, Item } from './connection.js';
 import { findingsOf } from './doctor.js';

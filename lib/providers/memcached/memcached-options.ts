@@ -1,5 +1,5 @@
-import { type Duration, toMilliseconds } from '../../lock/duration.js';
-import { LockConfigError } from '../../lock/errors.js';
+import { type Duration, toMilliseconds } from '../../api/duration.js';
+import { LockConfigError } from '../../api/errors.js';
 
 export interface MemcachedLockProviderOptions {
   /**

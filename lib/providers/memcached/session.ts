@@ -1,5 +1,6 @@
-import type { ProviderContext, Timer } from '../../engine/lock-provider.js';
-import { LockError, LockUnavailableError } from '../../lock/errors.js';
+import type { ProviderContext } from '../../api/lock-provider.js';
+import type { Timer } from '../../api/clock.js';
+import { LockError, LockUnavailableError } from '../../api/errors.js';
 import { Connection } from './connection.js';
 import type { MemcachedSettings } from './memcached-options.js';
 

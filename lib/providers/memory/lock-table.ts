@@ -1,5 +1,5 @@
-import type { LockMode } from '../../lock/lock-options.js';
-import type { Clock, Timer } from '../../engine/lock-provider.js';
+import type { LockMode } from '../../api/lock-options.js';
+import type { Clock, Timer } from '../../api/clock.js';
 
 /** Somebody who asks the table for a key. */
 export interface TableRequest {

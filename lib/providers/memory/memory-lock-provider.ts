@@ -1,7 +1,7 @@
 import cluster from 'node:cluster';
-import type { LockInfo } from '../../lock/lock-info.js';
+import type { LockInfo } from '../../api/lock-info.js';
+import { validUntil } from '../../core/toolkit/validity.js';
 import {
-  validUntil,
   type AcquireRequest,
   type Answer,
   type Grant,
@@ -12,7 +12,7 @@ import {
   type ReleaseManner,
   type ReleaseOutcome,
   type RenewOutcome,
-} from '../../engine/lock-provider.js';
+} from '../../api/lock-provider.js';
 import { LockTable, type TableHold } from './lock-table.js';
 
 export interface MemoryLockProviderOptions {

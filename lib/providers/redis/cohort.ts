@@ -1,4 +1,4 @@
-import { validUntil } from '../../engine/lock-provider.js';
+import { validUntil } from '../../core/toolkit/validity.js';
 import type { Waiter } from './waiter.js';
 
 /**

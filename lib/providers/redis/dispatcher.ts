@@ -1,5 +1,5 @@
 import { nextTick } from 'node:process';
-import type { Clock } from '../../engine/lock-provider.js';
+import type { Clock } from '../../api/clock.js';
 import { type CommandConnection, NotSent } from './command-connection.js';
 import type { Script } from './lua/lock-script.js';
 import type { Operation } from './operation.js';

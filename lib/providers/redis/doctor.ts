@@ -1,4 +1,4 @@
-import type { Finding } from '../../engine/lock-provider.js';
+import type { Finding } from '../../api/lock-provider.js';
 import { PERMISSION_SCRIPT, readRefused } from './lua/permissions.js';
 import type { Ask } from './servers.js';
 

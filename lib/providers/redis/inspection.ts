@@ -1,4 +1,4 @@
-import type { LockInfo } from '../../lock/lock-info.js';
+import type { LockInfo } from '../../api/lock-info.js';
 
 /** Reads the script's answer to `inspect`: state, mode, holders, waiters, ms left, token. */
 export function readInspection(key: string, reply: unknown): LockInfo | null {

@@ -1,4 +1,4 @@
-import type { Clock, Timer } from '../../engine/lock-provider.js';
+import type { Clock, Timer } from '../../api/clock.js';
 import { backOff, type RedisConnection } from './redis-client.js';
 
 /**

@@ -10,9 +10,9 @@ import type {
   ReleaseManner,
   ReleaseOutcome,
   RenewOutcome,
-} from '../../engine/lock-provider.js';
-import { LockConfigError, LockUnavailableError } from '../../lock/errors.js';
-import type { LockInfo } from '../../lock/lock-info.js';
+} from '../../api/lock-provider.js';
+import { LockConfigError, LockUnavailableError } from '../../api/errors.js';
+import type { LockInfo } from '../../api/lock-info.js';
 import { readOptions, serversOf, type RedisLockProviderOptions, type RedisSettings } from './redis-options.js';
 import { Session } from './session.js';
 

@@ -1,5 +1,5 @@
-import { LockConfigError } from '../../lock/errors.js';
-import { type Duration, toMilliseconds } from '../../lock/duration.js';
+import { LockConfigError } from '../../api/errors.js';
+import { type Duration, toMilliseconds } from '../../api/duration.js';
 import { ClusterServers } from './cluster/cluster-servers.js';
 import { hardenedFor, type RedisClient, type RedisClusterClient, type RedisConnection } from './redis-client.js';
 import type { OpenServers } from './servers.js';

@@ -1,4 +1,5 @@
-import type { Clock, Holder, ReleaseOutcome } from '../../engine/lock-provider.js';
+import type { Clock } from '../../api/clock.js';
+import type { Holder, ReleaseOutcome } from '../../api/lock-provider.js';
 import { HEAVY } from './dispatcher.js';
 import { type Operation, type OperationArguments, wholeMs } from './operation.js';
 import type { Servers } from './servers.js';

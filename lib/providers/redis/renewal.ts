@@ -1,4 +1,5 @@
-import { type Grant, type RenewOutcome, validUntil } from '../../engine/lock-provider.js';
+import { type Grant, type RenewOutcome } from '../../api/lock-provider.js';
+import { validUntil } from '../../core/toolkit/validity.js';
 import type { Cohort } from './cohort.js';
 import { LIGHT } from './dispatcher.js';
 import { type Operation, type OperationArguments, readHeld, wholeMs } from './operation.js';

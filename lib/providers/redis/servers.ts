@@ -1,4 +1,5 @@
-import type { Clock, LockLogger } from '../../engine/lock-provider.js';
+import type { Clock } from '../../api/clock.js';
+import type { LockLogger } from '../../api/logger.js';
 import type { KeyLayout } from './key-layout.js';
 import type { Operation } from './operation.js';
 import type { ServerClock } from './server-clock.js';

@@ -9,9 +9,9 @@ import type {
   ReleaseManner,
   ReleaseOutcome,
   RenewOutcome,
-} from '../../engine/lock-provider.js';
-import { LockUnavailableError } from '../../lock/errors.js';
-import type { LockInfo } from '../../lock/lock-info.js';
+} from '../../api/lock-provider.js';
+import { LockUnavailableError } from '../../api/errors.js';
+import type { LockInfo } from '../../api/lock-info.js';
 import { HEAVY } from './dispatcher.js';
 import { examine } from './doctor.js';
 import { readInspection } from './inspection.js';

@@ -1,4 +1,5 @@
-import type { Clock, LockLogger, Timer } from '../../engine/lock-provider.js';
+import type { Clock, Timer } from '../../api/clock.js';
+import type { LockLogger } from '../../api/logger.js';
 import { persevere } from './perseverance.js';
 import type { RedisConnection } from './redis-client.js';
 

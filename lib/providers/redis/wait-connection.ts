@@ -1,4 +1,5 @@
-import type { Clock, LockLogger } from '../../engine/lock-provider.js';
+import type { Clock } from '../../api/clock.js';
+import type { LockLogger } from '../../api/logger.js';
 import { CommandConnection } from './command-connection.js';
 import type { RedisConnection } from './redis-client.js';
 

@@ -1,10 +1,6 @@
-import {
-  type AcquireRequest,
-  type Clock,
-  type Grant,
-  type ProviderEvent,
-  validUntil,
-} from '../../engine/lock-provider.js';
+import { type AcquireRequest, type Grant, type ProviderEvent } from '../../api/lock-provider.js';
+import { type Clock } from '../../api/clock.js';
+import { validUntil } from '../../core/toolkit/validity.js';
 import type { Cohort } from './cohort.js';
 import { NotSent } from './command-connection.js';
 import { HEAVY, REPEATED } from './dispatcher.js';

@@ -1,11 +1,6 @@
-import {
-  type AcquireRequest,
-  type Clock,
-  type Grant,
-  HolderTable,
-  type ProviderEvent,
-  type Timer,
-} from '../../engine/lock-provider.js';
+import { type AcquireRequest, type Grant, type ProviderEvent } from '../../api/lock-provider.js';
+import { type Clock, type Timer } from '../../api/clock.js';
+import { HolderTable } from '../../core/toolkit/holder-table.js';
 import { Cohort } from './cohort.js';
 import type { KeyLayout } from './key-layout.js';
 import { type Notice, type QueuedReply, readNotice, readRetained } from './operation.js';

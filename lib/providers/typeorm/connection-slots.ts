@@ -1,4 +1,4 @@
-import type { Clock } from '../../engine/lock-provider.js';
+import type { Clock } from '../../api/clock.js';
 
 /** An attempt that needs a connection, for `wait` ms or until the signal aborts. */
 export interface ConnectionRequest {

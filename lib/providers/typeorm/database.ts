@@ -1,4 +1,4 @@
-import type { Finding, ProviderContext, Records } from '../../engine/lock-provider.js';
+import type { Finding, ProviderContext, Records } from '../../api/lock-provider.js';
 import { LockTable } from './lock-table.js';
 import { mysqlDialect } from './mysql-dialect.js';
 import type { DatabaseSettings, ServerFamily } from './options.js';

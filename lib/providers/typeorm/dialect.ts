@@ -1,5 +1,5 @@
 import type { EventEmitter } from 'node:events';
-import type { LockMode } from '../../lock/lock-options.js';
+import type { LockMode } from '../../api/lock-options.js';
 import type { Run } from './answer.js';
 
 /** A driver's own connection: a Connection of mysql2, a Client of pg. */

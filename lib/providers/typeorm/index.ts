@@ -7,7 +7,7 @@ export { RetryOnConflict } from './entity/retry-on-conflict.decorator.js';
 export type { RetryDecorator, RetryOnConflictOptions } from './entity/retry-on-conflict.decorator.js';
 export { saveFenced } from './entity/save-fenced.js';
 export type { GuardColumn, SaveFencedOptions } from './entity/save-fenced.js';
-export { VersionConflictError } from './entity/version-conflict-error.js';
+export { VersionConflictError } from '../../api/errors.js';
 export { LockRecords1700000000001, LockTables1700000000000 } from './lock-tables-migration.js';
 export type { PurgeOptions } from './purge.js';
 export { entityManagerOf } from './row/entity-manager-of.js';

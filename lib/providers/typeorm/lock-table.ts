@@ -1,4 +1,4 @@
-import { LockConfigError } from '../../lock/errors.js';
+import { LockConfigError } from '../../api/errors.js';
 import type { Run } from './answer.js';
 import { type DatabaseFamily, FAMILIES, type Family } from './family.js';
 import { failureOf } from './failure.js';

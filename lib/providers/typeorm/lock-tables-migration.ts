@@ -1,5 +1,5 @@
 import type { MigrationInterface, QueryRunner } from 'typeorm';
-import { LockConfigError } from '../../lock/errors.js';
+import { LockConfigError } from '../../api/errors.js';
 import { type DatabaseFamily, familyOf } from './family.js';
 import {
   createRecordTableSql,

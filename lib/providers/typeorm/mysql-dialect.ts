@@ -1,7 +1,7 @@
 import type { EventEmitter } from 'node:events';
 import type { Duplex } from 'node:stream';
 import { DataSource, type DataSourceOptions } from 'typeorm';
-import { LockConfigError } from '../../lock/errors.js';
+import { LockConfigError } from '../../api/errors.js';
 import { firstRow, propertyOf } from './answer.js';
 import type { Dialect, DriverConnection, OpenStream, SendStatement, Weakness } from './dialect.js';
 

@@ -1,6 +1,6 @@
 import type { DataSource } from 'typeorm';
-import { type Duration, toMilliseconds } from '../../lock/duration.js';
-import { LockConfigError } from '../../lock/errors.js';
+import { type Duration, toMilliseconds } from '../../api/duration.js';
+import { LockConfigError } from '../../api/errors.js';
 import { propertyOf } from './answer.js';
 import { type DatabaseFamily, familyOf } from './family.js';
 import { DEFAULT_TABLE, isTableName } from './lock-schema.js';

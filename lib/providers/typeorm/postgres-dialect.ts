@@ -1,6 +1,6 @@
 import type { EventEmitter } from 'node:events';
 import { DataSource, type DataSourceOptions } from 'typeorm';
-import { LockConfigError } from '../../lock/errors.js';
+import { LockConfigError } from '../../api/errors.js';
 import { firstRow, propertyOf, type Run } from './answer.js';
 import type { Dialect, DriverConnection, ServerFacts, SessionKind, Weakness } from './dialect.js';
 import { quotedTable } from './lock-schema.js';

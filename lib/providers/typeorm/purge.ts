@@ -1,4 +1,4 @@
-import { type Duration, toMilliseconds } from '../../lock/duration.js';
+import { type Duration, toMilliseconds } from '../../api/duration.js';
 import { firstRow, propertyOf, type Run } from './answer.js';
 import type { Database } from './database.js';
 

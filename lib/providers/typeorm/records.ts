@@ -1,4 +1,4 @@
-import type { Records } from '../../engine/lock-provider.js';
+import type { Records } from '../../api/lock-provider.js';
 import { firstRow, type Run } from './answer.js';
 import { FAMILIES } from './family.js';
 import { rowNameOf } from './lock-name.js';

@@ -1,5 +1,6 @@
-import type { Clock, ProviderContext } from '../../engine/lock-provider.js';
-import { LockConfigError, LockUnavailableError } from '../../lock/errors.js';
+import type { Clock } from '../../api/clock.js';
+import type { ProviderContext } from '../../api/lock-provider.js';
+import { LockConfigError, LockUnavailableError } from '../../api/errors.js';
 import type { Dialect, DriverConnection, SessionKind, Weakness } from './dialect.js';
 import { inTime, Session, type SessionHome } from './session.js';
 

@@ -1,4 +1,4 @@
-import type { Clock } from '../../engine/lock-provider.js';
+import type { Clock } from '../../api/clock.js';
 import type { Run } from './answer.js';
 import type { Dialect, DriverConnection, OpenStream, SendStatement, ServerFacts } from './dialect.js';
 

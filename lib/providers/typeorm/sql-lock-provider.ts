@@ -3,7 +3,6 @@ import {
   type Finding,
   type Grant,
   type Holder,
-  HolderTable,
   type LockCapabilities,
   type LockProvider,
   type ProviderContext,
@@ -11,8 +10,9 @@ import {
   type ReleaseManner,
   type ReleaseOutcome,
   type RenewOutcome,
-} from '../../engine/lock-provider.js';
-import { LockConfigError, LockError, LockUnavailableError } from '../../lock/errors.js';
+} from '../../api/lock-provider.js';
+import { HolderTable } from '../../core/toolkit/holder-table.js';
+import { LockConfigError, LockError, LockUnavailableError } from '../../api/errors.js';
 import { propertyOf } from './answer.js';
 import type { Connected } from './database.js';
 import { failureOf } from './failure.js';

@@ -1,4 +1,4 @@
-import type { Clock } from '../../engine/lock-provider.js';
+import type { Clock } from '../../api/clock.js';
 import type { ZooKeeperFailure } from './zookeeper-client.js';
 
 /** Sent and not answered. */

@@ -1,4 +1,5 @@
-import type { AcquireRequest, Clock, Grant, ReleaseOutcome, RenewOutcome } from '../../engine/lock-provider.js';
+import type { AcquireRequest, Grant, ReleaseOutcome, RenewOutcome } from '../../api/lock-provider.js';
+import type { Clock } from '../../api/clock.js';
 import type { Folders } from './folders.js';
 import type { Guards } from './guards.js';
 import type { Leftovers } from './leftovers.js';

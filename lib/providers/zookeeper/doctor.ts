@@ -1,4 +1,4 @@
-import type { Finding } from '../../engine/lock-provider.js';
+import type { Finding } from '../../api/lock-provider.js';
 import type { Session } from './session.js';
 import type { ZooKeeperSettings } from './zookeeper-options.js';
 

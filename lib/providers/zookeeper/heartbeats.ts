@@ -1,4 +1,4 @@
-import type { Clock, Timer } from '../../engine/lock-provider.js';
+import type { Clock, Timer } from '../../api/clock.js';
 
 // At most a hundred in a time-out.
 const PAUSE = 1 / 100;

@@ -3,13 +3,13 @@ import {
   type Finding,
   type Grant,
   type Holder,
-  HolderTable,
   type ProviderContext,
   type ReleaseOutcome,
   type RenewOutcome,
-} from '../../engine/lock-provider.js';
-import { LockUnavailableError } from '../../lock/errors.js';
-import type { LockInfo } from '../../lock/lock-info.js';
+} from '../../api/lock-provider.js';
+import { HolderTable } from '../../core/toolkit/holder-table.js';
+import { LockUnavailableError } from '../../api/errors.js';
+import type { LockInfo } from '../../api/lock-info.js';
 import { type Arena, Contender } from './contender.js';
 import { examine } from './doctor.js';
 import { Folders } from './folders.js';

@@ -1,6 +1,6 @@
 import { hostname } from 'node:os';
 import type * as Library from 'node-zookeeper-client';
-import { LockConfigError } from '../../lock/errors.js';
+import { LockConfigError } from '../../api/errors.js';
 import {
   type ClientFactory,
   type ClientListener,

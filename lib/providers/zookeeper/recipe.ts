@@ -1,4 +1,4 @@
-import type { LockMode } from '../../lock/lock-options.js';
+import type { LockMode } from '../../api/lock-options.js';
 
 /** The order of a lock's queue, as Apache Curator has it: names of nodes and who comes before whom. */
 export interface Recipe {

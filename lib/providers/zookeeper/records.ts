@@ -1,5 +1,5 @@
-import type { Records } from '../../engine/lock-provider.js';
-import { LockUnavailableError } from '../../lock/errors.js';
+import type { Records } from '../../api/lock-provider.js';
+import { LockUnavailableError } from '../../api/errors.js';
 import type { Session } from './session.js';
 import { isFailure, ZooKeeperFailure } from './zookeeper-client.js';
 

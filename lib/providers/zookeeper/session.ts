@@ -1,4 +1,4 @@
-import type { Clock, Timer } from '../../engine/lock-provider.js';
+import type { Clock, Timer } from '../../api/clock.js';
 import { Calls } from './calls.js';
 import { Heartbeats } from './heartbeats.js';
 import { SureLife } from './sure-life.js';

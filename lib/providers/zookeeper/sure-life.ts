@@ -1,4 +1,4 @@
-import { validUntil } from '../../engine/lock-provider.js';
+import { validUntil } from '../../core/toolkit/validity.js';
 
 /**
  * How long after an acknowledged write was sent the session surely lives: two thirds of its time-out.

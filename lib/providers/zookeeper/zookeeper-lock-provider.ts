@@ -9,9 +9,9 @@ import type {
   Records,
   ReleaseOutcome,
   RenewOutcome,
-} from '../../engine/lock-provider.js';
-import { LockConfigError } from '../../lock/errors.js';
-import type { LockInfo } from '../../lock/lock-info.js';
+} from '../../api/lock-provider.js';
+import { LockConfigError } from '../../api/errors.js';
+import type { LockInfo } from '../../api/lock-info.js';
 import { Locks } from './locks.js';
 import { nodeZooKeeperClients } from './node-zookeeper-client.js';
 import { ZooKeeperRecords } from './records.js';

@@ -1,4 +1,4 @@
-import type { Answer, Grant } from '../../../lib/engine/lock-provider.js';
+import type { Answer, Grant } from '../../../lib/api/lock-provider.js';
 
 export type Acquired = Answer<Grant | 'busy'>;
 

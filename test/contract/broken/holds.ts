@@ -1,5 +1,5 @@
-import type { AcquireRequest, Holder, ReleaseManner, ReleaseOutcome } from '../../../lib/engine/lock-provider.js';
-import type { LockInfo } from '../../../lib/lock/lock-info.js';
+import type { AcquireRequest, Holder, ReleaseManner, ReleaseOutcome } from '../../../lib/api/lock-provider.js';
+import type { LockInfo } from '../../../lib/api/lock-info.js';
 import { copyOf, DistantMemoryProvider } from '../memory-backend.js';
 import { changed, type Acquired } from './changed.js';
 

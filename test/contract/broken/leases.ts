@@ -1,10 +1,10 @@
+import { validUntil } from '../../../lib/core/toolkit/validity.js';
 import {
-  validUntil,
   type AcquireRequest,
   type Grant,
   type ProviderContext,
   type RenewOutcome,
-} from '../../../lib/engine/lock-provider.js';
+} from '../../../lib/api/lock-provider.js';
 import { copyOf, DistantMemoryProvider } from '../memory-backend.js';
 import { changed, type Acquired } from './changed.js';
 

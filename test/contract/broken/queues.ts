@@ -5,7 +5,7 @@ import type {
   ProviderContext,
   ReleaseManner,
   ReleaseOutcome,
-} from '../../../lib/engine/lock-provider.js';
+} from '../../../lib/api/lock-provider.js';
 import type { LockTable } from '../../../lib/providers/memory/lock-table.js';
 import { copyOf, DistantMemoryProvider } from '../memory-backend.js';
 import type { Acquired } from './changed.js';

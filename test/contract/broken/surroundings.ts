@@ -7,7 +7,7 @@ import type {
   ReleaseManner,
   ReleaseOutcome,
   RenewOutcome,
-} from '../../../lib/engine/lock-provider.js';
+} from '../../../lib/api/lock-provider.js';
 import { copyOf, DistantMemoryProvider } from '../memory-backend.js';
 import { changed, type Acquired } from './changed.js';
 

@@ -1,4 +1,4 @@
-import type { LockError } from '../../../lock/errors.js';
+import type { LockError } from '../../../api/errors.js';
 import { toClientError } from '../client-error.js';
 
 /** What `errors[].extensions` holds. */

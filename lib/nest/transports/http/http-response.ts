@@ -3,9 +3,9 @@ import type { ExecutionContext } from '@nestjs/common';
 import { RESPONSE_PASSTHROUGH_METADATA, ROUTE_ARGS_METADATA } from '@nestjs/common/constants.js';
 import { RouteParamtypes } from '@nestjs/common/enums/route-paramtypes.enum.js';
 import type { AbstractHttpAdapter } from '@nestjs/core';
-import type { LockError } from '../../../lock/errors.js';
-import type { DistributedLockModuleOptions } from '../../module-options.js';
-import { isStream } from '../../stream.js';
+import type { LockError } from '../../../api/errors.js';
+import type { DistributedLockModuleOptions } from '../../module/module-options.js';
+import { isStream } from '../../decorators/stream.js';
 import { type LockHttpException, toHttpException } from './lock-http-exception.js';
 
 /** The HTTP error for a lock error, with its header on the response; misuse stays what it is. */

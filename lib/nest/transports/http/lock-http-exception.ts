@@ -1,6 +1,6 @@
 import { STATUS_CODES } from 'node:http';
 import { HttpException } from '@nestjs/common';
-import type { LockError } from '../../../lock/errors.js';
+import type { LockError } from '../../../api/errors.js';
 import { type ClientError, toClientError } from '../client-error.js';
 
 /** The statuses that lock errors get. */

@@ -1,5 +1,5 @@
 import { type Observable, throwError } from 'rxjs';
-import type { LockError } from '../../../lock/errors.js';
+import type { LockError } from '../../../api/errors.js';
 import { toMessageError } from '../message-error.js';
 
 /**

@@ -1,4 +1,4 @@
-import type { LockError } from '../../../lock/errors.js';
+import type { LockError } from '../../../api/errors.js';
 import { toMessageError } from '../message-error.js';
 
 /** A client of socket.io. */

@@ -1,4 +1,4 @@
-import type { Timer } from '../../../engine/lock-provider.js';
+import type { Timer } from '../../../api/clock.js';
 import { BUCKETS } from '../key-layout.js';
 import { Lane } from '../lane.js';
 import { CLUSTER_LOCK_SCRIPT } from '../lua/lock-script.js';

@@ -1,12 +1,7 @@
-import {
-  type AcquireRequest,
-  type Grant,
-  pause,
-  type ReleaseOutcome,
-  type RenewOutcome,
-  validUntil,
-} from '../../../engine/lock-provider.js';
-import type { LockMode } from '../../../lock/lock-options.js';
+import { type AcquireRequest, type Grant, type ReleaseOutcome, type RenewOutcome } from '../../../api/lock-provider.js';
+import { pause } from '../../../core/toolkit/pause.js';
+import { validUntil } from '../../../core/toolkit/validity.js';
+import type { LockMode } from '../../../api/lock-options.js';
 import type { Session } from '../session.js';
 import type { LockAttempt } from '../sql-lock-provider.js';
 import type { AdvisoryLocks } from './advisory-lock-provider.js';

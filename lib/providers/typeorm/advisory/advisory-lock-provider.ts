@@ -1,4 +1,4 @@
-import type { Holder, LockCapabilities, ProviderContext, Records } from '../../../engine/lock-provider.js';
+import type { Holder, LockCapabilities, ProviderContext, Records } from '../../../api/lock-provider.js';
 import { connectToServer, type Database } from '../database.js';
 import { counterNameOf } from '../lock-name.js';
 import { IS_READ_ONLY } from '../mysql-dialect.js';

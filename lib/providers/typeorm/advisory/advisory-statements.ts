@@ -1,5 +1,5 @@
-import { LockConfigError } from '../../../lock/errors.js';
-import type { LockMode } from '../../../lock/lock-options.js';
+import { LockConfigError } from '../../../api/errors.js';
+import type { LockMode } from '../../../api/lock-options.js';
 import { firstRow, type Run } from '../answer.js';
 import { advisoryLockNumber, userLockName } from './advisory-name.js';
 

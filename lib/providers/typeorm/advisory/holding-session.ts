@@ -1,4 +1,4 @@
-import type { LockMode } from '../../../lock/lock-options.js';
+import type { LockMode } from '../../../api/lock-options.js';
 import { type Session, SilentServerError } from '../session.js';
 import { type AdvisoryStatements, isDone } from './advisory-statements.js';
 

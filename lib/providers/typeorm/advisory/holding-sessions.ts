@@ -1,5 +1,5 @@
-import type { AcquireRequest } from '../../../engine/lock-provider.js';
-import { LockCapacityError } from '../../../lock/errors.js';
+import type { AcquireRequest } from '../../../api/lock-provider.js';
+import { LockCapacityError } from '../../../api/errors.js';
 import type { Session } from '../session.js';
 import type { Sessions } from '../sessions.js';
 import type { AdvisoryStatements } from './advisory-statements.js';

@@ -1,8 +1,8 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { OptimisticLockVersionMismatchError } from 'typeorm';
-import { type Duration, toMilliseconds } from '../../../lock/duration.js';
-import { LockConfigError, LockError } from '../../../lock/errors.js';
-import { decoratedMethod, takeAfter } from '../../../method/decorated-method.js';
+import { type Duration, toMilliseconds } from '../../../api/duration.js';
+import { LockConfigError, LockError } from '../../../api/errors.js';
+import { decoratedMethod, takeAfter } from '../../../core/toolkit/decorated-method.js';
 
 /** How often, and after which pauses, a method runs again. */
 export interface RetryOnConflictOptions {

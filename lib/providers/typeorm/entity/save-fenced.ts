@@ -7,10 +7,9 @@ import type {
   Repository,
   UpdateQueryBuilder,
 } from 'typeorm';
-import { LockConfigError, LockLostError } from '../../../lock/errors.js';
-import type { Lock } from '../../../lock/lock.js';
+import { LockConfigError, LockLostError, VersionConflictError } from '../../../api/errors.js';
+import type { Lock } from '../../../api/lock.js';
 import { propertyOf } from '../answer.js';
-import { VersionConflictError } from './version-conflict-error.js';
 
 type ColumnMetadata = EntityMetadata['columns'][number];
 

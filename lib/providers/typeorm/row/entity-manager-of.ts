@@ -1,6 +1,6 @@
 import type { EntityManager } from 'typeorm';
-import { LockConfigError } from '../../../lock/errors.js';
-import type { Lock } from '../../../lock/lock.js';
+import { LockConfigError } from '../../../api/errors.js';
+import type { Lock } from '../../../api/lock.js';
 
 // What lends the transaction of a lock, by holder id, which is never used twice.
 const lenders = new Map<string, () => EntityManager>();

@@ -1,14 +1,14 @@
 import {
   type AcquireRequest,
-  type Clock,
   type Grant,
-  pause,
   type ReleaseManner,
   type ReleaseOutcome,
   type RenewOutcome,
-  validUntil,
-} from '../../../engine/lock-provider.js';
-import { LockCapacityError, LockConfigError } from '../../../lock/errors.js';
+} from '../../../api/lock-provider.js';
+import { type Clock } from '../../../api/clock.js';
+import { pause } from '../../../core/toolkit/pause.js';
+import { validUntil } from '../../../core/toolkit/validity.js';
+import { LockCapacityError, LockConfigError } from '../../../api/errors.js';
 import { firstRow } from '../answer.js';
 import { FAMILIES } from '../family.js';
 import type { Session } from '../session.js';

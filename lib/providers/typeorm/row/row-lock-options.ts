@@ -1,5 +1,5 @@
-import { type Duration, toMilliseconds } from '../../../lock/duration.js';
-import { LockConfigError } from '../../../lock/errors.js';
+import { type Duration, toMilliseconds } from '../../../api/duration.js';
+import { LockConfigError } from '../../../api/errors.js';
 import { readCount, readSessionOptions, type SessionLockSettings, type TypeOrmSessionLockOptions } from '../options.js';
 
 /** `maxConnections` counts one for each key that is held or waited for. */

@@ -1,4 +1,4 @@
-import type { Holder, LockCapabilities, ProviderContext, Records } from '../../../engine/lock-provider.js';
+import type { Holder, LockCapabilities, ProviderContext, Records } from '../../../api/lock-provider.js';
 import { connectToServer, type Database } from '../database.js';
 import { counterNameOf, rowNameOf } from '../lock-name.js';
 import { purge, type PurgeOptions, readUnusedFor } from '../purge.js';

@@ -1,5 +1,7 @@
 import { nextTick } from 'node:process';
-import { type Clock, type RenewOutcome, validUntil } from '../../../engine/lock-provider.js';
+import { type Clock } from '../../../api/clock.js';
+import { type RenewOutcome } from '../../../api/lock-provider.js';
+import { validUntil } from '../../../core/toolkit/validity.js';
 import type { HeldLease, LeaseTable } from './lease-table.js';
 
 interface DueRenewal {

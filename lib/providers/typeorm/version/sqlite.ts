@@ -1,6 +1,6 @@
 import { DataSource, type DataSourceOptions } from 'typeorm';
-import type { ProviderContext } from '../../../engine/lock-provider.js';
-import { LockConfigError } from '../../../lock/errors.js';
+import type { ProviderContext } from '../../../api/lock-provider.js';
+import { LockConfigError } from '../../../api/errors.js';
 import { propertyOf, type Run } from '../answer.js';
 import type { DatabaseSettings } from '../options.js';
 import { PURGEABLE } from '../purge.js';

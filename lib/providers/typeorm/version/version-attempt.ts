@@ -4,8 +4,8 @@ import {
   type ReleaseManner,
   type ReleaseOutcome,
   type RenewOutcome,
-  validUntil,
-} from '../../../engine/lock-provider.js';
+} from '../../../api/lock-provider.js';
+import { validUntil } from '../../../core/toolkit/validity.js';
 import { failureOf } from '../failure.js';
 import type { LockAttempt } from '../sql-lock-provider.js';
 import type { VersionLocks } from './version-lock-provider.js';

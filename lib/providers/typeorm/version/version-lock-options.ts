@@ -1,4 +1,4 @@
-import { LockConfigError } from '../../../lock/errors.js';
+import { LockConfigError } from '../../../api/errors.js';
 import { type DatabaseSettings, readOptions, type TypeOrmLockOptions } from '../options.js';
 
 export interface TypeOrmVersionLockProviderOptions extends TypeOrmLockOptions {

@@ -1,5 +1,6 @@
-import type { Clock, Holder, LockCapabilities, ProviderContext, Records } from '../../../engine/lock-provider.js';
-import type { LockInfo } from '../../../lock/lock-info.js';
+import type { Clock } from '../../../api/clock.js';
+import type { Holder, LockCapabilities, ProviderContext, Records } from '../../../api/lock-provider.js';
+import type { LockInfo } from '../../../api/lock-info.js';
 import { connectToServer } from '../database.js';
 import { leaseNameOf } from '../lock-name.js';
 import type { DatabaseSettings } from '../options.js';

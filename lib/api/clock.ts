@@ -1,0 +1,24 @@
+/** A timer of a {@link Clock}; opaque. */
+export type Timer = object;
+
+/**
+ * The only source of time. Injected, so that every rule about time can be tested without waiting.
+ *
+ * Deadlines are computed on `now()` alone: the wall clock may be stepped by an operator or by NTP at any moment.
+ */
+export interface Clock {
+  /** Monotonic milliseconds from an arbitrary start. Stands still while the machine is suspended. */
+  now(): number;
+  /** Milliseconds since boot. Goes on while the machine is suspended, and ignores steps of the wall clock. */
+  uptime(): number;
+  /** Milliseconds since the Unix epoch. For display and as the floor of fencing tokens, never for deadlines. */
+  wallTime(): number;
+  /**
+   * Calls back once after `delay` ms.
+   *
+   * @param keepAlive whether the process must not end before. Only for what a caller awaits: the timers of a lock that is held
+   * must never keep a process alive that has nothing else to do.
+   */
+  setTimer(callback: () => void, delay: number, keepAlive?: boolean): Timer;
+  clearTimer(timer: Timer): void;
+}

@@ -1,0 +1,113 @@
+/** What every lock error knows about where it happened. */
+export interface LockErrorDetails {
+  /** The logical key, or `null` when the error is not about one key. */
+  readonly key?: string | null | undefined;
+  /** The name under which the provider is registered, or `null` when no provider is concerned. */
+  readonly provider?: string | null | undefined;
+  /** The error beneath, if there is one. */
+  readonly cause?: unknown;
+}
+
+/** How a task ended that ran under a lock which was lost: see {@link LockLostError.outcome}. */
+export type TaskOutcome =
+  { readonly status: 'fulfilled'; readonly value: unknown } | { readonly status: 'rejected'; readonly reason: unknown };
+
+/**
+ * Why a lock was lost.
+ *
+ * - `expired`: no renewal was acknowledged before the local deadline (backend unreachable, blocked event loop).
+ * - `revoked`: the backend says that the lock is no longer ours (force-released, flushed, session killed).
+ * - `max-hold`: `maxHold` has passed.
+ * - `shutdown`: the application stopped and `shutdownGrace` has passed.
+ * - `released`: it was released before; whoever asks now asks too late.
+ * - `rolled-back`: the lock was held to its end, but what was written in its transaction (`entityManagerOf`) was rolled back.
+ * - `commit-unknown`: the server did not answer its COMMIT: what was written in its transaction may be saved, or not.
+ */
+export type LossReason =
+  'expired' | 'revoked' | 'max-hold' | 'shutdown' | 'released' | 'rolled-back' | 'commit-unknown';
+
+// Registered, so that two copies of this package in one process recognise each other's errors.
+const BRAND = Symbol.for('nestjs-distributed-lock:LockError');
+
+/** The base of every error that this package throws. A user's own error is never wrapped in one. */
+export abstract class LockError extends Error {
+  /** Stable, machine-readable name of the kind of error, such as `LOCK_TIMEOUT`. */
+  abstract readonly code: string;
+  readonly key: string | null;
+  readonly provider: string | null;
+
+  constructor(message: string, details: LockErrorDetails = {}) {
+    super(message, details.cause === undefined ? undefined : { cause: details.cause });
+    this.name = new.target.name;
+    this.key = details.key ?? null;
+    this.provider = details.provider ?? null;
+    Object.defineProperty(this, BRAND, { value: true });
+  }
+
+  /** `instanceof` that also holds across two copies of this package in one process. */
+  static is(error: unknown): error is LockError {
+    return typeof error === 'object' && error !== null && BRAND in error;
+  }
+}
+
+/** Busy: somebody else held the lock for the whole `wait`. */
+export class LockTimeoutError extends LockError {
+  readonly code = 'LOCK_TIMEOUT';
+}
+
+/** Lost: the lock was ours and is not any more, so somebody else may hold it. */
+export class LockLostError extends LockError {
+  readonly code = 'LOCK_LOST';
+  readonly reason: LossReason;
+  /** How the task ended, where one ran to its end under the lost lock. */
+  readonly outcome: TaskOutcome | undefined;
+
+  constructor(message: string, details: LockErrorDetails & { reason: LossReason; outcome?: TaskOutcome | undefined }) {
+    super(message, details);
+    this.reason = details.reason;
+    this.outcome = details.outcome;
+  }
+}
+
+/** Unavailable: the backend is down, or it is unknown what happened to a request. Never thrown for a busy lock. */
+export class LockUnavailableError extends LockError {
+  readonly code = 'LOCK_UNAVAILABLE';
+  /**
+   * `false` if certainly no command of the attempt has left this process, so that nothing of it is left in the backend. For authors of
+   * providers: without it, each failed attempt of an outage is released again and again. Default true.
+   */
+  readonly sent: boolean;
+
+  constructor(message: string, details: LockErrorDetails & { sent?: boolean | undefined } = {}) {
+    super(message, details);
+    this.sent = details.sent ?? true;
+  }
+}
+
+/** Misuse: a key, a key template or a value in it cannot be used. */
+export class LockKeyError extends LockError {
+  readonly code = 'LOCK_KEY';
+}
+
+/** Misuse: an option, a provider name or a decorated method cannot work as written. */
+export class LockConfigError extends LockError {
+  readonly code = 'LOCK_CONFIG';
+}
+
+/** Misuse: the caller would wait for itself (re-entry that was refused, shared to exclusive), or a database has found a deadlock. */
+export class LockDeadlockError extends LockError {
+  readonly code = 'LOCK_DEADLOCK';
+}
+
+/** Too many: the limit of waiters per key (`maxWaiters`) or of a backend's pool is reached. */
+export class LockCapacityError extends LockError {
+  readonly code = 'LOCK_CAPACITY';
+}
+
+/**
+ * Conflict: the row is not as it was when the entity was read. Somebody has written or deleted it since, and nothing of
+ * this write was done. Read it again and redo the work: `RetryOnConflict` of `nestjs-distributed-lock/typeorm`.
+ */
+export class VersionConflictError extends LockError {
+  readonly code = 'LOCK_VERSION_CONFLICT';
+}

@@ -1,0 +1,54 @@
+import type { LossReason } from './errors.js';
+import type { LockMode } from './lock-options.js';
+
+/** What every event about a lock says. Never a holder id. */
+export interface LockEvent {
+  readonly key: string;
+  readonly provider: string;
+  readonly mode: LockMode;
+  /** The decorated method, such as `OrderService.pay`, or `null` for a lock taken by hand. */
+  readonly method: string | null;
+  /** The key template of the decorated method, for labels of bounded cardinality, or `null`. */
+  readonly template: string | null;
+}
+
+/** The events by name, with what each carries. All times are in ms. */
+export interface LockEventMap {
+  /** The lock is busy and the caller queues for it. */
+  waiting: LockEvent;
+  /** A lock was granted by the backend (a nested entry is none). */
+  acquired: LockEvent & { readonly waited: number; readonly fencingToken: bigint | null };
+  /** A release was confirmed. */
+  released: LockEvent & { readonly held: number };
+  /** A lease was renewed. */
+  renewed: LockEvent & { readonly remaining: number };
+  /** A renewal was not answered. The lock stays held until its deadline, and the renewal is sent again. */
+  unrenewed: LockEvent & { readonly remaining: number };
+  /** A lock was lost. */
+  lost: LockEvent & { readonly held: number; readonly reason: LossReason };
+  /** A lock stayed busy for the whole wait. */
+  timeout: LockEvent & { readonly waited: number };
+  /** A decorated call did not run because its lock was busy (`onBusy: 'skip'`). */
+  skipped: LockEvent;
+  /** A release was not answered; it is retried in the background. */
+  unconfirmed: LockEvent;
+  /** A provider's backend does not answer. Said once, until it has answered again. */
+  unavailable: { readonly provider: string; readonly cause: unknown };
+  /** A provider that stands on several engines has gone over to another one. */
+  switched: {
+    readonly provider: string;
+    readonly engine: string;
+    readonly epoch: number;
+    readonly reason: 'failure' | 'return' | 'manual';
+  };
+}
+
+export type LockEventName = keyof LockEventMap;
+export type LockEventListener<N extends LockEventName> = (event: LockEventMap[N]) => void;
+
+/** What happens to the locks of one application. A listener that throws is logged and disturbs nothing. */
+export interface LockEvents {
+  on<N extends LockEventName>(name: N, listener: LockEventListener<N>): this;
+  once<N extends LockEventName>(name: N, listener: LockEventListener<N>): this;
+  off<N extends LockEventName>(name: N, listener: LockEventListener<N>): this;
+}

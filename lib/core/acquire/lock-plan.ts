@@ -1,0 +1,15 @@
+import type { ActiveProvider } from '../active-provider.js';
+import type { LockSettings } from './lock-settings.js';
+
+/** Where a lock is declared: for messages, and for labels of bounded cardinality. */
+export interface LockOrigin {
+  readonly method: string | null;
+  readonly template: string | null;
+}
+
+/** Options that were checked against their provider, ready for any number of calls. */
+export interface LockPlan {
+  readonly active: ActiveProvider;
+  readonly settings: LockSettings;
+  readonly origin: LockOrigin;
+}

@@ -1,0 +1,118 @@
+import { toMilliseconds } from '../../api/duration.js';
+import { LockConfigError } from '../../api/errors.js';
+import type { LockDefaults, LockMode, LockOptions, LossPolicy } from '../../api/lock-options.js';
+import type { LeaseTerms } from './attempt.js';
+import type { LockCapabilities } from '../../api/lock-provider.js';
+
+/** Options that the engine reads itself, or the decorator. All others are a provider's own, such as the transaction to lock in. */
+export const ENGINE_OPTIONS: ReadonlySet<string> = new Set([
+  ...['provider', 'mode', 'wait', 'lease', 'renew', 'maxHold', 'minHold', 'reentrant', 'onLost', 'signal'],
+  ...['onBusy', 'around'],
+]);
+
+/** The shortest lease, in ms: below it the margin and the timers' own lateness eat the lease up. */
+export const MIN_LEASE = 100;
+
+const DEFAULT_WAIT = 5_000;
+const DEFAULT_LEASE = 30_000;
+
+/** @throws LockConfigError for a time that is longer than the provider may keep a key. */
+export function assertKeepable(
+  time: number,
+  option: 'lease' | 'minHold',
+  { name, capabilities }: { readonly name: string; readonly capabilities: LockCapabilities },
+): void {
+  const { maxLease = Infinity } = capabilities;
+  if (time <= maxLease) return;
+  throw new LockConfigError(
+    `Option "${option}" is ${time} ms, longer than "maxLease" of lock provider "${name}", which is ${maxLease} ms: shorten it, or raise maxLease in all processes.`,
+    { provider: name },
+  );
+}
+
+/** Options, checked and complete; all times in ms. */
+export interface LockSettings extends LeaseTerms {
+  readonly mode: LockMode;
+  readonly wait: number;
+  readonly maxHold: number;
+  readonly reentrant: boolean;
+  readonly onLost: LossPolicy;
+}
+
+/**
+ * Completes `options` for a provider, with what the caller left open taken from `defaults`.
+ *
+ * @throws LockConfigError when an option is not valid, or is not for this provider.
+ */
+export function resolveSettings(
+  options: LockOptions,
+  defaults: LockDefaults,
+  provider: { readonly name: string; readonly capabilities: LockCapabilities },
+): LockSettings {
+  const { capabilities, name } = provider;
+  for (const [option, value] of Object.entries(options)) {
+    if (value === undefined || ENGINE_OPTIONS.has(option) || capabilities.options?.includes(option)) continue;
+    throw new LockConfigError(
+      `Lock provider "${name}" has no option "${option}": remove it, or choose a provider that has it.`,
+      { provider: name },
+    );
+  }
+  const mode = oneOf(options.mode ?? 'exclusive', MODES, 'mode');
+  if (mode === 'shared' && !capabilities.shared) {
+    throw new LockConfigError(
+      `Lock provider "${name}" has no shared locks: remove mode: 'shared', or choose another provider.`,
+      { provider: name },
+    );
+  }
+  const perLock = capabilities.lease === 'per-lock';
+  if (!perLock && (options.lease !== undefined || options.renew === false)) {
+    throw new LockConfigError(
+      `Locks of provider "${name}" live as long as its session, so "lease" and "renew" cannot be set for one lock: set the session's time on the provider.`,
+      { provider: name },
+    );
+  }
+  const maxHold = toMilliseconds(options.maxHold ?? defaults.maxHold ?? Infinity, 'maxHold', {
+    min: 1,
+    infinite: true,
+  });
+  const minHold = toMilliseconds(options.minHold ?? 0, 'minHold');
+  if (minHold > 0 && !capabilities.minHold) {
+    throw new LockConfigError(
+      `Lock provider "${name}" cannot keep a key after its release: remove "minHold" (atLeast), or choose another provider.`,
+      { provider: name },
+    );
+  }
+  if (minHold > maxHold) {
+    throw new LockConfigError(`Option "minHold" is ${minHold} ms, longer than "maxHold", which is ${maxHold} ms.`, {
+      provider: name,
+    });
+  }
+  const builtIn = Math.min(DEFAULT_LEASE, capabilities.maxLease ?? Infinity);
+  const lease = toMilliseconds(options.lease ?? (perLock ? defaults.lease : undefined) ?? builtIn, 'lease', {
+    min: MIN_LEASE,
+  });
+  assertKeepable(lease, 'lease', provider);
+  assertKeepable(minHold, 'minHold', provider);
+  return {
+    mode,
+    wait: toMilliseconds(options.wait ?? defaults.wait ?? DEFAULT_WAIT, 'wait', { infinite: true }),
+    lease,
+    renew: options.renew ?? true,
+    maxHold,
+    minHold,
+    reentrant: options.reentrant ?? defaults.reentrant ?? true,
+    onLost: oneOf(options.onLost ?? defaults.onLost ?? 'throw', LOSS_POLICIES, 'onLost'),
+    options,
+  };
+}
+
+const MODES: readonly LockMode[] = ['exclusive', 'shared'];
+const LOSS_POLICIES: readonly LossPolicy[] = ['throw', 'throw-early', 'ignore'];
+
+// Settings often come from a configuration file, where the types did not look.
+function oneOf<T extends string>(value: T, allowed: readonly T[], option: string): T {
+  if (allowed.includes(value)) return value;
+  throw new LockConfigError(
+    `Option "${option}" is '${value}', but must be ${allowed.map((each) => `'${each}'`).join(' or ')}.`,
+  );
+}

@@ -1,0 +1,59 @@
+import { LockDeadlockError } from '../../api/errors.js';
+import type { LockEvent } from '../../api/lock-events.js';
+import type { ActiveProvider } from '../active-provider.js';
+import type { GrantedLock } from '../hold/granted-lock.js';
+import type { Hold } from '../hold/hold.js';
+import { nameOf } from '../events/subject.js';
+
+/** What a caller holds already, as far as it matters for one more key. */
+export interface Surroundings {
+  /** The hold of the same key, to be entered once more. */
+  readonly same: Hold | undefined;
+  /** A key that is held and sorts after the wanted one: two callers that nest in opposite order wait for each other. */
+  readonly later: string | undefined;
+  /** How many keys of the provider are held. */
+  readonly keys: number;
+}
+
+/**
+ * Looks for `key` among the locks `around` the caller, innermost first. Work that outlives its lock, such as a timer, takes the
+ * key like everybody else.
+ */
+export function surroundingsOf(key: string, active: ActiveProvider, around: readonly GrantedLock[]): Surroundings {
+  let later: string | undefined;
+  const holds = new Set<Hold>();
+  for (const lock of around) {
+    if (lock.provider !== active.name) continue;
+    for (const hold of lock.holds) {
+      if (hold.key === key) return { same: hold, later, keys: 0 };
+      holds.add(hold);
+      if (hold.key > key) later = hold.key;
+    }
+  }
+  return { same: undefined, later, keys: holds.size };
+}
+
+/**
+ * Enters a hold of the caller's own once more. The outer lease, minHold and maxHold stay.
+ *
+ * @throws LockLostError when it is lost: the inner task would run unprotected.
+ * @throws LockDeadlockError when re-entry is switched off, or when a shared holder wants it exclusively.
+ */
+export function enter(hold: Hold, subject: LockEvent, reentrant: boolean): Hold {
+  const lost = hold.lostError;
+  if (lost) throw lost;
+  if (!reentrant) {
+    throw new LockDeadlockError(
+      `${nameOf(subject)} is held by this very task, and reentrant is false: it would wait for itself.`,
+      subject,
+    );
+  }
+  if (subject.mode === 'exclusive' && hold.grant.mode === 'shared') {
+    throw new LockDeadlockError(
+      `${nameOf(subject)} is held shared by this very task, which now wants it exclusively and would wait for itself: take it exclusively from the start.`,
+      subject,
+    );
+  }
+  hold.entries += 1;
+  return hold;
+}

@@ -1,0 +1,24 @@
+import { channel, tracingChannel, type Channel, type TracingChannel } from 'node:diagnostics_channel';
+import type { LockEventName } from '../../api/lock-events.js';
+import type { AcquireTrace, HoldTrace } from '../../api/lock-traces.js';
+
+// Channels belong to the process: all applications in it, and all copies of this package, share them by name.
+const PREFIX = 'nestjs-distributed-lock';
+
+export const acquireChannel: TracingChannel<unknown, AcquireTrace> = tracingChannel(`${PREFIX}:acquire`);
+export const holdChannel: TracingChannel<unknown, HoldTrace> = tracingChannel(`${PREFIX}:hold`);
+
+/** One channel for each event, such as `nestjs-distributed-lock:lost`. Its messages are the events. */
+export const eventChannels: Readonly<Record<LockEventName, Channel>> = {
+  waiting: channel(`${PREFIX}:waiting`),
+  acquired: channel(`${PREFIX}:acquired`),
+  released: channel(`${PREFIX}:released`),
+  renewed: channel(`${PREFIX}:renewed`),
+  unrenewed: channel(`${PREFIX}:unrenewed`),
+  lost: channel(`${PREFIX}:lost`),
+  timeout: channel(`${PREFIX}:timeout`),
+  skipped: channel(`${PREFIX}:skipped`),
+  unconfirmed: channel(`${PREFIX}:unconfirmed`),
+  unavailable: channel(`${PREFIX}:unavailable`),
+  switched: channel(`${PREFIX}:switched`),
+};

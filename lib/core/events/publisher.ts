@@ -1,0 +1,47 @@
+import { EventEmitter } from 'node:events';
+import type { LockEventListener, LockEventMap, LockEventName, LockEvents } from '../../api/lock-events.js';
+import { eventChannels } from './channels.js';
+
+/** The publishing side of {@link LockEvents}. */
+export class LockEventPublisher implements LockEvents {
+  readonly #emitter = new EventEmitter();
+  readonly #onListenerError: (error: unknown) => void;
+
+  constructor(onListenerError: (error: unknown) => void) {
+    this.#onListenerError = onListenerError;
+    this.#emitter.setMaxListeners(0);
+  }
+
+  on<N extends LockEventName>(name: N, listener: LockEventListener<N>): this {
+    this.#emitter.on(name, listener);
+    return this;
+  }
+
+  once<N extends LockEventName>(name: N, listener: LockEventListener<N>): this {
+    this.#emitter.once(name, listener);
+    return this;
+  }
+
+  off<N extends LockEventName>(name: N, listener: LockEventListener<N>): this {
+    this.#emitter.off(name, listener);
+    return this;
+  }
+
+  /** Publishes what `describe` returns, here and on the channel of the process; without a listener the event is not even built. */
+  publish<N extends LockEventName>(name: N, describe: () => LockEventMap[N]): void {
+    const channel = eventChannels[name];
+    if (this.#emitter.listenerCount(name) === 0 && !channel.hasSubscribers) return;
+    const event = describe();
+    channel.publish(event);
+    // One by one, so that a listener that throws stops neither the others nor the lock path beneath.
+    for (const listener of this.#emitter.rawListeners(name)) {
+      try {
+        const result: unknown = (listener as (event: LockEventMap[N]) => unknown)(event);
+        // An async listener is not awaited, but its rejection would end the process.
+        if (result instanceof Promise) result.catch(this.#onListenerError);
+      } catch (error) {
+        this.#onListenerError(error);
+      }
+    }
+  }
+}

@@ -1,0 +1,55 @@
+import type { LockEventPublisher } from './publisher.js';
+import type { Clock } from '../../api/clock.js';
+import type { LockLogger } from '../../api/logger.js';
+
+// A backend of which a part is down, such as one master of a Redis Cluster, fails and answers in turn, at every call.
+const LOGGED_AT_MOST = 3;
+const LOGGED_WITHIN = 60_000;
+
+/**
+ * Whether the backend of one provider answers, as far as is known. Says once that it does not, and once that it does again;
+ * the log says no more than three outages a minute.
+ */
+export class Reachability {
+  #answers = true;
+  /** The log says that it does not. */
+  #isLogged = false;
+  /** When outages were logged lately, oldest first, on the monotonic clock. */
+  #logged: number[] = [];
+
+  constructor(
+    private readonly provider: string,
+    private readonly events: LockEventPublisher,
+    private readonly logger: LockLogger,
+    private readonly clock: Clock,
+  ) {}
+
+  answered(): void {
+    if (this.#answers) return;
+    this.#answers = true;
+    if (!this.#isLogged) return;
+    this.#isLogged = false;
+    // A warning as well: whoever has read the first one wants this one.
+    this.logger.warn(`Lock provider "${this.provider}" answers again.`);
+  }
+
+  failed(cause: unknown): void {
+    if (this.#answers) {
+      this.#answers = false;
+      this.events.publish('unavailable', () => ({ provider: this.provider, cause }));
+    }
+    // One that was not logged in time is logged later, if it lasts.
+    if (this.#isLogged || !this.#mayLog()) return;
+    this.#isLogged = true;
+    const reason = cause instanceof Error ? `: ${cause.message}` : '';
+    this.logger.warn(`Lock provider "${this.provider}" does not answer${reason}`);
+  }
+
+  #mayLog(): boolean {
+    const now = this.clock.now();
+    this.#logged = this.#logged.filter((at) => now - at < LOGGED_WITHIN);
+    if (this.#logged.length >= LOGGED_AT_MOST) return false;
+    this.#logged.push(now);
+    return true;
+  }
+}

@@ -1,0 +1,12 @@
+import type { LockEvent } from '../../api/lock-events.js';
+
+/** How messages name a lock: its key, its provider and the method that wants it. */
+export function nameOf(subject: Pick<LockEvent, 'key' | 'provider' | 'method'>): string {
+  const method = subject.method === null ? '' : ` of ${subject.method}`;
+  return `Lock "${abbreviate(subject.key)}"${method} (provider "${subject.provider}")`;
+}
+
+// A key may have 4 096 bytes; a message shows enough of it to find it again.
+function abbreviate(key: string): string {
+  return key.length <= 200 ? key : `${key.slice(0, 200)}…`;
+}

@@ -1,0 +1,194 @@
+import { LockLostError, type LossReason } from '../../api/errors.js';
+import type { LockEvent } from '../../api/lock-events.js';
+import type { LeaseTerms } from '../acquire/attempt.js';
+import type { Clock } from '../../api/clock.js';
+import { type Grant } from '../../api/lock-provider.js';
+import { validUntil } from '../toolkit/validity.js';
+import { nameOf } from '../events/subject.js';
+import type { SuspensionDetector } from '../toolkit/suspension.js';
+import type { HoldEnd } from '../events/tracing.js';
+
+/** Told once when a hold is lost. */
+export type LossListener = (error: LockLostError) => void;
+
+/**
+ * One key held by one owner, from its grant to its last release: the record that a lock, its nested entries and the
+ * watchdog share.
+ *
+ * Validity is computed from the clock at each question. The watchdog's timer only makes a loss known earlier; after a
+ * blocked event loop it is late, and then the first question finds the loss. Once lost, lost for ever.
+ */
+export class Hold {
+  readonly key: string;
+  /** The length of the lease for the next renewals, in ms. */
+  lease: number;
+  /** When the watchdog should renew next, on the monotonic clock; `Infinity` for a lease that is not renewed. */
+  renewAt: number;
+  /** When `maxHold` ends, on the monotonic clock. */
+  endsAt = Infinity;
+  /** How many locks of its owner are open on this hold: the first and those that re-entered. */
+  entries = 1;
+  /** The lock that it was acquired for: the first entry. */
+  acquiredBy: object | undefined;
+  /** Why its release did not end it as it should have. */
+  releaseError: LockLostError | undefined;
+  /** Tells the tracing channel how it ended, if somebody listened at its start. */
+  endTrace: ((end: HoldEnd) => void) | undefined;
+  /** Whether a task runs, or ran, in a context of this hold, in which others can enter it again. */
+  hasContext = false;
+  #validUntil: number;
+  #state: 'held' | 'released' | 'lost' = 'held';
+  #leaseSent: number;
+  #renewalsSent = 0;
+  #lastShortened = 0;
+  #error: LockLostError | undefined;
+  #listeners: Set<LossListener> | undefined;
+
+  constructor(
+    readonly subject: LockEvent,
+    readonly grant: Grant,
+    readonly terms: LeaseTerms,
+    readonly grantedAt: number,
+    /** How many suspensions of the machine were known when the last acknowledged command was sent. */
+    private confirmedAfter: number,
+    private readonly clock: Clock,
+    private readonly suspension: SuspensionDetector,
+    private readonly onLost: (hold: Hold, error: LockLostError) => void,
+  ) {
+    this.key = grant.key;
+    this.lease = grant.lease;
+    this.#leaseSent = grant.lease;
+    this.#validUntil = grant.validUntil;
+    this.renewAt = terms.renew ? this.#nextRenewal() : Infinity;
+  }
+
+  get validUntil(): number {
+    return this.#validUntil;
+  }
+
+  /** Until when the key stays parked after a release (`minHold`), on the monotonic clock; 0 for not at all. */
+  get keepUntil(): number {
+    return this.terms.minHold === 0 ? 0 : this.grantedAt + this.terms.minHold;
+  }
+
+  /** Why it is not held any more, if it was lost. Looks at the clock. */
+  get lostError(): LockLostError | undefined {
+    this.#expireIfDue();
+    return this.#error;
+  }
+
+  /** Milliseconds until the deadline; 0 when not held. */
+  remaining(): number {
+    this.#expireIfDue();
+    return this.#state === 'held' ? Math.min(this.#validUntil, this.endsAt) - this.clock.now() : 0;
+  }
+
+  /**
+   * - `held`: surely ours.
+   * - `unconfirmed`: the machine was suspended, and no renewal has answered since. Not yet loss.
+   */
+  status(): 'held' | 'unconfirmed' | 'released' | 'lost' {
+    this.#expireIfDue();
+    if (this.#state !== 'held') return this.#state;
+    return this.suspension.observe() === this.confirmedAfter ? 'held' : 'unconfirmed';
+  }
+
+  /** Still ours by the deadline, without the look at a suspension: for the engine's own path, which has just asked. */
+  isValid(): boolean {
+    this.#expireIfDue();
+    return this.#state === 'held';
+  }
+
+  /**
+   * A renewal to `lease` is about to be sent. Answers its number, for {@link confirm}.
+   *
+   * A shorter lease may be in force from here on, also if its answer is lost; so it counts from here on.
+   */
+  beginRenewal(): number {
+    this.#renewalsSent += 1;
+    if (this.lease < this.#leaseSent) {
+      this.#validUntil = Math.min(this.#validUntil, validUntil(this.clock.now(), this.lease));
+      this.#lastShortened = this.#renewalsSent;
+    }
+    this.#leaseSent = this.lease;
+    return this.#renewalsSent;
+  }
+
+  /** The renewal of this number, sent after `suspensions` suspensions, was acknowledged. */
+  confirm(renewal: number, until: number, suspensions: number): void {
+    // An acknowledgement that is processed after the deadline does not bring a lost lock back, and one of a renewal from
+    // before the lease was shortened says nothing of the lease now.
+    if (!this.isValid() || renewal < this.#lastShortened) return;
+    this.#validUntil = until;
+    this.confirmedAfter = suspensions;
+    if (this.terms.renew) this.renewAt = this.#nextRenewal();
+  }
+
+  /** Ends it as lost, unless it has ended already. */
+  lose(reason: LossReason, cause?: unknown): void {
+    if (this.#state !== 'held') return;
+    this.#state = 'lost';
+    const error = lostError(this.subject, reason, cause);
+    this.#error = error;
+    this.onLost(this, error);
+    const listeners = [...(this.#listeners ?? [])];
+    this.#listeners = undefined;
+    for (const listener of listeners) listener(error);
+  }
+
+  /** Ends it as released. Answers false when it had ended before. */
+  markReleased(): boolean {
+    this.#expireIfDue();
+    if (this.#state !== 'held') return false;
+    this.#state = 'released';
+    this.#listeners = undefined;
+    return true;
+  }
+
+  /** Calls `listener` at the loss; at once if it is lost already. */
+  whenLost(listener: LossListener): void {
+    const error = this.lostError;
+    if (error) listener(error);
+    else if (this.#state === 'held') (this.#listeners ??= new Set()).add(listener);
+  }
+
+  /** Takes back `whenLost`: one hold may see many nested entries come and go. */
+  forget(listener: LossListener): void {
+    this.#listeners?.delete(listener);
+  }
+
+  #expireIfDue(): void {
+    if (this.#state !== 'held') return;
+    const now = this.clock.now();
+    if (now >= this.endsAt) this.lose('max-hold');
+    else if (now >= this.#validUntil) this.lose('expired');
+  }
+
+  // A third of the lease: two renewals may fail before the deadline (the cadence of Redisson and DistributedLock).
+  // Counted back from the deadline, since that stands on the time when the acknowledged command was sent.
+  #nextRenewal(): number {
+    return this.#validUntil - (this.lease * 2) / 3;
+  }
+}
+
+/** The error for a lock that is not held any more. */
+export function lostError(subject: LockEvent, reason: LossReason, cause?: unknown): LockLostError {
+  return new LockLostError(`${nameOf(subject)} was lost: ${EXPLANATIONS[reason]}.`, {
+    key: subject.key,
+    provider: subject.provider,
+    reason,
+    cause,
+  });
+}
+
+const EXPLANATIONS: Record<LossReason, string> = {
+  expired: 'no renewal was acknowledged before its deadline; look for a blocked event loop or an unreachable backend',
+  revoked: 'the backend says that it is not ours any more (force-released, flushed, or its session ended)',
+  'max-hold': 'its maxHold has passed',
+  shutdown: 'the application stopped before the task ended; raise shutdownGrace if it needs longer',
+  released: 'it was released already',
+  'rolled-back':
+    'its transaction could not be committed, so that nothing that was written in it is saved; see the cause',
+  'commit-unknown':
+    'the outcome of COMMIT is unknown, so that what was written in its transaction may be saved or not; raise commitTimeout if the server is only slow',
+};

@@ -1,0 +1,72 @@
+import { LockConfigError } from '../api/errors.js';
+import { toMilliseconds, type Duration } from '../api/duration.js';
+import type { LockDefaults } from '../api/lock-options.js';
+import type { Clock } from '../api/clock.js';
+import type { LockProvider } from '../api/lock-provider.js';
+import type { LockLogger } from '../api/logger.js';
+import type { Random } from '../api/random.js';
+
+/** How to set up a {@link LockManager}. */
+export interface LockManagerOptions {
+  /** The providers by name. */
+  readonly providers: Readonly<Record<string, LockProvider>>;
+  /** The provider of calls that name none. Default: the only one. */
+  readonly default?: string | undefined;
+  /** Prefix of every key in every backend: `[A-Za-z0-9_.-]`, 1 to 64 characters. Default `lock`. */
+  readonly namespace?: string | undefined;
+  /** Defaults for calls that leave an option open. */
+  readonly defaults?: LockDefaults | undefined;
+  /** How long {@link LockManager.stop} lets holders finish, in ms. Default 10 s. */
+  readonly shutdownGrace?: Duration | undefined;
+  /** Whether a backend that cannot be reached fails the start. Default true; false starts anyway, and its locks are unavailable until it is back. */
+  readonly failFast?: boolean | undefined;
+  /** How many callers may wait for one key in this process. Default 10 000. */
+  readonly maxWaiters?: number | undefined;
+  readonly logger?: LockLogger | undefined;
+  readonly clock?: Clock | undefined;
+  readonly random?: Random | undefined;
+}
+
+const NAMESPACE = /^[A-Za-z0-9_.-]{1,64}$/;
+const PROVIDER_NAME = /^[A-Za-z0-9_-]{1,64}$/;
+const DEFAULT_GRACE = 10_000;
+const DEFAULT_MAX_WAITERS = 10_000;
+
+/** The options of the engine as a whole, checked and complete. @throws LockConfigError */
+export function resolveManagerOptions(options: LockManagerOptions) {
+  const { namespace = 'lock', maxWaiters = DEFAULT_MAX_WAITERS } = options;
+  if (!NAMESPACE.test(namespace)) {
+    throw new LockConfigError(
+      `Option "namespace" is '${namespace.slice(0, 80)}', but must be 1 to 64 of the characters A-Z a-z 0-9 _ . -`,
+    );
+  }
+  if (!(maxWaiters >= 1)) throw new LockConfigError(`Option "maxWaiters" is ${maxWaiters}, but must be at least 1.`);
+  return {
+    defaultProvider: defaultProvider(Object.keys(options.providers), options.default),
+    namespace,
+    maxWaiters,
+    shutdownGrace: toMilliseconds(options.shutdownGrace ?? DEFAULT_GRACE, 'shutdownGrace'),
+    failFast: options.failFast ?? true,
+  };
+}
+
+function defaultProvider(names: readonly string[], chosen: string | undefined): string {
+  const known = names.map((name) => `"${name}"`).join(', ');
+  for (const name of names) {
+    if (!PROVIDER_NAME.test(name))
+      throw new LockConfigError(
+        `A lock provider cannot be named "${name.slice(0, 80)}": use letters, digits, _ and -.`,
+      );
+  }
+  if (chosen !== undefined) {
+    if (names.includes(chosen)) return chosen;
+    throw new LockConfigError(`Option "default" is "${chosen}", but the lock providers are ${known || 'none'}.`);
+  }
+  const [only, second] = names;
+  if (only === undefined) throw new LockConfigError('There is no lock provider: name at least one.');
+  if (second !== undefined)
+    throw new LockConfigError(
+      `There are several lock providers (${known}): say with "default" which one calls use that name none.`,
+    );
+  return only;
+}

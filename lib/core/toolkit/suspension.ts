@@ -1,0 +1,88 @@
+import type { Clock, Timer } from '../../api/clock.js';
+
+// The time since boot is read in steps of 10 ms to 1 s. Anything beyond 2 s is a suspension.
+const TOLERANCE = 2_000;
+// The rates of the two clocks may differ by as much: NTP slews one of them by up to 500 ppm for a while, and quartz by 25 ppm, which
+// is 2 s in a day. Far below the 1 % by which every lease counts as shorter, so a suspension that hides in it harms no lease.
+const DRIFT = 500e-6;
+// Reading the uptime costs 1.4 µs, as much as a whole uncontended lock, so an ask looks once a second.
+const SAMPLE_EVERY = 1_000;
+// How often it looks by itself while somebody is queued. The drift allowed for in 12 hours would hide 23 s of suspension; in 5 s, 3 ms.
+const LOOK_WHILE_QUEUED = 5_000;
+
+/**
+ * Notices that the machine was suspended (laptop lid, suspended VM). The monotonic clock stands still meanwhile, so a
+ * deadline computed on it seems far while the backend may have given the lock away.
+ *
+ * A virtual machine that is paused with both of its clocks does not notice.
+ */
+export class SuspensionDetector {
+  readonly #clock: Clock;
+  #offset: number;
+  #sampledAt: number;
+  #count = 0;
+  /** There was a look in this very turn. */
+  #isFresh = false;
+  #queued = 0;
+  #timer: Timer | undefined;
+
+  /** @param sampleEvery how old the answer of {@link recent} may be, in ms */
+  constructor(
+    clock: Clock,
+    private readonly sampleEvery = SAMPLE_EVERY,
+  ) {
+    this.#clock = clock;
+    this.#sampledAt = clock.now();
+    this.#offset = clock.uptime() - this.#sampledAt;
+  }
+
+  /** How many suspensions there were, looking now. */
+  observe(): number {
+    const now = this.#clock.now();
+    const ahead = this.#clock.uptime() - now - this.#offset;
+    const drift = (now - this.#sampledAt) * DRIFT;
+    this.#sampledAt = now;
+    if (ahead > TOLERANCE + drift) {
+      this.#count += 1;
+      this.#offset += ahead;
+    } else {
+      // Follows the drift and no more, so that short suspensions in a row still add up.
+      this.#offset += Math.min(Math.max(ahead, -drift), drift);
+    }
+    return this.#count;
+  }
+
+  /**
+   * How many suspensions there were, by one look for all whose turn has come at the same time: a reply may bring many grants, and a
+   * look costs 3 µs. That they have come together is not told by a clock, which may have stood still.
+   */
+  observeTogether(): number {
+    if (this.#isFresh) return this.#count;
+    this.#isFresh = true;
+    queueMicrotask(() => (this.#isFresh = false));
+    return this.observe();
+  }
+
+  /** How many suspensions were seen by the last look, which is at most `sampleEvery` ms (by default a second) old on the monotonic clock. */
+  recent(now: number): number {
+    return now - this.#sampledAt > this.sampleEvery ? this.observe() : this.#count;
+  }
+
+  /**
+   * One caller more (or, with -1, one less) is queued. Nothing else may look between the ask of a waiter and its grant, which can
+   * come a day later with a lease of seconds; so it looks regularly as long as somebody is queued.
+   */
+  queued(change: 1 | -1): void {
+    this.#queued += change;
+    if (this.#queued > 0) this.#timer ??= this.#clock.setTimer(this.#lookAgain, LOOK_WHILE_QUEUED);
+    else if (this.#timer !== undefined) {
+      this.#clock.clearTimer(this.#timer);
+      this.#timer = undefined;
+    }
+  }
+
+  readonly #lookAgain = (): void => {
+    this.observe();
+    this.#timer = this.#clock.setTimer(this.#lookAgain, LOOK_WHILE_QUEUED);
+  };
+}

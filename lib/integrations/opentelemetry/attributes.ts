@@ -1,0 +1,49 @@
+import type { Attributes } from '@opentelemetry/api';
+import { LockError } from '../../api/errors.js';
+import type { AcquireTrace, HoldTrace } from '../../api/lock-traces.js';
+import type { LockEvent } from '../../api/lock-events.js';
+
+/**
+ * The names under which spans and metrics speak of locks. OpenTelemetry has no conventions for locks, so all but
+ * `code.function.name` and `error.type`, which it has, stand in a namespace of our own.
+ */
+export const ATTRIBUTE = {
+  key: 'distributed_lock.key',
+  lossReason: 'distributed_lock.loss.reason',
+  mode: 'distributed_lock.mode',
+  outcome: 'distributed_lock.outcome',
+  provider: 'distributed_lock.provider',
+  template: 'distributed_lock.template',
+  errorType: 'error.type',
+  method: 'code.function.name',
+} as const;
+
+/** What is known of a lock from the code alone, and so has as few values as the code has locks. Never the key. */
+export function attributesOf({ provider, mode, template, method }: LockEvent): Attributes {
+  return {
+    [ATTRIBUTE.provider]: provider,
+    [ATTRIBUTE.mode]: mode,
+    ...(template !== null && { [ATTRIBUTE.template]: template }),
+    ...(method !== null && { [ATTRIBUTE.method]: method }),
+  };
+}
+
+/** How the way to a lock ended: busy, unavailable and cancelled are as different here as they are for the caller. */
+export function acquireOutcome({ error, cancelled }: AcquireTrace): Attributes {
+  if (cancelled) return { [ATTRIBUTE.outcome]: 'cancelled', [ATTRIBUTE.errorType]: '_OTHER' };
+  if (error === undefined) return { [ATTRIBUTE.outcome]: 'acquired' };
+  if (!LockError.is(error)) return { [ATTRIBUTE.outcome]: 'failed', [ATTRIBUTE.errorType]: '_OTHER' };
+  return { [ATTRIBUTE.outcome]: OUTCOMES[error.code] ?? 'failed', [ATTRIBUTE.errorType]: error.code };
+}
+
+/** How a hold ended. */
+export function holdOutcome({ result, error }: HoldTrace): Attributes {
+  if (error === undefined) return { [ATTRIBUTE.outcome]: result ?? 'unconfirmed' };
+  return { [ATTRIBUTE.outcome]: 'lost', [ATTRIBUTE.lossReason]: error.reason, [ATTRIBUTE.errorType]: error.code };
+}
+
+const OUTCOMES: Partial<Record<string, string>> = {
+  LOCK_TIMEOUT: 'busy',
+  LOCK_UNAVAILABLE: 'unavailable',
+  LOCK_CAPACITY: 'refused',
+};

@@ -1,0 +1,100 @@
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
+import type { Attributes, Histogram, Meter, MetricOptions, UpDownCounter } from '@opentelemetry/api';
+import { acquireChannel, eventChannels, holdChannel } from '../../core/events/channels.js';
+import type { LockEvent, LockEventListener, LockEventName } from '../../api/lock-events.js';
+import type { AcquireTrace, HoldTrace } from '../../api/lock-traces.js';
+import { acquireOutcome, ATTRIBUTE, attributesOf, holdOutcome } from './attributes.js';
+import { UnderWay } from './under-way.js';
+
+/** A measurement that is under way. */
+interface Measurement {
+  readonly attributes: Attributes;
+  readonly startedAt: number;
+}
+
+/** How long callers wait and hold, how many do so now, and what goes wrong. The counts of the histograms are the counts of what ended. */
+export class LockMetrics {
+  readonly #traces: readonly { leave(): void }[];
+  readonly #subscriptions: (() => void)[] = [];
+
+  constructor(meter: Meter) {
+    const waiting = meter.createUpDownCounter('distributed_lock.waiting', {
+      description: 'Callers that have asked for a lock and are not answered yet.',
+      unit: '{caller}',
+    });
+    const waits = meter.createHistogram('distributed_lock.acquire.duration', {
+      ...SECONDS,
+      description: 'How long callers waited for a lock, however that ended.',
+    });
+    const held = meter.createUpDownCounter('distributed_lock.held', {
+      description: 'Locks that this process holds.',
+      unit: '{lock}',
+    });
+    const holds = meter.createHistogram('distributed_lock.hold.duration', {
+      ...SECONDS,
+      description: 'How long locks were held.',
+    });
+    const renewals = meter.createCounter('distributed_lock.renewals', {
+      description: 'Renewals of leases, and those that the backend did not answer.',
+      unit: '{renewal}',
+    });
+    const skipped = meter.createCounter('distributed_lock.skipped', {
+      description: "Calls that did not run because their lock was busy (onBusy: 'skip').",
+      unit: '{call}',
+    });
+    const outages = meter.createCounter('distributed_lock.outages', {
+      description: 'How often the backend of a provider ceased to answer.',
+      unit: '{outage}',
+    });
+    this.#traces = [
+      new UnderWay<AcquireTrace, Measurement>(acquireChannel, measure(waiting, waits, acquireOutcome)),
+      new UnderWay<HoldTrace, Measurement>(holdChannel, measure(held, holds, holdOutcome)),
+    ];
+    this.#on('renewed', (event) => {
+      renewals.add(1, { ...attributesOf(event), [ATTRIBUTE.outcome]: 'renewed' });
+    });
+    this.#on('unrenewed', (event) => {
+      renewals.add(1, { ...attributesOf(event), [ATTRIBUTE.outcome]: 'unanswered' });
+    });
+    this.#on('skipped', (event) => {
+      skipped.add(1, attributesOf(event));
+    });
+    this.#on('unavailable', ({ provider }) => {
+      outages.add(1, { [ATTRIBUTE.provider]: provider });
+    });
+  }
+
+  leave(): void {
+    for (const trace of this.#traces) trace.leave();
+    for (const unsubscribe of this.#subscriptions) unsubscribe();
+  }
+
+  #on<N extends LockEventName>(name: N, listener: LockEventListener<N>): void {
+    const channel = eventChannels[name].name;
+    const onMessage = listener as (message: unknown) => void;
+    subscribe(channel, onMessage);
+    this.#subscriptions.push(() => {
+      unsubscribe(channel, onMessage);
+    });
+  }
+}
+
+/** Counts what is under way, and records how long it took. */
+function measure<T extends LockEvent>(now: UpDownCounter, durations: Histogram, outcome: (trace: T) => Attributes) {
+  return {
+    begin: (trace: T): Measurement => {
+      const attributes = attributesOf(trace);
+      now.add(1, attributes);
+      return { attributes, startedAt: performance.now() };
+    },
+    end: ({ attributes, startedAt }: Measurement, trace?: T) => {
+      now.add(-1, attributes);
+      if (!trace) return;
+      durations.record((performance.now() - startedAt) / 1000, { ...attributes, ...outcome(trace) });
+    },
+  };
+}
+
+// From a lock in memory to a nightly job.
+const BOUNDARIES = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300];
+const SECONDS: MetricOptions = { unit: 's', advice: { explicitBucketBoundaries: BOUNDARIES } };

@@ -1,0 +1,56 @@
+import { type Attributes, type Span, SpanStatusCode, type Tracer } from '@opentelemetry/api';
+import { acquireChannel, holdChannel } from '../../core/events/channels.js';
+import type { LockEvent } from '../../api/lock-events.js';
+import type { AcquireTrace, HoldTrace } from '../../api/lock-traces.js';
+import { acquireOutcome, ATTRIBUTE, attributesOf, holdOutcome } from './attributes.js';
+import { UnderWay } from './under-way.js';
+
+/**
+ * Two spans for each lock, children of the span in which it was asked for: the way to it, and the time that it is held.
+ * The spans of the task stand beside the second and not beneath it, since a lock is not what they are caused by.
+ */
+export class LockSpans {
+  readonly #acquisitions: UnderWay<AcquireTrace, Span>;
+  readonly #holds: UnderWay<HoldTrace, Span>;
+
+  /** @param withKeys whether spans carry the key, of which there may be any number, and in which there may be personal data */
+  constructor(
+    private readonly tracer: Tracer,
+    private readonly withKeys: boolean,
+  ) {
+    this.#acquisitions = new UnderWay(acquireChannel, {
+      begin: (trace) => this.#start('lock.acquire', trace),
+      end: (span, trace) => {
+        end(span, trace && acquireOutcome(trace));
+      },
+    });
+    this.#holds = new UnderWay(holdChannel, {
+      begin: (trace) => this.#start('lock.hold', trace),
+      end: (span, trace) => {
+        end(span, trace && holdOutcome(trace));
+      },
+    });
+  }
+
+  leave(): void {
+    this.#acquisitions.leave();
+    this.#holds.leave();
+  }
+
+  #start(name: string, event: LockEvent): Span {
+    const attributes = attributesOf(event);
+    if (this.withKeys) attributes[ATTRIBUTE.key] = event.key;
+    return this.tracer.startSpan(name, { attributes });
+  }
+}
+
+// Errors of locks name the key, so no message of theirs becomes part of a span.
+function end(span: Span, outcome: Attributes = {}): void {
+  span.setAttributes(outcome);
+  const name = outcome[ATTRIBUTE.outcome];
+  // A busy lock works as it should, and whoever cancels has no failure.
+  if (typeof name === 'string' && FAILURES.has(name)) span.setStatus({ code: SpanStatusCode.ERROR });
+  span.end();
+}
+
+const FAILURES: ReadonlySet<string> = new Set(['unavailable', 'refused', 'failed', 'lost']);

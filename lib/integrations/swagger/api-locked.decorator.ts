@@ -1,0 +1,40 @@
+import { applyDecorators } from '@nestjs/common';
+import { ApiResponse } from '@nestjs/swagger';
+import { DEFAULT_STATUSES, type HttpLockStatuses } from '../../nest/transports/http/lock-http-exception.js';
+
+/**
+ * Documents what a locked handler, or each handler of a controller, may answer: busy 423 and unavailable 503, both with
+ * `Retry-After` and a problem of RFC 9457. As with every `@ApiResponse` of a handler, Swagger then adds no response for
+ * success by itself: name it, with `@ApiOkResponse()` or the like.
+ *
+ * @param statuses those that differ from the defaults, as in the module's `mapErrors: { http }`
+ */
+export function ApiLocked(
+  statuses: Pick<HttpLockStatuses, 'busy' | 'unavailable'> = {},
+): MethodDecorator & ClassDecorator {
+  const { busy, unavailable } = { ...DEFAULT_STATUSES, ...statuses };
+  return applyDecorators(
+    lockResponse(busy, 'The resource is in use by another request.', ['LOCK_TIMEOUT']),
+    lockResponse(unavailable, 'The resource cannot be locked at the moment.', ['LOCK_UNAVAILABLE', 'LOCK_CAPACITY']),
+  );
+}
+
+function lockResponse(status: number, description: string, codes: string[]) {
+  const schema = {
+    type: 'object',
+    required: ['title', 'status', 'detail', 'code'],
+    properties: {
+      title: { type: 'string' },
+      status: { type: 'integer', enum: [status] },
+      detail: { type: 'string' },
+      code: { type: 'string', enum: codes },
+    },
+  };
+  const retryAfter = { description: 'Seconds after which to try again.', schema: { type: 'integer' as const } };
+  return ApiResponse({
+    status,
+    description,
+    headers: { 'Retry-After': retryAfter },
+    content: { 'application/problem+json': { schema } },
+  });
+}

@@ -1,0 +1,74 @@
+import { Inject, Injectable } from '@nestjs/common';
+import { type HealthIndicatorResult, HealthIndicatorService } from '@nestjs/terminus';
+import { toMilliseconds, type Duration } from '../../api/duration.js';
+import { LockUnavailableError } from '../../api/errors.js';
+import { LockService } from '../../nest/service/lock.service.js';
+
+/** How to ask a lock provider for its health. */
+export interface LockPingOptions {
+  /** Name of the provider. Default: the module's default provider. */
+  readonly provider?: string;
+  /** How long the whole check may take, in ms. Default 1 s. */
+  readonly timeout?: Duration;
+}
+
+/** The key that is taken and given back. One for the whole fleet: who finds it busy has an answer of the backend, too. */
+const PROBE = 'nestjs-distributed-lock:health';
+
+/**
+ * Tells Terminus whether a lock provider can lock: it takes a lock of its own and gives it back, within a time-out.
+ *
+ * Up: the backend has answered, if only that the probe is busy. Down: it did not answer in time, or the application is
+ * stopping and takes no new locks. A result names neither the key nor the address of the backend, nor does it carry its error.
+ *
+ * @example
+ * ```ts
+ * @Get('ready') @HealthCheck()
+ * ready() {
+ *   return this.health.check([() => this.locks.pingCheck('locks', { provider: 'redis' })]);
+ * }
+ * ```
+ */
+@Injectable()
+export class LockHealthIndicator {
+  constructor(
+    @Inject(HealthIndicatorService) private readonly health: HealthIndicatorService,
+    @Inject(LockService) private readonly locks: LockService,
+  ) {}
+
+  /**
+   * @param key the name of this check in the result
+   * @throws LockConfigError for a provider or a time-out that there cannot be
+   */
+  async pingCheck<const Key extends string>(
+    key: Key,
+    { provider, timeout = 1_000 }: LockPingOptions = {},
+  ): Promise<HealthIndicatorResult<Key>> {
+    const session = this.health.check(key);
+    const failure = await this.#probe(provider, toMilliseconds(timeout, 'timeout', { min: 1 }));
+    return failure === undefined ? session.up() : session.down(failure);
+  }
+
+  /** Why the provider cannot lock, or undefined when it can. */
+  async #probe(provider: string | undefined, time: number): Promise<string | undefined> {
+    const signal = AbortSignal.timeout(time);
+    const late = new Promise<'late'>((resolve) => {
+      signal.addEventListener('abort', () => {
+        resolve('late');
+      });
+    });
+    try {
+      // Whoever asks under a lock asks for the backend, not for a re-entry.
+      const lock = await this.locks.detached(() => this.locks.tryAcquire(PROBE, { provider, signal }));
+      const release = await Promise.race([lock?.release(), late]);
+      return release === 'unconfirmed' || release === 'late' ? UNANSWERED : undefined;
+    } catch (error) {
+      if (error === signal.reason) return UNANSWERED;
+      if (error instanceof LockUnavailableError) return UNAVAILABLE;
+      throw error;
+    }
+  }
+}
+
+const UNANSWERED = 'The lock backend did not answer in time.';
+const UNAVAILABLE = 'The lock backend is unavailable, or the application is stopping.';

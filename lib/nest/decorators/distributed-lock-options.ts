@@ -1,0 +1,36 @@
+import type { LockOptions } from '../../api/lock-options.js';
+import type { LockTimeoutError } from '../../api/errors.js';
+
+/** What an `onBusy` handler is told. */
+export interface BusyContext {
+  /** The keys that the call wanted, sorted. */
+  readonly keys: readonly string[];
+  readonly provider: string;
+  /** The decorated method, such as `OrderService.pay`. */
+  readonly method: string;
+  /** The arguments of the call. */
+  readonly args: readonly unknown[];
+  /** What would be thrown by default. */
+  readonly error: LockTimeoutError;
+}
+
+/** Options of `@DistributedLock`. */
+export interface DistributedLockOptions extends Omit<LockOptions, 'signal'> {
+  /**
+   * What a call does when the lock stays busy.
+   *
+   * - `throw` (default): `LockTimeoutError`.
+   * - `skip`: the method does not run and the call resolves to `undefined`; `wait` then defaults to 0. Compiles only for
+   *   methods whose result may be undefined.
+   * - a function: its result, or what it throws, stands for the call.
+   *
+   * There is no way to run the method without its lock.
+   */
+  onBusy?: 'throw' | 'skip' | ((busy: BusyContext) => unknown) | undefined;
+  /**
+   * What the lock is around. `method` (default): the decorated method. `request`: handlers only; `LockInterceptor` takes
+   * the lock before pipes and inner interceptors and holds it until the response is complete. The key then comes from
+   * `#{request…}` and `#{ctx…}`, since there are no arguments yet.
+   */
+  around?: 'method' | 'request' | undefined;
+}

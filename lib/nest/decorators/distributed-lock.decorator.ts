@@ -1,0 +1,151 @@
+import { Observable } from 'rxjs';
+import { LockConfigError } from '../../api/errors.js';
+import type { Duration } from '../../api/duration.js';
+import type { KeyFunction } from '../../key/key-function.js';
+import { decoratedMethod, takeAfter } from '../../core/toolkit/decorated-method.js';
+import type { DistributedLockOptions } from './distributed-lock-options.js';
+import { recordLockedMethod } from './lock-metadata.js';
+import { lockedCall } from './locked-call.js';
+import { LockedMethod, type KeySource } from './locked-method.js';
+import { reserveServiceSlot } from '../module/service-slot.js';
+
+/** What a decorated method may give: the lock is held until it has settled, completed or ended. */
+export type LockableResult = PromiseLike<unknown> | Observable<unknown> | AsyncGenerator<unknown, unknown, never>;
+
+/* eslint-disable @typescript-eslint/no-unnecessary-type-parameters -- P infers the parameters of the method: written out
+   as [...A, ...never[]] they would be compared the other way round, and a key function could not ask for less than them. */
+
+/** What instance methods stand on. Static ones stand on a class, which has a prototype. */
+type Prototype = object & { prototype?: never };
+
+/** As many parameters as `A` must get: those that may be `undefined` a call may leave out. */
+type Needed<A extends readonly unknown[]> = A extends readonly [infer First, ...infer Others]
+  ? undefined extends First
+    ? unknown[]
+    : [unknown, ...Needed<Others>]
+  : unknown[];
+
+/** Of a list of parameters, only how many there are, and which may be left out. */
+type Counted<P extends readonly unknown[]> = { [I in keyof P]: unknown };
+
+/** Nothing more, if a method `M` has as many parameters as `A` needs, and otherwise what no descriptor is. */
+type Supplies<
+  M extends (...args: never[]) => unknown,
+  A extends readonly unknown[],
+> = number extends Parameters<M>['length']
+  ? unknown
+  : Counted<Parameters<M>> extends Needed<A>
+    ? unknown
+    : { keyFunction: 'needs more parameters than the method has' };
+
+/** Decorates methods whose parameters begin with `A`. */
+export interface LockDecorator<A extends readonly unknown[] = readonly []> {
+  // Fits no method. With a second signature TypeScript compares without type parameters, so that `applyDecorators()`,
+  // which wants decorators for methods of any type, takes this one.
+  (target: never, method: never, descriptor: never): void;
+  <M extends (...args: never[]) => LockableResult, P extends readonly [...A, ...unknown[]]>(
+    target: Prototype,
+    method: string | symbol,
+    descriptor: TypedPropertyDescriptor<M> & Supplies<M, A> & { value?: (...args: P) => unknown },
+  ): void;
+}
+
+/** As {@link LockDecorator}, for methods whose result may be `undefined`: a skipped call has none. */
+export interface SkippableLockDecorator<A extends readonly unknown[] = readonly []> {
+  <M extends (...args: never[]) => PromiseLike<unknown>, P extends readonly [...A, ...unknown[]]>(
+    target: Prototype,
+    method: string | symbol,
+    descriptor: TypedPropertyDescriptor<M> &
+      Supplies<M, A> & {
+        value?: (...args: P) => unknown;
+        // Written as a setter, since only there must `undefined` be assignable to the method's result.
+        set?: (method: (...args: unknown[]) => Promise<undefined>) => void;
+      },
+  ): void;
+  <
+    M extends (...args: never[]) => Observable<unknown> | AsyncGenerator<unknown, unknown, never>,
+    P extends readonly [...A, ...unknown[]],
+  >(
+    target: Prototype,
+    method: string | symbol,
+    descriptor: TypedPropertyDescriptor<M> & Supplies<M, A> & { value?: (...args: P) => unknown },
+  ): void;
+}
+
+/* eslint-enable @typescript-eslint/no-unnecessary-type-parameters */
+
+type Skipping = DistributedLockOptions & { onBusy: 'skip' };
+type NotSkipping = DistributedLockOptions & { onBusy?: Exclude<DistributedLockOptions['onBusy'], 'skip'> };
+
+/**
+ * Runs the method under a lock, on every instance that Nest makes of the class.
+ *
+ * Async methods hold it until they settle, async generators from the first value to the end, methods that return an
+ * Observable for the time of each subscription. Composes with other decorators in any order; of two that wrap the
+ * method, the upper one is outside: put `@DistributedLock` above `@Transactional`, so that the commit comes before the
+ * release.
+ *
+ * The branches of one `Promise.all` under a lock are one owner: the lock does not keep them apart.
+ *
+ * @param key a template such as `order:#{order.id}`, several of them, or a function of the method's arguments. Several
+ * keys are taken in sorted order, all or nothing.
+ * A template or an option that cannot work fails the boot of the application.
+ * @throws LockConfigError at decoration for a method that cannot be locked.
+ */
+export function DistributedLock(key: string | readonly string[], options: Skipping): SkippableLockDecorator;
+export function DistributedLock<A extends readonly unknown[]>(
+  key: KeyFunction<A>,
+  options: Skipping,
+): SkippableLockDecorator<A>;
+export function DistributedLock(key: string | readonly string[], options?: NotSkipping): LockDecorator;
+export function DistributedLock<A extends readonly unknown[]>(
+  key: KeyFunction<A>,
+  options?: NotSkipping,
+): LockDecorator<A>;
+export function DistributedLock(key: KeySource, options: DistributedLockOptions = {}): LockDecorator {
+  return (target: object, name: string | symbol, descriptor: PropertyDescriptor) => {
+    const {
+      name: place,
+      original,
+      isIteration,
+      returnType,
+    } = decoratedMethod('@DistributedLock', target, name, descriptor);
+    if (typeof target === 'function') {
+      throw new LockConfigError(
+        `${place} is static, and Nest injects no lock service into a class: make it an instance method of a provider.`,
+      );
+    }
+    const kind = isIteration ? 'iteration' : returnType === Observable ? 'observable' : 'promise';
+    const method = new LockedMethod(target, name, original, key, options);
+    const wrapper = lockedCall(method, original, kind);
+    takeAfter(wrapper, original);
+    recordLockedMethod(target, wrapper, method);
+    reserveServiceSlot(target);
+    descriptor.value = wrapper;
+  };
+}
+
+/** How often a job may run. */
+export interface RunOnceOptions {
+  /** The shortest time between two runs, in ms: a process whose clock is late finds the key parked. Default 0. */
+  atLeast?: Duration;
+  /** The longest time that a run may take, in ms; then its signal aborts and another may start. Default `Infinity`. */
+  atMost?: Duration;
+  /** Name of the provider. Default: the module's default provider. */
+  provider?: string;
+}
+
+/**
+ * Runs the method once in the whole fleet: the process that gets the lock runs it, the others skip it.
+ * The same as `@DistributedLock(key, { wait: 0, onBusy: 'skip', minHold: atLeast, maxHold: atMost })`.
+ *
+ * @example
+ * ```ts
+ * @Cron('0 3 * * *')
+ * @RunOnce('nightly-report', { atLeast: '1m' })
+ * async report() {}
+ * ```
+ */
+export function RunOnce(key: string, { atLeast, atMost, provider }: RunOnceOptions = {}): SkippableLockDecorator {
+  return DistributedLock(key, { wait: 0, onBusy: 'skip', minHold: atLeast, maxHold: atMost, provider });
+}

@@ -1,0 +1,22 @@
+import 'reflect-metadata';
+import type { LockDefaults as LockDefaultOptions, LockOptions } from '../../api/lock-options.js';
+
+const CLASS_DEFAULTS = Symbol('defaults of @LockDefaults');
+
+/** What a class can set for its decorated methods. */
+export type ClassLockDefaults = LockDefaultOptions & Pick<LockOptions, 'provider'>;
+
+/**
+ * Sets defaults for all `@DistributedLock` methods that a class declares, or that classes declare which extend it. The method's own
+ * options win. What a class inherits keeps the defaults of the class that declares it.
+ */
+export function LockDefaults(defaults: ClassLockDefaults): ClassDecorator {
+  return (target) => {
+    Reflect.defineMetadata(CLASS_DEFAULTS, defaults, target);
+  };
+}
+
+/** The defaults of the class that declares a method. */
+export function defaultsOfClass(prototype: object): ClassLockDefaults | undefined {
+  return Reflect.getMetadata(CLASS_DEFAULTS, prototype.constructor) as ClassLockDefaults | undefined;
+}

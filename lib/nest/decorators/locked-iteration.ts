@@ -1,0 +1,49 @@
+import type { GrantedLock } from '../../core/hold/granted-lock.js';
+import { endGuarded, type Outcome } from '../../core/hold/guarded-task.js';
+import { runUnder } from '../../core/hold/owner-context.js';
+import type { CallLock } from './call-lock.js';
+
+/** An async generator that holds its lock from the first `next()` until it returns, throws or is left. */
+export async function* lockedIteration(
+  acquire: () => Promise<CallLock>,
+  start: () => AsyncGenerator,
+): AsyncGenerator<unknown, unknown, unknown> {
+  const call = await acquire();
+  if (!call.lock) return isAsyncIterable(call.instead) ? yield* call.instead : call.instead;
+  const { lock, onLost } = call;
+  let outcome: Outcome<unknown> | undefined;
+  try {
+    outcome = { status: 'fulfilled', value: yield* eachStepUnder(lock, start, onLost === 'throw-early') };
+  } catch (reason) {
+    outcome = { status: 'rejected', reason };
+  } finally {
+    // A consumer that leaves its loop early runs nothing but this.
+    if (!outcome) await lock.end(false);
+  }
+  return endGuarded(lock, outcome, onLost);
+}
+
+// The body of a generator runs in the context of whoever asks for the next value, so each step enters the lock's.
+function eachStepUnder(
+  lock: GrantedLock,
+  start: () => AsyncGenerator,
+  throwEarly: boolean,
+): AsyncIterable<unknown, unknown, unknown> {
+  const generator = runUnder(lock, start);
+  const next = (value: unknown) => {
+    const lost = throwEarly ? lock.lostError : undefined;
+    // Thrown into the body and not past it, so that the body can still clean up.
+    return lost ? generator.throw(lost) : generator.next(value);
+  };
+  return {
+    [Symbol.asyncIterator]: () => ({
+      next: (value) => runUnder(lock, () => next(value)),
+      return: (value) => runUnder(lock, () => generator.return(value)),
+      throw: (error) => runUnder(lock, () => generator.throw(error)),
+    }),
+  };
+}
+
+function isAsyncIterable(value: unknown): value is AsyncIterable<unknown, unknown, unknown> {
+  return typeof value === 'object' && value !== null && Symbol.asyncIterator in value;
+}

@@ -1,0 +1,95 @@
+import { defer, EMPTY, isObservable, Observable, of } from 'rxjs';
+import type { LossPolicy } from '../../api/lock-options.js';
+import type { GrantedLock } from '../../core/hold/granted-lock.js';
+import { endGuarded } from '../../core/hold/guarded-task.js';
+import { runUnder } from '../../core/hold/owner-context.js';
+import type { CallLock } from './call-lock.js';
+
+/** Tells, after the last value, whether it is still being sent (a file, a response): the lock is then held until that settles. */
+type StillSending = (lastValue: unknown) => Promise<void> | undefined;
+
+type Source = (lock: GrantedLock) => Observable<unknown>;
+
+/**
+ * An observable that takes its lock when it is subscribed, once for each subscription, and holds it until that
+ * subscription is torn down. Unsubscribing while it waits ends the wait.
+ */
+export function lockedObservable(
+  acquire: (signal: AbortSignal) => Promise<CallLock>,
+  source: Source,
+  stillSending: StillSending = () => undefined,
+): Observable<unknown> {
+  return new Observable((subscriber) => {
+    const waiting = new AbortController();
+    acquire(waiting.signal).then(
+      (call) => {
+        if (!call.lock) insteadOf(call).subscribe(subscriber);
+        else if (subscriber.closed) void call.lock.end(true);
+        else underLock(call.lock, call.onLost, source, stillSending).subscribe(subscriber);
+      },
+      (error: unknown) => {
+        subscriber.error(error);
+      },
+    );
+    return () => {
+      waiting.abort();
+    };
+  });
+}
+
+function underLock(
+  lock: GrantedLock,
+  onLost: LossPolicy,
+  source: Source,
+  stillSending: StillSending,
+): Observable<unknown> {
+  return new Observable((subscriber) => {
+    let last: unknown;
+    let sending: Promise<void> | undefined;
+    const pass = (end: Promise<unknown>): void => {
+      end.then(
+        () => {
+          subscriber.complete();
+        },
+        (error: unknown) => {
+          subscriber.error(error);
+        },
+      );
+    };
+    if (onLost === 'throw-early') {
+      lock.whenLost((error) => {
+        subscriber.error(error);
+      });
+    }
+    const inner = runUnder(lock, () =>
+      defer(() => source(lock)).subscribe({
+        next: (value) => {
+          last = value;
+          subscriber.next(value);
+        },
+        error: (reason: unknown) => {
+          pass(endGuarded(lock, { status: 'rejected', reason }, onLost));
+        },
+        complete: () => {
+          // What is lost already must not be sent.
+          sending = lock.lostError && onLost !== 'ignore' ? undefined : stillSending(last);
+          // Whoever sends the value waits for the completion, so the completion cannot wait for the sending.
+          if (sending) subscriber.complete();
+          else pass(endGuarded(lock, { status: 'fulfilled', value: last }, onLost));
+        },
+      }),
+    );
+    return () => {
+      inner.unsubscribe();
+      // Does nothing after a regular end. Torn down before it, the work beneath is incomplete.
+      if (sending) void sending.then(() => lock.end(false));
+      else void lock.end(true);
+    };
+  });
+}
+
+// A skipped call gives nothing. What `onBusy` answers is an answer, also when it is undefined.
+function insteadOf({ instead, isSkipped }: Extract<CallLock, { lock: undefined }>): Observable<unknown> {
+  if (isSkipped) return EMPTY;
+  return isObservable(instead) ? instead : of(instead);
+}

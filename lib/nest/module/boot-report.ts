@@ -1,0 +1,62 @@
+import { Logger } from '@nestjs/common';
+import ms from 'ms';
+import type { LockManager } from '../../core/lock-manager.js';
+import type { LockCapabilities } from '../../api/lock-provider.js';
+import type { LockedMethod } from '../decorators/locked-method.js';
+
+/**
+ * Logs what an application locks with, one line for each provider, and what it locks, as one table for debugging. Warns of
+ * scheduled methods whose runs nothing keeps apart.
+ */
+export function reportBoot(manager: LockManager, methods: Iterable<LockedMethod>): void {
+  const logger = new Logger('DistributedLock');
+  for (const provider of manager.providerNames) {
+    const { active } = manager.plan({ provider });
+    logger.log(`Lock provider "${provider}" is a ${active.kind}: ${inWords(active.capabilities)}`);
+  }
+  const locked = [...methods];
+  for (const method of locked) {
+    if (method.isScheduled && method.planFor(manager).settings.minHold === 0) logger.warn(runsTwice(method, manager));
+  }
+  const rows = locked.map((method) => row(method, manager)).sort(([a = ''], [b = '']) => a.localeCompare(b));
+  if (rows.length > 0) logger.debug(`Locked methods:\n${table([HEAD, ...rows])}`);
+}
+
+// Processes fire a little apart, also with synchronised clocks: whoever comes when the run is over runs it once more.
+function runsTwice(method: LockedMethod, manager: LockManager): string {
+  const { active } = method.planFor(manager);
+  return (
+    `${method.name} is scheduled, but its key is free as soon as it has run, so that a process that fires later runs it again: ` +
+    (active.capabilities.minHold
+      ? 'set "atLeast" of @RunOnce ("minHold" of @DistributedLock) to more than the processes may fire apart.'
+      : `lock provider "${active.name}" cannot keep the key, so choose one with minHold and set "atLeast", or let the run itself see that it was done.`)
+  );
+}
+
+function inWords({ shared, fair, fencing, lease, minHold }: LockCapabilities): string {
+  return [
+    shared ? 'exclusive and shared locks' : 'exclusive locks',
+    fair ? 'first come, first served' : 'in no order among processes',
+    fencing ? 'with fencing tokens' : 'without fencing tokens',
+    lease === 'per-lock' ? 'a lease for each lock' : 'locks live as long as their session',
+    minHold ? 'minHold' : 'no minHold',
+  ].join(', ');
+}
+
+const HEAD = ['method', 'key', 'provider', 'wait', 'lease'];
+
+function row(method: LockedMethod, manager: LockManager): string[] {
+  const { active, settings, origin } = method.planFor(manager);
+  const lease = active.capabilities.lease === 'per-lock' ? duration(settings.lease) : 'session';
+  return [method.name, origin.template ?? '(key function)', active.name, duration(settings.wait), lease];
+}
+
+function duration(time: number): string {
+  return Number.isFinite(time) ? ms(time) : 'unlimited';
+}
+
+function table(rows: readonly (readonly string[])[]): string {
+  const widths = HEAD.map((_, column) => Math.max(...rows.map((cells) => cells[column]?.length ?? 0)));
+  const line = (cells: readonly string[]) => cells.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join('  ');
+  return rows.map((cells) => `  ${line(cells).trimEnd()}`).join('\n');
+}

@@ -1,0 +1,80 @@
+import { type DynamicModule, Module, type Provider } from '@nestjs/common';
+import { APP_FILTER, APP_INTERCEPTOR, HttpAdapterHost, ModulesContainer } from '@nestjs/core';
+import { LockManager } from '../../core/lock-manager.js';
+import { getLockServiceToken } from '../decorators/inject-lock-service.decorator.js';
+import { liveServices } from './live-services.js';
+import { LockAdmin } from '../service/lock-admin.js';
+import { LockBinder } from './lock-binder.js';
+import { InertFilter, LastResortFilter } from '../transports/lock-error.filter.js';
+import { LockInterceptor } from '../transports/lock.interceptor.js';
+import { createLockManager } from './lock-manager.factory.js';
+import { LockService } from '../service/lock.service.js';
+import {
+  type ASYNC_OPTIONS_TYPE,
+  ConfigurableModuleClass,
+  type DistributedLockModuleOptions,
+  MODULE_OPTIONS_TOKEN,
+  type OPTIONS_TYPE,
+} from './module-options.js';
+
+/**
+ * Locks for an application: `LockService`, `LockAdmin`, and what `@DistributedLock` needs. Import it once, in the root
+ * module. It starts the providers before anybody is injected with them, and stops them after the last shutdown hook.
+ */
+@Module({})
+export class DistributedLockModule extends ConfigurableModuleClass {
+  /** Without options: locks in the memory of this process. @throws LockConfigError at boot */
+  static override forRoot(options: typeof OPTIONS_TYPE = {}): DynamicModule {
+    return withLocks(super.forRoot(options), { names: Object.keys(options.providers ?? {}), ...options });
+  }
+
+  /** With options from `useFactory`, `useClass` or `useExisting`. @throws LockConfigError at boot */
+  static override forRootAsync(options: typeof ASYNC_OPTIONS_TYPE): DynamicModule {
+    return withLocks(super.forRootAsync(options), options);
+  }
+}
+
+function withLocks(
+  definition: DynamicModule,
+  extras: { isGlobal?: boolean; names?: readonly string[] },
+): DynamicModule {
+  const names = extras.names ?? [];
+  const engine: Provider = {
+    provide: LockManager,
+    useFactory: (options: DistributedLockModuleOptions) => createLockManager(options, names),
+    inject: [MODULE_OPTIONS_TOKEN],
+  };
+  const named = names.map((name): Provider => ({
+    provide: getLockServiceToken(name),
+    useFactory: (service: LockService) => service.via(name),
+    inject: [LockService],
+  }));
+  return {
+    ...definition,
+    global: extras.isGlobal ?? true,
+    providers: [...(definition.providers ?? []), engine, ...PROVIDERS, ...named],
+    exports: [LockService, LockAdmin, LockInterceptor, MODULE_OPTIONS_TOKEN, ...names.map(getLockServiceToken)],
+  };
+}
+
+const PROVIDERS: Provider[] = [
+  {
+    provide: LockService,
+    useFactory: (manager: LockManager, options: DistributedLockModuleOptions) => {
+      const service = new LockService(manager, options.context);
+      liveServices.add(service);
+      return service;
+    },
+    inject: [LockManager, MODULE_OPTIONS_TOKEN],
+  },
+  { provide: LockAdmin, useFactory: (manager: LockManager) => new LockAdmin(manager), inject: [LockManager] },
+  LockBinder,
+  LockInterceptor,
+  { provide: APP_INTERCEPTOR, useExisting: LockInterceptor },
+  {
+    provide: APP_FILTER,
+    useFactory: (options: DistributedLockModuleOptions, host: HttpAdapterHost, modules: ModulesContainer) =>
+      options.mapErrors === false ? new InertFilter() : new LastResortFilter(options, host, modules),
+    inject: [MODULE_OPTIONS_TOKEN, HttpAdapterHost, ModulesContainer],
+  },
+];

@@ -1,0 +1,53 @@
+import { ConfigurableModuleBuilder } from '@nestjs/common';
+import type { Duration } from '../../api/duration.js';
+import type { LockDefaults } from '../../api/lock-options.js';
+import type { LockProvider } from '../../api/lock-provider.js';
+import type { KeyContext } from '../service/lock.service.js';
+import type { HttpLockStatuses } from '../transports/http/lock-http-exception.js';
+
+/** The options of `DistributedLockModule`. */
+export interface DistributedLockModuleOptions {
+  /** The backend, if there is one. Default: `MemoryLockProvider`, which excludes nobody outside of this process. */
+  provider?: LockProvider | undefined;
+  /** The backends by name, if there are several; then `default` is required. */
+  providers?: Readonly<Record<string, LockProvider>> | undefined;
+  /** Name of the provider of calls that name none. */
+  default?: string | undefined;
+  /** Prefix of every key in every backend: `[A-Za-z0-9_.-]`, 1 to 64 characters. Default `lock`. */
+  namespace?: string | undefined;
+  /** Defaults for calls and methods that leave an option open. */
+  defaults?: LockDefaults | undefined;
+  /** The values for `#{ctx.name}` in key templates, such as the tenant of the current request. */
+  context?: KeyContext | undefined;
+  /**
+   * The HTTP statuses of lock errors that reach a client: busy 423, unavailable 503, lost 500, conflict 409. `false` maps
+   * nothing and leaves every `LockError` to the application's own filters.
+   */
+  mapErrors?: false | { http?: HttpLockStatuses } | undefined;
+  /** How long a stopping application lets holders finish, in ms. Default 10 s. */
+  shutdownGrace?: Duration | undefined;
+  /** Whether a backend that cannot be reached fails the boot. Default true. */
+  failFast?: boolean | undefined;
+  /** How many callers may wait for one key in this process. Default 10 000. */
+  maxWaiters?: number | undefined;
+}
+
+/** What `useClass` and `useExisting` name. */
+export interface DistributedLockOptionsFactory {
+  createDistributedLockOptions(): DistributedLockModuleOptions | Promise<DistributedLockModuleOptions>;
+}
+
+/** What is said of the module itself rather than of its locks. */
+export interface DistributedLockModuleExtras {
+  /** Whether the module's services can be injected everywhere. Default true. */
+  isGlobal?: boolean;
+  /** Names of the providers, for `@InjectLockService(name)`: with `forRootAsync` the module cannot know them in time by itself. */
+  names?: readonly string[];
+}
+
+export const { ConfigurableModuleClass, MODULE_OPTIONS_TOKEN, OPTIONS_TYPE, ASYNC_OPTIONS_TYPE } =
+  new ConfigurableModuleBuilder<DistributedLockModuleOptions>({ moduleName: 'DistributedLock' })
+    .setClassMethodName('forRoot')
+    .setFactoryMethodName('createDistributedLockOptions')
+    .setExtras<DistributedLockModuleExtras>({ isGlobal: true, names: [] }, (definition) => definition)
+    .build();

@@ -1,0 +1,46 @@
+import { Inject } from '@nestjs/common';
+import { LockService } from '../service/lock.service.js';
+
+// Nest prints this description when it cannot fill the slot, so it says what to do.
+const SLOT = Symbol('LockService for @DistributedLock (import DistributedLockModule.forRoot() in the root module)');
+
+// Frozen objects take no property. A WeakMap alone would not do: it knows nothing of a Proxy or of Object.create(instance).
+const frozen = new WeakMap<object, LockService>();
+
+interface WithSlot {
+  [SLOT]?: LockService;
+}
+
+/**
+ * Asks Nest to inject the lock service into each instance of the class, at a place where nobody sees it: under a private
+ * symbol, not enumerable, so that JSON, `Object.keys` and equality of the instance stay as they are.
+ */
+export function reserveServiceSlot(prototype: object): void {
+  if (SLOT in prototype) return;
+  Object.defineProperty(prototype, SLOT, {
+    configurable: true,
+    enumerable: false,
+    get: () => undefined,
+    // Nest fills property dependencies by plain assignment after construction, which ends up here.
+    set(this: object, service: LockService) {
+      fillServiceSlot(this, service);
+    },
+  });
+  // Not optional: a missing module must fail at boot and not at the first call.
+  Inject(LockService)(prototype, SLOT);
+}
+
+/** Gives the instance its service. */
+export function fillServiceSlot(instance: object, service: LockService): void {
+  if (Object.isExtensible(instance)) {
+    Object.defineProperty(instance, SLOT, { value: service, configurable: true, enumerable: false, writable: true });
+  } else {
+    frozen.set(instance, service);
+  }
+}
+
+/** The service of the instance, if it has one. */
+export function serviceInSlot(instance: unknown): LockService | undefined {
+  if (typeof instance !== 'object' || instance === null) return undefined;
+  return (instance as WithSlot)[SLOT] ?? frozen.get(instance);
+}

@@ -1,0 +1,19 @@
+import { LockConfigError } from '../../api/errors.js';
+import type { Lock } from '../../api/lock.js';
+import { surroundingLocks } from '../../core/hold/owner-context.js';
+
+/**
+ * The innermost lock around the caller, or the one of `key`: for methods under `@DistributedLock`, which have no lock
+ * among their arguments.
+ *
+ * @throws LockConfigError outside of a lock, and after its release.
+ */
+export function currentLock(key?: string): Lock {
+  const lock = surroundingLocks().find(({ keys }) => key === undefined || keys.includes(key));
+  if (lock) return lock;
+  throw new LockConfigError(
+    key === undefined
+      ? 'currentLock() was called outside of any lock, or after its release: call it in a method with @DistributedLock, or in a task of withLock().'
+      : `currentLock("${key.slice(0, 200)}") was called outside of a lock of that key.`,
+  );
+}

@@ -1,0 +1,88 @@
+import type { LockEvents } from '../../api/lock-events.js';
+import type { LockOptions } from '../../api/lock-options.js';
+import type { Lock } from '../../api/lock.js';
+import type { LockKey } from '../../key/lock-key.js';
+import type { LockManager } from '../../core/lock-manager.js';
+
+/** The values for `#{ctx.name}` in key templates. */
+export type KeyContext = Readonly<Record<string, () => string | number | bigint | boolean>>;
+
+/**
+ * Locks for code that wants them by hand. Inject it anywhere: `DistributedLockModule` is global.
+ *
+ * What a lock guarantees is its provider's promise; this service adds that every lock is given back, that a task starts
+ * only while its lock is surely held, and that a loss is known at the latest at the local deadline.
+ */
+export class LockService {
+  readonly #siblings: Map<string, LockService>;
+
+  constructor(
+    /** @internal */
+    readonly manager: LockManager,
+    /** @internal */
+    readonly context: KeyContext = {},
+    private readonly provider?: string,
+    siblings = new Map<string, LockService>(),
+  ) {
+    this.#siblings = siblings;
+  }
+
+  /**
+   * Takes the lock.
+   *
+   * @throws LockTimeoutError when it was busy for the whole `wait` (default 5 s).
+   * @throws LockUnavailableError when the backend is down or the outcome is unknown.
+   * @throws LockKeyError, LockConfigError, LockDeadlockError, LockCapacityError for what can never work.
+   */
+  acquire(key: LockKey, options?: LockOptions): Promise<Lock> {
+    return this.manager.acquire(key, this.#complete(options));
+  }
+
+  /** Takes the lock if it is free (`wait` defaults to 0): `null` when it is busy. Throws as {@link acquire} otherwise. */
+  tryAcquire(key: LockKey, options?: LockOptions): Promise<Lock | null> {
+    return this.manager.tryAcquire(key, this.#complete(options));
+  }
+
+  /**
+   * Runs `task` under the lock and releases it however the task ends. The task's own value or error passes through.
+   *
+   * Nested calls of the same key re-enter the lock. Await them: one that still runs keeps the lock held after this call has resolved.
+   *
+   * @throws LockLostError when the lock was lost before the task ended (see `onLost`); otherwise as {@link acquire}.
+   */
+  withLock<T>(key: LockKey, task: (lock: Lock) => T | PromiseLike<T>, options?: LockOptions): Promise<T> {
+    return this.manager.withLock(key, task, this.#complete(options));
+  }
+
+  /** The innermost lock around the caller, or the one of `key`; undefined outside of a lock, and after its release. */
+  current(key?: string): Lock | undefined {
+    return this.manager.current(key);
+  }
+
+  /** Runs `task` as a new owner, which holds none of the caller's locks: for work that outlives the caller. */
+  detached<T>(task: () => T): T {
+    return this.manager.detached(task);
+  }
+
+  /** This service on another provider; the same instance each time. @throws LockConfigError for an unknown name. */
+  via(provider: string): LockService {
+    let sibling = this.#siblings.get(provider);
+    if (!sibling) {
+      // Refuses a name that there is not.
+      this.manager.plan({ provider });
+      sibling = new LockService(this.manager, this.context, provider, this.#siblings);
+      this.#siblings.set(provider, sibling);
+    }
+    return sibling;
+  }
+
+  /** What happens to the locks of this application, on all providers. */
+  get events(): LockEvents {
+    return this.manager.events;
+  }
+
+  #complete(options: LockOptions | undefined): LockOptions | undefined {
+    if (this.provider === undefined || options?.provider !== undefined) return options;
+    return { ...options, provider: this.provider };
+  }
+}

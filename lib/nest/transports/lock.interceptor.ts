@@ -1,0 +1,90 @@
+import { type CallHandler, type ExecutionContext, Inject, Injectable, type NestInterceptor } from '@nestjs/common';
+import { EXCEPTION_FILTERS_METADATA } from '@nestjs/common/constants.js';
+import { HttpAdapterHost } from '@nestjs/core';
+import { catchError, defaultIfEmpty, EMPTY, type Observable, tap } from 'rxjs';
+import { LockConfigError, LockError } from '../../api/errors.js';
+import { lockForCall } from '../decorators/call-lock.js';
+import { lockedMethodsBehind } from '../decorators/lock-metadata.js';
+import { LockService } from '../service/lock.service.js';
+import { lockedObservable } from '../decorators/locked-observable.js';
+import type { LockedMethod } from '../decorators/locked-method.js';
+import { type DistributedLockModuleOptions, MODULE_OPTIONS_TOKEN } from '../module/module-options.js';
+import { catches } from './own-filters.js';
+import { observedInRequest, requestLockOf, runInRequest } from './request-context.js';
+import { isStream } from '../decorators/stream.js';
+import { asHttpError, streamedResponse } from './http/http-response.js';
+import { requestOf } from './request-of.js';
+import { sendException } from './ws/exception-event.js';
+
+/**
+ * Registered globally by `DistributedLockModule`. Makes the request available to key templates (`#{request…}`), takes
+ * the locks of handlers with `around: 'request'`, and turns lock errors into what the transport understands.
+ */
+@Injectable()
+export class LockInterceptor implements NestInterceptor {
+  constructor(
+    @Inject(MODULE_OPTIONS_TOKEN) private readonly options: DistributedLockModuleOptions,
+    @Inject(LockService) private readonly service: LockService,
+    @Inject(HttpAdapterHost) private readonly host: HttpAdapterHost,
+  ) {}
+
+  intercept(context: ExecutionContext, next: CallHandler): Observable<unknown> {
+    const methods = lockedMethodsBehind(context.getHandler());
+    const [method] = methods;
+    // It runs twice where it is registered globally and named once more by the controller.
+    if (method && requestLockOf(method)) return next.handle();
+    const request = requestOf(context);
+    const result =
+      method?.options.around === 'request'
+        ? this.#around(method, request, context, next)
+        : observedInRequest({ request }, () => next.handle());
+    // A skipped handler gives no value, and Nest fails over that.
+    const skips = methods.some(({ options }) => options.onBusy === 'skip');
+    const answered = skips ? result.pipe(defaultIfEmpty(undefined)) : result;
+    if (this.options.mapErrors === false) return answered;
+    return answered.pipe(catchError((error: unknown) => this.#failed(error, context)));
+  }
+
+  #around(method: LockedMethod, request: unknown, context: ExecutionContext, next: CallHandler): Observable<unknown> {
+    const { service } = this;
+    const call = { service, self: undefined, args: [] };
+    const isHttp = context.getType() === 'http';
+    const handled = () => (isHttp ? next.handle() : next.handle().pipe(tap(refuseStream(method))));
+    return lockedObservable(
+      async (signal) => runInRequest({ request }, () => lockForCall(method, call, signal)),
+      (lock) => observedInRequest({ request, locked: { method, service, lock } }, handled),
+      (result) => (isHttp ? streamedResponse(context, method.methodName, result) : undefined),
+    );
+  }
+
+  // RPC and GraphQL wait for the filter, which they have everywhere: it needs no class of packages that may be absent.
+  #failed(error: unknown, context: ExecutionContext): Observable<never> {
+    if (!LockError.is(error)) throw error;
+    const type = context.getType();
+    if (type === 'http') {
+      throw asHttpError(error, this.options, this.host.httpAdapter, context.switchToHttp().getResponse());
+    }
+    if (type === 'ws' && !filtersOf(context).some((filter) => catches(filter, error))) {
+      sendException(context.switchToWs().getClient(), error);
+      return EMPTY;
+    }
+    throw error;
+  }
+}
+
+/** The filters of a handler and of its class. */
+function filtersOf(context: ExecutionContext): object[] {
+  return [context.getHandler(), context.getClass()].flatMap(
+    (place) => (Reflect.getMetadata(EXCEPTION_FILTERS_METADATA, place) ?? []) as object[],
+  );
+}
+
+// Only HTTP tells when a stream has been sent to its end.
+function refuseStream(method: LockedMethod): (result: unknown) => void {
+  return (result) => {
+    if (!isStream(result)) return;
+    throw new LockConfigError(
+      `${method.name} returns a stream, of which only HTTP tells when it is over: remove around: 'request' and write an async generator, whose lock is held to its end.`,
+    );
+  };
+}

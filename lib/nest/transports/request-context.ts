@@ -1,0 +1,43 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
+import { Observable } from 'rxjs';
+import type { GrantedLock } from '../../core/hold/granted-lock.js';
+import type { LockService } from '../service/lock.service.js';
+import type { LockedMethod } from '../decorators/locked-method.js';
+
+/** The lock that the interceptor has taken around the whole pipeline of a handler. */
+export interface RequestLock {
+  readonly method: LockedMethod;
+  readonly service: LockService;
+  readonly lock: GrantedLock;
+}
+
+/** What the interceptor knows of the request that is being handled. */
+export interface RequestContext {
+  /** The request object of the transport, for `#{request…}`. */
+  readonly request: unknown;
+  readonly locked?: RequestLock;
+}
+
+const storage = new AsyncLocalStorage<RequestContext>();
+
+export function runInRequest<T>(context: RequestContext, task: () => T): T {
+  return storage.run(context, task);
+}
+
+/**
+ * What `handle` gives, subscribed in this context: Nest subscribes to the Observable that a handler returns long after the
+ * handler itself was called.
+ */
+export function observedInRequest<T>(context: RequestContext, handle: () => Observable<T>): Observable<T> {
+  return new Observable((subscriber) => runInRequest(context, () => handle().subscribe(subscriber)));
+}
+
+export function currentRequest(): unknown {
+  return storage.getStore()?.request;
+}
+
+/** The lock around the current call of `method`, if there is one: work that outlives its request has none any more. */
+export function requestLockOf(method: LockedMethod): RequestLock | undefined {
+  const locked = storage.getStore()?.locked;
+  return locked?.method === method && locked.lock.isOpen ? locked : undefined;
+}

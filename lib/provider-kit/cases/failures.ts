@@ -1,0 +1,139 @@
+import assert from 'node:assert/strict';
+import { LockUnavailableError } from '../../api/errors.js';
+import { cutOff, type CaseDefinition } from '../case-definition.js';
+import { DirectCaller } from '../direct-caller.js';
+import { rejection, rejectsWith } from '../expectations.js';
+
+/** A backend that is gone is not a busy lock, and one that is back is used again. */
+export const failureCases: readonly CaseDefinition[] = [
+  {
+    id: '#53',
+    title: 'a backend that does not answer is an error, soon, and never busy, never held',
+    needs: [cutOff],
+    async run(stage) {
+      const [ann, bob] = await stage.processes(2);
+      await bob.locks.acquire('busy');
+      await stage.cutOff(ann);
+      for (const key of ['free', 'busy']) {
+        const limit = 300 + stage.bounds.noAnswer;
+        const attempt = stage.within(limit, ann.locks.acquire(key, { wait: 300 }), 'an answer');
+        stage.secrets.overheard(await rejectsWith(LockUnavailableError, attempt, key));
+        const single = stage.within(stage.bounds.noAnswer, ann.locks.tryAcquire(key), 'an answer');
+        await rejectsWith(LockUnavailableError, single, `${key}, tried once`);
+      }
+    },
+  },
+  {
+    id: '#53b',
+    title: 'renewals and releases of who is cut off are answered soon, with unknown',
+    needs: [cutOff],
+    async run(stage) {
+      const ann = await stage.direct();
+      const grant = await ann.take('order');
+      await stage.cutOff(ann);
+      const cutAt = stage.clock.now();
+      const { noAnswer } = stage.bounds;
+      const renewal = () => stage.within(noAnswer, ann.renew(grant), 'the renewal');
+      let outcome = await renewal();
+      if (typeof outcome === 'object') {
+        // What was confirmed before the cut, by a word that is not about this lock alone, may count from its next renewal on.
+        assert.ok(outcome.validUntil <= cutAt + grant.lease, 'nothing was confirmed after the cut');
+        outcome = await renewal();
+      }
+      assert.equal(outcome, 'unknown');
+      const release = await stage.within(noAnswer, ann.release(grant), 'the release');
+      // A session that was given up meanwhile has taken its locks along.
+      if (stage.capabilities.lease !== 'session' || release !== 'lost') assert.equal(release, 'unknown');
+    },
+  },
+  {
+    id: '#53c',
+    title: 'a start without a backend says so, and can be stopped',
+    needs: [cutOff],
+    async run(stage) {
+      const provider = await stage.harness.create();
+      await stage.cutOff({ provider });
+      const caller = new DirectCaller(provider, stage.clock, stage.secrets);
+      await rejectsWith(
+        LockUnavailableError,
+        stage.within(2 * stage.bounds.noAnswer, stage.start(caller), 'the start'),
+        'a start without a backend',
+      );
+      await stage.within(stage.bounds.noAnswer, provider.stop(), 'the stop');
+    },
+  },
+  {
+    id: '#54',
+    title: 'when the backend is back, the same process works again',
+    needs: [cutOff],
+    async run(stage) {
+      const ann = await stage.process();
+      await (await ann.locks.acquire('order')).release();
+      await stage.cutOff(ann);
+      await rejectsWith(LockUnavailableError, ann.locks.tryAcquire('order'), 'cut off');
+      await stage.restore(ann);
+      await stage.eventually(stage.bounds.recovery, () => isReachable(ann.locks.tryAcquire('order')), 'recovery');
+    },
+  },
+  {
+    id: '#54b',
+    title: 'an attempt that waits through an outage is served after it',
+    needs: [cutOff],
+    async run(stage) {
+      const [ann, bob] = await stage.processes(2);
+      const held = await ann.locks.acquire('order');
+      const waiter = await stage.standInLine(bob, 'order');
+      await stage.cutOff(bob);
+      await stage.sleep(200);
+      await stage.restore(bob);
+      await stage.sleep(200);
+      await held.release();
+      const lock = await stage.within(stage.bounds.recovery, waiter.lock, 'the waiter');
+      assert.ok(lock.isHeld(), 'served after the outage');
+    },
+  },
+  {
+    id: '#56',
+    title: 'a task that throws still releases, and its error is the one that is thrown',
+    async run(stage) {
+      const [ann, bob] = await stage.processes(2);
+      const error = new Error('of the task');
+      const task = ann.locks.withLock('order', () => {
+        throw error;
+      });
+      assert.equal(await rejection(task, 'a failing task'), error);
+      assert.ok(await bob.locks.tryAcquire('order'), 'released after the failure');
+    },
+  },
+  {
+    id: '#56b',
+    title: 'a release that fails does not hide the value or the error of the task',
+    needs: [cutOff],
+    async run(stage) {
+      const ann = await stage.process();
+      const value = await ann.locks.withLock('order', async () => {
+        await stage.cutOff(ann);
+        return 'done';
+      });
+      assert.equal(value, 'done');
+      await stage.restore(ann);
+      const error = new Error('of the task');
+      await stage.eventually(stage.bounds.recovery, () => isReachable(ann.locks.tryAcquire('probe')), 'recovery');
+      const task = ann.locks.withLock('other', async () => {
+        await stage.cutOff(ann);
+        throw error;
+      });
+      assert.equal(await rejection(task, 'a failing task'), error);
+    },
+  },
+];
+
+async function isReachable(attempt: Promise<unknown>): Promise<boolean> {
+  try {
+    await attempt;
+    return true;
+  } catch (error) {
+    if (error instanceof LockUnavailableError) return false;
+    throw error;
+  }
+}

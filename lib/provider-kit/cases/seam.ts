@@ -1,0 +1,214 @@
+import assert from 'node:assert/strict';
+import type { Grant, RenewOutcome } from '../../api/lock-provider.js';
+import { LockConfigError } from '../../api/errors.js';
+import { cutOff, leaseOfItsOwn, type CaseDefinition } from '../case-definition.js';
+import { assertBetween, rejectsWith } from '../expectations.js';
+
+/** What the engine takes for granted of `acquire`, `renew` and `release`. */
+export const seamCases: readonly CaseDefinition[] = [
+  {
+    id: '#S1',
+    title: 'acquire is idempotent: asked again, a holder finds its own hold and token, which last no longer by it',
+    async run(stage) {
+      const [ann, bob] = await stage.directs(2);
+      const grant = await ann.take('order', { lease: stage.lease });
+      const answeredAt = stage.clock.now();
+      await stage.sleep(stage.lease * 0.3);
+      const again = await ann.take('order', { holder: grant.holder, lease: stage.lease });
+      assert.equal(again.fencingToken, grant.fencingToken);
+      // Where the backend reports how much remains, the second deadline may lie nearer to the real end of the lease.
+      const most = stage.capabilities.lease === 'per-lock' ? answeredAt + stage.lease : Infinity;
+      assertBetween(again.validUntil, 0, most, 'the deadline after the second ask');
+      await bob.assertBusy('order');
+      assert.equal(await ann.release(grant), 'released');
+      await bob.take('order');
+    },
+  },
+  {
+    id: '#S2',
+    title: 'asking again does not prolong a hold in the backend',
+    needs: [leaseOfItsOwn],
+    async run(stage) {
+      const [ann, bob] = await stage.directs(2);
+      const { holder } = await ann.take('order', { lease: stage.lease });
+      await stage.sleep(stage.lease * 0.6);
+      await ann.take('order', { holder, lease: stage.lease });
+      await stage.leaseEnds(stage.lease * 0.4);
+      await bob.take('order');
+    },
+  },
+  {
+    id: '#S3',
+    title: 'a release of what was never granted answers lost and harms nobody',
+    async run(stage) {
+      const [ann, bob] = await stage.directs(2);
+      const stranger = { key: 'order', holder: ann.newHolder(), mode: 'exclusive' } as const;
+      assert.equal(await ann.release(stranger), 'lost', 'of a free key');
+      const grant = await bob.take('order');
+      assert.equal(await ann.release(stranger), 'lost', 'of a busy key');
+      await bob.assertRenewable(grant);
+      await ann.assertBusy('order');
+    },
+  },
+  {
+    id: '#S4',
+    title: 'an attempt that has left and was released never holds again, whichever of the two arrives first',
+    async run(stage) {
+      const [ann, bob, cid] = await stage.directs(3);
+      for (let round = 0; round < 10; round += 1) {
+        const held = round % 2 ? await ann.take('order') : undefined;
+        const departure = new AbortController();
+        const attempt = { key: 'order', holder: bob.newHolder(), mode: 'exclusive' } as const;
+        const answer = bob.ask('order', { holder: attempt.holder, wait: 10_000, signal: departure.signal });
+        departure.abort();
+        await bob.release(attempt);
+        // As the engine does with a grant that has crossed the departure.
+        if ((await stage.within(stage.bounds.noAnswer, answer, 'the answer')) !== 'busy') await bob.release(attempt);
+        if (held) await ann.release(held);
+        await stage.assertFree(cid, 'order');
+      }
+    },
+  },
+  {
+    id: '#S5',
+    title: 'an attempt that was made and released in an outage does not hold after it',
+    needs: [cutOff],
+    async run(stage) {
+      const [ann, bob] = await stage.directs(2);
+      for (const sent of ['before', 'after'] as const) {
+        const attempt = { key: `order sent ${sent} the cut`, holder: ann.newHolder(), mode: 'exclusive' } as const;
+        const ask = () => ann.ask(attempt.key, { holder: attempt.holder }).catch(() => 'unknown');
+        const early = sent === 'before' ? ask() : undefined;
+        await stage.cutOff(ann);
+        await stage.within(stage.bounds.noAnswer, early ?? ask(), 'the answer');
+        await ann.release(attempt);
+        await stage.restore(ann);
+        const isReleased = async () => (await ann.release(attempt)) !== 'unknown';
+        await stage.eventually(stage.bounds.recovery, isReleased, 'recovery');
+        await stage.assertFree(bob, attempt.key);
+        await stage.sleep(stage.time.pause);
+        await stage.assertFree(bob, attempt.key);
+      }
+    },
+  },
+  {
+    id: '#S6',
+    title: 'a renewal brings nothing back: not what was released, not what somebody else has now',
+    async run(stage) {
+      const [ann, bob] = await stage.directs(2);
+      const grant = await ann.take('order');
+      await ann.release(grant);
+      assert.equal(await ann.renew(grant), 'lost');
+      const next = await bob.take('order');
+      assert.equal(await ann.renew(grant), 'lost');
+      await bob.assertRenewable(next);
+    },
+  },
+  {
+    id: '#S7',
+    title: 'a renewal brings nothing back whose lease is over',
+    needs: [leaseOfItsOwn],
+    async run(stage) {
+      const [ann, bob] = await stage.directs(2);
+      const grant = await ann.take('order', { lease: stage.lease });
+      await stage.leaseEnds();
+      assert.equal(await ann.renew(grant), 'lost');
+      await bob.take('order');
+    },
+  },
+  {
+    id: '#S8',
+    title: 'a renewal prolongs to the lease it names, counted from its sending',
+    needs: [leaseOfItsOwn],
+    async run(stage) {
+      const [ann, bob] = await stage.directs(2);
+      const grant = await ann.take('order', { lease: stage.lease });
+      const sentAt = stage.clock.now();
+      const outcome = await ann.renew(grant, 3 * stage.lease);
+      assert.ok(typeof outcome === 'object', 'renewed');
+      const answeredAt = stage.clock.now();
+      assertBetween(
+        outcome.validUntil,
+        sentAt + 2.8 * stage.lease,
+        answeredAt + 3 * stage.lease - 2,
+        'the new deadline, less a margin',
+      );
+      await stage.sleep(2 * stage.lease);
+      await bob.assertBusy('order');
+      await stage.leaseEnds();
+      await bob.take('order');
+    },
+  },
+  {
+    id: '#S9',
+    title: 'of many renewals in one tick, each is answered for its own lock',
+    async run(stage) {
+      const ann = await stage.direct();
+      // Where a lock may cost a connection, few are held; as many are renewed all the same.
+      const heldCount = stage.capabilities.lease === 'per-lock' ? 150 : 4;
+      const grants: Grant[] = [];
+      const isHeld = (index: number) => index % Math.floor(300 / heldCount) === 0;
+      for (let index = 0; index < 300; index += 1) {
+        grants.push(
+          isHeld(index)
+            ? await ann.take(`key:${index}`)
+            : { ...strangerOf(`key:${index}`, ann.newHolder()), validUntil: stage.clock.now() + 10_000, lease: 30_000 },
+        );
+      }
+      const outcomes = await Promise.all(grants.map((grant) => ann.renew(grant, 30_000)));
+      assert.deepEqual(
+        outcomes.map(nameOf),
+        grants.map((_, index) => (isHeld(index) ? 'renewed' : 'lost')),
+      );
+      for (const grant of grants.filter((_, index) => isHeld(index))) await ann.release(grant);
+    },
+  },
+  {
+    id: '#S10',
+    title: 'an abort is answered at once with busy, and leaves no place in the queue',
+    async run(stage) {
+      const [ann, bob, cid] = await stage.directs(3);
+      const held = await ann.take('order');
+      const departure = new AbortController();
+      const waiter = await stage.askInLine(bob, 'order', { signal: departure.signal });
+      const took = await stage.duration(async () => {
+        departure.abort();
+        assert.equal(await waiter.answer, 'busy');
+      });
+      assertBetween(took, 0, stage.time.tolerance, 'leaving');
+      await ann.release(held);
+      await stage.assertFree(cid, 'order');
+    },
+  },
+  {
+    id: '#S11',
+    title: 'an attempt with a wait of 0 is not queued, and leaves nothing behind',
+    async run(stage) {
+      const [ann, bob, cid] = await stage.directs(3);
+      const held = await ann.take('order');
+      const holder = bob.newHolder();
+      assert.equal(await bob.ask('order', { holder }), 'busy');
+      assert.equal(bob.isQueued(holder), false);
+      await ann.release(held);
+      await cid.take('order');
+    },
+  },
+  {
+    id: '#S12',
+    title: 'a provider has one life: the engine refuses to start it twice',
+    async run(stage) {
+      const provider = await stage.harness.create();
+      const first = stage.embody(provider);
+      await first.locks.start();
+      await rejectsWith(LockConfigError, stage.embody(provider).locks.start(), 'a second start');
+    },
+  },
+];
+
+function strangerOf(key: string, holder: string) {
+  return { key, holder, mode: 'exclusive', fencingToken: null } as const;
+}
+
+function nameOf(outcome: RenewOutcome): string {
+  return typeof outcome === 'object' ? 'renewed' : outcome;
+}

@@ -1,0 +1,63 @@
+import assert from 'node:assert/strict';
+import { LockTimeoutError } from '../../api/errors.js';
+import { revocation, type CaseDefinition } from '../case-definition.js';
+import { assertBetween, rejectsWith } from '../expectations.js';
+
+/** Several keys as one lock: the engine's work, which leans on the provider's releases. */
+export const severalKeysCases: readonly CaseDefinition[] = [
+  {
+    id: '#49',
+    title: 'all or nothing: what was taken is free again when one key stays busy, after one shared wait',
+    async run(stage) {
+      const [ann, bob, cid] = await stage.processes(3);
+      await ann.locks.acquire('c');
+      const wait = 200;
+      const took = await stage.duration(() =>
+        rejectsWith(LockTimeoutError, bob.locks.acquire(['a', 'b', 'c'], { wait }), 'one busy key'),
+      );
+      assertBetween(took, wait - 1, wait + stage.time.tolerance, 'the shared wait');
+      for (const key of ['a', 'b']) assert.ok(await cid.tryAcquire(key), `"${key}" is free again`);
+    },
+  },
+  {
+    id: '#50',
+    title: 'two processes that want the same two keys in opposite order never wait for each other',
+    async run(stage) {
+      const [ann, bob] = await stage.processes(2);
+      const loop = async (process: typeof ann, keys: readonly string[]) => {
+        for (let round = 0; round < stage.rounds(20); round += 1) {
+          const lock = await process.locks.acquire(keys, { wait: 120_000 });
+          await lock.release();
+        }
+      };
+      await Promise.all([loop(ann, ['a', 'b']), loop(bob, ['b', 'a'])]);
+    },
+  },
+  {
+    id: '#51',
+    title: 'a key that is named twice is taken once',
+    async run(stage) {
+      const [ann, bob] = await stage.processes(2);
+      const lock = await ann.locks.acquire(['b', 'a', 'b']);
+      assert.deepEqual(lock.keys, ['a', 'b']);
+      assert.equal(await lock.release(), 'released');
+      assert.ok(await bob.tryAcquire(['a', 'b']));
+    },
+  },
+  {
+    id: '#52',
+    title: 'the loss of one key aborts the whole lock',
+    needs: [revocation],
+    async run(stage) {
+      const [ann, bob] = await stage.processes(2);
+      const lock = await ann.locks.acquire(['a', 'b'], stage.shortLease);
+      const { signal } = lock;
+      await stage.revoke('b');
+      await stage.eventually(stage.lease, () => signal.aborted, 'the signal aborts');
+      assert.equal(lock.isHeld(), false);
+      assert.equal(await lock.release(), 'lost');
+      const next = await bob.locks.acquire(['a', 'b'], { wait: stage.bounds.handOver });
+      assert.ok(next.isHeld(), 'the other key is free too');
+    },
+  },
+];

@@ -1,0 +1,168 @@
+import assert from 'node:assert/strict';
+import { LockTimeoutError } from '../../api/errors.js';
+import type { CaseDefinition } from '../case-definition.js';
+import { assertBetween, rejection, rejectsWith } from '../expectations.js';
+
+const LONG = { wait: 120_000 };
+
+/** Queues: how long, in which order, and how to leave. */
+export const waitingCases: readonly CaseDefinition[] = [
+  {
+    id: '#12',
+    title: 'with a wait of 0 a busy key is answered at once',
+    async run(stage) {
+      const [ann, bob] = await stage.processes(2);
+      await ann.locks.acquire('order');
+      const took = await stage.duration(async () => {
+        assert.equal(await bob.tryAcquire('order'), null);
+      });
+      assertBetween(took, 0, stage.time.tolerance, 'one attempt');
+      assert.equal(bob.queuedFor('order'), 0, 'it has not queued');
+    },
+  },
+  {
+    id: '#13',
+    title: 'a wait ends when it is over, with LockTimeoutError',
+    async run(stage) {
+      const [ann, bob] = await stage.processes(2);
+      await ann.locks.acquire('order');
+      const wait = 200;
+      const took = await stage.duration(() =>
+        rejectsWith(LockTimeoutError, bob.locks.acquire('order', { wait }), 'busy'),
+      );
+      assertBetween(took, wait - 1, wait + stage.time.tolerance, 'the wait');
+    },
+  },
+  {
+    id: '#15',
+    title: 'an aborted signal rejects with its reason and touches nothing',
+    async run(stage) {
+      const [ann, bob] = await stage.processes(2);
+      const reason = new Error('changed my mind');
+      const signal = AbortSignal.abort(reason);
+      assert.equal(await rejection(ann.locks.acquire('order', { signal }), 'aborted'), reason);
+      assert.ok(await bob.tryAcquire('order'), 'the key is free');
+    },
+  },
+  {
+    id: '#16',
+    title: 'an abort while waiting rejects at once and leaves no place in the queue',
+    async run(stage) {
+      const [ann, bob] = await stage.processes(2);
+      const cid = await stage.direct();
+      const held = await ann.locks.acquire('order');
+      const departure = new AbortController();
+      const waiter = await stage.standInLine(bob, 'order', { signal: departure.signal });
+      const reason = new Error('changed my mind');
+      const took = await stage.duration(async () => {
+        departure.abort(reason);
+        assert.equal(await rejection(waiter.lock, 'aborted'), reason);
+      });
+      assertBetween(took, 0, stage.time.tolerance, 'leaving');
+      await held.release();
+      await stage.assertFree(cid, 'order');
+    },
+  },
+  {
+    id: '#17',
+    title: 'an abort that meets its grant leaks no lock',
+    async run(stage) {
+      const [ann, bob] = await stage.processes(2);
+      const cid = await stage.direct();
+      const reason = new Error('changed my mind');
+      for (let round = 0; round < stage.rounds(24); round += 1) {
+        const held = await ann.locks.acquire('order', LONG);
+        const departure = new AbortController();
+        const waiter = await stage.standInLine(bob, 'order', { signal: departure.signal });
+        const gone = waiter.lock.then(
+          (lock) => lock.release(),
+          (error: unknown) => {
+            assert.equal(error, reason);
+          },
+        );
+        // Both orders, with a gap of nothing, of some microtasks, and of a turn of the event loop.
+        const leave = () => {
+          departure.abort(reason);
+        };
+        const free = () => held.release();
+        const [first, second] = round % 2 ? [leave, free] : [free, leave];
+        const done = first();
+        if (round % 3 === 1) await Promise.resolve();
+        if (round % 3 === 2) await new Promise((resolve) => setImmediate(resolve));
+        await Promise.all([done, second(), gone]);
+        await stage.assertFree(cid, 'order');
+      }
+    },
+  },
+  {
+    id: '#18',
+    title: 'a key that gets free just before the wait is over is still granted',
+    async run(stage) {
+      const [ann, bob] = await stage.processes(2);
+      const { clock, time } = stage;
+      const wait = 4 * time.pause;
+      // A last look at the backend that takes longer than the rest of the wait comes too late, which is no fault of the provider.
+      // Several tries find a provider that does not look at all.
+      for (let tries = 10; ; tries -= 1) {
+        const held = await ann.locks.acquire('order');
+        const end = clock.now() + wait;
+        const waiter = await stage.standInLine(bob, 'order', { wait });
+        await stage.sleep(end - time.pause - clock.now());
+        await held.release();
+        const lock = await waiter.lock.catch((error: unknown) => {
+          if (error instanceof LockTimeoutError && tries > 1) return undefined;
+          throw error;
+        });
+        if (!lock) continue;
+        assert.ok(lock.isHeld(), 'granted at the last moment');
+        return;
+      }
+    },
+  },
+  {
+    id: '#19',
+    title: 'a release wakes the next waiter within the bound',
+    async run(stage) {
+      const [ann, bob] = await stage.processes(2);
+      for (let round = 0; round < 5; round += 1) {
+        const held = await ann.locks.acquire('order', LONG);
+        const waiter = await stage.standInLine(bob, 'order');
+        await held.release();
+        const next = await stage.within(stage.bounds.handOver, waiter.lock, 'the hand-over');
+        await next.release();
+      }
+    },
+  },
+  {
+    id: '#20',
+    title:
+      'all waiters are served: in order among all processes if fair, in order within a process if the engine queues',
+    async run(stage) {
+      const holder = await stage.process();
+      const processes = await stage.processes(3);
+      const held = await holder.locks.acquire('order');
+      const served: number[] = [];
+      const turns: Promise<unknown>[] = [];
+      for (let turn = 0; turn < 9; turn += 1) {
+        const process = processes[turn % 3] ?? holder;
+        const waiter = await stage.standInLine(process, 'order');
+        turns.push(
+          waiter.lock.then((lock) => {
+            served.push(turn);
+            return lock.release();
+          }),
+        );
+      }
+      await held.release();
+      await Promise.all(turns);
+      const sorted = (list: readonly number[]) => list.toSorted((a, b) => a - b);
+      assert.deepEqual(sorted(served), [0, 1, 2, 3, 4, 5, 6, 7, 8]);
+      if (stage.capabilities.fair) assert.deepEqual(served, sorted(served), 'first come, first served');
+      if (stage.capabilities.queue === 'native') return;
+      for (const process of [0, 1, 2]) {
+        const own = served.filter((turn) => turn % 3 === process);
+        assert.deepEqual(own, sorted(own), 'first come, first served within a process');
+      }
+    },
+  },
+];

@@ -1,0 +1,142 @@
+import assert from 'node:assert/strict';
+import type { Grant } from '../api/lock-provider.js';
+import type { LockMode } from '../api/lock-options.js';
+import type { DirectCaller } from './direct-caller.js';
+import type { SeededRandom } from './seeded-random.js';
+import type { Stage } from './stage.js';
+
+interface ModelHold {
+  readonly caller: DirectCaller;
+  readonly grant: Grant;
+  /** Until when its lease is certainly not over, and from when on it certainly is. `Infinity` for a lease that outlives the run. */
+  readonly safeUntil: number;
+  readonly overAt: number;
+}
+
+/** A part of a lease. Near its end no answer is wrong. */
+const UNCERTAIN = 0.3;
+
+/** What a lock is, in twenty lines of rules, and a player who does at random what the rules allow and forbid. */
+export class LockModel {
+  readonly history: string[] = [];
+  readonly #held = new Map<string, ModelHold[]>();
+  readonly #gone: ModelHold[] = [];
+  readonly #lastToken = new Map<string, bigint>();
+  #renewedAt = -Infinity;
+
+  constructor(
+    private readonly stage: Stage,
+    private readonly callers: readonly [DirectCaller, ...DirectCaller[]],
+    private readonly random: SeededRandom,
+  ) {
+    // Keys of its own: what a run leaves held disturbs no other.
+    const run = Math.floor(random.fraction() * 2 ** 31);
+    this.#held.set(`x:${run}`, []).set(`y:${run}`, []);
+  }
+
+  async step(): Promise<void> {
+    await this.#outliveTheUncertain();
+    await this.#keepSessions();
+    const key = this.random.pick([...this.#held.keys()] as [string, ...string[]]);
+    const holds = this.#held.get(key) ?? [];
+    const chance = this.random.fraction();
+    if (chance < 0.5) return this.#ask(key, holds);
+    if (chance < 0.75) return this.#release(key, holds);
+    if (chance < 0.85) return this.#renew(holds);
+    if (chance < 0.97) return this.#actUnderADeadId();
+    return this.#expire();
+  }
+
+  async #ask(key: string, holds: ModelHold[]): Promise<void> {
+    const { capabilities, lease } = this.stage;
+    const mode: LockMode = capabilities.shared ? this.random.pick(['exclusive', 'shared']) : 'exclusive';
+    const isShort = capabilities.lease === 'per-lock' && this.random.fraction() < 0.3;
+    const caller = this.random.pick(this.callers);
+    this.history.push(`${isShort ? 'short ' : ''}${mode} ${key}`);
+    const sentAt = this.stage.clock.now();
+    const answer = await caller.ask(key, isShort ? { mode, lease } : { mode });
+    const now = this.stage.clock.now();
+    const excludes = ({ grant }: ModelHold) => grant.mode === 'exclusive' || mode === 'exclusive';
+    // The answer may be late, so it counts which leases were certainly not over when it arrived.
+    if (answer === 'busy') {
+      assert.ok(holds.some(excludes), `"${key}" should be granted`);
+      return;
+    }
+    const blocking = holds.filter((hold) => excludes(hold) && hold.safeUntil > now);
+    assert.equal(blocking.length, 0, `"${key}" should be busy`);
+    this.#markGone(holds.filter(excludes));
+    this.#checkToken(answer, holds);
+    holds.push({
+      caller,
+      grant: answer,
+      safeUntil: isShort ? sentAt + lease * (0.9 - UNCERTAIN) : Infinity,
+      overAt: isShort ? now + lease + this.stage.time.pause / 2 : Infinity,
+    });
+  }
+
+  async #release(key: string, holds: ModelHold[]): Promise<void> {
+    const hold = holds[Math.floor(this.random.fraction() * holds.length)];
+    if (!hold) return;
+    this.history.push(`release ${hold.grant.mode} ${key}`);
+    this.#markGone([hold]);
+    const outcome = await hold.caller.release(hold.grant);
+    if (hold.safeUntil > this.stage.clock.now()) assert.equal(outcome, 'released');
+  }
+
+  async #renew(holds: readonly ModelHold[]): Promise<void> {
+    const [hold] = holds;
+    // A renewal would move the end of a short lease.
+    if (hold?.overAt !== Infinity) return;
+    this.history.push(`renew ${hold.grant.mode} ${hold.grant.key}`);
+    await hold.caller.assertRenewable(hold.grant);
+  }
+
+  async #actUnderADeadId(): Promise<void> {
+    const hold = this.#gone.at(Math.floor(this.random.fraction() * this.#gone.length));
+    if (!hold) return;
+    const act = this.random.pick(['release', 'renew']);
+    this.history.push(`late ${act} ${hold.grant.key}`);
+    const outcome = act === 'release' ? await hold.caller.release(hold.grant) : await hold.caller.renew(hold.grant);
+    assert.equal(outcome, 'lost');
+  }
+
+  async #expire(): Promise<void> {
+    const ending = [...this.#held.values()].flat().filter(({ overAt }) => overAt !== Infinity);
+    if (ending.length === 0) return;
+    this.history.push('expiry');
+    const end = Math.max(...ending.map(({ overAt }) => overAt));
+    await this.stage.sleep(Math.max(0, end + this.stage.bounds.expiry - this.stage.clock.now()));
+    this.#markGone(ending);
+  }
+
+  #markGone(holds: readonly ModelHold[]): void {
+    this.#gone.push(...holds);
+    for (const held of this.#held.values())
+      held.splice(0, held.length, ...held.filter((hold) => !holds.includes(hold)));
+  }
+
+  async #outliveTheUncertain(): Promise<void> {
+    const now = this.stage.clock.now();
+    if ([...this.#held.values()].flat().some(({ safeUntil }) => safeUntil <= now)) await this.#expire();
+  }
+
+  /** A lock that lives with a session has no lease that could be longer than the run, and nobody here who renews it. */
+  async #keepSessions(): Promise<void> {
+    const { capabilities, clock, lease } = this.stage;
+    if (capabilities.lease !== 'session' || clock.now() - this.#renewedAt < lease / 3) return;
+    this.#renewedAt = clock.now();
+    const held = [...this.#held.values()].flat();
+    await Promise.all(held.map(({ caller, grant }) => caller.assertRenewable(grant)));
+  }
+
+  #checkToken(grant: Grant, holds: readonly ModelHold[]): void {
+    if (grant.fencingToken === null) return;
+    const last = this.#lastToken.get(grant.key) ?? 0n;
+    const shared = holds.length > 0;
+    assert.ok(
+      shared ? grant.fencingToken >= last : grant.fencingToken > last,
+      `token ${grant.fencingToken} after ${last}`,
+    );
+    this.#lastToken.set(grant.key, grant.fencingToken);
+  }
+}

@@ -1,0 +1,83 @@
+import type { LockCapabilities, LockProvider } from '../api/lock-provider.js';
+import type { FakeClock } from '../testing/fake-clock.js';
+
+/** How the conformance kit gets at a provider and its backend. What is left out here is reported as not run. */
+export interface ProviderHarness {
+  /**
+   * What the provider promises. Written down here because cases are chosen before a backend is up; a provider that
+   * claims anything else fails.
+   */
+  readonly capabilities: LockCapabilities;
+
+  /** A new provider that was not started. All of one harness compete for the same locks, as processes would. */
+  create(): LockProvider | Promise<LockProvider>;
+
+  /**
+   * The short lease for cases that wait for its end, in ms; for locks that live with a session, the session's time.
+   * Default 3 000: long enough for a busy machine to renew in time, short enough for a quick run.
+   */
+  readonly lease?: number;
+
+  /** For providers that need no real time: all of the kit runs on this clock, without waiting. */
+  readonly clock?: FakeClock;
+
+  /** What can be done to the backend. */
+  readonly faults?: ProviderFaults;
+
+  /**
+   * How much the backend still keeps for a namespace, apart from what is meant to stay (token counters, tables).
+   * Must come down to what it was before.
+   */
+  leftovers?(namespace: string): Promise<number>;
+
+  /** How quick the backend has to be, where it is not as quick as most. On a real clock ten times as much is allowed. */
+  readonly bounds?: Partial<ProviderBounds>;
+
+  /** How many cases run at a time on a real clock. Default 8; on a {@link FakeClock} always one. */
+  readonly concurrency?: number;
+
+  /** Repeats the random sequences of a failed run, which prints its seed. Default: another one each time. */
+  readonly seed?: number;
+}
+
+/** Accidents, made to order. */
+export interface ProviderFaults {
+  /** Takes a lock from whoever has it, behind the back of all providers: delete its key, kill its session. */
+  revoke?(namespace: string, key: string): Promise<unknown>;
+
+  /** Cuts this one provider off from its backend, at once and until {@link restore}: as a broken network, or a crash. */
+  cutOff?(provider: LockProvider): Promise<unknown>;
+
+  /** Ends {@link cutOff}. */
+  restore?(provider: LockProvider): Promise<unknown>;
+}
+
+/** The longest times a backend may take, in ms. */
+export interface ProviderBounds {
+  /** From a release until the next waiter has the lock. */
+  readonly handOver: number;
+  /** From the end of a lease until the backend has let go of it, where it counts in coarse units. */
+  readonly expiry: number;
+  /** From the end of a lease until a waiter has noticed it and has the lock. */
+  readonly takeOver: number;
+  /** From a hand-over to a waiter whose process is gone until the waiter behind it has the lock. */
+  readonly deadWaiter: number;
+  /** From an operation until it is known that there will be no answer. */
+  readonly noAnswer: number;
+  /** From the end of an outage until the provider works again. */
+  readonly recovery: number;
+  /** From the last release until nothing is left in the backend. */
+  readonly cleanUp: number;
+}
+
+export const DEFAULT_BOUNDS: ProviderBounds = {
+  handOver: 500,
+  expiry: 0,
+  takeOver: 1_500,
+  deadWaiter: 6_000,
+  noAnswer: 3_000,
+  recovery: 5_000,
+  cleanUp: 8_000,
+};
+
+export const DEFAULT_LEASE = 3_000;

@@ -1,0 +1,59 @@
+import assert from 'node:assert/strict';
+import type { LockLogger } from '../api/logger.js';
+import type { Random } from '../api/random.js';
+import { systemRandom } from '../core/toolkit/random.js';
+
+/**
+ * Remembers all ids that were drawn and all that was said, and finds the ids in what was said: whoever knows the id of
+ * a holder can release its lock.
+ */
+export class Secrets implements Random, LockLogger {
+  readonly #random = systemRandom();
+  readonly #ids: string[] = [];
+  readonly #said: string[] = [];
+
+  id(): string {
+    const id = this.#random.id();
+    this.#ids.push(id);
+    return id;
+  }
+
+  fraction(): number {
+    return this.#random.fraction();
+  }
+
+  debug(message: string): void {
+    this.#said.push(message);
+  }
+
+  warn(message: string): void {
+    this.#said.push(message);
+  }
+
+  error(message: string): void {
+    this.#said.push(message);
+  }
+
+  /** Somebody sees this: an event, an error with its causes, an answer to an operator. */
+  overheard(something: unknown): void {
+    this.#said.push(textOf(something));
+  }
+
+  assertKept(): void {
+    const told = this.#said.join('\n');
+    // One look at the whole text for each id would be slow after a thousand loops: draw the candidates from the text.
+    const candidates = new Set(told.match(/[0-9a-f]{32}/g));
+    const leaked = this.#ids.filter((id) => candidates.has(id));
+    assert.deepEqual(leaked, [], `Holder ids were told in: ${leaked.map((id) => lineWith(this.#said, id)).join('; ')}`);
+  }
+}
+
+function textOf(something: unknown): string {
+  if (something instanceof Error) return `${something.message}\n${textOf(something.cause)}`;
+  if (typeof something === 'object' && something !== null) return Object.values(something).map(textOf).join('\n');
+  return String(something);
+}
+
+function lineWith(lines: readonly string[], id: string): string {
+  return lines.find((line) => line.includes(id)) ?? '';
+}

@@ -1,0 +1,228 @@
+import assert from 'node:assert/strict';
+import { LockManager } from '../core/lock-manager.js';
+import type { Grant, LockProvider } from '../api/lock-provider.js';
+import type { LockOptions } from '../api/lock-options.js';
+import type { Lock } from '../api/lock.js';
+import { ArmedTimers } from './armed-timers.js';
+import { DirectCaller, type AskTerms } from './direct-caller.js';
+import { DEFAULT_BOUNDS, DEFAULT_LEASE, type ProviderBounds, type ProviderHarness } from './provider-harness.js';
+import { Secrets } from './secrets.js';
+import { TestProcess } from './test-process.js';
+import type { TestTime } from './test-time.js';
+
+const POLL = 5;
+const PATIENT = 120_000;
+
+/** What one case plays on: its processes, its time, and a namespace of its own, so that cases can run side by side. */
+export class Stage {
+  readonly clock: ArmedTimers;
+  readonly secrets = new Secrets();
+  /** The longest times the backend may take, in ms: those of the harness, ten times as long on a real clock. */
+  readonly bounds: ProviderBounds;
+  /** The short lease, in ms. */
+  readonly lease: number;
+  readonly #closing: (() => Promise<unknown>)[] = [];
+  readonly #cutOff = new Set<LockProvider>();
+
+  constructor(
+    readonly harness: ProviderHarness,
+    readonly time: TestTime,
+    readonly namespace: string,
+    readonly seed: number,
+  ) {
+    this.clock = new ArmedTimers(time.clock);
+    this.bounds = scaled({ ...DEFAULT_BOUNDS, ...harness.bounds }, time.generosity);
+    this.lease = harness.lease ?? DEFAULT_LEASE;
+  }
+
+  get capabilities() {
+    return this.harness.capabilities;
+  }
+
+  /** The option for the short lease, where leases can be chosen. */
+  get shortLease(): Pick<LockOptions, 'lease'> {
+    return this.capabilities.lease === 'per-lock' ? { lease: this.lease } : {};
+  }
+
+  /** A new process, with the engine running. */
+  async process(namespace = this.namespace): Promise<TestProcess> {
+    const provider = await this.harness.create();
+    const process = this.embody(provider, namespace);
+    await process.locks.start();
+    return process;
+  }
+
+  /** Several processes. */
+  async processes<const N extends number>(count: N): Promise<ListOf<N, TestProcess>> {
+    return (await Promise.all(Array.from({ length: count }, () => this.process()))) as ListOf<N, TestProcess>;
+  }
+
+  /** A process around this provider, with its engine not started. */
+  embody(provider: LockProvider, namespace = this.namespace): TestProcess {
+    const locks = new LockManager({
+      providers: { kit: provider },
+      namespace,
+      shutdownGrace: 0,
+      clock: this.clock,
+      random: this.secrets,
+      logger: this.secrets,
+    });
+    this.#closing.push(() => locks.stop());
+    return new TestProcess(locks, provider, (event) => {
+      this.secrets.overheard(event);
+    });
+  }
+
+  /** A new process without an engine. */
+  async direct(): Promise<DirectCaller> {
+    const caller = new DirectCaller(await this.harness.create(), this.clock, this.secrets);
+    this.#closing.push(() => caller.provider.stop());
+    await this.start(caller);
+    return caller;
+  }
+
+  /** Several processes without an engine. */
+  async directs<const N extends number>(count: N): Promise<ListOf<N, DirectCaller>> {
+    return (await Promise.all(Array.from({ length: count }, () => this.direct()))) as ListOf<N, DirectCaller>;
+  }
+
+  /** Starts the provider of a direct caller. */
+  start({ provider, events }: DirectCaller): Promise<void> {
+    const { namespace, clock, secrets } = this;
+    return provider.start({
+      name: 'kit',
+      namespace,
+      clock,
+      random: secrets,
+      logger: secrets,
+      emit: (event) => {
+        events.push(event);
+      },
+    });
+  }
+
+  /** How many rounds to play of `most`, which a fake clock plays all. */
+  rounds(most: number): number {
+    return Math.ceil(most * this.time.share);
+  }
+
+  sleep(milliseconds: number): Promise<void> {
+    return this.time.sleep(milliseconds);
+  }
+
+  /** Lets a lease of `lease` ms end that was taken before, and the backend let go of it. */
+  leaseEnds(lease = this.lease): Promise<void> {
+    return this.sleep(lease + this.bounds.expiry + this.time.pause);
+  }
+
+  /** How many ms `work` took. */
+  async duration(work: () => PromiseLike<unknown>): Promise<number> {
+    const start = this.clock.now();
+    await work();
+    return this.clock.now() - start;
+  }
+
+  /** What `work` answers; fails if it has no answer after `milliseconds` (and some tolerance). */
+  async within<T>(milliseconds: number, work: PromiseLike<T>, what: string): Promise<T> {
+    const limit = milliseconds + this.time.tolerance;
+    let timer: object | undefined;
+    const late = new Promise<never>((_, reject) => {
+      timer = this.time.clock.setTimer(() => {
+        reject(new Error(`${what}: took longer than ${limit} ms`));
+      }, limit);
+    });
+    try {
+      return await Promise.race([work, late]);
+    } finally {
+      if (timer) this.time.clock.clearTimer(timer);
+    }
+  }
+
+  /** Looks again and again until `probe` is true; fails if it is not after `milliseconds` (and some tolerance). */
+  async eventually(milliseconds: number, probe: () => boolean | Promise<boolean>, what: string): Promise<void> {
+    const limit = this.clock.now() + milliseconds + this.time.tolerance;
+    while (!(await probe())) {
+      if (this.clock.now() >= limit) throw new Error(`${what}: not after ${milliseconds} ms`);
+      await this.sleep(POLL);
+    }
+  }
+
+  /** A caller of this process who waits for the key, and is queued by now: so the order among several is known. */
+  async standInLine(
+    process: TestProcess,
+    key: string,
+    options: LockOptions = {},
+  ): Promise<{ readonly lock: Promise<Lock> }> {
+    const before = process.queuedFor(key);
+    const lock = unattended(process.locks.acquire(key, { wait: PATIENT, ...options }));
+    await this.#untilQueued(() => process.queuedFor(key) > before);
+    return { lock };
+  }
+
+  /** As {@link standInLine}, without an engine. */
+  async askInLine(
+    caller: DirectCaller,
+    key: string,
+    terms: Omit<AskTerms, 'holder'> = {},
+  ): Promise<{ readonly holder: string; readonly answer: Promise<Grant | 'busy'> }> {
+    const holder = caller.newHolder();
+    const answer = unattended(caller.ask(key, { wait: PATIENT, ...terms, holder }));
+    await this.#untilQueued(() => caller.isQueued(holder));
+    return { holder, answer };
+  }
+
+  #untilQueued(probe: () => boolean): Promise<void> {
+    return this.eventually(this.bounds.handOver, probe, "a waiter that is queued is told to be 'waiting'");
+  }
+
+  /** Fails unless the key gets free in the time of a hand-over. */
+  async assertFree(caller: DirectCaller, key: string): Promise<void> {
+    const grant = await this.within(
+      this.bounds.handOver,
+      caller.take(key, { wait: this.bounds.handOver }),
+      `"${key.slice(0, 40)}" is free`,
+    );
+    await caller.release(grant);
+  }
+
+  /** Takes the lock away from whoever has it, behind everybody's back. */
+  async revoke(key: string): Promise<void> {
+    const { faults } = this.harness;
+    if (faults?.revoke) {
+      await faults.revoke(this.namespace, key);
+      return;
+    }
+    const operator = await this.process();
+    assert.equal(await operator.locks.forceRelease(key), true, 'somebody had it');
+  }
+
+  async cutOff({ provider }: { readonly provider: LockProvider }): Promise<void> {
+    this.#cutOff.add(provider);
+    await this.harness.faults?.cutOff?.(provider);
+  }
+
+  async restore({ provider }: { readonly provider: LockProvider }): Promise<void> {
+    if (this.#cutOff.delete(provider)) await this.harness.faults?.restore?.(provider);
+  }
+
+  /** Everybody leaves. */
+  async close(): Promise<void> {
+    for (const provider of this.#cutOff) await this.harness.faults?.restore?.(provider);
+    await Promise.all(this.#closing.map((close) => close()));
+    this.secrets.assertKept();
+  }
+}
+
+// How long a backend keeps a key beyond its lease follows from the unit in which it counts, not from the speed of the machine.
+function scaled({ expiry, ...bounds }: ProviderBounds, factor: number): ProviderBounds {
+  const entries = Object.entries(bounds).map(([name, bound]) => [name, bound * factor] as const);
+  return { ...(Object.fromEntries(entries) as typeof bounds), expiry };
+}
+
+type ListOf<N extends number, T, L extends readonly T[] = []> = L['length'] extends N ? L : ListOf<N, T, [...L, T]>;
+
+// A case that fails leaves others behind who still wait. That they are sent away is no failure of its own.
+function unattended<T>(work: Promise<T>): Promise<T> {
+  work.catch(() => undefined);
+  return work;
+}

@@ -1,0 +1,93 @@
+import { systemClock } from '../core/toolkit/clock.js';
+import type { Clock } from '../api/clock.js';
+import type { FakeClock } from '../testing/fake-clock.js';
+
+/** Time as a case sees it, so that a case is written once for real and for fake time. */
+export interface TestTime {
+  readonly clock: Clock;
+  /**
+   * By how much the bounds of a harness are multiplied. On a real clock they are ten times as long, because the machine may be
+   * busy with something else: there an upper bound only finds what hangs.
+   */
+  readonly generosity: number;
+  /** What share of its rounds a case plays: each costs round trips on a real clock. */
+  readonly share: number;
+  /** How late a timer and a round trip may be, in ms. */
+  readonly tolerance: number;
+  /** How long a case waits to see that something does not happen, or past the end of a lease, in ms. */
+  readonly pause: number;
+  sleep(milliseconds: number): Promise<void>;
+  /** Does `work`, and lets time pass until it has settled. */
+  drive<T>(work: () => Promise<T>): Promise<T>;
+}
+
+/** A case that takes longer hangs. The timeout of a test runner does not name the case that ran ahead. */
+const LONGEST_CASE = 150_000;
+// Fake time runs away while a case waits for something real.
+const LONGEST_FAKE_CASE = 600_000;
+
+export function testTime(clock: FakeClock | undefined): TestTime {
+  return clock ? new FakeTime(clock) : new RealTime();
+}
+
+class RealTime implements TestTime {
+  readonly clock = systemClock;
+  readonly generosity = 10;
+  readonly share = 0.4;
+  readonly tolerance = 3_000;
+  readonly pause = 300;
+
+  // Unlike a timer of the clock this one keeps the process alive: runners without one of their own would exit. Node's
+  // timers count in whole ms and may fire a fraction early.
+  sleep(milliseconds: number): Promise<void> {
+    return new Promise((resolve) => setTimeout(resolve, milliseconds > 0 ? Math.ceil(milliseconds) + 1 : 0));
+  }
+
+  async drive<T>(work: () => Promise<T>): Promise<T> {
+    let timer: NodeJS.Timeout | undefined;
+    const tooLong = new Promise<never>((_, reject) => {
+      timer = setTimeout(() => {
+        reject(endless());
+      }, LONGEST_CASE);
+    });
+    try {
+      return await Promise.race([work(), tooLong]);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+}
+
+class FakeTime implements TestTime {
+  readonly generosity = 1;
+  readonly share = 1;
+  readonly tolerance = 50;
+  readonly pause = 50;
+
+  constructor(readonly clock: FakeClock) {}
+
+  sleep(milliseconds: number): Promise<void> {
+    return new Promise((resolve) => {
+      this.clock.setTimer(resolve, milliseconds);
+    });
+  }
+
+  async drive<T>(work: () => Promise<T>): Promise<T> {
+    const settled = new AbortController();
+    const result = work().finally(() => {
+      settled.abort();
+    });
+    result.catch(() => undefined);
+    const limit = this.clock.now() + LONGEST_FAKE_CASE;
+    const realLimit = performance.now() + LONGEST_CASE;
+    while (!settled.signal.aborted) {
+      if (this.clock.now() >= limit || performance.now() >= realLimit) throw endless();
+      await this.clock.advanceToNextTimer();
+    }
+    return result;
+  }
+}
+
+function endless(): Error {
+  return new Error('The case did not end: something was never answered.');
+}

@@ -1,0 +1,40 @@
+import { type DynamicModule, Module } from '@nestjs/common';
+import { LockManager } from '../core/lock-manager.js';
+import { DistributedLockModule } from '../nest/module/distributed-lock.module.js';
+import type { DistributedLockModuleExtras, DistributedLockModuleOptions } from '../nest/module/module-options.js';
+import { TestLocks } from './test-locks.js';
+
+/**
+ * Stands in tests in the place of `DistributedLockModule`, with the same services and options, and {@link TestLocks}
+ * beside them. Providers among the options lend their names alone.
+ *
+ * @example
+ * ```ts
+ * const module = await Test.createTestingModule({
+ *   imports: [DistributedLockTestingModule.forRoot()],
+ *   providers: [OrderService],
+ * }).compile();
+ * const locks = module.get(TestLocks);
+ *
+ * await locks.busy('order:42');
+ * await expect(module.get(OrderService).tryToPay({ id: 42 })).rejects.toThrow(LockTimeoutError);
+ * ```
+ */
+@Module({})
+export class DistributedLockTestingModule {
+  static forRoot(options: DistributedLockModuleOptions & DistributedLockModuleExtras = {}): DynamicModule {
+    const definition = DistributedLockModule.forRoot(options);
+    const locks = new TestLocks();
+    return {
+      ...definition,
+      module: DistributedLockTestingModule,
+      providers: [
+        ...(definition.providers ?? []),
+        { provide: TestLocks, useValue: locks },
+        // The last one of a token is the one that counts.
+        { provide: LockManager, useFactory: locks.manager.factory, inject: locks.manager.inject },
+      ],
+      exports: [...(definition.exports ?? []), TestLocks],
+    };
+  }
+}

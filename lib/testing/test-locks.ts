@@ -1,0 +1,123 @@
+import { AssertionError } from 'node:assert';
+
+import { LockManager } from '../core/lock-manager.js';
+import type { Lock } from '../api/lock.js';
+import { providersOf } from '../nest/module/lock-manager.factory.js';
+import { type DistributedLockModuleOptions, MODULE_OPTIONS_TOKEN } from '../nest/module/module-options.js';
+import { LockTable } from '../providers/memory/lock-table.js';
+import { MemoryLockProvider } from '../providers/memory/memory-lock-provider.js';
+import { FakeClock } from './fake-clock.js';
+
+/**
+ * The locks of an application under test, and the means of the test to disturb them. The engine is the real one, and its
+ * locks exclude for real, in the memory of this process; each provider of the application is there under its own name. Time stands still until
+ * `clock.advance()`: until then no wait, no lease and no `minHold` ends.
+ *
+ * A backend's own ways are not there: transactions of a row lock, or capabilities that it has not.
+ */
+export class TestLocks {
+  readonly clock = new FakeClock();
+  readonly #others = new Map<string, Lock>();
+  #application: LockManager | undefined;
+  #rival: LockManager | undefined;
+
+  /**
+   * For an application that imports `DistributedLockModule` itself: no backend of its options is ever started.
+   *
+   * @example
+   * ```ts
+   * const locks = new TestLocks();
+   * const module = await Test.createTestingModule({ imports: [AppModule] })
+   *   .overrideProvider(LockManager).useFactory(locks.manager)
+   *   .compile();
+   * ```
+   */
+  readonly manager = {
+    factory: (options: DistributedLockModuleOptions): Promise<LockManager> => this.#start(options),
+    inject: [MODULE_OPTIONS_TOKEN],
+  };
+
+  /** Somebody outside of the application takes the key, and keeps it until `free()`. @throws AssertionError when it is held */
+  async busy(key: string, provider?: string): Promise<void> {
+    const lock = await this.#started(this.#rival).tryAcquire(key, { provider });
+    if (!lock) this.#fail(key, 'to be free, so that somebody else can take it');
+    this.#others.set(`${lock.provider}:${key}`, lock);
+  }
+
+  /** Who took the key by `busy()` gives it back, and the first who waits for it has it. */
+  async free(key: string, provider?: string): Promise<void> {
+    const name = `${this.#nameOf(provider)}:${key}`;
+    await this.#others.get(name)?.release();
+    this.#others.delete(name);
+  }
+
+  /** Takes the key away from the application: its signal aborts, and who holds it ends with `LockLostError`. @throws AssertionError when it is not held */
+  async lose(key: string, provider?: string): Promise<void> {
+    this.expectLocked(key, provider);
+    await this.#started(this.#application).forceRelease(key, provider);
+  }
+
+  /** @throws AssertionError unless the application holds the key now */
+  expectLocked(key: string, provider?: string): void {
+    if (!this.#holds(key, provider)) this.#fail(key, 'to be locked');
+  }
+
+  /** @throws AssertionError when the application holds the key now */
+  expectUnlocked(key: string, provider?: string): void {
+    if (this.#holds(key, provider)) this.#fail(key, 'not to be locked');
+  }
+
+  async #start(options: DistributedLockModuleOptions): Promise<LockManager> {
+    const { namespace, defaults, maxWaiters } = options;
+    const asked = providersOf(options);
+    const tables = new Map(Object.keys(asked.providers).map((name) => [name, new LockTable()]));
+    const shared = { namespace, clock: this.clock, default: asked.default };
+    const providers = () =>
+      Object.fromEntries(Array.from(tables, ([name, table]) => [name, new MemoryLockProvider({ table })]));
+    const application = new TestLockManager({ ...shared, providers: providers(), defaults, maxWaiters });
+    const rival = new LockManager({ ...shared, providers: providers() });
+    await Promise.all([application.start(), rival.start()]);
+    [this.#application, this.#rival] = [application, rival];
+    return application;
+  }
+
+  #nameOf(provider: string | undefined): string {
+    return this.#started(this.#application).plan({ provider }).active.name;
+  }
+
+  #holds(key: string, provider: string | undefined): boolean {
+    const name = this.#nameOf(provider);
+    return this.#started(this.#application)
+      .held()
+      .some((held) => held.key === key && held.provider === name);
+  }
+
+  #started(manager: LockManager | undefined): LockManager {
+    if (manager) return manager;
+    throw new Error('These TestLocks belong to no application yet: compile the testing module first.');
+  }
+
+  #fail(key: string, wanted: string): never {
+    const held = this.#started(this.#application).held();
+    const those = held.map((each) => `"${each.key}" (provider "${each.provider}")`).join(', ');
+    throw new AssertionError({
+      message: `Expected lock "${key}" ${wanted}; the application holds ${those || 'none'}.`,
+    });
+  }
+}
+
+/** Waits for nobody at its end: its clock stands still, and a test may leave locks behind. */
+class TestLockManager extends LockManager {
+  readonly #clock: FakeClock;
+
+  constructor(options: ConstructorParameters<typeof LockManager>[0] & { readonly clock: FakeClock }) {
+    super({ ...options, shutdownGrace: 0 });
+    this.#clock = options.clock;
+  }
+
+  override stop(): Promise<void> {
+    const stopping = super.stop();
+    void this.#clock.advance(0);
+    return stopping;
+  }
+}

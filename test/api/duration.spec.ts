@@ -1,0 +1,37 @@
+import { toMilliseconds } from '../../lib/api/duration.js';
+import { LockConfigError } from '../../lib/api/errors.js';
+
+describe('a duration', () => {
+  it.each([
+    [0, 0],
+    [1.5, 1.5],
+    ['500ms', 500],
+    ['5s', 5_000],
+    ['2m', 120_000],
+    ['1h', 3_600_000],
+    ['250', 250],
+    [2 ** 31 - 1, 2 ** 31 - 1],
+  ])('%p is %p ms', (value, expected) => {
+    expect(toMilliseconds(value, 'wait')).toBe(expected);
+  });
+
+  it.each([
+    ...[NaN, -1, Infinity, -Infinity, 2 ** 31, '', ' ', '5 parsecs', '-5s', '25d', 'Infinity', 'x'.repeat(101)],
+    ...[`${'9'.repeat(101)}ms`, null, {}, true, 5n],
+  ])('%p is none', (value) => {
+    expect(() => toMilliseconds(value as number, 'wait')).toThrow(LockConfigError);
+    expect(() => toMilliseconds(value as number, 'wait')).toThrow(/^Option "wait" is .*500ms/);
+  });
+
+  it('has bounds where the option has', () => {
+    expect(toMilliseconds(Infinity, 'wait', { infinite: true })).toBe(Infinity);
+    expect(() => toMilliseconds(99, 'lease', { min: 100 })).toThrow('100 ms to 24.8 days');
+    expect(toMilliseconds('1h', 'rhythm', { max: 3_600_000 })).toBe(3_600_000);
+    expect(() => toMilliseconds(3_600_001, 'rhythm', { max: 3_600_000 })).toThrow('0 ms to 1 hour');
+    expect(() => toMilliseconds(-Infinity, 'wait', { infinite: true })).toThrow('or Infinity');
+  });
+
+  it('is shown shortened in the message', () => {
+    expect(() => toMilliseconds('y'.repeat(1_000), 'wait')).toThrow(/^.{1,250}$/);
+  });
+});

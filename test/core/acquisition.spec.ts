@@ -1,0 +1,466 @@
+import { systemRandom } from '../../lib/core/toolkit/random.js';
+import { LockCapacityError, LockConfigError, LockTimeoutError, LockUnavailableError } from '../../lib/api/errors.js';
+import { LockTable } from '../../lib/providers/memory/lock-table.js';
+import { deferred, QUEUES, startEngine, watch } from './engine-rig.js';
+import { ScriptedProvider } from './scripted-provider.js';
+
+describe('a backend that fails', () => {
+  it.each([
+    [new Error('OOM command not allowed'), 'the backend failed with "OOM command not allowed"; check it and its log.'],
+    [
+      new LockUnavailableError('Redis refuses it (OOM); check the server.'),
+      'Redis refuses it (OOM); check the server.',
+    ],
+    [new AggregateError([]), 'the backend did not answer; check that it is up and reachable.'],
+    ['down', 'the backend did not answer; check that it is up and reachable.'],
+  ])('is quoted in the error: %s', async (cause, words) => {
+    const provider = new ScriptedProvider();
+    provider.onAcquire = () => {
+      throw cause;
+    };
+    const { locks, clock } = await startEngine({ provider });
+    const waiting = watch(locks.acquire('a', { wait: 0 }));
+    await clock.advance(1_000);
+    expect(waiting.error).toBeInstanceOf(LockUnavailableError);
+    expect(waiting.error).toMatchObject({
+      message: `Lock "a" (provider "main") could not be acquired: ${words}`,
+      cause,
+    });
+  });
+
+  it('is silent where nothing has answered', async () => {
+    const { locks, clock } = await startEngine({ provider: new ScriptedProvider() });
+    const waiting = watch(locks.acquire('a', { wait: 0 }));
+    await clock.advance(3_000);
+    expect(String(waiting.error)).toContain('did not answer; check that it is up and reachable.');
+  });
+});
+
+describe.each(QUEUES)('waiting in the %s queue', (_, provide) => {
+  async function engine() {
+    const table = new LockTable();
+    return { ...(await startEngine({ provider: provide(table) })), table };
+  }
+
+  it('serves callers in the order in which they came', async () => {
+    const { locks, clock } = await engine();
+    const order: number[] = [];
+    const tasks = [1, 2, 3, 4, 5].map((each) => locks.withLock('a', () => void order.push(each)));
+    await clock.advance(1_000);
+    await Promise.all(tasks);
+    expect(order).toEqual([1, 2, 3, 4, 5]);
+  });
+
+  it('says busy after the wait, neither before nor later', async () => {
+    const { locks, clock } = await engine();
+    await locks.acquire('a');
+    const waiting = watch(locks.acquire('a', { wait: 200 }));
+    await clock.advance(199);
+    expect(waiting.state).toBe('pending');
+    await clock.advance(1);
+    expect(waiting.error).toBeInstanceOf(LockTimeoutError);
+    expect(locks.waiting()).toEqual([]);
+  });
+
+  it('tries once where nobody waits', async () => {
+    const { locks, clock } = await engine();
+    const lock = await locks.acquire('a');
+    expect(await locks.tryAcquire('a')).toBeNull();
+    await lock.release();
+    const next = await locks.tryAcquire('a');
+    expect(next?.isHeld()).toBe(true);
+    await next?.release();
+    expect(clock.pendingTimers).toBe(0);
+  });
+
+  it('is busy for one attempt behind a line, even when the lock comes free', async () => {
+    const { locks, clock } = await engine();
+    const lock = await locks.acquire('a');
+    const waiting = watch(locks.acquire('a'));
+    await clock.advance(10);
+    void lock.release();
+    expect(await locks.tryAcquire('a')).toBeNull();
+    await clock.advance(10);
+    expect(waiting.state).toBe('fulfilled');
+  });
+
+  it('rejects with the reason of the signal, and leaves nothing behind', async () => {
+    const { locks, clock, table } = await engine();
+    const lock = await locks.acquire('a');
+    const controller = new AbortController();
+    const waiting = watch(locks.acquire('a', { signal: controller.signal }));
+    await clock.advance(10);
+    const reason = new Error('enough');
+    controller.abort(reason);
+    await clock.advance(0);
+    expect(waiting.error).toBe(reason);
+    expect(locks.waiting()).toEqual([]);
+    await lock.release();
+    await clock.advance(10);
+    expect(table.size).toBe(0);
+    expect(clock.pendingTimers).toBe(0);
+  });
+
+  it('never asks the backend for a signal that was aborted before', async () => {
+    const { locks, table } = await engine();
+    await expect(locks.acquire('a', { signal: AbortSignal.abort('no') })).rejects.toBe('no');
+    await expect(locks.acquire(['a', 'b'], { signal: AbortSignal.abort('no') })).rejects.toBe('no');
+    expect(table.size).toBe(0);
+  });
+
+  it('waits without end where that is wished', async () => {
+    const { locks, clock } = await engine();
+    const lock = await locks.acquire('a');
+    const waiting = watch(locks.acquire('a', { wait: Infinity }));
+    await clock.advance(120_000);
+    expect(waiting.state).toBe('pending');
+    await lock.release();
+    await clock.advance(10);
+    expect(waiting.state).toBe('fulfilled');
+  });
+
+  it('lets readers in together, and neither with a writer', async () => {
+    const { locks, clock } = await engine();
+    const shared = { mode: 'shared' } as const;
+    const readers = [watch(locks.acquire('a', shared)), watch(locks.acquire('a', shared))];
+    await clock.advance(10);
+    const writer = watch(locks.acquire('a'));
+    const late = watch(locks.acquire('a', shared));
+    await clock.advance(10);
+    expect(readers.map(({ state }) => state)).toEqual(['fulfilled', 'fulfilled']);
+    expect([writer.state, late.state]).toEqual(['pending', 'pending']);
+    for (const reader of readers) await reader.value?.release();
+    await clock.advance(10);
+    expect([writer.state, late.state]).toEqual(['fulfilled', 'pending']);
+    await writer.value?.release();
+    await clock.advance(10);
+    expect(late.state).toBe('fulfilled');
+  });
+
+  it('takes over when a holder is not heard of any more', async () => {
+    const { locks, clock } = await engine();
+    await locks.acquire('a', { lease: 1_000, renew: false });
+    const waiting = watch(locks.acquire('a', { wait: 5_000 }));
+    await clock.advance(900);
+    expect(waiting.state).toBe('pending');
+    await clock.advance(110);
+    expect(waiting.state).toBe('fulfilled');
+  });
+
+  it('refuses a caller too many', async () => {
+    const provider = provide(new LockTable());
+    const { locks, clock } = await startEngine({ provider, maxWaiters: 2 });
+    await locks.acquire('a');
+    const waiting = [1, 2].map(() => watch(locks.acquire('a')));
+    await expect(locks.acquire('a')).rejects.toBeInstanceOf(LockCapacityError);
+    await expect(locks.acquire('b')).resolves.toBeDefined();
+    await clock.advance(5_000);
+    expect(waiting.map(({ error }) => error instanceof LockTimeoutError)).toEqual([true, true]);
+  });
+});
+
+describe('a backend that answers late, wrongly or never', () => {
+  it('is not busy because it is slow: one attempt has patience with it', async () => {
+    const provider = new ScriptedProvider();
+    const { locks, clock } = await startEngine({ provider });
+    const trying = watch(locks.tryAcquire('a'));
+    await clock.advance(900);
+    expect(trying.state).toBe('pending');
+    provider.asks[0]?.grant();
+    await clock.advance(0);
+    expect(trying.value?.isHeld()).toBe(true);
+  });
+
+  it('is unavailable, not busy, when it never answers; and what it may have granted is released', async () => {
+    const provider = new ScriptedProvider();
+    const { locks, clock, log } = await startEngine({ provider });
+    const trying = watch(locks.tryAcquire('a'));
+    await clock.advance(2_000);
+    expect(trying.error).toBeInstanceOf(LockUnavailableError);
+    expect(provider.releases).toHaveLength(1);
+    expect(provider.releases[0]?.input.holder).toBe(provider.asks[0]?.input.holder);
+    expect(log).toEqual(['Lock provider "main" does not answer']);
+  });
+
+  it('has what it grants after that released once more', async () => {
+    const provider = new ScriptedProvider();
+    const { locks, clock } = await startEngine({ provider });
+    const trying = watch(locks.tryAcquire('a'));
+    await clock.advance(2_000);
+    provider.releases[0]?.answer('lost');
+    provider.asks[0]?.grant();
+    await clock.advance(0);
+    expect(trying.state).toBe('rejected');
+    expect(provider.releases).toHaveLength(2);
+    expect(locks.held()).toEqual([]);
+  });
+
+  it('is asked again with the same id while the caller waits', async () => {
+    const provider = new ScriptedProvider();
+    const { locks, clock, names } = await startEngine({ provider });
+    const waiting = watch(locks.acquire('a'));
+    provider.asks[0]?.fail(new LockUnavailableError('no connection'));
+    await clock.advance(50);
+    provider.asks[1]?.fail(new TypeError('a bug'));
+    await clock.advance(100);
+    provider.asks[2]?.grant();
+    await clock.advance(0);
+    expect(waiting.state).toBe('fulfilled');
+    expect(new Set(provider.asks.map(({ input }) => input.holder)).size).toBe(1);
+    expect(names()).toEqual(['unavailable', 'acquired']);
+  });
+
+  it.each([
+    ['who has waited', 2_000],
+    ['who has just come', 0],
+  ])('is asked by all who wait for a key, in their order, as soon as %s is answered', async (_, last) => {
+    const provider = new ScriptedProvider();
+    // Each pauses for longer and longer, to the ms.
+    const random = { ...systemRandom(), fraction: () => 1 };
+    const { locks, clock } = await startEngine({ provider, random });
+    let isDown = true;
+    const comers: string[] = [];
+    const asked: number[] = [];
+    provider.onAcquire = ({ holder }) => {
+      if (!comers.includes(holder)) comers.push(holder);
+      if (isDown) throw new LockUnavailableError('the server is loading');
+      asked.push(comers.indexOf(holder));
+      provider.context.emit({ type: 'waiting', holder });
+      return undefined;
+    };
+    const leave = new AbortController();
+    const come = (key: string) => {
+      locks.acquire(key, { wait: Infinity, signal: leave.signal }).catch(() => undefined);
+    };
+    for (const key of ['a', 'a', 'b', 'a', 'a']) {
+      come(key);
+      await clock.advance(650);
+    }
+    if (last > 0) come('a');
+    await clock.advance(last);
+    isDown = false;
+    if (last === 0) come('a');
+    do await clock.advance(1);
+    while (asked.length === 0);
+    const [first, ...others] = asked;
+    // Who waits for another key keeps its pause: it may still be down for that one.
+    expect(others).toEqual([0, 1, 3, 4, 5].filter((comer) => comer !== first));
+    leave.abort();
+    await clock.advance(0);
+  });
+
+  it('is unavailable when it fails for the whole wait', async () => {
+    const provider = new ScriptedProvider();
+    const { locks, clock } = await startEngine({ provider });
+    const cause = new Error('refused');
+    provider.onAcquire = () => {
+      throw cause;
+    };
+    const waiting = watch(locks.acquire('a', { wait: 300 }));
+    const trying = watch(locks.tryAcquire('b'));
+    await clock.advance(0);
+    expect(trying.error).toMatchObject({ code: 'LOCK_UNAVAILABLE', cause, key: 'b', provider: 'main' });
+    await clock.advance(301);
+    expect(waiting.error).toMatchObject({ code: 'LOCK_UNAVAILABLE', cause });
+    expect(provider.releases.map(({ input }) => input.key)).toEqual(['b', 'a']);
+    expect(locks.waiting()).toEqual([]);
+  });
+
+  it.each([
+    ['refused', new LockConfigError('refused')],
+    ['pool exhausted', new LockCapacityError('pool exhausted')],
+  ])('is believed at once when it names what is wrong: %s', async (_, error) => {
+    const provider = new ScriptedProvider();
+    const { locks, clock } = await startEngine({ provider });
+    const waiting = watch(locks.acquire('a'));
+    provider.asks[0]?.fail(error);
+    await clock.advance(0);
+    expect(waiting.error).toBe(error);
+    expect(provider.asks).toHaveLength(1);
+    expect(provider.releases).toHaveLength(1);
+  });
+
+  it('is believed about what is wrong also in its last word', async () => {
+    const provider = new ScriptedProvider();
+    const { locks, clock } = await startEngine({ provider });
+    const trying = watch(locks.tryAcquire('a'));
+    await clock.advance(1_000);
+    const error = new LockCapacityError('pool exhausted');
+    provider.asks[0]?.fail(error);
+    await clock.advance(0);
+    expect(trying.error).toBe(error);
+  });
+
+  it('is asked anew, under a new id, when its grant is over before it arrives', async () => {
+    const provider = new ScriptedProvider();
+    const { locks, clock, names } = await startEngine({ provider });
+    const waiting = watch(locks.acquire('a', { lease: 1_000 }));
+    provider.asks[0]?.grant({ validUntil: clock.now() });
+    await clock.advance(50);
+    expect(waiting.state).toBe('pending');
+    expect(provider.releases[0]?.input.holder).toBe(provider.asks[0]?.input.holder);
+    provider.asks[1]?.grant();
+    await clock.advance(0);
+    expect(waiting.state).toBe('fulfilled');
+    expect(provider.asks[1]?.input.holder).not.toBe(provider.asks[0]?.input.holder);
+    expect(names()).toEqual(['acquired']);
+  });
+
+  it('is asked anew also when there is no room for another waiter', async () => {
+    const provider = new ScriptedProvider();
+    const { locks, clock } = await startEngine({ provider, maxWaiters: 1 });
+    const waiting = watch(locks.acquire('a'));
+    provider.asks[0]?.grant({ validUntil: clock.now() });
+    await clock.advance(50);
+    provider.asks[1]?.grant();
+    await clock.advance(0);
+    expect(waiting.value?.isHeld()).toBe(true);
+  });
+
+  it('is given its patience for each of several keys anew', async () => {
+    const provider = new ScriptedProvider();
+    const { locks, clock } = await startEngine({ provider });
+    const waiting = watch(locks.acquire(['a', 'b'], { wait: 0 }));
+    await clock.advance(900);
+    provider.asks[0]?.grant();
+    await clock.advance(500);
+    expect(provider.asks[1]?.input.signal.aborted).toBe(false);
+    provider.asks[1]?.grant();
+    await clock.advance(0);
+    expect(waiting.state).toBe('fulfilled');
+  });
+
+  it('does not hold a caller beyond its wait with grants that are over', async () => {
+    const provider = new ScriptedProvider();
+    const { locks, clock } = await startEngine({ provider });
+    provider.onAcquire = (_, grant) => ({ ...grant(), validUntil: clock.now() });
+    const waiting = watch(locks.acquire('a', { wait: 500 }));
+    await clock.advance(600);
+    expect(waiting.error).toBeInstanceOf(LockTimeoutError);
+    expect(provider.releases).toHaveLength(provider.order.filter((call) => call === 'acquire a').length);
+    expect(locks.waiting()).toEqual([]);
+  });
+
+  it('does not make a hold of what it took away before the grant arrived', async () => {
+    const provider = new ScriptedProvider();
+    const { locks, clock } = await startEngine({ provider });
+    const waiting = watch(locks.acquire('a'));
+    const [ask] = provider.asks;
+    ask?.grant();
+    provider.context.emit({ type: 'lost', holder: ask?.input.holder ?? '' });
+    await clock.advance(0);
+    expect(waiting.state).toBe('pending');
+    expect(provider.releases).toHaveLength(1);
+  });
+
+  it('gives its grant to a caller whose time is up but who is still there', async () => {
+    const provider = new ScriptedProvider();
+    const { locks, clock } = await startEngine({ provider });
+    const waiting = watch(locks.acquire('a', { wait: 2_000 }));
+    await clock.advance(2_000);
+    expect(provider.asks[0]?.input.signal.aborted).toBe(true);
+    provider.asks[0]?.grant();
+    await clock.advance(0);
+    expect(waiting.value?.isHeld()).toBe(true);
+  });
+
+  it('has the grant that crosses an abort released at once', async () => {
+    const provider = new ScriptedProvider();
+    const { locks, clock } = await startEngine({ provider });
+    const controller = new AbortController();
+    const waiting = watch(locks.acquire('a', { signal: controller.signal }));
+    provider.asks[0]?.grant();
+    controller.abort('too late');
+    await clock.advance(0);
+    expect(waiting.error).toBe('too late');
+    expect(provider.releases).toHaveLength(1);
+    expect(locks.held()).toEqual([]);
+  });
+
+  it('has the grant released that follows an abort, and what it left when nothing follows', async () => {
+    const provider = new ScriptedProvider();
+    const { locks, clock } = await startEngine({ provider });
+    const controller = new AbortController();
+    const waiting = ['late', 'never'].map((key) => watch(locks.acquire(key, { signal: controller.signal })));
+    controller.abort('enough');
+    await clock.advance(500);
+    expect(waiting.map(({ error }) => error)).toEqual(['enough', 'enough']);
+    expect(provider.releases).toHaveLength(0);
+    provider.asks[0]?.grant();
+    await clock.advance(0);
+    expect(provider.releases.map(({ input }) => input.key)).toEqual(['late']);
+    await clock.advance(500);
+    expect(provider.releases.map(({ input }) => input.key)).toEqual(['late', 'never']);
+  });
+
+  it('listens to an abort also while it waits for the last word, and between two asks', async () => {
+    const provider = new ScriptedProvider();
+    const { locks, clock } = await startEngine({ provider });
+    const controller = new AbortController();
+    const waiting = watch(locks.acquire('a', { wait: 1_000, signal: controller.signal }));
+    const pausing = watch(locks.acquire('b', { signal: controller.signal }));
+    provider.asks[1]?.fail(new Error('no'));
+    await clock.advance(1_000);
+    provider.asks[2]?.fail(new Error('no'));
+    await clock.advance(0);
+    controller.abort('enough');
+    provider.asks[0]?.grant();
+    await clock.advance(0);
+    expect([waiting.error, pausing.error]).toEqual(['enough', 'enough']);
+    expect(provider.releases.map(({ input }) => input.key).sort()).toEqual(['a', 'b']);
+    expect(locks.held()).toEqual([]);
+  });
+
+  it('may say busy early; that ends the wait', async () => {
+    const provider = new ScriptedProvider();
+    const { locks, clock } = await startEngine({ provider });
+    const waiting = watch(locks.acquire('a'));
+    provider.asks[0]?.answer('busy');
+    await clock.advance(0);
+    expect(waiting.error).toBeInstanceOf(LockTimeoutError);
+    expect(provider.releases).toHaveLength(0);
+  });
+
+  it('counts the wait as it is once the backend has queued the caller', async () => {
+    const provider = new ScriptedProvider();
+    const { locks, clock, names } = await startEngine({ provider });
+    const waiting = watch(locks.acquire('a', { wait: 100 }));
+    const [ask] = provider.asks;
+    for (let twice = 0; twice < 2; twice += 1)
+      provider.context.emit({ type: 'waiting', holder: ask?.input.holder ?? '' });
+    await clock.advance(100);
+    expect(ask?.input.signal.aborted).toBe(true);
+    ask?.answer('busy');
+    await clock.advance(0);
+    expect(waiting.error).toBeInstanceOf(LockTimeoutError);
+    expect(names()).toEqual(['waiting', 'timeout']);
+  });
+
+  it('tells the provider how long the caller still waits', async () => {
+    const provider = new ScriptedProvider();
+    const { locks, clock } = await startEngine({ provider });
+    const waiting = watch(locks.acquire('a', { wait: 1_000 }));
+    expect(provider.asks[0]?.input.wait).toBe(1_000);
+    provider.asks[0]?.fail(new Error('no'));
+    await clock.advance(400);
+    expect(provider.asks[1]?.input.wait).toBeLessThanOrEqual(975);
+    provider.asks[1]?.answer('busy');
+    await clock.advance(0);
+    expect(waiting.state).toBe('rejected');
+  });
+
+  it('grants in the very tick in which another caller comes, to each its own', async () => {
+    const provider = new ScriptedProvider();
+    const { locks, clock } = await startEngine({ provider });
+    const gate = deferred();
+    const one = watch(locks.withLock('a', () => gate.promise));
+    const two = watch(locks.withLock('a', () => gate.promise));
+    for (const ask of provider.asks) ask.grant();
+    await clock.advance(0);
+    expect(locks.held()).toHaveLength(2);
+    provider.onRelease = () => 'released';
+    gate.resolve();
+    await Promise.all([one.promise, two.promise]);
+    expect(locks.held()).toEqual([]);
+  });
+});

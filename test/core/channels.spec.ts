@@ -1,0 +1,150 @@
+import { subscribe, tracingChannel, unsubscribe } from 'node:diagnostics_channel';
+import type { LockEventName } from '../../lib/api/lock-events.js';
+import { deferred, startEngine, watch } from './engine-rig.js';
+import { ScriptedProvider } from './scripted-provider.js';
+
+const OF_A = { key: 'a', provider: 'main', mode: 'exclusive', method: null, template: null };
+const STEPS = ['start', 'end', 'asyncStart', 'asyncEnd', 'error'] as const;
+
+const leaving: (() => void)[] = [];
+afterEach(() => {
+  for (const leave of leaving.splice(0)) leave();
+});
+
+function listen(name: string, listener: (message: unknown) => void): void {
+  subscribe(name, listener);
+  leaving.push(() => unsubscribe(name, listener));
+}
+
+/** What the tracing channel says, each step with the trace as it is then. */
+function traced(operation: 'acquire' | 'hold') {
+  const steps: { readonly step: string; readonly trace: object; readonly seen: object }[] = [];
+  for (const step of STEPS) {
+    listen(`tracing:nestjs-distributed-lock:${operation}:${step}`, (trace) => {
+      steps.push({ step, trace: trace as object, seen: { ...(trace as object) } });
+    });
+  }
+  return {
+    names: () => steps.map(({ step }) => step),
+    contexts: () => new Set(steps.map(({ trace }) => trace)).size,
+    last: () => steps.at(-1)?.seen,
+  };
+}
+
+describe('the tracing channel of acquisitions', () => {
+  it('tells the way to a lock in one trace, without its holder id', async () => {
+    const { locks } = await startEngine();
+    const acquire = traced('acquire');
+    const lock = await locks.acquire('a');
+    expect(acquire.names()).toEqual(['start', 'end', 'asyncStart', 'asyncEnd']);
+    expect(acquire.contexts()).toBe(1);
+    expect(acquire.last()).toEqual({ ...OF_A, result: undefined });
+    await lock.release();
+  });
+
+  it('tells why there was none', async () => {
+    const { locks, clock } = await startEngine({ maxWaiters: 1 });
+    await locks.acquire('a');
+    const acquire = traced('acquire');
+    const queued = watch(locks.acquire('a', { wait: 100 }));
+    await expect(locks.acquire('a')).rejects.toMatchObject({ code: 'LOCK_CAPACITY' });
+    expect(acquire.last()).toMatchObject({ error: { code: 'LOCK_CAPACITY' } });
+    await clock.advance(100);
+    expect(queued.error).toMatchObject({ code: 'LOCK_TIMEOUT' });
+    expect(acquire.last()).toMatchObject({ ...OF_A, error: queued.error });
+  });
+
+  it('is a store around the acquisition: what the provider does for it belongs to it', async () => {
+    const provider = ScriptedProvider.obliging();
+    const { locks } = await startEngine({ provider });
+    const { AsyncLocalStorage } = await import('node:async_hooks');
+    const store = new AsyncLocalStorage<unknown>();
+    const { start } = tracingChannel<unknown, { key: string }>('nestjs-distributed-lock:acquire');
+    start.bindStore(store, (trace) => trace.key);
+    leaving.push(() => void start.unbindStore(store));
+    let seen: unknown;
+    provider.onAcquire = (_, grant) => {
+      seen = store.getStore();
+      return grant();
+    };
+    await locks.withLock('a', () => {
+      expect(store.getStore()).toBeUndefined();
+    });
+    expect(seen).toBe('a');
+  });
+});
+
+describe('the tracing channel of holds', () => {
+  it('tells a hold from the grant to the release, nested entries included', async () => {
+    const { locks, clock } = await startEngine();
+    const hold = traced('hold');
+    const task = deferred();
+    const running = locks.withLock('a', (lock) => {
+      expect(hold.last()).toEqual({ ...OF_A, fencingToken: lock.fencingToken });
+      return locks.withLock('a', () => task.promise);
+    });
+    await clock.advance(0);
+    expect(hold.names()).toEqual(['start', 'end']);
+    task.resolve();
+    await running;
+    await clock.advance(0);
+    expect(hold.names()).toEqual(['start', 'end', 'asyncStart', 'asyncEnd']);
+    expect(hold.contexts()).toBe(1);
+    expect(hold.last()).toMatchObject({ result: 'released' });
+  });
+
+  it('tells a loss, also one that only the release finds, and a release that was not answered', async () => {
+    const provider = ScriptedProvider.obliging();
+    const { locks, clock } = await startEngine({ provider });
+    const hold = traced('hold');
+    const revoked = await locks.acquire('a');
+    provider.context.emit({ type: 'lost', holder: revoked.holder });
+    await clock.advance(0);
+    expect(hold.last()).toMatchObject({ ...OF_A, error: { code: 'LOCK_LOST', reason: 'revoked' } });
+    const gone = await locks.acquire('a');
+    provider.onRelease = () => 'lost';
+    await gone.release();
+    await clock.advance(0);
+    expect(hold.last()).toMatchObject({ ...OF_A, error: { code: 'LOCK_LOST', reason: 'revoked' } });
+    const unanswered = await locks.acquire('a');
+    provider.onRelease = () => 'unknown';
+    await unanswered.release();
+    await clock.advance(0);
+    expect(hold.last()).toMatchObject({ result: 'unconfirmed' });
+    expect(hold.contexts()).toBe(3);
+    expect(hold.names().filter((name) => name === 'asyncEnd')).toHaveLength(3);
+    provider.onRelease = () => 'released';
+    await clock.advance(100);
+  });
+});
+
+it('each event has a channel of its own, with the event as its message', async () => {
+  const { locks, events } = await startEngine();
+  const heard: unknown[] = [];
+  for (const name of ['acquired', 'released'] satisfies LockEventName[]) {
+    listen(`nestjs-distributed-lock:${name}`, (event) => heard.push({ name, event }));
+  }
+  await locks.withLock('a', () => undefined);
+  expect(heard).toEqual(events);
+  expect(heard).toHaveLength(2);
+});
+
+it('renewals that were not answered are told, those that come too late are not', async () => {
+  const provider = ScriptedProvider.obliging();
+  const { locks, clock, events } = await startEngine({ provider });
+  provider.onRenew = () => Promise.resolve('unknown');
+  await locks.acquire('a', { lease: 3_000 });
+  await clock.advance(1_000);
+  expect(events.at(-1)).toEqual({ name: 'unrenewed', event: { ...OF_A, remaining: 2_000 } });
+  provider.onRenew = () => Promise.reject(new Error('gone'));
+  await clock.advance(300);
+  expect(events.slice(-2).map(({ name }) => name)).toEqual(['unavailable', 'unrenewed']);
+  let answer: (() => void) | undefined;
+  provider.onRenew = () => new Promise((resolve) => (answer = () => resolve('unknown')));
+  await clock.advance(3_000);
+  const told = events.length;
+  expect(events.at(-1)).toMatchObject({ name: 'lost', event: { reason: 'expired' } });
+  answer?.();
+  await clock.advance(0);
+  expect(events).toHaveLength(told);
+});

@@ -1,0 +1,129 @@
+import { LockManager } from '../../lib/core/lock-manager.js';
+import type { CompositeProvider, Member, ProviderEvent } from '../../lib/api/lock-provider.js';
+import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
+import { startEngine } from './engine-rig.js';
+import { ScriptedProvider } from './scripted-provider.js';
+
+/** A composite that lets its first member do everything. */
+class Alias extends ScriptedProvider implements CompositeProvider {
+  readonly heard: ProviderEvent[] = [];
+  readonly memberNames: readonly string[];
+
+  constructor(...memberNames: string[]) {
+    super();
+    this.memberNames = memberNames;
+  }
+
+  compose(members: ReadonlyMap<string, Member>): void {
+    for (const member of members.values()) member.observe((event) => this.heard.push(event));
+    const [first] = members.values();
+    if (!first) return;
+    this.onAcquire = (request) => first.acquire(request);
+    this.onRelease = (holder, manner) => first.release(holder, manner);
+  }
+}
+
+const unreachable = () => Promise.reject(new LockUnavailableError('down', { provider: 'member' }));
+
+/** Writes down when each starts and stops. */
+function diary(providers: Readonly<Record<string, ScriptedProvider>>): string[] {
+  const lines: string[] = [];
+  for (const [name, provider] of Object.entries(providers)) {
+    provider.onStart = async () => {
+      lines.push(`${name} starts`);
+      await Promise.resolve();
+      lines.push(`${name} started`);
+    };
+    provider.stop = async () => {
+      lines.push(`${name} stops`);
+      await Promise.resolve();
+      lines.push(`${name} stopped`);
+    };
+  }
+  return lines;
+}
+
+describe('a provider that stands on others', () => {
+  it('starts after them and stops before them', async () => {
+    const providers = {
+      all: new Alias('half', 'b'),
+      half: new Alias('a'),
+      a: new ScriptedProvider(),
+      b: new ScriptedProvider(),
+    };
+    const lines = diary(providers);
+    const { locks } = await startEngine({ providers, default: 'all' });
+    await locks.stop();
+    const order = (...said: string[]) => expect(lines.filter((line) => said.includes(line))).toEqual(said);
+    order('a started', 'half starts', 'half started', 'all starts');
+    order('b started', 'all starts');
+    order('all stopped', 'half stops', 'half stopped', 'a stops');
+    order('all stopped', 'b stops');
+  });
+
+  it('locks through them, which stay usable by their own names', async () => {
+    const member = ScriptedProvider.obliging();
+    const { locks } = await startEngine({ providers: { all: new Alias('member'), member }, default: 'all' });
+    const lock = await locks.acquire('order:1');
+    expect(lock.provider).toBe('all');
+    await lock.release();
+    await (await locks.acquire('order:2', { provider: 'member' })).release();
+    expect(member.order).toEqual(['acquire order:1', 'release order:1', 'acquire order:2', 'release order:2']);
+    await locks.stop();
+  });
+
+  it('asks them in the line of this process where waiting is dear', async () => {
+    const member = new ScriptedProvider({ queue: 'engine' });
+    member.onRelease = () => 'released';
+    const { locks } = await startEngine({ providers: { all: new Alias('member'), member }, default: 'all' });
+    const first = locks.acquire('order:1');
+    const second = locks.acquire('order:1', { provider: 'member' });
+    expect(member.asks).toHaveLength(1);
+    member.asks[0]?.grant();
+    await (await first).release();
+    expect(member.asks).toHaveLength(2);
+    member.asks[1]?.grant();
+    await (await second).release();
+    await locks.stop();
+  });
+
+  it('hears what they tell the engine', async () => {
+    const member = new ScriptedProvider();
+    const all = new Alias('member');
+    const { locks } = await startEngine({ providers: { all, member }, default: 'all' });
+    const event: ProviderEvent = { type: 'unavailable', cause: new Error('gone') };
+    member.context.emit(event);
+    expect(all.heard).toEqual([event]);
+    await locks.stop();
+  });
+
+  it('starts even if a member cannot be reached: what that means is its own to judge', async () => {
+    const member = new ScriptedProvider();
+    member.onStart = unreachable;
+    const { locks, names } = await startEngine({ providers: { all: new Alias('member'), member }, default: 'all' });
+    expect(names()).toEqual(['unavailable']);
+    await locks.stop();
+  });
+
+  it('fails the boot if it cannot be reached itself, and then nothing is left started', async () => {
+    const providers = { all: new Alias('member'), member: new ScriptedProvider() };
+    providers.all.onStart = unreachable;
+    await expect(startEngine({ providers, default: 'all' })).rejects.toThrow(LockUnavailableError);
+    expect([providers.all.stops, providers.member.stops]).toEqual([1, 1]);
+  });
+
+  it('is refused without its members', () => {
+    const providers = { all: new Alias('redis', 'mysql'), redis: new ScriptedProvider() };
+    expect(() => new LockManager({ providers, default: 'all' })).toThrow(LockConfigError);
+    expect(() => new LockManager({ providers, default: 'all' })).toThrow(
+      'Lock provider "all" stands on "mysql", but the lock providers are "all", "redis".',
+    );
+  });
+
+  it('is refused in a circle', () => {
+    const providers = { all: new Alias('half'), half: new Alias('all') };
+    expect(() => new LockManager({ providers, default: 'all' })).toThrow(
+      'Lock providers stand on each other in a circle: all → half → all.',
+    );
+  });
+});

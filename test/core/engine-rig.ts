@@ -1,0 +1,79 @@
+import { LockManager } from '../../lib/core/lock-manager.js';
+import type { LockManagerOptions } from '../../lib/core/lock-manager-options.js';
+import type { LockProvider } from '../../lib/api/lock-provider.js';
+import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
+import type { LockTable } from '../../lib/providers/memory/lock-table.js';
+import type { LockEventMap, LockEventName } from '../../lib/api/lock-events.js';
+import { FakeClock } from '../../lib/testing/fake-clock.js';
+import { PollingProvider } from './polling-provider.js';
+
+const EVENTS: readonly LockEventName[] = [
+  ...(['waiting', 'acquired', 'released', 'renewed', 'unrenewed', 'lost'] as const),
+  ...(['timeout', 'skipped', 'unconfirmed', 'unavailable'] as const),
+];
+
+export interface RecordedEvent<N extends LockEventName = LockEventName> {
+  readonly name: N;
+  readonly event: LockEventMap[N];
+}
+
+/** An engine under a clock that stands still, with everything it says written down. */
+export async function startEngine(options: Partial<LockManagerOptions> & { readonly provider?: LockProvider } = {}) {
+  const { provider, ...rest } = options;
+  const clock = new FakeClock();
+  const log: string[] = [];
+  const say = (message: string) => {
+    log.push(message);
+  };
+  const locks = new LockManager({
+    providers: { main: provider ?? new MemoryLockProvider() },
+    clock,
+    logger: { debug: say, warn: say, error: say },
+    ...rest,
+  });
+  const events: RecordedEvent[] = [];
+  for (const name of EVENTS) locks.events.on(name, (event) => events.push({ name, event }));
+  await locks.start();
+  return { locks, clock, log, events, names: () => events.map(({ name }) => name) };
+}
+
+/** The two ways to queue, over the same table of locks. */
+export const QUEUES: readonly [string, (table: LockTable) => LockProvider][] = [
+  ['native', (table) => new MemoryLockProvider({ table })],
+  ['engine', (table) => new PollingProvider(table)],
+];
+
+/** What has become of a promise so far. Makes it a handled one, whatever becomes of it. */
+export class Outcome<T> {
+  state: 'pending' | 'fulfilled' | 'rejected' = 'pending';
+  value: T | undefined;
+  error: unknown;
+
+  constructor(readonly promise: Promise<T>) {
+    promise.then(
+      (value) => {
+        this.state = 'fulfilled';
+        this.value = value;
+      },
+      (error: unknown) => {
+        this.state = 'rejected';
+        this.error = error;
+      },
+    );
+  }
+}
+
+export function watch<T>(promise: Promise<T>): Outcome<T> {
+  return new Outcome(promise);
+}
+
+/** A promise that the test settles. */
+export function deferred<T = void>() {
+  let resolve!: (value: T) => void;
+  let reject!: (error: unknown) => void;
+  const promise = new Promise<T>((onValue, onError) => {
+    resolve = onValue;
+    reject = onError;
+  });
+  return { promise, resolve, reject };
+}

@@ -1,0 +1,175 @@
+import { LockLostError } from '../../lib/api/errors.js';
+import type { LossPolicy } from '../../lib/api/lock-options.js';
+import { deferred, startEngine, watch } from './engine-rig.js';
+import { ScriptedProvider } from './scripted-provider.js';
+
+async function running(onLost: LossPolicy) {
+  const engine = await startEngine();
+  const task = deferred<string>();
+  const result = watch(engine.locks.withLock('a', () => task.promise, { onLost }));
+  await engine.clock.advance(0);
+  return { ...engine, task, result, lose: () => engine.locks.forceRelease('a') };
+}
+
+describe('withLock', () => {
+  it('passes on what the task returns, throws or rejects with, and releases', async () => {
+    const { locks } = await startEngine();
+    const error = new Error('mine');
+    expect(await locks.withLock('a', () => 1)).toBe(1);
+    expect(await locks.withLock('a', async () => Promise.resolve(2))).toBe(2);
+    await expect(
+      locks.withLock('a', () => {
+        throw error;
+      }),
+    ).rejects.toBe(error);
+    await expect(locks.withLock('a', () => Promise.reject(error))).rejects.toBe(error);
+    expect(locks.held()).toEqual([]);
+  });
+
+  it.each<LossPolicy>(['throw', 'throw-early', 'ignore'])(
+    'passes on the same under %s, where nothing is lost',
+    async (onLost) => {
+      const { locks } = await startEngine();
+      expect(await locks.withLock('a', () => 1, { onLost })).toBe(1);
+      await expect(locks.withLock('a', () => Promise.reject(new Error('mine')), { onLost })).rejects.toThrow('mine');
+      expect(locks.held()).toEqual([]);
+    },
+  );
+
+  it('tells the backend whether the task failed', async () => {
+    const provider = ScriptedProvider.obliging();
+    const failed: boolean[] = [];
+    provider.onRelease = (_, manner) => {
+      failed.push(manner.failed);
+      return 'released';
+    };
+    const { locks } = await startEngine({ provider });
+    await locks.withLock('a', () => undefined);
+    await locks.withLock('a', () => Promise.reject(new Error('mine'))).catch(() => undefined);
+    expect(failed).toEqual([false, true]);
+  });
+
+  it.each(['throw', 'reject', 'unknown'] as const)(
+    "keeps the task's value and error when the release fails (%s)",
+    async (how) => {
+      const provider = ScriptedProvider.obliging();
+      provider.onRelease = () => {
+        if (how === 'throw') throw new Error('release');
+        return how === 'reject' ? Promise.reject(new Error('release')) : Promise.resolve('unknown');
+      };
+      const { locks } = await startEngine({ provider });
+      expect(await locks.withLock('a', () => 1)).toBe(1);
+      await expect(locks.withLock('a', () => Promise.reject(new Error('mine')))).rejects.toThrow('mine');
+    },
+  );
+
+  it('throws the loss after the task has ended, with what came of it', async () => {
+    const { task, result, lose, clock } = await running('throw');
+    await lose();
+    await clock.advance(0);
+    expect(result.state).toBe('pending');
+    task.resolve('value');
+    await clock.advance(0);
+    expect(result.error).toMatchObject({
+      code: 'LOCK_LOST',
+      reason: 'revoked',
+      outcome: { status: 'fulfilled', value: 'value' },
+    });
+  });
+
+  it("throws the loss with the task's error", async () => {
+    const { task, result, lose, clock } = await running('throw');
+    await lose();
+    const reason = new Error('mine');
+    task.reject(reason);
+    await clock.advance(0);
+    expect(result.error).toMatchObject({ outcome: { status: 'rejected', reason } });
+  });
+
+  it('throws a loss that only the release has found', async () => {
+    const provider = ScriptedProvider.obliging();
+    provider.onRelease = () => Promise.resolve('lost');
+    const { locks } = await startEngine({ provider });
+    await expect(locks.withLock('a', () => 1)).rejects.toMatchObject({
+      reason: 'revoked',
+      outcome: { status: 'fulfilled', value: 1 },
+    });
+  });
+
+  it('throws early where that is wished; a task that fails later is nobody’s unhandled rejection', async () => {
+    const unhandled: unknown[] = [];
+    const note = (reason: unknown) => unhandled.push(reason);
+    process.on('unhandledRejection', note);
+    try {
+      const { task, result, lose, clock } = await running('throw-early');
+      await lose();
+      await clock.advance(0);
+      expect(result.error).toBeInstanceOf(LockLostError);
+      expect(result.error).toMatchObject({ outcome: undefined });
+      task.reject(new Error('later'));
+      await clock.advance(0);
+      expect(unhandled).toEqual([]);
+    } finally {
+      process.off('unhandledRejection', note);
+    }
+  });
+
+  it('throws early and gives the other keys back when the task ends', async () => {
+    const { locks, clock } = await startEngine();
+    const task = deferred();
+    const result = watch(locks.withLock(['a', 'b'], () => task.promise, { onLost: 'throw-early' }));
+    await clock.advance(0);
+    await locks.forceRelease('a');
+    await clock.advance(0);
+    expect(result.error).toBeInstanceOf(LockLostError);
+    expect(locks.held()).toMatchObject([{ key: 'b' }]);
+    task.resolve();
+    await clock.advance(0);
+    expect(locks.held()).toEqual([]);
+  });
+
+  it('throws early also what was lost before the task came to its first await', async () => {
+    const { locks, clock } = await startEngine();
+    const task = deferred();
+    const result = watch(
+      locks.withLock(
+        'a',
+        () => {
+          clock.block(60_000);
+          return task.promise;
+        },
+        { onLost: 'throw-early' },
+      ),
+    );
+    await clock.advance(0);
+    expect(result.error).toMatchObject({ reason: 'expired' });
+    task.resolve();
+  });
+
+  it('ignores the loss where that is wished', async () => {
+    const { task, result, lose, clock } = await running('ignore');
+    await lose();
+    task.resolve('value');
+    await clock.advance(0);
+    expect(result.value).toBe('value');
+  });
+
+  it('gives the lock in its own context to the task', async () => {
+    const { locks } = await startEngine();
+    await locks.withLock('a', async (lock) => {
+      await Promise.resolve();
+      expect(locks.current()).toBe(lock);
+      expect(lock.acquiredAt).toBeInstanceOf(Date);
+    });
+  });
+
+  it('does not run the task when it cannot have the lock', async () => {
+    const { locks } = await startEngine();
+    await locks.acquire('a');
+    let ran = false;
+    await expect(locks.withLock('a', () => void (ran = true), { wait: 0 })).rejects.toMatchObject({
+      code: 'LOCK_TIMEOUT',
+    });
+    expect(ran).toBe(false);
+  });
+});

@@ -1,0 +1,91 @@
+import fc from 'fast-check';
+import { LockManager } from '../../lib/core/lock-manager.js';
+import { LockTable } from '../../lib/providers/memory/lock-table.js';
+import { FakeClock } from '../../lib/testing/fake-clock.js';
+import { exploration } from '../exploration.js';
+import { DistantProvider } from './distant-provider.js';
+import { isHistoryOfMutex, type Operation } from './mutex-model.js';
+
+describe('the model of a mutex', () => {
+  const one = { holder: 1, invoked: 0, returned: 1, outcome: 'acquired' } as const;
+  const two = { holder: 2, invoked: 2, returned: 3 } as const;
+
+  it('knows a history that is legal in some order', () => {
+    const release = { holder: 1, invoked: 2, returned: 9, outcome: 'released' } as const;
+    expect(isHistoryOfMutex([one, { ...two, outcome: 'acquired' }, release])).toBe(true);
+    expect(isHistoryOfMutex([one, { ...two, outcome: 'busy' }])).toBe(true);
+    expect(
+      isHistoryOfMutex([
+        { ...one, outcome: 'maybe-acquired' },
+        { ...two, outcome: 'busy' },
+      ]),
+    ).toBe(true);
+  });
+
+  it('refuses two holders, a free lock that is called busy, and a release too late', () => {
+    expect(isHistoryOfMutex([one, { ...two, outcome: 'acquired' }])).toBe(false);
+    expect(isHistoryOfMutex([{ ...two, outcome: 'busy' }])).toBe(false);
+    const late = { holder: 1, invoked: 4, returned: 5, outcome: 'released' } as const;
+    expect(isHistoryOfMutex([one, { ...two, outcome: 'acquired' }, late])).toBe(false);
+  });
+});
+
+const caller = fc.record({
+  wait: fc.constantFrom(0, 0, 20, 1_000, Infinity),
+  abortAt: fc.option(fc.integer({ min: 0, max: 40 }), { nil: undefined }),
+  steps: fc.integer({ min: 0, max: 3 }),
+});
+
+describe.each(['native', 'engine'] as const)('recorded histories (%s queue)', (queue) => {
+  it('are those of a mutex, whatever is lost and whoever leaves', async () => {
+    await fc.assert(
+      fc.asyncProperty(
+        fc.scheduler(),
+        fc.array(caller, { minLength: 2, maxLength: 5 }),
+        fc.array(fc.nat({ max: 10 }), { maxLength: 3 }),
+        async (scheduler, callers, faultsAt) => {
+          const clock = new FakeClock();
+          let calls = 0;
+          const distance = { table: new LockTable(), queue, scheduler, life: 'session' } as const;
+          const provider = new DistantProvider(distance, () => faultsAt.includes(calls++));
+          const locks = new LockManager({ providers: { main: provider }, clock });
+          await locks.start();
+
+          let moment = 0;
+          const now = () => (moment += 1);
+          const history: Operation[] = [];
+          const record = (holder: number, invoked: number, outcome: Operation['outcome']) => {
+            history.push({ holder, invoked, returned: now(), outcome });
+          };
+          const all = callers.map(async ({ wait, abortAt, steps }, holder) => {
+            const controller = new AbortController();
+            if (abortAt !== undefined) clock.setTimer(() => controller.abort('left'), abortAt);
+            const asked = now();
+            try {
+              const lock = await locks.acquire('k', { wait, signal: controller.signal });
+              record(holder, asked, 'acquired');
+              for (let step = 0; step < steps; step += 1) await scheduler.schedule(Promise.resolve(), 'task');
+              const left = now();
+              const isReleased = (await lock.release()) === 'released';
+              // One that was not confirmed is repeated in the background.
+              record(holder, left, isReleased ? 'released' : 'maybe-released');
+            } catch (error) {
+              const isBusy = (error as { code?: string }).code === 'LOCK_TIMEOUT';
+              record(holder, asked, isBusy ? 'busy' : 'maybe-acquired');
+              if (!isBusy) record(holder, asked, 'maybe-released');
+            }
+          });
+          const done = Promise.all(all);
+          for (let round = 0; round < 60; round += 1) {
+            await scheduler.waitIdle();
+            await clock.advance(round < 30 ? 10 : 1_000);
+          }
+          await scheduler.waitIdle();
+          await done;
+          expect({ isHistoryOfMutex: isHistoryOfMutex(history), history }).toMatchObject({ isHistoryOfMutex: true });
+        },
+      ),
+      { numRuns: exploration(15, 3_000) },
+    );
+  });
+});

@@ -1,0 +1,111 @@
+import { getEventListeners } from 'node:events';
+import { LockManager } from '../../lib/core/lock-manager.js';
+import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
+import { LockTable } from '../../lib/providers/memory/lock-table.js';
+import { exploration } from '../exploration.js';
+import { QUEUES, startEngine } from './engine-rig.js';
+import { ScriptedProvider } from './scripted-provider.js';
+
+const ROUNDS = exploration(2_000, 20_000);
+
+describe.each(QUEUES)('nothing is left (%s queue)', (_, provide) => {
+  it(`after ${ROUNDS} acquires and releases`, async () => {
+    const table = new LockTable();
+    const { locks, clock } = await startEngine({ provider: provide(table) });
+    for (let round = 0; round < ROUNDS; round += 1) {
+      await locks.withLock(`key ${round % 7}`, (lock) => lock.signal);
+    }
+    expect([clock.pendingTimers, table.size, locks.held(), locks.waiting()]).toEqual([0, 0, [], []]);
+  });
+
+  it(`after ${ROUNDS} waits that were cancelled`, async () => {
+    const table = new LockTable();
+    const { locks, clock } = await startEngine({ provider: provide(table) });
+    const listeners = new Set<unknown>();
+    const controllers = Array.from({ length: ROUNDS }, () => new AbortController());
+    const lock = await locks.acquire('a');
+    const timersBefore = clock.pendingTimers;
+    for (const { signal } of controllers) countListeners(signal, listeners);
+    for (let start = 0; start < ROUNDS; start += 500) {
+      const batch = controllers.slice(start, start + 500);
+      const waiting = batch.map(({ signal }) => locks.acquire('a', { signal }).catch((reason: unknown) => reason));
+      await clock.advance(1);
+      for (const controller of batch) controller.abort('enough');
+      expect(new Set(await Promise.all(waiting))).toEqual(new Set(['enough']));
+    }
+    await clock.advance(0);
+    expect([clock.pendingTimers, listeners.size, locks.waiting()]).toEqual([timersBefore, 0, []]);
+    await lock.release();
+    expect([clock.pendingTimers, table.size, locks.held()]).toEqual([0, 0, []]);
+  });
+});
+
+it('leaves no listener on a signal that did not abort', async () => {
+  const { locks } = await startEngine();
+  const { signal } = new AbortController();
+  const listeners = new Set<unknown>();
+  countListeners(signal, listeners);
+  await Promise.all([1, 2, 3].map(() => locks.withLock('a', () => Promise.resolve(), { signal })));
+  await locks.acquire('a');
+  await expect(locks.acquire('a', { signal, wait: 0 })).rejects.toMatchObject({ code: 'LOCK_TIMEOUT' });
+  expect(listeners.size).toBe(0);
+});
+
+it('puts one listener on a signal that many waiters share', async () => {
+  const { locks, clock } = await startEngine();
+  const lock = await locks.acquire('a');
+  const controller = new AbortController();
+  const { signal } = controller;
+  const wait = () => locks.acquire('a', { signal }).then(String, (reason: unknown) => reason);
+  const early = locks.acquire('a', { signal, wait: 10 }).catch(() => 'busy');
+  const waiting = Array.from({ length: 20 }, wait);
+  await clock.advance(10);
+  expect(await early).toBe('busy');
+  expect(getEventListeners(signal, 'abort')).toHaveLength(1);
+  controller.abort('enough');
+  expect(new Set(await Promise.all(waiting))).toEqual(new Set(['enough']));
+  expect(getEventListeners(signal, 'abort')).toHaveLength(0);
+  await lock.release();
+  expect(clock.pendingTimers).toBe(0);
+});
+
+it('leaves nothing of a backend that was down for long', async () => {
+  const provider = new ScriptedProvider();
+  provider.onAcquire = () => Promise.reject(new Error('down'));
+  provider.onRelease = () => Promise.reject(new Error('down'));
+  const { locks, clock } = await startEngine({ provider });
+  const waiting = [1, 2, 3].map((each) => locks.acquire('a', { wait: each * 1_000 }).catch((error: unknown) => error));
+  await clock.advance(40_000);
+  await Promise.all(waiting);
+  expect([clock.pendingTimers, locks.waiting()]).toEqual([0, []]);
+});
+
+it('leaves no timer and no handle of this process', async () => {
+  const before = process.getActiveResourcesInfo();
+  const locks = new LockManager({ providers: { main: new MemoryLockProvider() } });
+  await locks.start();
+  const lock = await locks.acquire('a');
+  for (let round = 0; round < 1_000; round += 1) {
+    const controller = new AbortController();
+    const waiting = locks.acquire('a', { signal: controller.signal }).catch((reason: unknown) => reason);
+    controller.abort('enough');
+    await waiting;
+    await locks.withLock(`b${round}`, () => Promise.resolve());
+  }
+  await lock.release();
+  await locks.stop();
+  expect(process.getActiveResourcesInfo()).toEqual(before);
+});
+
+/** Keeps in `listeners` those that are on the signal now. */
+function countListeners(signal: AbortSignal, listeners: Set<unknown>): void {
+  const { addEventListener, removeEventListener } = signal;
+  signal.addEventListener = (...args: Parameters<typeof addEventListener>) => {
+    listeners.add(args[1]);
+    addEventListener.apply(signal, args);
+  };
+  signal.removeEventListener = (...args: Parameters<typeof removeEventListener>) => {
+    listeners.delete(args[1]);
+    removeEventListener.apply(signal, args);
+  };
+}

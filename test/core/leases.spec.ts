@@ -1,0 +1,133 @@
+import fc from 'fast-check';
+import { LockManager } from '../../lib/core/lock-manager.js';
+import type { AcquireRequest, Grant, LockProvider, RenewOutcome } from '../../lib/api/lock-provider.js';
+import { validUntil } from '../../lib/core/toolkit/validity.js';
+import { FakeClock } from '../../lib/testing/fake-clock.js';
+
+const LEASE = 1_000;
+
+/** What becomes of one renewal: how long it travels and its answer comes back, in ms; `lost`: the answer never comes. */
+interface Journey {
+  readonly there: number;
+  readonly back: number;
+  readonly fate: 'answered' | 'lost' | 'refused';
+}
+
+/** One lease at the far end of a wire that keeps the order of what is sent, and of nothing else. */
+class DistantLease {
+  readonly capabilities: LockProvider['capabilities'] = {
+    ...{ shared: false, fair: false, fencing: false, lease: 'per-lock' },
+    ...{ minHold: false, forceRelease: false, queue: 'engine' },
+  };
+  /** When the backend forgets it, by its clock. */
+  ends = -Infinity;
+  #sent = 0;
+  #lastArrival = 0;
+
+  constructor(
+    private readonly clock: FakeClock,
+    private readonly journeys: readonly Journey[],
+  ) {}
+
+  start(): void {}
+  stop(): void {}
+
+  async acquire({ key, holder, mode, lease }: AcquireRequest): Promise<Grant> {
+    this.ends = this.clock.now() + lease;
+    return { key, holder, mode, lease, fencingToken: null, validUntil: validUntil(this.clock.now(), lease) };
+  }
+
+  renew(_: Grant, lease: number): Promise<RenewOutcome> {
+    const { clock } = this;
+    const journey = this.journeys[this.#sent++ % this.journeys.length] ?? { there: 0, back: 0, fate: 'answered' };
+    const sentAt = clock.now();
+    this.#lastArrival = Math.max(this.#lastArrival, sentAt + journey.there);
+    return new Promise((resolve, reject) => {
+      clock.setTimer(() => {
+        if (journey.fate === 'refused') return reject(new Error('refused'));
+        const isOurs = clock.now() < this.ends;
+        if (isOurs) this.ends = clock.now() + lease;
+        const outcome: RenewOutcome = isOurs ? { validUntil: validUntil(sentAt, lease) } : 'lost';
+        clock.setTimer(() => {
+          resolve(journey.fate === 'lost' ? 'unknown' : outcome);
+        }, journey.back);
+      }, this.#lastArrival - sentAt);
+    });
+  }
+
+  async release() {
+    return 'released' as const;
+  }
+}
+
+const journey = (there: number, back: number, ...fates: Journey['fate'][]) =>
+  fc.record({
+    there: fc.integer({ min: 0, max: there }),
+    back: fc.integer({ min: 0, max: back }),
+    fate: fc.constantFrom(...fates),
+  });
+
+async function heldOver(journeys: readonly Journey[]) {
+  const clock = new FakeClock();
+  const lease = new DistantLease(clock, journeys);
+  const locks = new LockManager({ providers: { main: lease as unknown as LockProvider }, clock, shutdownGrace: 0 });
+  await locks.start();
+  return { clock, lease, locks, lock: await locks.acquire('a', { lease: LEASE }) };
+}
+
+describe('a lease that is renewed over a bad wire', () => {
+  const step = fc.oneof(
+    fc.record({ do: fc.constant('pass' as const), milliseconds: fc.integer({ min: 1, max: 250 }) }),
+    fc.record({ do: fc.constant('block' as const), milliseconds: fc.integer({ min: 1, max: 1_500 }) }),
+    fc.record({ do: fc.constant('renew' as const), milliseconds: fc.integer({ min: 100, max: 3_000 }) }),
+    fc.record({ do: fc.constant('renew' as const), milliseconds: fc.integer({ min: 100, max: 300 }) }),
+  );
+
+  it('is never believed in when the backend has forgotten it, and not again once it was lost', async () => {
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(journey(300, 900, 'answered', 'answered', 'lost', 'refused'), { minLength: 1, maxLength: 6 }),
+        fc.array(step, { minLength: 1, maxLength: 30 }),
+        async (journeys, steps) => {
+          const { clock, lease, locks, lock } = await heldOver(journeys);
+          let wasLost = false;
+          const look = () => {
+            const isHeld = lock.isHeld();
+            if (isHeld) {
+              expect(wasLost).toBe(false);
+              expect(lease.ends).toBeGreaterThanOrEqual(clock.now() + lock.remaining());
+            }
+            wasLost ||= !isHeld;
+          };
+          for (const { do: action, milliseconds } of steps) {
+            if (action === 'block') clock.block(milliseconds);
+            else if (action === 'renew') lock.extend(milliseconds).catch(() => undefined);
+            else await clock.advance(milliseconds);
+            look();
+          }
+          await Promise.all([locks.stop(), clock.advance(60_000)]);
+        },
+      ),
+      { numRuns: 500 },
+    );
+  }, 30_000);
+
+  it('is kept while two of three renewals fail and the third is quick', async () => {
+    await fc.assert(
+      fc.asyncProperty(
+        journey(20, 20, 'lost', 'refused'),
+        journey(20, 20, 'lost', 'refused'),
+        journey(20, 20, 'answered'),
+        async (...journeys) => {
+          const { clock, locks, lock } = await heldOver(journeys);
+          for (let passed = 0; passed < 8 * LEASE; passed += LEASE / 4) {
+            await clock.advance(LEASE / 4);
+            expect(lock.isHeld()).toBe(true);
+          }
+          await Promise.all([locks.stop(), clock.advance(60_000)]);
+        },
+      ),
+      { numRuns: 20 },
+    );
+  });
+});

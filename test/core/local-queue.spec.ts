@@ -1,0 +1,326 @@
+import type { LockCapabilities } from '../../lib/api/lock-provider.js';
+import { LockCapacityError, LockTimeoutError, LockUnavailableError } from '../../lib/api/errors.js';
+import type { LockOptions } from '../../lib/api/lock-options.js';
+import { LockTable } from '../../lib/providers/memory/lock-table.js';
+import { startEngine, watch } from './engine-rig.js';
+import { PollingProvider } from './polling-provider.js';
+import { ScriptedProvider } from './scripted-provider.js';
+
+async function engine(capabilities: Partial<LockCapabilities> = {}) {
+  const provider = new ScriptedProvider({ queue: 'engine', ...capabilities });
+  const rig = await startEngine({ provider });
+  const queued = () => {
+    const { holder } = provider.asks.at(-1)?.input ?? { holder: '' };
+    provider.context.emit({ type: 'waiting', holder });
+  };
+  return { ...rig, provider, queued };
+}
+
+const SHARED: LockOptions = { mode: 'shared' };
+
+describe('the queue in front of a dear backend', () => {
+  it('sends one waiter per key to the backend, whatever the crowd', async () => {
+    const provider = new PollingProvider(new LockTable());
+    const { locks, clock } = await startEngine({ provider });
+    const lock = await locks.acquire('a');
+    const crowd = Array.from({ length: 50 }, () => watch(locks.withLock('a', () => undefined, { wait: 60_000 })));
+    await clock.advance(100);
+    expect(provider.mostWaiters).toBe(1);
+    await lock.release();
+    await clock.advance(1_000);
+    expect(crowd.every(({ state }) => state === 'fulfilled')).toBe(true);
+  });
+
+  it('lets the next one ask when the first was served, is busy, or has left', async () => {
+    const { locks, clock, provider } = await engine();
+    const controller = new AbortController();
+    const served = watch(locks.acquire('a'));
+    const busy = watch(locks.acquire('a'));
+    const gone = watch(locks.acquire('a', { signal: controller.signal }));
+    const last = watch(locks.acquire('a'));
+    expect(provider.asks).toHaveLength(1);
+    provider.asks[0]?.grant();
+    await clock.advance(0);
+    provider.asks[1]?.answer('busy');
+    await clock.advance(0);
+    controller.abort('enough');
+    provider.asks[2]?.answer('busy');
+    await clock.advance(0);
+    provider.asks[3]?.grant();
+    await clock.advance(0);
+    expect([served.state, busy.error, gone.error, last.state]).toEqual([
+      'fulfilled',
+      expect.any(LockTimeoutError),
+      'enough',
+      'fulfilled',
+    ]);
+    expect(provider.asks).toHaveLength(4);
+  });
+
+  it('lets a waiter in the middle leave at once, without a word to the backend', async () => {
+    const { locks, clock, provider } = await engine();
+    watch(locks.acquire('a'));
+    const short = watch(locks.acquire('a', { wait: 100 }));
+    await clock.advance(100);
+    expect(short.error).toBeInstanceOf(LockTimeoutError);
+    expect(provider.order).toEqual(['acquire a']);
+  });
+
+  it('does not wait for a head whose ask is never answered', async () => {
+    const { locks, clock, provider } = await engine();
+    const head = watch(locks.acquire('a', { wait: 0 }));
+    const next = watch(locks.acquire('a', { wait: 10_000 }));
+    await clock.advance(2_000);
+    expect(head.error).toBeInstanceOf(LockUnavailableError);
+    watch(locks.acquire('a', { wait: 10_000 }));
+    // What the head is granted after all goes back, and lets nobody ask out of turn.
+    provider.asks[0]?.grant();
+    await clock.advance(0);
+    expect(provider.asks).toHaveLength(2);
+    provider.asks[1]?.grant();
+    await clock.advance(0);
+    expect(next.state).toBe('fulfilled');
+    expect(provider.releases.map(({ input }) => input.holder)).toEqual([
+      provider.asks[0]?.input.holder,
+      provider.asks[0]?.input.holder,
+    ]);
+  });
+
+  it('does not call a lock busy that nobody could be asked about, and asks one at a time', async () => {
+    const { locks, clock, provider } = await engine();
+    const down = () => new Promise<never>((_, reject) => clock.setTimer(() => reject(new Error('down')), 100));
+    provider.onAcquire = down;
+    const line = Array.from({ length: 20 }, () => watch(locks.acquire('a', { wait: 1_000 })));
+    const late = watch(locks.tryAcquire('a'));
+    await clock.advance(500);
+    const trying = watch(locks.tryAcquire('a'));
+    await clock.advance(1_500);
+    expect(late.value).toBeNull();
+    for (const { error } of [...line, trying]) expect(error).toBeInstanceOf(LockUnavailableError);
+    // One at a time, however long the line.
+    expect(provider.order.filter((call) => call === 'acquire a').length).toBeLessThanOrEqual(20);
+  });
+
+  it('is busy again, not down, once the backend has queued somebody', async () => {
+    const { locks, clock, provider, queued } = await engine();
+    const head = watch(locks.acquire('a', { wait: 10_000 }));
+    const behind = watch(locks.acquire('a', { wait: 1_000 }));
+    const last = watch(locks.acquire('a', { wait: 1_000 }));
+    provider.asks[0]?.fail(new Error('a moment'));
+    await clock.advance(100);
+    expect(provider.asks).toHaveLength(2);
+    queued();
+    await clock.advance(1_000);
+    expect([head.state, behind.error, last.error]).toEqual([
+      'pending',
+      expect.any(LockTimeoutError),
+      expect.any(LockTimeoutError),
+    ]);
+  });
+
+  it('keeps the place of a head that was not answered: what it left in the backend would bar the others, and they it', async () => {
+    const { locks, clock, provider } = await engine();
+    const head = watch(locks.acquire('a', { wait: 10_000 }));
+    const next = watch(locks.acquire('a', { wait: 10_000 }));
+    provider.asks[0]?.fail(new Error('reply lost'));
+    await clock.advance(100);
+    const holders = provider.asks.map(({ input }) => input.holder);
+    expect(holders).toEqual([holders[0], holders[0]]);
+    provider.asks[1]?.grant();
+    await clock.advance(0);
+    expect([head.state, next.state]).toEqual(['fulfilled', 'pending']);
+    expect(provider.asks).toHaveLength(3);
+  });
+
+  it('serves the next when a head that was not answered has been given back', async () => {
+    const { locks, clock, provider } = await engine();
+    const head = watch(locks.acquire('a', { wait: 0 }));
+    const next = watch(locks.acquire('a', { wait: 10_000 }));
+    provider.asks[0]?.fail(new Error('reply lost'));
+    await clock.advance(0);
+    expect(head.error).toBeInstanceOf(LockUnavailableError);
+    expect(provider.order).toEqual(['acquire a', 'release a', 'acquire a']);
+    provider.asks[1]?.grant();
+    await clock.advance(0);
+    expect(next.state).toBe('fulfilled');
+  });
+
+  it('spares the others an error that is the own one of the head', async () => {
+    const { locks, clock, provider } = await engine();
+    const head = watch(locks.acquire('a'));
+    const next = watch(locks.acquire('a'));
+    provider.asks[0]?.fail(new LockCapacityError('pool exhausted'));
+    await clock.advance(0);
+    expect(head.error).toBeInstanceOf(LockCapacityError);
+    provider.asks[1]?.grant();
+    await clock.advance(0);
+    expect(next.state).toBe('fulfilled');
+  });
+
+  it('says busy to one attempt behind a line', async () => {
+    const { locks, provider } = await engine();
+    watch(locks.acquire('a'));
+    expect(await locks.tryAcquire('a')).toBeNull();
+    expect(provider.asks).toHaveLength(1);
+  });
+
+  it('says once that a caller waits', async () => {
+    const { locks, clock, provider, names, queued } = await engine();
+    watch(locks.acquire('a'));
+    watch(locks.acquire('a'));
+    queued();
+    provider.asks[0]?.grant();
+    await clock.advance(0);
+    queued();
+    expect(names()).toEqual(['waiting', 'waiting', 'acquired']);
+  });
+});
+
+describe('readers in that queue', () => {
+  it('enter together as one lock of the backend, which lasts until the last has left', async () => {
+    const { locks, clock, provider } = await engine();
+    const readers = [1, 2, 3].map(() => watch(locks.acquire('a', SHARED)));
+    provider.asks[0]?.grant({ fencingToken: 7n });
+    await clock.advance(0);
+    expect(provider.asks).toHaveLength(1);
+    expect(readers.map(({ value }) => value?.fencingToken)).toEqual([7n, 7n, 7n]);
+    expect(new Set(readers.map(({ value }) => value?.holder)).size).toBe(3);
+    // The one whose id the backend knows leaves first.
+    expect(await readers[0]?.value?.release()).toBe('released');
+    expect(await readers[1]?.value?.release()).toBe('released');
+    expect(provider.releases).toHaveLength(0);
+    const last = watch(readers[2]?.value?.release() ?? Promise.reject(new Error()));
+    expect(provider.releases[0]?.input.holder).toBe(provider.asks[0]?.input.holder);
+    provider.releases[0]?.answer('unknown');
+    await clock.advance(100);
+    // Sent again under the id that the backend knows.
+    expect(last.value).toBe('unconfirmed');
+    expect(provider.releases[1]?.input.holder).toBe(provider.asks[0]?.input.holder);
+  });
+
+  it('that come later form the next group; those behind a writer stay behind it', async () => {
+    const { locks, clock, provider } = await engine();
+    const first = watch(locks.acquire('a', SHARED));
+    const writer = watch(locks.acquire('a'));
+    const behind = watch(locks.acquire('a', SHARED));
+    provider.asks[0]?.grant();
+    await clock.advance(0);
+    expect([first.state, writer.state, behind.state]).toEqual(['fulfilled', 'pending', 'pending']);
+    expect(provider.asks[1]?.input.mode).toBe('exclusive');
+    const late = watch(locks.acquire('a', SHARED));
+    provider.asks[1]?.grant();
+    await clock.advance(0);
+    provider.asks[2]?.grant();
+    await clock.advance(0);
+    expect([behind.state, late.state]).toEqual(['fulfilled', 'fulfilled']);
+    expect(provider.asks).toHaveLength(3);
+  });
+
+  it('share no lock on other terms, nor in another transaction', async () => {
+    const { locks, clock, provider } = await engine({ options: ['transaction'] });
+    const transaction = {};
+    const inTransaction = (options: object): LockOptions => ({ ...SHARED, ...options });
+    const readers = [
+      SHARED,
+      inTransaction({ lease: 1_000 }),
+      inTransaction({ minHold: 500 }),
+      inTransaction({ renew: false }),
+      inTransaction({ transaction }),
+      inTransaction({ transaction, wait: 4_000 }),
+      inTransaction({ transaction: {} }),
+    ].map((options) => watch(locks.acquire('a', options)));
+    for (let each = 0; each < 6; each += 1) {
+      provider.asks[each]?.grant();
+      await clock.advance(0);
+    }
+    expect(readers.map(({ state }) => state)).toEqual(readers.map(() => 'fulfilled'));
+    expect(provider.asks).toHaveLength(6);
+  });
+
+  it('are renewed once for all, by the longest lease that one of them was promised', async () => {
+    const { locks, clock, provider } = await engine();
+    const readers = [1, 2].map(() => watch(locks.acquire('a', { ...SHARED, lease: 30_000 })));
+    provider.asks[0]?.grant();
+    await clock.advance(0);
+    const extending = watch(readers[0]?.value?.extend(1_000) ?? Promise.reject(new Error()));
+    expect(provider.renewals[0]?.input).toMatchObject({
+      lease: 30_000,
+      grant: { holder: provider.asks[0]?.input.holder },
+    });
+    provider.renewals[0]?.answer(provider.acknowledge(provider.renewals[0].input));
+    await clock.advance(0);
+    expect(extending.state).toBe('fulfilled');
+    const renewedAt: number[] = [];
+    provider.onRenew = (renewal) => {
+      renewedAt.push(clock.now());
+      return Promise.resolve(provider.acknowledge(renewal));
+    };
+    await clock.advance(60_000);
+    expect(renewedAt.length).toBeGreaterThan(1);
+    expect(new Set(renewedAt).size).toBe(renewedAt.length);
+    expect(readers.map(({ value }) => value?.isHeld())).toEqual([true, true]);
+  });
+
+  it('lose it together', async () => {
+    const { locks, clock, provider, names } = await engine();
+    const readers = [1, 2, 3].map(() => watch(locks.acquire('a', SHARED)));
+    provider.onRelease = () => 'lost';
+    provider.asks[0]?.grant();
+    await clock.advance(0);
+    await readers[0]?.value?.release();
+    provider.context.emit({ type: 'lost', holder: provider.asks[0]?.input.holder ?? '' });
+    expect(readers.map(({ value }) => value?.isHeld())).toEqual([false, false, false]);
+    expect(names().filter((name) => name === 'lost')).toHaveLength(2);
+    expect(provider.order.filter((call) => call === 'release a')).toHaveLength(1);
+  });
+
+  it('that make one attempt are not busy because another reader is being answered', async () => {
+    const { locks, clock, provider, queued } = await engine();
+    const granted = [1, 2].map(() => watch(locks.tryAcquire('a', SHARED)));
+    provider.asks[0]?.grant();
+    await clock.advance(0);
+    expect(granted.map(({ value }) => value?.isHeld())).toEqual([true, true]);
+
+    const behindQueued = [watch(locks.acquire('b', SHARED)), watch(locks.tryAcquire('b', SHARED))];
+    queued();
+    await clock.advance(0);
+    expect(behindQueued.map(({ state, value }) => [state, value])).toEqual([
+      ['pending', undefined],
+      ['fulfilled', null],
+    ]);
+    expect(await locks.tryAcquire('b', SHARED)).toBeNull();
+
+    const behindNothing = [1, 2].map(() => watch(locks.tryAcquire('c', SHARED)));
+    await clock.advance(3_000);
+    expect(behindNothing.map(({ error }) => error instanceof LockUnavailableError)).toEqual([true, true]);
+  });
+
+  it('that make one attempt are not compared with all before them', async () => {
+    const { locks, clock, provider } = await engine({ options: ['transaction'] });
+    let reads = 0;
+    const transaction = {};
+    const get = () => ((reads += 1), transaction);
+    const options = () =>
+      Object.defineProperty<LockOptions>({ ...SHARED, wait: 0 }, 'transaction', { enumerable: true, get });
+    const readers = Array.from({ length: 300 }, () => watch(locks.acquire('a', options())));
+    provider.asks[0]?.grant();
+    await clock.advance(0);
+    expect(readers.every(({ value }) => value?.isHeld())).toBe(true);
+    expect(provider.asks).toHaveLength(1);
+    expect(reads).toBeLessThan(20 * readers.length);
+  });
+
+  it('that make one attempt are busy behind a writer, and no longer when it has left', async () => {
+    const { locks, clock, provider } = await engine();
+    const first = watch(locks.acquire('a', SHARED));
+    const leaving = new AbortController();
+    const writer = watch(locks.acquire('a', { signal: leaving.signal }));
+    expect(await locks.tryAcquire('a', SHARED)).toBeNull();
+    leaving.abort('enough');
+    await clock.advance(0);
+    const second = watch(locks.tryAcquire('a', SHARED));
+    provider.asks[0]?.grant();
+    await clock.advance(0);
+    expect([first.state, writer.error, second.value?.isHeld()]).toEqual(['fulfilled', 'enough', true]);
+  });
+});

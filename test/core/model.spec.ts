@@ -1,0 +1,288 @@
+import fc from 'fast-check';
+import type { Lock } from '../../lib/api/lock.js';
+import type { LockMode } from '../../lib/api/lock-options.js';
+import { LockTable } from '../../lib/providers/memory/lock-table.js';
+import { exploration } from '../exploration.js';
+import { QUEUES, startEngine } from './engine-rig.js';
+
+const KEYS = ['a', 'b'] as const;
+type Key = (typeof KEYS)[number];
+
+/** What the model knows of one lock that somebody has in hand. */
+interface Entry {
+  readonly id: number;
+  /** The first entry of the hold that this one has joined; its own id where it has taken the lock. */
+  readonly root: number;
+  readonly key: Key;
+  readonly mode: LockMode;
+  state: 'held' | 'lost' | 'released';
+}
+
+interface ModelHold {
+  readonly root: number;
+  readonly key: Key;
+  readonly mode: LockMode;
+  /** Until when it is sure. */
+  validUntil: number;
+  readonly keepUntil: number;
+  entries: number;
+}
+
+class Model {
+  now = 0;
+  nextId = 0;
+  readonly entries: Entry[] = [];
+  holds: ModelHold[] = [];
+  readonly retained: Record<Key, { until: number; mode: LockMode }> = {
+    a: { until: 0, mode: 'exclusive' },
+    b: { until: 0, mode: 'exclusive' },
+  };
+
+  occupants(key: Key): ModelHold[] {
+    return this.holds.filter((hold) => hold.key === key);
+  }
+
+  pass(milliseconds: number): void {
+    this.now += milliseconds;
+    for (const hold of [...this.holds]) if (hold.validUntil <= this.now) this.lose(hold);
+  }
+
+  lose(hold: ModelHold): void {
+    this.holds = this.holds.filter((each) => each !== hold);
+    // Whoever finds the loss gives back what is left, and retains the key for the rest of `minHold`.
+    this.retain(hold);
+    for (const entry of this.entries) if (entry.root === hold.root && entry.state === 'held') entry.state = 'lost';
+  }
+
+  /** An exclusive lock and a shared one never retain a key at the same time: one keeps the other out. */
+  retain({ key, mode, keepUntil }: ModelHold): void {
+    if (keepUntil > this.now) this.retained[key] = { until: Math.max(this.retained[key].until, keepUntil), mode };
+  }
+
+  isRetained(key: Key): boolean {
+    return this.retained[key].until > this.now;
+  }
+
+  /** Readers may enter beside readers, and where readers have retained the key. */
+  admits(key: Key, mode: LockMode): boolean {
+    const present = this.occupants(key).map((hold) => hold.mode);
+    if (this.isRetained(key)) present.push(this.retained[key].mode);
+    return present.length === 0 || (mode === 'shared' && present.every((each) => each === 'shared'));
+  }
+}
+
+type Rig = Awaited<ReturnType<typeof startEngine>>;
+interface Real extends Rig {
+  readonly inHand: Map<number, Lock>;
+  lastToken: Record<Key, bigint>;
+}
+type Command = fc.AsyncCommand<Model, Real>;
+
+class Take implements Command {
+  constructor(
+    readonly key: Key,
+    readonly mode: LockMode,
+    readonly lease: number,
+    readonly minHold: number,
+  ) {}
+
+  check = () => true;
+
+  async run(model: Model, real: Real): Promise<void> {
+    const { key, mode, lease, minHold } = this;
+    const lock = await real.locks.tryAcquire(key, { mode, lease, minHold, renew: false });
+    expect(lock !== null).toBe(model.admits(key, mode));
+    if (!lock) return;
+    const id = model.nextId;
+    model.nextId += 1;
+    const together = model.occupants(key).length > 0;
+    const token = lock.fencingToken ?? 0n;
+    if (together) expect(token).toBe(real.lastToken[key]);
+    else expect(token).toBeGreaterThan(real.lastToken[key]);
+    real.lastToken[key] = token;
+    real.inHand.set(id, lock);
+    model.entries.push({ id, root: id, key, mode, state: 'held' });
+    model.holds.push({
+      root: id,
+      key,
+      mode,
+      validUntil: model.now + lease - (lease * 0.01 + 2),
+      keepUntil: model.now + minHold,
+      entries: 1,
+    });
+  }
+
+  toString = () => `take ${this.mode} ${this.key} for ${this.lease}, at least ${this.minHold}`;
+}
+
+/** Picks one of the locks in hand, by a number that is taken modulo. */
+abstract class OnEntry implements Command {
+  constructor(readonly pick: number) {}
+
+  check = (model: Readonly<Model>) => model.entries.length > 0;
+
+  async run(model: Model, real: Real): Promise<void> {
+    const entry = model.entries[this.pick % model.entries.length];
+    const lock = entry && real.inHand.get(entry.id);
+    if (!lock) throw new Error('not in hand');
+    const hold = entry.state === 'held' ? model.holds.find(({ root }) => root === entry.root) : undefined;
+    await this.apply(model, real, entry, lock, hold);
+  }
+
+  abstract apply(model: Model, real: Real, entry: Entry, lock: Lock, hold: ModelHold | undefined): Promise<void>;
+
+  toString = () => `${this.constructor.name} ${this.pick}`;
+}
+
+class Release extends OnEntry {
+  async apply(model: Model, real: Real, entry: Entry, lock: Lock, hold: ModelHold | undefined): Promise<void> {
+    const before = entry.state;
+    const result = await lock.release();
+    if (before === 'released') return;
+    entry.state = 'released';
+    if (!hold) {
+      expect(result).toBe('lost');
+      return;
+    }
+    hold.entries -= 1;
+    expect(result).toBe(hold.entries > 0 ? 'nested' : 'released');
+    if (hold.entries > 0) return;
+    model.holds = model.holds.filter((each) => each !== hold);
+    model.retain(hold);
+    expect(real.locks.held().filter(({ key }) => key === hold.key)).toHaveLength(model.occupants(hold.key).length);
+  }
+}
+
+class Enter extends OnEntry {
+  async apply(model: Model, real: Real, entry: Entry, lock: Lock, hold: ModelHold | undefined): Promise<void> {
+    const inner = await lock
+      .run(() => real.locks.tryAcquire(entry.key, { mode: entry.mode, renew: false }))
+      .catch((error: unknown) => (error as { code: string }).code);
+    // A hold that was released is none: then the key is taken anew, or is busy.
+    const isRoot = hold !== undefined;
+    const lost = model.entries.some(({ root, state }) => root === entry.root && state === 'lost');
+    if (typeof inner === 'string') {
+      expect([inner, isRoot, lost]).toEqual(['LOCK_LOST', false, true]);
+      return;
+    }
+    if (!inner) {
+      expect(isRoot).toBe(false);
+      return;
+    }
+    if (!hold || inner.holder !== lock.holder) {
+      await inner.release();
+      expect(isRoot).toBe(false);
+      return;
+    }
+    hold.entries += 1;
+    real.inHand.set(model.nextId, inner);
+    model.entries.push({ ...entry, id: model.nextId, state: 'held' });
+    model.nextId += 1;
+  }
+}
+
+class Extend extends OnEntry {
+  async apply(model: Model, _: Real, entry: Entry, lock: Lock, hold: ModelHold | undefined): Promise<void> {
+    const lease = 700;
+    const error: unknown = await lock.extend(lease).catch((reason: unknown) => reason);
+    if (!hold) {
+      expect(error).toMatchObject({ code: 'LOCK_LOST' });
+      return;
+    }
+    expect(error).toBeUndefined();
+    hold.validUntil = model.now + lease - (lease * 0.01 + 2);
+    expect(entry.state).toBe('held');
+  }
+}
+
+class Pass implements Command {
+  constructor(readonly milliseconds: number) {}
+
+  check = () => true;
+
+  async run(model: Model, real: Real): Promise<void> {
+    model.pass(this.milliseconds);
+    await real.clock.advance(this.milliseconds);
+  }
+
+  toString = () => `pass ${this.milliseconds}`;
+}
+
+class Force implements Command {
+  constructor(readonly key: Key) {}
+
+  check = () => true;
+
+  async run(model: Model, real: Real): Promise<void> {
+    const occupants = model.occupants(this.key);
+    const had = occupants.length > 0 || model.isRetained(this.key);
+    expect(await real.locks.forceRelease(this.key)).toBe(had);
+    for (const hold of occupants) model.lose(hold);
+    model.retained[this.key].until = 0;
+  }
+
+  toString = () => `force ${this.key}`;
+}
+
+/** What must agree after each command. */
+async function compare(model: Model, real: Real): Promise<void> {
+  for (const entry of model.entries) {
+    const lock = real.inHand.get(entry.id);
+    expect(lock?.isHeld()).toBe(entry.state === 'held');
+    const hold = model.holds.find(({ root }) => root === entry.root);
+    const remaining = entry.state === 'held' && hold ? hold.validUntil - model.now : 0;
+    expect(lock?.remaining()).toBeCloseTo(remaining);
+  }
+  for (const key of KEYS) {
+    const occupants = model.occupants(key);
+    const retained = model.isRetained(key);
+    const info = await real.locks.inspect(key);
+    expect(info?.state ?? 'free').toBe(occupants.length > 0 ? 'held' : retained ? 'parked' : 'free');
+    if (occupants.length > 0) expect(info?.holders).toBe(occupants.length);
+  }
+  expect(real.locks.held()).toHaveLength(model.holds.length);
+}
+
+class Checked implements Command {
+  constructor(readonly command: Command) {}
+
+  check = (model: Readonly<Model>) => this.command.check(model);
+
+  async run(model: Model, real: Real): Promise<void> {
+    await this.command.run(model, real);
+    await compare(model, real);
+  }
+
+  toString = () => this.command.toString();
+}
+
+const pick = fc.nat({ max: 20 });
+const key = fc.constantFrom(...KEYS);
+const commands = [
+  fc
+    .tuple(
+      key,
+      fc.constantFrom<LockMode>('exclusive', 'shared'),
+      fc.constantFrom(100, 1_000),
+      fc.constantFrom(0, 0, 400),
+    )
+    .map((terms) => new Checked(new Take(...terms))),
+  pick.map((each) => new Checked(new Release(each))),
+  pick.map((each) => new Checked(new Enter(each))),
+  pick.map((each) => new Checked(new Extend(each))),
+  fc.constantFrom(1, 50, 300, 1_000).map((each) => new Checked(new Pass(each))),
+  key.map((each) => new Checked(new Force(each))),
+];
+
+describe.each(QUEUES)('any sequence of calls (%s queue)', (_, provide) => {
+  it('agrees with the model', async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.commands(commands, { maxCommands: 40 }), async (sequence) => {
+        const rig = await startEngine({ provider: provide(new LockTable()) });
+        const real: Real = { ...rig, inHand: new Map<number, Lock>(), lastToken: { a: 0n, b: 0n } };
+        await fc.asyncModelRun(() => ({ model: new Model(), real }), sequence);
+      }),
+      { numRuns: exploration(150, 3_000) },
+    );
+  });
+});

@@ -1,0 +1,138 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
+import type { Lock } from '../../lib/api/lock.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
+import { surroundingLocks } from '../../lib/core/hold/owner-context.js';
+import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
+import { deferred, startEngine } from './engine-rig.js';
+
+const inNextTurn = () => new Promise<void>((resolve) => setImmediate(resolve));
+
+async function start() {
+  const locks = new LockManager({ providers: { main: new MemoryLockProvider() } });
+  await locks.start();
+  return locks;
+}
+
+/** Calls `work` `times` times, each from an immediate that the call before has started. Resolves to the context of the last. */
+function startingItself(times: number, work: (next: () => void) => Promise<unknown>): Promise<unknown> {
+  return new Promise((resolve, reject) => {
+    let left = times;
+    const run = () => {
+      left -= 1;
+      work(() => {
+        const context = AsyncLocalStorage.snapshot();
+        if (left > 0) setImmediate(run);
+        else setImmediate(resolve, context);
+      }).catch(reject);
+    };
+    run();
+  });
+}
+
+/** How many of these are not collected, while `context` is in use. */
+async function alive(references: readonly WeakRef<object>[], context: unknown): Promise<number> {
+  await inNextTurn();
+  globalThis.gc?.();
+  expect(typeof context).toBe('function');
+  return references.filter((reference) => reference.deref() !== undefined).length;
+}
+
+describe('the context of a lock', () => {
+  it('ends with the lock, also for work that goes on in it', async () => {
+    const { locks } = await startEngine();
+    const gate = deferred();
+    let seen: Promise<unknown> = Promise.resolve();
+    await locks.withLock('a', async (lock) => {
+      seen = gate.promise.then(() => [locks.current(), locks.current('a')]);
+      expect(locks.current()).toBe(lock);
+    });
+    gate.resolve();
+    expect(await seen).toEqual([undefined, undefined]);
+  });
+
+  it('leaves the locks around it that are still held', async () => {
+    const { locks } = await startEngine();
+    await locks.withLock('a', async (outer) => {
+      let later: (() => Lock | undefined) | undefined;
+      await locks.withLock('b', () => {
+        later = AsyncLocalStorage.bind(() => locks.current());
+      });
+      expect(later?.()).toBe(outer);
+    });
+  });
+
+  it('still shows a lock that was lost, until its task ends', async () => {
+    const { locks } = await startEngine();
+    const task = locks.withLock(
+      'a',
+      async (lock) => {
+        await locks.forceRelease('a');
+        expect(locks.current()).toBe(lock);
+      },
+      { onLost: 'ignore' },
+    );
+    await task;
+  });
+
+  it('does not re-enter by a lock that has ended, though an inner entry keeps the key', async () => {
+    const { locks } = await startEngine();
+    let later: (() => Promise<Lock | null>) | undefined;
+    let inner: Lock | undefined;
+    await locks.withLock('a', async () => {
+      later = AsyncLocalStorage.bind(() => locks.tryAcquire('a'));
+      inner = await locks.acquire('a');
+    });
+    expect(await later?.()).toBeNull();
+    await inner?.release();
+  });
+
+  it('keeps none of the ended locks of 20 000 calls that start themselves', async () => {
+    const locks = await start();
+    const references: WeakRef<Lock>[] = [];
+    const last = await startingItself(20_000, (next) =>
+      locks.withLock('job', (lock) => {
+        references.push(new WeakRef(lock));
+        next();
+      }),
+    );
+    expect(references).toHaveLength(20_000);
+    expect(await alive(references, last)).toBeLessThan(10);
+    await locks.stop();
+  });
+
+  it('keeps none of them either where each lock is taken before the last one ends', async () => {
+    const locks = await start();
+    const references: WeakRef<Lock>[] = [];
+    let key = 0;
+    const last = await startingItself(2_000, (next) =>
+      locks.withLock(`key ${(key += 1)}`, async (lock) => {
+        references.push(new WeakRef(lock));
+        next();
+        await inNextTurn();
+        await inNextTurn();
+      }),
+    );
+    await inNextTurn();
+    await inNextTurn();
+    expect(await alive(references, last)).toBeLessThan(10);
+    await locks.stop();
+  });
+
+  it('is not entered again and again by a lock that runs task after task', async () => {
+    const locks = await start();
+    const [one, other] = [await locks.acquire('a'), await locks.acquire('b')];
+    let most = 0;
+    let round = 0;
+    await startingItself(100, (next) => {
+      round += 1;
+      return (round % 2 ? one : other).run(() => {
+        most = Math.max(most, surroundingLocks().length);
+        next();
+        return Promise.resolve();
+      });
+    });
+    expect(most).toBe(2);
+    await Promise.all([one.release(), other.release()]);
+    await locks.stop();
+  });
+});

@@ -1,0 +1,213 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
+import { LockDeadlockError, LockLostError, LockTimeoutError } from '../../lib/api/errors.js';
+import type { Lock } from '../../lib/api/lock.js';
+import { deferred, QUEUES, startEngine, watch } from './engine-rig.js';
+import { LockTable } from '../../lib/providers/memory/lock-table.js';
+
+describe.each(QUEUES)('re-entry (%s queue)', (_, provide) => {
+  const engine = () => startEngine({ provider: provide(new LockTable()) });
+
+  it('joins the lock around the task, and gives it back with the last entry', async () => {
+    const { locks, names } = await engine();
+    await locks.withLock('a', async (outer) => {
+      await locks.withLock('a', (inner) => {
+        expect(inner.holder).toBe(outer.holder);
+        expect(inner.fencingToken).toBe(outer.fencingToken);
+        expect(locks.held()).toMatchObject([{ key: 'a', entries: 2 }]);
+        expect(locks.current()).toBe(inner);
+      });
+      const joined = await locks.acquire('a');
+      expect(await joined.release()).toBe('nested');
+      expect(joined.isHeld()).toBe(false);
+      expect(outer.isHeld()).toBe(true);
+      expect(locks.current('a')).toBe(outer);
+      expect(locks.current('b')).toBeUndefined();
+    });
+    expect(locks.held()).toEqual([]);
+    expect(locks.current()).toBeUndefined();
+    expect(names()).toEqual(['acquired', 'released']);
+  });
+
+  it('is opened by lock.run, not by acquire', async () => {
+    const { locks, clock } = await engine();
+    const lock = await locks.acquire('a');
+    const busy = watch(locks.acquire('a', { wait: 10 }));
+    await clock.advance(10);
+    expect(busy.error).toBeInstanceOf(LockTimeoutError);
+    expect(String(busy.error)).toContain('lock.run()');
+    await lock.run(async () => {
+      const inner = await locks.acquire('a');
+      expect(await inner.release()).toBe('nested');
+    });
+  });
+
+  it('does not blame acquire for a lock that another task of this process runs under', async () => {
+    const { locks, clock } = await engine();
+    const gate = deferred();
+    const running = locks.withLock('a', () => gate.promise);
+    await clock.advance(0);
+    const busy = watch(locks.acquire('a', { wait: 0 }));
+    await clock.advance(0);
+    expect(busy.error).toBeInstanceOf(LockTimeoutError);
+    expect(String(busy.error)).not.toContain('lock.run()');
+    gate.resolve();
+    await running;
+  });
+
+  it('is refused at once where it is switched off', async () => {
+    const { locks } = await engine();
+    await locks.withLock('a', async () => {
+      await expect(locks.acquire('a', { reentrant: false })).rejects.toBeInstanceOf(LockDeadlockError);
+    });
+  });
+
+  it('grants shared under exclusive, and names the deadlock of exclusive under shared', async () => {
+    const { locks } = await engine();
+    await locks.withLock('a', () => locks.withLock('a', ({ mode }) => expect(mode).toBe('shared'), { mode: 'shared' }));
+    await locks.withLock('a', () => expect(locks.acquire('a')).rejects.toBeInstanceOf(LockDeadlockError), {
+      mode: 'shared',
+    });
+    expect(locks.held()).toEqual([]);
+  });
+
+  it('does not enter a lock that was lost', async () => {
+    const { locks, clock } = await engine();
+    const running = watch(
+      locks.withLock('a', async () => {
+        clock.block(60_000);
+        await locks.withLock('a', () => 'inside');
+      }),
+    );
+    await clock.advance(0);
+    expect(running.error).toBeInstanceOf(LockLostError);
+    expect(running.error).toMatchObject({
+      outcome: { status: 'rejected', reason: expect.any(LockLostError) as unknown },
+    });
+  });
+
+  it('takes anew what was released in the meantime', async () => {
+    const { locks } = await engine();
+    await locks.withLock('a', async (outer) => {
+      await outer.release();
+      const again = await locks.acquire('a');
+      expect(again.holder).not.toBe(outer.holder);
+      await again.release();
+    });
+  });
+
+  it('takes anew what was lost and given back, also in work that outlives its lock', async () => {
+    const { locks } = await engine();
+    let later: (() => Promise<Lock>) | undefined;
+    const lost = locks.withLock('a', async (outer) => {
+      later = AsyncLocalStorage.bind(() => locks.acquire('a'));
+      await locks.forceRelease('a');
+      await expect(locks.acquire('a')).rejects.toBeInstanceOf(LockLostError);
+      expect(await outer.release()).toBe('lost');
+      await (await locks.acquire('a')).release();
+    });
+    await expect(lost).rejects.toBeInstanceOf(LockLostError);
+    expect((await later?.())?.isHeld()).toBe(true);
+  });
+
+  it('keeps the lock for an inner entry that outlives the outer one', async () => {
+    const { locks } = await engine();
+    let inner: Lock | undefined;
+    await locks.withLock('a', async () => void (inner = await locks.acquire('a')));
+    expect(inner?.isHeld()).toBe(true);
+    expect(await locks.tryAcquire('a')).toBeNull();
+    expect(await inner?.release()).toBe('released');
+  });
+
+  it('keeps it for an inner task that is not awaited, and warns once', async () => {
+    const { locks, clock, log } = await engine();
+    const gate = deferred();
+    const inner: Promise<void>[] = [];
+    for (const key of ['a', 'b']) {
+      await locks.withLock(key, () => void inner.push(locks.withLock(key, () => gate.promise)));
+      expect(locks.held().at(-1)).toMatchObject({ key, entries: 1 });
+    }
+    expect(log).toEqual([expect.stringMatching(/"a".* stays held .*Await nested calls/)]);
+    gate.resolve();
+    await Promise.all(inner);
+    await clock.advance(0);
+    expect(locks.held()).toEqual([]);
+  });
+
+  it('does not warn of inner tasks that end in time, nor of those beside one that failed', async () => {
+    const { locks, log } = await engine();
+    const gate = deferred();
+    let slow: Promise<void> = Promise.resolve();
+    const failing = locks.withLock(['a', 'b'], async () => {
+      await locks.withLock('a', () => locks.withLock(['a', 'b', 'c'], () => undefined));
+      slow = locks.withLock('a', () => gate.promise);
+      await Promise.all([slow, locks.withLock('a', () => Promise.reject(new Error('failed')))]);
+    });
+    await expect(failing).rejects.toThrow('failed');
+    gate.resolve();
+    await slow;
+    expect(log).toEqual([]);
+  });
+
+  it('keeps the outer maxHold', async () => {
+    const { locks, clock } = await engine();
+    await locks.withLock(
+      'a',
+      async (outer) => {
+        const inner = await locks.acquire('a', { maxHold: 10 });
+        await clock.advance(100);
+        expect([outer.isHeld(), inner.isHeld()]).toEqual([true, true]);
+        await inner.release();
+      },
+      { maxHold: 1_000 },
+    );
+  });
+
+  it('tells every entry of a loss, and forgets those that were closed', async () => {
+    const { locks } = await engine();
+    const running = locks.withLock(
+      'a',
+      async (outer) => {
+        const closed = await locks.acquire('a');
+        expect(closed.signal.aborted).toBe(false);
+        await closed.release();
+        const open = await locks.acquire('a');
+        expect([outer.signal.aborted, open.signal.aborted]).toEqual([false, false]);
+        expect(await locks.forceRelease('a')).toBe(true);
+        expect([outer.signal.aborted, open.signal.aborted, closed.signal.aborted]).toEqual([true, true, false]);
+        expect(await open.release()).toBe('lost');
+        return 'value';
+      },
+      { onLost: 'ignore' },
+    );
+    await expect(running).resolves.toBe('value');
+  });
+
+  it('is none for a detached task, nor for the locks of another engine', async () => {
+    const { locks } = await engine();
+    const other = await engine();
+    await locks.withLock('a', async () => {
+      expect(await locks.detached(() => locks.tryAcquire('a'))).toBeNull();
+      expect(other.locks.current()).toBeUndefined();
+      const foreign = await other.locks.acquire('a');
+      expect(other.locks.held()).toMatchObject([{ entries: 1 }]);
+      await foreign.release();
+    });
+  });
+
+  it('warns once of a key out of order, and waits for it as long as it is told to', async () => {
+    const { locks, log, clock } = await engine();
+    const other = await locks.acquire('a');
+    const nesting = watch(locks.withLock('b', () => locks.withLock('a', () => 'done', { wait: Infinity })));
+    await clock.advance(60_000);
+    expect(nesting.state).toBe('pending');
+    await other.release();
+    await clock.advance(100);
+    expect(nesting.value).toBe('done');
+    await locks.withLock('b', async () => {
+      await locks.withLock('a', () => undefined);
+      await locks.withLock('c', () => undefined, { wait: Infinity });
+    });
+    expect(log).toHaveLength(1);
+    expect(log[0]).toContain('taken under "b"');
+  });
+});

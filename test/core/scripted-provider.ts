@@ -1,0 +1,129 @@
+import { validUntil } from '../../lib/core/toolkit/validity.js';
+import {
+  type AcquireRequest,
+  type Answer,
+  type Grant,
+  type Holder,
+  type LockCapabilities,
+  type LockProvider,
+  type ProviderContext,
+  type ReleaseManner,
+  type ReleaseOutcome,
+  type RenewOutcome,
+} from '../../lib/api/lock-provider.js';
+
+/** One call of the engine that waits for the test to answer it. */
+export interface Call<I, O> {
+  readonly input: I;
+  answer(outcome: O): void;
+  fail(error: unknown): void;
+}
+
+export type Ask = Call<AcquireRequest, Grant | 'busy'> & { grant(over?: Partial<Grant>): void };
+
+/** What one call of `renew` asks for. */
+export interface Renewal {
+  readonly grant: Grant;
+  readonly lease: number;
+}
+
+/** A provider whose every answer is given by the test: in the order, at the time and with the faults it wants. */
+export class ScriptedProvider implements LockProvider {
+  readonly capabilities: LockCapabilities;
+  readonly asks: Ask[] = [];
+  readonly renewals: Call<Renewal, RenewOutcome>[] = [];
+  readonly releases: (Call<Holder, ReleaseOutcome> & { readonly manner: ReleaseManner })[] = [];
+  /** What was called, in order, with the last three characters of each holder id. */
+  readonly order: string[] = [];
+  context!: ProviderContext;
+  stops = 0;
+  /** Answers instead of the test, where it is set. May throw, to fail like a provider with a bug. */
+  onAcquire: ((request: AcquireRequest, grant: () => Grant) => Answer<Grant | 'busy'> | undefined) | undefined;
+  onRenew: ((renewal: Renewal) => Promise<RenewOutcome> | undefined) | undefined;
+  onRelease: ((holder: Holder, manner: ReleaseManner) => Answer<ReleaseOutcome> | undefined) | undefined;
+  onStart: () => Promise<void> = () => Promise.resolve();
+  #token = 0n;
+
+  constructor(capabilities: Partial<LockCapabilities> = {}) {
+    this.capabilities = {
+      shared: true,
+      fair: true,
+      fencing: true,
+      lease: 'per-lock',
+      minHold: true,
+      forceRelease: false,
+      queue: 'native',
+      ...capabilities,
+    };
+  }
+
+  start(context: ProviderContext): Promise<void> {
+    this.context = context;
+    return this.onStart();
+  }
+
+  stop(): Promise<void> {
+    this.stops += 1;
+    return Promise.resolve();
+  }
+
+  acquire(request: AcquireRequest): Answer<Grant | 'busy'> {
+    this.order.push(`acquire ${request.key}`);
+    const { asks, context } = this;
+    const grant = (over: Partial<Grant> = {}): Grant => ({
+      key: request.key,
+      holder: request.holder,
+      mode: request.mode,
+      fencingToken: (this.#token += 1n),
+      lease: request.lease,
+      validUntil: validUntil(context.clock.now(), request.lease),
+      ...over,
+    });
+    const scripted = this.onAcquire?.(request, grant);
+    if (scripted !== undefined) return scripted;
+    return new Promise((resolve, reject) => {
+      asks.push({
+        input: request,
+        answer: resolve,
+        fail: reject,
+        grant: (over) => {
+          resolve(grant(over));
+        },
+      });
+    });
+  }
+
+  renew(grant: Grant, lease: number): Promise<RenewOutcome> {
+    this.order.push(`renew ${grant.key}`);
+    const renewal = { grant, lease };
+    return (
+      this.onRenew?.(renewal) ??
+      new Promise((resolve, reject) => {
+        this.renewals.push({ input: renewal, answer: resolve, fail: reject });
+      })
+    );
+  }
+
+  release(holder: Holder, manner: ReleaseManner): Answer<ReleaseOutcome> {
+    this.order.push(`release ${holder.key}`);
+    return (
+      this.onRelease?.(holder, manner) ??
+      new Promise((resolve, reject) => {
+        this.releases.push({ input: holder, manner, answer: resolve, fail: reject });
+      })
+    );
+  }
+
+  /** Every ask is granted at once, every renewal acknowledged, every release confirmed. */
+  static obliging(capabilities: Partial<LockCapabilities> = {}): ScriptedProvider {
+    const provider = new ScriptedProvider(capabilities);
+    provider.onAcquire = (_, grant) => grant();
+    provider.onRenew = (renewal) => Promise.resolve(provider.acknowledge(renewal));
+    provider.onRelease = () => 'released';
+    return provider;
+  }
+
+  acknowledge({ lease }: Renewal): RenewOutcome {
+    return { validUntil: validUntil(this.context.clock.now(), lease) };
+  }
+}

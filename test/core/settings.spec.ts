@@ -1,0 +1,143 @@
+import { LockConfigError } from '../../lib/api/errors.js';
+import type { LockOptions } from '../../lib/api/lock-options.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
+import type { LockManagerOptions } from '../../lib/core/lock-manager-options.js';
+import { systemRandom } from '../../lib/core/toolkit/random.js';
+import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
+import { startEngine, watch } from './engine-rig.js';
+import { ScriptedProvider } from './scripted-provider.js';
+
+const BARE = { shared: false, minHold: false, lease: 'session' } as const;
+
+describe('the options of a lock', () => {
+  it.each<[string, LockOptions]>([
+    ['mode', { mode: 'both' as 'shared' }],
+    ['onLost', { onLost: 'shrug' as 'throw' }],
+    ['wait', { wait: -1 }],
+    ['wait', { wait: 'soon' }],
+    ['lease', { lease: 99 }],
+    ['lease', { lease: Infinity }],
+    ['maxHold', { maxHold: 0 }],
+    ['minHold', { minHold: Infinity }],
+    ['minHold', { minHold: 2_000, maxHold: 1_000 }],
+    ['nowhere', { provider: 'nowhere' }],
+  ])('are refused by name: %s %j', async (name, options) => {
+    const { locks } = await startEngine();
+    await expect(locks.acquire('a', options)).rejects.toThrow(LockConfigError);
+    await expect(locks.withLock('a', () => undefined, options)).rejects.toThrow(name);
+  });
+
+  it.each<[string, LockOptions]>([
+    ['shared', { mode: 'shared' }],
+    ['lease', { lease: '10s' }],
+    ['renew', { renew: false }],
+    ['minHold', { minHold: 1 }],
+    ['transaction', { transaction: {} } as LockOptions],
+    ['leese', { leese: '10s' } as LockOptions],
+  ])('are refused where the provider cannot: %s', async (name, options) => {
+    const { locks } = await startEngine({ provider: ScriptedProvider.obliging(BARE) });
+    await expect(locks.acquire('a', options)).rejects.toMatchObject({
+      code: 'LOCK_CONFIG',
+      provider: 'main',
+      message: expect.stringContaining(name) as unknown,
+    });
+  });
+
+  it('come from the defaults where the call leaves them open; a lease only where there are leases', async () => {
+    const defaults = { wait: 100, lease: 2_000, maxHold: '1m', onLost: 'ignore', reentrant: false } as const;
+    const { locks, clock } = await startEngine({ defaults });
+    const lock = await locks.acquire('a');
+    expect(lock.remaining()).toBe(1_978);
+    const waiting = watch(locks.acquire('a'));
+    await clock.advance(100);
+    expect(waiting.state).toBe('rejected');
+    expect(await locks.tryAcquire('a')).toBeNull();
+    await locks.withLock('b', () => expect(locks.acquire('b')).rejects.toMatchObject({ code: 'LOCK_DEADLOCK' }));
+    await startEngine({ provider: ScriptedProvider.obliging(BARE), defaults });
+  });
+});
+
+describe('the options of the engine', () => {
+  const one = () => ({ main: new MemoryLockProvider() });
+  it.each<[string, LockManagerOptions]>([
+    ['at least one', { providers: {} }],
+    ['"default"', { providers: { one: new MemoryLockProvider(), two: new MemoryLockProvider() } }],
+    ['"default"', { providers: one(), default: 'two' }],
+    ['"default"', { providers: {}, default: 'two' }],
+    ['cannot be named', { providers: { 'a b': new MemoryLockProvider() } }],
+    ['namespace', { providers: one(), namespace: 'a:b' }],
+    ['namespace', { providers: one(), namespace: '' }],
+    ['maxWaiters', { providers: one(), maxWaiters: NaN }],
+    ['shutdownGrace', { providers: one(), shutdownGrace: '-1s' }],
+    ['wait', { providers: one(), defaults: { wait: 'soon' } }],
+  ])('are refused at construction: %s', (name, options) => {
+    expect(() => new LockManager(options)).toThrow(LockConfigError);
+    expect(() => new LockManager(options)).toThrow(name);
+  });
+
+  it('choose the provider of a call by name', async () => {
+    const two = ScriptedProvider.obliging();
+    const { locks } = await startEngine({ providers: { one: new MemoryLockProvider(), two }, default: 'one' });
+    expect(locks.providerNames).toEqual(['one', 'two']);
+    expect((await locks.acquire('a')).provider).toBe('one');
+    expect((await locks.acquire('a', { provider: 'two' })).provider).toBe('two');
+    await expect(locks.acquire('a', { provider: 'three' })).rejects.toThrow('"one", "two"');
+  });
+});
+
+describe('administration', () => {
+  it('shows what is held and waited for, and frees it', async () => {
+    const { locks, clock } = await startEngine();
+    const lock = await locks.acquire('a');
+    const waiting = watch(locks.acquire('a', { mode: 'shared' }));
+    await clock.advance(1_000);
+    expect(await locks.inspect('a')).toEqual({
+      key: 'a',
+      state: 'held',
+      mode: 'exclusive',
+      holders: 1,
+      waiters: 1,
+      expiresIn: 29_000,
+      fencingToken: lock.fencingToken,
+    });
+    expect(await locks.inspect('b')).toBeNull();
+    expect(locks.held()).toEqual([
+      {
+        key: 'a',
+        provider: 'main',
+        mode: 'exclusive',
+        method: null,
+        acquiredAt: lock.acquiredAt,
+        fencingToken: lock.fencingToken,
+        remaining: 28_698,
+        entries: 1,
+      },
+    ]);
+    expect(locks.waiting()).toEqual([{ key: 'a', provider: 'main', mode: 'shared', method: null, waited: 1_000 }]);
+    expect(await locks.forceRelease('a')).toBe(true);
+    await clock.advance(0);
+    expect([lock.isHeld(), waiting.value?.isHeld()]).toEqual([false, true]);
+    expect(await locks.forceRelease('b')).toBe(false);
+  });
+
+  it('does not show what is over', async () => {
+    const { locks, clock } = await startEngine();
+    await locks.acquire('a', { renew: false });
+    clock.block(30_000);
+    expect(locks.held()).toEqual([]);
+  });
+
+  it('is refused where the provider has none', async () => {
+    const { locks } = await startEngine({ provider: new ScriptedProvider() });
+    await expect(locks.inspect('a')).rejects.toThrow('does not offer inspect()');
+    await expect(locks.forceRelease('a')).rejects.toThrow('does not offer forceRelease()');
+  });
+});
+
+it('draws holder ids of 128 bits that do not repeat', () => {
+  const random = systemRandom();
+  const ids = Array.from({ length: 1_000 }, () => random.id());
+  expect(new Set(ids).size).toBe(1_000);
+  expect(ids.every((id) => /^[0-9a-f]{32}$/.test(id))).toBe(true);
+  expect(random.fraction()).toBeLessThan(1);
+});

@@ -1,0 +1,190 @@
+import { LockManager } from '../../lib/core/lock-manager.js';
+import type { AcquireRequest } from '../../lib/api/lock-provider.js';
+import { LockTimeoutError } from '../../lib/api/errors.js';
+import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
+import { startEngine, watch } from './engine-rig.js';
+import { ScriptedProvider } from './scripted-provider.js';
+
+describe('several keys', () => {
+  it('are taken in sorted order, each once, and released in reverse, all at once', async () => {
+    const provider = ScriptedProvider.obliging();
+    provider.onRelease = undefined;
+    const { locks, clock } = await startEngine({ provider });
+    const lock = await locks.acquire(['c', 'a', 'b', 'a']);
+    expect(lock.keys).toEqual(['a', 'b', 'c']);
+    expect([lock.key, lock.fencingToken, lock.provider]).toEqual(['a', null, 'main']);
+    expect([...lock.fencingTokens]).toEqual([
+      ['a', 1n],
+      ['b', 2n],
+      ['c', 3n],
+    ]);
+    const releasing = watch(lock.release());
+    expect(provider.order.slice(3)).toEqual(['release c', 'release b', 'release a']);
+    const [c, b, a] = provider.releases;
+    c?.answer('released');
+    b?.answer('unknown');
+    a?.answer('released');
+    await clock.advance(0);
+    expect(releasing.value).toBe('unconfirmed');
+  });
+
+  it('are all or nothing: those that were taken go back, in reverse, when one is busy', async () => {
+    const { locks, clock } = await startEngine();
+    const blocker = await locks.acquire('c');
+    const waiting = watch(locks.acquire(['a', 'b', 'c'], { wait: 100 }));
+    await clock.advance(50);
+    expect(locks.held()).toHaveLength(3);
+    await clock.advance(50);
+    expect(waiting.error).toBeInstanceOf(LockTimeoutError);
+    expect(locks.held()).toMatchObject([{ key: 'c' }]);
+    await blocker.release();
+  });
+
+  it('give back what they have when the backend fails, waiting for the answers side by side', async () => {
+    const provider = ScriptedProvider.obliging();
+    const failure = new Error('no');
+    provider.onAcquire = ({ key }, grant) => (key === 'c' ? Promise.reject(failure) : grant());
+    provider.onRelease = undefined;
+    const { locks, clock } = await startEngine({ provider });
+    const waiting = watch(locks.acquire(['a', 'b', 'c'], { wait: 0 }));
+    await clock.advance(0);
+    expect(provider.order).toEqual([
+      ...['acquire a', 'acquire b', 'acquire c'],
+      ...['release c', 'release b', 'release a'],
+    ]);
+    for (const release of provider.releases) release.answer('released');
+    await clock.advance(0);
+    expect(waiting.error).toMatchObject({ code: 'LOCK_UNAVAILABLE', key: 'c', cause: failure });
+  });
+
+  it('share one deadline', async () => {
+    const { locks, clock } = await startEngine();
+    const [a] = [await locks.acquire('a'), await locks.acquire('b')];
+    const waiting = watch(locks.acquire(['a', 'b'], { wait: 100 }));
+    await clock.advance(80);
+    await a.release();
+    await clock.advance(20);
+    expect(waiting.error).toMatchObject({ code: 'LOCK_TIMEOUT', key: 'b' });
+  });
+
+  it('notice an abort between two keys that need no waiting', async () => {
+    const { locks, clock } = await startEngine();
+    const controller = new AbortController();
+    locks.events.on('acquired', () => {
+      controller.abort('enough');
+    });
+    const waiting = watch(locks.acquire(['a', 'b'], { signal: controller.signal }));
+    await clock.advance(0);
+    expect(waiting.error).toBe('enough');
+    expect(locks.held()).toEqual([]);
+  });
+
+  it('are looked at once more before the task runs: one may be lost by then', async () => {
+    const { locks, clock } = await startEngine();
+    const blocker = await locks.acquire('b');
+    let ran = false;
+    const waiting = watch(
+      locks.withLock(['a', 'b'], () => void (ran = true), { lease: 1_000, renew: false, wait: 10_000 }),
+    );
+    await clock.advance(2_000);
+    await blocker.release();
+    await clock.advance(0);
+    expect(waiting.error).toMatchObject({ code: 'LOCK_LOST', key: 'a' });
+    expect(ran).toBe(false);
+    expect(locks.held()).toEqual([]);
+  });
+
+  it('count maxHold from the last key', async () => {
+    const { locks, clock } = await startEngine();
+    const blocker = await locks.acquire('b');
+    const waiting = watch(locks.acquire(['a', 'b'], { maxHold: 1_000 }));
+    await clock.advance(3_000);
+    await blocker.release();
+    await clock.advance(999);
+    expect(waiting.value?.isHeld()).toBe(true);
+    await clock.advance(1);
+    expect(waiting.value?.isHeld()).toBe(false);
+    expect(locks.held()).toEqual([]);
+  });
+
+  it('are lost together when one is lost, and say so once', async () => {
+    const { locks, clock, names } = await startEngine();
+    const lock = await locks.acquire(['a', 'b']);
+    let aborts = 0;
+    lock.signal.addEventListener('abort', () => (aborts += 1));
+    await locks.forceRelease('b');
+    expect(lock.isHeld()).toBe(false);
+    expect(lock.signal.reason).toMatchObject({ key: 'b', reason: 'revoked' });
+    await locks.forceRelease('a');
+    expect(aborts).toBe(1);
+    expect(await lock.release()).toBe('lost');
+    await clock.advance(0);
+    expect(names()).toEqual(['acquired', 'acquired', 'lost', 'lost']);
+  });
+
+  it('re-enter those that are held already, and count those alone', async () => {
+    const { locks } = await startEngine();
+    await locks.withLock('a', async (outer) => {
+      const lock = await locks.acquire(['a', 'b']);
+      expect(locks.held()).toMatchObject([
+        { key: 'a', entries: 2 },
+        { key: 'b', entries: 1 },
+      ]);
+      expect(await lock.release()).toBe('released');
+      expect(locks.held()).toMatchObject([{ key: 'a', entries: 1 }]);
+      // A failure to take the second key leaves the first as it was.
+      await locks.detached(() => locks.acquire('c'));
+      await expect(locks.acquire(['a', 'c'], { wait: 0 })).rejects.toBeInstanceOf(LockTimeoutError);
+      expect(locks.held()).toMatchObject([{ key: 'a', entries: 1 }, { key: 'c' }]);
+      expect(outer.isHeld()).toBe(true);
+    });
+  });
+
+  it('of two callers never wait for each other', async () => {
+    const { locks, clock } = await startEngine();
+    const done = [
+      ['a', 'b'],
+      ['b', 'a'],
+      ['c', 'b', 'a'],
+    ].map((keys) => watch(locks.withLock(keys, () => Promise.resolve(keys.length))));
+    await clock.advance(0);
+    expect(done.map(({ value }) => value)).toEqual([2, 2, 3]);
+  });
+});
+
+describe('the depth of a request', () => {
+  class Observed extends MemoryLockProvider {
+    readonly depths: (readonly [key: string, depth: number | undefined])[] = [];
+    override acquire(request: AcquireRequest) {
+      this.depths.push([request.key, request.depth]);
+      return super.acquire(request);
+    }
+  }
+
+  it('is the number of keys of this provider that the caller holds', async () => {
+    const [one, other] = [new Observed(), new Observed()];
+    const locks = new LockManager({ providers: { one, other }, default: 'one' });
+    await locks.start();
+    await locks.withLock('a', () =>
+      locks.withLock(['b', 'c'], async () => {
+        // Re-entry asks nobody.
+        await locks.withLock(['a', 'd'], () => undefined);
+        await locks.withLock('e', () => undefined, { provider: 'other' });
+      }),
+    );
+    // acquire() opens no context.
+    const first = await locks.acquire('f');
+    await (await locks.acquire('g')).release();
+    await first.release();
+    await locks.stop();
+    expect(one.depths).toEqual([
+      ['a', 0],
+      ['b', 1],
+      ['c', 2],
+      ['d', 3],
+      ['f', 0],
+      ['g', 0],
+    ]);
+    expect(other.depths).toEqual([['e', 0]]);
+  });
+});

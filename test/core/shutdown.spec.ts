@@ -1,0 +1,392 @@
+import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
+import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
+import { FakeClock } from '../../lib/testing/fake-clock.js';
+import { deferred, type Outcome, startEngine, watch } from './engine-rig.js';
+import { ScriptedProvider } from './scripted-provider.js';
+
+const STOPPING = { code: 'LOCK_UNAVAILABLE', message: expect.stringContaining('stopping') as unknown };
+
+describe('start', () => {
+  it('comes before everything else, and once', async () => {
+    const provider = new ScriptedProvider();
+    const gate = deferred();
+    provider.onStart = () => gate.promise;
+    const locks = new LockManager({ providers: { main: provider } });
+    await expect(locks.acquire('a')).rejects.toBeInstanceOf(LockConfigError);
+    const starting = locks.start();
+    await expect(locks.start()).rejects.toBeInstanceOf(LockConfigError);
+    await expect(locks.acquire('a')).rejects.toThrow('was not started');
+    gate.resolve();
+    await starting;
+    await expect(locks.start()).rejects.toThrow('make a new one');
+    expect(provider.stops).toBe(0);
+    await locks.stop();
+    expect(provider.stops).toBe(1);
+    await expect(locks.start()).rejects.toThrow('make a new one');
+  });
+
+  it('refuses a provider that works elsewhere already', async () => {
+    const provider = new MemoryLockProvider();
+    await startEngine({ provider });
+    await expect(startEngine({ provider })).rejects.toThrow('was started before');
+  });
+
+  it('that fails stops every provider, once', async () => {
+    const [good, bad] = [new ScriptedProvider(), new ScriptedProvider()];
+    const failure = new LockUnavailableError('refused');
+    bad.onStart = () => Promise.reject(failure);
+    const locks = new LockManager({ providers: { good, bad }, default: 'good' });
+    await expect(locks.start()).rejects.toBe(failure);
+    await locks.stop();
+    expect([good.stops, bad.stops]).toEqual([1, 1]);
+    await expect(locks.acquire('a')).rejects.toMatchObject(STOPPING);
+  });
+
+  it('may go on without a backend, but not with a mistake', async () => {
+    const down = new ScriptedProvider();
+    down.onStart = () => Promise.reject(new LockUnavailableError('refused'));
+    const { log, locks } = await startEngine({ provider: down, failFast: false });
+    expect(log).toEqual(['Lock provider "main" does not answer: refused']);
+    await locks.stop();
+    const wrong = new ScriptedProvider();
+    wrong.onStart = () => Promise.reject(new TypeError('a bug'));
+    await expect(startEngine({ provider: wrong, failFast: false })).rejects.toThrow('a bug');
+  });
+
+  it('reports what the doctor has found', async () => {
+    const provider = new (class extends ScriptedProvider {
+      check() {
+        return Promise.resolve([
+          { severity: 'warning', message: 'no persistence' },
+          { severity: 'error', message: 'evicts keys' },
+        ] as const);
+      }
+    })();
+    const { log } = await startEngine({ provider });
+    expect(log).toEqual(['Lock provider "main": no persistence', 'Lock provider "main": evicts keys']);
+  });
+});
+
+describe('stop', () => {
+  it('lets holders finish, sends waiters away at once, and refuses whoever comes', async () => {
+    const { locks, clock } = await startEngine();
+    const task = deferred();
+    const holder = watch(locks.withLock('a', () => task.promise));
+    const waiter = watch(locks.acquire('a'));
+    await clock.advance(0);
+    const stopping = watch(locks.stop());
+    await clock.advance(0);
+    expect(waiter.error).toMatchObject(STOPPING);
+    await expect(locks.acquire('b')).rejects.toMatchObject(STOPPING);
+    await clock.advance(5_000);
+    expect(stopping.state).toBe('pending');
+    task.resolve();
+    await clock.advance(0);
+    expect([holder.state, stopping.state]).toEqual(['fulfilled', 'fulfilled']);
+    expect(clock.pendingTimers).toBe(0);
+  });
+
+  it('lets holders take what they need to finish, under whichever of their locks still stands', async () => {
+    const { locks, clock } = await startEngine();
+    const gate = deferred();
+    const holder = watch(
+      locks.withLock('a', async () => {
+        await gate.promise;
+        return locks.withLock('b', async (inner) => {
+          await inner.release();
+          return locks.withLock('c', () => 'done');
+        });
+      }),
+    );
+    await clock.advance(0);
+    const stopping = watch(locks.stop());
+    gate.resolve();
+    await clock.advance(0);
+    expect(holder.value).toBe('done');
+    expect(stopping.state).toBe('fulfilled');
+  });
+
+  it('takes the rest away after the grace, and gives it back', async () => {
+    const { locks, clock, events } = await startEngine({ shutdownGrace: '2s' });
+    const task = deferred();
+    let signal: AbortSignal | undefined;
+    const holder = watch(
+      locks.withLock('a', (lock) => {
+        ({ signal } = lock);
+        return task.promise;
+      }),
+    );
+    await clock.advance(0);
+    const stopping = watch(locks.stop());
+    await clock.advance(1_999);
+    expect(signal?.aborted).toBe(false);
+    await clock.advance(1);
+    expect(signal?.reason).toMatchObject({ reason: 'shutdown' });
+    expect(stopping.state).toBe('fulfilled');
+    expect(events.at(-1)).toMatchObject({ name: 'lost', event: { reason: 'shutdown' } });
+    task.resolve();
+    await clock.advance(0);
+    expect(holder.error).toMatchObject({ code: 'LOCK_LOST', reason: 'shutdown' });
+    expect(clock.pendingTimers).toBe(0);
+  });
+
+  it('is one stop, however often it is called; and nothing for what was not started', async () => {
+    const provider = ScriptedProvider.obliging();
+    const { locks } = await startEngine({ provider });
+    await Promise.all([locks.stop(), locks.stop()]);
+    await locks.stop();
+    expect(provider.stops).toBe(1);
+    const idle = new ScriptedProvider();
+    const other = new LockManager({ providers: { idle } });
+    await other.stop();
+    expect(idle.stops).toBe(0);
+    await expect(other.acquire('a')).rejects.toMatchObject(STOPPING);
+  });
+
+  it('during the start waits for the start, and nothing runs afterwards', async () => {
+    const provider = ScriptedProvider.obliging();
+    const gate = deferred();
+    provider.onStart = () => gate.promise;
+    const clock = new FakeClock();
+    const locks = new LockManager({ providers: { main: provider }, clock });
+    const starting = watch(locks.start());
+    const stopping = watch(locks.stop());
+    await clock.advance(10);
+    expect(provider.stops).toBe(0);
+    gate.resolve();
+    await clock.advance(0);
+    expect([starting.state, stopping.state, provider.stops]).toEqual(['fulfilled', 'fulfilled', 1]);
+    await expect(locks.acquire('a')).rejects.toMatchObject(STOPPING);
+  });
+
+  it('is not undone by a start that ends after it', async () => {
+    const provider = ScriptedProvider.obliging();
+    const gate = deferred();
+    provider.onStart = () => gate.promise;
+    const clock = new FakeClock();
+    const locks = new LockManager({ providers: { main: provider }, clock, shutdownGrace: 100 });
+    const starting = watch(locks.start());
+    const stopping = watch(locks.stop());
+    await clock.advance(100);
+    expect(stopping.state).toBe('fulfilled');
+    gate.resolve();
+    await clock.advance(0);
+    expect(starting.state).toBe('fulfilled');
+    await expect(locks.acquire('a')).rejects.toMatchObject(STOPPING);
+  });
+
+  it('sends away, after the grace, also who waits under a lock', async () => {
+    const { locks, clock } = await startEngine({ shutdownGrace: 100 });
+    await locks.acquire('b');
+    const waiting = watch(locks.withLock('a', () => locks.acquire('b', { wait: Infinity }), { onLost: 'ignore' }));
+    const stopping = watch(locks.stop());
+    await clock.advance(99);
+    expect(waiting.state).toBe('pending');
+    await clock.advance(1);
+    expect(waiting.error).toMatchObject(STOPPING);
+    expect(stopping.state).toBe('fulfilled');
+    expect([locks.held(), locks.waiting(), clock.pendingTimers]).toEqual([[], [], 0]);
+  });
+
+  it('sends away who waits in the context of a lock that has ended', async () => {
+    const { locks, clock } = await startEngine();
+    const blocker = await locks.acquire('b');
+    let waiting: Outcome<unknown> | undefined;
+    await locks.withLock('a', () => {
+      waiting = watch(locks.acquire('b', { wait: Infinity }));
+    });
+    const stopping = watch(locks.stop());
+    await clock.advance(0);
+    expect(waiting?.error).toMatchObject(STOPPING);
+    expect(stopping.state).toBe('pending');
+    await blocker.release();
+    await clock.advance(0);
+    expect(stopping.state).toBe('fulfilled');
+  });
+
+  it('starts no task of a waiter whose surrounding lock has ended meanwhile', async () => {
+    const { locks, clock } = await startEngine();
+    const blocker = await locks.acquire('b');
+    const gate = deferred();
+    let ran = false;
+    let waiting: Outcome<unknown> | undefined;
+    const outer = locks.withLock('a', () => {
+      waiting = watch(locks.withLock('b', () => void (ran = true), { wait: Infinity }));
+      return gate.promise;
+    });
+    await clock.advance(0);
+    const stopping = watch(locks.stop());
+    await clock.advance(500);
+    expect(waiting?.state).toBe('pending');
+    gate.resolve();
+    await outer;
+    await blocker.release();
+    await clock.advance(0);
+    expect(waiting?.error).toMatchObject(STOPPING);
+    expect([ran, stopping.state, locks.held(), clock.pendingTimers]).toEqual([false, 'fulfilled', [], 0]);
+  });
+
+  it.each([0, 1, 2, 3, 4, 5, 6, 7, 8])('leaves no hold when it comes %i microtasks after the answer', async (hops) => {
+    const provider = new ScriptedProvider();
+    provider.onRelease = () => 'released';
+    const { locks, clock } = await startEngine({ provider });
+    let ran = false;
+    const waiting = watch(locks.withLock('a', () => void (ran = true)));
+    provider.asks[0]?.grant();
+    for (let hop = 0; hop < hops; hop += 1) await Promise.resolve();
+    // Whether the task runs depends on who was first; if it does, its lock was held and is given back.
+    const stopping = watch(locks.stop());
+    await clock.advance(0);
+    const outcomes = new Map([
+      [true, 'fulfilled'],
+      [false, 'rejected'],
+    ]);
+    expect(waiting.state).toBe(outcomes.get(ran));
+    expect([stopping.state, locks.held(), provider.order]).toEqual(['fulfilled', [], ['acquire a', 'release a']]);
+    expect(clock.pendingTimers).toBe(0);
+  });
+
+  it.each([0, 1, 2, 3, 4, 5, 6, 7, 8])('leaves no hold that is granted %i microtasks after the grace', async (hops) => {
+    const provider = new ScriptedProvider();
+    provider.onRelease = () => 'released';
+    provider.onAcquire = ({ key }, grant) => (key === 'a' ? grant() : undefined);
+    const { locks, clock } = await startEngine({ provider, shutdownGrace: 100 });
+    const waiting = watch(locks.withLock('a', () => locks.acquire('b', { wait: Infinity }), { onLost: 'ignore' }));
+    const stopping = watch(locks.stop());
+    clock.setTimer(() => {
+      let granted = Promise.resolve();
+      for (let hop = 0; hop < hops; hop += 1) granted = granted.then(() => undefined);
+      void granted.then(() => provider.asks[0]?.grant());
+    }, 100);
+    await clock.advance(99);
+    clock.block(1);
+    await clock.advance(10);
+    expect([waiting.state, stopping.state, locks.held()]).toEqual(['rejected', 'fulfilled', []]);
+    expect(provider.order.filter((call) => call === 'release b')).toHaveLength(1);
+  });
+
+  it('waits for releases that are under way before it closes the backend', async () => {
+    const provider = ScriptedProvider.obliging();
+    provider.onRelease = undefined;
+    const { locks, clock } = await startEngine({ provider });
+    const lock = await locks.acquire('a');
+    const releasing = watch(lock.release());
+    const stopping = watch(locks.stop());
+    await clock.advance(100);
+    expect([stopping.state, provider.stops]).toEqual(['pending', 0]);
+    provider.releases[0]?.answer('released');
+    await clock.advance(0);
+    expect([releasing.value, stopping.state, provider.stops]).toEqual(['released', 'fulfilled', 1]);
+  });
+
+  it('gives up on releases that are not answered, and on asks that never are', async () => {
+    const provider = new ScriptedProvider();
+    const { locks, clock } = await startEngine({ provider });
+    const controller = new AbortController();
+    const waiting = watch(locks.acquire('a', { signal: controller.signal }));
+    controller.abort('enough');
+    provider.onRelease = () => 'unknown';
+    const stopping = watch(locks.stop());
+    await clock.advance(2_000);
+    expect([waiting.error, stopping.state, provider.stops]).toEqual(['enough', 'fulfilled', 1]);
+    const sent = provider.order.length;
+    await clock.advance(60_000);
+    expect(provider.order).toHaveLength(sent);
+    expect(clock.pendingTimers).toBe(0);
+  });
+
+  it('gives back a grant that meets it, and what is granted after it', async () => {
+    const provider = new ScriptedProvider();
+    const { locks, clock } = await startEngine({ provider });
+    const waiting = [watch(locks.acquire('a')), watch(locks.acquire('b'))];
+    provider.asks[0]?.grant();
+    const stopping = watch(locks.stop());
+    await clock.advance(0);
+    provider.asks[1]?.grant();
+    await clock.advance(0);
+    expect(waiting.map(({ error }) => error)).toEqual([
+      expect.objectContaining(STOPPING),
+      expect.objectContaining(STOPPING),
+    ]);
+    expect(provider.releases.map(({ input }) => input.key)).toEqual(['a', 'b']);
+    for (const release of provider.releases) release.answer('released');
+    await clock.advance(0);
+    expect(stopping.state).toBe('fulfilled');
+    expect(locks.held()).toEqual([]);
+  });
+
+  it('gives back a grant that is the last word to a caller whose time was up', async () => {
+    const provider = new ScriptedProvider();
+    const { locks, clock } = await startEngine({ provider, shutdownGrace: 0 });
+    const waiting = watch(locks.acquire('a', { wait: 1_000 }));
+    await clock.advance(1_000);
+    void locks.stop();
+    await clock.advance(0);
+    provider.asks[0]?.grant();
+    await clock.advance(0);
+    expect(waiting.error).toMatchObject(STOPPING);
+    expect(provider.releases).toHaveLength(1);
+    expect(locks.held()).toEqual([]);
+  });
+
+  it('sends away who holds one of several keys and waits for the next', async () => {
+    const { locks, clock } = await startEngine();
+    const task = deferred();
+    const holder = locks.withLock('b', () => task.promise);
+    const waiting = watch(locks.acquire(['a', 'b']));
+    await clock.advance(0);
+    const stopping = watch(locks.stop());
+    await clock.advance(0);
+    expect(waiting.error).toMatchObject(STOPPING);
+    task.resolve();
+    await holder;
+    await clock.advance(0);
+    expect(stopping.state).toBe('fulfilled');
+  });
+
+  it('waits for a holder of one provider who still takes from another', async () => {
+    const clock = new FakeClock();
+    const [one, two] = [ScriptedProvider.obliging(), ScriptedProvider.obliging()];
+    const locks = new LockManager({ providers: { one, two }, default: 'one', clock });
+    await locks.start();
+    const [gate, task] = [deferred(), deferred()];
+    const holder = watch(
+      locks.withLock('a', async (outer) => {
+        await gate.promise;
+        const inner = await locks.acquire('b', { provider: 'two' });
+        await outer.release();
+        await task.promise;
+        return inner.release();
+      }),
+    );
+    await clock.advance(0);
+    const stopping = watch(locks.stop());
+    gate.resolve();
+    await clock.advance(0);
+    expect(stopping.state).toBe('pending');
+    task.resolve();
+    await clock.advance(0);
+    expect([holder.value, stopping.state]).toEqual(['released', 'fulfilled']);
+  });
+
+  it('leaves parked keys parked and does not wait for them', async () => {
+    const { locks, clock } = await startEngine();
+    await locks.withLock('a', () => undefined, { minHold: '1h' });
+    const stopping = watch(locks.stop());
+    await clock.advance(0);
+    expect(stopping.state).toBe('fulfilled');
+    expect(await locks.inspect('a')).toMatchObject({ state: 'parked' });
+  });
+
+  it('never rejects: a provider that fails to stop is logged', async () => {
+    const provider = new (class extends ScriptedProvider {
+      override stop() {
+        return Promise.reject(new Error('stuck'));
+      }
+    })();
+    const { locks, log } = await startEngine({ provider });
+    await locks.stop();
+    expect(log).toEqual(['Lock provider "main" failed to stop: Error: stuck']);
+  });
+});

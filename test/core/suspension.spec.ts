@@ -1,0 +1,96 @@
+import { SuspensionDetector } from '../../lib/core/toolkit/suspension.js';
+import { FakeClock } from '../../lib/testing/fake-clock.js';
+import { startEngine } from './engine-rig.js';
+
+const SECOND = 1_000;
+const HOUR = 3_600 * SECOND;
+const MONTH = 30 * 24 * HOUR;
+
+/** A clock whose time since boot runs faster than its monotonic time by `drift`, and is counted in steps of `step` ms. */
+class DriftingClock extends FakeClock {
+  constructor(
+    private readonly drift: number,
+    private readonly step = 1,
+  ) {
+    super();
+  }
+
+  override uptime(): number {
+    return Math.floor((super.uptime() + this.now() * this.drift) / this.step) * this.step;
+  }
+}
+
+describe('two clocks that drift apart by 25 ppm', () => {
+  it.each([
+    ['every ten seconds', 25e-6, 10 * SECOND],
+    ['every ten seconds, backwards', -25e-6, 10 * SECOND],
+    ['every hour', 25e-6, HOUR],
+    ['once', 25e-6, MONTH],
+  ])('are no suspension in a month, looked at %s', (_, drift, every) => {
+    const clock = new DriftingClock(drift, 10);
+    const detector = new SuspensionDetector(clock);
+    for (let time = 0; time < MONTH; time += every) {
+      clock.block(every);
+      detector.observe();
+    }
+    expect(detector.observe()).toBe(0);
+    clock.suspend(10_000 + every * 0.001);
+    expect(detector.observe()).toBe(1);
+    expect(detector.observe()).toBe(1);
+  });
+
+  it('are none either where the time since boot is counted in whole seconds', () => {
+    const clock = new DriftingClock(25e-6, SECOND);
+    const detector = new SuspensionDetector(clock);
+    for (let time = 0; time < MONTH / 10; time += 700) {
+      clock.block(700);
+      detector.observe();
+    }
+    expect(detector.observe()).toBe(0);
+  });
+
+  it('do not hide short suspensions that follow each other', () => {
+    const clock = new DriftingClock(25e-6);
+    const detector = new SuspensionDetector(clock);
+    for (let each = 0; each < 5; each += 1) {
+      clock.block(SECOND);
+      clock.suspend(500);
+      detector.observe();
+    }
+    expect(detector.observe()).toBe(1);
+  });
+});
+
+describe('a look for several at once', () => {
+  it('is one for those that come together, and another for who comes next', async () => {
+    const clock = new FakeClock();
+    const detector = new SuspensionDetector(clock);
+    let reads = 0;
+    const { uptime } = clock;
+    clock.uptime = () => {
+      reads += 1;
+      return uptime.call(clock);
+    };
+    await Promise.all(Array.from({ length: 16 }, () => Promise.resolve().then(() => detector.observeTogether())));
+    expect(reads).toBe(1);
+    clock.suspend(60_000);
+    expect(detector.observeTogether()).toBe(1);
+    expect(reads).toBe(2);
+  });
+});
+
+describe('a lock in memory', () => {
+  it('that is free does not read the time since boot', async () => {
+    let reads = 0;
+    const clock = new (class extends FakeClock {
+      override uptime() {
+        reads += 1;
+        return super.uptime();
+      }
+    })();
+    const { locks } = await startEngine({ clock });
+    const before = reads;
+    for (let round = 0; round < 100; round += 1) await locks.withLock('a', () => undefined);
+    expect(reads).toBe(before);
+  });
+});

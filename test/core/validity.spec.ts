@@ -1,0 +1,499 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { LockLostError, LockUnavailableError } from '../../lib/api/errors.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
+import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
+import { startEngine, watch } from './engine-rig.js';
+import { ScriptedProvider } from './scripted-provider.js';
+
+const LEASE = 10_000;
+const VALIDITY = LEASE - (LEASE * 0.01 + 2);
+
+async function held(options = {}) {
+  const provider = ScriptedProvider.obliging();
+  const engine = await startEngine({ provider });
+  const lock = await engine.locks.acquire('a', { lease: LEASE, ...options });
+  return { ...engine, provider, lock };
+}
+
+describe('the deadline', () => {
+  it('is the time of sending plus the lease, less 1 % and 2 ms', async () => {
+    const { lock } = await held();
+    expect(lock.remaining()).toBe(VALIDITY);
+  });
+
+  it('ends the hold to the millisecond, whatever the timers do', async () => {
+    const { lock, clock } = await held({ renew: false });
+    clock.block(VALIDITY - 1);
+    expect(lock.isHeld()).toBe(true);
+    clock.block(1);
+    expect(lock.isHeld()).toBe(false);
+    expect(lock.remaining()).toBe(0);
+    expect(() => lock.assertHeld()).toThrow(LockLostError);
+  });
+
+  it('aborts the signal with the error, once, and says so once', async () => {
+    const { lock, clock, events } = await held({ renew: false });
+    let aborts = 0;
+    lock.signal.addEventListener('abort', () => (aborts += 1));
+    await clock.advance(LEASE);
+    expect(aborts).toBe(1);
+    expect(lock.signal.reason).toBeInstanceOf(LockLostError);
+    expect(lock.signal.reason).toMatchObject({ reason: 'expired', key: 'a', provider: 'main' });
+    expect(lock.isHeld()).toBe(false);
+    expect(events.filter(({ name }) => name === 'lost')).toEqual([
+      { name: 'lost', event: expect.objectContaining({ key: 'a', reason: 'expired' }) as unknown },
+    ]);
+  });
+
+  it('shows in a signal that is read late, also before its timer has fired', async () => {
+    const { lock, clock } = await held({ renew: false });
+    const { signal } = lock;
+    expect(signal.aborted).toBe(false);
+    clock.block(LEASE);
+    expect(signal.aborted).toBe(true);
+    const other = await held({ renew: false });
+    other.clock.block(LEASE);
+    expect(other.lock.signal.aborted).toBe(true);
+    for (const ask of [
+      (kept: AbortSignal) => {
+        kept.throwIfAborted();
+      },
+      (kept: AbortSignal) => {
+        throw kept.reason;
+      },
+    ]) {
+      const late = await held({ renew: false });
+      const kept = late.lock.signal;
+      late.clock.block(LEASE);
+      expect(() => {
+        ask(kept);
+      }).toThrow(LockLostError);
+    }
+  });
+
+  it('is not touched by steps of the wall clock', async () => {
+    const { lock, clock } = await held({ renew: false });
+    for (const step of [60_000, -120_000]) {
+      clock.stepWallTime(step);
+      await clock.advance(1_000);
+      expect(lock.isHeld()).toBe(true);
+    }
+    expect(lock.remaining()).toBe(VALIDITY - 2_000);
+  });
+});
+
+describe('the watchdog', () => {
+  it('renews at a third of the lease, for as long as the lock is held', async () => {
+    const { lock, clock, provider } = await held();
+    await clock.advance(5 * LEASE);
+    expect(lock.isHeld()).toBe(true);
+    const renewals = provider.order.filter((call) => call === 'renew a').length;
+    expect(renewals).toBeGreaterThanOrEqual(14);
+    expect(renewals).toBeLessThanOrEqual(16);
+    await lock.release();
+    const before = provider.order.length;
+    await clock.advance(LEASE);
+    expect(provider.order).toHaveLength(before);
+    expect(clock.pendingTimers).toBe(0);
+  });
+
+  it('asks a provider that gains nothing by it no more often than one that does not answer', async () => {
+    const { lock, clock, provider } = await held();
+    provider.onRenew = ({ grant: { validUntil } }) => Promise.resolve({ validUntil });
+    await clock.advance(LEASE);
+    expect(lock.isHeld()).toBe(false);
+    expect(provider.order.filter((call) => call === 'renew a').length).toBeLessThanOrEqual(7);
+  });
+
+  it('renews in one tick what is due together', async () => {
+    const { locks, clock, provider } = await held();
+    await locks.acquire(['b', 'c'], { lease: LEASE });
+    const inThisTick = new Set<string>();
+    const ticks: string[][] = [];
+    provider.onRenew = ({ grant: { key } }) => {
+      if (inThisTick.size === 0) {
+        queueMicrotask(() => {
+          ticks.push([...inThisTick].sort());
+          inThisTick.clear();
+        });
+      }
+      inThisTick.add(key);
+      return undefined;
+    };
+    await clock.advance(LEASE / 3);
+    expect(ticks).toEqual([['a', 'b', 'c']]);
+  });
+
+  it('renews with them those that are due soon, and no others', async () => {
+    const provider = ScriptedProvider.obliging();
+    const { locks, clock } = await startEngine({ provider });
+    for (const [key, after] of [
+      ['a', 0],
+      ['b', 400],
+      ['c', 400],
+    ] as const) {
+      await clock.advance(after);
+      await locks.acquire(key, { lease: LEASE });
+    }
+    await clock.advance(VALIDITY - (LEASE * 2) / 3 - 800 + 1);
+    expect(provider.order.filter((call) => call.startsWith('renew')).sort()).toEqual(['renew a', 'renew b']);
+  });
+
+  it('does not take one failed renewal for a loss, and tries again until the deadline', async () => {
+    const { lock, clock, provider, names } = await held();
+    let fails = 2;
+    provider.onRenew = (renewal) => {
+      fails -= 1;
+      if (fails >= 0) throw new Error('no connection');
+      return Promise.resolve(provider.acknowledge(renewal));
+    };
+    await clock.advance(LEASE);
+    expect(lock.isHeld()).toBe(true);
+    expect(names()).toContain('renewed');
+    expect(names().filter((name) => name === 'unavailable')).toHaveLength(1);
+  });
+
+  it('loses the lock at the deadline when no renewal is answered', async () => {
+    const { lock, clock, provider } = await held();
+    provider.onRenew = undefined;
+    await clock.advance(VALIDITY - 1);
+    expect(lock.isHeld()).toBe(true);
+    await clock.advance(2);
+    expect(lock.signal.reason).toMatchObject({ reason: 'expired' });
+    // What is answered after that does not bring it back.
+    for (const { input, answer } of provider.renewals) answer(provider.acknowledge(input));
+    await clock.advance(0);
+    expect(lock.isHeld()).toBe(false);
+  });
+
+  it('takes no answer that is processed after the deadline, though no timer has fired yet', async () => {
+    const { lock, clock, provider } = await held();
+    provider.onRenew = undefined;
+    await clock.advance(LEASE / 3);
+    const [renewal] = provider.renewals;
+    clock.block(LEASE);
+    renewal?.answer({ validUntil: clock.now() + LEASE });
+    await clock.advance(0);
+    expect(lock.isHeld()).toBe(false);
+    expect(lock.signal.reason).toMatchObject({ reason: 'expired' });
+  });
+
+  it('never renews past the deadline: a watchdog that wakes late finds the loss', async () => {
+    const { lock, clock, provider } = await held();
+    clock.block(LEASE);
+    await clock.advance(1);
+    expect(provider.order).toEqual(['acquire a', 'release a']);
+    expect(lock.isHeld()).toBe(false);
+  });
+
+  it('does not wait for the outcome of another lock that is renewed in the same tick', async () => {
+    const { lock, clock, provider, locks } = await held();
+    const other = await locks.acquire('other', { lease: LEASE });
+    provider.onRenew = (renewal) =>
+      renewal.grant.key === 'other' ? new Promise(() => undefined) : Promise.resolve(provider.acknowledge(renewal));
+    await clock.advance(2 * LEASE);
+    expect([lock.isHeld(), other.isHeld()]).toEqual([true, false]);
+  });
+
+  it('believes the backend that the lock is not ours any more', async () => {
+    const { lock, clock, provider } = await held();
+    provider.onRenew = () => Promise.resolve('lost');
+    await clock.advance(LEASE / 2);
+    expect(lock.signal.reason).toMatchObject({ reason: 'revoked' });
+  });
+
+  it('is told of a loss by the backend at once, with its cause', async () => {
+    const { lock, provider } = await held();
+    const cause = new Error('session expired');
+    provider.context.emit({ type: 'lost', holder: lock.holder, cause });
+    expect(lock.signal.reason).toMatchObject({ reason: 'revoked', cause });
+    provider.context.emit({ type: 'lost', holder: 'nobody' });
+  });
+
+  it('renews everything after a reconnect, before the backend may be asked for more', async () => {
+    const { provider, locks } = await held();
+    await locks.acquire('b', { renew: false });
+    provider.context.emit({ type: 'unavailable', cause: new Error('gone') });
+    provider.context.emit({ type: 'recovered' });
+    expect(provider.order).toEqual(['acquire a', 'acquire b', 'renew a']);
+  });
+
+  it('sends no renewal after a release, and takes none that is answered after it for a hold', async () => {
+    const { lock, clock, provider, names } = await held();
+    provider.onRenew = undefined;
+    await clock.advance(LEASE / 2);
+    expect(await lock.release()).toBe('released');
+    provider.renewals[0]?.answer('lost');
+    await clock.advance(LEASE);
+    expect(provider.order.at(-1)).toBe('release a');
+    expect(names()).toEqual(['acquired', 'released']);
+  });
+});
+
+describe('extend', () => {
+  it('renews now, and keeps the new length', async () => {
+    const { lock, clock, provider } = await held();
+    await clock.advance(1_000);
+    await lock.extend('1m');
+    expect(lock.remaining()).toBe(60_000 - 602);
+    expect(provider.order).toEqual(['acquire a', 'renew a']);
+    await clock.advance(25_000);
+    expect(provider.order.filter((call) => call === 'renew a')).toHaveLength(2);
+  });
+
+  it('works for a lock that is not renewed', async () => {
+    const { lock, clock } = await held({ renew: false });
+    await clock.advance(9_000);
+    await lock.extend();
+    await clock.advance(9_000);
+    expect(lock.isHeld()).toBe(true);
+    await clock.advance(1_000);
+    expect(lock.isHeld()).toBe(false);
+  });
+
+  it('counts a shorter lease from its sending: the backend may have taken it though its answer is lost', async () => {
+    const { lock, clock, provider } = await held({ renew: false });
+    provider.onRenew = () => Promise.reject(new Error('reply lost'));
+    await expect(lock.extend(1_000)).rejects.toBeInstanceOf(LockUnavailableError);
+    expect(lock.isHeld()).toBe(true);
+    expect(lock.remaining()).toBe(988);
+    await clock.advance(988);
+    expect(lock.signal.reason).toMatchObject({ reason: 'expired' });
+  });
+
+  it('does not believe the answer to an older, longer renewal after a shorter one was sent', async () => {
+    const { lock, clock, provider } = await held();
+    provider.onRenew = undefined;
+    await clock.advance(LEASE / 3);
+    const extending = watch(lock.extend(1_000));
+    const [older, shorter] = provider.renewals;
+    older?.answer(provider.acknowledge(older.input));
+    await clock.advance(0);
+    expect(lock.remaining()).toBeCloseTo(988);
+    shorter?.answer(provider.acknowledge(shorter.input));
+    await clock.advance(0);
+    expect(extending.state).toBe('fulfilled');
+    expect(lock.remaining()).toBeCloseTo(988);
+  });
+
+  it('never goes beyond maxHold', async () => {
+    const { lock, clock, provider } = await held({ maxHold: 15_000 });
+    await clock.advance(5_000);
+    let asked: number | undefined;
+    provider.onRenew = (renewal) => {
+      asked = renewal.lease;
+      return Promise.resolve(provider.acknowledge(renewal));
+    };
+    await lock.extend('1h');
+    expect(asked).toBe(10_000);
+    await clock.advance(10_000);
+    expect(lock.signal.reason).toMatchObject({ reason: 'max-hold' });
+  });
+
+  it('throws what is the matter: lost, released, unavailable', async () => {
+    const { lock, provider, locks, clock } = await held();
+    provider.onRenew = () => Promise.resolve('unknown');
+    await expect(lock.extend()).rejects.toMatchObject({ code: 'LOCK_UNAVAILABLE', key: 'a' });
+    provider.onRenew = () => Promise.resolve('lost');
+    await expect(lock.extend()).rejects.toMatchObject({ code: 'LOCK_LOST', reason: 'revoked' });
+    await expect(lock.extend(10)).rejects.toMatchObject({ code: 'LOCK_CONFIG' });
+    const other = await locks.acquire('b');
+    provider.onRenew = undefined;
+    const extending = watch(other.extend());
+    await other.release();
+    provider.renewals[0]?.answer(provider.acknowledge(provider.renewals[0].input));
+    await clock.advance(0);
+    expect(extending.error).toMatchObject({ code: 'LOCK_LOST', reason: 'released' });
+    await expect(other.extend()).rejects.toMatchObject({ reason: 'released' });
+  });
+
+  it('has no time of its own where locks live as long as their session', async () => {
+    const provider = ScriptedProvider.obliging({ lease: 'session' });
+    const { locks } = await startEngine({ provider });
+    const lock = await locks.acquire('a');
+    await expect(lock.extend('1m')).rejects.toMatchObject({ code: 'LOCK_CONFIG' });
+    await expect(lock.extend()).resolves.toBeUndefined();
+  });
+});
+
+describe('maxHold', () => {
+  it('takes the lock away after its time, though it is renewed, and gives it back', async () => {
+    const { lock, clock, provider } = await held({ maxHold: 25_000 });
+    await clock.advance(24_999);
+    expect(lock.isHeld()).toBe(true);
+    await clock.advance(1);
+    expect(lock.signal.reason).toMatchObject({ reason: 'max-hold' });
+    expect(provider.order.at(-1)).toBe('release a');
+    expect(await lock.release()).toBe('lost');
+    expect(clock.pendingTimers).toBe(0);
+  });
+
+  it('shows in what remains', async () => {
+    const { lock } = await held({ maxHold: 1_000 });
+    expect(lock.remaining()).toBe(1_000);
+  });
+});
+
+describe('a suspended machine', () => {
+  it('leaves the hold unconfirmed until the next renewal answers, which is no loss', async () => {
+    const { lock, clock, provider } = await held();
+    provider.onRenew = undefined;
+    clock.suspend(60_000);
+    expect(lock.isHeld()).toBe(false);
+    expect(() => lock.assertHeld()).toThrow(/unconfirmed/);
+    expect(() => lock.assertHeld()).toThrow(LockUnavailableError);
+    expect(lock.signal.aborted).toBe(false);
+    const { renewals } = provider;
+    expect(renewals).toHaveLength(1);
+    renewals[0]?.answer(provider.acknowledge(renewals[0].input));
+    await clock.advance(0);
+    expect(lock.isHeld()).toBe(true);
+    expect(() => lock.assertHeld()).not.toThrow();
+  });
+
+  it('may have lost it: then the renewal says so', async () => {
+    const { lock, clock, provider } = await held();
+    provider.onRenew = () => Promise.resolve('lost');
+    clock.suspend(60_000);
+    expect(lock.isHeld()).toBe(false);
+    await clock.advance(0);
+    expect(() => lock.assertHeld()).toThrow(LockLostError);
+  });
+
+  it('is not confirmed by a renewal that was sent before it slept', async () => {
+    const { lock, clock, provider } = await held();
+    provider.onRenew = undefined;
+    await clock.advance(LEASE / 3);
+    clock.suspend(60_000);
+    expect(lock.isHeld()).toBe(false);
+    provider.renewals[0]?.answer(provider.acknowledge(provider.renewals[0].input));
+    await clock.advance(0);
+    expect(lock.isHeld()).toBe(false);
+    provider.renewals[1]?.answer(provider.acknowledge(provider.renewals[1].input));
+    await clock.advance(0);
+    expect(lock.isHeld()).toBe(true);
+  });
+
+  it.each([2_000, 10])('does not believe a grant that was asked for %i ms before it slept', async (before) => {
+    const provider = new ScriptedProvider();
+    const { locks, clock } = await startEngine({ provider });
+    const waiting = watch(locks.acquire('a', { wait: Infinity }));
+    await clock.advance(before);
+    clock.suspend(60_000);
+    provider.asks[0]?.grant({ validUntil: clock.now() + 20_000 });
+    await clock.advance(0);
+    expect(waiting.state).toBe('pending');
+    expect(provider.releases).toHaveLength(1);
+    await clock.advance(50);
+    provider.asks[1]?.grant();
+    await clock.advance(0);
+    expect(waiting.value?.isHeld()).toBe(true);
+  });
+
+  it('does not believe a grant after half a day of waiting and a sleep of seconds, which no drift of clocks explains then', async () => {
+    const provider = new ScriptedProvider();
+    const { locks, clock } = await startEngine({ provider });
+    const waiting = watch(locks.acquire('a', { wait: Infinity }));
+    provider.context.emit({ type: 'waiting', holder: provider.asks[0]?.input.holder ?? '' });
+    await clock.advance(12 * 3_600_000);
+    clock.suspend(4_000);
+    provider.asks[0]?.grant({ validUntil: clock.now() + 3_000 });
+    await clock.advance(0);
+    expect([waiting.state, provider.releases.length]).toEqual(['pending', 1]);
+  });
+
+  it('asks again for the keys that it had before it slept, ahead of the task', async () => {
+    const provider = ScriptedProvider.obliging();
+    const { locks, clock } = await startEngine({ provider });
+    provider.onAcquire = (request, grant) => (request.key === 'a' ? grant() : undefined);
+    provider.onRenew = undefined;
+    const taking = watch(locks.acquire(['a', 'b'], { lease: '1m' }));
+    await clock.advance(2_000);
+    clock.suspend(30_000);
+    provider.asks[0]?.fail(new Error('connection lost in sleep'));
+    await clock.advance(50);
+    provider.asks[1]?.grant();
+    await clock.advance(0);
+    expect(taking.state).toBe('pending');
+    provider.renewals[0]?.answer('lost');
+    await clock.advance(0);
+    expect(taking.error).toMatchObject({ code: 'LOCK_LOST', key: 'a' });
+    expect(locks.held()).toEqual([]);
+  });
+
+  it('asks once more where it slept while that was asked', async () => {
+    const provider = ScriptedProvider.obliging();
+    const { locks, clock } = await startEngine({ provider });
+    provider.onAcquire = (request, grant) => (request.key === 'a' ? grant() : undefined);
+    provider.onRenew = undefined;
+    const acknowledge = (index: number) => {
+      const renewal = provider.renewals[index];
+      renewal?.answer(provider.acknowledge(renewal.input));
+    };
+    const taking = watch(locks.acquire(['a', 'b'], { lease: '1m' }));
+    await clock.advance(2_000);
+    clock.suspend(30_000);
+    provider.asks[0]?.fail(new Error('connection lost in sleep'));
+    await clock.advance(50);
+    provider.asks[1]?.grant();
+    await clock.advance(0);
+    clock.suspend(30_000);
+    for (const renewal of [0, 1]) {
+      expect([provider.renewals.length, taking.state]).toEqual([renewal + 1, 'pending']);
+      acknowledge(renewal);
+      await clock.advance(0);
+    }
+    // The other key was granted before the machine slept again.
+    acknowledge(2);
+    await clock.advance(0);
+    expect(taking.value?.isHeld()).toBe(true);
+  });
+
+  it('is not suspected for less than two seconds, nor when the wall clock jumps', async () => {
+    const { lock, clock } = await held();
+    clock.suspend(1_900);
+    clock.stepWallTime(60_000);
+    expect(lock.isHeld()).toBe(true);
+  });
+});
+
+describe('on the clocks of this machine', () => {
+  it('knows of the loss at the first question after a blocked event loop, though the timer is late', async () => {
+    const locks = new LockManager({ providers: { main: new MemoryLockProvider() } });
+    await locks.start();
+    const lock = await locks.acquire('a', { lease: 100 });
+    const { signal } = lock;
+    const until = performance.now() + 300;
+    while (performance.now() < until);
+    // What is given a signal asks it first.
+    await expect(sleep(10_000, undefined, { signal })).rejects.toMatchObject({ name: 'AbortError' });
+    expect(signal.aborted).toBe(true);
+    expect(() => lock.assertHeld()).toThrow(LockLostError);
+    expect(lock.isHeld()).toBe(false);
+    expect(await lock.release()).toBe('lost');
+    await locks.stop();
+  });
+
+  it('does not look at the wall clock', async () => {
+    const locks = new LockManager({ providers: { main: new MemoryLockProvider() } });
+    await locks.start();
+    const lock = await locks.acquire('a', { lease: 5_000 });
+    const { now } = Date;
+    let token = lock.fencingToken ?? 0n;
+    try {
+      for (const step of [60_000, -60_000]) {
+        Date.now = () => now() + step;
+        expect(lock.isHeld()).toBe(true);
+        expect(lock.remaining()).toBeGreaterThan(4_000);
+        const other = await locks.acquire('b');
+        expect(other.fencingToken).toBeGreaterThan(token);
+        token = other.fencingToken ?? 0n;
+        expect(await other.release()).toBe('released');
+      }
+    } finally {
+      Date.now = now;
+    }
+    expect(await lock.release()).toBe('released');
+    await locks.stop();
+  });
+});

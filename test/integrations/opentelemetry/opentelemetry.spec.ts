@@ -1,0 +1,277 @@
+import { readFileSync } from 'node:fs';
+import { AsyncLocalStorage } from 'node:async_hooks';
+import { type Context, context, type ContextManager, ROOT_CONTEXT, SpanStatusCode, trace } from '@opentelemetry/api';
+import {
+  AggregationTemporality,
+  type DataPoint,
+  type Histogram,
+  InMemoryMetricExporter,
+  MeterProvider,
+  PeriodicExportingMetricReader,
+} from '@opentelemetry/sdk-metrics';
+import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from '@opentelemetry/sdk-trace-base';
+import { DistributedLock, LockManager, LockService, RunOnce } from '../../../lib/index.js';
+import { DistributedLockInstrumentation } from '../../../lib/integrations/opentelemetry/index.js';
+import { deferred, startEngine, watch } from '../../core/engine-rig.js';
+import { ScriptedProvider } from '../../core/scripted-provider.js';
+import { start } from '../../nest/apps.js';
+
+/** As that of the SDK for Node, which is no dependency of this repository. */
+class AsyncContexts implements ContextManager {
+  readonly #storage = new AsyncLocalStorage<Context>();
+  active = () => this.#storage.getStore() ?? ROOT_CONTEXT;
+  with = ((active, task, self, ...args) =>
+    this.#storage.run(active, () => task.apply(self as never, args))) as ContextManager['with'];
+  bind = <T>(_: Context, target: T) => target;
+  enable = () => this;
+  disable = () => this;
+}
+
+const spans = new InMemorySpanExporter();
+const tracerProvider = new BasicTracerProvider({ spanProcessors: [new SimpleSpanProcessor(spans)] });
+let instrumentation: DistributedLockInstrumentation;
+let exporter: InMemoryMetricExporter;
+let meterProvider: MeterProvider;
+
+beforeAll(() => context.setGlobalContextManager(new AsyncContexts()));
+afterAll(() => {
+  context.disable();
+});
+beforeEach(() => {
+  spans.reset();
+  exporter = new InMemoryMetricExporter(AggregationTemporality.CUMULATIVE);
+  meterProvider = new MeterProvider({
+    readers: [new PeriodicExportingMetricReader({ exporter, exportIntervalMillis: 60_000 })],
+  });
+  instrumentation = new DistributedLockInstrumentation();
+  instrumentation.setTracerProvider(tracerProvider);
+  instrumentation.setMeterProvider(meterProvider);
+  instrumentation.enable();
+});
+afterEach(async () => {
+  instrumentation.disable();
+  await meterProvider.shutdown();
+});
+
+const finished = () => spans.getFinishedSpans().map(({ name, attributes, status }) => ({ name, attributes, status }));
+const OK = { code: SpanStatusCode.UNSET };
+
+/** The points of a metric. */
+async function points(name: string): Promise<readonly DataPoint<unknown>[]> {
+  await meterProvider.forceFlush();
+  const metrics =
+    exporter
+      .getMetrics()
+      .at(-1)
+      ?.scopeMetrics.flatMap((scope) => scope.metrics) ?? [];
+  return metrics.find(({ descriptor }) => descriptor.name === name)?.dataPoints ?? [];
+}
+
+/** The sums, or the counts of a histogram, by outcome. */
+async function byOutcome(name: string): Promise<Record<string, number>> {
+  const count = (value: unknown) => (typeof value === 'number' ? value : (value as Histogram).count);
+  const entries = (await points(name)).map(({ attributes, value }) => [
+    attributes['distributed_lock.outcome'] ?? 'now',
+    count(value),
+  ]);
+  return Object.fromEntries(entries) as Record<string, number>;
+}
+
+describe('spans', () => {
+  it('of a decorated call: the way to the lock and the hold, children of the caller, with the template and not the key', async () => {
+    class Orders {
+      @DistributedLock('order:#{id}')
+      async pay(id: number) {
+        return id;
+      }
+    }
+    const app = await start({ providers: [Orders] });
+    const tracer = tracerProvider.getTracer('test');
+    const caller = tracer.startSpan('caller');
+    await context.with(trace.setSpan(context.active(), caller), () => app.get(Orders).pay(4_711));
+    caller.end();
+    const attributes = {
+      'distributed_lock.provider': 'memory',
+      'distributed_lock.mode': 'exclusive',
+      'distributed_lock.template': 'order:#{id}',
+      'code.function.name': 'Orders.pay',
+    };
+    expect(finished()).toEqual([
+      { name: 'lock.acquire', attributes: { ...attributes, 'distributed_lock.outcome': 'acquired' }, status: OK },
+      { name: 'lock.hold', attributes: { ...attributes, 'distributed_lock.outcome': 'released' }, status: OK },
+      { name: 'caller', attributes: {}, status: OK },
+    ]);
+    const [acquire, hold] = spans.getFinishedSpans();
+    expect([acquire?.parentSpanContext, hold?.parentSpanContext].map((parent) => parent?.spanId)).toEqual([
+      caller.spanContext().spanId,
+      caller.spanContext().spanId,
+    ]);
+    expect(acquire?.instrumentationScope).toMatchObject({ name: 'nestjs-distributed-lock' });
+  });
+
+  it('say how it ended: busy is no failure; unavailable, lost and refused are', async () => {
+    const provider = ScriptedProvider.obliging();
+    const { locks, clock } = await startEngine({ provider });
+    provider.onAcquire = () => 'busy';
+    await locks.tryAcquire('a');
+    provider.onAcquire = () => undefined;
+    const cancelled = watch(locks.acquire('a', { signal: AbortSignal.abort() }));
+    const controller = new AbortController();
+    const leaving = watch(locks.acquire('a', { signal: controller.signal }));
+    // Any reason is one, not only those of the platform.
+    controller.abort('the client has gone');
+    await clock.advance(1_000);
+    const unanswered = watch(locks.acquire('a', { wait: 0 }));
+    await clock.advance(2_000);
+    expect([cancelled, leaving, unanswered].map(({ state }) => state)).toEqual(['rejected', 'rejected', 'rejected']);
+    provider.onAcquire = (_, grant) => grant();
+    const lock = await locks.acquire('a');
+    provider.context.emit({ type: 'lost', holder: lock.holder });
+    await clock.advance(0);
+    const told = finished().map(({ name, attributes, status }) => [
+      name,
+      attributes['distributed_lock.outcome'],
+      attributes['error.type'],
+      status.code === SpanStatusCode.ERROR,
+    ]);
+    // Who comes with an aborted signal does not even set out.
+    expect(told).toEqual([
+      ['lock.acquire', 'busy', 'LOCK_TIMEOUT', false],
+      ['lock.acquire', 'cancelled', '_OTHER', false],
+      ['lock.acquire', 'unavailable', 'LOCK_UNAVAILABLE', true],
+      ['lock.acquire', 'acquired', undefined, false],
+      ['lock.hold', 'lost', 'LOCK_LOST', true],
+    ]);
+    expect(finished().at(-1)?.attributes['distributed_lock.loss.reason']).toBe('revoked');
+  });
+
+  it('carry the key where it is asked for', async () => {
+    instrumentation.setConfig({ keys: true });
+    const { locks, clock } = await startEngine();
+    await locks.withLock('order:4711', () => undefined);
+    await clock.advance(0);
+    expect(finished().map(({ attributes }) => attributes['distributed_lock.key'])).toEqual([
+      'order:4711',
+      'order:4711',
+    ]);
+  });
+
+  it('never contain the key otherwise, nor a message that names it', async () => {
+    const { locks, clock } = await startEngine({ maxWaiters: 1 });
+    const lock = await locks.acquire('order:4711');
+    const waiting = watch(locks.acquire('order:4711', { wait: 10 }));
+    await expect(locks.acquire('order:4711')).rejects.toThrow('order:4711');
+    await clock.advance(10);
+    expect(waiting.state).toBe('rejected');
+    await lock.release();
+    await clock.advance(0);
+    const said = spans
+      .getFinishedSpans()
+      .map(({ name, attributes, status, events }) => [name, attributes, status, events]);
+    expect(said).toHaveLength(4);
+    expect(JSON.stringify(said)).not.toContain('4711');
+    await meterProvider.forceFlush();
+    expect(JSON.stringify(exporter.getMetrics())).not.toContain('4711');
+  });
+});
+
+describe('metrics', () => {
+  it('count attempts and holds by how they ended, in seconds, and who waits and holds now', async () => {
+    const provider = ScriptedProvider.obliging();
+    const { locks, clock } = await startEngine({ provider });
+    const held = await locks.acquire('a');
+    provider.onAcquire = () => undefined;
+    const waiting = locks.acquire('a');
+    expect(await byOutcome('distributed_lock.held')).toEqual({ now: 1 });
+    expect(await byOutcome('distributed_lock.waiting')).toEqual({ now: 1 });
+    provider.asks[0]?.grant();
+    provider.context.emit({ type: 'lost', holder: held.holder });
+    await (await waiting).release();
+    provider.onAcquire = () => 'busy';
+    await locks.tryAcquire('a');
+    await clock.advance(0);
+    expect(await byOutcome('distributed_lock.held')).toEqual({ now: 0 });
+    expect(await byOutcome('distributed_lock.waiting')).toEqual({ now: 0 });
+    expect(await byOutcome('distributed_lock.acquire.duration')).toEqual({ acquired: 2, busy: 1 });
+    expect(await byOutcome('distributed_lock.hold.duration')).toEqual({ lost: 1, released: 1 });
+    for (const { value } of await points('distributed_lock.hold.duration')) {
+      expect((value as Histogram & { max: number }).max).toBeLessThan(10);
+    }
+  });
+
+  it('count renewals, those that were not answered, and outages', async () => {
+    const provider = ScriptedProvider.obliging();
+    const { locks, clock } = await startEngine({ provider });
+    await locks.acquire('a', { lease: 3_000 });
+    await clock.advance(1_000);
+    provider.onRenew = () => Promise.reject(new Error('redis://user:secret@host is gone'));
+    await clock.advance(1_300);
+    expect(await byOutcome('distributed_lock.renewals')).toEqual({ renewed: 1, unanswered: 2 });
+    expect(await points('distributed_lock.outages')).toMatchObject([
+      { attributes: { 'distributed_lock.provider': 'main' }, value: 1 },
+    ]);
+    expect(JSON.stringify(exporter.getMetrics())).not.toContain('secret');
+  });
+
+  it('count skipped runs by the job', async () => {
+    const gate = deferred();
+    class Jobs {
+      @RunOnce('report')
+      async report() {
+        await gate.promise;
+      }
+    }
+    const app = await start({ providers: [Jobs] });
+    const first = app.get(Jobs).report();
+    await app.get(Jobs).report();
+    gate.resolve();
+    await first;
+    expect(await points('distributed_lock.skipped')).toMatchObject([
+      { attributes: { 'code.function.name': 'Jobs.report', 'distributed_lock.template': 'report' }, value: 1 },
+    ]);
+  });
+});
+
+describe('the instrumentation', () => {
+  it('is enabled once, and leaves without a trace: what is under way is closed, what comes is not recorded', async () => {
+    instrumentation.enable();
+    const { locks, clock } = await startEngine();
+    const lock = await locks.acquire('a');
+    expect(finished()).toHaveLength(1);
+    instrumentation.disable();
+    expect(instrumentation.getConfig()).toEqual({ keys: false, enabled: false });
+    expect(await byOutcome('distributed_lock.held')).toEqual({ now: 0 });
+    expect(finished()[1]).toMatchObject({ name: 'lock.hold', status: OK });
+    await lock.release();
+    await locks.withLock('a', () => undefined);
+    await clock.advance(0);
+    expect(finished()).toHaveLength(2);
+    expect(await points('distributed_lock.hold.duration')).toEqual([]);
+  });
+
+  it('does not follow what began before it', async () => {
+    instrumentation.disable();
+    const { locks, clock } = await startEngine();
+    const lock = await locks.acquire('a');
+    instrumentation.enable();
+    await lock.release();
+    await clock.advance(0);
+    expect(finished()).toEqual([]);
+    expect(await points('distributed_lock.held')).toEqual([]);
+  });
+
+  it('changes nothing of what callers get', async () => {
+    const manager = new LockManager({ providers: { main: ScriptedProvider.obliging() } });
+    await manager.start();
+    const locks = new LockService(manager);
+    const mine = new Error('mine');
+    await expect(locks.withLock('a', () => Promise.reject(mine))).rejects.toBe(mine);
+    expect(await locks.withLock('a', (lock) => [lock.key, lock.isHeld()])).toEqual(['a', true]);
+    await manager.stop();
+  });
+
+  it('names the version of the package', () => {
+    const { version } = JSON.parse(readFileSync('package.json', 'utf8')) as { version: string };
+    expect(instrumentation.instrumentationVersion).toBe(version);
+  });
+});

@@ -1,21 +1,11 @@
 // Public API. Written by "npm run api"; do not edit.
 
-export interface AcquireRequest extends Holder {
-    readonly lease: number;
-    readonly renew: boolean;
-    readonly minHold: number;
-    readonly wait: number;
-    readonly depth?: number;
-    readonly options: Readonly<LockOptions>;
-    readonly signal: AbortSignal;
-}
-
 export interface AcquireTrace extends LockEvent {
     error?: unknown;
     cancelled?: true;
 }
 
-export type Answer<T> = T | PromiseLike<T>;
+export type BackendClass<B extends LockBackend> = abstract new (...args: never[]) => B;
 
 export interface BusyContext {
     readonly keys: readonly string[];
@@ -25,40 +15,19 @@ export interface BusyContext {
     readonly error: LockTimeoutError;
 }
 
-export type ClassLockDefaults = LockDefaultOptions & Pick<LockOptions, 'provider'>;
+export type ClassLockDefaults = Pick<LockOptions, 'wait' | 'lease' | 'maxHold' | 'reentrant' | 'onLost' | 'provider'>;
 
-export interface Clock {
-    now(): number;
-    uptime(): number;
-    wallTime(): number;
-    setTimer(callback: () => void, delay: number, keepAlive?: boolean): Timer;
-    clearTimer(timer: Timer): void;
-}
-
-export declare class CombinedProvider implements CompositeProvider {
-    #private;
-    readonly memberNames: readonly string[];
-    inspect?: (key: string) => Promise<LockInfo | null>;
-    forceRelease?: (key: string) => Promise<boolean>;
+export declare class CombinedProvider implements LockProvider {
+    readonly members: readonly string[];
     constructor(options: CombinedProviderOptions);
-    get capabilities(): LockCapabilities;
-    compose(members: ReadonlyMap<string, Member>): void;
-    start(context: ProviderContext): Promise<void>;
-    acquire(request: AcquireRequest): Promise<Grant | 'busy'>;
-    renew({ holder }: Grant, lease: number): Promise<RenewOutcome>;
-    release({ holder }: Holder, manner: ReleaseManner): Promise<ReleaseOutcome>;
-    stop(): Promise<void>;
+    createBackend(context: BackendContext): CombinedBackend;
 }
 
 export interface CombinedProviderOptions {
-    readonly engines: readonly string[];
-    readonly quorum: 'all' | 'majority';
+    readonly providers: readonly string[];
 }
 
-export interface CompositeProvider extends LockProvider {
-    readonly memberNames: readonly string[];
-    compose(members: ReadonlyMap<string, Member>): void;
-}
+export type ConfiguredDuration = number | string;
 
 export declare function DistributedLock(key: string | readonly string[], options: Skipping): SkippableLockDecorator;
 export declare function DistributedLock<A extends readonly unknown[]>(key: KeyFunction<A>, options: Skipping): SkippableLockDecorator<A>;
@@ -85,7 +54,7 @@ export interface DistributedLockModuleOptions {
     mapErrors?: false | {
         http?: HttpLockStatuses;
     } | undefined;
-    shutdownGrace?: Duration | undefined;
+    shutdownGrace?: ConfiguredDuration | undefined;
     failFast?: boolean | undefined;
     maxWaiters?: number | undefined;
 }
@@ -99,65 +68,47 @@ export interface DistributedLockOptionsFactory {
     createDistributedLockOptions(): DistributedLockModuleOptions | Promise<DistributedLockModuleOptions>;
 }
 
-export type Duration = number | string;
+export type Duration = number | `${number}${Unit}`;
 
-export type EngineState = 'up' | 'down' | 'recovering';
-
-export interface EngineSwitch {
-    readonly epoch: number;
-    readonly from: string;
-    readonly to: string;
-    readonly reason: SwitchReason;
-    readonly at: number;
-}
-
-export declare class FailoverProvider implements CompositeProvider {
+export declare class FailoverBackend implements LockBackend {
     #private;
-    readonly memberNames: readonly string[];
-    constructor(options: FailoverProviderOptions);
-    compose(members: ReadonlyMap<string, Member>): void;
-    get capabilities(): LockCapabilities;
-    start(context: ProviderContext): Promise<void>;
-    acquire(request: AcquireRequest): Answer<Grant | 'busy'>;
-    renew(grant: Grant, lease: number): Promise<RenewOutcome>;
-    release(holder: Holder, manner: ReleaseManner): Answer<ReleaseOutcome>;
+    private readonly settings;
+    private readonly context;
+    readonly capabilities: LockCapabilities;
+    constructor(settings: FailoverSettings, context: BackendContext, members: ReadonlyMap<string, Member>, casStore: CasStore, fencing: boolean);
+    connect(): Promise<void>;
+    close(): Promise<void>;
+    acquire(request: AcquireRequest): Promise<Grant | 'busy'>;
+    renew({ holder }: Grant): Promise<RenewOutcome>;
+    release({ holder }: Holder, options: ReleaseOptions): Promise<ReleaseOutcome>;
     inspect(key: string): Promise<LockInfo | null>;
     forceRelease(key: string): Promise<boolean>;
-    check(): Promise<readonly Finding[]>;
-    stop(): Promise<void>;
+    diagnose(): Promise<readonly Diagnostic[]>;
     get state(): FailoverState;
-    switchTo(engine: string): Promise<void>;
+    switchTo(provider: string): Promise<void>;
+    get size(): number;
+}
+
+export declare class FailoverProvider implements LockProvider {
+    #private;
+    readonly members: readonly string[];
+    constructor(options: FailoverProviderOptions);
+    createBackend(context: BackendContext): FailoverBackend;
 }
 
 export interface FailoverProviderOptions {
-    readonly engines: readonly string[];
-    readonly mode?: 'strict' | 'available';
-    readonly record?: string;
-    readonly window?: Duration;
-    readonly lease?: Duration;
-    readonly failures?: number;
-    readonly probeEvery?: Duration;
-    readonly probeTimeout?: Duration;
-    readonly stableFor?: Duration;
-    readonly minStay?: Duration;
+    readonly providers: readonly string[];
+    readonly casStore: string;
+    readonly window?: ConfiguredDuration | undefined;
+    readonly probeInterval?: ConfiguredDuration | undefined;
+    readonly failbackDelay?: ConfiguredDuration | undefined;
 }
 
 export interface FailoverState {
     readonly active: string | null;
     readonly epoch: number;
-    readonly engines: Readonly<Record<string, EngineState>>;
-    readonly history: readonly EngineSwitch[];
-}
-
-export interface Finding {
-    readonly severity: 'warning' | 'error';
-    readonly message: string;
-}
-
-export interface Grant extends Holder {
-    readonly fencingToken: bigint | null;
-    readonly validUntil: number;
-    readonly lease: number;
+    readonly providers: Readonly<Record<string, ProviderState>>;
+    readonly history: readonly ProviderSwitch[];
 }
 
 export interface HeldLock {
@@ -175,12 +126,6 @@ export interface HoldTrace extends LockEvent {
     readonly fencingToken: bigint | null;
     result?: 'released' | 'unconfirmed';
     error?: LockLostError;
-}
-
-export interface Holder {
-    readonly key: string;
-    readonly holder: string;
-    readonly mode: LockMode;
 }
 
 export interface HttpLockStatuses {
@@ -221,21 +166,22 @@ export declare class LockAdmin {
     constructor(manager: LockManager);
     inspect(key: string, provider?: string): Promise<LockInfo | null>;
     forceRelease(key: string, provider?: string): Promise<boolean>;
+    backend<B extends LockBackend>(kind: BackendClass<B>, provider?: string): B;
     held(): HeldLock[];
     waiting(): WaitingLock[];
 }
 
-export interface LockCapabilities {
-    readonly shared: boolean;
-    readonly fair: boolean;
-    readonly fencing: boolean;
-    readonly wideTokens?: boolean;
-    readonly lease: 'per-lock' | 'session';
-    readonly maxLease?: number;
-    readonly minHold: boolean;
-    readonly options?: readonly string[];
-    readonly forceRelease: boolean;
-    readonly queue: 'native' | 'engine';
+export interface LockBackend {
+    readonly capabilities: LockCapabilities;
+    connect(): Promise<void>;
+    acquire(attempt: AcquireRequest): Promise<Grant | 'busy'>;
+    renew(grant: Grant, lease: number): Promise<RenewOutcome>;
+    release(holder: Holder, options: ReleaseOptions): Promise<ReleaseOutcome>;
+    inspect?(key: string): Promise<LockInfo | null>;
+    forceRelease?(key: string): Promise<boolean>;
+    diagnose?(): Promise<readonly Diagnostic[]>;
+    readonly casStore?: CasStore;
+    close(): Promise<void>;
 }
 
 export declare class LockCapacityError extends LockError {
@@ -257,7 +203,11 @@ export interface LockDecorator<A extends readonly unknown[] = readonly []> {
     }): void;
 }
 
-export type LockDefaults = Pick<LockOptions, 'wait' | 'lease' | 'maxHold' | 'reentrant' | 'onLost'>;
+export interface LockDefaults extends Pick<LockOptions, 'reentrant' | 'onLost'> {
+    wait?: ConfiguredDuration | undefined;
+    lease?: ConfiguredDuration | undefined;
+    maxHold?: ConfiguredDuration | undefined;
+}
 
 export declare function LockDefaults(defaults: ClassLockDefaults): ClassDecorator;
 
@@ -326,11 +276,11 @@ export interface LockEventMap {
         readonly provider: string;
         readonly cause: unknown;
     };
-    switched: {
+    failover: {
         readonly provider: string;
-        readonly engine: string;
+        readonly to: string;
         readonly epoch: number;
-        readonly reason: 'failure' | 'return' | 'manual';
+        readonly reason: 'failure' | 'failback' | 'manual';
     };
 }
 
@@ -410,12 +360,13 @@ export declare class LockManager {
     acquire(key: LockKey, options?: LockOptions): Promise<Lock>;
     tryAcquire(key: LockKey, options?: LockOptions): Promise<Lock | null>;
     withLock<T>(key: LockKey, task: (lock: Lock) => T | PromiseLike<T>, options?: LockOptions): Promise<T>;
-    acquirePlanned(plan: LockPlan, key: LockKey, signal?: AbortSignal): Answer<GrantedLock>;
+    acquirePlanned(plan: LockPlan, key: LockKey, signal?: AbortSignal): Promise<GrantedLock>;
     plan(options: LockOptions, origin?: LockOrigin): LockPlan;
     current(key?: string): Lock | undefined;
     detached<T>(task: () => T): T;
     inspect(key: string, provider?: string): Promise<LockInfo | null>;
     forceRelease(key: string, provider?: string): Promise<boolean>;
+    backend<B extends LockBackend>(kind: BackendClass<B>, provider?: string): B;
     held(): HeldLock[];
     waiting(): WaitingLock[];
     stop(): Promise<void>;
@@ -426,7 +377,7 @@ export interface LockManagerOptions {
     readonly default?: string | undefined;
     readonly namespace?: string | undefined;
     readonly defaults?: LockDefaults | undefined;
-    readonly shutdownGrace?: Duration | undefined;
+    readonly shutdownGrace?: ConfiguredDuration | undefined;
     readonly failFast?: boolean | undefined;
     readonly maxWaiters?: number | undefined;
     readonly logger?: LockLogger | undefined;
@@ -457,16 +408,8 @@ export interface LockProblem {
 }
 
 export interface LockProvider {
-    readonly capabilities: LockCapabilities;
-    start(context: ProviderContext): Promise<void>;
-    acquire(request: AcquireRequest): Answer<Grant | 'busy'>;
-    renew(grant: Grant, lease: number): Promise<RenewOutcome>;
-    release(holder: Holder, manner: ReleaseManner): Answer<ReleaseOutcome>;
-    inspect?(key: string): Promise<LockInfo | null>;
-    forceRelease?(key: string): Promise<boolean>;
-    check?(): Promise<readonly Finding[]>;
-    readonly records?: Records;
-    stop(): Promise<void>;
+    readonly members?: readonly string[];
+    createBackend(context: BackendContext): LockBackend;
 }
 
 export declare class LockService {
@@ -480,25 +423,6 @@ export declare class LockService {
     detached<T>(task: () => T): T;
     via(provider: string): LockService;
     get events(): LockEvents;
-}
-
-export declare class LockTable {
-    #private;
-    use(clock: Clock): void;
-    get size(): number;
-    tryTake(key: string, request: TableRequest, onLost: () => void): TableHold | undefined;
-    wait(key: string, request: TableRequest, onLost: () => void, serve: (hold: TableHold | undefined) => void): {
-        leave(): void;
-    };
-    prolong(key: string, holder: string, lease: number): TableHold | undefined;
-    release(key: string, holder: string, keepFor: number): boolean;
-    free(key: string): boolean;
-    look(key: string): {
-        readonly holds: readonly TableHold[];
-        readonly mode: LockMode;
-        readonly waiters: number;
-        readonly endsAt: number;
-    } | undefined;
 }
 
 export declare class LockTimeoutError extends LockError {
@@ -519,81 +443,51 @@ export type LossPolicy = 'throw' | 'throw-early' | 'ignore';
 
 export type LossReason = 'expired' | 'revoked' | 'max-hold' | 'shutdown' | 'released' | 'rolled-back' | 'commit-unknown';
 
-export interface Member extends Pick<LockProvider, 'capabilities' | 'acquire' | 'renew' | 'release' | 'inspect' | 'forceRelease' | 'records'> {
-    observe(listener: (event: ProviderEvent) => void): void;
-}
-
 export declare class MemoryLockProvider implements LockProvider {
     #private;
-    readonly capabilities: LockCapabilities;
     constructor(options?: MemoryLockProviderOptions);
-    start(context: ProviderContext): Promise<void>;
-    acquire(request: AcquireRequest): Answer<Grant | 'busy'>;
-    renew({ key, holder }: Grant, lease: number): Promise<RenewOutcome>;
-    release(holder: Holder, manner: ReleaseManner): ReleaseOutcome;
-    inspect(key: string): Promise<LockInfo | null>;
-    forceRelease(key: string): Promise<boolean>;
-    stop(): Promise<void>;
+    createBackend(context: BackendContext): MemoryBackend;
 }
 
 export interface MemoryLockProviderOptions {
-    readonly table?: LockTable;
+    readonly store?: MemoryStore;
 }
 
-export interface ProviderContext {
-    readonly name: string;
-    readonly namespace: string;
-    readonly clock: Clock;
-    readonly random: Random;
-    readonly logger: LockLogger;
-    emit(event: ProviderEvent): void;
+export declare class MemoryStore {
+    #private;
+    use(clock: Clock): void;
+    get size(): number;
+    tryTake(key: string, request: StoreRequest, onLost: () => void): StoredHold | undefined;
+    wait(key: string, request: StoreRequest, onLost: () => void, serve: (hold: StoredHold | undefined) => void): {
+        leave(): void;
+    };
+    renew(key: string, holder: string, lease: number): boolean;
+    release(key: string, holder: string, keepFor: number): boolean;
+    free(key: string): boolean;
+    look(key: string): {
+        readonly holds: readonly StoredHold[];
+        readonly mode: LockMode;
+        readonly waiters: number;
+        readonly endsAt: number;
+    } | undefined;
 }
 
-export type ProviderEvent = {
-    readonly type: 'lost';
-    readonly holder: string;
-    readonly cause?: unknown;
-} | {
-    readonly type: 'waiting';
-    readonly holder: string;
-} | {
-    readonly type: 'unavailable';
-    readonly cause: unknown;
-} | {
-    readonly type: 'recovered';
-} | {
-    readonly type: 'switched';
-    readonly engine: string;
+export type ProviderState = 'up' | 'down' | 'recovering';
+
+export interface ProviderSwitch {
     readonly epoch: number;
-    readonly reason: 'failure' | 'return' | 'manual';
-};
-
-export interface Random {
-    id(): string;
-    fraction(): number;
+    readonly from: string;
+    readonly to: string;
+    readonly reason: SwitchReason;
+    readonly at: number;
 }
-
-export interface Records {
-    compareAndSet(name: string, expected: string | null, next: string): Promise<string | null>;
-}
-
-export interface ReleaseManner {
-    readonly keepFor: number;
-    readonly failed: boolean;
-}
-
-export type ReleaseOutcome = 'released' | 'lost' | 'unknown' | Uncommitted;
 
 export type ReleaseResult = 'released' | 'nested' | 'lost' | 'unconfirmed';
 
-export type RenewOutcome = {
-    readonly validUntil: number;
-} | 'lost' | 'unknown';
-
-export declare function RunOnce(key: string, { atLeast, atMost, provider }?: RunOnceOptions): SkippableLockDecorator;
+export declare function RunOnce(key: string, { atLeast, atMost, provider }: RunOnceOptions): SkippableLockDecorator;
 
 export interface RunOnceOptions {
-    atLeast?: Duration;
+    atLeast: Duration;
     atMost?: Duration;
     provider?: string;
 }
@@ -608,7 +502,7 @@ export interface SkippableLockDecorator<A extends readonly unknown[] = readonly 
     }): void;
 }
 
-export type SwitchReason = 'failure' | 'return' | 'manual';
+export type SwitchReason = 'failure' | 'failback' | 'manual';
 
 export type TaskOutcome = {
     readonly status: 'fulfilled';
@@ -617,13 +511,6 @@ export type TaskOutcome = {
     readonly status: 'rejected';
     readonly reason: unknown;
 };
-
-export type Timer = object;
-
-export interface Uncommitted {
-    readonly written: 'rolled-back' | 'unknown';
-    readonly cause: unknown;
-}
 
 export declare class VersionConflictError extends LockError {
     readonly code = "LOCK_VERSION_CONFLICT";
@@ -639,12 +526,10 @@ export interface WaitingLock {
 
 export declare function currentLock(key?: string): Lock;
 
+export declare function duration(text: string): number;
+
 export declare function getLockServiceToken(provider: string): string;
 
 export declare function lockKey(literals: TemplateStringsArray, ...values: readonly KeyValue[]): string;
 
 export declare function provideLockEventRelay(emitter: InjectionToken<LockEventTarget>): FactoryProvider;
-
-export declare const systemClock: Clock;
-
-export declare function validUntil(sentAt: number, lease: number): number;

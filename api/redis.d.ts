@@ -31,16 +31,8 @@ export interface RedisConnection {
 
 export declare class RedisLockProvider implements LockProvider {
     #private;
-    readonly capabilities: LockCapabilities;
     constructor(options: RedisLockProviderOptions);
-    start(context: ProviderContext): Promise<void>;
-    acquire(request: AcquireRequest): Promise<Grant | 'busy'>;
-    renew(grant: Grant, lease: number): Promise<RenewOutcome>;
-    release(holder: Holder, manner: ReleaseManner): Answer<ReleaseOutcome>;
-    inspect(key: string): Promise<LockInfo | null>;
-    forceRelease(key: string): Promise<boolean>;
-    check(): Promise<Finding[]>;
-    stop(): Promise<void>;
+    createBackend(context: BackendContext): RedisBackend;
 }
 
 export interface RedisLockProviderOptions {
@@ -52,5 +44,5 @@ export interface RedisLockProviderOptions {
     })[] | undefined;
     readonly options?: object | undefined;
     readonly waitReplicas?: number | undefined;
-    readonly commandTimeout?: Duration | undefined;
+    readonly commandTimeout?: number | string | undefined;
 }

@@ -16,21 +16,13 @@ export type RedlockNodeOptions = Pick<RedisLockProviderOptions, 'client' | 'url'
 
 export declare class RedlockProvider implements LockProvider {
     #private;
-    readonly capabilities: LockCapabilities;
     constructor(options: RedlockProviderOptions);
-    start(context: ProviderContext): Promise<void>;
-    acquire(request: AcquireRequest): Promise<Grant | 'busy'>;
-    renew(grant: Grant, lease: number): Promise<RenewOutcome>;
-    release(holder: Holder, manner: ReleaseManner): Promise<ReleaseOutcome>;
-    inspect(key: string): Promise<LockInfo | null>;
-    forceRelease(key: string): Promise<boolean>;
-    check(): Promise<Finding[]>;
-    stop(): Promise<void>;
+    createBackend(context: BackendContext): RedlockBackend;
 }
 
 export interface RedlockProviderOptions {
     readonly nodes: readonly RedlockNodeOptions[];
-    readonly maxLease: Duration;
+    readonly maxLease: ConfiguredDuration;
     readonly delayedRestart?: boolean | undefined;
-    readonly commandTimeout?: Duration | undefined;
+    readonly commandTimeout?: ConfiguredDuration | undefined;
 }

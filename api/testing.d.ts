@@ -1,13 +1,5 @@
 // Public API. Written by "npm run api"; do not edit.
 
-export interface ConformanceCase {
-    readonly id: string;
-    readonly title: string;
-    readonly notRun: Obstacle | undefined;
-    readonly alone: boolean;
-    run(): Promise<void>;
-}
-
 export declare class DistributedLockTestingModule {
     static forRoot(options?: DistributedLockModuleOptions & DistributedLockModuleExtras): DynamicModule;
 }
@@ -38,45 +30,12 @@ export declare class LockServiceStub implements FactoryProvider<Promise<LockServ
     readonly useFactory: () => Promise<LockService>;
     busy(key: string): void;
     free(key: string): void;
-    lose(key: string): void;
+    lose(key: string): Promise<void>;
 }
 
 export interface LockServiceStubOptions {
     readonly providers?: readonly string[];
     readonly context?: KeyContext;
-}
-
-export interface Obstacle {
-    readonly reason: string;
-    readonly byDesign: boolean;
-}
-
-export interface ProviderBounds {
-    readonly handOver: number;
-    readonly expiry: number;
-    readonly takeOver: number;
-    readonly deadWaiter: number;
-    readonly noAnswer: number;
-    readonly recovery: number;
-    readonly cleanUp: number;
-}
-
-export interface ProviderFaults {
-    revoke?(namespace: string, key: string): Promise<unknown>;
-    cutOff?(provider: LockProvider): Promise<unknown>;
-    restore?(provider: LockProvider): Promise<unknown>;
-}
-
-export interface ProviderHarness {
-    readonly capabilities: LockCapabilities;
-    create(): LockProvider | Promise<LockProvider>;
-    readonly lease?: number;
-    readonly clock?: FakeClock;
-    readonly faults?: ProviderFaults;
-    leftovers?(namespace: string): Promise<number>;
-    readonly bounds?: Partial<ProviderBounds>;
-    readonly concurrency?: number;
-    readonly seed?: number;
 }
 
 export declare class TestLocks {
@@ -92,19 +51,5 @@ export declare class TestLocks {
     expectLocked(key: string, provider?: string): void;
     expectUnlocked(key: string, provider?: string): void;
 }
-
-export interface TestRunner {
-    describe(title: string, body: () => void): unknown;
-    readonly it: {
-        (title: string, body: () => Promise<void>, timeout: number): unknown;
-        skip(title: string, body: () => Promise<void>): unknown;
-    };
-    readonly afterAll?: (body: () => Promise<void>, timeout: number) => unknown;
-    readonly after?: (body: () => Promise<void>) => unknown;
-}
-
-export declare function conformanceCases(harness: ProviderHarness): readonly ConformanceCase[];
-
-export declare function describeLockProvider(name: string, harness: ProviderHarness, runner?: TestRunner): void;
 
 export declare function provideLockServiceStub(options?: LockServiceStubOptions): LockServiceStub;

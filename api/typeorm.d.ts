@@ -33,16 +33,24 @@ export interface RetryOnConflictOptions {
     readonly maxDelay?: Duration;
 }
 
+export declare class RowLockBackend extends SqlBackend<RowDatabase> {
+    private readonly settings;
+    readonly capabilities: LockCapabilities;
+    readonly casStore: CasStore;
+    constructor(context: BackendContext, settings: RowLockSettings);
+    purge(options: PurgeOptions): Promise<number>;
+    protected open(): Promise<RowDatabase>;
+    protected attempt(database: RowDatabase, holder: Holder): RowAttempt;
+}
+
 export interface SaveFencedOptions<E> {
     readonly column: GuardColumn<E>;
 }
 
-export declare class TypeOrmAdvisoryLockProvider extends SqlLockProvider<AdvisoryLocks> {
+export declare class TypeOrmAdvisoryLockProvider implements LockProvider {
     #private;
-    readonly capabilities: LockCapabilities;
-    readonly records: Records;
     constructor(options: TypeOrmAdvisoryLockProviderOptions);
-    protected connect(context: ProviderContext): Promise<AdvisoryLocks>;
+    createBackend(context: BackendContext): AdvisoryLockBackend;
 }
 
 export type TypeOrmAdvisoryLockProviderOptions = TypeOrmSessionLockOptions;
@@ -51,39 +59,31 @@ export interface TypeOrmLockOptions {
     readonly dataSource: DataSource;
     readonly table?: string | undefined;
     readonly synchronize?: boolean | undefined;
-    readonly statementTimeout?: Duration | undefined;
+    readonly statementTimeout?: ConfiguredDuration | undefined;
     readonly allowUnsafeTopology?: boolean | undefined;
 }
 
-export declare class TypeOrmRowLockProvider extends SqlLockProvider<RowLocks> {
+export declare class TypeOrmRowLockProvider implements LockProvider {
     #private;
-    readonly capabilities: LockCapabilities;
-    readonly records: Records;
     constructor(options: TypeOrmRowLockProviderOptions);
-    purge(options: PurgeOptions): Promise<number>;
-    protected connect(context: ProviderContext): Promise<RowLocks>;
+    createBackend(context: BackendContext): RowLockBackend;
 }
 
 export interface TypeOrmRowLockProviderOptions extends TypeOrmSessionLockOptions {
     readonly nestedConnections?: number | undefined;
-    readonly commitTimeout?: Duration | undefined;
+    readonly commitTimeout?: ConfiguredDuration | undefined;
 }
 
 export interface TypeOrmSessionLockOptions extends TypeOrmLockOptions {
-    readonly sessionGuard?: Duration | undefined;
+    readonly sessionGuard?: ConfiguredDuration | undefined;
     readonly maxConnections?: number | undefined;
     readonly fencing?: boolean | undefined;
 }
 
-export declare class TypeOrmVersionLockProvider extends SqlLockProvider<VersionLocks> {
+export declare class TypeOrmVersionLockProvider implements LockProvider {
     #private;
-    readonly capabilities: LockCapabilities;
-    readonly records?: Records;
     constructor(options: TypeOrmVersionLockProviderOptions);
-    inspect(key: string): Promise<LockInfo | null>;
-    forceRelease(key: string): Promise<boolean>;
-    purge(options: PurgeOptions): Promise<number>;
-    protected connect(context: ProviderContext): Promise<VersionLocks>;
+    createBackend(context: BackendContext): VersionLockBackend;
 }
 
 export interface TypeOrmVersionLockProviderOptions extends TypeOrmLockOptions {
@@ -92,6 +92,19 @@ export interface TypeOrmVersionLockProviderOptions extends TypeOrmLockOptions {
 
 export declare class VersionConflictError extends LockError {
     readonly code = "LOCK_VERSION_CONFLICT";
+}
+
+export declare class VersionLockBackend extends SqlBackend<LeaseDatabase> {
+    #private;
+    private readonly settings;
+    readonly capabilities: LockCapabilities;
+    readonly casStore?: CasStore;
+    constructor(context: BackendContext, settings: DatabaseSettings);
+    inspect(key: string): Promise<LockInfo | null>;
+    forceRelease(key: string): Promise<boolean>;
+    purge(options: PurgeOptions): Promise<number>;
+    protected open(): Promise<LeaseDatabase>;
+    protected attempt(database: LeaseDatabase, { key, holder }: Holder): VersionAttempt;
 }
 
 export declare function entityManagerOf(lock: Lock): EntityManager;

@@ -1,5 +1,5 @@
 export * from './api/errors.js';
-export type { Duration } from './api/duration.js';
+export { type ConfiguredDuration, type Duration, duration } from './api/duration.js';
 export type { Lock, ReleaseResult } from './api/lock.js';
 export type { LockDefaults as LockDefaultOptions, LockMode, LockOptions, LossPolicy } from './api/lock-options.js';
 export type { LockEvent, LockEventListener, LockEventMap, LockEventName, LockEvents } from './api/lock-events.js';
@@ -13,40 +13,19 @@ export type { KeyValue } from './key/key-value.js';
 
 export { LockManager } from './core/lock-manager.js';
 export type { LockManagerOptions } from './core/lock-manager-options.js';
-export { systemClock } from './core/toolkit/clock.js';
-export { validUntil } from './core/toolkit/validity.js';
-export type {
-  AcquireRequest,
-  Answer,
-  CompositeProvider,
-  Finding,
-  Grant,
-  Holder,
-  LockCapabilities,
-  LockProvider,
-  Member,
-  ProviderContext,
-  ProviderEvent,
-  Records,
-  ReleaseManner,
-  ReleaseOutcome,
-  Uncommitted,
-  RenewOutcome,
-} from './api/lock-provider.js';
-export type { Clock, Timer } from './api/clock.js';
+export type { BackendClass } from './core/lock-manager.js';
+export type { LockBackend, LockProvider } from './api/lock-provider.js';
 export type { LockLogger } from './api/logger.js';
-export type { Random } from './api/random.js';
 
 export { FailoverProvider } from './providers/failover/failover-provider.js';
 export type { FailoverProviderOptions } from './providers/failover/failover-options.js';
-export type { FailoverState } from './providers/failover/failover.js';
-export type { EngineState } from './providers/failover/engine-health.js';
-export type { EngineSwitch, SwitchReason } from './providers/failover/switch-record.js';
+export { FailoverBackend, type FailoverState } from './providers/failover/failover-backend.js';
+export type { ProviderState } from './providers/failover/member-health.js';
+export type { ProviderSwitch, SwitchReason } from './providers/failover/epoch-record.js';
 
-export { LockTable } from './providers/memory/lock-table.js';
+export { MemoryStore } from './providers/memory/memory-store.js';
 export { MemoryLockProvider, type MemoryLockProviderOptions } from './providers/memory/memory-lock-provider.js';
-export type { CombinedProviderOptions } from './providers/combined/combined-options.js';
-export { CombinedProvider } from './providers/combined/combined-provider.js';
+export { CombinedProvider, type CombinedProviderOptions } from './providers/combined/combined-provider.js';
 
 export { currentLock } from './nest/service/current-lock.js';
 export type { BusyContext, DistributedLockOptions } from './nest/decorators/distributed-lock-options.js';

@@ -1,4 +1,4 @@
-// What is measured: each candidate makes a function that takes the lock `key` and answers how to release it.
+// The candidates: each makes a function that acquires the lock `key` and answers a function that releases it.
 import { randomUUID } from 'node:crypto';
 import { Redis } from 'ioredis';
 import { LockManager } from 'nestjs-distributed-lock';

@@ -1,4 +1,4 @@
-// A process of its own whose callers take one key again and again, for the row with two processes.
+// A process of its own whose callers acquire one key again and again, for the row with two processes.
 // Warmed up for long: cold, the compiler took four fifths of the time.
 import { candidate } from './candidates.mjs';
 import { loop } from '../loads.mjs';

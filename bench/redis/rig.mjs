@@ -1,4 +1,4 @@
-// What the Redis rows stand on: a server on core 0, and all candidates with a client each. The rows run on core 1.
+// The base of the Redis rows: a server on core 0, and all candidates with a client each. The rows run on core 1.
 import { fork, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';

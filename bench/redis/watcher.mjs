@@ -1,4 +1,4 @@
-// Counts the commands that a server gets, in a process of its own: whoever watches works too. Those inside scripts do not count.
+// Counts the commands that a server gets, in a process of its own, because counting is work too. Those inside scripts do not count.
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { createInterface } from 'node:readline';

@@ -53,11 +53,11 @@ about({
   versions: { MariaDB: version.split('-')[0], mysql2: versionOf('mysql2'), typeorm: versionOf('typeorm') },
   settings:
     'One server with its defaults; the raw client sends the same statements, each caller over a connection of its own that it never gives back; ' +
-    'it looks at no answer, watches no connection and no time, and begins nothing again',
+    'it checks no answer, watches no connection and no time, and retries nothing',
 });
 
 const NOW = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`;
-/** By kind of lock: what the raw client sends to take the lock of this name, and how it releases it. */
+/** By kind of lock: the statements with which the raw client takes the lock of this name, and how it releases it. */
 const raw = {
   async row(connection, key) {
     await connection.query(

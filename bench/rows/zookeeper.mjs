@@ -1,5 +1,5 @@
 // The ZooKeeper rows of the design: ratios against the raw client in the same run. The server runs on core 0, the clients
-// on core 1; candidates take turns, so that what disturbs the machine disturbs all.
+// on core 1; candidates take turns, so a disturbance of the machine affects all.
 import { spawnSync } from 'node:child_process';
 import { ensureServers } from '../../scripts/ensure-servers.mjs';
 import { startZooKeeper } from '../../test/servers/zookeeper-server.mjs';
@@ -26,7 +26,7 @@ for (const forceSync of [false, true]) {
       versions: { ZooKeeper: version, 'node-zookeeper-client': versionOf('node-zookeeper-client') },
       settings:
         'One server, sessions of 20 s; each write waits for the disk or not (forceSync). The raw client creates its node, lists the ' +
-        'contenders and deletes it; pipelined, it does not wait for the first answer before it asks for the list, as ours',
+        'queue and deletes it; pipelined, it does not wait for the first answer before it asks for the list, as ours',
     });
   }
   const disk = forceSync ? 'each write on the disk' : 'writes not waited for';

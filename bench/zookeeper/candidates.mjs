@@ -1,4 +1,4 @@
-// What is measured: each candidate makes a function that takes the lock `key` and answers how to release it.
+// The clients that are measured: each makes a function that takes the lock `key` and answers the function that releases it.
 import { once } from 'node:events';
 import { promisify } from 'node:util';
 import { LockManager } from 'nestjs-distributed-lock';
@@ -12,8 +12,8 @@ const RAW_PIPELINED = 'raw client, pipelined';
 export { OURS, RAW, RAW_PIPELINED };
 
 /**
- * The steps of the recipe and nothing else: it looks at the list of contenders but waits for nobody, its parents stand
- * ready, it notices no loss and finds nothing again after a lost reply.
+ * The steps of the recipe and nothing else: it lists the queue but waits for no other node, its parents exist
+ * already, it notices no loss and finds nothing again after a lost reply.
  */
 async function raw(client, folder, isPipelined) {
   const call = (name) => promisify(client[name].bind(client));

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 
-// Who leads is lost, and others must agree upon another.
+// The leader is lost, and the others must elect another one.
 
 const ELECTED_WITHIN = 20_000;
 
@@ -18,11 +18,11 @@ export const failOver = {
   settle: 2_000,
 };
 
-/** Somebody makes another engine the active one, or the same. */
-export const switchedByHand = {
-  name: 'engine switched by hand',
+/** An operator makes another provider the active one, or the same. */
+export const switchedManually = {
+  name: 'provider switched manually',
   begin: ({ fleet, victim, backend, random }) =>
-    fleet.order(victim, 'switch', { engine: random.pick(backend.engines) }),
+    fleet.order(victim, 'switch', { engine: random.pick(backend.providers) }),
 };
 
 /** The leader of ZooKeeper dies, and comes back as a follower. */

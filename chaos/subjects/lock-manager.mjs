@@ -4,7 +4,7 @@ import { pathToFileURL } from 'node:url';
 /** Loads a file of the built library. */
 export const load = (library, file) => import(pathToFileURL(join(library, file)).href);
 
-/** The LockManager with this provider, and those that it stands on, as the clients of a worker use it. */
+/** The LockManager with this provider, and those that it is built on, as the clients of a worker use it. */
 export async function managed({
   library,
   provider,
@@ -22,7 +22,7 @@ export async function managed({
   return {
     lifetime,
     wait,
-    shared: provider.capabilities.shared,
+    shared: manager.plan({}).core.capabilities.shared,
     async acquire(key, { mode, wait, signal }) {
       const lock = await manager.acquire(key, { ...options, mode, wait, signal });
       const grantedAt = performance.now();

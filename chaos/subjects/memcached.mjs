@@ -14,7 +14,7 @@ export const nemeses = [
   ...['wire delayed', 'requests lost', 'replies lost', 'wire half-open', 'wire reset', 'connections refused'],
   ...['server paused', 'server restarted', 'FLUSHALL', 'locks evicted'],
 ];
-/** docs/providers/memcached.md: it forgets, and it has no tokens, so that nothing holds up who was paused between check and write. */
+/** docs/providers/memcached.md: it forgets, and it has no tokens, so nothing stops a holder that was paused between check and write. */
 export const allows = {
   ...Object.fromEntries(nemeses.map((name) => [name, ['stale']])),
   ...Object.fromEntries(['server restarted', 'FLUSHALL', 'locks evicted'].map((name) => [name, ['overlap', 'stale']])),
@@ -29,7 +29,7 @@ export async function startBackend() {
     signal: (name) => server.signal(name),
     crash: () => server.crash(),
     admin: { flushall: () => server.command('flush_all') },
-    /** What a full memory does, without the garbage that fills it. */
+    /** The effect of a full memory, without the garbage that fills it. */
     async evict() {
       for (const key of await leftovers()) await server.command(`delete ${key}`);
     },

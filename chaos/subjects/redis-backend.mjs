@@ -14,7 +14,7 @@ export async function startRedisNode({ env } = {}) {
     admin,
     signal: (name) => server.signal(name),
     crash: (options) => server.crash(options),
-    /** Ends the server, and takes away what it had written. */
+    /** Ends the server, and deletes its data. */
     async loseData() {
       server.signal('SIGSTOP');
       await rm(join(server.folder, 'appendonlydir'), { recursive: true, force: true });
@@ -45,7 +45,7 @@ export async function startRedis() {
   };
 }
 
-/** Keys of locks that are held or queued for. The counter stays for ever, and what processes said of themselves for 10 s. */
+/** Keys of locks that are held or queued for. The counter is permanent, and when a process was last seen stays for 10 s. */
 async function keysOfLocks(admin) {
   const names = await admin.keys('lock:*');
   return names.filter((name) => /^lock:\{\d+\}:[^}]*$|\}q$/.test(name));

@@ -5,7 +5,7 @@ const LEASE = 800;
 const STEP_WITHIN = 10_000;
 
 export const title = 'redis, Cluster of three masters with a replica each';
-/** A fail-over takes seconds: docs/providers/redis.md. */
+/** A failover takes seconds: docs/providers/redis.md. */
 export const recovery = 15_000;
 export const lifetime = LEASE;
 /** When it is connected again, or at the deadline: docs/providers/redis.md. */
@@ -92,7 +92,7 @@ async function patiently(act) {
 export async function connect({ library, ports, realPorts }) {
   const { RedisLockProvider } = await load(library, 'providers/redis/index.js');
   const wires = ports.map((port) => ({ host: '127.0.0.1', port }));
-  // Nodes tell each other's real addresses; each worker goes by its own wires.
+  // Nodes announce each other's real addresses; each worker uses its own wires.
   const natMap = Object.fromEntries(realPorts.map((port, index) => [`127.0.0.1:${port}`, wires[index]]));
   const provider = new RedisLockProvider({ cluster: wires, options: { natMap }, commandTimeout: 500 });
   return managed({ library, provider, options: { lease: LEASE }, lifetime: LEASE });

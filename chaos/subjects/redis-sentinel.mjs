@@ -3,7 +3,7 @@ import { load, managed } from './lock-manager.mjs';
 const LEASE = 800;
 
 export const title = 'redis, Sentinel';
-/** A fail-over takes seconds: docs/providers/redis.md. */
+/** A failover takes seconds: docs/providers/redis.md. */
 export const recovery = 15_000;
 export const lifetime = LEASE;
 /** When it is connected again, or at the deadline: docs/providers/redis.md. */

@@ -3,9 +3,9 @@ import { load, managed } from './lock-manager.mjs';
 const LEASE = 800;
 
 export const title = 'redis';
-/** A frozen receiver costs a claim, 3 s or the lease if that is shorter; waiters look each second. */
+/** A frozen receiver costs a provisional lease, 3 s or the lease if that is shorter; waiters ask each second. */
 export const recovery = LEASE + 3_000 + 1_000;
-/** A queue lives for 10 s after the last ask: docs/providers/redis.md. Who has died in it may stand there for so long. */
+/** A queue lives for 10 s after the last ask: docs/providers/redis.md. A dead process may be in it for so long. */
 export const forgets = 10_000 + 1_000;
 export const lifetime = LEASE;
 /** By the next renewal, or at the deadline where none is answered: docs/providers/redis.md. */

@@ -16,7 +16,7 @@ export const nemeses = [
   ...['server paused', 'server restarted', 'server restarted empty'],
   ...['CLIENT KILL', 'CLIENT PAUSE', 'SCRIPT FLUSH', 'FLUSHALL'],
 ];
-/** docs/providers/redlock.md: a node that forgets its vote within a lease may vote for somebody else. */
+/** docs/providers/redlock.md: a node that forgets its vote within a lease may vote for another holder. */
 export const allows = { 'server restarted empty': ['overlap'], FLUSHALL: ['overlap'] };
 
 export async function startBackend() {

@@ -16,11 +16,11 @@ const OPERATORS = {
   },
 };
 
-/** One database, and what an operator can do to it. */
+/** One database, and the actions of an operator on it. */
 export async function startSql(type) {
   const operator = OPERATORS[type];
   const server = await operator.start();
-  // A connection for each question: those that stay would be hit by the faults.
+  // A connection for each question: the faults would hit connections that stay open.
   async function ask(question) {
     const admin = await dataSource(type, server.port).initialize();
     try {
@@ -35,7 +35,7 @@ export async function startSql(type) {
     ask,
     signal: (name) => server.signal(name),
     crash: (options) => server.crash(options),
-    /** Ends about half of the connections, in the middle of whatever they do. */
+    /** Ends about half of the connections, also in the middle of a statement. */
     killConnections: (random) =>
       ask(async (admin) => {
         const victims = (await others(admin)).filter(() => random.chance(0.5));
@@ -51,7 +51,7 @@ export function dataSource(type, port) {
   return new DataSource({ type, host: '127.0.0.1', port, ...OPERATORS[type].account });
 }
 
-/** The leases of version locks that are held still; one that is over is none, whether its row says so or not. */
+/** The leases of version locks that are still held: a lease that has expired is not, although its row is unchanged. */
 export async function leases({ ask }) {
   const now = Date.now() * 1_000;
   const rows = await ask((admin) =>

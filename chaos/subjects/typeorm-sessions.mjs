@@ -18,14 +18,14 @@ export const advisoryLocks = (type) =>
 /** Locks that live as long as their connection. */
 const sessionLocks = (title, type, provider, leftovers) => ({
   title,
-  /** Who is frozen or cut off is freed by the session guard, which MariaDB counts in whole seconds. */
+  /** The session guard frees the lock of a holder that is frozen or cut off. MariaDB counts it in whole seconds. */
   recovery: 2 * GUARD + 4_000,
   lifetime: GUARD,
   fair: false,
   nemeses: SQL_FAULTS,
   /**
-   * The server frees the lock when the connection ends, and the holder hears of it a moment later. What is written in the transaction of
-   * the lock is rolled back; other writes are refused by their token.
+   * The server frees the lock when the connection ends, and the holder notices a moment later. Writes in the transaction of
+   * the lock are rolled back; other writes are refused by their token.
    */
   allows: Object.fromEntries(
     ['KILL CONNECTION', 'server restarted', 'wire reset', 'connections refused', 'requests lost', 'replies lost'].map(

@@ -10,7 +10,7 @@ export const versionLocks = (type) => ({
   lifetime: LEASE,
   fair: false,
   nemeses: SQL_FAULTS,
-  /** docs/providers/typeorm.md: a lease in a row stands over all that these faults do. */
+  /** docs/providers/typeorm.md: a lease in a row outlives all these faults. */
   allows: {},
 
   async startBackend() {

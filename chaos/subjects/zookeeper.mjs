@@ -5,7 +5,7 @@ const SESSION = 2_000;
 export const title = 'zookeeper, three servers';
 /** A session that ends, after an election. */
 export const recovery = SESSION + 8_000;
-/** A lock is believed for two thirds of the session. */
+/** A lock is valid for two thirds of the session timeout without another write. */
 export const lifetime = Math.ceil((SESSION * 2) / 3);
 /** Each process has one place in the queue: its next caller goes behind those of others. */
 export const fair = 'processes';

@@ -7,7 +7,7 @@ export type Timer = object;
  * Deadlines are computed on `now()` alone: the wall clock may be stepped by an operator or by NTP at any moment.
  */
 export interface Clock {
-  /** Monotonic milliseconds from an arbitrary start. Stands still while the machine is suspended. */
+  /** Monotonic milliseconds from an arbitrary start. Stops while the machine is suspended. */
   now(): number;
   /** Milliseconds since boot. Goes on while the machine is suspended, and ignores steps of the wall clock. */
   uptime(): number;

@@ -1,10 +1,19 @@
 import ms from 'ms';
 import { LockConfigError } from './errors.js';
 
-/** A length of time: milliseconds, or text with a unit such as `'500ms'`, `'5s'`, `'2m'`, `'1h'` (package `ms`). */
-export type Duration = number | string;
+/** A length of time: milliseconds, or text with a unit such as `'500ms'`, `'1.5s'`, `'2m'`, `'1h'` or `'7d'`. */
+export type Duration = number | `${number}${Unit}`;
 
-// Node's timers overflow beyond 2^31 - 1 ms (24.8 days) and then fire at once.
+/** A {@link Duration} in the options of the module or of a provider: as any text, since it often comes from configuration. Checked at boot. */
+export type ConfiguredDuration = number | string;
+
+type Unit = keyof typeof UNITS;
+
+const UNITS = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const;
+// No sign, no exponent and never without a unit: '5' from an .env file is not 5 ms.
+const TEXT = /^(\d{1,15}(?:\.\d{1,15})?)(ms|s|m|h|d)$/;
+
+// Node's timers overflow beyond 2^31 - 1 ms (24.8 days) and then fire immediately.
 const MAX_FINITE = 2 ** 31 - 1;
 
 /** The bounds of a duration option. */
@@ -18,28 +27,37 @@ interface DurationBounds {
 }
 
 /**
+ * Converts text from configuration, such as `duration(process.env.LOCK_WAIT)`, to milliseconds for a call or a decorator.
+ *
+ * @throws LockConfigError for text that is not a number followed by `ms`, `s`, `m`, `h` or `d`
+ */
+export function duration(text: string): number {
+  return toMilliseconds(text, 'duration', { max: Number.MAX_SAFE_INTEGER });
+}
+
+/**
  * Reads the duration given for `option` in milliseconds.
  *
  * @throws LockConfigError naming the option when the value is not a duration, is NaN, negative, too small or too long
  */
 export function toMilliseconds(
-  value: Duration,
+  value: number | string,
   option: string,
   { min = 0, max = MAX_FINITE, infinite = false }: DurationBounds = {},
 ): number {
   const milliseconds = typeof value === 'string' ? parse(value) : value;
   if (milliseconds === Infinity && infinite) return Infinity;
   if (typeof milliseconds === 'number' && milliseconds >= min && milliseconds <= max) return milliseconds;
+  const most = max === MAX_FINITE ? '24.8 days' : ms(max, { long: true });
   throw new LockConfigError(
-    `Option "${option}" is ${describe(value)}, but must be a duration of ${min} ms to ${max === MAX_FINITE ? '24.8 days' : ms(max, { long: true })}` +
+    `Option "${option}" is ${describe(value)}, but must be a duration of ${min} ms to ${most}` +
       `${infinite ? ', or Infinity' : ''}: write a number of milliseconds or text with a unit such as '500ms', '5s' or '2m'.`,
   );
 }
 
 function parse(text: string): number {
-  // ms() throws on empty text and on text of more than 100 characters, and answers undefined or NaN on unknown units.
-  if (text.length === 0 || text.length > 100) return NaN;
-  return (ms as (text: string) => number | undefined)(text) ?? NaN;
+  const [, number, unit] = TEXT.exec(text) ?? [];
+  return number === undefined ? NaN : Number(number) * UNITS[unit as Unit];
 }
 
 function describe(value: unknown): string {

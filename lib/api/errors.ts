@@ -4,7 +4,7 @@ export interface LockErrorDetails {
   readonly key?: string | null | undefined;
   /** The name under which the provider is registered, or `null` when no provider is concerned. */
   readonly provider?: string | null | undefined;
-  /** The error beneath, if there is one. */
+  /** The error below, if there is one. */
   readonly cause?: unknown;
 }
 
@@ -16,10 +16,10 @@ export type TaskOutcome =
  * Why a lock was lost.
  *
  * - `expired`: no renewal was acknowledged before the local deadline (backend unreachable, blocked event loop).
- * - `revoked`: the backend says that the lock is no longer ours (force-released, flushed, session killed).
+ * - `revoked`: the backend reports that the lock is no longer ours (force-released, flushed, session killed).
  * - `max-hold`: `maxHold` has passed.
  * - `shutdown`: the application stopped and `shutdownGrace` has passed.
- * - `released`: it was released before; whoever asks now asks too late.
+ * - `released`: it was released before, so the question comes too late.
  * - `rolled-back`: the lock was held to its end, but what was written in its transaction (`entityManagerOf`) was rolled back.
  * - `commit-unknown`: the server did not answer its COMMIT: what was written in its transaction may be saved, or not.
  */

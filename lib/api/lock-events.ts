@@ -1,12 +1,12 @@
 import type { LossReason } from './errors.js';
 import type { LockMode } from './lock-options.js';
 
-/** What every event about a lock says. Never a holder id. */
+/** What every event about a lock carries. Never a holder id. */
 export interface LockEvent {
   readonly key: string;
   readonly provider: string;
   readonly mode: LockMode;
-  /** The decorated method, such as `OrderService.pay`, or `null` for a lock taken by hand. */
+  /** The decorated method, such as `OrderService.pay`, or `null` for a lock that was taken through `LockService`. */
   readonly method: string | null;
   /** The key template of the decorated method, for labels of bounded cardinality, or `null`. */
   readonly template: string | null;
@@ -32,14 +32,15 @@ export interface LockEventMap {
   skipped: LockEvent;
   /** A release was not answered; it is retried in the background. */
   unconfirmed: LockEvent;
-  /** A provider's backend does not answer. Said once, until it has answered again. */
+  /** A provider's backend does not answer. Published once, until it has answered again. */
   unavailable: { readonly provider: string; readonly cause: unknown };
-  /** A provider that stands on several engines has gone over to another one. */
-  switched: {
+  /** A provider that is built on several others uses another one of them from now on. */
+  failover: {
     readonly provider: string;
-    readonly engine: string;
+    /** The name of the provider that grants locks now. */
+    readonly to: string;
     readonly epoch: number;
-    readonly reason: 'failure' | 'return' | 'manual';
+    readonly reason: 'failure' | 'failback' | 'manual';
   };
 }
 

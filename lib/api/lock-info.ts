@@ -8,7 +8,7 @@ export interface LockInfo {
   readonly mode: LockMode;
   /** How many hold it: more than one only in shared mode. */
   readonly holders: number;
-  /** How many wait for it, or `null` where the backend cannot tell. */
+  /** How many wait for it, or `null` where the backend does not know. */
   readonly waiters: number | null;
   /** Milliseconds until the backend frees the key without a renewal, or `null` for a lock that lives with its session. */
   readonly expiresIn: number | null;
@@ -20,7 +20,7 @@ export interface HeldLock {
   readonly key: string;
   readonly provider: string;
   readonly mode: LockMode;
-  /** The decorated method, or `null` for a lock taken by hand. */
+  /** The decorated method, or `null` for a lock that was taken through `LockService`. */
   readonly method: string | null;
   readonly acquiredAt: Date;
   readonly fencingToken: bigint | null;
@@ -35,7 +35,7 @@ export interface WaitingLock {
   readonly key: string;
   readonly provider: string;
   readonly mode: LockMode;
-  /** The decorated method, or `null` for a lock taken by hand. */
+  /** The decorated method, or `null` for a lock that was taken through `LockService`. */
   readonly method: string | null;
   /** Milliseconds since the call. */
   readonly waited: number;

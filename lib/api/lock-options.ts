@@ -1,4 +1,4 @@
-import type { Duration } from './duration.js';
+import type { ConfiguredDuration, Duration } from './duration.js';
 
 /** `exclusive`: one holder. `shared`: any number of shared holders, none together with an exclusive one. */
 export type LockMode = 'exclusive' | 'shared';
@@ -47,5 +47,9 @@ export interface LockOptions {
   signal?: AbortSignal | undefined;
 }
 
-/** The options that a module can set for all its locks. */
-export type LockDefaults = Pick<LockOptions, 'wait' | 'lease' | 'maxHold' | 'reentrant' | 'onLost'>;
+/** The options that a module can set for all its locks. Durations may be any text, since they often come from configuration. */
+export interface LockDefaults extends Pick<LockOptions, 'reentrant' | 'onLost'> {
+  wait?: ConfiguredDuration | undefined;
+  lease?: ConfiguredDuration | undefined;
+  maxHold?: ConfiguredDuration | undefined;
+}

@@ -2,7 +2,7 @@ import type { LockLostError } from './errors.js';
 import type { LockEvent } from './lock-events.js';
 
 /**
- * What the tracing channel `nestjs-distributed-lock:acquire` tells of: one caller on its way to one key, from the call to
+ * What the tracing channel `nestjs-distributed-lock:acquire` carries: one caller on its way to one key, from the call to
  * the grant or the error. A nested entry into a lock that is held already is none.
  */
 export interface AcquireTrace extends LockEvent {
@@ -13,7 +13,7 @@ export interface AcquireTrace extends LockEvent {
 }
 
 /**
- * What the tracing channel `nestjs-distributed-lock:hold` tells of: one key held by one owner, from the grant to the end.
+ * What the tracing channel `nestjs-distributed-lock:hold` carries: one key held by one owner, from the grant to the end.
  * It ends once: released, not known to be released, or with `LockLostError` as its error.
  */
 export interface HoldTrace extends LockEvent {

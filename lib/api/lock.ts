@@ -26,7 +26,7 @@ export interface Lock extends AsyncDisposable {
   /** Name of the provider that granted it. */
   readonly provider: string;
   readonly mode: LockMode;
-  /** Random id of this hold. Treat it as a secret: whoever knows it can release the lock. */
+  /** Random id of this hold. Treat it as a secret: it is enough to release the lock. */
   readonly holder: string;
   /** When the last key was granted, by this machine's wall clock. For display only. */
   readonly acquiredAt: Date;
@@ -38,7 +38,7 @@ export interface Lock extends AsyncDisposable {
   readonly fencingToken: bigint | null;
   /** The fencing token of each key. */
   readonly fencingTokens: ReadonlyMap<string, bigint | null>;
-  /** Aborts with `LockLostError` when the lock is lost. Asked after a blocked event loop, it looks at the clock; its listeners are told when timers run. */
+  /** Aborts with `LockLostError` when the lock is lost. Asked after a blocked event loop, it looks at the clock; its listeners are called when timers run. */
   readonly signal: AbortSignal;
   /** Milliseconds until the local deadline, by the monotonic clock; 0 when the lock is not held. */
   remaining(): number;

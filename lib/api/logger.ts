@@ -1,9 +1,9 @@
-/** Where the engine and the providers report. Keys may appear in messages; holder ids, URLs and passwords never do. */
+/** Where the core and the backends report. Keys may appear in messages; holder ids, URLs and passwords never do. */
 export interface LockLogger {
   debug(message: string): void;
   warn(message: string): void;
   error(message: string): void;
 }
 
-/** Says nothing. */
+/** Logs nothing. */
 export const silentLogger: LockLogger = { debug() {}, warn() {}, error() {} };

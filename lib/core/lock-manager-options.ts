@@ -1,5 +1,5 @@
 import { LockConfigError } from '../api/errors.js';
-import { toMilliseconds, type Duration } from '../api/duration.js';
+import { toMilliseconds, type ConfiguredDuration } from '../api/duration.js';
 import type { LockDefaults } from '../api/lock-options.js';
 import type { Clock } from '../api/clock.js';
 import type { LockProvider } from '../api/lock-provider.js';
@@ -17,7 +17,7 @@ export interface LockManagerOptions {
   /** Defaults for calls that leave an option open. */
   readonly defaults?: LockDefaults | undefined;
   /** How long {@link LockManager.stop} lets holders finish, in ms. Default 10 s. */
-  readonly shutdownGrace?: Duration | undefined;
+  readonly shutdownGrace?: ConfiguredDuration | undefined;
   /** Whether a backend that cannot be reached fails the start. Default true; false starts anyway, and its locks are unavailable until it is back. */
   readonly failFast?: boolean | undefined;
   /** How many callers may wait for one key in this process. Default 10 000. */
@@ -32,7 +32,7 @@ const PROVIDER_NAME = /^[A-Za-z0-9_-]{1,64}$/;
 const DEFAULT_GRACE = 10_000;
 const DEFAULT_MAX_WAITERS = 10_000;
 
-/** The options of the engine as a whole, checked and complete. @throws LockConfigError */
+/** The options of a `LockManager`, checked and complete. @throws LockConfigError */
 export function resolveManagerOptions(options: LockManagerOptions) {
   const { namespace = 'lock', maxWaiters = DEFAULT_MAX_WAITERS } = options;
   if (!NAMESPACE.test(namespace)) {
@@ -66,7 +66,7 @@ function defaultProvider(names: readonly string[], chosen: string | undefined): 
   if (only === undefined) throw new LockConfigError('There is no lock provider: name at least one.');
   if (second !== undefined)
     throw new LockConfigError(
-      `There are several lock providers (${known}): say with "default" which one calls use that name none.`,
+      `There are several lock providers (${known}): set "default" to the one that calls use which name none.`,
     );
   return only;
 }

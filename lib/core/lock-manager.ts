@@ -1,80 +1,71 @@
-import { LockConfigError, LockTimeoutError, LockUnavailableError } from '../api/errors.js';
-import { type LockEvent, type LockEvents } from '../api/lock-events.js';
-import { LockEventPublisher } from './events/publisher.js';
+import { LockConfigError, LockTimeoutError } from '../api/errors.js';
+import type { LockEvents } from '../api/lock-events.js';
 import type { HeldLock, LockInfo, WaitingLock } from '../api/lock-info.js';
 import type { LockDefaults, LockOptions } from '../api/lock-options.js';
+import type { LockBackend } from '../api/lock-provider.js';
 import type { Lock } from '../api/lock.js';
+import type { Clock } from '../api/clock.js';
+import { silentLogger } from '../api/logger.js';
 import { normalizeKeys, type LockKey } from '../key/lock-key.js';
-import type { ActiveProvider } from './active-provider.js';
-import { ActiveProviders } from './active-providers.js';
-import { after, promised } from './toolkit/answer.js';
-import { systemClock } from './toolkit/clock.js';
-import { type Clock } from '../api/clock.js';
-import type { EngineParts } from './engine-parts.js';
-import type { GrantedLock } from './hold/granted-lock.js';
-import { runGuarded } from './hold/guarded-task.js';
-import { resolveManagerOptions, type LockManagerOptions } from './lock-manager-options.js';
+import { LockAcquirer } from './acquire/lock-acquirer.js';
 import type { LockOrigin, LockPlan } from './acquire/lock-plan.js';
-import type { Answer } from '../api/lock-provider.js';
 import { resolveSettings } from './acquire/lock-settings.js';
-import { LockTaker } from './acquire/lock-taker.js';
-import { silentLogger, type LockLogger } from '../api/logger.js';
-import { runDetached, surroundingLocks } from './hold/owner-context.js';
+import { LockEventPublisher } from './events/publisher.js';
+import { runGuarded } from './hold/guarded-task.js';
+import { type GrantedLock, runDetached, surroundingLocks } from './hold/granted-lock.js';
+import { Lifecycle, stopping } from './lifecycle.js';
+import { resolveManagerOptions, type LockManagerOptions } from './lock-manager-options.js';
+import type { ProviderCore } from './provider-core.js';
+import { Providers } from './providers.js';
+import { systemClock } from './toolkit/clock.js';
 import { systemRandom } from './toolkit/random.js';
-import { nameOf } from './events/subject.js';
 import { SuspensionDetector } from './toolkit/suspension.js';
+import { withTimeout } from './toolkit/timing.js';
 
-const BY_HAND: LockOrigin = { method: null, template: null };
+/** A class of backends. */
+export type BackendClass<B extends LockBackend> = abstract new (...args: never[]) => B;
+
+const DIRECT_CALL: LockOrigin = { method: null, template: null };
 
 /**
- * The engine: locks by key over any number of providers, without Nest.
+ * The core without Nest: locks by key over any number of providers.
  *
- * It guarantees that a task under a lock starts only while the lock is surely held, that every lock is given back
+ * It guarantees that a task under a lock starts only while the lock is surely held, that every lock is released
  * however the task ends, and that a loss is known at the latest at the local deadline. Mutual exclusion itself is the
  * provider's promise, under that provider's assumptions.
  */
 export class LockManager {
   readonly events: LockEvents;
-  readonly #providers: ActiveProviders;
-  readonly #taker: LockTaker;
+  readonly #providers: Providers;
+  readonly #acquirer: LockAcquirer;
+  readonly #lifecycle = new Lifecycle();
   readonly #default: string;
   readonly #defaults: LockDefaults;
   readonly #grace: number;
   readonly #failFast: boolean;
   readonly #clock: Clock;
-  readonly #logger: LockLogger;
-  #state: 'new' | 'starting' | 'running' | 'draining' | 'stopped' = 'new';
   #starting: Promise<void> | undefined;
   #stopping: Promise<void> | undefined;
 
   /** Checks and stores; opens nothing. @throws LockConfigError */
   constructor(options: LockManagerOptions) {
     const { defaultProvider, namespace, maxWaiters, shutdownGrace, failFast } = resolveManagerOptions(options);
+    const { clock = systemClock, logger = silentLogger, random = systemRandom() } = options;
     this.#default = defaultProvider;
     this.#defaults = options.defaults ?? {};
     this.#grace = shutdownGrace;
     this.#failFast = failFast;
-    this.#clock = options.clock ?? systemClock;
-    this.#logger = options.logger ?? silentLogger;
+    this.#clock = clock;
     const events = new LockEventPublisher((error) => {
-      this.#logger.error(`A listener of lock events failed: ${String(error)}`);
+      logger.error(`A listener of lock events failed: ${String(error)}`);
     });
     this.events = events;
-    const parts: EngineParts = {
-      namespace,
-      clock: this.#clock,
-      random: options.random ?? systemRandom(),
-      logger: this.#logger,
-      events,
-      suspension: new SuspensionDetector(this.#clock),
-      maxWaiters,
-    };
-    this.#providers = new ActiveProviders(options.providers, parts);
-    this.#taker = new LockTaker(this, this.#clock, this.#logger, (subject) => {
-      if (this.#state !== 'running') this.#assertAccepting(subject);
-    });
+    const suspension = new SuspensionDetector(clock);
+    const parts = { namespace, clock, random, logger, events, suspension };
+    this.#providers = new Providers(options.providers, parts, maxWaiters);
+    this.#acquirer = new LockAcquirer(this, this.#lifecycle, clock, logger);
     // Wrong defaults are found now rather than at the first call.
-    for (const active of this.#providers) resolveSettings({}, this.#defaults, active);
+    for (const { core } of this.#providers) resolveSettings({}, this.#defaults, core);
   }
 
   /** Names of the providers. */
@@ -88,23 +79,22 @@ export class LockManager {
    * @throws LockUnavailableError when a backend cannot be reached and `failFast` is on. Then nothing is left started.
    */
   async start(): Promise<void> {
-    if (this.#state !== 'new') {
-      throw new LockConfigError('This LockManager was started or stopped before: make a new one.');
+    if (this.#lifecycle.state !== 'new') {
+      throw new LockConfigError('This LockManager was started or stopped before. Make a new one.');
     }
-    this.#state = 'starting';
-    return (this.#starting = this.#startAll());
+    this.#lifecycle.state = 'starting';
+    return (this.#starting = this.#connect());
   }
 
-  /** Takes the lock. @throws LockTimeoutError when it was busy for the whole `wait`. */
-  acquire(key: LockKey, options: LockOptions = {}): Promise<Lock> {
-    return promised(() => this.acquirePlanned(this.plan(options), key, options.signal));
+  /** Acquires the lock. @throws LockTimeoutError when it was busy for the whole `wait`. */
+  async acquire(key: LockKey, options: LockOptions = {}): Promise<Lock> {
+    return this.#acquirer.acquire(normalizeKeys(key), this.plan(options), options.signal);
   }
 
-  /** Takes the lock if it is free (`wait` defaults to 0); `null` when it is busy. */
+  /** Acquires the lock if it is free (`wait` defaults to 0); `null` when it is busy. */
   async tryAcquire(key: LockKey, options: LockOptions = {}): Promise<Lock | null> {
-    const plan = this.plan(options.wait === undefined ? { ...options, wait: 0 } : options);
     try {
-      return await this.#taker.take(normalizeKeys(key), plan, options.signal);
+      return await this.acquire(key, options.wait === undefined ? { ...options, wait: 0 } : options);
     } catch (error) {
       if (error instanceof LockTimeoutError) return null;
       throw error;
@@ -112,23 +102,21 @@ export class LockManager {
   }
 
   /** Runs `task` under the lock, and releases it however the task ends. A nested call of the same key that still runs keeps it held. */
-  withLock<T>(key: LockKey, task: (lock: Lock) => T | PromiseLike<T>, options: LockOptions = {}): Promise<T> {
-    return promised(() => {
-      const plan = this.plan(options);
-      const lock = this.acquirePlanned(plan, key, options.signal);
-      return after(lock, (granted) => runGuarded(granted, task, plan.settings.onLost));
-    });
+  async withLock<T>(key: LockKey, task: (lock: Lock) => T | PromiseLike<T>, options: LockOptions = {}): Promise<T> {
+    const plan = this.plan(options);
+    const lock = await this.#acquirer.acquire(normalizeKeys(key), plan, options.signal);
+    return runGuarded(lock, task, plan.settings.onLost);
   }
 
   /** As {@link acquire}, for options that were checked before. */
-  acquirePlanned(plan: LockPlan, key: LockKey, signal?: AbortSignal): Answer<GrantedLock> {
-    return this.#taker.take(normalizeKeys(key), plan, signal);
+  async acquirePlanned(plan: LockPlan, key: LockKey, signal?: AbortSignal): Promise<GrantedLock> {
+    return this.#acquirer.acquire(normalizeKeys(key), plan, signal);
   }
 
   /** Checks options against their provider, once for any number of calls. @throws LockConfigError */
-  plan(options: LockOptions, origin: LockOrigin = BY_HAND): LockPlan {
-    const active = this.#provider(options.provider);
-    return { active, settings: resolveSettings(options, this.#defaults, active), origin };
+  plan(options: LockOptions, origin: LockOrigin = DIRECT_CALL): LockPlan {
+    const { core, waiters } = this.#providers.get(options.provider ?? this.#default);
+    return { core, waiters, settings: resolveSettings(options, this.#defaults, core), origin };
   }
 
   /** The innermost lock around the caller, or that of a key; undefined outside of a lock, and after its release. */
@@ -141,28 +129,42 @@ export class LockManager {
     return runDetached(task);
   }
 
-  /** What the backend knows of the key, or `null` when it is free. @throws LockConfigError where the provider cannot tell. */
+  /** What the backend knows about the key, or `null` when it is free. @throws LockConfigError where the provider cannot tell. */
   async inspect(key: string, provider?: string): Promise<LockInfo | null> {
-    const active = this.#provider(provider);
-    return (
-      (await active.inspect(oneKey(key))) ?? (active.capabilities.forceRelease ? null : notOffered(active, 'inspect'))
-    );
+    const core = this.#core(provider);
+    if (!core.capabilities.forceRelease || !core.backend.inspect) return notOffered(core, 'inspect');
+    return core.backend.inspect(oneKey(key));
   }
 
   /** Frees the key; a lock that is held is lost. Resolves to whether it was held or retained (`minHold`). */
   async forceRelease(key: string, provider?: string): Promise<boolean> {
-    const active = this.#provider(provider);
-    return (await active.forceRelease(oneKey(key))) ?? notOffered(active, 'forceRelease');
+    const core = this.#core(provider);
+    if (!core.capabilities.forceRelease || !core.backend.forceRelease) return notOffered(core, 'forceRelease');
+    return core.backend.forceRelease(oneKey(key));
+  }
+
+  /**
+   * The backend of a provider, for what only its kind can do.
+   *
+   * @example `locks.backend(FailoverBackend, 'main').switchTo('sql')`
+   * @throws LockConfigError where the provider has a backend of another kind
+   */
+  backend<B extends LockBackend>(kind: BackendClass<B>, provider?: string): B {
+    const { name, backend } = this.#core(provider);
+    if (backend instanceof kind) return backend;
+    throw new LockConfigError(`Lock provider "${name}" has a ${backend.constructor.name}, and no ${kind.name}.`, {
+      provider: name,
+    });
   }
 
   /** What this process holds. */
   held(): HeldLock[] {
     const now = this.#clock.now();
     const wallTime = this.#clock.wallTime();
-    return [...this.#providers].flatMap((active) =>
-      active.holds.valid.map((hold) => ({
+    return [...this.#providers].flatMap(({ core }) =>
+      core.holds.valid.map((hold) => ({
         key: hold.key,
-        provider: active.name,
+        provider: core.name,
         mode: hold.grant.mode,
         method: hold.subject.method,
         acquiredAt: new Date(wallTime - (now - hold.grantedAt)),
@@ -176,10 +178,10 @@ export class LockManager {
   /** What this process waits for. */
   waiting(): WaitingLock[] {
     const now = this.#clock.now();
-    return [...this.#providers].flatMap((active) =>
-      Array.from(active.waiting, ({ subject, startedAt }) => ({
+    return [...this.#providers].flatMap(({ core, waiters }) =>
+      waiters.terms.map(({ subject, startedAt }) => ({
         key: subject.key,
-        provider: active.name,
+        provider: core.name,
         mode: subject.mode,
         method: subject.method,
         waited: now - startedAt,
@@ -188,71 +190,50 @@ export class LockManager {
   }
 
   /**
-   * Stops: refuses new locks, lets holders finish for `shutdownGrace` (they may still take what they need), then takes
-   * the rest away and stops the providers. Never rejects.
+   * Stops: refuses new locks, lets holders finish for `shutdownGrace` (they may still acquire what they need), then takes
+   * the remaining locks away and closes the backends. Never rejects.
    */
   stop(): Promise<void> {
-    return (this.#stopping ??= this.#drainAndStop());
+    return (this.#stopping ??= this.#drainAndClose());
   }
 
-  async #startAll(): Promise<void> {
+  async #connect(): Promise<void> {
     try {
-      await this.#providers.start(this.#failFast);
+      await this.#providers.connect(this.#failFast);
     } catch (error) {
-      await this.#providers.stop();
+      await this.#providers.close();
       throw error;
     }
     // Unless it was stopped meanwhile.
-    if (this.#state === 'starting') this.#state = 'running';
+    if (this.#lifecycle.state === 'starting') this.#lifecycle.state = 'running';
   }
 
-  async #drainAndStop(): Promise<void> {
-    const providers = [...this.#providers];
+  async #drainAndClose(): Promise<void> {
     if (!this.#starting) {
-      this.#state = 'stopped';
+      this.#lifecycle.state = 'stopped';
       return;
     }
-    this.#state = 'draining';
-    for (const active of providers) active.dismissWaiters('first-comers', stopping);
-    await this.#within(this.#grace, Promise.allSettled([this.#starting, allIdle(providers)]));
-    this.#state = 'stopped';
-    for (const active of providers) {
-      active.dismissWaiters('all', stopping);
-      active.holds.loseAll('shutdown');
+    this.#lifecycle.state = 'draining';
+    for (const { waiters } of this.#providers) waiters.dismiss('without-locks', stopping);
+    // The timer keeps the process alive: it would otherwise end in the middle of the stop, and skip what comes after it.
+    await withTimeout(this.#clock, this.#grace, Promise.allSettled([this.#starting, this.#idle()]));
+    this.#lifecycle.state = 'stopped';
+    for (const { core, waiters } of this.#providers) {
+      waiters.dismiss('all', stopping);
+      core.holds.loseAll('shutdown');
     }
-    await this.#providers.stop();
+    await this.#providers.close();
   }
 
-  async #within(patience: number, work: Promise<unknown>): Promise<void> {
-    let timer: object | undefined;
-    // Keeps the process alive: it would otherwise end in the middle of the stop, and skip what comes after it.
-    const over = new Promise<void>((resolve) => (timer = this.#clock.setTimer(resolve, patience, true)));
-    await Promise.race([work, over]);
-    if (timer) this.#clock.clearTimer(timer);
+  /** Resolves when nothing is held: a holder of one provider may still acquire what it needs from another. */
+  async #idle(): Promise<void> {
+    const cores = Array.from(this.#providers, ({ core }) => core);
+    while (cores.some(({ holds }) => !holds.isIdle)) await Promise.all(cores.map(({ holds }) => holds.idle()));
   }
 
-  #provider(name = this.#default): ActiveProvider {
-    return this.#providers.get(name);
+  #core(name = this.#default): ProviderCore {
+    return this.#providers.get(name).core;
   }
-
-  #assertAccepting(subject: LockEvent): void {
-    if (this.#state === 'new' || this.#state === 'starting') {
-      throw new LockConfigError('LockManager was not started: await start() first.');
-    }
-    if (this.#state === 'draining' && this.#isHolding()) return;
-    throw stopping({ subject });
-  }
-
-  /** Whether the caller runs under a lock that stands. */
-  #isHolding(): boolean {
-    return surroundingLocks(this).some((lock) => lock.isHeld());
-  }
-}
-
-/** Resolves when none of them holds anything: a holder of one may still take what it needs from another. */
-async function allIdle(providers: readonly ActiveProvider[]): Promise<void> {
-  while (providers.some((active) => !active.holds.isIdle))
-    await Promise.all(providers.map((active) => active.holds.idle()));
 }
 
 function oneKey(key: string): string {
@@ -260,13 +241,6 @@ function oneKey(key: string): string {
   return only ?? key;
 }
 
-function notOffered(active: ActiveProvider, what: string): never {
-  throw new LockConfigError(`Lock provider "${active.name}" does not offer ${what}().`, { provider: active.name });
-}
-
-function stopping({ subject }: { readonly subject: LockEvent }): LockUnavailableError {
-  return new LockUnavailableError(`${nameOf(subject)} was not acquired: the application is stopping.`, {
-    key: subject.key,
-    provider: subject.provider,
-  });
+function notOffered(core: ProviderCore, what: string): never {
+  throw new LockConfigError(`Lock provider "${core.name}" does not offer ${what}().`, { provider: core.name });
 }

@@ -17,7 +17,7 @@ export interface ExpressionSyntax {
   readonly path: readonly PropertyStep[];
   /** The path from each item on, where there is a `[*]`. */
   readonly itemPath: readonly PropertyStep[] | null;
-  /** `??` stands in for `undefined` and `null`, `?:` for `''` as well. */
+  /** `??` replaces `undefined` and `null`, `?:` also `''`. */
   readonly fallback: { readonly operator: '??' | '?:'; readonly value: string | number | boolean } | null;
 }
 
@@ -48,8 +48,8 @@ const END = /\s*\}/y;
  * literal    = string | number | "true" | "false"
  * ```
  *
- * Nothing can be called, assigned or nested: an expression says where a value is found and is no program.
- * A string stands in single or double quotes and holds neither quotes nor backslashes.
+ * Nothing can be called, assigned or nested: an expression names the place of a value and is no program.
+ * A string is in single or double quotes and holds neither quotes nor backslashes.
  *
  * @param start the position behind `#{`
  * @returns the expression, and the position behind its `}`

@@ -5,7 +5,7 @@ import { MAX_KEYS } from './lock-key.js';
 import { readItems, readProperty } from './property.js';
 import type { KeyScope, Root } from './scope.js';
 
-/** An expression of a key template, bound to what its first name stands for. */
+/** An expression of a key template, bound to what its first name means. */
 export class Expression {
   readonly #fallback: string | null;
 

@@ -12,7 +12,7 @@ const checked = new WeakSet<TemplateStringsArray>();
  * lockKey`order:${order.id}:${line}`
  * ```
  *
- * @throws LockKeyError for a value that cannot stand in a key, and for two values without a separator such as `:` between them
+ * @throws LockKeyError for a value that cannot be in a key, and for two values without a separator such as `:` between them
  */
 export function lockKey(literals: TemplateStringsArray, ...values: readonly KeyValue[]): string {
   if (!checked.has(literals)) {

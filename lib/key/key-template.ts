@@ -6,7 +6,7 @@ import { MAX_KEY_BYTES, type LockKey } from './lock-key.js';
 import { quote } from './quote.js';
 import { resolveRoot, type KeyScope, type KeySite } from './scope.js';
 
-/** A literal text, or what stands for a value. */
+/** A literal text, or an expression. */
 type Piece = string | Expression;
 
 const NO_CALL: KeyScope = { self: undefined, args: [] };

@@ -2,7 +2,7 @@ import { isDate } from 'node:util/types';
 import { LockKeyError } from '../api/errors.js';
 import { MAX_KEY_BYTES } from './lock-key.js';
 
-/** What may stand for a value in a key. */
+/** What can be a value in a key. */
 export type KeyValue = string | number | bigint | boolean | Date;
 
 // encodeURIComponent leaves exactly these characters as they are, and adds the '%' of its own escapes.
@@ -10,7 +10,7 @@ const NOT_IN_A_VALUE = /[^\w.!~*'()%-]/;
 const NEEDS_NO_ENCODING = /^[\w.-]+$/;
 
 /**
- * One value as it stands in a key: its text as `encodeURIComponent` writes it, so that different texts never become the
+ * One value as it appears in a key: its text as `encodeURIComponent` writes it, so that different texts never become the
  * same part of a key, and every key is ASCII, which no collation, code page or Unicode normalisation changes.
  * Text is taken as it is: `é` in its composed and in its decomposed form are two values.
  *

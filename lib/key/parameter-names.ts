@@ -1,6 +1,6 @@
 import { parseExpressionAt, type ClassExpression, type Expression, type Pattern } from 'acorn';
 
-/** The names of a method's parameters by position; `null` stands for a parameter without a name of its own. */
+/** The names of a method's parameters by position; `null` for a parameter without a name of its own. */
 export type ParameterNames = readonly (string | null)[];
 
 /** Any function or class. It is never called: only its source is read. */

@@ -2,13 +2,13 @@ import { LockKeyError } from '../api/errors.js';
 import type { ExpressionSyntax, PropertyStep } from './expression-syntax.js';
 import type { ParameterNames } from './parameter-names.js';
 
-/** Where a key template stands. */
+/** Where a key template was written. */
 export interface KeySite {
   /** The decorated method for messages, such as `OrderService.pay`. */
   readonly method: string;
-  /** What `#{class}` stands for. */
+  /** The value of `#{class}`. */
   readonly className: string;
-  /** What `#{method}` stands for. */
+  /** The value of `#{method}`. */
   readonly methodName: string;
   /** As `parameterNamesOf` finds them; `null` where they cannot be known. */
   readonly parameters: ParameterNames | null;
@@ -25,7 +25,7 @@ export interface KeyScope {
   readonly context?: ((name: string) => unknown) | undefined;
 }
 
-/** What the first name of an expression stands for. */
+/** What the first name of an expression means. */
 export interface Root {
   readonly kind: 'constant' | 'parameter' | 'request' | 'context';
   readonly read: (scope: KeyScope) => unknown;
@@ -39,7 +39,7 @@ const POSITION = /^p(0|[1-9]\d?)$/;
 const NEEDS_PROPERTY: ReadonlySet<string> = new Set(['this', 'args', 'request', 'ctx']);
 
 /**
- * Finds out what the first name of an expression stands for.
+ * Finds out what the first name of an expression means.
  *
  * A name with two meanings is refused rather than ranked: minifiers take parameter names away, and then `request.id`
  * would silently turn from a parameter into the request of the transport.

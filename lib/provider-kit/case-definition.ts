@@ -20,7 +20,7 @@ export interface Obstacle {
   readonly byDesign: boolean;
 }
 
-/** Says why a case cannot run with this harness, or nothing if it can. */
+/** Why a case cannot run with this harness, or nothing if it can. */
 export type Need = (harness: ProviderHarness) => Obstacle | undefined;
 
 export const cutOff: Need = ({ faults }) =>

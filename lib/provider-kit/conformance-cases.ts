@@ -66,7 +66,7 @@ async function play(definition: CaseDefinition, stage: Stage): Promise<void> {
   try {
     await definition.run(stage);
   } catch (error) {
-    // The case's own failure says more than what its half-finished processes say when they are stopped.
+    // The case's own failure explains more than the errors of its half-finished processes when they are stopped.
     await stage.close().catch(() => undefined);
     throw error;
   }

@@ -6,7 +6,7 @@ import { RunAhead } from './run-ahead.js';
 export interface TestRunner {
   describe(title: string, body: () => void): unknown;
   readonly it: {
-    // The time-out in ms is for Jest and Vitest; node:test has none by default, Mocha takes it from its options.
+    // The timeout in ms is for Jest and Vitest; node:test has none by default, Mocha takes it from its options.
     (title: string, body: () => Promise<void>, timeout: number): unknown;
     skip(title: string, body: () => Promise<void>): unknown;
   };
@@ -17,7 +17,7 @@ export interface TestRunner {
 }
 
 const DEFAULT_CONCURRENCY = 8;
-// Longer than any case: one that hangs ends by itself and says so.
+// Longer than any case: one that hangs ends by itself with an error.
 const CASE_TIMEOUT = 180_000;
 
 /**

@@ -4,9 +4,10 @@ import {
   type AcquireRequest,
   type Grant,
   type Holder,
+  type LockBackend,
   type LockProvider,
-  type ProviderEvent,
-  type ReleaseManner,
+  type BackendEvent,
+  type ReleaseOptions,
   type ReleaseOutcome,
   type RenewOutcome,
 } from '../api/lock-provider.js';
@@ -27,12 +28,13 @@ export interface AskTerms {
 
 const CALM_LEASE = 30_000;
 
-/** Calls a provider as the engine does, with nothing of the engine between: for what the engine takes for granted. */
+/** Calls a backend as the core does, with nothing of the core between: for what the core relies on. */
 export class DirectCaller {
-  readonly events: ProviderEvent[] = [];
-
   constructor(
+    /** What the harness made: what it cuts off and restores. */
     readonly provider: LockProvider,
+    readonly backend: LockBackend,
+    readonly events: readonly BackendEvent[],
     private readonly clock: Clock,
     private readonly random: Random,
   ) {}
@@ -40,17 +42,17 @@ export class DirectCaller {
   /** Asks, and checks what must be true of every grant. */
   async ask(key: string, terms: AskTerms = {}): Promise<Grant | 'busy'> {
     const { holder = this.random.id(), mode = 'exclusive', lease = CALM_LEASE, minHold = 0, wait = 0 } = terms;
-    // The engine aborts when the wait is over, so that providers need no timer for it.
-    const departure = new AbortController();
+    // The core aborts when the wait is over, so backends need no timer for it.
+    const leaving = new AbortController();
     const leave = () => {
-      departure.abort();
+      leaving.abort();
     };
     terms.signal?.addEventListener('abort', leave, { once: true });
     const timer = wait > 0 ? this.clock.setTimer(leave, wait) : undefined;
-    const { signal } = departure;
-    const request: AcquireRequest = { key, holder, mode, lease, minHold, wait, signal, renew: true, options: {} };
+    const { signal } = leaving;
+    const request: AcquireRequest = { key, holder, mode, lease, minHold, wait, signal, renew: true };
     try {
-      const answer = await this.provider.acquire(request);
+      const answer = await this.backend.acquire(request);
       if (answer !== 'busy') this.#assertSound(answer, request);
       return answer;
     } finally {
@@ -71,7 +73,7 @@ export class DirectCaller {
   }
 
   renew(grant: Grant, lease = grant.lease): Promise<RenewOutcome> {
-    return this.provider.renew(grant, lease);
+    return this.backend.renew(grant, lease);
   }
 
   /** Renews what must still be held. */
@@ -80,8 +82,8 @@ export class DirectCaller {
     assert.equal(typeof outcome, 'object', `the hold should be renewed, but was answered ${JSON.stringify(outcome)}`);
   }
 
-  async release(holder: Holder, manner: Partial<ReleaseManner> = {}): Promise<ReleaseOutcome> {
-    return this.provider.release(holder, { keepFor: 0, failed: false, ...manner });
+  release(holder: Holder, options: Partial<ReleaseOptions> = {}): Promise<ReleaseOutcome> {
+    return this.backend.release(holder, { keepFor: 0, failed: false, ...options });
   }
 
   /** An id that nobody has yet, for attempts that a case has to name before they are answered. */
@@ -89,7 +91,7 @@ export class DirectCaller {
     return this.random.id();
   }
 
-  /** Whether the provider has said that this attempt is queued. */
+  /** Whether the backend has reported that this attempt is queued. */
   isQueued(holder: string): boolean {
     return this.events.some((event) => event.type === 'waiting' && event.holder === holder);
   }
@@ -97,7 +99,7 @@ export class DirectCaller {
   #assertSound(grant: Grant, asked: AcquireRequest): void {
     const now = this.clock.now();
     assert.deepEqual([grant.key, grant.holder, grant.mode], [asked.key, asked.holder, asked.mode], 'the grant is ours');
-    assert.ok(grant.lease > 0, 'a grant says how long the backend keeps it');
+    assert.ok(grant.lease > 0, 'a grant has the time for which the backend keeps it');
     assert.ok(grant.validUntil > now, `a grant is valid when it arrives, but ended ${now - grant.validUntil} ms ago`);
     // Counted from the sending. When that was only the provider knows, but surely not after the answer.
     const latest = validUntil(now, grant.lease);
@@ -105,7 +107,7 @@ export class DirectCaller {
       grant.validUntil <= latest,
       `a grant is believed no longer than its lease less the margin, but ${grant.validUntil - latest} ms longer`,
     );
-    const token = this.provider.capabilities.fencing ? 'bigint' : 'object';
+    const token = this.backend.capabilities.fencing ? 'bigint' : 'object';
     assert.equal(typeof grant.fencingToken, token, 'there is a token where fencing is claimed, else null');
   }
 }

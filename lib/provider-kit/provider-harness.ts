@@ -42,7 +42,7 @@ export interface ProviderHarness {
 
 /** Accidents, made to order. */
 export interface ProviderFaults {
-  /** Takes a lock from whoever has it, behind the back of all providers: delete its key, kill its session. */
+  /** Takes a lock away from its holder, without the knowledge of any backend: delete its key, kill its session. */
   revoke?(namespace: string, key: string): Promise<unknown>;
 
   /** Cuts this one provider off from its backend, at once and until {@link restore}: as a broken network, or a crash. */

@@ -26,7 +26,7 @@ export class RunAhead {
     return this.#results.get(wanted);
   }
 
-  /** Nobody will ask any more, as where a runner was told to run some of them. Resolves when those under way have ended. */
+  /** Nobody will ask any more, as where a runner runs some of them only. Resolves when those in flight have ended. */
   async end(): Promise<void> {
     this.#waiting.length = 0;
     await Promise.allSettled(this.#results.values());
@@ -49,7 +49,7 @@ export class RunAhead {
       this.#running -= 1;
       this.#fill();
     };
-    // A failure is told when the runner asks for it, not before.
+    // A failure is reported when the runner asks for it, not before.
     result.then(ended, ended);
   }
 }

@@ -4,7 +4,7 @@ import type { Random } from '../api/random.js';
 import { systemRandom } from '../core/toolkit/random.js';
 
 /**
- * Remembers all ids that were drawn and all that was said, and finds the ids in what was said: whoever knows the id of
+ * Remembers all ids that were drawn and all that was reported, and finds the ids in it: it is enough to know the id of
  * a holder can release its lock.
  */
 export class Secrets implements Random, LockLogger {
@@ -40,11 +40,15 @@ export class Secrets implements Random, LockLogger {
   }
 
   assertKept(): void {
-    const told = this.#said.join('\n');
+    const reported = this.#said.join('\n');
     // One look at the whole text for each id would be slow after a thousand loops: draw the candidates from the text.
-    const candidates = new Set(told.match(/[0-9a-f]{32}/g));
+    const candidates = new Set(reported.match(/[0-9a-f]{32}/g));
     const leaked = this.#ids.filter((id) => candidates.has(id));
-    assert.deepEqual(leaked, [], `Holder ids were told in: ${leaked.map((id) => lineWith(this.#said, id)).join('; ')}`);
+    assert.deepEqual(
+      leaked,
+      [],
+      `Holder ids were reported in: ${leaked.map((id) => lineWith(this.#said, id)).join('; ')}`,
+    );
   }
 }
 

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { LockManager } from '../core/lock-manager.js';
-import type { Grant, LockProvider } from '../api/lock-provider.js';
+import { LockConfigError } from '../api/errors.js';
+import type { BackendEvent, Grant, LockProvider } from '../api/lock-provider.js';
 import type { LockOptions } from '../api/lock-options.js';
 import type { Lock } from '../api/lock.js';
 import { ArmedTimers } from './armed-timers.js';
@@ -44,7 +45,7 @@ export class Stage {
     return this.capabilities.lease === 'per-lock' ? { lease: this.lease } : {};
   }
 
-  /** A new process, with the engine running. */
+  /** A new process, with the core running. */
   async process(namespace = this.namespace): Promise<TestProcess> {
     const provider = await this.harness.create();
     const process = this.embody(provider, namespace);
@@ -57,7 +58,7 @@ export class Stage {
     return (await Promise.all(Array.from({ length: count }, () => this.process()))) as ListOf<N, TestProcess>;
   }
 
-  /** A process around this provider, with its engine not started. */
+  /** A process with this provider, not started. */
   embody(provider: LockProvider, namespace = this.namespace): TestProcess {
     const locks = new LockManager({
       providers: { kit: provider },
@@ -73,32 +74,35 @@ export class Stage {
     });
   }
 
-  /** A new process without an engine. */
+  /** A new process without the core. */
   async direct(): Promise<DirectCaller> {
-    const caller = new DirectCaller(await this.harness.create(), this.clock, this.secrets);
-    this.#closing.push(() => caller.provider.stop());
-    await this.start(caller);
+    const caller = this.caller(await this.harness.create());
+    await caller.backend.connect();
     return caller;
   }
 
-  /** Several processes without an engine. */
+  /** Several processes without the core. */
   async directs<const N extends number>(count: N): Promise<ListOf<N, DirectCaller>> {
     return (await Promise.all(Array.from({ length: count }, () => this.direct()))) as ListOf<N, DirectCaller>;
   }
 
-  /** Starts the provider of a direct caller. */
-  start({ provider, events }: DirectCaller): Promise<void> {
+  /** A process without the core, with a backend of this provider that is not connected. */
+  caller(provider: LockProvider): DirectCaller {
     const { namespace, clock, secrets } = this;
-    return provider.start({
-      name: 'kit',
-      namespace,
-      clock,
-      random: secrets,
-      logger: secrets,
+    const events: BackendEvent[] = [];
+    const backend = provider.createBackend({
+      ...{ name: 'kit', namespace, clock, random: secrets, logger: secrets },
       emit: (event) => {
         events.push(event);
       },
+      member: (name) => {
+        throw new LockConfigError(
+          `The kit has no member "${name}": its harness wraps providers that are built on others.`,
+        );
+      },
     });
+    this.#closing.push(() => backend.close());
+    return new DirectCaller(provider, backend, events, clock, secrets);
   }
 
   /** How many rounds to play of `most`, which a fake clock plays all. */
@@ -147,7 +151,7 @@ export class Stage {
     }
   }
 
-  /** A caller of this process who waits for the key, and is queued by now: so the order among several is known. */
+  /** A caller of this process that waits for the key, and is queued by now: so the order among several is known. */
   async standInLine(
     process: TestProcess,
     key: string,
@@ -159,7 +163,7 @@ export class Stage {
     return { lock };
   }
 
-  /** As {@link standInLine}, without an engine. */
+  /** As {@link standInLine}, without the core. */
   async askInLine(
     caller: DirectCaller,
     key: string,
@@ -172,7 +176,7 @@ export class Stage {
   }
 
   #untilQueued(probe: () => boolean): Promise<void> {
-    return this.eventually(this.bounds.handOver, probe, "a waiter that is queued is told to be 'waiting'");
+    return this.eventually(this.bounds.handOver, probe, "a waiter that is queued is reported as 'waiting'");
   }
 
   /** Fails unless the key gets free in the time of a hand-over. */
@@ -185,7 +189,7 @@ export class Stage {
     await caller.release(grant);
   }
 
-  /** Takes the lock away from whoever has it, behind everybody's back. */
+  /** Takes the lock away from its holder, without the knowledge of any backend. */
   async revoke(key: string): Promise<void> {
     const { faults } = this.harness;
     if (faults?.revoke) {
@@ -221,7 +225,7 @@ function scaled({ expiry, ...bounds }: ProviderBounds, factor: number): Provider
 
 type ListOf<N extends number, T, L extends readonly T[] = []> = L['length'] extends N ? L : ListOf<N, T, [...L, T]>;
 
-// A case that fails leaves others behind who still wait. That they are sent away is no failure of its own.
+// A case that fails leaves waiters behind. That they are sent away is no failure of its own.
 function unattended<T>(work: Promise<T>): Promise<T> {
   work.catch(() => undefined);
   return work;

@@ -21,7 +21,7 @@ const EVENTS: readonly LockEventName[] = [
   'unavailable',
 ];
 
-/** An application as the backend sees it: an engine with a provider of its own. */
+/** An application as the backend sees it: a `LockManager` with a provider of its own. */
 export class TestProcess {
   readonly events: Recorded[] = [];
 
@@ -39,7 +39,7 @@ export class TestProcess {
   }
 
   /**
-   * As `locks.tryAcquire`, also where a busy machine needs longer than the engine waits for an answer, such as for a connection that is
+   * As `locks.tryAcquire`, also where a busy machine needs longer than the core waits for an answer, such as for a connection that is
    * opened first. That is no answer, so it is asked again.
    */
   async tryAcquire(key: string | readonly string[], options: LockOptions = {}): Promise<Lock | null> {

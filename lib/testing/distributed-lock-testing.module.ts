@@ -5,7 +5,7 @@ import type { DistributedLockModuleExtras, DistributedLockModuleOptions } from '
 import { TestLocks } from './test-locks.js';
 
 /**
- * Stands in tests in the place of `DistributedLockModule`, with the same services and options, and {@link TestLocks}
+ * Replaces `DistributedLockModule` in tests, with the same services and options, and {@link TestLocks}
  * beside them. Providers among the options lend their names alone.
  *
  * @example

@@ -6,7 +6,7 @@ interface FakeTimer {
 }
 
 /**
- * A clock that stands still until it is told to go on, for tests of anything that has to do with time.
+ * A clock that stops until the test advances it, for tests of anything that has to do with time.
  *
  * @example
  * const clock = new FakeClock();
@@ -77,7 +77,7 @@ export class FakeClock implements Clock {
     this.#now += milliseconds;
   }
 
-  /** The machine sleeps: the monotonic clock stands still, the time since boot and the wall clock go on. */
+  /** The machine sleeps: the monotonic clock stops, the time since boot and the wall clock go on. */
   suspend(milliseconds: number): void {
     this.#suspended += milliseconds;
     this.#wallOffset += milliseconds;

@@ -6,7 +6,8 @@ import {
   type Holder,
   type LockCapabilities,
   type LockProvider,
-  type ProviderContext,
+  type BackendContext,
+  type LockBackend,
   type ReleaseOutcome,
   type RenewOutcome,
 } from '../api/lock-provider.js';
@@ -15,7 +16,7 @@ import { getLockServiceToken } from '../nest/decorators/inject-lock-service.deco
 import { LockService, type KeyContext } from '../nest/service/lock.service.js';
 import { FakeClock } from './fake-clock.js';
 
-/** What the stub stands for. */
+/** What the stub replaces. */
 export interface LockServiceStubOptions {
   /** Names of the providers that the code under test speaks of; the first is the default. */
   readonly providers?: readonly string[];
@@ -24,8 +25,8 @@ export interface LockServiceStubOptions {
 }
 
 /**
- * Provides a `LockService` for unit tests: the real service and engine, over locks that everybody gets at once and that
- * exclude nobody. Time stands still under them, so that no lease ends by itself.
+ * Provides a `LockService` for unit tests: the real service and core, over locks that everybody gets at once and that
+ * exclude nobody. Time stops for them, so no lease ends by itself.
  *
  * @example
  * ```ts
@@ -49,7 +50,7 @@ export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
   /** The keys of all locks that were taken, in order. */
   readonly acquired: string[] = [];
   readonly #busy = new Set<string>();
-  readonly #backends: StubProvider[] = [];
+  readonly #backends: StubBackend[] = [];
 
   /** The lock services on each of its `providers`, for `@InjectLockService(name)`: `providers: [stub, ...stub.named]`. */
   readonly named: readonly FactoryProvider<LockService>[];
@@ -64,13 +65,15 @@ export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
 
   readonly useFactory = async (): Promise<LockService> => {
     const { providers = ['stub'], context } = this.options;
-    const backends = providers.map((name): [string, StubProvider] => [
-      name,
-      new StubProvider(this.#busy, this.acquired),
-    ]);
-    this.#backends.push(...backends.map(([, backend]) => backend));
+    const provider: LockProvider = {
+      createBackend: (backendContext) => {
+        const backend = new StubBackend(backendContext, this.#busy, this.acquired);
+        this.#backends.push(backend);
+        return backend;
+      },
+    };
     const manager = new LockManager({
-      providers: Object.fromEntries(backends),
+      providers: Object.fromEntries(providers.map((name) => [name, provider])),
       default: providers[0],
       clock: new FakeClock(),
     });
@@ -88,13 +91,21 @@ export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
     this.#busy.delete(key);
   }
 
-  /** Takes the key away from all that hold it: their signals abort, and they end with `LockLostError`. */
-  lose(key: string): void {
+  /**
+   * Takes the key away from all that hold it, also from calls that were made just before: their signals abort, and they end with
+   * `LockLostError`. Resolves when they have been notified.
+   */
+  async lose(key: string): Promise<void> {
+    // A grant takes some turns of the microtask queue from the backend to the task.
+    await new Promise((resolve) => {
+      setImmediate(resolve);
+    });
     for (const backend of this.#backends) backend.lose(key);
   }
 }
 
-class StubProvider implements LockProvider {
+/** Locks that everybody gets immediately, and that exclude nobody. */
+class StubBackend implements LockBackend {
   readonly capabilities: LockCapabilities = {
     shared: true,
     fair: true,
@@ -102,51 +113,51 @@ class StubProvider implements LockProvider {
     lease: 'per-lock',
     minHold: true,
     forceRelease: false,
-    queue: 'native',
+    queue: 'backend',
   };
   readonly #holders = new Map<string, string>();
-  #context: ProviderContext | undefined;
   #token = 0n;
 
   constructor(
+    private readonly context: BackendContext,
     private readonly busy: ReadonlySet<string>,
     private readonly acquired: string[],
   ) {}
 
-  start(context: ProviderContext): Promise<void> {
-    this.#context = context;
+  connect(): Promise<void> {
     return Promise.resolve();
   }
 
-  acquire({ key, holder, mode, lease }: AcquireRequest): Grant | 'busy' {
-    if (this.busy.has(key)) return 'busy';
+  acquire({ key, holder, mode, lease }: AcquireRequest): Promise<Grant | 'busy'> {
+    if (this.busy.has(key)) return Promise.resolve('busy');
     this.acquired.push(key);
     this.#holders.set(holder, key);
     this.#token += 1n;
-    return { key, holder, mode, lease, fencingToken: this.#token, validUntil: this.#validUntil(lease) };
+    const grant = { key, holder, mode, lease, fencingToken: this.#token, validUntil: this.#validUntil(lease) };
+    return Promise.resolve(grant);
   }
 
   renew({ holder }: Grant, lease: number): Promise<RenewOutcome> {
     return Promise.resolve(this.#holders.has(holder) ? { validUntil: this.#validUntil(lease) } : 'lost');
   }
 
-  release({ holder }: Holder): ReleaseOutcome {
-    return this.#holders.delete(holder) ? 'released' : 'lost';
+  release({ holder }: Holder): Promise<ReleaseOutcome> {
+    return Promise.resolve(this.#holders.delete(holder) ? 'released' : 'lost');
   }
 
   lose(key: string): void {
     for (const [holder, held] of this.#holders) {
       if (held !== key) continue;
       this.#holders.delete(holder);
-      this.#context?.emit({ type: 'lost', holder });
+      this.context.emit({ type: 'lost', holder });
     }
   }
 
-  stop(): Promise<void> {
+  close(): Promise<void> {
     return Promise.resolve();
   }
 
   #validUntil(lease: number): number {
-    return validUntil(this.#context?.clock.now() ?? 0, lease);
+    return validUntil(this.context.clock.now(), lease);
   }
 }

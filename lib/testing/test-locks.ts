@@ -4,13 +4,13 @@ import { LockManager } from '../core/lock-manager.js';
 import type { Lock } from '../api/lock.js';
 import { providersOf } from '../nest/module/lock-manager.factory.js';
 import { type DistributedLockModuleOptions, MODULE_OPTIONS_TOKEN } from '../nest/module/module-options.js';
-import { LockTable } from '../providers/memory/lock-table.js';
+import { MemoryStore } from '../providers/memory/memory-store.js';
 import { MemoryLockProvider } from '../providers/memory/memory-lock-provider.js';
 import { FakeClock } from './fake-clock.js';
 
 /**
- * The locks of an application under test, and the means of the test to disturb them. The engine is the real one, and its
- * locks exclude for real, in the memory of this process; each provider of the application is there under its own name. Time stands still until
+ * The locks of an application under test, and the means of the test to disturb them. The core is the real one, and its
+ * locks exclude for real, in the memory of this process; each provider of the application is there under its own name. Time stops until
  * `clock.advance()`: until then no wait, no lease and no `minHold` ends.
  *
  * A backend's own ways are not there: transactions of a row lock, or capabilities that it has not.
@@ -44,14 +44,14 @@ export class TestLocks {
     this.#others.set(`${lock.provider}:${key}`, lock);
   }
 
-  /** Who took the key by `busy()` gives it back, and the first who waits for it has it. */
+  /** Releases what `busy()` has taken; the first waiter gets it. */
   async free(key: string, provider?: string): Promise<void> {
     const name = `${this.#nameOf(provider)}:${key}`;
     await this.#others.get(name)?.release();
     this.#others.delete(name);
   }
 
-  /** Takes the key away from the application: its signal aborts, and who holds it ends with `LockLostError`. @throws AssertionError when it is not held */
+  /** Takes the key away from the application: its signal aborts, and its task ends with `LockLostError`. @throws AssertionError when it is not held */
   async lose(key: string, provider?: string): Promise<void> {
     this.expectLocked(key, provider);
     await this.#started(this.#application).forceRelease(key, provider);
@@ -70,19 +70,18 @@ export class TestLocks {
   async #start(options: DistributedLockModuleOptions): Promise<LockManager> {
     const { namespace, defaults, maxWaiters } = options;
     const asked = providersOf(options);
-    const tables = new Map(Object.keys(asked.providers).map((name) => [name, new LockTable()]));
     const shared = { namespace, clock: this.clock, default: asked.default };
-    const providers = () =>
-      Object.fromEntries(Array.from(tables, ([name, table]) => [name, new MemoryLockProvider({ table })]));
-    const application = new TestLockManager({ ...shared, providers: providers(), defaults, maxWaiters });
-    const rival = new LockManager({ ...shared, providers: providers() });
+    const stored = (name: string) => [name, new MemoryLockProvider({ store: new MemoryStore() })] as const;
+    const providers = Object.fromEntries(Object.keys(asked.providers).map(stored));
+    const application = new TestLockManager({ ...shared, providers, defaults, maxWaiters });
+    const rival = new LockManager({ ...shared, providers });
     await Promise.all([application.start(), rival.start()]);
     [this.#application, this.#rival] = [application, rival];
     return application;
   }
 
   #nameOf(provider: string | undefined): string {
-    return this.#started(this.#application).plan({ provider }).active.name;
+    return this.#started(this.#application).plan({ provider }).core.name;
   }
 
   #holds(key: string, provider: string | undefined): boolean {
@@ -106,7 +105,7 @@ export class TestLocks {
   }
 }
 
-/** Waits for nobody at its end: its clock stands still, and a test may leave locks behind. */
+/** Waits for nobody at its end: its clock stops, and a test may leave locks behind. */
 class TestLockManager extends LockManager {
   readonly #clock: FakeClock;
 

@@ -1,4 +1,4 @@
-import { toMilliseconds } from '../../lib/api/duration.js';
+import { duration, toMilliseconds } from '../../lib/api/duration.js';
 import { LockConfigError } from '../../lib/api/errors.js';
 
 describe('a duration', () => {
@@ -9,14 +9,15 @@ describe('a duration', () => {
     ['5s', 5_000],
     ['2m', 120_000],
     ['1h', 3_600_000],
-    ['250', 250],
+    ['1.5s', 1_500],
+    ['7d', 604_800_000],
     [2 ** 31 - 1, 2 ** 31 - 1],
   ])('%p is %p ms', (value, expected) => {
     expect(toMilliseconds(value, 'wait')).toBe(expected);
   });
 
   it.each([
-    ...[NaN, -1, Infinity, -Infinity, 2 ** 31, '', ' ', '5 parsecs', '-5s', '25d', 'Infinity', 'x'.repeat(101)],
+    ...[NaN, -1, Infinity, -Infinity, 2 ** 31, '', ' ', '5', '5 s', '5 parsecs', '5seconds', '-5s', '+5s', '1e3s', '.5s', '0x5s', ' 5s', '5S', '25d', 'Infinity', 'x'.repeat(101)],
     ...[`${'9'.repeat(101)}ms`, null, {}, true, 5n],
   ])('%p is none', (value) => {
     expect(() => toMilliseconds(value as number, 'wait')).toThrow(LockConfigError);
@@ -33,5 +34,10 @@ describe('a duration', () => {
 
   it('is shown shortened in the message', () => {
     expect(() => toMilliseconds('y'.repeat(1_000), 'wait')).toThrow(/^.{1,250}$/);
+  });
+
+  it('is converted from configuration', () => {
+    expect(duration('90d')).toBe(7_776_000_000);
+    for (const text of ['5', '-1s', '']) expect(() => duration(text)).toThrow(LockConfigError);
   });
 });

@@ -23,6 +23,7 @@ describe('lock errors', () => {
       LockConfigError: 'LOCK_CONFIG',
       LockDeadlockError: 'LOCK_DEADLOCK',
       LockCapacityError: 'LOCK_CAPACITY',
+      VersionConflictError: 'LOCK_VERSION_CONFLICT',
     });
   });
 

@@ -1,28 +1,21 @@
 import type { LockManager } from '../../lib/core/lock-manager.js';
 import type { AcquireRequest, LockProvider } from '../../lib/api/lock-provider.js';
 import { LockUnavailableError } from '../../lib/api/errors.js';
+import { CombinedBackend } from '../../lib/providers/combined/combined-backend.js';
 import { CombinedProvider } from '../../lib/providers/combined/combined-provider.js';
-import type { CombinedProviderOptions } from '../../lib/providers/combined/combined-options.js';
-import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
-import { LockTable } from '../../lib/providers/memory/lock-table.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import type { FakeClock } from '../../lib/testing/fake-clock.js';
-import { DistantMemoryProvider } from '../contract/memory-backend.js';
 import { startEngine, watch } from '../core/engine-rig.js';
 import { ScriptedProvider } from '../core/scripted-provider.js';
+import { TestFleet } from '../failover/fleet-rig.js';
 
 const down = () => {
   throw new LockUnavailableError('down');
 };
 
-async function combine(
-  quorum: CombinedProviderOptions['quorum'],
-  engines: Readonly<Record<string, LockProvider>>,
-  beneath: Readonly<Record<string, LockProvider>> = {},
-) {
-  const all = new CombinedProvider({ engines: Object.keys(engines), quorum });
-  const providers = { all, ...engines, ...beneath };
-  return { all, ...(await startEngine({ providers, default: 'all', shutdownGrace: 0 })) };
+function combine(members: Readonly<Record<string, LockProvider>>) {
+  const all = new CombinedProvider({ providers: Object.keys(members) });
+  return startEngine({ providers: { all, ...members }, default: 'all', shutdownGrace: 0 });
 }
 
 async function stop(locks: LockManager, clock: FakeClock): Promise<void> {
@@ -31,37 +24,43 @@ async function stop(locks: LockManager, clock: FakeClock): Promise<void> {
   await stopped;
 }
 
-describe('CombinedProvider, asked again after an engine did not answer', () => {
-  it('goes on waiting in an engine that is a failover', async () => {
-    const table = new LockTable();
-    const a = new DistantMemoryProvider(table);
-    const beneath = { a, aToo: new MemoryLockProvider({ table }), b: new MemoryLockProvider() };
-    const engines = {
-      f: new FailoverProvider({ engines: ['a', 'b'], mode: 'available' }),
-      c: new MemoryLockProvider(),
-    };
-    const { locks, clock } = await combine('all', engines, beneath);
-    const inTheWay = await locks.acquire('k', { provider: 'aToo', lease: '10m' });
-    const lock = watch(locks.acquire('k', { wait: 60_000 }));
-    await clock.advance(100);
-    a.cutOff();
-    await clock.advance(1);
-    a.restore();
-    await clock.advance(5_000);
+describe('CombinedProvider, asked again after a member did not answer', () => {
+  it('goes on waiting in a member that is a failover', async () => {
+    const fleet = new TestFleet();
+    const all = new CombinedProvider({ providers: ['main', 'c'] });
+    const other = await fleet.start();
+    const { locks, a } = await fleet.start({}, { all, c: new MemoryLockProvider() });
+    const inTheWay = await fleet.drive(other.locks.acquire('k'));
+    const lock = watch(locks.acquire('k', { provider: 'all', wait: 60_000 }));
+    await fleet.clock.advance(100);
+    a.cable.cutOff();
+    await fleet.clock.advance(1);
+    a.cable.restore();
+    await fleet.clock.advance(5_000);
     expect(lock.error).toBeUndefined();
     await inTheWay.release();
-    await clock.advance(1_000);
+    await fleet.clock.advance(1_000);
     expect(lock.value?.isHeld()).toBe(true);
-    await stop(locks, clock);
+    await lock.value?.release();
+    await fleet.stop();
   });
 
-  it('keeps what it gets then, though something of it was given back late before', async () => {
+  it('keeps what it gets then, though something of it was released late before', async () => {
     const { a, b } = { a: ScriptedProvider.obliging(), b: ScriptedProvider.obliging() };
-    const { locks, clock } = await combine('all', { a, b });
-    // The first engine grants, the second is busy, and the first does not answer when that is given back.
-    b.onAcquire = () => ((b.onAcquire = (_, grant) => grant()), 'busy');
+    const { locks, clock } = await combine({ a, b });
+    let inA = '';
+    a.onAcquire = ({ holder }, grant) => ((inA = holder), grant());
+    // The first member grants and loses it while the second is waited for, and does not answer when it is released.
+    b.onAcquire = undefined;
     a.onRelease = () => ((a.onRelease = () => 'released'), 'unknown');
     const lock = watch(locks.acquire('x', { lease: '9s', wait: 10_000 }));
+    await clock.advance(100);
+    const [first] = b.asks;
+    first?.input.signal.addEventListener('abort', () => {
+      first.answer('busy');
+    });
+    b.onAcquire = (_, grant) => grant();
+    a.context.emit({ type: 'lost', holder: inA });
     await clock.advance(1_000);
     expect(lock.value?.isHeld()).toBe(true);
     await (await locks.acquire('y')).release();
@@ -71,18 +70,19 @@ describe('CombinedProvider, asked again after an engine did not answer', () => {
     await stop(locks, clock);
   });
 
-  it('waits as long as it is told then', async () => {
-    const engines = { a: ScriptedProvider.obliging(), b: ScriptedProvider.obliging() };
-    const { all, locks, clock } = await combine('all', engines);
+  it('waits as long as it is asked to then', async () => {
+    const members = { a: ScriptedProvider.obliging(), b: ScriptedProvider.obliging() };
+    const { locks, clock } = await combine(members);
+    const all = locks.backend(CombinedBackend, 'all');
     const signal = new AbortController().signal;
     const request: AcquireRequest = {
-      ...{ key: 'k', holder: 'h', mode: 'exclusive', lease: 9_000, renew: true, minHold: 0, options: {} },
+      ...{ key: 'k', holder: 'h', mode: 'exclusive', lease: 9_000, renew: true, minHold: 0 },
       ...{ wait: 5_000, signal },
     };
-    engines.a.onAcquire = down;
+    members.a.onAcquire = down;
     await expect(all.acquire(request)).rejects.toThrow(LockUnavailableError);
     const waits: number[] = [];
-    engines.a.onAcquire = ({ wait }) => (waits.push(wait), 'busy');
+    members.a.onAcquire = ({ wait }) => (waits.push(wait), 'busy');
     expect(await all.acquire({ ...request, wait: 0 })).toBe('busy');
     expect(waits).toEqual([0]);
     await stop(locks, clock);

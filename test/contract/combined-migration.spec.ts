@@ -46,7 +46,7 @@ class Observer {
   }
 }
 
-describe('moving from one engine to another', () => {
+describe('moving from one provider to another', () => {
   let [a, b]: RedisServer[] = [];
   let library: CompiledLibrary;
 

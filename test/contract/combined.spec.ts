@@ -1,36 +1,32 @@
 import { CombinedProvider } from '../../lib/providers/combined/combined-provider.js';
-import type { CombinedProviderOptions } from '../../lib/providers/combined/combined-options.js';
 import type { LockProvider } from '../../lib/api/lock-provider.js';
-import { LockTable } from '../../lib/providers/memory/lock-table.js';
-import { describeLockProvider, FakeClock, type ProviderHarness } from '../../lib/testing/index.js';
+import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
+import { describeLockProvider, type ProviderHarness } from '../../lib/provider-kit/index.js';
+import { FakeClock } from '../../lib/testing/index.js';
 import { HostedComposite } from './hosted-composite.js';
-import { MemoryBackend } from './memory-backend.js';
+import { type DistantProvider, MemoryServer } from './memory-server.js';
 
-/** Memories that each provider has its own cable to. */
-function memories(count: number, quorum: CombinedProviderOptions['quorum']): ProviderHarness {
-  const backends = Array.from({ length: count }, () => new MemoryBackend(new LockTable()));
-  const harnesses = backends.map((backend) => backend.harness());
-  const engines = backends.map((_, index) => `memory ${index}`);
-  const create = () =>
-    new HostedComposite(
-      new CombinedProvider({ engines, quorum }),
-      Object.fromEntries(backends.map((backend, index) => [engines[index], backend.create()])),
-    );
-  const inAll = (fault: 'cutOff' | 'restore') => async (provider: LockProvider) => {
-    const { members } = provider as HostedComposite<Record<string, LockProvider>>;
-    for (const [index, member] of Object.values(members).entries()) await harnesses[index]?.faults?.[fault]?.(member);
-  };
+/** Two memories that each provider has its own cable to. */
+function harness(): ProviderHarness {
+  const servers = { a: new MemoryServer(new MemoryStore()), b: new MemoryServer(new MemoryStore()) };
+  const each = Object.values(servers);
+  const cablesOf = (provider: LockProvider) =>
+    Object.values((provider as HostedComposite<Record<string, DistantProvider>>).hosted).map(({ cable }) => cable);
+  const { capabilities } = servers.a.harness();
   return {
-    capabilities: create().capabilities,
-    create,
+    capabilities: { ...capabilities, fencing: false },
+    create: () =>
+      new HostedComposite(new CombinedProvider({ providers: ['a', 'b'] }), {
+        a: servers.a.create(),
+        b: servers.b.create(),
+      }),
     faults: {
-      revoke: (namespace, key) => Promise.all(harnesses.map(async ({ faults }) => faults?.revoke?.(namespace, key))),
-      cutOff: inAll('cutOff'),
-      restore: inAll('restore'),
+      revoke: (namespace, key) => Promise.resolve(each.forEach(({ store }) => store.free(`${namespace}:${key}`))),
+      cutOff: (provider) => Promise.resolve(cablesOf(provider).forEach((cable) => cable.cutOff())),
+      restore: (provider) => Promise.resolve(cablesOf(provider).forEach((cable) => cable.restore())),
     },
-    leftovers: async () => backends.reduce((sum, { table }) => sum + table.size, 0),
+    leftovers: () => Promise.resolve(each.reduce((sum, { store }) => sum + store.size, 0)),
   };
 }
 
-describeLockProvider('two memories, all of them', { ...memories(2, 'all'), clock: new FakeClock() });
-describeLockProvider('three memories, the majority', { ...memories(3, 'majority'), clock: new FakeClock() });
+describeLockProvider('combined of two memories', { ...harness(), clock: new FakeClock() });

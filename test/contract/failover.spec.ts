@@ -1,28 +1,29 @@
 import type { LockCapabilities, LockProvider } from '../../lib/api/lock-provider.js';
 import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
-import type { FailoverProviderOptions } from '../../lib/providers/failover/failover-options.js';
-import { LockTable } from '../../lib/providers/memory/lock-table.js';
-import { describeLockProvider, FakeClock, type ProviderHarness } from '../../lib/testing/index.js';
-import { DistantRecordProvider, RecordStore } from '../failover/fleet-rig.js';
+import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
+import { describeLockProvider, type ProviderHarness } from '../../lib/provider-kit/index.js';
+import { FakeClock } from '../../lib/testing/index.js';
+import { DistantCasProvider, SharedValues } from '../failover/fleet-rig.js';
 import { HostedComposite } from './hosted-composite.js';
-import { DistantMemoryProvider } from './memory-backend.js';
+import { type Cable, DistantBackend, DistantProvider } from './memory-server.js';
 
 const SECOND = 1_000;
 
-/** Two engines in memory, and the record on a third provider. */
-function harness(
-  capabilities: Partial<LockCapabilities>,
-  options: Partial<FailoverProviderOptions>,
-  queue: LockCapabilities['queue'] = 'native',
-): ProviderHarness {
+/** Two providers in memory, and the record on a third. */
+function harness(queue: LockCapabilities['queue']): ProviderHarness {
   const clock = new FakeClock();
-  const tables = [new LockTable(), new LockTable(), new LockTable()] as const;
-  const store = new RecordStore();
-  const parts = (provider: LockProvider) =>
-    Object.values((provider as HostedComposite<Record<string, DistantMemoryProvider>>).members);
+  const stores = { a: new MemoryStore(), b: new MemoryStore(), record: new MemoryStore() };
+  const each = Object.values(stores);
+  const shared = new SharedValues();
+  const cablesOf = (provider: LockProvider) =>
+    Object.values((provider as HostedComposite<Record<string, LockProvider & { cable: Cable }>>).hosted).map(
+      ({ cable }) => cable,
+    );
   return {
     clock,
     lease: SECOND,
+    // A member keeps the lock of a process that died for at least 10 s.
+    bounds: { expiry: 9 * SECOND, takeOver: 10.5 * SECOND },
     capabilities: {
       shared: true,
       fair: false,
@@ -31,32 +32,22 @@ function harness(
       lease: 'session',
       minHold: false,
       forceRelease: true,
-      queue: 'native',
-      ...capabilities,
+      queue: 'backend',
     },
-    create: () => {
-      const [a, b, c] = tables;
-      const members = {
-        a: new DistantMemoryProvider(a, queue),
-        b: new DistantMemoryProvider(b, queue),
-        record: new DistantRecordProvider(c, store),
-      };
-      return new HostedComposite(new FailoverProvider({ engines: ['a', 'b'], ...options }), members);
-    },
+    create: () =>
+      new HostedComposite(new FailoverProvider({ providers: ['a', 'b'], casStore: 'record', window: SECOND }), {
+        a: new DistantProvider(stores.a, DistantBackend, queue),
+        b: new DistantProvider(stores.b, DistantBackend, queue),
+        record: new DistantCasProvider(stores.record, shared),
+      }),
     faults: {
-      revoke: (namespace, key) => Promise.resolve(tables.forEach((table) => table.free(`${namespace}:${key}`))),
-      cutOff: (provider) => Promise.resolve(parts(provider).forEach((part) => part.cutOff())),
-      restore: (provider) => Promise.resolve(parts(provider).forEach((part) => part.restore())),
+      revoke: (namespace, key) => Promise.resolve(each.forEach((store) => store.free(`${namespace}:${key}`))),
+      cutOff: (provider) => Promise.resolve(cablesOf(provider).forEach((cable) => cable.cutOff())),
+      restore: (provider) => Promise.resolve(cablesOf(provider).forEach((cable) => cable.restore())),
     },
-    leftovers: () => Promise.resolve(tables.reduce((sum, { size }) => sum + size, 0)),
+    leftovers: () => Promise.resolve(each.reduce((sum, { size }) => sum + size, 0)),
   };
 }
 
-const strict = { record: 'record', window: SECOND, lease: SECOND };
-
-describeLockProvider('failover, strict', harness({}, strict));
-describeLockProvider("failover, strict, behind the engine's queue", harness({}, strict, 'engine'));
-describeLockProvider(
-  'failover, available',
-  harness({ fencing: false, wideTokens: false, lease: 'per-lock', minHold: true }, { mode: 'available' }),
-);
+describeLockProvider('failover', harness('backend'));
+describeLockProvider('failover on members behind the local queue', harness('local'));

@@ -1,7 +1,7 @@
 import { expect, it } from '@jest/globals';
-import { LockTable } from '../../lib/providers/memory/lock-table.js';
-import { describeLockProvider, type TestRunner } from '../../lib/testing/index.js';
-import { DistantMemoryProvider, MemoryBackend } from './memory-backend.js';
+import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
+import { describeLockProvider, type TestRunner } from '../../lib/provider-kit/index.js';
+import { DistantBackend, MemoryServer } from './memory-server.js';
 
 type Body = () => Promise<void>;
 
@@ -9,17 +9,16 @@ it.each(['afterAll', 'after'] as const)(
   'a run of one case alone has ended when the hook "%s" of the runner has, with those that were begun ahead of it',
   async (hookName) => {
     const running = new Set<Observed>();
-    class Observed extends DistantMemoryProvider {
-      override async start(context: Parameters<DistantMemoryProvider['start']>[0]) {
+    class Observed extends DistantBackend {
+      override async connect() {
         running.add(this);
-        await super.start(context);
+        await super.connect();
       }
-      override async stop() {
-        await super.stop();
+      override async close() {
+        await super.close();
         running.delete(this);
       }
     }
-    const table = new LockTable();
     const cases: Body[] = [];
     const hooks: Body[] = [];
     const runner: TestRunner = {
@@ -29,8 +28,7 @@ it.each(['afterAll', 'after'] as const)(
       it: Object.assign((_title: string, body: Body) => cases.push(body), { skip: () => undefined }),
       [hookName]: (body: Body) => hooks.push(body),
     };
-    const harness = new MemoryBackend(table).harness();
-    describeLockProvider('memory', { ...harness, create: () => new Observed(table) }, runner);
+    describeLockProvider('memory', new MemoryServer(new MemoryStore(), Observed).harness(), runner);
 
     await cases[0]!();
     expect(running.size).toBeGreaterThan(0);

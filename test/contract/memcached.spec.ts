@@ -2,7 +2,8 @@ import { afterAll, beforeAll } from '@jest/globals';
 import type { LockProvider } from '../../lib/api/lock-provider.js';
 import { MemcachedLockProvider } from '../../lib/providers/memcached/index.js';
 import { itemKeyOf } from '../../lib/providers/memcached/item-key.js';
-import { describeLockProvider } from '../../lib/testing/index.js';
+import { describeLockProvider } from '../../lib/provider-kit/index.js';
+import { capabilitiesOf } from '../backend-context.js';
 import { type MemcachedServer, startMemcached } from '../servers/memcached-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 
@@ -19,14 +20,14 @@ afterAll(async () => {
 });
 
 describeLockProvider('memcached', {
-  capabilities: new MemcachedLockProvider({ server: 'nowhere' }).capabilities,
+  capabilities: capabilitiesOf(new MemcachedLockProvider({ server: 'nowhere' })),
   create: async () => {
     const wire = await startTcpProxy(server.port);
     const provider = new MemcachedLockProvider({ server: `127.0.0.1:${wire.port}`, commandTimeout: '10s' });
     wires.set(provider, wire);
     return provider;
   },
-  // It counts in whole seconds of which two are not trusted, so a key may stay for up to three beyond its lease.
+  // memcached counts in whole seconds, of which two are not trusted, so a key may stay for up to three seconds after its lease.
   bounds: { expiry: 3_000, takeOver: 4_500, deadWaiter: 9_000 },
   faults: {
     revoke: (namespace, key) => server.command(`delete ${itemKeyOf(namespace, key)}`),

@@ -1,15 +1,16 @@
-import { LockTable } from '../../lib/providers/memory/lock-table.js';
-import { describeLockProvider, FakeClock } from '../../lib/testing/index.js';
-import { MemoryBackend } from './memory-backend.js';
+import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
+import { describeLockProvider } from '../../lib/provider-kit/index.js';
+import { FakeClock } from '../../lib/testing/index.js';
+import { DistantBackend, MemoryServer } from './memory-server.js';
 import { modestHarness } from './modest-provider.js';
 
-const native = () => new MemoryBackend(new LockTable()).harness();
-const queued = () => new MemoryBackend(new LockTable(), 'engine').harness();
+const native = () => new MemoryServer(new MemoryStore()).harness();
+const queued = () => new MemoryServer(new MemoryStore(), DistantBackend, 'local').harness();
 
 describeLockProvider('memory, fake clock', { ...native(), clock: new FakeClock() });
 describeLockProvider('memory, real clock', native());
-describeLockProvider("memory behind the engine's queue", { ...queued(), clock: new FakeClock() });
+describeLockProvider('memory behind the local queue', { ...queued(), clock: new FakeClock() });
 describeLockProvider('memory with sessions and nothing else', {
-  ...modestHarness(new LockTable()),
+  ...modestHarness(new MemoryStore()),
   clock: new FakeClock(),
 });

@@ -1,5 +1,5 @@
-// One instance of an application in a rolling deployment. It takes the lock again and again, by the engines of its generation,
-// and tells the observer when it is inside.
+// One instance of an application in a rolling deployment. It acquires the lock again and again, with the providers of its generation,
+// and reports to the observer when it is inside.
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -10,16 +10,16 @@ const { RedisLockProvider } = await load('providers/redis/index.js');
 const { CombinedProvider } = await load('providers/combined/combined-provider.js');
 const { LockManager } = await load('core/lock-manager.js');
 
-const engines = generation.split('+');
+const members = generation.split('+');
 const [urls, providers] = [{ a: urlA, b: urlB }, {}];
-for (const engine of engines) providers[engine] = new RedisLockProvider({ url: urls[engine] });
-if (engines.length > 1) providers.both = new CombinedProvider({ engines, quorum: 'all' });
-const locks = new LockManager({ providers, default: engines.length > 1 ? 'both' : engines[0] });
+for (const name of members) providers[name] = new RedisLockProvider({ url: urls[name] });
+if (members.length > 1) providers.both = new CombinedProvider({ providers: members });
+const locks = new LockManager({ providers, default: members.length > 1 ? 'both' : members[0] });
 await locks.start();
 
 const socket = connect(Number(observer), '127.0.0.1');
 socket.setNoDelay(true);
-/** Says it, and waits for the observer to have written it down. */
+/** Reports, and waits until the observer has recorded it. */
 const tell = (what) =>
   new Promise((resolve) => {
     socket.once('data', resolve);

@@ -3,13 +3,14 @@ import { Cluster } from 'ioredis';
 import type { LockProvider } from '../../lib/api/lock-provider.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
-import { describeLockProvider } from '../../lib/testing/index.js';
+import { describeLockProvider } from '../../lib/provider-kit/index.js';
+import { backendOf } from '../redis/seam.js';
 import { type RedisCluster, startRedisCluster } from '../servers/redis-cluster.js';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 
 let cluster: RedisCluster;
 let admin: Cluster;
-// Each provider has wires of its own, one to each master, which can be cut.
+// The backend of each provider has wires of its own, one to each master, which can be cut.
 const wires = new Map<LockProvider, TcpProxy[]>();
 
 beforeAll(async () => {
@@ -23,7 +24,7 @@ afterAll(async () => {
 });
 
 describeLockProvider('redis, on a Cluster', {
-  capabilities: new RedisLockProvider({ url: 'redis://nowhere' }).capabilities,
+  capabilities: backendOf({ url: 'redis://nowhere' }).capabilities,
   create: async () => {
     const own = await Promise.all(cluster.addresses.map(({ port }) => startTcpProxy(port)));
     const natMap = Object.fromEntries(

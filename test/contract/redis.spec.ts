@@ -3,13 +3,14 @@ import { Redis } from 'ioredis';
 import type { LockProvider } from '../../lib/api/lock-provider.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
-import { describeLockProvider } from '../../lib/testing/index.js';
+import { describeLockProvider } from '../../lib/provider-kit/index.js';
+import { backendOf } from '../redis/seam.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 
 let server: RedisServer;
 let admin: Redis;
-// Each provider has a wire of its own, which can be cut.
+// The backend of each provider has a wire of its own, which can be cut.
 const wires = new Map<LockProvider, TcpProxy>();
 
 beforeAll(async () => {
@@ -23,7 +24,7 @@ afterAll(async () => {
 });
 
 describeLockProvider('redis', {
-  capabilities: new RedisLockProvider({ url: 'redis://nowhere' }).capabilities,
+  capabilities: backendOf({ url: 'redis://nowhere' }).capabilities,
   create: async () => {
     const wire = await startTcpProxy(server.port);
     const provider = new RedisLockProvider({ url: `redis://127.0.0.1:${wire.port}`, commandTimeout: '10s' });

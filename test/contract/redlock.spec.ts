@@ -1,8 +1,9 @@
 import { afterAll, beforeAll } from '@jest/globals';
 import type { LockProvider } from '../../lib/api/lock-provider.js';
 import { RedlockProvider } from '../../lib/providers/redlock/index.js';
-import { QuorumKeyLayout } from '../../lib/providers/redlock/quorum-key-layout.js';
-import { describeLockProvider } from '../../lib/testing/index.js';
+import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';
+import { describeLockProvider } from '../../lib/provider-kit/index.js';
+import { contextFor } from '../redis/seam.js';
 import { type Quorum, startQuorum, wiresTo } from '../redlock/quorum.js';
 import type { TcpProxy } from '../servers/tcp-proxy.js';
 
@@ -21,7 +22,7 @@ afterAll(async () => {
 const capabilities = new RedlockProvider({
   nodes: [{ url: 'redis://a' }, { url: 'redis://b' }, { url: 'redis://c' }],
   maxLease: '1m',
-}).capabilities;
+}).createBackend(contextFor([])).capabilities;
 
 describeLockProvider('redlock, five nodes', {
   capabilities,
@@ -36,7 +37,7 @@ describeLockProvider('redlock, five nodes', {
   concurrency: 4,
   faults: {
     revoke: (namespace, key) =>
-      Promise.all(quorum.admins.map((admin) => admin.del(new QuorumKeyLayout(namespace).lockOf(key)))),
+      Promise.all(quorum.admins.map((admin) => admin.del(new RedlockKeyLayout(namespace).lockOf(key)))),
     cutOff: async (provider) => {
       for (const wire of wires.get(provider) ?? []) wire.refuse();
     },

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll } from '@jest/globals';
 import { DataSource } from 'typeorm';
-import { describeLockProvider } from '../../lib/testing/index.js';
+import { describeLockProvider } from '../../lib/provider-kit/index.js';
 import { sqliteHarness } from '../typeorm/version-backend.js';
 
 const dataSource = new DataSource({ type: 'sqljs' });

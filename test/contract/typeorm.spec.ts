@@ -1,5 +1,5 @@
 import { afterAll, beforeAll } from '@jest/globals';
-import { describeLockProvider } from '../../lib/testing/index.js';
+import { describeLockProvider } from '../../lib/provider-kit/index.js';
 import { rowLockHarness, SqlBackend } from '../typeorm/sql-backend.js';
 
 let backend: SqlBackend;

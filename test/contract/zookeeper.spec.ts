@@ -2,7 +2,8 @@ import { afterAll, beforeAll } from '@jest/globals';
 import type { LockProvider } from '../../lib/api/lock-provider.js';
 import { LockPaths } from '../../lib/providers/zookeeper/lock-path.js';
 import { ZooKeeperLockProvider, type ZooKeeperLockProviderOptions } from '../../lib/providers/zookeeper/index.js';
-import { describeLockProvider, type ProviderHarness } from '../../lib/testing/index.js';
+import { describeLockProvider, type ProviderHarness } from '../../lib/provider-kit/index.js';
+import { capabilitiesOf } from '../backend-context.js';
 import { exploration } from '../exploration.js';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import { startZooKeeper, type ZooKeeperServer } from '../servers/zookeeper-server.mjs';
@@ -26,7 +27,7 @@ afterAll(async () => {
 });
 
 const harness = (recipe: NonNullable<ZooKeeperLockProviderOptions['recipe']>): ProviderHarness => ({
-  capabilities: new ZooKeeperLockProvider({ connectString: 'nowhere', recipe }).capabilities,
+  capabilities: capabilitiesOf(new ZooKeeperLockProvider({ connectString: 'nowhere', recipe })),
   create: async () => {
     const wire = await startTcpProxy(server.port);
     const provider = new ZooKeeperLockProvider({
@@ -37,9 +38,9 @@ const harness = (recipe: NonNullable<ZooKeeperLockProviderOptions['recipe']>): P
     wires.set(provider, wire);
     return provider;
   },
-  // What a lock is sure of without a word from the server.
+  // How long a lock is valid without an answer of the server.
   lease: (SESSION * 2) / 3,
-  // The server ends a session when all of it has passed, and a tick.
+  // The server ends a session after its whole timeout, and a tick.
   bounds: { takeOver: SESSION },
   faults: {
     revoke: async (namespace, key) => {

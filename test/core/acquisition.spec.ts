@@ -1,6 +1,6 @@
 import { systemRandom } from '../../lib/core/toolkit/random.js';
 import { LockCapacityError, LockConfigError, LockTimeoutError, LockUnavailableError } from '../../lib/api/errors.js';
-import { LockTable } from '../../lib/providers/memory/lock-table.js';
+import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import { deferred, QUEUES, startEngine, watch } from './engine-rig.js';
 import { ScriptedProvider } from './scripted-provider.js';
 
@@ -38,7 +38,7 @@ describe('a backend that fails', () => {
 
 describe.each(QUEUES)('waiting in the %s queue', (_, provide) => {
   async function engine() {
-    const table = new LockTable();
+    const table = new MemoryStore();
     return { ...(await startEngine({ provider: provide(table) })), table };
   }
 
@@ -148,7 +148,7 @@ describe.each(QUEUES)('waiting in the %s queue', (_, provide) => {
   });
 
   it('refuses a caller too many', async () => {
-    const provider = provide(new LockTable());
+    const provider = provide(new MemoryStore());
     const { locks, clock } = await startEngine({ provider, maxWaiters: 2 });
     await locks.acquire('a');
     const waiting = [1, 2].map(() => watch(locks.acquire('a')));

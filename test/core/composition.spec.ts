@@ -1,25 +1,28 @@
 import { LockManager } from '../../lib/core/lock-manager.js';
-import type { CompositeProvider, Member, ProviderEvent } from '../../lib/api/lock-provider.js';
+import type { BackendContext, BackendEvent, Grant } from '../../lib/api/lock-provider.js';
 import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import { startEngine } from './engine-rig.js';
 import { ScriptedProvider } from './scripted-provider.js';
 
 /** A composite that lets its first member do everything. */
-class Alias extends ScriptedProvider implements CompositeProvider {
-  readonly heard: ProviderEvent[] = [];
-  readonly memberNames: readonly string[];
+class Alias extends ScriptedProvider {
+  readonly heard: BackendEvent[] = [];
+  readonly members: readonly string[];
 
-  constructor(...memberNames: string[]) {
+  constructor(...members: string[]) {
     super();
-    this.memberNames = memberNames;
+    this.members = members;
   }
 
-  compose(members: ReadonlyMap<string, Member>): void {
-    for (const member of members.values()) member.observe((event) => this.heard.push(event));
-    const [first] = members.values();
-    if (!first) return;
-    this.onAcquire = (request) => first.acquire(request);
-    this.onRelease = (holder, manner) => first.release(holder, manner);
+  override createBackend(context: BackendContext): this {
+    const members = this.members.map((name) => context.member(name));
+    for (const member of members) member.observe((event) => this.heard.push(event));
+    const [first] = members;
+    if (first) {
+      this.onAcquire = (request) => first.acquire(request);
+      this.onRelease = (holder, options) => first.release(holder as Grant, options);
+    }
+    return super.createBackend(context);
   }
 }
 
@@ -29,12 +32,12 @@ const unreachable = () => Promise.reject(new LockUnavailableError('down', { prov
 function diary(providers: Readonly<Record<string, ScriptedProvider>>): string[] {
   const lines: string[] = [];
   for (const [name, provider] of Object.entries(providers)) {
-    provider.onStart = async () => {
+    provider.onConnect = async () => {
       lines.push(`${name} starts`);
       await Promise.resolve();
       lines.push(`${name} started`);
     };
-    provider.stop = async () => {
+    provider.close = async () => {
       lines.push(`${name} stops`);
       await Promise.resolve();
       lines.push(`${name} stopped`);
@@ -43,7 +46,7 @@ function diary(providers: Readonly<Record<string, ScriptedProvider>>): string[] 
   return lines;
 }
 
-describe('a provider that stands on others', () => {
+describe('a provider that is built on others', () => {
   it('starts after them and stops before them', async () => {
     const providers = {
       all: new Alias('half', 'b'),
@@ -72,8 +75,8 @@ describe('a provider that stands on others', () => {
     await locks.stop();
   });
 
-  it('asks them in the line of this process where waiting is dear', async () => {
-    const member = new ScriptedProvider({ queue: 'engine' });
+  it('asks them through the local queue where a waiter is expensive', async () => {
+    const member = new ScriptedProvider({ queue: 'local' });
     member.onRelease = () => 'released';
     const { locks } = await startEngine({ providers: { all: new Alias('member'), member }, default: 'all' });
     const first = locks.acquire('order:1');
@@ -91,7 +94,7 @@ describe('a provider that stands on others', () => {
     const member = new ScriptedProvider();
     const all = new Alias('member');
     const { locks } = await startEngine({ providers: { all, member }, default: 'all' });
-    const event: ProviderEvent = { type: 'unavailable', cause: new Error('gone') };
+    const event: BackendEvent = { type: 'unavailable', cause: new Error('gone') };
     member.context.emit(event);
     expect(all.heard).toEqual([event]);
     await locks.stop();
@@ -99,7 +102,7 @@ describe('a provider that stands on others', () => {
 
   it('starts even if a member cannot be reached: what that means is its own to judge', async () => {
     const member = new ScriptedProvider();
-    member.onStart = unreachable;
+    member.onConnect = unreachable;
     const { locks, names } = await startEngine({ providers: { all: new Alias('member'), member }, default: 'all' });
     expect(names()).toEqual(['unavailable']);
     await locks.stop();
@@ -107,23 +110,23 @@ describe('a provider that stands on others', () => {
 
   it('fails the boot if it cannot be reached itself, and then nothing is left started', async () => {
     const providers = { all: new Alias('member'), member: new ScriptedProvider() };
-    providers.all.onStart = unreachable;
+    providers.all.onConnect = unreachable;
     await expect(startEngine({ providers, default: 'all' })).rejects.toThrow(LockUnavailableError);
-    expect([providers.all.stops, providers.member.stops]).toEqual([1, 1]);
+    expect([providers.all.closes, providers.member.closes]).toEqual([1, 1]);
   });
 
   it('is refused without its members', () => {
     const providers = { all: new Alias('redis', 'mysql'), redis: new ScriptedProvider() };
     expect(() => new LockManager({ providers, default: 'all' })).toThrow(LockConfigError);
     expect(() => new LockManager({ providers, default: 'all' })).toThrow(
-      'Lock provider "all" stands on "mysql", but the lock providers are "all", "redis".',
+      'Lock provider "all" is built on "mysql", but the lock providers are "all", "redis".',
     );
   });
 
   it('is refused in a circle', () => {
     const providers = { all: new Alias('half'), half: new Alias('all') };
     expect(() => new LockManager({ providers, default: 'all' })).toThrow(
-      'Lock providers stand on each other in a circle: all → half → all.',
+      'Lock providers are built on each other in a circle: all → half → all.',
     );
   });
 });

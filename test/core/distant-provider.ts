@@ -1,52 +1,67 @@
 import type fc from 'fast-check';
 import type {
   AcquireRequest,
-  Answer,
+  BackendContext,
   Grant,
   Holder,
   LockCapabilities,
-  ReleaseManner,
+  LockProvider,
+  ReleaseOptions,
   ReleaseOutcome,
 } from '../../lib/api/lock-provider.js';
-import type { LockTable } from '../../lib/providers/memory/lock-table.js';
-import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
+import { MemoryBackend } from '../../lib/providers/memory/memory-backend.js';
+import type { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 
 const YEARS = 1e11;
 
 interface Distance {
-  readonly table: LockTable;
+  readonly store: MemoryStore;
   readonly queue: LockCapabilities['queue'];
   readonly scheduler: fc.Scheduler;
-  /** `session`: what nobody releases stays for ever, as it does in ZooKeeper while its session lives. */
+  /** `session`: what nobody releases stays permanently, as it does in ZooKeeper while its session lives. */
   readonly life?: LockCapabilities['lease'];
 }
 
 /** Memory at the far end of a wire: each call and each answer arrives when the scheduler says so, or fails on the way. */
-export class DistantProvider extends MemoryLockProvider {
-  override readonly capabilities: LockCapabilities;
-
+export class DistantProvider implements LockProvider {
   constructor(
     private readonly distance: Distance,
     private readonly fails: () => boolean = () => false,
+  ) {}
+
+  createBackend(context: BackendContext): DistantBackend {
+    return new DistantBackend(context, this.distance, this.fails);
+  }
+}
+
+class DistantBackend extends MemoryBackend {
+  override readonly capabilities: LockCapabilities;
+
+  constructor(
+    context: BackendContext,
+    private readonly distance: Distance,
+    private readonly fails: () => boolean,
   ) {
-    super({ table: distance.table });
-    this.capabilities = { ...new MemoryLockProvider().capabilities, queue: distance.queue };
+    super(context, distance.store);
+    const { queue } = distance;
+    this.capabilities = {
+      ...{ shared: true, fair: true, fencing: true, lease: 'per-lock', minHold: true, forceRelease: true, queue },
+    };
   }
 
-  override acquire(request: AcquireRequest): Answer<Grant | 'busy'> {
-    return this.#travel('acquire', async () => super.acquire(this.#lasting(request)));
+  override acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
+    return this.#travel('acquire', () => super.acquire(this.#lasting(request)));
   }
 
-  override release(holder: Holder, manner: ReleaseManner): ReleaseOutcome {
-    // Of a promise, though the parent answers without.
-    return this.#travel('release', async () => super.release(holder, manner)) as unknown as ReleaseOutcome;
+  override release(holder: Holder, options: ReleaseOptions): Promise<ReleaseOutcome> {
+    return this.#travel('release', () => super.release(holder, options));
   }
 
   #lasting(request: AcquireRequest): AcquireRequest {
     if (this.distance.life !== 'session') return request;
-    const { key, holder, mode, renew, minHold, options } = request;
+    const { key, holder, mode, renew, minHold } = request;
     return {
-      ...{ key, holder, mode, renew, minHold, options, lease: YEARS },
+      ...{ key, holder, mode, renew, minHold, lease: YEARS },
       get wait() {
         return request.wait;
       },

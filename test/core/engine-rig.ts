@@ -2,7 +2,7 @@ import { LockManager } from '../../lib/core/lock-manager.js';
 import type { LockManagerOptions } from '../../lib/core/lock-manager-options.js';
 import type { LockProvider } from '../../lib/api/lock-provider.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
-import type { LockTable } from '../../lib/providers/memory/lock-table.js';
+import type { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import type { LockEventMap, LockEventName } from '../../lib/api/lock-events.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { PollingProvider } from './polling-provider.js';
@@ -38,9 +38,9 @@ export async function startEngine(options: Partial<LockManagerOptions> & { reado
 }
 
 /** The two ways to queue, over the same table of locks. */
-export const QUEUES: readonly [string, (table: LockTable) => LockProvider][] = [
-  ['native', (table) => new MemoryLockProvider({ table })],
-  ['engine', (table) => new PollingProvider(table)],
+export const QUEUES: readonly [string, (store: MemoryStore) => LockProvider][] = [
+  ['backend', (store) => new MemoryLockProvider({ store })],
+  ['local', (store) => new PollingProvider(store)],
 ];
 
 /** What has become of a promise so far. Makes it a handled one, whatever becomes of it. */

@@ -16,8 +16,8 @@ describe('events', () => {
       { name: 'acquired', event: { ...OF_A, waited: 0, fencingToken: first.fencingToken } },
       { name: 'waiting', event: OF_A },
       { name: 'renewed', event: { ...OF_A, remaining: 2_968 } },
-      { name: 'released', event: { ...OF_A, held: 1_200 } },
       { name: 'acquired', event: { ...OF_A, waited: 1_200, fencingToken: second.value?.fencingToken } },
+      { name: 'released', event: { ...OF_A, held: 1_200 } },
       { name: 'released', event: { ...OF_A, held: 0 } },
     ]);
   });

@@ -39,8 +39,8 @@ describe('withLock', () => {
   it('tells the backend whether the task failed', async () => {
     const provider = ScriptedProvider.obliging();
     const failed: boolean[] = [];
-    provider.onRelease = (_, manner) => {
-      failed.push(manner.failed);
+    provider.onRelease = (_, options) => {
+      failed.push(options.failed);
       return 'released';
     };
     const { locks } = await startEngine({ provider });

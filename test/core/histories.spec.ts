@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { LockManager } from '../../lib/core/lock-manager.js';
-import { LockTable } from '../../lib/providers/memory/lock-table.js';
+import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { exploration } from '../exploration.js';
 import { DistantProvider } from './distant-provider.js';
@@ -36,7 +36,7 @@ const caller = fc.record({
   steps: fc.integer({ min: 0, max: 3 }),
 });
 
-describe.each(['native', 'engine'] as const)('recorded histories (%s queue)', (queue) => {
+describe.each(['backend', 'local'] as const)('recorded histories (%s queue)', (queue) => {
   it('are those of a mutex, whatever is lost and whoever leaves', async () => {
     await fc.assert(
       fc.asyncProperty(
@@ -46,7 +46,7 @@ describe.each(['native', 'engine'] as const)('recorded histories (%s queue)', (q
         async (scheduler, callers, faultsAt) => {
           const clock = new FakeClock();
           let calls = 0;
-          const distance = { table: new LockTable(), queue, scheduler, life: 'session' } as const;
+          const distance = { store: new MemoryStore(), queue, scheduler, life: 'session' } as const;
           const provider = new DistantProvider(distance, () => faultsAt.includes(calls++));
           const locks = new LockManager({ providers: { main: provider }, clock });
           await locks.start();

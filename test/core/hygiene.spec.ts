@@ -1,7 +1,7 @@
 import { getEventListeners } from 'node:events';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
-import { LockTable } from '../../lib/providers/memory/lock-table.js';
+import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import { exploration } from '../exploration.js';
 import { QUEUES, startEngine } from './engine-rig.js';
 import { ScriptedProvider } from './scripted-provider.js';
@@ -10,7 +10,7 @@ const ROUNDS = exploration(2_000, 20_000);
 
 describe.each(QUEUES)('nothing is left (%s queue)', (_, provide) => {
   it(`after ${ROUNDS} acquires and releases`, async () => {
-    const table = new LockTable();
+    const table = new MemoryStore();
     const { locks, clock } = await startEngine({ provider: provide(table) });
     for (let round = 0; round < ROUNDS; round += 1) {
       await locks.withLock(`key ${round % 7}`, (lock) => lock.signal);
@@ -19,7 +19,7 @@ describe.each(QUEUES)('nothing is left (%s queue)', (_, provide) => {
   });
 
   it(`after ${ROUNDS} waits that were cancelled`, async () => {
-    const table = new LockTable();
+    const table = new MemoryStore();
     const { locks, clock } = await startEngine({ provider: provide(table) });
     const listeners = new Set<unknown>();
     const controllers = Array.from({ length: ROUNDS }, () => new AbortController());

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { LockManager } from '../../lib/core/lock-manager.js';
-import { LockTable } from '../../lib/providers/memory/lock-table.js';
+import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { exploration } from '../exploration.js';
 import { DistantProvider } from './distant-provider.js';
@@ -24,7 +24,7 @@ const script: fc.Arbitrary<Script> = fc.record({
   steps: fc.integer({ min: 0, max: 3 }),
 });
 
-describe.each(['native', 'engine'] as const)('all interleavings that were tried (%s queue)', (queue) => {
+describe.each(['backend', 'local'] as const)('all interleavings that were tried (%s queue)', (queue) => {
   it.each([
     ['without faults', 0, 'per-lock'],
     ['with replies that are lost', 4, 'per-lock'],
@@ -36,10 +36,10 @@ describe.each(['native', 'engine'] as const)('all interleavings that were tried 
         fc.array(script, { minLength: 2, maxLength: 6 }),
         fc.array(fc.nat({ max: 12 }), { maxLength: faults }),
         async (scheduler, scripts, faultsAt) => {
-          const table = new LockTable();
+          const store = new MemoryStore();
           const clock = new FakeClock();
           let calls = 0;
-          const provider = new DistantProvider({ table, queue, life, scheduler }, () => faultsAt.includes(calls++));
+          const provider = new DistantProvider({ store, queue, life, scheduler }, () => faultsAt.includes(calls++));
           const locks = new LockManager({ providers: { main: provider }, clock });
           await locks.start();
 
@@ -90,8 +90,8 @@ describe.each(['native', 'engine'] as const)('all interleavings that were tried 
             if (patient) expect(outcome).toBe('served');
           });
           expect([locks.held(), locks.waiting()]).toEqual([[], []]);
-          table.look('lock:k');
-          expect([table.size, clock.pendingTimers]).toEqual([0, 0]);
+          store.look('lock:k');
+          expect([store.size, clock.pendingTimers]).toEqual([0, 0]);
         },
       ),
       { numRuns: exploration(12, 2_000) },
@@ -104,7 +104,7 @@ describe.each(['native', 'engine'] as const)('all interleavings that were tried 
         fc.scheduler(),
         fc.array(fc.boolean(), { minLength: 3, maxLength: 8 }),
         async (scheduler, leaves) => {
-          const provider = new DistantProvider({ table: new LockTable(), queue: 'engine', scheduler });
+          const provider = new DistantProvider({ store: new MemoryStore(), queue: 'local', scheduler });
           const clock = new FakeClock();
           const locks = new LockManager({ providers: { main: provider }, clock });
           await locks.start();

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { LockManager } from '../../lib/core/lock-manager.js';
-import type { AcquireRequest, Grant, LockProvider, RenewOutcome } from '../../lib/api/lock-provider.js';
+import type { AcquireRequest, Grant, LockCapabilities, RenewOutcome } from '../../lib/api/lock-provider.js';
 import { validUntil } from '../../lib/core/toolkit/validity.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 
@@ -15,9 +15,9 @@ interface Journey {
 
 /** One lease at the far end of a wire that keeps the order of what is sent, and of nothing else. */
 class DistantLease {
-  readonly capabilities: LockProvider['capabilities'] = {
+  readonly capabilities: LockCapabilities = {
     ...{ shared: false, fair: false, fencing: false, lease: 'per-lock' },
-    ...{ minHold: false, forceRelease: false, queue: 'engine' },
+    ...{ minHold: false, forceRelease: false, queue: 'local' },
   };
   /** When the backend forgets it, by its clock. */
   ends = -Infinity;
@@ -29,8 +29,8 @@ class DistantLease {
     private readonly journeys: readonly Journey[],
   ) {}
 
-  start(): void {}
-  stop(): void {}
+  async connect(): Promise<void> {}
+  async close(): Promise<void> {}
 
   async acquire({ key, holder, mode, lease }: AcquireRequest): Promise<Grant> {
     this.ends = this.clock.now() + lease;
@@ -70,7 +70,11 @@ const journey = (there: number, back: number, ...fates: Journey['fate'][]) =>
 async function heldOver(journeys: readonly Journey[]) {
   const clock = new FakeClock();
   const lease = new DistantLease(clock, journeys);
-  const locks = new LockManager({ providers: { main: lease as unknown as LockProvider }, clock, shutdownGrace: 0 });
+  const locks = new LockManager({
+    providers: { main: { createBackend: () => lease } },
+    clock,
+    shutdownGrace: 0,
+  });
   await locks.start();
   return { clock, lease, locks, lock: await locks.acquire('a', { lease: LEASE }) };
 }

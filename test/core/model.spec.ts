@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import type { Lock } from '../../lib/api/lock.js';
 import type { LockMode } from '../../lib/api/lock-options.js';
-import { LockTable } from '../../lib/providers/memory/lock-table.js';
+import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import { exploration } from '../exploration.js';
 import { QUEUES, startEngine } from './engine-rig.js';
 
@@ -278,7 +278,7 @@ describe.each(QUEUES)('any sequence of calls (%s queue)', (_, provide) => {
   it('agrees with the model', async () => {
     await fc.assert(
       fc.asyncProperty(fc.commands(commands, { maxCommands: 40 }), async (sequence) => {
-        const rig = await startEngine({ provider: provide(new LockTable()) });
+        const rig = await startEngine({ provider: provide(new MemoryStore()) });
         const real: Real = { ...rig, inHand: new Map<number, Lock>(), lastToken: { a: 0n, b: 0n } };
         await fc.asyncModelRun(() => ({ model: new Model(), real }), sequence);
       }),

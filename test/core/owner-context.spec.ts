@@ -1,7 +1,7 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Lock } from '../../lib/api/lock.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
-import { surroundingLocks } from '../../lib/core/hold/owner-context.js';
+import { surroundingLocks } from '../../lib/core/hold/granted-lock.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { deferred, startEngine } from './engine-rig.js';
 

@@ -49,8 +49,9 @@ describe('a process that has nothing else to do', () => {
   it('does not end while a caller waits for a backend that does not answer', async () => {
     const { stdout } = await program(`
       class Down extends MemoryLockProvider {
-        async acquire() {
-          throw new Error('down');
+        createBackend(context) {
+          const acquire = () => Promise.reject(new Error('down'));
+          return Object.assign(super.createBackend(context), { acquire });
         }
       }
       const others = new LockManager({ providers: { down: new Down() } });

@@ -2,10 +2,10 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 import { LockDeadlockError, LockLostError, LockTimeoutError } from '../../lib/api/errors.js';
 import type { Lock } from '../../lib/api/lock.js';
 import { deferred, QUEUES, startEngine, watch } from './engine-rig.js';
-import { LockTable } from '../../lib/providers/memory/lock-table.js';
+import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 
 describe.each(QUEUES)('re-entry (%s queue)', (_, provide) => {
-  const engine = () => startEngine({ provider: provide(new LockTable()) });
+  const engine = () => startEngine({ provider: provide(new MemoryStore()) });
 
   it('joins the lock around the task, and gives it back with the last entry', async () => {
     const { locks, names } = await engine();

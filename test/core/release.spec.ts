@@ -51,7 +51,7 @@ describe('a release', () => {
     await clock.advance(0);
     expect(releasing.value).toBe('lost');
     expect(events.at(-1)).toMatchObject({ name: 'lost', event: { reason: 'revoked' } });
-    expect(log.join()).toContain('Lock "a" (provider "main") was lost: the backend says');
+    expect(log.join()).toContain('Lock "a" (provider "main") was lost: the backend reports');
   });
 
   it.each([
@@ -118,7 +118,7 @@ describe('minHold', () => {
     const { lock, clock, provider } = await held({ minHold: 60_000 });
     await clock.advance(1_000);
     void lock.release();
-    expect(provider.releases[0]?.manner).toEqual({ keepFor: 59_000, failed: false });
+    expect(provider.releases[0]?.options).toEqual({ keepFor: 59_000, failed: false });
   });
 
   it('is not counted anew when the release is sent again', async () => {
@@ -127,20 +127,20 @@ describe('minHold', () => {
     provider.releases[0]?.answer('unknown');
     await clock.advance(100);
     // Sent again after 50 to 100 ms.
-    expect(provider.releases[1]?.manner.keepFor).toBeLessThanOrEqual(59_950);
+    expect(provider.releases[1]?.options.keepFor).toBeLessThanOrEqual(59_950);
   });
 
   it('is over after its time', async () => {
     const { lock, clock, provider } = await held({ minHold: 1_000 });
     await clock.advance(2_000);
     void lock.release();
-    expect(provider.releases[0]?.manner.keepFor).toBe(0);
+    expect(provider.releases[0]?.options.keepFor).toBe(0);
   });
 
   it('parks the key also when the lock was lost', async () => {
     const { clock, provider } = await held({ minHold: 60_000, renew: false });
     await clock.advance(10_000);
-    expect(provider.releases[0]?.manner).toEqual({ keepFor: 60_000 - 9_898, failed: true });
+    expect(provider.releases[0]?.options).toEqual({ keepFor: 60_000 - 9_898, failed: true });
   });
 
   it('keeps a memory key from everybody until it has passed', async () => {

@@ -1,18 +1,20 @@
 import { validUntil } from '../../lib/core/toolkit/validity.js';
 import {
   type AcquireRequest,
-  type Answer,
   type Grant,
   type Holder,
   type LockCapabilities,
   type LockProvider,
-  type ProviderContext,
-  type ReleaseManner,
+  type BackendContext,
+  type LockBackend,
+  type ReleaseOptions,
   type ReleaseOutcome,
   type RenewOutcome,
 } from '../../lib/api/lock-provider.js';
 
-/** One call of the engine that waits for the test to answer it. */
+type Awaitable<T> = T | Promise<T>;
+
+/** One call of the core that waits for the test to answer it. */
 export interface Call<I, O> {
   readonly input: I;
   answer(outcome: O): void;
@@ -27,21 +29,24 @@ export interface Renewal {
   readonly lease: number;
 }
 
-/** A provider whose every answer is given by the test: in the order, at the time and with the faults it wants. */
-export class ScriptedProvider implements LockProvider {
+/**
+ * A provider, and its backend, whose every answer is given by the test: in the order, at the time and with the faults it wants. It serves one
+ * application.
+ */
+export class ScriptedProvider implements LockProvider, LockBackend {
   readonly capabilities: LockCapabilities;
   readonly asks: Ask[] = [];
   readonly renewals: Call<Renewal, RenewOutcome>[] = [];
-  readonly releases: (Call<Holder, ReleaseOutcome> & { readonly manner: ReleaseManner })[] = [];
+  readonly releases: (Call<Holder, ReleaseOutcome> & { readonly options: ReleaseOptions })[] = [];
   /** What was called, in order, with the last three characters of each holder id. */
   readonly order: string[] = [];
-  context!: ProviderContext;
-  stops = 0;
+  context!: BackendContext;
+  closes = 0;
   /** Answers instead of the test, where it is set. May throw, to fail like a provider with a bug. */
-  onAcquire: ((request: AcquireRequest, grant: () => Grant) => Answer<Grant | 'busy'> | undefined) | undefined;
+  onAcquire: ((request: AcquireRequest, grant: () => Grant) => Awaitable<Grant | 'busy'> | undefined) | undefined;
   onRenew: ((renewal: Renewal) => Promise<RenewOutcome> | undefined) | undefined;
-  onRelease: ((holder: Holder, manner: ReleaseManner) => Answer<ReleaseOutcome> | undefined) | undefined;
-  onStart: () => Promise<void> = () => Promise.resolve();
+  onRelease: ((holder: Holder, options: ReleaseOptions) => Awaitable<ReleaseOutcome> | undefined) | undefined;
+  onConnect: () => Promise<void> = () => Promise.resolve();
   #token = 0n;
 
   constructor(capabilities: Partial<LockCapabilities> = {}) {
@@ -52,22 +57,26 @@ export class ScriptedProvider implements LockProvider {
       lease: 'per-lock',
       minHold: true,
       forceRelease: false,
-      queue: 'native',
+      queue: 'backend',
       ...capabilities,
     };
   }
 
-  start(context: ProviderContext): Promise<void> {
+  createBackend(context: BackendContext): this {
     this.context = context;
-    return this.onStart();
+    return this;
   }
 
-  stop(): Promise<void> {
-    this.stops += 1;
+  connect(): Promise<void> {
+    return this.onConnect();
+  }
+
+  close(): Promise<void> {
+    this.closes += 1;
     return Promise.resolve();
   }
 
-  acquire(request: AcquireRequest): Answer<Grant | 'busy'> {
+  async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
     this.order.push(`acquire ${request.key}`);
     const { asks, context } = this;
     const grant = (over: Partial<Grant> = {}): Grant => ({
@@ -104,12 +113,12 @@ export class ScriptedProvider implements LockProvider {
     );
   }
 
-  release(holder: Holder, manner: ReleaseManner): Answer<ReleaseOutcome> {
+  async release(holder: Holder, options: ReleaseOptions): Promise<ReleaseOutcome> {
     this.order.push(`release ${holder.key}`);
     return (
-      this.onRelease?.(holder, manner) ??
+      this.onRelease?.(holder, options) ??
       new Promise((resolve, reject) => {
-        this.releases.push({ input: holder, manner, answer: resolve, fail: reject });
+        this.releases.push({ input: holder, options, answer: resolve, fail: reject });
       })
     );
   }

@@ -1,5 +1,5 @@
 import { LockManager } from '../../lib/core/lock-manager.js';
-import type { AcquireRequest } from '../../lib/api/lock-provider.js';
+import type { BackendContext } from '../../lib/api/lock-provider.js';
 import { LockTimeoutError } from '../../lib/api/errors.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { startEngine, watch } from './engine-rig.js';
@@ -155,9 +155,14 @@ describe('several keys', () => {
 describe('the depth of a request', () => {
   class Observed extends MemoryLockProvider {
     readonly depths: (readonly [key: string, depth: number | undefined])[] = [];
-    override acquire(request: AcquireRequest) {
-      this.depths.push([request.key, request.depth]);
-      return super.acquire(request);
+    override createBackend(context: BackendContext) {
+      const backend = super.createBackend(context);
+      const acquire = backend.acquire.bind(backend);
+      backend.acquire = (request) => {
+        this.depths.push([request.key, request.depth]);
+        return acquire(request);
+      };
+      return backend;
     }
   }
 

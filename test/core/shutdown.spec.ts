@@ -11,7 +11,7 @@ describe('start', () => {
   it('comes before everything else, and once', async () => {
     const provider = new ScriptedProvider();
     const gate = deferred();
-    provider.onStart = () => gate.promise;
+    provider.onConnect = () => gate.promise;
     const locks = new LockManager({ providers: { main: provider } });
     await expect(locks.acquire('a')).rejects.toBeInstanceOf(LockConfigError);
     const starting = locks.start();
@@ -19,44 +19,46 @@ describe('start', () => {
     await expect(locks.acquire('a')).rejects.toThrow('was not started');
     gate.resolve();
     await starting;
-    await expect(locks.start()).rejects.toThrow('make a new one');
-    expect(provider.stops).toBe(0);
+    await expect(locks.start()).rejects.toThrow('Make a new one');
+    expect(provider.closes).toBe(0);
     await locks.stop();
-    expect(provider.stops).toBe(1);
-    await expect(locks.start()).rejects.toThrow('make a new one');
+    expect(provider.closes).toBe(1);
+    await expect(locks.start()).rejects.toThrow('Make a new one');
   });
 
-  it('refuses a provider that works elsewhere already', async () => {
+  it('takes a provider that serves another application already', async () => {
     const provider = new MemoryLockProvider();
-    await startEngine({ provider });
-    await expect(startEngine({ provider })).rejects.toThrow('was started before');
+    const [one, other] = [await startEngine({ provider }), await startEngine({ provider })];
+    await one.locks.stop();
+    await expect(other.locks.withLock('a', () => 'done')).resolves.toBe('done');
+    await other.locks.stop();
   });
 
   it('that fails stops every provider, once', async () => {
     const [good, bad] = [new ScriptedProvider(), new ScriptedProvider()];
     const failure = new LockUnavailableError('refused');
-    bad.onStart = () => Promise.reject(failure);
+    bad.onConnect = () => Promise.reject(failure);
     const locks = new LockManager({ providers: { good, bad }, default: 'good' });
     await expect(locks.start()).rejects.toBe(failure);
     await locks.stop();
-    expect([good.stops, bad.stops]).toEqual([1, 1]);
+    expect([good.closes, bad.closes]).toEqual([1, 1]);
     await expect(locks.acquire('a')).rejects.toMatchObject(STOPPING);
   });
 
   it('may go on without a backend, but not with a mistake', async () => {
     const down = new ScriptedProvider();
-    down.onStart = () => Promise.reject(new LockUnavailableError('refused'));
+    down.onConnect = () => Promise.reject(new LockUnavailableError('refused'));
     const { log, locks } = await startEngine({ provider: down, failFast: false });
     expect(log).toEqual(['Lock provider "main" does not answer: refused']);
     await locks.stop();
     const wrong = new ScriptedProvider();
-    wrong.onStart = () => Promise.reject(new TypeError('a bug'));
+    wrong.onConnect = () => Promise.reject(new TypeError('a bug'));
     await expect(startEngine({ provider: wrong, failFast: false })).rejects.toThrow('a bug');
   });
 
-  it('reports what the doctor has found', async () => {
+  it('logs what diagnose() has found', async () => {
     const provider = new (class extends ScriptedProvider {
-      check() {
+      diagnose() {
         return Promise.resolve([
           { severity: 'warning', message: 'no persistence' },
           { severity: 'error', message: 'evicts keys' },
@@ -136,34 +138,34 @@ describe('stop', () => {
     const { locks } = await startEngine({ provider });
     await Promise.all([locks.stop(), locks.stop()]);
     await locks.stop();
-    expect(provider.stops).toBe(1);
+    expect(provider.closes).toBe(1);
     const idle = new ScriptedProvider();
     const other = new LockManager({ providers: { idle } });
     await other.stop();
-    expect(idle.stops).toBe(0);
+    expect(idle.closes).toBe(0);
     await expect(other.acquire('a')).rejects.toMatchObject(STOPPING);
   });
 
   it('during the start waits for the start, and nothing runs afterwards', async () => {
     const provider = ScriptedProvider.obliging();
     const gate = deferred();
-    provider.onStart = () => gate.promise;
+    provider.onConnect = () => gate.promise;
     const clock = new FakeClock();
     const locks = new LockManager({ providers: { main: provider }, clock });
     const starting = watch(locks.start());
     const stopping = watch(locks.stop());
     await clock.advance(10);
-    expect(provider.stops).toBe(0);
+    expect(provider.closes).toBe(0);
     gate.resolve();
     await clock.advance(0);
-    expect([starting.state, stopping.state, provider.stops]).toEqual(['fulfilled', 'fulfilled', 1]);
+    expect([starting.state, stopping.state, provider.closes]).toEqual(['fulfilled', 'fulfilled', 1]);
     await expect(locks.acquire('a')).rejects.toMatchObject(STOPPING);
   });
 
   it('is not undone by a start that ends after it', async () => {
     const provider = ScriptedProvider.obliging();
     const gate = deferred();
-    provider.onStart = () => gate.promise;
+    provider.onConnect = () => gate.promise;
     const clock = new FakeClock();
     const locks = new LockManager({ providers: { main: provider }, clock, shutdownGrace: 100 });
     const starting = watch(locks.start());
@@ -180,6 +182,7 @@ describe('stop', () => {
     const { locks, clock } = await startEngine({ shutdownGrace: 100 });
     await locks.acquire('b');
     const waiting = watch(locks.withLock('a', () => locks.acquire('b', { wait: Infinity }), { onLost: 'ignore' }));
+    await clock.advance(0);
     const stopping = watch(locks.stop());
     await clock.advance(99);
     expect(waiting.state).toBe('pending');
@@ -253,6 +256,7 @@ describe('stop', () => {
     provider.onAcquire = ({ key }, grant) => (key === 'a' ? grant() : undefined);
     const { locks, clock } = await startEngine({ provider, shutdownGrace: 100 });
     const waiting = watch(locks.withLock('a', () => locks.acquire('b', { wait: Infinity }), { onLost: 'ignore' }));
+    await clock.advance(0);
     const stopping = watch(locks.stop());
     clock.setTimer(() => {
       let granted = Promise.resolve();
@@ -274,10 +278,10 @@ describe('stop', () => {
     const releasing = watch(lock.release());
     const stopping = watch(locks.stop());
     await clock.advance(100);
-    expect([stopping.state, provider.stops]).toEqual(['pending', 0]);
+    expect([stopping.state, provider.closes]).toEqual(['pending', 0]);
     provider.releases[0]?.answer('released');
     await clock.advance(0);
-    expect([releasing.value, stopping.state, provider.stops]).toEqual(['released', 'fulfilled', 1]);
+    expect([releasing.value, stopping.state, provider.closes]).toEqual(['released', 'fulfilled', 1]);
   });
 
   it('gives up on releases that are not answered, and on asks that never are', async () => {
@@ -289,7 +293,7 @@ describe('stop', () => {
     provider.onRelease = () => 'unknown';
     const stopping = watch(locks.stop());
     await clock.advance(2_000);
-    expect([waiting.error, stopping.state, provider.stops]).toEqual(['enough', 'fulfilled', 1]);
+    expect([waiting.error, stopping.state, provider.closes]).toEqual(['enough', 'fulfilled', 1]);
     const sent = provider.order.length;
     await clock.advance(60_000);
     expect(provider.order).toHaveLength(sent);
@@ -379,14 +383,14 @@ describe('stop', () => {
     expect(await locks.inspect('a')).toMatchObject({ state: 'parked' });
   });
 
-  it('never rejects: a provider that fails to stop is logged', async () => {
+  it('never rejects: a backend that fails to close is logged', async () => {
     const provider = new (class extends ScriptedProvider {
-      override stop() {
+      override close() {
         return Promise.reject(new Error('stuck'));
       }
     })();
     const { locks, log } = await startEngine({ provider });
     await locks.stop();
-    expect(log).toEqual(['Lock provider "main" failed to stop: Error: stuck']);
+    expect(log).toEqual(['Lock provider "main" failed to close: Error: stuck']);
   });
 });

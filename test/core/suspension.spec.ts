@@ -1,6 +1,5 @@
 import { SuspensionDetector } from '../../lib/core/toolkit/suspension.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
-import { startEngine } from './engine-rig.js';
 
 const SECOND = 1_000;
 const HOUR = 3_600 * SECOND;
@@ -76,21 +75,5 @@ describe('a look for several at once', () => {
     clock.suspend(60_000);
     expect(detector.observeTogether()).toBe(1);
     expect(reads).toBe(2);
-  });
-});
-
-describe('a lock in memory', () => {
-  it('that is free does not read the time since boot', async () => {
-    let reads = 0;
-    const clock = new (class extends FakeClock {
-      override uptime() {
-        reads += 1;
-        return super.uptime();
-      }
-    })();
-    const { locks } = await startEngine({ clock });
-    const before = reads;
-    for (let round = 0; round < 100; round += 1) await locks.withLock('a', () => undefined);
-    expect(reads).toBe(before);
   });
 });

@@ -1,85 +1,91 @@
-import type { Member } from '../../lib/api/lock-provider.js';
 import { LockConfigError } from '../../lib/api/errors.js';
+import type { LockProvider } from '../../lib/api/lock-provider.js';
 import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
 import type { FailoverProviderOptions } from '../../lib/providers/failover/failover-options.js';
+import { ScriptedProvider } from '../core/scripted-provider.js';
 import { TestFleet } from './fleet-rig.js';
 
-const TWO = { engines: ['a', 'b'], record: 'record' };
+const TWO = { providers: ['a', 'b'], casStore: 'record' };
+const old = (options: object) => ({ ...TWO, ...options }) as FailoverProviderOptions;
 
 describe('what a FailoverProvider is made of', () => {
   it.each<[string, FailoverProviderOptions]>([
-    ['"engines" names a, but must name at least two', { ...TWO, engines: ['a'] }],
-    ['"engines" names a, a, but must name at least two', { ...TWO, engines: ['a', 'a'] }],
-    [`mode 'strict' needs a "record"`, { engines: ['a', 'b'] }],
-    [`"record" means nothing in mode 'available'`, { ...TWO, mode: 'available' }],
-    [`"mode" is 'loose'`, { ...TWO, mode: 'loose' as 'strict' }],
-    ['"failures" is 0', { ...TWO, failures: 0 }],
+    ['"providers" names a, but must name at least two', { ...TWO, providers: ['a'] }],
+    ['"providers" names a, a, but must name at least two', { ...TWO, providers: ['a', 'a'] }],
+    ['"casStore" must be the name', { providers: ['a', 'b'] } as never],
+    ['"casStore" must be the name', { ...TWO, casStore: {} as never }],
     ['Option "window" is', { ...TWO, window: 999 }],
-    ['Option "probeEvery" is', { ...TWO, probeEvery: 'soon' }],
+    ['Option "probeInterval" is', { ...TWO, probeInterval: 'soon' }],
     // With the jitter and the margin of the clocks, timers would run for longer than the 24.8 days of Node's.
-    [`Option "probeEvery" is '24d', but must be a duration of 10 ms to 1 day`, { ...TWO, probeEvery: '24d' }],
+    [`Option "probeInterval" is '24d', but must be a duration of 20 ms to 1 day`, { ...TWO, probeInterval: '24d' }],
     [`Option "window" is '24.8d', but must be a duration of 1000 ms to 1 day`, { ...TWO, window: '24.8d' }],
-    ['"engines" must be a list', { record: 'record' } as FailoverProviderOptions],
-    ['"engines" must be a list', { ...TWO, engines: 'ab' as never }],
-    ['"engines" must be a list', { ...TWO, engines: ['a', undefined as never] }],
-    ['"record" must be the name', { ...TWO, record: {} as never }],
+    ['"providers" must be a list', { casStore: 'record' } as FailoverProviderOptions],
+    ['"providers" must be a list', { ...TWO, providers: 'ab' as never }],
+    ['"providers" must be a list', { ...TWO, providers: ['a', undefined as never] }],
+    ['there is no option "engines": write "providers"', old({ engines: ['a', 'b'] })],
+    ['there is no option "record": write "casStore"', old({ record: 'record' })],
+    ['there is no option "mode": remove it', old({ mode: 'available' })],
+    ['there is no option "lease": remove it', old({ lease: '30s' })],
+    ['there is no option "minStay": write "failbackDelay"', old({ minStay: '1m' })],
   ])('is refused: %s', (message, options) => {
     expect(() => new FailoverProvider(options)).toThrow(LockConfigError);
     expect(() => new FailoverProvider(options)).toThrow(message);
   });
 
   it('is refused with a record on a provider that may lose it', () => {
-    expect(() => new TestFleet().add({ record: 'a' })).toThrow(
-      'FailoverProvider cannot keep its "record" on lock provider "a", which may lose what it has acknowledged',
+    expect(() => new TestFleet().add({ casStore: 'a' })).toThrow(LockConfigError);
+    expect(() => new TestFleet().add({ casStore: 'a' })).toThrow(
+      'FailoverProvider cannot use lock provider "a" as "casStore", because it may lose what it has acknowledged',
     );
   });
 
-  it('is refused with a lease that an engine cannot keep', () => {
-    const brief = { capabilities: { maxLease: 10_000 }, records: {} } as unknown as Member;
-    const members = new Map(['a', 'b', 'record'].map((name) => [name, brief]));
-    expect(() => new FailoverProvider(TWO).compose(members)).toThrow(
-      'FailoverProvider: "lease" is 30000 ms, longer than "maxLease" of lock provider "a", which is 10000 ms',
+  it('is refused with a window for which a provider cannot keep its lease', () => {
+    const made = (maxLease: number, window: string) => () =>
+      new TestFleet().add(
+        { providers: ['brief', 'b'], window },
+        {
+          brief: new ScriptedProvider({ maxLease }),
+        },
+      );
+    expect(made(10_000, '6s')).toThrow(
+      'FailoverProvider keeps locks for 12000 ms (twice "window", at least 10 s), longer than "maxLease" of lock provider "brief", which is 10000 ms',
     );
-    expect(() => new FailoverProvider({ ...TWO, lease: '10s' }).compose(members)).not.toThrow();
+    expect(made(9_999, '1s')).toThrow('FailoverProvider keeps locks for 10000 ms');
+    expect(made(12_000, '6s')).not.toThrow();
   });
 
-  it('is refused in mode strict on another one in mode strict, whose tokens have no room for a second epoch', () => {
-    const nested = (outer: Partial<FailoverProviderOptions>, inner: Partial<FailoverProviderOptions> = {}) => {
+  it('is refused on another one, whose tokens have no room for a second epoch', () => {
+    const nested = (others: Readonly<Record<string, LockProvider>> = {}) => {
       const fleet = new TestFleet();
-      const below = new FailoverProvider({ ...TWO, ...inner });
-      return () => fleet.add({ engines: ['below', 'c'], ...outer }, { below, c: fleet.newEngine() });
+      const below = new FailoverProvider({ ...TWO, providers: ['a', ...Object.keys(others), 'b'] });
+      return () => fleet.add({ providers: ['below', 'c'] }, { below, c: fleet.newProvider(), ...others });
     };
-    expect(nested({})).toThrow(LockConfigError);
-    expect(nested({})).toThrow(
-      'FailoverProvider of below, c: mode \'strict\' cannot stand on lock provider "below", whose fencing tokens take more than 52 bits',
+    expect(nested()).toThrow(LockConfigError);
+    expect(nested()).toThrow(
+      'FailoverProvider of below, c cannot be built on lock provider "below", because its fencing tokens take more than 52 bits',
     );
-    // Where either of them gives no tokens, none has to fit.
-    expect(nested({ mode: 'available' })).not.toThrow();
-    expect(nested({}, { mode: 'available', record: undefined as never })).not.toThrow();
+    // Where it gives no tokens, none has to fit.
+    expect(nested({ bare: new ScriptedProvider({ fencing: false }) })).not.toThrow();
   });
 
-  it('is not used without its members', () => {
-    expect(() => new FailoverProvider(TWO).capabilities).toThrow('name them beside it in "providers"');
-    expect(() => new FailoverProvider(TWO).state).toThrow('was used before it was started');
-  });
-
-  it('warns of a record that goes down with an engine', async () => {
+  it('warns of a record that goes down with a provider', async () => {
     const fleet = new TestFleet();
-    const { log } = await fleet.start({ engines: ['a', 'record'] });
+    const { log } = await fleet.start({ providers: ['a', 'record'] });
     expect(log).toContain(
-      'Lock provider "main": losing "record" stops all locks, since the record is kept there too: name a third provider as "record" to survive the loss of any one.',
+      'Lock provider "main": losing "record" stops all locks, because the record is stored there too: name a third provider as "casStore" to survive the loss of any one.',
     );
     await fleet.stop();
   });
 
-  it('says which engine takes a feature from all of them', async () => {
+  it('reports which provider takes a feature from all of them', async () => {
     const fleet = new TestFleet();
-    const weak = Object.assign(fleet.newEngine(), {});
-    Object.assign(weak, { capabilities: { ...weak.capabilities, shared: false, fencing: false } });
-    const { log, main } = await fleet.start({ engines: ['a', 'weak'] }, { weak });
+    const weak = ScriptedProvider.obliging({ shared: false, fencing: false });
+    const { log, main } = await fleet.start({ providers: ['a', 'weak'] }, { weak });
     expect(main.capabilities).toMatchObject({ shared: false, fencing: false });
-    expect(log).toContain('Lock provider "main": there are no shared locks on any engine, since "weak" has none.');
-    expect(log).toContain('Lock provider "main": there are no fencing tokens on any engine, since "weak" has none.');
+    expect(log).toContain('Lock provider "main": there are no shared locks on any provider, because "weak" has none.');
+    expect(log).toContain(
+      'Lock provider "main": there are no fencing tokens on any provider, because "weak" has none.',
+    );
     await fleet.stop();
   });
 });

@@ -2,6 +2,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import { DataSource } from 'typeorm';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { LockUnavailableError } from '../../lib/api/errors.js';
+import { FailoverBackend } from '../../lib/providers/failover/failover-backend.js';
 import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
@@ -14,7 +15,7 @@ const PATIENT = 60_000;
 
 interface Instance {
   readonly locks: LockManager;
-  readonly main: FailoverProvider;
+  readonly main: FailoverBackend;
   readonly wire: TcpProxy;
   stop(): Promise<void>;
 }
@@ -32,19 +33,17 @@ describe('Redis with MariaDB behind it, and the record on MariaDB', () => {
   const instance = async (namespace: string): Promise<Instance> => {
     const dataSource = await new DataSource({ type: 'mariadb', url: mariadb.url }).initialize();
     const wire = await startTcpProxy(redis.port);
-    const main = new FailoverProvider({
-      engines: ['redis', 'mysql'],
-      record: 'mysql',
-      window: '3s',
-      // A slow engine must not count as one that is down.
-      probeEvery: '1s',
-      probeTimeout: '1500ms',
-    });
     const locks = new LockManager({
       providers: {
         redis: new RedisLockProvider({ url: `redis://127.0.0.1:${wire.port}`, commandTimeout: '1s' }),
         mysql: new TypeOrmRowLockProvider({ dataSource, synchronize: true, fencing: true }),
-        main,
+        main: new FailoverProvider({
+          providers: ['redis', 'mysql'],
+          casStore: 'mysql',
+          window: '3s',
+          // A probe may take half of it: a slow provider must not count as one that is down.
+          probeInterval: '3s',
+        }),
       },
       default: 'main',
       namespace,
@@ -56,7 +55,7 @@ describe('Redis with MariaDB behind it, and the record on MariaDB', () => {
       await dataSource.destroy();
       await wire.close();
     };
-    return { locks, main, wire, stop };
+    return { locks, main: locks.backend(FailoverBackend, 'main'), wire, stop };
   };
 
   /** The resource: the only judge. It knows of no locks but by their tokens. */
@@ -105,7 +104,7 @@ describe('Redis with MariaDB behind it, and the record on MariaDB', () => {
       const working = Promise.all(instances.map((each) => loop(each, end.signal)));
       await until(() => seen.writes > 20, 'they are at work', PATIENT);
       harm();
-      await until(() => active().every((engine) => engine === 'mysql'), 'all are on MariaDB', PATIENT);
+      await until(() => active().every((provider) => provider === 'mysql'), 'all are on MariaDB', PATIENT);
       const before = seen.writes;
       await until(() => seen.writes > before + 20, 'they are at work again', PATIENT);
       end.abort();
@@ -119,7 +118,7 @@ describe('Redis with MariaDB behind it, and the record on MariaDB', () => {
   it('does not switch for one instance that alone cannot reach Redis', async () => {
     const [lonely, other] = instances as [Instance, Instance];
     lonely.wire.refuse();
-    await until(() => lonely.main.state.engines['redis'] === 'down', 'it misses Redis', PATIENT);
+    await until(() => lonely.main.state.providers['redis'] === 'down', 'it misses Redis', PATIENT);
     await expect(lonely.locks.acquire('k', { wait: 1_500 })).rejects.toThrow(LockUnavailableError);
     expect(active()).toEqual(['redis', 'redis', 'redis']);
     await (await other.locks.acquire('k', { wait: '1m' })).release();

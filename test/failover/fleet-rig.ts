@@ -1,17 +1,16 @@
-import { jest } from '@jest/globals';
 import { LockManager } from '../../lib/core/lock-manager.js';
-import type { LockProvider, Records } from '../../lib/api/lock-provider.js';
+import type { CasStore, LockProvider } from '../../lib/api/lock-provider.js';
 import { systemRandom } from '../../lib/core/toolkit/random.js';
 import { LockUnavailableError } from '../../lib/api/errors.js';
-import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
+import { FailoverBackend } from '../../lib/providers/failover/failover-backend.js';
 import type { FailoverProviderOptions } from '../../lib/providers/failover/failover-options.js';
-import { Failover } from '../../lib/providers/failover/failover.js';
-import { LockTable } from '../../lib/providers/memory/lock-table.js';
+import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
+import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
-import { DistantMemoryProvider } from '../contract/memory-backend.js';
+import { Cable, DistantBackend, DistantProvider } from '../contract/memory-server.js';
 
-/** What the records of a backend hold. */
-export class RecordStore {
+/** The values of a CasStore, shared by all processes. */
+export class SharedValues {
   readonly values = new Map<string, string>();
   writes = 0;
 
@@ -22,17 +21,17 @@ export class RecordStore {
   }
 }
 
-/** An engine or a record at the end of a cable. */
-export class DistantRecordProvider extends DistantMemoryProvider {
-  readonly records: Records;
+/** A backend with a CasStore, at the end of a cable. */
+export class DistantCasBackend extends DistantBackend {
+  readonly casStore: CasStore;
   /** Stands between a write and its execution, where it is set. */
   onWrite: ((execute: () => string | null) => Promise<string | null>) | undefined;
 
-  constructor(table: LockTable, store: RecordStore) {
-    super(table);
-    this.records = {
+  constructor(...[shared, ...terms]: [SharedValues, ...ConstructorParameters<typeof DistantBackend>]) {
+    super(...terms);
+    this.casStore = {
       compareAndSet: async (...write) => {
-        const execute = () => store.compareAndSet(...write);
+        const execute = () => shared.compareAndSet(...write);
         if (!this.isConnected) throw new LockUnavailableError('The record is out of reach.');
         return this.onWrite ? this.onWrite(execute) : execute();
       },
@@ -40,30 +39,42 @@ export class DistantRecordProvider extends DistantMemoryProvider {
   }
 }
 
+/** Makes backends with a CasStore that share one cable. */
+export class DistantCasProvider implements LockProvider {
+  readonly cable = new Cable();
+
+  constructor(
+    private readonly store: MemoryStore,
+    private readonly shared: SharedValues,
+  ) {}
+
+  createBackend(context: Parameters<LockProvider['createBackend']>[0]): DistantCasBackend {
+    return new DistantCasBackend(this.shared, context, this.store, this.cable, 'backend');
+  }
+}
+
 export const WINDOW = 5_000;
-/** Longer than any switch takes: the engine must be found down, then a window, then a waiter's next try. */
+/** Longer than any switch takes: the provider must be found down, then a window, then a waiter's next try. */
 export const SWITCH = 15_000;
 
 export interface FleetProcess {
   readonly locks: LockManager;
-  readonly main: FailoverProvider;
-  readonly a: DistantMemoryProvider;
-  readonly b: DistantMemoryProvider;
-  readonly record: DistantRecordProvider;
+  readonly main: FailoverBackend;
+  readonly a: DistantBackend;
+  readonly b: DistantBackend;
+  readonly record: DistantCasBackend;
   readonly log: string[];
 }
 
-/** Processes under one clock, with two engines, and a record on a third. */
+/** Processes under one clock, with two providers, and a record on a third. */
 export class TestFleet {
   readonly clock = new FakeClock();
-  readonly tables = { a: new LockTable(), b: new LockTable(), record: new LockTable() };
-  readonly store = new RecordStore();
+  readonly stores = { a: new MemoryStore(), b: new MemoryStore(), record: new MemoryStore() };
+  readonly shared = new SharedValues();
   readonly processes: FleetProcess[] = [];
-  /** What works behind the providers, for tests of leaks. */
-  readonly #started = jest.spyOn(Failover.prototype, 'start');
 
-  newEngine(): DistantMemoryProvider {
-    return new DistantMemoryProvider(new LockTable());
+  newProvider(): DistantProvider {
+    return new DistantProvider(new MemoryStore());
   }
 
   /** A process that was not started. */
@@ -71,19 +82,17 @@ export class TestFleet {
     options: Partial<FailoverProviderOptions> = {},
     others: Readonly<Record<string, LockProvider>> = {},
   ): FleetProcess {
-    const a = new DistantMemoryProvider(this.tables.a);
-    const b = new DistantMemoryProvider(this.tables.b);
-    const record = new DistantRecordProvider(this.tables.record, this.store);
-    const main = new FailoverProvider({
-      engines: ['a', 'b'],
-      window: WINDOW,
-      ...(options.mode === 'available' ? {} : { record: 'record' }),
-      ...options,
-    });
+    const main = new FailoverProvider({ providers: ['a', 'b'], casStore: 'record', window: WINDOW, ...options });
     const log: string[] = [];
     const say = (message: string) => void log.push(message);
     const locks = new LockManager({
-      providers: { a, b, record, main, ...others },
+      providers: {
+        a: new DistantProvider(this.stores.a),
+        b: new DistantProvider(this.stores.b),
+        record: new DistantCasProvider(this.stores.record, this.shared),
+        main,
+        ...others,
+      },
       default: 'main',
       clock: this.clock,
       logger: { debug: say, warn: say, error: say },
@@ -91,7 +100,14 @@ export class TestFleet {
       random: { ...systemRandom(), fraction: () => 0.5 },
       shutdownGrace: 0,
     });
-    const process = { locks, main, a, b, record, log };
+    const process = {
+      locks,
+      log,
+      main: locks.backend(FailoverBackend, 'main'),
+      a: locks.backend(DistantBackend, 'a'),
+      b: locks.backend(DistantBackend, 'b'),
+      record: locks.backend(DistantCasBackend, 'record'),
+    };
     this.processes.push(process);
     return process;
   }
@@ -104,13 +120,12 @@ export class TestFleet {
   }
 
   async stop(): Promise<void> {
-    this.#started.mockRestore();
     await this.drive(Promise.all(this.processes.map(({ locks }) => locks.stop())));
   }
 
   /** How many attempts all processes keep track of. */
   get kept(): number {
-    return (this.#started.mock.contexts as Failover[]).reduce((sum, { size }) => sum + size, 0);
+    return this.processes.reduce((sum, { main }) => sum + main.size, 0);
   }
 
   /** Resolves when so many ms have passed, by this clock. */

@@ -4,7 +4,15 @@ import { NestFactory } from '@nestjs/core';
 import type { INestApplication } from '@nestjs/common';
 import { HealthCheck, HealthCheckService, TerminusModule } from '@nestjs/terminus';
 import { DataSource } from 'typeorm';
-import { currentLock, DistributedLock, DistributedLockModule, FailoverProvider, LockService } from '../../lib/index.js';
+import {
+  currentLock,
+  DistributedLock,
+  DistributedLockModule,
+  FailoverBackend,
+  FailoverProvider,
+  LockAdmin,
+  LockService,
+} from '../../lib/index.js';
 import { LockHealthIndicator } from '../../lib/integrations/terminus/index.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
@@ -47,26 +55,18 @@ class Shop {
   }
 }
 
-describe('an application with a fail-over among its providers', () => {
+describe('an application with a failover among its providers', () => {
   let redis: RedisServer;
   let mariadb: SqlServer;
   let dataSource: DataSource;
   let app: INestApplication;
-  let failover: FailoverProvider;
+  let failover: FailoverBackend;
   const warnings: string[] = [];
   const switches: unknown[] = [];
 
   beforeAll(async () => {
     [redis, mariadb] = await Promise.all([startRedisServer(), startMariaDb()]);
     dataSource = await new DataSource({ type: 'mariadb', url: mariadb.url }).initialize();
-    failover = new FailoverProvider({
-      engines: ['redis', 'mysql'],
-      record: 'mysql',
-      window: '3s',
-      // A slow engine must not count as one that is down.
-      probeEvery: '1s',
-      probeTimeout: '1500ms',
-    });
     @Module({
       imports: [
         TerminusModule.forRoot({ logger: false }),
@@ -76,7 +76,13 @@ describe('an application with a fail-over among its providers', () => {
             redis: new RedisLockProvider({ url: redis.url, commandTimeout: '1s' }),
             // No fencing: weaker than the one before it.
             mysql: new TypeOrmRowLockProvider({ dataSource, synchronize: true }),
-            main: failover,
+            main: new FailoverProvider({
+              providers: ['redis', 'mysql'],
+              casStore: 'mysql',
+              window: '3s',
+              // A probe may take half of it: a slow provider must not count as one that is down.
+              probeInterval: '3s',
+            }),
           },
           shutdownGrace: 0,
         }),
@@ -90,7 +96,8 @@ describe('an application with a fail-over among its providers', () => {
     const logger: LoggerService = { warn, log: silent, error: silent };
     app = await NestFactory.create(AppModule, { logger, abortOnError: false });
     await app.listen(0, '127.0.0.1');
-    app.get(LockService).events.on('switched', (event) => switches.push(event));
+    app.get(LockService).events.on('failover', (event) => switches.push(event));
+    failover = app.get(LockAdmin).backend(FailoverBackend, 'main');
   }, 120_000);
   afterAll(async () => {
     await app.close();
@@ -115,22 +122,22 @@ describe('an application with a fail-over among its providers', () => {
 
   it('hears at boot which standby is weaker, and what the loss of the record costs', () => {
     expect(warnings).toContain(
-      'Lock provider "main": there are no fencing tokens on any engine, since "mysql" has none.',
+      'Lock provider "main": there are no fencing tokens on any provider, because "mysql" has none.',
     );
     expect(warnings.find((warning) => warning.includes('losing "mysql" stops all locks'))).toMatch(
-      /name a third provider as "record"/,
+      /name a third provider as "casStore"/,
     );
   });
 
-  it('locks by it without knowing its engines, also after a switch by hand, of which it is told', async () => {
+  it('locks by it without knowing its providers, also after a manual switch, which is an event', async () => {
     expect(await ask('POST', '/orders')).toEqual({ code: 201, body: { provider: 'main' } });
     await failover.switchTo('mysql');
     expect(failover.state).toMatchObject({ active: 'mysql', epoch: 2 });
     expect(await ask('POST', '/orders')).toEqual({ code: 201, body: { provider: 'main' } });
-    expect(switches).toEqual([{ provider: 'main', engine: 'mysql', epoch: 2, reason: 'manual' }]);
+    expect(switches).toEqual([{ provider: 'main', to: 'mysql', epoch: 2, reason: 'manual' }]);
   }, 150_000);
 
-  it('is ready while any engine grants: its health is that of the whole', async () => {
+  it('is ready while any provider grants: its health is that of the whole', async () => {
     expect(await whenUp()).toMatchObject({ locks: { status: 'up' }, redis: { status: 'up' } });
     await failover.switchTo('redis');
     await until(() => failover.state.active === 'redis', 'it is back on Redis', PATIENT);

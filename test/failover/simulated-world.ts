@@ -5,9 +5,9 @@ import {
   type Grant,
   type Holder,
   type LockCapabilities,
-  type LockProvider,
-  type ProviderContext,
-  type Records,
+  type BackendContext,
+  type CasStore,
+  type LockBackend,
   type ReleaseOutcome,
   type RenewOutcome,
 } from '../../lib/api/lock-provider.js';
@@ -18,7 +18,8 @@ import { SeededRandom } from '../../lib/provider-kit/seeded-random.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { DriftingClock, sleep } from '../simulation/drifting-clock.js';
 import { randomOfProcess } from '../simulation/process-random.js';
-import { RecordStore } from './fleet-rig.js';
+import { SharedValues } from './fleet-rig.js';
+import { providerOf } from '../backends.js';
 
 export type Server = 'a' | 'b' | 'record';
 
@@ -77,8 +78,8 @@ class Wires {
   }
 }
 
-/** An engine that keeps its promise: true time, leases, one holder a key. */
-class Engine {
+/** A server that keeps its promise: true time, leases, one holder a key. */
+class LockServer {
   readonly #locks = new Map<string, { holder: string; until: number; token: bigint }>();
   #token = 0n;
 
@@ -108,8 +109,8 @@ class Engine {
   }
 }
 
-/** A process's end of the wires to an engine. */
-class RemoteProvider implements LockProvider {
+/** A process's end of the wires to a server. */
+class RemoteBackend implements LockBackend {
   readonly capabilities: LockCapabilities = {
     shared: false,
     fair: false,
@@ -117,27 +118,26 @@ class RemoteProvider implements LockProvider {
     lease: 'per-lock',
     minHold: false,
     forceRelease: false,
-    queue: 'native',
+    queue: 'backend',
   };
-  #context!: ProviderContext;
 
   constructor(
-    private readonly engine: Engine,
+    private readonly context: BackendContext,
+    private readonly server: LockServer,
     private readonly wires: Wires,
-    readonly records: Records,
+    readonly casStore: CasStore,
   ) {}
 
-  start(context: ProviderContext): Promise<void> {
-    this.#context = context;
+  connect(): Promise<void> {
     return Promise.resolve();
   }
 
   async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
-    const { clock, emit } = this.#context;
+    const { clock, emit } = this.context;
     const { key, holder, mode, lease } = request;
     for (;;) {
       const sentAt = clock.now();
-      const taken = await this.wires.call(() => this.engine.take(key, holder, lease));
+      const taken = await this.wires.call(() => this.server.take(key, holder, lease));
       if (taken) {
         const { token: fencingToken, remaining } = taken;
         return { key, holder, mode, lease, fencingToken, validUntil: validUntil(sentAt, Math.min(lease, remaining)) };
@@ -158,17 +158,17 @@ class RemoteProvider implements LockProvider {
   }
 
   renew({ key, holder }: Grant, lease: number): Promise<RenewOutcome> {
-    const sentAt = this.#context.clock.now();
+    const sentAt = this.context.clock.now();
     return this.wires.call(() =>
-      this.engine.renew(key, holder, lease) ? { validUntil: validUntil(sentAt, lease) } : 'lost',
+      this.server.renew(key, holder, lease) ? { validUntil: validUntil(sentAt, lease) } : 'lost',
     );
   }
 
   release({ key, holder }: Holder): Promise<ReleaseOutcome> {
-    return this.wires.call(() => this.engine.release(key, holder)).catch(() => 'unknown');
+    return this.wires.call(() => this.server.release(key, holder)).catch(() => 'unknown');
   }
 
-  stop(): Promise<void> {
+  close(): Promise<void> {
     return Promise.resolve();
   }
 }
@@ -187,8 +187,8 @@ export async function simulate({ seed, rates, incidents }: Plan): Promise<Report
   const truth = new FakeClock();
   const random = new SeededRandom(seed);
   const chance = () => random.fraction();
-  const engines = { a: new Engine(truth), b: new Engine(truth), record: new Engine(truth) };
-  const store = new RecordStore();
+  const servers = { a: new LockServer(truth), b: new LockServer(truth), record: new LockServer(truth) };
+  const shared = new SharedValues();
   const violations: string[] = [];
   const held = new Map<number, Lock>();
   const served = new Set<number>();
@@ -198,24 +198,22 @@ export async function simulate({ seed, rates, incidents }: Plan): Promise<Report
   const processes = rates.map((rate, index) => {
     const clock = new DriftingClock(truth, rate, index * 10_000);
     const wires = { a: new Wires(truth, chance), b: new Wires(truth, chance), record: new Wires(truth, chance) };
-    const records: Records = {
-      compareAndSet: (...write) => wires.record.call(() => store.compareAndSet(...write)),
+    const casStore: CasStore = {
+      compareAndSet: (...write) => wires.record.call(() => shared.compareAndSet(...write)),
     };
-    const provider = (server: Server) => new RemoteProvider(engines[server], wires[server], records);
+    const provider = (server: Server) =>
+      providerOf((context) => new RemoteBackend(context, servers[server], wires[server], casStore));
     const locks = new LockManager({
       providers: {
         a: provider('a'),
         b: provider('b'),
         record: provider('record'),
         main: new FailoverProvider({
-          engines: ['a', 'b'],
-          record: 'record',
+          providers: ['a', 'b'],
+          casStore: 'record',
           window: WINDOW,
-          lease: 3_000,
-          probeEvery: 300,
-          probeTimeout: 300,
-          stableFor: 500,
-          minStay: 500,
+          probeInterval: 600,
+          failbackDelay: 500,
         }),
       },
       default: 'main',
@@ -244,7 +242,7 @@ export async function simulate({ seed, rates, incidents }: Plan): Promise<Report
       await sleep(clock, chance() < 0.3 ? 3_000 * chance() : 20);
       await lock.release();
       held.delete(index);
-      // These engines have no queue: who asks again at once would mostly win over those who look every 50 ms.
+      // These servers have no queue: a caller that asks again immediately would mostly win over those that look every 50 ms.
       await sleep(clock, 200 * chance());
     }
   };
@@ -261,7 +259,7 @@ export async function simulate({ seed, rates, incidents }: Plan): Promise<Report
   truth.setTimer(() => {
     for (const { wires } of processes) for (const each of Object.values(wires)) each.kind = 'good';
   }, STORM);
-  // A switch, or a return, may still be under way when the network heals.
+  // A switch or a failback may still be in flight when the network heals.
   truth.setTimer(() => (phase.isCalm = true), STORM + 5_000);
 
   while (truth.now() < STORM + CALM && violations.length === 0) await truth.advance(TICK * 200);
@@ -270,7 +268,7 @@ export async function simulate({ seed, rates, incidents }: Plan): Promise<Report
   await truth.advance(20_000);
   await stopping;
   if (violations.length === 0) await working;
-  const switches = ((JSON.parse(store.values.get('main') ?? '{}') as { epoch?: number }).epoch ?? 1) - 1;
+  const switches = ((JSON.parse(shared.values.get('main') ?? '{}') as { epoch?: number }).epoch ?? 1) - 1;
   const starved = processes.map(({ index }) => index).filter((index) => !served.has(index));
   return { violations, grants, switches, starved };
 }

@@ -1,6 +1,6 @@
 import { jest } from '@jest/globals';
 import fc from 'fast-check';
-import { Agreement } from '../../lib/providers/failover/agreement.js';
+import { Confirmation } from '../../lib/providers/failover/confirmation.js';
 import { exploration } from '../exploration.js';
 import { isCaught } from '../simulation/is-caught.js';
 import { type Incident, type Plan, simulate } from './simulated-world.js';
@@ -10,7 +10,7 @@ const PROCESSES = [0, 1, 2] as const;
 const incident: fc.Arbitrary<Incident> = fc.record({
   at: fc.integer({ min: 2_000, max: 22_000 }),
   lasts: fc.integer({ min: 200, max: 6_000 }),
-  // Mostly the engine that is preferred: a switch is what is to be seen.
+  // Mostly the provider that is preferred: a switch is what is to be seen.
   server: fc.constantFrom('a', 'a', 'a', 'b', 'record'),
   processes: fc.subarray([...PROCESSES], { minLength: 1 }),
   kind: fc.constantFrom('cut', 'cut', 'lossy', 'slow'),
@@ -22,7 +22,7 @@ const plan: fc.Arbitrary<Plan> = fc.record({
   incidents: fc.array(incident, { minLength: 3, maxLength: 8 }),
 });
 
-describe('three processes, two engines and a record on a network that fails in all ways', () => {
+describe('three processes, two providers and a record on a network that fails in all ways', () => {
   afterEach(() => {
     jest.restoreAllMocks();
   });
@@ -53,17 +53,17 @@ describe('three processes, two engines and a record on a network that fails in a
   it.each<[string, () => void]>([
     [
       'without the wait at a switch',
-      () => jest.spyOn(Agreement.prototype, 'settlesAt', 'get').mockReturnValue(-Infinity),
+      () => jest.spyOn(Confirmation.prototype, 'settlesAt', 'get').mockReturnValue(-Infinity),
     ],
     [
-      'with locks that are believed as long as their engine keeps them',
-      () => jest.spyOn(Agreement.prototype, 'validUntil').mockReturnValue(Infinity),
+      'with locks that are believed as long as their provider keeps them',
+      () => jest.spyOn(Confirmation.prototype, 'validUntil').mockReturnValue(Infinity),
     ],
     [
       'with confirmations that are good for twice as long',
       () => {
-        const { validUntil } = Agreement.prototype;
-        jest.spyOn(Agreement.prototype, 'validUntil').mockImplementation(function (this: Agreement, epoch) {
+        const { validUntil } = Confirmation.prototype;
+        jest.spyOn(Confirmation.prototype, 'validUntil').mockImplementation(function (this: Confirmation, epoch) {
           return validUntil.call(this, epoch) + this.window;
         });
       },

@@ -1,27 +1,27 @@
-import { Agreement } from '../../lib/providers/failover/agreement.js';
-import { firstRecord, type SwitchRecord, switched } from '../../lib/providers/failover/switch-record.js';
+import { Confirmation } from '../../lib/providers/failover/confirmation.js';
+import { type EpochRecord, firstRecord, switched } from '../../lib/providers/failover/epoch-record.js';
 
 // One step of time is a little more than a quarter of the window, so that four of them are more than the wait at a switch.
 const WINDOW = 1_000;
 const STEP = 254;
-const FIRST: SwitchRecord = { ...firstRecord('A', WINDOW, 'first'), settled: true };
+const FIRST: EpochRecord = { ...firstRecord('A', WINDOW, 'first'), settled: true };
 
 /** A write on its way: sent, perhaps executed, perhaps never answered. */
 interface Write {
   readonly process: number;
   readonly sentAt: number;
-  readonly expected: SwitchRecord;
-  readonly next: SwitchRecord;
+  readonly expected: EpochRecord;
+  readonly next: EpochRecord;
   /** What stood in the record after it was executed. */
-  readonly found: SwitchRecord | undefined;
+  readonly found: EpochRecord | undefined;
   /** The process has given up on its answer. */
   readonly isOrphan: boolean;
 }
 
 interface Process {
-  readonly agreement: Agreement;
+  readonly confirmation: Confirmation;
   /** The lock that it holds. */
-  readonly hold: { readonly epoch: number; readonly engine: string } | undefined;
+  readonly hold: { readonly epoch: number; readonly provider: string } | undefined;
 }
 
 /** How far the search goes. */
@@ -32,22 +32,22 @@ export interface Bounds {
   readonly lostAnswers: number;
 }
 
-/** What a process concludes; the product's {@link Agreement}, or one that is broken on purpose. */
+/** What a process concludes; the product's {@link Confirmation}, or one that is broken on purpose. */
 export interface Rule {
-  confirmed(before: Agreement, record: SwitchRecord, sentAt: number, now: number): Agreement;
-  validUntil(agreement: Agreement, epoch: number): number;
-  settlesAt(agreement: Agreement): number;
+  confirmed(before: Confirmation, record: EpochRecord, sentAt: number, now: number): Confirmation;
+  validUntil(confirmation: Confirmation, epoch: number): number;
+  settlesAt(confirmation: Confirmation): number;
 }
 
 export const RULE: Rule = {
   confirmed: (before, ...write) => before.confirmed(...write),
-  validUntil: (agreement, epoch) => agreement.validUntil(epoch),
-  settlesAt: (agreement) => agreement.settlesAt,
+  validUntil: (confirmation, epoch) => confirmation.validUntil(epoch),
+  settlesAt: (confirmation) => confirmation.settlesAt,
 };
 
 interface State {
   readonly time: number;
-  readonly record: SwitchRecord;
+  readonly record: EpochRecord;
   readonly processes: readonly Process[];
   readonly writes: readonly Write[];
   readonly switches: number;
@@ -56,7 +56,7 @@ interface State {
 
 /**
  * All that can happen to one lock in a small fleet: writes that are executed at any time after they were sent, answers
- * that are late or lost, processes that switch at any moment. Each engine is taken to exclude as it should.
+ * that are late or lost, processes that switch at any moment. Each provider is taken to exclude as it should.
  */
 export class SwitchModel {
   constructor(
@@ -66,8 +66,8 @@ export class SwitchModel {
 
   get start(): State {
     const record = FIRST;
-    const agreement = this.rule.confirmed(Agreement.unknown(WINDOW), record, 0, 0);
-    const processes = Array.from({ length: this.bounds.processes }, () => ({ agreement, hold: undefined }));
+    const confirmation = this.rule.confirmed(Confirmation.unknown(WINDOW), record, 0, 0);
+    const processes = Array.from({ length: this.bounds.processes }, () => ({ confirmation, hold: undefined }));
     return { time: 0, record, processes, writes: [], switches: 0, lost: 0 };
   }
 
@@ -87,8 +87,8 @@ export class SwitchModel {
       }
       if (process.hold) yield change(state, index, { hold: undefined });
       else if (this.#mayGrant(state, process)) {
-        const { epoch, active: engine } = known(process);
-        yield change(state, index, { hold: { epoch, engine } });
+        const { epoch, active: provider } = known(process);
+        yield change(state, index, { hold: { epoch, provider } });
       }
     }
   }
@@ -103,10 +103,10 @@ export class SwitchModel {
     const now = state.time * STEP;
     // What is over is over, however long ago.
     const ahead = (time: number) => Math.max(time - now, -1);
-    const processes = state.processes.map(({ agreement, hold }) => {
-      const until = ahead(this.rule.validUntil(agreement, agreement.epoch));
-      const held = hold ? `${hold.epoch}${hold.engine}` : '-';
-      return `${title(agreement.record)},${until},${ahead(this.rule.settlesAt(agreement))},${held}`;
+    const processes = state.processes.map(({ confirmation, hold }) => {
+      const until = ahead(this.rule.validUntil(confirmation, confirmation.epoch));
+      const held = hold ? `${hold.epoch}${hold.provider}` : '-';
+      return `${title(confirmation.record)},${until},${ahead(this.rule.settlesAt(confirmation))},${held}`;
     });
     const writes = state.writes.map(
       ({ process, sentAt, expected, next, found, isOrphan }) =>
@@ -121,33 +121,37 @@ export class SwitchModel {
     const process = state.processes[index]!;
     const now = state.time * STEP;
     const expected = known(process);
-    const waited = { ...expected, settled: expected.settled || now >= this.rule.settlesAt(process.agreement) };
+    const waited = { ...expected, settled: expected.settled || now >= this.rule.settlesAt(process.confirmation) };
     const next = isSwitch ? switched(waited, waited.active === 'A' ? 'B' : 'A', 'failure', { id: '', at: 0 }) : waited;
     const write: Write = { process: index, sentAt: now, expected, next, found: undefined, isOrphan: false };
     const sent = { ...state, writes: [...state.writes, write] };
     if (!isSwitch) return sent;
-    return change({ ...sent, switches: state.switches + 1 }, index, { agreement: process.agreement.dropped() });
+    return change({ ...sent, switches: state.switches + 1 }, index, { confirmation: process.confirmation.dropped() });
   }
 
-  #answer(state: State, write: Write, found: SwitchRecord): State {
-    const { agreement } = state.processes[write.process]!;
+  #answer(state: State, write: Write, found: EpochRecord): State {
+    const { confirmation } = state.processes[write.process]!;
     const now = state.time * STEP;
     const after =
-      found === write.next ? this.rule.confirmed(agreement, found, write.sentAt, now) : agreement.learned(found, now);
-    return change(without(state, write), write.process, { agreement: after });
+      found === write.next
+        ? this.rule.confirmed(confirmation, found, write.sentAt, now)
+        : confirmation.learned(found, now);
+    return change(without(state, write), write.process, { confirmation: after });
   }
 
   #mayGrant(state: State, process: Process): boolean {
     const now = state.time * STEP;
     const { epoch, active } = known(process);
-    const isTaken = state.processes.some(({ hold }) => hold?.engine === active);
+    const isTaken = state.processes.some(({ hold }) => hold?.provider === active);
     return (
-      !isTaken && now < this.rule.validUntil(process.agreement, epoch) && now >= this.rule.settlesAt(process.agreement)
+      !isTaken &&
+      now < this.rule.validUntil(process.confirmation, epoch) &&
+      now >= this.rule.settlesAt(process.confirmation)
     );
   }
 
-  #believes(state: State, { agreement, hold }: Process): boolean {
-    return hold !== undefined && state.time * STEP < this.rule.validUntil(agreement, hold.epoch);
+  #believes(state: State, { confirmation, hold }: Process): boolean {
+    return hold !== undefined && state.time * STEP < this.rule.validUntil(confirmation, hold.epoch);
   }
 
   /** Who does not believe in its lock any more stops. */
@@ -182,11 +186,11 @@ function change(state: State, index: number, what: Partial<Process>): State {
   return { ...state, processes: state.processes.map((each, at) => (at === index ? { ...each, ...what } : each)) };
 }
 
-function known({ agreement }: Process): SwitchRecord {
-  return agreement.record ?? FIRST;
+function known({ confirmation }: Process): EpochRecord {
+  return confirmation.record ?? FIRST;
 }
 
-function title(record: SwitchRecord | undefined): string {
+function title(record: EpochRecord | undefined): string {
   return record ? `${record.epoch}${record.active}${record.settled ? 's' : ''}` : '-';
 }
 

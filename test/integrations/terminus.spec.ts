@@ -104,7 +104,7 @@ it('silence is down in time, also that of the release, and an answer is up again
 
 it('a backend that is down at boot is down, and up when it is there', async () => {
   const provider = new ScriptedProvider();
-  provider.onStart = () => Promise.reject(new LockUnavailableError('refused'));
+  provider.onConnect = () => Promise.reject(new LockUnavailableError('refused'));
   provider.onAcquire = () => {
     throw new LockUnavailableError('refused');
   };

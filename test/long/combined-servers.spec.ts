@@ -1,8 +1,8 @@
 import { CombinedProvider } from '../../lib/providers/combined/combined-provider.js';
-import { describeLockProvider } from '../../lib/testing/index.js';
-import { common, engines, severalEnginesHarness } from './several-engines.js';
+import { describeLockProvider } from '../../lib/provider-kit/index.js';
+import { common, members, severalServersHarness } from './several-servers.js';
 
 describeLockProvider(
   'combined, all of Redis and MariaDB',
-  severalEnginesHarness(common, 2_000, () => new CombinedProvider({ engines, quorum: 'all' })),
+  severalServersHarness({ capabilities: common, lease: 2_000 }, () => new CombinedProvider({ providers: members })),
 );

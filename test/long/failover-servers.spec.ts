@@ -1,24 +1,23 @@
 import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
-import { describeLockProvider } from '../../lib/testing/index.js';
-import { common, engines, severalEnginesHarness } from './several-engines.js';
+import { describeLockProvider } from '../../lib/provider-kit/index.js';
+import { common, members, severalServersHarness } from './several-servers.js';
 
 // A new process waits for a window before it grants, so each case takes at least that long.
 const WINDOW = 5_000;
 
 describeLockProvider(
-  'fail-over, strict, on Redis with MariaDB behind it',
-  severalEnginesHarness(
-    { ...common, fencing: true, wideTokens: true, lease: 'session', minHold: false, queue: 'native' },
-    WINDOW,
-    () =>
-      new FailoverProvider({
-        engines,
-        record: 'mariadb',
-        window: WINDOW,
-        lease: WINDOW,
-        // A case that cuts the engine off expects it back, not a switch.
-        failures: 1_000,
-        probeTimeout: '3s',
-      }),
+  'failover on Redis with MariaDB behind it',
+  severalServersHarness(
+    {
+      capabilities: {
+        ...common,
+        ...{ fencing: true, wideTokens: true, lease: 'session', minHold: false, queue: 'backend' },
+      },
+      lease: WINDOW,
+      // A member keeps the lock of a process that died for two windows.
+      bounds: { expiry: WINDOW, takeOver: WINDOW + 1_500 },
+    },
+    // A case that cuts both off expects them back, not a switch: a provider that fails for less than half an hour is not down.
+    () => new FailoverProvider({ providers: members, casStore: 'mariadb', window: WINDOW, probeInterval: '1h' }),
   ),
 );

@@ -3,12 +3,12 @@ import { afterAll, afterEach, beforeAll, beforeEach, jest } from '@jest/globals'
 import { type Clock } from '../../lib/api/clock.js';
 import { systemClock } from '../../lib/core/toolkit/clock.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
-import { silentLogger } from '../../lib/api/logger.js';
 import { systemRandom } from '../../lib/core/toolkit/random.js';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import { MemcachedLockProvider } from '../../lib/providers/memcached/index.js';
-import { Session } from '../../lib/providers/memcached/session.js';
+import { ReconnectingConnection } from '../../lib/providers/memcached/reconnecting-connection.js';
 import { DirectCaller } from '../../lib/provider-kit/direct-caller.js';
+import { contextFor } from '../backend-context.js';
 import { type MemcachedServer, startMemcached } from '../servers/memcached-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 
@@ -32,11 +32,17 @@ afterEach(async () => {
 });
 
 /** One process, whose wire to the server can be cut. */
-async function start(address = `127.0.0.1:${wire.port}`): Promise<LockManager> {
+function start(address = `127.0.0.1:${wire.port}`): Promise<LockManager> {
+  return startWith(new MemcachedLockProvider({ server: address, commandTimeout: '2s' }));
+}
+
+const newNamespace = () => `test-${Math.random().toString(36).slice(2)}`;
+
+async function startWith(provider: MemcachedLockProvider, namespace = newNamespace()): Promise<LockManager> {
   const say = (message: string) => log.push(message);
   const locks = new LockManager({
-    providers: { cache: new MemcachedLockProvider({ server: address, commandTimeout: '2s' }) },
-    namespace: `test-${Math.random().toString(36).slice(2)}`,
+    providers: { cache: provider },
+    namespace,
     shutdownGrace: 0,
     logger: { debug: () => {}, warn: say, error: say },
   });
@@ -111,44 +117,54 @@ describe('a memcached that does not answer', () => {
   });
 });
 
+it('one provider serves several applications, at the same time and one after the other', async () => {
+  const provider = new MemcachedLockProvider({ server: `127.0.0.1:${wire.port}` });
+  const namespace = newNamespace();
+  const first = await startWith(provider, namespace);
+  const second = await startWith(provider, namespace);
+  const held = await first.acquire('order');
+  expect(await second.tryAcquire('order')).toBeNull();
+  await first.stop();
+  expect(held.isHeld()).toBe(false);
+  const lock = await second.acquire('order');
+  const third = await startWith(provider, namespace);
+  expect(await third.tryAcquire('order')).toBeNull();
+  expect(await lock.release()).toBe('released');
+  await (await third.acquire('order')).release();
+});
+
 describe('a stop', () => {
   async function startAlone() {
     const provider = new MemcachedLockProvider({ server: `127.0.0.1:${wire.port}`, commandTimeout: '2s' });
-    await provider.start({
-      name: 'cache',
-      namespace: `test-${Math.random().toString(36).slice(2)}`,
-      clock: systemClock,
-      random: systemRandom(),
-      logger: silentLogger,
-      emit: () => {},
-    });
-    return { provider, caller: new DirectCaller(provider, systemClock, systemRandom()) };
+    const backend = provider.createBackend(contextFor([], { namespace: newNamespace() }));
+    await backend.connect();
+    return { backend, caller: new DirectCaller(provider, backend, [], systemClock, systemRandom()) };
   }
 
   it('waits for the answer to a look that is under way', async () => {
-    const { provider, caller } = await startAlone();
+    const { backend, caller } = await startAlone();
     await caller.take('order');
     wire.holdReplies();
     const answer = caller.ask('order');
-    const stopped = provider.stop();
+    const stopped = backend.close();
     wire.passReplies();
     expect(await answer).toBe('busy');
     await stopped;
   });
 
   it('does not wait for a server that is silent, which may have been reached', async () => {
-    const { provider, caller } = await startAlone();
+    const { backend, caller } = await startAlone();
     wire.loseReplies();
     const answer = caller.ask('order');
     await Promise.all([
-      provider.stop(),
+      backend.close(),
       expect(answer).rejects.toMatchObject({ code: 'LOCK_UNAVAILABLE', sent: true }),
     ]);
     await expect(caller.ask('order')).rejects.toMatchObject({ code: 'LOCK_UNAVAILABLE', sent: false });
   });
 });
 
-it('a server that accepts and closes at once is asked more and more rarely, until it has done something', async () => {
+it('a server that accepts and closes immediately is asked more and more rarely, until it has executed a command', async () => {
   const sockets = new Set<Socket>();
   let isSick = true;
   const sick = createServer((socket) => {
@@ -163,35 +179,28 @@ it('a server that accepts and closes at once is asked more and more rarely, unti
   });
   await new Promise<void>((resolve) => sick.listen(0, '127.0.0.1', resolve));
   const { port } = sick.address() as AddressInfo;
-  // The pauses are noted and left out. Those of no answer are told from them by their length.
-  const patience = 12_345;
+  // The pauses are noted and skipped. The timers of commands differ from them in their length.
+  const commandTimeout = 12_345;
   const pauses: number[] = [];
   const clock: Clock = {
     ...systemClock,
     setTimer: (callback, delay) => {
-      if (delay !== patience) pauses.push(delay);
-      return systemClock.setTimer(callback, delay === patience ? delay : 0);
+      if (delay !== commandTimeout) pauses.push(delay);
+      return systemClock.setTimer(callback, delay === commandTimeout ? delay : 0);
     },
   };
-  const session = new Session(
-    {
-      name: 'cache',
-      namespace: 'test',
-      clock,
-      random: { id: () => '', fraction: () => 1 },
-      logger: silentLogger,
-      emit: () => {},
-    },
-    { host: '127.0.0.1', port, patience },
+  const connection = new ReconnectingConnection(
+    contextFor([], { clock, random: { id: () => '', fraction: () => 1 } }),
+    { host: '127.0.0.1', port, commandTimeout },
   );
   try {
-    await session.start();
+    await connection.open();
     await until(() => pauses.length >= 7);
     expect(pauses.slice(0, 7)).toEqual([50, 100, 200, 400, 800, 1_000, 1_000]);
     isSick = false;
     await until(() =>
-      session
-        .use((connection) => connection.statistics())
+      connection
+        .use((server) => server.statistics())
         .then(
           () => true,
           () => false,
@@ -202,7 +211,7 @@ it('a server that accepts and closes at once is asked more and more rarely, unti
     await until(() => pauses.length > 0);
     expect(pauses[0]).toBe(50);
   } finally {
-    session.stop();
+    connection.close();
     await new Promise((resolve) => {
       sick.close(resolve);
       for (const socket of sockets) socket.destroy();
@@ -244,13 +253,15 @@ describe('a reply that is lost', () => {
   });
 });
 
-describe('the boot doctor', () => {
-  it('says that locks are lost by a restart and by eviction', async () => {
+describe('the diagnostics at boot', () => {
+  it('report that locks are lost by a restart and by eviction', async () => {
     await start();
-    expect(log.join()).toContain('loses all locks when it restarts or is flushed, and any when it evicts');
+    expect(log.join()).toContain(
+      'loses all locks when it restarts or is flushed, and single ones when it evicts items',
+    );
   });
 
-  it('says that items were evicted, and that -M prevents it', async () => {
+  it('report that items were evicted, and that -M prevents it', async () => {
     const small = await startMemcached({ args: ['-m', '8'] });
     const strict = await startMemcached({ args: ['-M'] });
     try {

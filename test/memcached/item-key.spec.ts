@@ -42,7 +42,7 @@ describe('the server option', () => {
     ['10.0.0.1:11212', '10.0.0.1', 11212],
     ['[::1]:1', '::1', 1],
   ])('%s', (server, host, port) => {
-    expect(readOptions({ server })).toMatchObject({ host, port, patience: 2_000 });
+    expect(readOptions({ server })).toMatchObject({ host, port, commandTimeout: 2_000 });
   });
 
   it.each([

@@ -1,15 +1,15 @@
 import cluster from 'node:cluster';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
-import { LockTable } from '../../lib/providers/memory/lock-table.js';
+import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import { startEngine, watch } from '../core/engine-rig.js';
 
 describe('the memory provider', () => {
-  it('competes with another over one table, in one queue', async () => {
-    const table = new LockTable();
-    const one = await startEngine({ provider: new MemoryLockProvider({ table }) });
+  it('competes with another over one store, in one queue', async () => {
+    const store = new MemoryStore();
+    const one = await startEngine({ provider: new MemoryLockProvider({ store }) });
     const { clock } = one;
-    const locks = new LockManager({ providers: { main: new MemoryLockProvider({ table }) }, clock });
+    const locks = new LockManager({ providers: { main: new MemoryLockProvider({ store }) }, clock });
     await locks.start();
     const lock = await one.locks.acquire('a');
     const waiting = watch(locks.acquire('a'));
@@ -21,13 +21,13 @@ describe('the memory provider', () => {
   });
 
   it('keeps namespaces apart', async () => {
-    const table = new LockTable();
+    const store = new MemoryStore();
     const [one, two] = await Promise.all(
-      ['one', 'two'].map((namespace) => startEngine({ namespace, provider: new MemoryLockProvider({ table }) })),
+      ['one', 'two'].map((namespace) => startEngine({ namespace, provider: new MemoryLockProvider({ store }) })),
     );
     await one?.locks.acquire('a');
     await expect(two?.locks.acquire('a', { wait: 0 })).resolves.toBeDefined();
-    expect(table.size).toBe(2);
+    expect(store.size).toBe(2);
   });
 
   it('shows readers and their number', async () => {
@@ -47,11 +47,10 @@ describe('the memory provider', () => {
     }
   });
 
-  it('works for nobody before its start', () => {
-    expect(() => new MemoryLockProvider().release({ key: 'a', holder: 'x', mode: 'exclusive' }, NO_PARKING)).toThrow(
-      'was not started',
-    );
+  it('has a store for each application, unless one is given', async () => {
+    const provider = new MemoryLockProvider();
+    const [one, other] = [await startEngine({ provider }), await startEngine({ provider })];
+    await one.locks.acquire('a');
+    await expect(other.locks.tryAcquire('a')).resolves.not.toBeNull();
   });
 });
-
-const NO_PARKING = { keepFor: 0, failed: false };

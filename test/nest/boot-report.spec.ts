@@ -2,6 +2,7 @@ import { Injectable, type LogLevel, type LoggerService, Module } from '@nestjs/c
 import { NestFactory } from '@nestjs/core';
 import { Cron, Interval, ScheduleModule, Timeout } from '@nestjs/schedule';
 import { DistributedLock, DistributedLockModule, LockDefaults, MemoryLockProvider, RunOnce } from '../../lib/index.js';
+import { CountingProvider } from '../backends.js';
 
 class CapturingLogger implements LoggerService {
   readonly lines: string[] = [];
@@ -33,9 +34,8 @@ it('one line for each provider, and one table of what is locked', async () => {
   }
   @Injectable()
   class AlsoInherits extends Base {}
-  class SessionProvider extends MemoryLockProvider {
-    override readonly capabilities = {
-      ...new MemoryLockProvider().capabilities,
+  class SessionProvider extends CountingProvider {
+    protected override readonly capabilities = {
       lease: 'session' as const,
       shared: false,
       fair: false,
@@ -70,17 +70,17 @@ it('one line for each provider, and one table of what is locked', async () => {
 });
 
 it('warns of scheduled methods that would run once for each process, whatever the order of the decorators', async () => {
-  class NoMinHold extends MemoryLockProvider {
-    override readonly capabilities = { ...new MemoryLockProvider().capabilities, minHold: false };
+  class NoMinHold extends CountingProvider {
+    protected override readonly capabilities = { minHold: false };
   }
   const yearly = '0 0 1 1 *';
   const day = 86_400_000;
   @Injectable()
   class Jobs {
     @Cron(yearly)
-    @RunOnce('cron')
+    @RunOnce('cron', { atLeast: 0 })
     async cron() {}
-    @RunOnce('interval')
+    @RunOnce('interval', { atLeast: 0 })
     @Interval(day)
     async interval() {}
     @Timeout(day)
@@ -93,7 +93,7 @@ it('warns of scheduled methods that would run once for each process, whatever th
     @DistributedLock('kept', { minHold: '1m' })
     @Interval(day)
     async kept() {}
-    @RunOnce('by hand')
+    @RunOnce('by hand', { atLeast: 0 })
     async byHand() {}
     @Cron(yearly)
     async unlocked() {}

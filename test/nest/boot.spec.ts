@@ -9,33 +9,17 @@ import {
   MemoryLockProvider,
   RunOnce,
 } from '../../lib/index.js';
+import type { BackendContext } from '../../lib/api/lock-provider.js';
+import { CountingProvider } from '../backends.js';
 import { liveServices } from '../../lib/nest/module/live-services.js';
 import { start } from './apps.js';
 
-class CountingProvider extends MemoryLockProvider {
-  starts = 0;
-  stops = 0;
-  override start(...args: Parameters<MemoryLockProvider['start']>) {
-    this.starts += 1;
-    return super.start(...args);
-  }
-  override stop() {
-    this.stops += 1;
-    return super.stop();
-  }
-}
-
-class BriefProvider extends MemoryLockProvider {
-  override readonly capabilities = { ...new MemoryLockProvider().capabilities, maxLease: 60_000 };
+class BriefProvider extends CountingProvider {
+  protected override readonly capabilities = { maxLease: 60_000 };
 }
 
 class PlainProvider extends CountingProvider {
-  override readonly capabilities = {
-    ...new MemoryLockProvider().capabilities,
-    shared: false,
-    minHold: false,
-    lease: 'session' as const,
-  };
+  protected override readonly capabilities = { shared: false, minHold: false, lease: 'session' as const };
 }
 
 async function failureOf(...args: Parameters<typeof start>): Promise<Error> {
@@ -110,7 +94,7 @@ describe('mistakes in locked methods', () => {
       /Orders\.tenant: .*has no "toString"/,
       /Orders\.early: around: 'request'.*cannot come from them/,
       /Orders\.earlyFunction: around: 'request'/,
-      /Orders\.covered: a @DistributedLock stands above one with around: 'request'.*has to be the outermost/,
+      /Orders\.covered: a @DistributedLock is above one with around: 'request'.*has to be the outermost/,
     ];
     expect(list).toHaveLength(expected.length);
     for (const problem of expected) expect(list).toContainEqual(expect.stringMatching(problem));
@@ -195,10 +179,17 @@ describe('mistakes in the module', () => {
     await expect(start({ imports: [FeatureModule, shared] }, null)).resolves.toBeDefined();
   });
 
-  it('a provider that serves another application already is refused', async () => {
-    const provider = new MemoryLockProvider();
-    await start({}, { provider });
-    expect((await failureOf({}, { provider })).message).toMatch(/was started before/);
+  it('one module definition serves any number of applications, one after the other and at the same time', async () => {
+    const provider = new CountingProvider();
+    const shared = DistributedLockModule.forRoot({ provider });
+    for (let round = 0; round < 2; round += 1) {
+      const [one, other] = [await start({ imports: [shared] }, null), await start({ imports: [shared] }, null)];
+      await expect(one.get(LockService).withLock('a', () => 'one')).resolves.toBe('one');
+      await one.close();
+      await expect(other.get(LockService).withLock('a', () => 'other')).resolves.toBe('other');
+      await other.close();
+    }
+    expect([provider.starts, provider.stops]).toEqual([4, 4]);
   });
 
   it('options that depend on a request are refused', async () => {
@@ -236,8 +227,9 @@ describe('mistakes in the module', () => {
 
 describe('a backend that is down', () => {
   class DownProvider extends CountingProvider {
-    override start(): Promise<void> {
-      return Promise.reject(new LockUnavailableError('Nobody listens at port 1.'));
+    override createBackend(context: BackendContext) {
+      const connect = () => Promise.reject(new LockUnavailableError('Nobody listens at port 1.'));
+      return Object.assign(super.createBackend(context), { connect });
     }
   }
 

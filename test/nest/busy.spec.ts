@@ -111,7 +111,7 @@ describe('@RunOnce', () => {
   @Injectable()
   class Jobs {
     runs = 0;
-    @RunOnce('nightly', { atMost: '1m' })
+    @RunOnce('nightly', { atLeast: 0, atMost: '1m' })
     async nightly() {
       this.runs += 1;
       await gate.opened;
@@ -120,7 +120,7 @@ describe('@RunOnce', () => {
     async hourly() {
       this.runs += 1;
     }
-    @RunOnce('short', { atMost: 1 })
+    @RunOnce('short', { atLeast: 0, atMost: 1 })
     async short() {
       const { signal } = currentLock();
       // The one millisecond may be over before the method begins.

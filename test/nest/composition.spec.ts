@@ -12,6 +12,7 @@ import { ApiOkResponse, DocumentBuilder, SwaggerModule } from '@nestjs/swagger';
 import {
   currentLock,
   DistributedLock,
+  type Duration,
   LockAdmin,
   LockDefaults,
   LockService,
@@ -24,7 +25,8 @@ const keysHere = () => currentLock().keys.join();
 
 describe('a decorator of the application that stands for ours', () => {
   /** An alias, for methods whose first argument is an order. */
-  const OrderLock = (wait = '5s') => DistributedLock((order: { id: number }) => `order:${order.id}`, { wait });
+  const OrderLock = (wait: Duration = '5s') =>
+    DistributedLock((order: { id: number }) => `order:${order.id}`, { wait });
   /** Ours among others, for handlers. */
   const LockedGet = (path: string) =>
     applyDecorators(Get(path), DistributedLock('#{class}.#{method}'), UseGuards(Open));

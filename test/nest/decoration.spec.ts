@@ -46,7 +46,7 @@ describe('decorating what cannot be locked', () => {
     decoration(() => {
       class Orders {}
       (Locked() as Untyped)(Orders);
-    }).toThrow(/stands on the class Orders: put it on a method/);
+    }).toThrow(/is on the class Orders: put it on a method/);
   });
 
   it('says so of a synchronous generator', () => {

@@ -28,12 +28,14 @@ import {
   LockUnavailableError,
   MemoryLockProvider,
 } from '../../lib/index.js';
+import type { BackendContext } from '../../lib/api/lock-provider.js';
 import { VersionConflictError } from '../../lib/providers/typeorm/index.js';
 import { type ExpressResponse, type HttpApp, type Platform, serve } from './apps.js';
 
 class BrokenProvider extends MemoryLockProvider {
-  override acquire(): never {
-    throw new LockUnavailableError('No answer from 10.0.0.1.', { key: 'item', provider: 'broken' });
+  override createBackend(context: BackendContext) {
+    const failure = new LockUnavailableError('No answer from 10.0.0.1.', { key: 'item', provider: 'broken' });
+    return Object.assign(super.createBackend(context), { acquire: () => Promise.reject(failure) });
   }
 }
 

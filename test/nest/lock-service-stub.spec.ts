@@ -88,7 +88,7 @@ describe('provideLockServiceStub', () => {
     const gate = new Gate();
     const slow = stub.orders.slow(gate.opened);
     const other = stub.orders.pay({ id: 1 });
-    stub.locks.lose('slow');
+    await stub.locks.lose('slow');
     gate.open();
     await expect(slow).rejects.toBeInstanceOf(LockLostError);
     await expect(other).resolves.toBeDefined();

@@ -15,6 +15,7 @@ import {
   MemoryLockProvider,
 } from '../../lib/index.js';
 import { close, Gate, start, until } from './apps.js';
+import { CountingProvider } from '../backends.js';
 
 @Injectable()
 class Orders {
@@ -80,17 +81,16 @@ describe('the module', () => {
     await expect(orders.locks.withLock('a', ({ provider }) => provider)).resolves.toBe('first');
   });
 
-  it('is memory alone without options, and warns of it in production', async () => {
+  it('is memory alone without options, with a warning that naming the provider silences', async () => {
     const warn = jest.spyOn(Logger.prototype, 'warn').mockImplementation(() => undefined);
-    const before = process.env['NODE_ENV'];
     try {
-      process.env['NODE_ENV'] = 'production';
       await start({ imports: [DistributedLockModule.forRoot()] }, null);
-      expect(warn.mock.calls).toEqual([[expect.stringMatching(/No lock provider is configured/)]]);
+      expect(warn.mock.calls).toEqual([
+        [expect.stringMatching(/^Locks are in memory and exclude callers of this process only/)],
+      ]);
       await start({}, { provider: new MemoryLockProvider() });
       expect(warn).toHaveBeenCalledTimes(1);
     } finally {
-      process.env['NODE_ENV'] = before;
       warn.mockRestore();
     }
   });
@@ -184,13 +184,12 @@ describe('at the end', () => {
   });
 
   it('what is left after the grace is lost and the provider is stopped', async () => {
-    const provider = new MemoryLockProvider();
-    const stop = jest.spyOn(provider, 'stop');
+    const provider = new CountingProvider();
     const app = await start({}, { provider, shutdownGrace: 5 });
     const lock = await app.get(LockService).acquire('a');
     await close(app);
     expect(lock.signal.reason).toMatchObject({ name: 'LockLostError', reason: 'shutdown' });
-    expect(stop).toHaveBeenCalledTimes(1);
+    expect(provider.stops).toBe(1);
   });
 
   it('locks work until the last shutdown hook', async () => {
@@ -207,13 +206,12 @@ describe('at the end', () => {
   });
 
   it('an application that was never started can be closed too', async () => {
-    const provider = new MemoryLockProvider();
-    const stop = jest.spyOn(provider, 'stop');
+    const provider = new CountingProvider();
     const testing = await Test.createTestingModule({
       imports: [DistributedLockModule.forRoot({ provider })],
     }).compile();
     await testing.close();
-    expect(stop).toHaveBeenCalledTimes(1);
+    expect(provider.stops).toBe(1);
   });
 });
 

@@ -139,10 +139,10 @@ describe('@RetryOnConflict', () => {
       @Retried()
       class Accounts {}
       return Accounts;
-    }, /@RetryOnConflict stands on the class Accounts/);
+    }, /@RetryOnConflict is on the class Accounts/);
     refused(() => RetryOnConflict({ attempts: 0 }), /"attempts" must be a whole number from 1 on/);
     refused(() => RetryOnConflict({ attempts: 1.5 }), /"attempts"/);
     refused(() => RetryOnConflict({ delay: -1 }), /"delay"/);
-    refused(() => RetryOnConflict({ maxDelay: 'soon' }), /"maxDelay"/);
+    refused(() => RetryOnConflict({ maxDelay: 'soon' as '1s' }), /"maxDelay"/);
   });
 });

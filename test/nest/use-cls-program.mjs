@@ -6,9 +6,9 @@ import { NestFactory } from '@nestjs/core';
 import { ClsModule, ClsServiceManager, UseCls } from 'nestjs-cls';
 
 const library = (file) => import(`${process.argv[2]}/nest/${file}.js`);
-const { DistributedLock } = await library('distributed-lock.decorator');
-const { DistributedLockModule } = await library('distributed-lock.module');
-const { currentLock } = await library('current-lock');
+const { DistributedLock } = await library('decorators/distributed-lock.decorator');
+const { DistributedLockModule } = await library('module/distributed-lock.module');
+const { currentLock } = await library('service/current-lock');
 
 const cls = ClsServiceManager.getClsService();
 const inTenant = UseCls({ setup: (store) => store.set('tenant', 'acme') });

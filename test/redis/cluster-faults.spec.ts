@@ -7,8 +7,8 @@ import {
   granted,
   RELEASE,
   request,
-  type StartedProvider,
-  startProvider,
+  type StartedBackend,
+  startBackend,
   until,
   untilAnswered,
   untilWaiting,
@@ -19,18 +19,18 @@ const slotOf = (key: string) => hashSlotOf(String(layout.bucketIn(layout.lockOf(
 
 describe('what goes wrong in a Redis Cluster', () => {
   let cluster: RedisCluster;
-  const providers: StartedProvider[] = [];
+  const backends: StartedBackend[] = [];
 
   afterEach(async () => {
-    await Promise.all(providers.splice(0).map(({ provider }) => provider.stop()));
+    await Promise.all(backends.splice(0).map(({ backend }) => backend.close()));
   });
 
   const masterOf = (key: string) => cluster.masters[Math.floor((slotOf(key) * 3) / 16_384)] as ClusterNode;
   const keyOn = (master: ClusterNode) =>
     Array.from({ length: 100 }, (_, index) => `k${index}`).find((key) => masterOf(key) === master) ?? '';
-  const start = async (options: object = {}): Promise<StartedProvider> => {
-    const started = await startProvider({ cluster: cluster.addresses, commandTimeout: '2s', ...options });
-    providers.push(started);
+  const start = async (options: object = {}): Promise<StartedBackend> => {
+    const started = await startBackend({ cluster: cluster.addresses, commandTimeout: '2s', ...options });
+    backends.push(started);
     return started;
   };
 
@@ -44,13 +44,13 @@ describe('what goes wrong in a Redis Cluster', () => {
     it('what it answers when it wakes up is not believed by who knows that another one has its slots', async () => {
       const [old, other, third] = cluster.masters as [ClusterNode, ClusterNode, ClusterNode];
       const next = cluster.replicas[0] as ClusterNode;
-      const { provider } = await start({ commandTimeout: '20s' });
+      const { backend } = await start({ commandTimeout: '20s' });
       const [key, moved] = [keyOn(old), keyOn(other)];
       // Its script is known, and its links idle.
-      await provider.release(granted(await provider.acquire(request(key))), RELEASE);
+      await backend.release(granted(await backend.acquire(request(key))), RELEASE);
       old.server.signal('SIGSTOP');
       // The first that it reads when it wakes up.
-      const answer = provider.acquire(request(key, { wait: 0 })).catch(() => 'unknown' as const);
+      const answer = backend.acquire(request(key, { wait: 0 })).catch(() => 'unknown' as const);
       await new Promise((resolve) => setTimeout(resolve, 50));
       await next.admin.call('CLUSTER', ['FAILOVER', 'TAKEOVER']);
       await until(async () => {
@@ -60,15 +60,15 @@ describe('what goes wrong in a Redis Cluster', () => {
       // So that the provider asks for the map, while its ask of the old master is not answered.
       await other.admin.call('CLUSTER', ['SETSLOT', String(slotOf(moved)), 'NODE', third.id]);
       await third.admin.call('CLUSTER', ['SETSLOT', String(slotOf(moved)), 'NODE', third.id]);
-      granted(await provider.acquire(request(moved)));
+      granted(await backend.acquire(request(moved)));
       const again = request(key);
-      const late = await untilAnswered(() => provider.acquire(again));
+      const late = await untilAnswered(() => backend.acquire(again));
       old.server.signal('SIGCONT');
       // Busy when it has learned meanwhile that it is no master any more, and the ask was sent on.
       expect(['unknown', 'busy']).toContain(await answer);
       expect(await next.admin.get(layout.lockOf(key))).toContain(again.holder);
       expect(late).toMatchObject({ holder: again.holder });
-      await provider.release(again, RELEASE);
+      await backend.release(again, RELEASE);
     }, 60_000);
 
     it('the replica takes over its holds, and grants go on with it when the old master wakes up', async () => {
@@ -76,8 +76,8 @@ describe('what goes wrong in a Redis Cluster', () => {
       const two = await start();
       const master = cluster.masters[2] as ClusterNode;
       const key = keyOn(master);
-      const held = granted(await one.provider.acquire(request(key, { lease: 600_000 })));
-      const waiter = two.provider.acquire(request(key, { wait: 600_000 }));
+      const held = granted(await one.backend.acquire(request(key, { lease: 600_000 })));
+      const waiter = two.backend.acquire(request(key, { wait: 600_000 }));
       await untilWaiting(two);
       // WAIT covers the own last write of a connection, and with it all that came before.
       await until(async () => {
@@ -86,12 +86,12 @@ describe('what goes wrong in a Redis Cluster', () => {
       }, 'the replica has it');
       master.server.signal('SIGSTOP');
       const begun = performance.now();
-      const moved = await untilAnswered(() => one.provider.renew(held, 600_000), 60_000);
+      const moved = await untilAnswered(() => one.backend.renew(held, 600_000), 60_000);
       expect(moved).toMatchObject({ validUntil: expect.any(Number) });
       console.info(`Master of a Cluster hung: the hold was renewed after ${Math.round(performance.now() - begun)} ms.`);
       expect(one.events.map(({ type }) => type)).toEqual(expect.arrayContaining(['unavailable', 'recovered']));
       master.server.signal('SIGCONT');
-      const ask = () => two.provider.acquire(request(key, { wait: 0 })).catch(() => 'unknown' as const);
+      const ask = () => two.backend.acquire(request(key, { wait: 0 })).catch(() => 'unknown' as const);
       const asks: Promise<unknown>[] = [];
       for (const end = performance.now() + 500; performance.now() < end;) {
         asks.push(ask());
@@ -100,10 +100,10 @@ describe('what goes wrong in a Redis Cluster', () => {
       // The second provider may still be on its way to the new master.
       expect(['busy', 'unknown']).toEqual(expect.arrayContaining([...new Set(await Promise.all(asks))]));
       expect(await untilAnswered(ask)).toBe('busy');
-      expect(await untilAnswered(() => one.provider.release(held, RELEASE))).toBe('released');
+      expect(await untilAnswered(() => one.backend.release(held, RELEASE))).toBe('released');
       const next = granted(await waiter);
       expect(next.fencingToken).toBeGreaterThan(held.fencingToken ?? 0n);
-      await two.provider.release(next, RELEASE);
+      await two.backend.release(next, RELEASE);
     }, 120_000);
   });
 
@@ -127,12 +127,12 @@ describe('what goes wrong in a Redis Cluster', () => {
       const one = await start({ commandTimeout: '1s' });
       const master = cluster.masters[1] as ClusterNode;
       const key = keyOn(master);
-      const held = granted(await one.provider.acquire(request(key, { lease: 600_000 })));
+      const held = granted(await one.backend.acquire(request(key, { lease: 600_000 })));
       master.server.signal('SIGSTOP');
       try {
         const begun = performance.now();
-        expect(await one.provider.renew(held, 600_000)).toBe('unknown');
-        await expect(one.provider.acquire(request(key))).rejects.toThrow(/did not answer/);
+        expect(await one.backend.renew(held, 600_000)).toBe('unknown');
+        await expect(one.backend.acquire(request(key))).rejects.toThrow(/did not answer/);
         // Two waits of one second each. The wait of the request is a minute.
         expect(performance.now() - begun).toBeLessThan(20_000);
         expect(one.events).toContainEqual(expect.objectContaining({ type: 'unavailable' }));
@@ -140,30 +140,30 @@ describe('what goes wrong in a Redis Cluster', () => {
       } finally {
         master.server.signal('SIGCONT');
       }
-      const renewed = await untilAnswered(() => one.provider.renew(held, 600_000));
+      const renewed = await untilAnswered(() => one.backend.renew(held, 600_000));
       expect(renewed).toMatchObject({ validUntil: expect.any(Number) });
-      await untilAnswered(() => one.provider.release(held, RELEASE));
+      await untilAnswered(() => one.backend.release(held, RELEASE));
     }, 60_000);
 
     it('one that hangs delays no renewal on another master', async () => {
       const one = await start({ commandTimeout: '60s' });
       const holds = await Promise.all(
-        cluster.masters.map(async (master) => granted(await one.provider.acquire(request(keyOn(master))))),
+        cluster.masters.map(async (master) => granted(await one.backend.acquire(request(keyOn(master))))),
       );
       const [hung, ...healthy] = holds as [Grant, ...Grant[]];
       const answers: unknown[] = [];
       cluster.masters[0]?.server.signal('SIGSTOP');
       // In one tick, as the watchdog sends them.
-      const late = one.provider.renew(hung, 30_000).then((outcome) => answers.push(outcome));
+      const late = one.backend.renew(hung, 30_000).then((outcome) => answers.push(outcome));
       try {
-        const renewed = await Promise.all(healthy.map((grant) => one.provider.renew(grant, 30_000)));
+        const renewed = await Promise.all(healthy.map((grant) => one.backend.renew(grant, 30_000)));
         expect(renewed).toEqual(healthy.map(() => ({ validUntil: expect.any(Number) })));
         expect(answers).toEqual([]);
       } finally {
         cluster.masters[0]?.server.signal('SIGCONT');
       }
       await late;
-      await Promise.all(holds.map(async (grant) => one.provider.release(grant, RELEASE)));
+      await Promise.all(holds.map(async (grant) => one.backend.release(grant, RELEASE)));
       // The next tests move slots, and one in which a counter stays cannot be moved.
       await Promise.all(cluster.masters.map(({ admin }) => admin.flushall()));
     }, 60_000);
@@ -178,7 +178,7 @@ describe('what goes wrong in a Redis Cluster', () => {
       await give(late, to, [from]);
       await give(other, to, [to, from]);
       const key = Array.from({ length: 100 }, (_, index) => `k${index}`).find((each) => slotOf(each) === other) ?? '';
-      await one.provider.release(granted(await one.provider.acquire(request(key))), RELEASE);
+      await one.backend.release(granted(await one.backend.acquire(request(key))), RELEASE);
       await until(async () => (await channels(to)) > before, 'it listens for the one');
       await give(late, to, [to]);
       await until(async () => (await channels(to)) === before + 2, 'it listens for both');
@@ -193,10 +193,10 @@ describe('what goes wrong in a Redis Cluster', () => {
       process.on('unhandledRejection', onRejection);
       for (const { admin } of cluster.masters) await admin.call('ACL', ['SETUSER', 'locks', '-cluster']);
       await give(slotOf(key), to, [to, from]);
-      await expect(one.provider.acquire(request(key))).rejects.toThrow(/MOVED/);
+      await expect(one.backend.acquire(request(key))).rejects.toThrow(/MOVED/);
       for (const { admin } of cluster.masters) await admin.call('ACL', ['SETUSER', 'locks', '+cluster']);
-      const grant = granted(await one.provider.acquire(request(key)));
-      await one.provider.release(grant, RELEASE);
+      const grant = granted(await one.backend.acquire(request(key)));
+      await one.backend.release(grant, RELEASE);
       process.off('unhandledRejection', onRejection);
       expect(rejections).toEqual([]);
     }, 60_000);

@@ -10,8 +10,8 @@ import {
   isSettled,
   RELEASE,
   request,
-  type StartedProvider,
-  startProvider,
+  type StartedBackend,
+  startBackend,
   startWithFakeClock,
   until,
   untilAnswered,
@@ -24,18 +24,18 @@ const slotOf = (key: string) => hashSlotOf(String(bucketOf(key)));
 // One after the other, on the same servers.
 describe('a Redis Cluster', () => {
   let cluster: RedisCluster;
-  let one: StartedProvider;
-  let two: StartedProvider;
+  let one: StartedBackend;
+  let two: StartedBackend;
 
   beforeAll(async () => {
     // A node counts as dead after 3 s, so a slow node does not.
     cluster = await startRedisCluster({ replicas: 1, nodeTimeout: 3_000 });
-    one = await startProvider({ cluster: cluster.addresses, commandTimeout: '10s' });
-    two = await startProvider({ cluster: cluster.addresses.slice(0, 1), commandTimeout: '10s', waitReplicas: 1 });
+    one = await startBackend({ cluster: cluster.addresses, commandTimeout: '10s' });
+    two = await startBackend({ cluster: cluster.addresses.slice(0, 1), commandTimeout: '10s', waitReplicas: 1 });
   }, 60_000);
   afterAll(async () => {
-    await one.provider.stop();
-    await two.provider.stop();
+    await one.backend.close();
+    await two.backend.close();
     await cluster.stop();
   });
 
@@ -67,17 +67,17 @@ describe('a Redis Cluster', () => {
     const receiver = await startWithFakeClock({ cluster: cluster.addresses, waitReplicas: 1 });
     await until(async () => (await channels()) === 3 * 16, 'all listen');
     for (const key of spread()) {
-      const held = granted(await one.provider.acquire(request(key)));
+      const held = granted(await one.backend.acquire(request(key)));
       const before = receiver.events.length;
-      const waiter = receiver.provider.acquire(request(key));
+      const waiter = receiver.backend.acquire(request(key));
       await until(() => receiver.events.length > before, 'it waits');
-      await one.provider.release(held, RELEASE);
+      await one.backend.release(held, RELEASE);
       const next = granted(await waiter);
       expect(next.fencingToken).toBeGreaterThan(held.fencingToken ?? 0n);
-      await receiver.provider.release(next, RELEASE);
+      await receiver.backend.release(next, RELEASE);
     }
     expect(await channels()).toBe(3 * 16);
-    await receiver.provider.stop();
+    await receiver.backend.close();
   });
 
   it.each([
@@ -86,9 +86,9 @@ describe('a Redis Cluster', () => {
   ])('takes a client of ioredis %s, and leaves it as it is', async (_, Client) => {
     const client = new Client(cluster.addresses, { keyPrefix: 'app:', redisOptions: { connectionName: 'app' } });
     const typed: RedisClusterClient = client;
-    const { provider } = await startProvider({ client: typed });
-    for (const key of spread()) await provider.release(granted(await provider.acquire(request(key))), RELEASE);
-    await provider.stop();
+    const { backend } = await startBackend({ client: typed });
+    for (const key of spread()) await backend.release(granted(await backend.acquire(request(key))), RELEASE);
+    await backend.close();
     expect(await client.set('x', '1')).toBe('OK');
     client.disconnect();
   });
@@ -101,9 +101,9 @@ describe('a Redis Cluster', () => {
     );
     const from = masterOf(slot);
     const to = cluster.masters.find((master) => master !== from) as ClusterNode;
-    const held = granted(await one.provider.acquire(request(key)));
+    const held = granted(await one.backend.acquire(request(key)));
     const before = two.events.length;
-    const waiter = two.provider.acquire(request(key));
+    const waiter = two.backend.acquire(request(key));
     await until(() => two.events.length > before, 'it waits');
 
     await to.admin.call('CLUSTER', ['SETSLOT', String(slot), 'IMPORTING', from.id]);
@@ -113,8 +113,8 @@ describe('a Redis Cluster', () => {
     };
     // The counter has gone, the lock has not: neither node may grant anything now.
     await migrate([layout.counterOf(bucketOf(key))]);
-    const between = one.provider.acquire(request(sibling ?? ''));
-    const renewed = one.provider.renew(held, 30_000);
+    const between = one.backend.acquire(request(sibling ?? ''));
+    const renewed = one.backend.renew(held, 30_000);
     await new Promise((resolve) => setTimeout(resolve, 200));
     expect(await isSettled(between)).toBe(false);
     for (let keys: string[]; ; await migrate(keys)) {
@@ -129,31 +129,31 @@ describe('a Redis Cluster', () => {
     const grant = granted(await between);
     expect(grant.fencingToken).toBeGreaterThan(held.fencingToken ?? 0n);
     expect(await to.admin.get(layout.lockOf(key))).toContain(held.holder);
-    expect(await one.provider.release(held, RELEASE)).toBe('released');
+    expect(await one.backend.release(held, RELEASE)).toBe('released');
     const next = granted(await waiter);
     expect(next.fencingToken).toBeGreaterThan(grant.fencingToken ?? 0n);
-    await two.provider.release(next, RELEASE);
-    await one.provider.release(grant, RELEASE);
+    await two.backend.release(next, RELEASE);
+    await one.backend.release(grant, RELEASE);
   }, 60_000);
 
   it('a killed master: a replica takes over its holds, and the locks of the other masters notice nothing', async () => {
     const [lost = '', ...others] = spread();
     const master = masterOf(slotOf(lost));
-    const held = granted(await two.provider.acquire(request(lost, { lease: 600_000 })));
+    const held = granted(await two.backend.acquire(request(lost, { lease: 600_000 })));
     const before = one.events.length;
-    const waiter = one.provider.acquire(request(lost, { wait: 600_000 }));
+    const waiter = one.backend.acquire(request(lost, { wait: 600_000 }));
     await until(() => one.events.length > before, 'it waits');
     master.server.signal('SIGKILL');
     const begun = performance.now();
     await until(() => one.events.some(({ type }) => type === 'unavailable'), 'it knows');
-    for (const key of others) await one.provider.release(granted(await one.provider.acquire(request(key))), RELEASE);
+    for (const key of others) await one.backend.release(granted(await one.backend.acquire(request(key))), RELEASE);
     // By the one that asks for no replica: the promoted one has none.
-    const renewed = await untilAnswered(() => one.provider.renew(held, 600_000), 60_000);
+    const renewed = await untilAnswered(() => one.backend.renew(held, 600_000), 60_000);
     console.info(`Master of a Cluster killed: the hold was renewed after ${Math.round(performance.now() - begun)} ms.`);
     expect(renewed).toMatchObject({ validUntil: expect.any(Number) });
-    expect(await untilAnswered(() => one.provider.release(held, RELEASE))).toBe('released');
+    expect(await untilAnswered(() => one.backend.release(held, RELEASE))).toBe('released');
     const next = granted(await waiter);
     expect(next.fencingToken).toBeGreaterThan(held.fencingToken ?? 0n);
-    await one.provider.release(next, RELEASE);
+    await one.backend.release(next, RELEASE);
   }, 120_000);
 });

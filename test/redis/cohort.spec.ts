@@ -2,7 +2,6 @@ import { describe, expect, it } from '@jest/globals';
 import type { Grant } from '../../lib/api/lock-provider.js';
 import { Cohort } from '../../lib/providers/redis/cohort.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
-import type { Waiter } from '../../lib/providers/redis/waiter.js';
 import {
   expire,
   granted,
@@ -11,7 +10,7 @@ import {
   twoProcesses,
   RELEASE,
   request,
-  type StartedProvider,
+  type StartedBackend,
   startWithFakeClock,
   type TestRequest,
   until,
@@ -32,11 +31,11 @@ describe('waiters of one process who stand behind each other', () => {
   /** Someone else holds the lock, and `requests` of the shaky one, or of another process, wait for it, in this order. */
   const queued = (...requests: TestRequest[]) => queuedAt(processes.shaky, ...requests);
 
-  async function queuedAt(process: StartedProvider, ...requests: TestRequest[]) {
-    const holder = granted(await processes.steady.provider.acquire(request('k')));
+  async function queuedAt(process: StartedBackend, ...requests: TestRequest[]) {
+    const holder = granted(await processes.steady.backend.acquire(request('k')));
     const waiters: Promise<Grant | 'busy'>[] = [];
     for (const each of requests) {
-      waiters.push(process.provider.acquire(each));
+      waiters.push(process.backend.acquire(each));
       await untilWaiting(process, waiters.length);
     }
     const answer = async (index: number) => (await waiters[index]) ?? 'busy';
@@ -50,11 +49,11 @@ describe('waiters of one process who stand behind each other', () => {
     const members = await startWithFakeClock({ url: redis.server.url });
     const { holder, waiters } = await queuedAt(members, ...Array.from({ length: 14 }, () => request('k')));
     await redis.admin.config('RESETSTAT');
-    await processes.steady.provider.release(holder, RELEASE);
+    await processes.steady.backend.release(holder, RELEASE);
     const served = await Promise.all(
       waiters.map(async (waiter) => {
         const grant = granted(await waiter);
-        await members.provider.release(grant, RELEASE);
+        await members.backend.release(grant, RELEASE);
         return tokenOf(grant);
       }),
     );
@@ -63,45 +62,45 @@ describe('waiters of one process who stand behind each other', () => {
     expect(served).toEqual([...served].sort((a, b) => Number(a - b)));
     expect(new Set(served).size).toBe(14);
     expect(served[0]).toBeGreaterThan(tokenOf(holder));
-    const next = granted(await processes.steady.provider.acquire(request('k')));
+    const next = granted(await processes.steady.backend.acquire(request('k')));
     expect(tokenOf(next)).toBeGreaterThan(served[13] ?? 0n);
-    await processes.steady.provider.release(next, RELEASE);
+    await processes.steady.backend.release(next, RELEASE);
     await leaveNothing();
-    await members.provider.stop();
+    await members.backend.close();
   });
 
   it('are not more than sixteen at once, so that nobody has to count on a process for long; all are served', async () => {
     const { holder, waiters, turn } = await queued(...Array.from({ length: 20 }, () => request('k')));
-    await processes.steady.provider.release(holder, RELEASE);
-    for (const waiter of waiters.slice(0, 15)) await processes.shaky.provider.release(granted(await waiter), RELEASE);
+    await processes.steady.backend.release(holder, RELEASE);
+    for (const waiter of waiters.slice(0, 15)) await processes.shaky.backend.release(granted(await waiter), RELEASE);
     const sixteenth = await turn(15);
     // Those that have had it are taken out with the release of the last one.
-    expect((await processes.steady.provider.inspect('k'))?.waiters).toBe(19);
-    await processes.shaky.provider.release(sixteenth, RELEASE);
+    expect((await processes.steady.backend.inspect('k'))?.waiters).toBe(19);
+    await processes.shaky.backend.release(sixteenth, RELEASE);
     const seventeenth = await turn(16);
-    expect((await processes.steady.provider.inspect('k'))?.waiters).toBe(3);
-    await processes.shaky.provider.release(seventeenth, RELEASE);
-    for (const waiter of waiters.slice(17)) await processes.shaky.provider.release(granted(await waiter), RELEASE);
+    expect((await processes.steady.backend.inspect('k'))?.waiters).toBe(3);
+    await processes.shaky.backend.release(seventeenth, RELEASE);
+    for (const waiter of waiters.slice(17)) await processes.shaky.backend.release(granted(await waiter), RELEASE);
     await leaveNothing();
   });
 
   it('keep their places when the first one leaves while the lock is handed to it', async () => {
     const leaver = request('k');
     const { holder, turn, answer } = await queued(leaver, request('k'), request('k'));
-    const other = processes.steady.provider.acquire(request('k'));
+    const other = processes.steady.backend.acquire(request('k'));
     await untilWaiting(processes.steady);
     // The grant is on its way when its caller leaves.
     processes.proxy.holdReplies();
-    await processes.steady.provider.release(holder, RELEASE);
+    await processes.steady.backend.release(holder, RELEASE);
     leaver.abort();
     expect(await answer(0)).toBe('busy');
-    await until(async () => (await processes.steady.provider.inspect('k'))?.waiters === 2, 'the next one was served');
+    await until(async () => (await processes.steady.backend.inspect('k'))?.waiters === 2, 'the next one was served');
     processes.proxy.passReplies();
     const grants = [await turn(1)];
-    await processes.shaky.provider.release(grants[0] as Grant, RELEASE);
+    await processes.shaky.backend.release(grants[0] as Grant, RELEASE);
     grants.push(await turn(2));
     expect(await isSettled(other)).toBe(false);
-    await processes.shaky.provider.release(grants[1] as Grant, RELEASE);
+    await processes.shaky.backend.release(grants[1] as Grant, RELEASE);
     grants.push(granted(await other));
     const tokens = grants.map(tokenOf);
     expect(tokens).toEqual([...tokens].sort((a, b) => Number(a - b)));
@@ -109,19 +108,19 @@ describe('waiters of one process who stand behind each other', () => {
 
   it('do not go before those of other processes who came between them', async () => {
     const { holder, waiters } = await queued(request('k'), request('k'));
-    const between = processes.steady.provider.acquire(request('k'));
+    const between = processes.steady.backend.acquire(request('k'));
     await untilWaiting(processes.steady);
-    const last = processes.shaky.provider.acquire(request('k'));
+    const last = processes.shaky.backend.acquire(request('k'));
     await untilWaiting(processes.shaky, 3);
-    await processes.steady.provider.release(holder, RELEASE);
+    await processes.steady.backend.release(holder, RELEASE);
     const grants: Grant[] = [];
     for (const waiter of waiters) {
       grants.push(granted(await waiter));
-      await processes.shaky.provider.release(grants.at(-1) as Grant, RELEASE);
+      await processes.shaky.backend.release(grants.at(-1) as Grant, RELEASE);
     }
     grants.push(granted(await between));
     expect(await isSettled(last)).toBe(false);
-    await processes.steady.provider.release(grants.at(-1) as Grant, RELEASE);
+    await processes.steady.backend.release(grants.at(-1) as Grant, RELEASE);
     grants.push(granted(await last));
     const tokens = grants.map(tokenOf);
     expect(tokens).toEqual([...tokens].sort((a, b) => Number(a - b)));
@@ -129,156 +128,155 @@ describe('waiters of one process who stand behind each other', () => {
 
   it('renew what they have together, and a lease that is not renewed is confirmed before it is answered', async () => {
     const { holder, turn } = await queued(request('k'), request('k'), request('k', { renew: false, lease: 600_000 }));
-    await processes.steady.provider.release(holder, RELEASE);
-    await processes.shaky.provider.release(await turn(0), RELEASE);
+    await processes.steady.backend.release(holder, RELEASE);
+    await processes.shaky.backend.release(await turn(0), RELEASE);
     const second = await turn(1);
-    const left = async () => (await processes.steady.provider.inspect('k'))?.expiresIn;
+    const left = async () => (await processes.steady.backend.inspect('k'))?.expiresIn;
     expect(await left()).toBeLessThanOrEqual(3_000);
-    const renewed = await processes.shaky.provider.renew(second, 500_000);
+    const renewed = await processes.shaky.backend.renew(second, 500_000);
     expect(renewed).toMatchObject({ validUntil: expect.any(Number) });
     expect(await left()).toBeGreaterThan(400_000);
-    await processes.shaky.provider.release(second, RELEASE);
+    await processes.shaky.backend.release(second, RELEASE);
     const third = await turn(2);
     expect(third.validUntil - performance.now()).toBeGreaterThan(500_000);
     expect(await left()).toBeGreaterThan(500_000);
-    expect(await processes.shaky.provider.release(third, RELEASE)).toBe('released');
+    expect(await processes.shaky.backend.release(third, RELEASE)).toBe('released');
     await leaveNothing();
   });
 
   it('are parked like others: minHold keeps the next one out', async () => {
     const { holder, turn } = await queued(request('k', { minHold: 600_000 }), request('k', { minHold: 600_000 }));
-    await processes.steady.provider.release(holder, RELEASE);
+    await processes.steady.backend.release(holder, RELEASE);
     const first = await turn(0);
-    await processes.shaky.provider.release(first, { keepFor: 500_000, failed: false });
-    expect(await processes.steady.provider.inspect('k')).toMatchObject({ state: 'parked', waiters: 1 });
+    await processes.shaky.backend.release(first, { keepFor: 500_000, failed: false });
+    expect(await processes.steady.backend.inspect('k')).toMatchObject({ state: 'parked', waiters: 1 });
     await expire(redis.admin, 'k');
-    await processes.shaky.provider.release(await turn(1), RELEASE);
+    await processes.shaky.backend.release(await turn(1), RELEASE);
   });
 
   it('skip whoever has left', async () => {
     const leaver = request('k');
     const { holder, turn, answer } = await queued(request('k'), leaver, request('k'));
-    await processes.steady.provider.release(holder, RELEASE);
+    await processes.steady.backend.release(holder, RELEASE);
     const first = await turn(0);
-    await processes.shaky.provider.renew(first, 30_000);
+    await processes.shaky.backend.renew(first, 30_000);
     leaver.abort();
     expect(await answer(1)).toBe('busy');
-    await processes.shaky.provider.release(first, RELEASE);
-    await processes.shaky.provider.release(await turn(2), RELEASE);
+    await processes.shaky.backend.release(first, RELEASE);
+    await processes.shaky.backend.release(await turn(2), RELEASE);
     await leaveNothing();
   });
 
   it('get nothing more from one from whom the lock was taken away: the server serves them', async () => {
     const { holder, waiters, turn } = await queued(request('k'), request('k'), request('k'));
-    await processes.steady.provider.release(holder, RELEASE);
+    await processes.steady.backend.release(holder, RELEASE);
     const first = await turn(0);
-    expect(await processes.steady.provider.forceRelease('k')).toBe(true);
+    expect(await processes.steady.backend.forceRelease('k')).toBe(true);
     const second = await turn(1);
     expect(tokenOf(second)).toBeGreaterThan(tokenOf(first) + 2n);
-    expect(await processes.shaky.provider.renew(first, 30_000)).toBe('lost');
-    await processes.shaky.provider.release(first, { keepFor: 0, failed: true });
+    expect(await processes.shaky.backend.renew(first, 30_000)).toBe('lost');
+    await processes.shaky.backend.release(first, { keepFor: 0, failed: true });
     expect(await isSettled(waiters[2] as Promise<unknown>)).toBe(false);
-    await processes.shaky.provider.release(second, RELEASE);
+    await processes.shaky.backend.release(second, RELEASE);
     const third = await turn(2);
     expect(tokenOf(third)).toBeGreaterThan(tokenOf(second));
-    await processes.shaky.provider.release(third, RELEASE);
+    await processes.shaky.backend.release(third, RELEASE);
     await leaveNothing();
   });
 
   it('pass nothing on while the server cannot be reached, and keep their places', async () => {
     const { holder, waiters, turn } = await queued(request('k'), request('k'));
-    await processes.steady.provider.release(holder, RELEASE);
+    await processes.steady.backend.release(holder, RELEASE);
     const first = await turn(0);
-    // A claim would end after 3 s, and free the lock.
-    await processes.shaky.provider.renew(first, 600_000);
+    // A provisional lease would end after 3 s, and free the lock.
+    await processes.shaky.backend.renew(first, 600_000);
     processes.proxy.refuse();
     await until(() => processes.shaky.events.some(({ type }) => type === 'unavailable'), 'it knows');
-    expect(await processes.shaky.provider.release(first, RELEASE)).toBe('unknown');
-    const other = processes.steady.provider.acquire(request('k'));
+    expect(await processes.shaky.backend.release(first, RELEASE)).toBe('unknown');
+    const other = processes.steady.backend.acquire(request('k'));
     await untilWaiting(processes.steady);
     expect(await isSettled(waiters[1] as Promise<unknown>)).toBe(false);
     processes.proxy.admit();
     const second = await turn(1);
     expect(await isSettled(other)).toBe(false);
-    await processes.shaky.provider.release(second, RELEASE);
-    await processes.steady.provider.release(granted(await other), RELEASE);
+    await processes.shaky.backend.release(second, RELEASE);
+    await processes.steady.backend.release(granted(await other), RELEASE);
     await leaveNothing();
   });
 
   it('lose nothing of it by a connection that was lost and made again: those who have not had their turn ask again', async () => {
     const { holder, turn } = await queued(request('k'), request('k'));
-    await processes.steady.provider.release(holder, RELEASE);
+    await processes.steady.backend.release(holder, RELEASE);
     const first = await turn(0);
-    // A claim would end after 3 s, and free the lock.
-    await processes.shaky.provider.renew(first, 600_000);
+    // A provisional lease would end after 3 s, and free the lock.
+    await processes.shaky.backend.renew(first, 600_000);
     processes.proxy.cut();
     await until(() => processes.shaky.events.some(({ type }) => type === 'recovered'), 'it is back');
-    await until(async () => (await processes.steady.provider.inspect('k'))?.waiters === 1, 'the other one waits again');
-    expect(await processes.shaky.provider.release(first, RELEASE)).toBe('released');
-    await processes.shaky.provider.release(await turn(1), RELEASE);
+    await until(async () => (await processes.steady.backend.inspect('k'))?.waiters === 1, 'the other one waits again');
+    expect(await processes.shaky.backend.release(first, RELEASE)).toBe('released');
+    await processes.shaky.backend.release(await turn(1), RELEASE);
     await leaveNothing();
   });
 
   it('leave no orphan when a caller goes while its turn is being confirmed', async () => {
     const leaver = request('k', { renew: false });
     const { holder, turn, answer } = await queued(request('k'), leaver, request('k'));
-    await processes.steady.provider.release(holder, RELEASE);
+    await processes.steady.backend.release(holder, RELEASE);
     const first = await turn(0);
     processes.proxy.holdReplies();
-    await processes.shaky.provider.release(first, RELEASE);
+    await processes.shaky.backend.release(first, RELEASE);
     await until(
-      async () => ((await processes.steady.provider.inspect('k'))?.expiresIn ?? 0) > 20_000,
+      async () => ((await processes.steady.backend.inspect('k'))?.expiresIn ?? 0) > 20_000,
       'the server has confirmed it',
     );
     leaver.abort();
     expect(await answer(1)).toBe('busy');
     processes.proxy.passReplies();
-    await processes.shaky.provider.release(await turn(2), RELEASE);
+    await processes.shaky.backend.release(await turn(2), RELEASE);
     await leaveNothing();
   });
 
-  it('are asked for anew when the engine could not use a turn: its attempt is the same', async () => {
+  it('are asked for again when the core could not use a turn: its attempt is the same', async () => {
     const again = request('k');
     const { holder, turn } = await queued(request('k'), again, request('k'));
-    await processes.steady.provider.release(holder, RELEASE);
-    await processes.shaky.provider.release(await turn(0), RELEASE);
+    await processes.steady.backend.release(holder, RELEASE);
+    await processes.shaky.backend.release(await turn(0), RELEASE);
     const second = await turn(1);
-    await processes.shaky.provider.renew(second, 30_000);
+    await processes.shaky.backend.renew(second, 30_000);
     // As after a suspension of the machine, when the grant is not believed.
-    const retried = processes.shaky.provider.acquire(again);
+    const retried = processes.shaky.backend.acquire(again);
     const grant = granted(await retried);
     expect(tokenOf(grant)).toBeGreaterThan(tokenOf(second));
-    await processes.shaky.provider.release(grant, RELEASE);
+    await processes.shaky.backend.release(grant, RELEASE);
     const third = await turn(2);
     expect(tokenOf(third)).toBeGreaterThan(tokenOf(grant));
-    await processes.shaky.provider.release(third, RELEASE);
+    await processes.shaky.backend.release(third, RELEASE);
     await leaveNothing();
   });
 });
 
 describe('a cohort', () => {
-  const waiter = (holder: string) => ({ isOver: false, request: { holder } }) as Waiter;
+  const entry = { lock: 'lock:{0}:k', mode: 'exclusive', holder: 'a', provisional: '3000', lease: 30_000 } as const;
   const begun = () => {
-    const cohort = new Cohort(waiter('a'), 1n);
-    cohort.add(waiter('b'), 2n);
-    cohort.begun(1_000);
+    const cohort = new Cohort(entry, 1n, [{ holder: 'b', token: 2n }]);
+    cohort.begin(1_000);
     return cohort;
   };
 
   it('has nobody next when the lock is not surely its own any more', () => {
-    expect(begun().next(999)).toMatchObject({ token: 2n });
-    expect(begun().next(1_000)).toBeUndefined();
+    expect(begun().next(999, () => true)).toMatchObject({ token: 2n });
+    expect(begun().next(1_000, () => true)).toBeUndefined();
   });
 
   it('counts a shorter lease from the moment in which it is asked for, whatever is answered to what was asked before', () => {
     const cohort = begun();
-    const long = cohort.prolonging(30_000, 0);
-    const short = cohort.prolonging(500, 0);
+    const long = cohort.renewing(30_000, 0);
+    const short = cohort.renewing(500, 0);
     expect(cohort.validUntil).toBeLessThan(500);
-    cohort.prolonged(long, 29_000);
+    cohort.renewed(long, 29_000);
     expect(cohort.validUntil).toBeLessThan(500);
-    cohort.prolonged(short, 490);
-    cohort.prolonged(cohort.prolonging(30_000, 100), 29_100);
+    cohort.renewed(short, 490);
+    cohort.renewed(cohort.renewing(30_000, 100), 29_100);
     expect(cohort.validUntil).toBe(29_100);
   });
 });

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { Redis } from 'ioredis';
 import type { Grant } from '../../lib/api/lock-provider.js';
-import { isDemotion } from '../../lib/providers/redis/command-connection.js';
+import { isDemotion } from '../../lib/providers/redis/client/command-connection.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
@@ -9,8 +9,8 @@ import {
   granted,
   RELEASE,
   request,
-  type StartedProvider,
-  startProvider,
+  type StartedBackend,
+  startBackend,
   until,
   untilAnswered,
   untilWaiting,
@@ -25,7 +25,7 @@ describe('a master that hands over, and connections to it that stay open', () =>
   let address: TcpProxy;
   let oldAdmin: Redis;
   let nextAdmin: Redis;
-  const providers: StartedProvider[] = [];
+  const backends: StartedBackend[] = [];
 
   beforeEach(async () => {
     old = await startRedisServer({ args: ['--repl-diskless-sync-delay', '0'] });
@@ -37,15 +37,15 @@ describe('a master that hands over, and connections to it that stay open', () =>
   }, 60_000);
   afterEach(async () => {
     old.signal('SIGCONT');
-    await Promise.all(providers.splice(0).map(({ provider }) => provider.stop()));
+    await Promise.all(backends.splice(0).map(({ backend }) => backend.close()));
     oldAdmin.disconnect();
     nextAdmin.disconnect();
     await Promise.all([address.close(), old.stop(), next.stop()]);
   });
 
-  const start = async (commandTimeout: number): Promise<StartedProvider> => {
-    const started = await startProvider({ url: `redis://127.0.0.1:${address.port}`, commandTimeout });
-    providers.push(started);
+  const start = async (commandTimeout: number): Promise<StartedBackend> => {
+    const started = await startBackend({ url: `redis://127.0.0.1:${address.port}`, commandTimeout });
+    backends.push(started);
     return started;
   };
   const promote = async () => {
@@ -61,14 +61,14 @@ describe('a master that hands over, and connections to it that stay open', () =>
     ['READONLY', 'yes'],
     ['MASTERDOWN', 'no'],
   ])('a renewal that is answered with %s finds the new master', async (_, stale) => {
-    const { provider } = await start(2_000);
-    const grant = granted(await provider.acquire(request('k')));
+    const { backend } = await start(2_000);
+    const grant = granted(await backend.acquire(request('k')));
     await replicated();
     await promote();
     await oldAdmin.config('SET', 'replica-serve-stale-data', stale);
     // Of a server that is not there, so that the link stays down.
     await oldAdmin.call('REPLICAOF', ['127.0.0.1', '1']);
-    const renewed = await untilAnswered(() => provider.renew(grant, 30_000));
+    const renewed = await untilAnswered(() => backend.renew(grant, 30_000));
     expect(renewed).toMatchObject({ validUntil: expect.any(Number) });
     expect(await nextAdmin.get('lock:{10}:k')).toContain(grant.holder);
   });
@@ -78,11 +78,11 @@ describe('a master that hands over, and connections to it that stay open', () =>
     // Notices last that the master hangs.
     const slow = await start(8_000);
     const other = await start(1_000);
-    const held = granted(await holder.provider.acquire(request('k')));
+    const held = granted(await holder.backend.acquire(request('k')));
     let stale: Grant | 'busy' | undefined;
-    void slow.provider.acquire(request('k')).then((answer) => (stale = answer));
+    void slow.backend.acquire(request('k')).then((answer) => (stale = answer));
     await untilWaiting(slow);
-    const waiter = other.provider.acquire(request('k'));
+    const waiter = other.backend.acquire(request('k'));
     await untilWaiting(other);
     // Each waiter counts as alive for a minute from now: the old master hangs for longer than the 3 s that it gives them.
     for (const process of await oldAdmin.zrange(SEEN, '0', '-1')) await oldAdmin.zincrby(SEEN, 60_000, process);
@@ -90,12 +90,12 @@ describe('a master that hands over, and connections to it that stay open', () =>
     old.signal('SIGSTOP');
     await promote();
     // The first release stays unread at the old master, and would hand over to the head of its queue.
-    expect(await untilAnswered(() => holder.provider.release(held, RELEASE))).toBe('released');
+    expect(await untilAnswered(() => holder.backend.release(held, RELEASE))).toBe('released');
     const grant = granted(await waiter);
-    // A claim would end before the slow one is there.
-    expect(await other.provider.renew(grant, 600_000)).toMatchObject({});
+    // A provisional lease would end before the slow one is there.
+    expect(await other.backend.renew(grant, 600_000)).toMatchObject({});
     await until(() => slow.events.some(({ type }) => type === 'recovered'), 'the slow one is at the new master');
-    await until(async () => (await other.provider.inspect('k'))?.waiters === 1, 'and waits there');
+    await until(async () => (await other.backend.inspect('k'))?.waiters === 1, 'and waits there');
     old.signal('SIGCONT');
     await until(
       async () => (await oldAdmin.get('lock:{10}:k'))?.includes(held.holder) !== true,
@@ -104,7 +104,7 @@ describe('a master that hands over, and connections to it that stay open', () =>
     // Whatever it has sent has arrived by then.
     await new Promise((resolve) => setTimeout(resolve, 100));
     expect(stale).toBeUndefined();
-    expect(await other.provider.release(grant, RELEASE)).toBe('released');
+    expect(await other.backend.release(grant, RELEASE)).toBe('released');
     await until(() => stale !== undefined, 'its turn comes');
     expect(granted(stale as Grant).fencingToken).toBeGreaterThan(grant.fencingToken ?? 0n);
   }, 120_000);

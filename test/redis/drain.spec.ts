@@ -4,7 +4,7 @@ import { connect } from 'node:net';
 import { fileURLToPath } from 'node:url';
 import { type CompiledLibrary, compileLibrary } from '../servers/compiled-library.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
-import { startProvider, until } from './seam.js';
+import { startBackend, until } from './seam.js';
 
 const PROGRAM = fileURLToPath(new URL('shop-program.mjs', import.meta.url));
 
@@ -79,9 +79,9 @@ describe('SIGTERM under load', () => {
         expect(state('background')).toMatchObject({ code: 'LOCK_LOST' });
         expect(state('exit')).toEqual({ event: 'exit', held: [], waiting: 0 });
         if (backend === 'memory') return;
-        const { provider } = await startProvider({ url: server.url });
+        const started = await startBackend({ url: server.url });
         for (const key of [...ITEMS.map((id) => `item:${id}`), 'background']) {
-          expect([key, await provider.inspect(key)]).toEqual([key, null]);
+          expect([key, await started.backend.inspect(key)]).toEqual([key, null]);
         }
       } finally {
         shop.process.kill('SIGKILL');

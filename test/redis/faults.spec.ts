@@ -1,19 +1,18 @@
 import { afterAll, describe, expect, it } from '@jest/globals';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { inspect } from 'node:util';
-import type { ProviderEvent } from '../../lib/api/lock-provider.js';
+import type { BackendEvent } from '../../lib/api/lock-provider.js';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import { startRedisServer } from '../servers/redis-server.mjs';
 import { makeServerClock } from '../servers/server-clock.js';
-import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import {
-  contextFor,
+  backendOf,
   expire,
   granted,
   RELEASE,
   request,
-  type StartedProvider,
-  startProvider,
+  type StartedBackend,
+  startBackend,
   startWithFakeClock,
   until,
   untilWaiting,
@@ -25,83 +24,83 @@ describe('what goes wrong between a process and Redis', () => {
   const redis = redisForTests();
   const processes = twoProcesses(redis);
 
-  const up = async ({ provider }: StartedProvider) => {
-    await until(async () => (await provider.inspect('nothing').catch(() => 'down')) === null, 'the connection is back');
+  const up = async ({ backend }: StartedBackend) => {
+    await until(async () => (await backend.inspect('nothing').catch(() => 'down')) === null, 'the connection is back');
   };
 
   it('finds its own hold when the reply to the ask was lost', async () => {
     const ask = request('k');
     processes.proxy.loseReplies();
-    const lost = processes.shaky.provider.acquire(ask);
-    await until(async () => (await processes.steady.provider.inspect('k')) !== null, 'the ask was executed');
+    const lost = processes.shaky.backend.acquire(ask);
+    await until(async () => (await processes.steady.backend.inspect('k')) !== null, 'the ask was executed');
     processes.proxy.passReplies();
     processes.proxy.cut();
     await expect(lost).rejects.toThrow(LockUnavailableError);
     expect(processes.shaky.events).toContainEqual(expect.objectContaining({ type: 'unavailable' }));
     await up(processes.shaky);
     expect(processes.shaky.events).toContainEqual({ type: 'recovered' });
-    const token = (await processes.steady.provider.inspect('k'))?.fencingToken;
-    const grant = granted(await processes.shaky.provider.acquire(ask));
+    const token = (await processes.steady.backend.inspect('k'))?.fencingToken;
+    const grant = granted(await processes.shaky.backend.acquire(ask));
     expect(grant.fencingToken).toBe(token);
-    expect(await processes.shaky.provider.release(grant, RELEASE)).toBe('released');
+    expect(await processes.shaky.backend.release(grant, RELEASE)).toBe('released');
   });
 
   it('does not believe a reply that comes after the lease', async () => {
     const late = await startWithFakeClock({ url: `redis://127.0.0.1:${processes.proxy.port}` });
     const ask = request('k', { lease: 5_000 });
     processes.proxy.holdReplies();
-    const answer = late.provider.acquire(ask);
-    await until(async () => (await processes.steady.provider.inspect('k')) !== null, 'the ask was executed');
+    const answer = late.backend.acquire(ask);
+    await until(async () => (await processes.steady.backend.inspect('k')) !== null, 'the ask was executed');
     await expire(redis.admin, 'k');
     late.time.block(5_000);
-    const other = granted(await processes.steady.provider.acquire(request('k')));
+    const other = granted(await processes.steady.backend.acquire(request('k')));
     processes.proxy.passReplies();
     await untilWaiting(late);
-    await processes.steady.provider.release(other, RELEASE);
+    await processes.steady.backend.release(other, RELEASE);
     const grant = granted(await answer);
     expect(grant.fencingToken).toBeGreaterThan(other.fencingToken ?? 0n);
     expect(grant.validUntil).toBeGreaterThan(late.time.now());
-    await late.provider.stop();
+    await late.backend.close();
   });
 
   it('answers unknown when a release was not acknowledged, and released when it is repeated', async () => {
-    const grant = granted(await processes.shaky.provider.acquire(request('k')));
+    const grant = granted(await processes.shaky.backend.acquire(request('k')));
     processes.proxy.loseReplies();
-    expect(await processes.shaky.provider.release(grant, RELEASE)).toBe('unknown');
-    expect(await processes.shaky.provider.renew(grant, 1_000)).toBe('unknown');
+    expect(await processes.shaky.backend.release(grant, RELEASE)).toBe('unknown');
+    expect(await processes.shaky.backend.renew(grant, 1_000)).toBe('unknown');
     processes.proxy.passReplies();
     await up(processes.shaky);
-    expect(await processes.shaky.provider.release(grant, RELEASE)).toBe('lost');
-    expect(await processes.steady.provider.inspect('k')).toBeNull();
+    expect(await processes.shaky.backend.release(grant, RELEASE)).toBe('lost');
+    expect(await processes.steady.backend.inspect('k')).toBeNull();
   });
 
   it('gives up on a server that falls silent, and comes back', async () => {
-    const grant = granted(await processes.shaky.provider.acquire(request('k', { lease: 600_000 })));
+    const grant = granted(await processes.shaky.backend.acquire(request('k', { lease: 600_000 })));
     redis.server.signal('SIGSTOP');
     const begun = performance.now();
     try {
-      expect(await processes.shaky.provider.renew(grant, 30_000)).toBe('unknown');
+      expect(await processes.shaky.backend.renew(grant, 30_000)).toBe('unknown');
       // The commandTimeout is 2 s. A frozen server never answers.
       expect(performance.now() - begun).toBeLessThan(20_000);
-      await expect(processes.shaky.provider.acquire(request('other'))).rejects.toThrow(
+      await expect(processes.shaky.backend.acquire(request('other'))).rejects.toThrow(
         /Lock "other" of provider "redis"/,
       );
     } finally {
       redis.server.signal('SIGCONT');
     }
     await up(processes.shaky);
-    expect(await processes.shaky.provider.renew(grant, 30_000)).toMatchObject({});
+    expect(await processes.shaky.backend.renew(grant, 30_000)).toMatchObject({});
   }, 60_000);
 
   it('lets no command of a lost connection hold a lock for an attempt that is over', async () => {
     const ask = request('k');
-    const { provider } = await startProvider({ url: redis.server.url, commandTimeout: 300 });
+    const { backend } = await startBackend({ url: redis.server.url, commandTimeout: 300 });
     redis.server.signal('SIGSTOP');
     // It reaches the server's socket and is not read.
-    await expect(provider.acquire(ask)).rejects.toThrow(LockUnavailableError);
+    await expect(backend.acquire(ask)).rejects.toThrow(LockUnavailableError);
     const released = (async () => {
       for (;;) {
-        const outcome = await provider.release(ask, RELEASE);
+        const outcome = await backend.release(ask, RELEASE);
         if (outcome !== 'unknown') return outcome;
         await new Promise((resolve) => setTimeout(resolve, 20));
       }
@@ -109,98 +108,98 @@ describe('what goes wrong between a process and Redis', () => {
     redis.server.signal('SIGCONT');
     await released;
     await new Promise((resolve) => setTimeout(resolve, 50));
-    expect(await processes.steady.provider.inspect('k')).toBeNull();
-    await provider.stop();
+    expect(await processes.steady.backend.inspect('k')).toBeNull();
+    await backend.close();
   });
 
   it('keeps the place of its waiters over a reconnect', async () => {
-    const holder = granted(await processes.steady.provider.acquire(request('k')));
-    const first = processes.shaky.provider.acquire(request('k'));
-    await until(async () => (await processes.steady.provider.inspect('k'))?.waiters === 1, 'the first waits');
-    const second = processes.steady.provider.acquire(request('k'));
-    await until(async () => (await processes.steady.provider.inspect('k'))?.waiters === 2, 'the second waits');
+    const holder = granted(await processes.steady.backend.acquire(request('k')));
+    const first = processes.shaky.backend.acquire(request('k'));
+    await until(async () => (await processes.steady.backend.inspect('k'))?.waiters === 1, 'the first waits');
+    const second = processes.steady.backend.acquire(request('k'));
+    await until(async () => (await processes.steady.backend.inspect('k'))?.waiters === 2, 'the second waits');
     await untilWaiting(processes.shaky);
     processes.proxy.cut();
     await up(processes.shaky);
     // A process that does not listen yet is passed over.
     await until(async () => (await redis.admin.pubsub('CHANNELS')).length === 2, 'both processes listen');
-    await processes.steady.provider.release(holder, RELEASE);
+    await processes.steady.backend.release(holder, RELEASE);
     const grant = granted(await first);
-    await processes.shaky.provider.release(grant, RELEASE);
+    await processes.shaky.backend.release(grant, RELEASE);
     expect(granted(await second).fencingToken).toBeGreaterThan(grant.fencingToken ?? 0n);
   });
 
   it('says that the outcome is unknown to a waiter that leaves while the connection is down', async () => {
-    granted(await processes.steady.provider.acquire(request('k')));
+    granted(await processes.steady.backend.acquire(request('k')));
     const ask = request('k');
-    const answer = processes.shaky.provider.acquire(ask);
-    await until(async () => (await processes.steady.provider.inspect('k'))?.waiters === 1, 'it waits');
+    const answer = processes.shaky.backend.acquire(ask);
+    await until(async () => (await processes.steady.backend.inspect('k'))?.waiters === 1, 'it waits');
     await untilWaiting(processes.shaky);
     processes.proxy.refuse();
     await until(() => processes.shaky.events.some(({ type }) => type === 'unavailable'), 'it knows');
     ask.abort();
     await expect(answer).rejects.toThrow(LockUnavailableError);
     processes.proxy.admit();
-    await until(async () => (await processes.steady.provider.inspect('k'))?.waiters === 0, 'it has left');
+    await until(async () => (await processes.steady.backend.inspect('k'))?.waiters === 0, 'it has left');
   });
 
   it('knows nothing of scripts that were flushed, and sends the text again', async () => {
-    const grant = granted(await processes.steady.provider.acquire(request('k')));
+    const grant = granted(await processes.steady.backend.acquire(request('k')));
     await redis.admin.script('FLUSH');
     const others = Array.from({ length: 40 }, (_, index) =>
-      processes.steady.provider.acquire(request(`other ${index}`)),
+      processes.steady.backend.acquire(request(`other ${index}`)),
     );
-    expect(await processes.steady.provider.release(grant, RELEASE)).toBe('released');
+    expect(await processes.steady.backend.release(grant, RELEASE)).toBe('released');
     await Promise.all(others);
   });
 
   it('sees that FLUSHALL took its lock, and its waiters go on in the same order', async () => {
-    const holder = granted(await processes.steady.provider.acquire(request('k')));
+    const holder = granted(await processes.steady.backend.acquire(request('k')));
     const order: number[] = [];
-    const waiters = [processes.shaky, processes.steady, processes.shaky].map(async ({ provider }, index) => {
-      await until(async () => (await processes.steady.provider.inspect('k'))?.waiters === index, 'its turn to queue');
-      const grant = granted(await provider.acquire(request('k')));
+    const waiters = [processes.shaky, processes.steady, processes.shaky].map(async ({ backend }, index) => {
+      await until(async () => (await processes.steady.backend.inspect('k'))?.waiters === index, 'its turn to queue');
+      const grant = granted(await backend.acquire(request('k')));
       order.push(index);
-      await provider.release(grant, RELEASE);
+      await backend.release(grant, RELEASE);
       return grant;
     });
-    await until(async () => (await processes.steady.provider.inspect('k'))?.waiters === 3, 'all wait');
-    const other = granted(await processes.steady.provider.acquire(request('other')));
+    await until(async () => (await processes.steady.backend.inspect('k'))?.waiters === 3, 'all wait');
+    const other = granted(await processes.steady.backend.acquire(request('other')));
     await redis.admin.flushall();
-    expect(await processes.steady.provider.renew(holder, 30_000)).toBe('lost');
+    expect(await processes.steady.backend.renew(holder, 30_000)).toBe('lost');
     const grants = await Promise.all(waiters);
     // Each process brings its own back in order; which process asks first is chance.
     expect(order.filter((index) => index !== 1)).toEqual([0, 2]);
     for (const grant of grants) expect(grant.fencingToken).toBeGreaterThan(holder.fencingToken ?? 0n);
-    const again = granted(await processes.steady.provider.acquire(request('other')));
+    const again = granted(await processes.steady.backend.acquire(request('other')));
     expect(again.fencingToken).toBeGreaterThan(other.fencingToken ?? 0n);
   });
 
   it('renews, releases and hands over when the memory is full', async () => {
-    const grant = granted(await processes.steady.provider.acquire(request('k')));
-    const held = granted(await processes.steady.provider.acquire(request('other')));
-    const waiter = processes.shaky.provider.acquire(request('k'));
-    await until(async () => (await processes.steady.provider.inspect('k'))?.waiters === 1, 'it waits');
+    const grant = granted(await processes.steady.backend.acquire(request('k')));
+    const held = granted(await processes.steady.backend.acquire(request('other')));
+    const waiter = processes.shaky.backend.acquire(request('k'));
+    await until(async () => (await processes.steady.backend.inspect('k'))?.waiters === 1, 'it waits');
     await redis.admin.config('SET', 'maxmemory', '1');
     try {
       const refused = request('new');
-      const error: unknown = await processes.steady.provider.acquire(refused).catch((reason: unknown) => reason);
+      const error: unknown = await processes.steady.backend.acquire(refused).catch((reason: unknown) => reason);
       expect(error).toBeInstanceOf(LockUnavailableError);
       expect(String(error)).toMatch(/Redis refuses it \(OOM/);
       expect(inspect(error, { depth: 10 })).not.toContain(refused.holder);
-      const renewed = processes.steady.provider.renew(held, 60_000);
-      expect(await processes.steady.provider.release(grant, RELEASE)).toBe('released');
+      const renewed = processes.steady.backend.renew(held, 60_000);
+      expect(await processes.steady.backend.release(grant, RELEASE)).toBe('released');
       expect(await renewed).toMatchObject({});
       const next = granted(await waiter);
-      expect(await processes.shaky.provider.renew(next, 30_000)).toMatchObject({});
-      expect(await processes.shaky.provider.release(next, RELEASE)).toBe('released');
+      expect(await processes.shaky.backend.renew(next, 30_000)).toMatchObject({});
+      expect(await processes.shaky.backend.release(next, RELEASE)).toBe('released');
     } finally {
       await redis.admin.config('SET', 'maxmemory', '0');
     }
   });
 
   it('sees that its lock was evicted, and the next token is larger', async () => {
-    const grant = granted(await processes.steady.provider.acquire(request('k')));
+    const grant = granted(await processes.steady.backend.acquire(request('k')));
     await redis.admin.config('SET', 'maxmemory-policy', 'allkeys-random');
     await redis.admin.config('SET', 'maxmemory', '1');
     try {
@@ -211,15 +210,15 @@ describe('what goes wrong between a process and Redis', () => {
       await redis.admin.config('SET', 'maxmemory', '0');
       await redis.admin.config('SET', 'maxmemory-policy', 'noeviction');
     }
-    const next = granted(await processes.shaky.provider.acquire(request('k')));
-    expect(await processes.steady.provider.renew(grant, 30_000)).toBe('lost');
+    const next = granted(await processes.shaky.backend.acquire(request('k')));
+    expect(await processes.steady.backend.renew(grant, 30_000)).toBe('lost');
     expect(next.fencingToken).toBeGreaterThan(grant.fencingToken ?? 0n);
   });
 
   it('lets a key of another type disturb nobody else', async () => {
     await redis.admin.lpush(new KeyLayout('lock').lockOf('list'), 'x');
     const [disturbed, ...others] = await Promise.allSettled(
-      ['list', 'k', 'l', 'm'].map((key) => processes.steady.provider.acquire(request(key))),
+      ['list', 'k', 'l', 'm'].map((key) => processes.steady.backend.acquire(request(key))),
     );
     expect(disturbed).toMatchObject({ status: 'rejected', reason: expect.any(LockUnavailableError) });
     expect(others.map(({ status }) => status)).toEqual(['fulfilled', 'fulfilled', 'fulfilled']);
@@ -227,18 +226,17 @@ describe('what goes wrong between a process and Redis', () => {
 
   it('reports at its start that Redis cannot be reached, and goes on trying', async () => {
     processes.proxy.refuse();
-    const provider = new RedisLockProvider({ url: `redis://127.0.0.1:${processes.proxy.port}` });
-    const events: ProviderEvent[] = [];
-    const started = provider.start(contextFor(events));
-    await expect(started).rejects.toThrow(LockUnavailableError);
-    await expect(provider.acquire(request('k'))).rejects.toThrow(LockUnavailableError);
+    const events: BackendEvent[] = [];
+    const backend = backendOf({ url: `redis://127.0.0.1:${processes.proxy.port}` }, {}, events);
+    await expect(backend.connect()).rejects.toThrow(LockUnavailableError);
+    await expect(backend.acquire(request('k'))).rejects.toThrow(LockUnavailableError);
     processes.proxy.admit();
     await until(
-      async () => (await provider.acquire(request('k', { wait: 0 })).catch(() => 'down')) !== 'down',
+      async () => (await backend.acquire(request('k', { wait: 0 })).catch(() => 'down')) !== 'down',
       'it is up',
     );
     expect(events).toEqual([{ type: 'recovered' }]);
-    await provider.stop();
+    await backend.close();
   });
 });
 
@@ -248,19 +246,19 @@ describe('a restart of Redis in the middle of a hold', () => {
     ['with AOF: the lock is held on', ['--appendonly', 'yes', '--appendfsync', 'always'], 'held'],
   ])('%s', async (_, args, outcome) => {
     const server = await startRedisServer({ args });
-    const { provider, events } = await startProvider({ url: server.url });
+    const { backend, events } = await startBackend({ url: server.url });
     try {
-      const grant = granted(await provider.acquire(request('k')));
+      const grant = granted(await backend.acquire(request('k')));
       await server.crash();
       await until(() => events.some(({ type }) => type === 'recovered'), 'it is back');
-      const renewed = await provider.renew(grant, 30_000);
+      const renewed = await backend.renew(grant, 30_000);
       if (outcome === 'held') expect(renewed).toMatchObject({ validUntil: expect.any(Number) });
       else {
         expect(renewed).toBe('lost');
-        expect(granted(await provider.acquire(request('k'))).fencingToken).toBeGreaterThan(grant.fencingToken ?? 0n);
+        expect(granted(await backend.acquire(request('k'))).fencingToken).toBeGreaterThan(grant.fencingToken ?? 0n);
       }
     } finally {
-      await provider.stop();
+      await backend.close();
       await server.stop();
     }
   });
@@ -275,21 +273,21 @@ describeWithClock('a step of the wall clock of Redis', () => {
 
   it('backwards: tokens still grow, and the queue still moves; forwards: the lock is lost, and said to be', async () => {
     const server = await startRedisServer({ env: clock?.env ?? {} });
-    const { provider } = await startProvider({ url: server.url });
+    const { backend } = await startBackend({ url: server.url });
     try {
-      const first = granted(await provider.acquire(request('k')));
-      const waiter = provider.acquire(request('k'));
-      await until(async () => (await provider.inspect('k'))?.waiters === 1, 'it waits');
+      const first = granted(await backend.acquire(request('k')));
+      const waiter = backend.acquire(request('k'));
+      await until(async () => (await backend.inspect('k'))?.waiters === 1, 'it waits');
       clock?.step(-3_600_000);
-      expect(await provider.release(first, RELEASE)).toBe('released');
+      expect(await backend.release(first, RELEASE)).toBe('released');
       const second = granted(await waiter);
       expect(second.fencingToken).toBeGreaterThan(first.fencingToken ?? 0n);
-      expect(await provider.renew(second, 30_000)).toMatchObject({});
+      expect(await backend.renew(second, 30_000)).toMatchObject({});
       clock?.step(0);
-      await until(async () => (await provider.renew(second, 30_000)) === 'lost', 'it is lost');
-      expect(granted(await provider.acquire(request('k'))).fencingToken).toBeGreaterThan(second.fencingToken ?? 0n);
+      await until(async () => (await backend.renew(second, 30_000)) === 'lost', 'it is lost');
+      expect(granted(await backend.acquire(request('k'))).fencingToken).toBeGreaterThan(second.fencingToken ?? 0n);
     } finally {
-      await provider.stop();
+      await backend.close();
       await server.stop();
     }
   });

@@ -20,7 +20,7 @@ describe('the hand-off between two processes', () => {
 
   const waiting = async (key: string, count: number) => {
     await until(
-      async () => (await processes.steady.provider.inspect(key))?.waiters === count,
+      async () => (await processes.steady.backend.inspect(key))?.waiters === count,
       `${count} wait for ${key}`,
     );
   };
@@ -28,26 +28,26 @@ describe('the hand-off between two processes', () => {
   /** How often the script was called since RESETSTAT. */
   const calls = async () =>
     Number(/cmdstat_evalsha:calls=(\d+)/.exec(await redis.admin.info('commandstats'))?.[1] ?? 0);
-  // Far longer than a claim of 3 s, however late a test looks.
+  // Far longer than a provisional lease of 3 s, however late a test looks.
   const LONG = { lease: 600_000 };
   const NEARLY_LONG = 500_000;
 
   it('is first come first served over both', async () => {
-    const holder = granted(await processes.steady.provider.acquire(request('k')));
+    const holder = granted(await processes.steady.backend.acquire(request('k')));
     const order: string[] = [];
     const waiters: Promise<void>[] = [];
     for (let index = 0; index < 12; index += 1) {
-      const { provider } = index % 3 === 0 ? processes.steady : processes.shaky;
+      const { backend } = index % 3 === 0 ? processes.steady : processes.shaky;
       waiters.push(
         (async () => {
-          const grant = granted(await provider.acquire(request('k')));
+          const grant = granted(await backend.acquire(request('k')));
           order.push(String(index));
-          await provider.release(grant, RELEASE);
+          await backend.release(grant, RELEASE);
         })(),
       );
       await waiting('k', index + 1);
     }
-    await processes.steady.provider.release(holder, RELEASE);
+    await processes.steady.backend.release(holder, RELEASE);
     await Promise.all(waiters);
     expect(order).toEqual(Array.from({ length: 12 }, (_, index) => String(index)));
   });
@@ -56,174 +56,174 @@ describe('the hand-off between two processes', () => {
     // Its time stands still, so it does not ask again: the message of the release wakes it, or nothing does.
     const receiver = await startWithFakeClock({ url: redis.server.url });
     for (let round = 1; round <= 15; round += 1) {
-      const holder = granted(await processes.steady.provider.acquire(request('k')));
-      const waiter = receiver.provider.acquire(request('k'));
+      const holder = granted(await processes.steady.backend.acquire(request('k')));
+      const waiter = receiver.backend.acquire(request('k'));
       await untilWaiting(receiver, round);
       await redis.admin.config('RESETSTAT');
-      await processes.steady.provider.release(holder, RELEASE);
+      await processes.steady.backend.release(holder, RELEASE);
       const grant = granted(await waiter);
       expect(await calls()).toBe(1);
-      await receiver.provider.release(grant, RELEASE);
+      await receiver.backend.release(grant, RELEASE);
     }
-    await receiver.provider.stop();
+    await receiver.backend.close();
   });
 
-  it('gives the waiter a deadline inside its claim, and a renewal gives it the whole lease', async () => {
+  it('gives the waiter a deadline inside its provisional lease, and a renewal gives it the whole lease', async () => {
     const receiver = await startWithFakeClock({ url: redis.server.url });
-    const holder = granted(await processes.steady.provider.acquire(request('k')));
-    const waiter = receiver.provider.acquire(request('k', LONG));
+    const holder = granted(await processes.steady.backend.acquire(request('k')));
+    const waiter = receiver.backend.acquire(request('k', LONG));
     await untilWaiting(receiver);
-    await processes.steady.provider.release(holder, RELEASE);
+    await processes.steady.backend.release(holder, RELEASE);
     const grant = granted(await waiter);
     expect(grant.fencingToken).toBeGreaterThan(holder.fencingToken ?? 0n);
     expect(grant.validUntil - receiver.time.now()).toBeLessThan(3_000);
     expect(grant.validUntil - receiver.time.now()).toBeGreaterThan(2_000);
-    expect((await processes.steady.provider.inspect('k'))?.expiresIn).toBeLessThanOrEqual(3_000);
-    const renewed = await receiver.provider.renew(grant, grant.lease);
+    expect((await processes.steady.backend.inspect('k'))?.expiresIn).toBeLessThanOrEqual(3_000);
+    const renewed = await receiver.backend.renew(grant, grant.lease);
     expect(renewed).toMatchObject({ validUntil: expect.any(Number) });
-    expect((await processes.steady.provider.inspect('k'))?.expiresIn).toBeGreaterThan(NEARLY_LONG);
-    expect(await receiver.provider.release(grant, RELEASE)).toBe('released');
-    await receiver.provider.stop();
+    expect((await processes.steady.backend.inspect('k'))?.expiresIn).toBeGreaterThan(NEARLY_LONG);
+    expect(await receiver.backend.release(grant, RELEASE)).toBe('released');
+    await receiver.backend.close();
   });
 
   it.each([
     ['a lease that is not renewed', { renew: false }],
     ['a minHold', { minHold: 20_000 }],
-  ])('confirms before it answers where the claim alone is not enough: %s', async (_, terms) => {
-    const holder = granted(await processes.steady.provider.acquire(request('k')));
-    const waiter = processes.shaky.provider.acquire(request('k', { ...LONG, ...terms }));
+  ])('confirms before it answers where the provisional lease alone is not enough: %s', async (_, terms) => {
+    const holder = granted(await processes.steady.backend.acquire(request('k')));
+    const waiter = processes.shaky.backend.acquire(request('k', { ...LONG, ...terms }));
     await waiting('k', 1);
-    await processes.steady.provider.release(holder, RELEASE);
+    await processes.steady.backend.release(holder, RELEASE);
     const grant = granted(await waiter);
     expect(grant.validUntil - performance.now()).toBeGreaterThan(NEARLY_LONG);
-    expect((await processes.steady.provider.inspect('k'))?.expiresIn).toBeGreaterThan(NEARLY_LONG);
+    expect((await processes.steady.backend.inspect('k'))?.expiresIn).toBeGreaterThan(NEARLY_LONG);
   });
 
-  it('never claims for longer than the lease', async () => {
-    const holder = granted(await processes.steady.provider.acquire(request('k')));
-    const waiter = processes.shaky.provider.acquire(request('k', { lease: 400 }));
+  it('never gives a provisional lease longer than the lease', async () => {
+    const holder = granted(await processes.steady.backend.acquire(request('k')));
+    const waiter = processes.shaky.backend.acquire(request('k', { lease: 400 }));
     await waiting('k', 1);
     await untilWaiting(processes.shaky);
-    await processes.steady.provider.release(holder, RELEASE);
+    await processes.steady.backend.release(holder, RELEASE);
     const grant = granted(await waiter);
     expect(grant.validUntil - performance.now()).toBeLessThan(400);
-    await until(async () => (await processes.steady.provider.inspect('k')) === null, 'the claim is over');
+    await until(async () => (await processes.steady.backend.inspect('k')) === null, 'the provisional lease is over');
   });
 
   it('finds by asking again what a lost message should have told', async () => {
-    const holder = granted(await processes.steady.provider.acquire(request('k')));
-    const waiter = processes.shaky.provider.acquire(request('k'));
+    const holder = granted(await processes.steady.backend.acquire(request('k')));
+    const waiter = processes.shaky.backend.acquire(request('k'));
     await waiting('k', 1);
     await untilWaiting(processes.shaky);
     // The server does not notice that nobody reads: the message is sent and lost.
     processes.proxy.holdReplies();
-    await processes.steady.provider.release(holder, RELEASE);
+    await processes.steady.backend.release(holder, RELEASE);
     processes.proxy.cut();
     processes.proxy.passReplies();
     expect(granted(await waiter).validUntil).toBeGreaterThan(performance.now());
   });
 
   it('passes over a process that does not listen, and serves it when it asks again', async () => {
-    const holder = granted(await processes.steady.provider.acquire(request('k')));
-    const deaf = processes.shaky.provider.acquire(request('k'));
+    const holder = granted(await processes.steady.backend.acquire(request('k')));
+    const deaf = processes.shaky.backend.acquire(request('k'));
     await waiting('k', 1);
     await untilWaiting(processes.shaky);
-    const second = processes.steady.provider.acquire(request('k'));
+    const second = processes.steady.backend.acquire(request('k'));
     await waiting('k', 2);
     await redis.admin.call('CLIENT', 'KILL', 'TYPE', 'pubsub');
-    await processes.steady.provider.release(holder, RELEASE);
+    await processes.steady.backend.release(holder, RELEASE);
     // Whichever came first after the cut, both are served, one after the other.
     const first = await Promise.race([deaf.then(() => 'deaf'), second.then(() => 'second')]);
     if (first === 'second') {
-      await processes.steady.provider.release(granted(await second), RELEASE);
-      await processes.shaky.provider.release(granted(await deaf), RELEASE);
+      await processes.steady.backend.release(granted(await second), RELEASE);
+      await processes.shaky.backend.release(granted(await deaf), RELEASE);
     } else {
-      await processes.shaky.provider.release(granted(await deaf), RELEASE);
-      await processes.steady.provider.release(granted(await second), RELEASE);
+      await processes.shaky.backend.release(granted(await deaf), RELEASE);
+      await processes.steady.backend.release(granted(await second), RELEASE);
     }
-    expect(await processes.steady.provider.inspect('k')).toBeNull();
+    expect(await processes.steady.backend.inspect('k')).toBeNull();
   });
 
   it('passes over a process that is gone, in seconds', async () => {
-    const holder = granted(await processes.steady.provider.acquire(request('k')));
+    const holder = granted(await processes.steady.backend.acquire(request('k')));
     // Its lease outlasts the timeout of this test.
     const gone = request('k', LONG);
-    processes.shaky.provider.acquire(gone).catch(() => undefined);
+    processes.shaky.backend.acquire(gone).catch(() => undefined);
     await waiting('k', 1);
     await untilWaiting(processes.shaky);
-    const next = processes.steady.provider.acquire(request('k'));
+    const next = processes.steady.backend.acquire(request('k'));
     await waiting('k', 2);
     // Half-open: the server goes on believing in both connections.
     processes.proxy.loseReplies();
-    await processes.steady.provider.release(holder, RELEASE);
+    await processes.steady.backend.release(holder, RELEASE);
     granted(await next);
     processes.proxy.refuse();
     gone.abort();
   }, 60_000);
 
   it('leaves at once when it is aborted, and stands in no queue', async () => {
-    const holder = granted(await processes.steady.provider.acquire(request('k')));
+    const holder = granted(await processes.steady.backend.acquire(request('k')));
     const leaving = request('k');
-    const answer = processes.shaky.provider.acquire(leaving);
+    const answer = processes.shaky.backend.acquire(leaving);
     await waiting('k', 1);
     leaving.abort();
     expect(await answer).toBe('busy');
     await waiting('k', 0);
-    await processes.steady.provider.release(holder, RELEASE);
-    expect(await processes.steady.provider.inspect('k')).toBeNull();
+    await processes.steady.backend.release(holder, RELEASE);
+    expect(await processes.steady.backend.inspect('k')).toBeNull();
   });
 
   it('releases what was granted to a waiter that has left', async () => {
-    const holder = granted(await processes.steady.provider.acquire(request('k')));
+    const holder = granted(await processes.steady.backend.acquire(request('k')));
     const leaving = request('k');
-    const answer = processes.shaky.provider.acquire(leaving);
+    const answer = processes.shaky.backend.acquire(leaving);
     await waiting('k', 1);
     await untilWaiting(processes.shaky);
     processes.proxy.holdReplies();
-    await processes.steady.provider.release(holder, RELEASE);
+    await processes.steady.backend.release(holder, RELEASE);
     leaving.abort();
     expect(await answer).toBe('busy');
     processes.proxy.passReplies();
-    await until(async () => (await processes.steady.provider.inspect('k')) === null, 'it is free');
+    await until(async () => (await processes.steady.backend.inspect('k')) === null, 'it is free');
   });
 
   describe('in shared mode', () => {
     const shared = { mode: 'shared' } as const;
 
     it('lets readers in together, with one token', async () => {
-      const first = granted(await processes.steady.provider.acquire(request('k', shared)));
-      const second = granted(await processes.shaky.provider.acquire(request('k', shared)));
+      const first = granted(await processes.steady.backend.acquire(request('k', shared)));
+      const second = granted(await processes.shaky.backend.acquire(request('k', shared)));
       expect(second.fencingToken).toBe(first.fencingToken);
-      expect(await processes.steady.provider.inspect('k')).toMatchObject({ mode: 'shared', holders: 2 });
-      expect(await processes.steady.provider.acquire(request('k', { wait: 0 }))).toBe('busy');
-      expect(await processes.steady.provider.release(first, RELEASE)).toBe('released');
-      expect(await processes.shaky.provider.renew(second, 30_000)).toMatchObject({});
-      expect(await processes.shaky.provider.release(second, RELEASE)).toBe('released');
-      expect(await processes.steady.provider.inspect('k')).toBeNull();
+      expect(await processes.steady.backend.inspect('k')).toMatchObject({ mode: 'shared', holders: 2 });
+      expect(await processes.steady.backend.acquire(request('k', { wait: 0 }))).toBe('busy');
+      expect(await processes.steady.backend.release(first, RELEASE)).toBe('released');
+      expect(await processes.shaky.backend.renew(second, 30_000)).toMatchObject({});
+      expect(await processes.shaky.backend.release(second, RELEASE)).toBe('released');
+      expect(await processes.steady.backend.inspect('k')).toBeNull();
     });
 
     it('does not let readers overtake a writer that waits', async () => {
-      const reader = granted(await processes.steady.provider.acquire(request('k', shared)));
-      const writer = processes.shaky.provider.acquire(request('k'));
+      const reader = granted(await processes.steady.backend.acquire(request('k', shared)));
+      const writer = processes.shaky.backend.acquire(request('k'));
       await waiting('k', 1);
-      expect(await processes.steady.provider.acquire(request('k', { ...shared, wait: 0 }))).toBe('busy');
-      const later = [processes.steady, processes.shaky].map(({ provider }) => provider.acquire(request('k', shared)));
+      expect(await processes.steady.backend.acquire(request('k', { ...shared, wait: 0 }))).toBe('busy');
+      const later = [processes.steady, processes.shaky].map(({ backend }) => backend.acquire(request('k', shared)));
       await waiting('k', 3);
-      await processes.steady.provider.release(reader, RELEASE);
+      await processes.steady.backend.release(reader, RELEASE);
       const written = granted(await writer);
       expect(await Promise.all(later.map(isSettled))).toEqual([false, false]);
-      await processes.shaky.provider.release(written, RELEASE);
+      await processes.shaky.backend.release(written, RELEASE);
       const [first, second] = (await Promise.all(later)).map(granted);
       expect(first?.fencingToken).toBe(second?.fencingToken);
       expect(first?.fencingToken).toBeGreaterThan(written.fencingToken ?? 0n);
     });
 
     it('lets the readers behind a writer in when it leaves', async () => {
-      granted(await processes.steady.provider.acquire(request('k', shared)));
+      granted(await processes.steady.backend.acquire(request('k', shared)));
       const writer = request('k');
-      const left = processes.shaky.provider.acquire(writer);
+      const left = processes.shaky.backend.acquire(writer);
       await waiting('k', 1);
-      const reader = processes.steady.provider.acquire(request('k', shared));
+      const reader = processes.steady.backend.acquire(request('k', shared));
       await waiting('k', 2);
       writer.abort();
       expect(await left).toBe('busy');
@@ -232,34 +232,34 @@ describe('the hand-off between two processes', () => {
 
     it('lets the readers behind a dead writer in', async () => {
       // Their leases outlast the timeout of this test.
-      granted(await processes.steady.provider.acquire(request('k', { ...shared, ...LONG })));
-      processes.shaky.provider.acquire(request('k', LONG)).catch(() => undefined);
+      granted(await processes.steady.backend.acquire(request('k', { ...shared, ...LONG })));
+      processes.shaky.backend.acquire(request('k', LONG)).catch(() => undefined);
       await waiting('k', 1);
-      const reader = processes.steady.provider.acquire(request('k', shared));
+      const reader = processes.steady.backend.acquire(request('k', shared));
       await waiting('k', 2);
       processes.proxy.refuse();
       granted(await reader);
     }, 60_000);
 
     it('ends each reader with its own lease', async () => {
-      granted(await processes.steady.provider.acquire(request('k', { ...shared, lease: 200 })));
-      const longer = granted(await processes.shaky.provider.acquire(request('k', { ...shared, lease: 30_000 })));
-      await until(async () => (await processes.steady.provider.inspect('k'))?.holders === 1, 'the short lease is over');
-      await processes.shaky.provider.release(longer, RELEASE);
-      expect(await processes.steady.provider.inspect('k')).toBeNull();
+      granted(await processes.steady.backend.acquire(request('k', { ...shared, lease: 200 })));
+      const longer = granted(await processes.shaky.backend.acquire(request('k', { ...shared, lease: 30_000 })));
+      await until(async () => (await processes.steady.backend.inspect('k'))?.holders === 1, 'the short lease is over');
+      await processes.shaky.backend.release(longer, RELEASE);
+      expect(await processes.steady.backend.inspect('k')).toBeNull();
     });
   });
 
   it('parks a key that is released before its minHold has passed', async () => {
-    const grant = granted(await processes.steady.provider.acquire(request('k', { minHold: 600_000 })));
-    const waiter = processes.shaky.provider.acquire(request('k'));
+    const grant = granted(await processes.steady.backend.acquire(request('k', { minHold: 600_000 })));
+    const waiter = processes.shaky.backend.acquire(request('k'));
     await waiting('k', 1);
-    expect(await processes.steady.provider.release(grant, { keepFor: 500_000, failed: false })).toBe('released');
-    const parked = await processes.steady.provider.inspect('k');
+    expect(await processes.steady.backend.release(grant, { keepFor: 500_000, failed: false })).toBe('released');
+    const parked = await processes.steady.backend.inspect('k');
     expect(parked).toMatchObject({ state: 'parked', holders: 0 });
     expect(parked?.expiresIn).toBeGreaterThan(400_000);
     expect(parked?.expiresIn).toBeLessThanOrEqual(500_000);
-    expect(await processes.steady.provider.renew(grant, 30_000)).toBe('lost');
+    expect(await processes.steady.backend.renew(grant, 30_000)).toBe('lost');
     expect(await isSettled(waiter)).toBe(false);
     await expire(redis.admin, 'k');
     granted(await waiter);
@@ -267,31 +267,31 @@ describe('the hand-off between two processes', () => {
 
   it('calls a key parked whose readers are all parked, and held while one of them holds it', async () => {
     const terms = { mode: 'shared', minHold: 600_000 } as const;
-    const first = granted(await processes.steady.provider.acquire(request('k', terms)));
-    const second = granted(await processes.shaky.provider.acquire(request('k', terms)));
-    await processes.steady.provider.release(first, { keepFor: 500_000, failed: false });
-    expect(await processes.steady.provider.inspect('k')).toMatchObject({ state: 'held', mode: 'shared', holders: 1 });
-    await processes.shaky.provider.release(second, { keepFor: 500_000, failed: false });
-    expect(await processes.steady.provider.inspect('k')).toMatchObject({ state: 'parked', mode: 'shared', holders: 0 });
+    const first = granted(await processes.steady.backend.acquire(request('k', terms)));
+    const second = granted(await processes.shaky.backend.acquire(request('k', terms)));
+    await processes.steady.backend.release(first, { keepFor: 500_000, failed: false });
+    expect(await processes.steady.backend.inspect('k')).toMatchObject({ state: 'held', mode: 'shared', holders: 1 });
+    await processes.shaky.backend.release(second, { keepFor: 500_000, failed: false });
+    expect(await processes.steady.backend.inspect('k')).toMatchObject({ state: 'parked', mode: 'shared', holders: 0 });
   });
 
   it('keeps the key for its minHold when the holder crashes, also if it was renewed meanwhile', async () => {
-    const grant = granted(await processes.steady.provider.acquire(request('k', { lease: 200, minHold: 600_000 })));
-    await processes.steady.provider.renew(grant, 300);
-    expect((await processes.steady.provider.inspect('k'))?.expiresIn).toBeGreaterThan(500_000);
+    const grant = granted(await processes.steady.backend.acquire(request('k', { lease: 200, minHold: 600_000 })));
+    await processes.steady.backend.renew(grant, 300);
+    expect((await processes.steady.backend.inspect('k'))?.expiresIn).toBeGreaterThan(500_000);
   });
 
   it('frees a key by force: the next waiter gets it and the old holder has lost it', async () => {
-    const grant = granted(await processes.steady.provider.acquire(request('k')));
-    const waiter = processes.shaky.provider.acquire(request('k'));
+    const grant = granted(await processes.steady.backend.acquire(request('k')));
+    const waiter = processes.shaky.backend.acquire(request('k'));
     await waiting('k', 1);
-    expect(await processes.steady.provider.forceRelease('k')).toBe(true);
+    expect(await processes.steady.backend.forceRelease('k')).toBe(true);
     const next = granted(await waiter);
     expect(next.fencingToken).toBeGreaterThan(grant.fencingToken ?? 0n);
-    expect(await processes.steady.provider.renew(grant, 30_000)).toBe('lost');
-    expect(await processes.steady.provider.release(grant, RELEASE)).toBe('lost');
-    await processes.shaky.provider.release(next, RELEASE);
-    expect(await processes.steady.provider.forceRelease('k')).toBe(false);
+    expect(await processes.steady.backend.renew(grant, 30_000)).toBe('lost');
+    expect(await processes.steady.backend.release(grant, RELEASE)).toBe('lost');
+    await processes.shaky.backend.release(next, RELEASE);
+    expect(await processes.steady.backend.forceRelease('k')).toBe(false);
   });
 
   const serverTime = async () => {
@@ -300,15 +300,15 @@ describe('the hand-off between two processes', () => {
   };
 
   it('asks again at the time when a retained key frees itself, not at the next second', async () => {
-    const { provider, time, events } = await startWithFakeClock({ url: redis.server.url });
-    const held = granted(await processes.steady.provider.acquire(request('k', { minHold: 400 })));
-    await processes.steady.provider.release(held, { keepFor: 400, failed: false });
-    const waiter = provider.acquire(request('k'));
-    await untilWaiting({ provider, events });
+    const { backend, time, events } = await startWithFakeClock({ url: redis.server.url });
+    const held = granted(await processes.steady.backend.acquire(request('k', { minHold: 400 })));
+    await processes.steady.backend.release(held, { keepFor: 400, failed: false });
+    const waiter = backend.acquire(request('k'));
+    await untilWaiting({ backend, events });
     await until(async () => (await redis.admin.exists(new KeyLayout('lock').lockOf('k'))) === 0, 'it is over');
     await time.advance(500);
-    await provider.release(granted(await waiter), RELEASE);
-    await provider.stop();
+    await backend.release(granted(await waiter), RELEASE);
+    await backend.close();
   });
 
   it.each([
@@ -318,41 +318,41 @@ describe('the hand-off between two processes', () => {
   ] as const)(
     'asks again when a key frees itself that was retained by %s after it had queued',
     async (_, mode, count) => {
-      const { provider, time, events } = await startWithFakeClock({ url: redis.server.url });
-      const held = granted(await processes.steady.provider.acquire(request('k', { mode, minHold: 400 })));
-      const other = count === 2 && granted(await processes.steady.provider.acquire(request('k', { mode })));
-      const waiter = provider.acquire(request('k'));
-      await untilWaiting({ provider, events });
-      await processes.steady.provider.release(held, { keepFor: 400, failed: false });
-      if (other) await processes.steady.provider.release(other, RELEASE);
+      const { backend, time, events } = await startWithFakeClock({ url: redis.server.url });
+      const held = granted(await processes.steady.backend.acquire(request('k', { mode, minHold: 400 })));
+      const other = count === 2 && granted(await processes.steady.backend.acquire(request('k', { mode })));
+      const waiter = backend.acquire(request('k'));
+      await untilWaiting({ backend, events });
+      await processes.steady.backend.release(held, { keepFor: 400, failed: false });
+      if (other) await processes.steady.backend.release(other, RELEASE);
       const end = (await serverTime()) + 400;
       await until(async () => (await serverTime()) > end, 'it is over');
-      await provider.inspect('nothing');
+      await backend.inspect('nothing');
       await time.advance(500);
-      await provider.release(granted(await waiter), RELEASE);
-      await provider.stop();
+      await backend.release(granted(await waiter), RELEASE);
+      await backend.close();
     },
   );
 
   it('asks for all waiters when the first of them is granted as if nobody waited', async () => {
-    const { provider, time, events } = await startWithFakeClock({ url: redis.server.url });
-    await processes.steady.provider.acquire(request('k'));
-    const waiters = [request('k'), request('k'), request('k')].map((each) => provider.acquire(each));
-    await untilWaiting({ provider, events }, 3);
+    const { backend, time, events } = await startWithFakeClock({ url: redis.server.url });
+    await processes.steady.backend.acquire(request('k'));
+    const waiters = [request('k'), request('k'), request('k')].map((each) => backend.acquire(each));
+    await untilWaiting({ backend, events }, 3);
     const lock = new KeyLayout('lock').lockOf('k');
     await redis.admin.del(lock, `${lock}}q`);
     // The one second in which it asks for the first. From then on its clock stands still.
     await time.advance(1_000);
-    for (const waiter of waiters) await provider.release(granted(await waiter), RELEASE);
-    await provider.stop();
+    for (const waiter of waiters) await backend.release(granted(await waiter), RELEASE);
+    await backend.close();
   });
 
   it('asks for one waiter of each key a second, and for all of a key whose queue was lost', async () => {
-    const { provider, time, events } = await startWithFakeClock({ url: redis.server.url });
-    const held = granted(await processes.steady.provider.acquire(request('k')));
+    const { backend, time, events } = await startWithFakeClock({ url: redis.server.url });
+    const held = granted(await processes.steady.backend.acquire(request('k')));
     const requests = Array.from({ length: 100 }, () => request('k'));
-    const answers = requests.map((each) => provider.acquire(each));
-    await untilWaiting({ provider, events }, 100);
+    const answers = requests.map((each) => backend.acquire(each));
+    await untilWaiting({ backend, events }, 100);
     const queue = `${new KeyLayout('lock').lockOf('k')}}q`;
     const before = await redis.admin.zrange(queue, '0', '-1', 'WITHSCORES');
     await redis.admin.del(queue);
@@ -364,38 +364,38 @@ describe('the hand-off between two processes', () => {
     });
     await Promise.all(answers);
     await waiting('k', 0);
-    await processes.steady.provider.release(held, RELEASE);
-    await provider.stop();
+    await processes.steady.backend.release(held, RELEASE);
+    await backend.close();
   });
 
   it('keeps the minHold of each waiter, also of one whose process ends without a word', async () => {
-    const holder = granted(await processes.steady.provider.acquire(request('k')));
+    const holder = granted(await processes.steady.backend.acquire(request('k')));
     const terms = { lease: 2_000, minHold: 600_000 };
     const waiters = [request('k', { ...terms, minHold: 1 }), request('k', terms)].map((each) =>
-      processes.shaky.provider.acquire(each),
+      processes.shaky.backend.acquire(each),
     );
     await waiting('k', 2);
-    await processes.steady.provider.release(holder, RELEASE);
-    await processes.shaky.provider.release(granted(await waiters[0]!), RELEASE);
+    await processes.steady.backend.release(holder, RELEASE);
+    await processes.shaky.backend.release(granted(await waiters[0]!), RELEASE);
     granted(await waiters[1]!);
     processes.proxy.refuse();
-    const left = (await processes.steady.provider.inspect('k'))?.expiresIn;
+    const left = (await processes.steady.backend.inspect('k'))?.expiresIn;
     expect(left).toBeGreaterThan(500_000);
     processes.proxy.admit();
   });
 
   it('sends one command a second for 100 waiters, and none for their messages', async () => {
-    const { provider, time, events } = await startWithFakeClock({ url: redis.server.url });
-    granted(await processes.steady.provider.acquire(request('k')));
+    const { backend, time, events } = await startWithFakeClock({ url: redis.server.url });
+    granted(await processes.steady.backend.acquire(request('k')));
     const requests = Array.from({ length: 100 }, () => request('k'));
-    const answers = requests.map(({ ...terms }) => provider.acquire(terms));
-    await untilWaiting({ provider, events }, 100);
+    const answers = requests.map(({ ...terms }) => backend.acquire(terms));
+    await untilWaiting({ backend, events }, 100);
     await redis.admin.config('RESETSTAT');
     for (let second = 0; second < 3; second += 1) {
       await time.advance(1_000);
       // On the same connection: when both are answered, so is what was asked again, and what the answers made it send.
-      await provider.inspect('nothing');
-      await provider.inspect('nothing');
+      await backend.inspect('nothing');
+      await backend.inspect('nothing');
     }
     expect(await calls()).toBe(3 * (1 + 2));
     requests.forEach(({ abort }) => {
@@ -403,6 +403,6 @@ describe('the hand-off between two processes', () => {
     });
     expect(new Set(await Promise.all(answers))).toEqual(new Set(['busy']));
     await waiting('k', 0);
-    await provider.stop();
+    await backend.close();
   });
 });

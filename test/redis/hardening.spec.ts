@@ -2,11 +2,12 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/glob
 import { inspect } from 'node:util';
 import { Redis } from 'ioredis';
 import { Redis as Redis5 } from 'ioredis5';
-import type { ProviderEvent } from '../../lib/api/lock-provider.js';
-import { RedisLockProvider, type RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
+import type { BackendEvent } from '../../lib/api/lock-provider.js';
+import type { RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
+import type { RedisBackend } from '../../lib/providers/redis/redis-backend.js';
 import { type RedisCluster, startRedisCluster } from '../servers/redis-cluster.js';
 import { type RedisSentinels, startRedisSentinels } from '../servers/redis-sentinels.js';
-import { contextFor, granted, redisForTests, RELEASE, request, startProvider, until } from './seam.js';
+import { backendOf, granted, redisForTests, RELEASE, request, startBackend, until } from './seam.js';
 
 // What an application's client may say, and what a connection for locks must not do. Each was seen to be inherited.
 const UNSUITABLE = {
@@ -28,18 +29,18 @@ describe("the application's options do not reach the connections for locks", () 
   const redis = redisForTests();
 
   const worksOver = async (options: RedisLockProviderOptions) => {
-    const { provider, events } = await startProvider(options);
-    const grant = granted(await provider.acquire(request('k')));
+    const { backend, events } = await startBackend(options);
+    const grant = granted(await backend.acquire(request('k')));
     // To ioredis an error like any other, which the application answers by sending the command again.
     await redis.admin.script('FLUSH');
     expect(await redis.admin.keys('*')).toEqual(expect.arrayContaining(['lock:{0}']));
-    expect(await provider.renew(grant, 30_000)).toMatchObject({ validUntil: expect.any(Number) });
+    expect(await backend.renew(grant, 30_000)).toMatchObject({ validUntil: expect.any(Number) });
     expect(events).toEqual([]);
     await redis.admin.call('CLIENT', ['KILL', 'TYPE', 'normal', 'SKIPME', 'yes']);
     await until(() => events.some(({ type }) => type === 'recovered'), 'it is back');
-    expect(await provider.release(grant, RELEASE)).toBe('released');
+    expect(await backend.release(grant, RELEASE)).toBe('released');
     expect((await redis.admin.keys('*')).filter((key) => !key.startsWith('lock:'))).toEqual([]);
-    await provider.stop();
+    await backend.close();
   };
 
   it.each([
@@ -70,7 +71,7 @@ describe('a client of Sentinel that does not try again', () => {
 
   it('is followed by a provider that does: all Sentinels are away for a while', async () => {
     const client = new Redis({ ...redis.options, sentinelRetryStrategy: () => null, lazyConnect: true });
-    const { provider, events } = await startProvider({ client, commandTimeout: '1s' });
+    const { backend, events } = await startBackend({ client, commandTimeout: '1s' });
     const admin = new Redis(redis.master.url);
     let failures = 0;
     for (const sentinel of redis.sentinels) sentinel.signal('SIGSTOP');
@@ -78,7 +79,7 @@ describe('a client of Sentinel that does not try again', () => {
     await until(() => events.some(({ type }) => type === 'unavailable'), 'it is lost');
     await until(
       async () => {
-        const error: unknown = await provider.acquire(request('k')).catch((reason: unknown) => reason);
+        const error: unknown = await backend.acquire(request('k')).catch((reason: unknown) => reason);
         if (inspect(error).includes('sentinels are unreachable')) failures += 1;
         return failures > 0;
       },
@@ -87,22 +88,22 @@ describe('a client of Sentinel that does not try again', () => {
     );
     for (const sentinel of redis.sentinels) sentinel.signal('SIGCONT');
     await until(() => events.some(({ type }) => type === 'recovered'), 'it is back', 60_000);
-    granted(await provider.acquire(request('k')));
+    granted(await backend.acquire(request('k')));
     admin.disconnect();
-    await provider.stop();
+    await backend.close();
   }, 150_000);
 });
 
 describe('errors and events show no password', () => {
   const SECRET = 'correct-horse';
   let cluster: RedisCluster;
-  const providers: RedisLockProvider[] = [];
+  const backends: RedisBackend[] = [];
 
   beforeAll(async () => {
     cluster = await startRedisCluster({ nodeTimeout: 5_000 });
   }, 60_000);
   afterEach(async () => {
-    await Promise.all(providers.splice(0).map((provider) => provider.stop()));
+    await Promise.all(backends.splice(0).map((backend) => backend.close()));
   });
   afterAll(() => cluster.stop());
 
@@ -112,12 +113,12 @@ describe('errors and events show no password', () => {
     ['of a client of ioredis 6', () => ({ client: new Redis({ ...cluster.addresses[0], ...lazy }) })],
     ['of a Cluster', () => ({ cluster: cluster.addresses, options: { redisOptions: lazy } })],
   ])('that is refused, %s', async (_, options) => {
-    const provider = new RedisLockProvider(options());
-    providers.push(provider);
-    const events: ProviderEvent[] = [];
+    const events: BackendEvent[] = [];
+    const backend = backendOf(options(), {}, events);
+    backends.push(backend);
     const seen: unknown[] = [events];
-    seen.push(await provider.start(contextFor(events)).catch((error: unknown) => error));
-    seen.push(await provider.acquire(request('k')).catch((error: unknown) => error));
+    seen.push(await backend.connect().catch((error: unknown) => error));
+    seen.push(await backend.acquire(request('k')).catch((error: unknown) => error));
     const text = inspect(seen, { depth: 20, showHidden: true });
     expect(text).not.toContain(SECRET);
     // But they say what is wrong.

@@ -2,15 +2,15 @@ import { afterAll, beforeAll, describe, expect, it, jest } from '@jest/globals';
 import fc from 'fast-check';
 import { Redis } from 'ioredis';
 import type { Grant } from '../../lib/api/lock-provider.js';
-import { RedisLockProvider } from '../../lib/providers/redis/index.js';
+import { Attempts } from '../../lib/providers/redis/attempts.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
-import { WaitingRoom } from '../../lib/providers/redis/waiting-room.js';
+import type { RedisBackend } from '../../lib/providers/redis/redis-backend.js';
 import { FakeClock } from '../../lib/testing/index.js';
 import { exploration } from '../exploration.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { makeServerClock } from '../servers/server-clock.js';
 import { InterleavedNetwork } from './interleaved-network.js';
-import { contextFor, RELEASE, request, type TestRequest } from './seam.js';
+import { backendOf, RELEASE, request, type TestRequest } from './seam.js';
 
 /**
  * Two processes and up to five attempts on one key, the real client code and the real script, with every step of the network and of time
@@ -76,7 +76,7 @@ const settle = () => new Promise<void>((resolve) => setImmediate(() => setImmedi
 class World {
   readonly time = new FakeClock();
   readonly attempts: Attempt[] = [];
-  readonly providers: RedisLockProvider[] = [];
+  readonly backends: RedisBackend[] = [];
   readonly crashed = [false, false];
   #largestToken = 0n;
   #largestMode = 'exclusive';
@@ -95,9 +95,9 @@ class World {
       admin,
     );
     for (const network of world.networks) {
-      const provider = new RedisLockProvider({ client: network.client, commandTimeout: '1h' });
-      world.providers.push(provider);
-      await network.carry(provider.start(contextFor([], { clock: world.time, emit: () => undefined })));
+      const backend = backendOf({ client: network.client, commandTimeout: '1h' }, { clock: world.time });
+      world.backends.push(backend);
+      await network.carry(backend.connect());
     }
     return world;
   }
@@ -194,7 +194,7 @@ class World {
 
   async close(): Promise<void> {
     await Promise.all(this.networks.map((network) => network.deafen()));
-    void Promise.all(this.providers.map((provider) => provider.stop()));
+    void Promise.all(this.backends.map((backend) => backend.close()));
     for (const network of this.networks) network.cut();
     await settle();
   }
@@ -247,7 +247,7 @@ class World {
 
   #send(attempt: Attempt): void {
     attempt.state = 'waiting';
-    this.providers[attempt.by]?.acquire(attempt.ask).then(
+    this.backends[attempt.by]?.acquire(attempt.ask).then(
       (answer) => {
         if (attempt.state !== 'waiting') return;
         if (answer === 'busy') attempt.state = 'over';
@@ -269,27 +269,27 @@ class World {
     Object.assign(attempt, { state: 'held', grant, validUntil: grant.validUntil });
   }
 
-  // As the engine does it.
+  // As the core does it.
   #act(action: 'release' | 'renew' | 'abort', attempt: Attempt | undefined): void {
     if (!attempt || this.crashed[attempt.by]) return;
-    const provider = this.providers[attempt.by] as RedisLockProvider;
+    const backend = this.backends[attempt.by] as RedisBackend;
     const { grant } = attempt;
     if (action === 'abort' && attempt.state === 'waiting') attempt.ask.abort();
-    else if (action === 'abort' && attempt.state === 'unknown') this.#insist(provider, attempt);
-    else if (action === 'release' && grant && attempt.state === 'held') this.#insist(provider, attempt);
+    else if (action === 'abort' && attempt.state === 'unknown') this.#insist(backend, attempt);
+    else if (action === 'release' && grant && attempt.state === 'held') this.#insist(backend, attempt);
     else if (action === 'renew' && grant && attempt.state === 'held' && attempt.validUntil > this.time.now()) {
-      void provider.renew(grant, LEASE).then((outcome) => {
+      void backend.renew(grant, LEASE).then((outcome) => {
         if (attempt.state !== 'held' || outcome === 'unknown') return;
-        if (outcome === 'lost') this.#insist(provider, attempt);
+        if (outcome === 'lost') this.#insist(backend, attempt);
         else if (attempt.validUntil > this.time.now()) attempt.validUntil = outcome.validUntil;
       });
     }
   }
 
-  #insist(provider: RedisLockProvider, attempt: Attempt): void {
+  #insist(backend: RedisBackend, attempt: Attempt): void {
     attempt.state = 'over';
     const again = async () => {
-      while ((await provider.release(attempt.ask, RELEASE)) === 'unknown') {
+      while ((await backend.release(attempt.ask, RELEASE)) === 'unknown') {
         await new Promise<void>((resolve) => this.time.setTimer(resolve, 100));
       }
     };
@@ -302,7 +302,7 @@ class World {
     network.late.push(...network.requests.splice(0));
     network.replies.length = 0;
     await network.deafen();
-    void this.providers[by]?.stop();
+    void this.backends[by]?.close();
   }
 }
 
@@ -326,7 +326,7 @@ if (!clock) console.warn('No C compiler: the search over the orders of events is
   });
 
   it(`never lets two in, never repeats a token, serves all, leaves nothing (${RUNS} runs; more in npm run test:long)`, async () => {
-    const passOn = jest.spyOn(WaitingRoom.prototype, 'passOn');
+    const handOff = jest.spyOn(Attempts.prototype, 'handOff');
     await fc.assert(
       fc.asyncProperty(fc.array(step, { minLength: 10, maxLength: 60, size: 'max' }), async (steps) => {
         for (const listener of listeners) listener.removeAllListeners('message');
@@ -340,8 +340,8 @@ if (!clock) console.warn('No C compiler: the search over the orders of events is
       }),
       { numRuns: RUNS, ...(process.env.LOCK_SEED !== undefined && { seed: Number(process.env.LOCK_SEED) }) },
     );
-    // Else nothing was shown of those who have it one after the other.
-    const passed = passOn.mock.results.filter(({ value }) => value === true).length;
+    // Otherwise nothing was shown about members of a cohort.
+    const passed = handOff.mock.results.filter(({ value }) => value === true).length;
     expect(passed).toBeGreaterThan(RUNS / 20);
   }, 3_600_000);
 });

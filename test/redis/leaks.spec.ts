@@ -1,14 +1,14 @@
 import { describe, expect, it } from '@jest/globals';
 import { CountingClock } from './counting-clock.js';
-import { granted, RELEASE, request, startProvider, until, redisForTests } from './seam.js';
+import { granted, RELEASE, request, startBackend, until, redisForTests } from './seam.js';
 
 describe('what is left behind', () => {
   const redis = redisForTests();
 
   it('by 10 000 attempts that were cancelled: no key, no listener, no timer', async () => {
     const clock = new CountingClock();
-    const { provider } = await startProvider({ url: redis.server.url }, { clock });
-    const holder = granted(await provider.acquire(request('k', { lease: 600_000 })));
+    const { backend } = await startBackend({ url: redis.server.url }, { clock });
+    const holder = granted(await backend.acquire(request('k', { lease: 600_000 })));
     let listeners = 0;
     for (let round = 0; round < 100; round += 1) {
       const asks = Array.from({ length: 100 }, () => request('k'));
@@ -24,19 +24,19 @@ describe('what is left behind', () => {
           listeners -= 1;
           remove(...args);
         };
-        return provider.acquire(ask);
+        return backend.acquire(ask);
       });
       // Some leave before they were sent, some before they were answered, some from the queue.
       if (round % 3 === 1) await Promise.resolve();
-      if (round % 3 === 2) await provider.inspect('k');
+      if (round % 3 === 2) await backend.inspect('k');
       for (const ask of asks) ask.abort();
       expect(new Set(await Promise.all(answers))).toEqual(new Set(['busy']));
     }
-    await until(async () => (await provider.inspect('k'))?.waiters === 0, 'the queue is empty');
-    expect(await provider.release(holder, RELEASE)).toBe('released');
+    await until(async () => (await backend.inspect('k'))?.waiters === 0, 'the queue is empty');
+    expect(await backend.release(holder, RELEASE)).toBe('released');
     expect(listeners).toBe(0);
     await until(() => clock.armed === 0, 'no timer is set');
-    await provider.stop();
+    await backend.close();
     // The counter stays. When a process was last seen expires by itself.
     const keys = await redis.admin.keys('*');
     expect(keys.filter((key) => !/^lock:\{\d+\}(seen)?$/.test(key))).toEqual([]);
@@ -46,18 +46,18 @@ describe('what is left behind', () => {
 
   it('by 2 000 locks on 2 000 keys: the counter', async () => {
     await redis.admin.flushall();
-    const { provider } = await startProvider({ url: redis.server.url });
+    const { backend } = await startBackend({ url: redis.server.url });
     const grants = await Promise.all(
       Array.from({ length: 2_000 }, async (_, index) =>
-        granted(await provider.acquire(request(`k${index}`, { lease: 600_000 }))),
+        granted(await backend.acquire(request(`k${index}`, { lease: 600_000 }))),
       ),
     );
     expect(await redis.admin.dbsize()).toBe(2_001);
-    const renewed = await Promise.all(grants.map((grant) => provider.renew(grant, 600_000)));
+    const renewed = await Promise.all(grants.map((grant) => backend.renew(grant, 600_000)));
     expect(renewed.filter((outcome) => typeof outcome === 'string')).toEqual([]);
-    await Promise.all(grants.map(async (grant) => provider.release(grant, RELEASE)));
+    await Promise.all(grants.map(async (grant) => backend.release(grant, RELEASE)));
     expect(await redis.admin.dbsize()).toBe(1);
-    await provider.stop();
+    await backend.close();
   });
 
   const connections = async () =>
@@ -67,14 +67,14 @@ describe('what is left behind', () => {
 
   it('by a provider that was stopped: no connection, and nobody who waits for ever', async () => {
     const before = await connections();
-    const { provider } = await startProvider({ url: redis.server.url });
-    granted(await provider.acquire(request('k')));
-    const waiter = provider.acquire(request('k'));
-    await until(async () => (await provider.inspect('k'))?.waiters === 1, 'it waits');
-    const stopped = provider.stop();
+    const { backend } = await startBackend({ url: redis.server.url });
+    granted(await backend.acquire(request('k')));
+    const waiter = backend.acquire(request('k'));
+    await until(async () => (await backend.inspect('k'))?.waiters === 1, 'it waits');
+    const stopped = backend.close();
     await expect(waiter).rejects.toThrow(/stopped|did not answer/);
     await stopped;
     await until(async () => (await connections()) === before, 'the connections are closed');
-    await expect(provider.acquire(request('k'))).rejects.toThrow();
+    await expect(backend.acquire(request('k'))).rejects.toThrow();
   });
 });

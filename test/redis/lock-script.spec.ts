@@ -19,7 +19,7 @@ describe('the lock script, by itself', () => {
     expect(await redis.admin.exists(LOCK)).toBe(0);
   });
 
-  it('an acquire that is repeated answers what is left, and prolongs nothing', async () => {
+  it('an acquire that is repeated answers what is left, and renews nothing', async () => {
     const first = await run(HERE, ['A3000', 'one', 60_000]);
     await redis.admin.pexpire(LOCK, 20_000);
     const again = (await run(HERE, ['A3000', 'one', 60_000])) as string[];
@@ -38,14 +38,14 @@ describe('the lock script, by itself', () => {
       queued,
       expect.stringMatching(/^\d{32}3000:two lock:\{1\}:k$/),
     ]);
-    // A claim: it ends after 3 s, and the record of it stays 10 s more.
-    const claim = String(await redis.admin.get(LOCK));
-    expect(claim).toMatch(/^c\d{29}aaaaaaaaaaaatwo$/);
+    // A provisional lease: it ends after 3 s, and the record of it stays 10 s more.
+    const provisional = String(await redis.admin.get(LOCK));
+    expect(provisional).toMatch(/^c\d{29}aaaaaaaaaaaatwo$/);
     // The server may round one of the two times.
-    expect((await redis.admin.pexpiretime(LOCK)) - Number(claim.slice(17, 30)) - 10_000).toBeCloseTo(0, -1);
+    expect((await redis.admin.pexpiretime(LOCK)) - Number(provisional.slice(17, 30)) - 10_000).toBeCloseTo(0, -1);
   });
 
-  it('a confirmation makes a claim a whole lease; a renewal of somebody else is lost', async () => {
+  it('a confirmation makes a provisional lease a whole lease; a renewal of somebody else is lost', async () => {
     await run(HERE, ['A3000', 'one', 60_000], ['A3000', 'two', 60_000]);
     await run(HERE, ['R', 'one', 0]);
     expect(await run(HERE, ['C', 'one', 9_000])).toEqual([0]);

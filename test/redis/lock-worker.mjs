@@ -1,4 +1,4 @@
-// A process of its own with one provider. Told to acquire, it reports the grant and keeps the lock, renewing it like the watchdog.
+// A process of its own with one backend. When it is asked to acquire, it reports the grant and keeps the lock, renewing it like the watchdog.
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 
@@ -10,8 +10,7 @@ const { systemRandom } = await load('core/toolkit/random.js');
 const { silentLogger } = await load('api/logger.js');
 
 const random = systemRandom();
-const provider = new RedisLockProvider({ url });
-await provider.start({
+const backend = new RedisLockProvider({ url }).createBackend({
   name: 'redis',
   namespace: 'lock',
   clock: systemClock,
@@ -19,6 +18,7 @@ await provider.start({
   logger: silentLogger,
   emit: ({ type }) => process.send({ event: type }),
 });
+await backend.connect();
 process.on('message', async ({ key, lease, holdFor }) => {
   const request = {
     key,
@@ -28,15 +28,14 @@ process.on('message', async ({ key, lease, holdFor }) => {
     renew: true,
     minHold: 0,
     wait: 60_000,
-    options: {},
   };
-  const grant = await provider.acquire({ ...request, signal: new AbortController().signal });
+  const grant = await backend.acquire({ ...request, signal: new AbortController().signal });
   process.send({ event: 'granted', token: String(grant.fencingToken) });
-  const renewal = setInterval(() => void provider.renew([{ grant, lease }]), lease / 3);
+  const renewal = setInterval(() => void backend.renew(grant, lease), lease / 3);
   if (holdFor === undefined) return;
   setTimeout(async () => {
     clearInterval(renewal);
-    process.send({ event: 'released', outcome: await provider.release(grant, { keepFor: 0, failed: false }) });
+    process.send({ event: 'released', outcome: await backend.release(grant, { keepFor: 0, failed: false }) });
   }, holdFor);
 });
 process.on('disconnect', () => process.exit());

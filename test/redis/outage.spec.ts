@@ -12,16 +12,16 @@ describe('an outage of Redis', () => {
   it('says of an ask that was never sent that nothing of it is left, and of one without an answer that it may be', async () => {
     const { shaky, proxy } = processes;
     proxy.holdReplies();
-    const unanswered = shaky.provider.acquire(request('k')).catch((error: unknown) => error);
+    const unanswered = shaky.backend.acquire(request('k')).catch((error: unknown) => error);
     await until(async () => (await redis.admin.keys('*:k')).length === 1, 'the server has executed it');
     proxy.refuse();
     const lost = await unanswered;
     expect(lost).toBeInstanceOf(LockUnavailableError);
     expect(lost).toMatchObject({ sent: true });
     const unsent = request('k');
-    await expect(shaky.provider.acquire(unsent)).rejects.toMatchObject({ code: 'LOCK_UNAVAILABLE', sent: false });
+    await expect(shaky.backend.acquire(unsent)).rejects.toMatchObject({ code: 'LOCK_UNAVAILABLE', sent: false });
     // Nothing is sent for it later, either.
-    expect(await shaky.provider.release(unsent, RELEASE)).toBe('lost');
+    expect(await shaky.backend.release(unsent, RELEASE)).toBe('lost');
     proxy.admit();
   });
 
@@ -29,12 +29,12 @@ describe('an outage of Redis', () => {
     const { shaky, proxy } = processes;
     proxy.holdReplies();
     const attempt = request('k');
-    const unanswered = shaky.provider.acquire(attempt).catch((error: unknown) => error);
+    const unanswered = shaky.backend.acquire(attempt).catch((error: unknown) => error);
     await until(async () => (await redis.admin.keys('*:k')).length === 1, 'the server has executed it');
     proxy.refuse();
     await unanswered;
-    await expect(shaky.provider.acquire(attempt)).rejects.toThrow(LockUnavailableError);
-    expect(await shaky.provider.release(attempt, RELEASE)).toBe('unknown');
+    await expect(shaky.backend.acquire(attempt)).rejects.toThrow(LockUnavailableError);
+    expect(await shaky.backend.release(attempt, RELEASE)).toBe('unknown');
     proxy.passReplies();
     proxy.admit();
     await until(async () => (await redis.admin.keys('*:k')).length === 0, 'it is released when Redis is back');
@@ -74,7 +74,7 @@ describe('an outage of Redis', () => {
     proxy.refuse();
     for (let step = 0; step < 30; step += 1) {
       await clock.advance(100);
-      await provider.inspect('nothing').catch(() => undefined);
+      await locks.inspect('nothing').catch(() => undefined);
     }
     await attempts;
     // That of the pending releases, and those of connections that are tried again.

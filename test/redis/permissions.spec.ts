@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { Redis } from 'ioredis';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { startRedisCluster } from '../servers/redis-cluster.js';
-import { granted, RELEASE, request, startProvider, until, untilWaiting } from './seam.js';
+import { granted, RELEASE, request, startBackend, until, untilWaiting } from './seam.js';
 
 // The lines that docs/providers/redis.md tells users to copy: for one server, and for a Cluster.
 async function documentedRules(topology: 'server' | 'cluster'): Promise<string[]> {
@@ -28,39 +28,39 @@ describe('under the permissions that the documentation names', () => {
     await server.stop();
   });
 
-  it('everything works: locks, hand-off, readers, renewal, parking, inspection, force, and the doctor', async () => {
+  it('everything works: locks, hand-off, readers, renewal, parking, inspection, force, and diagnostics', async () => {
     const url = `redis://locks:secret@127.0.0.1:${server.port}`;
-    const one = await startProvider({ url });
-    const two = await startProvider({ url });
-    const holder = granted(await one.provider.acquire(request('k')));
-    const waiter = two.provider.acquire(request('k'));
-    await until(async () => (await one.provider.inspect('k'))?.waiters === 1, 'it waits');
-    expect(await one.provider.renew(holder, 30_000)).toMatchObject({});
-    await one.provider.release(holder, RELEASE);
+    const one = await startBackend({ url });
+    const two = await startBackend({ url });
+    const holder = granted(await one.backend.acquire(request('k')));
+    const waiter = two.backend.acquire(request('k'));
+    await until(async () => (await one.backend.inspect('k'))?.waiters === 1, 'it waits');
+    expect(await one.backend.renew(holder, 30_000)).toMatchObject({});
+    await one.backend.release(holder, RELEASE);
     const next = granted(await waiter);
-    expect(await two.provider.renew(next, 30_000)).toMatchObject({});
-    const reader = two.provider.acquire(request('k', { mode: 'shared' }));
-    await until(async () => (await one.provider.inspect('k'))?.waiters === 1, 'it waits');
-    await two.provider.release(next, RELEASE);
-    await two.provider.release(granted(await reader), RELEASE);
-    const parked = granted(await one.provider.acquire(request('k', { minHold: 5_000 })));
-    await one.provider.release(parked, { keepFor: 4_000, failed: false });
-    expect(await one.provider.forceRelease('k')).toBe(true);
-    expect((await one.provider.check()).map(({ message }) => message)).toEqual([expect.stringContaining('AOF')]);
+    expect(await two.backend.renew(next, 30_000)).toMatchObject({});
+    const reader = two.backend.acquire(request('k', { mode: 'shared' }));
+    await until(async () => (await one.backend.inspect('k'))?.waiters === 1, 'it waits');
+    await two.backend.release(next, RELEASE);
+    await two.backend.release(granted(await reader), RELEASE);
+    const parked = granted(await one.backend.acquire(request('k', { minHold: 5_000 })));
+    await one.backend.release(parked, { keepFor: 4_000, failed: false });
+    expect(await one.backend.forceRelease('k')).toBe(true);
+    expect((await one.backend.diagnose()).map(({ message }) => message)).toEqual([expect.stringContaining('AOF')]);
     const log = (await admin.call('ACL', ['LOG'])) as unknown[];
     expect(log).toEqual([]);
-    await one.provider.stop();
-    await two.provider.stop();
+    await one.backend.close();
+    await two.backend.close();
   });
 
   it('after a reconnect too, where our lost connection is ended at the server', async () => {
-    const { provider, events } = await startProvider({ url: `redis://locks:secret@127.0.0.1:${server.port}` });
-    const grant = granted(await provider.acquire(request('k')));
+    const { backend, events } = await startBackend({ url: `redis://locks:secret@127.0.0.1:${server.port}` });
+    const grant = granted(await backend.acquire(request('k')));
     await admin.call('CLIENT', ['KILL', 'USER', 'locks']);
     await until(() => events.some(({ type }) => type === 'recovered'), 'it is back');
-    expect(await provider.release(grant, RELEASE)).toBe('released');
+    expect(await backend.release(grant, RELEASE)).toBe('released');
     expect(await admin.call('ACL', ['LOG'])).toEqual([]);
-    await provider.stop();
+    await backend.close();
   });
 
   it('and nothing else does: other keys, other channels, other commands', async () => {
@@ -91,20 +91,20 @@ it('a Cluster needs no more than the documentation names for it', async () => {
     waitReplicas: 1,
     commandTimeout: '20s',
   };
-  const one = await startProvider(options);
-  const two = await startProvider(options);
-  const holder = granted(await one.provider.acquire(request('k')));
-  const waiter = two.provider.acquire(request('k'));
+  const one = await startBackend(options);
+  const two = await startBackend(options);
+  const holder = granted(await one.backend.acquire(request('k')));
+  const waiter = two.backend.acquire(request('k'));
   await untilWaiting(two);
-  await one.provider.release(holder, RELEASE);
+  await one.backend.release(holder, RELEASE);
   const next = granted(await waiter);
-  expect(await two.provider.renew(next, 30_000)).toMatchObject({});
-  expect(await two.provider.release(next, RELEASE)).toBe('released');
-  expect((await one.provider.check()).filter(({ severity }) => severity === 'error')).toEqual([]);
+  expect(await two.backend.renew(next, 30_000)).toMatchObject({});
+  expect(await two.backend.release(next, RELEASE)).toBe('released');
+  expect((await one.backend.diagnose()).filter(({ severity }) => severity === 'error')).toEqual([]);
   // What ioredis' own client asks for beyond that is refused, and not missed.
   const refused = await Promise.all(nodes.map(async ({ admin }) => await admin.call('ACL', ['LOG'])));
   expect(JSON.stringify(refused)).not.toContain('"lua"');
-  await one.provider.stop();
-  await two.provider.stop();
+  await one.backend.close();
+  await two.backend.close();
   await cluster.stop();
 }, 120_000);

@@ -8,8 +8,8 @@ import {
   granted,
   RELEASE,
   request,
-  type StartedProvider,
-  startProvider,
+  type StartedBackend,
+  startBackend,
   startWithFakeClock,
   until,
   untilExpired,
@@ -32,20 +32,20 @@ describe('real processes that die or freeze', () => {
   let server: RedisServer;
   let library: CompiledLibrary;
   let admin: Redis;
-  let here: StartedProvider;
+  let here: StartedBackend;
   const workers: Worker[] = [];
 
   beforeAll(async () => {
     server = await startRedisServer();
     admin = new Redis(server.url);
     library = await compileLibrary();
-    here = await startProvider({ url: server.url });
+    here = await startBackend({ url: server.url });
   }, 60_000);
   afterEach(() => {
     for (const worker of workers.splice(0)) worker.process.kill('SIGKILL');
   });
   afterAll(async () => {
-    await here.provider.stop();
+    await here.backend.close();
     admin.disconnect();
     await library.remove();
     await server.stop();
@@ -74,59 +74,59 @@ describe('real processes that die or freeze', () => {
   }
 
   const waiters = async (key: string, count: number) => {
-    await until(async () => (await here.provider.inspect(key))?.waiters === count, `${count} wait`);
+    await until(async () => (await here.backend.inspect(key))?.waiters === count, `${count} wait`);
   };
 
   it('a holder is killed: the next waiter has the key in the first second after the lease', async () => {
     const holder = await startWorker();
-    const { provider, time } = await startWithFakeClock({ url: server.url });
+    const { backend, time } = await startWithFakeClock({ url: server.url });
     holder.acquire('k1', { lease: 5_000 });
     const { token } = await holder.report('granted');
-    const waiter = provider.acquire(request('k1'));
+    const waiter = backend.acquire(request('k1'));
     await waiters('k1', 1);
     holder.process.kill('SIGKILL');
     await untilExpired(admin, 'k1');
     await time.advance(1_000);
     const grant = granted(await waiter);
     expect(grant.fencingToken).toBeGreaterThan(BigInt(token ?? 0));
-    await provider.release(grant, RELEASE);
-    await provider.stop();
+    await backend.release(grant, RELEASE);
+    await backend.close();
   }, 120_000);
 
   it('the waiter at the head is killed: the next one is served by the release', async () => {
     const channels = async () => (await admin.pubsub('CHANNELS')).length;
-    const holder = granted(await here.provider.acquire(request('k2', { lease: 600_000 })));
+    const holder = granted(await here.backend.acquire(request('k2', { lease: 600_000 })));
     // Its time stands still: it gets the lock from the message of the release, or not at all.
-    const { provider, time } = await startWithFakeClock({ url: server.url });
+    const { backend, time } = await startWithFakeClock({ url: server.url });
     const before = await channels();
     const head = await startWorker();
     head.acquire('k2', { lease: 600_000 });
     await waiters('k2', 1);
-    const next = provider.acquire(request('k2'));
+    const next = backend.acquire(request('k2'));
     await waiters('k2', 2);
     head.process.kill('SIGKILL');
     await until(async () => (await channels()) === before, 'the server knows that it is dead');
     // It asks once more and is answered, so that the server counts it as alive for the next 3 s.
     await time.advance(1_000);
-    await provider.inspect('k2');
-    await here.provider.release(holder, RELEASE);
-    await provider.release(granted(await next), RELEASE);
-    await provider.stop();
+    await backend.inspect('k2');
+    await here.backend.release(holder, RELEASE);
+    await backend.release(granted(await next), RELEASE);
+    await backend.close();
   }, 120_000);
 
   it('the waiter at the head is frozen: the next one waits seconds, not a lease, and the frozen one is served later', async () => {
-    const holder = granted(await here.provider.acquire(request('k3', { lease: 600_000 })));
+    const holder = granted(await here.backend.acquire(request('k3', { lease: 600_000 })));
     const head = await startWorker();
     // A lease outlasts the timeout of this test.
     head.acquire('k3', { lease: 600_000, holdFor: 1 });
     await waiters('k3', 1);
-    const next = here.provider.acquire(request('k3'));
+    const next = here.backend.acquire(request('k3'));
     await waiters('k3', 2);
     head.process.kill('SIGSTOP');
-    await here.provider.release(holder, RELEASE);
+    await here.backend.release(holder, RELEASE);
     const grant = granted(await next);
     head.process.kill('SIGCONT');
-    await here.provider.release(grant, RELEASE);
+    await here.backend.release(grant, RELEASE);
     // Its first grant is stale: it is not used, and its token never seen.
     const { token } = await head.report('granted');
     expect(BigInt(token ?? 0)).toBeGreaterThan(grant.fencingToken ?? 0n);
@@ -134,15 +134,15 @@ describe('real processes that die or freeze', () => {
   }, 120_000);
 
   it('two processes and this one take turns, in the order in which they came', async () => {
-    const holder = granted(await here.provider.acquire(request('k4')));
+    const holder = granted(await here.backend.acquire(request('k4')));
     const [one, two] = [await startWorker(), await startWorker()];
     one.acquire('k4', { lease: 30_000, holdFor: 1 });
     await waiters('k4', 1);
     two.acquire('k4', { lease: 30_000, holdFor: 1 });
     await waiters('k4', 2);
-    const last = here.provider.acquire(request('k4'));
+    const last = here.backend.acquire(request('k4'));
     await waiters('k4', 3);
-    await here.provider.release(holder, RELEASE);
+    await here.backend.release(holder, RELEASE);
     const tokens = [
       BigInt((await one.report('granted')).token ?? 0),
       BigInt((await two.report('granted')).token ?? 0),

@@ -6,17 +6,17 @@ import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { nextTick } from 'node:process';
 import { fileURLToPath } from 'node:url';
 import { LockUnavailableError } from '../../lib/api/errors.js';
-import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { LOCK_SCRIPT } from '../../lib/providers/redis/lua/lock-script.js';
+import type { RedisBackend } from '../../lib/providers/redis/redis-backend.js';
 import { FakeClock } from '../../lib/testing/index.js';
 import { InterleavedNetwork } from './interleaved-network.js';
 import {
-  contextFor,
+  backendOf,
   granted,
   RELEASE,
   request,
-  type StartedProvider,
-  startProvider,
+  type StartedBackend,
+  startBackend,
   type TestRequest,
   until,
   untilAnswered,
@@ -30,11 +30,11 @@ describe('a connection that falls silent, is lost or is only slow', () => {
   const redis = redisForTests();
   const processes = twoProcesses(redis);
 
-  const up = async ({ provider }: StartedProvider) => {
-    await until(async () => (await provider.inspect('nothing').catch(() => 'down')) === null, 'the connection is back');
+  const up = async ({ backend }: StartedBackend) => {
+    await until(async () => (await backend.inspect('nothing').catch(() => 'down')) === null, 'the connection is back');
   };
   const waiting = async (count: number) => {
-    await until(async () => (await processes.steady.provider.inspect('k'))?.waiters === count, `${count} wait`);
+    await until(async () => (await processes.steady.backend.inspect('k'))?.waiters === count, `${count} wait`);
   };
   /** How often the script was called since RESETSTAT, also in vain. */
   const calls = async () =>
@@ -45,34 +45,34 @@ describe('a connection that falls silent, is lost or is only slow', () => {
     const mute = createServer((socket) => sockets.push(socket)).listen(0, '127.0.0.1');
     await once(mute, 'listening');
     const url = `redis://127.0.0.1:${(mute.address() as AddressInfo).port}`;
-    const provider = new RedisLockProvider({ url, commandTimeout: 200 });
+    const backend = backendOf({ url, commandTimeout: 200 });
     try {
       let outcome: unknown;
-      provider.start(contextFor([])).then(
+      backend.connect().then(
         () => (outcome = 'started'),
         (error: unknown) => (outcome = error),
       );
-      await until(() => outcome !== undefined, 'start() has ended');
+      await until(() => outcome !== undefined, 'connect() has ended');
       expect(outcome).toBeInstanceOf(LockUnavailableError);
     } finally {
-      await provider.stop();
+      await backend.close();
       mute.close();
       for (const socket of sockets) socket.destroy();
     }
   });
 
   it('does not believe what a server answers on a connection that was given up', async () => {
-    const { provider, events } = await startProvider({ url: redis.server.url, commandTimeout: 300 });
-    await provider.inspect('nothing');
+    const { backend, events } = await startBackend({ url: redis.server.url, commandTimeout: 300 });
+    await backend.inspect('nothing');
     redis.server.signal('SIGSTOP');
     const attempt = request('k', { wait: 0 });
-    const answer = provider.acquire(attempt).catch((error: unknown) => error);
+    const answer = backend.acquire(attempt).catch((error: unknown) => error);
     await until(() => events.some(({ type }) => type === 'unavailable'), 'the connection is given up');
     redis.server.signal('SIGCONT');
     // The server executes what it had not read yet, and answers on the half-closed connection.
     expect(await answer).toBeInstanceOf(LockUnavailableError);
-    await untilAnswered(() => provider.release(attempt, RELEASE));
-    await provider.stop();
+    await untilAnswered(() => backend.release(attempt, RELEASE));
+    await backend.close();
   });
 
   it('connects anew when the reply to the handshake was lost', async () => {
@@ -85,47 +85,47 @@ describe('a connection that falls silent, is lost or is only slow', () => {
   });
 
   it('leaves the queue also when the ask and the first release were not answered', async () => {
-    const reader = granted(await processes.steady.provider.acquire(request('k', shared)));
+    const reader = granted(await processes.steady.backend.acquire(request('k', shared)));
     const writer = request('k');
     processes.proxy.loseReplies();
-    const lost = processes.shaky.provider.acquire(writer);
+    const lost = processes.shaky.backend.acquire(writer);
     await waiting(1);
     processes.proxy.refuse();
     await expect(lost).rejects.toThrow(LockUnavailableError);
-    expect(await processes.shaky.provider.release(writer, RELEASE)).toBe('unknown');
+    expect(await processes.shaky.backend.release(writer, RELEASE)).toBe('unknown');
     processes.proxy.passReplies();
     processes.proxy.admit();
     await up(processes.shaky);
-    expect(await processes.shaky.provider.release(writer, RELEASE)).toBe('lost');
+    expect(await processes.shaky.backend.release(writer, RELEASE)).toBe('lost');
     await waiting(0);
-    const behind = granted(await processes.shaky.provider.acquire(request('k', { ...shared, wait: 0 })));
+    const behind = granted(await processes.shaky.backend.acquire(request('k', { ...shared, wait: 0 })));
     expect(behind.fencingToken).toBe(reader.fencingToken);
   });
 
   it('leaves no waiter behind when an id whose outcome was unknown is asked again without waiting', async () => {
-    granted(await processes.steady.provider.acquire(request('k')));
+    granted(await processes.steady.backend.acquire(request('k')));
     const ask = request('k');
     processes.proxy.loseReplies();
-    const lost = processes.shaky.provider.acquire(ask);
+    const lost = processes.shaky.backend.acquire(ask);
     await waiting(1);
     processes.proxy.passReplies();
     processes.proxy.cut();
     await expect(lost).rejects.toThrow(LockUnavailableError);
     await up(processes.shaky);
     let answer: unknown;
-    void processes.shaky.provider.acquire({ ...ask, wait: 0 }).then((outcome) => (answer = outcome));
+    void processes.shaky.backend.acquire({ ...ask, wait: 0 }).then((outcome) => (answer = outcome));
     await until(() => answer !== undefined, 'it is answered');
     expect(answer).toBe('busy');
     await waiting(0);
   });
 
   it('keeps a healthy connection when the event loop was blocked for longer than commandTimeout', async () => {
-    const { provider, events } = await startProvider({ url: redis.server.url, commandTimeout: 1_000 });
-    const grant = granted(await provider.acquire(request('k')));
+    const { backend, events } = await startBackend({ url: redis.server.url, commandTimeout: 1_000 });
+    const grant = granted(await backend.acquire(request('k')));
     // In a callback of I/O: after it come the timers, and only then what the sockets have received.
     const outcome = await new Promise((resolve, reject) => {
       readFile(fileURLToPath(import.meta.url), () => {
-        Promise.resolve(provider.release(grant, RELEASE)).then(resolve, reject);
+        backend.release(grant, RELEASE).then(resolve, reject);
         // After the release was sent, which is at the end of the tick.
         nextTick(() => {
           for (const end = performance.now() + 4_000; performance.now() < end;);
@@ -133,24 +133,24 @@ describe('a connection that falls silent, is lost or is only slow', () => {
       });
     });
     expect(outcome).toBe('released');
-    expect(await provider.inspect('k')).toBeNull();
+    expect(await backend.inspect('k')).toBeNull();
     expect(events).toEqual([]);
-    await provider.stop();
+    await backend.close();
   });
 
   describe('when the server has forgotten the script', () => {
     let time: FakeClock;
-    let slow: StartedProvider;
+    let slow: StartedBackend;
 
     // Its time stands still unless it is advanced: nothing is asked again meanwhile, and nothing given up.
     beforeEach(async () => {
       time = new FakeClock();
-      slow = await startProvider({ url: `redis://127.0.0.1:${processes.proxy.port}` }, { clock: time });
-      await slow.provider.inspect('nothing');
+      slow = await startBackend({ url: `redis://127.0.0.1:${processes.proxy.port}` }, { clock: time });
+      await slow.backend.inspect('nothing');
     });
     afterEach(async () => {
       processes.proxy.passReplies();
-      await slow.provider.stop();
+      await slow.backend.close();
     });
 
     const flush = async () => {
@@ -162,34 +162,34 @@ describe('a connection that falls silent, is lost or is only slow', () => {
     it('does not ask again for an attempt that was released meanwhile', async () => {
       await flush();
       const ask = request('k');
-      const answer = slow.provider.acquire(ask);
+      const answer = slow.backend.acquire(ask);
       await until(async () => (await calls()) === 1, 'the ask was refused');
-      await redis.admin.script('LOAD', LOCK_SCRIPT);
-      const released = slow.provider.release(ask, RELEASE);
+      await redis.admin.script('LOAD', LOCK_SCRIPT.text);
+      const released = slow.backend.release(ask, RELEASE);
       await until(async () => (await calls()) === 2, 'the release was executed');
       processes.proxy.passReplies();
       expect(await answer).toBe('busy');
       expect(await released).toBe('lost');
       // On the same connection, so after whatever was sent again.
-      expect(await slow.provider.inspect('k')).toBeNull();
+      expect(await slow.backend.inspect('k')).toBeNull();
     });
 
     it('does not ask again for a waiter that has left meanwhile', async () => {
-      granted(await processes.steady.provider.acquire(request('k')));
+      granted(await processes.steady.backend.acquire(request('k')));
       const ask = request('k');
-      const answer = slow.provider.acquire(ask);
+      const answer = slow.backend.acquire(ask);
       await until(() => slow.events.some(({ type }) => type === 'waiting'), 'it waits');
       await flush();
       await time.advance(1_000);
       await until(async () => (await calls()) === 1, 'it has asked again and was refused');
-      await redis.admin.script('LOAD', LOCK_SCRIPT);
+      await redis.admin.script('LOAD', LOCK_SCRIPT.text);
       ask.abort();
       expect(await answer).toBe('busy');
       await until(async () => (await calls()) === 2, 'it has left');
       processes.proxy.passReplies();
       // Answered after the refusal, so that the next command goes after whatever that one made it send.
-      await slow.provider.inspect('k');
-      expect(await slow.provider.inspect('k')).toMatchObject({ holders: 1, waiters: 0 });
+      await slow.backend.inspect('k');
+      expect(await slow.backend.inspect('k')).toMatchObject({ holders: 1, waiters: 0 });
     });
   });
 });
@@ -199,8 +199,8 @@ describe('messages and connections, one step after the other', () => {
   let listener: Redis;
   let time: FakeClock;
   let wire: InterleavedNetwork;
-  let provider: RedisLockProvider;
-  let other: StartedProvider;
+  let backend: RedisBackend;
+  let other: StartedBackend;
 
   const settle = () => new Promise<void>((resolve) => setImmediate(() => setImmediate(resolve)));
   const drain = async () => {
@@ -217,15 +217,15 @@ describe('messages and connections, one step after the other', () => {
     time = new FakeClock();
     listener = new Redis(redis.server.url);
     wire = new InterleavedNetwork(redis.admin, listener);
-    provider = new RedisLockProvider({ client: wire.client, commandTimeout: '1h' });
-    await wire.carry(provider.start(contextFor([], { clock: time })));
-    other = await startProvider({ url: redis.server.url }, { clock: time });
+    backend = backendOf({ client: wire.client, commandTimeout: '1h' }, { clock: time });
+    await wire.carry(backend.connect());
+    other = await startBackend({ url: redis.server.url }, { clock: time });
   });
   afterEach(async () => {
-    void provider.stop();
+    void backend.close();
     wire.cut();
     await settle();
-    await other.provider.stop();
+    await other.backend.close();
     listener.disconnect();
   });
 
@@ -233,11 +233,11 @@ describe('messages and connections, one step after the other', () => {
   const expectUnanswered = async (ask: TestRequest, answer: Promise<unknown>) => {
     await expect(answer).rejects.toThrow(LockUnavailableError);
     await drain();
-    const released = provider.release(ask, RELEASE);
+    const released = backend.release(ask, RELEASE);
     await drain();
     expect(await released).toBe('lost');
     while (wire.late.length > 0) await wire.executeLate();
-    expect(await other.provider.inspect('k')).toBeNull();
+    expect(await other.backend.inspect('k')).toBeNull();
   };
   const queue = async () => {
     const [key] = await redis.admin.keys('lock:*}q');
@@ -252,13 +252,13 @@ describe('messages and connections, one step after the other', () => {
     ['a number', () => '1'.repeat(40)],
     ['a token alone', (holder: string) => `${'1'.repeat(16)}:${holder}`],
     ['something else in place of the time', (holder: string) => `${'1'.repeat(16)}${'x'.repeat(16)}3000:${holder}`],
-    ['something else in place of the claim', (holder: string) => `${'1'.repeat(32)}x:${holder}`],
+    ['something else instead of the provisional lease', (holder: string) => `${'1'.repeat(32)}x:${holder}`],
     ['something else in place of the token', (holder: string) => `${'x'.repeat(16)}${'1'.repeat(16)}3000:${holder}`],
   ])('ignores a message on its channel that is no grant: %s', async (_, text) => {
-    const held = granted(await other.provider.acquire(request('k')));
+    const held = granted(await other.backend.acquire(request('k')));
     const ask = request('k');
     let answer: unknown;
-    void provider.acquire(ask).then((outcome) => (answer = outcome));
+    void backend.acquire(ask).then((outcome) => (answer = outcome));
     await drain();
     wire.messages.push({ channel: 'lock', text: text(ask.holder) });
     expect(() => {
@@ -267,7 +267,7 @@ describe('messages and connections, one step after the other', () => {
     await settle();
     expect(answer).toBeUndefined();
     expect(wire.requests).toEqual([]);
-    await other.provider.release(held, RELEASE);
+    await other.backend.release(held, RELEASE);
     await wire.collect();
     wire.hear();
     await settle();
@@ -275,12 +275,12 @@ describe('messages and connections, one step after the other', () => {
   });
 
   it('leaves the queue with its release when a message granted it the lock while it asked again', async () => {
-    const held = granted(await other.provider.acquire(request('k')));
-    const waiter = provider.acquire(request('k'));
+    const held = granted(await other.backend.acquire(request('k')));
+    const waiter = backend.acquire(request('k'));
     await drain();
-    const next = other.provider.acquire(request('k'));
+    const next = other.backend.acquire(request('k'));
     await until(async () => (await queue()).length === 2, 'both wait');
-    await other.provider.release(held, RELEASE);
+    await other.backend.release(held, RELEASE);
     await wire.collect();
     await time.advance(1_000);
     await settle();
@@ -288,22 +288,22 @@ describe('messages and connections, one step after the other', () => {
     wire.hear();
     const grant = granted(await waiter);
     // The ask is still under way when the lock is lost to the next one, and puts the attempt into the queue again.
-    expect(await other.provider.forceRelease('k')).toBe(true);
+    expect(await other.backend.forceRelease('k')).toBe(true);
     const last = granted(await next);
-    const released = provider.release(grant, RELEASE);
+    const released = backend.release(grant, RELEASE);
     await drain();
     expect(await released).toBe('lost');
     expect(await queue()).toEqual([]);
-    expect(await other.provider.release(last, RELEASE)).toBe('released');
-    expect(await other.provider.inspect('k')).toBeNull();
+    expect(await other.backend.release(last, RELEASE)).toBe('released');
+    expect(await other.backend.inspect('k')).toBeNull();
   });
 
   it('does not date a message by what it knew before the connection was lost', async () => {
-    const held = granted(await other.provider.acquire(request('k')));
+    const held = granted(await other.backend.acquire(request('k')));
     let answer: unknown;
-    void provider.acquire(request('k')).then((outcome) => (answer = outcome));
+    void backend.acquire(request('k')).then((outcome) => (answer = outcome));
     await drain();
-    await other.provider.release(held, RELEASE);
+    await other.backend.release(held, RELEASE);
     await wire.collect();
     wire.cut();
     wire.hear();
@@ -317,10 +317,10 @@ describe('messages and connections, one step after the other', () => {
     ['alive, and keeps it', false, 0],
     ['silent, and makes it anew', true, 1],
   ])('finds that a message was lost, sees that its subscription is %s', async (_, isSilent, times) => {
-    const held = granted(await other.provider.acquire(request('k')));
-    const waiter = provider.acquire(request('k'));
+    const held = granted(await other.backend.acquire(request('k')));
+    const waiter = backend.acquire(request('k'));
     await drain();
-    await other.provider.release(held, RELEASE);
+    await other.backend.release(held, RELEASE);
     await wire.collect();
     wire.loseMessages();
     wire.isSilent = isSilent;
@@ -335,7 +335,7 @@ describe('messages and connections, one step after the other', () => {
     wire.cut();
     await settle();
     const ask = request('k');
-    const answer = provider.acquire(ask);
+    const answer = backend.acquire(ask);
     answer.catch(() => undefined);
     await settle();
     wire.cut();
@@ -344,7 +344,7 @@ describe('messages and connections, one step after the other', () => {
 
   it('ends at the server both of two connections that were lost in a row', async () => {
     const ask = request('k');
-    const answer = provider.acquire(ask);
+    const answer = backend.acquire(ask);
     answer.catch(() => undefined);
     await settle();
     // Before the server has read the ask; and again before it has read the command that ends the first connection.

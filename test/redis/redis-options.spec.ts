@@ -1,10 +1,10 @@
 import { describe, expect, it } from '@jest/globals';
 import { Redis } from 'ioredis';
 import { Redis as Redis5 } from 'ioredis5';
-import { LockConfigError } from '../../lib/api/errors.js';
+import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import { type RedisClient, RedisLockProvider, type RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
 import { startRedisServer } from '../servers/redis-server.mjs';
-import { granted, RELEASE, request, startProvider, until } from './seam.js';
+import { backendOf, contextFor, granted, RELEASE, request, startBackend, until } from './seam.js';
 
 describe('the options of RedisLockProvider', () => {
   it('takes a client of ioredis 5 and of ioredis 6, by their types and at work', async () => {
@@ -14,15 +14,15 @@ describe('the options of RedisLockProvider', () => {
       new Redis5(server.url, { keyPrefix: 'app:' }),
     ]) {
       const typed: RedisClient = client;
-      const one = await startProvider({ client: typed });
-      const two = await startProvider({ client: typed });
-      const holder = granted(await one.provider.acquire(request('k')));
-      const waiter = two.provider.acquire(request('k'));
-      await until(async () => (await one.provider.inspect('k'))?.waiters === 1, 'it waits');
-      expect(await one.provider.release(holder, RELEASE)).toBe('released');
-      expect(await two.provider.release(granted(await waiter), RELEASE)).toBe('released');
-      await one.provider.stop();
-      await two.provider.stop();
+      const one = await startBackend({ client: typed });
+      const two = await startBackend({ client: typed });
+      const holder = granted(await one.backend.acquire(request('k')));
+      const waiter = two.backend.acquire(request('k'));
+      await until(async () => (await one.backend.inspect('k'))?.waiters === 1, 'it waits');
+      expect(await one.backend.release(holder, RELEASE)).toBe('released');
+      expect(await two.backend.release(granted(await waiter), RELEASE)).toBe('released');
+      await one.backend.close();
+      await two.backend.close();
       // The application's own client is as it was.
       expect(await client.ping()).toBe('PONG');
       client.disconnect();
@@ -30,14 +30,39 @@ describe('the options of RedisLockProvider', () => {
     await server.stop();
   });
 
-  it('connects with the options of a client, and to nothing before its start', async () => {
+  it('connects with the options of a client, and to nothing before connect()', async () => {
     const server = await startRedisServer({ args: ['--requirepass', 'secret'] });
-    const { provider } = await startProvider({ options: { port: server.port, password: 'secret' } });
-    granted(await provider.acquire(request('k')));
-    await provider.stop();
-    const unstarted = new RedisLockProvider({ url: `redis://127.0.0.1:${server.port}` });
-    await unstarted.stop();
+    const { backend } = await startBackend({ options: { port: server.port, password: 'secret' } });
+    granted(await backend.acquire(request('k')));
+    await backend.close();
+    await backendOf({ url: `redis://127.0.0.1:${server.port}` }).close();
     await server.stop();
+  });
+
+  it('serves any number of applications with one provider, at the same time and one after the other', async () => {
+    const server = await startRedisServer();
+    const provider = new RedisLockProvider({ url: server.url });
+    const applications = [provider.createBackend(contextFor([])), provider.createBackend(contextFor([]))] as const;
+    await Promise.all(applications.map((backend) => backend.connect()));
+    const held = granted(await applications[0].acquire(request('k')));
+    expect(await applications[1].acquire(request('k', { wait: 0 }))).toBe('busy');
+    expect(await applications[0].release(held, RELEASE)).toBe('released');
+    await applications[0].close();
+    // The other one keeps its connections, and a third one has its own.
+    granted(await applications[1].acquire(request('other')));
+    const third = provider.createBackend(contextFor([]));
+    await third.connect();
+    granted(await third.acquire(request('k')));
+    await Promise.all([applications[1].close(), third.close()]);
+    await server.stop();
+  });
+
+  it('answers that Redis cannot be reached when it is closed while it connects', async () => {
+    const backend = backendOf({ url: 'redis://127.0.0.1:1' });
+    const connected = backend.connect().catch((error: unknown) => error);
+    await backend.close();
+    expect(await connected).toBeInstanceOf(LockUnavailableError);
+    await expect(backend.acquire(request('k'))).rejects.toMatchObject({ sent: false });
   });
 
   it.each<[string, unknown]>([
@@ -59,14 +84,10 @@ describe('the options of RedisLockProvider', () => {
   });
 
   it('never names a password', async () => {
-    const { provider } = await (async () => {
-      const broken = new RedisLockProvider({ url: 'redis://user:hunter2@127.0.0.1:1' });
-      return { provider: broken };
-    })();
-    const { contextFor } = await import('./seam.js');
-    const error = await provider.start(contextFor([])).catch((reason: unknown) => reason);
+    const backend = backendOf({ url: 'redis://user:hunter2@127.0.0.1:1' });
+    const error = await backend.connect().catch((reason: unknown) => reason);
     expect(String(error)).toMatch(/cannot reach Redis/);
     expect(String(error) + String((error as Error).cause)).not.toContain('hunter2');
-    await provider.stop();
+    await backend.close();
   });
 });

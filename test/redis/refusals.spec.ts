@@ -7,8 +7,8 @@ import {
   granted,
   RELEASE,
   request,
-  type StartedProvider,
-  startProvider,
+  type StartedBackend,
+  startBackend,
   until,
   untilWaiting,
   redisForTests,
@@ -21,19 +21,19 @@ const SEEN = `${layout.counter}seen`;
 describe('two processes whose time stands still', () => {
   const redis = redisForTests();
   let time: FakeClock;
-  let one: StartedProvider;
-  let two: StartedProvider;
+  let one: StartedBackend;
+  let two: StartedBackend;
 
   beforeEach(async () => {
     time = new FakeClock();
-    one = await startProvider({ url: redis.server.url }, { clock: time });
-    two = await startProvider({ url: redis.server.url }, { clock: time });
-    await two.provider.inspect('nothing');
+    one = await startBackend({ url: redis.server.url }, { clock: time });
+    two = await startBackend({ url: redis.server.url }, { clock: time });
+    await two.backend.inspect('nothing');
   });
   afterEach(async () => {
     await redis.admin.config('SET', 'maxmemory', '0');
-    await one.provider.stop();
-    await two.provider.stop();
+    await one.backend.close();
+    await two.backend.close();
   });
 
   /** All processes asked for the last time `ms` earlier than they did. */
@@ -43,20 +43,20 @@ describe('two processes whose time stands still', () => {
   /** A second passes, and what is asked again is answered, and what that answer makes it send as well. */
   const second = async () => {
     await time.advance(1_000);
-    await two.provider.inspect('nothing');
-    await two.provider.inspect('nothing');
+    await two.backend.inspect('nothing');
+    await two.backend.inspect('nothing');
   };
 
   it('a key of another type disturbs neither a release nor an ask of the same tick', async () => {
     await redis.admin.lpush(layout.lockOf('list'), 'x');
-    const held = granted(await one.provider.acquire(request('k')));
-    const waiter = one.provider.acquire(request('k'));
+    const held = granted(await one.backend.acquire(request('k')));
+    const waiter = one.backend.acquire(request('k'));
     await untilWaiting(one);
     const [released, disturbed, renewed, other] = await Promise.all([
-      one.provider.release(held, RELEASE),
-      one.provider.acquire(request('list')).catch((error: unknown) => error),
-      one.provider.renew(held, 30_000),
-      one.provider.acquire(request('other')),
+      one.backend.release(held, RELEASE),
+      one.backend.acquire(request('list')).catch((error: unknown) => error),
+      one.backend.renew(held, 30_000),
+      one.backend.acquire(request('other')),
     ]);
     expect(released).toBe('released');
     expect(disturbed).toBeInstanceOf(LockUnavailableError);
@@ -68,9 +68,9 @@ describe('two processes whose time stands still', () => {
   });
 
   it('500 waiters ask again in one command a second also while the memory is full', async () => {
-    granted(await one.provider.acquire(request('k')));
+    granted(await one.backend.acquire(request('k')));
     const requests = Array.from({ length: 500 }, () => request('k'));
-    const answers = requests.map(({ ...terms }) => two.provider.acquire(terms));
+    const answers = requests.map(({ ...terms }) => two.backend.acquire(terms));
     await untilWaiting(two, 500);
     await redis.admin.config('SET', 'maxmemory', '1');
     await redis.admin.config('RESETSTAT');
@@ -86,50 +86,50 @@ describe('two processes whose time stands still', () => {
   });
 
   it('hands over to a waiter that lives, also when the memory has been full for longer than 3 s', async () => {
-    const held = granted(await one.provider.acquire(request('k')));
-    const waiter = two.provider.acquire(request('k'));
+    const held = granted(await one.backend.acquire(request('k')));
+    const waiter = two.backend.acquire(request('k'));
     await untilWaiting(two);
     await age(4_000);
     await redis.admin.config('SET', 'maxmemory', '1');
     await second();
-    expect(await one.provider.release(held, RELEASE)).toBe('released');
+    expect(await one.backend.release(held, RELEASE)).toBe('released');
     let next: unknown;
     void waiter.then((answer) => (next = answer));
     await until(() => next !== undefined, 'the waiter is told');
   });
 
   it('does not let a late comer overtake a waiter because others of its process asked 10 s ago', async () => {
-    const warm = granted(await one.provider.acquire(request('warm')));
-    const before = two.provider.acquire(request('warm'));
+    const warm = granted(await one.backend.acquire(request('warm')));
+    const before = two.backend.acquire(request('warm'));
     await untilWaiting(two);
-    await one.provider.release(warm, RELEASE);
-    await two.provider.release(granted(await before), RELEASE);
-    const held = granted(await one.provider.acquire(request('k')));
+    await one.backend.release(warm, RELEASE);
+    await two.backend.release(granted(await before), RELEASE);
+    const held = granted(await one.backend.acquire(request('k')));
     // As if 9.9 s had passed.
     await age(9_900);
     await redis.admin.pexpire(SEEN, 100);
-    const waiter = two.provider.acquire(request('k'));
+    const waiter = two.backend.acquire(request('k'));
     await untilWaiting(two, 2);
     expect(await redis.admin.pttl(SEEN)).toBeGreaterThan(5_000);
-    await one.provider.release(held, RELEASE);
-    expect(await one.provider.acquire(request('k', { wait: 0 }))).toBe('busy');
+    await one.backend.release(held, RELEASE);
+    expect(await one.backend.acquire(request('k', { wait: 0 }))).toBe('busy');
     expect(granted(await waiter).fencingToken).toBeGreaterThan(held.fencingToken ?? 0n);
   });
 
   it('a renewal of a grant whose token is not the one of the lock is a loss', async () => {
-    const grant = granted(await one.provider.acquire(request('k')));
+    const grant = granted(await one.backend.acquire(request('k')));
     const overtaken = { ...grant, fencingToken: (grant.fencingToken ?? 0n) - 1n };
-    const outcomes = await Promise.all([overtaken, grant].map((each) => one.provider.renew(each, 30_000)));
+    const outcomes = await Promise.all([overtaken, grant].map((each) => one.backend.renew(each, 30_000)));
     expect(outcomes).toEqual(['lost', { validUntil: expect.any(Number) }]);
   });
 
   it('keeps a key that was handed over for its minHold, which outlasts the lease', async () => {
-    const held = granted(await one.provider.acquire(request('k')));
-    const waiter = two.provider.acquire(request('k', { lease: 5_000, minHold: 600_000 }));
+    const held = granted(await one.backend.acquire(request('k')));
+    const waiter = two.backend.acquire(request('k', { lease: 5_000, minHold: 600_000 }));
     await untilWaiting(two);
-    await one.provider.release(held, RELEASE);
+    await one.backend.release(held, RELEASE);
     granted(await waiter);
-    expect((await one.provider.inspect('k'))?.expiresIn).toBeGreaterThan(500_000);
+    expect((await one.backend.inspect('k'))?.expiresIn).toBeGreaterThan(500_000);
   });
 });
 

@@ -27,18 +27,18 @@ describe('waiters that the server remembers again', () => {
   it('are taken out by their process, so that the next caller waits for no provisional lease of them', async () => {
     const { steady, shaky } = processes;
     // Its process is alive: it waits for another key.
-    const blocked = granted(await steady.provider.acquire(request('other')));
-    const alive = shaky.provider.acquire(request('other'));
+    const blocked = granted(await steady.backend.acquire(request('other')));
+    const alive = shaky.backend.acquire(request('other'));
     await untilWaiting(shaky);
     const name = await nameOfTheOnlyProcess();
-    const held = granted(await steady.provider.acquire(request('k')));
+    const held = granted(await steady.backend.acquire(request('k')));
     const left = request('k');
-    const leaving = shaky.provider.acquire(left);
+    const leaving = shaky.backend.acquire(left);
     await untilWaiting(shaky, 2);
     left.abort();
     expect(await leaving).toBe('busy');
     await until(async () => (await redis.admin.exists(`${lock}}q`)) === 0, 'it has left');
-    const next = steady.provider.acquire(request('k'));
+    const next = steady.backend.acquire(request('k'));
     await untilWaiting(steady);
     for (let ticket = 1; ticket <= 30; ticket += 1) {
       await redis.admin.zadd(`${lock}}q`, ticket, `x${name}3000:${random.id()}`);
@@ -46,54 +46,54 @@ describe('waiters that the server remembers again', () => {
     // One that has waited and left is no more alive than one that nobody knows.
     await redis.admin.zadd(`${lock}}q`, 31, `x${name}3000:${left.holder}`);
     // One after the other they would keep the lock for a minute and a half, and this test would run out of time.
-    await steady.provider.release(held, RELEASE);
+    await steady.backend.release(held, RELEASE);
     const grant = granted(await next);
     expect(await redis.admin.exists(`${lock}}q`)).toBe(0);
-    await steady.provider.release(grant, RELEASE);
-    await steady.provider.release(blocked, RELEASE);
-    await shaky.provider.release(granted(await alive), RELEASE);
+    await steady.backend.release(grant, RELEASE);
+    await steady.backend.release(blocked, RELEASE);
+    await shaky.backend.release(granted(await alive), RELEASE);
   }, 60_000);
 
   it('do not end what others of the same message are granted', async () => {
     const { steady, shaky } = processes;
-    const held = granted(await steady.provider.acquire(request('k')));
-    const first = shaky.provider.acquire(request('k'));
+    const held = granted(await steady.backend.acquire(request('k')));
+    const first = shaky.backend.acquire(request('k'));
     await untilWaiting(shaky);
     const name = await nameOfTheOnlyProcess();
     await redis.admin.zadd(`${lock}}q`, 1, `x${name}3000:${random.id()}`);
-    await steady.provider.release(held, RELEASE);
+    await steady.backend.release(held, RELEASE);
     const grant = granted(await first);
     await until(async () => (await redis.admin.exists(`${lock}}q`)) === 0, 'the queue is empty');
-    expect(await shaky.provider.renew(grant, 30_000)).toMatchObject({ validUntil: expect.any(Number) });
-    expect(await shaky.provider.release(grant, RELEASE)).toBe('released');
+    expect(await shaky.backend.renew(grant, 30_000)).toMatchObject({ validUntil: expect.any(Number) });
+    expect(await shaky.backend.release(grant, RELEASE)).toBe('released');
   });
 
   it('are not those of a cohort that lives: a second notice for its first one ends nothing', async () => {
     const members = await startWithFakeClock({ url: redis.server.url });
-    const held = granted(await processes.steady.provider.acquire(request('k')));
-    const waiters = [request('k'), request('k'), request('k')].map((each) => members.provider.acquire(each));
+    const held = granted(await processes.steady.backend.acquire(request('k')));
+    const waiters = [request('k'), request('k'), request('k')].map((each) => members.backend.acquire(each));
     await untilWaiting(members, 3);
     const channel = layout.channelOf(await nameOfTheOnlyProcess());
     const listener = redis.admin.duplicate();
     const notices: string[] = [];
     listener.on('message', (_, notice) => notices.push(notice));
     await listener.subscribe(channel);
-    await processes.steady.provider.release(held, RELEASE);
+    await processes.steady.backend.release(held, RELEASE);
     const first = granted(await waiters[0]!);
     await until(() => notices.length === 1, 'the notice is heard');
     // To a holder of the lock, and to one that has passed it on.
     await redis.admin.publish(channel, notices[0]!);
-    await members.provider.inspect('nothing');
-    expect(await members.provider.release(first, RELEASE)).toBe('released');
+    await members.backend.inspect('nothing');
+    expect(await members.backend.release(first, RELEASE)).toBe('released');
     const second = granted(await waiters[1]!);
     await redis.admin.publish(channel, notices[0]!);
-    for (let round = 0; round < 3; round += 1) await members.provider.inspect('nothing');
+    for (let round = 0; round < 3; round += 1) await members.backend.inspect('nothing');
     expect(await redis.admin.get(lock)).toContain(first.holder);
     expect(await isSettled(waiters[2]!)).toBe(false);
-    expect(await members.provider.release(second, RELEASE)).toBe('released');
-    expect(await members.provider.release(granted(await waiters[2]!), RELEASE)).toBe('released');
+    expect(await members.backend.release(second, RELEASE)).toBe('released');
+    expect(await members.backend.release(granted(await waiters[2]!), RELEASE)).toBe('released');
     expect(await redis.admin.exists(lock, `${lock}}q`)).toBe(0);
     listener.disconnect();
-    await members.provider.stop();
+    await members.backend.close();
   });
 });

@@ -7,8 +7,8 @@ import {
   granted,
   RELEASE,
   request,
-  type StartedProvider,
-  startProvider,
+  type StartedBackend,
+  startBackend,
   until,
   untilAnswered,
   untilWaiting,
@@ -21,8 +21,8 @@ describe('replicas that fall behind', () => {
   let replication: TcpProxy;
   let address: TcpProxy;
   let admin: Redis;
-  let one: StartedProvider;
-  let two: StartedProvider;
+  let one: StartedBackend;
+  let two: StartedBackend;
 
   beforeEach(async () => {
     master = await startRedisServer({ args: ['--repl-diskless-sync-delay', '0'] });
@@ -38,8 +38,8 @@ describe('replicas that fall behind', () => {
     source.disconnect();
   }, 60_000);
   afterEach(async () => {
-    await one.provider.stop();
-    await two.provider.stop();
+    await one.backend.close();
+    await two.backend.close();
     admin.disconnect();
     await Promise.all([replication.close(), address.close(), master.stop(), replica.stop()]);
   });
@@ -47,8 +47,8 @@ describe('replicas that fall behind', () => {
   /** WAIT takes at most half of the commandTimeout. So `one` waits for a slow replica, and `two` soon gives up on a frozen one. */
   const start = async (waitReplicas: number) => {
     const options = { url: `redis://127.0.0.1:${address.port}`, waitReplicas };
-    one = await startProvider({ ...options, commandTimeout: '30s' });
-    two = await startProvider({ ...options, commandTimeout: '1s' });
+    one = await startBackend({ ...options, commandTimeout: '30s' });
+    two = await startBackend({ ...options, commandTimeout: '1s' });
   };
   const failOver = async () => {
     await admin.call('REPLICAOF', ['NO', 'ONE']);
@@ -57,74 +57,74 @@ describe('replicas that fall behind', () => {
     for (const { events } of [one, two]) events.length = 0;
     address.cut();
   };
-  const back = async ({ events }: StartedProvider) => {
+  const back = async ({ events }: StartedBackend) => {
     await until(() => events.some(({ type }) => type === 'recovered'), 'it is back');
   };
 
   it('without waitReplicas a promoted replica does not know the lock: the loss is told at once, the next token is larger', async () => {
     await start(0);
     replication.freeze();
-    const held = granted(await one.provider.acquire(request('k')));
+    const held = granted(await one.backend.acquire(request('k')));
     await failOver();
     await Promise.all([back(one), back(two)]);
     // Two hold it here: what only a fencing token, or waitReplicas, protects from.
-    const other = granted(await two.provider.acquire(request('k')));
+    const other = granted(await two.backend.acquire(request('k')));
     expect(other.fencingToken).toBeGreaterThan(held.fencingToken ?? 0n);
-    expect(await one.provider.renew(held, 30_000)).toBe('lost');
+    expect(await one.backend.renew(held, 30_000)).toBe('lost');
   });
 
   it('with waitReplicas it refuses the lock, says why, and leaves nothing behind', async () => {
     await start(1);
     replication.freeze();
     const ask = request('k');
-    const error: unknown = await two.provider.acquire(ask).catch((reason: unknown) => reason);
+    const error: unknown = await two.backend.acquire(ask).catch((reason: unknown) => reason);
     expect(error).toBeInstanceOf(LockUnavailableError);
     expect(String(error)).toMatch(/0 of 1 replicas/);
-    expect(await two.provider.release(ask, RELEASE)).toBe('released');
-    expect(await two.provider.inspect('k')).toBeNull();
+    expect(await two.backend.release(ask, RELEASE)).toBe('released');
+    expect(await two.backend.inspect('k')).toBeNull();
     replication.thaw();
-    await until(async () => (await one.provider.acquire(request('k')).catch(() => 'down')) !== 'down', 'it is held');
+    await until(async () => (await one.backend.acquire(request('k')).catch(() => 'down')) !== 'down', 'it is held');
   });
 
   it('with waitReplicas a lock that is held is known to the promoted replica', async () => {
     await start(1);
-    const held = granted(await one.provider.acquire(request('k')));
+    const held = granted(await one.backend.acquire(request('k')));
     replication.freeze();
     await failOver();
     await Promise.all([back(one), back(two)]);
-    const info = await untilAnswered(() => two.provider.inspect('k'));
+    const info = await untilAnswered(() => two.backend.inspect('k'));
     expect(info).toMatchObject({ fencingToken: held.fencingToken, holders: 1 });
-    expect(await untilAnswered(() => two.provider.release(held, RELEASE))).toBe('released');
+    expect(await untilAnswered(() => two.backend.release(held, RELEASE))).toBe('released');
   });
 
-  it('with waitReplicas a renewal that no replica acknowledges is unknown, and prolongs nothing', async () => {
+  it('with waitReplicas a renewal that no replica acknowledges is unknown, and renews nothing', async () => {
     await start(1);
-    const held = granted(await one.provider.acquire(request('k')));
+    const held = granted(await one.backend.acquire(request('k')));
     replication.freeze();
-    expect(await two.provider.renew(held, 60_000)).toBe('unknown');
+    expect(await two.backend.renew(held, 60_000)).toBe('unknown');
     replication.thaw();
-    await until(async () => (await one.provider.renew(held, 60_000)) !== 'unknown', 'it is renewed');
+    await until(async () => (await one.backend.renew(held, 60_000)) !== 'unknown', 'it is renewed');
   });
 
   it('with waitReplicas a loss is told also when no replica answers', async () => {
     await start(1);
-    const held = granted(await one.provider.acquire(request('k')));
-    const lost = granted(await one.provider.acquire(request('lost')));
+    const held = granted(await one.backend.acquire(request('k')));
+    const lost = granted(await one.backend.acquire(request('lost')));
     replication.freeze();
-    expect(await two.provider.forceRelease('lost')).toBe(true);
-    const outcomes = await Promise.all([held, lost].map((grant) => two.provider.renew(grant, 60_000)));
+    expect(await two.backend.forceRelease('lost')).toBe(true);
+    const outcomes = await Promise.all([held, lost].map((grant) => two.backend.renew(grant, 60_000)));
     expect(outcomes).toEqual(['unknown', 'lost']);
     replication.thaw();
   });
 
   it('with waitReplicas a lock that was handed over is held by the receiver when replicas have it, and not before', async () => {
     await start(1);
-    const held = granted(await one.provider.acquire(request('k')));
-    const waiter = two.provider.acquire(request('k'));
+    const held = granted(await one.backend.acquire(request('k')));
+    const waiter = two.backend.acquire(request('k'));
     await untilWaiting(two);
     replication.freeze();
     // The releaser waits for no replica.
-    expect(await one.provider.release(held, RELEASE)).toBe('released');
+    expect(await one.backend.release(held, RELEASE)).toBe('released');
     await expect(waiter).rejects.toThrow(LockUnavailableError);
     replication.thaw();
   });
@@ -133,7 +133,7 @@ describe('replicas that fall behind', () => {
     await start(1);
     replication.freeze();
     const begun = performance.now();
-    await expect(one.provider.acquire(request('k', { lease: 4_000 }))).rejects.toThrow(LockUnavailableError);
+    await expect(one.backend.acquire(request('k', { lease: 4_000 }))).rejects.toThrow(LockUnavailableError);
     // A fourth of the lease. Half of the commandTimeout would be 15 s.
     expect(performance.now() - begun).toBeLessThan(10_000);
   });
@@ -143,7 +143,7 @@ describe('replicas that fall behind', () => {
     const server = new Redis({ port: master.port });
     await server.config('RESETSTAT');
     const grants = await Promise.all(
-      Array.from({ length: 200 }, (_, index) => one.provider.acquire(request(`k${index}`))),
+      Array.from({ length: 200 }, (_, index) => one.backend.acquire(request(`k${index}`))),
     );
     expect(grants.map((grant) => granted(grant).key)).toHaveLength(200);
     const waits = Number(/cmdstat_wait:calls=(\d+)/.exec(await server.info('commandstats'))?.[1]);

@@ -7,10 +7,10 @@ import { Interval, ScheduleModule } from '@nestjs/schedule';
 
 const [, , folder, url] = process.argv;
 const library = (file) => import(`${folder}/${file}.js`);
-const { RunOnce } = await library('nest/distributed-lock.decorator');
-const { DistributedLockModule } = await library('nest/distributed-lock.module');
-const { currentLock } = await library('nest/current-lock');
-const { LockService } = await library('nest/lock.service');
+const { RunOnce } = await library('nest/decorators/distributed-lock.decorator');
+const { DistributedLockModule } = await library('nest/module/distributed-lock.module');
+const { currentLock } = await library('nest/service/current-lock');
+const { LockService } = await library('nest/service/lock.service');
 const { RedisLockProvider } = await library('providers/redis/index');
 
 let patience = 0;

@@ -11,5 +11,5 @@ export type Operation = readonly [code: string, holder: string, ms: number];
 /** Runs the script by itself: one call of `process` with these operations, all on {@link LOCK}. */
 export function callScript(redis: Redis, process: string, operations: readonly Operation[]): Promise<unknown> {
   const locks = operations.map(() => LOCK);
-  return redis.eval(LOCK_SCRIPT, 1 + operations.length, COUNTER, ...locks, process, ...operations.flat());
+  return redis.eval(LOCK_SCRIPT.text, 1 + operations.length, COUNTER, ...locks, process, ...operations.flat());
 }

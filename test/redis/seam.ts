@@ -1,12 +1,13 @@
 import { afterAll, afterEach, beforeAll, beforeEach } from '@jest/globals';
 import { Redis } from 'ioredis';
-import type { AcquireRequest, Answer, Grant, ProviderContext, ProviderEvent } from '../../lib/api/lock-provider.js';
+import type { AcquireRequest, BackendContext, BackendEvent, Grant } from '../../lib/api/lock-provider.js';
 import { systemClock } from '../../lib/core/toolkit/clock.js';
 import { silentLogger } from '../../lib/api/logger.js';
 import { systemRandom } from '../../lib/core/toolkit/random.js';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import { RedisLockProvider, type RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
+import type { RedisBackend } from '../../lib/providers/redis/redis-backend.js';
 import { FakeClock } from '../../lib/testing/index.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
@@ -14,12 +15,12 @@ import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 const random = systemRandom();
 
 // A test that fails half-way must not leave connections that keep Jest from ending.
-const started = new Set<RedisLockProvider>();
+const started = new Set<RedisBackend>();
 afterAll(async () => {
-  await Promise.all([...started].map((provider) => provider.stop()));
+  await Promise.all([...started].map((backend) => backend.close()));
 });
 
-/** A server for the tests of one `describe`, empty at the start of each, and a client that asks it behind the provider's back. */
+/** A server for the tests of one `describe`, empty at the start of each, and a client that asks it without a backend. */
 export function redisForTests(): { readonly server: RedisServer; readonly admin: Redis } {
   let server!: RedisServer;
   let admin!: Redis;
@@ -42,14 +43,14 @@ export function redisForTests(): { readonly server: RedisServer; readonly admin:
   };
 }
 
-/** A provider as the engine sees it, and what it told the engine unasked. */
-export interface StartedProvider {
-  readonly provider: RedisLockProvider;
-  readonly events: ProviderEvent[];
+/** A connected backend, and the events that it emitted. */
+export interface StartedBackend {
+  readonly backend: RedisBackend;
+  readonly events: BackendEvent[];
 }
 
-/** What the engine would hand to a provider; its events go into `events`. */
-export function contextFor(events: ProviderEvent[], context: Partial<ProviderContext> = {}): ProviderContext {
+/** What the core gives to a backend; its events go into `events`. */
+export function contextFor(events: BackendEvent[], context: Partial<BackendContext> = {}): BackendContext {
   return {
     name: 'redis',
     namespace: 'lock',
@@ -57,53 +58,66 @@ export function contextFor(events: ProviderEvent[], context: Partial<ProviderCon
     random,
     logger: silentLogger,
     emit: (event) => events.push(event),
+    member: () => {
+      throw new Error('Redis has no members.');
+    },
     ...context,
   };
 }
 
-/** Starts a provider: to Redis, each one is a process of its own. */
-export async function startProvider(
+/** A backend that is not connected. */
+export function backendOf(
   options: RedisLockProviderOptions,
-  context: Partial<ProviderContext> = {},
-): Promise<StartedProvider> {
-  const provider = new RedisLockProvider(options);
-  const events: ProviderEvent[] = [];
-  started.add(provider);
-  await provider.start(contextFor(events, context));
-  return { provider, events };
+  context: Partial<BackendContext> = {},
+  events: BackendEvent[] = [],
+): RedisBackend {
+  const backend = new RedisLockProvider(options).createBackend(contextFor(events, context));
+  started.add(backend);
+  return backend;
+}
+
+/** Connects a backend: to Redis, each one is a process of its own. */
+export async function startBackend(
+  options: RedisLockProviderOptions,
+  context: Partial<BackendContext> = {},
+): Promise<StartedBackend> {
+  const events: BackendEvent[] = [];
+  const backend = backendOf(options, context, events);
+  await backend.connect();
+  return { backend, events };
 }
 
 /**
- * As {@link startProvider}, with a clock that stands still until the test advances it. Its waiters do not ask again by themselves, so they
+ * As {@link startBackend}, with a clock that stands still until the test advances it. Its waiters do not ask again by themselves, so they
  * get a lock only from a message, or in the next second of this clock. (The server counts in real time: it passes over a process that has
  * not asked for 3 s.)
  */
 export async function startWithFakeClock(
   options: RedisLockProviderOptions,
-): Promise<StartedProvider & { readonly time: FakeClock }> {
+): Promise<StartedBackend & { readonly time: FakeClock }> {
   const time = new FakeClock();
   // It counts on the same clock, so a short one would pass while the test advances it.
-  return { ...(await startProvider({ commandTimeout: '1h', ...options }, { clock: time })), time };
+  return { ...(await startBackend({ commandTimeout: '1h', ...options }, { clock: time })), time };
 }
 
 /** Two processes on one server: a steady one, and one whose wire can be cut. Anew for each test of one `describe`. */
 export function twoProcesses(
   redis: { readonly server: RedisServer },
   options: Pick<RedisLockProviderOptions, 'commandTimeout'> = {},
-): { readonly steady: StartedProvider; readonly shaky: StartedProvider; readonly proxy: TcpProxy } {
-  let steady!: StartedProvider;
-  let shaky!: StartedProvider;
+): { readonly steady: StartedBackend; readonly shaky: StartedBackend; readonly proxy: TcpProxy } {
+  let steady!: StartedBackend;
+  let shaky!: StartedBackend;
   let proxy!: TcpProxy;
   beforeEach(async () => {
     proxy = await startTcpProxy(redis.server.port);
     // A server that is slow to answer must not cost the steady one its connection.
-    steady = await startProvider({ url: redis.server.url, commandTimeout: '10s' });
-    shaky = await startProvider({ url: `redis://127.0.0.1:${proxy.port}`, ...options });
+    steady = await startBackend({ url: redis.server.url, commandTimeout: '10s' });
+    shaky = await startBackend({ url: `redis://127.0.0.1:${proxy.port}`, ...options });
     // The script is known from here on, so that a lost reply is that of an operation.
-    await Promise.all([steady.provider.inspect('nothing'), shaky.provider.inspect('nothing')]);
+    await Promise.all([steady.backend.inspect('nothing'), shaky.backend.inspect('nothing')]);
   });
   afterEach(async () => {
-    await Promise.all([steady.provider.stop(), shaky.provider.stop()]);
+    await Promise.all([steady.backend.close(), shaky.backend.close()]);
     await proxy.close();
   });
   return {
@@ -135,7 +149,6 @@ export function request(key: string, terms: Partial<AcquireRequest> = {}): TestR
     renew: true,
     minHold: 0,
     wait: 60_000,
-    options: {},
     signal: controller.signal,
     abort: () => {
       controller.abort();
@@ -157,7 +170,7 @@ export async function expire(admin: Redis, key: string): Promise<void> {
   await admin.pexpire(layout.lockOf(key), 1);
 }
 
-/** Resolves when the server has no record of the lock any more. Looking through a provider would serve the waiters. */
+/** Resolves when the server has no record of the lock any more. Looking through a backend would serve the waiters. */
 export async function untilExpired(admin: Redis, key: string): Promise<void> {
   await until(async () => (await admin.exists(layout.lockOf(key))) === 0, `"${key}" has expired`);
 }
@@ -182,10 +195,10 @@ export async function until(
 }
 
 /**
- * Resolves when `count` attempts of this provider know that they wait. What others see in the queue says less: the reply may be under
- * way, and a hand-off or a cut would overtake it.
+ * Resolves when `count` attempts of this backend have been reported as waiting. The length of the queue proves less: the reply may still be on its
+ * way, and a handoff or a cut would overtake it.
  */
-export async function untilWaiting({ events }: StartedProvider, count = 1): Promise<void> {
+export async function untilWaiting({ events }: StartedBackend, count = 1): Promise<void> {
   await until(() => events.filter(({ type }) => type === 'waiting').length >= count, `${count} know that they wait`);
 }
 
@@ -198,8 +211,8 @@ export async function isSettled(promise: PromiseLike<unknown>): Promise<boolean>
   return first !== pending;
 }
 
-/** The first answer of `ask` that is not "unknown", nor that the provider is unavailable. */
-export async function untilAnswered<T>(ask: () => Answer<T>, within = TIMEOUT): Promise<T> {
+/** The first answer of `ask` that is not "unknown", nor that the backend is unavailable. */
+export async function untilAnswered<T>(ask: () => Promise<T>, within = TIMEOUT): Promise<T> {
   let answer: T | undefined;
   let cause: unknown;
   const isAnswered = async () => {

@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { ScriptedSentinel } from './scripted-sentinel.js';
-import { granted, redisForTests, RELEASE, request, startProvider, until, untilAnswered } from './seam.js';
+import { granted, redisForTests, RELEASE, request, startBackend, until, untilAnswered } from './seam.js';
 
-describe('a Sentinel that tells of a fail-over while it is asked where the master is', () => {
+describe('a Sentinel that tells of a failover while it is asked where the master is', () => {
   const redis = redisForTests();
   let sentinel: ScriptedSentinel;
   beforeAll(async () => {
@@ -11,11 +11,11 @@ describe('a Sentinel that tells of a fail-over while it is asked where the maste
   afterAll(() => sentinel.stop());
 
   it('does not end the connections: locks are granted again when it has answered', async () => {
-    const { provider, events } = await startProvider({
+    const { backend, events } = await startBackend({
       options: { sentinels: [{ host: '127.0.0.1', port: sentinel.port }], name: 'locks', protocol: 2 },
       commandTimeout: '10s',
     });
-    const held = granted(await provider.acquire(request('k')));
+    const held = granted(await backend.acquire(request('k')));
     await until(() => sentinel.listening === 2, 'both connections listen to the Sentinel');
 
     sentinel.beSilent();
@@ -26,10 +26,10 @@ describe('a Sentinel that tells of a fail-over while it is asked where the maste
     await until(() => sentinel.listening === 0, 'both know of it');
     sentinel.speak();
 
-    expect(await untilAnswered(() => provider.renew(held, 30_000))).toMatchObject({ validUntil: expect.any(Number) });
+    expect(await untilAnswered(() => backend.renew(held, 30_000))).toMatchObject({ validUntil: expect.any(Number) });
     expect(events.map(({ type }) => type)).toEqual(['unavailable', 'recovered']);
     await until(async () => (await redis.admin.pubsub('CHANNELS')).length === 1, 'it can be told of grants again');
-    expect(await provider.release(held, RELEASE)).toBe('released');
-    await provider.stop();
+    expect(await backend.release(held, RELEASE)).toBe('released');
+    await backend.close();
   });
 });

@@ -7,8 +7,8 @@ import {
   granted,
   RELEASE,
   request,
-  type StartedProvider,
-  startProvider,
+  type StartedBackend,
+  startBackend,
   until,
   untilAnswered,
   untilWaiting,
@@ -24,20 +24,20 @@ const SECONDS = 45_000;
 const LONG = { lease: 600_000 };
 
 // One after the other, on the same servers: the second test finds another master than the first.
-describe('a fail-over by Sentinel in the middle of a hold', () => {
+describe('a failover by Sentinel in the middle of a hold', () => {
   let redis: RedisSentinels;
-  let one: StartedProvider;
-  let two: StartedProvider;
+  let one: StartedBackend;
+  let two: StartedBackend;
 
   beforeAll(async () => {
     redis = await startRedisSentinels();
     const options = { options: redis.options, commandTimeout: '4s', waitReplicas: 1 };
-    one = await startProvider(options);
-    two = await startProvider(options);
+    one = await startBackend(options);
+    two = await startBackend(options);
   }, 60_000);
   afterAll(async () => {
-    await one.provider.stop();
-    await two.provider.stop();
+    await one.backend.close();
+    await two.backend.close();
     await redis.stop();
   });
 
@@ -66,29 +66,29 @@ describe('a fail-over by Sentinel in the middle of a hold', () => {
 
   it('a Sentinel that hangs is passed over', async () => {
     redis.sentinels[0]?.signal('SIGSTOP');
-    const { provider } = await startProvider({ options: redis.options });
-    granted(await provider.acquire(request('start')));
-    await provider.stop();
+    const { backend } = await startBackend({ options: redis.options });
+    granted(await backend.acquire(request('start')));
+    await backend.close();
     redis.sentinels[0]?.signal('SIGCONT');
   }, 60_000);
 
   it('hung: the hold and the queue go on with the new master, and the old one grants nothing when it wakes up', async () => {
-    const held = granted(await one.provider.acquire(request('k', LONG)));
-    // As the engine does, by the same id: a Sentinel that tells of the fail-over late breaks the connection to the new master again.
+    const held = granted(await one.backend.acquire(request('k', LONG)));
+    // As the core does, by the same id: a Sentinel that tells of the failover late breaks the connection to the new master again.
     const wish = request('k', { wait: 600_000 });
-    const waiter = untilAnswered(() => two.provider.acquire(wish), 2 * SECONDS);
+    const waiter = untilAnswered(() => two.backend.acquire(wish), 2 * SECONDS);
     await untilWaiting(two);
     redis.master.signal('SIGSTOP');
     const begun = performance.now();
-    const renewed = await untilAnswered(() => one.provider.renew(held, LONG.lease), SECONDS);
+    const renewed = await untilAnswered(() => one.backend.renew(held, LONG.lease), SECONDS);
     console.info(`Master hung: the hold was renewed after ${Math.round(performance.now() - begun)} ms.`);
     expect(renewed).toMatchObject({ validUntil: expect.any(Number) });
     const master = await masterApartFrom(redis.master);
-    await untilAnswered(() => one.provider.release(held, RELEASE), SECONDS);
+    await untilAnswered(() => one.backend.release(held, RELEASE), SECONDS);
     const next = granted(await waiter);
     expect(next.fencingToken).toBeGreaterThan(held.fencingToken ?? 0n);
 
-    await two.provider.release(next, RELEASE);
+    await two.backend.release(next, RELEASE);
 
     redis.master.signal('SIGCONT');
     const admin = new Redis({ port: master.port });
@@ -97,9 +97,9 @@ describe('a fail-over by Sentinel in the middle of a hold', () => {
     let asks = 0;
     // The old one takes itself for the master for some 8 s more, until the Sentinels demote it. On a busy machine that may be over.
     while (grants < 20 && (await roleOf(redis.master)) === 'master') {
-      for (const { provider } of [one, two]) {
-        // A Sentinel that tells of the fail-over late makes a provider look for the master once more: unavailable, for a moment.
-        const answer = await provider.acquire(request(`k${(asks += 1)}`)).catch(() => undefined);
+      for (const { backend } of [one, two]) {
+        // A Sentinel that tells of the failover late makes a provider look for the master once more: unavailable, for a moment.
+        const answer = await backend.acquire(request(`k${(asks += 1)}`)).catch(() => undefined);
         if (answer === undefined) continue;
         expect(await admin.get(layout.lockOf(`k${asks}`))).toContain(granted(answer).holder);
         if ((await roleOf(redis.master)) === 'master') grants += 1;
@@ -113,14 +113,14 @@ describe('a fail-over by Sentinel in the middle of a hold', () => {
     const before = await masterApartFrom(redis.master);
     // One attempt, asked for again: another one would wait for what the first may have left.
     const ask = request('killed', LONG);
-    const held = granted(await untilAnswered(() => one.provider.acquire(ask), SECONDS));
+    const held = granted(await untilAnswered(() => one.backend.acquire(ask), SECONDS));
     before.signal('SIGKILL');
     const begun = performance.now();
-    const renewed = await untilAnswered(() => one.provider.renew(held, LONG.lease), SECONDS);
+    const renewed = await untilAnswered(() => one.backend.renew(held, LONG.lease), SECONDS);
     console.info(`Master killed: the hold was renewed after ${Math.round(performance.now() - begun)} ms.`);
     expect(renewed).toMatchObject({ validUntil: expect.any(Number) });
-    const other = await untilAnswered(() => two.provider.acquire(request('killed', { wait: 0 })), SECONDS);
+    const other = await untilAnswered(() => two.backend.acquire(request('killed', { wait: 0 })), SECONDS);
     expect(other).toBe('busy');
-    expect(await untilAnswered(() => one.provider.release(held, RELEASE), SECONDS)).toBe('released');
+    expect(await untilAnswered(() => one.backend.release(held, RELEASE), SECONDS)).toBe('released');
   }, 240_000);
 });

@@ -6,10 +6,10 @@ import { NestFactory } from '@nestjs/core';
 
 const [, , folder, url] = process.argv;
 const library = (file) => import(`${folder}/${file}.js`);
-const { DistributedLock } = await library('nest/distributed-lock.decorator');
-const { DistributedLockModule } = await library('nest/distributed-lock.module');
-const { LockAdmin } = await library('nest/lock-admin');
-const { LockService } = await library('nest/lock.service');
+const { DistributedLock } = await library('nest/decorators/distributed-lock.decorator');
+const { DistributedLockModule } = await library('nest/module/distributed-lock.module');
+const { LockAdmin } = await library('nest/service/lock-admin');
+const { LockService } = await library('nest/service/lock.service');
 
 let opened = false;
 const waiting = new Set();

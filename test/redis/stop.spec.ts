@@ -1,10 +1,10 @@
 import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { Redis } from 'ioredis';
 import { systemClock } from '../../lib/core/toolkit/clock.js';
-import { RedisLockProvider, type RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
+import type { RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
 import { type RedisCluster, startRedisCluster } from '../servers/redis-cluster.js';
 import { type RedisSentinels, startRedisSentinels } from '../servers/redis-sentinels.js';
-import { contextFor, until } from './seam.js';
+import { backendOf, until } from './seam.js';
 
 /** How long a provider has been at work when it is stopped, in ms: in the handshake, in discovery, when it is up. */
 const MOMENTS = [-1, 0, 1, 2, 3, 4, 6, 8, 12, 20];
@@ -57,11 +57,11 @@ describe('a provider that is stopped at any moment leaves no connection and no t
     'while it starts: %s',
     async (_, options) => {
       for (const moment of MOMENTS) {
-        const provider = new RedisLockProvider(options());
-        const started = provider.start(contextFor([], { clock })).catch((error: unknown) => error);
+        const backend = backendOf(options(), { clock });
+        const connected = backend.connect().catch((error: unknown) => error);
         if (moment >= 0) await new Promise((resolve) => setTimeout(resolve, moment));
-        await provider.stop();
-        await started;
+        await backend.close();
+        await connected;
         await until(() => timers === 0, `no timer is set, stopped after ${moment} ms`);
       }
       await until(async () => (await clients()) === 0, 'all connections are closed');
@@ -73,11 +73,11 @@ describe('a provider that is stopped at any moment leaves no connection and no t
     'while it connects anew: %s',
     async (_, options) => {
       for (const moment of MOMENTS) {
-        const provider = new RedisLockProvider(options());
-        await provider.start(contextFor([], { clock }));
+        const backend = backendOf(options(), { clock });
+        await backend.connect();
         for (const admin of admins) await admin.call('CLIENT', ['KILL', 'TYPE', 'normal', 'SKIPME', 'yes']);
         await new Promise((resolve) => setTimeout(resolve, moment * 5));
-        await provider.stop();
+        await backend.close();
         await until(() => timers === 0, `no timer is set, stopped after ${moment} ms`);
       }
       await until(async () => (await clients()) === 0, 'all connections are closed');
@@ -90,11 +90,11 @@ describe('a provider that is stopped at any moment leaves no connection and no t
     frozen?.signal('SIGSTOP');
     try {
       const options = { cluster: cluster.addresses.slice(0, 1), commandTimeout: '300ms' };
-      const provider = new RedisLockProvider(options);
-      const started = provider.start(contextFor([], { clock })).catch((error: unknown) => error);
+      const backend = backendOf(options, { clock });
+      const connected = backend.connect().catch((error: unknown) => error);
       await new Promise((resolve) => setTimeout(resolve, 50));
-      await provider.stop();
-      expect(await started).toBeInstanceOf(Error);
+      await backend.close();
+      expect(await connected).toBeInstanceOf(Error);
       await until(() => timers === 0, 'no timer is set');
     } finally {
       frozen?.signal('SIGCONT');

@@ -1,13 +1,13 @@
 import { afterAll, afterEach, beforeAll, beforeEach } from '@jest/globals';
 import { LockLostError, LockUnavailableError } from '../../lib/api/errors.js';
-import { QuorumKeyLayout } from '../../lib/providers/redlock/quorum-key-layout.js';
+import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';
 import { FakeClock } from '../../lib/testing/index.js';
 import { granted, RELEASE, request, until } from '../redis/seam.js';
 import type { TcpProxy } from '../servers/tcp-proxy.js';
 import { type Quorum, startLocks, startQuorum, startRedlock, wiresTo } from './quorum.js';
 
-const NAME = new QuorumKeyLayout('lock').lockOf('order');
-const SOMEBODY = 'x'.repeat(60);
+const NAME = new RedlockKeyLayout('lock').lockOf('order');
+const ANOTHER_HOLDER = 'x'.repeat(60);
 const ONE_ATTEMPT = { wait: 0 };
 
 describe('five nodes, and what comes late', () => {
@@ -28,66 +28,66 @@ describe('five nodes, and what comes late', () => {
   });
   afterAll(() => quorum.stop());
 
-  it('Q2: 2/2/1: three contenders who have split the votes all get the lock within a few rounds', async () => {
-    const contenders = await Promise.all([wired(), wired(), wired()]);
-    await Promise.all(contenders.map(({ provider }, index) => provider.acquire(request(`warm:${index}`))));
+  it('Q2: 2/2/1: three callers that have split the votes all get the lock within a few rounds', async () => {
+    const callers = await Promise.all([wired(), wired(), wired()]);
+    await Promise.all(callers.map(({ backend }, index) => backend.acquire(request(`warm:${index}`))));
     const reach = [[0, 1], [2, 3], [4]];
-    contenders.forEach(({ wires }, index) => {
+    callers.forEach(({ wires }, index) => {
       wires.filter((_, node) => !reach[index]!.includes(node)).forEach((wire) => wire.freeze());
     });
     const tokens: bigint[] = [];
-    const answers = contenders.map(async ({ provider }) => {
-      // Votes that are not given back would stand for longer than this test may take.
-      const grant = granted(await provider.acquire(request('order', { lease: 600_000 })));
+    const answers = callers.map(async ({ backend }) => {
+      // Votes that are not released would last for longer than this test may take.
+      const grant = granted(await backend.acquire(request('order', { lease: 600_000 })));
       tokens.push(grant.fencingToken!);
-      expect(await provider.release(grant, RELEASE)).toBe('released');
+      expect(await backend.release(grant, RELEASE)).toBe('released');
     });
     await until(async () => (await quorum.votes('order')) === 5, 'all votes are given, and nobody has three');
-    for (const { wires } of contenders) for (const wire of wires) wire.thaw();
+    for (const { wires } of callers) for (const wire of wires) wire.thaw();
     await Promise.all(answers);
     expect(tokens).toEqual([...new Set(tokens)].sort((a, b) => (a < b ? -1 : 1)));
   });
 
-  it('a vote that arrives when the lock is released already is given back behind it', async () => {
-    const { wires, provider } = await wired();
-    await provider.acquire(request('warm'));
+  it('a vote that arrives when the lock is released already is released behind it', async () => {
+    const { wires, backend } = await wired();
+    await backend.acquire(request('warm'));
     wires[4]!.freeze();
-    const grant = granted(await provider.acquire(request('order')));
-    expect(await provider.release(grant, RELEASE)).toBe('released');
+    const grant = granted(await backend.acquire(request('order')));
+    expect(await backend.release(grant, RELEASE)).toBe('released');
     wires[4]!.thaw();
     // In its turn: what was sent before has arrived as well.
-    await provider.acquire(request('after'));
+    await backend.acquire(request('after'));
     await until(async () => (await quorum.admins[4]!.exists(`${NAME.slice(0, -5)}after`)) === 1, 'the fifth has voted');
     expect(await quorum.votes('order')).toBe(0);
   });
 
-  it('a vote that arrives when the attempt has failed already is given back behind it', async () => {
-    const { wires, provider } = await wired();
-    await provider.acquire(request('warm'));
-    for (const admin of quorum.admins.slice(0, 3)) await admin.set(NAME, SOMEBODY);
+  it('a vote that arrives when the attempt has failed already is released behind it', async () => {
+    const { wires, backend } = await wired();
+    await backend.acquire(request('warm'));
+    for (const admin of quorum.admins.slice(0, 3)) await admin.set(NAME, ANOTHER_HOLDER);
     wires[4]!.freeze();
-    expect(await provider.acquire(request('order', ONE_ATTEMPT))).toBe('busy');
+    expect(await backend.acquire(request('order', ONE_ATTEMPT))).toBe('busy');
     wires[4]!.thaw();
-    await provider.acquire(request('after'));
+    await backend.acquire(request('after'));
     await until(async () => (await quorum.admins[4]!.exists(`${NAME.slice(0, -5)}after`)) === 1, 'the fifth has voted');
     expect(await quorum.votes('order')).toBe(3);
   });
 
-  it('an extension and a release that are under way together leave nothing, whichever goes first', async () => {
-    const { provider } = await startRedlock(quorum);
+  it('a renewal and a release that are in flight together leave nothing, whichever goes first', async () => {
+    const { backend } = await startRedlock(quorum);
     for (const isReleasedFirst of [true, false]) {
-      const grant = granted(await provider.acquire(request('order')));
-      const renew = () => provider.renew(grant, 20_000);
-      const release = () => provider.release(grant, RELEASE);
+      const grant = granted(await backend.acquire(request('order')));
+      const renew = () => backend.renew(grant, 20_000);
+      const release = () => backend.release(grant, RELEASE);
       const [first, second] = isReleasedFirst ? [release(), renew()] : [renew(), release()];
       expect(await (isReleasedFirst ? first : second)).toBe('released');
       if (isReleasedFirst) expect(await second).toBe('lost');
-      expect(await provider.renew(grant, 20_000)).toBe('lost');
+      expect(await backend.renew(grant, 20_000)).toBe('lost');
       expect(await quorum.votes('order')).toBe(0);
     }
   });
 
-  it('an event loop that is blocked for longer than the lease: not held at once after it, and never again', async () => {
+  it('an event loop that is blocked for longer than the lease: not held immediately after it, and never again', async () => {
     const time = new FakeClock();
     const [ann, bob] = [await startLocks(quorum, time), await startLocks(quorum)];
     const lock = await ann.acquire('order');
@@ -107,19 +107,19 @@ describe('five nodes, and what comes late', () => {
     expect(await next.release()).toBe('released');
   });
 
-  it('all nodes hang: unavailable within the time of a node and not busy, and well again when they go on', async () => {
-    const { provider } = await startRedlock({ ...quorum, commandTimeout: '1s' });
-    await provider.acquire(request('warm'));
+  it('all nodes hang: unavailable within the timeout of a node and not busy, and available again when they go on', async () => {
+    const { backend } = await startRedlock({ ...quorum, commandTimeout: '1s' });
+    await backend.acquire(request('warm'));
     for (const server of quorum.servers) server.signal('SIGSTOP');
     const startedAt = performance.now();
     const attempt = request('order', { ...ONE_ATTEMPT, lease: 600_000 });
-    await expect(provider.acquire(attempt)).rejects.toBeInstanceOf(LockUnavailableError);
+    await expect(backend.acquire(attempt)).rejects.toBeInstanceOf(LockUnavailableError);
     // The commandTimeout is 1 s. A tenth of the lease is a minute.
     expect(performance.now() - startedAt).toBeLessThan(10_000);
     for (const server of quorum.servers) server.signal('SIGCONT');
     await until(
       () =>
-        provider.acquire(request('order', ONE_ATTEMPT)).then(
+        backend.acquire(request('order', ONE_ATTEMPT)).then(
           (answer) => answer !== 'busy',
           () => false,
         ),
@@ -128,8 +128,11 @@ describe('five nodes, and what comes late', () => {
   });
 
   it.each<[string, (wires: readonly TcpProxy[]) => Promise<unknown>]>([
-    ['waits for another one', () => Promise.all(quorum.admins.slice(0, 3).map((admin) => admin.set(NAME, SOMEBODY)))],
-    ['has its votes under way', async (wires) => wires.forEach((wire) => wire.holdReplies())],
+    [
+      'waits for another one',
+      () => Promise.all(quorum.admins.slice(0, 3).map((admin) => admin.set(NAME, ANOTHER_HOLDER))),
+    ],
+    ['has its votes in flight', async (wires) => wires.forEach((wire) => wire.holdReplies())],
   ])('stop() while an attempt %s leaves nothing', async (_, disturb) => {
     const { wires, nodes } = await wiresTo(quorum);
     open.push(...wires);
@@ -142,7 +145,8 @@ describe('five nodes, and what comes late', () => {
     for (const wire of wires) wire.passReplies();
     await stopped;
     expect(await asked).toBeInstanceOf(Error);
-    for (const admin of quorum.admins.slice(0, 3)) if ((await admin.get(NAME)) === SOMEBODY) await admin.del(NAME);
+    for (const admin of quorum.admins.slice(0, 3))
+      if ((await admin.get(NAME)) === ANOTHER_HOLDER) await admin.del(NAME);
     await until(async () => (await quorum.votes('order')) === 0, 'nothing is left');
   });
 
@@ -157,14 +161,14 @@ describe('five nodes, and what comes late', () => {
       const [ann, bob] = await Promise.all([1, 2].map(() => startRedlock({ ...quorum, maxLease, delayedRestart })));
       const lease = maxLease - 100;
       const ask = (who: typeof ann, key: string) =>
-        who!.provider.acquire(request(key, { ...ONE_ATTEMPT, lease })).catch(() => 'busy' as const);
+        who!.backend.acquire(request(key, { ...ONE_ATTEMPT, lease })).catch(() => 'busy' as const);
       const allVoteFor = async (who: typeof ann) => {
         const key = `probe:${performance.now()}`;
         return (await ask(who, key)) !== 'busy' && (await quorum.votes(key)) === 5;
       };
       // They are old enough, and know tokens.
       for (const who of [ann, bob]) await until(() => allVoteFor(who), 'all five vote', 30_000);
-      for (const admin of quorum.admins.slice(3)) await admin.set(NAME, SOMEBODY);
+      for (const admin of quorum.admins.slice(3)) await admin.set(NAME, ANOTHER_HOLDER);
       const first = granted(await ask(ann, 'order'));
       for (const admin of quorum.admins.slice(3)) await admin.del(NAME);
       await quorum.servers[0]!.crash();

@@ -1,5 +1,6 @@
 import type { Grant } from '../../lib/api/lock-provider.js';
 import { RedlockProvider, type RedisClient, type RedisConnection } from '../../lib/providers/redlock/index.js';
+import type { RedlockBackend } from '../../lib/providers/redlock/redlock-backend.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { contextFor, RELEASE, request } from '../redis/seam.js';
 import { ModelNode } from './model-node.js';
@@ -17,7 +18,7 @@ export type Step =
   | { readonly do: 'release' | 'replace'; readonly process: number }
   /** What a process has sent to a node arrives: one message, or all of them. */
   | { readonly do: 'arrive'; readonly process: number; readonly node: number; readonly all: boolean }
-  /** A node loses its data. `late`: then all that is under way to it arrives. */
+  /** A node loses its data. `late`: then all that is in flight to it arrives. */
   | { readonly do: 'lose'; readonly node: number; readonly late: boolean }
   | { readonly do: 'wait'; readonly ms: number };
 
@@ -35,7 +36,7 @@ interface Message {
   readonly resolve: (reply: unknown) => void;
 }
 
-/** What one process has sent to one node: a connection that does not break and never loses anything, and on which time stands still. */
+/** What one process has sent to one node: a connection that does not break and never loses anything, and with a clock that does not move. */
 class Line implements RedisClient, RedisConnection {
   readonly messages: Message[] = [];
   #onReady: (() => void) | undefined;
@@ -90,30 +91,28 @@ function codeOf({ args }: Message): string | undefined {
 class Process {
   readonly lines: readonly Line[];
   readonly held: Grant[] = [];
-  readonly provider: RedlockProvider;
+  readonly backend: RedlockBackend;
 
-  constructor(
-    nodes: readonly ModelNode[],
-    private readonly clock: FakeClock,
-  ) {
+  constructor(nodes: readonly ModelNode[], clock: FakeClock) {
     this.lines = nodes.map((node) => new Line(node));
-    this.provider = new RedlockProvider({ nodes: this.lines.map((client) => ({ client })), maxLease: '1h' });
+    const provider = new RedlockProvider({ nodes: this.lines.map((client) => ({ client })), maxLease: '1h' });
+    this.backend = provider.createBackend(contextFor([], { clock }));
   }
 
   async start(): Promise<this> {
-    await this.provider.start(contextFor([], { clock: this.clock }));
+    await this.backend.connect();
     return this;
   }
 }
 
-export interface Told {
+export interface Played {
   readonly violations: readonly string[];
   readonly grants: number;
   readonly losses: number;
 }
 
-/** Tells the story to real providers, and how the tokens went. */
-export async function tell({ skews, steps }: Story, isCredulous = false): Promise<Told> {
+/** Plays the story on real backends, and reports how the tokens went. */
+export async function play({ skews, steps }: Story, isCredulous = false): Promise<Played> {
   const clock = new FakeClock();
   const nodes = skews.map((skew) => {
     const node = new ModelNode(() => clock.wallTime() + skew);
@@ -129,7 +128,7 @@ export async function tell({ skews, steps }: Story, isCredulous = false): Promis
 
   const ask = async (process: Process, key: string) => {
     asking += 1;
-    const answer = await process.provider.acquire(request(key, { wait: 0 })).catch(() => 'busy' as const);
+    const answer = await process.backend.acquire(request(key, { wait: 0 })).catch(() => 'busy' as const);
     asking -= 1;
     if (answer === 'busy') return;
     grants += 1;
@@ -154,7 +153,7 @@ export async function tell({ skews, steps }: Story, isCredulous = false): Promis
         break;
       case 'release': {
         const grant = process.held.shift();
-        if (grant) void process.provider.release(grant, RELEASE);
+        if (grant) void process.backend.release(grant, RELEASE);
         break;
       }
       case 'replace': {
@@ -188,7 +187,7 @@ export async function tell({ skews, steps }: Story, isCredulous = false): Promis
     await take(step);
     await settled();
   }
-  for (const { provider } of processes) void provider.stop();
+  for (const { backend } of processes) void backend.close();
   return { violations, grants, losses };
 }
 

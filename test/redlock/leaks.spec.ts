@@ -19,44 +19,44 @@ describe('what is left behind', () => {
 
   it('by locks, refusals, and attempts that were aborted: the counter on each node, and no timer', async () => {
     const clock = new CountingClock();
-    const { provider } = await startRedlock(quorum, { clock });
-    const holder = granted(await provider.acquire(request('k', { lease: 600_000 })));
+    const { backend } = await startRedlock(quorum, { clock });
+    const holder = granted(await backend.acquire(request('k', { lease: 600_000 })));
     for (let round = 0; round < 20; round += 1) {
       const asks = Array.from({ length: 20 }, (_, index) => request('k', index % 2 === 0 ? {} : { wait: 0 }));
-      const answers = asks.map((ask) => provider.acquire(ask));
+      const answers = asks.map((ask) => backend.acquire(ask));
       // Some leave before they were sent, some before they were answered, some in a pause.
       if (round % 3 === 1) await Promise.resolve();
-      if (round % 3 === 2) await provider.inspect('k');
+      if (round % 3 === 2) await backend.inspect('k');
       for (const ask of asks) ask.abort();
       expect(new Set(await Promise.all(answers))).toEqual(new Set(['busy']));
     }
     const others = await Promise.all(
       Array.from({ length: 300 }, async (_, index) =>
-        granted(await provider.acquire(request(`k${index}`, { lease: 600_000 }))),
+        granted(await backend.acquire(request(`k${index}`, { lease: 600_000 }))),
       ),
     );
-    await Promise.all([holder, ...others].map((grant) => provider.release(grant, RELEASE)));
+    await Promise.all([holder, ...others].map((grant) => backend.release(grant, RELEASE)));
     const left = async () => new Set(await keys()).size === 1 && (await keys()).length === 3;
     await until(left, 'only the counters are left');
-    await provider.stop();
+    await backend.close();
     expect(clock.armed).toBe(0);
   });
 
-  it('by a provider that was stopped, also with a node that hangs: no connection, no timer, nobody who waits for ever', async () => {
+  it('by a backend that was closed, also with a node that hangs: no connection, no timer, no caller that waits forever', async () => {
     const before = await connections();
     const clock = new CountingClock();
-    const { provider } = await startRedlock({ ...quorum, commandTimeout: '1s' }, { clock });
-    granted(await provider.acquire(request('k')));
-    const waiter = provider.acquire(request('k'));
+    const { backend } = await startRedlock({ ...quorum, commandTimeout: '1s' }, { clock });
+    granted(await backend.acquire(request('k')));
+    const waiter = backend.acquire(request('k'));
     quorum.servers[2]!.signal('SIGSTOP');
-    const asked = provider.acquire(request('other', { wait: 0 })).catch(() => 'busy');
-    const stopped = provider.stop();
+    const asked = backend.acquire(request('other', { wait: 0 })).catch(() => 'busy');
+    const stopped = backend.close();
     expect(await waiter.catch(() => 'busy')).toBe('busy');
     await asked;
     await stopped;
     quorum.servers[2]!.signal('SIGCONT');
     await until(async () => (await connections()).join() === before.join(), 'the connections are closed');
     await until(() => clock.armed === 0, 'no timer is set');
-    await expect(provider.acquire(request('k', { wait: 0 }))).rejects.toThrow();
+    await expect(backend.acquire(request('k', { wait: 0 }))).rejects.toThrow();
   });
 });

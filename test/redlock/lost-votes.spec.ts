@@ -1,12 +1,12 @@
 import { afterAll, afterEach, beforeAll, beforeEach } from '@jest/globals';
 import type { Grant, RenewOutcome } from '../../lib/api/lock-provider.js';
-import { QuorumKeyLayout } from '../../lib/providers/redlock/quorum-key-layout.js';
+import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';
 import { FakeClock } from '../../lib/testing/index.js';
 import { granted, RELEASE, request, until } from '../redis/seam.js';
 import type { TcpProxy } from '../servers/tcp-proxy.js';
 import { type Quorum, type StartedRedlock, startQuorum, startRedlock, wiresTo } from './quorum.js';
 
-const layout = new QuorumKeyLayout('lock');
+const layout = new RedlockKeyLayout('lock');
 const ORDER = layout.lockOf('order');
 const ONE_ATTEMPT = { wait: 0 };
 const LEASE = 600_000;
@@ -23,10 +23,10 @@ describe('three nodes of which some lose a vote while the lock is held', () => {
     wires = wired.wires;
     ann = await startRedlock({ nodes: wired.nodes }, context);
     started.push(ann);
-    await ann.provider.acquire(request('warm'));
+    await ann.backend.acquire(request('warm'));
   };
-  const take = async (key: string) => granted(await ann.provider.acquire(request(key, { lease: LEASE })));
-  const renew = (grant: Grant, lease = LEASE): Promise<RenewOutcome> => ann.provider.renew(grant, lease);
+  const take = async (key: string) => granted(await ann.backend.acquire(request(key, { lease: LEASE })));
+  const renew = (grant: Grant, lease = LEASE): Promise<RenewOutcome> => ann.backend.renew(grant, lease);
   const has = async (node: number, key: string) => (await quorum.admins[node]!.exists(key).catch(() => 0)) === 1;
   const restartEmpty = (node: number) => quorum.servers[node]!.crash();
   /** Renews until the node has a vote for the hold again, and once more: from then on the vote counts. */
@@ -40,7 +40,7 @@ describe('three nodes of which some lose a vote while the lock is held', () => {
   /** All nodes have executed what was sent before. */
   const settled = async () => {
     const key = `after:${performance.now()}`;
-    await ann.provider.acquire(request(key));
+    await ann.backend.acquire(request(key));
     await until(async () => (await quorum.votes(key)) === 3, 'all have executed it');
   };
 
@@ -52,7 +52,7 @@ describe('three nodes of which some lose a vote while the lock is held', () => {
     await startWired();
   });
   afterEach(async () => {
-    for (const { provider } of started.splice(0)) await provider.stop();
+    for (const { backend } of started.splice(0)) await backend.close();
     await Promise.all(wires.map((wire) => wire.close()));
   });
   afterAll(() => quorum.stop());
@@ -65,7 +65,7 @@ describe('three nodes of which some lose a vote while the lock is held', () => {
     expect(await has(0, layout.counter)).toBe(false);
     wires[1]!.refuse();
     for (let round = 0; round < 5; round += 1) expect(await renew(grant)).toEqual(RENEWED);
-    expect(await ann.provider.release(grant, RELEASE)).toBe('released');
+    expect(await ann.backend.release(grant, RELEASE)).toBe('released');
   });
 
   it('node 2 restarts empty after node 1 did and regained its vote: nobody else is granted', async () => {
@@ -74,10 +74,10 @@ describe('three nodes of which some lose a vote while the lock is held', () => {
     // Other locks bring the counter back. Without it the node would not count for bob.
     const remembers = (node: number) =>
       until(async () => {
-        const probe = await bob.provider
+        const probe = await bob.backend
           .acquire(request(`probe:${performance.now()}`, ONE_ATTEMPT))
           .catch(() => 'busy' as const);
-        if (probe !== 'busy') await bob.provider.release(probe, RELEASE);
+        if (probe !== 'busy') await bob.backend.release(probe, RELEASE);
         return has(node, layout.counter);
       }, 'it knows tokens again');
     const grant = await take('order');
@@ -86,10 +86,10 @@ describe('three nodes of which some lose a vote while the lock is held', () => {
     await remembers(0);
     await restartEmpty(1);
     await remembers(1);
-    expect(await bob.provider.acquire(request('order', ONE_ATTEMPT))).toBe('busy');
+    expect(await bob.backend.acquire(request('order', ONE_ATTEMPT))).toBe('busy');
     await regain(grant, 1);
-    expect(await ann.provider.release(grant, RELEASE)).toBe('released');
-    expect(await bob.provider.acquire(request('order', ONE_ATTEMPT))).not.toBe('busy');
+    expect(await ann.backend.release(grant, RELEASE)).toBe('released');
+    expect(await bob.backend.acquire(request('order', ONE_ATTEMPT))).not.toBe('busy');
   });
 
   it('a vote that was asked for again does not count before a renewal has succeeded without it', async () => {
@@ -99,7 +99,7 @@ describe('three nodes of which some lose a vote while the lock is held', () => {
     expect(await renew(grant)).toEqual(RENEWED);
     await until(() => has(0, ORDER), 'it was asked for again');
     await quorum.admins[1]!.del(ORDER);
-    // Two of three votes stand. If the first one counted, a lock that somebody had in between would come back.
+    // Two of three votes exist. If the first one counted, a lock that another caller had in between would come back.
     expect(await renew(grant)).toBe('lost');
     await settled();
     expect(await quorum.votes('order')).toBe(2);
@@ -140,7 +140,7 @@ describe('three nodes of which some lose a vote while the lock is held', () => {
       // With a slow node its answer comes when the lock is released already.
       if (isSlow) wires[0]!.freeze();
       expect(await renew(grant)).toEqual(RENEWED);
-      expect(await ann.provider.release(grant, RELEASE)).toBe('released');
+      expect(await ann.backend.release(grant, RELEASE)).toBe('released');
       wires[0]!.thaw();
       await settled();
       expect(await quorum.votes('order')).toBe(0);
@@ -155,7 +155,7 @@ describe('three nodes of which some lose a vote while the lock is held', () => {
     await regain(grant, 0);
     wires[2]!.refuse();
     expect(await renew(grant)).toEqual(RENEWED);
-    expect(await ann.provider.release(grant, RELEASE)).toBe('released');
+    expect(await ann.backend.release(grant, RELEASE)).toBe('released');
     expect(await has(0, ORDER)).toBe(false);
   });
 });
@@ -170,23 +170,23 @@ describe('a renewal', () => {
   it('is decided by its own majority: it waits neither for silent nodes nor for other holds', async () => {
     const { wires, nodes } = await wiresTo(quorum);
     // Its time stands still, so what waits for a node to be late never ends.
-    const { provider } = await startRedlock({ nodes }, { clock: new FakeClock() });
-    await provider.acquire(request('warm'));
+    const { backend } = await startRedlock({ nodes }, { clock: new FakeClock() });
+    await backend.acquire(request('warm'));
     const [one, other] = [
-      granted(await provider.acquire(request('one'))),
-      granted(await provider.acquire(request('other'))),
+      granted(await backend.acquire(request('one'))),
+      granted(await backend.acquire(request('other'))),
     ];
     await until(async () => (await quorum.votes('other')) === 3, 'all have voted');
     // Of the other hold one vote is missing, and the silent node decides.
     await quorum.admins[0]!.del(layout.lockOf('other'));
     wires[2]!.freeze();
     let isOtherDecided = false;
-    const renewingOther = provider.renew(other, 30_000).finally(() => (isOtherDecided = true));
-    expect(await provider.renew(one, 30_000)).toEqual(RENEWED);
+    const renewingOther = backend.renew(other, 30_000).finally(() => (isOtherDecided = true));
+    expect(await backend.renew(one, 30_000)).toEqual(RENEWED);
     expect(isOtherDecided).toBe(false);
     wires[2]!.thaw();
     expect(await renewingOther).toEqual(RENEWED);
-    await provider.stop();
+    await backend.close();
     await Promise.all(wires.map((wire) => wire.close()));
   });
 });

@@ -1,5 +1,5 @@
 import fc from 'fast-check';
-import { QUORUM_SCRIPT, roundDigits, tokenDigits } from '../../lib/providers/redlock/quorum-script.js';
+import { LOCK_SCRIPT, roundDigits, tokenDigits } from '../../lib/providers/redlock/lock-script.js';
 import { exploration } from '../exploration.js';
 import { redisForTests } from '../redis/seam.js';
 import { ModelNode } from './model-node.js';
@@ -49,7 +49,7 @@ describe('the model of a node', () => {
             ...operations.map(({ lock }) => `${COUNTER}:${lock}`),
             ...operations.flatMap(({ code, holder, ms, token, round }) => [code, holder, ms, token, round]),
           ];
-          const reply = await redis.admin.call('eval', QUORUM_SCRIPT, ...args);
+          const reply = await redis.admin.call('eval', LOCK_SCRIPT, ...args);
           expect(withoutTimes(model.run(args))).toEqual(withoutTimes(reply));
         }
         expect(model.counter ?? null).toBe(await redis.admin.get(COUNTER));

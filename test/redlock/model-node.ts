@@ -3,7 +3,7 @@ interface Vote {
   readonly until: number;
 }
 
-/** A Redis server that knows the quorum script and nothing else: what Lua does there stands here once more, in JavaScript. */
+/** A Redis server that has the lock script and nothing else: a second implementation of the Lua code, in JavaScript. */
 export class ModelNode {
   readonly votes = new Map<string, Vote>();
   counter: string | undefined;
@@ -20,7 +20,7 @@ export class ModelNode {
     return this.counter !== undefined;
   }
 
-  /** How many votes stand. */
+  /** How many votes exist. */
   get standing(): number {
     return [...this.votes.keys()].filter((lock) => this.#vote(lock)).length;
   }

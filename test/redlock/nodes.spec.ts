@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, beforeEach } from '@jest/globals';
 import type { Grant } from '../../lib/api/lock-provider.js';
 import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
-import { QuorumKeyLayout } from '../../lib/providers/redlock/quorum-key-layout.js';
+import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';
 import { FakeClock } from '../../lib/testing/index.js';
 import { granted, RELEASE, request, until } from '../redis/seam.js';
 import { type Quorum, startLocks, startQuorum, startRedlock, wiresTo } from './quorum.js';
@@ -25,30 +25,30 @@ describe('five nodes of which some fail', () => {
   });
   afterAll(() => quorum.stop());
 
-  it('Q1: one that is killed and one that hangs delay nobody', async () => {
+  it('Q1: one that is killed and one that hangs delay no caller', async () => {
     // Its time stands still, so an acquire that waits until an answer is late never ends.
-    const { provider } = await startRedlock(quorum, { clock: new FakeClock() });
-    await provider.acquire(request('warm'));
+    const { backend } = await startRedlock(quorum, { clock: new FakeClock() });
+    await backend.acquire(request('warm'));
     await quorum.servers[0]!.crash();
     freeze(1);
     for (let index = 0; index < 15; index += 1) {
-      const grant = granted(await provider.acquire(request(`order:${index}`)));
-      expect(await provider.release(grant, RELEASE)).toBe('released');
+      const grant = granted(await backend.acquire(request(`order:${index}`)));
+      expect(await backend.release(grant, RELEASE)).toBe('released');
     }
   });
 
-  it('Q1: three that hang are LockUnavailableError within the time of a node, never busy', async () => {
-    const { provider } = await startRedlock({ ...quorum, commandTimeout: '1s' });
-    await provider.acquire(request('warm'));
+  it('Q1: three that hang are LockUnavailableError within the timeout of a node, never busy', async () => {
+    const { backend } = await startRedlock({ ...quorum, commandTimeout: '1s' });
+    await backend.acquire(request('warm'));
     for (const index of [0, 1, 2]) freeze(index);
     const startedAt = performance.now();
     const attempt = request('order', { ...ONE_ATTEMPT, lease: 600_000 });
-    await expect(provider.acquire(attempt)).rejects.toBeInstanceOf(LockUnavailableError);
+    await expect(backend.acquire(attempt)).rejects.toBeInstanceOf(LockUnavailableError);
     // The commandTimeout is 1 s. A tenth of the lease is a minute.
     expect(performance.now() - startedAt).toBeLessThan(10_000);
-    // What the others have voted is given back.
+    // The votes of the others are released.
     const left = async () => {
-      const name = new QuorumKeyLayout('lock').lockOf('order');
+      const name = new RedlockKeyLayout('lock').lockOf('order');
       return (await Promise.all([3, 4].map((index) => quorum.admins[index]!.exists(name)))).every(
         (count) => count === 0,
       );
@@ -56,30 +56,30 @@ describe('five nodes of which some fail', () => {
     await until(left, 'the minority is cleaned up');
   });
 
-  it('Q1: the loss of the majority is told once, its return is told, and the lock works again', async () => {
+  it('Q1: the loss of the majority is reported once, its return is reported, and the lock works again', async () => {
     const { wires, nodes } = await wiresTo(quorum);
-    const { provider, events } = await startRedlock({ nodes });
-    const told = () => events.map(({ type }) => type).filter((type) => type !== 'waiting');
+    const { backend, events } = await startRedlock({ nodes });
+    const reported = () => events.map(({ type }) => type).filter((type) => type !== 'waiting');
     wires[0]!.refuse();
     wires[1]!.refuse();
-    const grant = granted(await provider.acquire(request('order')));
-    expect(told()).toEqual([]);
+    const grant = granted(await backend.acquire(request('order')));
+    expect(reported()).toEqual([]);
     wires[2]!.refuse();
-    await until(() => told().length === 1, 'the loss is told');
-    await expect(provider.acquire(request('other', ONE_ATTEMPT))).rejects.toBeInstanceOf(LockUnavailableError);
-    expect(await provider.renew(grant, 30_000)).toBe('unknown');
+    await until(() => reported().length === 1, 'the loss is reported');
+    await expect(backend.acquire(request('other', ONE_ATTEMPT))).rejects.toBeInstanceOf(LockUnavailableError);
+    expect(await backend.renew(grant, 30_000)).toBe('unknown');
     wires[2]!.admit();
-    await until(() => told().length === 2, 'the return is told');
-    expect(told()).toEqual(['unavailable', 'recovered']);
-    expect(await provider.renew(grant, 30_000)).toMatchObject({ validUntil: expect.any(Number) as number });
+    await until(() => reported().length === 2, 'the return is reported');
+    expect(reported()).toEqual(['unavailable', 'recovered']);
+    expect(await backend.renew(grant, 30_000)).toMatchObject({ validUntil: expect.any(Number) as number });
     await Promise.all(wires.map((wire) => wire.close()));
   });
 
-  it('Q2: contenders who split the votes do not block each other: one wins, and then the others', async () => {
-    const contenders = await Promise.all([1, 2, 3].map(() => startLocks(quorum)));
+  it('Q2: callers that split the votes do not block each other: one wins, and then the others', async () => {
+    const callers = await Promise.all([1, 2, 3].map(() => startLocks(quorum)));
     for (let round = 0; round < 10; round += 1) {
       await Promise.all(
-        contenders.map(async (locks) => {
+        callers.map(async (locks) => {
           const lock = await locks.acquire(`order:${round}`, { wait: '1m' });
           await lock.release();
         }),
@@ -88,14 +88,14 @@ describe('five nodes of which some fail', () => {
     await until(async () => (await quorum.votes('order:9')) === 0, 'nothing is left');
   }, 90_000);
 
-  it('Q2: two votes of each contender and one of a third party: nobody wins until it ends, then one of them does', async () => {
-    const name = new QuorumKeyLayout('lock').lockOf('order');
+  it('Q2: two votes of each caller and one of a third party: no caller wins until it ends, then one of them does', async () => {
+    const name = new RedlockKeyLayout('lock').lockOf('order');
     const [ann, bob] = [await startRedlock(quorum), await startRedlock(quorum)];
     // Three of five are taken for a while by votes that nobody releases.
     await Promise.all(quorum.admins.slice(0, 3).map((admin) => admin.set(name, 'x'.repeat(60), 'PX', 200)));
-    const answers = [ann, bob].map(async ({ provider }) => {
-      const grant = granted(await provider.acquire(request('order')));
-      await provider.release(grant, RELEASE);
+    const answers = [ann, bob].map(async ({ backend }) => {
+      const grant = granted(await backend.acquire(request('order')));
+      await backend.release(grant, RELEASE);
       return grant.fencingToken!;
     });
     const [one, other] = await Promise.all(answers);
@@ -105,33 +105,33 @@ describe('five nodes of which some fail', () => {
   it('Q3: a node that restarts empty within a lease forgets its vote, so a second holder is possible (documented)', async () => {
     const [ann, bob] = [await startRedlock(quorum), await startRedlock(quorum)];
     // Two did not vote: three are a bare majority.
-    const name = new QuorumKeyLayout('lock').lockOf('order');
+    const name = new RedlockKeyLayout('lock').lockOf('order');
     for (const admin of quorum.admins.slice(3)) await admin.set(name, 'x'.repeat(60));
-    const first = granted(await ann.provider.acquire(request('order', { lease: 600_000 })));
+    const first = granted(await ann.backend.acquire(request('order', { lease: 600_000 })));
     for (const admin of quorum.admins.slice(3)) await admin.del(name);
     await quorum.servers[0]!.crash();
     // Until a grant has reached it again, it does not count for tokens, and no second holder is possible.
-    expect(await bob.provider.acquire(request('order', ONE_ATTEMPT)).catch(() => 'busy')).toBe('busy');
+    expect(await bob.backend.acquire(request('order', ONE_ATTEMPT)).catch(() => 'busy')).toBe('busy');
     let probes = 0;
     await until(async () => {
-      await bob.provider.acquire(request(`probe:${(probes += 1)}`, ONE_ATTEMPT)).catch(() => 'busy');
+      await bob.backend.acquire(request(`probe:${(probes += 1)}`, ONE_ATTEMPT)).catch(() => 'busy');
       return (await quorum.admins[0]!.exists('lock:redlock').catch(() => 0)) === 1;
     }, 'it knows tokens again');
     await until(async () => {
-      const answer = await bob.provider.acquire(request('order', ONE_ATTEMPT)).catch(() => 'busy' as const);
+      const answer = await bob.backend.acquire(request('order', ONE_ATTEMPT)).catch(() => 'busy' as const);
       return answer !== 'busy' && answer.fencingToken! > first.fencingToken!;
     }, 'the second holder, with a larger token');
   });
 
   it('Q3: with delayedRestart a node that has just started does not vote, so there is none', async () => {
     const [ann, bob] = await Promise.all([1, 2].map(() => startRedlock(quorum)));
-    await until(() => ann!.provider.acquire(request('probe', ONE_ATTEMPT)).then(() => true), 'ann is up');
+    await until(() => ann!.backend.acquire(request('probe', ONE_ATTEMPT)).then(() => true), 'ann is up');
     const guarded = await startRedlock({ ...quorum, maxLease: '1d', delayedRestart: true });
     // All five have started within the last day.
-    await expect(guarded.provider.acquire(request('order', ONE_ATTEMPT))).rejects.toMatchObject({
+    await expect(guarded.backend.acquire(request('order', ONE_ATTEMPT))).rejects.toMatchObject({
       cause: { message: expect.stringContaining('maxLease') as string },
     });
-    expect(await bob!.provider.acquire(request('order', ONE_ATTEMPT))).not.toBe('busy');
+    expect(await bob!.backend.acquire(request('order', ONE_ATTEMPT))).not.toBe('busy');
   });
 
   it('Q3: with delayedRestart a node votes again when it is older than maxLease', async () => {
@@ -139,12 +139,12 @@ describe('five nodes of which some fail', () => {
     const guarded = await startRedlock({ ...quorum, maxLease, delayedRestart: true });
     await Promise.all(quorum.servers.slice(0, 3).map((server) => server.crash()));
     await until(() => guarded.events.some(({ type }) => type === 'recovered'), 'the majority is back');
-    await expect(
-      guarded.provider.acquire(request('order', { ...ONE_ATTEMPT, lease: maxLease })),
-    ).rejects.toBeInstanceOf(LockUnavailableError);
+    await expect(guarded.backend.acquire(request('order', { ...ONE_ATTEMPT, lease: maxLease }))).rejects.toBeInstanceOf(
+      LockUnavailableError,
+    );
     await until(
       () =>
-        guarded.provider.acquire(request('order', { ...ONE_ATTEMPT, lease: maxLease })).then(
+        guarded.backend.acquire(request('order', { ...ONE_ATTEMPT, lease: maxLease })).then(
           (answer) => answer !== 'busy',
           () => false,
         ),
@@ -153,31 +153,31 @@ describe('five nodes of which some fail', () => {
     );
   }, 90_000);
 
-  it('Q4: votes that come after a tenth of the lease are no votes, and are given back', async () => {
+  it('Q4: votes that come after a tenth of the lease are no votes, and are released', async () => {
     const { wires, nodes } = await wiresTo(quorum);
-    const { provider } = await startRedlock({ nodes, commandTimeout: '10m' });
-    await provider.acquire(request('warm'));
+    const { backend } = await startRedlock({ nodes, commandTimeout: '10m' });
+    await backend.acquire(request('warm'));
     for (const wire of wires.slice(0, 3)) wire.holdReplies();
-    const slow = provider.acquire(request('order', { ...ONE_ATTEMPT, lease: 1_000 }));
+    const slow = backend.acquire(request('order', { ...ONE_ATTEMPT, lease: 1_000 }));
     await expect(slow).rejects.toBeInstanceOf(LockUnavailableError);
     for (const wire of wires) wire.passReplies();
-    await until(async () => (await quorum.votes('order')) === 0, 'all votes are given back');
+    await until(async () => (await quorum.votes('order')) === 0, 'all votes are released');
     await Promise.all(wires.map((wire) => wire.close()));
   });
 
   it('Q5: tokens grow when every grant is by another majority, and a node has lost its data in between', async () => {
     const { wires, nodes } = await wiresTo(quorum);
-    const providers = await Promise.all([1, 2].map(() => startRedlock({ nodes })));
+    const backends = await Promise.all([1, 2].map(() => startRedlock({ nodes })));
     const tokens: bigint[] = [];
-    const take = async (round: number, holds = providers[round % 2]!) => {
+    const take = async (round: number, holds = backends[round % 2]!) => {
       let grant: Grant | undefined;
       await until(async () => {
-        const answer = await holds.provider.acquire(request('order', ONE_ATTEMPT)).catch(() => 'busy' as const);
+        const answer = await holds.backend.acquire(request('order', ONE_ATTEMPT)).catch(() => 'busy' as const);
         if (answer !== 'busy') grant = answer;
         return grant !== undefined;
       }, 'a majority grants');
       tokens.push(grant!.fencingToken!);
-      await until(async () => (await holds.provider.release(grant!, RELEASE)) !== 'unknown', 'it is released');
+      await until(async () => (await holds.backend.release(grant!, RELEASE)) !== 'unknown', 'it is released');
     };
     // All five know tokens from here on; before, two that are down and one that is new leave no majority that remembers.
     await take(0);
@@ -206,16 +206,16 @@ describe('five nodes of which some fail', () => {
     await expect(startRedlock({ nodes: [first!, second!, first!] })).rejects.toThrow('the same server');
   });
 
-  it('the doctor warns of an even number and of restarts without AOF', async () => {
-    const { provider } = await startRedlock({ nodes: quorum.nodes.slice(0, 4) });
-    const messages = (await provider.check()).map(({ message }) => message);
+  it('the diagnostics warn of an even number and of restarts without AOF', async () => {
+    const { backend } = await startRedlock({ nodes: quorum.nodes.slice(0, 4) });
+    const messages = (await backend.diagnose()).map(({ message }) => message);
     expect(messages[0]).toContain('odd number');
     expect(messages.filter((message) => message.includes('delayedRestart'))).toHaveLength(4);
   });
 
   it('leases, minHold and extensions beyond maxLease are refused, and the lock stays as it is', async () => {
     const locks = await startLocks({ ...quorum, maxLease: '20s' });
-    for (const options of [{ lease: '21s' }, { minHold: '21s' }]) {
+    for (const options of [{ lease: '21s' }, { minHold: '21s' }] as const) {
       const asked = locks.acquire('order', options);
       await expect(asked).rejects.toBeInstanceOf(LockConfigError);
       await expect(asked).rejects.toThrow('longer than "maxLease" of lock provider "redlock", which is 20000 ms');
@@ -227,15 +227,15 @@ describe('five nodes of which some fail', () => {
     await expect(extended).rejects.toThrow('"lease" is 21000 ms');
     expect(lock.isHeld()).toBe(true);
     await lock.extend('20s');
-    expect(await quorum.admins[0]!.pttl(new QuorumKeyLayout('lock').lockOf('order'))).toBeLessThanOrEqual(20_000);
+    expect(await quorum.admins[0]!.pttl(new RedlockKeyLayout('lock').lockOf('order'))).toBeLessThanOrEqual(20_000);
     expect(await lock.release()).toBe('released');
   });
 
-  it('SCRIPT FLUSH in mid-hold harms nobody', async () => {
-    const { provider } = await startRedlock(quorum);
-    const grant = granted(await provider.acquire(request('order')));
+  it('SCRIPT FLUSH during a hold does no harm', async () => {
+    const { backend } = await startRedlock(quorum);
+    const grant = granted(await backend.acquire(request('order')));
     await Promise.all(quorum.admins.map((admin) => admin.script('FLUSH')));
-    expect(await provider.renew(grant, 30_000)).toMatchObject({ validUntil: expect.any(Number) as number });
-    expect(await provider.release(grant, RELEASE)).toBe('released');
+    expect(await backend.renew(grant, 30_000)).toMatchObject({ validUntil: expect.any(Number) as number });
+    expect(await backend.release(grant, RELEASE)).toBe('released');
   });
 });

@@ -1,12 +1,12 @@
 import { afterAll, afterEach, beforeAll, beforeEach } from '@jest/globals';
 import { PendingReleases } from '../../lib/providers/redlock/pending-releases.js';
-import { QuorumKeyLayout } from '../../lib/providers/redlock/quorum-key-layout.js';
-import { NO_ROUND, NO_TOKEN } from '../../lib/providers/redlock/quorum-script.js';
+import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';
+import { NO_ROUND, NO_TOKEN } from '../../lib/providers/redlock/lock-script.js';
 import { granted, RELEASE, request, until } from '../redis/seam.js';
 import type { TcpProxy } from '../servers/tcp-proxy.js';
 import { type Quorum, type StartedRedlock, startQuorum, startRedlock, wiresTo } from './quorum.js';
 
-const ORDER = new QuorumKeyLayout('lock').lockOf('order');
+const ORDER = new RedlockKeyLayout('lock').lockOf('order');
 const LONG = { lease: 600_000 };
 
 function heapUsed(): number {
@@ -28,19 +28,19 @@ describe('releases that a node has not answered', () => {
     const wired = await wiresTo(quorum);
     wires = wired.wires;
     redlock = await startRedlock({ nodes: wired.nodes });
-    await redlock.provider.acquire(request('warm'));
+    await redlock.backend.acquire(request('warm'));
   });
   afterEach(async () => {
-    await redlock.provider.stop();
+    await redlock.backend.close();
     await Promise.all(wires.map((wire) => wire.close()));
   });
   afterAll(() => quorum.stop());
 
   it('are sent again when it is back', async () => {
-    const grant = granted(await redlock.provider.acquire(request('order', LONG)));
+    const grant = granted(await redlock.backend.acquire(request('order', LONG)));
     await until(async () => (await quorum.votes('order')) === 3, 'all have voted');
     wires[2]!.refuse();
-    expect(await redlock.provider.release(grant, RELEASE)).toBe('released');
+    expect(await redlock.backend.release(grant, RELEASE)).toBe('released');
     expect(await quorum.votes('order')).toBe(1);
     wires[2]!.admit();
     await until(async () => (await quorum.votes('order')) === 0, 'the vote has ended');
@@ -50,7 +50,7 @@ describe('releases that a node has not answered', () => {
     const others = quorum.admins.slice(0, 2);
     for (const admin of others) await admin.set(ORDER, 'x'.repeat(60));
     for (const wire of wires) wire.holdReplies();
-    const asked = redlock.provider.acquire(request('order', { ...LONG, wait: 0 }));
+    const asked = redlock.backend.acquire(request('order', { ...LONG, wait: 0 }));
     await until(async () => (await quorum.votes('order')) === 3, 'the third has voted');
     // Its fault is known, and it is called again, before the others refuse.
     const { connections } = wires[2]!;
@@ -66,8 +66,8 @@ describe('releases that a node has not answered', () => {
       let left = count;
       const loop = async (caller: number) => {
         for (; left > 0; left -= 1) {
-          const grant = granted(await redlock.provider.acquire(request(`k${caller}`, LONG)));
-          await redlock.provider.release(grant, RELEASE);
+          const grant = granted(await redlock.backend.acquire(request(`k${caller}`, LONG)));
+          await redlock.backend.release(grant, RELEASE);
         }
       };
       await Promise.all(Array.from({ length: 64 }, (_, caller) => loop(caller)));

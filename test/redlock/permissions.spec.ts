@@ -1,14 +1,14 @@
 import { afterAll, beforeAll } from '@jest/globals';
 import { readFile } from 'node:fs/promises';
 import { LockUnavailableError } from '../../lib/api/errors.js';
-import { QuorumKeyLayout } from '../../lib/providers/redlock/quorum-key-layout.js';
+import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';
 import { FakeClock } from '../../lib/testing/index.js';
 import { granted, RELEASE, request, until } from '../redis/seam.js';
 import { type Quorum, startQuorum, startRedlock } from './quorum.js';
 
-const { run: RUN } = new QuorumKeyLayout('lock');
+const { run: RUN } = new RedlockKeyLayout('lock');
 
-// The line that docs/providers/redlock.md tells users to copy.
+// The line in docs/providers/redlock.md that users copy.
 async function documentedRules(): Promise<string[]> {
   const page = await readFile(new URL('../../docs/providers/redlock.md', import.meta.url), 'utf8');
   const rules = /^ACL SETUSER locks on >secret (.+)$/m.exec(page)?.[1];
@@ -35,24 +35,24 @@ describe('under the permissions that the documentation names', () => {
   });
   afterAll(() => quorum.stop());
 
-  it('everything works: votes, writes of tokens, renewal, parking, inspection, force, the doctor, a restart, a reconnect', async () => {
-    const { provider, events } = await startRedlock({ nodes, delayedRestart: false });
-    const grant = granted(await provider.acquire(request('k')));
-    expect(await provider.acquire(request('k', { wait: 0 }))).toBe('busy');
-    expect(await provider.renew(grant, 30_000)).toMatchObject({});
-    expect(await provider.inspect('k')).toMatchObject({ state: 'held' });
-    expect(await provider.release(grant, RELEASE)).toBe('released');
-    const parked = granted(await provider.acquire(request('k', { minHold: 600_000 })));
-    expect(await provider.release(parked, { keepFor: 500_000, failed: false })).toBe('released');
-    expect(await provider.forceRelease('k')).toBe(true);
-    const messages = (await provider.check()).map(({ message }) => message);
+  it('everything works: votes, writes of tokens, renewal, retained keys, inspection, force, diagnostics, a restart, a reconnect', async () => {
+    const { backend, events } = await startRedlock({ nodes, delayedRestart: false });
+    const grant = granted(await backend.acquire(request('k')));
+    expect(await backend.acquire(request('k', { wait: 0 }))).toBe('busy');
+    expect(await backend.renew(grant, 30_000)).toMatchObject({});
+    expect(await backend.inspect('k')).toMatchObject({ state: 'held' });
+    expect(await backend.release(grant, RELEASE)).toBe('released');
+    const retained = granted(await backend.acquire(request('k', { minHold: 600_000 })));
+    expect(await backend.release(retained, { keepFor: 500_000, failed: false })).toBe('released');
+    expect(await backend.forceRelease('k')).toBe(true);
+    const messages = (await backend.diagnose()).map(({ message }) => message);
     expect(messages.filter((message) => !/AOF|appendonly/.test(message))).toEqual([]);
     await Promise.all(quorum.admins.map((admin) => admin.call('CLIENT', ['KILL', 'USER', 'locks'])));
     await until(() => events.some(({ type }) => type === 'recovered'), 'they are back');
-    const again = granted(await provider.acquire(request('k')));
-    expect(await provider.release(again, RELEASE)).toBe('released');
+    const again = granted(await backend.acquire(request('k')));
+    expect(await backend.release(again, RELEASE)).toBe('released');
     expect(await refused()).toEqual([]);
-    await provider.stop();
+    await backend.close();
   });
 
   it('with delayedRestart the run of each node is noted, and the next process votes immediately', async () => {
@@ -63,32 +63,32 @@ describe('under the permissions that the documentation names', () => {
     const noted = async () => (await Promise.all(quorum.admins.map((admin) => admin.exists(RUN)))).every(Boolean);
     await until(noted, 'the runs are noted');
     const bob = await startRedlock(options, { clock: new FakeClock() });
-    const grant = granted(await bob.provider.acquire(request('k', { wait: 0 })));
-    expect(await bob.provider.release(grant, RELEASE)).toBe('released');
+    const grant = granted(await bob.backend.acquire(request('k', { wait: 0 })));
+    expect(await bob.backend.release(grant, RELEASE)).toBe('released');
     expect(
-      (await bob.provider.check()).map(({ message }) => message).filter((message) => message.includes(RUN)),
+      (await bob.backend.diagnose()).map(({ message }) => message).filter((message) => message.includes(RUN)),
     ).toEqual([]);
     expect(await refused()).toEqual([]);
-    await Promise.all([ann, bob].map(({ provider }) => provider.stop()));
+    await Promise.all([ann, bob].map(({ backend }) => backend.close()));
   });
 
-  it('with delayedRestart, where the ACL refuses the key of the run, each process counts by itself, and the doctor reports it', async () => {
+  it('with delayedRestart, where the ACL refuses the key of the run, each process counts by itself, and the diagnostics report it', async () => {
     await allow(
       ...rules
         .map((rule) => (rule === '~lock:redlock*' ? '~lock:redlock ~lock:redlock:*' : rule))
         .flatMap((rule) => rule.split(' ')),
     );
     const clock = new FakeClock();
-    const { provider } = await startRedlock({ nodes, maxLease: 600_000, delayedRestart: true }, { clock });
+    const { backend } = await startRedlock({ nodes, maxLease: 600_000, delayedRestart: true }, { clock });
     try {
-      await expect(provider.acquire(request('k', { wait: 0 }))).rejects.toBeInstanceOf(LockUnavailableError);
+      await expect(backend.acquire(request('k', { wait: 0 }))).rejects.toBeInstanceOf(LockUnavailableError);
       await clock.advance(600_000);
-      const grant = granted(await provider.acquire(request('k', { wait: 0 })));
-      expect(await provider.release(grant, RELEASE)).toBe('released');
-      const found = (await provider.check()).filter(({ message }) => message.includes(RUN));
+      const grant = granted(await backend.acquire(request('k', { wait: 0 })));
+      expect(await backend.release(grant, RELEASE)).toBe('released');
+      const found = (await backend.diagnose()).filter(({ message }) => message.includes(RUN));
       expect(found.map(({ severity }) => severity)).toEqual(['warning', 'warning', 'warning']);
     } finally {
-      await provider.stop();
+      await backend.close();
       await allow(...rules);
       await Promise.all(quorum.admins.map((admin) => admin.call('ACL', ['LOG', 'RESET'])));
     }
@@ -100,16 +100,16 @@ describe('under the permissions that the documentation names', () => {
     ),
     ...['ping', 'client|info', 'client|kill'].map((each) => [`+${each}`, 'warning', `+${each}`] as const),
     ['+info', 'warning', 'refuses INFO'],
-  ] as const)('the doctor names what is missing of it: %s', async (rule, severity, text) => {
+  ] as const)('the diagnostics name what is missing of it: %s', async (rule, severity, text) => {
     await allow(...rules.filter((each) => each !== rule));
-    const { provider } = await startRedlock({ nodes });
+    const { backend } = await startRedlock({ nodes });
     try {
-      const found = (await provider.check()).filter(
+      const found = (await backend.diagnose()).filter(
         ({ message }) => message.startsWith('Node 2') && message.includes(text),
       );
       expect(found).toMatchObject([{ severity }]);
     } finally {
-      await provider.stop();
+      await backend.close();
       await allow(...rules);
     }
   });

@@ -1,12 +1,12 @@
 import { afterAll, afterEach, beforeAll } from '@jest/globals';
 import { LockUnavailableError } from '../../lib/api/errors.js';
-import { QuorumKeyLayout } from '../../lib/providers/redlock/quorum-key-layout.js';
+import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';
 import { FakeClock } from '../../lib/testing/index.js';
 import { request, until } from '../redis/seam.js';
 import { makeServerClock } from '../servers/server-clock.js';
 import { type Quorum, type StartedRedlock, startQuorum, startRedlock } from './quorum.js';
 
-const RUN = new QuorumKeyLayout('lock').run;
+const RUN = new RedlockKeyLayout('lock').run;
 const MAX_LEASE = 600_000;
 const ONE_ATTEMPT = { wait: 0, lease: 60_000 };
 
@@ -24,7 +24,7 @@ describeWithClock('delayedRestart on nodes whose wall clocks are corrected just 
     const terms = { maxLease: MAX_LEASE, delayedRestart: true, commandTimeout: '1h' };
     const redlock = await startRedlock({ ...quorum, ...terms }, { clock });
     started.push(redlock);
-    return { clock, provider: redlock.provider, take: () => redlock.provider.acquire(request('order', ONE_ATTEMPT)) };
+    return { clock, backend: redlock.backend, take: () => redlock.backend.acquire(request('order', ONE_ATTEMPT)) };
   };
   const noted = async () => {
     const [values, infos] = [
@@ -38,7 +38,7 @@ describeWithClock('delayedRestart on nodes whose wall clocks are corrected just 
     wallClock?.step(24 * 3_600_000);
   });
   afterEach(async () => {
-    for (const { provider } of started.splice(0)) await provider.stop();
+    for (const { backend } of started.splice(0)) await backend.close();
   });
   afterAll(async () => {
     await quorum.stop();
@@ -58,7 +58,7 @@ describeWithClock('delayedRestart on nodes whose wall clocks are corrected just 
     await ann.clock.advance(1);
     expect(await ann.take()).not.toBe('busy');
     await until(noted, 'the runs are noted on the nodes');
-    // Its clock stands at zero.
+    // Its clock is at zero.
     const bob = await start();
     expect(await bob.take()).toBe('busy');
   });

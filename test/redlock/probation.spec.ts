@@ -1,12 +1,11 @@
 import { jest } from '@jest/globals';
 import { EventEmitter } from 'node:events';
-import { silentLogger } from '../../lib/api/logger.js';
-import { systemRandom } from '../../lib/core/toolkit/random.js';
-import { QuorumNode } from '../../lib/providers/redlock/node.js';
-import type { RedisConnection } from '../../lib/providers/redis/redis-client.js';
+import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';
+import { RedlockNode } from '../../lib/providers/redlock/node.js';
+import type { RedisConnection } from '../../lib/providers/redis/client/redis-client.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
+import { contextFor } from '../redis/seam.js';
 
-const RUN_KEY = 'lock:redlock-run';
 const MAX_LEASE = 10_000;
 
 /** A server that answers INFO when the test says so, has one key, and answers everything else immediately. */
@@ -49,29 +48,26 @@ function infoOf(runId: string): string {
   return `run_id:${runId}\r\nuptime_in_seconds:9999999\r\n`;
 }
 
-function nodeOf(server: SlowServer, clock: FakeClock, maxLease = MAX_LEASE): QuorumNode {
-  return new QuorumNode(server, 0, {
-    context: {
-      name: 'redlock',
-      namespace: 'lock',
-      clock,
-      random: systemRandom(),
-      logger: silentLogger,
-      emit: () => undefined,
-    },
-    counter: 'lock:redlock',
-    patience: 500,
-    maxLease,
-    runKey: RUN_KEY,
-    isTaken: () => false,
-    onChange: () => undefined,
-  });
+function nodeOf(server: SlowServer, clock: FakeClock, maxLease = MAX_LEASE): RedlockNode {
+  const settings = { nodes: [], maxLease, delayedRestart: true, commandTimeout: 500 };
+  const all: RedlockNode[] = [];
+  const node = new RedlockNode(
+    contextFor([], { clock }),
+    settings,
+    new RedlockKeyLayout('lock'),
+    server,
+    0,
+    all,
+    () => undefined,
+  );
+  all.push(node);
+  return node;
 }
 
-describe('delayedRestart: a node does not vote until somebody has counted maxLease for its run', () => {
+describe('delayedRestart: a node does not vote until some process has counted maxLease for its run', () => {
   let clock: FakeClock;
   let server: SlowServer;
-  let node: QuorumNode;
+  let node: RedlockNode;
   const connect = async (info: string) => {
     const connected = node.connect();
     await clock.advance(0);

@@ -3,12 +3,13 @@ import { Redis } from 'ioredis';
 import { type Clock } from '../../lib/api/clock.js';
 import { systemClock } from '../../lib/core/toolkit/clock.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
-import type { ProviderContext, ProviderEvent } from '../../lib/api/lock-provider.js';
+import type { BackendContext, BackendEvent } from '../../lib/api/lock-provider.js';
 import { silentLogger } from '../../lib/api/logger.js';
-import { systemRandom } from '../../lib/core/toolkit/random.js';
 import { RedlockProvider, type RedlockProviderOptions } from '../../lib/providers/redlock/index.js';
-import { QuorumKeyLayout } from '../../lib/providers/redlock/quorum-key-layout.js';
+import type { RedlockBackend } from '../../lib/providers/redlock/redlock-backend.js';
+import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';
 import type { FakeClock } from '../../lib/testing/index.js';
+import { contextFor } from '../redis/seam.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 
@@ -41,12 +42,12 @@ export async function startQuorum(size: number, options: Parameters<typeof start
     admins,
     nodes: servers.map(({ url }) => ({ url })),
     async votes(key, namespace = 'lock') {
-      const name = new QuorumKeyLayout(namespace).lockOf(key);
+      const name = new RedlockKeyLayout(namespace).lockOf(key);
       const counts = await Promise.all(admins.map((admin) => admin.exists(name)));
       return counts.reduce((sum, count) => sum + count, 0);
     },
     async expire(key, namespace = 'lock') {
-      const name = new QuorumKeyLayout(namespace).lockOf(key);
+      const name = new RedlockKeyLayout(namespace).lockOf(key);
       await Promise.all(admins.map((admin) => admin.pexpire(name, 1)));
     },
     async calls(node) {
@@ -80,31 +81,25 @@ afterAll(() => Promise.all([...closing].map((close) => close())));
 const TERMS = { maxLease: '10m', commandTimeout: '10s' } as const;
 
 export interface StartedRedlock {
-  readonly provider: RedlockProvider;
-  readonly events: ProviderEvent[];
+  readonly backend: RedlockBackend;
+  readonly events: BackendEvent[];
 }
 
-/** A provider as the engine sees it: to Redis, each one is a process of its own. */
+/** A backend without the core: to Redis, each one is a process of its own. */
 export async function startRedlock(
   options: Partial<RedlockProviderOptions> & Pick<RedlockProviderOptions, 'nodes'>,
-  context: Partial<ProviderContext> = {},
+  context: Partial<BackendContext> = {},
 ): Promise<StartedRedlock> {
-  const provider = new RedlockProvider({ ...TERMS, ...options });
-  const events: ProviderEvent[] = [];
-  closing.add(() => provider.stop());
-  await provider.start({
-    name: 'redlock',
-    namespace: 'lock',
-    clock: systemClock,
-    random: systemRandom(),
-    logger: silentLogger,
-    emit: (event) => events.push(event),
-    ...context,
-  });
-  return { provider, events };
+  const events: BackendEvent[] = [];
+  const backend = new RedlockProvider({ ...TERMS, ...options }).createBackend(
+    contextFor(events, { name: 'redlock', ...context }),
+  );
+  closing.add(() => backend.close());
+  await backend.connect();
+  return { backend, events };
 }
 
-/** A process with the engine. */
+/** A process with the core. */
 export async function startLocks(
   options: Partial<RedlockProviderOptions> & Pick<RedlockProviderOptions, 'nodes'>,
   clock: Clock = systemClock,

@@ -29,9 +29,4 @@ describe('what a RedlockProvider is made of', () => {
     expect(make).toThrow(LockConfigError);
     expect(make).toThrow(message);
   });
-
-  it('is not used before it was started', async () => {
-    expect(() => new RedlockProvider(GOOD).check()).toThrow('before it was started');
-    await new RedlockProvider(GOOD).stop();
-  });
 });

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, beforeEach, jest } from '@jest/globals';
 import { LockUnavailableError } from '../../lib/api/errors.js';
-import { QuorumKeyLayout } from '../../lib/providers/redlock/quorum-key-layout.js';
+import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';
 import { FakeClock } from '../../lib/testing/index.js';
 import { granted, RELEASE, request, until } from '../redis/seam.js';
 import { pass, type Quorum, startLocks, startQuorum, startRedlock, wiresTo } from './quorum.js';
@@ -14,19 +14,19 @@ describe('what other libraries of this algorithm get wrong', () => {
   beforeEach(() => quorum.flush());
   afterAll(() => quorum.stop());
 
-  it('redlock 5: releasing an expired lock takes 2 s and throws; ours answers at once', async () => {
-    const { provider } = await startRedlock(quorum);
-    const grant = granted(await provider.acquire(request('order')));
+  it('redlock 5: releasing an expired lock takes 2 s and throws; ours answers immediately', async () => {
+    const { backend } = await startRedlock(quorum);
+    const grant = granted(await backend.acquire(request('order')));
     await quorum.expire('order');
     await until(async () => (await quorum.votes('order')) === 0, 'the lease is over');
     await Promise.all(quorum.admins.map((admin) => admin.config('RESETSTAT')));
-    expect(await provider.release(grant, RELEASE)).toBe('lost');
+    expect(await backend.release(grant, RELEASE)).toBe('lost');
     // A majority has answered, and nobody is asked again.
     await until(
       async () => (await quorum.calls(0)) + (await quorum.calls(1)) + (await quorum.calls(2)) === 3,
       'all know',
     );
-    await provider.stop();
+    await backend.close();
     for (const node of [0, 1, 2]) expect(await quorum.calls(node)).toBe(1);
   });
 
@@ -44,17 +44,17 @@ describe('what other libraries of this algorithm get wrong', () => {
     await lock.release();
   });
 
-  it('redlock 5: votes won in one try vote against their owner in the next; ours are given back in between', async () => {
-    const name = new QuorumKeyLayout('lock').lockOf('order');
+  it('redlock 5: votes won in one try vote against their owner in the next; ours are released in between', async () => {
+    const name = new RedlockKeyLayout('lock').lockOf('order');
     await quorum.admins[0]!.set(name, 'x'.repeat(60));
     await quorum.admins[1]!.set(name, 'x'.repeat(60), 'PX', 300);
-    const { provider } = await startRedlock(quorum);
-    // A vote of its own would stand for ten minutes.
-    const answer = await provider.acquire(request('order', { lease: 600_000 }));
+    const { backend } = await startRedlock(quorum);
+    // A vote of its own would last for ten minutes.
+    const answer = await backend.acquire(request('order', { lease: 600_000 }));
     expect(granted(answer).fencingToken).toBeGreaterThan(0n);
   });
 
-  it('redlock 5: a client clock that is stepped back by 60 s prolongs the lock; ours ends in its time', async () => {
+  it('redlock 5: a client clock that is stepped back by 60 s extends the lock; ours ends in its time', async () => {
     const locks = await startLocks(quorum);
     const lock = await locks.acquire('order', { lease: 30_000, renew: false });
     const [wallTime, monotonicTime] = [Date.now, performance.now.bind(performance)];
@@ -69,7 +69,7 @@ describe('what other libraries of this algorithm get wrong', () => {
     }
   });
 
-  it('redlock 5: after a blocked event loop the signal does not know of the loss; ours does', async () => {
+  it('redlock 5: after a blocked event loop the signal does not report the loss; ours does', async () => {
     const time = new FakeClock();
     const locks = await startLocks(quorum, time);
     const lock = await locks.acquire('order');
@@ -81,11 +81,11 @@ describe('what other libraries of this algorithm get wrong', () => {
 
   it('redlock 5: replies that are lost leave a lock that blocks its own process; ours can be taken again', async () => {
     const { wires, nodes } = await wiresTo(quorum);
-    const { provider } = await startRedlock({ nodes, commandTimeout: '1s' });
-    await provider.acquire(request('warm'));
+    const { backend } = await startRedlock({ nodes, commandTimeout: '1s' });
+    await backend.acquire(request('warm'));
     for (const wire of wires) wire.loseReplies();
-    // The votes that are not given back would stand for ten minutes.
-    await expect(provider.acquire(request('order', { wait: 0, lease: 600_000 }))).rejects.toBeInstanceOf(
+    // Votes that are not released would last for ten minutes.
+    await expect(backend.acquire(request('order', { wait: 0, lease: 600_000 }))).rejects.toBeInstanceOf(
       LockUnavailableError,
     );
     for (const wire of wires) {
@@ -94,7 +94,7 @@ describe('what other libraries of this algorithm get wrong', () => {
     }
     await until(
       () =>
-        provider.acquire(request('order', { wait: 0 })).then(
+        backend.acquire(request('order', { wait: 0 })).then(
           (answer) => answer !== 'busy',
           () => false,
         ),
@@ -103,7 +103,7 @@ describe('what other libraries of this algorithm get wrong', () => {
     await Promise.all(wires.map((wire) => wire.close()));
   });
 
-  it('redis-semaphore: while Redis is dead every renewal is an unhandled rejection, and the lock counts as held for ever', async () => {
+  it('redis-semaphore: while Redis is dead every renewal is an unhandled rejection, and the lock counts as held permanently', async () => {
     const rejections: unknown[] = [];
     const onRejection = (reason: unknown) => rejections.push(reason);
     process.on('unhandledRejection', onRejection);

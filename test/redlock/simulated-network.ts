@@ -16,7 +16,7 @@ const BREAKS = 0.05;
 export class SimulatedNode {
   readonly model: ModelNode;
   readonly sockets = new Set<Socket>();
-  /** What stands under other keys than those of the votes. */
+  /** What is stored under other keys than those of the votes. */
   readonly records = new Map<string, string>();
   #starts = 1;
 
@@ -133,7 +133,7 @@ class Socket {
     });
   }
 
-  /** Both ends have it closed; what was under way is lost. */
+  /** Both ends have it closed; what was in flight is lost. */
   break(): void {
     this.node.sockets.delete(this);
     this.#requests.messages.length = 0;

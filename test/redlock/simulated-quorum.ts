@@ -3,8 +3,7 @@ import type { Clock } from '../../lib/api/clock.js';
 import { silentLogger } from '../../lib/api/logger.js';
 import type { Lock } from '../../lib/api/lock.js';
 import { RedlockProvider } from '../../lib/providers/redlock/index.js';
-import { majorityOf } from '../../lib/providers/redlock/poll.js';
-import { QuorumKeyLayout } from '../../lib/providers/redlock/quorum-key-layout.js';
+import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';
 import { SeededRandom } from '../../lib/provider-kit/seeded-random.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { DriftingClock, sleep } from '../simulation/drifting-clock.js';
@@ -58,8 +57,8 @@ export async function simulate(plan: Plan): Promise<Report> {
   const random = new SeededRandom(plan.seed);
   const chance = () => random.fraction();
   const nodes = plan.nodes.map(({ rate, skew }, index) => new SimulatedNode(index, truth, rate, skew));
-  // They are up for long, and somebody has counted it.
-  for (const node of nodes) node.records.set(new QuorumKeyLayout('lock').run, `${node.runId} ${MAX_LEASE}`);
+  // They have been up for long, and a process has counted it.
+  for (const node of nodes) node.records.set(new RedlockKeyLayout('lock').run, `${node.runId} ${MAX_LEASE}`);
   const processes = plan.rates.map((rate, index) => startProcess(plan, index, rate, truth, chance, nodes));
   const phase = { isPaused: false, isCalm: false, isOver: false };
   const court = new Court(truth);
@@ -69,7 +68,7 @@ export async function simulate(plan: Plan): Promise<Report> {
   const work = async ({ index, locks, clock }: SimulatedProcess) => {
     await locks.start();
     for (;;) {
-      // There is no order among processes: who asks again at once would mostly win over those who pause for longer.
+      // There is no order among processes: a process that asks again immediately would mostly win over those that pause for longer.
       await sleep(clock, (phase.isCalm ? 300 : 100) * chance());
       if (phase.isOver) return;
       if (phase.isPaused) continue;
@@ -96,10 +95,10 @@ export async function simulate(plan: Plan): Promise<Report> {
     phase.isPaused = !plan.delayedRestart;
     const isQuiet = () => asking === 0 && !nodes.some((node) => node.awaits('V'));
     for (const node of which.map((index) => nodes[index % nodes.length]!)) {
-      const patience = truth.now() + 2_000;
-      while (phase.isPaused && truth.now() < patience && !isQuiet()) await sleep(truth, 5);
+      const timeout = truth.now() + 2_000;
+      while (phase.isPaused && truth.now() < timeout && !isQuiet()) await sleep(truth, 5);
       const others = nodes.filter((each) => each !== node && each.model.remembers);
-      if ((phase.isPaused && !isQuiet()) || others.length < majorityOf(nodes.length)) continue;
+      if ((phase.isPaused && !isQuiet()) || others.length <= nodes.length / 2) continue;
       court.lost();
       if (manner === 'restart') node.restart();
       else node.forget();
@@ -132,7 +131,7 @@ export async function simulate(plan: Plan): Promise<Report> {
   const everybody = { isDone: court.violations.length > 0 };
   void working.then(() => (everybody.isDone = true));
   while (!everybody.isDone) await truth.advance(20);
-  // What was still under way arrives: in much less than a lease.
+  // What was still in flight arrives: in much less than a lease.
   await truth.advance(100);
   const leftovers = nodes.reduce((sum, { model }) => sum + model.standing, 0);
   const stopping = Promise.all(processes.map(({ locks }) => locks.stop()));

@@ -1,7 +1,7 @@
 import { jest } from '@jest/globals';
 import fc from 'fast-check';
-import { Electorate } from '../../lib/providers/redlock/electorate.js';
-import type { Poll } from '../../lib/providers/redlock/poll.js';
+import { Nodes } from '../../lib/providers/redlock/nodes.js';
+import { Answers } from '../../lib/providers/redlock/poll.js';
 import { exploration } from '../exploration.js';
 import { isCaught } from '../simulation/is-caught.js';
 import { type Incident, type Loss, type Plan, simulate } from './simulated-quorum.js';
@@ -78,18 +78,20 @@ describe('three processes and nodes that lose their data, on a network that fail
     [
       'where a minority decides',
       () => {
-        const { ask } = Electorate.prototype;
-        jest.spyOn(Electorate.prototype, 'ask').mockImplementation(function (this: Electorate, poll: Poll<unknown>) {
-          return ask.call(this, Object.assign(poll, { majority: poll.majority - 1 }));
+        jest.spyOn(Nodes.prototype, 'majority', 'get').mockImplementation(function (this: Nodes) {
+          return Math.floor(this.count / 2);
         });
       },
     ],
     [
       'where one node is enough to extend',
       () => {
-        const { ask } = Electorate.prototype;
-        jest.spyOn(Electorate.prototype, 'ask').mockImplementation(function (this: Electorate, poll: Poll<unknown>) {
-          return ask.call(this, poll.args[0] === 'E' ? Object.assign(poll, { majority: 1 }) : poll);
+        const { poll } = Nodes.prototype;
+        jest.spyOn(Nodes.prototype, 'poll').mockImplementation(function (this: Nodes, question, decide, lease) {
+          if (question.args[0] !== 'E') return poll.call(this, question, decide, lease);
+          const generous = ({ nodes, yes, no, faults, isTimedOut }: Answers) =>
+            decide(Object.assign(new Answers(nodes, 1), { yes, no, faults, isTimedOut }));
+          return poll.call(this, question, generous, lease);
         });
       },
     ],

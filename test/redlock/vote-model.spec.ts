@@ -16,7 +16,7 @@ function explore(rule: Rule, first: number, walks: number) {
 }
 
 describe('the model of votes that are lost and asked for again', () => {
-  it('never has two holders, and no lock comes back after somebody else had it', () => {
+  it('never has two holders, and no lock comes back after another caller had it', () => {
     const { violations, seed, ...seen } = explore(RULE, SEED, exploration(20_000, 3_000_000));
     expect({ violations, seed }).toEqual({ violations: [], seed });
     // Else nothing was shown.

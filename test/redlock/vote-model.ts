@@ -10,8 +10,8 @@ const { floor, imul, max } = Math;
  *
  * - **Exclusion.** Two holds are valid at the same time only after nodes have lost so many votes that a hold was left without a
  *   majority. A vote that was asked for again is as good as any other here.
- * - **No return.** A renewal that was sent after somebody else was granted never succeeds, whatever the nodes have lost: a lock that
- *   somebody else had in between does not come back to life. (The exception: a node that loses a vote of an attempt that is not
+ * - **No return.** A renewal that was sent after another caller was granted never succeeds, whatever the nodes have lost: a lock that
+ *   another caller had in between does not come back to life. (The exception: a node that loses a vote of an attempt that is not
  *   decided yet. The page on Redlock documents it, and the model does not do it.)
  */
 export interface Rule {

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, beforeEach } from '@jest/globals';
 import { Redis } from 'ioredis';
-import { QuorumKeyLayout } from '../../lib/providers/redlock/quorum-key-layout.js';
+import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';
 import { granted, RELEASE, request } from '../redis/seam.js';
 import { type Quorum, startQuorum, startRedlock } from './quorum.js';
 
@@ -14,7 +14,7 @@ type RedlockPackage = {
 const PACKAGE: string = 'redlock';
 const NO_RETRIES = { retryCount: 0 };
 
-// Why the votes are counted by ourselves: docs/decisions/0001-redlock-voting-engine.md. The package fails each of these cases.
+// Why we count the votes ourselves: docs/decisions/0001-redlock-voting-engine.md. The package fails each of these cases.
 describe('the package redlock as a voting engine, and ours', () => {
   let quorum: Quorum;
   let clients: Redis[];
@@ -37,8 +37,8 @@ describe('the package redlock as a voting engine, and ours', () => {
     const redlock = new RedlockClass(clients, NO_RETRIES, withToken);
     await expect(redlock.acquire(['order'], 60_000)).rejects.toThrow('quorum');
 
-    const { provider } = await startRedlock(quorum);
-    expect(granted(await provider.acquire(request('order'))).fencingToken).toBeGreaterThan(1n);
+    const { backend } = await startRedlock(quorum);
+    expect(granted(await backend.acquire(request('order'))).fencingToken).toBeGreaterThan(1n);
   });
 
   it('an attempt cannot be asked for again by its id: the package draws another one, against which its own votes count', async () => {
@@ -46,24 +46,24 @@ describe('the package redlock as a voting engine, and ours', () => {
     await redlock.acquire(['order'], 60_000);
     await expect(redlock.acquire(['order'], 60_000)).rejects.toThrow('quorum');
 
-    const { provider } = await startRedlock(quorum);
+    const { backend } = await startRedlock(quorum);
     const attempt = request('order');
-    const first = granted(await provider.acquire(attempt));
-    expect(granted(await provider.acquire(attempt)).fencingToken).toBe(first.fencingToken);
+    const first = granted(await backend.acquire(attempt));
+    expect(granted(await backend.acquire(attempt)).fencingToken).toBe(first.fencingToken);
   });
 
-  it('two votes for, two against and one silent are never decided: the package knows no time-out for a node', async () => {
+  it('two votes for, two against and one silent are never decided: the package has no timeout for a node', async () => {
     const redlock = new RedlockClass(clients, NO_RETRIES);
-    const ourLock = new QuorumKeyLayout('lock').lockOf('order');
+    const ourLock = new RedlockKeyLayout('lock').lockOf('order');
     for (const admin of quorum.admins.slice(0, 2)) await admin.mset('order', 'other', ourLock, 'other');
-    const { provider } = await startRedlock({ ...quorum, commandTimeout: '2s' });
+    const { backend } = await startRedlock({ ...quorum, commandTimeout: '2s' });
     quorum.servers[4]!.signal('SIGSTOP');
     try {
       const theirs = redlock.acquire(['order'], 60_000).then(
         () => 'decided',
         () => 'decided',
       );
-      expect(await provider.acquire(request('order', { wait: 0 }))).toBe('busy');
+      expect(await backend.acquire(request('order', { wait: 0 }))).toBe('busy');
       const waited = new Promise((resolve) => setTimeout(resolve, 1_000, 'undecided'));
       expect(await Promise.race([theirs, waited])).toBe('undecided');
     } finally {
@@ -83,11 +83,11 @@ describe('the package redlock as a voting engine, and ours', () => {
     // Ours: "Q1" in nodes.spec.ts.
   });
 
-  it('ours gives back what it took', async () => {
-    const { provider } = await startRedlock(quorum);
-    const grant = granted(await provider.acquire(request('order')));
+  it('ours releases what it acquired', async () => {
+    const { backend } = await startRedlock(quorum);
+    const grant = granted(await backend.acquire(request('order')));
     expect(await quorum.votes('order')).toBe(5);
-    expect(await provider.release(grant, RELEASE)).toBe('released');
+    expect(await backend.release(grant, RELEASE)).toBe('released');
     expect(await quorum.votes('order')).toBe(0);
   });
 });

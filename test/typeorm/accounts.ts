@@ -1,4 +1,6 @@
+import { afterAll, afterEach, beforeAll } from '@jest/globals';
 import { type DataSource, EntitySchema } from 'typeorm';
+import { LockProcesses } from './lock-processes.js';
 import { SqlBackend, type SqlType } from './sql-backend.js';
 
 export interface Account {
@@ -11,11 +13,46 @@ export const Account = new EntitySchema<Account>({
   columns: { id: { type: Number, primary: true }, balance: { type: Number } },
 });
 
-/** A database with two accounts, without a balance, and the application's own connections to it. */
-export async function startWithAccounts(type: SqlType): Promise<{ backend: SqlBackend; source: DataSource }> {
-  const backend = await SqlBackend.start(type);
-  const source = await backend.source().initialize();
-  await source.query('CREATE TABLE account (id INT PRIMARY KEY, balance INT NOT NULL)');
-  await source.query('INSERT INTO account (id, balance) VALUES (1, 0), (2, 0)');
-  return { backend, source };
+/** A database with two accounts, without a balance, for all cases of a `describe`. The processes of a case end with it. */
+export class AccountsRig {
+  readonly processes = new LockProcesses();
+  backend!: SqlBackend;
+  /** The application's own connections. */
+  source!: DataSource;
+
+  /**
+   * @param setUp statements before all cases
+   * @param cleanUp statements after each case
+   */
+  constructor(type: SqlType, setUp: readonly string[] = [], cleanUp: readonly string[] = []) {
+    beforeAll(async () => {
+      this.backend = await SqlBackend.start(type);
+      this.source = await this.backend.source().initialize();
+      await this.#run([
+        'CREATE TABLE account (id INT PRIMARY KEY, balance INT NOT NULL)',
+        'INSERT INTO account (id, balance) VALUES (1, 0), (2, 0)',
+        ...setUp,
+      ]);
+    }, 60_000);
+    afterEach(async () => {
+      await this.processes.stop();
+      await this.#run([...cleanUp, 'UPDATE account SET balance = 0']);
+    });
+    afterAll(async () => {
+      await this.source.destroy();
+      await this.backend.stop();
+    });
+  }
+
+  async #run(statements: readonly string[]): Promise<void> {
+    for (const sql of statements) await this.source.query(sql);
+  }
+}
+
+/** The error of `work`; undefined if it succeeds. */
+export function errorOf(work: Promise<unknown>): Promise<unknown> {
+  return work.then(
+    () => undefined,
+    (error: unknown) => error,
+  );
 }

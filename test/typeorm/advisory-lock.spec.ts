@@ -5,6 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import type { Lock } from '../../lib/api/lock.js';
 import { LockTimeoutError, LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
+import { AdvisoryLockBackend } from '../../lib/providers/typeorm/advisory/advisory-lock-backend.js';
 import type { CompiledLibrary } from '../servers/compiled-library.js';
 import { typeOrmLibrary } from './lease-processes.js';
 import { LockProcesses } from './lock-processes.js';
@@ -75,11 +76,11 @@ describe.each(databases)('advisory locks on %s', (type) => {
     expect(await other.release()).toBe('released');
   });
 
-  it('a session never blocks itself, so one process is kept apart by its own books', async () => {
+  it('a session never blocks itself, so a process itself keeps its callers apart', async () => {
     const provider = await backend.advisoryProvider();
-    await processes.start(provider);
+    const locks = (await processes.start(provider)).backend(AdvisoryLockBackend);
     const ask = (holder: string, wait = 0, signal = new AbortController().signal) =>
-      provider.acquire({
+      locks.acquire({
         key: 'k',
         holder,
         mode: 'exclusive',
@@ -87,7 +88,6 @@ describe.each(databases)('advisory locks on %s', (type) => {
         renew: true,
         minHold: 0,
         wait,
-        options: {},
         signal,
       });
     const answers = await Promise.all(['one', 'two', 'three'].map((holder) => ask(holder)));
@@ -97,11 +97,11 @@ describe.each(databases)('advisory locks on %s', (type) => {
     expect(await ask(grant!.holder)).toMatchObject({ holder: grant!.holder });
     const waiter = ask('four', 60_000);
     await sleep(50);
-    expect(await provider.release(grant!, { keepFor: 0, failed: false })).toBe('released');
+    expect(await locks.release(grant!, { keepFor: 0, failed: false })).toBe('released');
     const next = await waiter;
     expect(next).toMatchObject({ holder: 'four' });
     expect(await holders('k')).toHaveLength(1);
-    if (next !== 'busy') await provider.release(next, { keepFor: 0, failed: false });
+    if (next !== 'busy') await locks.release(next, { keepFor: 0, failed: false });
     expect(await holders('k')).toEqual([]);
   });
 
@@ -135,7 +135,7 @@ describe.each(databases)('advisory locks on %s', (type) => {
     await lock.release();
   }, 60_000);
 
-  it('a process that dies frees its lock at once', async () => {
+  it('a process that dies frees its lock immediately', async () => {
     // The guard outlasts the wait.
     const { child } = await worker('dead', '10m');
     const locks = await process();
@@ -244,7 +244,7 @@ describe.each(databases)('advisory locks on %s', (type) => {
       const [ann, bob] = [await processes.start(provider), await process()];
       const readers = [await ann.acquire('r', { mode: 'shared' }), await ann.acquire('r', { mode: 'shared' })];
       expect(new Set(await holders('r')).size).toBe(1);
-      // Its session would get it: no other one stands in the way.
+      // Its session would get it: no other session has it.
       expect(await ann.tryAcquire('r')).toBeNull();
       const writer = bob.acquire('r');
       await until(async () => (await waitersOf()) === 1);

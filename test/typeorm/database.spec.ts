@@ -141,7 +141,7 @@ describe('dialects', () => {
     ['read_only', 'NO_LOCK_NO_ADMIN', /read_only/],
   ])('MySQL: %s = %s is an error', async (Variable_name, Value, message) => {
     const run = () => Promise.resolve([{ Variable_name, Value }]);
-    const { weaknesses } = await mysqlDialect(dataSource.options, 1_000).setUp({} as never, run, KIND);
-    expect(weaknesses).toEqual([{ severity: 'error', message: expect.stringMatching(message) as string }]);
+    const { diagnostics } = await mysqlDialect(dataSource.options, 1_000).setUp({} as never, run, KIND);
+    expect(diagnostics).toEqual([{ severity: 'error', message: expect.stringMatching(message) as string }]);
   });
 });

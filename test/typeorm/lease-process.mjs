@@ -1,6 +1,6 @@
 // A process of its own that takes a key again and again, for the tests of leases:
 // node lease-process.mjs <library> <options of the DataSource> <keys> <rounds>
-// It writes a line for each section, and does in it what two at once would do wrong.
+// It writes a line for each section, and does in it what two at the same time would do wrong.
 import { createRequire } from 'node:module';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';

@@ -10,7 +10,7 @@ const KEYS = ['a', 'A'];
 export const typeOrmLibrary = (): Promise<CompiledLibrary> => compileLibrary();
 
 /**
- * Lets processes take two keys in turn, and fails if two were ever inside at once: updates would be lost, or a token would
+ * Lets processes take two keys in turn, and fails if two were ever inside at the same time: updates would be lost, or a token would
  * not be larger than the one before.
  */
 export async function contend(

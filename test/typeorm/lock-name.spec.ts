@@ -1,7 +1,7 @@
 import { advisoryLockNumber, userLockName } from '../../lib/providers/typeorm/advisory/advisory-name.js';
 import { counterNameOf, rowNameOf } from '../../lib/providers/typeorm/lock-name.js';
 
-// Golden: two versions of this package in one fleet must lock the same rows, for ever.
+// Golden: two versions of this package in one fleet must lock the same rows, always.
 describe('names of rows', () => {
   it.each([
     ['order:42', 'shop:order:42'],
@@ -35,7 +35,7 @@ describe('names of rows', () => {
   });
 });
 
-// Golden as well, computed by Python: whoever computes another name does not see the lock.
+// Golden as well, computed by Python: a version that computes another name does not see the lock.
 describe('names of advisory locks', () => {
   it.each([
     ['order:42', 'app:shop:order:42#shcgd24bvcdyybofasdrae5ewuoxcmgu', '-8963107257265846750'],

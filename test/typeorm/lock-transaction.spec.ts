@@ -1,10 +1,7 @@
-import { afterAll, beforeAll } from '@jest/globals';
 import type { DataSource, EntityManager, EntitySubscriberInterface } from 'typeorm';
 import { LockLostError } from '../../lib/api/errors.js';
 import { entityManagerOf, TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
-import { startWithAccounts } from './accounts.js';
-import { LockProcesses } from './lock-processes.js';
-import type { SqlBackend } from './sql-backend.js';
+import { AccountsRig, errorOf } from './accounts.js';
 
 const ENDED = 'The transaction of the lock has ended';
 
@@ -14,33 +11,13 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
   // Tells of each write in which transaction it was made: by itself it would be 0, or have a number of its own.
   const write = `INSERT INTO written SELECT ${isPostgres ? 'txid_current()' : '@@in_transaction'}`;
   const longStatement = isPostgres ? 'SELECT pg_sleep(60)' : 'SELECT SLEEP(60)';
-  let backend: SqlBackend;
-  let source: DataSource;
-  const processes = new LockProcesses();
+  const rig = new AccountsRig(type, ['CREATE TABLE written (tx BIGINT NOT NULL)'], ['DELETE FROM written']);
 
-  beforeAll(async () => {
-    ({ backend, source } = await startWithAccounts(type));
-    await source.query('CREATE TABLE written (tx BIGINT NOT NULL)');
-  }, 60_000);
-  afterEach(async () => {
-    await processes.stop();
-    await source.query('DELETE FROM written');
-  });
-  afterAll(async () => {
-    await source.destroy();
-    await backend.stop();
-  });
-
-  const process = async (options: object = {}) => processes.start(await backend.provider(options));
+  const process = async (options: object = {}) => rig.processes.start(await rig.backend.provider(options));
   const sharingSubscribers = (app: DataSource) =>
     new TypeOrmRowLockProvider({ dataSource: app, synchronize: true, statementTimeout: '10s' });
-  const errorOf = (work: Promise<unknown>) =>
-    work.then(
-      () => undefined,
-      (error: unknown) => error,
-    );
   const transactions = async () =>
-    (await source.query<{ tx: unknown }[]>('SELECT DISTINCT tx FROM written')).map(({ tx }) => Number(tx));
+    (await rig.source.query<{ tx: unknown }[]>('SELECT DISTINCT tx FROM written')).map(({ tx }) => Number(tx));
 
   /** Writes again and again, until it is refused; answers by what. */
   function writing(manager: EntityManager): { first: Promise<unknown>; refusal: Promise<unknown> } {
@@ -97,14 +74,14 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
   });
 
   it('a statement that a subscriber of the application has kept back is refused behind its COMMIT', async () => {
-    const app = backend.source();
+    const app = rig.backend.source();
     let letGo = () => {};
     const kept = new Promise<void>((resolve) => (letGo = resolve));
     const subscriber: EntitySubscriberInterface = {
       beforeQuery: ({ query }) => (query === write ? kept : undefined),
     };
     app.subscribers.push(subscriber);
-    const locks = await processes.start(sharingSubscribers(app));
+    const locks = await rig.processes.start(sharingSubscribers(app));
     const lock = await locks.acquire('a');
     const refusal = errorOf(entityManagerOf(lock).query(write));
     expect(await lock.release()).toBe('released');
@@ -137,10 +114,10 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
   });
 
   it('a subscriber that fails behind the end replaces no error of a task, and makes no release uncertain', async () => {
-    const app = backend.source();
+    const app = rig.backend.source();
     const fail = () => Promise.reject(new Error('of the subscriber'));
     app.subscribers.push({ afterTransactionCommit: fail, afterTransactionRollback: fail });
-    const locks = await processes.start(sharingSubscribers(app));
+    const locks = await rig.processes.start(sharingSubscribers(app));
     const error = new Error('of the task');
     // What is locked for the first time costs a rollback, too.
     const task = locks.withLock('watched by a subscriber', async (lock) => {
@@ -154,19 +131,19 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
   });
 
   it('a ROLLBACK that is not answered does not replace the error of the task either', async () => {
-    const provider = await backend.provider({ sessionGuard: '30s', statementTimeout: '1s' });
-    const locks = await processes.start(provider);
+    const provider = await rig.backend.provider({ sessionGuard: '30s', statementTimeout: '1s' });
+    const locks = await rig.processes.start(provider);
     const error = new Error('of the task');
     const task = locks.withLock('a', async (lock) => {
       await entityManagerOf(lock).query(write);
-      backend.wireOf(provider)?.freeze();
+      rig.backend.wireOf(provider)?.freeze();
       throw error;
     });
     await expect(task).rejects.toBe(error);
-    backend.wireOf(provider)?.thaw();
+    rig.backend.wireOf(provider)?.thaw();
   });
 
-  it('a COMMIT of the application in the middle of it is a loss at once', async () => {
+  it('a COMMIT of the application in the middle of it is a loss immediately', async () => {
     const [ann, bob] = [await process(), await process()];
     const lock = await ann.acquire('a');
     const manager = entityManagerOf(lock);
@@ -178,13 +155,13 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
     expect(await transactions()).toHaveLength(1);
   });
 
-  it('a COMMIT that waited for a statement which has ended in a deadlock is told as a loss', async () => {
+  it('a COMMIT that waited for a statement which has ended in a deadlock is a loss', async () => {
     const locks = await process();
-    const rival = source.createQueryRunner();
+    const rival = rig.source.createQueryRunner();
     await rival.startTransaction();
     const update = (manager: EntityManager, id: number) =>
       manager.query(`UPDATE account SET balance = balance + 1 WHERE id = ${id}`);
-    // Who has written less is undone.
+    // The server undoes the transaction that has written less.
     for (let count = 0; count < 50; count += 1) await rival.manager.query(write);
     await update(rival.manager, 2);
     const lock = await locks.acquire('a');
@@ -196,7 +173,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
       await rival.query(`SET LOCAL deadlock_timeout = '60s'`);
     }
     const late = errorOf(update(manager, 2));
-    await backend.untilWaiting(1);
+    await rig.backend.untilWaiting(1);
     const released = lock.release();
     const crossed = errorOf(update(rival.manager, 1));
     expect(await released).toBe('lost');
@@ -219,7 +196,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
   if (isPostgres) {
     const failing = 'SELECT * FROM nowhere';
 
-    it('a statement that fails frees nothing, and a task that goes on is told that nothing was saved', async () => {
+    it('a statement that fails frees nothing, and a task that goes on learns that nothing was saved', async () => {
       const [ann, bob] = [await process(), await process()];
       const task = ann.withLock('a', async (lock) => {
         const manager = entityManagerOf(lock);
@@ -234,7 +211,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
       await (await bob.acquire('a', { wait: 0 })).release();
     });
 
-    it('a task that fails by it is told of that, and of no loss', async () => {
+    it('a task that fails by it gets that error, and no loss', async () => {
       const locks = await process();
       const task = locks.withLock('a', (lock) => entityManagerOf(lock).query(failing));
       await expect(task).rejects.toThrow('nowhere');
@@ -256,14 +233,14 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
       expect(await transactions()).toHaveLength(1);
     });
 
-    it('a COMMIT that the server answers with a ROLLBACK is told as a loss', async () => {
-      const app = backend.source();
+    it('a COMMIT that the server answers with a ROLLBACK is a loss', async () => {
+      const app = rig.backend.source();
       const subscriber: EntitySubscriberInterface = {
         // Fails after everything was well.
         beforeTransactionCommit: ({ queryRunner }) => errorOf(queryRunner.query('SELEC')) as Promise<undefined>,
       };
       app.subscribers.push(subscriber);
-      const locks = await processes.start(sharingSubscribers(app));
+      const locks = await rig.processes.start(sharingSubscribers(app));
       const task = locks.withLock('a', (lock) => entityManagerOf(lock).query(write));
       await expect(task).rejects.toBeInstanceOf(LockLostError);
       expect(await transactions()).toEqual([]);

@@ -1,13 +1,15 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
 import type { DataSource } from 'typeorm';
-import { LockManager } from '../../lib/core/lock-manager.js';
+import { type BackendClass, LockManager } from '../../lib/core/lock-manager.js';
 import {
+  RowLockBackend,
   TypeOrmAdvisoryLockProvider,
   TypeOrmRowLockProvider,
   TypeOrmVersionLockProvider,
+  VersionLockBackend,
 } from '../../lib/providers/typeorm/index.js';
 import { createRecordTableSql, createTableSql } from '../../lib/providers/typeorm/lock-schema.js';
-import { SqlBackend, type SqlType } from './sql-backend.js';
+import { casStoreOf, SqlBackend, type SqlType } from './sql-backend.js';
 
 const databases: readonly SqlType[] = ['mariadb', 'postgres'];
 const LOCKS = 'distributed_lock';
@@ -49,9 +51,9 @@ describe.each(databases)('a user of %s with the privileges that the docs name', 
     ['row', () => new TypeOrmRowLockProvider({ ...given(), fencing: true })],
     ['version', () => new TypeOrmVersionLockProvider(given())],
     ['advisory', () => new TypeOrmAdvisoryLockProvider({ ...given(), fencing: true })],
-  ] as const)('has locks by %s, waits, ends waits and writes records', async (_, make) => {
-    const [one, other] = [make(), make()];
-    const [ann, bob] = [one, other].map((provider) => {
+  ] as const)('has locks by %s, waits, ends waits, writes values and serves two applications', async (_, make) => {
+    const provider = make();
+    const [ann, bob] = [1, 2].map(() => {
       const locks = new LockManager({ providers: { sql: provider }, shutdownGrace: 0 });
       managers.push(locks);
       return locks;
@@ -66,23 +68,26 @@ describe.each(databases)('a user of %s with the privileges that the docs name', 
     expect(lock.fencingToken).toBeGreaterThan(held.fencingToken!);
     await lock.extend();
     expect(await lock.release()).toBe('released');
-    const known = await one.records!.compareAndSet('a', null, 'a');
-    expect(await one.records!.compareAndSet('a', known, 'b')).toBe('b');
+    const store = casStoreOf(ann);
+    const known = await store.compareAndSet('a', null, 'a');
+    expect(await store.compareAndSet('a', known, 'b')).toBe('b');
   });
 
   it.each([
-    ['row', () => new TypeOrmRowLockProvider(given())],
-    ['version', () => new TypeOrmVersionLockProvider(given())],
-  ] as const)('needs DELETE to purge rows of %s', async (_, make) => {
-    const provider = make();
-    const locks = new LockManager({ providers: { sql: provider } });
-    managers.push(locks);
-    await locks.start();
-    await (await locks.acquire('old')).release();
-    await backend.admin.query(`UPDATE ${LOCKS} SET expires = 1`);
-    await expect(provider.purge({ unusedFor: '1s' })).rejects.toThrow(/denied/);
-    await backend.admin.query(`GRANT DELETE ON ${LOCKS} TO locker`);
-    expect(await provider.purge({ unusedFor: '1s' })).toBeGreaterThan(0);
-    await backend.admin.query(`REVOKE DELETE ON ${LOCKS} FROM locker`);
-  });
+    ['row', () => new TypeOrmRowLockProvider(given()), RowLockBackend],
+    ['version', () => new TypeOrmVersionLockProvider(given()), VersionLockBackend],
+  ] as const)(
+    'needs DELETE to purge rows of %s',
+    async (_, make, Backend: BackendClass<RowLockBackend | VersionLockBackend>) => {
+      const locks = new LockManager({ providers: { sql: make() } });
+      managers.push(locks);
+      await locks.start();
+      await (await locks.acquire('old')).release();
+      await backend.admin.query(`UPDATE ${LOCKS} SET expires = 1`);
+      await expect(locks.backend(Backend).purge({ unusedFor: '1s' })).rejects.toThrow(/denied/);
+      await backend.admin.query(`GRANT DELETE ON ${LOCKS} TO locker`);
+      expect(await locks.backend(Backend).purge({ unusedFor: '1s' })).toBeGreaterThan(0);
+      await backend.admin.query(`REVOKE DELETE ON ${LOCKS} FROM locker`);
+    },
+  );
 });

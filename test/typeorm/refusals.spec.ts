@@ -97,7 +97,7 @@ describe.each(databases)('refusals of %s fail immediately and say what to do', (
     await refused(managerOf(make({ table: `${kind}_5` })).start(), /column|privilege/i);
   });
 
-  it('a table without its primary key, or of an engine without row locks', async () => {
+  it('a table without its primary key, or of a storage engine without row locks', async () => {
     const name = await table('keyless', 'SELECT, INSERT, UPDATE');
     await run(
       type === 'mariadb' ? `ALTER TABLE ${name} DROP PRIMARY KEY` : `ALTER TABLE ${name} DROP CONSTRAINT ${name}_pkey`,

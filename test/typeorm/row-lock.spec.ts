@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { DataSource, EntityManager } from 'typeorm';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import type { Lock } from '../../lib/api/lock.js';
-import { entityManagerOf, TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
+import { entityManagerOf, RowLockBackend, TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
 import { counterNameOf } from '../../lib/providers/typeorm/lock-name.js';
 import { LockCapacityError, LockConfigError, LockError, LockLostError } from '../../lib/api/errors.js';
 import { Account } from './accounts.js';
@@ -90,7 +90,7 @@ describe.each(databases)('row locks on %s', (type) => {
     expect(await balances()).toEqual({});
   });
 
-  it('a holder that is killed in the middle has written nothing, knows it at once, and the next one has the lock', async () => {
+  it('a holder that is killed in the middle has written nothing, notices it immediately, and the next one has the lock', async () => {
     const [ann, bob] = [await process(), await process()];
     let next: Promise<unknown> = Promise.resolve();
     const task = ann.withLock('account:1', async (lock) => {
@@ -108,7 +108,7 @@ describe.each(databases)('row locks on %s', (type) => {
     expect(await balances()).toEqual({ 1: 200 });
   });
 
-  it('a holder that is cut off before its commit is told that the lock was lost', async () => {
+  it('a holder that is cut off before its commit learns that the lock was lost', async () => {
     const provider = await backend.provider({ sessionGuard: '3s', statementTimeout: '1s' });
     const locks = await process({}, provider);
     const task = locks.withLock('account:1', async (lock) => {
@@ -235,21 +235,21 @@ describe.each(databases)('row locks on %s', (type) => {
     }
   });
 
-  it('subscribers of the application are told of what it writes, and of the transaction that it writes in', async () => {
+  it('subscribers of the application are notified of its writes, and of their transaction', async () => {
     const dataSource = await application();
-    const told: string[] = [];
-    const tell = (what: string) => () => void told.push(what);
+    const notified: string[] = [];
+    const notify = (what: string) => () => void notified.push(what);
     dataSource.subscribers.push({
-      beforeTransactionStart: tell('start'),
-      beforeQuery: tell('query'),
-      afterInsert: tell('insert'),
-      afterTransactionCommit: tell('committed'),
+      beforeTransactionStart: notify('start'),
+      beforeQuery: notify('query'),
+      afterInsert: notify('insert'),
+      afterTransactionCommit: notify('committed'),
     });
     const locks = await process({ dataSource });
     await locks.withLock('a', () => undefined);
-    expect(told).toEqual([]);
+    expect(notified).toEqual([]);
     await locks.withLock('a', (lock) => entityManagerOf(lock).insert(Account, { id: 1, balance: 1 }));
-    expect(told).toEqual(['start', 'query', 'insert', 'committed']);
+    expect(notified).toEqual(['start', 'query', 'insert', 'committed']);
     dataSource.subscribers.push({ afterTransactionCommit: () => Promise.reject(new Error('of the subscriber')) });
     // Behind the COMMIT it changes nothing.
     await locks.withLock('a', (lock) => write(entityManagerOf(lock), 1, 2));
@@ -290,10 +290,9 @@ describe.each(databases)('row locks on %s', (type) => {
     await expect(process({}, provider)).rejects.toBeInstanceOf(LockConfigError);
   });
 
-  it('the doctor has nothing against a single server', async () => {
-    const provider = await backend.provider();
-    await process({}, provider);
-    expect(await provider.check()).toEqual([]);
+  it('the diagnostics have nothing against a single server', async () => {
+    const locks = await process();
+    expect(await locks.backend(RowLockBackend).diagnose()).toEqual([]);
   });
 
   it('purge() walks a large table in parts, and deletes only what is unused', async () => {
@@ -307,9 +306,9 @@ describe.each(databases)('row locks on %s', (type) => {
       `INSERT INTO ${TABLE} (name, expires) SELECT CONCAT('many:', n), CASE WHEN MOD(n, 100) = 0 THEN 1 ELSE ${never} END FROM (${rows}) AS made`,
     );
     const before = await locks.acquire('during');
-    expect(await provider.purge({ unusedFor: '1h' })).toBe(120);
+    expect(await locks.backend(RowLockBackend).purge({ unusedFor: '1h' })).toBe(120);
     expect(await before.release()).toBe('released');
-    expect(await provider.purge({ unusedFor: '1h' })).toBe(0);
+    expect(await locks.backend(RowLockBackend).purge({ unusedFor: '1h' })).toBe(0);
     await backend.admin.query(`DELETE FROM ${TABLE} WHERE name LIKE 'many:%'`);
   });
 
@@ -318,7 +317,7 @@ describe.each(databases)('row locks on %s', (type) => {
     const locks = await process({}, provider);
     await backend.admin.query(`ALTER TABLE ${TABLE} RENAME TO hidden`);
     try {
-      await expect(provider.purge({ unusedFor: '1h' })).rejects.toBeInstanceOf(LockError);
+      await expect(locks.backend(RowLockBackend).purge({ unusedFor: '1h' })).rejects.toBeInstanceOf(LockError);
     } finally {
       await backend.admin.query(`ALTER TABLE hidden RENAME TO ${TABLE}`);
     }
@@ -353,7 +352,7 @@ describe.each(databases)('row locks on %s', (type) => {
 
   if (type === 'postgres') {
     // Its driver is about to drop the queue that would put them in order.
-    it('sends one statement at a time on each connection, however many locks are taken at once', async () => {
+    it('sends one statement at a time on each connection, however many locks are taken at the same time', async () => {
       const { connections, most } = await statementsAtOnce(async () => {
         const locks = await process({ fencing: true, maxConnections: 20, statementTimeout: '10s' });
         const keys = Array.from({ length: 32 }, (_, index) => `new:${index % 16}`);

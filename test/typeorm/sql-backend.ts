@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { DataSource } from 'typeorm';
-import type { AcquireRequest, LockProvider, ProviderContext } from '../../lib/api/lock-provider.js';
+import type { BackendContext, CasStore, LockBackend, LockProvider } from '../../lib/api/lock-provider.js';
+import type { LockManager } from '../../lib/core/lock-manager.js';
 import { advisoryLockNumber, userLockName } from '../../lib/providers/typeorm/advisory/advisory-name.js';
 import { rowNameOf } from '../../lib/providers/typeorm/lock-name.js';
 import {
@@ -8,7 +9,9 @@ import {
   TypeOrmRowLockProvider,
   type TypeOrmSessionLockOptions,
 } from '../../lib/providers/typeorm/index.js';
-import type { ProviderHarness } from '../../lib/testing/index.js';
+import { SqlBackend as SqlLockBackend } from '../../lib/providers/typeorm/sql-backend.js';
+import type { ProviderHarness } from '../../lib/provider-kit/index.js';
+import { capabilitiesOf } from '../backend-context.js';
 import { type SqlServer, startMariaDb, startPostgres } from '../servers/sql-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 
@@ -38,12 +41,12 @@ const OPERATORS = {
     connection: 'SELECT 1 FROM information_schema.processlist WHERE id = ?',
     transactions: 'SELECT COUNT(*) AS n FROM information_schema.innodb_trx',
     value: '?',
-    /** Who has the advisory lock. */
+    /** The connections that have the advisory lock. */
     advisoryHolders: 'SELECT IS_USED_LOCK(?) AS id',
     advisoryName: (namespace: string, key: string) => userLockName('test', namespace, key),
   },
   postgres: {
-    // Whoever waits in the queue before us blocks us, and may be all that does: the holder is at the end of the chain.
+    // A waiter before us in the queue blocks us too, and may be the only one that does: the holder is at the end of the chain.
     holders: `WITH RECURSIVE blocker (id) AS (
         SELECT unnest(pg_blocking_pids($1)) UNION SELECT unnest(pg_blocking_pids(id)) FROM blocker)
       SELECT id FROM blocker WHERE cardinality(pg_blocking_pids(id)) = 0`,
@@ -96,14 +99,14 @@ export class SqlBackend {
       this.#advisoryKeys.set(namespace, (this.#advisoryKeys.get(namespace) ?? new Set()).add(key));
     };
     class Observed extends TypeOrmAdvisoryLockProvider {
-      #namespace = '';
-      override start(context: ProviderContext) {
-        this.#namespace = context.namespace;
-        return super.start(context);
-      }
-      override acquire(request: AcquireRequest) {
-        asked(this.#namespace, request.key);
-        return super.acquire(request);
+      override createBackend(context: BackendContext) {
+        const backend = super.createBackend(context);
+        const acquire = backend.acquire.bind(backend);
+        backend.acquire = (request) => {
+          asked(context.namespace, request.key);
+          return acquire(request);
+        };
+        return backend;
       }
     }
     return this.wired((dataSource) => new Observed({ ...SESSION_DEFAULTS, dataSource, ...options }));
@@ -124,7 +127,7 @@ export class SqlBackend {
     return rows.filter(({ id }) => id !== null).map(({ id }) => Number(id));
   }
 
-  /** Ends the connection of whoever has the advisory lock of the key. */
+  /** Ends the connection that has the advisory lock of the key. */
   async revokeAdvisory(namespace: string, key: string): Promise<void> {
     const holders = await this.advisoryHolders(namespace, key);
     for (const id of holders) await this.admin.query(OPERATORS[this.type].kill(id));
@@ -146,7 +149,7 @@ export class SqlBackend {
     return this.#wires.get(provider);
   }
 
-  /** Ends the connection of whoever holds the row of the key. Those that wait for it are left alone. */
+  /** Ends the connection that holds the row of the key, and none that waits for it. */
   async revoke(namespace: string, key: string): Promise<void> {
     const operator = OPERATORS[this.type];
     const probe = this.admin.createQueryRunner();
@@ -213,12 +216,19 @@ export class SqlBackend {
   }
 }
 
+/** The compare-and-set store of an application whose default provider is on a database server. */
+export function casStoreOf(locks: LockManager): CasStore {
+  const { casStore }: LockBackend = locks.backend(SqlLockBackend);
+  if (!casStore) throw new Error('It has no compare-and-set store.');
+  return casStore;
+}
+
 /** What the conformance kit needs of row locks on this database. */
 export function rowLockHarness(type: SqlType, backend: () => SqlBackend): ProviderHarness {
   const somewhere = { dataSource: dataSource(type, 1), fencing: true };
   return {
     ...sessionHarness(backend),
-    capabilities: new TypeOrmRowLockProvider(somewhere).capabilities,
+    capabilities: capabilitiesOf(new TypeOrmRowLockProvider(somewhere)),
     create: () => backend().provider({ ...CALM, fencing: true, maxConnections: 20 }),
     leftovers: (namespace) => backend().lockedRows(namespace),
   };
@@ -227,9 +237,10 @@ export function rowLockHarness(type: SqlType, backend: () => SqlBackend): Provid
 /** What the conformance kit needs of advisory locks on this database. */
 export function advisoryLockHarness(type: SqlType, backend: () => SqlBackend): ProviderHarness {
   const common = sessionHarness(backend);
+  const somewhere = { dataSource: dataSource(type, 1), fencing: true };
   return {
     ...common,
-    capabilities: new TypeOrmAdvisoryLockProvider({ dataSource: dataSource(type, 1), fencing: true }).capabilities,
+    capabilities: capabilitiesOf(new TypeOrmAdvisoryLockProvider(somewhere)),
     create: () => backend().advisoryProvider({ ...CALM, fencing: true, maxConnections: 20 }),
     faults: { ...common.faults, revoke: (namespace, key) => backend().revokeAdvisory(namespace, key) },
     leftovers: (namespace) => backend().advisoryLocks(namespace),

@@ -7,7 +7,7 @@ import { DataSource, type DataSourceOptions } from 'typeorm';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import { LockTables1700000000000, TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
-import { describeLockProvider } from '../../lib/testing/index.js';
+import { describeLockProvider } from '../../lib/provider-kit/index.js';
 import type { CompiledLibrary } from '../servers/compiled-library.js';
 import { contend, typeOrmLibrary } from './lease-processes.js';
 import { sqliteHarness } from './version-backend.js';
@@ -55,7 +55,7 @@ run('leases in a file of SQLite', () => {
     ),
   );
 
-  it('several processes never hold a key at once', async () => {
+  it('several processes never hold a key at the same time', async () => {
     // Each process loads the driver by itself.
     await contend(
       library,

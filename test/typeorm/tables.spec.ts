@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { DataSource, type DataSourceOptions } from 'typeorm';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
-import { TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
+import { TypeOrmVersionLockProvider, VersionLockBackend } from '../../lib/providers/typeorm/index.js';
 import { leaseNameOf, rowNameOf } from '../../lib/providers/typeorm/lock-name.js';
 import { createRecordTableSql, createTableSql, DEFAULT_TABLE } from '../../lib/providers/typeorm/lock-schema.js';
 
@@ -18,7 +18,7 @@ describe('the table of the locks', () => {
     expect(page).toContain(`${createRecordTableSql(database, DEFAULT_TABLE)};`);
   });
 
-  // Golden: two versions of this package in one fleet must use the same rows, for ever.
+  // Golden: two versions of this package in one fleet must use the same rows, always.
   it('has other rows for leases than for row locks', () => {
     expect(leaseNameOf('shop', 'order:42')).toBe('shop#lease:order:42');
     expect(leaseNameOf('shop', 'a b')).toBe('shop#lease:a_b#h4fMnf0CFrqHZE2QKepVI-VfEDmrXap6hhhmU2qKI_s');
@@ -54,8 +54,8 @@ describe('leases in sql.js', () => {
     const late = locks.acquire('a', { wait: 60_000 });
     await runner.rollbackTransaction();
     await using lock = await late;
-    expect(await provider.inspect('a')).toMatchObject({ state: 'held', fencingToken: lock.fencingToken });
-    expect(await provider.purge({ unusedFor: 1_000 })).toBe(0);
+    expect(await locks.inspect('a')).toMatchObject({ state: 'held', fencingToken: lock.fencingToken });
+    expect(await locks.backend(VersionLockBackend).purge({ unusedFor: 1_000 })).toBe(0);
     await lock.release();
     await locks.stop();
     await dataSource.destroy();

@@ -9,6 +9,7 @@ import {
   TypeOrmRowLockProvider,
   TypeOrmVersionLockProvider,
 } from '../../lib/providers/typeorm/index.js';
+import { AdvisoryLockBackend } from '../../lib/providers/typeorm/advisory/advisory-lock-backend.js';
 import {
   type SqlServer,
   startGaleraNode,
@@ -18,7 +19,7 @@ import {
 } from '../servers/sql-server.mjs';
 import { startTcpProxy } from '../servers/tcp-proxy.js';
 
-describe('where two could hold a lock at once, a provider does not start', () => {
+describe('a provider does not start where two callers could hold a lock at the same time', () => {
   const servers: SqlServer[] = [];
   afterEach(async () => {
     for (const server of servers.splice(0).reverse()) await server.stop();
@@ -31,7 +32,7 @@ describe('where two could hold a lock at once, a provider does not start', () =>
   const sourceOf = ({ url }: SqlServer) =>
     new DataSource({ type: url.startsWith('mysql') ? 'mysql' : 'postgres', url } as never);
 
-  /** Refused with this message, and nothing is left of the attempt; and the other way round when told so. */
+  /** Refused with this message, and nothing is left of it; and accepted with `allowUnsafeTopology`. */
   async function refusedWith(message: RegExp, server: SqlServer): Promise<void> {
     for (const Provider of [TypeOrmRowLockProvider, TypeOrmVersionLockProvider, TypeOrmAdvisoryLockProvider]) {
       const provider = new Provider({ dataSource: sourceOf(server), synchronize: true });
@@ -45,8 +46,8 @@ describe('where two could hold a lock at once, a provider does not start', () =>
     const provider = new TypeOrmAdvisoryLockProvider({ dataSource: sourceOf(server), allowUnsafeTopology: true });
     const locks = new LockManager({ providers: { sql: provider } });
     await locks.start();
-    const [finding] = await provider.check();
-    expect(finding).toMatchObject({ severity: 'error', message: expect.stringMatching(message) });
+    const [diagnostic] = await locks.backend(AdvisoryLockBackend).diagnose();
+    expect(diagnostic).toMatchObject({ severity: 'error', message: expect.stringMatching(message) });
     await (await locks.acquire('a')).release();
     await locks.stop();
   }

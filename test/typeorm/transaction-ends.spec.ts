@@ -1,15 +1,13 @@
-import { afterAll, beforeAll } from '@jest/globals';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { DataSource, EntityManager } from 'typeorm';
 import { entityManagerOf, TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
-import { startWithAccounts } from './accounts.js';
-import { LockProcesses } from './lock-processes.js';
-import type { SqlBackend, SqlType } from './sql-backend.js';
+import { AccountsRig, errorOf } from './accounts.js';
+import type { SqlType } from './sql-backend.js';
 
 const ENDED = 'The transaction of the lock has ended: this statement was not run.';
 
 interface Ends {
-  /** What the server tells of in its answer, or at the next heartbeat. */
+  /** Ends that the server reports in its answer, or at the next heartbeat. */
   readonly early: readonly string[];
   /** What puts another transaction in the place of the lock's: only the savepoint before the COMMIT finds it. */
   readonly atCommit: readonly string[];
@@ -62,42 +60,23 @@ const PROCEDURES: Record<SqlType, readonly string[]> = {
 // What the application does in the transaction of its lock that it should not.
 describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock on %s', (type) => {
   const isPostgres = type === 'postgres';
-  let backend: SqlBackend;
-  let source: DataSource;
-  const processes = new LockProcesses();
+  const rig = new AccountsRig(
+    type,
+    ['CREATE TABLE scratch (id INT)', 'CREATE TABLE written (step INT NOT NULL)', ...PROCEDURES[type]],
+    ['DELETE FROM written'],
+  );
 
-  beforeAll(async () => {
-    ({ backend, source } = await startWithAccounts(type));
-    await source.query('CREATE TABLE scratch (id INT)');
-    await source.query('CREATE TABLE written (step INT NOT NULL)');
-    for (const procedure of PROCEDURES[type]) await source.query(procedure);
-  }, 60_000);
-  afterEach(async () => {
-    await processes.stop();
-    await source.query('DELETE FROM written');
-    await source.query('UPDATE account SET balance = 0');
-  });
-  afterAll(async () => {
-    await source.destroy();
-    await backend.stop();
-  });
-
-  const start = async (options: object = {}) => processes.start(await backend.provider(options));
+  const start = async (options: object = {}) => rig.processes.start(await rig.backend.provider(options));
   /** With the DataSource of the application, and its subscribers. */
   const startOn = (app: DataSource, options: object = {}) =>
-    processes.start(
+    rig.processes.start(
       new TypeOrmRowLockProvider({ dataSource: app, synchronize: true, statementTimeout: '10s', ...options }),
     );
   const write = (manager: EntityManager, step: number) => manager.query(`INSERT INTO written VALUES (${step})`);
   const update = (manager: EntityManager, id: number) =>
     manager.query(`UPDATE account SET balance = balance + 1 WHERE id = ${id}`);
-  const errorOf = (work: Promise<unknown>) =>
-    work.then(
-      () => undefined,
-      (error: unknown) => error,
-    );
   const steps = async () =>
-    (await source.query<{ step: number }[]>('SELECT step FROM written ORDER BY step')).map(({ step }) => step);
+    (await rig.source.query<{ step: number }[]>('SELECT step FROM written ORDER BY step')).map(({ step }) => step);
 
   it.each(ENDS[type].early)('%s: the lock is lost by the next heartbeat, and nothing runs behind it', async (sql) => {
     const [ann, bob] = [await start(), await start()];
@@ -145,9 +124,9 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
   it('a statement beside one that ends in a deadlock is not committed without the lock', async () => {
     const locks = await start();
     for (let round = 0; round < 3; round += 1) {
-      const rival = source.createQueryRunner();
+      const rival = rig.source.createQueryRunner();
       await rival.startTransaction();
-      // Who has written less is undone.
+      // The server undoes the transaction that has written less.
       for (let count = 0; count < 50; count += 1) await write(rival.manager, 9);
       await update(rival.manager, 2);
       let results: PromiseSettledResult<unknown>[] = [];
@@ -160,7 +139,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
           await rival.query(`SET LOCAL deadlock_timeout = '60s'`);
         }
         const both = Promise.allSettled([update(manager, 2), write(manager, 1)]);
-        await backend.untilWaiting(1);
+        await rig.backend.untilWaiting(1);
         const crossed = errorOf(update(rival.manager, 1));
         results = await both;
         await rival.rollbackTransaction();
@@ -189,7 +168,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
   });
 
   it('a subscriber may query before each statement', async () => {
-    const app = backend.source();
+    const app = rig.backend.source();
     app.subscribers.push({
       beforeQuery: ({ query, queryRunner }) => (query.includes('INSERT') ? queryRunner.query('SELECT 1') : undefined),
     });
@@ -202,11 +181,11 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
     describe('whose COMMIT is slow', () => {
       // Such as with a synchronous standby that lags: what is deferred runs in the COMMIT.
       beforeAll(async () => {
-        await source.query('CREATE TABLE slowly (id INT)');
-        await source.query(
+        await rig.source.query('CREATE TABLE slowly (id INT)');
+        await rig.source.query(
           'CREATE FUNCTION sleep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(3); RETURN NULL; END $$',
         );
-        await source.query(
+        await rig.source.query(
           'CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON slowly DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION sleep()',
         );
       });
@@ -214,11 +193,11 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
       it('is waited for longer than for a statement', async () => {
         const locks = await start({ statementTimeout: '1s' });
         await locks.withLock('a', (lock) => entityManagerOf(lock).query('INSERT INTO slowly VALUES (1)'));
-        expect(await source.query('SELECT * FROM slowly')).toHaveLength(1);
+        expect(await rig.source.query('SELECT * FROM slowly')).toHaveLength(1);
       });
 
-      it('says so if its connection is ended while the server waits for a standby', async () => {
-        const { admin } = backend;
+      it('reports the outcome if its connection is ended while the server waits for a standby', async () => {
+        const { admin } = rig.backend;
         const locks = await start();
         // Its row is made by another commit.
         await locks.withLock('a', () => undefined);
@@ -238,7 +217,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
         expect(await steps()).toEqual([5]);
       });
 
-      it('says so if it is not answered in time', async () => {
+      it('reports the outcome if it is not answered in time', async () => {
         const locks = await start({ commitTimeout: '200ms' });
         const task = locks.withLock('a', (lock) => entityManagerOf(lock).query('INSERT INTO slowly VALUES (2)'));
         await expect(task).rejects.toMatchObject({ code: 'LOCK_LOST', reason: 'commit-unknown' });
@@ -286,19 +265,19 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
       expect(await steps()).toEqual([2, 3]);
     });
 
-    it('a stream whose connection ends is told so', async () => {
-      const provider = await backend.provider({ sessionGuard: '10m' });
-      const locks = await processes.start(provider);
+    it('a stream whose connection ends fails', async () => {
+      const provider = await rig.backend.provider({ sessionGuard: '10m' });
+      const locks = await rig.processes.start(provider);
       const task = locks.withLock('a', async (lock) => {
         const rows = await entityManagerOf(lock).queryRunner?.stream('SELECT SLEEP(60)');
-        backend.wireOf(provider)?.cut();
+        rig.backend.wireOf(provider)?.cut();
         return rows?.toArray();
       });
       await expect(task).rejects.toMatchObject({ code: 'LOCK_LOST' });
     });
 
     it('a statement with a time limit of the driver is sent without it', async () => {
-      const app = backend.source({ enableQueryTimeout: true, maxQueryExecutionTime: 100 });
+      const app = rig.backend.source({ enableQueryTimeout: true, maxQueryExecutionTime: 100 });
       const locks = await startOn(app);
       await locks.withLock('a', async (lock) => {
         await entityManagerOf(lock).query('SELECT SLEEP(0.5)');
@@ -314,13 +293,13 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
        JOIN information_schema.innodb_trx t ON t.trx_mysql_thread_id = p.id`;
 
   it('is ended at the server also when the connection has broken on our side alone', async () => {
-    const provider = await backend.provider();
-    const [ann, bob] = [await processes.start(provider), await start()];
+    const provider = await rig.backend.provider();
+    const [ann, bob] = [await rig.processes.start(provider), await start()];
     const lock = await ann.acquire('a');
     let port: unknown;
     // InnoDB shows a transaction a little late.
-    while (port === undefined) [{ port } = { port: undefined }] = await source.query<{ port?: unknown }[]>(holder);
-    backend.wireOf(provider)?.forget(Number(port));
+    while (port === undefined) [{ port } = { port: undefined }] = await rig.source.query<{ port?: unknown }[]>(holder);
+    rig.backend.wireOf(provider)?.forget(Number(port));
     // Else the server would keep it until the guard of ten minutes is over.
     await (await bob.acquire('a', { wait: '2m' })).release();
     expect(await lock.release()).toBe('lost');

@@ -1,7 +1,8 @@
 import { DataSource } from 'typeorm';
 import { leaseNameOf } from '../../lib/providers/typeorm/lock-name.js';
 import { TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
-import type { ProviderHarness } from '../../lib/testing/index.js';
+import type { ProviderHarness } from '../../lib/provider-kit/index.js';
+import { capabilitiesOf } from '../backend-context.js';
 import { type SqlBackend, TABLE } from './sql-backend.js';
 
 /** A row, as an operator sees it. */
@@ -36,7 +37,7 @@ export function versionProvider(backend: SqlBackend): Promise<TypeOrmVersionLock
   return backend.wired((dataSource) => new TypeOrmVersionLockProvider({ dataSource, ...options }));
 }
 
-const { capabilities } = new TypeOrmVersionLockProvider({ dataSource: new DataSource({ type: 'sqljs' }) });
+const capabilities = capabilitiesOf(new TypeOrmVersionLockProvider({ dataSource: new DataSource({ type: 'sqljs' }) }));
 
 /** What the conformance kit needs of leases on a server. */
 export function versionLockHarness(backend: () => SqlBackend): ProviderHarness {

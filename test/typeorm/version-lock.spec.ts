@@ -4,7 +4,11 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { systemClock } from '../../lib/core/toolkit/clock.js';
 import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
-import { LockTables1700000000000, TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
+import {
+  LockTables1700000000000,
+  TypeOrmVersionLockProvider,
+  VersionLockBackend,
+} from '../../lib/providers/typeorm/index.js';
 import type { CompiledLibrary } from '../servers/compiled-library.js';
 import { contend, typeOrmLibrary } from './lease-processes.js';
 import { SqlBackend, type SqlType, TABLE } from './sql-backend.js';
@@ -116,7 +120,7 @@ describe.each(databases)('leases on %s', (type) => {
     expect(next.fencingToken).toBeGreaterThan(lock.fencingToken!);
   }, 120_000);
 
-  it('two processes never hold a key at once, and keys of two cases are two', async () => {
+  it('two processes never hold a key at the same time, and keys of two cases are two', async () => {
     const { port } = backend.server;
     const account = type === 'mariadb' ? { username: 'root', database: 'test' } : { username: 'postgres' };
     await contend(library, { type, host: '127.0.0.1', port, ...account }, backend.admin, 2, 20);
@@ -147,14 +151,14 @@ describe.each(databases)('leases on %s', (type) => {
   });
 
   it('renewals of many are one statement, and each has an answer of its own', async () => {
-    const provider = await versionProvider(backend);
-    const locks = await application(provider);
+    const locks = await application();
     const held = await Promise.all(Array.from({ length: 60 }, (_, index) => locks.acquire(`many:${index}`)));
     await backend.admin.query(`UPDATE ${TABLE} SET holder = NULL, expires = 0 WHERE name = 'test#lease:many:7'`);
     const grants = held.map(({ key, holder, fencingToken }) => ({
       ...{ key, holder, fencingToken, mode: 'exclusive' as const, validUntil: 0, lease: 30_000 },
     }));
-    const outcomes = await Promise.all(grants.map((grant) => provider.renew(grant, 30_000)));
+    const renewing = locks.backend(VersionLockBackend);
+    const outcomes = await Promise.all(grants.map((grant) => renewing.renew(grant, 30_000)));
     expect(outcomes.map((outcome) => typeof outcome)).toEqual(
       held.map((_, index) => (index === 7 ? 'string' : 'object')),
     );
@@ -180,6 +184,7 @@ describe.each(databases)('leases on %s', (type) => {
     );
     await backend.admin.query(`UPDATE ${TABLE} SET expires = 0 WHERE name = 'rows:free'`);
     const churning = await application();
+    const purging = locks.backend(VersionLockBackend);
     const over = new AbortController();
     const churn = (async () => {
       for (let last = 0n; !over.signal.aborted;) {
@@ -190,7 +195,7 @@ describe.each(databases)('leases on %s', (type) => {
         await lock.extend();
       }
     })();
-    for (const until = Date.now() + 1_300; Date.now() < until;) await provider.purge({ unusedFor: 1_000 });
+    for (const until = Date.now() + 1_300; Date.now() < until;) await purging.purge({ unusedFor: 1_000 });
     over.abort();
     await churn;
     const names = await backend.admin.query<{ name: string | Buffer }[]>(`SELECT name FROM ${TABLE}`);

@@ -255,7 +255,7 @@ class Skipping {
     return 1;
   }
   // @ts-expect-error: a skipped call has no number
-  @RunOnce('nightly')
+  @RunOnce('nightly', { atLeast: 0 })
   async count() {
     return 1;
   }
@@ -269,7 +269,7 @@ class Skipping {
   async otherParameter(id: string) {}
 
   // @ts-expect-error: synchronous
-  @RunOnce('nightly')
+  @RunOnce('nightly', { atLeast: 0 })
   sync() {}
 }
 
@@ -287,7 +287,7 @@ const Composed = () =>
     DistributedLock('a'),
     DistributedLock((order: Order) => order.id, { wait: 0 }),
     DistributedLock('a', { onBusy: 'skip' }),
-    RunOnce('a'),
+    RunOnce('a', { atLeast: 0 }),
   );
 class WithComposed {
   @Composed()

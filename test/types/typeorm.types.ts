@@ -1,11 +1,12 @@
 // Compiled by `npm run typecheck`, never run.
 /* eslint-disable @typescript-eslint/no-unused-vars -- methods of all shapes, for their types alone. */
 import type { EntityManager } from 'typeorm';
-import { DistributedLock, type Lock } from '../../lib/index.js';
-import { RetryOnConflict, saveFenced } from '../../lib/providers/typeorm/index.js';
+import { DistributedLock, type Lock, type LockAdmin } from '../../lib/index.js';
+import { RetryOnConflict, RowLockBackend, saveFenced, VersionLockBackend } from '../../lib/providers/typeorm/index.js';
 
 declare const manager: EntityManager;
 declare const lock: Lock;
+declare const admin: LockAdmin;
 
 class Account {
   id!: string;
@@ -38,6 +39,14 @@ async function guards(account: Account) {
   await saveFenced(manager, account, { column: 'changedAt' });
   // @ts-expect-error: nothing is guarded
   await saveFenced(manager, account, lock);
+}
+
+/** How operators delete unused rows. */
+async function purges() {
+  const deleted: number = await admin.backend(RowLockBackend, 'sql').purge({ unusedFor: '7d' });
+  await admin.backend(VersionLockBackend).purge({ unusedFor: 1_000 });
+  // @ts-expect-error: of when?
+  await admin.backend(VersionLockBackend).purge();
 }
 
 /** What can be run again. */

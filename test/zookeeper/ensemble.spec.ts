@@ -3,6 +3,7 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { join } from 'node:path';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { ZooKeeperLockProvider, type ZooKeeperLockProviderOptions } from '../../lib/providers/zookeeper/index.js';
+import { ZooKeeperBackend } from '../../lib/providers/zookeeper/zookeeper-backend.js';
 import { compileLibrary } from '../servers/compiled-library.js';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import { startEnsemble, type ZooKeeperEnsemble } from '../servers/zookeeper-ensemble.js';
@@ -50,7 +51,7 @@ describe('three servers, of which some fall silent', () => {
     return manager;
   }
 
-  const nodeOf = async (key: string) => `/lock/${key}/${(await observer.contenders(`/lock/${key}`))[0]}`;
+  const nodeOf = async (key: string) => `/lock/${key}/${(await observer.attemptsIn(`/lock/${key}`))[0]}`;
 
   it('the leader is killed three times: the hold stays, in the same session, and nobody else has the lock', async () => {
     const options = { sessionTimeout: LONG_SESSION };
@@ -88,20 +89,20 @@ describe('three servers, of which some fall silent', () => {
       sessionTimeout: 2 * SESSION,
     });
     const other = await startProcess();
-    const told: string[] = [];
-    cut.events.on('unavailable', () => told.push('uncertain'));
-    cut.events.on('lost', () => told.push('lost'));
+    const reports: string[] = [];
+    cut.events.on('unavailable', () => reports.push('uncertain'));
+    cut.events.on('lost', () => reports.push('lost'));
     const lock = await cut.acquire('partitioned');
     const entered = other.acquire('partitioned', { wait: '2m' }).then((second) => {
-      told.push(lock.isHeld() ? 'entered while held' : 'entered');
+      reports.push(lock.isHeld() ? 'entered while held' : 'entered');
       return second;
     });
-    await until(async () => (await observer.contenders('/lock/partitioned')).length === 2, 'another one waits');
+    await until(async () => (await observer.attemptsIn('/lock/partitioned')).length === 2, 'another one waits');
 
     for (const wire of wires) wire.freeze();
     const second = await entered;
 
-    expect(told).toEqual(['uncertain', 'lost', 'entered']);
+    expect(reports).toEqual(['uncertain', 'lost', 'entered']);
     expect(second.fencingToken).toBeGreaterThan(lock.fencingToken ?? 0n);
     expect(await lock.release()).toBe('lost');
     await second.release();
@@ -131,16 +132,16 @@ describe('three servers, of which some fall silent', () => {
       if (lock.isHeld()) overlaps.push(index);
       return second;
     });
-    await until(async () => (await observer.contenders(`/lock/stale-${count - 1}`)).length === 2, 'others wait');
+    await until(async () => (await observer.attemptsIn(`/lock/stale-${count - 1}`)).length === 2, 'others wait');
 
     ensemble.cutOff(follower);
     const seconds = await Promise.all(entries);
 
     expect(overlaps).toEqual([]);
-    // That is what makes it dangerous: who asks the follower still finds the first holder there.
+    // That is what makes it dangerous: a client of the follower still finds the first holder there.
     expect(await follower.ask('srvr')).toContain('Mode: follower');
     for (const index of locks.keys()) {
-      expect(await behindTheFollower.contenders(`/lock/stale-${index}`)).toHaveLength(2);
+      expect(await behindTheFollower.attemptsIn(`/lock/stale-${index}`)).toHaveLength(2);
     }
     expect(locks.map((lock) => lock.signal.aborted)).toEqual(locks.map(() => true));
     ensemble.join(follower);
@@ -174,18 +175,18 @@ describe('three servers, of which some fall silent', () => {
     admin.close();
   }, 180_000);
 
-  it('a record is never told as it was, on a follower that has not heard of the change', async () => {
+  it('the compare-and-set store never answers an old value, on a follower that has not heard of the change', async () => {
     const [follower] = await ensemble.followers();
     if (!follower) throw new Error('There is no follower.');
-    const recordsOn = async ({ connectString }: { readonly connectString: string }) => {
+    const storeOn = async ({ connectString }: { readonly connectString: string }) => {
       // Long enough for the connection to outlive the cut.
       const provider = new ZooKeeperLockProvider({ connectString, sessionTimeout: LONG_SESSION });
       const manager = new LockManager({ providers: { zookeeper: provider }, shutdownGrace: 0 });
       managers.push(manager);
       await manager.start();
-      return provider.records;
+      return manager.backend(ZooKeeperBackend).casStore;
     };
-    const [ahead, behind] = [await recordsOn(await ensemble.leader()), await recordsOn(follower)];
+    const [ahead, behind] = [await storeOn(await ensemble.leader()), await storeOn(follower)];
     expect(await ahead.compareAndSet('epoch', null, 'one')).toBe('one');
     expect(await behind.compareAndSet('epoch', null, 'two')).toBe('one');
     const admin = await ZooKeeperAdmin.connect(follower.connectString);
@@ -193,11 +194,11 @@ describe('three servers, of which some fall silent', () => {
     ensemble.cutOff(follower);
     expect(await ahead.compareAndSet('epoch', 'one', 'two')).toBe('two');
     const answers = [
-      // To look, it is told what it does not expect; and to change it, what it has read.
+      // One that expects another value than the follower has, and one that expects the value of the follower.
       behind.compareAndSet('epoch', null, 'three'),
       behind.compareAndSet('epoch', 'one', 'three'),
     ];
-    // The follower answers whoever reads; after twenty reads it would have answered those, too.
+    // The follower answers all reads; after twenty reads it would have answered these calls, too.
     for (let read = 0; read < 20; read += 1) expect(await admin.read('/lock/%records/epoch')).toBe('one');
     expect(await isSettled(Promise.race(answers))).toBe(false);
     ensemble.join(follower);
@@ -213,9 +214,9 @@ describe('three servers, of which some fall silent', () => {
     const args = [library.folder, follower.connectString, 'stood-still', String(SESSION)];
     const holder = fork(join(import.meta.dirname, 'waiter.mjs'), args, { execArgv: [] });
     workers.push(holder);
-    const told: string[] = [];
-    const hears = (message: string) => until(() => told.includes(message), `the process says "${message}"`);
-    holder.on('message', (message) => told.push(message as string));
+    const reports: string[] = [];
+    const hears = (message: string) => until(() => reports.includes(message), `the process reports "${message}"`);
+    holder.on('message', (message) => reports.push(message as string));
     await hears('ready');
     const other = await startProcess({ connectString: (await ensemble.leader()).connectString });
 
@@ -227,7 +228,7 @@ describe('three servers, of which some fall silent', () => {
     ensemble.cutOff(follower);
     const second = await other.acquire('stood-still', { wait: '2m' });
 
-    expect(told).toEqual(['ready', 'granted', 'lost']);
+    expect(reports).toEqual(['ready', 'granted', 'lost']);
     ensemble.join(follower);
     await second.release();
     await library.remove();

@@ -76,7 +76,7 @@ export class FakeZooKeeper {
   }
 }
 
-/** The wire: answers at once, or keeps requests or answers from arriving. */
+/** The wire: answers immediately, or keeps requests or answers from arriving. */
 export class FakeClient implements ZooKeeperClient {
   readonly sessionTimeout = 12_000;
   /** `open`: all is answered. `silent`: nothing arrives. `deaf`: all is done and nothing answered. */

@@ -62,10 +62,10 @@ if (missing.length > 0) {
   let paths = 0;
   const freshPath = () => `/interop/shop/key-${(paths += 1)}`;
 
-  /** Asks for a lock that others have, and resolves when the ask stands in the queue, as the `place`th: to its answer, still to come. */
+  /** Asks for a lock that others have, and resolves when the attempt is queued, as the `place`th: to its answer, still to come. */
   async function enqueue(owner: Owner, kind: string, path: string, place: number): Promise<{ held: Promise<boolean> }> {
     const held = owner.acquire(kind, path, WAIT);
-    await until(async () => (await observer.contenders(path)).length === place, `${place} stand in the queue`);
+    await until(async () => (await observer.attemptsIn(path)).length === place, `${place} stand in the queue`);
     return { held };
   }
 
@@ -167,15 +167,15 @@ if (missing.length > 0) {
     ) as [keyof typeof languages, keyof typeof languages][];
 
     it.each(pairs)('a writer of %s keeps out readers and writers of %s', async (writing, other) => {
-      const [path, writer, contender] = [freshPath(), await languages[writing](), await languages[other]()];
+      const [path, writer, rival] = [freshPath(), await languages[writing](), await languages[other]()];
 
       expect(await writer.acquire('write', path, WAIT)).toBe(true);
-      expect(await contender.acquire('read', path)).toBe(false);
-      expect(await contender.acquire('write', path)).toBe(false);
-      const waiter = await enqueue(contender, 'read', path, 2);
+      expect(await rival.acquire('read', path)).toBe(false);
+      expect(await rival.acquire('write', path)).toBe(false);
+      const waiter = await enqueue(rival, 'read', path, 2);
       await writer.release('write', path);
       expect(await waiter.held).toBe(true);
-      await contender.release('read', path);
+      await rival.release('read', path);
     });
 
     it('readers of all languages hold together, a writer waits for the last of them, and later readers for the writer', async () => {
@@ -195,7 +195,7 @@ if (missing.length > 0) {
 
         await readers[0]!.release('read', path);
         await readers[1]!.release('read', path);
-        await until(async () => (await observer.contenders(path)).length === 5, 'two readers have left');
+        await until(async () => (await observer.attemptsIn(path)).length === 5, 'two readers have left');
         expect(order).toEqual([]);
         await readers[2]!.release('read', path);
         await written.held;
@@ -225,7 +225,7 @@ if (missing.length > 0) {
       },
     );
 
-    it('a writer of Curator that becomes a reader lets our readers in at once, and our writers when it has read', async () => {
+    it('a writer of Curator that becomes a reader lets our readers in immediately, and our writers when it has read', async () => {
       const [path, theirs] = [freshPath(), curator.owner()];
       const [reader, writer] = [await nest('read-write'), await nest('read-write')];
 
@@ -238,7 +238,7 @@ if (missing.length > 0) {
       await reader.release('read', path);
       let isWriting = false;
       void written.held.then(() => (isWriting = true));
-      await until(async () => (await observer.contenders(path)).length === 2, 'our reader is gone');
+      await until(async () => (await observer.attemptsIn(path)).length === 2, 'our reader is gone');
       expect(isWriting).toBe(false);
       await theirs.release('read', path);
 

@@ -58,7 +58,7 @@ describe('waiters that are killed', () => {
         if (message === 'granted') served.push(place);
       });
       worker.send('acquire');
-      await until(async () => (await observer.contenders('/lock/queue')).length === place + 2, `${place} waits`);
+      await until(async () => (await observer.attemptsIn('/lock/queue')).length === place + 2, `${place} waits`);
     }
     await until(async () => (await watchers(server, observer)).length === WAITERS, 'all of them watch');
     expect(await watchers(server, observer)).toEqual(workers.map(() => 1));
@@ -77,7 +77,7 @@ describe('waiters that are killed', () => {
       else workers[place]!.send('release');
     }
 
-    await until(async () => (await observer.contenders('/lock/queue')).length === 0, 'nothing is left');
+    await until(async () => (await observer.attemptsIn('/lock/queue')).length === 0, 'nothing is left');
   }, 240_000);
 });
 

@@ -1,11 +1,12 @@
-import type { ProviderEvent } from '../../lib/api/lock-provider.js';
+import type { BackendEvent } from '../../lib/api/lock-provider.js';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import { FakeClock } from '../../lib/testing/index.js';
-import { Locks } from '../../lib/providers/zookeeper/locks.js';
+import { ZooKeeperBackend } from '../../lib/providers/zookeeper/zookeeper-backend.js';
 import { LAST_SEQUENCE } from '../../lib/providers/zookeeper/recipe.js';
 import { readOptions } from '../../lib/providers/zookeeper/zookeeper-options.js';
 import { FakeZooKeeper } from './fake-zookeeper.js';
-import { contextFor, granted, request, type TestRequest } from './seam.js';
+import { contextFor } from '../backend-context.js';
+import { granted, request, type TestRequest } from './seam.js';
 
 const TIMEOUT = 12_000;
 const FOLDER = '/lock/order';
@@ -13,46 +14,46 @@ const FOLDER = '/lock/order';
 describe('The node of an attempt', () => {
   let clock: FakeClock;
   let server: FakeZooKeeper;
-  let locks: Locks;
-  let events: ProviderEvent[];
+  let backend: ZooKeeperBackend;
+  let events: BackendEvent[];
 
   beforeEach(async () => {
     clock = new FakeClock();
     server = new FakeZooKeeper();
     events = [];
     const settings = readOptions({ connectString: 'nowhere', sessionTimeout: TIMEOUT });
-    locks = new Locks(contextFor(events, { clock }), settings, server.connect);
-    const connected = locks.connect();
+    backend = new ZooKeeperBackend(contextFor(events, { clock }), settings, async () => server.connect);
+    const connected = backend.connect();
     await clock.advance(0);
     await connected;
   });
 
   afterEach(async () => {
-    const closed = locks.close();
+    const closed = backend.close();
     await clock.advance(TIMEOUT);
     await closed;
   });
 
   it('is created and looked for in one round trip', async () => {
-    granted(await locks.acquire(request('order')));
+    granted(await backend.acquire(request('order')));
     server.requests.length = 0;
-    granted(await locks.acquire(request('order', { mode: 'shared', key: 'other' })));
+    granted(await backend.acquire(request('order', { mode: 'shared', key: 'other' })));
     expect(server.requests.map((each) => each.split(' ')[0])).toEqual(['create', 'create', 'children']);
   });
 
   it('is found by its id when the answer to its creation was lost, and there is no second one', async () => {
     server.client.wire = 'deaf';
     const attempt = request('order');
-    const lost = locks.acquire(attempt);
+    const lost = backend.acquire(attempt);
     lost.catch(() => undefined);
     await clock.advance(0);
     server.client.break();
     await expect(lost).rejects.toBeInstanceOf(LockUnavailableError);
     expect(server.namesIn(FOLDER)).toHaveLength(1);
-    const grant = granted(await locks.acquire(attempt));
+    const grant = granted(await backend.acquire(attempt));
     expect(server.namesIn(FOLDER)).toHaveLength(1);
     expect(grant.fencingToken).toBe(server.nodes.get(`${FOLDER}/${server.namesIn(FOLDER)[0]}`)!.createdAt);
-    expect(await locks.release(grant)).toBe('released');
+    expect(await backend.release(grant)).toBe('released');
     expect(server.namesIn(FOLDER)).toEqual([]);
   });
 
@@ -60,11 +61,11 @@ describe('The node of an attempt', () => {
     let attempt: TestRequest;
 
     beforeEach(async () => {
-      granted(await locks.acquire(request('order', { mode: 'shared' })));
+      granted(await backend.acquire(request('order', { mode: 'shared' })));
       const { client } = server;
       client.silentFor = /__READ__/;
       attempt = request('order', { mode: 'shared', wait: 0 });
-      const lost = locks.acquire(attempt).catch((error: unknown) => error);
+      const lost = backend.acquire(attempt).catch((error: unknown) => error);
       await clock.advance(0);
       client.silentFor = undefined;
       client.break();
@@ -76,35 +77,35 @@ describe('The node of an attempt', () => {
     });
 
     it('is found, and there is no second one', async () => {
-      granted(await locks.acquire(attempt));
+      granted(await backend.acquire(attempt));
       expect(server.namesIn(FOLDER)).toHaveLength(2);
-      expect(await locks.release(attempt)).toBe('released');
+      expect(await backend.release(attempt)).toBe('released');
     });
 
     it('is removed by a release, and blocks nobody', async () => {
-      await locks.release(attempt);
+      await backend.release(attempt);
       expect(server.namesIn(FOLDER)).toHaveLength(1);
     });
   });
 
   it('has the same token as those of all readers who hold together, when a writer has gone just as the first came', async () => {
-    const writer = granted(await locks.acquire(request('order')));
+    const writer = granted(await backend.acquire(request('order')));
     server.onRequest = (each) => {
       if (!each.startsWith('children')) return;
       server.onRequest = () => undefined;
       server.remove(`${FOLDER}/${server.namesIn(FOLDER)[0]}`);
     };
-    const first = granted(await locks.acquire(request('order', { mode: 'shared' })));
-    const second = granted(await locks.acquire(request('order', { mode: 'shared' })));
+    const first = granted(await backend.acquire(request('order', { mode: 'shared' })));
+    const second = granted(await backend.acquire(request('order', { mode: 'shared' })));
     expect(first.fencingToken).toBeGreaterThan(writer.fencingToken!);
     expect(second.fencingToken).toBe(first.fencingToken);
-    expect((await locks.inspect('order'))?.fencingToken).toBe(first.fencingToken);
+    expect((await backend.inspect('order'))?.fencingToken).toBe(first.fencingToken);
   });
 
   it('is removed in the background when a release was not answered', async () => {
-    const grant = granted(await locks.acquire(request('order')));
+    const grant = granted(await backend.acquire(request('order')));
     server.client.silentFor = /^remove/;
-    const release = locks.release(grant);
+    const release = backend.release(grant);
     await clock.advance(0);
     server.client.silentFor = undefined;
     server.client.break();
@@ -113,11 +114,24 @@ describe('The node of an attempt', () => {
     expect(server.namesIn(FOLDER)).toEqual([]);
   });
 
+  it('is removed by a release that is repeated, which answers what the first would have answered', async () => {
+    const grant = granted(await backend.acquire(request('order')));
+    server.client.silentFor = /^remove/;
+    const release = backend.release(grant);
+    await clock.advance(0);
+    server.client.silentFor = undefined;
+    server.client.break();
+    expect(await release).toBe('unknown');
+    expect(await backend.release(grant)).toBe('released');
+    expect(server.namesIn(FOLDER)).toEqual([]);
+    expect(await backend.release(grant)).toBe('lost');
+  });
+
   it('of a waiter that leaves goes, and takes its watch along', async () => {
-    granted(await locks.acquire(request('order')));
+    granted(await backend.acquire(request('order')));
     for (let round = 0; round < 3; round += 1) {
       const waiter = request('order');
-      const answer = locks.acquire(waiter);
+      const answer = backend.acquire(waiter);
       await clock.advance(0);
       waiter.abort();
       expect(await answer).toBe('busy');
@@ -128,37 +142,37 @@ describe('The node of an attempt', () => {
   });
 
   it('is looked at again when the one before it went between the list and the watch', async () => {
-    const first = granted(await locks.acquire(request('order')));
+    const first = granted(await backend.acquire(request('order')));
     server.onRequest = (each) => {
       if (!each.startsWith('watch')) return;
       server.onRequest = () => undefined;
       server.remove(`${FOLDER}/${server.namesIn(FOLDER)[0]}`);
     };
-    const second = locks.acquire(request('order'));
+    const second = backend.acquire(request('order'));
     await clock.advance(0);
     expect(granted(await second).fencingToken).toBeGreaterThan(first.fencingToken!);
   });
 
-  it('that somebody removes is a hold that is lost, at the next renewal and from then on at once', async () => {
-    const grant = granted(await locks.acquire(request('order')));
-    const renewal = locks.renew(grant);
+  it('that somebody removes is a hold that is lost, at the next renewal and from then on immediately', async () => {
+    const grant = granted(await backend.acquire(request('order')));
+    const renewal = backend.renew(grant);
     await clock.advance(0);
     expect(await renewal).toEqual({ validUntil: expect.any(Number) as number });
-    expect(await locks.forceRelease('order')).toBe(true);
+    expect(await backend.forceRelease('order')).toBe(true);
     await clock.advance(0);
     expect(events).toContainEqual(expect.objectContaining({ type: 'lost', holder: grant.holder }));
-    expect(await locks.release(grant)).toBe('lost');
+    expect(await backend.release(grant)).toBe('lost');
   });
 
-  it('stands in a new folder when the numbers of the old one come to an end', async () => {
-    const first = granted(await locks.acquire(request('order')));
-    await locks.release(first);
+  it('is in a new folder when the numbers of the old one come to an end', async () => {
+    const first = granted(await backend.acquire(request('order')));
+    await backend.release(first);
     server.nodes.get(FOLDER)!.creations = LAST_SEQUENCE;
-    const second = granted(await locks.acquire(request('order')));
+    const second = granted(await backend.acquire(request('order')));
     expect(server.namesIn(FOLDER)[0]).toMatch(/__WRIT__0000000000$/);
     expect(second.fencingToken).toBeGreaterThan(first.fencingToken!);
     server.nodes.get(FOLDER)!.creations = LAST_SEQUENCE;
-    const refused = locks.acquire(request('order'));
+    const refused = backend.acquire(request('order'));
     await expect(refused).rejects.toThrow(/used up/);
     await expect(refused).rejects.toBeInstanceOf(LockUnavailableError);
     expect(server.namesIn(FOLDER)).toHaveLength(1);
@@ -166,15 +180,15 @@ describe('The node of an attempt', () => {
 
   it('leaves a folder that is removed when it was idle for five seconds, and not while it is used', async () => {
     for (let round = 0; round < 8; round += 1) {
-      await locks.release(granted(await locks.acquire(request('order'))));
+      await backend.release(granted(await backend.acquire(request('order'))));
       await clock.advance(1_000);
     }
     expect(server.nodes.has(FOLDER)).toBe(true);
     await clock.advance(5_000 + TIMEOUT / 6);
     expect(server.nodes.has(FOLDER)).toBe(false);
     // Gone behind our back as well: it is made again.
-    await locks.release(granted(await locks.acquire(request('order'))));
+    await backend.release(granted(await backend.acquire(request('order'))));
     server.nodes.delete(FOLDER);
-    granted(await locks.acquire(request('order')));
+    granted(await backend.acquire(request('order')));
   });
 });

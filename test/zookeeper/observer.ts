@@ -5,7 +5,7 @@ import { createClient, Exception, type Stat } from 'node-zookeeper-client';
 /** Sees what lies in ZooKeeper, with a session of its own. */
 export interface Observer {
   /** The names of the children of a lock's folder; none when there is no such folder. */
-  contenders(path: string): Promise<readonly string[]>;
+  attemptsIn(path: string): Promise<readonly string[]>;
   /** The session that a node belongs to, while there is such a node. */
   ownerOf(path: string): Promise<string | undefined>;
   close(): void;
@@ -17,7 +17,7 @@ export async function startObserver(connectString: string): Promise<Observer> {
   client.connect();
   await connected;
   return {
-    contenders: (path) =>
+    attemptsIn: (path) =>
       new Promise((resolve, reject) => {
         client.getChildren(path, (error, names) => {
           if (error instanceof Exception && error.code === Exception.NO_NODE) resolve([]);

@@ -27,7 +27,7 @@ describe("The order of Curator's InterProcessMutex", () => {
 });
 
 describe("The order of Curator's InterProcessReadWriteLock", () => {
-  it('lets a writer wait for whoever is next before it', () => {
+  it('lets a writer wait for the node directly before it', () => {
     const names = [write(9), read(4), write(2)];
     expect(readWrite.placeOf(write(9), names).behind).toBe(read(4));
     expect(readWrite.placeOf(write(2), names).behind).toBeUndefined();

@@ -1,44 +1,31 @@
 import { afterAll } from '@jest/globals';
-import type { AcquireRequest, Grant, ProviderContext, ProviderEvent } from '../../lib/api/lock-provider.js';
-import { systemClock } from '../../lib/core/toolkit/clock.js';
-import { silentLogger } from '../../lib/api/logger.js';
+import type { AcquireRequest, BackendEvent, Grant } from '../../lib/api/lock-provider.js';
 import { systemRandom } from '../../lib/core/toolkit/random.js';
 import { ZooKeeperLockProvider, type ZooKeeperLockProviderOptions } from '../../lib/providers/zookeeper/index.js';
+import type { ZooKeeperBackend } from '../../lib/providers/zookeeper/zookeeper-backend.js';
+import { contextFor } from '../backend-context.js';
 
 const random = systemRandom();
 
 // A test that fails half-way must not leave connections that keep Jest from ending.
-const started = new Set<ZooKeeperLockProvider>();
+const started = new Set<ZooKeeperBackend>();
 afterAll(async () => {
-  await Promise.all([...started].map((provider) => provider.stop()));
+  await Promise.all([...started].map((backend) => backend.close()));
 });
 
-/** A provider as the engine sees it, and what it told the engine unasked. */
-export interface StartedProvider {
-  readonly provider: ZooKeeperLockProvider;
-  readonly events: ProviderEvent[];
+/** A backend that is connected, and its events. */
+export interface StartedBackend {
+  readonly backend: ZooKeeperBackend;
+  readonly events: BackendEvent[];
 }
 
-/** What the engine would hand to a provider; its events go into `events`. */
-export function contextFor(events: ProviderEvent[], context: Partial<ProviderContext> = {}): ProviderContext {
-  return {
-    name: 'zookeeper',
-    namespace: 'lock',
-    clock: systemClock,
-    random,
-    logger: silentLogger,
-    emit: (event) => events.push(event),
-    ...context,
-  };
-}
-
-/** Starts a provider: to ZooKeeper, each one is a process of its own. */
-export async function startProvider(options: ZooKeeperLockProviderOptions): Promise<StartedProvider> {
-  const provider = new ZooKeeperLockProvider(options);
-  const events: ProviderEvent[] = [];
-  started.add(provider);
-  await provider.start(contextFor(events));
-  return { provider, events };
+/** Connects a backend: to ZooKeeper, each one is a process of its own. */
+export async function startBackend(options: ZooKeeperLockProviderOptions): Promise<StartedBackend> {
+  const events: BackendEvent[] = [];
+  const backend = new ZooKeeperLockProvider(options).createBackend(contextFor(events));
+  started.add(backend);
+  await backend.connect();
+  return { backend, events };
 }
 
 /** One attempt, and the way to abort it. */
@@ -57,7 +44,6 @@ export function request(key: string, terms: Partial<AcquireRequest> = {}): TestR
     renew: true,
     minHold: 0,
     wait: 60_000,
-    options: {},
     signal: controller.signal,
     abort: () => {
       controller.abort();
@@ -88,7 +74,7 @@ export async function until(
   throw new Error(`Waited ${within} ms in vain until ${what}.`);
 }
 
-/** Resolves when `count` attempts of this provider know that they wait. */
-export async function untilWaiting({ events }: Pick<StartedProvider, 'events'>, count = 1): Promise<void> {
-  await until(() => events.filter(({ type }) => type === 'waiting').length >= count, `${count} know that they wait`);
+/** Resolves when `count` attempts of this backend are queued. */
+export async function untilWaiting({ events }: Pick<StartedBackend, 'events'>, count = 1): Promise<void> {
+  await until(() => events.filter(({ type }) => type === 'waiting').length >= count, `${count} are queued`);
 }

@@ -1,11 +1,12 @@
-import { type Grant, type ProviderEvent } from '../../lib/api/lock-provider.js';
+import { type Grant, type BackendEvent } from '../../lib/api/lock-provider.js';
 import { validUntil } from '../../lib/core/toolkit/validity.js';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import { FakeClock } from '../../lib/testing/index.js';
-import { Locks } from '../../lib/providers/zookeeper/locks.js';
+import { ZooKeeperBackend } from '../../lib/providers/zookeeper/zookeeper-backend.js';
 import { readOptions } from '../../lib/providers/zookeeper/zookeeper-options.js';
 import { FakeZooKeeper } from './fake-zookeeper.js';
-import { contextFor, granted, request } from './seam.js';
+import { contextFor } from '../backend-context.js';
+import { granted, request } from './seam.js';
 
 const TIMEOUT = 12_000;
 const LEASE = (TIMEOUT * 2) / 3;
@@ -13,22 +14,22 @@ const LEASE = (TIMEOUT * 2) / 3;
 describe('A session of ZooKeeper', () => {
   let clock: FakeClock;
   let server: FakeZooKeeper;
-  let locks: Locks;
-  let events: ProviderEvent[];
+  let backend: ZooKeeperBackend;
+  let events: BackendEvent[];
 
   beforeEach(async () => {
     clock = new FakeClock();
     server = new FakeZooKeeper();
     events = [];
     const settings = readOptions({ connectString: 'nowhere', sessionTimeout: TIMEOUT });
-    locks = new Locks(contextFor(events, { clock }), settings, server.connect);
-    const connected = locks.connect();
+    backend = new ZooKeeperBackend(contextFor(events, { clock }), settings, async () => server.connect);
+    const connected = backend.connect();
     await clock.advance(0);
     await connected;
   });
 
   afterEach(async () => {
-    const closed = locks.close();
+    const closed = backend.close();
     await clock.advance(TIMEOUT);
     await closed;
     expect(clock.pendingTimers).toBe(0);
@@ -41,43 +42,43 @@ describe('A session of ZooKeeper', () => {
     return work;
   };
 
-  it('is believed for two thirds of its time-out after the last acknowledged write was sent', async () => {
+  it('is valid for two thirds of its timeout after the last acknowledged write was sent', async () => {
     await clock.advance(1_000);
-    const grant = granted(await locks.acquire(request('order')));
+    const grant = granted(await backend.acquire(request('order')));
     expect(grant).toMatchObject({ lease: LEASE, validUntil: validUntil(1_000, LEASE) });
     await clock.advance(500);
-    const outcome = await settled(locks.renew(grant));
+    const outcome = await settled(backend.renew(grant));
     expect(outcome).toEqual({ validUntil: validUntil(1_500, LEASE) });
   });
 
-  it('is believed for less after the process stood still: the leader may have heard nothing since before that', async () => {
+  it('is valid for less after the process stood still: the leader may have heard nothing since before that', async () => {
     await clock.advance(TIMEOUT);
     const { length } = server.requests;
     await clock.advance(TIMEOUT / 6);
     expect(server.requests.length).toBeGreaterThan(length);
-    // What was sent last is a sixth of the time-out ago at most.
+    // The last request was sent a sixth of the timeout ago at most.
     const heardBy = clock.now();
     clock.block(TIMEOUT * 0.6);
-    const grant = granted(await locks.acquire(request('order')));
+    const grant = granted(await backend.acquire(request('order')));
     expect(grant.validUntil).toBeLessThanOrEqual(validUntil(heardBy, TIMEOUT) + TIMEOUT * 0.01);
     expect(grant.validUntil).toBeGreaterThan(clock.now());
-    // The follower has told its leader meanwhile.
+    // The follower has reported it to its leader meanwhile.
     await clock.advance(TIMEOUT / 4);
-    const renewal = locks.renew(grant);
+    const renewal = backend.renew(grant);
     await clock.advance(TIMEOUT / 100);
     expect(await renewal).toEqual({ validUntil: expect.closeTo(validUntil(clock.now(), LEASE), -3) as number });
   });
 
-  it('is believed for less after the machine slept, too, although its clock stood still', async () => {
+  it('is valid for less after the machine slept, too, although its clock stood still', async () => {
     await clock.advance(TIMEOUT);
     const heardBy = clock.now();
     clock.suspend(TIMEOUT * 0.6);
-    const grant = granted(await locks.acquire(request('order')));
+    const grant = granted(await backend.acquire(request('order')));
     expect(grant.validUntil).toBeLessThanOrEqual(validUntil(heardBy, TIMEOUT * 0.4));
     expect(grant.validUntil).toBeGreaterThan(clock.now());
   });
 
-  it('is asked something every sixth of its time-out, for the leader to hear of it', async () => {
+  it('is asked something every sixth of its timeout, for the leader to hear of it', async () => {
     await clock.advance(TIMEOUT);
     for (let time = 0; time < 6; time += 1) {
       const { length } = server.requests;
@@ -86,13 +87,13 @@ describe('A session of ZooKeeper', () => {
     }
   });
 
-  it('is not prolonged by reads: a follower without a leader answers them', async () => {
-    const grant = granted(await locks.acquire(request('order')));
+  it('is not extended by reads: a follower without a leader answers them', async () => {
+    const grant = granted(await backend.acquire(request('order')));
     server.client.silentFor = /^touch/;
-    const renewal = locks.renew(grant);
+    const renewal = backend.renew(grant);
     await clock.advance(TIMEOUT / 6);
-    expect(await locks.inspect('order')).toMatchObject({ state: 'held' });
-    expect(granted(await locks.acquire(request('order', grant))).validUntil).toBe(grant.validUntil);
+    expect(await backend.inspect('order')).toMatchObject({ state: 'held' });
+    expect(granted(await backend.acquire(request('order', grant))).validUntil).toBe(grant.validUntil);
     // Silence on the write is silence of the session: the connection is given up, and the outcome unknown.
     await clock.advance(TIMEOUT / 3);
     expect(server.client.reconnects).toBeGreaterThan(0);
@@ -101,20 +102,20 @@ describe('A session of ZooKeeper', () => {
     expect(await renewal).toBe('unknown');
   });
 
-  it('shares one heartbeat among all who ask at the same time, and sends no more than a hundred in its time-out', async () => {
+  it('shares one heartbeat among all who ask at the same time, and sends no more than a hundred in its timeout', async () => {
     const grants = [];
-    for (let index = 0; index < 20; index += 1) grants.push(granted(await locks.acquire(request(`key ${index}`))));
+    for (let index = 0; index < 20; index += 1) grants.push(granted(await backend.acquire(request(`key ${index}`))));
     const beats = () => server.requests.filter((each) => each.startsWith('touch')).length;
-    await settled(Promise.all(grants.map((grant) => locks.renew(grant))));
+    await settled(Promise.all(grants.map((grant) => backend.renew(grant))));
     expect(beats()).toBe(1);
     for (let round = 0; round < 60; round += 1) {
-      void locks.renew(grants[0]!);
+      void backend.renew(grants[0]!);
       await clock.advance(10);
     }
     expect(beats()).toBeLessThanOrEqual(7);
   });
 
-  it('notices a half-open connection within two thirds of its time-out, idle as it is', async () => {
+  it('notices a half-open connection within two thirds of its timeout, idle as it is', async () => {
     await clock.advance(TIMEOUT * 3);
     server.client.wire = 'silent';
     await clock.advance((TIMEOUT * 2) / 3);
@@ -135,11 +136,11 @@ describe('A session of ZooKeeper', () => {
   });
 
   it('does not take a slow server for a silent one: it answers, in its order', async () => {
-    server.client.silentFor = /^children/;
-    locks.inspect('order').catch(() => undefined);
+    server.client.silentFor = /^children \/lock\/order$/;
+    backend.inspect('order').catch(() => undefined);
     for (let time = 0; time < 5; time += 1) {
       await clock.advance(TIMEOUT / 8);
-      await settled(locks.session.stat('/lock'));
+      await settled(backend.inspect('other'));
     }
     expect(server.client.reconnects).toBe(0);
     server.client.wire = 'silent';
@@ -147,8 +148,8 @@ describe('A session of ZooKeeper', () => {
     expect(server.client.reconnects).toBeGreaterThan(0);
   });
 
-  it('is given up after three time-outs without a connection: servers that have lost their data refuse it for ever', async () => {
-    const held = granted(await locks.acquire(request('order')));
+  it('is given up after three timeouts without a connection: servers that have lost their data refuse it permanently', async () => {
+    const held = granted(await backend.acquire(request('order')));
     const [old] = server.clients;
     old!.listener.onDisconnected();
     await clock.advance(TIMEOUT * 3 - 1_000);
@@ -159,30 +160,30 @@ describe('A session of ZooKeeper', () => {
     expect(old!.isAbandoned).toBe(true);
     expect(events).toContainEqual(expect.objectContaining({ type: 'lost', holder: held.holder }));
     expect(typesOf().at(-1)).toBe('recovered');
-    granted(await settled(locks.acquire(request('order'))));
+    granted(await settled(backend.acquire(request('order'))));
   });
 
   it('whose credentials are refused loses its holds, and another one is tried after a while', async () => {
-    const held = granted(await locks.acquire(request('order')));
+    const held = granted(await backend.acquire(request('order')));
     const cause = new Error('not you');
     server.client.listener.onRefused(cause);
     expect(events.slice(-2)).toEqual([
       { type: 'unavailable', cause },
       { type: 'lost', holder: held.holder, cause },
     ]);
-    await expect(settled(locks.acquire(request('other')))).rejects.toBeInstanceOf(LockUnavailableError);
+    await expect(settled(backend.acquire(request('other')))).rejects.toBeInstanceOf(LockUnavailableError);
     server.endSession(server.client.sessionId);
     await clock.advance(5_000);
     expect(server.clients).toHaveLength(2);
-    granted(await settled(locks.acquire(request('other'))));
+    granted(await settled(backend.acquire(request('other'))));
   });
 
   it('renews any number of holds by one heartbeat, and looks at their nodes a hundred at a time', async () => {
     const grants: Grant[] = [];
-    for (let index = 0; index < 300; index += 1) grants.push(granted(await locks.acquire(request(`k${index}`))));
+    for (let index = 0; index < 300; index += 1) grants.push(granted(await backend.acquire(request(`k${index}`))));
     const looks = () => server.requests.filter((each) => each.startsWith('watch')).length;
     server.client.silentFor = /^watch/;
-    const renewAll = () => Promise.all(grants.map((grant) => locks.renew(grant)));
+    const renewAll = () => Promise.all(grants.map((grant) => backend.renew(grant)));
     const outcomes = renewAll();
     await clock.advance(0);
     expect(looks()).toBe(100);
@@ -202,22 +203,22 @@ describe('A session of ZooKeeper', () => {
   });
 
   it('takes its folders along when it has expired: those of what was held are removed by the next one', async () => {
-    const held = granted(await locks.acquire(request('order')));
+    const held = granted(await backend.acquire(request('order')));
     await clock.advance(TIMEOUT);
     const [old] = server.clients;
     old!.listener.onDisconnected();
     server.endSession(old!.sessionId);
     old!.listener.onExpired();
-    expect(await locks.release(held)).toBe('lost');
+    expect(await backend.release(held)).toBe('lost');
     expect(server.nodes.has('/lock/order')).toBe(true);
     await clock.advance(TIMEOUT);
     expect(server.nodes.has('/lock/order')).toBe(false);
   });
 
   it('does not take a blocked event loop for a silent server', async () => {
-    const grant = granted(await locks.acquire(request('order')));
+    const grant = granted(await backend.acquire(request('order')));
     server.client.wire = 'silent';
-    void locks.renew(grant);
+    void backend.renew(grant);
     await clock.advance(0);
     clock.block(TIMEOUT / 2);
     await clock.advance(1);
@@ -228,18 +229,18 @@ describe('A session of ZooKeeper', () => {
     await clock.advance(TIMEOUT * 2);
     expect(server.requests.some((each) => each.startsWith('touch'))).toBe(false);
     expect(server.requests.some((each) => each.startsWith('stat'))).toBe(true);
-    const first = granted(await locks.acquire(request('order')));
-    const second = locks.acquire(request('order'));
+    const first = granted(await backend.acquire(request('order')));
+    const second = backend.acquire(request('order'));
     await clock.advance(TIMEOUT * 2);
-    await settled(locks.release(first));
+    await settled(backend.release(first));
     const grant = granted(await second);
     expect(grant.validUntil - clock.now()).toBeGreaterThan(LEASE / 3);
   });
 
   it('that has expired loses all its holds before a new one is begun, in which waiters stand again', async () => {
-    const held = granted(await locks.acquire(request('held')));
-    const other = granted(await locks.acquire(request('order')));
-    const waiter = locks.acquire(request('order'));
+    const held = granted(await backend.acquire(request('held')));
+    const other = granted(await backend.acquire(request('order')));
+    const waiter = backend.acquire(request('order'));
     await clock.advance(0);
     const [old] = server.clients;
     old!.listener.onDisconnected();
@@ -252,15 +253,15 @@ describe('A session of ZooKeeper', () => {
     await clock.advance(0);
     expect(granted(await waiter).fencingToken).toBeGreaterThan(other.fencingToken!);
     expect(events).toContainEqual(expect.objectContaining({ type: 'lost', holder: held.holder }));
-    expect(await settled(locks.renew(held))).toBe('lost');
-    expect(await locks.release(held)).toBe('lost');
+    expect(await settled(backend.renew(held))).toBe('lost');
+    expect(await backend.release(held)).toBe('lost');
     expect(typesOf().slice(-1)).toEqual(['recovered']);
   });
 
-  it('fails its start at once when it is stopped meanwhile, and leaves no timer', async () => {
+  it('fails to connect immediately when it is closed meanwhile, and leaves no timer', async () => {
     const timers = clock.pendingTimers;
     const settings = readOptions({ connectString: 'nowhere', sessionTimeout: TIMEOUT });
-    const stopped = new Locks(contextFor(events, { clock }), settings, server.connect);
+    const stopped = new ZooKeeperBackend(contextFor(events, { clock }), settings, async () => server.connect);
     const start = stopped.connect();
     await Promise.all([expect(start).rejects.toThrow(/cannot reach ZooKeeper/), stopped.close()]);
     await clock.advance(0);
@@ -268,9 +269,9 @@ describe('A session of ZooKeeper', () => {
   });
 
   it('makes its own node again when somebody tidied it up', async () => {
-    const grant = granted(await locks.acquire(request('order')));
+    const grant = granted(await backend.acquire(request('order')));
     server.nodes.delete('/lock/%sessions/0000000000000001');
-    const outcome = await settled(locks.renew(grant));
+    const outcome = await settled(backend.renew(grant));
     expect(outcome).toEqual({ validUntil: expect.any(Number) as number });
     expect(server.nodes.has('/lock/%sessions/0000000000000001')).toBe(true);
   });

@@ -1,5 +1,5 @@
-// A process of its own that asks for one lock and says when it has it. It keeps it until it is told to release it, and says
-// when it is lost before that.
+// A process of its own that asks for one lock and reports when it has it. It keeps the lock until it gets the command to release it,
+// and reports when the lock is lost before.
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 

@@ -5,11 +5,13 @@ import { type AddressInfo, createServer } from 'node:net';
 import { inspect } from 'node:util';
 import zookeeper, { CreateMode } from 'node-zookeeper-client';
 import type { Grant } from '../../lib/api/lock-provider.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import { ZooKeeperLockProvider } from '../../lib/providers/zookeeper/index.js';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import { startZooKeeper, type ZooKeeperServer } from '../servers/zookeeper-server.mjs';
-import { contextFor, granted, request, startProvider, type StartedProvider, until, untilWaiting } from './seam.js';
+import { contextFor } from '../backend-context.js';
+import { granted, request, startBackend, type StartedBackend, until, untilWaiting } from './seam.js';
 import { ZooKeeperAdmin } from './zookeeper-admin.js';
 
 /** A busy machine delays a process or a server for less. */
@@ -17,7 +19,7 @@ const SESSION = 30_000;
 /** For tests that wait until a session has ended, or has noticed silence. */
 const SHORT_SESSION = 4_000;
 jest.setTimeout(60_000);
-/** What is beneath the library's client. */
+/** The connection below the library's client. */
 const ConnectionManager = createRequire(import.meta.url)('node-zookeeper-client/lib/ConnectionManager.js') as {
   readonly prototype: { connect(this: { xid: number }): void };
 };
@@ -43,73 +45,72 @@ describe('ZooKeeperLockProvider on a real server', () => {
   let keys = 0;
   const newKey = () => `key:${(keys += 1)}`;
   const folderOf = (key: string) => `/lock/${key}`;
-  const direct = () => startProvider({ connectString: server.connectString, sessionTimeout: SESSION });
-  const wired = (sessionTimeout = SESSION) =>
-    startProvider({ connectString: `127.0.0.1:${wire.port}`, sessionTimeout });
-  const has = ({ events }: StartedProvider, wanted: string) => events.some(({ type }) => type === wanted);
+  const direct = () => startBackend({ connectString: server.connectString, sessionTimeout: SESSION });
+  const wired = (sessionTimeout = SESSION) => startBackend({ connectString: `127.0.0.1:${wire.port}`, sessionTimeout });
+  const has = ({ events }: StartedBackend, wanted: string) => events.some(({ type }) => type === wanted);
   const czxidOf = async (path: string) => (await admin.stat(path))!.czxid.readBigInt64BE();
 
   it('gives the zxid of its node as the token, alone, behind others and before others', async () => {
-    const { provider, events } = await direct();
+    const { backend, events } = await direct();
     const key = newKey();
     const nodeOf = async (sequence: number) =>
       `${folderOf(key)}/${(await admin.children(folderOf(key))).find((name) => name.endsWith(`0${sequence}`))}`;
-    const alone = granted(await provider.acquire(request(key)));
+    const alone = granted(await backend.acquire(request(key)));
     expect(alone.fencingToken).toBe(await czxidOf(await nodeOf(0)));
-    const behind = provider.acquire(request(key));
-    const last = provider.acquire(request(key));
+    const behind = backend.acquire(request(key));
+    const last = backend.acquire(request(key));
     await untilWaiting({ events }, 2);
     const czxid = await czxidOf(await nodeOf(1));
-    await provider.release(alone);
+    await backend.release(alone);
     const second = granted(await behind);
     expect(second.fencingToken).toBe(czxid);
-    await provider.release(second);
+    await backend.release(second);
     granted(await last);
   });
 
-  it('has tokens that grow when the folder was removed and its numbers begin anew (Z7)', async () => {
-    const { provider } = await direct();
+  it('has tokens that grow when the folder was removed and its numbers begin again (Z7)', async () => {
+    const { backend } = await direct();
     const key = newKey();
-    const first = granted(await provider.acquire(request(key)));
-    await provider.release(first);
+    const first = granted(await backend.acquire(request(key)));
+    await backend.release(first);
     await admin.remove(folderOf(key));
-    const second = granted(await provider.acquire(request(key)));
+    const second = granted(await backend.acquire(request(key)));
     expect(await admin.children(folderOf(key))).toEqual([expect.stringMatching(/__WRIT__0000000000$/)]);
     expect(second.fencingToken).toBeGreaterThan(first.fencingToken!);
   });
 
   it('has tokens that grow also when a writer of Curator 5.5 takes its read lock after other readers have queued', async () => {
-    const { provider, events } = await direct();
+    const { backend, events } = await direct();
     const key = newKey();
-    await provider.release(granted(await provider.acquire(request(key))));
+    await backend.release(granted(await backend.acquire(request(key))));
     const id = (digit: string) => `_c_${digit.repeat(8)}-1111-1111-1111-111111111111`;
     const writer = await admin.create(`${folderOf(key)}/${id('1')}-__WRIT__`, CreateMode.EPHEMERAL_SEQUENTIAL);
-    const reading = provider.acquire(request(key, { mode: 'shared' }));
+    const reading = backend.acquire(request(key, { mode: 'shared' }));
     await untilWaiting({ events }, 1);
-    const writing = provider.acquire(request(key));
+    const writing = backend.acquire(request(key));
     await untilWaiting({ events }, 2);
     // CURATOR-621: under the number of its write lock, which it gives back then.
     const reader = await admin.create(`${folderOf(key)}/${id('2')}-__READ__${writer.slice(-10)}`, CreateMode.EPHEMERAL);
     await admin.remove(writer);
     const shared = granted(await reading);
     await admin.remove(reader);
-    await provider.release(shared);
+    await backend.release(shared);
     expect(granted(await writing).fencingToken).toBeGreaterThan(shared.fencingToken!);
   });
 
   it('goes on when its requests have used up their numbers', async () => {
     const connect = jest.spyOn(ConnectionManager.prototype, 'connect');
-    const { provider } = await direct();
+    const { backend } = await direct();
     const [connection] = connect.mock.contexts as { xid: number }[];
     connect.mockRestore();
-    const held = granted(await provider.acquire(request(newKey())));
+    const held = granted(await backend.acquire(request(newKey())));
     connection!.xid = 2 ** 31 - 3;
     for (let time = 0; time < 5; time += 1) {
-      await provider.release(granted(await provider.acquire(request(newKey()))));
+      await backend.release(granted(await backend.acquire(request(newKey()))));
     }
     expect(connection!.xid).toBeLessThan(1_000);
-    expect(await provider.renew(held)).toEqual({ validUntil: expect.any(Number) as number });
-    expect(await provider.release(held)).toBe('released');
+    expect(await backend.renew(held)).toEqual({ validUntil: expect.any(Number) as number });
+    expect(await backend.release(held)).toBe('released');
   });
 
   it('starts although one of its servers hangs', async () => {
@@ -119,14 +120,14 @@ describe('ZooKeeperLockProvider on a real server', () => {
     const { port } = hanging.address() as AddressInfo;
     // Which of the two is asked first is up to the library.
     const starts = Array.from({ length: 6 }, () =>
-      startProvider({ connectString: `127.0.0.1:${port},${server.connectString}`, sessionTimeout: '20s' }),
+      startBackend({ connectString: `127.0.0.1:${port},${server.connectString}`, sessionTimeout: '20s' }),
     );
-    for (const { provider } of await Promise.all(starts)) await provider.stop();
+    for (const { backend } of await Promise.all(starts)) await backend.close();
     hanging.close();
   }, 60_000);
 
-  it('refuses to start at once when no server accepts its credentials, and says so', async () => {
-    const start = startProvider({
+  it('fails to connect immediately when no server accepts its credentials, with that reason', async () => {
+    const start = startBackend({
       connectString: server.connectString,
       auth: { scheme: 'unheard-of', credentials: 'secret' },
     });
@@ -145,7 +146,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
         else resolve();
       });
     });
-    const start = startProvider({
+    const start = startBackend({
       connectString: server.connectString,
       chroot: '/shop/locks',
       sessionTimeout: SHORT_SESSION,
@@ -157,13 +158,13 @@ describe('ZooKeeperLockProvider on a real server', () => {
     const one = await direct();
     const other = await wired();
     const key = newKey();
-    const held = granted(await one.provider.acquire(request(key)));
+    const held = granted(await one.backend.acquire(request(key)));
     const attempt = request(key);
-    const waiting = other.provider.acquire(attempt).catch((error: unknown) => error);
+    const waiting = other.backend.acquire(attempt).catch((error: unknown) => error);
     await untilWaiting(other);
     wire.refuse();
     await until(() => has(other, 'unavailable'), 'it is cut off');
-    await one.provider.release(held);
+    await one.backend.release(held);
     attempt.abort();
     expect(await waiting).toBeInstanceOf(LockUnavailableError);
   });
@@ -172,26 +173,26 @@ describe('ZooKeeperLockProvider on a real server', () => {
     const holder = await direct();
     const waiters = await direct();
     const key = newKey();
-    const held = granted(await holder.provider.acquire(request(key)));
-    const places = Array.from({ length: 200 }, () => waiters.provider.acquire(request(key)));
+    const held = granted(await holder.backend.acquire(request(key)));
+    const places = Array.from({ length: 200 }, () => waiters.backend.acquire(request(key)));
     await untilWaiting(waiters, 200);
     const received = async () => Number(/zk_packets_received\t(\d+)/.exec(await server.ask('mntr'))![1]);
     const before = await received();
-    await holder.provider.release(held);
+    await holder.backend.release(held);
     const next = granted(await Promise.race(places));
     // The release, the look of the next one, heartbeats every few seconds and our own questions: far from 200.
     expect((await received()) - before).toBeLessThan(100);
     expect(next.fencingToken).toBeGreaterThan(held.fencingToken!);
-    await waiters.provider.stop();
+    await waiters.backend.close();
   });
 
   it('finds the node whose creation was not answered, and makes no second one (Z3)', async () => {
-    const { provider } = await wired();
+    const { backend } = await wired();
     const key = newKey();
-    granted(await provider.acquire(request(`${key}:warm`)));
+    granted(await backend.acquire(request(`${key}:warm`)));
     wire.loseReplies();
     const attempt = request(key);
-    const lost = provider.acquire(attempt);
+    const lost = backend.acquire(attempt);
     lost.catch(() => undefined);
     await until(async () => (await admin.children(folderOf(key))).length === 1, 'the node is there');
     wire.passReplies();
@@ -199,7 +200,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
     await expect(lost).rejects.toBeInstanceOf(LockUnavailableError);
     let grant: Grant | 'busy' = 'busy';
     await until(async () => {
-      grant = await provider.acquire(attempt).catch(() => 'busy' as const);
+      grant = await backend.acquire(attempt).catch(() => 'busy' as const);
       return grant !== 'busy';
     }, 'it is connected again');
     const [name] = await admin.children(folderOf(key));
@@ -207,61 +208,61 @@ describe('ZooKeeperLockProvider on a real server', () => {
     expect(granted(grant).fencingToken).toBe(await czxidOf(`${folderOf(key)}/${name}`));
   });
 
-  it('takes no second node after its place was lost in the race of a predecessor that goes at once (Z5)', async () => {
+  it('takes no second node after its place was lost in the race of a predecessor that goes immediately (Z5)', async () => {
     const [one, other] = [await direct(), await direct()];
     const key = newKey();
     for (let round = 0; round < 40; round += 1) {
-      const held = granted(await one.provider.acquire(request(key)));
+      const held = granted(await one.backend.acquire(request(key)));
       // Released while the other one looks: before its list, between list and watch, or after.
-      const next = other.provider.acquire(request(key));
+      const next = other.backend.acquire(request(key));
       if (round % 2) await new Promise((resolve) => setImmediate(resolve));
-      expect(await one.provider.release(held)).toBe('released');
+      expect(await one.backend.release(held)).toBe('released');
       const grant = granted(await next);
       expect(grant.fencingToken).toBeGreaterThan(held.fencingToken!);
-      expect(await other.provider.release(grant)).toBe('released');
+      expect(await other.backend.release(grant)).toBe('released');
     }
     expect(await admin.children(folderOf(key))).toEqual([]);
   });
 
   it('gives readers who hold together one token, the zxid of the first node, while writers go just then', async () => {
-    const patient = () => startProvider({ connectString: server.connectString });
+    const patient = () => startBackend({ connectString: server.connectString });
     const [writer, one, other] = [await patient(), await patient(), await patient()];
     const key = newKey();
     for (let round = 0; round < 40; round += 1) {
-      const held = granted(await writer.provider.acquire(request(key)));
-      const reading = one.provider.acquire(request(key, { mode: 'shared' }));
+      const held = granted(await writer.backend.acquire(request(key)));
+      const reading = one.backend.acquire(request(key, { mode: 'shared' }));
       if (round % 2) await new Promise((resolve) => setImmediate(resolve));
-      await writer.provider.release(held);
+      await writer.backend.release(held);
       const first = granted(await reading);
-      const second = granted(await other.provider.acquire(request(key, { mode: 'shared' })));
+      const second = granted(await other.backend.acquire(request(key, { mode: 'shared' })));
       expect(second.fencingToken).toBe(first.fencingToken);
       const names = (await admin.children(folderOf(key))).toSorted((a, b) => a.slice(-10).localeCompare(b.slice(-10)));
       expect(first.fencingToken).toBe(await czxidOf(`${folderOf(key)}/${names[0]}`));
-      await one.provider.release(first);
-      await other.provider.release(second);
+      await one.backend.release(first);
+      await other.backend.release(second);
     }
   });
 
-  it('loses its holds with the session, and stands in line again with the next one (Z4)', async () => {
+  it('loses its holds with the session, and is queued again with the next one (Z4)', async () => {
     const cutOff = await wired(SHORT_SESSION);
     const other = await direct();
     const [key, busy] = [newKey(), newKey()];
-    const held = granted(await cutOff.provider.acquire(request(key)));
-    const obstacle = granted(await other.provider.acquire(request(busy)));
-    const waiter = cutOff.provider.acquire(request(busy));
+    const held = granted(await cutOff.backend.acquire(request(key)));
+    const obstacle = granted(await other.backend.acquire(request(busy)));
+    const waiter = cutOff.backend.acquire(request(busy));
     await untilWaiting(cutOff);
     wire.refuse();
-    const next = granted(await other.provider.acquire(request(key)));
+    const next = granted(await other.backend.acquire(request(key)));
     expect(performance.now()).toBeGreaterThan(held.validUntil);
     expect(next.fencingToken).toBeGreaterThan(held.fencingToken!);
     wire.admit();
     await until(() => has(cutOff, 'recovered'), 'there is a new session');
     const types = cutOff.events.map(({ type }) => type);
     expect(types.indexOf('lost')).toBeLessThan(types.indexOf('recovered'));
-    await until(async () => (await admin.children(folderOf(busy))).length === 2, 'it stands in line again');
-    await other.provider.release(obstacle);
+    await until(async () => (await admin.children(folderOf(busy))).length === 2, 'it is queued again');
+    await other.backend.release(obstacle);
     granted(await waiter);
-    expect(await cutOff.provider.release(held)).toBe('lost');
+    expect(await cutOff.backend.release(held)).toBe('lost');
   }, 60_000);
 
   it('notices a connection that is half open before its session ends', async () => {
@@ -278,57 +279,80 @@ describe('ZooKeeperLockProvider on a real server', () => {
   }, 120_000);
 
   it('leaves nothing of waiters that were cancelled', async () => {
-    const { provider, events } = await direct();
+    const { backend, events } = await direct();
     const key = newKey();
-    const held = granted(await provider.acquire(request(key)));
+    const held = granted(await backend.acquire(request(key)));
     const waiters = Array.from({ length: 20 }, () => request(key));
-    const answers = waiters.map((waiter) => provider.acquire(waiter));
+    const answers = waiters.map((waiter) => backend.acquire(waiter));
     await untilWaiting({ events }, 20);
     for (const waiter of waiters) waiter.abort();
     expect(new Set(await Promise.all(answers))).toEqual(new Set(['busy']));
     await until(async () => (await admin.children(folderOf(key))).length === 1, 'their nodes are gone');
-    await provider.release(held);
+    await backend.release(held);
   });
 
   it('leaves no node, no folder and no connection when it stops', async () => {
-    const { provider } = await startProvider({ connectString: server.connectString, chroot: '/stop/here' });
-    granted(await provider.acquire(request('held')));
-    const released = granted(await provider.acquire(request('released')));
-    await provider.release(released);
+    const { backend } = await startBackend({ connectString: server.connectString, chroot: '/stop/here' });
+    granted(await backend.acquire(request('held')));
+    const released = granted(await backend.acquire(request('released')));
+    await backend.release(released);
     const connections = async () =>
       (await server.ask('cons')).split('\n').filter((line) => line.includes('sid=')).length;
     const before = await connections();
-    await provider.stop();
+    await backend.close();
     expect(await admin.tree('/stop/here/lock')).toEqual(['/stop/here/lock', '/stop/here/lock/%sessions']);
     await until(async () => (await connections()) < before, 'its connection is closed');
   });
 
-  it('goes on trying when there is no server at the start', async () => {
+  it('keeps reconnecting when there is no server at the start', async () => {
     wire.refuse();
-    const events: StartedProvider['events'] = [];
+    const events: StartedBackend['events'] = [];
     const provider = new ZooKeeperLockProvider({
       connectString: `127.0.0.1:${wire.port}`,
       sessionTimeout: SHORT_SESSION,
     });
-    await expect(provider.start(contextFor(events))).rejects.toThrow(/cannot reach ZooKeeper: check its connectString/);
+    const backend = provider.createBackend(contextFor(events));
+    await expect(backend.connect()).rejects.toThrow(/cannot reach ZooKeeper: check its connectString/);
     wire.admit();
-    await until(() => has({ provider, events }, 'recovered'), 'it has found the server');
-    granted(await provider.acquire(request(newKey())));
-    await provider.stop();
+    await until(() => has({ backend, events }, 'recovered'), 'it has found the server');
+    granted(await backend.acquire(request(newKey())));
+    await backend.close();
+  });
+
+  it('one provider serves several applications, at the same time and one after the other', async () => {
+    const provider = new ZooKeeperLockProvider({ connectString: server.connectString, sessionTimeout: SESSION });
+    const managers: LockManager[] = [];
+    const start = async () => {
+      const locks = new LockManager({ providers: { zookeeper: provider }, shutdownGrace: 0 });
+      managers.push(locks);
+      await locks.start();
+      return locks;
+    };
+    const key = newKey();
+    const [first, second] = [await start(), await start()];
+    await first.acquire(key);
+    expect(await second.tryAcquire(key)).toBeNull();
+    await first.stop();
+    const lock = await second.acquire(key);
+    const third = await start();
+    expect(await third.tryAcquire(key)).toBeNull();
+    expect(await lock.release()).toBe('released');
+    await (await third.acquire(key)).release();
+    await Promise.all(managers.map((locks) => locks.stop()));
   });
 
   it('warns of a session that is not the one that was asked for', async () => {
-    const { provider } = await startProvider({ connectString: server.connectString, sessionTimeout: '2m' });
-    const findings = await provider.check();
-    expect(findings.map(({ severity }) => severity)).toEqual(['warning', 'warning']);
-    expect(findings[0]!.message).toContain('sessions of 60000 ms instead of the 120000 ms');
-    expect(findings[1]!.message).toContain('one server');
+    const { backend } = await startBackend({ connectString: server.connectString, sessionTimeout: '2m' });
+    const diagnostics = await backend.diagnose();
+    expect(diagnostics.map(({ severity }) => severity)).toEqual(['warning', 'warning']);
+    expect(diagnostics[0]!.message).toContain('sessions of 60000 ms instead of the 120000 ms');
+    expect(diagnostics[1]!.message).toContain('one server');
   });
 
   describe('with credentials', () => {
     const chroot = '/closed';
     const connectAs = (credentials?: string) =>
-      startProvider({
+      startBackend({
         connectString: server.connectString,
         sessionTimeout: SESSION,
         chroot,
@@ -336,8 +360,8 @@ describe('ZooKeeperLockProvider on a real server', () => {
       });
 
     it('closes its nodes to everybody else', async () => {
-      const { provider } = await connectAs('owner:secret');
-      granted(await provider.acquire(request('order')));
+      const { backend } = await connectAs('owner:secret');
+      granted(await backend.acquire(request('order')));
       const stranger = await ZooKeeperAdmin.connect(server.connectString);
       const owner = await ZooKeeperAdmin.connect(server.connectString, 'owner:secret');
       await expect(stranger.children(`${chroot}/lock/order`)).rejects.toThrow('NO_AUTH');
@@ -347,12 +371,12 @@ describe('ZooKeeperLockProvider on a real server', () => {
       owner.close();
     });
 
-    it('shares its locks with who has the same, and tells others that they are refused, without the password', async () => {
+    it('shares its locks with clients that have the same, and refuses others, without showing the password', async () => {
       const first = await connectAs('owner:secret');
-      const held = granted(await first.provider.acquire(request('shared')));
+      const held = granted(await first.backend.acquire(request('shared')));
       const second = await connectAs('owner:secret');
-      expect(await second.provider.acquire(request('shared', { wait: 0 }))).toBe('busy');
-      await first.provider.release(held);
+      expect(await second.backend.acquire(request('shared', { wait: 0 }))).toBe('busy');
+      await first.backend.release(held);
 
       const refused: unknown = await connectAs('other:hidden').catch((error: unknown) => error);
       expect(refused).toBeInstanceOf(LockUnavailableError);
@@ -365,13 +389,13 @@ describe('ZooKeeperLockProvider on a real server', () => {
         { scheme: 'auth', id: '', permissions: 'cdrwa' },
         { scheme: 'world', id: 'anyone', permissions: 'r' },
       ];
-      const { provider } = await startProvider({
+      const { backend } = await startBackend({
         connectString: server.connectString,
         chroot: '/readable',
         auth: { credentials: 'owner:secret' },
         acl,
       });
-      granted(await provider.acquire(request('order')));
+      granted(await backend.acquire(request('order')));
       const [name] = await admin.children('/readable/lock/order');
       await expect(admin.remove(`/readable/lock/order/${name}`)).rejects.toThrow('NO_AUTH');
     });

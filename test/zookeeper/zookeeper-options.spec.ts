@@ -1,6 +1,7 @@
 import { LockConfigError } from '../../lib/api/errors.js';
 import { ZooKeeperLockProvider, type ZooKeeperLockProviderOptions } from '../../lib/providers/zookeeper/index.js';
 import { readOptions } from '../../lib/providers/zookeeper/zookeeper-options.js';
+import { capabilitiesOf } from '../backend-context.js';
 
 const connectString = 'zk1:2181,zk2:2181';
 
@@ -31,8 +32,8 @@ describe('The options of ZooKeeperLockProvider', () => {
   });
 
   it('with the recipe of a mutex, offer no shared locks', () => {
-    expect(new ZooKeeperLockProvider({ connectString }).capabilities.shared).toBe(true);
-    expect(new ZooKeeperLockProvider({ connectString, recipe: 'mutex' }).capabilities.shared).toBe(false);
+    expect(capabilitiesOf(new ZooKeeperLockProvider({ connectString })).shared).toBe(true);
+    expect(capabilitiesOf(new ZooKeeperLockProvider({ connectString, recipe: 'mutex' })).shared).toBe(false);
   });
 
   it.each<[string, object]>([

@@ -1,145 +1,133 @@
 import { LockUnavailableError } from '../../api/errors.js';
 import type {
   AcquireRequest,
-  Answer,
+  BackendEvent,
   Grant,
   Holder,
-  LockProvider,
-  ProviderContext,
-  ProviderEvent,
-  ReleaseManner,
+  LockBackend,
+  ReleaseOptions,
   ReleaseOutcome,
   RenewOutcome,
 } from '../../api/lock-provider.js';
 import { canShare, ReaderGroups } from './reader-groups.js';
 import { isRetryable } from './retryable.js';
 
-/** What a queue can stand in front of. */
-type LockingPart = Pick<LockProvider, 'start' | 'acquire' | 'renew' | 'release' | 'stop'>;
-
-/** A caller that stands in line in this process. */
-interface Place {
+interface Waiter {
   readonly request: AcquireRequest;
   readonly resolve: (answer: Grant | 'busy') => void;
   readonly reject: (error: unknown) => void;
 }
 
 /**
- * The line of one key. Its first asks the backend, the others wait for that answer.
+ * The queue of one key. Its first waiter, the head, asks the backend; the others wait for that answer.
  *
- * Who asked and was not answered stays the first, until it asks again or is released: what it left in the backend would be in the way
- * of the next one, which would be in its way here, and both would wait for ever.
+ * A head that was not answered stays the head until it asks again or is released: what it left in the backend would be in the way
+ * of the next waiter, which would be in its way here, and both would wait permanently.
  */
-interface Line {
+interface Queue {
   readonly name: string;
-  readonly places: Set<Place>;
-  asking: Place;
-  /** The backend has queued the one who asks: somebody else has the lock. */
-  isQueued: boolean;
-  /** Whether all places can share with the one who asks; undefined when it has to be looked at again. */
+  readonly waiters: Set<Waiter>;
+  head: Waiter;
+  /** The backend has queued the head, because somebody else has the lock. */
+  isHeadQueued: boolean;
+  /** Whether all waiters can share a lock with the head; undefined when that has to be computed again. */
   isShared: boolean | undefined;
-  /** Why the backend did not answer the last ask, if it did not. Who leaves the line then was not kept out by a holder. */
-  trouble: unknown;
+  /** Why the backend did not answer the last ask, if it did not. A waiter that leaves then gets this error instead of 'busy'. */
+  failure: unknown;
 }
 
 /**
- * Stands in front of a provider whose waiters are dear (`queue: 'engine'`): first come, first served in this process,
+ * Queues locally in front of a backend whose waiters are expensive (`queue: 'local'`): first come, first served in this process,
  * and one waiter per key in the backend, so that a thousand waiters cost one connection or node. Callers that hold other keys have a queue for
  * each number of these.
  *
- * Readers that stand together at the head when a shared lock is granted enter with it as one group; those that come
+ * Readers that are first in the queue together when a shared lock is granted enter with it as one group; those that come
  * later form the next one, so that a writer of another process is not starved.
  */
-export class LocalQueue implements LockingPart {
-  /** By what {@link lineOf} says. */
-  readonly #lines = new Map<string, Line>();
-  /** The lines by the holder id of the one who asks. */
-  readonly #asking = new Map<string, Line>();
+export class LocalQueue implements Pick<LockBackend, 'acquire' | 'renew' | 'release'> {
+  /** By what {@link queueNameOf} gives. */
+  readonly #queues = new Map<string, Queue>();
+  /** The queues by the holder id of their head. */
+  readonly #byHead = new Map<string, Queue>();
   readonly #groups = new ReaderGroups();
-  #context: ProviderContext | undefined;
 
-  constructor(private readonly provider: LockingPart) {}
+  constructor(
+    private readonly backend: LockBackend,
+    private readonly emit: (event: BackendEvent) => void,
+  ) {}
 
-  start(context: ProviderContext): Promise<void> {
-    this.#context = context;
-    const emit = (event: ProviderEvent) => {
-      this.#forward(event);
-    };
-    return this.provider.start({ ...context, emit });
-  }
-
-  stop(): Promise<void> {
-    return this.provider.stop();
-  }
-
-  acquire(request: AcquireRequest): Answer<Grant | 'busy'> {
-    const line = this.#lines.get(lineOf(request));
-    if (!line) return this.#lead(request);
-    if (line.asking.request.holder === request.holder) return this.#askAgain(line, request);
+  async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
+    const queue = this.#queues.get(queueNameOf(request));
+    if (!queue) return this.#askFirst(request);
+    if (queue.head.request.holder === request.holder) return this.#askAgain(queue, request);
     if (request.wait > 0) {
-      const answer = this.#queue(line, request);
-      this.#context?.emit({ type: 'waiting', holder: request.holder });
+      const answer = this.#wait(queue, request);
+      this.emit({ type: 'waiting', holder: request.holder });
       return answer;
     }
-    // One attempt gets no place behind others. Unless they are readers as well with nobody known to be in their way:
-    // then the answer to the first will be the answer to all.
-    if (!line.isQueued && canShare(line.asking.request, request) && isShared(line))
-      return this.#queue(line, request, unanswered(request));
-    if (line.trouble === undefined) return 'busy';
-    throw line.trouble;
+    // An attempt that does not wait is not queued. Unless all are readers and nobody is known to be in their way:
+    // then the answer to the head will be the answer to all.
+    if (!queue.isHeadQueued && canShare(queue.head.request, request) && isShared(queue)) {
+      return this.#wait(queue, request, unanswered(request));
+    }
+    if (queue.failure === undefined) return 'busy';
+    throw queue.failure;
   }
 
   renew(grant: Grant, lease: number): Promise<RenewOutcome> {
-    return this.#groups.renew(grant, lease, this.provider);
+    return this.#groups.renew(grant, lease, this.backend);
   }
 
-  release(holder: Holder, manner: ReleaseManner): Answer<ReleaseOutcome> {
-    const line = this.#asking.get(holder.holder);
+  release(holder: Holder, options: ReleaseOptions): Promise<ReleaseOutcome> {
+    const queue = this.#byHead.get(holder.holder);
     const leaving = this.#groups.leave(holder);
-    try {
-      return leaving === 'others-stay' ? 'released' : this.provider.release(leaving, manner);
-    } finally {
-      if (line) {
-        // The engine has given up on an ask that was never answered: the others must not wait for that.
-        line.trouble = unanswered(line.asking.request);
-        this.#advance(line);
-      }
+    // Sent before the next waiter asks, so that it arrives before that.
+    const released =
+      leaving === 'others-stay' ? Promise.resolve('released' as const) : this.backend.release(leaving, options);
+    if (queue) {
+      // The core has given up on an ask that was never answered. The others must not wait for that.
+      queue.failure = unanswered(queue.head.request);
+      this.#askNext(queue);
     }
+    return released;
   }
 
-  #lead(request: AcquireRequest): Promise<Grant | 'busy'> {
+  /** Passes on what the backend reports, to everyone it concerns. */
+  forward(event: BackendEvent): void {
+    if (event.type === 'lost') {
+      for (const holder of this.#groups.membersOf(event.holder)) this.emit({ ...event, holder });
+      return;
+    }
+    if (event.type === 'waiting') this.#onHeadQueued(this.#byHead.get(event.holder));
+    this.emit(event);
+  }
+
+  #askFirst(request: AcquireRequest): Promise<Grant | 'busy'> {
     return new Promise((resolve, reject) => {
-      const place = { request, resolve, reject };
-      const name = lineOf(request);
-      const line: Line = {
-        name,
-        places: new Set(),
-        asking: place,
-        isQueued: false,
-        isShared: true,
-        trouble: undefined,
-      };
-      this.#lines.set(name, line);
-      this.#ask(line, place);
+      const head = { request, resolve, reject };
+      const name = queueNameOf(request);
+      const queue = { name, waiters: new Set<Waiter>(), head, isHeadQueued: false, isShared: true, failure: undefined };
+      this.#queues.set(name, queue);
+      this.#ask(queue, head);
     });
   }
 
-  #askAgain(line: Line, request: AcquireRequest): Promise<Grant | 'busy'> {
+  #askAgain(queue: Queue, request: AcquireRequest): Promise<Grant | 'busy'> {
     return new Promise((resolve, reject) => {
-      this.#ask(line, { request, resolve, reject });
+      this.#ask(queue, { request, resolve, reject });
     });
   }
 
-  /** @param trouble what a caller gets who leaves unserved, while the line itself has no trouble. */
-  #queue(line: Line, request: AcquireRequest, trouble?: Error): Promise<Grant | 'busy'> {
+  /** @param failure what a waiter gets that leaves, while the last ask of the queue has not failed */
+  #wait(queue: Queue, request: AcquireRequest, failure?: Error): Promise<Grant | 'busy'> {
     return new Promise((resolve, reject) => {
-      const place: Place = { request, resolve, reject };
-      line.places.add(place);
-      if (line.isShared) line.isShared = canShare(line.asking.request, request);
+      const waiter = { request, resolve, reject };
+      queue.waiters.add(waiter);
+      if (queue.isShared) queue.isShared = canShare(queue.head.request, request);
       const leave = () => {
-        if (!line.places.delete(place)) return;
-        if (line.isShared === false) line.isShared = undefined;
-        const why = line.trouble ?? trouble;
+        if (!queue.waiters.delete(waiter)) return;
+        if (queue.isShared === false) queue.isShared = undefined;
+        const why = queue.failure ?? failure;
         if (why === undefined) resolve('busy');
         else reject(why);
       };
@@ -147,93 +135,82 @@ export class LocalQueue implements LockingPart {
     });
   }
 
-  #ask(line: Line, place: Place): void {
-    const { holder } = place.request;
-    line.asking = place;
-    line.isQueued = false;
-    this.#asking.set(holder, line);
-    const answer = new Promise<Grant | 'busy'>((resolve) => {
-      resolve(this.provider.acquire(place.request));
-    });
-    answer.then(
-      (outcome) => {
-        const isAwaited = this.#asking.has(holder);
-        line.trouble = undefined;
-        if (outcome === 'busy') place.resolve('busy');
-        else this.#admit(place, outcome, isAwaited ? line.places : new Set());
-        if (isAwaited) this.#advance(line);
+  #ask(queue: Queue, head: Waiter): void {
+    const { holder } = head.request;
+    queue.head = head;
+    queue.isHeadQueued = false;
+    this.#byHead.set(holder, queue);
+    this.backend.acquire(head.request).then(
+      (answer) => {
+        // Otherwise it was released meanwhile, and the next waiter asks already.
+        const isHead = this.#byHead.has(holder);
+        queue.failure = undefined;
+        if (answer === 'busy') head.resolve('busy');
+        else this.#admit(head, answer, isHead ? queue.waiters : new Set());
+        if (isHead) this.#askNext(queue);
       },
       (error: unknown) => {
-        place.reject(error);
-        if (isRetryable(error)) line.trouble = error;
-        else if (this.#asking.has(holder)) this.#advance(line);
+        head.reject(error);
+        if (isRetryable(error)) queue.failure = error;
+        else if (this.#byHead.has(holder)) this.#askNext(queue);
       },
     );
   }
 
-  #admit(first: Place, grant: Grant, others: Set<Place>): void {
-    const companions: Place[] = [];
-    for (const place of others) {
-      if (!canShare(first.request, place.request)) break;
-      companions.push(place);
+  #admit(head: Waiter, grant: Grant, others: Set<Waiter>): void {
+    const companions: Waiter[] = [];
+    for (const waiter of others) {
+      if (!canShare(head.request, waiter.request)) break;
+      companions.push(waiter);
     }
     if (companions.length === 0) {
-      first.resolve(grant);
+      head.resolve(grant);
       return;
     }
     const group = this.#groups.open(grant);
-    for (const place of [first, ...companions]) {
-      others.delete(place);
-      place.resolve(group.join(place.request.holder));
+    for (const waiter of [head, ...companions]) {
+      others.delete(waiter);
+      waiter.resolve(group.join(waiter.request.holder));
     }
   }
 
-  /** The one who asks is done: the next one asks. */
-  #advance(line: Line): void {
-    this.#asking.delete(line.asking.request.holder);
-    const [next] = line.places;
+  /** The head is done. */
+  #askNext(queue: Queue): void {
+    this.#byHead.delete(queue.head.request.holder);
+    const [next] = queue.waiters;
     if (next === undefined) {
-      this.#lines.delete(line.name);
+      this.#queues.delete(queue.name);
       return;
     }
-    line.places.delete(next);
-    line.isShared = undefined;
-    this.#ask(line, next);
+    queue.waiters.delete(next);
+    queue.isShared = undefined;
+    this.#ask(queue, next);
   }
 
-  #forward(event: ProviderEvent): void {
-    if (event.type === 'lost') {
-      for (const holder of this.#groups.membersOf(event.holder)) this.#context?.emit({ ...event, holder });
-      return;
-    }
-    if (event.type === 'waiting') this.#onQueued(this.#asking.get(event.holder));
-    this.#context?.emit(event);
-  }
-
-  #onQueued(line: Line | undefined): void {
-    if (!line) return;
-    line.isQueued = true;
-    line.trouble = undefined;
-    for (const place of line.places) {
-      // Those who came for one attempt have their answer.
-      if (place.request.wait > 0) continue;
-      line.places.delete(place);
-      place.resolve('busy');
+  #onHeadQueued(queue: Queue | undefined): void {
+    if (!queue) return;
+    queue.isHeadQueued = true;
+    queue.failure = undefined;
+    for (const waiter of queue.waiters) {
+      // Those that do not wait have their answer.
+      if (waiter.request.wait > 0) continue;
+      queue.waiters.delete(waiter);
+      waiter.resolve('busy');
     }
   }
 }
 
 /**
- * The name of the line that a caller is in: the key, and how many others the caller holds. Behind one that holds fewer it could wait for a
+ * The name of the queue of a caller: the key, and how many others the caller holds. Behind a caller that holds fewer it could wait for a
  * connection that only its own end would free.
  */
-function lineOf({ key, depth = 0 }: AcquireRequest): string {
+function queueNameOf({ key, depth = 0 }: AcquireRequest): string {
   return `${depth} ${key}`;
 }
 
-/** Looks at all places only when that is not known: of a thousand readers that come together, each would look at all before it. */
-function isShared(line: Line): boolean {
-  return (line.isShared ??= Array.from(line.places).every((place) => canShare(line.asking.request, place.request)));
+/** Compares all waiters only when the result is not known: of a thousand readers that come together, each would compare all before it. */
+function isShared(queue: Queue): boolean {
+  return (queue.isShared ??= Array.from(queue.waiters).every((waiter) => canShare(queue.head.request, waiter.request)));
 }
 
 function unanswered({ key }: AcquireRequest): LockUnavailableError {

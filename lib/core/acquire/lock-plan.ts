@@ -1,5 +1,6 @@
-import type { ActiveProvider } from '../active-provider.js';
+import type { ProviderCore } from '../provider-core.js';
 import type { LockSettings } from './lock-settings.js';
+import type { Waiters } from './waiters.js';
 
 /** Where a lock is declared: for messages, and for labels of bounded cardinality. */
 export interface LockOrigin {
@@ -9,7 +10,8 @@ export interface LockOrigin {
 
 /** Options that were checked against their provider, ready for any number of calls. */
 export interface LockPlan {
-  readonly active: ActiveProvider;
+  readonly core: ProviderCore;
+  readonly waiters: Waiters;
   readonly settings: LockSettings;
   readonly origin: LockOrigin;
 }

@@ -1,11 +1,11 @@
 import { toMilliseconds } from '../../api/duration.js';
 import { LockConfigError } from '../../api/errors.js';
 import type { LockDefaults, LockMode, LockOptions, LossPolicy } from '../../api/lock-options.js';
-import type { LeaseTerms } from './attempt.js';
+import type { LeaseTerms } from './acquire-terms.js';
 import type { LockCapabilities } from '../../api/lock-provider.js';
 
-/** Options that the engine reads itself, or the decorator. All others are a provider's own, such as the transaction to lock in. */
-export const ENGINE_OPTIONS: ReadonlySet<string> = new Set([
+/** The options that exist, those of the decorator among them. */
+const OPTIONS: ReadonlySet<string> = new Set([
   ...['provider', 'mode', 'wait', 'lease', 'renew', 'maxHold', 'minHold', 'reentrant', 'onLost', 'signal'],
   ...['onBusy', 'around'],
 ]);
@@ -51,11 +51,10 @@ export function resolveSettings(
 ): LockSettings {
   const { capabilities, name } = provider;
   for (const [option, value] of Object.entries(options)) {
-    if (value === undefined || ENGINE_OPTIONS.has(option) || capabilities.options?.includes(option)) continue;
-    throw new LockConfigError(
-      `Lock provider "${name}" has no option "${option}": remove it, or choose a provider that has it.`,
-      { provider: name },
-    );
+    if (value === undefined || OPTIONS.has(option)) continue;
+    throw new LockConfigError(`There is no option "${option}" for a lock of provider "${name}": remove it.`, {
+      provider: name,
+    });
   }
   const mode = oneOf(options.mode ?? 'exclusive', MODES, 'mode');
   if (mode === 'shared' && !capabilities.shared) {
@@ -102,7 +101,6 @@ export function resolveSettings(
     minHold,
     reentrant: options.reentrant ?? defaults.reentrant ?? true,
     onLost: oneOf(options.onLost ?? defaults.onLost ?? 'throw', LOSS_POLICIES, 'onLost'),
-    options,
   };
 }
 

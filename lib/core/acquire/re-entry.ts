@@ -1,12 +1,11 @@
 import { LockDeadlockError } from '../../api/errors.js';
 import type { LockEvent } from '../../api/lock-events.js';
-import type { ActiveProvider } from '../active-provider.js';
 import type { GrantedLock } from '../hold/granted-lock.js';
 import type { Hold } from '../hold/hold.js';
 import { nameOf } from '../events/subject.js';
 
 /** What a caller holds already, as far as it matters for one more key. */
-export interface Surroundings {
+export interface HeldAlready {
   /** The hold of the same key, to be entered once more. */
   readonly same: Hold | undefined;
   /** A key that is held and sorts after the wanted one: two callers that nest in opposite order wait for each other. */
@@ -17,13 +16,13 @@ export interface Surroundings {
 
 /**
  * Looks for `key` among the locks `around` the caller, innermost first. Work that outlives its lock, such as a timer, takes the
- * key like everybody else.
+ * key like any other caller.
  */
-export function surroundingsOf(key: string, active: ActiveProvider, around: readonly GrantedLock[]): Surroundings {
+export function heldAlready(key: string, provider: string, around: readonly GrantedLock[]): HeldAlready {
   let later: string | undefined;
   const holds = new Set<Hold>();
   for (const lock of around) {
-    if (lock.provider !== active.name) continue;
+    if (lock.provider !== provider) continue;
     for (const hold of lock.holds) {
       if (hold.key === key) return { same: hold, later, keys: 0 };
       holds.add(hold);

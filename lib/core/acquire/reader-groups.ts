@@ -1,17 +1,9 @@
-import { ENGINE_OPTIONS } from './lock-settings.js';
-import type { AcquireRequest, Grant, Holder, LockProvider, RenewOutcome } from '../../api/lock-provider.js';
+import type { AcquireRequest, Grant, Holder, LockBackend, RenewOutcome } from '../../api/lock-provider.js';
 
 /** Whether two readers may hold by one shared lock of the backend: both ask for the same, on the same terms. */
 export function canShare(one: AcquireRequest, other: AcquireRequest): boolean {
   if (one.mode !== 'shared' || other.mode !== 'shared') return false;
-  if (one.lease !== other.lease || one.renew !== other.renew || one.minHold !== other.minHold) return false;
-  return [...Object.keys(one.options), ...Object.keys(other.options)].every(
-    (name) => ENGINE_OPTIONS.has(name) || valueOf(one.options, name) === valueOf(other.options, name),
-  );
-}
-
-function valueOf(options: object, name: string): unknown {
-  return (options as Readonly<Record<string, unknown>>)[name];
+  return one.lease === other.lease && one.renew === other.renew && one.minHold === other.minHold;
 }
 
 /** Readers of one process that share one shared lock of the backend. It lasts until the last of them has left. */
@@ -28,10 +20,10 @@ class ReaderGroup {
   }
 
   /** Renews the lock for all members: once a tick, and again where a member wants a longer lease. */
-  renew(lease: number, provider: Pick<LockProvider, 'renew'>): Promise<RenewOutcome> {
+  renew(lease: number, backend: Pick<LockBackend, 'renew'>): Promise<RenewOutcome> {
     if (this.#renewal && lease <= this.#lease) return this.#renewal;
     this.#lease = Math.max(this.#lease, lease);
-    const renewal = provider.renew(this.grant, this.#lease);
+    const renewal = backend.renew(this.grant, this.#lease);
     this.#renewal = renewal;
     queueMicrotask(() => {
       if (this.#renewal === renewal) this.#renewal = undefined;
@@ -87,14 +79,14 @@ export class ReaderGroups {
     return grant;
   }
 
-  /** Everybody who holds by the backend's lock of `holder`: the members of its group, or itself. */
+  /** The holders that share the backend's lock of `holder`: the members of its group, or itself. */
   membersOf(holder: string): readonly string[] {
     const group = this.#byPhysicalHolder.get(holder);
     return group ? [...group.members] : [holder];
   }
 
   /** Renews what the backend has: the lock of the group, or the holder's own. */
-  renew(grant: Grant, lease: number, provider: Pick<LockProvider, 'renew'>): Promise<RenewOutcome> {
-    return grant instanceof MemberGrant ? grant.group.renew(lease, provider) : provider.renew(grant, lease);
+  renew(grant: Grant, lease: number, backend: Pick<LockBackend, 'renew'>): Promise<RenewOutcome> {
+    return grant instanceof MemberGrant ? grant.group.renew(lease, backend) : backend.renew(grant, lease);
   }
 }

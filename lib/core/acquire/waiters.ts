@@ -1,84 +1,85 @@
 import { LockCapacityError } from '../../api/errors.js';
 import type { LockEvent } from '../../api/lock-events.js';
-import type { Acquisition, Wish } from './acquisition.js';
-import type { Attempt } from './attempt.js';
-import { HolderTable } from '../toolkit/holder-table.js';
+import type { BackendEvent } from '../../api/lock-provider.js';
 import { nameOf } from '../events/subject.js';
+import type { Hold } from '../hold/hold.js';
+import type { ProviderCore } from '../provider-core.js';
+import { AcquireAttempt } from './acquire-attempt.js';
+import type { AcquireTerms } from './acquire-terms.js';
 
-/** A caller on its way to one key of one provider. */
-interface Waiter {
-  readonly attempt: Attempt;
-  readonly acquisition: Acquisition;
-}
-
-/** Who waits in this process for the keys of one provider. */
+/** The callers of this process that acquire a key of one provider. */
 export class Waiters {
-  readonly #byHolder = new HolderTable<Waiter>();
+  readonly #byHolder = new Map<string, AcquireAttempt>();
   readonly #countOf = new Map<string, number>();
-  /** Those who pause before they ask again. */
-  readonly #pausing = new Set<Acquisition>();
 
   constructor(
+    private readonly provider: ProviderCore,
     /** How many may wait for one key. */
     private readonly limit: number,
-  ) {}
+  ) {
+    provider.observe((event) => {
+      this.#onEvent(event);
+    });
+  }
 
-  /** @throws LockCapacityError when too many wait for that key already. Asked once a caller: who waits has its room. */
-  assertRoom(subject: LockEvent): void {
+  /** Acquires one key, and waits for it as long as the terms allow. @throws LockCapacityError when too many wait for it already */
+  async acquire(terms: AcquireTerms): Promise<Hold> {
+    const { subject } = terms;
+    this.#add(subject);
+    try {
+      for (let isRepeated = false; ; isRepeated = true) {
+        const attempt = new AcquireAttempt(this.provider, terms);
+        // Known before it is sent, so that whatever the backend reports about it finds it.
+        this.#byHolder.set(attempt.holder, attempt);
+        try {
+          const hold = await attempt.run(isRepeated);
+          if (hold) return hold;
+        } finally {
+          this.#byHolder.delete(attempt.holder);
+        }
+      }
+    } finally {
+      this.#remove(subject);
+    }
+  }
+
+  get terms(): AcquireTerms[] {
+    return Array.from(this.#byHolder.values(), ({ terms }) => terms);
+  }
+
+  /** Sends callers away: all, or those that hold nothing. */
+  dismiss(which: 'all' | 'without-locks', errorFor: (subject: LockEvent) => Error): void {
+    for (const attempt of this.#byHolder.values()) {
+      const { around, subject } = attempt.terms;
+      if (which === 'all' || !around.some((lock) => lock.isHeld())) attempt.dismiss(errorFor(subject));
+    }
+  }
+
+  #add(subject: LockEvent): void {
     const count = this.#countOf.get(subject.key) ?? 0;
-    if (count < this.limit) return;
-    throw new LockCapacityError(
-      `${nameOf(subject)} has ${count} callers waiting in this process already: shed load, shorten "wait", or raise maxWaiters.`,
-      subject,
-    );
+    if (count >= this.limit) {
+      throw new LockCapacityError(
+        `${nameOf(subject)} has ${count} callers waiting in this process already: shed load, shorten "wait", or raise maxWaiters.`,
+        subject,
+      );
+    }
+    this.#countOf.set(subject.key, count + 1);
   }
 
-  add(waiter: Waiter): void {
-    this.#byHolder.set(waiter.attempt.holder, waiter);
+  #remove({ key }: LockEvent): void {
+    const count = (this.#countOf.get(key) ?? 0) - 1;
+    if (count > 0) this.#countOf.set(key, count);
+    else this.#countOf.delete(key);
   }
 
-  remove({ holder }: Attempt): void {
-    this.#byHolder.delete(holder);
-  }
-
-  /** Counts one more (or, with -1, one less) who waits for the key. Who is answered at once is never counted. */
-  count(key: string, change: 1 | -1): void {
-    const count = (this.#countOf.get(key) ?? 0) + change;
-    if (count === 0) this.#countOf.delete(key);
-    else this.#countOf.set(key, count);
-  }
-
-  get(holder: string): Waiter | undefined {
-    return this.#byHolder.get(holder);
-  }
-
-  /** Asks again after this pause, which {@link hurry} may end. */
-  async pauses(acquisition: Acquisition, pause: Promise<void>): Promise<void> {
-    this.#pausing.add(acquisition);
-    await pause;
-    this.#pausing.delete(acquisition);
-  }
-
-  /**
-   * The backend answers for the key: whoever pauses before asking for it asks now, first come, first served. Their pauses are of all
-   * lengths up to a second, in which whoever came later would be served.
-   */
-  hurry(key: string): void {
-    if (this.#pausing.size === 0) return;
-    const late = Array.from(this.#pausing).filter(({ wish }) => wish.subject.key === key);
-    late.sort((one, other) => one.wish.startedAt - other.wish.startedAt);
-    for (const acquisition of late) acquisition.hurry();
-  }
-
-  get wishes(): Wish[] {
-    return this.#byHolder.values().map(({ acquisition }) => acquisition.wish);
-  }
-
-  /** Sends waiters away: all, or those that hold nothing. */
-  dismiss(which: 'all' | 'first-comers', errorFor: (wish: Wish) => Error): void {
-    for (const { acquisition } of this.#byHolder.values()) {
-      const { wish } = acquisition;
-      if (which === 'all' || !wish.around.some((lock) => lock.isHeld())) acquisition.dismiss(errorFor(wish));
+  #onEvent(event: BackendEvent): void {
+    if (event.type !== 'lost' && event.type !== 'waiting') return;
+    const attempt = this.#byHolder.get(event.holder);
+    if (!attempt) return;
+    if (event.type === 'lost') attempt.isRevoked = true;
+    else {
+      this.provider.answered(attempt.key);
+      attempt.onQueued();
     }
   }
 }

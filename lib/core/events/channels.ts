@@ -20,5 +20,5 @@ export const eventChannels: Readonly<Record<LockEventName, Channel>> = {
   skipped: channel(`${PREFIX}:skipped`),
   unconfirmed: channel(`${PREFIX}:unconfirmed`),
   unavailable: channel(`${PREFIX}:unavailable`),
-  switched: channel(`${PREFIX}:switched`),
+  failover: channel(`${PREFIX}:failover`),
 };

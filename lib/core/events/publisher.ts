@@ -33,7 +33,7 @@ export class LockEventPublisher implements LockEvents {
     if (this.#emitter.listenerCount(name) === 0 && !channel.hasSubscribers) return;
     const event = describe();
     channel.publish(event);
-    // One by one, so that a listener that throws stops neither the others nor the lock path beneath.
+    // One by one, so that a listener that throws stops neither the others nor the lock path that publishes.
     for (const listener of this.#emitter.rawListeners(name)) {
       try {
         const result: unknown = (listener as (event: LockEventMap[N]) => unknown)(event);

@@ -7,12 +7,12 @@ const LOGGED_AT_MOST = 3;
 const LOGGED_WITHIN = 60_000;
 
 /**
- * Whether the backend of one provider answers, as far as is known. Says once that it does not, and once that it does again;
- * the log says no more than three outages a minute.
+ * Whether the backend of one provider answers, as far as is known. Reports once that it does not, and once that it does again;
+ * the log has at most three outages a minute.
  */
 export class Reachability {
   #answers = true;
-  /** The log says that it does not. */
+  /** The outage is in the log. */
   #isLogged = false;
   /** When outages were logged lately, oldest first, on the monotonic clock. */
   #logged: number[] = [];
@@ -29,7 +29,7 @@ export class Reachability {
     this.#answers = true;
     if (!this.#isLogged) return;
     this.#isLogged = false;
-    // A warning as well: whoever has read the first one wants this one.
+    // A warning as well, so that a filter that shows the first one shows its end.
     this.logger.warn(`Lock provider "${this.provider}" answers again.`);
   }
 

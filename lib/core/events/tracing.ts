@@ -2,20 +2,19 @@ import { LockLostError } from '../../api/errors.js';
 import { acquireChannel, holdChannel } from './channels.js';
 import type { LockEvent } from '../../api/lock-events.js';
 import type { AcquireTrace, HoldTrace } from '../../api/lock-traces.js';
-import type { Answer } from '../../api/lock-provider.js';
 
 /*
- * Where the engine meets Node's tracing channels: at the two places where a wish becomes a hold and a hold ends. The
- * channels cannot be fed from the events, which say neither when a call began nor which grant a release belongs to;
- * and not from the decorator, which does not see what is taken by hand. A caller asks `hasSubscribers` before it builds
- * anything: an uncontended lock in memory costs less than one promise more.
+ * Where the core feeds Node's tracing channels: where a caller acquires a key, and where a hold ends. The
+ * channels cannot be fed from the events, which report neither when a call began nor which grant a release belongs to;
+ * and not from the decorator, which does not see what `LockService` acquires. A caller asks `hasSubscribers` before it builds
+ * anything.
  */
 
 /** Runs one acquisition under its tracing channel. What it gives stays out of the trace: a hold knows its holder id. */
 export async function traceAcquisition<T>(
   subject: LockEvent,
   signal: AbortSignal | undefined,
-  acquire: () => Answer<T>,
+  acquire: () => Promise<T>,
 ): Promise<T> {
   const trace: AcquireTrace = { ...subject };
   const granted: T[] = [];
@@ -23,7 +22,7 @@ export async function traceAcquisition<T>(
     try {
       granted.push(await acquire());
     } catch (error) {
-      // Nobody else can tell: the reason of a signal may be anything, an error of a lock too.
+      // Only here is this known: the reason of a signal may be anything, an error of a lock too.
       if (signal?.aborted && error === signal.reason) trace.cancelled = true;
       throw error;
     }
@@ -44,7 +43,7 @@ export function traceHold(subject: LockEvent, fencingToken: bigint | null): ((en
       else resolve(end);
     };
   });
-  // The loss is told to whoever holds the lock; here it is only noted.
+  // The holder gets the loss as an error of its own; here it is only recorded.
   holdChannel.tracePromise(() => over, { ...subject, fencingToken }).catch(() => undefined);
   return finish;
 }

@@ -1,15 +1,31 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
 import { LockConfigError, type LockLostError, LockUnavailableError } from '../../api/errors.js';
 import { toMilliseconds, type Duration } from '../../api/duration.js';
 import type { Lock, ReleaseResult } from '../../api/lock.js';
 import type { LockMode } from '../../api/lock-options.js';
-import type { ActiveProvider } from '../active-provider.js';
-import { promised } from '../toolkit/answer.js';
+import type { ProviderCore } from '../provider-core.js';
 import { lostError, type Hold, type LossListener } from './hold.js';
-import type { Answer } from '../../api/lock-provider.js';
 import { assertKeepable, MIN_LEASE } from '../acquire/lock-settings.js';
 import { lossSignal } from './loss-signal.js';
-import { runUnder } from './owner-context.js';
 import { nameOf } from '../events/subject.js';
+
+// The locks around a piece of running code, innermost first. Immutable: a new lock opens a new context.
+// Entered with run() only: enterWith() leaks into the caller on Node before 24 (nodejs/node#45848).
+const contexts = new AsyncLocalStorage<readonly GrantedLock[]>();
+
+const NONE: readonly GrantedLock[] = [];
+
+/** The locks around the caller that have not ended, of one `owner` or of all, innermost first. A lost lock ends when its task does. */
+export function surroundingLocks(owner?: object): readonly GrantedLock[] {
+  const locks = contexts.getStore() ?? NONE;
+  if (locks.length === 0) return NONE;
+  return locks.filter((lock) => lock.isOpen && (owner === undefined || lock.owner === owner));
+}
+
+/** Runs `task` under no lock at all. */
+export function runDetached<T>(task: () => T): T {
+  return contexts.run(NONE, task);
+}
 
 /** One entry of one owner into one or several holds: what the user has in hand. */
 export class GrantedLock implements Lock {
@@ -18,8 +34,10 @@ export class GrantedLock implements Lock {
   #signal: AbortSignal | undefined;
   #listeners: LossListener[] | undefined;
   #isOpen = true;
-  // A listener of the very release that asks again gets this.
-  #end: Answer<ReleaseResult> = 'released';
+  /** While the release is in flight. A promise that was kept would keep the async context that it was made in, and with it the lock before. */
+  #ending: Promise<ReleaseResult> | undefined;
+  /** What a listener gets that releases once more during the release. */
+  #result: ReleaseResult = 'released';
   readonly #onLost = (error: LockLostError): void => {
     const listeners = this.#listeners ?? [];
     this.#listeners = [];
@@ -29,7 +47,7 @@ export class GrantedLock implements Lock {
   constructor(
     /** In the order in which they were taken. */
     readonly holds: readonly [Hold, ...Hold[]],
-    private readonly active: ActiveProvider,
+    private readonly core: ProviderCore,
     mode: LockMode,
     /** Whose lock this is: locks of another application are never re-entered. */
     readonly owner: object,
@@ -39,7 +57,7 @@ export class GrantedLock implements Lock {
   }
 
   get acquiredAt(): Date {
-    const { clock } = this.active;
+    const { clock } = this.core;
     const grantedAt = Math.max(...this.holds.map((hold) => hold.grantedAt));
     return (this.#acquiredAt ??= new Date(clock.wallTime() - (clock.now() - grantedAt)));
   }
@@ -53,7 +71,7 @@ export class GrantedLock implements Lock {
   }
 
   get provider(): string {
-    return this.active.name;
+    return this.core.name;
   }
 
   get holder(): string {
@@ -121,31 +139,36 @@ export class GrantedLock implements Lock {
   }
 
   async extend(lease?: Duration): Promise<void> {
-    if (lease !== undefined && this.active.capabilities.lease === 'session') {
+    if (lease !== undefined && this.core.capabilities.lease === 'session') {
       throw new LockConfigError(
         `${nameOf(this.holds[0].subject)} cannot be extended by a time of its own: its provider's locks live as long as their session; set the session's time on the provider, or call extend() without a time.`,
         { key: this.key, provider: this.provider },
       );
     }
     const milliseconds = lease === undefined ? undefined : toMilliseconds(lease, 'lease', { min: MIN_LEASE });
-    if (milliseconds !== undefined) assertKeepable(milliseconds, 'lease', this.active);
+    if (milliseconds !== undefined) assertKeepable(milliseconds, 'lease', this.core);
     this.#assertNotLost();
     await Promise.all(
       this.holds.map((hold) => {
-        const untilEnd = hold.endsAt - this.active.clock.now();
-        return this.active.holds.extend(hold, Math.min(milliseconds ?? hold.lease, Math.max(untilEnd, MIN_LEASE)));
+        const untilEnd = hold.endsAt - this.core.clock.now();
+        return this.core.holds.extend(hold, Math.min(milliseconds ?? hold.lease, Math.max(untilEnd, MIN_LEASE)));
       }),
     );
     // Released or lost while the answer was on its way.
     this.#assertNotLost();
   }
 
+  /**
+   * Runs `task` under this lock. The new context takes over only locks that have not ended: work that starts itself again from a timer
+   * runs in the context of its last run, so contexts that kept ended locks would grow with every run.
+   */
   run<T>(task: () => T): T {
-    return runUnder(this, task);
+    for (const hold of this.holds) hold.hasContext = true;
+    return contexts.run([this, ...surroundingLocks().filter((outer) => outer !== this)], task);
   }
 
   release(): Promise<ReleaseResult> {
-    return promised(() => this.end(false));
+    return this.end(false);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -153,27 +176,23 @@ export class GrantedLock implements Lock {
   }
 
   /** Ends this entry, and each hold with its last entry, in reverse order. `failed`: the task under it failed. */
-  end(failed: boolean): Answer<ReleaseResult> {
+  end(failed: boolean): Promise<ReleaseResult> {
     if (this.#listeners) for (const hold of this.holds) hold.forget(this.#onLost);
-    if (!this.isOpen) return this.#end;
+    if (!this.isOpen) return this.#ending ?? Promise.resolve(this.#result);
     this.#isOpen = false;
-    return (this.#end =
-      this.holds.length === 1 ? this.active.holds.leave(this.holds[0], failed, this) : this.#leaveAll(failed));
-  }
-
-  async #leaveAll(failed: boolean): Promise<ReleaseResult> {
-    // All are sent before the first answer is awaited: what is left is only the time of one round trip.
-    const answers = this.holds.toReversed().map((hold) => this.active.holds.leave(hold, failed, this));
-    const results: ReleaseResult[] = [];
-    for (const answer of answers) results.push(await answer);
-    return WORST_FIRST.find((result) => results.includes(result)) ?? 'released';
+    // All are sent before the first answer is awaited, so several keys take the time of one round trip.
+    const results = Promise.all(this.holds.toReversed().map((hold) => this.core.holds.leave(hold, failed, this)));
+    return (this.#ending = results.then((all) => {
+      this.#ending = undefined;
+      return (this.#result = WORST_FIRST.find((result) => all.includes(result)) ?? 'released');
+    }));
   }
 
   #status(): 'held' | 'unconfirmed' | 'released' | 'lost' {
     let worst: ReturnType<Hold['status']> = 'held';
     for (const hold of this.holds) {
       const status = hold.status();
-      if (status === 'unconfirmed') this.active.holds.confirmAfterSuspension();
+      if (status === 'unconfirmed') this.core.holds.confirmAfterSuspension();
       if (status !== 'held') worst = status;
     }
     return worst;

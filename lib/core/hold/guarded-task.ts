@@ -1,11 +1,7 @@
 import { LockLostError } from '../../api/errors.js';
 import type { LossPolicy } from '../../api/lock-options.js';
-import type { ReleaseResult } from '../../api/lock.js';
-import { after, isPromiseLike, promised } from '../toolkit/answer.js';
 import type { GrantedLock } from './granted-lock.js';
 import { lostError } from './hold.js';
-import type { Answer } from '../../api/lock-provider.js';
-import { runUnder } from './owner-context.js';
 
 /** How a task ended. */
 export type Outcome<T> =
@@ -15,9 +11,7 @@ type Task<T> = (lock: GrantedLock) => T | PromiseLike<T>;
 
 /**
  * Runs `task` under `lock`, then releases the lock. The task's own value or error passes through, unless the lock was
- * lost meanwhile and `onLost` says otherwise; a release that fails never replaces it.
- *
- * Awaits only what has to be awaited, see answer.ts.
+ * lost meanwhile and `onLost` demands an error; a release that fails never replaces it.
  *
  * @param check throws for a value that the task must not give; it then counts as failed.
  */
@@ -30,20 +24,13 @@ export async function runGuarded<T>(
   if (onLost === 'throw-early') return runUntilLost(lock, task, check);
   let outcome: Outcome<T>;
   try {
-    const result = runUnder(lock, () => task(lock));
-    const value = isPromiseLike(result) ? await result : result;
+    const value = await lock.run(() => task(lock));
     check?.(value);
     outcome = { status: 'fulfilled', value };
   } catch (reason) {
     outcome = { status: 'rejected', reason };
   }
-  const result = conclude(lock, outcome, onLost);
-  return isPromiseLike(result) ? await result : result;
-}
-
-/** Releases `lock` after work that ended with `outcome`, and gives the value or throws the error that the caller gets. */
-export function endGuarded<T>(lock: GrantedLock, outcome: Outcome<T>, onLost: LossPolicy): Promise<T> {
-  return promised(() => conclude(lock, outcome, onLost));
+  return endGuarded(lock, outcome, onLost);
 }
 
 async function runUntilLost<T>(lock: GrantedLock, task: Task<T>, check?: (value: T) => void): Promise<T> {
@@ -52,7 +39,7 @@ async function runUntilLost<T>(lock: GrantedLock, task: Task<T>, check?: (value:
     check?.(value);
     return value;
   };
-  const running = runUnder(lock, checked).then(
+  const running = lock.run(checked).then(
     (value): Outcome<T> => ({ status: 'fulfilled', value }),
     (reason: unknown): Outcome<T> => ({ status: 'rejected', reason }),
   );
@@ -61,26 +48,25 @@ async function runUntilLost<T>(lock: GrantedLock, task: Task<T>, check?: (value:
   });
   const first = await Promise.race([running, loss]);
   if (first instanceof LockLostError) {
-    // The task runs on with its signal aborted; what becomes of it concerns nobody any more.
+    // The task runs on with its signal aborted; nobody waits for its outcome any more.
     void running.then(() => lock.end(true));
     throw first;
   }
-  return conclude(lock, first, 'throw');
+  return endGuarded(lock, first, 'throw');
 }
 
-function conclude<T>(lock: GrantedLock, outcome: Outcome<T>, onLost: LossPolicy): Answer<T> {
+/** Releases `lock` after work that ended with `outcome`, and gives the value or throws the error that the caller gets. */
+export async function endGuarded<T>(lock: GrantedLock, outcome: Outcome<T>, onLost: LossPolicy): Promise<T> {
   const released = lock.end(outcome.status === 'rejected');
-  // Looked at in this very tick: what happens to an outer lock later does not concern this task.
+  // Read in this very tick: what happens to an outer lock later does not concern this task.
   const lost = lock.lostError;
-  const resultAfter = (release: ReleaseResult): T => {
-    if (onLost !== 'ignore' && (lost !== undefined || release === 'lost')) {
-      const { message, key, provider, reason, cause } = lost ?? releaseErrorOf(lock);
-      throw new LockLostError(message, { key, provider, reason, cause, outcome });
-    }
-    if (outcome.status === 'rejected') throw outcome.reason;
-    return outcome.value;
-  };
-  return after(released, resultAfter);
+  const result = await released;
+  if (onLost !== 'ignore' && (lost !== undefined || result === 'lost')) {
+    const { message, key, provider, reason, cause } = lost ?? releaseErrorOf(lock);
+    throw new LockLostError(message, { key, provider, reason, cause, outcome });
+  }
+  if (outcome.status === 'rejected') throw outcome.reason;
+  return outcome.value;
 }
 
 function releaseErrorOf({ holds }: GrantedLock): LockLostError {

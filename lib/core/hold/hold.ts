@@ -1,14 +1,14 @@
 import { LockLostError, type LossReason } from '../../api/errors.js';
 import type { LockEvent } from '../../api/lock-events.js';
-import type { LeaseTerms } from '../acquire/attempt.js';
+import type { LeaseTerms } from '../acquire/acquire-terms.js';
 import type { Clock } from '../../api/clock.js';
 import { type Grant } from '../../api/lock-provider.js';
 import { validUntil } from '../toolkit/validity.js';
 import { nameOf } from '../events/subject.js';
 import type { SuspensionDetector } from '../toolkit/suspension.js';
-import type { HoldEnd } from '../events/tracing.js';
+import { type HoldEnd, traceHold } from '../events/tracing.js';
 
-/** Told once when a hold is lost. */
+/** Called once when a hold is lost. */
 export type LossListener = (error: LockLostError) => void;
 
 /**
@@ -16,7 +16,7 @@ export type LossListener = (error: LockLostError) => void;
  * watchdog share.
  *
  * Validity is computed from the clock at each question. The watchdog's timer only makes a loss known earlier; after a
- * blocked event loop it is late, and then the first question finds the loss. Once lost, lost for ever.
+ * blocked event loop it is late, and then the first question finds the loss. Once lost, it stays lost.
  */
 export class Hold {
   readonly key: string;
@@ -32,10 +32,10 @@ export class Hold {
   acquiredBy: object | undefined;
   /** Why its release did not end it as it should have. */
   releaseError: LockLostError | undefined;
-  /** Tells the tracing channel how it ended, if somebody listened at its start. */
-  endTrace: ((end: HoldEnd) => void) | undefined;
   /** Whether a task runs, or ran, in a context of this hold, in which others can enter it again. */
   hasContext = false;
+  /** Ends its trace, if somebody listened to the tracing channel at its start. */
+  #endTrace: ((end: HoldEnd) => void) | undefined;
   #validUntil: number;
   #state: 'held' | 'released' | 'lost' = 'held';
   #leaseSent: number;
@@ -60,6 +60,14 @@ export class Hold {
     this.#leaseSent = grant.lease;
     this.#validUntil = grant.validUntil;
     this.renewAt = terms.renew ? this.#nextRenewal() : Infinity;
+    this.#endTrace = traceHold(subject, grant.fencingToken);
+  }
+
+  /** Reports to the tracing channel how it ended. */
+  traceEnd(end: HoldEnd): void {
+    this.#endTrace?.(end);
+    // Its promise keeps the async context of the caller, and with it the locks before.
+    this.#endTrace = undefined;
   }
 
   get validUntil(): number {
@@ -93,7 +101,7 @@ export class Hold {
     return this.suspension.observe() === this.confirmedAfter ? 'held' : 'unconfirmed';
   }
 
-  /** Still ours by the deadline, without the look at a suspension: for the engine's own path, which has just asked. */
+  /** Still ours by the deadline, without the look at a suspension: for the core, which has just asked. */
   isValid(): boolean {
     this.#expireIfDue();
     return this.#state === 'held';
@@ -117,7 +125,7 @@ export class Hold {
   /** The renewal of this number, sent after `suspensions` suspensions, was acknowledged. */
   confirm(renewal: number, until: number, suspensions: number): void {
     // An acknowledgement that is processed after the deadline does not bring a lost lock back, and one of a renewal from
-    // before the lease was shortened says nothing of the lease now.
+    // before the lease was shortened does not apply to the lease now.
     if (!this.isValid() || renewal < this.#lastShortened) return;
     this.#validUntil = until;
     this.confirmedAfter = suspensions;
@@ -165,7 +173,7 @@ export class Hold {
   }
 
   // A third of the lease: two renewals may fail before the deadline (the cadence of Redisson and DistributedLock).
-  // Counted back from the deadline, since that stands on the time when the acknowledged command was sent.
+  // Counted back from the deadline, which was computed from the time when the acknowledged command was sent.
   #nextRenewal(): number {
     return this.#validUntil - (this.lease * 2) / 3;
   }
@@ -183,7 +191,7 @@ export function lostError(subject: LockEvent, reason: LossReason, cause?: unknow
 
 const EXPLANATIONS: Record<LossReason, string> = {
   expired: 'no renewal was acknowledged before its deadline; look for a blocked event loop or an unreachable backend',
-  revoked: 'the backend says that it is not ours any more (force-released, flushed, or its session ended)',
+  revoked: 'the backend reports that it is not ours any more (force-released, flushed, or its session ended)',
   'max-hold': 'its maxHold has passed',
   shutdown: 'the application stopped before the task ended; raise shutdownGrace if it needs longer',
   released: 'it was released already',

@@ -1,15 +1,12 @@
 import { LockUnavailableError, type LockLostError, type LossReason } from '../../api/errors.js';
 import type { ReleaseResult } from '../../api/lock.js';
-import type { Wish } from '../acquire/acquisition.js';
-import type { Attempt } from '../acquire/attempt.js';
-import type { EngineParts } from '../engine-parts.js';
+import type { AcquireTerms } from '../acquire/acquire-terms.js';
+import type { CoreParts } from '../core-parts.js';
 import { Hold, lostError } from './hold.js';
-import { HolderTable } from '../toolkit/holder-table.js';
-import type { Answer, Grant, LockProvider, ReleaseOutcome } from '../../api/lock-provider.js';
+import type { Grant, LockBackend, ReleaseOutcome } from '../../api/lock-provider.js';
 import type { Reachability } from '../events/reachability.js';
-import type { Parting, Releases } from './releases.js';
+import type { Releases } from './releases.js';
 import { nameOf } from '../events/subject.js';
-import { traceHold } from '../events/tracing.js';
 import { Watchdog } from './watchdog.js';
 
 // A mistake in the code shows in development, where few locks are held; a busy server must not pay for the words of "busy".
@@ -17,28 +14,25 @@ const LOOKED_THROUGH = 100;
 
 /** What this process holds at one provider: from the grant, through the renewals, to the release or the loss. */
 export class Holds {
-  readonly #table = new HolderTable<Hold>();
+  readonly #byHolder = new Map<string, Hold>();
   readonly #watchdog: Watchdog;
   #onceIdle: (() => void) | undefined;
   #confirmedAfter = 0;
   #warnedOfOutliving = false;
 
   constructor(
-    backend: Pick<LockProvider, 'renew'>,
-    private readonly parts: EngineParts,
-    private readonly reachability: Reachability,
+    backend: Pick<LockBackend, 'renew'>,
+    private readonly parts: CoreParts,
+    reachability: Reachability,
     private readonly releases: Releases,
   ) {
-    const { clock, suspension } = parts;
-    this.#watchdog = new Watchdog(this.#table, backend, clock, suspension, this.#onRenewal, (cause) => {
-      reachability.failed(cause);
-    });
+    const { clock, suspension, events } = parts;
+    this.#watchdog = new Watchdog(this.#byHolder, backend, clock, suspension, events, reachability);
   }
 
   /** Those that are valid, the oldest first. */
   get valid(): readonly Hold[] {
-    return this.#table
-      .values()
+    return Array.from(this.#byHolder.values())
       .filter((hold) => hold.isValid())
       .sort((one, other) => one.grantedAt - other.grantedAt || (one.key < other.key ? -1 : 1));
   }
@@ -48,13 +42,13 @@ export class Holds {
    * goes over all holds.
    */
   hasApart(key: string): boolean {
-    if (this.#table.size > LOOKED_THROUGH) return false;
-    for (const hold of this.#table.values()) if (hold.key === key && !hold.hasContext && hold.isValid()) return true;
+    if (this.#byHolder.size > LOOKED_THROUGH) return false;
+    for (const hold of this.#byHolder.values()) if (hold.key === key && !hold.hasContext && hold.isValid()) return true;
     return false;
   }
 
   get isIdle(): boolean {
-    return this.#table.size === 0;
+    return this.#byHolder.size === 0;
   }
 
   /** Resolves when nothing is held. */
@@ -62,18 +56,13 @@ export class Holds {
     if (!this.isIdle) await new Promise<void>((resolve) => (this.#onceIdle = resolve));
   }
 
-  /** Begins with a grant that has come in time. */
-  begin({ subject, terms, startedAt }: Wish, { suspensions }: Attempt, grant: Grant, now: number): Hold {
+  /** @param suspensions how many suspensions of the machine were known when the grant was asked for */
+  begin({ subject, lease, startedAt }: AcquireTerms, grant: Grant, suspensions: number, now: number): Hold {
     const { clock, events, suspension } = this.parts;
-    const hold = new Hold(subject, grant, terms, now, suspensions, clock, suspension, this.#onLost);
-    hold.endTrace = traceHold(subject, grant.fencingToken);
-    this.#table.set(grant.holder, hold);
+    const hold = new Hold(subject, grant, lease, now, suspensions, clock, suspension, this.#onLost);
+    this.#byHolder.set(grant.holder, hold);
     this.#watchdog.added(hold);
-    events.publish('acquired', () => ({
-      ...subject,
-      waited: hold.grantedAt - startedAt,
-      fencingToken: grant.fencingToken,
-    }));
+    events.publish('acquired', () => ({ ...subject, waited: now - startedAt, fencingToken: grant.fencingToken }));
     return hold;
   }
 
@@ -83,19 +72,19 @@ export class Holds {
    * @param failed whether its task failed, so that a transaction below it is rolled back
    * @param lock the lock that this entry is
    */
-  leave(hold: Hold, failed: boolean, lock?: object): Answer<ReleaseResult> {
+  async leave(hold: Hold, failed: boolean, lock?: object): Promise<ReleaseResult> {
     hold.entries -= 1;
     if (hold.entries > 0) {
       if (hold.lostError) return 'lost';
-      // After a failure the other branches of a Promise.all may well go on, and a handler after the timeout of its request.
+      // After a failure the other branches of a Promise.all may well continue, and a handler after the timeout of its request.
       if (lock === hold.acquiredBy && !failed) this.#warnOfOutliving(hold);
       return 'nested';
     }
-    // Taken off the watchdog before the release is sent: no renewal may follow it.
+    // Removed from the watchdog before the release is sent: no renewal may follow it.
     if (!hold.markReleased()) return 'lost';
     this.#forget(hold);
-    const parting = { keepUntil: hold.keepUntil, failed };
-    return this.releases.once(hold.grant, parting, (outcome) => this.#released(hold, outcome, parting));
+    const outcome = await this.releases.send(hold.grant, { keepUntil: hold.keepUntil, failed }, hold.validUntil);
+    return this.#released(hold, outcome);
   }
 
   /** Renews the hold now, for `lease` ms from now on. */
@@ -131,28 +120,22 @@ export class Holds {
     this.confirm();
   }
 
-  /** The backend says that this holder has lost its lock. */
+  /** The backend reports that this holder has lost its lock. */
   revoke(holder: string, cause: unknown): void {
-    this.#table.get(holder)?.lose('revoked', cause);
+    this.#byHolder.get(holder)?.lose('revoked', cause);
   }
 
   /** Takes all locks away from their tasks and gives them back. */
   loseAll(reason: LossReason): void {
-    for (const hold of this.#table.values()) hold.lose(reason);
+    for (const hold of this.#byHolder.values()) hold.lose(reason);
   }
-
-  readonly #onRenewal = (hold: Hold, isAnswered: boolean): void => {
-    if (isAnswered) this.reachability.answered();
-    const { events } = this.parts;
-    events.publish(isAnswered ? 'renewed' : 'unrenewed', () => ({ ...hold.subject, remaining: hold.remaining() }));
-  };
 
   readonly #onLost = (hold: Hold, error: LockLostError): void => {
     this.#forget(hold);
     this.#publishLost(hold, error);
     this.parts.logger.warn(error.message);
     // Its id is dead from here on. What it may still hold would block others for a lease.
-    this.releases.send(hold.grant, { keepUntil: hold.keepUntil, failed: true }, hold.validUntil);
+    void this.releases.send(hold.grant, { keepUntil: hold.keepUntil, failed: true }, hold.validUntil);
   };
 
   #warnOfOutliving({ subject }: Hold): void {
@@ -165,25 +148,24 @@ export class Holds {
   }
 
   #forget(hold: Hold): void {
-    this.#table.delete(hold.grant.holder);
+    this.#byHolder.delete(hold.grant.holder);
     this.#watchdog.removed();
     if (this.isIdle) this.#onceIdle?.();
   }
 
-  #released(hold: Hold, outcome: ReleaseOutcome, parting: Parting): ReleaseResult {
+  #released(hold: Hold, outcome: ReleaseOutcome): ReleaseResult {
     const { subject } = hold;
     const { clock, events } = this.parts;
     switch (outcome) {
       case 'released':
-        hold.endTrace?.('released');
+        hold.traceEnd('released');
         events.publish('released', () => ({ ...subject, held: clock.now() - hold.grantedAt }));
         return 'released';
       case 'lost':
         return this.#lostAtRelease(hold, lostError(subject, 'revoked'));
       case 'unknown':
-        hold.endTrace?.('unconfirmed');
+        hold.traceEnd('unconfirmed');
         events.publish('unconfirmed', () => subject);
-        this.releases.retry(hold.grant, parting, hold.validUntil);
         return 'unconfirmed';
       default: {
         const reason = outcome.written === 'unknown' ? 'commit-unknown' : 'rolled-back';
@@ -201,7 +183,7 @@ export class Holds {
 
   #publishLost(hold: Hold, error: LockLostError): void {
     const { clock, events } = this.parts;
-    hold.endTrace?.(error);
+    hold.traceEnd(error);
     events.publish('lost', () => ({ ...hold.subject, held: clock.now() - hold.grantedAt, reason: error.reason }));
   }
 }

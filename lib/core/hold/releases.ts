@@ -1,14 +1,14 @@
-import { isPromiseLike } from '../toolkit/answer.js';
 import type { Clock, Timer } from '../../api/clock.js';
-import type { Answer, Holder, LockProvider, ReleaseOutcome } from '../../api/lock-provider.js';
+import type { Holder, LockBackend, ReleaseOutcome } from '../../api/lock-provider.js';
 import type { Random } from '../../api/random.js';
+import type { Reachability } from '../events/reachability.js';
+import { backOff, withTimeout } from '../toolkit/timing.js';
 
-const RETRY_FIRST = 100;
-const RETRY_AT_MOST = 1_000;
+const RETRY = { first: 100, most: 1_000 };
 
-/** How a lock is given back. */
-export interface Parting {
-  /** Until when its key stays parked, on the monotonic clock; 0, or a time that has passed, frees it. */
+/** How a lock is released. */
+export interface ReleaseTerms {
+  /** Until when its key is retained, on the monotonic clock; 0, or a time that has passed, frees it. */
   readonly keepUntil: number;
   /** The task failed or the lock was lost. */
   readonly failed: boolean;
@@ -17,7 +17,7 @@ export interface Parting {
 /** A release that was not answered. */
 interface PendingRelease {
   readonly holder: Holder;
-  readonly parting: Parting;
+  readonly terms: ReleaseTerms;
   /** When the lease is over anyway, on the monotonic clock. */
   readonly until: number;
   /** Sent again, and not answered yet. */
@@ -30,57 +30,35 @@ interface PendingRelease {
  * One timer for all: an outage leaves as many of them as there were callers, and a loop for each took a third of a core.
  */
 export class Releases {
-  #underWay = 0;
-  #onDone: (() => void) | undefined;
+  #inFlight = 0;
+  #onIdle: (() => void) | undefined;
   readonly #pending = new Set<PendingRelease>();
   #timer: Timer | undefined;
-  /** How often was looked since there is something pending. */
+  /** How many retries there were since the list was empty. */
   #rounds = 0;
   #closed = false;
-  readonly #unanswered = (cause: unknown): ReleaseOutcome => {
-    this.onUnavailable(cause);
-    return 'unknown';
-  };
 
   constructor(
-    private readonly provider: Pick<LockProvider, 'release'>,
+    private readonly backend: Pick<LockBackend, 'release'>,
     private readonly clock: Clock,
     private readonly random: Random,
-    private readonly onUnavailable: (cause: unknown) => void,
+    private readonly reachability: Reachability,
   ) {}
 
-  /** Sends one release, and gives what `next` makes of its outcome. A provider that fails has not answered. */
-  once<T>(holder: Holder, { keepUntil, failed }: Parting, next: (outcome: ReleaseOutcome) => T): Answer<T> {
-    let answer: Answer<ReleaseOutcome>;
-    try {
-      const keepFor = keepUntil === 0 ? 0 : Math.max(0, keepUntil - this.clock.now());
-      answer = this.provider.release(holder, { keepFor, failed });
-    } catch (error) {
-      answer = this.#unanswered(error);
+  /**
+   * Releases a lock. A release that was not answered, which resolves to `unknown`, is sent again in the background until it was answered
+   * or `until`, when the lease is over anyway.
+   */
+  async send(holder: Holder, terms: ReleaseTerms, until: number): Promise<ReleaseOutcome> {
+    this.#inFlight += 1;
+    const outcome = await this.#once(holder, terms);
+    if (outcome === 'unknown' && !this.#closed && this.clock.now() < until) {
+      this.#inFlight += 1;
+      this.#pending.add({ holder, terms, until, isSent: false });
+      this.#retryLater();
     }
-    if (!isPromiseLike(answer)) return next(answer);
-    this.#underWay += 1;
-    const finish = (outcome: ReleaseOutcome): T => {
-      const result = next(outcome);
-      this.#end();
-      return result;
-    };
-    return answer.then(finish, (cause: unknown) => finish(this.#unanswered(cause)));
-  }
-
-  /** Releases in the background, again and again until it was answered or `until` (when the lease is over anyway). */
-  send(holder: Holder, parting: Parting, until: number): void {
-    void this.once(holder, parting, (outcome) => {
-      if (outcome === 'unknown') this.retry(holder, parting, until);
-    });
-  }
-
-  /** As {@link send}, after a first release that was not answered. */
-  retry(holder: Holder, parting: Parting, until: number): void {
-    if (this.#closed || this.clock.now() >= until) return;
-    this.#underWay += 1;
-    this.#pending.add({ holder, parting, until, isSent: false });
-    this.#lookLater();
+    this.#end();
+    return outcome;
   }
 
   /** Sends again now what is pending: the backend answers again. */
@@ -95,21 +73,17 @@ export class Releases {
 
   /** Counts `work`, which must not reject, among what {@link close} waits for. */
   track(work: Promise<void>): void {
-    this.#underWay += 1;
+    this.#inFlight += 1;
     void work.then(() => {
       this.#end();
     });
   }
 
-  /** Waits up to `patience` ms for what is under way, then gives up on it: the leases end by themselves. */
-  async close(patience: number): Promise<void> {
-    if (this.#underWay > 0) {
-      let timer: Timer | undefined;
-      await new Promise<void>((resolve) => {
-        this.#onDone = resolve;
-        timer = this.clock.setTimer(resolve, patience, true);
-      });
-      if (timer !== undefined) this.clock.clearTimer(timer);
+  /** Waits up to `timeout` ms for what is in flight, then gives up on it: the leases end by themselves. */
+  async close(timeout: number): Promise<void> {
+    if (this.#inFlight > 0) {
+      const idle = new Promise<void>((resolve) => (this.#onIdle = resolve));
+      await withTimeout(this.clock, timeout, idle);
     }
     this.#closed = true;
     if (this.#timer !== undefined) this.clock.clearTimer(this.#timer);
@@ -118,32 +92,45 @@ export class Releases {
 
   async #sendAgain(release: PendingRelease): Promise<void> {
     release.isSent = true;
-    const outcome = await this.once(release.holder, release.parting, (answered) => answered);
+    const outcome = await this.#once(release.holder, release.terms);
     release.isSent = false;
     if (outcome !== 'unknown') this.#forget(release);
+  }
+
+  /** A backend that fails has not answered. */
+  async #once(holder: Holder, { keepUntil, failed }: ReleaseTerms): Promise<ReleaseOutcome> {
+    const keepFor = keepUntil === 0 ? 0 : Math.max(0, keepUntil - this.clock.now());
+    try {
+      return await this.backend.release(holder, { keepFor, failed });
+    } catch (cause) {
+      this.reachability.failed(cause);
+      return 'unknown';
+    }
   }
 
   #forget(release: PendingRelease): void {
     if (this.#pending.delete(release)) this.#end();
   }
 
-  #lookLater(): void {
+  #retryLater(): void {
     if (this.#timer !== undefined || this.#closed) return;
     if (this.#pending.size === 0) {
       this.#rounds = 0;
       return;
     }
-    const delay = Math.min(RETRY_FIRST * 2 ** this.#rounds, RETRY_AT_MOST) * (0.5 + this.random.fraction() / 2);
+    this.#timer = this.clock.setTimer(
+      () => {
+        this.#timer = undefined;
+        this.retryAll();
+        this.#retryLater();
+      },
+      backOff(this.random, this.#rounds, RETRY),
+    );
     this.#rounds += 1;
-    this.#timer = this.clock.setTimer(() => {
-      this.#timer = undefined;
-      this.retryAll();
-      this.#lookLater();
-    }, delay);
   }
 
   #end(): void {
-    this.#underWay -= 1;
-    if (this.#underWay === 0) this.#onDone?.();
+    this.#inFlight -= 1;
+    if (this.#inFlight === 0) this.#onIdle?.();
   }
 }

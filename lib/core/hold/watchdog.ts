@@ -1,7 +1,8 @@
 import type { Clock, Timer } from '../../api/clock.js';
 import type { Hold } from './hold.js';
-import type { HolderTable } from '../toolkit/holder-table.js';
-import type { LockProvider, RenewOutcome } from '../../api/lock-provider.js';
+import type { LockEventPublisher } from '../events/publisher.js';
+import type { Reachability } from '../events/reachability.js';
+import type { LockBackend, RenewOutcome } from '../../api/lock-provider.js';
 import type { SuspensionDetector } from '../toolkit/suspension.js';
 
 // A renewal that was not answered is sent again after a tenth of the lease, at most a second: a backend that restarts
@@ -13,7 +14,7 @@ const RETRY_AT_MOST = 1_000;
 const TOGETHER = 0.5;
 
 /**
- * Keeps the holds of one provider alive, and notices those that it could not keep. One timer for all; renewals that
+ * Renews the holds of one provider, and finds those that are lost. One timer for all; renewals that
  * are due together are sent in one tick, and each is answered by itself.
  *
  * It never renews past a deadline: a watchdog that wakes late finds the loss instead.
@@ -23,18 +24,18 @@ export class Watchdog {
   #wakesAt = Infinity;
 
   constructor(
-    /** All that is held: whoever puts a hold there or takes it away says so. */
-    private readonly holds: Pick<HolderTable<Hold>, 'has' | 'values' | 'size'>,
-    private readonly provider: Pick<LockProvider, 'renew'>,
+    /** All that is held, by holder id. */
+    private readonly holds: ReadonlyMap<string, Hold>,
+    private readonly backend: Pick<LockBackend, 'renew'>,
     private readonly clock: Clock,
     private readonly suspension: SuspensionDetector,
-    private readonly onRenewal: (hold: Hold, isAnswered: boolean) => void,
-    private readonly onUnavailable: (cause: unknown) => void,
+    private readonly events: LockEventPublisher,
+    private readonly reachability: Reachability,
   ) {}
 
   /** This hold is among them from now on. */
   added(hold: Hold): void {
-    this.#wakeBy(nextLook(hold), hold.grantedAt);
+    this.#wakeBy(nextWake(hold), hold.grantedAt);
   }
 
   /** One is not among them any more. Before its release is sent, so that no renewal follows it. */
@@ -44,13 +45,13 @@ export class Watchdog {
 
   /** The hold's times have changed. */
   reschedule(hold: Hold): void {
-    if (this.holds.has(hold.grant.holder)) this.#wakeBy(nextLook(hold));
+    if (this.holds.has(hold.grant.holder)) this.#wakeBy(nextWake(hold));
   }
 
   /** Renews everything now: after a reconnect, before waiters ask; and after a suspension. */
   renewAll(): void {
     for (const hold of this.holds.values()) if (hold.renewAt !== Infinity) hold.renewAt = 0;
-    this.#look();
+    this.#renewDue();
   }
 
   /** Renews one hold now. */
@@ -61,7 +62,7 @@ export class Watchdog {
     return outcome;
   }
 
-  #look(): void {
+  #renewDue(): void {
     this.#sleep();
     const now = this.clock.now();
     const due: Hold[] = [];
@@ -74,7 +75,7 @@ export class Watchdog {
         hold.renewAt = now + retry;
         due.push(hold);
       }
-      next = Math.min(next, nextLook(hold));
+      next = Math.min(next, nextWake(hold));
     }
     this.#wakeBy(next);
     if (due.length === 0) return;
@@ -88,9 +89,9 @@ export class Watchdog {
     const number = hold.beginRenewal();
     let outcome: RenewOutcome;
     try {
-      outcome = await this.provider.renew(hold.grant, hold.lease);
+      outcome = await this.backend.renew(hold.grant, hold.lease);
     } catch (error) {
-      this.onUnavailable(error);
+      this.reachability.failed(error);
       outcome = 'unknown';
     }
     if (outcome === 'lost') hold.lose('revoked');
@@ -100,7 +101,11 @@ export class Watchdog {
       hold.renewAt = Math.max(hold.renewAt, sentAt + retryOf(hold));
     }
     // Released or lost by now, it concerns nobody.
-    if (hold.isValid()) this.onRenewal(hold, outcome !== 'unknown');
+    if (hold.isValid()) {
+      if (outcome !== 'unknown') this.reachability.answered();
+      const name = outcome === 'unknown' ? 'unrenewed' : 'renewed';
+      this.events.publish(name, () => ({ ...hold.subject, remaining: hold.remaining() }));
+    }
     if (outcome !== 'unknown') this.reschedule(hold);
     return outcome;
   }
@@ -111,7 +116,7 @@ export class Watchdog {
     this.#wakesAt = time;
     this.#timer = this.clock.setTimer(
       () => {
-        this.#look();
+        this.#renewDue();
       },
       // Rounded up: a timer that fires a fraction early would find nothing due and spin.
       Math.min(Math.max(Math.ceil(time - now), 1), LONGEST_TIMER),
@@ -131,6 +136,6 @@ function retryOf({ lease }: Hold): number {
   return Math.min(lease * RETRY_FRACTION, RETRY_AT_MOST);
 }
 
-function nextLook(hold: Hold): number {
+function nextWake(hold: Hold): number {
   return Math.min(hold.renewAt, hold.validUntil, hold.endsAt);
 }

@@ -3,7 +3,7 @@ import { LockConfigError } from '../../api/errors.js';
 
 type Method = (...args: unknown[]) => unknown;
 
-/** The method that a decorator stands on. */
+/** The method that a decorator was put on. */
 export interface DecoratedMethod {
   /** For messages, such as `OrderService.pay`. */
   readonly name: string;
@@ -17,7 +17,7 @@ export interface DecoratedMethod {
 // The types that decorators see of a method which has its result at once.
 const SYNCHRONOUS: readonly unknown[] = [String, Number, Boolean, BigInt, Symbol, Array, Date, Map, Set];
 
-/** @throws LockConfigError where `decorator` stands on something else than a method that takes its time. */
+/** @throws LockConfigError where `decorator` is not on an asynchronous method. */
 export function decoratedMethod(
   decorator: string,
   target: object,
@@ -31,7 +31,7 @@ export function decoratedMethod(
   }
   const place = typeof target === 'function' ? target.name : target.constructor.name;
   if (typeof key !== 'string' && typeof key !== 'symbol') {
-    throw new LockConfigError(`${decorator} stands on the class ${place}: put it on a method.`);
+    throw new LockConfigError(`${decorator} is on the class ${place}: put it on a method.`);
   }
   const name = `${place}.${String(key)}`;
   if (typeof descriptor?.value !== 'function') {
@@ -54,7 +54,7 @@ export function decoratedMethod(
  * Routes, guards, interceptors, cron expressions and API documentation are metadata of the function. A wrapper without
  * them silently loses the route, or the guard (getsentry/sentry-javascript#15598).
  */
-export function takeAfter(wrapper: object, original: (...args: never[]) => unknown): void {
+export function copyMethodMetadata(wrapper: object, original: (...args: never[]) => unknown): void {
   for (const key of Reflect.getOwnMetadataKeys(original) as unknown[]) {
     Reflect.defineMetadata(key, Reflect.getOwnMetadata(key, original), wrapper);
   }

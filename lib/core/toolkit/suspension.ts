@@ -11,7 +11,7 @@ const SAMPLE_EVERY = 1_000;
 const LOOK_WHILE_QUEUED = 5_000;
 
 /**
- * Notices that the machine was suspended (laptop lid, suspended VM). The monotonic clock stands still meanwhile, so a
+ * Notices that the machine was suspended (laptop lid, suspended VM). The monotonic clock stops meanwhile, so a
  * deadline computed on it seems far while the backend may have given the lock away.
  *
  * A virtual machine that is paused with both of its clocks does not notice.
@@ -54,7 +54,7 @@ export class SuspensionDetector {
 
   /**
    * How many suspensions there were, by one look for all whose turn has come at the same time: a reply may bring many grants, and a
-   * look costs 3 µs. That they have come together is not told by a clock, which may have stood still.
+   * look costs 3 µs. The clock cannot show that they came together, because it may have stopped meanwhile.
    */
   observeTogether(): number {
     if (this.#isFresh) return this.#count;

@@ -5,7 +5,7 @@ import type { LockEvent } from '../../api/lock-events.js';
 
 /**
  * The names under which spans and metrics speak of locks. OpenTelemetry has no conventions for locks, so all but
- * `code.function.name` and `error.type`, which it has, stand in a namespace of our own.
+ * `code.function.name` and `error.type`, which it has, are in a namespace of our own.
  */
 export const ATTRIBUTE = {
   key: 'distributed_lock.key',

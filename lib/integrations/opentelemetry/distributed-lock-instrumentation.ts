@@ -18,7 +18,7 @@ export interface DistributedLockInstrumentationConfig {
  *
  * It has the form of an `Instrumentation`, so `NodeSDK` and `registerInstrumentations()` take it; without them, call
  * `enable()`. It subscribes to the diagnostics channels of this package and patches nothing: `disable()` leaves no trace,
- * and what is under way then is closed.
+ * and what is in flight then is closed.
  *
  * @example
  * ```ts

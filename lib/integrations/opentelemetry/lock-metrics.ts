@@ -6,7 +6,7 @@ import type { AcquireTrace, HoldTrace } from '../../api/lock-traces.js';
 import { acquireOutcome, ATTRIBUTE, attributesOf, holdOutcome } from './attributes.js';
 import { UnderWay } from './under-way.js';
 
-/** A measurement that is under way. */
+/** A measurement in flight. */
 interface Measurement {
   readonly attributes: Attributes;
   readonly startedAt: number;
@@ -79,7 +79,7 @@ export class LockMetrics {
   }
 }
 
-/** Counts what is under way, and records how long it took. */
+/** Counts what is in flight, and records how long it took. */
 function measure<T extends LockEvent>(now: UpDownCounter, durations: Histogram, outcome: (trace: T) => Attributes) {
   return {
     begin: (trace: T): Measurement => {

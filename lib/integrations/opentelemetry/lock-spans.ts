@@ -7,7 +7,7 @@ import { UnderWay } from './under-way.js';
 
 /**
  * Two spans for each lock, children of the span in which it was asked for: the way to it, and the time that it is held.
- * The spans of the task stand beside the second and not beneath it, since a lock is not what they are caused by.
+ * The spans of the task are siblings of the second and not its children, since a lock does not cause them.
  */
 export class LockSpans {
   readonly #acquisitions: UnderWay<AcquireTrace, Span>;
@@ -48,7 +48,7 @@ export class LockSpans {
 function end(span: Span, outcome: Attributes = {}): void {
   span.setAttributes(outcome);
   const name = outcome[ATTRIBUTE.outcome];
-  // A busy lock works as it should, and whoever cancels has no failure.
+  // A busy lock works as it should, and a caller that cancels has no failure.
   if (typeof name === 'string' && FAILURES.has(name)) span.setStatus({ code: SpanStatusCode.ERROR });
   span.end();
 }

@@ -16,7 +16,7 @@ export interface LockPingOptions {
 const PROBE = 'nestjs-distributed-lock:health';
 
 /**
- * Tells Terminus whether a lock provider can lock: it takes a lock of its own and gives it back, within a time-out.
+ * Reports to Terminus whether a lock provider can lock: it acquires a lock of its own and releases it, within a timeout.
  *
  * Up: the backend has answered, if only that the probe is busy. Down: it did not answer in time, or the application is
  * stopping and takes no new locks. A result names neither the key nor the address of the backend, nor does it carry its error.
@@ -58,7 +58,7 @@ export class LockHealthIndicator {
       });
     });
     try {
-      // Whoever asks under a lock asks for the backend, not for a re-entry.
+      // A check under a lock is about the backend, not about a re-entry.
       const lock = await this.locks.detached(() => this.locks.tryAcquire(PROBE, { provider, signal }));
       const release = await Promise.race([lock?.release(), late]);
       return release === 'unconfirmed' || release === 'late' ? UNANSWERED : undefined;

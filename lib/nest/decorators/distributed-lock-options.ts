@@ -1,7 +1,7 @@
 import type { LockOptions } from '../../api/lock-options.js';
 import type { LockTimeoutError } from '../../api/errors.js';
 
-/** What an `onBusy` handler is told. */
+/** What an `onBusy` handler gets. */
 export interface BusyContext {
   /** The keys that the call wanted, sorted. */
   readonly keys: readonly string[];
@@ -22,7 +22,7 @@ export interface DistributedLockOptions extends Omit<LockOptions, 'signal'> {
    * - `throw` (default): `LockTimeoutError`.
    * - `skip`: the method does not run and the call resolves to `undefined`; `wait` then defaults to 0. Compiles only for
    *   methods whose result may be undefined.
-   * - a function: its result, or what it throws, stands for the call.
+   * - a function: its result, or what it throws, is that of the call.
    *
    * There is no way to run the method without its lock.
    */

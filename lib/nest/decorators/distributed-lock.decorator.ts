@@ -2,9 +2,9 @@ import { Observable } from 'rxjs';
 import { LockConfigError } from '../../api/errors.js';
 import type { Duration } from '../../api/duration.js';
 import type { KeyFunction } from '../../key/key-function.js';
-import { decoratedMethod, takeAfter } from '../../core/toolkit/decorated-method.js';
+import { decoratedMethod, copyMethodMetadata } from '../../core/toolkit/decorated-method.js';
 import type { DistributedLockOptions } from './distributed-lock-options.js';
-import { recordLockedMethod } from './lock-metadata.js';
+import { lockedMethodsBehind, recordLockedMethod } from './lock-metadata.js';
 import { lockedCall } from './locked-call.js';
 import { LockedMethod, type KeySource } from './locked-method.js';
 import { reserveServiceSlot } from '../module/service-slot.js';
@@ -15,7 +15,7 @@ export type LockableResult = PromiseLike<unknown> | Observable<unknown> | AsyncG
 /* eslint-disable @typescript-eslint/no-unnecessary-type-parameters -- P infers the parameters of the method: written out
    as [...A, ...never[]] they would be compared the other way round, and a key function could not ask for less than them. */
 
-/** What instance methods stand on. Static ones stand on a class, which has a prototype. */
+/** The target of a decorator on an instance method. That of a static method is a class, which has a prototype. */
 type Prototype = object & { prototype?: never };
 
 /** As many parameters as `A` must get: those that may be `undefined` a call may leave out. */
@@ -116,9 +116,9 @@ export function DistributedLock(key: KeySource, options: DistributedLockOptions 
       );
     }
     const kind = isIteration ? 'iteration' : returnType === Observable ? 'observable' : 'promise';
-    const method = new LockedMethod(target, name, original, key, options);
+    const method = new LockedMethod(target, name, original, key, options, lockedMethodsBehind(original));
     const wrapper = lockedCall(method, original, kind);
-    takeAfter(wrapper, original);
+    copyMethodMetadata(wrapper, original);
     recordLockedMethod(target, wrapper, method);
     reserveServiceSlot(target);
     descriptor.value = wrapper;
@@ -127,8 +127,11 @@ export function DistributedLock(key: KeySource, options: DistributedLockOptions 
 
 /** How often a job may run. */
 export interface RunOnceOptions {
-  /** The shortest time between two runs, in ms: a process whose clock is late finds the key parked. Default 0. */
-  atLeast?: Duration;
+  /**
+   * The shortest time between two runs, in ms. Processes start a job a little apart; the key stays locked for this time, so an instance
+   * with a slow clock skips the run. 0 can run twice; row, advisory and ZooKeeper locks know only 0.
+   */
+  atLeast: Duration;
   /** The longest time that a run may take, in ms; then its signal aborts and another may start. Default `Infinity`. */
   atMost?: Duration;
   /** Name of the provider. Default: the module's default provider. */
@@ -146,6 +149,6 @@ export interface RunOnceOptions {
  * async report() {}
  * ```
  */
-export function RunOnce(key: string, { atLeast, atMost, provider }: RunOnceOptions = {}): SkippableLockDecorator {
+export function RunOnce(key: string, { atLeast, atMost, provider }: RunOnceOptions): SkippableLockDecorator {
   return DistributedLock(key, { wait: 0, onBusy: 'skip', minHold: atLeast, maxHold: atMost, provider });
 }

@@ -1,10 +1,10 @@
 import 'reflect-metadata';
-import type { LockDefaults as LockDefaultOptions, LockOptions } from '../../api/lock-options.js';
+import type { LockOptions } from '../../api/lock-options.js';
 
 const CLASS_DEFAULTS = Symbol('defaults of @LockDefaults');
 
 /** What a class can set for its decorated methods. */
-export type ClassLockDefaults = LockDefaultOptions & Pick<LockOptions, 'provider'>;
+export type ClassLockDefaults = Pick<LockOptions, 'wait' | 'lease' | 'maxHold' | 'reentrant' | 'onLost' | 'provider'>;
 
 /**
  * Sets defaults for all `@DistributedLock` methods that a class declares, or that classes declare which extend it. The method's own

@@ -5,7 +5,7 @@ import type { LockedMethod } from './locked-method.js';
 const LOCKS_OF_METHOD = Symbol('LockedMethods behind a method');
 const LOCKED_METHODS = Symbol('LockedMethods of a class');
 
-/** Marks `wrapper` as the locked form of a method, and the class as having it. The marks of locks beneath it stand on it already. */
+/** Marks `wrapper` as the locked form of a method, and the class as having it. It has the marks of locks below it already. */
 export function recordLockedMethod(prototype: object, wrapper: object, method: LockedMethod): void {
   Reflect.defineMetadata(LOCKS_OF_METHOD, [method, ...lockedMethodsBehind(wrapper)], wrapper);
   const own = (Reflect.getOwnMetadata(LOCKED_METHODS, prototype) as LockedMethod[] | undefined) ?? [];

@@ -1,8 +1,7 @@
 import type { Observable } from 'rxjs';
 import { LockConfigError } from '../../api/errors.js';
-import { after, promised } from '../../core/toolkit/answer.js';
 import { runGuarded } from '../../core/hold/guarded-task.js';
-import { type CallLock, lockForCall } from './call-lock.js';
+import { MethodCall } from './method-call.js';
 import { lockedIteration } from './locked-iteration.js';
 import type { LockedMethod } from './locked-method.js';
 import { lockedObservable } from './locked-observable.js';
@@ -14,7 +13,7 @@ type Method = (...args: unknown[]) => unknown;
 /** How a method gives its result, which decides how long its lock is held. */
 export type ResultKind = 'promise' | 'observable' | 'iteration';
 
-/** The function that stands in the class in the place of a decorated method. */
+/** The function that replaces a decorated method in its class. */
 export function lockedCall(method: LockedMethod, original: Method, kind: ResultKind): Method {
   return method.options.around === 'request' ? underRequest(method, original, kind) : CALLS[kind](method, original);
 }
@@ -24,23 +23,22 @@ const CALLS: Record<ResultKind, (method: LockedMethod, original: Method) => Meth
     const refuse = (result: unknown): void => {
       refuseStream(method, result);
     };
-    return function (this: unknown, ...args) {
-      const run = (call: CallLock): unknown =>
-        call.lock ? runGuarded(call.lock, () => original.apply(this, args), call.onLost, refuse) : call.instead;
-      return promised(() => after(lockForCall(method, { service: method.serviceFor(this), self: this, args }), run));
+    return async function (this: unknown, ...args) {
+      const call = await new MethodCall(method, this, args).lock();
+      return call.lock ? runGuarded(call.lock, () => original.apply(this, args), call.onLost, refuse) : call.instead;
     };
   },
   observable: (method, original) =>
     function (this: unknown, ...args) {
       return lockedObservable(
-        async (signal) => lockForCall(method, { service: method.serviceFor(this), self: this, args }, signal),
+        async (signal) => new MethodCall(method, this, args).lock(signal),
         () => original.apply(this, args) as Observable<unknown>,
       );
     },
   iteration: (method, original) =>
     function (this: unknown, ...args) {
       return lockedIteration(
-        async () => lockForCall(method, { service: method.serviceFor(this), self: this, args }),
+        async () => new MethodCall(method, this, args).lock(),
         () => original.apply(this, args) as AsyncGenerator,
       );
     },

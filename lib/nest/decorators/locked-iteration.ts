@@ -1,7 +1,6 @@
 import type { GrantedLock } from '../../core/hold/granted-lock.js';
 import { endGuarded, type Outcome } from '../../core/hold/guarded-task.js';
-import { runUnder } from '../../core/hold/owner-context.js';
-import type { CallLock } from './call-lock.js';
+import type { CallLock } from './method-call.js';
 
 /** An async generator that holds its lock from the first `next()` until it returns, throws or is left. */
 export async function* lockedIteration(
@@ -23,13 +22,13 @@ export async function* lockedIteration(
   return endGuarded(lock, outcome, onLost);
 }
 
-// The body of a generator runs in the context of whoever asks for the next value, so each step enters the lock's.
+// The body of a generator runs in the context of the code that asks for the next value, so each step enters the lock's.
 function eachStepUnder(
   lock: GrantedLock,
   start: () => AsyncGenerator,
   throwEarly: boolean,
 ): AsyncIterable<unknown, unknown, unknown> {
-  const generator = runUnder(lock, start);
+  const generator = lock.run(start);
   const next = (value: unknown) => {
     const lost = throwEarly ? lock.lostError : undefined;
     // Thrown into the body and not past it, so that the body can still clean up.
@@ -37,9 +36,9 @@ function eachStepUnder(
   };
   return {
     [Symbol.asyncIterator]: () => ({
-      next: (value) => runUnder(lock, () => next(value)),
-      return: (value) => runUnder(lock, () => generator.return(value)),
-      throw: (error) => runUnder(lock, () => generator.throw(error)),
+      next: (value) => lock.run(() => next(value)),
+      return: (value) => lock.run(() => generator.return(value)),
+      throw: (error) => lock.run(() => generator.throw(error)),
     }),
   };
 }

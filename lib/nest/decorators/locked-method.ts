@@ -1,23 +1,19 @@
-import { LockConfigError, LockError, LockKeyError, type LockTimeoutError } from '../../api/errors.js';
+import { LockError, LockKeyError } from '../../api/errors.js';
 import type { KeyFunction } from '../../key/key-function.js';
 import { KeyTemplate } from '../../key/key-template.js';
+import type { KeyScope } from '../../key/scope.js';
 import { normalizeKeys, type LockKey } from '../../key/lock-key.js';
 import { parameterNamesOf } from '../../key/parameter-names.js';
 import type { LockManager } from '../../core/lock-manager.js';
 import type { LockPlan } from '../../core/acquire/lock-plan.js';
-import type { MethodCall } from './call-lock.js';
-import type { BusyContext, DistributedLockOptions } from './distributed-lock-options.js';
-import { liveServices } from '../module/live-services.js';
+import type { DistributedLockOptions } from './distributed-lock-options.js';
 import { defaultsOfClass } from './lock-defaults.decorator.js';
-import { lockedMethodsBehind } from './lock-metadata.js';
-import { LockService } from '../service/lock.service.js';
-import { currentRequest } from '../transports/request-context.js';
-import { serviceInSlot } from '../module/service-slot.js';
+import type { LockService } from '../service/lock.service.js';
 
 /** What a decorator may be given as a key: a template, several, or a function of the method's arguments. */
 export type KeySource = string | readonly string[] | KeyFunction<never[]>;
 
-/** One decorated method: its key, its options, and what a call of it needs to know. */
+/** What a decorator describes: one method, its key and its options. Its calls are the business of `method-call.ts`. */
 export class LockedMethod {
   /** For messages, such as `OrderService.pay`. */
   readonly name: string;
@@ -26,7 +22,6 @@ export class LockedMethod {
   readonly #templateErrors: LockKeyError[] = [];
   readonly #keyFunction: ((...args: never[]) => LockKey) | undefined;
   readonly #source: string | null;
-  readonly #locksBeneath: readonly LockedMethod[];
   readonly #plans = new WeakMap<LockManager, LockPlan>();
 
   constructor(
@@ -35,9 +30,10 @@ export class LockedMethod {
     original: (...args: never[]) => unknown,
     key: KeySource,
     readonly options: DistributedLockOptions,
+    /** Those of decorators below this one. */
+    private readonly locksBelow: readonly LockedMethod[],
   ) {
     const owner = target.constructor;
-    this.#locksBeneath = lockedMethodsBehind(original);
     this.name = `${owner.name}.${String(methodName)}`;
     if (typeof key === 'function') {
       this.#keyFunction = key;
@@ -56,7 +52,7 @@ export class LockedMethod {
     this.#source = sources.join(', ');
   }
 
-  /** Whether `@nestjs/schedule` calls it: told by the mark that `@Cron`, `@Interval` and `@Timeout` leave, without that package. */
+  /** Whether `@nestjs/schedule` calls it: known by the mark that `@Cron`, `@Interval` and `@Timeout` leave, without that package. */
   get isScheduled(): boolean {
     const method = (this.target as Record<string | symbol, unknown>)[this.methodName];
     return typeof method === 'function' && Reflect.hasMetadata('SCHEDULER_TYPE', method);
@@ -81,9 +77,9 @@ export class LockedMethod {
         `around: 'request' takes the lock before the method has arguments, so its key cannot come from them: use #{request…} or #{ctx…}`,
       );
     }
-    if (this.#locksBeneath.some(({ options }) => options.around === 'request')) {
+    if (this.locksBelow.some(({ options }) => options.around === 'request')) {
       problems.push(
-        `a @DistributedLock stands above one with around: 'request', which has to be the outermost: put that one above, or give one decorator both keys as an array`,
+        `a @DistributedLock is above one with around: 'request', which has to be the outermost: put that one above, or give one decorator both keys as an array`,
       );
     }
     // The errors of templates name the method themselves.
@@ -98,7 +94,7 @@ export class LockedMethod {
     let plan = this.#plans.get(manager);
     if (!plan) {
       const own = withoutUndefined(this.options);
-      // As with tryAcquire(), only the call itself can say otherwise: skipping after a wait is rarely what is meant.
+      // As with tryAcquire(), only the call itself can override it: skipping after a wait is rarely what is meant.
       if (own.onBusy === 'skip') own.wait ??= 0;
       const options = { ...defaultsOfClass(this.target), ...own };
       plan = manager.plan(options, { method: this.name, template: this.#source });
@@ -108,49 +104,13 @@ export class LockedMethod {
   }
 
   /** The key or keys of one call. @throws LockKeyError */
-  keysOf({ service, self, args }: MethodCall): LockKey {
-    if (this.#keyFunction) return this.#keyFunction.apply(self, args as never[]);
+  keysOf(scope: KeyScope): LockKey {
+    if (this.#keyFunction) return this.#keyFunction.apply(scope.self, Array.from(scope.args) as never[]);
     const [error] = this.#templateErrors;
     if (error) throw error;
-    const scope = {
-      self,
-      args,
-      request: currentRequest,
-      context: (name: string) => service.context[name]?.(),
-    };
     const [first, second] = this.#templates;
     if (first && !second) return first.evaluate(scope);
     return this.#templates.flatMap((template) => template.evaluate(scope));
-  }
-
-  /** The lock service for a call on `self`. @throws LockConfigError outside of a running application. */
-  serviceFor(self: unknown): LockService {
-    const service: unknown = serviceInSlot(self) ?? liveServices.only;
-    if (service instanceof LockService) return service;
-    if (service !== undefined) {
-      // Run on, an automatic mock would answer the call in the place of the method.
-      throw new LockConfigError(
-        `${this.name} was given a mock as its lock service, under which it would not run: provide LockService with provideLockServiceStub(), or import DistributedLockTestingModule, so that useMocker() is not asked for it.`,
-      );
-    }
-    throw new LockConfigError(
-      `${this.name} was called before Nest has injected its lock service, or outside of Nest (live applications: ${liveServices.count}): ` +
-        'import DistributedLockModule.forRoot() and let Nest make the instance, or provide LockService with provideLockServiceStub() in a unit test.',
-    );
-  }
-
-  /** What a call answers whose lock stayed busy; throws what is to be thrown. */
-  busy(error: LockTimeoutError, { service, args }: MethodCall, keys: LockKey): unknown {
-    const { onBusy } = this.options;
-    const { active, settings, origin } = this.planFor(service.manager);
-    if (onBusy === undefined || onBusy === 'throw') throw error;
-    if (onBusy === 'skip') {
-      const key = error.key ?? '';
-      active.events.publish('skipped', () => ({ key, provider: active.name, mode: settings.mode, ...origin }));
-      return undefined;
-    }
-    const busy: BusyContext = { keys: normalizeKeys(keys), provider: active.name, method: this.name, args, error };
-    return onBusy(busy);
   }
 
   #needsArguments(): boolean {
@@ -167,7 +127,7 @@ export class LockedMethod {
   }
 }
 
-// An option that is set to undefined is left open: spread as it is, it would hide the default beneath.
+// An option that is set to undefined is left open: spread as it is, it would hide the default.
 function withoutUndefined<T extends object>(options: T): T {
   return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as T;
 }

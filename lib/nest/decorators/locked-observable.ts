@@ -2,10 +2,9 @@ import { defer, EMPTY, isObservable, Observable, of } from 'rxjs';
 import type { LossPolicy } from '../../api/lock-options.js';
 import type { GrantedLock } from '../../core/hold/granted-lock.js';
 import { endGuarded } from '../../core/hold/guarded-task.js';
-import { runUnder } from '../../core/hold/owner-context.js';
-import type { CallLock } from './call-lock.js';
+import type { CallLock } from './method-call.js';
 
-/** Tells, after the last value, whether it is still being sent (a file, a response): the lock is then held until that settles. */
+/** Finds out, after the last value, whether it is still being sent (a file, a response): the lock is then held until that settles. */
 type StillSending = (lastValue: unknown) => Promise<void> | undefined;
 
 type Source = (lock: GrantedLock) => Observable<unknown>;
@@ -61,7 +60,7 @@ function underLock(
         subscriber.error(error);
       });
     }
-    const inner = runUnder(lock, () =>
+    const inner = lock.run(() =>
       defer(() => source(lock)).subscribe({
         next: (value) => {
           last = value;
@@ -73,7 +72,7 @@ function underLock(
         complete: () => {
           // What is lost already must not be sent.
           sending = lock.lostError && onLost !== 'ignore' ? undefined : stillSending(last);
-          // Whoever sends the value waits for the completion, so the completion cannot wait for the sending.
+          // The sender of the value waits for the completion, so the completion cannot wait for the sending.
           if (sending) subscriber.complete();
           else pass(endGuarded(lock, { status: 'fulfilled', value: last }, onLost));
         },
@@ -81,7 +80,7 @@ function underLock(
     );
     return () => {
       inner.unsubscribe();
-      // Does nothing after a regular end. Torn down before it, the work beneath is incomplete.
+      // Does nothing after a regular end. Torn down before it, the work under the lock is incomplete.
       if (sending) void sending.then(() => lock.end(false));
       else void lock.end(true);
     };

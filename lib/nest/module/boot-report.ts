@@ -11,8 +11,8 @@ import type { LockedMethod } from '../decorators/locked-method.js';
 export function reportBoot(manager: LockManager, methods: Iterable<LockedMethod>): void {
   const logger = new Logger('DistributedLock');
   for (const provider of manager.providerNames) {
-    const { active } = manager.plan({ provider });
-    logger.log(`Lock provider "${provider}" is a ${active.kind}: ${inWords(active.capabilities)}`);
+    const { core } = manager.plan({ provider });
+    logger.log(`Lock provider "${provider}" is a ${core.kind}: ${inWords(core.capabilities)}`);
   }
   const locked = [...methods];
   for (const method of locked) {
@@ -22,14 +22,14 @@ export function reportBoot(manager: LockManager, methods: Iterable<LockedMethod>
   if (rows.length > 0) logger.debug(`Locked methods:\n${table([HEAD, ...rows])}`);
 }
 
-// Processes fire a little apart, also with synchronised clocks: whoever comes when the run is over runs it once more.
+// Processes fire a little apart, also with synchronised clocks: a process that comes when the run is over runs it once more.
 function runsTwice(method: LockedMethod, manager: LockManager): string {
-  const { active } = method.planFor(manager);
+  const { core } = method.planFor(manager);
   return (
     `${method.name} is scheduled, but its key is free as soon as it has run, so that a process that fires later runs it again: ` +
-    (active.capabilities.minHold
+    (core.capabilities.minHold
       ? 'set "atLeast" of @RunOnce ("minHold" of @DistributedLock) to more than the processes may fire apart.'
-      : `lock provider "${active.name}" cannot keep the key, so choose one with minHold and set "atLeast", or let the run itself see that it was done.`)
+      : `lock provider "${core.name}" cannot keep the key, so choose one with minHold and set "atLeast", or let the run itself see that it was done.`)
   );
 }
 
@@ -46,9 +46,9 @@ function inWords({ shared, fair, fencing, lease, minHold }: LockCapabilities): s
 const HEAD = ['method', 'key', 'provider', 'wait', 'lease'];
 
 function row(method: LockedMethod, manager: LockManager): string[] {
-  const { active, settings, origin } = method.planFor(manager);
-  const lease = active.capabilities.lease === 'per-lock' ? duration(settings.lease) : 'session';
-  return [method.name, origin.template ?? '(key function)', active.name, duration(settings.wait), lease];
+  const { core, settings, origin } = method.planFor(manager);
+  const lease = core.capabilities.lease === 'per-lock' ? duration(settings.lease) : 'session';
+  return [method.name, origin.template ?? '(key function)', core.name, duration(settings.wait), lease];
 }
 
 function duration(time: number): string {

@@ -4,7 +4,7 @@ import { LockManager } from '../../core/lock-manager.js';
 import { getLockServiceToken } from '../decorators/inject-lock-service.decorator.js';
 import { liveServices } from './live-services.js';
 import { LockAdmin } from '../service/lock-admin.js';
-import { LockBinder } from './lock-binder.js';
+import { LockExplorer } from './lock-explorer.js';
 import { InertFilter, LastResortFilter } from '../transports/lock-error.filter.js';
 import { LockInterceptor } from '../transports/lock.interceptor.js';
 import { createLockManager } from './lock-manager.factory.js';
@@ -39,7 +39,7 @@ function withLocks(
   extras: { isGlobal?: boolean; names?: readonly string[] },
 ): DynamicModule {
   const names = extras.names ?? [];
-  const engine: Provider = {
+  const manager: Provider = {
     provide: LockManager,
     useFactory: (options: DistributedLockModuleOptions) => createLockManager(options, names),
     inject: [MODULE_OPTIONS_TOKEN],
@@ -52,7 +52,7 @@ function withLocks(
   return {
     ...definition,
     global: extras.isGlobal ?? true,
-    providers: [...(definition.providers ?? []), engine, ...PROVIDERS, ...named],
+    providers: [...(definition.providers ?? []), manager, ...PROVIDERS, ...named],
     exports: [LockService, LockAdmin, LockInterceptor, MODULE_OPTIONS_TOKEN, ...names.map(getLockServiceToken)],
   };
 }
@@ -68,7 +68,7 @@ const PROVIDERS: Provider[] = [
     inject: [LockManager, MODULE_OPTIONS_TOKEN],
   },
   { provide: LockAdmin, useFactory: (manager: LockManager) => new LockAdmin(manager), inject: [LockManager] },
-  LockBinder,
+  LockExplorer,
   LockInterceptor,
   { provide: APP_INTERCEPTOR, useExisting: LockInterceptor },
   {

@@ -6,7 +6,7 @@ import { MemoryLockProvider } from '../../providers/memory/memory-lock-provider.
 import type { DistributedLockModuleOptions } from './module-options.js';
 
 /**
- * The engine of an application, started: whoever is injected with it can use it at once.
+ * The `LockManager` of an application, started, so that everything it is injected into can use it.
  *
  * @param names the providers that the application wants to inject by name
  */
@@ -16,6 +16,11 @@ export async function createLockManager(
 ): Promise<LockManager> {
   const logger = new Logger('DistributedLock');
   const { namespace, defaults, shutdownGrace, failFast, maxWaiters } = options;
+  if (!options.provider && !options.providers) {
+    logger.warn(
+      'Locks are in memory and exclude callers of this process only. Pass "provider" to DistributedLockModule.forRoot(); new MemoryLockProvider() silences this warning.',
+    );
+  }
   const manager = new LockManager({
     ...providersOf(options),
     namespace,
@@ -37,7 +42,7 @@ export async function createLockManager(
   });
   const known = manager.providerNames;
   const unknown = names.find((name) => !known.includes(name));
-  // Before the start, since nothing stops an engine when the application fails to boot after it.
+  // Before the start, since nothing stops a manager when the application fails to boot after it.
   if (unknown !== undefined) {
     throw new LockConfigError(
       `DistributedLockModule has no lock provider "${unknown}", which "names" speaks of: its providers are ${known.map((name) => `"${name}"`).join(', ')}.`,
@@ -57,10 +62,5 @@ export function providersOf({ provider, providers, default: chosen }: Distribute
   }
   if (providers) return { providers, default: chosen };
   if (provider) return { providers: { [chosen ?? 'default']: provider } };
-  if (process.env['NODE_ENV'] === 'production') {
-    new Logger('DistributedLock').warn(
-      'No lock provider is configured, so locks live in the memory of this process and exclude no other: pass "provider" to DistributedLockModule.forRoot().',
-    );
-  }
   return { providers: { [chosen ?? 'memory']: new MemoryLockProvider() } };
 }

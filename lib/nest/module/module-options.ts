@@ -1,5 +1,5 @@
 import { ConfigurableModuleBuilder } from '@nestjs/common';
-import type { Duration } from '../../api/duration.js';
+import type { ConfiguredDuration } from '../../api/duration.js';
 import type { LockDefaults } from '../../api/lock-options.js';
 import type { LockProvider } from '../../api/lock-provider.js';
 import type { KeyContext } from '../service/lock.service.js';
@@ -25,7 +25,7 @@ export interface DistributedLockModuleOptions {
    */
   mapErrors?: false | { http?: HttpLockStatuses } | undefined;
   /** How long a stopping application lets holders finish, in ms. Default 10 s. */
-  shutdownGrace?: Duration | undefined;
+  shutdownGrace?: ConfiguredDuration | undefined;
   /** Whether a backend that cannot be reached fails the boot. Default true. */
   failFast?: boolean | undefined;
   /** How many callers may wait for one key in this process. Default 10 000. */

@@ -1,6 +1,6 @@
 import { LockConfigError } from '../../api/errors.js';
 import type { Lock } from '../../api/lock.js';
-import { surroundingLocks } from '../../core/hold/owner-context.js';
+import { surroundingLocks } from '../../core/hold/granted-lock.js';
 
 /**
  * The innermost lock around the caller, or the one of `key`: for methods under `@DistributedLock`, which have no lock

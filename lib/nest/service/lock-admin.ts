@@ -1,15 +1,16 @@
 import type { HeldLock, LockInfo, WaitingLock } from '../../api/lock-info.js';
-import type { LockManager } from '../../core/lock-manager.js';
+import type { LockBackend } from '../../api/lock-provider.js';
+import type { BackendClass, LockManager } from '../../core/lock-manager.js';
 
-/** What operators need: who holds what, and a way to free it. Nothing of it is reachable from outside by itself. */
+/** What operators need: which locks are held, and a way to free them. Nothing of it is reachable from outside by itself. */
 export class LockAdmin {
   constructor(private readonly manager: LockManager) {}
 
   /**
-   * What the backend knows of a key, or `null` when it is free.
+   * What the backend knows about a key, or `null` when it is free.
    *
    * @param provider default: the module's default provider
-   * @throws LockConfigError where the provider cannot tell.
+   * @throws LockConfigError where the provider does not know.
    */
   inspect(key: string, provider?: string): Promise<LockInfo | null> {
     return this.manager.inspect(key, provider);
@@ -23,6 +24,17 @@ export class LockAdmin {
    */
   forceRelease(key: string, provider?: string): Promise<boolean> {
     return this.manager.forceRelease(key, provider);
+  }
+
+  /**
+   * The backend of a provider, for what only its kind can do: `switchTo` of a `FailoverBackend`, `purge` of a `RowLockBackend`.
+   *
+   * @example `admin.backend(FailoverBackend).switchTo('sql')`
+   * @param provider default: the module's default provider
+   * @throws LockConfigError where the provider has a backend of another kind
+   */
+  backend<B extends LockBackend>(kind: BackendClass<B>, provider?: string): B {
+    return this.manager.backend(kind, provider);
   }
 
   /** The locks that this process holds. */

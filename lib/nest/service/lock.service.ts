@@ -8,7 +8,7 @@ import type { LockManager } from '../../core/lock-manager.js';
 export type KeyContext = Readonly<Record<string, () => string | number | bigint | boolean>>;
 
 /**
- * Locks for code that wants them by hand. Inject it anywhere: `DistributedLockModule` is global.
+ * Manual control over locks. Inject it anywhere: `DistributedLockModule` is global.
  *
  * What a lock guarantees is its provider's promise; this service adds that every lock is given back, that a task starts
  * only while its lock is surely held, and that a loss is known at the latest at the local deadline.
@@ -28,7 +28,7 @@ export class LockService {
   }
 
   /**
-   * Takes the lock.
+   * Acquires the lock.
    *
    * @throws LockTimeoutError when it was busy for the whole `wait` (default 5 s).
    * @throws LockUnavailableError when the backend is down or the outcome is unknown.
@@ -38,7 +38,7 @@ export class LockService {
     return this.manager.acquire(key, this.#complete(options));
   }
 
-  /** Takes the lock if it is free (`wait` defaults to 0): `null` when it is busy. Throws as {@link acquire} otherwise. */
+  /** Acquires the lock if it is free (`wait` defaults to 0): `null` when it is busy. Throws as {@link acquire} otherwise. */
   tryAcquire(key: LockKey, options?: LockOptions): Promise<Lock | null> {
     return this.manager.tryAcquire(key, this.#complete(options));
   }
@@ -68,7 +68,7 @@ export class LockService {
   via(provider: string): LockService {
     let sibling = this.#siblings.get(provider);
     if (!sibling) {
-      // Refuses a name that there is not.
+      // Refuses an unknown name.
       this.manager.plan({ provider });
       sibling = new LockService(this.manager, this.context, provider, this.#siblings);
       this.#siblings.set(provider, sibling);

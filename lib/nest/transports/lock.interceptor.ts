@@ -3,7 +3,7 @@ import { EXCEPTION_FILTERS_METADATA } from '@nestjs/common/constants.js';
 import { HttpAdapterHost } from '@nestjs/core';
 import { catchError, defaultIfEmpty, EMPTY, type Observable, tap } from 'rxjs';
 import { LockConfigError, LockError } from '../../api/errors.js';
-import { lockForCall } from '../decorators/call-lock.js';
+import { MethodCall } from '../decorators/method-call.js';
 import { lockedMethodsBehind } from '../decorators/lock-metadata.js';
 import { LockService } from '../service/lock.service.js';
 import { lockedObservable } from '../decorators/locked-observable.js';
@@ -47,11 +47,11 @@ export class LockInterceptor implements NestInterceptor {
 
   #around(method: LockedMethod, request: unknown, context: ExecutionContext, next: CallHandler): Observable<unknown> {
     const { service } = this;
-    const call = { service, self: undefined, args: [] };
+    const call = new MethodCall(method, undefined, [], service);
     const isHttp = context.getType() === 'http';
     const handled = () => (isHttp ? next.handle() : next.handle().pipe(tap(refuseStream(method))));
     return lockedObservable(
-      async (signal) => runInRequest({ request }, () => lockForCall(method, call, signal)),
+      async (signal) => runInRequest({ request }, () => call.lock(signal)),
       (lock) => observedInRequest({ request, locked: { method, service, lock } }, handled),
       (result) => (isHttp ? streamedResponse(context, method.methodName, result) : undefined),
     );
@@ -79,12 +79,12 @@ function filtersOf(context: ExecutionContext): object[] {
   );
 }
 
-// Only HTTP tells when a stream has been sent to its end.
+// Only over HTTP is it known when a stream has been sent to its end.
 function refuseStream(method: LockedMethod): (result: unknown) => void {
   return (result) => {
     if (!isStream(result)) return;
     throw new LockConfigError(
-      `${method.name} returns a stream, of which only HTTP tells when it is over: remove around: 'request' and write an async generator, whose lock is held to its end.`,
+      `${method.name} returns a stream, whose end is known over HTTP only: remove around: 'request' and write an async generator, whose lock is held to its end.`,
     );
   };
 }

@@ -12,13 +12,13 @@ export interface MessageError {
 
 const logger = new Logger('DistributedLock');
 
-/** As Nest tells of any bug of the server, misuse is logged and the client learns nothing of it. */
+/** Misuse is logged and the client does not see it, as with any bug of the server in Nest. */
 export function toMessageError(error: LockError): MessageError {
-  const told = toClientError(error);
-  if (!told) {
+  const clientError = toClientError(error);
+  if (!clientError) {
     logger.error(error);
     return { status: 'error', message: 'Internal server error' };
   }
-  const { message, code, retryAfter } = told;
+  const { message, code, retryAfter } = clientError;
   return { status: 'error', message, code, ...(retryAfter !== undefined && { retryAfter }) };
 }

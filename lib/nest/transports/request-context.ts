@@ -11,7 +11,7 @@ export interface RequestLock {
   readonly lock: GrantedLock;
 }
 
-/** What the interceptor knows of the request that is being handled. */
+/** What the interceptor knows about the request that is being handled. */
 export interface RequestContext {
   /** The request object of the transport, for `#{request…}`. */
   readonly request: unknown;

@@ -11,13 +11,15 @@ import type { Stage } from '../stage.js';
 export const capabilityCases: readonly CaseDefinition[] = [
   {
     id: '#57',
-    title: 'the provider claims what its harness says, and always the same',
+    title: 'the backend claims what its harness does, and always the same',
     async run(stage) {
-      const providers = [await stage.harness.create(), await stage.harness.create()];
+      const backends = [await stage.harness.create(), await stage.harness.create()].map((provider) =>
+        stage.caller(provider),
+      );
       // What may be left out has a default.
       const defaults = { maxLease: Infinity, wideTokens: false };
       const claimed = (capabilities: LockCapabilities) => ({ ...defaults, ...capabilities });
-      for (const provider of providers) assert.deepEqual(claimed(provider.capabilities), claimed(stage.capabilities));
+      for (const { backend } of backends) assert.deepEqual(claimed(backend.capabilities), claimed(stage.capabilities));
     },
   },
   {
@@ -82,7 +84,7 @@ export const capabilityCases: readonly CaseDefinition[] = [
   },
   {
     id: '#57d',
-    title: 'minHold: released early, the key stays parked until it has passed; or minHold is refused',
+    title: 'minHold: released early, the key stays retained until it has passed; or minHold is refused',
     async run(stage) {
       if (!stage.capabilities.minHold) return assertRefused(stage, { minHold: '1s' });
       const [ann, bob] = await stage.directs(2);
@@ -90,7 +92,7 @@ export const capabilityCases: readonly CaseDefinition[] = [
       const start = stage.clock.now();
       const grant = await ann.take('report', { lease: stage.lease, minHold });
       assert.equal(await ann.release(grant, { keepFor: minHold }), 'released');
-      const info = await ann.provider.inspect?.('report');
+      const info = await ann.backend.inspect?.('report');
       if (info) assert.equal(info.state, 'parked');
       await bob.assertBusy('report');
       assert.equal(await ann.renew(grant), 'lost', 'a parked key has no holder');
@@ -110,7 +112,7 @@ export const capabilityCases: readonly CaseDefinition[] = [
       const minHold = 3 * stage.lease;
       const start = stage.clock.now();
       await ann.take('report', { lease: stage.lease, minHold });
-      await ann.provider.stop();
+      await ann.backend.close();
       await stage.sleep(stage.lease + stage.time.pause);
       await bob.assertBusy('report');
       const limit = minHold + stage.bounds.takeOver;
@@ -132,7 +134,7 @@ export const capabilityCases: readonly CaseDefinition[] = [
       await bob.assertBusy('report');
       assert.equal(await bob.release(reader), 'released');
       await ann.assertBusy('report');
-      await ann.provider.forceRelease?.('report');
+      await ann.backend.forceRelease?.('report');
     },
   },
   {
@@ -150,14 +152,14 @@ export const capabilityCases: readonly CaseDefinition[] = [
       const grant = await ann.take('report', { minHold });
       assert.equal(await ann.release(grant, { keepFor: minHold }), 'released');
       await bob.assertBusy('report');
-      assert.equal(await bob.provider.forceRelease?.('report'), true, 'it was retained');
-      assert.equal(await bob.provider.forceRelease?.('report'), false, 'it is free');
+      assert.equal(await bob.backend.forceRelease?.('report'), true, 'it was retained');
+      assert.equal(await bob.backend.forceRelease?.('report'), false, 'it is free');
       await bob.take('report');
     },
   },
   {
     id: '#57f',
-    title: 'forceRelease frees the key of whoever has it; or is refused',
+    title: 'forceRelease frees the key, whatever holder has it; or is refused',
     async run(stage) {
       const [ann, bob] = await stage.processes(2);
       if (!stage.capabilities.forceRelease) {
@@ -177,7 +179,7 @@ export const capabilityCases: readonly CaseDefinition[] = [
   },
   {
     id: '#57g',
-    title: 'inspect tells what is held, how and for how long; or is refused',
+    title: 'inspect reports what is held, how and for how long; or is refused',
     async run(stage) {
       const [ann, bob] = await stage.processes(2);
       if (!stage.capabilities.forceRelease) {

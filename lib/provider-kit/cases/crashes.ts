@@ -9,7 +9,7 @@ export const crashCases: readonly CaseDefinition[] = [
     async run(stage) {
       const [ann, bob] = await stage.directs(2);
       await ann.take('order', { lease: stage.lease });
-      await ann.provider.stop();
+      await ann.backend.close();
       const limit = stage.lease + stage.bounds.takeOver;
       await stage.within(limit, bob.take('order', { wait: 2 * limit }), 'taking over');
     },

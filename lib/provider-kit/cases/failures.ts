@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import { LockUnavailableError } from '../../api/errors.js';
 import { cutOff, type CaseDefinition } from '../case-definition.js';
-import { DirectCaller } from '../direct-caller.js';
 import { rejection, rejectsWith } from '../expectations.js';
 
 /** A backend that is gone is not a busy lock, and one that is back is used again. */
@@ -25,7 +24,7 @@ export const failureCases: readonly CaseDefinition[] = [
   },
   {
     id: '#53b',
-    title: 'renewals and releases of who is cut off are answered soon, with unknown',
+    title: 'renewals and releases of a process that is cut off are answered soon, with unknown',
     needs: [cutOff],
     async run(stage) {
       const ann = await stage.direct();
@@ -48,18 +47,18 @@ export const failureCases: readonly CaseDefinition[] = [
   },
   {
     id: '#53c',
-    title: 'a start without a backend says so, and can be stopped',
+    title: 'connect without a server fails with LockUnavailableError, and close ends the backend',
     needs: [cutOff],
     async run(stage) {
       const provider = await stage.harness.create();
       await stage.cutOff({ provider });
-      const caller = new DirectCaller(provider, stage.clock, stage.secrets);
+      const { backend } = stage.caller(provider);
       await rejectsWith(
         LockUnavailableError,
-        stage.within(2 * stage.bounds.noAnswer, stage.start(caller), 'the start'),
-        'a start without a backend',
+        stage.within(2 * stage.bounds.noAnswer, backend.connect(), 'connect'),
+        'connect without a server',
       );
-      await stage.within(stage.bounds.noAnswer, provider.stop(), 'the stop');
+      await stage.within(stage.bounds.noAnswer, backend.close(), 'close');
     },
   },
   {

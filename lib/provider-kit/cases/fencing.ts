@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import type { Grant } from '../../api/lock-provider.js';
 import { fencing, leaseOfItsOwn, type CaseDefinition } from '../case-definition.js';
 
-/** Tokens by which a resource can tell a late holder from the current one. */
+/** Tokens by which a resource can distinguish a late holder from the current one. */
 export const fencingCases: readonly CaseDefinition[] = [
   {
     id: '#35',
@@ -16,11 +16,11 @@ export const fencingCases: readonly CaseDefinition[] = [
         grants.push(grant);
         await caller.release(grant);
       }
-      await Promise.all([ann.provider.stop(), bob.provider.stop()]);
+      await Promise.all([ann.backend.close(), bob.backend.close()]);
       const cid = await stage.direct();
       grants.push(await cid.take('order'));
       if (stage.capabilities.forceRelease) {
-        await cid.provider.forceRelease?.('order');
+        await cid.backend.forceRelease?.('order');
         const dee = await stage.direct();
         grants.push(await dee.take('order', { wait: stage.bounds.handOver }));
       }

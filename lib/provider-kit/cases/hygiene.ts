@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
 import type { CaseDefinition } from '../case-definition.js';
-import { DirectCaller } from '../direct-caller.js';
 import { rejection } from '../expectations.js';
 import { openHandles, type OpenHandles } from '../open-handles.js';
 import type { Stage } from '../stage.js';
@@ -10,8 +9,7 @@ import type { TestProcess } from '../test-process.js';
 export const hygieneCases: readonly CaseDefinition[] = [
   {
     id: '#S13',
-    title:
-      'whoever reads log lines, events, errors or what operators are shown learns no holder id (nor in any other case)',
+    title: 'log lines, events, errors and what operators see contain no holder id (nor in any other case)',
     async run(stage) {
       const [ann, bob] = await stage.processes(2);
       const lock = await ann.locks.acquire('order', stage.shortLease);
@@ -29,28 +27,27 @@ export const hygieneCases: readonly CaseDefinition[] = [
   },
   {
     id: '#S14',
-    title: 'the constructor opens nothing',
+    title: 'the constructor and createBackend open nothing',
     alone: true,
     async run(stage) {
       const before = openHandles();
-      await stage.harness.create();
+      stage.caller(await stage.harness.create());
       await stage.sleep(20);
       await assertClosed(stage, before);
     },
   },
   {
     id: '#S15',
-    title: 'stop closes all that start has opened, also beneath a hold and a waiter that leaves',
+    title: 'close closes all that connect has opened, also during a hold and a waiter that leaves',
     alone: true,
     async run(stage) {
       const before = openHandles();
-      const caller = new DirectCaller(await stage.harness.create(), stage.clock, stage.secrets);
-      await stage.start(caller);
+      const caller = await stage.direct();
       await caller.take('held');
-      const departure = new AbortController();
-      const waiter = await stage.askInLine(caller, 'held', { signal: departure.signal });
-      departure.abort();
-      await stage.within(stage.bounds.noAnswer, caller.provider.stop(), 'the stop');
+      const leaving = new AbortController();
+      const waiter = await stage.askInLine(caller, 'held', { signal: leaving.signal });
+      leaving.abort();
+      await stage.within(stage.bounds.noAnswer, caller.backend.close(), 'close');
       assert.equal(await waiter.answer, 'busy');
       await assertClosed(stage, before);
     },
@@ -71,14 +68,14 @@ export const hygieneCases: readonly CaseDefinition[] = [
       };
       await Promise.all(['a', 'b', 'c', 'd'].map(loop));
       await ann.locks.withLock('busy', async () => {
-        const departure = new AbortController();
+        const leaving = new AbortController();
         const attempts = Promise.allSettled([
           bob.locks.acquire('busy', { wait: 50 }),
-          bob.locks.acquire('busy', { wait: 30_000, signal: departure.signal }),
+          bob.locks.acquire('busy', { wait: 30_000, signal: leaving.signal }),
           bob.tryAcquire('busy'),
         ]);
         await stage.sleep(50);
-        departure.abort();
+        leaving.abort();
         await attempts;
       });
       await stage.eventually(stage.bounds.cleanUp, () => stage.clock.count <= armed, 'no more timers than before');

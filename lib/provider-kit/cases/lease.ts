@@ -25,7 +25,7 @@ export const leaseCases: readonly CaseDefinition[] = [
   },
   {
     id: '#21b',
-    title: 'the end of a lease that nobody releases is noticed by who waits for it',
+    title: 'the end of a lease that nobody releases is noticed by the waiter',
     needs: [leaseOfItsOwn],
     async run(stage) {
       const [ann, bob] = await stage.directs(2);

@@ -3,7 +3,7 @@ import { LockLostError } from '../../api/errors.js';
 import { cutOff, revocation, type CaseDefinition } from '../case-definition.js';
 import { rejectsWith } from '../expectations.js';
 
-/** A lock that is lost says so, and one that is not does not. */
+/** A loss is signaled, and nothing else is. */
 export const lossCases: readonly CaseDefinition[] = [
   {
     id: '#25',
@@ -27,7 +27,7 @@ export const lossCases: readonly CaseDefinition[] = [
       const { signal } = lock;
       await stage.revoke('order');
       await stage.eventually(stage.lease, () => signal.aborted, 'the signal aborts');
-      assert.ok(signal.reason instanceof LockLostError, 'the signal says why');
+      assert.ok(signal.reason instanceof LockLostError, 'the signal has the reason');
       assert.equal(lock.isHeld(), false);
     },
   },
@@ -54,7 +54,7 @@ export const lossCases: readonly CaseDefinition[] = [
   },
   {
     id: '#28',
-    title: 'a holder that is cut off knows of its loss at its deadline, before anybody else has the lock',
+    title: 'a holder that is cut off learns of its loss at its deadline, before anybody else has the lock',
     needs: [cutOff],
     async run(stage) {
       const [ann, bob] = await stage.processes(2);
@@ -67,7 +67,7 @@ export const lossCases: readonly CaseDefinition[] = [
       });
       next.catch(() => undefined);
       await stage.sleep(lock.remaining());
-      // An answer that was here before the cut may have prolonged it once more.
+      // An answer that was here before the cut may have renewed it once more.
       await stage.sleep(lock.remaining());
       assert.equal(lock.isHeld(), false);
       await stage.eventually(0, () => signal.aborted, 'the signal aborts at the deadline');

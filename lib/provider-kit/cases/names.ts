@@ -28,7 +28,7 @@ const HOSTILE: Record<string, readonly string[]> = {
 export const nameCases: readonly CaseDefinition[] = [
   {
     id: '#43',
-    title: 'hostile keys are usable, exclude others, and are told apart',
+    title: 'hostile keys are usable, exclude others, and are distinct',
     async run(stage) {
       await assertApart(stage, Object.values(HOSTILE));
     },

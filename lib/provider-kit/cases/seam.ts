@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
 import type { Grant, RenewOutcome } from '../../api/lock-provider.js';
-import { LockConfigError } from '../../api/errors.js';
 import { cutOff, leaseOfItsOwn, type CaseDefinition } from '../case-definition.js';
-import { assertBetween, rejectsWith } from '../expectations.js';
+import { assertBetween } from '../expectations.js';
 
-/** What the engine takes for granted of `acquire`, `renew` and `release`. */
+const PATIENT = 30_000;
+
+/** What the core relies on in `acquire`, `renew` and `release`. */
 export const seamCases: readonly CaseDefinition[] = [
   {
     id: '#S1',
@@ -26,7 +27,7 @@ export const seamCases: readonly CaseDefinition[] = [
   },
   {
     id: '#S2',
-    title: 'asking again does not prolong a hold in the backend',
+    title: 'asking again does not lengthen a hold in the backend',
     needs: [leaseOfItsOwn],
     async run(stage) {
       const [ann, bob] = await stage.directs(2);
@@ -57,12 +58,12 @@ export const seamCases: readonly CaseDefinition[] = [
       const [ann, bob, cid] = await stage.directs(3);
       for (let round = 0; round < 10; round += 1) {
         const held = round % 2 ? await ann.take('order') : undefined;
-        const departure = new AbortController();
+        const leaving = new AbortController();
         const attempt = { key: 'order', holder: bob.newHolder(), mode: 'exclusive' } as const;
-        const answer = bob.ask('order', { holder: attempt.holder, wait: 10_000, signal: departure.signal });
-        departure.abort();
+        const answer = bob.ask('order', { holder: attempt.holder, wait: 10_000, signal: leaving.signal });
+        leaving.abort();
         await bob.release(attempt);
-        // As the engine does with a grant that has crossed the departure.
+        // As the core does with a grant that has crossed the abort.
         if ((await stage.within(stage.bounds.noAnswer, answer, 'the answer')) !== 'busy') await bob.release(attempt);
         if (held) await ann.release(held);
         await stage.assertFree(cid, 'order');
@@ -118,7 +119,7 @@ export const seamCases: readonly CaseDefinition[] = [
   },
   {
     id: '#S8',
-    title: 'a renewal prolongs to the lease it names, counted from its sending',
+    title: 'a renewal renews to the lease it names, counted from its sending',
     needs: [leaseOfItsOwn],
     async run(stage) {
       const [ann, bob] = await stage.directs(2);
@@ -165,14 +166,14 @@ export const seamCases: readonly CaseDefinition[] = [
   },
   {
     id: '#S10',
-    title: 'an abort is answered at once with busy, and leaves no place in the queue',
+    title: 'an abort is answered immediately with busy, and leaves nothing in the queue',
     async run(stage) {
       const [ann, bob, cid] = await stage.directs(3);
       const held = await ann.take('order');
-      const departure = new AbortController();
-      const waiter = await stage.askInLine(bob, 'order', { signal: departure.signal });
+      const leaving = new AbortController();
+      const waiter = await stage.askInLine(bob, 'order', { signal: leaving.signal });
       const took = await stage.duration(async () => {
-        departure.abort();
+        leaving.abort();
         assert.equal(await waiter.answer, 'busy');
       });
       assertBetween(took, 0, stage.time.tolerance, 'leaving');
@@ -195,12 +196,19 @@ export const seamCases: readonly CaseDefinition[] = [
   },
   {
     id: '#S12',
-    title: 'a provider has one life: the engine refuses to start it twice',
+    title: 'one provider serves several applications, at the same time and one after the other',
     async run(stage) {
       const provider = await stage.harness.create();
-      const first = stage.embody(provider);
-      await first.locks.start();
-      await rejectsWith(LockConfigError, stage.embody(provider).locks.start(), 'a second start');
+      const [ann, bob] = [stage.embody(provider), stage.embody(provider)];
+      await Promise.all([ann.locks.start(), bob.locks.start()]);
+      const held = await ann.locks.acquire('order');
+      await (await bob.locks.acquire('another')).release();
+      await ann.locks.stop();
+      const cid = stage.embody(provider);
+      await cid.locks.start();
+      await (await cid.locks.acquire('order', { wait: PATIENT })).release();
+      await held.release();
+      await (await bob.locks.acquire('another')).release();
     },
   },
 ];

@@ -51,11 +51,11 @@ export const waitingCases: readonly CaseDefinition[] = [
       const [ann, bob] = await stage.processes(2);
       const cid = await stage.direct();
       const held = await ann.locks.acquire('order');
-      const departure = new AbortController();
-      const waiter = await stage.standInLine(bob, 'order', { signal: departure.signal });
+      const leaving = new AbortController();
+      const waiter = await stage.standInLine(bob, 'order', { signal: leaving.signal });
       const reason = new Error('changed my mind');
       const took = await stage.duration(async () => {
-        departure.abort(reason);
+        leaving.abort(reason);
         assert.equal(await rejection(waiter.lock, 'aborted'), reason);
       });
       assertBetween(took, 0, stage.time.tolerance, 'leaving');
@@ -72,8 +72,8 @@ export const waitingCases: readonly CaseDefinition[] = [
       const reason = new Error('changed my mind');
       for (let round = 0; round < stage.rounds(24); round += 1) {
         const held = await ann.locks.acquire('order', LONG);
-        const departure = new AbortController();
-        const waiter = await stage.standInLine(bob, 'order', { signal: departure.signal });
+        const leaving = new AbortController();
+        const waiter = await stage.standInLine(bob, 'order', { signal: leaving.signal });
         const gone = waiter.lock.then(
           (lock) => lock.release(),
           (error: unknown) => {
@@ -82,7 +82,7 @@ export const waitingCases: readonly CaseDefinition[] = [
         );
         // Both orders, with a gap of nothing, of some microtasks, and of a turn of the event loop.
         const leave = () => {
-          departure.abort(reason);
+          leaving.abort(reason);
         };
         const free = () => held.release();
         const [first, second] = round % 2 ? [leave, free] : [free, leave];
@@ -135,8 +135,7 @@ export const waitingCases: readonly CaseDefinition[] = [
   },
   {
     id: '#20',
-    title:
-      'all waiters are served: in order among all processes if fair, in order within a process if the engine queues',
+    title: 'all waiters are served: in order among all processes if fair, in order within a process if the core queues',
     async run(stage) {
       const holder = await stage.process();
       const processes = await stage.processes(3);
@@ -158,7 +157,7 @@ export const waitingCases: readonly CaseDefinition[] = [
       const sorted = (list: readonly number[]) => list.toSorted((a, b) => a - b);
       assert.deepEqual(sorted(served), [0, 1, 2, 3, 4, 5, 6, 7, 8]);
       if (stage.capabilities.fair) assert.deepEqual(served, sorted(served), 'first come, first served');
-      if (stage.capabilities.queue === 'native') return;
+      if (stage.capabilities.queue === 'backend') return;
       for (const process of [0, 1, 2]) {
         const own = served.filter((turn) => turn % 3 === process);
         assert.deepEqual(own, sorted(own), 'first come, first served within a process');

@@ -31,14 +31,14 @@ interface Client {
 
 const CLIENT: string = 'memcache';
 
-// The client counts the time for which a connection is idle, and would close one that has nothing to do.
+// The client would close a connection that is idle for this many ms.
 const IDLE = 2 ** 31 - 1;
 
 /**
- * One connection, from its making to its end, which is never made anew: a reply to an earlier one cannot be taken for its own.
+ * One connection, from its opening to its end. It never reconnects, so a reply to an earlier connection cannot be taken for one of its own.
  *
- * It stands on a node of the `memcache` client, one layer below that package's cache. The cache answers a command that has
- * failed as it answers one that was refused (`add` is false, `get` is undefined), and reads no cas ids.
+ * It is built on a node of the `memcache` client, one layer below that package's cache. The cache answers a command that has
+ * failed in the same way as a command that was refused (`add` is false, `get` is undefined), and reads no cas ids.
  */
 export class Connection {
   #onEnd: ((cause: unknown) => void) | undefined;
@@ -46,14 +46,14 @@ export class Connection {
   private constructor(
     private readonly node: Node,
     private readonly clock: Clock,
-    private readonly patience: number,
+    private readonly commandTimeout: number,
   ) {}
 
   /** @throws LockConfigError when the package is missing or the server too old; what the client throws when it cannot connect */
-  static async open({ host, port, patience }: MemcachedSettings, clock: Clock): Promise<Connection> {
+  static async open({ host, port, commandTimeout }: MemcachedSettings, clock: Clock): Promise<Connection> {
     const client = await loadClient();
     const node = client.createNode(host, port, { timeout: IDLE });
-    const connection = new Connection(node, clock, patience);
+    const connection = new Connection(node, clock, commandTimeout);
     let cause: unknown;
     node.on('error', (error: unknown) => (cause ??= error));
     node.on('close', () => {
@@ -69,7 +69,7 @@ export class Connection {
     return connection;
   }
 
-  /** Called once when the connection ends, unless that was by {@link close}. */
+  /** Calls `listener` once when the connection ends, unless {@link close} has ended it. */
   onEnd(listener: (cause: unknown) => void): void {
     this.#onEnd = listener;
   }
@@ -80,20 +80,20 @@ export class Connection {
     return decide(reply, 'STORED', false);
   }
 
-  /** Writes the item if it is as it was when it was read. */
+  /** Writes the item unless it has changed since it was read. */
   async replace(key: string, { cas }: Item, value: string, seconds: number): Promise<boolean> {
     const reply = await this.#command(`cas ${key} 0 ${seconds} ${value.length} ${cas}\r\n${value}`);
     return decide(reply, 'STORED', 'EXISTS', 'NOT_FOUND');
   }
 
-  /** Deletes the item if it is as it was when it was read. */
+  /** Deletes the item unless it has changed since it was read. */
   async delete(key: string, { cas }: Item): Promise<boolean> {
     return decide(await this.#command(`md ${key} C${cas}`), 'HD', 'EX', 'NF');
   }
 
   /**
-   * The cas id is read before the value, since the client gives both only one by one: what is then done with this id is done to
-   * this value, or not at all.
+   * The cas id is read before the value, because the client reads only one of them at a time. So a write with this id changes this
+   * value, or nothing.
    */
   async read(key: string): Promise<Item | undefined> {
     const [meta, found] = await Promise.all([
@@ -106,7 +106,7 @@ export class Connection {
     return { cas, value, seconds: Number(seconds) };
   }
 
-  /** Deletes the item whatever it is; answers whether there was one. */
+  /** Deletes the item, whatever its value; answers whether there was one. */
   async remove(key: string): Promise<boolean> {
     return decide(await this.#command(`delete ${key}`), 'DELETED', 'NOT_FOUND');
   }
@@ -125,9 +125,10 @@ export class Connection {
       await this.#command('mn');
     } catch (cause) {
       if (!(cause instanceof Error) || !cause.message.startsWith('ERROR')) throw cause;
-      throw new LockConfigError('MemcachedLockProvider needs memcached 1.6 or later: this one has no meta commands.', {
-        cause,
-      });
+      throw new LockConfigError(
+        'MemcachedLockProvider cannot use this server: it has no meta commands. Update it to memcached 1.6 or later.',
+        { cause },
+      );
     }
   }
 
@@ -135,7 +136,7 @@ export class Connection {
     return this.#within(this.node.command(text, options));
   }
 
-  /** A server that is silent for too long has failed, and with it all that is under way on this connection. */
+  /** A server that is silent for too long has failed, and with it all commands that are in flight on this connection. */
   async #within<T>(answer: Promise<T>): Promise<T> {
     let timer: object | undefined;
     const late = new Promise<never>((_, reject) => {
@@ -144,7 +145,7 @@ export class Connection {
         reject(cause);
         this.#end(cause);
         void this.node.disconnect();
-      }, this.patience);
+      }, this.commandTimeout);
     });
     try {
       return await Promise.race([answer, late]);
@@ -163,13 +164,13 @@ export class Connection {
 function decide(reply: unknown, yes: string, ...no: readonly unknown[]): boolean {
   if (reply === yes) return true;
   if (no.includes(reply)) return false;
-  // Such as "SERVER_ERROR out of memory": nothing was written, and that is no refusal.
+  // Such as "SERVER_ERROR out of memory": nothing was written, but the key is not known to be busy.
   throw new Error(`The server answered ${String(reply).slice(0, 80)}`);
 }
 
 async function loadClient(): Promise<Client> {
   try {
-    // An optional peer: this entry point alone imports it, when it is used.
+    // An optional peer: imported only by applications that use this provider.
     return (await import(CLIENT)) as Client;
   } catch (cause) {
     throw new LockConfigError('MemcachedLockProvider needs the package "memcache": npm install memcache.', { cause });

@@ -6,11 +6,12 @@ const LONGEST_READABLE = 160;
 const READABLE = /^[!"$-~]+$/;
 
 /**
- * The name of a key's item: `shop:order:42` while it is short and printable ASCII, else `shop:#` + SHA-256. No readable key has
- * a `#` and no namespace a `:`, so no two keys meet. Fixed for ever: two versions that differ here would not see each other's locks.
+ * The name of a key's item: `shop:order:42` if it is short and printable ASCII, else `shop:#` + SHA-256. No readable key has
+ * a `#` and no namespace a `:`, so no two keys have the same name. Never change it: two versions that differ here would not see each
+ * other's locks.
  */
 export function itemKeyOf(namespace: string, key: string): string {
   if (key.length <= LONGEST_READABLE && READABLE.test(key)) return `${namespace}:${key}`;
-  // UTF-16, since UTF-8 would merge lone surrogates.
+  // UTF-16, because UTF-8 has one encoding for all lone surrogates.
   return `${namespace}:#${createHash('sha256').update(key, 'utf16le').digest('base64url')}`;
 }

@@ -1,24 +1,24 @@
-import { type Duration, toMilliseconds } from '../../api/duration.js';
+import { type ConfiguredDuration, toMilliseconds } from '../../api/duration.js';
 import { LockConfigError } from '../../api/errors.js';
 
 export interface MemcachedLockProviderOptions {
   /**
-   * The server, as `host:port` (`[::1]:11211` for IPv6); the port is 11211 if left out. One server: with several, a change of
-   * their list would move locks, and two could hold one.
+   * The server, as `host:port` (`[::1]:11211` for IPv6); the default port is 11211. One server: with several, a change of
+   * their list would move locks, and two callers could hold one.
    */
   readonly server: string;
   /**
-   * How long a command may stay unanswered, in ms, before the connection counts as dead and is made anew. Default 2 s, at
+   * How long a command may stay unanswered, in ms, before the connection counts as dead and is replaced. Default 2 s, at
    * least 50 ms.
    */
-  readonly commandTimeout?: Duration | undefined;
+  readonly commandTimeout?: ConfiguredDuration | undefined;
 }
 
 /** The options, checked. */
 export interface MemcachedSettings {
   readonly host: string;
   readonly port: number;
-  readonly patience: number;
+  readonly commandTimeout: number;
 }
 
 const DEFAULT_PORT = 11211;
@@ -26,11 +26,11 @@ const SERVER = /^(?:\[([0-9a-fA-F:.]+)\]|([^\s:/@[\]]+))(?::(\d{1,5}))?$/;
 
 /** @throws LockConfigError for options that cannot work. */
 export function readOptions({ server, commandTimeout = '2s' }: MemcachedLockProviderOptions): MemcachedSettings {
-  // A pattern reads what is no text as its text, so that a variable that is not set would be the host "undefined".
+  // A pattern converts other values to text, so an environment variable that is not set would be the host "undefined".
   const [, ipv6, name, port = String(DEFAULT_PORT)] = (typeof server === 'string' && SERVER.exec(server)) || [];
   const host = ipv6 ?? name;
   if (host === undefined || Number(port) < 1 || Number(port) > 65_535) {
     throw new LockConfigError('MemcachedLockProvider: "server" must be host:port, such as localhost:11211.');
   }
-  return { host, port: Number(port), patience: toMilliseconds(commandTimeout, 'commandTimeout', { min: 50 }) };
+  return { host, port: Number(port), commandTimeout: toMilliseconds(commandTimeout, 'commandTimeout', { min: 50 }) };
 }

@@ -1,89 +1,165 @@
+import { HolderTable } from '../../core/toolkit/holder-table.js';
 import { validUntil } from '../../core/toolkit/validity.js';
-import type { Waiter } from './waiter.js';
+import type { QueueEntry } from './wire.js';
+
+/** An attempt that gets the lock from its cohort. */
+interface Member {
+  readonly holder: string;
+  readonly token: bigint;
+}
 
 /**
- * A lock that the server has handed over to several waiters of this process at once, who have it one after the other: whoever
- * releases it passes it on here, without a round trip. (Lock cohorting, after Dice, Marathe and Shavit, PPoPP 2012.)
+ * A lock that the server has handed to several waiters of this process together, which hold it one after the other: each release
+ * hands it to the next member here, without a round trip. (Lock cohorting, after Dice, Marathe and Shavit, PPoPP 2012.)
  *
- * What it keeps of the promise of a lock:
- * - The server knows one holder, the first, and its lease: under that name all renew, and the last one releases. So nobody is let in
- *   by anything but a hold on the server, and no longer than that is surely ours.
- * - The members stand one behind the other in the queue, and stay there until the last one's release takes out all who have had it. So the
- *   order of arrival stays, also when it ends early.
- * - Each has a token of its own, taken from the counter at the hand-over: larger than that of its predecessor, and smaller
+ * It keeps the promise of a lock:
+ * - The server has one holder, the first member, and its lease: under that name all renew, and the last one releases. So a caller is
+ *   only let in by a hold on the server, and no longer than that is surely ours.
+ * - The members are in the queue one behind the other, and stay there until the release of the last one takes out all that have held
+ *   the lock. So the order of arrival stays, also when the cohort ends early.
+ * - Each has a token of its own, taken from the counter at the handoff: larger than that of its predecessor, and smaller
  *   than every later one.
- * - Whatever is not certain ends it: then the server serves those who have not had their turn, as if there had been no cohort.
+ * - Any uncertainty ends the cohort. Then the server serves the members that have not held the lock, as if it had never existed.
  */
 export class Cohort {
-  /** Those who have or had the lock, from the first on. */
-  readonly served: Waiter[];
-  /** Until when the lock is surely ours, on the monotonic clock. Not known before the first has it; if it never does, this is dissolved. */
+  /** Until when the lock is surely ours, on the monotonic clock. Not known before the first member has it. */
   #validUntil = Infinity;
-  readonly #behind: { readonly waiter: Waiter; readonly token: bigint }[] = [];
-  #prolongations = 0;
+  #renewals = 0;
   #lastShortened = 0;
+  readonly #served: Member[];
 
   constructor(
-    /** Under its holder id the server knows the lock. */
-    readonly first: Waiter,
-    /** The token that the server has for it: that of the first. */
+    private readonly entry: QueueEntry,
+    /** The token that the server has for the lock: that of the first member. */
     readonly token: bigint,
+    readonly waiting: Member[],
   ) {
-    first.cohort = this;
-    this.served = [first];
+    this.#served = [{ holder: entry.holder, token }];
   }
 
-  /** The holder under which the server knows the lock. */
+  /** The holder under which the server has the lock. */
   get name(): string {
-    return this.first.request.holder;
+    return this.entry.holder;
+  }
+
+  get lock(): string {
+    return this.entry.lock;
   }
 
   get validUntil(): number {
     return this.#validUntil;
   }
 
-  /** A member that is to have the lock after those that were added before. */
-  add(waiter: Waiter, token: bigint): void {
-    waiter.cohort = this;
-    this.#behind.push({ waiter, token });
+  /** The members that have or had the lock, from the first on. */
+  get served(): readonly string[] {
+    return this.#served.map(({ holder }) => holder);
   }
 
-  /** Whoever is next and still wants the lock; nothing when nobody is, or when it is not surely ours any more. */
-  next(now: number): { readonly waiter: Waiter; readonly token: bigint } | undefined {
-    if (now >= this.#validUntil) return undefined;
-    let next = this.#behind.shift();
-    while (next?.waiter.isOver) next = this.#behind.shift();
-    if (next) this.served.push(next.waiter);
-    return next;
+  /** The member that has the lock, or is about to. */
+  get current(): string {
+    return this.#current.holder;
+  }
+
+  /** The token of `holder`, if it has the lock under the name of another member. */
+  memberToken(holder: string): bigint | undefined {
+    return this.#served.length > 1 && this.#current.holder === holder ? this.#current.token : undefined;
   }
 
   /**
-   * It is about to be renewed, to `lease` ms. Answers the number of this renewal, for {@link prolonged}. If it shortens the
-   * lease, that counts from here on, also if its answer is lost.
+   * Makes the next member that still waits the current one. Answers `undefined` when none is left, or when the lock is not surely ours
+   * any more.
    */
-  prolonging(lease: number, now: number): number {
-    this.#prolongations += 1;
+  next(now: number, isWaiting: (holder: string) => boolean): Member | undefined {
+    if (now >= this.#validUntil) return undefined;
+    let next = this.waiting.shift();
+    while (next && !isWaiting(next.holder)) next = this.waiting.shift();
+    if (next) this.#served.push(next);
+    return next;
+  }
+
+  /** The ids of members that have to leave the queue, without `except`; `undefined` if none are left. */
+  entryWithout(except?: string): QueueEntry | undefined {
+    const { lock, mode, provisional, lease } = this.entry;
+    const holders = this.served.filter((holder) => holder !== except);
+    return holders.length === 0 ? undefined : { lock, mode, provisional, lease, holder: holders.join(',') };
+  }
+
+  /**
+   * A renewal to `lease` ms is about to be sent. Answers its number, for {@link renewed}. If it shortens the lease, that counts
+   * from here on, also if its answer is lost.
+   */
+  renewing(lease: number, now: number): number {
+    this.#renewals += 1;
     const until = validUntil(now, lease);
     if (until < this.#validUntil) {
       this.#validUntil = until;
-      this.#lastShortened = this.#prolongations;
+      this.#lastShortened = this.#renewals;
     }
-    return this.#prolongations;
+    return this.#renewals;
   }
 
   /** The renewal of this number was acknowledged. */
-  prolonged(prolongation: number, until: number): void {
-    if (prolongation >= this.#lastShortened) this.#validUntil = until;
+  renewed(renewal: number, until: number): void {
+    if (renewal >= this.#lastShortened) this.#validUntil = until;
   }
 
-  /** The first has it, for so long. */
-  begun(until: number): void {
+  /** The first member holds the lock until then. */
+  begin(until: number): void {
     this.#validUntil = until;
   }
 
-  /** Nobody else gets the lock from it: those who have not had their turn wait on, in their places in the queue. */
-  dissolve(): void {
+  /** No other member gets the lock from it. Answers those that were to. */
+  dissolve(): readonly Member[] {
     this.#validUntil = -Infinity;
-    for (const { waiter } of this.#behind.splice(0)) waiter.cohort = undefined;
+    return this.waiting.splice(0);
+  }
+
+  get #current(): Member {
+    return this.#served[this.#served.length - 1] as Member;
+  }
+}
+
+/** All cohorts of this process, by the holder id of each member. */
+export class Cohorts {
+  readonly #of = new HolderTable<Cohort>();
+
+  /** The cohort of which `holder` has the lock, had it, or is to have it. */
+  of(holder: string): Cohort | undefined {
+    return this.#of.get(holder);
+  }
+
+  add(cohort: Cohort): void {
+    for (const holder of cohort.served) this.#of.set(holder, cohort);
+    for (const { holder } of cohort.waiting) this.#of.set(holder, cohort);
+  }
+
+  /** The members that have not held the lock keep waiting, in their positions in the queue. */
+  dissolve(cohort: Cohort): void {
+    for (const { holder } of cohort.dissolve()) this.#of.delete(holder);
+  }
+
+  dissolveAll(): void {
+    for (const cohort of new Set(this.#of.values())) this.dissolve(cohort);
+  }
+
+  /** The attempt is over. Answers its cohort if that ends with it, because it was the current member. */
+  end(holder: string): Cohort | undefined {
+    const cohort = this.#of.get(holder);
+    if (cohort === undefined) return undefined;
+    if (cohort.current !== holder) {
+      const place = cohort.waiting.findIndex((member) => member.holder === holder);
+      if (place >= 0) {
+        cohort.waiting.splice(place, 1);
+        this.#of.delete(holder);
+      }
+      return undefined;
+    }
+    this.dissolve(cohort);
+    for (const each of cohort.served) this.#of.delete(each);
+    return cohort;
+  }
+
+  clear(): void {
+    this.#of.clear();
   }
 }

@@ -1,9 +1,9 @@
 export { RedisLockProvider } from './redis-lock-provider.js';
-export type { RedisLockProviderOptions } from './redis-options.js';
+export type { RedisLockProviderOptions } from './client/redis-options.js';
 export type {
   RedisClient,
   RedisClusterClient,
   RedisClusterConnection,
   RedisClusterNode,
   RedisConnection,
-} from './redis-client.js';
+} from './client/redis-client.js';

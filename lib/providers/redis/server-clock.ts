@@ -1,9 +1,9 @@
 /**
- * When something happened at the server, on this process's monotonic clock: at the earliest.
+ * The earliest time at which something happened at the server, on this process's monotonic clock.
  *
- * A message about a grant does not say how long it was under way. But a command that was answered with the server's time was
- * executed after it was sent, so a grant that the server dates `d` later happened at least `d` after that sending. No two
- * machines' clocks are compared: both server times come from one server.
+ * A message about a grant does not show how long it was in flight. But a command that was answered with the server's time was
+ * executed after it was sent, so a grant that the server dates `d` later happened at least `d` after that sending. Clocks of two
+ * machines are never compared: both server times come from one server.
  */
 export class ServerClock {
   #sentAt = 0;
@@ -22,7 +22,7 @@ export class ServerClock {
     this.#known = false;
   }
 
-  /** The earliest moment for the server time `serverTime` (µs); nothing when no recent observation tells. */
+  /** The earliest time for the server time `serverTime` (µs); `undefined` without a recent observation. */
   earliest(serverTime: number, now: number): number | undefined {
     // Over a longer time the two clocks drift apart, and the server's is more likely to have been stepped.
     if (!this.#known || now - this.#sentAt > RECENT) return undefined;

@@ -1,60 +1,69 @@
-import { Lane } from './lane.js';
-import { LOCK_SCRIPT, LOCK_SCRIPT_SHA } from './lua/lock-script.js';
-import type { Operation } from './operation.js';
-import type { RedisConnection } from './redis-client.js';
+import { Batcher } from './batcher.js';
+import type { Ask } from './client/diagnostics.js';
+import type { RedisConnection } from './client/redis-client.js';
+import { LOCK_SCRIPT } from './lua/lock-script.js';
+import { Server, type ServerSettings, type ServersListener } from './server.js';
 import type { ServerClock } from './server-clock.js';
-import { ServerLink } from './server-link.js';
-import type { Ask, Servers, ServersContext, ServersListener } from './servers.js';
+import type { Servers } from './servers.js';
 
 /** One server, or the master that Sentinel names: one counter and one channel serve the locks of all buckets. */
 export class SingleServer implements Servers {
   readonly isCluster = false;
-  readonly asks: readonly Ask[];
-  readonly #link: ServerLink;
-  readonly #lane: Lane;
+  readonly #batcher: Batcher;
+  readonly #confirmer: Batcher;
+  #server: Server | undefined;
+  #isClosed = false;
 
-  constructor(connect: () => RedisConnection, context: ServersContext, listener: ServersListener) {
-    const { layout, process } = context;
-    this.#link = new ServerLink(context, connect, false, {
-      onUp: listener.onUp,
-      onDown: listener.onDown,
-      onListening: listener.onListening,
-      onRefused: () => undefined,
-      onMessage: (message) => {
-        listener.onNotice(message, undefined);
-      },
-    });
-    this.#link.subscription.listenTo([layout.channelOf(process)]);
-    this.#lane = new Lane(layout.counter, { text: LOCK_SCRIPT, sha: LOCK_SCRIPT_SHA }, context, listener);
-    this.#lane.link = this.#link;
-    this.asks = [(command, ...args) => this.#link.commands.ask(command, ...args)];
+  constructor(
+    private readonly connections: () => Promise<() => RedisConnection>,
+    private readonly settings: ServerSettings,
+    private readonly listener: ServersListener,
+  ) {
+    const { process, layout, clock, waitReplicas } = settings;
+    const batcher = () =>
+      new Batcher(process, layout.counter, LOCK_SCRIPT, clock, (notice, sentAt) => {
+        listener.onNotice(notice, sentAt);
+      });
+    this.#batcher = batcher();
+    this.#confirmer = waitReplicas > 0 ? batcher() : this.#batcher;
   }
 
-  connect(): Promise<void> {
-    return this.#link.connect();
+  get asks(): readonly Ask[] {
+    const { commands } = this.#server ?? {};
+    return commands ? [(command, ...args) => commands.ask(command, ...args)] : [];
   }
 
-  add(operation: Operation): void {
-    this.#lane.add(operation);
+  async connect(): Promise<void> {
+    const connect = await this.connections();
+    if (this.#isClosed) throw new Error('It was closed before it had connected.');
+    const { layout, process } = this.settings;
+    const server = new Server(this.settings, connect, false, this.listener);
+    this.#server = server;
+    this.#batcher.connection = server.commands;
+    if (server.confirmations) this.#confirmer.connection = server.confirmations;
+    server.subscription.listenTo([layout.channelOf(process)]);
+    await server.connect();
   }
 
-  confirm(operation: Operation, lease: number): void {
-    this.#lane.confirm(operation, lease);
+  batcherOf(): Batcher {
+    return this.#batcher;
   }
 
-  isReachable(): boolean {
-    return this.#link.commands.isUp;
+  confirmerOf(_lock: string, lease: number): Batcher {
+    this.#server?.confirmations?.limit(lease);
+    return this.#confirmer;
   }
 
-  clockOf(): ServerClock {
-    return this.#link.serverClock;
+  clockOf(): ServerClock | undefined {
+    return this.#server?.serverClock;
   }
 
   probe(): void {
-    this.#link.subscription.probe();
+    this.#server?.subscription.probe();
   }
 
-  close(): Promise<void> {
-    return this.#link.close();
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    await this.#server?.close();
   }
 }

@@ -1,26 +1,25 @@
 import type { Clock, Timer } from '../../api/clock.js';
 import type { LockLogger } from '../../api/logger.js';
-import { persevere } from './perseverance.js';
-import type { RedisConnection } from './redis-client.js';
+import { keepConnecting, type RedisConnection } from './client/redis-client.js';
 
-/** What the owner of a subscription wants to know of it. */
+/** Reacts to a subscription. */
 export interface SubscriptionListener {
   /** It listens: for the first time, or again after messages may have been missed. */
-  onUp(): void;
-  /** The server of a Cluster answers that a channel is another's, or nobody's for now. */
+  onListening(): void;
+  /** The server of a Cluster answers that a channel belongs to another, or to none for now. */
   onRefused(): void;
-  onMessage(message: string, channel: string): void;
+  onMessage(message: string, channel: string, from: Subscription): void;
 }
 
 /**
- * The connection on which this process is told of its grants by others.
+ * The connection on which this process receives messages about grants that other processes cause.
  *
- * While it is down, the server finds no receiver for a grant and passes this process over; what it may take then, it learns
- * from the replies to its own timed asks. So a lost message does no harm but to speed.
+ * While it is down, the server finds no receiver for a grant and passes this process over. The process then finds its grants by the
+ * replies to its own timed asks. So a lost message only costs time.
  */
 export class Subscription {
   #probe: Timer | undefined;
-  readonly #endPerseverance: () => void;
+  readonly #stopConnecting: () => void;
   #channels: readonly string[] = [];
   #isReady = false;
 
@@ -30,10 +29,10 @@ export class Subscription {
     private isSharded: boolean,
     private readonly clock: Clock,
     private readonly logger: LockLogger,
-    private readonly patience: number,
+    private readonly timeout: number,
     private readonly listener: SubscriptionListener,
   ) {
-    this.#endPerseverance = persevere(connection, clock, patience);
+    this.#stopConnecting = keepConnecting(connection, clock, timeout);
     connection.on('ready', () => {
       this.#isReady = true;
       void this.#subscribe(this.#channels);
@@ -43,11 +42,11 @@ export class Subscription {
     });
     for (const event of ['message', 'smessage']) {
       connection.on(event, (channel = '', message = '') => {
-        // While it is being made anew, the server that it leaves may still talk.
-        if (this.#isReady) listener.onMessage(message, channel);
+        // While it connects again, the server that it leaves may still send.
+        if (this.#isReady) listener.onMessage(message, channel, this);
       });
     }
-    // The command connection reports what is wrong with the server.
+    // The connection for commands reports the errors of the server.
     connection.on('error', () => undefined);
   }
 
@@ -55,15 +54,15 @@ export class Subscription {
     await this.connection.connect();
   }
 
-  /** From now on these are the channels; those that it has left, a server of a Cluster ends by itself. */
+  /** From now on these are the channels. A server of a Cluster ends subscriptions to channels that have moved by itself. */
   listenTo(channels: readonly string[]): void {
     const added = channels.filter((channel) => !this.#channels.includes(channel));
     this.#channels = channels;
     if (this.#isReady && added.length > 0) void this.#subscribe(added);
   }
 
-  /** Is made anew unless it is down already; where it leads may have changed. */
-  renew(): void {
+  /** Connects again unless it is down already: the address may lead to another server now. */
+  reconnect(): void {
     if (!this.#isReady) return;
     this.#isReady = false;
     this.connection.disconnect(true);
@@ -71,17 +70,17 @@ export class Subscription {
 
   close(): void {
     this.#endProbe();
-    this.#endPerseverance();
+    this.#stopConnecting();
     this.connection.disconnect();
   }
 
-  /** A grant was found that a message should have told of: is anybody there? If not, connect anew. */
+  /** A grant was found that a message should have announced. Connects again if the server does not answer here. */
   probe(): void {
     if (this.#probe !== undefined) return;
     this.#probe = this.clock.setTimer(() => {
       this.#probe = undefined;
-      this.renew();
-    }, this.patience);
+      this.reconnect();
+    }, this.timeout);
     this.connection.call('ping').then(
       () => {
         this.#endProbe();
@@ -99,7 +98,7 @@ export class Subscription {
 
   async #subscribe(channels: readonly string[]): Promise<void> {
     const outcomes = await Promise.all(channels.map((channel) => this.#subscribeTo(channel)));
-    if (outcomes.includes(true)) this.listener.onUp();
+    if (outcomes.includes(true)) this.listener.onListening();
   }
 
   /** Answers whether it listens to the channel now. */
@@ -112,15 +111,15 @@ export class Subscription {
       if (!(error instanceof Error) || error.name !== 'ReplyError') return false;
       if (error.message.startsWith('NOPERM')) {
         this.logger.warn(
-          `Redis refuses this process its channel, so that it gets locks from others up to a second late: ` +
-            `allow SUBSCRIBE on "${channel}" (${error.message}).`,
+          `Redis refuses this process its channel (${error.message}), so it receives locks from others up to a second late: ` +
+            `allow SUBSCRIBE on "${channel}".`,
         );
       } else if (this.isSharded && error.message.includes('unknown command')) {
         // Before Redis 7. The script falls back in the same way.
         this.isSharded = false;
         return this.#subscribeTo(channel);
       } else if (this.isSharded) {
-        // When the server is told again that the channel is its own, it may know.
+        // Asked again later, the server may know that the channel is its own.
         this.#channels = this.#channels.filter((each) => each !== channel);
         this.listener.onRefused();
       }

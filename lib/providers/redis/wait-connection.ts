@@ -1,7 +1,4 @@
-import type { Clock } from '../../api/clock.js';
-import type { LockLogger } from '../../api/logger.js';
-import { CommandConnection } from './command-connection.js';
-import type { RedisConnection } from './redis-client.js';
+import type { CommandSender } from './client/redis-client.js';
 
 interface Sending {
   readonly command: string;
@@ -16,40 +13,26 @@ export class NotReplicated extends Error {
 }
 
 /**
- * A connection whose commands are answered only when `replicas` replicas have acknowledged what they wrote.
+ * Sends commands that are answered only when `replicas` replicas have acknowledged what they wrote.
  *
- * `WAIT` covers what its own connection wrote last, and blocks that connection: so it has one of its own, and one `WAIT` is out at a time
- * for all commands that were sent before it. What comes meanwhile goes with the next one.
+ * `WAIT` covers the last write of its own connection, and blocks that connection. So it needs a connection of its own, and one `WAIT` is
+ * in flight at a time for all commands that were sent before it. Commands that come meanwhile go with the next one.
  */
-export class WaitConnection {
-  readonly #connection: CommandConnection;
+export class WaitConnection implements CommandSender {
   #next: Sending[] = [];
   #isWaiting = false;
   #limit: number;
 
   constructor(
-    connection: RedisConnection,
+    private readonly connection: CommandSender,
     private readonly replicas: number,
-    clock: Clock,
-    logger: LockLogger,
-    private readonly patience: number,
-    onUp: () => void,
+    private readonly timeout: number,
   ) {
-    this.#limit = patience;
-    this.#connection = new CommandConnection(connection, clock, logger, patience, { onUp, onDown: () => undefined });
+    this.#limit = timeout;
   }
 
-  connect(): Promise<void> {
-    return this.#connection.connect();
-  }
-
-  /** As {@link CommandConnection.renew}. */
-  renew(cause: Error): void {
-    this.#connection.renew(cause);
-  }
-
-  close(): Promise<void> {
-    return this.#connection.close();
+  get isUp(): boolean {
+    return this.connection.isUp;
   }
 
   /** The next `WAIT` leaves most of a lease of `lease` ms to the task. */
@@ -63,17 +46,17 @@ export class WaitConnection {
   }
 
   #flush(): void {
-    // Half the patience: a server that is silent for longer counts as dead, and WAIT is silent.
-    const limit = Math.max(1, Math.floor(Math.min(this.#limit, this.patience / 2)));
-    this.#limit = this.patience;
+    // Half the timeout: a server that is silent for longer counts as dead, and WAIT is silent.
+    const limit = Math.max(1, Math.floor(Math.min(this.#limit, this.timeout / 2)));
+    this.#limit = this.timeout;
     this.#isWaiting = true;
     const answered: { readonly sending: Sending; readonly reply: unknown }[] = [];
     for (const sending of this.#next.splice(0)) {
-      this.#connection.send(
+      this.connection.send(
         sending.command,
         sending.args,
         (reply) => answered.push({ sending, reply }),
-        // The server's refusal is told as it is; nothing was written.
+        // The server's refusal is passed on as it is; nothing was written.
         sending.onFailure,
       );
     }
@@ -85,7 +68,7 @@ export class WaitConnection {
         else sending.onReply(reply);
       }
     };
-    this.#connection.send(
+    this.connection.send(
       'wait',
       [String(this.replicas), String(limit)],
       (count) => {
@@ -106,7 +89,7 @@ export class WaitConnection {
   }
 }
 
-/** Confirmations and renewals are sent here: of their replies, those that are text say that the lock is held. */
+/** Confirmations and renewals are sent here. Of their replies, texts mean that the lock is held. */
 function isHold(reply: unknown): boolean {
   return typeof reply === 'string';
 }

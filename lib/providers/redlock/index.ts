@@ -1,3 +1,3 @@
 export { RedlockProvider } from './redlock-provider.js';
 export type { RedlockNodeOptions, RedlockProviderOptions } from './redlock-options.js';
-export type { RedisClient, RedisConnection } from '../redis/redis-client.js';
+export type { RedisClient, RedisConnection } from '../redis/client/redis-client.js';

@@ -1,16 +1,13 @@
-import type { OperationArguments } from './quorum-script.js';
+import type { Command } from './command.js';
 
 /**
- * How many releases one node is remembered at most. A node that went down can have as many votes as locks were held or asked for then.
+ * How many releases are remembered for one node at most. A node that went down can have as many votes as locks were held or asked for then.
  * Beyond this bound the oldest are forgotten, and their votes end with their leases.
  */
 const MOST = 10_000;
 
 /** A release whose outcome is unknown. */
-export interface PendingRelease {
-  readonly lock: string;
-  readonly args: OperationArguments;
-}
+export type PendingRelease = Pick<Command, 'lock' | 'args'>;
 
 /** The releases that one node has not answered, at most one for each attempt: the votes that they end would block their keys for a lease. */
 export class PendingReleases {
@@ -35,7 +32,7 @@ export class PendingReleases {
     this.#byHolder.clear();
   }
 
-  /** Forgets all of them, and answers them for another try. */
+  /** Removes all of them and returns them, to be sent again. */
   take(): PendingRelease[] {
     const all = [...this.#byHolder.values()];
     this.#byHolder.clear();

@@ -1,131 +1,149 @@
 import type { Clock, Timer } from '../../api/clock.js';
-import type { OperationArguments } from './quorum-script.js';
-import type { Votes } from './votes.js';
+import type { Command } from './command.js';
 
-/** How many of `seats` nodes are a majority. */
-export function majorityOf(seats: number): number {
-  return Math.floor(seats / 2) + 1;
-}
-
-/** What a {@link Poll} needs besides its question. */
-export interface PollTerms {
-  readonly seats: number;
-  readonly clock: Clock;
-  /** How long a node's answer is waited for, in ms; later it counts as a fault. */
-  readonly patience: number;
+/** What a {@link Poll} asks the nodes. */
+export interface Question extends Pick<Command, 'lock' | 'args' | 'votes'> {
+  /** Whether the reply is a yes. Default: 1 is. */
+  isYes?(reply: unknown, node: number): boolean;
+  /** Called with each reply that comes after the decision. */
+  onLate?(reply: unknown, node: number): void;
 }
 
 /**
- * One question to all nodes, decided as soon as enough of them have spoken.
+ * The answers to one question so far.
  *
- * A fault is what is not an answer: a node that is down, refuses, or has not answered in time. It is never counted as a no.
+ * A fault is anything but an answer: a node that is down, refuses, or has not answered in time. It is never counted as a no.
  */
-export abstract class Poll<T> {
+export class Answers {
   yes = 0;
   no = 0;
   faults = 0;
-  /** Why a node has not answered. */
-  cause: unknown;
+  isTimedOut = false;
+
+  constructor(
+    readonly nodes: number,
+    readonly majority: number,
+  ) {}
+
+  /** A majority has said yes. */
+  get isAgreed(): boolean {
+    return this.yes >= this.majority;
+  }
+
+  /** So many have said no that the others are no majority. */
+  get isRefused(): boolean {
+    return this.no > this.nodes - this.majority;
+  }
+
+  /** So many do not answer that the others are no majority. */
+  get isUnavailable(): boolean {
+    return this.faults > this.nodes - this.majority;
+  }
+
+  /** A majority has said yes or no. */
+  get isAnswered(): boolean {
+    return this.yes + this.no >= this.majority;
+  }
+
+  /** How many nodes have not answered yet. */
+  get missing(): number {
+    return this.nodes - this.yes - this.no - this.faults;
+  }
+
+  /** Nothing more is waited for, so it must be decided now. */
+  get isComplete(): boolean {
+    return this.isTimedOut || this.missing === 0;
+  }
+}
+
+/** The outcome, once it is certain; until then nothing. It must decide when the answers are complete. */
+export type Decide<T> = (answers: Answers) => T | undefined;
+
+/** Decides whether a majority agrees. `refused`: a majority cannot agree any more. */
+export function agreement(answers: Answers): 'agreed' | 'refused' | 'unknown' | undefined {
+  if (answers.isAgreed) return 'agreed';
+  if (answers.isRefused) return 'refused';
+  return answers.isComplete || answers.isUnavailable ? 'unknown' : undefined;
+}
+
+/** One question to all nodes, decided as soon as enough of them have answered. */
+export class Poll<T> implements Command {
   /** When it was sent, on the monotonic clock: before the first node got it. */
   sentAt = 0;
-  readonly majority: number;
+  /** Why a node has not answered. */
+  cause: unknown;
   readonly outcome: Promise<T>;
   #resolve!: (outcome: T) => void;
-  #decided = false;
-  #closed = false;
+  #isOpen = true;
   #timer: Timer | undefined;
 
   constructor(
-    readonly lock: string,
-    readonly args: OperationArguments,
-    protected readonly terms: PollTerms,
-    /** The votes of the attempt that the question is about. */
-    readonly votes?: Votes,
+    private readonly question: Question,
+    private readonly answers: Answers,
+    private readonly decide: Decide<T>,
+    private readonly clock: Clock,
+    private readonly timeout: number,
   ) {
-    this.majority = majorityOf(terms.seats);
     this.outcome = new Promise((resolve) => (this.#resolve = resolve));
   }
 
-  /** Whether it makes a node vote. */
-  get isVote(): boolean {
-    return this.args[0] === 'V' || this.args[0] === 'A';
+  get lock(): string {
+    return this.question.lock;
   }
 
-  /** Whether the node of this seat is asked. */
-  isFor(_seat: number): boolean {
-    return true;
+  get args(): Command['args'] {
+    return this.question.args;
   }
 
-  /** It is decided. */
-  get isOver(): boolean {
-    return this.#decided;
+  get votes(): Command['votes'] {
+    return this.question.votes;
   }
 
-  get isClosed(): boolean {
-    return this.#closed || this.spoken === this.terms.seats;
-  }
-
-  get spoken(): number {
-    return this.yes + this.no + this.faults;
-  }
-
-  /** So many noes, or faults, that the others are no majority. */
-  isBlocked(count: number): boolean {
-    return count > this.terms.seats - this.majority;
+  get isOpen(): boolean {
+    return this.#isOpen;
   }
 
   onSent(at: number): void {
     this.sentAt = at;
-    if (this.#decided) return;
-    this.#timer = this.terms.clock.setTimer(() => {
-      // After a blocked event loop timers run before sockets are read, so what has arrived is read first.
-      this.#timer = this.terms.clock.setTimer(() => {
-        this.#closed = true;
+    if (!this.#isOpen) return;
+    this.#timer = this.clock.setTimer(() => {
+      // After a blocked event loop timers run before sockets are read, so replies that have arrived are read first.
+      this.#timer = this.clock.setTimer(() => {
+        this.answers.isTimedOut = true;
         this.cause ??= new Error('No answer in time.');
         this.#look();
       }, 1);
-    }, this.terms.patience);
+    }, this.timeout);
   }
 
-  onReply(reply: unknown, seat: number): void {
-    if (this.#decided) {
-      this.onLate(reply, seat);
+  onReply(reply: unknown, node: number): void {
+    const { question, answers } = this;
+    if (!this.#isOpen) {
+      question.onLate?.(reply, node);
       return;
     }
-    if (this.counts(reply, seat)) this.yes += 1;
-    else this.no += 1;
+    if (question.isYes ? question.isYes(reply, node) : reply === 1) answers.yes += 1;
+    else answers.no += 1;
     this.#look();
   }
 
   onFault(cause: unknown): void {
-    if (this.#decided) return;
-    this.faults += 1;
+    if (!this.#isOpen) return;
+    this.answers.faults += 1;
     this.cause = cause;
     this.#look();
   }
 
-  /** Decides now, whatever comes. */
+  /** Decides now, whatever the answers are. */
   settle(outcome: T): void {
-    if (this.#decided) return;
-    this.#decided = true;
-    if (this.#timer !== undefined) this.terms.clock.clearTimer(this.#timer);
+    if (!this.#isOpen) return;
+    this.#isOpen = false;
+    if (this.#timer !== undefined) this.clock.clearTimer(this.#timer);
     this.#resolve(outcome);
   }
 
-  /** Whether the reply is a yes. */
-  protected counts(reply: unknown, _seat: number): boolean {
-    return reply === 1;
-  }
-
-  protected onLate(_reply: unknown, _seat: number): void {
-    // Most have no use for it.
-  }
-
-  /** The outcome, once it is certain. When the poll is closed nothing more will come, and it must decide. */
-  protected abstract decide(): T | undefined;
-
   #look(): void {
-    const outcome = this.decide();
+    const outcome = this.decide(this.answers);
     if (outcome !== undefined) this.settle(outcome);
   }
 }

@@ -1,4 +1,4 @@
-/** Runs one statement with bound values. Resolves to its rows, or to the driver's summary where it has none. */
+/** Runs one statement with bound values. Resolves to its rows, or to the driver's summary if it has none. */
 export type Run = (sql: string, parameters?: readonly unknown[]) => Promise<unknown>;
 
 /** The first row of an answer, if there is one. */
@@ -6,7 +6,7 @@ export function firstRow(answer: unknown): Readonly<Record<string, unknown>> | u
   return Array.isArray(answer) ? (answer[0] as Readonly<Record<string, unknown>> | undefined) : undefined;
 }
 
-/** The property of an object of which nothing is known. */
+/** A property of a value of unknown type. */
 export function propertyOf(value: unknown, name: string): unknown {
   return typeof value === 'object' && value !== null ? (value as Readonly<Record<string, unknown>>)[name] : undefined;
 }

@@ -28,7 +28,7 @@ export class ConnectionSlots {
     private readonly reserved: number,
   ) {}
 
-  /** Takes one. Resolves to false when none was free in the time of the request. */
+  /** Takes a connection. Resolves to false when none was free in the time of the request. */
   take(request: ConnectionRequest): Promise<boolean> {
     const limit = this.#limitOf(request);
     if (this.#used < limit) {

@@ -1,42 +1,30 @@
-import type { Finding, ProviderContext, Records } from '../../api/lock-provider.js';
+import type { BackendContext, Diagnostic } from '../../api/lock-provider.js';
 import { LockTable } from './lock-table.js';
 import { mysqlDialect } from './mysql-dialect.js';
 import type { DatabaseSettings, ServerFamily } from './options.js';
 import { postgresDialect } from './postgres-dialect.js';
-import { ServerRecords } from './records.js';
 import { Server } from './server.js';
 import { type SessionLimits, Sessions } from './sessions.js';
-
-/** A database, connected. */
-export interface Connected {
-  /** SQLite has none. */
-  readonly records?: Records;
-  /** What in the configuration weakens the guarantee. */
-  diagnose(): readonly Finding[];
-  close(): Promise<void>;
-}
+import type { Connected } from './sql-backend.js';
 
 /** A database server, connected. */
 export interface Database extends Connected {
-  readonly context: ProviderContext;
+  readonly context: BackendContext;
   readonly server: Server;
-  /** Those that locks are held on. */
+  /** The sessions on which locks are held. */
   readonly sessions: Sessions;
-  /** Those for statements in autocommit. */
-  readonly statements: Sessions;
   readonly table: LockTable;
-  readonly records: Records;
 }
 
 /** How many connections there are, and whether the table of the locks is needed. */
 interface Needs {
   readonly forStatements: number;
-  /** None where locks do not live in sessions. */
+  /** Undefined where locks do not live in sessions. */
   readonly forLocks?: SessionLimits;
   readonly table: boolean;
 }
 
-/** Of a session for statements in autocommit. It holds nothing, so nobody waits for its end. */
+/** For statements in autocommit. Such a session holds nothing, so nobody waits for its end. */
 const AUTOCOMMIT = { guard: 600_000, lockWait: 1_000, autocommit: true, reserved: 0 };
 
 /**
@@ -47,7 +35,7 @@ const AUTOCOMMIT = { guard: 600_000, lockWait: 1_000, autocommit: true, reserved
  */
 export async function connectToServer(
   settings: DatabaseSettings<ServerFamily>,
-  context: ProviderContext,
+  context: BackendContext,
   needs: Needs,
 ): Promise<Database> {
   const { dataSource, statementTimeout, synchronize } = settings;
@@ -69,20 +57,17 @@ export async function connectToServer(
       await dialect.assertTable(statements.run, settings.table);
     }
     const most = 1 + needs.forStatements + (needs.forLocks?.most ?? 0);
-    return {
-      ...{ context, server, sessions, statements, table, close },
-      records: new ServerRecords(settings, context.namespace, statements.run),
-      diagnose: () => [...server.weaknesses, ...tooMany(most, facts.maxConnections)],
-    };
+    const diagnose = () => [...server.diagnostics, ...tooMany(most, facts.maxConnections)];
+    return { context, server, sessions, run: statements.run, table, diagnose, close };
   } catch (error) {
     await close();
     throw error;
   }
 }
 
-/** Few processes together would take all connections of the server. */
-function tooMany(most: number, offered: number): readonly Finding[] {
+/** A few processes together would use all connections of the server. */
+function tooMany(most: number, offered: number): readonly Diagnostic[] {
   if (most * 4 <= offered) return [];
-  const message = `One process may open ${most} connections for locks, and the server takes ${offered} from all its clients (max_connections): lower maxConnections, or raise the limit of the server.`;
+  const message = `One process may open ${most} connections for locks, and the server accepts ${offered} from all its clients (max_connections). Lower maxConnections, or raise the limit of the server.`;
   return [{ severity: 'warning', message }];
 }

@@ -1,4 +1,5 @@
 import type { EventEmitter } from 'node:events';
+import type { Diagnostic } from '../../api/lock-provider.js';
 import type { LockMode } from '../../api/lock-options.js';
 import type { Run } from './answer.js';
 
@@ -13,7 +14,7 @@ export type SendStatement = <T extends readonly [unknown, ...unknown[]]>(send: (
 /** Opens a stream of rows of the application. Until it emits this event, or `error`, no other statement may be sent. */
 export type OpenStream = <T extends EventEmitter>(open: () => T, endsWith: string) => T;
 
-/** How a session is prepared; times in ms. */
+/** How a session is set up; times in ms. */
 export interface SessionKind {
   /** After how long a silence the server ends it. */
   readonly guard: number;
@@ -23,24 +24,19 @@ export interface SessionKind {
   readonly autocommit: boolean;
 }
 
-/** What the server reports on a new connection. */
+/** The server's answers on a new connection. */
 export interface ServerFacts {
-  /** Which server this is, different for any two servers. */
+  /** Identifies the server: different for any two servers. */
   readonly server: string;
-  /** Ends this connection, whatever it waits for, when sent on another one. Undefined behind a pooler, whose connections are shared. */
+  /** The statement that ends this connection from another one, whatever it waits for. Undefined behind a pooler, whose connections are shared. */
   readonly kill: string | undefined;
   /** What in the configuration of the server weakens the guarantee. */
-  readonly weaknesses: readonly Weakness[];
+  readonly diagnostics: readonly Diagnostic[];
   /** How many connections the server takes from all its clients. */
   readonly maxConnections: number;
 }
 
-export interface Weakness {
-  readonly severity: 'warning' | 'error';
-  readonly message: string;
-}
-
-/** How one kind of server is reached, and spells what the locks need. */
+/** How one kind of server is reached, and how it spells the statements of the locks. */
 export interface Dialect {
   connect(): Promise<DriverConnection>;
   /** Sends one statement over the driver's own connection, so that no subscriber or logger of the application is notified. */
@@ -54,7 +50,7 @@ export interface Dialect {
   beginWith(connection: DriverConnection, sql: string, value: string): Promise<unknown>;
   /** Follows the SELECT that locks a row. */
   forMode(mode: LockMode): string;
-  /** Is true where the server takes no writes. Any statement may ask for it, at no cost. */
+  /** Is true on a server that takes no writes. Any statement may ask for it, at no cost. */
   readonly isReadOnly: string;
   /** The same statement, which does not wait for locks of others, if the server can do that for one statement. */
   withoutWait(sql: string): string;
@@ -62,7 +58,7 @@ export interface Dialect {
   readonly heartbeat: string;
   /** Fails unless the table exists and can keep locks. @throws LockConfigError for a table that cannot */
   assertTable(run: Run, table: string): Promise<void>;
-  /** Whether the server itself has sent this error, so that it has heard of us. */
+  /** Whether the server itself has sent this error, so it has received the statement. */
   isAnswer(error: unknown): boolean;
   /** Whether a savepoint did not exist when it was released. */
   isNoSavepoint(error: unknown): boolean;
@@ -76,8 +72,8 @@ export interface Dialect {
    * sends it in its turn and looks at the answer; one whose rows are streamed, through `stream`.
    */
   lend(connection: DriverConnection, statement: SendStatement, stream: OpenStream): object;
-  /** Takes leave of the server, which then counts no aborted client. */
+  /** Closes the connection as the server expects it, so it counts no aborted client. */
   close(connection: DriverConnection): Promise<void>;
-  /** Closes the socket without a word. */
+  /** Closes the socket without notifying the server. */
   sever(connection: DriverConnection): void;
 }

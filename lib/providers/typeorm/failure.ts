@@ -1,7 +1,8 @@
+import { LockConfigError, LockError, LockUnavailableError } from '../../api/errors.js';
 import { propertyOf } from './answer.js';
 
 /**
- * Why a statement failed.
+ * The reason why a statement failed.
  *
  * - `busy`: a row that it needs is locked.
  * - `rolled-back`: the server has undone the whole transaction (deadlock), so its locks are gone.
@@ -38,7 +39,7 @@ const FAILURES = new Map<unknown, Failure>([
   ),
 ]);
 
-/** Why a statement failed, by the error of its driver. */
+/** The reason why a statement failed, by the error of its driver. */
 export function failureOf(error: unknown): Failure {
   const [errno, code] = [propertyOf(error, 'errno'), propertyOf(error, 'code')];
   const known = FAILURES.get(errno) ?? FAILURES.get(code);
@@ -47,4 +48,25 @@ export function failureOf(error: unknown): Failure {
   if (error instanceof Error && error.message.includes('no such table')) return 'no-table';
   // A class of Postgres: no such account, or a wrong password.
   return typeof code === 'string' && /^28...$/.test(code) ? 'refused' : 'other';
+}
+
+/** The error for a caller. @param what is not available, such as `Lock "order:42"` */
+export function lockErrorOf(
+  error: unknown,
+  what: string,
+  details: { readonly provider: string; readonly key?: string | undefined; readonly sent?: boolean },
+): LockError {
+  if (LockError.is(error)) return error;
+  // Node gives only a code where all addresses of a name refuse.
+  const reason = (error instanceof Error && error.message) || String(propertyOf(error, 'code') ?? error);
+  return ['refused', 'no-table'].includes(failureOf(error))
+    ? new LockConfigError(
+        `${what} of provider "${details.provider}" is not available. The database refused: ${reason}. ` +
+          'The account needs SELECT, INSERT and UPDATE on the table of the locks (DELETE for purge()), on a server that takes writes.',
+        { ...details, cause: error },
+      )
+    : new LockUnavailableError(
+        `${what} of provider "${details.provider}" is not available: ${reason}. Check the address and the credentials, and that the server is up; its log says more.`,
+        { ...details, cause: error },
+      );
 }

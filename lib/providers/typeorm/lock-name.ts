@@ -7,9 +7,9 @@ const PREFIX = 40;
 const COUNTERS = 16;
 
 /**
- * The name of a key's row: `shop:order:42` while it is short and of harmless characters, else `shop:` + what is readable
- * of its beginning + `#` + SHA-256. No readable key contains `#`, so no two keys meet in one row. ASCII alone, because
- * collations of servers differ in what they take for equal.
+ * The name of a key's row: `shop:order:42` if it is short and of harmless characters, else `shop:` + the readable part
+ * of its beginning + `#` + SHA-256. No readable key contains `#`, so no two keys have the same row. Only ASCII, because
+ * collations of servers differ in which characters they take for equal.
  */
 export function rowNameOf(namespace: string, key: string): string {
   if (key.length <= LONGEST_READABLE && READABLE.test(key)) return `${namespace}:${key}`;
@@ -17,13 +17,13 @@ export function rowNameOf(namespace: string, key: string): string {
   return `${namespace}:${beginning}#${createHash('sha256').update(key, 'utf16le').digest('base64url')}`;
 }
 
-/** The name of a key's row for a lease: another one than for a row lock, which would block it. */
+/** The name of a key's row for a lease: another name than for a row lock, which would block it. */
 export function leaseNameOf(namespace: string, key: string): string {
   // A namespace has no '#': no lease meets a row lock.
   return rowNameOf(`${namespace}#lease`, key);
 }
 
-/** The row of the fencing counter of a key: one of 16 in a namespace, never one for each key. Fixed for ever. */
+/** The row of the fencing counter of a key: one of 16 in a namespace, never one for each key. Never change it. */
 export function counterNameOf(namespace: string, key: string): string {
   const bucket = (createHash('sha256').update(key, 'utf16le').digest()[0] ?? 0) % COUNTERS;
   // A namespace has no '#': no counter meets a key.

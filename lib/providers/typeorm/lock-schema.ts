@@ -1,19 +1,19 @@
 import type { DatabaseFamily } from './family.js';
 
-/** The name of the table where none is given. */
+/** The default name of the table. */
 export const DEFAULT_TABLE = 'distributed_lock';
 
-// Identifiers cannot be bound as values. These need no escape in any database. Postgres cuts them off after 63 characters, which
-// leaves seven for `_record`.
+// Identifiers cannot be bound as values. These need no escape in any database. Postgres cuts them off after 63 characters, so
+// seven are left for `_record`.
 const TABLE = /^[A-Za-z_][A-Za-z0-9_]{0,55}(\.[A-Za-z_][A-Za-z0-9_]{0,55})?$/;
 
 /** Whether this is a table's name, or a schema's and a table's, of at most 56 letters, digits and `_` each. */
 export function isTableName(table: unknown): boolean {
-  // A pattern reads what is no text as its text: null would be a table of that name.
+  // A pattern converts other values to text: null would be a table of that name.
   return typeof table === 'string' && TABLE.test(table);
 }
 
-/** The name of the table as it stands in a statement. */
+/** The name of the table, quoted for a statement. */
 export function quotedTable(family: DatabaseFamily, table: string): string {
   return family === 'mysql' ? `\`${table.replace('.', '`.`')}\`` : `"${table.replace('.', '"."')}"`;
 }
@@ -22,10 +22,10 @@ export function quotedTable(family: DatabaseFamily, table: string): string {
  * The table that all locks of this folder share, a row for each key of each kind of lock:
  *
  * - `name`: compared byte by byte.
- * - `token`: the fencing token given out last; the version of a lease.
- * - `holder`: who holds a lease, or NULL.
- * - `expires`: in µs since 1970, until when a lease is held or parked. When that is past, it is the time of the last use.
- *   A row lock says nothing in its row of being used, which would cost it a commit: there it is when the row was made.
+ * - `token`: the last fencing token; the version of a lease.
+ * - `holder`: the holder of a lease, or NULL.
+ * - `expires`: in µs since 1970, until when a lease is held or retained. When that is past, it is the time of the last use.
+ *   A row lock does not write its use in its row, because that would cost a commit: there it is the time when the row was created.
  */
 export function createTableSql(family: DatabaseFamily, table: string): string {
   const name = quotedTable(family, table);

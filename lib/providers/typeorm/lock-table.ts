@@ -4,7 +4,7 @@ import { type DatabaseFamily, FAMILIES, type Family } from './family.js';
 import { failureOf } from './failure.js';
 import { createTableSql, quotedTable } from './lock-schema.js';
 
-/** The table in which each key that was ever locked has a row. The row of a row lock does not show who holds it. */
+/** The table in which each key that was ever locked has a row. The row of a row lock does not show its holder. */
 export class LockTable {
   readonly name: string;
   readonly family: Family;
@@ -32,15 +32,15 @@ export class LockTable {
       synchronize,
     });
     if (database === 'sqlite') return;
-    // These touch no row. Without the privilege the first lock would fail instead.
+    // These statements touch no row. Without the privilege the first lock would fail instead.
     await run(`INSERT INTO ${name} (name, expires) SELECT name, expires FROM ${name} WHERE 1 = 0`);
     await run(`UPDATE ${name} SET token = token, holder = holder, expires = expires WHERE 1 = 0`);
   }
 
   /**
-   * Makes the row of a key. In autocommit and before anybody locks it: a lock on a row that does not exist is granted to
-   * everybody under READ COMMITTED (measured on MariaDB 10.11), so it must never count. Resolves to false when somebody's transaction
-   * prevents it: the row exists already and is locked, or is in a gap that is.
+   * Creates the row of a key. In autocommit and before any attempt locks it: a lock on a row that does not exist is granted to
+   * every caller under READ COMMITTED (measured on MariaDB 10.11), so it must never count. Resolves to false when another transaction
+   * prevents it: the row exists already and is locked, or is in a gap that is locked.
    */
   async createRow(name: string): Promise<boolean> {
     const { family } = this;
@@ -72,9 +72,9 @@ export class LockTable {
   }
 }
 
-/** A table that is needed. */
+/** A table that must exist. */
 interface NeededTable {
-  /** What is in it. */
+  /** Its content, for messages. */
   readonly what: 'locks' | 'records';
   /** Its columns and its name, as in a SELECT. */
   readonly columns: string;
@@ -93,7 +93,7 @@ export async function ensureTable(run: Run, { what, columns, create, synchronize
     if (failureOf(error) !== 'no-table') throw error;
     if (!synchronize) {
       throw new LockConfigError(
-        `The table of the ${what} does not exist. Create it in a migration (${create}), or set synchronize.`,
+        `The table of the ${what} does not exist. Create it in a migration (${create}), or set \`synchronize\`.`,
         { cause: error },
       );
     }
@@ -101,7 +101,7 @@ export async function ensureTable(run: Run, { what, columns, create, synchronize
   try {
     await run(create);
   } catch (error) {
-    // Two processes that create it in the same moment may fail in spite of IF NOT EXISTS (Postgres: 23505). Then it exists.
+    // Two processes that create it in the same moment may fail despite IF NOT EXISTS (Postgres: 23505). Then it exists.
     const exists = await find().then(
       () => true,
       () => false,

@@ -11,8 +11,8 @@ import {
 } from './lock-schema.js';
 
 /**
- * Creates the table of the locks: name it among the `migrations` of your DataSource. For another table than `distributed_lock`
- * name a class of your own:
+ * Creates the table of the locks: add it to the `migrations` of your DataSource. For another table than `distributed_lock`
+ * add a class of your own:
  *
  * ```ts
  * export class AppLocks1700000000000 extends LockTables1700000000000 {
@@ -21,7 +21,7 @@ import {
  * }
  * ```
  *
- * @throws LockConfigError on a database that no lock provider of this package uses, and for a name that is none.
+ * @throws LockConfigError on a database that no lock provider of this package uses, and for an invalid name.
  */
 export class LockTables1700000000000 implements MigrationInterface {
   name = 'LockTables1700000000000';
@@ -38,9 +38,9 @@ export class LockTables1700000000000 implements MigrationInterface {
 }
 
 /**
- * Creates the table of the records (`<table>_record`), which a provider needs as the `record` of a fail-over alone. On servers only.
+ * Creates the table of the records (`<table>_record`), which a provider needs only as the `casStore` of a failover. On servers only.
  *
- * @throws LockConfigError on a database that keeps no records, and for a name that is none.
+ * @throws LockConfigError on a database that keeps no records, and for an invalid name.
  */
 export class LockRecords1700000000001 implements MigrationInterface {
   name = 'LockRecords1700000000001';

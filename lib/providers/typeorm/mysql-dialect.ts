@@ -2,8 +2,9 @@ import type { EventEmitter } from 'node:events';
 import type { Duplex } from 'node:stream';
 import { DataSource, type DataSourceOptions } from 'typeorm';
 import { LockConfigError } from '../../api/errors.js';
+import type { Diagnostic } from '../../api/lock-provider.js';
 import { firstRow, propertyOf } from './answer.js';
-import type { Dialect, DriverConnection, OpenStream, SendStatement, Weakness } from './dialect.js';
+import type { Dialect, DriverConnection, OpenStream, SendStatement } from './dialect.js';
 
 type Callback = (error: Error | null, answer?: unknown, fields?: unknown) => void;
 
@@ -32,7 +33,7 @@ const IDLE_TRANSACTION = [
   'idle_write_transaction_timeout',
 ];
 
-/** Is true where the server takes no writes. From MariaDB 12 on it is a word. */
+/** Is true on a server that takes no writes. From MariaDB 12 on the variable is a word. */
 export const IS_READ_ONLY = `CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF')`;
 
 // SERVER_STATUS_IN_TRANS of the protocol.
@@ -58,12 +59,12 @@ export function mysqlDialect(options: DataSourceOptions, connectTimeout: number)
         `wait_timeout = ${Math.ceil(guard / 1000)}`,
         `innodb_lock_wait_timeout = ${Math.min(Math.ceil(lockWait / 1000), LONGEST_LOCK_WAIT)}`,
         `${isMariaDb ? 'tx_isolation' : 'transaction_isolation'} = 'READ-COMMITTED'`,
-        // At 0 a lease or a token would stay uncommitted, and be gone with the connection. But a row lock spares a round trip: its first
-        // statement begins the transaction. And what follows a COMMIT that nobody noticed is not committed.
+        // At 0 a lease or a token would stay uncommitted, and be gone with the connection. But a row lock saves a round trip: its first
+        // statement begins the transaction. And statements after a COMMIT that nobody noticed are not committed.
         `autocommit = ${autocommit ? 1 : 0}`,
-        // An application may limit its own statements; a wait for a lock is none of these.
+        // An application may limit its own statements; a wait for a lock is not one of these.
         `${isMariaDb ? 'max_statement_time' : 'max_execution_time'} = 0`,
-        // In a transaction these come before wait_timeout, and would free the lock earlier than its holder counts.
+        // In a transaction these precede wait_timeout, and would free the lock earlier than its holder computes.
         ...(isMariaDb ? IDLE_TRANSACTION.map((limit) => `${limit} = 0`) : []),
       ];
       await run(`SET ${settings.map((setting) => `SESSION ${setting}`).join(', ')}`);
@@ -72,7 +73,7 @@ export function mysqlDialect(options: DataSourceOptions, connectTimeout: number)
         // MariaDB derives its own from the network card and the port.
         server: IDENTITY.map((name) => variables.get(name)).join(' '),
         kill: `KILL CONNECTION ${id}`,
-        weaknesses: weaknessesOf(variables),
+        diagnostics: diagnose(variables),
         maxConnections: Number(variables.get('max_connections')),
       };
     },
@@ -103,7 +104,7 @@ export function mysqlDialect(options: DataSourceOptions, connectTimeout: number)
 }
 
 function connected(connection: MysqlConnection): Promise<MysqlConnection> {
-  // An error that nobody listens to would end the process.
+  // An error without a listener would end the process.
   connection.on('error', () => undefined);
   return new Promise((resolve, reject) => {
     connection.connect((error) => {
@@ -137,7 +138,7 @@ function query(
 
 function close(connection: MysqlConnection): Promise<void> {
   return new Promise((resolve) => {
-    // The callback of the driver comes before the word is sent.
+    // The driver calls back before it has sent the message.
     connection.stream.once('close', resolve);
     connection.end(() => undefined);
   });
@@ -161,7 +162,7 @@ function lend(connection: MysqlConnection, statement: SendStatement, stream: Ope
   };
 }
 
-/** Other engines take no locks on rows, and without a primary key one key would have many rows. */
+/** Other storage engines take no locks on rows, and without a primary key one key would have many rows. */
 async function assertTable(run: (sql: string, parameters: readonly unknown[]) => Promise<unknown>, table: string) {
   const [name, schema] = table.split('.').reverse();
   const found = firstRow(
@@ -179,7 +180,7 @@ async function assertTable(run: (sql: string, parameters: readonly unknown[]) =>
   );
 }
 
-// Whether the account may write all the same (root writes on a server with read_only) is not the question: others lock on the writer.
+// An account may write nevertheless (root writes on a server with read_only), but others lock on the writer.
 const READ_ONLY = ['read_only', 'super_read_only', 'innodb_read_only', 'transaction_read_only', 'tx_read_only'];
 const IDENTITY = ['server_uuid', 'server_uid', 'hostname', 'port'];
 const OTHER_VARIABLES = ['wsrep_on', 'group_replication_single_primary_mode', 'max_connections', 'version'];
@@ -192,11 +193,11 @@ async function globalVariables(run: (sql: string) => Promise<unknown>): Promise<
   );
 }
 
-function weaknessesOf(variables: ReadonlyMap<unknown, unknown>): readonly Weakness[] {
+function diagnose(variables: ReadonlyMap<unknown, unknown>): readonly Diagnostic[] {
   const found: string[] = [];
   if (variables.get('wsrep_on') === 'ON') {
     found.push(
-      'This server is a node of a Galera cluster: what one node grants is unknown to the others until it has been replicated, so two callers may hold a lock at once. Send the locks of all processes to the same node, or use another provider.',
+      'This server is a node of a Galera cluster: what one node grants is unknown to the others until it has been replicated, so two callers may hold a lock at the same time. Send the locks of all processes to the same node, or use another provider.',
     );
   }
   if (variables.get('group_replication_single_primary_mode') === 'OFF') {

@@ -1,5 +1,5 @@
 import type { DataSource } from 'typeorm';
-import { type Duration, toMilliseconds } from '../../api/duration.js';
+import { type ConfiguredDuration, toMilliseconds } from '../../api/duration.js';
 import { LockConfigError } from '../../api/errors.js';
 import { propertyOf } from './answer.js';
 import { type DatabaseFamily, familyOf } from './family.js';
@@ -18,7 +18,7 @@ export interface TypeOrmLockOptions {
   /** Create the table when it does not exist. Default false: create it in a migration. */
   readonly synchronize?: boolean | undefined;
   /** How long the database may be silent after a statement of ours, in ms, before its outcome counts as unknown. Default 2 s, at least 50 ms. */
-  readonly statementTimeout?: Duration | undefined;
+  readonly statementTimeout?: ConfiguredDuration | undefined;
   /**
    * Use also a server on which two callers may hold a lock at the same time: Galera, several primaries, a read-only server or standby, a
    * pooler that shares connections among clients. Default false: `LockConfigError`. For a cluster whose locks all go to one node.
@@ -32,7 +32,7 @@ export interface TypeOrmSessionLockOptions extends TypeOrmLockOptions {
    * After how many ms of silence the server frees the locks of a process that is frozen or cut off. A heartbeat each third of it.
    * Default 30 s, at least 1 s.
    */
-  readonly sessionGuard?: Duration | undefined;
+  readonly sessionGuard?: ConfiguredDuration | undefined;
   /**
    * How many connections this process may have for locks. Default 10. Up to four more, opened when they are needed, make rows, count
    * tokens and end other connections.

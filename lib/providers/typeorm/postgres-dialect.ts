@@ -1,13 +1,14 @@
 import type { EventEmitter } from 'node:events';
 import { DataSource, type DataSourceOptions } from 'typeorm';
 import { LockConfigError } from '../../api/errors.js';
+import type { Diagnostic } from '../../api/lock-provider.js';
 import { firstRow, propertyOf, type Run } from './answer.js';
-import type { Dialect, DriverConnection, ServerFacts, SessionKind, Weakness } from './dialect.js';
+import type { Dialect, DriverConnection, ServerFacts, SessionKind } from './dialect.js';
 import { quotedTable } from './lock-schema.js';
 
 /** The part of a Client of pg that is used here. */
 interface PgClient extends DriverConnection {
-  /** The number of the server's process, as the connection was told at its start. */
+  /** The number of the server's process, as the server reported it when the connection was opened. */
   readonly processID?: number | null;
   connect(): Promise<unknown>;
   query(
@@ -48,7 +49,7 @@ export function postgresDialect(options: DataSourceOptions, connectTimeout: numb
   return {
     async connect() {
       const client = new Client(settings);
-      // An error that nobody listens to would end the process.
+      // An error without a listener would end the process.
       client.on('error', () => undefined);
       await client.connect();
       return client;
@@ -100,7 +101,7 @@ function settingsOf({ replication, extra, ...options }: PostgresOptions, connect
     ...extra,
     connectionTimeoutMillis: connectTimeout,
   };
-  // By this pg gives up a statement that the server goes on with, so that a wait would be granted a lock that nobody has.
+  // With it pg gives up a statement that the server goes on with, so a wait would be granted a lock that nobody has.
   Reflect.deleteProperty(settings, 'query_timeout');
   return settings;
 }
@@ -123,12 +124,12 @@ async function setUp({ processID }: PgClient, run: Run, { guard, lockWait }: Ses
     ),
   );
   const [pid, begun] = [Number(facts?.['pid']), Number(facts?.['begun'])];
-  // A pooler tells its own number. A driver that tells none (pg-native) cannot be judged by it.
+  // A pooler reports its own number. A driver that reports none (pg-native) cannot be judged by it.
   const isPooled = typeof processID === 'number' && processID !== pid;
-  const weaknesses: Weakness[] = [];
-  const refuse = (message: string) => weaknesses.push({ severity: 'error', message });
+  const diagnostics: Diagnostic[] = [];
+  const refuse = (message: string) => diagnostics.push({ severity: 'error', message });
   if (facts?.['standby'] === true) refuse('This server is a standby: give the provider the address of the primary.');
-  // Not overridden: it is also how an operator keeps applications from writing to a server that has been replaced.
+  // Not overridden: operators also use it to keep applications from writing to a server that has been replaced.
   if (facts?.['read_only'] === 'on') {
     refuse(
       'Transactions are read-only here (default_transaction_read_only): give the provider the address of the writer, or set it to off for this database or role.',
@@ -141,12 +142,12 @@ async function setUp({ processID }: PgClient, run: Run, { guard, lockWait }: Ses
   }
   return {
     server: ['started', 'address', 'port'].map((name) => facts?.[name]).join(' '),
-    // The system gives the number of a process that has ended to another one, which began at another time. Behind a pooler it was not
-    // this connection alone that had it.
+    // The system gives the number of a process that has ended to another process, which began at another time. Behind a pooler, other
+    // connections have the same number.
     kill: isPooled
       ? undefined
       : `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = ${pid} AND ${BEGUN} = ${begun}`,
-    weaknesses,
+    diagnostics,
     maxConnections: Number(facts?.['most']),
   };
 }

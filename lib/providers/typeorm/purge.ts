@@ -1,10 +1,11 @@
 import { type Duration, toMilliseconds } from '../../api/duration.js';
 import { firstRow, propertyOf, type Run } from './answer.js';
 import type { Database } from './database.js';
+import type { Family } from './family.js';
 
-/** Which rows of the lock table to delete. */
+/** The rows of the lock table to delete. */
 export interface PurgeOptions {
-  /** For how long nobody has used them: 1 s to 24.8 days. */
+  /** How long they have not been used: 1 s to 24.8 days. */
   readonly unusedFor: Duration;
 }
 
@@ -14,8 +15,10 @@ const ROWS_IN_A_PART = 5_000;
 // In one transaction, which keeps them locked for some ten ms.
 const ROWS_IN_A_BATCH = 100;
 
-/** Which rows a purge may delete: all but the counters of fencing tokens, whose time of use nobody writes. */
-export const PURGEABLE = `name NOT LIKE '%#fence:%'`;
+/** The condition of rows that a purge may delete: all but the counters of fencing tokens, whose time of use is not written. */
+export function isUnused({ now }: Family, unusedFor: number): string {
+  return `name NOT LIKE '%#fence:%' AND expires <= ${now} - ${Math.ceil(unusedFor * 1000)}`;
+}
 
 /** @throws LockConfigError */
 export function readUnusedFor({ unusedFor }: PurgeOptions): number {
@@ -32,7 +35,7 @@ export function readUnusedFor({ unusedFor }: PurgeOptions): number {
 export async function purge({ server, table }: Database, unusedFor: number): Promise<number> {
   const { name, family } = table;
   const [first, second] = [family.value(1), family.value(2)];
-  const unused = `${PURGEABLE} AND expires <= ${family.now} - ${Math.ceil(unusedFor * 1000)}`;
+  const unused = isUnused(family, unusedFor);
   const endOfPart = `SELECT name FROM ${name} WHERE name > ${first} ORDER BY name LIMIT 1 OFFSET ${ROWS_IN_A_PART - 1}`;
   const lastRow = `SELECT MAX(name) AS name FROM ${name}`;
   const candidates = `SELECT name FROM ${name} WHERE name > ${first} AND name <= ${second} AND ${unused}`;
@@ -61,8 +64,8 @@ export async function purge({ server, table }: Database, unusedFor: number): Pro
 }
 
 /**
- * One by one: for a list of names a server may scan the whole table (measured on MariaDB 10.11), lock rows that are not meant,
- * and wait for those that somebody holds.
+ * One by one: for a list of names a server may scan the whole table (measured on MariaDB 10.11), lock other rows,
+ * and wait for rows that are held.
  */
 async function remove(run: Run, { name, family }: Database['table'], unused: string, rows: readonly string[]) {
   const isRow = `name = ${family.value(1)}`;

@@ -1,16 +1,9 @@
 import type { Clock } from '../../api/clock.js';
-import type { ProviderContext } from '../../api/lock-provider.js';
+import type { BackendContext, Diagnostic } from '../../api/lock-provider.js';
 import { LockConfigError, LockUnavailableError } from '../../api/errors.js';
-import type { Dialect, DriverConnection, SessionKind, Weakness } from './dialect.js';
+import type { Dialect, DriverConnection, SessionKind } from './dialect.js';
+import type { DatabaseSettings } from './options.js';
 import { inTime, Session, type SessionHome } from './session.js';
-
-/** What a server has to be told apart from an address. */
-export interface ServerTerms {
-  /** How long it may take to answer a statement of ours, in ms. */
-  readonly statementTimeout: number;
-  /** Use it also where two callers could hold a lock at once. */
-  readonly allowUnsafeTopology: boolean;
-}
 
 // The control session holds nothing. Eight hours, the default of MySQL.
 const CONTROL: SessionKind = { guard: 28_800_000, lockWait: 1_000, autocommit: true };
@@ -20,23 +13,23 @@ export class Server implements SessionHome {
   readonly name: string;
   readonly clock: Clock;
   readonly statementTimeout: number;
-  #weaknesses: readonly Weakness[] = [];
+  #diagnostics: readonly Diagnostic[] = [];
   #control: Promise<Session> | undefined;
   #isClosed = false;
 
   constructor(
-    context: ProviderContext,
+    context: BackendContext,
     readonly dialect: Dialect,
-    private readonly terms: ServerTerms,
+    private readonly settings: Pick<DatabaseSettings, 'statementTimeout' | 'allowUnsafeTopology'>,
   ) {
     this.name = context.name;
     this.clock = context.clock;
-    this.statementTimeout = terms.statementTimeout;
+    this.statementTimeout = settings.statementTimeout;
   }
 
-  /** What in the configuration of the server weakens the guarantee, as the newest session saw it. */
-  get weaknesses(): readonly Weakness[] {
-    return this.#weaknesses;
+  /** Weaknesses in the configuration of the server, as the newest session saw them. */
+  get diagnostics(): readonly Diagnostic[] {
+    return this.#diagnostics;
   }
 
   /** @throws LockConfigError for a server on which locks cannot exclude each other */
@@ -71,7 +64,7 @@ export class Server implements SessionHome {
     return control;
   }
 
-  /** The control session is closed when it has ended the sessions that it was told to end. */
+  /** The control session is closed when it has ended the sessions that it had to end. */
   async close(): Promise<void> {
     this.#isClosed = true;
     const control = await this.#control?.catch(() => undefined);
@@ -87,9 +80,9 @@ export class Server implements SessionHome {
       const run = (sql: string, parameters: readonly unknown[] = []) =>
         inTime(this.clock, this.statementTimeout, dialect.send(connection, sql, parameters));
       const facts = await dialect.setUp(connection, run, kind);
-      if (this.#isClosed) throw new Error('The provider is stopped.');
-      this.#weaknesses = facts.weaknesses;
-      if (!this.terms.allowUnsafeTopology) this.#refuse(facts.weaknesses);
+      if (this.#isClosed) throw new Error('The locks are closed, because the application stops.');
+      this.#diagnostics = facts.diagnostics;
+      if (!this.settings.allowUnsafeTopology) this.#refuse(facts.diagnostics);
       const session = new Session(this, connection, facts, control);
       session.answered = sentAt;
       return session;
@@ -114,11 +107,11 @@ export class Server implements SessionHome {
       throw error;
     }
     this.dialect.sever(await connecting);
-    throw new Error('The provider is stopped.');
+    throw new Error('The locks are closed, because the application stops.');
   }
 
-  #refuse(weaknesses: readonly Weakness[]): void {
-    const errors = weaknesses.filter(({ severity }) => severity === 'error').map(({ message }) => message);
+  #refuse(diagnostics: readonly Diagnostic[]): void {
+    const errors = diagnostics.filter(({ severity }) => severity === 'error').map(({ message }) => message);
     if (errors.length === 0) return;
     throw new LockConfigError(
       `Lock provider "${this.name}": ${errors.join(' ')} If you know that this cannot happen here, set allowUnsafeTopology.`,

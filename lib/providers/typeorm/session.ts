@@ -2,7 +2,7 @@ import type { Clock } from '../../api/clock.js';
 import type { Run } from './answer.js';
 import type { Dialect, DriverConnection, OpenStream, SendStatement, ServerFacts } from './dialect.js';
 
-/** The server has not answered in time. What it did with the statement is unknown. */
+/** The server has not answered in time. The outcome of the statement is unknown. */
 export class SilentServerError extends Error {}
 
 /** A statement that was not sent. */
@@ -12,7 +12,7 @@ export class TransactionEndedError extends Error {
   }
 }
 
-/** What the sessions of one server have in common. */
+/** The common part of the sessions of one server. */
 export interface SessionHome {
   readonly clock: Clock;
   readonly dialect: Dialect;
@@ -50,11 +50,11 @@ export class Session {
   #state: 'open' | 'lost' | 'ended' = 'open';
   /** We have begun a transaction, and have not ended it. */
   #hasTransaction = false;
-  /** How many statements wait for their turn or for their answer. */
+  /** How many statements wait to be sent or for their answer. */
   #inFlight = 0;
-  /** The end of the one that came last. */
+  /** The end of the last one. */
   #last: Promise<void> = Promise.resolve();
-  /** Rejects the one that is at the server. */
+  /** Rejects the statement that is at the server. */
   #abandon: ((reason: Error) => void) | undefined;
   #isSilent = false;
   #heartbeat: Promise<void> | undefined;
@@ -92,7 +92,7 @@ export class Session {
     return this.#inFlight;
   }
 
-  /** Runs a statement that the server answers at once. @throws SilentServerError when it does not. */
+  /** Runs a statement that waits for nothing. @throws SilentServerError when the server does not answer in time */
   readonly run: Run = (sql, parameters) => this.inTime(this.send(sql, parameters));
 
   /** Sends a statement that may wait for a lock for as long as it likes. Rejects at the end of the session. */
@@ -137,7 +137,7 @@ export class Session {
     return answer;
   }
 
-  /** Makes what was written in the transaction last, and frees its locks. */
+  /** Commits what was written in the transaction, and frees its locks. */
   commit(timeout?: number): Promise<void> {
     return this.#endTransaction('COMMIT', timeout);
   }
@@ -148,12 +148,12 @@ export class Session {
 
   /** Sends a statement in the transaction. @throws Error when that has ended; then the statement was not sent. */
   inTransaction<T>(statement: () => Promise<T>): Promise<T> {
-    // Behind the end of the transaction the server would commit it by itself, without the lock.
+    // After the end of the transaction the server would commit it by itself, without the lock.
     return this.#inTurn(statement, () => this.#hasTransaction);
   }
 
   /**
-   * Does `work` on the connection when everything before it was answered: drivers are about to drop their own queues.
+   * Does `work` on the connection when everything before it was answered: drivers are about to remove their own queues.
    *
    * @throws Error when it may not be sent any more at its turn
    */
@@ -175,13 +175,13 @@ export class Session {
 
   /** Ends this use of the session, with no transaction open and no lock held. */
   giveBack(): void {
-    // What the application has not awaited would run in somebody else's transaction, and what the server has not answered
+    // A statement that the application has not awaited would run in another transaction, and one that the server has not answered
     // may still take a lock.
     if (this.#state !== 'open' || this.#inFlight > 0 || this.#hasTransaction) this.destroy();
     else this.#free(true);
   }
 
-  /** Shows the server that its holder lives. Those who ask while one is under way wait for the same. */
+  /** Shows the server that its holder lives. Callers that ask while one is in flight wait for the same. */
   heartbeat(): Promise<void> {
     this.#heartbeat ??= this.#beat().finally(() => {
       this.#heartbeat = undefined;
@@ -197,10 +197,10 @@ export class Session {
   destroy(): void {
     if (this.#state === 'ended') return;
     const { control, facts } = this;
-    // After a restart of the server the id may be somebody else's, so only the control session that has been open since then may send it.
+    // After a restart of the server the id may be that of another connection, so only a control session that was open before may send it.
     if (control && facts.kill !== undefined) {
       control.run(facts.kill).catch((error: unknown) => {
-        // It is opened again for the next session.
+        // The control session is opened again for the next session.
         if (error instanceof SilentServerError) control.destroy();
       });
     }
@@ -257,7 +257,7 @@ export class Session {
     this.onLost?.(cause);
   }
 
-  /** From the answers we know that the server heard of us, and whether the transaction stands. */
+  /** The answers show that the server has heard of us, and whether the transaction still exists. */
   async #watch<T>(work: () => Promise<T>, maySend: () => boolean): Promise<T> {
     if (!maySend()) throw new TransactionEndedError();
     const { clock, dialect } = this.home;
@@ -287,8 +287,8 @@ export class Session {
   }
 
   /**
-   * A statement that fails may undo the whole transaction (a deadlock on MySQL), and the driver may tell of the error before the server
-   * has told of the state. So it is asked. On Postgres that fails in its turn where the transaction has failed.
+   * A statement that fails may undo the whole transaction (a deadlock on MySQL), and the driver may report the error before the server
+   * has reported the state. So the server is asked. On Postgres that fails in turn if the transaction has failed.
    */
   async #lookAfter(error: unknown): Promise<void> {
     const answer = await this.#untilEnd(() => this.sendNow(this.home.dialect.heartbeat)).catch(() => undefined);

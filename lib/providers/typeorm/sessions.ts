@@ -5,18 +5,18 @@ import type { SessionKind } from './dialect.js';
 import type { Server } from './server.js';
 import { type Session, SilentServerError } from './session.js';
 
-/** What kind of sessions, and how many. */
+/** The kind of the sessions, and how many there may be. */
 export interface SessionLimits extends SessionKind {
   readonly most: number;
-  /** How many of them are kept for callers that hold a lock already. */
+  /** How many of them are reserved for callers that hold a lock already. */
   readonly reserved: number;
 }
 
 /** The sessions of one kind: a limited number, each used again while it is fresh. */
 export class Sessions {
-  readonly #slots: ConnectionSlots;
-  /** Those that nobody uses, and since when. */
-  readonly #idle = new Map<Session, number>();
+  readonly slots: ConnectionSlots;
+  /** The sessions that nobody uses, and since when: the newest last. */
+  readonly #idle: { readonly session: Session; readonly since: number }[] = [];
   readonly #used = new Set<Session>();
   #sweep: object | undefined;
   #isClosed = false;
@@ -25,7 +25,7 @@ export class Sessions {
     private readonly server: Server,
     private readonly limits: SessionLimits,
   ) {
-    this.#slots = new ConnectionSlots(server.clock, limits.most, limits.reserved);
+    this.slots = new ConnectionSlots(server.clock, limits.most, limits.reserved);
   }
 
   /**
@@ -34,7 +34,7 @@ export class Sessions {
    * @throws LockCapacityError when all connections are taken for `wait` ms, or until the signal aborts
    */
   async take(request: ConnectionRequest & { readonly key?: string }): Promise<Session> {
-    if (!(await this.#slots.take(request))) {
+    if (!(await this.slots.take(request))) {
       const { key } = request;
       const { name: provider } = this.server;
       throw new LockCapacityError(
@@ -47,30 +47,25 @@ export class Sessions {
       const session = this.#reuse(await this.server.control()) ?? (await this.server.open(this.limits));
       if (this.#isClosed) {
         await session.close();
-        throw new Error('The provider is stopped.');
+        throw new Error('The locks are closed, because the application stops.');
       }
       this.#used.add(session);
       session.onFree = (isReusable) => {
         this.#used.delete(session);
         if (isReusable) this.#keep(session);
-        this.#slots.free();
+        this.slots.free();
       };
       return session;
     } catch (error) {
-      this.#slots.free();
+      this.slots.free();
       throw error;
     }
-  }
-
-  /** Whether an attempt that has a session may keep it while it waits for a lock. */
-  mayWait(request: ConnectionRequest): boolean {
-    return this.#slots.mayWait(request);
   }
 
   /** Runs a statement in autocommit, on a session that has nothing else. */
   readonly run: Run = async (sql, parameters) => {
     const session = await this.take({ wait: this.server.statementTimeout }).catch((error: unknown) => {
-      // Each is used for one statement: if none gets free, the server is silent.
+      // Each session is used for one statement: if none becomes free, the server is silent.
       throw error instanceof LockCapacityError ? new SilentServerError('No statement was answered in time.') : error;
     });
     try {
@@ -78,7 +73,7 @@ export class Sessions {
       session.giveBack();
       return answer;
     } catch (error) {
-      // The server has answered that it did nothing, or the statement may still be carried out.
+      // Either the server has answered that it did nothing, or the statement may still be executed.
       if (this.server.dialect.isAnswer(error)) session.giveBack();
       else session.destroy();
       throw error;
@@ -90,21 +85,18 @@ export class Sessions {
     this.#isClosed = true;
     if (this.#sweep) this.server.clock.clearTimer(this.#sweep);
     for (const session of this.#used) session.destroy();
-    await Promise.all([...this.#idle.keys()].map((session) => this.#discard(session)));
+    await Promise.all(this.#idle.splice(0).map(({ session }) => session.close()));
   }
 
   /** The session that was used last, if the control session is still the one that can end it. */
   #reuse(control: Session): Session | undefined {
-    for (const [session] of [...this.#idle].reverse()) {
-      if (session.control !== control) {
-        void this.#discard(session);
-        continue;
-      }
-      this.#idle.delete(session);
-      session.onLost = undefined;
-      return session;
+    let session = this.#idle.pop()?.session;
+    while (session && session.control !== control) {
+      void session.close();
+      session = this.#idle.pop()?.session;
     }
-    return undefined;
+    if (session) session.onLost = undefined;
+    return session;
   }
 
   #keep(session: Session): void {
@@ -112,9 +104,10 @@ export class Sessions {
       void session.close();
       return;
     }
-    this.#idle.set(session, this.server.clock.now());
+    const idle = { session, since: this.server.clock.now() };
+    this.#idle.push(idle);
     session.onLost = () => {
-      this.#idle.delete(session);
+      this.#idle.splice(this.#idle.indexOf(idle), 1);
       session.destroy();
     };
     this.#sweepLater();
@@ -126,15 +119,9 @@ export class Sessions {
     const idleTime = this.limits.guard / 3;
     this.#sweep ??= clock.setTimer(() => {
       this.#sweep = undefined;
-      for (const [session, since] of this.#idle) {
-        if (clock.now() - since >= idleTime) void this.#discard(session);
-      }
-      if (this.#idle.size > 0) this.#sweepLater();
+      const fresh = this.#idle.findIndex(({ since }) => clock.now() - since < idleTime);
+      for (const { session } of this.#idle.splice(0, fresh < 0 ? this.#idle.length : fresh)) void session.close();
+      if (this.#idle.length > 0) this.#sweepLater();
     }, idleTime);
-  }
-
-  #discard(session: Session): Promise<void> {
-    this.#idle.delete(session);
-    return session.close();
   }
 }

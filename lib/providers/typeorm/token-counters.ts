@@ -29,7 +29,7 @@ export class TokenCounters {
 
   async #count(counter: string): Promise<void> {
     for (;;) {
-      // A token must be counted after its lock was granted: only for callers that were here before the statement is sent.
+      // A token must be counted after its lock was granted: only for callers that came before the statement is sent.
       const callers = this.#waiting.get(counter) ?? [];
       if (callers.length === 0) break;
       this.#waiting.set(counter, []);

@@ -7,15 +7,15 @@ interface Call {
   readonly fail: (error: ZooKeeperFailure) => void;
 }
 
-/** What was sent on a connection and is not answered, so that each of it ends one way or the other: the library forgets some. */
+/** The calls that were sent on a connection and are not answered. This class settles each of them, because the library forgets some. */
 export class Calls {
-  /** When anything was heard last. */
+  /** When the last answer arrived. */
   heardAt = -Infinity;
   readonly #open = new Set<Call>();
 
   constructor(private readonly clock: Clock) {}
 
-  /** When the one that waits the longest was sent, if any waits. */
+  /** When the oldest unanswered call was sent. */
   get oldest(): number | undefined {
     const [oldest] = this.#open;
     return oldest?.sentAt;
@@ -27,7 +27,7 @@ export class Calls {
       const call: Call = { sentAt: this.clock.now(), fail: reject };
       this.#open.add(call);
       const answered = () => {
-        // What has failed is not heard any more, whatever the library says of it later.
+        // A call that has failed is over, whatever the library reports about it later.
         if (this.#open.delete(call)) this.heardAt = this.clock.now();
       };
       operation().then(
@@ -43,7 +43,7 @@ export class Calls {
     });
   }
 
-  /** Nothing of it will be answered. */
+  /** Fails all of them: none will be answered. */
   fail(failure: ZooKeeperFailure): void {
     for (const call of this.#open) call.fail(failure);
     this.#open.clear();

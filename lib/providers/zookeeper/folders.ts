@@ -1,22 +1,22 @@
 import type { Session } from './session.js';
 
-/** How long a folder is kept that nobody here uses, in ms: making one costs a write, so a lock that comes and goes keeps its own. */
+/** How long an unused folder is kept, in ms: creating one costs a write, so a lock that comes and goes keeps its own. */
 const KEEP_FOR = 5_000;
 /** How many are kept at most. */
 const KEEP = 10_000;
-/** How many are removed in one go. */
+/** How many are removed together. */
 const BATCH = 200;
 
 /**
- * The folders that this process has used lately. They are persistent nodes, one for each key, and are removed when they are
- * empty and idle: the server does it if there are children, and then leaves it to who uses them. Who finds a folder gone
- * makes it again, so no two processes have to agree.
+ * The folders that this process has used lately. They are persistent nodes, one for each key, and this process tries to remove those
+ * that are idle: the server refuses while a folder has children, and then the processes that use it remove it later. A process that
+ * finds a folder gone creates it again, so no two processes have to agree.
  */
 export class Folders {
   readonly #usedAt = new Map<string, number>();
   #sweeping = false;
 
-  /** Notes its use. Answers whether it was made or used lately, so that it is probably there. */
+  /** Notes its use. Answers whether it was created or used lately, so that it probably exists. */
   use(folder: string, now: number): boolean {
     const isKnown = this.#usedAt.delete(folder);
     this.#usedAt.set(folder, now);
@@ -43,11 +43,11 @@ export class Folders {
 
   async #remove(session: Session, folders: readonly string[]): Promise<void> {
     for (const folder of folders) this.#usedAt.delete(folder);
-    // Used again, gone, or not ours to remove: all the same to us.
+    // A folder that is used again, gone, or not ours to remove needs nothing more.
     await Promise.allSettled(folders.map((folder) => session.remove(folder)));
   }
 
-  /** From the one that was used the longest ago on. */
+  /** The least recently used first. */
   #idle(now: number): string[] {
     const idle: string[] = [];
     let excess = this.#usedAt.size - KEEP;

@@ -1,9 +1,9 @@
 import type { Clock, Timer } from '../../api/clock.js';
 
-// At most a hundred in a time-out.
+// At most a hundred in a session timeout.
 const PAUSE = 1 / 100;
 
-/** The proofs that a session lives, each a write. Those who ask at the same time share one. */
+/** The proofs that a session lives, each a write. Callers that ask at the same time share one. */
 export class Heartbeats {
   #sentAt = -Infinity;
   #next: Promise<void> | undefined;
@@ -22,7 +22,7 @@ export class Heartbeats {
     return this.#next;
   }
 
-  /** Waits for nothing any more: what is due is sent now. */
+  /** Ends a pause: a heartbeat that is due is sent now. */
   end(): void {
     if (!this.#pause) return;
     this.clock.clearTimer(this.#pause.timer);

@@ -1,14 +1,15 @@
+import type { Clock } from '../../api/clock.js';
 import type { Folders } from './folders.js';
 import type { Session } from './session.js';
 import { isFailure } from './zookeeper-client.js';
 
-// A folder may be swept by somebody else between our making it and our using it, but hardly that often in a row.
+// Another process may remove an empty folder between our creating it and our using it, but hardly that often in a row.
 const TRIES = 10;
 
 /**
- * The node by which one attempt stands in the queue, from its creation to its removal, within one session.
+ * The node of one attempt in the queue, from its creation to its removal, within one session.
  *
- * Its name carries an id ("protected", in Curator's word), by which it is found again when the answer to its creation was lost.
+ * Its name contains an id (Curator calls this "protected"), by which it is found again when the answer to its creation was lost.
  */
 export class LockNode {
   #createdAt = 0n;
@@ -22,7 +23,7 @@ export class LockNode {
     private readonly folder: string,
     /** `_c_<uuid>-` and the marker of its kind. */
     private readonly prefix: string,
-    private readonly now: () => number,
+    private readonly clock: Clock,
   ) {}
 
   /** Without the folder; empty before it is known. */
@@ -51,7 +52,7 @@ export class LockNode {
   async enter(): Promise<readonly string[]> {
     for (let tries = TRIES; ; tries -= 1) {
       const { session, folder } = this;
-      if (!this.folders.use(folder, this.now())) session.create(folder, 'persistent').catch(() => undefined);
+      if (!this.folders.use(folder, this.clock.now())) session.create(folder, 'persistent').catch(() => undefined);
       this.#state = 'unknown';
       const created = session.create(`${folder}/${this.prefix}`, 'ephemeral-sequential');
       const listed = session.children(folder);
@@ -68,18 +69,18 @@ export class LockNode {
     }
   }
 
-  /** Lists the folder again. Answers null if the node is not there, nor will be. */
+  /** Lists the folder again. Answers null if the node does not exist, and will not. */
   async find(): Promise<readonly string[] | null> {
     try {
-      // A creation that was not answered may be under way. The servers close or refuse the connection that carried it when the session
-      // comes back on another one (3.8: `processConnectRequest`, `checkSession`), so what arrived is before this write.
+      // A creation that was not answered may be in flight. The servers close or refuse the connection that carried it when the session
+      // moves to another connection (3.8: `processConnectRequest`, `checkSession`), so every creation that arrived precedes this write.
       if (!this.isThere) await this.session.heartbeat();
       const names = await this.session.children(this.folder);
       if (this.isThere) return names;
       const name = names.find((each) => each.startsWith(this.prefix));
       if (name === undefined) return null;
       const stat = await this.session.stat(`${this.folder}/${name}`);
-      // Nothing else tells that it lives as long as we do.
+      // Nothing else proves that it lives as long as our session.
       if (stat?.owner !== this.session.id) return null;
       this.#settle(name, stat.createdAt);
       return names;
@@ -89,9 +90,9 @@ export class LockNode {
     }
   }
 
-  /** Removes it. Answers whether it was there. To be called again until it answers, or the session is over. */
+  /** Removes it. Answers whether it existed. To be called again until it answers, or the session is over. */
   async remove(): Promise<'removed' | 'missing'> {
-    this.folders.use(this.folder, this.now());
+    this.folders.use(this.folder, this.clock.now());
     if (this.isUncertain && !(await this.find())) this.#state = 'gone';
     if (this.#state !== 'there') return this.#isRemovalSent ? 'removed' : 'missing';
     const wasSent = this.#isRemovalSent;

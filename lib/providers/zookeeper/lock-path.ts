@@ -1,16 +1,16 @@
 import { createHash } from 'node:crypto';
 
-// Longer ones are hashed: whoever chooses keys must not fill the server's memory with names.
+// Longer names are hashed: the server keeps all names in memory.
 const LONGEST = 200;
 const LONE_SURROGATE = /\p{Surrogate}/u;
 
 /**
- * One part of a path for any text, so that services in other languages find the same one: percent-encoded UTF-8 of all but
- * letters, digits and `-_.~:` (Python: `urllib.parse.quote(key, safe=':')`). Names that begin with `%` and no two digits are ours:
- * of texts that are too long, or are no Unicode, `%sha256-` and the hash of their UTF-16.
+ * One part of a path for any text, so that services in other languages find the same path: percent-encoded UTF-8 of all but
+ * letters, digits and `-_.~:` (Python: `urllib.parse.quote(key, safe=':')`). Names that begin with `%` and no two digits are our own:
+ * `%sha256-` and the hash of the UTF-16 for a text that is too long, or is not valid Unicode.
  */
 export function segmentOf(text: string): string {
-  // A relative path, for ZooKeeper.
+  // ZooKeeper takes these for relative paths.
   if (text === '.' || text === '..') return text.replaceAll('.', '%2E');
   if (text.length <= LONGEST && !LONE_SURROGATE.test(text)) {
     const encoded = encodeURIComponent(text).replace(/%3A|[!*'()]/g, (found) =>
@@ -32,12 +32,12 @@ export class LockPaths {
     this.sessions = `${this.#namespace}/%sessions`;
   }
 
-  /** Of a record, among those of all that agree on something in this namespace. */
+  /** The node of a value of the compare-and-set store. */
   recordOf(name: string): string {
     return `${this.#namespace}/%records/${segmentOf(name)}`;
   }
 
-  /** The parent of the nodes of those who have a lock or wait for it. */
+  /** The parent of the nodes of all attempts that have the lock or wait for it. */
   folderOf(key: string): string {
     return `${this.#namespace}/${segmentOf(key)}`;
   }

@@ -15,11 +15,11 @@ import {
 } from './zookeeper-client.js';
 import type { ZooKeeperAcl, ZooKeeperSettings } from './zookeeper-options.js';
 
-/** What we need of the connection beneath the library's client, which it does not show. See {@link heal}. */
+/** The connection below the library's client, which the library does not export: the part that is used here. See {@link heal}. */
 interface Connection {
-  /** Of the answer that was read last. */
+  /** The zxid of the last answer. */
   zxid: Buffer;
-  /** Of the request that is sent next: 32 bits, and never begun anew. */
+  /** The number of the next request: 32 bits, and the library never restarts it. */
   xid: number;
   socket?: { destroy(error?: Error): void };
   pendingBuffer: Buffer | null;
@@ -30,17 +30,17 @@ interface Connection {
   findNextServer: (this: Connection, use: (server: unknown) => void) => void;
 }
 
-// As long as the pause before it asks all servers once more; the library's default of 1 s is a third of a short session.
+// The pause before the library tries all servers once more; its default of 1 s is a third of a short session.
 const SPIN_DELAY = 250;
 const LAST_XID = 2 ** 31 - 1;
-// Whatever a node says is for who looks at it with zkCli.
+// The content of a node is only a hint for operators who use zkCli.
 const DATA = Buffer.from(hostname());
 
 /** @throws LockConfigError when `node-zookeeper-client` is not installed. */
 export async function nodeZooKeeperClients(settings: ZooKeeperSettings): Promise<ClientFactory> {
   let library: typeof Library;
   try {
-    // An optional peer: imported by those alone who use this provider.
+    // An optional peer: imported only by applications that use this provider.
     library = await import('node-zookeeper-client');
   } catch (cause) {
     throw new LockConfigError(
@@ -51,7 +51,7 @@ export async function nodeZooKeeperClients(settings: ZooKeeperSettings): Promise
   return (listener) => new NodeZooKeeperClient(library, settings, listener);
 }
 
-/** The port on node-zookeeper-client 1.1. The only file that knows that library. */
+/** The client on node-zookeeper-client 1.1. The only file that uses that library. */
 class NodeZooKeeperClient implements ZooKeeperClient {
   readonly #library: typeof Library;
   readonly #client: Library.Client;
@@ -115,8 +115,8 @@ class NodeZooKeeperClient implements ZooKeeperClient {
     }[kind];
     return this.#ask((callback) => {
       this.#client.create(path, data, this.#acl, mode, (error, created) => {
-        // The answer to a write carries the zxid of that write: it is made where writes are applied, one after the other (3.8:
-        // `FinalRequestProcessor`, called by `CommitProcessor.processWrite`). The library hands it to nobody, but keeps it.
+        // The answer to a write contains the zxid of that write: it is made where writes are applied, one after the other (3.8:
+        // `FinalRequestProcessor`, called by `CommitProcessor.processWrite`). The library keeps it, but does not pass it on.
         callback(error, error ? undefined : { path: created, createdAt: this.#connection.zxid.readBigInt64BE() });
       });
     });
@@ -137,7 +137,7 @@ class NodeZooKeeperClient implements ZooKeeperClient {
   }
 
   async watch(path: string, onChange: () => void): Promise<NodeStat | null> {
-    // One watcher a path for the library, which would keep all that are ever given to it, also of those who have left.
+    // One watcher a path for the library, which never forgets a watcher, also those of attempts that have left.
     let watch = this.#watches.get(path);
     if (!watch) {
       watch = new Watch(() => this.#watches.delete(path));
@@ -146,7 +146,7 @@ class NodeZooKeeperClient implements ZooKeeperClient {
     const { fire } = watch;
     watch.listeners.add(onChange);
     try {
-      // Not exists(), which leaves a watch on the server also where there is no node (Curator, LockInternals).
+      // Not exists(), which leaves a watch on the server also for a node that does not exist (Curator, LockInternals).
       return await this.#ask((callback) => {
         this.#client.getData(path, fire, (error, _data, stat) => {
           callback(error, error ? undefined : statOf(stat));
@@ -198,17 +198,17 @@ class NodeZooKeeperClient implements ZooKeeperClient {
   }
 
   reconnect(): void {
-    // With an error, since only then the library takes down its timer for connecting.
+    // With an error, because only then the library stops its connection timer.
     this.#connection.socket?.destroy(new Error('The connection is given up.'));
   }
 
   async close(): Promise<void> {
     if (!this.#isConnected) return;
-    const farewell = new Promise<void>((resolve) => {
+    const closed = new Promise<void>((resolve) => {
       this.#onClosed = resolve;
     });
     this.#client.close();
-    await farewell;
+    await closed;
   }
 
   abandon(): void {
@@ -218,7 +218,7 @@ class NodeZooKeeperClient implements ZooKeeperClient {
 
   #ask<T>(send: (callback: (error: Error | Library.Exception | null, answer?: T) => void) => void): Promise<T> {
     return new Promise((resolve, reject) => {
-      // The library would keep it and send it when it is connected again, when nobody wants it any more.
+      // The library would keep the request and send it after the reconnect, when no caller wants it any more.
       if (!this.#isConnected) {
         reject(new ZooKeeperFailure('unanswered', 'There is no connection to ZooKeeper.'));
         return;
@@ -246,7 +246,7 @@ class NodeZooKeeperClient implements ZooKeeperClient {
   }
 }
 
-/** What is to be told when a node changes or goes. */
+/** The listeners to call when a node changes or goes. */
 class Watch {
   readonly listeners = new Set<() => void>();
 
@@ -259,15 +259,15 @@ class Watch {
 }
 
 /**
- * Makes good what the library gets wrong when a connection breaks (1.1.3, its last release of 2022). All of it in its
+ * Corrects the faults of the library when a connection breaks (1.1.3, its last release, of 2022). All are in its
  * ConnectionManager:
  * - Half an answer stays in its buffer and garbles the next connection.
- * - What was not written yet is sent on the next connection, after its caller was told that it failed.
- * - All watches are set again in one packet, which the server refuses beyond 1 MB, and then for ever. We look again instead.
- * - An error code that it does not know (SESSION_MOVED, say) is thrown out of the socket's handler and ends the process.
+ * - Requests that were not written yet are sent on the next connection, after their callers have got an error.
+ * - All watches are set again in one packet, which the server refuses beyond 1 MB, and then always. We look again instead.
+ * - An unknown error code (such as SESSION_MOVED) is thrown out of the socket's handler and ends the process.
  * - It cannot be closed while it is not connected.
- * - Its requests are numbered without end, and beyond 2^31 none can be written any more; but its pings can, so that the session, and
- *   all locks in it, would stand for ever. (At 300 locks a second that is after a month.)
+ * - Its requests are numbered without limit, and beyond 2^31 none can be written any more; but its pings can, so the session, and
+ *   all locks in it, would never end. (At 300 locks a second that is after a month.)
  */
 function heal(connection: Connection, isClosed: () => boolean): void {
   const { onSocketData, connect, findNextServer } = connection;

@@ -1,20 +1,20 @@
 import type { LockMode } from '../../api/lock-options.js';
 
-/** The order of a lock's queue, as Apache Curator has it: names of nodes and who comes before whom. */
+/** The order of a lock's queue, as Apache Curator defines it: the names of the nodes, and which node precedes which. */
 export interface Recipe {
-  /** What stands between the id and the sequence number in the name of a node. */
+  /** The text between the id and the sequence number in the name of a node. */
   markerOf(mode: LockMode): string;
-  /** Whom a node has to wait for, among these children of the lock's folder. */
+  /** For which node a node has to wait, among these children of the lock's folder. */
   placeOf(own: string, names: readonly string[]): Place;
-  /** Those who hold the lock. */
+  /** The nodes that hold the lock. */
   holdersOf(names: readonly string[]): readonly string[];
   modeOf(name: string): LockMode;
 }
 
 export interface Place {
-  /** The last of those that stand in the way; when it goes, it is time to look again. Undefined for a holder. */
+  /** The last of the nodes to wait for; when it goes, it is time to look again. Undefined for a holder. */
   readonly behind: string | undefined;
-  /** The first of all. Of readers that hold together it is the same for all. */
+  /** The first of all nodes. Readers that hold together have the same first node. */
   readonly first: string;
 }
 
@@ -39,13 +39,13 @@ export const mutex: Recipe = {
   modeOf: () => 'exclusive',
 };
 
-/** `InterProcessReadWriteLock`: ordered by the text after `__READ__` or `__WRIT__`; readers wait for writers alone. */
+/** `InterProcessReadWriteLock`: ordered by the text after `__READ__` or `__WRIT__`; readers wait only for writers. */
 export const readWrite: Recipe = {
   markerOf: (mode) => (mode === 'shared' ? READ : WRITE),
   placeOf: (own, names) => {
-    // Curator's readers watch the first writer. The last before us goes after it, so that one wake-up is enough.
-    const inTheWay = isReader(own) ? names.filter(isWriter) : names;
-    return { behind: lastBefore(own, inTheWay, afterReadOrWrite), first: firstOf(names, afterReadOrWrite) ?? own };
+    // Curator's readers watch the first writer. The last writer before us goes after it, so one wake-up is enough.
+    const blocking = isReader(own) ? names.filter(isWriter) : names;
+    return { behind: lastBefore(own, blocking, afterReadOrWrite), first: firstOf(names, afterReadOrWrite) ?? own };
   },
   holdersOf: (names) => {
     const first = firstOf(names, afterReadOrWrite);
@@ -65,7 +65,7 @@ export function sequenceOf(name: string): number {
 const isReader = (name: string): boolean => name.includes(READ);
 const isWriter = (name: string): boolean => name.includes(WRITE);
 
-// A name without the marker is ordered by all of its text, as in Curator: behind the digits, if it begins with a letter.
+// A name without the marker is ordered by all of its text, as in Curator: after the digits, if it begins with a letter.
 const after = (marker: string, name: string): string => {
   const at = name.lastIndexOf(marker);
   return at < 0 ? name : name.slice(at + marker.length);

@@ -1,7 +1,8 @@
 import type { Clock, Timer } from '../../api/clock.js';
+import { withTimeout } from '../../core/toolkit/timing.js';
 import { Calls } from './calls.js';
 import { Heartbeats } from './heartbeats.js';
-import { SureLife } from './sure-life.js';
+import { SessionLifetime } from './session-lifetime.js';
 import {
   type ClientFactory,
   type Creation,
@@ -13,43 +14,43 @@ import {
   ZooKeeperFailure,
 } from './zookeeper-client.js';
 
-/** What a session tells its provider. */
+/** The reports of a session. */
 export interface SessionListener {
-  /** It is connected and proved to live: at first, and after each break. */
+  /** It is connected and proved to live: at first, and after each interruption. */
   onUp(session: Session): void;
   onDown(session: Session, cause: unknown): void;
-  /** It is over, and every node of it with it. */
+  /** It is over, and all its nodes are gone. */
   onExpired(session: Session): void;
-  /** It is over for us: no server takes us for who we say that we are. Its nodes stay until its time-out. */
+  /** It is over for us: the servers refuse our credentials. Its nodes stay until its timeout. */
   onRefused(session: Session, cause: Error): void;
-  /** Called a dozen times in each time-out while it is up: for what has to be tried again. */
+  /** Called a dozen times in each timeout while it is up: for work that has to be tried again. */
   onPatrol(session: Session): void;
-  /** Whether anybody holds or waits, so that the session's life has to be known. */
+  /** Whether an attempt holds or waits, so that the lifetime of the session has to be known. */
   isNeeded(): boolean;
 }
 
-// In parts of the time-out that the server has granted. A connection without a word is noticed after a patrol finds silence
-// (up to a sixth), probes, and another finds no answer (up to a quarter and a twelfth): a half. How often we send something also
-// decides how long the session is sure: see SureLife.
+// In parts of the timeout that the server has granted. A silent connection is noticed when one patrol finds silence
+// (up to a sixth) and probes, and another finds no answer (up to a quarter and a twelfth): after a half. How often we send something also
+// decides how long the session is guaranteed to live: see SessionLifetime.
 const PATROL = 1 / 12;
 const SILENCE = 1 / 12;
-const PATIENCE = 1 / 4;
-/** How long a server may take to accept a connection and greet us, in ms, if that is less than the patience: of several, one may hang. */
-const GREETED_WITHIN = 2_000;
-/** After so many time-outs without a connection the session is given up: see the patrol. */
+const ANSWER_TIMEOUT = 1 / 4;
+/** How long a server may take to accept a connection and greet us, in ms, if that is less than the answer timeout: one of several may hang. */
+const GREETING_TIMEOUT = 2_000;
+/** After so many timeouts without a connection the session is given up: see the patrol. */
 const GIVEN_UP = 3;
-/** How old the last acknowledged write may become while somebody waits. */
+/** How old the last acknowledged write may become while an attempt holds or waits. */
 const WRITE_AGE = 1 / 4;
 
 /**
- * One session of ZooKeeper, from its opening to its end. Every provider has one at a time; what belongs to an older one is dead.
+ * One session of ZooKeeper, from its opening to its end. Each backend has one at a time; everything of an older session is gone.
  *
- * Every call settles: answered, or failed as `unanswered` when the connection breaks, which silence does as well.
+ * Every call settles: it is answered, or fails as `unanswered` when the connection breaks. Silence breaks it too.
  */
 export class Session {
   readonly #client: ZooKeeperClient;
   readonly #calls: Calls;
-  readonly #life: SureLife;
+  readonly #lifetime: SessionLifetime;
   readonly #heartbeats: Heartbeats;
   #state: 'connecting' | 'up' | 'down' | 'over' = 'connecting';
   #isConnected = false;
@@ -62,13 +63,13 @@ export class Session {
 
   /** @param beats the folder of the nodes that sessions write their heartbeats to. */
   constructor(
-    makeClient: ClientFactory,
-    timeout: number,
+    private readonly makeClient: ClientFactory,
+    private readonly wantedTimeout: number,
     private readonly beats: string,
     private readonly clock: Clock,
     private readonly listener: SessionListener,
   ) {
-    this.#life = new SureLife(timeout);
+    this.#lifetime = new SessionLifetime(wantedTimeout);
     this.#calls = new Calls(clock);
     this.#heartbeats = new Heartbeats(
       clock,
@@ -95,6 +96,11 @@ export class Session {
     });
   }
 
+  /** A new one in the same place, not open. */
+  another(): Session {
+    return new Session(this.makeClient, this.wantedTimeout, this.beats, this.clock, this.listener);
+  }
+
   open(): void {
     this.#patrol();
     this.#client.connect();
@@ -108,28 +114,28 @@ export class Session {
     return this.#state === 'over';
   }
 
-  /** Changes with every connection: watches that were set before are gone. */
+  /** Changes with every connection: watches that were set on an earlier one are gone. */
   get connection(): number {
     return this.#connections;
   }
 
-  /** The time-out that the server has granted, in ms; before, the one that was asked for. */
+  /** The timeout that the server has granted, in ms; before the first connection, the one that was asked for. */
   get timeout(): number {
-    return this.#life.timeout;
+    return this.#lifetime.timeout;
   }
 
   get id(): bigint {
     return this.#client.sessionId;
   }
 
-  /** How long a lock is sure without another write, in ms. */
+  /** How long a lock is valid without another write, in ms. */
   get lease(): number {
-    return this.#life.lease;
+    return this.#lifetime.lease;
   }
 
-  /** Until when the session surely lives, and the locks with it. */
+  /** Until when the session is guaranteed to live, and its locks with it. */
   get validUntil(): number {
-    return this.#life.validUntil;
+    return this.#lifetime.validUntil;
   }
 
   create(path: string, kind: NodeKind, data?: Buffer): Promise<Creation> {
@@ -164,38 +170,33 @@ export class Session {
     this.#client.unwatch(path, onChange);
   }
 
-  /** Makes a persistent node and those above it, as far as they are missing. */
+  /** Creates a persistent node and its parents, as far as they are missing. */
   async makePath(path: string): Promise<void> {
     const parts = path.split('/').slice(1);
     const made = parts.map((_, index) => this.create(`/${parts.slice(0, index + 1).join('/')}`, 'persistent'));
     const failures = (await Promise.allSettled(made)).map((outcome) =>
       outcome.status === 'rejected' ? (outcome.reason as unknown) : undefined,
     );
-    // Those above may be there and not ours to write to. What counts is the last, and what keeps it from being there.
+    // The parents may exist without our right to write to them. Only the last node counts, and the reason why it could not be created.
     const last = failures.at(-1);
     if (isFailure(last, 'no-node')) throw failures.find((failure) => isFailure(failure, 'refused')) ?? last;
     if (last !== undefined && !isFailure(last, 'exists')) throw last;
   }
 
-  /** Proves that the session lives, by a write that is sent after this call. Those who ask at the same time share one. */
+  /** Proves that the session lives, by a write that is sent after this call. Callers that ask at the same time share one. */
   heartbeat(): Promise<void> {
     if (!this.isUp) return Promise.reject(noConnection());
     return this.#heartbeats.next();
   }
 
-  /** Ends it: at once if the server answers within `patience` ms, else by its time-out. */
-  async close(patience: number): Promise<void> {
+  /** Ends it: immediately if the server answers within `timeout` ms, else when the server has waited for the timeout of the session. */
+  async close(timeout: number): Promise<void> {
     this.#end();
-    let timer: Timer | undefined;
-    const enough = new Promise<void>((resolve) => {
-      timer = this.clock.setTimer(resolve, patience, true);
-    });
-    await Promise.race([this.#client.close(), enough]);
-    if (timer) this.clock.clearTimer(timer);
+    await withTimeout(this.clock, timeout, this.#client.close());
     this.#client.abandon();
   }
 
-  /** For how long the machine has slept since it was booted, in ms, and something that never changes. */
+  /** For how long the machine has slept since it was booted, in ms, plus a constant. */
   get #asleep(): number {
     return this.clock.uptime() - this.clock.now();
   }
@@ -207,9 +208,9 @@ export class Session {
   #onConnected(): void {
     this.#isConnected = true;
     this.#connections += 1;
-    this.#life.timeout = this.#client.sessionTimeout;
-    // It was greeted after the change before this one.
-    this.#life.connected(this.#changedAt, this.#asleep);
+    this.#lifetime.timeout = this.#client.sessionTimeout;
+    // The server greeted us after the change before this one.
+    this.#lifetime.connected(this.#changedAt, this.#asleep);
     this.#changedAt = this.clock.now();
     this.#calls.heardAt = this.#changedAt;
     if (this.#state === 'down') this.#up();
@@ -233,7 +234,7 @@ export class Session {
     this.listener.onUp(this);
   }
 
-  /** Makes the session's own node. Without it there are no heartbeats, and so no locks. */
+  /** Creates the session's own node. Without it there are no heartbeats, and so no locks. */
   #prepare(): void {
     const node = this.#node;
     const make = () => this.create(node, 'ephemeral');
@@ -243,7 +244,7 @@ export class Session {
         return this.makePath(this.beats).then(make);
       })
       .catch((error: unknown) => {
-        // Made before its answer was lost.
+        // An earlier call created it, and its answer was lost.
         if (!isFailure(error, 'exists')) throw error;
       })
       .then(
@@ -262,7 +263,7 @@ export class Session {
     try {
       await this.#write(() => this.#client.touch(node));
     } catch (error) {
-      // Somebody tidied up.
+      // An operator has removed it.
       if (!isFailure(error, 'no-node')) throw error;
       await this.makePath(this.beats);
       await this.create(node, 'ephemeral');
@@ -271,24 +272,24 @@ export class Session {
 
   readonly #patrol = (): void => {
     if (this.#state === 'over') return;
-    const often = this.#isConnected ? Infinity : GREETED_WITHIN / 3;
+    const often = this.#isConnected ? Infinity : GREETING_TIMEOUT / 3;
     this.#patrolTimer = this.clock.setTimer(this.#patrol, Math.min(this.timeout * PATROL, often));
     const now = this.clock.now();
     // After a blocked event loop the answers may be there, and be read next.
     const isLate = now - this.#patrolledAt > 2 * PATROL * this.timeout;
     this.#patrolledAt = now;
     if (isLate) return;
-    // Half-open: the library never finds out by itself. A server that is slow answers at least something, in the order in which it was
-    // asked; one without a leader answers nothing after a write.
-    if (now - Math.max(this.#calls.oldest ?? now, this.#calls.heardAt) >= this.timeout * PATIENCE) {
+    // Half-open: the library never finds out by itself. A slow server answers at least something, in the order of the
+    // requests; a server without a leader answers nothing after a write.
+    if (now - Math.max(this.#calls.oldest ?? now, this.#calls.heardAt) >= this.timeout * ANSWER_TIMEOUT) {
       this.#reconnect(now);
       return;
     }
     if (!this.#isConnected) {
-      // Servers refuse who has seen more than they have, without a word. If it is they who have lost their data, they refuse this
-      // session for ever; nothing is held by it any more.
+      // Servers silently refuse a client that has seen more than they have. If the servers have lost their data, they refuse this
+      // session permanently; nothing is held by it any more.
       if (this.#state === 'down' && now - this.#downSince >= this.timeout * GIVEN_UP) this.#expire();
-      else if (now - this.#changedAt >= Math.min(this.timeout * PATIENCE, GREETED_WITHIN)) this.#reconnect(now);
+      else if (now - this.#changedAt >= Math.min(this.timeout * ANSWER_TIMEOUT, GREETING_TIMEOUT)) this.#reconnect(now);
       return;
     }
     if (this.#state === 'connecting') {
@@ -318,13 +319,13 @@ export class Session {
     const sentAt = this.clock.now();
     this.#writtenAt = sentAt;
     const answer = await this.#call(send);
-    this.#life.confirm(sentAt);
+    this.#lifetime.confirm(sentAt);
     return answer;
   }
 
   #call<T>(send: () => Promise<T>): Promise<T> {
     if (!this.#isConnected || this.#state === 'over') return Promise.reject(noConnection());
-    this.#life.sent(this.clock.now(), this.#asleep);
+    this.#lifetime.sent(this.clock.now(), this.#asleep);
     return this.#calls.send(send);
   }
 
@@ -338,7 +339,7 @@ export class Session {
   }
 }
 
-/** The failure of what was not even sent. */
+/** The failure of a request that was not even sent. */
 export function noConnection(): ZooKeeperFailure {
   return new ZooKeeperFailure('unanswered', 'There is no connection to ZooKeeper.');
 }

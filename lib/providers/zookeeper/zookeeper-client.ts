@@ -1,46 +1,46 @@
-/** One connection to ZooKeeper at a time, for one session: all that the locks need of a client library. */
+/** One connection to ZooKeeper at a time, for one session: the part of a client library that the locks need. */
 export interface ZooKeeperClient {
-  /** Of the session that was opened; 0 before. */
+  /** The id of the session; 0 before it is opened. */
   readonly sessionId: bigint;
-  /** The session's time-out that the server has granted, in ms. Only once connected. */
+  /** The timeout of the session that the server has granted, in ms. Only once connected. */
   readonly sessionTimeout: number;
 
-  /** Connects, and goes on trying and reconnecting by itself until `close`. */
+  /** Connects, and reconnects by itself until `close`. */
   connect(): void;
 
-  /** @param data what is in it; by default something for people */
+  /** @param data the content of the node; default: a hint for operators */
   create(path: string, kind: NodeKind, data?: Buffer): Promise<Creation>;
   /** The names of the nodes in this one. */
   children(path: string): Promise<readonly string[]>;
-  /** Answers null where there is no such node. */
+  /** Answers null if the node does not exist. */
   stat(path: string): Promise<NodeStat | null>;
   /**
-   * As {@link stat}; `onChange` is called once when the node changes or goes. Until the connection breaks: then the watch
-   * is forgotten, and whoever set it looks again. No watch stays where there is no node.
+   * As {@link stat}; `onChange` is called once when the node changes or goes. When the connection breaks the watch
+   * is forgotten, and its owner has to look again. No watch stays for a node that does not exist.
    */
   watch(path: string, onChange: () => void): Promise<NodeStat | null>;
-  /** Takes back {@link watch}: nodes live longer than those who watch them. */
+  /** Undoes {@link watch}: nodes live longer than the attempts that watch them. */
   unwatch(path: string, onChange: () => void): void;
   /** Writes something into the node: an acknowledged write is the proof that the session lives. */
   touch(path: string): Promise<void>;
-  /** What is in the node, as the server that is asked knows it; null where there is no such node. */
+  /** The content of the node, as this server has it; null if the node does not exist. */
   read(path: string): Promise<NodeValue | null>;
   /** Fails as `changed` if the node has another version by now. */
   replace(path: string, data: Buffer, version: number): Promise<void>;
   remove(path: string): Promise<void>;
 
-  /** Breaks the connection, so that it is made anew, in the same session. */
+  /** Breaks the connection, so that it is opened again, in the same session. */
   reconnect(): void;
-  /** Asks the server to end the session, which frees all its nodes. Settles when that is done: never, if nobody answers. */
+  /** Asks the server to end the session, which removes all its nodes. Settles when that is done: never, if no server answers. */
   close(): Promise<void>;
-  /** Ends all sockets and timers, without a word. */
+  /** Ends all sockets and timers, without notifying the server. */
   abandon(): void;
 }
 
 export type NodeKind = 'persistent' | 'ephemeral' | 'ephemeral-sequential';
 
 export interface Creation {
-  /** The whole path, which is longer than what was asked for if the node is sequential. */
+  /** The whole path, with the sequence number if the node is sequential. */
   readonly path: string;
   /** Its zxid. */
   readonly createdAt: bigint;
@@ -59,10 +59,10 @@ export interface NodeValue {
   readonly version: number;
 }
 
-/** What a client says unasked. */
+/** The reports of a client. */
 export interface ClientListener {
   onConnected(): void;
-  /** What is unanswered will not be answered any more, and watches are gone. */
+  /** Open requests will not be answered any more, and watches are gone. */
   onDisconnected(): void;
   /** The session is over, and this client with it. */
   onExpired(): void;
@@ -70,13 +70,13 @@ export interface ClientListener {
   onRefused(cause: Error): void;
 }
 
-/** How the client is made; it does nothing until `connect`. */
+/** Makes a client, which does nothing until `connect`. */
 export type ClientFactory = (listener: ClientListener) => ZooKeeperClient;
 
 /**
- * - `no-node`, `exists`, `not-empty`, `changed`: what the tree was like.
+ * - `no-node`, `exists`, `not-empty`, `changed`: the state of the tree.
  * - `refused`: by an ACL, a quota, a limit.
- * - `unanswered`: nobody knows whether it was done.
+ * - `unanswered`: it is unknown whether it was executed.
  */
 export type FailureKind = 'no-node' | 'exists' | 'not-empty' | 'changed' | 'refused' | 'unanswered';
 

@@ -1,7 +1,7 @@
-import { type Duration, toMilliseconds } from '../../api/duration.js';
+import { type ConfiguredDuration, toMilliseconds } from '../../api/duration.js';
 import { LockConfigError } from '../../api/errors.js';
 
-/** Who we are for ZooKeeper's ACLs. */
+/** Our identity for ZooKeeper's ACLs. */
 export interface ZooKeeperAuth {
   /** Default `digest`. */
   readonly scheme?: string | undefined;
@@ -19,29 +19,29 @@ export interface ZooKeeperAcl {
   readonly permissions: string;
 }
 
-/** Where ZooKeeper is, and how the locks lie in it. */
+/** Where ZooKeeper is, and where in it the locks are. */
 export interface ZooKeeperLockProviderOptions {
   /** `host:port` of the servers, separated by commas, such as `zk1:2181,zk2:2181,zk3:2181`; a path at the end is a part of `chroot`. */
   readonly connectString: string;
   /** The node below which all locks are, such as `/shop/locks`; created when it is missing. Default: the root. */
   readonly chroot?: string | undefined;
   /**
-   * After how many ms without a word from this process ZooKeeper frees its locks. The server may grant another one (by default 2 to
-   * 20 of its ticks); what it grants counts. Default 20 s, at least 200 ms.
+   * After how many ms of silence of this process ZooKeeper frees its locks. The server may grant another timeout (by default 2 to
+   * 20 of its ticks), which then counts. Default 20 s, at least 200 ms.
    */
-  readonly sessionTimeout?: Duration | undefined;
+  readonly sessionTimeout?: ConfiguredDuration | undefined;
   /**
    * The recipe of Curator that the nodes follow, for Java and Python services that take the same locks.
    *
    * - `read-write` (default): `InterProcessReadWriteLock`. An exclusive lock is its write lock.
-   * - `mutex`: `InterProcessMutex`. Exclusive only: readers would not be seen by it.
+   * - `mutex`: `InterProcessMutex`. Exclusive only, because it does not see readers.
    *
-   * The two do not see each other, in Curator neither, so all services that share a key must agree on one.
+   * The two do not see each other, nor do they in Curator, so all services that share a key must use the same recipe.
    */
   readonly recipe?: 'read-write' | 'mutex' | undefined;
   /** Default: nobody. */
   readonly auth?: ZooKeeperAuth | undefined;
-  /** Of every node that is made. Default: with `auth` everything for its owner alone, else everything for everybody. */
+  /** The ACL of every node that is created. Default: with `auth` all permissions for its owner only, else all permissions for everybody. */
   readonly acl?: readonly ZooKeeperAcl[] | undefined;
 }
 
@@ -79,7 +79,7 @@ export function readOptions(options: ZooKeeperLockProviderOptions): ZooKeeperSet
   };
 }
 
-// What is wrong is never shown: somebody may have written a password into it.
+// An invalid value is never shown: it may contain a password.
 function readConnectString(text: unknown): { servers: string; path: string } {
   if (typeof text !== 'string') return refuse('"connectString" is missing: write it as zk1:2181,zk2:2181.');
   const slash = text.indexOf('/');

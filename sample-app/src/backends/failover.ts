@@ -14,13 +14,12 @@ export async function failover(redisUrl: string, mysqlUrl: string): Promise<Back
       providers: {
         redis: new RedisLockProvider({ url: redisUrl }),
         mysql: new TypeOrmRowLockProvider({ dataSource, synchronize: true, fencing: true }),
-        // Orders stand still for about the time that it takes to miss Redis, and a window. The defaults are more patient.
+        // Orders pause for about the time that it takes to find Redis down, and a window. The defaults are longer.
         main: new FailoverProvider({
-          engines: ['redis', 'mysql'],
-          record: 'mysql',
+          providers: ['redis', 'mysql'],
+          casStore: 'mysql',
           window: '2s',
-          probeEvery: '500ms',
-          probeTimeout: '500ms',
+          probeInterval: '1s',
         }),
       },
     },

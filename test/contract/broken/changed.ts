@@ -1,9 +1,9 @@
-import type { Answer, Grant } from '../../../lib/api/lock-provider.js';
+import type { Grant } from '../../../lib/api/lock-provider.js';
 
-export type Acquired = Answer<Grant | 'busy'>;
+export type Acquired = Promise<Grant | 'busy'>;
 
-/** The answer of an `acquire` with its grant changed, now or later. */
-export function changed(answer: Acquired, change: (grant: Grant) => Grant): Acquired {
-  const apply = (outcome: Grant | 'busy') => (outcome === 'busy' ? 'busy' : change(outcome));
-  return answer instanceof Promise ? answer.then(apply) : apply(answer as Grant | 'busy');
+/** The answer of an `acquire` with its grant changed. */
+export async function changed(answer: Acquired, change: (grant: Grant) => Grant): Acquired {
+  const outcome = await answer;
+  return outcome === 'busy' ? 'busy' : change(outcome);
 }

@@ -1,24 +1,19 @@
 import { validUntil } from '../../../lib/core/toolkit/validity.js';
-import {
-  type AcquireRequest,
-  type Grant,
-  type ProviderContext,
-  type RenewOutcome,
-} from '../../../lib/api/lock-provider.js';
-import { copyOf, DistantMemoryProvider } from '../memory-backend.js';
+import { type AcquireRequest, type Grant, type RenewOutcome } from '../../../lib/api/lock-provider.js';
+import { copyOf, DistantBackend } from '../memory-server.js';
 import { changed, type Acquired } from './changed.js';
 
 // Faults in how long a hold lasts. See ../kit-catches.spec.ts.
 
-export class ReacquiresOnRenewal extends DistantMemoryProvider {
+export class ReacquiresOnRenewal extends DistantBackend {
   override async renew(grant: Grant, lease: number): Promise<RenewOutcome> {
     const { signal } = new AbortController();
-    super.acquire({ ...grant, lease, renew: true, minHold: 0, wait: 0, options: {}, signal });
+    await super.acquire({ ...grant, lease, renew: true, minHold: 0, wait: 0, signal });
     return super.renew(grant, lease);
   }
 }
 
-export class OneOutcomeForAllRenewals extends DistantMemoryProvider {
+export class OneOutcomeForAllRenewals extends DistantBackend {
   #first: Promise<RenewOutcome> | undefined;
 
   override renew(grant: Grant, lease: number): Promise<RenewOutcome> {
@@ -28,63 +23,63 @@ export class OneOutcomeForAllRenewals extends DistantMemoryProvider {
   }
 }
 
-export class NeverRenews extends DistantMemoryProvider {
+export class NeverRenews extends DistantBackend {
   override renew(_: Grant, lease: number): Promise<RenewOutcome> {
-    return Promise.resolve({ validUntil: validUntil(this.context?.clock.now() ?? 0, lease) });
+    return Promise.resolve({ validUntil: validUntil(this.surrounding.clock.now(), lease) });
   }
 }
 
-export class ProlongsWhenAskedAgain extends DistantMemoryProvider {
+export class ProlongsWhenAskedAgain extends DistantBackend {
   override acquire(request: AcquireRequest): Acquired {
-    this.table.prolong(`${this.context?.namespace ?? ''}:${request.key}`, request.holder, request.lease);
+    this.memory.renew(`${this.surrounding.namespace}:${request.key}`, request.holder, request.lease);
     return super.acquire(request);
   }
 }
 
-export class FailedAttemptsProlong extends DistantMemoryProvider {
+export class FailedAttemptsProlong extends DistantBackend {
   override acquire(request: AcquireRequest): Acquired {
-    const name = `${this.context?.namespace ?? ''}:${request.key}`;
-    const [owner] = this.table.look(name)?.holds ?? [];
-    if (owner) this.table.prolong(name, owner.holder, request.lease);
+    const name = `${this.surrounding.namespace}:${request.key}`;
+    const [owner] = this.memory.look(name)?.holds ?? [];
+    if (owner) this.memory.renew(name, owner.holder, request.lease);
     return super.acquire(request);
   }
 }
 
-export class BelievesTooLong extends DistantMemoryProvider {
+export class BelievesTooLong extends DistantBackend {
   override acquire(request: AcquireRequest): Acquired {
     return changed(super.acquire(request), (grant) => ({ ...grant, validUntil: grant.validUntil + 500 }));
   }
 }
 
-export class GrantsWhatIsOver extends DistantMemoryProvider {
+export class GrantsWhatIsOver extends DistantBackend {
   override acquire(request: AcquireRequest): Acquired {
     return changed(super.acquire(request), (grant) => ({ ...grant, validUntil: grant.validUntil - grant.lease }));
   }
 }
 
-export class OneLeaseForAll extends DistantMemoryProvider {
+export class OneLeaseForAll extends DistantBackend {
   override acquire(request: AcquireRequest): Acquired {
     return super.acquire({ ...copyOf(request), lease: 30_000, signal: request.signal });
   }
 }
 
-export class LongLeasesForWaiters extends DistantMemoryProvider {
+export class LongLeasesForWaiters extends DistantBackend {
   override acquire(request: AcquireRequest): Acquired {
     const lease = request.wait > 0 ? 30_000 : request.lease;
     return super.acquire({ ...copyOf(request), lease, signal: request.signal });
   }
 }
 
-export class OverlooksTheEndOfLeases extends DistantMemoryProvider {
-  override start(context: ProviderContext): Promise<void> {
+export class OverlooksTheEndOfLeases extends DistantBackend {
+  constructor(...[context, store, ...rest]: ConstructorParameters<typeof DistantBackend>) {
     const { clock } = context;
-    this.table.use({
+    store.use({
       now: () => clock.now(),
       uptime: () => clock.uptime(),
       wallTime: () => clock.wallTime(),
       setTimer: () => ({}),
       clearTimer: () => undefined,
     });
-    return super.start(context);
+    super(context, store, ...rest);
   }
 }

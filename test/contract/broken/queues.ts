@@ -2,87 +2,87 @@ import type {
   AcquireRequest,
   Grant,
   Holder,
-  ProviderContext,
-  ReleaseManner,
+  BackendEvent,
+  ReleaseOptions,
   ReleaseOutcome,
 } from '../../../lib/api/lock-provider.js';
-import type { LockTable } from '../../../lib/providers/memory/lock-table.js';
-import { copyOf, DistantMemoryProvider } from '../memory-backend.js';
+import type { MemoryStore } from '../../../lib/providers/memory/memory-store.js';
+import { copyOf, DistantBackend } from '../memory-server.js';
 import type { Acquired } from './changed.js';
 
 // Faults in who waits. See ../kit-catches.spec.ts.
 
-export class StaysInTheQueue extends DistantMemoryProvider {
+export class StaysInTheQueue extends DistantBackend {
   override acquire(request: AcquireRequest): Acquired {
     if (request.wait <= 0) return super.acquire(request);
     const { signal } = request;
     const answer = super.acquire({ ...copyOf(request), signal: new AbortController().signal });
     return new Promise((resolve, reject) => {
       signal.addEventListener('abort', () => resolve('busy'), { once: true });
-      Promise.resolve(answer).then(resolve, reject);
+      answer.then(resolve, reject);
     });
   }
 }
 
-export class AnswersAnAbortLate extends DistantMemoryProvider {
+export class AnswersAnAbortLate extends DistantBackend {
   override acquire(request: AcquireRequest): Acquired {
     const answer = super.acquire(request);
-    if (!(answer instanceof Promise)) return answer;
-    return answer.then((outcome: Grant | 'busy') =>
-      outcome === 'busy' ? new Promise((resolve) => this.context?.clock.setTimer(() => resolve('busy'), 700)) : outcome,
+    if (request.wait <= 0) return answer;
+    return answer.then<Grant | 'busy'>((outcome) =>
+      outcome === 'busy'
+        ? new Promise<'busy'>((resolve) => this.surrounding.clock.setTimer(() => resolve('busy'), 700))
+        : outcome,
     );
   }
 }
 
-export class LeaksWhatIsGrantedAtTheAbort extends DistantMemoryProvider {
+export class LeaksWhatIsGrantedAtTheAbort extends DistantBackend {
   override acquire(request: AcquireRequest): Acquired {
     const answer = super.acquire(request);
-    if (!(answer instanceof Promise)) return answer;
+    if (request.wait <= 0) return answer;
     // It looks once more, a moment later, whether somebody still wants what was granted; if not, it drops it.
-    return answer.then(async (outcome: Grant | 'busy') => {
+    return answer.then(async (outcome) => {
       await new Promise((resolve) => setImmediate(resolve));
       return request.signal.aborted ? 'busy' : outcome;
     });
   }
 }
 
-export class QueuesWithoutSayingSo extends DistantMemoryProvider {
-  override start(context: ProviderContext): Promise<void> {
-    return super.start({
-      ...context,
-      emit: (event) => {
-        if (event.type !== 'waiting') context.emit(event);
-      },
-    });
+export class QueuesWithoutSayingSo extends DistantBackend {
+  constructor(...[context, ...rest]: ConstructorParameters<typeof DistantBackend>) {
+    const emit = (event: BackendEvent) => {
+      if (event.type !== 'waiting') context.emit(event);
+    };
+    super({ ...context, emit }, ...rest);
   }
 }
 
-export class LastComeFirstServed extends DistantMemoryProvider {
-  static readonly #stacks = new WeakMap<LockTable, (() => void)[]>();
+export class LastComeFirstServed extends DistantBackend {
+  static readonly #stacks = new WeakMap<MemoryStore, (() => Promise<void>)[]>();
 
-  override acquire(request: AcquireRequest): Acquired {
-    const stack = LastComeFirstServed.#stacks.get(this.table) ?? [];
-    LastComeFirstServed.#stacks.set(this.table, stack);
+  override async acquire(request: AcquireRequest): Acquired {
+    const stack = LastComeFirstServed.#stacks.get(this.memory) ?? [];
+    LastComeFirstServed.#stacks.set(this.memory, stack);
     const { signal, holder } = request;
     const attempt = () => super.acquire({ ...copyOf(request), wait: 0, signal });
-    const first = attempt();
+    const first = await attempt();
     if (first !== 'busy' || request.wait <= 0) return first;
-    this.context?.emit({ type: 'waiting', holder });
+    this.surrounding.emit({ type: 'waiting', holder });
     return new Promise((resolve) => {
-      const look = () => {
-        const outcome = signal.aborted ? 'busy' : attempt();
+      const look = async () => {
+        const outcome = signal.aborted ? 'busy' : await attempt();
         if (outcome === 'busy' && !signal.aborted) return;
         stack.splice(stack.indexOf(look), 1);
         resolve(outcome);
       };
       stack.push(look);
-      signal.addEventListener('abort', look, { once: true });
+      signal.addEventListener('abort', () => void look(), { once: true });
     });
   }
 
-  override release(holder: Holder, manner: ReleaseManner): ReleaseOutcome {
-    const outcome = super.release(holder, manner);
-    LastComeFirstServed.#stacks.get(this.table)?.at(-1)?.();
+  override async release(holder: Holder, options: ReleaseOptions): Promise<ReleaseOutcome> {
+    const outcome = await super.release(holder, options);
+    void LastComeFirstServed.#stacks.get(this.memory)?.at(-1)?.();
     return outcome;
   }
 }

@@ -3,41 +3,35 @@ import type {
   Grant,
   Holder,
   LockCapabilities,
-  ProviderContext,
-  ReleaseManner,
+  ReleaseOptions,
   ReleaseOutcome,
   RenewOutcome,
 } from '../../../lib/api/lock-provider.js';
-import { copyOf, DistantMemoryProvider } from '../memory-backend.js';
+import { copyOf, DistantBackend } from '../memory-server.js';
 import { changed, type Acquired } from './changed.js';
 
 // Faults towards a backend that is out of reach, in names, and in what is left behind. See ../kit-catches.spec.ts.
 
-export class UnavailableIsBusy extends DistantMemoryProvider {
+export class UnavailableIsBusy extends DistantBackend {
   override acquire(request: AcquireRequest): Acquired {
-    try {
-      const answer = super.acquire(request);
-      return answer instanceof Promise ? answer.catch(() => 'busy' as const) : answer;
-    } catch {
-      return 'busy';
-    }
+    return super.acquire(request).catch(() => 'busy' as const);
   }
 }
 
-export class UnansweredIsLost extends DistantMemoryProvider {
+export class UnansweredIsLost extends DistantBackend {
   override async renew(grant: Grant, lease: number): Promise<RenewOutcome> {
     const outcome = await super.renew(grant, lease);
     return outcome === 'unknown' ? 'lost' : outcome;
   }
 }
 
-export class NeverRecovers extends DistantMemoryProvider {
-  override restore(): void {
-    this.cutOff();
+export class NeverRecovers extends DistantBackend {
+  override onRestored(): void {
+    this.cable.cutOff();
   }
 }
 
-export class SendsAsksAgainAfterAnOutage extends DistantMemoryProvider {
+export class SendsAsksAgainAfterAnOutage extends DistantBackend {
   readonly #unsent: AcquireRequest[] = [];
 
   override acquire(request: AcquireRequest): Acquired {
@@ -46,18 +40,18 @@ export class SendsAsksAgainAfterAnOutage extends DistantMemoryProvider {
     return super.acquire(request);
   }
 
-  override restore(): void {
-    super.restore();
-    this.context?.clock.setTimer(() => {
-      for (const request of this.#unsent.splice(0)) super.acquire(request);
+  override onRestored(): void {
+    super.onRestored();
+    this.surrounding.clock.setTimer(() => {
+      for (const request of this.#unsent.splice(0)) void super.acquire(request);
     }, 20);
   }
 }
 
-export class TimersInTheConstructor extends DistantMemoryProvider {
+export class TimersInTheConstructor extends DistantBackend {
   static readonly #timers = new Set<NodeJS.Timeout>();
 
-  constructor(...terms: ConstructorParameters<typeof DistantMemoryProvider>) {
+  constructor(...terms: ConstructorParameters<typeof DistantBackend>) {
     super(...terms);
     // Several, since the kit counts handles, and a timer of the runner may end meanwhile. Longer than the kit looks whether they end.
     for (let count = 0; count < 5; count += 1) {
@@ -71,32 +65,32 @@ export class TimersInTheConstructor extends DistantMemoryProvider {
   }
 }
 
-export class TimerThatStays extends DistantMemoryProvider {
-  override start(context: ProviderContext): Promise<void> {
+export class TimerThatStays extends DistantBackend {
+  override connect(): Promise<void> {
     const tick = () => {
-      context.clock.setTimer(tick, 1_000);
+      this.surrounding.clock.setTimer(tick, 1_000);
     };
     tick();
-    return super.start(context);
+    return super.connect();
   }
 }
 
-export class KeepsARecordOfEachLock extends DistantMemoryProvider {
-  override acquire(request: AcquireRequest): Acquired {
+export class KeepsARecordOfEachLock extends DistantBackend {
+  override async acquire(request: AcquireRequest): Acquired {
     const { signal } = request;
-    super.acquire({ ...copyOf(request), key: `seen:${request.holder}`, lease: 86_400_000, signal });
+    await super.acquire({ ...copyOf(request), key: `seen:${request.holder}`, lease: 86_400_000, signal });
     return super.acquire(request);
   }
 }
 
-export class NoNamespace extends DistantMemoryProvider {
-  override start(context: ProviderContext): Promise<void> {
-    return super.start({ ...context, namespace: 'lock' });
+export class NoNamespace extends DistantBackend {
+  constructor(...[context, ...rest]: ConstructorParameters<typeof DistantBackend>) {
+    super({ ...context, namespace: 'lock' }, ...rest);
   }
 }
 
 export function renamed(rename: (key: string) => string) {
-  return class extends DistantMemoryProvider {
+  return class extends DistantBackend {
     override acquire(request: AcquireRequest): Acquired {
       const { signal } = request;
       const { key } = request;
@@ -105,14 +99,20 @@ export function renamed(rename: (key: string) => string) {
     override renew(grant: Grant, lease: number): Promise<RenewOutcome> {
       return super.renew({ ...grant, key: rename(grant.key) }, lease);
     }
-    override release(holder: Holder, manner: ReleaseManner): ReleaseOutcome {
-      return super.release({ ...holder, key: rename(holder.key) }, manner);
+    override release(holder: Holder, options: ReleaseOptions): Promise<ReleaseOutcome> {
+      return super.release({ ...holder, key: rename(holder.key) }, options);
     }
   };
 }
 
-export function withCapabilities(changes: Partial<LockCapabilities>) {
-  return class extends DistantMemoryProvider {
-    override readonly capabilities = { ...new DistantMemoryProvider(this.table).capabilities, ...changes };
-  };
+export class WithoutFencing extends DistantBackend {
+  override readonly capabilities: LockCapabilities;
+
+  constructor(...terms: ConstructorParameters<typeof DistantBackend>) {
+    super(...terms);
+    const [, , , queue] = terms;
+    this.capabilities = {
+      ...{ shared: true, fencing: false, lease: 'per-lock', minHold: true, forceRelease: true, queue, fair: true },
+    };
+  }
 }

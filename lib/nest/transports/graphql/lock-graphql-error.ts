@@ -27,8 +27,8 @@ export class LockGraphqlError extends Error {
 
 /** What a resolver throws instead of a lock error; misuse as it is, like any other bug of a resolver. */
 export function toGraphqlError(error: LockError): LockGraphqlError | LockError {
-  const told = toClientError(error);
-  if (!told) return error;
-  const { message, code, retryAfter } = told;
+  const clientError = toClientError(error);
+  if (!clientError) return error;
+  const { message, code, retryAfter } = clientError;
   return new LockGraphqlError(message, retryAfter === undefined ? { code } : { code, retryAfter }, error);
 }

@@ -17,7 +17,7 @@ export function asHttpError(
 ): LockHttpException | LockError {
   const exception = toHttpException(error, mapErrors === false ? {} : mapErrors?.http);
   if (!exception) return error;
-  // Set here, for whoever answers: filters write status and body only.
+  // Set here, because filters write status and body only.
   if (exception.retryAfter !== undefined && !adapter.isHeadersSent(response)) {
     adapter.setHeader(response, 'Retry-After', String(exception.retryAfter));
   }

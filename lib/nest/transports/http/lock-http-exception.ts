@@ -46,6 +46,9 @@ export class LockHttpException extends HttpException {
 
 /** What a client gets for a lock error; `undefined` for misuse, which is a bug of the server like any other. */
 export function toHttpException(error: LockError, statuses: HttpLockStatuses = {}): LockHttpException | undefined {
-  const told = toClientError(error);
-  return told && new LockHttpException(error, statuses[told.kind] ?? DEFAULT_STATUSES[told.kind], told);
+  const clientError = toClientError(error);
+  return (
+    clientError &&
+    new LockHttpException(error, statuses[clientError.kind] ?? DEFAULT_STATUSES[clientError.kind], clientError)
+  );
 }

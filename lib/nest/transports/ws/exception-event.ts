@@ -14,7 +14,7 @@ interface NativeSocket {
 
 /**
  * Sends the `exception` event that Nest sends for a `WsException`. By what the client can do, as Nest does it itself: a
- * client of `ws` has an `emit`, too, which tells only this process.
+ * client of `ws` has an `emit`, too, which notifies only this process.
  */
 export function sendException(client: Emitter | NativeSocket, error: LockError): void {
   const data = toMessageError(error);

@@ -1,38 +1,38 @@
 import type { Timer } from '../../../api/clock.js';
+import { Batcher } from '../batcher.js';
+import type { Ask } from '../client/diagnostics.js';
+import { hardenedFor, type RedisClusterClient } from '../client/redis-client.js';
 import { BUCKETS } from '../key-layout.js';
-import { Lane } from '../lane.js';
 import { CLUSTER_LOCK_SCRIPT } from '../lua/lock-script.js';
-import type { Operation } from '../operation.js';
-import { hardenedFor, type RedisClusterClient } from '../redis-client.js';
+import { Server, type ServerSettings, type ServersListener } from '../server.js';
 import type { ServerClock } from '../server-clock.js';
-import { ServerLink } from '../server-link.js';
-import type { Ask, Servers, ServersContext, ServersListener } from '../servers.js';
-import { findCluster, type KnownCluster } from './discovery.js';
-import { type Address, keyOf, readSlotMap } from './slot-map.js';
+import type { Servers } from '../servers.js';
+import type { Subscription } from '../subscription.js';
+import { type Address, findCluster, type KnownCluster } from './discovery.js';
+import { keyOf, readSlotMap } from './slot-map.js';
 
 /** How soon the map is read again while a slot is on its way, or a master does not answer: then less and less often, in ms. */
 const LOOK_AGAIN = 50;
 const LOOK_AT_LEAST = 1_000;
 
-/** What a server says when it has not run a script call because of where the keys are, or are not yet. */
+/** The errors of a server that has not run a script call because the keys are on another server, or not there yet. */
 const ELSEWHERE = /^(MOVED|ASK|TRYAGAIN|CLUSTERDOWN) /;
 
 /**
- * The masters of a Redis Cluster: one link to each that serves one of our buckets, and one lane for each bucket.
+ * The masters of a Redis Cluster: connections to each that serves one of our buckets, and a batcher for each bucket.
  *
  * Commands do not go through ioredis' Cluster client. It sends a command again when its connection breaks (`retryDelayOnFailover`, up to
- * `maxRedirections` times), and keeps those for which it knows no node: after a fail-over, an ask whose attempt is over would
- * still be executed. Here a call is sent again only when the server has said that it did not run it.
+ * `maxRedirections` times), and keeps those for which it knows no node. After a failover, an ask whose attempt is over would
+ * still be executed. Here a call is sent again only when the server has answered that it did not run it.
  *
  * While a slot migrates, its bucket waits. `ASK` is not followed: the script also touches keys that are not named
- * in the call (queue, readers), and the importing node would take one that has not arrived yet for missing, and make it anew.
+ * in the call (queue, readers), and the importing node would take one that has not arrived yet for missing, and create it again.
  */
-export class ClusterServers implements Servers {
+export class ClusterServers implements Servers, ServersListener {
   readonly isCluster = true;
-  readonly #links = new Map<string, Node>();
-  readonly #lanes: readonly Lane[];
-  readonly #channels: readonly string[];
-  readonly #bucketOf = new Map<string, number>();
+  readonly #nodes = new Map<string, Node>();
+  readonly #buckets: readonly Bucket[];
+  #client: RedisClusterClient | undefined;
   readonly #pauses = new Map<Timer, () => void>();
   #cluster: KnownCluster | undefined;
   #refreshing: Promise<void> | undefined;
@@ -41,89 +41,132 @@ export class ClusterServers implements Servers {
   #isClosed = false;
 
   constructor(
-    private readonly client: RedisClusterClient,
-    private readonly context: ServersContext,
+    private readonly clientOf: () => Promise<RedisClusterClient>,
+    private readonly settings: ServerSettings,
     private readonly listener: ServersListener,
   ) {
-    const { layout, process } = context;
-    const counters = Array.from({ length: BUCKETS }, (_, bucket) => layout.counterOf(bucket));
-    this.#channels = counters.map((counter) => layout.channelOf(process, counter));
-    this.#channels.forEach((channel, bucket) => this.#bucketOf.set(channel, bucket));
-    this.#lanes = counters.map(
-      (counter, bucket) =>
-        new Lane(counter, CLUSTER_LOCK_SCRIPT, context, listener, (error, sentAt) =>
-          this.#redirect(bucket, error, sentAt),
-        ),
-    );
+    const { clock, layout, process, waitReplicas } = settings;
+    const bucketOf = (_: unknown, index: number): Bucket => {
+      const counter = layout.counterOf(index);
+      const batcher = (): Batcher =>
+        new Batcher(
+          process,
+          counter,
+          CLUSTER_LOCK_SCRIPT,
+          clock,
+          (notice, sentAt) => {
+            listener.onNotice(notice, sentAt);
+          },
+          (error, sentAt) => this.#redirect(bucket, error, sentAt),
+        );
+      const first = batcher();
+      const confirmer = waitReplicas > 0 ? batcher() : first;
+      const bucket: Bucket = {
+        channel: layout.channelOf(process, counter),
+        batcher: first,
+        confirmer,
+        server: undefined,
+      };
+      return bucket;
+    };
+    this.#buckets = Array.from({ length: BUCKETS }, bucketOf);
   }
 
   get asks(): readonly Ask[] {
-    return [...this.#links.values()].map(
-      ({ link }) =>
+    return [...this.#nodes.values()].map(
+      ({ server }) =>
         (command, ...args) =>
-          link.commands.ask(command, ...args),
+          server.commands.ask(command, ...args),
     );
   }
 
   async connect(): Promise<void> {
+    this.#client = await this.clientOf();
     try {
       await this.#refresh();
-      if (this.#links.size === 0) throw new Error('No node of the Cluster tells its slots.');
-      await Promise.all([...this.#links.values()].map(({ connected }) => connected));
+      if (this.#nodes.size === 0) throw new Error('No node of the Cluster reports its slots.');
+      await Promise.all([...this.#nodes.values()].map(({ connected }) => connected));
     } catch (error) {
       this.#watch();
       throw error;
     }
   }
 
-  add(operation: Operation): void {
-    this.#laneOf(operation.lock)?.add(operation);
+  batcherOf(lock: string): Batcher {
+    return this.#bucketOf(lock).batcher;
   }
 
-  confirm(operation: Operation, lease: number): void {
-    this.#laneOf(operation.lock)?.confirm(operation, lease);
-  }
-
-  isReachable(lock: string): boolean {
-    return this.#laneOf(lock)?.link?.commands.isUp ?? false;
+  confirmerOf(lock: string, lease: number): Batcher {
+    const { server, confirmer } = this.#bucketOf(lock);
+    server?.confirmations?.limit(lease);
+    return confirmer;
   }
 
   clockOf(lock: string): ServerClock | undefined {
-    return this.#laneOf(lock)?.link?.serverClock;
+    return this.#bucketOf(lock).server?.serverClock;
   }
 
   probe(lock: string): void {
-    this.#laneOf(lock)?.link?.subscription.probe();
+    this.#bucketOf(lock).server?.subscription.probe();
   }
 
   async close(): Promise<void> {
     this.#isClosed = true;
     for (const [timer, resume] of this.#pauses) {
-      this.context.clock.clearTimer(timer);
+      this.settings.clock.clearTimer(timer);
       resume();
     }
     const refreshed = this.#refreshing?.catch(() => undefined);
-    await Promise.all([refreshed, ...[...this.#links.values()].map(({ link }) => link.close())]);
+    await Promise.all([refreshed, ...[...this.#nodes.values()].map(({ server }) => server.close())]);
   }
 
-  #laneOf(lock: string): Lane | undefined {
-    return this.#lanes[this.context.layout.bucketIn(lock)];
+  onUp(): void {
+    this.listener.onUp();
   }
 
-  #redirect(bucket: number, error: Error, sentAt: number): Promise<void> | undefined {
+  onDown(cause: unknown): void {
+    this.listener.onDown(cause);
+    this.#delay = LOOK_AGAIN;
+    this.#watch();
+  }
+
+  onListening(): void {
+    this.listener.onListening();
+  }
+
+  onRefused(): void {
+    this.#watch();
+  }
+
+  onMessage(message: string, channel: string, from: Subscription): void {
+    const bucket = this.#buckets.find((each) => each.channel === channel);
+    // A message about a bucket that another server has by now is not believed.
+    if (bucket?.server?.subscription === from) this.listener.onMessage(message, channel, from);
+  }
+
+  onNotice(notice: string, sentAt: number): void {
+    this.listener.onNotice(notice, sentAt);
+  }
+
+  #bucketOf(lock: string): Bucket {
+    // A message can name anything.
+    return (this.#buckets[this.settings.layout.bucketIn(lock)] ?? this.#buckets[0]) as Bucket;
+  }
+
+  #redirect(bucket: Bucket, error: Error, sentAt: number): Promise<void> | undefined {
     if (!ELSEWHERE.test(error.message)) return undefined;
-    if (this.#isClosed || this.context.clock.now() - sentAt > this.context.patience) return undefined;
+    if (this.#isClosed || this.settings.clock.now() - sentAt > this.settings.commandTimeout) return undefined;
     return this.#seek(bucket);
   }
 
   /** Resolves when another server is known to have the bucket, or when it is time to ask the same one again. */
-  async #seek(bucket: number): Promise<void> {
-    const lane = this.#lanes[bucket];
-    const before = lane?.link;
-    // Who has refused is asked again, then, until that takes too long.
+  async #seek(bucket: Bucket): Promise<void> {
+    const before = bucket.server;
+    // A server that refuses is asked again until that takes too long.
     await this.#refresh(before).catch(() => undefined);
-    if (lane?.link === before) await this.#pause(LOOK_AGAIN);
-    else await [...this.#links.values()].find(({ link }) => link === lane?.link)?.connected.catch(() => undefined);
+    if (bucket.server === before) await this.#pause(LOOK_AGAIN);
+    else
+      await [...this.#nodes.values()].find(({ server }) => server === bucket.server)?.connected.catch(() => undefined);
   }
 
   /** Looks for the masters until each has answered. */
@@ -135,93 +178,80 @@ export class ClusterServers implements Servers {
         await this.#pause(this.#delay);
         this.#delay = Math.min(this.#delay * 2, LOOK_AT_LEAST);
         await this.#refresh().catch(() => undefined);
-      } while (!this.#isClosed && !this.#lanes.every(({ link }) => link?.commands.isUp));
+      } while (!this.#isClosed && !this.#buckets.every(({ batcher }) => batcher.isReachable));
       this.#isWatching = false;
     })();
   }
 
-  #refresh(first?: ServerLink): Promise<void> {
+  #refresh(first?: Server): Promise<void> {
     this.#refreshing ??= this.#readMap(first).finally(() => {
       this.#refreshing = undefined;
     });
     return this.#refreshing;
   }
 
-  async #readMap(first: ServerLink | undefined): Promise<void> {
+  async #readMap(first: Server | undefined): Promise<void> {
     if (this.#isClosed) return;
-    // Whoever has just said that a slot is elsewhere knows best.
-    const nodes = [...this.#links.values()].sort((a, b) => Number(b.link === first) - Number(a.link === first));
-    for (const { address, link } of nodes) {
-      const reply = await link.commands.ask('cluster', 'SLOTS').catch(() => undefined);
+    // The server that has just reported a slot elsewhere knows best.
+    const nodes = [...this.#nodes.values()].sort((a, b) => Number(b.server === first) - Number(a.server === first));
+    for (const { address, server } of nodes) {
+      const reply = await server.commands.ask('cluster', 'SLOTS').catch(() => undefined);
       if (reply === undefined) continue;
       this.#apply(readSlotMap(reply, address, this.#cluster?.natMap));
       return;
     }
-    this.#cluster = await findCluster(this.client, this.context.patience);
+    if (this.#client === undefined) return;
+    this.#cluster = await findCluster(this.#client, this.settings.commandTimeout);
     this.#apply(readSlotMap(this.#cluster.slots, this.#cluster.asked, this.#cluster.natMap));
   }
 
   #apply(map: readonly (Address | undefined)[]): void {
     if (this.#isClosed) return;
     let hasMoved = false;
-    for (const [bucket, lane] of this.#lanes.entries()) {
-      const address = map[bucket];
-      // Nobody serves it for now: the old master may come back to it.
+    for (const [index, bucket] of this.#buckets.entries()) {
+      const address = map[index];
+      // No master serves it for now: the old one may come back to it.
       if (address === undefined) continue;
-      const { link } = this.#nodeAt(address);
-      if (lane.link !== undefined && lane.link !== link) hasMoved = true;
-      lane.link = link;
+      const { server } = this.#nodeAt(address);
+      if (bucket.server === server) continue;
+      if (bucket.server !== undefined) hasMoved = true;
+      bucket.server = server;
+      bucket.batcher.connection = server.commands;
+      if (server.confirmations) bucket.confirmer.connection = server.confirmations;
     }
-    for (const [key, { link }] of this.#links) {
-      const channels = this.#channels.filter((_, bucket) => this.#lanes[bucket]?.link === link);
-      if (channels.length > 0) link.subscription.listenTo(channels);
+    for (const [key, { server }] of this.#nodes) {
+      const channels = this.#buckets.filter((bucket) => bucket.server === server).map(({ channel }) => channel);
+      if (channels.length > 0) server.subscription.listenTo(channels);
       else {
-        this.#links.delete(key);
-        void link.close();
+        this.#nodes.delete(key);
+        void server.close();
       }
     }
-    // Holds are renewed where they are now before anybody asks there. A new link says so itself when it is up.
+    // Holds are renewed where they are now before any attempt asks there. A new server reports by itself that it is up.
     if (hasMoved) this.listener.onUp();
   }
 
   #nodeAt(address: Address): Node {
     const key = keyOf(address);
-    const known = this.#links.get(key);
+    const known = this.#nodes.get(key);
     if (known) return known;
-    const { context, listener } = this;
     const template = this.#cluster?.template;
     if (template === undefined) throw new Error('A node of the Cluster is named before one was found.');
-    const hardened = hardenedFor(context.patience);
-    const link = new ServerLink(context, () => template.duplicate({ ...hardened, ...address, readOnly: false }), true, {
-      onUp: listener.onUp,
-      onDown: (cause) => {
-        listener.onDown(cause);
-        this.#delay = LOOK_AGAIN;
-        this.#watch();
-      },
-      onListening: listener.onListening,
-      onRefused: () => {
-        this.#watch();
-      },
-      onMessage: (message, channel) => {
-        const bucket = this.#bucketOf.get(channel);
-        // What a server tells of a bucket that another one has by now is not believed.
-        if (bucket !== undefined && this.#lanes[bucket]?.link === link) listener.onNotice(message, undefined);
-      },
-    });
-    const connected = link.connect();
+    const override = { ...hardenedFor(this.settings.commandTimeout), ...address, readOnly: false };
+    const server = new Server(this.settings, () => template.duplicate(override), true, this);
+    const connected = server.connect();
     connected.catch(() => {
       this.#watch();
     });
-    const node = { address, link, connected };
-    this.#links.set(key, node);
+    const node = { address, server, connected };
+    this.#nodes.set(key, node);
     return node;
   }
 
   #pause(delay: number): Promise<void> {
     if (this.#isClosed) return Promise.resolve();
     return new Promise((resolve) => {
-      const timer = this.context.clock.setTimer(() => {
+      const timer = this.settings.clock.setTimer(() => {
         this.#pauses.delete(timer);
         resolve();
       }, delay);
@@ -232,6 +262,14 @@ export class ClusterServers implements Servers {
 
 interface Node {
   readonly address: Address;
-  readonly link: ServerLink;
+  readonly server: Server;
   readonly connected: Promise<void>;
+}
+
+/** The locks of one hash slot. */
+interface Bucket {
+  readonly channel: string;
+  readonly batcher: Batcher;
+  readonly confirmer: Batcher;
+  server: Server | undefined;
 }

@@ -1,11 +1,23 @@
-import { type RedisClient, type RedisClusterClient, type RedisClusterNode, withoutCommand } from '../redis-client.js';
-import type { Address, NatMap } from './slot-map.js';
+import {
+  type RedisClient,
+  type RedisClusterClient,
+  type RedisClusterNode,
+  withoutCommand,
+} from '../client/redis-client.js';
 
-/** What is known of a Cluster once one of its nodes has answered. */
+export interface Address {
+  readonly host: string;
+  readonly port: number;
+}
+
+/** The address that `CLUSTER SLOTS` means, seen from this process. */
+export type NatMap = Readonly<Record<string, Address>> | ((key: string) => Address | null);
+
+/** A Cluster of which one node has answered. */
 export interface KnownCluster {
   /** Any of its nodes: connections to the others are made like those to it. */
   readonly template: RedisClient;
-  /** What it answered to `CLUSTER SLOTS`, and under which address it was asked. */
+  /** Its answer to `CLUSTER SLOTS`, and the address under which it was asked. */
   readonly slots: unknown;
   readonly asked: Address;
   readonly natMap?: NatMap | undefined;
@@ -16,18 +28,18 @@ export interface KnownCluster {
  *
  * @throws when no node answers.
  */
-export async function findCluster(client: RedisClusterClient, patience: number): Promise<KnownCluster> {
+export async function findCluster(client: RedisClusterClient, timeout: number): Promise<KnownCluster> {
   const finder = client.duplicate([], {
     lazyConnect: true,
     enableReadyCheck: false,
     clusterRetryStrategy: () => null,
     slotsRefreshInterval: undefined,
-    slotsRefreshTimeout: patience,
+    slotsRefreshTimeout: timeout,
     shardedSubscribers: false,
-    redisOptions: { connectTimeout: patience, commandTimeout: patience, disableClientInfo: true },
+    redisOptions: { connectTimeout: timeout, commandTimeout: timeout, disableClientInfo: true },
   });
   let cause: unknown;
-  // Of the last node that was asked in vain: what the client itself rejects with says nothing.
+  // The error of the last node that was asked in vain: that of the client has no details.
   finder.on('node error', (error) => {
     cause = error;
   });
@@ -47,7 +59,7 @@ export async function findCluster(client: RedisClusterClient, patience: number):
   } finally {
     finder.disconnect();
   }
-  throw new Error('No node of the Cluster tells its slots.', { cause: withoutCommand(cause) });
+  throw new Error('No node of the Cluster reports its slots.', { cause: withoutCommand(cause) });
 }
 
 function addressOf({ options }: RedisClusterNode): Address {

@@ -1,6 +1,6 @@
 const SLOTS = 16_384;
 
-/** The hash slot of a tag, as the specification of Redis Cluster has it: CRC16 (XMODEM) of what stands in the braces. */
+/** The hash slot of a tag, as the specification of Redis Cluster has it: CRC16 (XMODEM) of the text in the braces. */
 export function hashSlotOf(tag: string): number {
   let crc = 0;
   for (const byte of Buffer.from(tag)) {

@@ -1,13 +1,6 @@
 import { BUCKETS } from '../key-layout.js';
+import type { Address, NatMap } from './discovery.js';
 import { hashSlotOf } from './hash-slot.js';
-
-export interface Address {
-  readonly host: string;
-  readonly port: number;
-}
-
-/** Which address `CLUSTER SLOTS` means, seen from here. */
-export type NatMap = Readonly<Record<string, Address>> | ((key: string) => Address | null);
 
 const BUCKET_SLOTS = Array.from({ length: BUCKETS }, (_, bucket) => hashSlotOf(String(bucket)));
 

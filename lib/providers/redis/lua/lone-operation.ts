@@ -1,8 +1,13 @@
 /**
- * The fast path: a call that carries one plain acquire or one plain release, on a lock without waiters.
+ * The fast path: a call that carries one plain acquire or one plain release, on a lock without waiters. All other calls fall through
+ * to the general path.
  *
- * It stands before everything else because the functions below it cost 1–2 µs per call to create, and one caller alone
- * is bound by the round trip and by each microsecond in it. What it does not handle falls through to the general path.
+ * It precedes the rest of the script because the functions below it are expensive to create, and one caller alone is bound by the round
+ * trip and by each microsecond in it. Measured on Redis 7.0.15, server CPU for an acquire and a release in a call each: 24 µs; without
+ * this path 62 µs.
+ *
+ * The general path repeats both operations. One copy for both paths costs more than it saves: up to 3 µs more for such a pair, and 4 to
+ * 8 µs more for each pair in a call that also carries other operations (13 to 17 µs now).
  */
 export const LONE_OPERATION = `
 local call = redis.call

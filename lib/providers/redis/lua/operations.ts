@@ -4,19 +4,19 @@
  * KEYS   the bucket's counter, then the lock of each operation
  * ARGV   the calling process, then three per operation: what to do, the holder, and a duration in ms
  *
- *   A claim :ticket            lease    acquire, queueing if it must. The ticket of an earlier ask keeps the place in the queue.
- *   B claim :ticket :minHold   lease    the same with a minHold
- *   T, U ::minHold             lease    the same without queueing
- *   a, t                       lease    the same in shared mode
- *   C minHold                  lease    confirm or renew, to lease ms from now
- *   R claim                    keepFor  release; `r` in shared mode. With its claim it also leaves the queue. The holder may be followed by
- *                                       ',' and others to whom its process has passed the lock on, and who are over as well.
- *   F                          -        force-release
- *   I                          -        inspect
+ *   A provisional :ticket            lease    acquire, and queue if it must. The ticket of an earlier ask keeps the position.
+ *   B provisional :ticket :minHold   lease    the same with a minHold
+ *   T, U ::minHold                   lease    the same without queueing
+ *   a, t                             lease    the same in shared mode
+ *   C minHold                        lease    confirm or renew, to lease ms from now
+ *   R provisional                    keepFor  release; `r` in shared mode. With its provisional lease it also leaves the queue. The holder
+ *                                             may be followed by ',' and members of its cohort that have released as well.
+ *   F                                -        force-release
+ *   I                                -        inspect
  *
- * A key that is retained while somebody waits for it is announced to the first one's process: 'k' ms ' ' lock.
+ * A key that is retained while attempts wait for it is announced to the process of the first: 'k' ms ' ' lock.
  *
- * The reply has one entry per operation, then a notice (token, server time in µs, claim ':' holders ' ' lock) for each
+ * The reply has one entry per operation, then a notice (token, server time in µs, provisional ':' holders ' ' lock) for each
  * waiter of the calling process that was granted in this call. A lone operation of the fast path answers without an array.
  *
  *   token                  held, with the whole lease asked for
@@ -24,7 +24,7 @@
  *   q ticket time ms       queued, at that server time (µs), and the lock frees itself in that many ms unless it is renewed. Q: the
  *                          ticket was not in the queue any more
  *   b                      busy
- *   1 / 0                  released, renewed not: lost; force-released or not
+ *   1 / 0                  released or lost; 0 for a renewal: lost; force-released or not
  *   an error               of this operation alone; it may have been executed in part
  */
 export const OPERATIONS = `
@@ -64,7 +64,7 @@ end
 
 -- exist: how many of lock and queue there are.
 local function acquire(lock, code, holder, lease, exist)
-  local letter, claim, ticket, minHold = string.match(code, '^(%a)(%d*):?(%d*):?(%d*)$')
+  local letter, provisional, ticket, minHold = string.match(code, '^(%a)(%d*):?(%d*):?(%d*)$')
   local queue, shared = lock .. '}q', letter == 'a' or letter == 't'
   local once = letter == 'T' or letter == 'U' or letter == 't'
   lease, minHold = tonumber(lease), tonumber(minHold) or 0
@@ -85,14 +85,14 @@ local function acquire(lock, code, holder, lease, exist)
   end
   if once then return 'b' end
 
-  local member = (shared and 's' or 'x') .. process .. claim .. ':' .. holder
+  local member = (shared and 's' or 'x') .. process .. provisional .. ':' .. holder
   local again = ticket ~= ''
   if not again then ticket = number() end
-  -- First a write that a full memory allows, after which this script may write: or nobody could say that it is alive.
+  -- First a write that a full memory allows, after which this script may write. Otherwise no process could report that it is alive.
   if again then call('PEXPIRE', seen, KEEP) end
   local isNew = call('ZADD', queue, 'NX', ticket, member) == 1
   if not isNew then ticket = format('%016.0f', tonumber(call('ZSCORE', queue, member))) end
-  -- This process is alive and waits. Said again after FRESH ms at the earliest, so that busy queues do not pay for it.
+  -- This process is alive and waits. Written again after FRESH ms at the earliest, so busy queues do not pay for it.
   local isFresh = now - tonumber(call('ZSCORE', seen, process) or 0) < FRESH
   if not isFresh then
     if call('ZADD', seen, now, process) == 1 then forgetTheDead() end
@@ -132,10 +132,10 @@ local function renew(lock, code, holder, lease)
   return 0
 end
 
--- The members of the queue that are over with a release, and whether one of them holds the lock under its own name: it was served
--- after it had had the lock already.
-local function departed(value, code, holder, claim)
-  local prefix, others = (byte(code) == 114 and 's' or 'x') .. process .. claim .. ':', string.find(holder, ',', 1, true)
+-- The members of the queue that leave with a release, and whether one of them holds the lock under its own name: it was granted
+-- the lock again after it had held it in its cohort.
+local function leaving(value, code, holder, provisional)
+  local prefix, others = (byte(code) == 114 and 's' or 'x') .. process .. provisional .. ':', string.find(holder, ',', 1, true)
   if not others then return { prefix .. holder }, false end
   local members, own = {}, false
   for each in string.gmatch(holder, '[^,]+') do
@@ -146,8 +146,8 @@ local function departed(value, code, holder, claim)
 end
 
 local function release(lock, code, holder, keepFor)
-  local value, claim = call('GET', lock), sub(code, 2)
-  if value and byte(value) == 112 and sub(value, 18) == holder and claim == '' and keepFor == '0' then -- p
+  local value, provisional = call('GET', lock), sub(code, 2)
+  if value and byte(value) == 112 and sub(value, 18) == holder and provisional == '' and keepFor == '0' then -- p
     call('DEL', lock)
     return 1
   end
@@ -156,9 +156,9 @@ local function release(lock, code, holder, keepFor)
   local reader = isShared(value) and readerOf(lock, holder)
   local own = reader or isOwn(value, holder)
   local members
-  if claim ~= '' then
+  if provisional ~= '' then
     local ownByAnother
-    members, ownByAnother = departed(value, code, holder, claim)
+    members, ownByAnother = leaving(value, code, holder, provisional)
     own = own or ownByAnother
   end
   if reader then
@@ -217,7 +217,7 @@ end
 local function run(i)
   local lock, code, holder, ms = KEYS[i + 1], ARGV[3 * i - 1], ARGV[3 * i], ARGV[3 * i + 1]
   local letter = byte(code)
-  if letter == 65 or letter == 84 then -- A, T: most often the lock is free, and nobody waits
+  if letter == 65 or letter == 84 then -- A, T: usually the lock is free and has no waiters
     local exist = call('EXISTS', lock, lock .. '}q')
     if exist > 0 then return acquire(lock, code, holder, ms, exist) end
     local token = number()

@@ -1,19 +1,29 @@
-import { type AcquireRequest, type Grant, type ReleaseOutcome, type RenewOutcome } from '../../../api/lock-provider.js';
-import { pause } from '../../../core/toolkit/pause.js';
+import type { AcquireRequest, Grant, Holder, ReleaseOutcome, RenewOutcome } from '../../../api/lock-provider.js';
 import { validUntil } from '../../../core/toolkit/validity.js';
-import type { LockMode } from '../../../api/lock-options.js';
+import type { Database } from '../database.js';
+import { counterNameOf } from '../lock-name.js';
+import type { SessionLockSettings } from '../options.js';
+import { pauseBeforeRetry } from '../retry-pause.js';
 import type { Session } from '../session.js';
-import type { LockAttempt } from '../sql-lock-provider.js';
-import type { AdvisoryLocks } from './advisory-lock-provider.js';
-import { isDone } from './advisory-statements.js';
+import type { LockAttempt } from '../sql-backend.js';
+import { type AdvisoryStatements, isDone } from './advisory-statements.js';
 import type { HoldingSession, SessionUser } from './holding-session.js';
+import type { HoldingSessions } from './holding-sessions.js';
 
-// How long before a lock is asked for again by a waiter that has no session of its own, in ms: between half of it and all of it.
-const PAUSE = 60;
+/** The database of the advisory locks, connected. */
+export interface AdvisoryDatabase extends Database {
+  readonly advisory: AdvisoryStatements;
+  /** A part of every name, see {@link AdvisoryStatements.scopeOf}. */
+  readonly scope: string;
+  readonly holding: HoldingSessions;
+}
 
 /** One attempt to hold one advisory lock: asks on a shared session, and waits on one of its own. */
 export class AdvisoryAttempt implements LockAttempt, SessionUser {
-  /** Where it holds. */
+  readonly #name: string;
+  /** The fencing counter, or undefined without fencing. */
+  readonly #counter: string | undefined;
+  /** The session that has the lock. */
   #place: HoldingSession | undefined;
   #grant: Grant | undefined;
   #isOver = false;
@@ -21,27 +31,27 @@ export class AdvisoryAttempt implements LockAttempt, SessionUser {
   #waitsOn: HoldingSession | undefined;
 
   constructor(
-    private readonly locks: AdvisoryLocks,
-    private readonly holder: string,
-    private readonly name: string,
-    private readonly mode: LockMode,
-    /** The fencing counter, or undefined where no tokens are wanted. */
-    private readonly counter: string | undefined,
-  ) {}
+    private readonly database: AdvisoryDatabase,
+    private readonly settings: SessionLockSettings,
+    private readonly holder: Holder,
+  ) {
+    const { namespace } = database.context;
+    this.#name = database.advisory.nameOf(database.scope, namespace, holder.key);
+    this.#counter = settings.fencing ? counterNameOf(namespace, holder.key) : undefined;
+  }
 
   async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
     if (this.#grant && !this.#hasEnded()) return { ...this.#grant, validUntil: this.#validUntil() };
-    const { sessions, database } = this.locks;
-    const { context } = database;
+    const { context, holding } = this.database;
     for (;;) {
-      const shared = await sessions.shared(request, this);
-      const grant = await this.#lockOn(shared, () => shared.tryLock(this.name, this.mode), request.key);
+      const shared = await holding.shared(request, this);
+      const grant = await this.#lockOn(shared, () => shared.tryLock(this.#name, this.holder.mode));
       if (grant) return grant;
       if (request.wait <= 0 || this.#hasEnded() || request.signal.aborted) return 'busy';
-      context.emit({ type: 'waiting', holder: this.holder });
+      context.emit({ type: 'waiting', holder: this.holder.holder });
       const answer = await this.#queue(request);
       if (answer) return answer;
-      await pause(context.clock, PAUSE * (0.5 + context.random.fraction() / 2), request.signal);
+      await pauseBeforeRetry(context, request.signal);
     }
   }
 
@@ -65,7 +75,7 @@ export class AdvisoryAttempt implements LockAttempt, SessionUser {
     this.#isOver = true;
     try {
       if (place.session.isLost()) return 'lost';
-      return (await place.unlock(this.name, this.mode)) ? 'released' : 'lost';
+      return (await place.unlock(this.#name, this.holder.mode)) ? 'released' : 'lost';
     } catch {
       return place.session.isLost() ? 'lost' : 'unknown';
     } finally {
@@ -75,7 +85,7 @@ export class AdvisoryAttempt implements LockAttempt, SessionUser {
 
   onSessionLost(cause: unknown): void {
     if (!this.#grant || this.#hasEnded()) return;
-    this.locks.database.context.emit({ type: 'lost', holder: this.holder, cause });
+    this.database.context.emit({ type: 'lost', holder: this.holder.holder, cause });
   }
 
   /**
@@ -89,16 +99,16 @@ export class AdvisoryAttempt implements LockAttempt, SessionUser {
     };
     signal.addEventListener('abort', leave, { once: true });
     try {
-      const own = await this.locks.sessions.alone(request.key, this);
+      const own = await this.database.holding.alone(request.key, this);
       if (!own) return undefined;
       const lock = () => {
         if (this.#hasEnded()) return Promise.resolve(false);
         this.#waitsOn = own;
-        return own.awaitLock(this.name, this.mode);
+        return own.awaitLock(this.#name, this.holder.mode);
       };
-      return (await this.#lockOn(own, lock, request.key)) ?? 'busy';
+      return (await this.#lockOn(own, lock)) ?? 'busy';
     } catch (error) {
-      // The end of our own session is no failure.
+      // The end of the session by ourselves is not a failure.
       if (this.#hasEnded()) return 'busy';
       throw error;
     } finally {
@@ -107,7 +117,7 @@ export class AdvisoryAttempt implements LockAttempt, SessionUser {
   }
 
   /** Locks on this session and stays on it, or leaves it. */
-  async #lockOn(place: HoldingSession, lock: () => Promise<boolean>, key: string): Promise<Grant | undefined> {
+  async #lockOn(place: HoldingSession, lock: () => Promise<boolean>): Promise<Grant | undefined> {
     const { session } = place;
     let isLocked = false;
     try {
@@ -116,16 +126,9 @@ export class AdvisoryAttempt implements LockAttempt, SessionUser {
       const fencingToken = await this.#tokenOn(session);
       if (session.isLost()) throw new Error('The connection was lost.');
       if (this.#hasEnded()) return undefined;
-      const { holder, mode } = this;
+      const { key, holder, mode } = this.holder;
       this.#place = place;
-      this.#grant = {
-        key,
-        holder,
-        mode,
-        fencingToken,
-        validUntil: this.#validUntil(),
-        lease: this.locks.settings.guard,
-      };
+      this.#grant = { key, holder, mode, fencingToken, validUntil: this.#validUntil(), lease: this.settings.guard };
       return this.#grant;
     } finally {
       if (!this.#grant) this.#leave(place, isLocked);
@@ -134,16 +137,16 @@ export class AdvisoryAttempt implements LockAttempt, SessionUser {
 
   /** The token, counted on the session that has the lock: a holder that has lost it to the guard cannot count any more. */
   async #tokenOn(session: Session): Promise<bigint | null> {
-    const { database, statements } = this.locks;
-    // After a wait the statement that the server has answered is as old as the wait: validity has to begin again.
-    if (this.#waitsOn) isDone(await session.run(statements.afterWait));
-    return this.counter === undefined ? null : database.table.nextTokens(this.counter, 1n, session.run);
+    const { table, advisory } = this.database;
+    // After a wait, the last answered statement was sent before the wait: validity has to begin again.
+    if (this.#waitsOn) isDone(await session.run(advisory.afterWait));
+    return this.#counter === undefined ? null : table.nextTokens(this.#counter, 1n, session.run);
   }
 
   #leave(place: HoldingSession, isLocked: boolean): void {
     // From here on others may use it.
     this.#waitsOn = undefined;
-    const unlocked = isLocked ? place.unlock(this.name, this.mode) : Promise.resolve();
+    const unlocked = isLocked ? place.unlock(this.#name, this.holder.mode) : Promise.resolve();
     unlocked
       .catch(() => undefined)
       .finally(() => {
@@ -164,6 +167,6 @@ export class AdvisoryAttempt implements LockAttempt, SessionUser {
   }
 
   #validUntil(): number {
-    return validUntil(this.#place?.session.answered ?? -Infinity, this.locks.settings.guard);
+    return validUntil(this.#place?.session.answered ?? -Infinity, this.settings.guard);
   }
 }

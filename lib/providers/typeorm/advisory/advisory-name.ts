@@ -6,8 +6,8 @@ const BASE32 = 'abcdefghijklmnopqrstuvwxyz234567';
 
 /**
  * The name of a user lock (`GET_LOCK`): 31 readable characters, `#`, and 160 bits of SHA-256. User locks are one space for
- * the whole server, so the name tells the database too. MySQL takes 64 characters and compares them in lower case, which is
- * why the hash is spelled in base32. Two keys meet in one name with a probability of 2^-160.
+ * the whole server, so the name contains the database too. MySQL takes 64 characters and compares them in lower case, which is
+ * why the hash is spelled in base32. Two keys have the same name with a probability of 2^-160.
  */
 export function userLockName(database: string, namespace: string, key: string): string {
   // Servers differ in whether `Shop` and `shop` are one database. Taken for one, locks exclude too much at worst.
@@ -19,7 +19,7 @@ export function userLockName(database: string, namespace: string, key: string): 
 
 /**
  * The number of an advisory lock of Postgres, which has one space of 64 bits for each database. Two keys of a million that
- * are held at a time meet in one number with a probability of 3 · 10^-8, and then exclude each other; a lock is never held twice.
+ * are held at a time have the same number with a probability of 3 · 10^-8, and then exclude each other; a lock is never held twice.
  */
 export function advisoryLockNumber(namespace: string, key: string): string {
   return String(digestOf('', namespace, key).readBigInt64BE());

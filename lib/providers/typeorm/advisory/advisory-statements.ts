@@ -5,16 +5,16 @@ import { advisoryLockNumber, userLockName } from './advisory-name.js';
 
 /**
  * How one database spells its advisory locks. Every statement takes the name of one lock as its only value, and resolves to one
- * row: `done` is 1 or true if it did what it says.
+ * row: `done` is 1 or true if it succeeded.
  */
 export interface AdvisoryStatements {
   readonly hasShared: boolean;
-  /** What the names are made of, beside namespace and key. @throws LockConfigError on a server that is too old. */
+  /** The part of the names beside namespace and key. @throws LockConfigError on a server that is too old. */
   scopeOf(run: Run): Promise<string>;
   nameOf(scope: string, namespace: string, key: string): string;
   /** Takes the lock if it is free. A session that has it gets it once more: it never blocks itself. */
   tryLock(mode: LockMode): string;
-  /** Takes a shared lock once more on a session that has it, unless somebody is queued, whom that would overtake. */
+  /** Takes a shared lock once more on a session that has it, unless a waiter is queued, which that would overtake. */
   readonly joinReaders: string;
   /** Takes the lock as soon as it is free. */
   awaitLock(mode: LockMode): string;
@@ -26,14 +26,14 @@ export interface AdvisoryStatements {
 const READ_ONLY = 2;
 
 /**
- * Whether a statement did what it says.
+ * Whether a statement succeeded.
  *
  * @throws LockConfigError on a server that has become read-only: others may lock on the writer
- * @throws Error when the server could not tell (GET_LOCK: NULL)
+ * @throws Error when the server does not know (GET_LOCK: NULL)
  */
 export function isDone(answer: unknown): boolean {
   const done = firstRow(answer)?.['done'];
-  if (done === null || done === undefined) throw new Error('The server could not tell whether the lock is free.');
+  if (done === null || done === undefined) throw new Error('The server does not know whether the lock is free.');
   if (Number(done) === READ_ONLY) {
     throw new LockConfigError(
       'This server has become read-only, so others may lock on the writer: give the provider the address of the writer.',

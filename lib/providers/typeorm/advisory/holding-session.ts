@@ -21,7 +21,7 @@ interface Name {
  * here, or readers, and this class knows which.
  */
 export class HoldingSession {
-  /** A lock that nobody has any more could not be freed: the session has to end. */
+  /** A lock that no attempt has any more could not be freed: the session has to end. */
   mayHaveLock = false;
   readonly #names = new Map<string, Name>();
   readonly #users = new Set<SessionUser>();
@@ -64,7 +64,7 @@ export class HoldingSession {
   async awaitLock(name: string, mode: LockMode): Promise<true> {
     try {
       // Not only the end of the time makes a server answer 0: a step of its wall clock does too (measured on MariaDB 10.11:
-      // 20 s were over after 1 s). Whoever waits leaves by ending the session.
+      // 20 s were over after 1 s). A waiter leaves by ending the session.
       while (!isDone(await this.session.send(this.statements.awaitLock(mode), [name])));
     } catch (error) {
       // It may be the driver alone that has given up (pg's query_timeout), and the server would be granted the lock.
@@ -79,7 +79,7 @@ export class HoldingSession {
   async unlock(name: string, mode: LockMode): Promise<boolean> {
     const known = this.#names.get(name);
     // From here on the name may be asked for again: that statement follows this one on the same connection. While a reader asks to
-    // join, the name stays: a session is never in its own way, so that a writer would be let in beside that reader.
+    // join, the name stays: a session never blocks itself, so a writer would be granted beside that reader.
     if (known && (known.holders -= 1) <= 0 && !known.asked) this.#names.delete(name);
     try {
       return isDone(await this.session.run(this.statements.unlock(mode), [name]));
@@ -109,7 +109,7 @@ export class HoldingSession {
     }
   }
 
-  /** What nobody waits for any more is given back if it comes after all. The server counts, so others' holds stay. */
+  /** A lock that is granted after its caller has given up is freed. The server counts holds, so those of others stay. */
   #unlockLate(answer: Promise<boolean>, name: string, mode: LockMode): void {
     answer
       .then((isLocked) => isLocked && this.session.run(this.statements.unlock(mode), [name]))

@@ -42,7 +42,7 @@ export class HoldingSessions {
     }
   }
 
-  /** A session of one's own, to wait on; undefined when there is none, or when it would be the last one, which asks whether keys are free. */
+  /** A separate session to wait on; undefined when there is none, or when it would be the last one, which asks whether keys are free. */
   async alone(key: string, user: SessionUser): Promise<HoldingSession | undefined> {
     if (this.#alone >= this.maxConnections - 1) return undefined;
     this.#alone += 1;

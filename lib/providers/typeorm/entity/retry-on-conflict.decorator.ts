@@ -2,7 +2,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { OptimisticLockVersionMismatchError } from 'typeorm';
 import { type Duration, toMilliseconds } from '../../../api/duration.js';
 import { LockConfigError, LockError } from '../../../api/errors.js';
-import { decoratedMethod, takeAfter } from '../../../core/toolkit/decorated-method.js';
+import { decoratedMethod, copyMethodMetadata } from '../../../core/toolkit/decorated-method.js';
 
 /** How often, and after which pauses, a method runs again. */
 export interface RetryOnConflictOptions {
@@ -25,11 +25,11 @@ export type RetryDecorator = <M extends (...args: never[]) => PromiseLike<unknow
  * Runs the method again when its write met that of somebody else: on `VersionConflictError` and on TypeORM's
  * `OptimisticLockVersionMismatchError`. Every other error, and the last of these, passes as it is.
  *
- * The method must read what it writes anew each time, and do nothing else that may not happen twice. A run needs a
+ * The method must read again what it writes each time, and do nothing else that may not happen twice. A run needs a
  * transaction of its own, or it reads the same snapshot again: `@DistributedLock`, `@RetryOnConflict` and
  * `@Transactional` stand in this order from above.
  *
- * Pauses are random, from 0 to a bound that doubles ("full jitter"): those who met once would meet again after equal ones.
+ * Pauses are random, from 0 to a bound that doubles ("full jitter"): callers that met once would meet again after equal pauses.
  *
  * @throws LockConfigError at decoration for a method that cannot be run again, and for options that cannot work.
  */
@@ -57,7 +57,7 @@ export function RetryOnConflict(options: RetryOnConflictOptions = {}): RetryDeco
         await pause(Math.random() * Math.min(bound, maxDelay));
       }
     };
-    takeAfter(retried, original);
+    copyMethodMetadata(retried, original);
     descriptor.value = retried;
   };
 }

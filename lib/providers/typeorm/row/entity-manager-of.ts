@@ -2,19 +2,19 @@ import type { EntityManager } from 'typeorm';
 import { LockConfigError } from '../../../api/errors.js';
 import type { Lock } from '../../../api/lock.js';
 
-// What lends the transaction of a lock, by holder id, which is never used twice.
+// Lends the transaction of a lock, by holder id. An id is never used twice, also by several applications of one process.
 const lenders = new Map<string, () => EntityManager>();
 
 /**
  * The EntityManager of the transaction that holds the lock, for an exclusive lock of one key of a
- * {@link TypeOrmRowLockProvider}. It knows the entities and subscribers of the DataSource that the provider was given, once that is initialized.
+ * {@link TypeOrmRowLockProvider}. It has the entities and subscribers of the DataSource that the provider was given, once that is initialized.
  *
  * What is written through it is committed by the release of the lock, and rolled back when the task under `withLock` or a
  * decorator fails, when the lock is lost, and when the process dies. Statements run one after the other. If the transaction was
- * not committed, or nobody knows, the call rejects with `LockLostError` (unless `onLost: 'ignore'`: do not combine the two).
+ * not committed, or its outcome is unknown, the call rejects with `LockLostError` (unless `onLost: 'ignore'`: do not combine the two).
  *
  * The transaction is READ COMMITTED. Do not end it yourself, and run nothing in it that commits by itself (DDL and TRUNCATE on MySQL):
- * the lock is lost then, at once where the server's answer tells of it, otherwise at the next heartbeat, and at the latest before the
+ * the lock is lost then: immediately if the server's answer shows it, otherwise at the next heartbeat, and at the latest before the
  * COMMIT. What was written between such an end and its discovery is committed without the lock.
  *
  * One statement, or a stream of rows, that takes longer than the session guard loses the lock. `lock.release()` of a lock taken with
@@ -40,12 +40,12 @@ export function entityManagerOf(lock: Lock): EntityManager {
   );
 }
 
-/** From now on the transaction of this holder is lent by `lend`. */
+/** From now on `lend` lends the transaction of this holder. */
 export function offerTransaction(holder: string, lend: () => EntityManager): void {
   lenders.set(holder, lend);
 }
 
-/** It is lent no more. */
+/** From now on it is not lent any more. */
 export function withdrawTransaction(holder: string): void {
   lenders.delete(holder);
 }

@@ -5,7 +5,7 @@ import type { DataSource, EntityManager, QueryRunner } from 'typeorm';
 import type { OpenStream, SendStatement } from '../dialect.js';
 import { type Session, TransactionEndedError } from '../session.js';
 
-/** What TypeORM knows of a transaction in flight. */
+/** TypeORM's state of a transaction in flight. */
 interface Runner extends QueryRunner {
   transactionDepth: number;
 }
@@ -15,10 +15,10 @@ const nestedIn = new AsyncLocalStorage<{ readonly of: LentTransaction; readonly 
 
 type TransactionEvent = `${'Before' | 'After'}Transaction${'Start' | 'Commit' | 'Rollback'}`;
 
-/** The transaction was not committed, or nobody knows. */
+/** The transaction was not committed, or its outcome is unknown. */
 export class UncommittedError extends Error {
   constructor(
-    /** What became of what was written; `replaced`: another transaction was open instead of the lock's, and is rolled back. */
+    /** The outcome of the writes; `replaced`: another transaction was open instead of the lock's, and is rolled back. */
     readonly written: 'rolled-back' | 'unknown' | 'replaced',
     cause: unknown,
   ) {
@@ -27,14 +27,14 @@ export class UncommittedError extends Error {
 }
 
 /**
- * The transaction of a row lock in the hands of the application.
+ * The transaction of a row lock, lent to the application.
  *
  * The application uses it through a QueryRunner of its own DataSource, so that its entities, subscribers and logger apply. That
  * runner has the connection of the lock. Each statement is sent when everything before it was answered, and not at all when the
  * transaction has ended.
  *
  * A savepoint is set before the first of them. It is gone when another transaction is open instead of this one (`COMMIT AND CHAIN`,
- * `BEGIN`, a procedure that commits), which the server's status does not tell. So the savepoint is released directly before the
+ * `BEGIN`, a procedure that commits), which the server's status does not show. So the savepoint is released directly before the
  * COMMIT: if that fails, what would be committed was not written under the lock.
  */
 export class LentTransaction {
@@ -43,7 +43,7 @@ export class LentTransaction {
   readonly #started: Promise<void>;
   #marked: Promise<unknown> | undefined;
   #isStreaming = false;
-  /** It is being committed: what comes now is not awaited by the task, and would stand behind the proof. */
+  /** It is being committed: a statement that comes now is not awaited by the task, and would follow the proof. */
   #isClosed = false;
   /** How many nested transactions are open. */
   #nested = 0;
@@ -81,7 +81,7 @@ export class LentTransaction {
     const { session } = this;
     let isSent = false;
     try {
-      // A stream that was left early still brings its rows.
+      // A stream that was left early still receives its rows.
       await session.inTime(session.idle());
       if (this.#nested > 0 || this.#isStreaming || this.#runner.transactionDepth > 1) {
         throw new Error('A nested transaction, or a stream of rows, of the application has not ended: await it.');
@@ -148,7 +148,7 @@ export class LentTransaction {
       });
     });
     turn.catch((error: unknown) => {
-      // mysql2 tells no stream that its connection has ended.
+      // mysql2 does not notify a stream that its connection has ended.
       if (rows && this.#isStreaming) fail(rows, error);
     });
     // Nothing was in flight, so it has been opened by now, or will not be.
@@ -164,7 +164,7 @@ export class LentTransaction {
     );
   }
 
-  /** Those of TypeORM are savepoints, which stand in one line: two side by side would release or undo parts of each other. */
+  /** TypeORM's nested transactions are savepoints, which form one stack: two side by side would release or undo parts of each other. */
   #refuseNestedSideBySide(): void {
     const { manager } = this;
     const transaction = manager.transaction.bind(manager) as (...args: unknown[]) => Promise<unknown>;

@@ -1,28 +1,35 @@
-import {
-  type AcquireRequest,
-  type Grant,
-  type ReleaseManner,
-  type ReleaseOutcome,
-  type RenewOutcome,
+import type {
+  AcquireRequest,
+  Grant,
+  Holder,
+  ReleaseOptions,
+  ReleaseOutcome,
+  RenewOutcome,
 } from '../../../api/lock-provider.js';
-import { type Clock } from '../../../api/clock.js';
-import { pause } from '../../../core/toolkit/pause.js';
 import { validUntil } from '../../../core/toolkit/validity.js';
 import { LockCapacityError, LockConfigError } from '../../../api/errors.js';
 import { firstRow } from '../answer.js';
-import { FAMILIES } from '../family.js';
+import type { Database } from '../database.js';
+import { counterNameOf, rowNameOf } from '../lock-name.js';
+import { pauseBeforeRetry } from '../retry-pause.js';
 import type { Session } from '../session.js';
-import type { LockAttempt } from '../sql-lock-provider.js';
+import type { LockAttempt } from '../sql-backend.js';
+import type { TokenCounters } from '../token-counters.js';
 import { offerTransaction, withdrawTransaction } from './entity-manager-of.js';
 import { LentTransaction, UncommittedError } from './lent-transaction.js';
-import type { RowLocks } from './row-lock-provider.js';
+import type { RowLockSettings } from './row-lock-options.js';
 
-// How long before a row is asked for again, in ms: between half of it and all of it.
-const PAUSE = 60;
+/** The database of the row locks, connected. */
+export interface RowDatabase extends Database {
+  readonly counters: TokenCounters;
+}
 
 /** One attempt to lock one row, from its connection to the end of its transaction. */
 export class RowAttempt implements LockAttempt {
-  readonly #clock: Clock;
+  readonly #holder: string;
+  readonly #row: string;
+  /** The fencing counter, or undefined without fencing. */
+  readonly #counter: string | undefined;
   #session: Session | undefined;
   #grant: Grant | undefined;
   #lent: LentTransaction | undefined;
@@ -30,30 +37,30 @@ export class RowAttempt implements LockAttempt {
   #isWaiting = false;
 
   constructor(
-    private readonly locks: RowLocks,
-    private readonly holder: string,
-    private readonly row: string,
-    /** The fencing counter, or undefined where no tokens are wanted. */
-    private readonly counter: string | undefined,
+    private readonly database: RowDatabase,
+    private readonly settings: RowLockSettings,
+    { key, holder }: Holder,
   ) {
-    this.#clock = locks.database.context.clock;
+    const { namespace } = database.context;
+    this.#holder = holder;
+    this.#row = rowNameOf(namespace, key);
+    this.#counter = settings.fencing ? counterNameOf(namespace, key) : undefined;
   }
 
   async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
     if (this.#grant && !this.#hasEnded()) return { ...this.#grant, validUntil: this.#validUntil() };
-    const { counter } = this;
-    const { counters, database } = this.locks;
+    const { counters, server } = this.database;
     try {
       const session = await this.#lockRow(request);
       if (!session) return 'busy';
-      const token = counter === undefined ? null : await counters.next(counter);
-      // A holder that was frozen until its guard freed the row could otherwise have the larger token of two. And after a wait
-      // the statement that the server has answered is as old as the wait: validity has to begin again.
-      if (token !== null || this.#isWaiting) await session.run(database.server.dialect.heartbeat);
+      const token = this.#counter === undefined ? null : await counters.next(this.#counter);
+      // A holder that was frozen until its guard freed the row could otherwise have the larger token of two. And after a wait,
+      // the last answered statement was sent before the wait: validity has to begin again.
+      if (token !== null || this.#isWaiting) await session.run(server.dialect.heartbeat);
       return this.#hold(session, request, token);
     } catch (error) {
       this.#session?.destroy();
-      // The caller has left, and the end of our own connection is no failure.
+      // The caller has left, and the end of the connection by ourselves is not a failure.
       if (this.#hasEnded() && this.#isWaiting) return 'busy';
       throw error;
     }
@@ -70,12 +77,12 @@ export class RowAttempt implements LockAttempt {
       } catch {
         return session.isLost() ? 'lost' : 'unknown';
       }
-    } else if (this.#clock.now() - session.answered > this.locks.settings.guard / 3) return 'unknown';
+    } else if (this.database.context.clock.now() - session.answered > this.settings.guard / 3) return 'unknown';
     return { validUntil: this.#validUntil() };
   }
 
   /** Ends the transaction: commits what was written in it, unless `failed`. */
-  async release({ failed }: ReleaseManner): Promise<ReleaseOutcome> {
+  async release({ failed }: ReleaseOptions): Promise<ReleaseOutcome> {
     const session = this.#session;
     if (!this.#grant || this.#hasEnded() || !session) {
       this.#abandon();
@@ -84,14 +91,14 @@ export class RowAttempt implements LockAttempt {
     this.#isOver = true;
     // From here on others may use it.
     this.#session = undefined;
-    withdrawTransaction(this.holder);
+    withdrawTransaction(this.#holder);
     if (session.isLost()) {
       session.destroy();
       return 'lost';
     }
     try {
-      if (this.#lent && !failed) await this.#lent.commit(this.locks.settings.commitTimeout);
-      // Nothing was written, or nothing is to last. Postgres spares the disk for a ROLLBACK, not for a COMMIT that only frees locks.
+      if (this.#lent && !failed) await this.#lent.commit(this.settings.commitTimeout);
+      // Nothing was written, or nothing is to be kept. Postgres writes to the disk for a COMMIT that only frees locks, but not for a ROLLBACK.
       else await (this.#lent ?? session).rollback();
       session.giveBack();
       return 'released';
@@ -99,8 +106,8 @@ export class RowAttempt implements LockAttempt {
       const isFree = failed && session.isLost();
       const { written, cause } = error instanceof UncommittedError ? error : {};
       if (written === 'replaced') {
-        // Of what was written before, some may be saved, and somebody else may have had the lock since. Nor is it known what else the
-        // application has left on the connection, such as locks on tables.
+        // Some of what was written before may be saved, and another holder may have had the lock since. The application may also have
+        // left other state on the connection, such as locks on tables.
         session.destroy();
         return 'lost';
       }
@@ -113,19 +120,20 @@ export class RowAttempt implements LockAttempt {
 
   /** Resolves to a session whose transaction has locked the row, or to nothing where it is busy. */
   async #lockRow(request: AcquireRequest): Promise<Session | undefined> {
-    const { table, sessions, server, context } = this.locks.database;
+    const { table, sessions, server, context } = this.database;
     const { dialect } = server;
-    const isRow = `WHERE name = ${FAMILIES[this.locks.settings.database].value(1)}`;
+    const isRow = `WHERE name = ${table.family.value(1)}`;
     const lock = `SELECT ${dialect.isReadOnly} AS read_only FROM ${table.name} ${isRow} ${dialect.forMode(request.mode)}`;
+    this.#isWaiting = false;
     for (let made = 0; ;) {
       const session = await this.#takeSession(request);
       if (!session) return undefined;
-      if (this.#isLocked(await session.beginWith(`${lock} SKIP LOCKED`, this.row))) return session;
-      const exists = firstRow(await session.run(`SELECT 1 FROM ${table.name} ${isRow}`, [this.row])) !== undefined;
+      if (this.#isLocked(await session.beginWith(`${lock} SKIP LOCKED`, this.#row))) return session;
+      const exists = firstRow(await session.run(`SELECT 1 FROM ${table.name} ${isRow}`, [this.#row])) !== undefined;
       if (exists && request.wait > 0 && !this.#hasEnded()) {
-        if (!this.#isWaiting) context.emit({ type: 'waiting', holder: this.holder });
+        if (!this.#isWaiting) context.emit({ type: 'waiting', holder: this.#holder });
         this.#isWaiting = true;
-        if (sessions.mayWait(request) && this.#isLocked(await this.#wait(session, lock, request.signal)))
+        if (sessions.slots.mayWait(request) && this.#isLocked(await this.#wait(session, lock, request.signal)))
           return session;
       }
       await session.rollback();
@@ -135,24 +143,24 @@ export class RowAttempt implements LockAttempt {
       if (!exists) {
         // Never locked before, or purged meanwhile.
         if (made === 2) throw this.#vanished(request.key);
-        if (await table.createRow(this.row)) {
+        if (await table.createRow(this.#row)) {
           made += 1;
           continue;
         }
         if (request.wait <= 0) return undefined;
       }
-      // Others need the connection that this caller would wait on, or a transaction prevents that the row is made.
-      await pause(this.#clock, PAUSE * (0.5 + context.random.fraction() / 2), request.signal);
+      // Others need the connection that this caller would wait on, or a transaction prevents that the row is created.
+      await pauseBeforeRetry(context, request.signal);
       if (request.signal.aborted) return undefined;
     }
   }
 
   async #takeSession(request: AcquireRequest): Promise<Session | undefined> {
     try {
-      this.#session = await this.locks.database.sessions.take(request);
+      this.#session = await this.database.sessions.take(request);
       return this.#session;
     } catch (error) {
-      // The last that was seen of the row is that somebody else has it.
+      // The row was busy when it was seen last.
       if (this.#isWaiting && error instanceof LockCapacityError) return undefined;
       throw error;
     }
@@ -160,9 +168,8 @@ export class RowAttempt implements LockAttempt {
 
   #isLocked(answer: unknown): boolean {
     const row = firstRow(answer);
-    const { settings, database } = this.locks;
-    if (row && isTrue(row['read_only']) && !settings.allowUnsafeTopology) {
-      const { name: provider } = database.context;
+    if (row && isTrue(row['read_only']) && !this.settings.allowUnsafeTopology) {
+      const { name: provider } = this.database.context;
       throw new LockConfigError(
         `Lock provider "${provider}": this server has become read-only, so others may lock on the writer. Give the provider the address of the writer.`,
         { provider },
@@ -178,16 +185,15 @@ export class RowAttempt implements LockAttempt {
     if (signal.aborted) leave();
     signal.addEventListener('abort', leave, { once: true });
     try {
-      return await session.send(lock, [this.row]);
+      return await session.send(lock, [this.#row]);
     } finally {
       signal.removeEventListener('abort', leave);
     }
   }
 
   #hold(session: Session, { key, mode }: AcquireRequest, fencingToken: bigint | null): Grant | 'busy' {
-    const { settings, database } = this.locks;
-    const { context } = database;
-    const { holder } = this;
+    const { context } = this.database;
+    const holder = this.#holder;
     if (this.#hasEnded() || session.isLost()) {
       session.destroy();
       if (this.#hasEnded()) return 'busy';
@@ -196,15 +202,14 @@ export class RowAttempt implements LockAttempt {
     session.onLost = (cause) => {
       context.emit({ type: 'lost', holder, cause });
     };
-    this.#grant = { key, holder, mode, fencingToken, validUntil: this.#validUntil(), lease: settings.guard };
+    this.#grant = { key, holder, mode, fencingToken, validUntil: this.#validUntil(), lease: this.settings.guard };
     if (mode === 'exclusive') offerTransaction(holder, () => (this.#lent ??= this.#lend(session)).manager);
     return this.#grant;
   }
 
   #lend(session: Session): LentTransaction {
-    const { settings, database } = this.locks;
-    const { context } = database;
-    return new LentTransaction(session, settings.dataSource, this.holder, (error) => {
+    const { context } = this.database;
+    return new LentTransaction(session, this.settings.dataSource, this.#holder, (error) => {
       context.logger.error(
         `A subscriber failed at the end of a transaction of lock provider "${context.name}": ${String(error)}`,
       );
@@ -214,15 +219,15 @@ export class RowAttempt implements LockAttempt {
   /** Ends it silently, in whatever state it is. */
   #abandon(): void {
     this.#isOver = true;
-    withdrawTransaction(this.holder);
+    withdrawTransaction(this.#holder);
     // Otherwise a statement is in flight that is answered soon, and acquire() gives the session back.
     if (this.#grant || this.#isWaiting) this.#session?.destroy();
   }
 
   #vanished(key: string): LockConfigError {
-    const { name: provider } = this.locks.database.context;
+    const { name: provider } = this.database.context;
     return new LockConfigError(
-      `Lock "${key}" of provider "${provider}" was not acquired. Its row was made twice and cannot be seen: a policy of row-level security or a trigger hides or deletes it. Exempt the account of the locks from it.`,
+      `Lock "${key}" of provider "${provider}" was not acquired. Its row was created twice and cannot be seen: a policy of row-level security or a trigger hides or deletes it. Exempt the account of the locks from it.`,
       { key, provider },
     );
   }
@@ -233,7 +238,7 @@ export class RowAttempt implements LockAttempt {
   }
 
   #validUntil(): number {
-    return validUntil(this.#session?.answered ?? -Infinity, this.locks.settings.guard);
+    return validUntil(this.#session?.answered ?? -Infinity, this.settings.guard);
   }
 }
 

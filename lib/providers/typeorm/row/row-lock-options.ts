@@ -1,4 +1,4 @@
-import { type Duration, toMilliseconds } from '../../../api/duration.js';
+import { type ConfiguredDuration, toMilliseconds } from '../../../api/duration.js';
 import { LockConfigError } from '../../../api/errors.js';
 import { readCount, readSessionOptions, type SessionLockSettings, type TypeOrmSessionLockOptions } from '../options.js';
 
@@ -13,7 +13,7 @@ export interface TypeOrmRowLockProviderOptions extends TypeOrmSessionLockOptions
    * How long the server may take, in ms, for the COMMIT of what was written through `entityManagerOf(lock)`. Then the outcome is unknown, and
    * the call rejects with `LockLostError`, reason `commit-unknown`. Default 30 s, at least 50 ms: a synchronous standby may lag.
    */
-  readonly commitTimeout?: Duration | undefined;
+  readonly commitTimeout?: ConfiguredDuration | undefined;
 }
 
 /** The options, checked; times in ms. */

@@ -1,16 +1,16 @@
 import { LockTable } from '../lock-table.js';
 
-/** What a row says, by the database's clock. */
+/** A row, by the database's clock. */
 export interface Lease {
-  /** Who holds it; undefined for a key that is free or parked. */
+  /** The holder; undefined for a key that is free or retained. */
   readonly holder: string | undefined;
-  /** The version of the row: the token given out last. */
+  /** The version of the row: the last token. */
   readonly version: bigint;
-  /** For how many ms it is still held or parked; 0 or less when it is free. */
+  /** For how many ms it is still held or retained; 0 or less when it is free. */
   readonly remaining: number;
 }
 
-/** A hold as it stands in its row. */
+/** A hold, as its row has it. */
 export interface HeldLease {
   readonly name: string;
   readonly holder: string;
@@ -28,8 +28,8 @@ interface LeaseColumns {
 const ROWS_IN_A_BATCH = 500;
 
 /**
- * The lease rows: each operation is one statement of autocommit, which compares what it has seen and sets what it wants in
- * one step, by the database's clock alone.
+ * The lease rows: each operation is one statement of autocommit, which compares the row with what was read before and sets it in
+ * one step, only by the database's clock.
  *
  * Only a claim changes the version, always to a larger one: `max(version + 1, server time in µs)`. So the version that a claim
  * compares with never comes back, and a claim whose answer is missing can be made void by setting the version once more.
@@ -51,13 +51,13 @@ export class LeaseTable extends LockTable {
     return tokenOf(await this.run(updateToken(this.name, this.#nextVersion, rest), values));
   }
 
-  /** Makes a claim void that has seen this version and may still be on its way. One that has arrived is not touched. */
+  /** Makes a claim void that compares with this version and may still be in flight. A claim that has arrived is not touched. */
   async voidClaim(name: string, version: bigint): Promise<void> {
     const rest = ` WHERE name = ${this.family.value(1)} AND token = ${this.family.value(2)}`;
     await this.run(this.family.updateToken(this.name, this.#nextVersion, rest), [name, version]);
   }
 
-  /** Prolongs all of them to `duration` ms from now. Answers the holders that still had theirs. */
+  /** Renews all of them to `duration` ms from now. Answers the holders that still had theirs. */
   async renew(leases: readonly HeldLease[], duration: number): Promise<Set<string>> {
     const renewed = new Set<string>();
     for (let from = 0; from < leases.length; from += ROWS_IN_A_BATCH) {
@@ -67,7 +67,7 @@ export class LeaseTable extends LockTable {
     return renewed;
   }
 
-  /** Frees the lease, or parks it for `keepFor` ms. Answers whether this holder had it. */
+  /** Frees the lease, or retains it for `keepFor` ms. Answers whether this holder had it. */
   async release(name: string, holder: string, keepFor: number): Promise<boolean> {
     const answer = await this.run(
       `UPDATE ${this.name} SET holder = NULL, expires = ${this.family.now} + ${this.family.value(1)} ` +
@@ -77,7 +77,7 @@ export class LeaseTable extends LockTable {
     return this.family.changed(answer) === 1;
   }
 
-  /** Frees the lease whoever has it, or its parking. Answers whether it was not free. */
+  /** Frees the lease, whether it is held or retained. Answers whether it was not free. */
   async forceRelease(name: string): Promise<boolean> {
     const answer = await this.run(
       `UPDATE ${this.name} SET holder = NULL, expires = ${this.family.now} ` +
@@ -88,7 +88,7 @@ export class LeaseTable extends LockTable {
   }
 
   /**
-   * A holder is one attempt at one key, so three lists say the same as a list of triples, which MySQL would look up without
+   * A holder is one attempt at one key, so three lists mean the same as a list of triples, which MySQL would look up without
    * the index.
    */
   async #renewBatch(leases: readonly HeldLease[], duration: number): Promise<readonly string[]> {
@@ -103,8 +103,8 @@ export class LeaseTable extends LockTable {
       [toMicroseconds(duration), ...names, ...holders, ...versions],
     );
     if (this.family.changed(answer) === size) return holders;
-    // Some were lost; the rows tell which. Whoever stands there with the same version has held it without a break, since a
-    // row never returns to a version; and it was in the UPDATE, which leaves out only what was not held any more.
+    // Some were lost; the rows show which. A holder that is there with the same version has held the lease without a break, since a
+    // row never returns to a version; and the UPDATE renewed it, which leaves out only leases that were not held any more.
     const found = await this.#read(names);
     const held = new Map(
       found.filter(({ remaining }) => remaining > 0).map(({ holder, version }) => [holder, version]),

@@ -11,7 +11,7 @@ interface DueRenewal {
   readonly resolve: (outcome: RenewOutcome) => void;
 }
 
-/** Sends the renewals of one tick together: those by the same time in one statement, and that is nearly always all of them. */
+/** Sends the renewals of one tick together: one statement for each duration, and nearly always all have the same. */
 export class Renewals {
   #due = new Map<number, DueRenewal[]>();
 

@@ -1,13 +1,14 @@
 import { DataSource, type DataSourceOptions } from 'typeorm';
-import type { ProviderContext } from '../../../api/lock-provider.js';
+import type { BackendContext } from '../../../api/lock-provider.js';
 import { LockConfigError } from '../../../api/errors.js';
 import { propertyOf, type Run } from '../answer.js';
 import type { DatabaseSettings } from '../options.js';
-import { PURGEABLE } from '../purge.js';
+import { isUnused } from '../purge.js';
 import type { LeaseDatabase } from './lease-database.js';
 import { LeaseTable } from './lease-table.js';
+import { Renewals } from './renewals.js';
 
-/** Answers rows as objects, or `{ changes }`, without giving anybody else a turn. */
+/** Answers rows as objects, or `{ changes }`, in the same tick, so no other code runs between. */
 type RunNow = (sql: string, parameters: readonly (string | number | null)[]) => unknown;
 
 interface SqliteConnection {
@@ -23,19 +24,19 @@ const PAUSE = 10;
  * (sql.js).
  *
  * A statement of ours never joins a transaction of the application, with which it would be rolled back. A file gets a connection of
- * our own. The one connection of sql.js is everybody's; there BEGIN says whether a transaction is open, because SQLite has
- * none within another, and as sql.js answers before it returns, nobody comes between that BEGIN and our COMMIT. In both cases a
+ * our own. The one connection of sql.js is shared with the application; there BEGIN fails if a transaction is open, because SQLite has
+ * no nested transactions. And as sql.js answers before it returns, no other statement comes between that BEGIN and our COMMIT. In both cases a
  * transaction that writes keeps us waiting until it has ended.
  */
 export async function connectToSqlite(
   { dataSource, table, synchronize, statementTimeout }: Omit<DatabaseSettings, 'database'>,
-  { clock, random }: ProviderContext,
+  { clock, random }: BackendContext,
 ): Promise<LeaseDatabase> {
   let isClosed = false;
   const onceUnlocked = async <T>(work: () => T | Promise<T>): Promise<T> => {
     const giveUpAt = clock.now() + statementTimeout;
     for (;;) {
-      if (isClosed) throw new Error('The provider is stopped.');
+      if (isClosed) throw new Error('The locks are closed, because the application stops.');
       try {
         return await work();
       } catch (error) {
@@ -60,11 +61,12 @@ export async function connectToSqlite(
     throw error;
   }
   return {
+    run,
     leases,
+    renewals: new Renewals(clock, leases),
     async purge(unusedFor) {
       const { name, family } = leases;
-      const unused = `${PURGEABLE} AND expires <= ${family.now} - ${Math.ceil(unusedFor * 1000)}`;
-      return family.changed(await run(`DELETE FROM ${name} WHERE ${unused}`));
+      return family.changed(await run(`DELETE FROM ${name} WHERE ${isUnused(family, unusedFor)}`));
     },
     diagnose: () => [],
     close,
@@ -101,8 +103,8 @@ async function openFile(options: DataSourceOptions): Promise<SqliteConnection> {
   } as DataSourceOptions);
   await own.initialize();
   const database = propertyOf(own.driver, 'databaseConnection') as FileDatabase;
-  // A write-ahead log stays whole without waiting for the disk. What a power cut takes of it are leases of processes that it has
-  // ended too, and tokens that the clock is past.
+  // A write-ahead log stays consistent without waiting for the disk. A power cut may remove leases of processes that it has
+  // ended too, and tokens that the clock has passed.
   if (database.pragma('journal_mode', { simple: true }) === 'wal') database.pragma('synchronous = NORMAL');
   return {
     runNow(sql, parameters) {

@@ -1,35 +1,35 @@
-import {
-  type AcquireRequest,
-  type Grant,
-  type ReleaseManner,
-  type ReleaseOutcome,
-  type RenewOutcome,
+import type {
+  AcquireRequest,
+  BackendContext,
+  Grant,
+  ReleaseOptions,
+  ReleaseOutcome,
+  RenewOutcome,
 } from '../../../api/lock-provider.js';
+import { backOff, pause } from '../../../core/toolkit/timing.js';
 import { validUntil } from '../../../core/toolkit/validity.js';
 import { failureOf } from '../failure.js';
-import type { LockAttempt } from '../sql-lock-provider.js';
-import type { VersionLocks } from './version-lock-provider.js';
+import type { LockAttempt } from '../sql-backend.js';
+import type { LeaseDatabase } from './lease-database.js';
 
-// How long before a busy row is looked at again, in ms: doubled from the first to the longest, half of it at random so that
-// processes do not march in step. One look is one indexed read.
-const FIRST_PAUSE = 10;
-const LONGEST_PAUSE = 200;
+// How long before a busy row is looked at again. One look is one indexed read.
+const PAUSE = { first: 10, most: 200 };
 // How long before the end of the wait the last look is made, in ms.
 const LAST_LOOK = 50;
-const NOW: ReleaseManner = { keepFor: 0, failed: true };
 
-/** One attempt to hold one lease, from its first ask to its release. */
+/** One attempt to hold one lease, from its first look to its release. */
 export class VersionAttempt implements LockAttempt {
-  #isOver = false;
-  /** Its caller has left. Not told by `request.wait`: that has run down to 0 by then, as for an attempt that never waits. */
+  #isReleased = false;
+  /** Its caller has left. `request.wait` does not show it: that has run down to 0 by then, as for an attempt that never waits. */
   #hasLeft = false;
-  /** The version that a claim compares with which was sent and not answered: it may arrive at any time. */
+  #isWaiting = false;
+  /** The version with which a claim compares that was sent and not answered: it may arrive at any time. */
   #openClaim: bigint | undefined;
   #keepUntil = -Infinity;
-  #wake: (() => void) | undefined;
 
   constructor(
-    private readonly locks: VersionLocks,
+    private readonly context: BackendContext,
+    private readonly database: LeaseDatabase,
     private readonly name: string,
     private readonly holder: string,
   ) {}
@@ -39,53 +39,40 @@ export class VersionAttempt implements LockAttempt {
   }
 
   renew({ fencingToken }: Grant, lease: number): Promise<RenewOutcome> {
-    const { renewals, clock } = this.locks;
     const held = { name: this.name, holder: this.holder, version: fencingToken ?? 0n };
     // A crash must not cut `minHold` short.
-    return renewals.add(held, lease, Math.max(lease, this.#keepUntil - clock.now()));
+    const duration = Math.max(lease, this.#keepUntil - this.context.clock.now());
+    return this.database.renewals.add(held, lease, duration);
   }
 
   /** Asks, again and again while `request.wait` lasts. A repeated call finds the hold that an unanswered one has left. */
   acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
-    if (request.wait <= 0) return this.#ask(request, () => undefined);
+    if (request.wait <= 0) return this.#claimWhenFree(request);
+    this.#isWaiting = false;
     const { signal } = request;
     return new Promise((resolve, reject) => {
-      let isWaiting = false;
       const leave = () => {
         this.#hasLeft = true;
-        // Until a busy row was seen nobody knows whether there is something to wait for. The next step finds that we left.
-        // A claim on its way is another matter: it may be granted to nobody.
-        if (this.#openClaim !== undefined) this.locks.inBackground(this.release(NOW));
-        if (isWaiting) resolve('busy');
-        this.#wake?.();
-      };
-      const reportWaiting = () => {
-        if (isWaiting) return;
-        isWaiting = true;
-        this.locks.context.emit({ type: 'waiting', holder: this.holder });
+        // The row was busy when it was seen last. But a claim that is in flight may be granted, so its answer decides.
+        if (this.#isWaiting && this.#openClaim === undefined) resolve('busy');
       };
       if (signal.aborted) leave();
       signal.addEventListener('abort', leave, { once: true });
-      this.#ask(request, reportWaiting)
+      this.#claimWhenFree(request)
         .finally(() => {
           signal.removeEventListener('abort', leave);
         })
-        .then((answer) => {
-          // Granted while it was leaving, after it had said that it is busy: nobody knows of that grant.
-          if (answer !== 'busy' && this.#hasEnded() && isWaiting) this.locks.inBackground(this.release(NOW));
-          resolve(answer);
-        }, reject);
+        .then(resolve, reject);
     });
   }
 
   /**
-   * Ends it wherever it stands. A claim that was not answered is made void first: done the other way round it could arrive
+   * Ends it, in whatever state it is. A claim that was not answered is made void first: in the other order it could arrive
    * between the two.
    */
-  async release({ keepFor }: ReleaseManner): Promise<ReleaseOutcome> {
-    this.#isOver = true;
-    this.#wake?.();
-    const { leases } = this.locks;
+  async release({ keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
+    this.#isReleased = true;
+    const { leases } = this.database;
     try {
       if (this.#openClaim !== undefined) await leases.voidClaim(this.name, this.#openClaim);
       this.#openClaim = undefined;
@@ -95,15 +82,16 @@ export class VersionAttempt implements LockAttempt {
     }
   }
 
-  async #ask(request: AcquireRequest, reportWaiting: () => void): Promise<Grant | 'busy'> {
-    const { clock, leases } = this.locks;
+  async #claimWhenFree(request: AcquireRequest): Promise<Grant | 'busy'> {
+    const { clock, random } = this.context;
+    const { leases } = this.database;
     const waitUntil = clock.now() + request.wait;
-    for (let pause = FIRST_PAUSE; ;) {
+    for (let round = 0; ;) {
       const sentAt = clock.now();
       const seen = await leases.look(this.name);
-      // A claim that was not answered has arrived or never will, now that the version is another.
+      // A claim that was not answered has arrived or never will, if the version is another one.
       if (seen?.version !== this.#openClaim) this.#openClaim = undefined;
-      if (this.#hasEnded()) return 'busy';
+      if (this.#hasEnded()) return this.#endWithoutClaim();
       if (!seen) {
         await leases.createRow(this.name);
         continue;
@@ -111,34 +99,34 @@ export class VersionAttempt implements LockAttempt {
       if (seen.remaining <= 0) {
         const grant = await this.#claim(request, seen.version);
         if (grant) return grant;
-        // Somebody was quicker: the next look says for how long.
+        // Another claim was faster: the next look shows for how long it holds.
         continue;
       }
-      if (seen.holder === this.holder) {
-        // Ours since a claim whose answer was lost.
-        return this.#grant(request, seen.version, sentAt, seen.remaining);
-      }
+      // Ours since a claim whose answer was lost.
+      if (seen.holder === this.holder) return this.#grant(request, seen.version, sentAt, seen.remaining);
       if (request.wait <= 0) return 'busy';
-      reportWaiting();
+      this.#reportWaiting();
       const lastLook = waitUntil - LAST_LOOK - clock.now();
-      const jittered = pause * (0.5 + this.locks.context.random.fraction() / 2);
-      await this.#pause(Math.min(jittered, seen.remaining, lastLook > 0 ? lastLook : Infinity), request.signal);
+      const delay = Math.min(backOff(random, round, PAUSE), seen.remaining, lastLook > 0 ? lastLook : Infinity);
+      await pause(clock, Math.max(1, delay), request.signal);
       if (this.#hasEnded()) return 'busy';
-      pause = Math.min(2 * pause, LONGEST_PAUSE);
+      round += 1;
     }
   }
 
   async #claim(request: AcquireRequest, seen: bigint): Promise<Grant | 'busy' | undefined> {
-    const { clock, leases } = this.locks;
+    const { clock } = this.context;
     const { name, holder } = this;
     const sentAt = clock.now();
     this.#openClaim = seen;
     const duration = Math.max(request.lease, request.minHold);
-    const version = await leases.claim({ name, holder, version: seen }, duration).catch((error: unknown) => {
+    const claim = this.database.leases.claim({ name, holder, version: seen }, duration);
+    const version = await claim.catch((error: unknown) => {
       if (['busy', 'rolled-back'].includes(failureOf(error))) return undefined;
       throw error;
     });
-    if (this.#isOver) return 'busy';
+    // The release that was sent meanwhile makes the claim void, or frees what it was granted.
+    if (this.#isReleased) return 'busy';
     this.#openClaim = undefined;
     if (version === undefined) return undefined;
     if (request.minHold > 0) this.#keepUntil = clock.now() + request.minHold;
@@ -150,21 +138,20 @@ export class VersionAttempt implements LockAttempt {
     return { key, holder: this.holder, mode, fencingToken: version, validUntil: until, lease };
   }
 
-  #pause(delay: number, signal: AbortSignal): Promise<void> {
-    const { clock } = this.locks;
-    if (signal.aborted) return Promise.resolve();
-    return new Promise((resolve) => {
-      const timer = clock.setTimer(() => this.#wake?.(), Math.max(1, delay));
-      this.#wake = () => {
-        this.#wake = undefined;
-        clock.clearTimer(timer);
-        resolve();
-      };
-    });
+  #reportWaiting(): void {
+    if (this.#isWaiting) return;
+    this.#isWaiting = true;
+    this.context.emit({ type: 'waiting', holder: this.holder });
+  }
+
+  /** @throws Error when a claim of an earlier call may still be granted: that is not busy, and the core releases it then */
+  #endWithoutClaim(): 'busy' {
+    if (this.#openClaim === undefined || this.#isReleased) return 'busy';
+    throw new Error('A statement was not answered, and may still take the lock.');
   }
 
   // A method, because the answer changes while something is awaited.
   #hasEnded(): boolean {
-    return this.#isOver || this.#hasLeft;
+    return this.#isReleased || this.#hasLeft;
   }
 }

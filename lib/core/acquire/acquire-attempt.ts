@@ -1,0 +1,324 @@
+import type { Timer } from '../../api/clock.js';
+import { LockError, LockTimeoutError, LockUnavailableError } from '../../api/errors.js';
+import type { AcquireRequest, Grant } from '../../api/lock-provider.js';
+import { nameOf } from '../events/subject.js';
+import { Hold } from '../hold/hold.js';
+import type { ProviderCore } from '../provider-core.js';
+import { backOff, withTimeout } from '../toolkit/timing.js';
+import type { AcquireTerms } from './acquire-terms.js';
+import { isRetryable, wasSent } from './retryable.js';
+
+// How long an ask may stay without any answer before its outcome counts as unknown, however short the caller's wait:
+// with `wait: 0` a backend that needs 20 ms to answer is not down.
+const ANSWER_TIMEOUT = 1_000;
+const RETRY = { first: 50, most: 1_000 };
+
+/** What an ask gave, as a value: a failure is an outcome too, and asked again. */
+type Outcome = Grant | 'busy' | Unanswered;
+
+class Unanswered {
+  constructor(readonly cause: unknown) {}
+}
+
+/** A caller was sent away, and gets `error`. */
+interface Cancellation {
+  readonly error: unknown;
+}
+
+// One listener for all attempts under a signal: Node warns of a leak from the eleventh listener on.
+const attemptsUnder = new WeakMap<AbortSignal, Set<AcquireAttempt>>();
+
+function leaveAll(this: AbortSignal): void {
+  for (const attempt of attemptsUnder.get(this) ?? []) attempt.leave();
+}
+
+/**
+ * One attempt to acquire one key, under one holder id, from its first ask to its grant or its end.
+ *
+ * It asks, and asks again while the outcome is unknown. It leaves when its deadline passes, its signal aborts or the application
+ * sends it away. The id is dead as soon as a release was sent for it; a grant that comes later is released.
+ */
+export class AcquireAttempt implements AcquireRequest {
+  readonly holder: string;
+  readonly key: string;
+  readonly mode: AcquireRequest['mode'];
+  readonly lease: number;
+  readonly renew: boolean;
+  readonly minHold: number;
+  readonly depth: number;
+  /** The server took the lock away before its grant was used. */
+  isRevoked = false;
+  /** Since when an ask is in flight that the backend has neither answered nor acknowledged by queueing the caller. */
+  #unansweredSince: number | undefined;
+  #isQueued = false;
+  /** An ask may have reached the server, so something of the attempt may be left there. */
+  #mayBeKnown = false;
+  /** How many suspensions of the machine were known when it last asked. */
+  #suspensions = 0;
+  #hasLeft = false;
+  #isOver = false;
+  #cancellation: Cancellation | undefined;
+  #controller: AbortController | undefined;
+  // One callback at a time rather than Promise.race with a promise of the end: each race would leave a reaction on that
+  // promise, and a caller may wait for days for a backend that is down.
+  #onLeft: (() => void) | undefined;
+  #timer: Timer | undefined;
+  #wakesAt = Infinity;
+
+  constructor(
+    private readonly provider: ProviderCore,
+    readonly terms: AcquireTerms,
+  ) {
+    this.holder = provider.random.id();
+    this.key = terms.subject.key;
+    this.mode = terms.subject.mode;
+    this.lease = terms.lease.lease;
+    this.renew = terms.lease.renew;
+    this.minHold = terms.lease.minHold;
+    this.depth = terms.depth;
+  }
+
+  get wait(): number {
+    return Math.max(0, this.terms.deadline - this.provider.clock.now());
+  }
+
+  get signal(): AbortSignal {
+    if (this.#controller === undefined) {
+      this.#controller = new AbortController();
+      if (this.#hasLeft) this.#controller.abort();
+    }
+    return this.#controller.signal;
+  }
+
+  /**
+   * Resolves to the hold; to undefined when the grant was over before it was received. The id is dead then, and nothing was lost, since
+   * nobody had the lock yet: the caller still waits.
+   *
+   * @param isRepeated whether such a grant came before this attempt, which therefore pauses first
+   */
+  async run(isRepeated: boolean): Promise<Hold | undefined> {
+    const { signal } = this.terms;
+    const { clock, suspension, locks } = this.provider;
+    if (signal) this.#listenTo(signal);
+    try {
+      if (isRepeated) {
+        this.#checkDeadline();
+        await this.#pause(0);
+        if (this.#hasLeft) throw this.#cancelled()?.error ?? this.#busy();
+      }
+      for (let round = 0; ; round += 1) {
+        const now = clock.now();
+        this.#unansweredSince = now;
+        this.#suspensions = suspension.recent(now);
+        const pending = locks.acquire(this).catch((error: unknown) => new Unanswered(error));
+        this.#checkDeadline();
+        const outcome = await this.#unlessLeft(pending);
+        if (outcome === undefined) return await this.#leave(pending);
+        this.#unansweredSince = undefined;
+        const hold = this.#settle(outcome);
+        if (!(hold instanceof Unanswered)) return hold;
+        // The timeout of that ask is over, and maybe the wait with it.
+        this.#checkDeadline();
+        await this.#pause(round);
+        if (this.#hasLeft) return await this.#leave(Promise.resolve(outcome));
+      }
+    } finally {
+      this.#end();
+    }
+  }
+
+  /** The backend has queued it, so from now on the deadline counts as it is. */
+  onQueued(): void {
+    if (this.#isOver) return;
+    this.#unansweredSince = undefined;
+    this.#mayBeKnown = true;
+    this.#checkDeadline();
+    if (this.#isQueued) return;
+    this.#isQueued = true;
+    this.provider.suspension.queued(1);
+    this.provider.events.publish('waiting', () => this.terms.subject);
+  }
+
+  /** Ends the wait with `error`. */
+  dismiss(error: Error): void {
+    this.#cancellation ??= { error };
+    this.leave();
+  }
+
+  /** Ends the wait. */
+  leave(): void {
+    if (this.#hasLeft || this.#isOver) return;
+    this.#hasLeft = true;
+    this.#stopTimer();
+    this.#onLeft?.();
+  }
+
+  /** Turns an outcome into a hold, undefined for a grant that is over, or the reason to ask again. Throws what ends the attempt. */
+  #settle(outcome: Outcome): Hold | undefined | Unanswered {
+    const { provider, terms } = this;
+    if (outcome === 'busy') {
+      provider.answered(this.key);
+      throw this.#busy();
+    }
+    if (outcome instanceof Unanswered) {
+      this.#mayBeKnown ||= wasSent(outcome.cause);
+      if (!isRetryable(outcome.cause)) {
+        this.#abandon();
+        throw outcome.cause;
+      }
+      provider.failed(outcome.cause);
+      return outcome;
+    }
+    const now = provider.clock.now();
+    // One look at the machine's uptime for all grants of a reply: an answer is as fresh as the clock says only if the machine was not suspended.
+    const isFresh = now < outcome.validUntil && provider.suspension.observeTogether() === this.#suspensions;
+    if (this.isRevoked || !isFresh) {
+      this.#abandon(outcome);
+      return undefined;
+    }
+    this.#isOver = true;
+    provider.answered(this.key);
+    return provider.holds.begin(terms, outcome, this.#suspensions, now);
+  }
+
+  /** @param pending the ask in flight, or what the last one gave */
+  async #leave(pending: Promise<Outcome>): Promise<Hold | undefined> {
+    const { clock, releases } = this.provider;
+    this.#controller?.abort();
+    // A backend answers an abort immediately. The timeout is for one that does not.
+    const last = withTimeout(clock, ANSWER_TIMEOUT, pending).then((outcome) => outcome ?? new Unanswered(undefined));
+    // Only a caller whose time is up waits for it: a grant that crosses the deadline is the caller's.
+    const outcome = this.#cancelled() ? undefined : await last;
+    const cancelled = this.#cancelled();
+    if (outcome === undefined || cancelled) {
+      releases.track(this.#cleanUp(last, pending));
+      throw cancelled?.error;
+    }
+    const hold = this.#settle(outcome);
+    if (hold instanceof Hold) return hold;
+    if (hold === undefined) throw this.#busy();
+    releases.track(this.#cleanUp(last, pending));
+    throw this.#unavailable(hold.cause);
+  }
+
+  async #cleanUp(last: Promise<Outcome>, pending: Promise<Outcome>): Promise<void> {
+    const outcome = await last;
+    if (outcome instanceof Unanswered) {
+      this.#mayBeKnown ||= wasSent(outcome.cause);
+      this.#abandon();
+    }
+    // The id is dead from here on. A grant that comes all the same is released whenever it comes.
+    const late = await pending;
+    if (late !== 'busy' && !(late instanceof Unanswered)) this.#abandon(late);
+  }
+
+  /** Releases what it was granted, or may have been. */
+  #abandon(grant?: Grant): void {
+    const { clock, releases } = this.provider;
+    // An ask may be executed as late as its answer was due; then it holds for a lease. One that was never sent is released only for
+    // the local queue.
+    const isLeft = this.#mayBeKnown || grant !== undefined;
+    const until = isLeft ? clock.now() + Math.max(this.lease, this.minHold) : -Infinity;
+    void releases.send(grant ?? this, { keepUntil: 0, failed: true }, until);
+  }
+
+  /** Settles as `work` does, or with undefined if the caller leaves first. */
+  #unlessLeft<T>(work: Promise<T>): Promise<T | undefined> {
+    if (this.#hasLeft) return Promise.resolve(undefined);
+    return new Promise((resolve) => {
+      this.#onLeft = () => {
+        resolve(undefined);
+      };
+      void work.then((value) => {
+        // Looked at once more: the caller may have left in the same tick.
+        resolve(this.#hasLeft ? undefined : value);
+      });
+    });
+  }
+
+  async #pause(round: number): Promise<void> {
+    const { pauses, random } = this.provider;
+    const pause = pauses.begin(this.key, this.terms.startedAt, backOff(random, round, RETRY));
+    await this.#unlessLeft(pause.over);
+    pause.end();
+  }
+
+  /** Leaves if the wait is over, and otherwise looks again when it will be. Called whenever the deadline may have moved. */
+  #checkDeadline(): void {
+    if (this.#hasLeft || this.#isOver) return;
+    const { clock } = this.provider;
+    const since = this.#unansweredSince;
+    const { deadline: end } = this.terms;
+    const deadline = since === undefined ? end : Math.max(end, since + ANSWER_TIMEOUT);
+    const remaining = deadline - clock.now();
+    if (this.#timer !== undefined && deadline === this.#wakesAt && remaining > 0) return;
+    this.#stopTimer();
+    this.#wakesAt = deadline;
+    if (remaining <= 0) this.leave();
+    else if (deadline !== Infinity) {
+      const wake = () => {
+        this.#timer = undefined;
+        this.#checkDeadline();
+      };
+      // Keeps the process alive, because a caller awaits the end.
+      this.#timer = clock.setTimer(wake, Math.ceil(remaining), true);
+    }
+  }
+
+  #listenTo(signal: AbortSignal): void {
+    if (signal.aborted) {
+      this.leave();
+      return;
+    }
+    const attempts = attemptsUnder.get(signal) ?? new Set();
+    attemptsUnder.set(signal, attempts.add(this));
+    // Does nothing when it listens already.
+    signal.addEventListener('abort', leaveAll);
+  }
+
+  #end(): void {
+    this.#isOver = true;
+    this.#stopTimer();
+    if (this.#isQueued) this.provider.suspension.queued(-1);
+    const { signal } = this.terms;
+    const attempts = signal && attemptsUnder.get(signal);
+    if (attempts?.delete(this) && attempts.size === 0) signal?.removeEventListener('abort', leaveAll);
+  }
+
+  #stopTimer(): void {
+    if (this.#timer !== undefined) this.provider.clock.clearTimer(this.#timer);
+    this.#timer = undefined;
+  }
+
+  #cancelled(): Cancellation | undefined {
+    const { signal } = this.terms;
+    return signal?.aborted ? { error: signal.reason } : this.#cancellation;
+  }
+
+  #busy(): LockTimeoutError {
+    const { provider } = this;
+    const { subject, startedAt } = this.terms;
+    const waited = provider.clock.now() - startedAt;
+    provider.events.publish('timeout', () => ({ ...subject, waited }));
+    return new LockTimeoutError(
+      `${nameOf(subject)} was busy ${waited < 1 ? 'when asked' : `for the whole wait of ${Math.round(waited)} ms`}` +
+        (provider.holds.hasApart(subject.key)
+          ? '; this process holds it through acquire(), which no other call re-enters: run what needs the lock under withLock() or lock.run().'
+          : '; raise "wait", or handle busy with onBusy or tryAcquire().'),
+      subject,
+    );
+  }
+
+  #unavailable(cause: unknown): LockUnavailableError {
+    const { key, provider } = this.terms.subject;
+    const message = `${nameOf(this.terms.subject)} could not be acquired: ${reasonOf(cause)}`;
+    return new LockUnavailableError(message, { key, provider, cause });
+  }
+}
+
+/** A failure in its own words: a backend that refuses has answered. Only a failure without words is silence. */
+function reasonOf(cause: unknown): string {
+  const words = cause instanceof Error ? cause.message : '';
+  if (words === '') return 'the backend did not answer; check that it is up and reachable.';
+  return LockError.is(cause) ? words : `the backend failed with "${words}"; check it and its log.`;
+}

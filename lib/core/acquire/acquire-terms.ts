@@ -1,0 +1,24 @@
+import type { LockEvent } from '../../api/lock-events.js';
+import type { Lock } from '../../api/lock.js';
+
+/** For how long a lock is kept; all times in ms. */
+export interface LeaseTerms {
+  readonly lease: number;
+  readonly renew: boolean;
+  readonly minHold: number;
+}
+
+/** What one caller wants of one key. */
+export interface AcquireTerms {
+  readonly subject: LockEvent;
+  readonly lease: LeaseTerms;
+  /** When the caller came, on the monotonic clock. */
+  readonly startedAt: number;
+  /** When the caller stops waiting, on the monotonic clock. */
+  readonly deadline: number;
+  readonly signal: AbortSignal | undefined;
+  /** How many other keys of this provider the caller holds. */
+  readonly depth: number;
+  /** The locks around the caller. As long as one of them is held, a drain waits for the caller instead of sending it away. */
+  readonly around: readonly Pick<Lock, 'isHeld'>[];
+}

@@ -1,0 +1,15 @@
+import type { Clock } from '../api/clock.js';
+import type { LockLogger } from '../api/logger.js';
+import type { Random } from '../api/random.js';
+import type { LockEventPublisher } from './events/publisher.js';
+import type { SuspensionDetector } from './toolkit/suspension.js';
+
+/** What the providers of one application share. */
+export interface CoreParts {
+  readonly namespace: string;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly logger: LockLogger;
+  readonly events: LockEventPublisher;
+  readonly suspension: SuspensionDetector;
+}

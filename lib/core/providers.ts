@@ -1,0 +1,130 @@
+import { LockConfigError, LockError } from '../api/errors.js';
+import type { LockLogger } from '../api/logger.js';
+import type { LockProvider } from '../api/lock-provider.js';
+import { isRetryable } from './acquire/retryable.js';
+import { Waiters } from './acquire/waiters.js';
+import type { CoreParts } from './core-parts.js';
+import { ProviderCore } from './provider-core.js';
+
+/** One provider of an application, with the callers that acquire from it. */
+interface Entry {
+  readonly core: ProviderCore;
+  readonly waiters: Waiters;
+  /** The names of the providers that it is built on. */
+  readonly members: readonly string[];
+}
+
+/**
+ * The providers of one application. The backend of one that is built on others is made and connected after theirs, and closed
+ * before them.
+ */
+export class Providers implements Iterable<Entry> {
+  readonly #byName = new Map<string, Entry>();
+  readonly #logger: LockLogger;
+  #closed: Promise<unknown> | undefined;
+
+  /** Opens nothing. @throws LockConfigError for members that are unknown, or built on each other in a circle */
+  constructor(providers: Readonly<Record<string, LockProvider>>, parts: CoreParts, maxWaiters: number) {
+    this.#logger = parts.logger;
+    const add = (name: string, path: readonly string[]): void => {
+      if (this.#byName.has(name)) return;
+      if (path.includes(name)) {
+        throw new LockConfigError(
+          `Lock providers are built on each other in a circle: ${[...path, name].join(' → ')}.`,
+        );
+      }
+      const provider = providers[name];
+      if (!provider) {
+        throw new LockConfigError(
+          `Lock provider "${path.at(-1) ?? ''}" is built on "${name}", but the lock providers are ${quoted(Object.keys(providers))}.`,
+        );
+      }
+      const { members = [] } = provider;
+      for (const member of members) add(member, [...path, name]);
+      const memberOf = (member: string) => {
+        if (members.includes(member)) return this.get(member).core.asMember();
+        throw new LockConfigError(`Lock provider "${name}" does not name "${member}" among its members.`);
+      };
+      const core = new ProviderCore(name, provider, parts, memberOf);
+      this.#byName.set(name, { core, waiters: new Waiters(core, maxWaiters), members });
+    };
+    for (const name of Object.keys(providers)) add(name, []);
+  }
+
+  get names(): string[] {
+    return [...this.#byName.keys()];
+  }
+
+  [Symbol.iterator](): IterableIterator<Entry> {
+    return this.#byName.values();
+  }
+
+  /** @throws LockConfigError when there is none of that name */
+  get(name: string): Entry {
+    const entry = this.#byName.get(name);
+    if (entry) return entry;
+    throw new LockConfigError(`There is no lock provider "${name}": this application has ${quoted(this.names)}.`, {
+      provider: name,
+    });
+  }
+
+  /**
+   * Connects all, and logs what in the configuration of each server weakens the guarantee.
+   *
+   * @param failFast whether a backend that cannot be reached is a failure; for a member its composite decides that
+   * @throws the first failure, when each is connected or has failed
+   */
+  async connect(failFast: boolean): Promise<void> {
+    const members = new Set(Array.from(this, (entry) => entry.members).flat());
+    const results = await this.#eachAfter(
+      (name) => this.get(name).members,
+      ({ core }) => this.#connectOne(core, failFast && !members.has(core.name)),
+    );
+    const failure = results.find((result) => result.status === 'rejected');
+    if (failure) throw failure.reason;
+  }
+
+  /** Closes all. Once, whether the start has failed, the application stops, or both. Never rejects. */
+  close(): Promise<unknown> {
+    const builtOn = (name: string) => this.names.filter((other) => this.get(other).members.includes(name));
+    return (this.#closed ??= this.#eachAfter(builtOn, async ({ core }) => {
+      try {
+        await core.close();
+      } catch (error) {
+        this.#logger.error(`Lock provider "${core.name}" failed to close: ${String(error)}`);
+      }
+    }));
+  }
+
+  /** Works on all, on each when those `before` it are done, however that ended. */
+  #eachAfter(
+    before: (name: string) => readonly string[],
+    work: (entry: Entry) => Promise<void>,
+  ): Promise<PromiseSettledResult<void>[]> {
+    const done = new Map<string, Promise<void>>();
+    const begin = (name: string): Promise<void> => {
+      const known = done.get(name);
+      if (known) return known;
+      const result = Promise.allSettled(before(name).map(begin)).then(() => work(this.get(name)));
+      done.set(name, result);
+      return result;
+    };
+    return Promise.allSettled(this.names.map(begin));
+  }
+
+  async #connectOne(core: ProviderCore, failFast: boolean): Promise<void> {
+    try {
+      await core.backend.connect();
+      for (const { severity, message } of (await core.backend.diagnose?.()) ?? []) {
+        this.#logger[severity === 'error' ? 'error' : 'warn'](`Lock provider "${core.name}": ${message}`);
+      }
+    } catch (error) {
+      if (failFast || !LockError.is(error) || !isRetryable(error)) throw error;
+      core.failed(error);
+    }
+  }
+}
+
+function quoted(names: readonly string[]): string {
+  return names.map((name) => `"${name}"`).join(', ');
+}

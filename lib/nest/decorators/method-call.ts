@@ -1,0 +1,74 @@
+import { LockConfigError, LockTimeoutError } from '../../api/errors.js';
+import type { LossPolicy } from '../../api/lock-options.js';
+import type { GrantedLock } from '../../core/hold/granted-lock.js';
+import { type LockKey, normalizeKeys } from '../../key/lock-key.js';
+import { liveServices } from '../module/live-services.js';
+import { serviceInSlot } from '../module/service-slot.js';
+import { LockService } from '../service/lock.service.js';
+import { currentRequest } from '../transports/request-context.js';
+import type { LockedMethod } from './locked-method.js';
+
+/** The lock of one call; or what the call answers instead, because the lock stayed busy. */
+export type CallLock =
+  | { readonly lock: GrantedLock; readonly onLost: LossPolicy }
+  | { readonly lock: undefined; readonly instead: unknown; readonly isSkipped: boolean };
+
+/** One call of a decorated method: of which instance, with which arguments, and whose locks it takes. */
+export class MethodCall {
+  /** @param service default: the service of the application that the instance belongs to. @throws LockConfigError outside of an application */
+  constructor(
+    private readonly method: LockedMethod,
+    private readonly self: unknown,
+    private readonly args: readonly unknown[],
+    private readonly service: LockService = serviceOf(method, self),
+  ) {}
+
+  /**
+   * Acquires the lock.
+   *
+   * @throws what `onBusy` throws for a busy lock, and every other lock error.
+   */
+  async lock(signal?: AbortSignal): Promise<CallLock> {
+    const { method, self, args, service } = this;
+    const plan = method.planFor(service.manager);
+    const context = (name: string) => service.context[name]?.();
+    const keys = method.keysOf({ self, args, request: currentRequest, context });
+    try {
+      return { lock: await service.manager.acquirePlanned(plan, keys, signal), onLost: plan.settings.onLost };
+    } catch (error) {
+      if (!(error instanceof LockTimeoutError)) throw error;
+      const instead = await this.#whenBusy(error, keys);
+      return { lock: undefined, instead, isSkipped: method.options.onBusy === 'skip' };
+    }
+  }
+
+  /** What the call answers whose lock stayed busy; throws what is to be thrown. */
+  #whenBusy(error: LockTimeoutError, keys: LockKey): unknown {
+    const { method, args, service } = this;
+    const { onBusy } = method.options;
+    const { core, settings, origin } = method.planFor(service.manager);
+    if (onBusy === undefined || onBusy === 'throw') throw error;
+    if (onBusy === 'skip') {
+      const key = error.key ?? '';
+      core.events.publish('skipped', () => ({ key, provider: core.name, mode: settings.mode, ...origin }));
+      return undefined;
+    }
+    return onBusy({ keys: normalizeKeys(keys), provider: core.name, method: method.name, args, error });
+  }
+}
+
+/** The lock service for a call on `self`. @throws LockConfigError outside of a running application. */
+function serviceOf({ name }: LockedMethod, self: unknown): LockService {
+  const service: unknown = serviceInSlot(self) ?? liveServices.only;
+  if (service instanceof LockService) return service;
+  if (service !== undefined) {
+    // Otherwise an automatic mock would answer the call instead of the method.
+    throw new LockConfigError(
+      `${name} was given a mock as its lock service, under which it would not run: provide LockService with provideLockServiceStub(), or import DistributedLockTestingModule, so that useMocker() is not asked for it.`,
+    );
+  }
+  throw new LockConfigError(
+    `${name} was called before Nest has injected its lock service, or outside of Nest (live applications: ${liveServices.count}): ` +
+      'import DistributedLockModule.forRoot() and let Nest make the instance, or provide LockService with provideLockServiceStub() in a unit test.',
+  );
+}

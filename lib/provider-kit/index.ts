@@ -1,0 +1,13 @@
+export type { Clock, Timer } from '../api/clock.js';
+export type * from '../api/lock-provider.js';
+export type { LockLogger } from '../api/logger.js';
+export type { Random } from '../api/random.js';
+export { systemClock } from '../core/toolkit/clock.js';
+export { backOff, pause, withTimeout } from '../core/toolkit/timing.js';
+export { systemRandom } from '../core/toolkit/random.js';
+export { SuspensionDetector } from '../core/toolkit/suspension.js';
+export { validUntil } from '../core/toolkit/validity.js';
+export type { Obstacle } from './case-definition.js';
+export { conformanceCases, type ConformanceCase } from './conformance-cases.js';
+export { describeLockProvider, type TestRunner } from './describe-lock-provider.js';
+export type { ProviderBounds, ProviderFaults, ProviderHarness } from './provider-harness.js';

@@ -1,0 +1,203 @@
+import { LockUnavailableError } from '../../api/errors.js';
+import type { LockInfo } from '../../api/lock-info.js';
+import type {
+  AcquireRequest,
+  BackendContext,
+  BackendEvent,
+  Grant,
+  Holder,
+  LockBackend,
+  LockCapabilities,
+  Member,
+  ReleaseOptions,
+  ReleaseOutcome,
+  RenewOutcome,
+} from '../../api/lock-provider.js';
+import { CombinedLock } from './combined-lock.js';
+
+// Released at the start, to see which members answer.
+const PROBE_KEY = 'nestjs-distributed-lock:probe';
+const UNUSED: ReleaseOptions = { keepFor: 0, failed: true };
+
+/** One lock in several members, in one application. */
+export class CombinedBackend implements LockBackend {
+  readonly capabilities: LockCapabilities;
+  /** Present if all members have them. */
+  readonly inspect?: (key: string) => Promise<LockInfo | null>;
+  readonly forceRelease?: (key: string) => Promise<boolean>;
+  readonly #byHolder = new Map<string, CombinedLock>();
+  /** By the ids that the members know. */
+  readonly #byMemberId = new Map<string, CombinedLock>();
+  readonly #releasing = new Set<Promise<ReleaseOutcome>>();
+
+  constructor(
+    private readonly context: BackendContext,
+    /** In the order in which they are locked. */
+    private readonly members: ReadonlyMap<string, Member>,
+  ) {
+    const all = [...members.values()];
+    this.capabilities = capabilitiesOf(all.map(({ capabilities }) => capabilities));
+    for (const member of all) {
+      member.observe((event) => {
+        this.#onMemberEvent(event);
+      });
+    }
+    if (!this.capabilities.forceRelease) return;
+    this.inspect = (key) => inspect(all, key);
+    this.forceRelease = (key) => forceRelease(all, key);
+  }
+
+  async connect(): Promise<void> {
+    const answers = await Promise.all(
+      Array.from(this.members, async ([name, member]) => ((await isReachable(member, this.context)) ? [] : [name])),
+    );
+    const silent = answers.flat();
+    if (silent.length === 0) return;
+    const { name } = this.context;
+    throw new LockUnavailableError(
+      `Lock provider "${name}" needs all of its providers, but ${silent.map((each) => `"${each}"`).join(', ')} did not answer.`,
+      { provider: name },
+    );
+  }
+
+  async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
+    for (;;) {
+      const lock = this.#lockFor(request);
+      const answer = await lock.acquire();
+      if (typeof answer === 'object') return answer;
+      // It was released while it was in flight.
+      if (this.#byHolder.get(request.holder) !== lock) return 'busy';
+      this.#byHolder.delete(request.holder);
+      const outcome = await this.#release(lock, UNUSED);
+      if (answer === 'busy' || hasLeft(request)) return 'busy';
+      // Lost while it waited for the next member: again from the start, unless what it had may still be in its own way.
+      if (outcome === 'unknown') throw this.#unconfirmed(request.key);
+    }
+  }
+
+  async renew({ holder }: Grant, lease: number): Promise<RenewOutcome> {
+    return (await this.#byHolder.get(holder)?.renew(lease)) ?? 'lost';
+  }
+
+  async release({ holder }: Holder, options: ReleaseOptions): Promise<ReleaseOutcome> {
+    const lock = this.#byHolder.get(holder);
+    if (!lock) return 'lost';
+    this.#byHolder.delete(holder);
+    return this.#release(lock, options);
+  }
+
+  /** Releases are bounded, and the members close after this backend. */
+  async close(): Promise<void> {
+    await Promise.all(this.#releasing);
+  }
+
+  /** The lock of this holder, with new ids if those that it had were released. */
+  #lockFor(request: AcquireRequest): CombinedLock {
+    const known = this.#byHolder.get(request.holder);
+    if (known) {
+      known.askedAgain(request);
+      return known;
+    }
+    const { clock, random } = this.context;
+    const lock = new CombinedLock(request, [...this.members.values()], clock, random, this.#byMemberId);
+    this.#byHolder.set(request.holder, lock);
+    return lock;
+  }
+
+  #release(lock: CombinedLock, options: ReleaseOptions): Promise<ReleaseOutcome> {
+    const release = lock.release(options);
+    this.#releasing.add(release);
+    void release.finally(() => this.#releasing.delete(release));
+    return release;
+  }
+
+  #onMemberEvent(event: BackendEvent): void {
+    switch (event.type) {
+      case 'waiting': {
+        const lock = this.#byMemberId.get(event.holder);
+        if (lock) this.context.emit({ type: 'waiting', holder: lock.holder });
+        break;
+      }
+      case 'lost': {
+        const lock = this.#byMemberId.get(event.holder);
+        lock?.lost(event.holder);
+        if (lock?.isComplete) this.context.emit({ ...event, holder: lock.holder });
+        break;
+      }
+      case 'unavailable':
+      case 'recovered':
+        this.context.emit(event);
+        break;
+      case 'failover':
+        // The switches of a member that is a failover are its own.
+        break;
+    }
+  }
+
+  #unconfirmed(key: string): LockUnavailableError {
+    const { name } = this.context;
+    return new LockUnavailableError(
+      `A provider of lock provider "${name}" did not confirm the release of "${key}"; what it may still hold ends with its lease.`,
+      { key, provider: name },
+    );
+  }
+}
+
+function capabilitiesOf(all: readonly LockCapabilities[]): LockCapabilities {
+  const allCan = (capability: 'shared' | 'fair' | 'minHold' | 'forceRelease') =>
+    all.every((capabilities) => capabilities[capability]);
+  return {
+    shared: allCan('shared'),
+    // They are locked in order, so the first waiter of the first member is the first of all.
+    fair: allCan('fair'),
+    fencing: false,
+    lease: all.every(({ lease }) => lease === 'per-lock') ? 'per-lock' : 'session',
+    maxLease: Math.min(...all.map(({ maxLease = Infinity }) => maxLease)),
+    minHold: allCan('minHold'),
+    forceRelease: allCan('forceRelease'),
+    queue: all.some(({ queue }) => queue === 'local') ? 'local' : 'backend',
+  };
+}
+
+/** Asks the member to release what nobody holds, which changes nothing. */
+async function isReachable(member: Member, { random }: BackendContext): Promise<boolean> {
+  const { signal } = new AbortController();
+  const terms = { lease: 0, renew: false, minHold: 0, wait: 0, signal };
+  try {
+    // Some know without a question to their server that they hold nothing, but not what others hold.
+    await member.inspect?.(PROBE_KEY);
+    const probe: AcquireRequest = { key: PROBE_KEY, holder: random.id(), mode: 'exclusive', ...terms };
+    return (await member.release(probe, UNUSED)) !== 'unknown';
+  } catch {
+    return false;
+  }
+}
+
+/** A key that any member has is not free. */
+async function inspect(members: readonly Member[], key: string): Promise<LockInfo | null> {
+  for (const member of members) {
+    const info = await member.inspect?.(key);
+    if (info) return { ...info, fencingToken: null };
+  }
+  return null;
+}
+
+/** In reverse, as releases are. A holder that has lost one member has lost the lock and releases the others, so one is enough. */
+async function forceRelease(members: readonly Member[], key: string): Promise<boolean> {
+  const failures: unknown[] = [];
+  let had = false;
+  for (const member of members.toReversed()) {
+    try {
+      had = ((await member.forceRelease?.(key)) ?? false) || had;
+    } catch (error) {
+      failures.push(error);
+    }
+  }
+  if (failures.length === members.length) throw failures[0];
+  return had;
+}
+
+/** Reading the signal makes it, so not for a caller that does not wait. */
+function hasLeft({ wait, signal }: AcquireRequest): boolean {
+  return wait > 0 && signal.aborted;
+}

@@ -1,0 +1,96 @@
+import type { AcquireRequest, Grant, Holder } from '../../api/lock-provider.js';
+import type { Confirmation } from './confirmation.js';
+import type { FailoverMember } from './failover-member.js';
+
+/** The time in which one member grants. */
+export interface Epoch {
+  readonly number: number;
+  readonly member: FailoverMember;
+  /** Added to the member's tokens. */
+  readonly tokenBase: bigint;
+}
+
+/**
+ * One attempt in one epoch: what the member of that epoch is asked for. It has an id of its own, because the same attempt may come back
+ * to the same member in a later epoch, and a release of the earlier ask that arrives late must not free the later one.
+ */
+export class FailoverAttempt implements AcquireRequest {
+  readonly key: string;
+  readonly mode: Holder['mode'];
+  readonly depth: number;
+  readonly renew = true;
+  readonly minHold = 0;
+  /** What the member has granted. */
+  grant: Grant | undefined;
+  /** Until when the core was last told that the lock is held, on the monotonic clock. */
+  reportedUntil = -Infinity;
+  /** The member was out of reach since it last acknowledged the lock: ask whether it still holds. */
+  isDoubtful = false;
+  #keptUntil = -Infinity;
+  #request: AcquireRequest;
+  #signal: AbortSignal | undefined;
+  #withdrawal: AbortController | undefined;
+
+  constructor(
+    request: AcquireRequest,
+    readonly epoch: Epoch,
+    readonly holder: string,
+    readonly lease: number,
+    /** How many suspensions of the machine were known when the member was last asked. */
+    public suspensions: number,
+  ) {
+    this.#request = request;
+    this.key = request.key;
+    this.mode = request.mode;
+    this.depth = request.depth ?? 0;
+  }
+
+  /** What its caller asked for last. */
+  get request(): AcquireRequest {
+    return this.#request;
+  }
+
+  get wait(): number {
+    return this.#request.wait;
+  }
+
+  get signal(): AbortSignal {
+    this.#withdrawal ??= new AbortController();
+    return (this.#signal ??= AbortSignal.any([this.#request.signal, this.#withdrawal.signal]));
+  }
+
+  /** Until when the member keeps the lock, on the monotonic clock. */
+  get keptUntil(): number {
+    return this.#keptUntil;
+  }
+
+  /** Until when the lock is surely ours: the member keeps it, and its epoch is confirmed. */
+  validUntil(confirmation: Confirmation): number {
+    return Math.min(this.#keptUntil, confirmation.validUntil(this.epoch.number));
+  }
+
+  /** The caller asks again. Its signal may be another one: a provider that is built on this one makes one for each ask. */
+  askedAgain(request: AcquireRequest): void {
+    if (request === this.#request) return;
+    this.#request = request;
+    this.#signal = undefined;
+  }
+
+  granted(grant: Grant): void {
+    this.grant = grant;
+    this.#keptUntil = grant.validUntil;
+  }
+
+  /** The member has renewed it, by a command that was sent after so many suspensions. */
+  renewed(validUntil: number, suspensions: number): void {
+    this.#keptUntil = validUntil;
+    this.isDoubtful = false;
+    this.suspensions = suspensions;
+  }
+
+  /** Takes a waiter out of the queue of a member that grants no more. */
+  withdraw(): void {
+    this.#withdrawal ??= new AbortController();
+    this.#withdrawal.abort();
+  }
+}

@@ -1,0 +1,122 @@
+import type { Timer } from '../../api/clock.js';
+import { LockError, type LockUnavailableError } from '../../api/errors.js';
+import type { AcquireRequest, BackendContext, Grant, Member, RenewOutcome } from '../../api/lock-provider.js';
+import { withTimeout } from '../../core/toolkit/timing.js';
+import type { FailoverSettings } from './failover-options.js';
+import { MemberHealth, type ProviderState } from './member-health.js';
+
+const PROBE_LEASE = 1_000;
+/** A member that has just failed is probed more often. */
+const PROBES_WHILE_FAILING = 4;
+const PROBE_JITTER = 0.25;
+const UNUSED = { keepFor: 0, failed: true };
+const UNAVAILABLE: LockUnavailableError['code'] = 'LOCK_UNAVAILABLE';
+
+/**
+ * One member as failover uses it. Its health is learned from every call and, since idle members see no calls, from a probe that
+ * acquires and releases a lock.
+ */
+export class FailoverMember {
+  readonly health: MemberHealth;
+  readonly #probeTimeout: number;
+  #timer: Timer | undefined;
+  #probing: Promise<void> | undefined;
+  #isClosed = false;
+
+  constructor(
+    readonly name: string,
+    readonly locking: Member,
+    private readonly settings: FailoverSettings,
+    private readonly context: BackendContext,
+    onChange: (state: ProviderState) => void,
+  ) {
+    this.#probeTimeout = settings.probeInterval / 2;
+    const terms = { failingFor: this.#probeTimeout, stableFor: settings.failbackDelay / 2 };
+    this.health = new MemberHealth(terms, context.clock, onChange);
+    locking.observe((event) => {
+      if (event.type === 'unavailable') this.health.failed();
+    });
+  }
+
+  /** Resolves to whether it answers, and keeps probing in both cases. */
+  async connect(): Promise<boolean> {
+    this.#probing = this.#probe();
+    await this.#probing;
+    return !this.health.isFailing;
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    if (this.#timer) this.context.clock.clearTimer(this.#timer);
+    await this.#probing;
+  }
+
+  async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
+    try {
+      const answer = await this.locking.acquire(request);
+      this.health.succeeded();
+      return answer;
+    } catch (error) {
+      this.#learn(error);
+      throw error;
+    }
+  }
+
+  /** Never rejects. */
+  async renew(grant: Grant, lease: number): Promise<RenewOutcome> {
+    try {
+      const outcome = await this.locking.renew(grant, lease);
+      if (outcome === 'unknown') this.health.failed();
+      else this.health.succeeded();
+      return outcome;
+    } catch (error) {
+      this.#learn(error);
+      return 'unknown';
+    }
+  }
+
+  /** A member that refuses with a reason has answered; only silence is a failure. */
+  #learn(error: unknown): void {
+    if (LockError.is(error) && error.code === UNAVAILABLE) this.health.failed();
+  }
+
+  async #probe(): Promise<void> {
+    const { clock, random, name } = this.context;
+    const departure = new AbortController();
+    const probe: AcquireRequest = {
+      // One key for all processes: a SQL member would keep a row for each. Busy by another process is an answer too. That its
+      // own probe is in the way is none, because the queue in front of the member may have answered that.
+      key: `failover:${name}:probe`,
+      holder: random.id(),
+      mode: 'exclusive',
+      lease: PROBE_LEASE,
+      renew: false,
+      minHold: 0,
+      wait: 0,
+      signal: departure.signal,
+    };
+    try {
+      const answer = await withTimeout(clock, this.#probeTimeout, this.locking.acquire(probe));
+      if (answer === undefined) this.health.failed();
+      else this.health.succeeded();
+    } catch (error) {
+      this.#learn(error);
+    }
+    departure.abort();
+    // Also after a failure: a probe that was not granted in time may be granted late.
+    await withTimeout(clock, this.#probeTimeout, this.locking.release(probe, UNUSED));
+    this.#schedule();
+  }
+
+  #schedule(): void {
+    if (this.#isClosed) return;
+    const { clock, random } = this.context;
+    const { probeInterval } = this.settings;
+    const interval = this.health.isFailing ? probeInterval / PROBES_WHILE_FAILING : probeInterval;
+    // Not all processes at the same moment.
+    const delay = interval * (1 - PROBE_JITTER + 2 * PROBE_JITTER * random.fraction());
+    this.#timer = clock.setTimer(() => {
+      this.#probing = this.#probe();
+    }, delay);
+  }
+}

@@ -1,0 +1,145 @@
+import type {
+  AcquireRequest,
+  BackendContext,
+  Diagnostic,
+  Grant,
+  Holder,
+  LockBackend,
+  LockCapabilities,
+  ReleaseOptions,
+  ReleaseOutcome,
+  RenewOutcome,
+} from '../../api/lock-provider.js';
+import { validUntil } from '../../core/toolkit/validity.js';
+import { LockUnavailableError } from '../../api/errors.js';
+import type { LockInfo } from '../../api/lock-info.js';
+import { MemcachedAttempt } from './attempt.js';
+import type { Connection, Item } from './connection.js';
+import { diagnose } from './diagnostics.js';
+import { secondsFor } from './expiry.js';
+import { itemKeyOf } from './item-key.js';
+import { type Hold, holdOf, PARKED, textOf } from './item-value.js';
+import type { MemcachedSettings } from './memcached-options.js';
+import { ReconnectingConnection } from './reconnecting-connection.js';
+
+// How often a write is tried again whose item has changed since it was read. Only our own other writes can change it.
+const TRIES = 3;
+
+/** The locks of one application on a memcached server: each is an item that only its first writer could add. */
+export class MemcachedBackend implements LockBackend {
+  readonly capabilities: LockCapabilities = {
+    shared: false,
+    fair: false,
+    // cas ids start again at 1 with the server.
+    fencing: false,
+    lease: 'per-lock',
+    minHold: true,
+    forceRelease: true,
+    queue: 'local',
+  };
+  readonly #connection: ReconnectingConnection;
+  /** Those in flight, by their holders. */
+  readonly #attempts = new Map<string, MemcachedAttempt>();
+
+  constructor(
+    private readonly context: BackendContext,
+    settings: MemcachedSettings,
+  ) {
+    this.#connection = new ReconnectingConnection(context, settings);
+  }
+
+  connect(): Promise<void> {
+    return this.#connection.open();
+  }
+
+  async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
+    const { key, holder } = request;
+    const attempt = new MemcachedAttempt(this.context, this.#connection, this.#itemKey(key), request);
+    this.#attempts.set(holder, attempt);
+    try {
+      return await attempt.answer;
+    } finally {
+      this.#attempts.delete(holder);
+    }
+  }
+
+  renew({ key, holder }: Grant, lease: number): Promise<RenewOutcome> {
+    const { clock } = this.context;
+    return this.#change(key, holder, async (connection, item, hold) => {
+      const now = clock.now();
+      const next = { ...hold, leaseEndsAt: now + lease };
+      const seconds = secondsFor(Math.max(lease, hold.keptUntil - now));
+      const isDone = await connection.replace(this.#itemKey(key), item, textOf(next), seconds);
+      return isDone ? { validUntil: validUntil(now, lease) } : undefined;
+    });
+  }
+
+  release({ key, holder }: Holder, { keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
+    this.#attempts.get(holder)?.release();
+    const itemKey = this.#itemKey(key);
+    return this.#change(key, holder, async (connection, item) => {
+      const isDone = await (keepFor > 0
+        ? connection.replace(itemKey, item, PARKED, secondsFor(keepFor))
+        : connection.delete(itemKey, item));
+      return isDone ? 'released' : undefined;
+    });
+  }
+
+  async inspect(key: string): Promise<LockInfo | null> {
+    const item = await this.#connection.use((connection) => connection.read(this.#itemKey(key)));
+    if (!item) return null;
+    const isParked = item.value === PARKED;
+    return {
+      key,
+      state: isParked ? 'parked' : 'held',
+      mode: 'exclusive',
+      holders: isParked ? 0 : 1,
+      waiters: null,
+      expiresIn: item.seconds * 1_000,
+      fencingToken: null,
+    };
+  }
+
+  forceRelease(key: string): Promise<boolean> {
+    return this.#connection.use((connection) => connection.remove(this.#itemKey(key)));
+  }
+
+  diagnose(): Promise<Diagnostic[]> {
+    return this.#connection.use(diagnose);
+  }
+
+  async close(): Promise<void> {
+    const attempts = [...this.#attempts.values()];
+    for (const attempt of attempts) attempt.release();
+    // Each command that was sent is answered before the connection closes, or is given up after `commandTimeout`.
+    await Promise.allSettled(attempts.map(({ answer }) => answer));
+    this.#connection.close();
+  }
+
+  /** Does `write` to the item of this holder, again if the item has changed since it was read. */
+  async #change<T>(
+    key: string,
+    holder: string,
+    write: (connection: Connection, item: Item, hold: Hold) => Promise<T | undefined>,
+  ): Promise<T | 'lost' | 'unknown'> {
+    try {
+      return await this.#connection.use(async (connection) => {
+        for (let tries = 0; tries < TRIES; tries += 1) {
+          const item = await connection.read(this.#itemKey(key));
+          const hold = item && holdOf(item.value, holder);
+          if (!hold) return 'lost';
+          const outcome = await write(connection, item, hold);
+          if (outcome !== undefined) return outcome;
+        }
+        return 'unknown';
+      });
+    } catch (error) {
+      if (error instanceof LockUnavailableError) return 'unknown';
+      throw error;
+    }
+  }
+
+  #itemKey(key: string): string {
+    return itemKeyOf(this.context.namespace, key);
+  }
+}

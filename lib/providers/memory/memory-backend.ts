@@ -1,0 +1,115 @@
+import cluster from 'node:cluster';
+import type { LockInfo } from '../../api/lock-info.js';
+import type {
+  AcquireRequest,
+  BackendContext,
+  Grant,
+  Holder,
+  LockBackend,
+  LockCapabilities,
+  ReleaseOptions,
+  ReleaseOutcome,
+  RenewOutcome,
+} from '../../api/lock-provider.js';
+import { validUntil } from '../../core/toolkit/validity.js';
+import type { MemoryStore, StoredHold } from './memory-store.js';
+
+/**
+ * The locks of one application in a {@link MemoryStore}. Each operation is applied in the tick of its call, so first come, first served
+ * is the order of the calls.
+ */
+export class MemoryBackend implements LockBackend {
+  readonly capabilities: LockCapabilities = {
+    shared: true,
+    fair: true,
+    fencing: true,
+    lease: 'per-lock',
+    minHold: true,
+    forceRelease: true,
+    queue: 'backend',
+  };
+
+  constructor(
+    private readonly context: BackendContext,
+    private readonly store: MemoryStore,
+  ) {
+    store.use(context.clock);
+  }
+
+  connect(): Promise<void> {
+    const { logger, name } = this.context;
+    if (cluster.isWorker) {
+      logger.warn(
+        `Lock provider "${name}" keeps its locks in the memory of this process, which is one worker of a cluster: its locks exclude nobody in the other workers.`,
+      );
+    }
+    return Promise.resolve();
+  }
+
+  acquire(attempt: AcquireRequest): Promise<Grant | 'busy'> {
+    const { clock } = this.context;
+    const { holder } = attempt;
+    const key = this.#name(attempt.key);
+    const onLost = () => {
+      this.context.emit({ type: 'lost', holder });
+    };
+    const hold = this.store.tryTake(key, attempt, onLost);
+    if (hold) return Promise.resolve(grantOf(attempt, hold, clock.now()));
+    if (attempt.wait <= 0 || attempt.signal.aborted) return Promise.resolve('busy');
+    return new Promise((resolve) => {
+      const place = this.store.wait(key, attempt, onLost, (served) => {
+        resolve(served ? grantOf(attempt, served, clock.now()) : 'busy');
+      });
+      const leave = () => {
+        place.leave();
+        resolve('busy');
+      };
+      attempt.signal.addEventListener('abort', leave, { once: true });
+      this.context.emit({ type: 'waiting', holder });
+    });
+  }
+
+  renew({ key, holder }: Grant, lease: number): Promise<RenewOutcome> {
+    const now = this.context.clock.now();
+    const isHeld = this.store.renew(this.#name(key), holder, lease);
+    return Promise.resolve(isHeld ? { validUntil: validUntil(now, lease) } : 'lost');
+  }
+
+  release({ key, holder }: Holder, { keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
+    return Promise.resolve(this.store.release(this.#name(key), holder, keepFor) ? 'released' : 'lost');
+  }
+
+  inspect(key: string): Promise<LockInfo | null> {
+    const found = this.store.look(this.#name(key));
+    if (!found) return Promise.resolve(null);
+    const [first] = found.holds;
+    return Promise.resolve({
+      key,
+      state: first ? 'held' : 'parked',
+      mode: found.mode,
+      holders: found.holds.length,
+      waiters: found.waiters,
+      expiresIn: found.endsAt - this.context.clock.now(),
+      fencingToken: first?.token ?? null,
+    });
+  }
+
+  forceRelease(key: string): Promise<boolean> {
+    return Promise.resolve(this.store.free(this.#name(key)));
+  }
+
+  close(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  // A namespace has no ':', so no pair of namespace and key has the name of another.
+  #name(key: string): string {
+    return `${this.context.namespace}:${key}`;
+  }
+}
+
+function grantOf({ key, holder, mode, lease }: AcquireRequest, hold: StoredHold, now: number): Grant {
+  // A hold that was found again is as old as it is: asking does not renew it.
+  const remaining = Math.min(lease, hold.expiresAt - now);
+  return { key, holder, mode, fencingToken: hold.token, validUntil: validUntil(now, remaining), lease };
+}

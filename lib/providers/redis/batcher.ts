@@ -1,0 +1,160 @@
+import { nextTick } from 'node:process';
+import type { Clock } from '../../api/clock.js';
+import { type CommandSender, NotSent } from './client/redis-client.js';
+import type { OperationArguments } from './wire.js';
+
+/** One operation on one lock: a part of a script call. */
+export interface Operation {
+  readonly lock: string;
+  /** Acquiring operations follow renewals and releases of the same tick, because they may need the locks that those free. */
+  readonly isAcquire: boolean;
+  /** The share of one script call that it takes: a call is full at `CALL`. */
+  readonly weight: number;
+  /** The fields to send; `undefined` if the operation has become pointless since it was added. Called when it is sent. */
+  encode(): OperationArguments | undefined;
+  /** The script's reply; `sentAt` is when the call was sent, on the monotonic clock. */
+  onReply(reply: unknown, sentAt: number): void;
+  /** It is unknown whether the operation was executed, unless `error` is `NotSent`. */
+  onFailure(error: unknown): void;
+}
+
+// Client and server work at the same time only when one call does not carry everything: of 8, 16, 32 and 64 operations a
+// call, 16 was the best at 64 in flight (2.2 times the raw client; 64: 1.45).
+const CALL = 256;
+
+/** The weight of an acquire or a release: 16 a call. */
+export const HEAVY = CALL / 16;
+/** The weight of a renewal: 256 a call. 10 000 in one call stalled the server for 34 ms. */
+export const LIGHT = 1;
+/** The weight of a repeated acquire: 1 000 a call, so that a process with 100 waiters sends one command a second. */
+export const REPEATED = CALL / 1_000;
+
+/** A script as it is sent: by its hash, or with its text where the server does not know it. */
+export interface Script {
+  readonly text: string;
+  readonly sha: string;
+}
+
+/**
+ * Cluster: the server refused a call before it ran, because another one has the keys. Resolves when the call may be sent again;
+ * answers `undefined` when it may not, or not any more. `sentAt` is when it was sent first.
+ */
+export type Redirect = (error: Error, sentAt: number) => Promise<void> | undefined;
+
+/**
+ * Collects the operations of a tick on locks that share a counter, sends them in as few script calls as is useful, and delivers the
+ * replies.
+ *
+ * Operations of one call run one after the other, with no operation of another client between them. Calls run in the order in which
+ * they were sent.
+ */
+export class Batcher {
+  /** To the server that keeps these locks now. The router that owns this batcher sets it. */
+  connection: CommandSender | undefined;
+  #others: Operation[] = [];
+  #acquires: Operation[] = [];
+
+  constructor(
+    private readonly process: string,
+    private readonly counter: string,
+    private readonly script: Script,
+    private readonly clock: Clock,
+    private readonly onNotice: (notice: string, sentAt: number) => void,
+    private readonly redirect?: Redirect,
+  ) {}
+
+  get isReachable(): boolean {
+    return this.connection?.isUp ?? false;
+  }
+
+  add(operation: Operation): void {
+    // After the promise jobs that are ready now: operations that they add travel in the same call.
+    if (this.#others.length === 0 && this.#acquires.length === 0) nextTick(this.#flush);
+    (operation.isAcquire ? this.#acquires : this.#others).push(operation);
+  }
+
+  readonly #flush = (): void => {
+    const operations = this.#acquires.length === 0 ? this.#others : this.#others.concat(this.#acquires);
+    this.#others = [];
+    this.#acquires = [];
+    for (let next = 0; next < operations.length;) next = this.#send(operations, next);
+  };
+
+  /**
+   * Sends operations from `start` on in one call, without those that have become pointless. Answers the index of the first one that
+   * the call had no room for.
+   *
+   * @param firstSentAt when they were sent first, if a server has refused them before it ran them
+   */
+  #send(operations: readonly Operation[], start: number, firstSentAt?: number, withText = false): number {
+    const sent: Operation[] = [];
+    const args = [withText ? this.script.text : this.script.sha, '', this.counter];
+    const values = [this.process];
+    let next = start;
+    for (let weight = 0; next < operations.length && weight < CALL; next += 1) {
+      const operation = operations[next] as Operation;
+      const encoded = operation.encode();
+      if (encoded === undefined) continue;
+      weight += operation.weight;
+      sent.push(operation);
+      args.push(operation.lock);
+      values.push(encoded[0], encoded[1], encoded[2]);
+    }
+    if (sent.length === 0) return next;
+    args[1] = String(sent.length + 1);
+    for (const value of values) args.push(value);
+    const { connection } = this;
+    const sentAt = this.clock.now();
+    const onFailure = (error: unknown) => {
+      this.#onFailure(sent, error, firstSentAt ?? sentAt, firstSentAt !== undefined, withText);
+    };
+    if (connection === undefined) onFailure(new NotSent('No server is known to keep this lock.'));
+    else {
+      connection.send(
+        withText ? 'eval' : 'evalsha',
+        args,
+        (reply) => {
+          // The server may have been demoted, and forget what it has just granted.
+          if (this.connection === connection) this.#deliver(sent, reply, sentAt);
+          else onFailure(new Error('The lock was moved to another server meanwhile.'));
+        },
+        onFailure,
+      );
+    }
+    return next;
+  }
+
+  #onFailure(
+    operations: readonly Operation[],
+    cause: unknown,
+    firstSentAt: number,
+    wasRefused: boolean,
+    hadText: boolean,
+  ): void {
+    let error = cause instanceof Error ? cause : new Error('unknown');
+    // The call has reached a server before.
+    if (wasRefused && error instanceof NotSent) error = new Error(error.message, { cause: error });
+    // Refused before it ran. Sent with its text, the server knows it from then on.
+    if (!hadText && error.message.startsWith('NOSCRIPT')) {
+      this.#send(operations, 0, firstSentAt, true);
+      return;
+    }
+    const redirected = this.redirect?.(error, firstSentAt);
+    if (redirected === undefined) for (const operation of operations) operation.onFailure(error);
+    else void redirected.then(() => this.#send(operations, 0, firstSentAt));
+  }
+
+  #deliver(operations: readonly Operation[], reply: unknown, sentAt: number): void {
+    if (!Array.isArray(reply)) {
+      operations[0]?.onReply(reply, sentAt);
+      return;
+    }
+    // Grants first: an attempt that is granted in this call is then never reported as waiting.
+    for (let index = operations.length; index < reply.length; index += 1) this.onNotice(String(reply[index]), sentAt);
+    operations.forEach((operation, index) => {
+      const answer: unknown = reply[index];
+      if (answer instanceof Error) operation.onFailure(answer);
+      else operation.onReply(answer, sentAt);
+    });
+  }
+}

@@ -1,0 +1,266 @@
+import type { Clock, Timer } from '../../../api/clock.js';
+import type { LockLogger } from '../../../api/logger.js';
+import { type CommandSender, keepConnecting, NotSent, type RedisConnection, withoutCommand } from './redis-client.js';
+
+/** Reacts to the state of a connection. */
+export interface ConnectionListener {
+  /** It is ready for commands: for the first time, or again. */
+  onUp(): void;
+  /** It was ready and is not any more; every command in flight has an unknown outcome. */
+  onDown(cause: unknown): void;
+}
+
+/**
+ * A connection for commands. It knows whether it is up, and drops itself when the server falls silent.
+ *
+ * A frozen server or a cut network closes no socket. So when commands are in flight and nothing came back for `timeout` ms, the
+ * connection is dropped and a new one is made.
+ *
+ * It is up only when the server has reported under which id it knows the connection. Commands that were sent can then be kept from
+ * being executed late, by ending the connection at the server. That is one round trip per connection, and nothing per command.
+ */
+export class CommandConnection implements CommandSender {
+  #up = false;
+  /** The commands in flight on the connection in use. */
+  #flight: Flight = { commands: 0, isOver: false };
+  #lastHeard = 0;
+  #timer: Timer | undefined;
+  /** The connection in use, as the server knows it, and those that were lost and may not have ended there. */
+  #identity: ConnectionIdentity | undefined;
+  readonly #lost = new Set<ConnectionIdentity>();
+  #suspected = false;
+  readonly #stopConnecting: () => void;
+  #cause: unknown = new Error('The connection was closed before it was ready.');
+  #onFirstOutcome: (() => void) | undefined;
+  #idle: (() => void) | undefined;
+  #isClosed = false;
+
+  constructor(
+    private readonly connection: RedisConnection,
+    private readonly clock: Clock,
+    private readonly logger: LockLogger,
+    private readonly timeout: number,
+    private readonly listener: ConnectionListener,
+  ) {
+    this.#stopConnecting = keepConnecting(connection, clock, timeout);
+    connection.on('ready', () => {
+      this.#introduce();
+    });
+    connection.on('close', () => {
+      this.#lose();
+    });
+    // Without a listener ioredis prints the error itself; with one the cause goes where the failure is reported.
+    connection.on('error', (error) => {
+      this.#cause = withoutCommand(error);
+    });
+  }
+
+  get isUp(): boolean {
+    return this.#up;
+  }
+
+  /** Why it is not up. */
+  get cause(): unknown {
+    return this.#cause;
+  }
+
+  /** Rejects when the first try has failed; then it continues by itself. */
+  connect(): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.#onFirstOutcome = () => {
+        if (this.#up) resolve();
+        else reject(this.#cause);
+      };
+      // The promise of ioredis resolves too early, and its error has fewer details.
+      this.connection.connect().catch(() => this.#onFirstOutcome?.());
+    });
+  }
+
+  /** @param isIntroduction sent before the connection is up */
+  send(
+    command: string,
+    args: string[],
+    onReply: (reply: unknown) => void,
+    onFailure: (error: unknown) => void,
+    isIntroduction = false,
+  ): void {
+    if (!this.#up && !isIntroduction) {
+      onFailure(new NotSent('There is no connection to the server.', { cause: this.#cause }));
+      return;
+    }
+    const flight = this.#flight;
+    if (flight.commands === 0) this.#lastHeard = this.clock.now();
+    flight.commands += 1;
+    if (this.#timer === undefined) this.#listen(this.timeout);
+    this.connection.call(command, ...args).then(
+      (reply) => {
+        this.#heard(flight);
+        if (flight.isOver) {
+          onFailure(new Error('The reply came after its connection was given up.'));
+          return;
+        }
+        onReply(reply);
+        // The script answers for each operation by itself.
+        const demotion: unknown = Array.isArray(reply) ? reply.find(isDemotion) : undefined;
+        if (isDemotion(demotion)) this.reconnect(demotion);
+      },
+      (error: unknown) => {
+        this.#heard(flight);
+        onFailure(withoutCommand(error));
+        if (!flight.isOver && isDemotion(error)) this.reconnect(error);
+      },
+    );
+  }
+
+  /** As {@link send}, as a promise. */
+  ask(command: string, ...args: string[]): Promise<unknown> {
+    return new Promise((resolve, reject) => {
+      this.send(command, args, resolve, reject);
+    });
+  }
+
+  /** Connects again unless it is down already: the address may lead to another server now. */
+  reconnect(cause: Error): void {
+    if (this.#up) this.#giveUp(cause);
+  }
+
+  /** Waits for the commands in flight, for up to `timeout` ms, and closes. */
+  async close(): Promise<void> {
+    if (this.#up && this.#flight.commands > 0) await new Promise<void>((resolve) => (this.#idle = resolve));
+    this.#isClosed = true;
+    this.#up = false;
+    this.#unlisten();
+    this.#stopConnecting();
+    this.connection.disconnect();
+  }
+
+  #heard(flight: Flight): void {
+    flight.commands -= 1;
+    if (flight.isOver) return;
+    this.#suspected = false;
+    if (flight.commands > 0) this.#lastHeard = this.clock.now();
+    else this.#idle?.();
+  }
+
+  /** The first commands on a new connection. */
+  #introduce(): void {
+    // Before anything else: commands that a lost connection left unread at the server must not be executed after later ones.
+    for (const identity of this.#lost) this.#kill(identity);
+    this.send(
+      'client',
+      ['INFO'],
+      (info) => {
+        const [, id, address] = /^id=(\d+) addr=(\S+)/.exec(String(info)) ?? [];
+        if (id !== undefined && address !== undefined) this.#identity = { id, address };
+        this.#open();
+      },
+      (error) => {
+        // Refused, and not lost: then the connection works without an id.
+        if (error instanceof Error && error.name === 'ReplyError') this.#open();
+      },
+      true,
+    );
+  }
+
+  #open(): void {
+    if (this.#isClosed) return;
+    this.#up = true;
+    // The default cause, because a connection may end without an error.
+    this.#cause = new Error('The connection was closed.');
+    this.#onFirstOutcome?.();
+    this.listener.onUp();
+  }
+
+  #lose(): void {
+    this.#unlisten();
+    this.#flight.isOver = true;
+    this.#flight = { commands: 0, isOver: false };
+    this.#idle?.();
+    if (this.#identity) this.#lost.add(this.#identity);
+    this.#identity = undefined;
+    if (!this.#up) {
+      this.#onFirstOutcome?.();
+      return;
+    }
+    this.#up = false;
+    this.listener.onDown(this.#cause);
+  }
+
+  /**
+   * Ends our lost connection at the server. Bytes that the server had not read yet could otherwise be executed after a release
+   * that we send now, and hold the lock for an attempt that is over. (A connection generation in each command would keep the
+   * same order; this costs nothing per command.) Both the id and the address must match, because ids start again when a
+   * server is restarted or replaced. Where the ACL refuses the command, such a hold ends with its lease.
+   */
+  #kill(identity: ConnectionIdentity): void {
+    const { id, address } = identity;
+    this.send(
+      'client',
+      ['KILL', 'ID', id, 'ADDR', address],
+      () => this.#lost.delete(identity),
+      (error) => {
+        // Without an answer it is killed again by the next connection.
+        if (!(error instanceof Error) || error.name !== 'ReplyError') return;
+        this.#lost.delete(identity);
+        if (isRefusal(error)) {
+          this.logger.debug('Redis refuses CLIENT KILL: a lost connection may execute commands late.');
+        }
+      },
+      true,
+    );
+  }
+
+  // One timer for all commands, and none while nothing is in flight for long.
+  #listen(delay: number): void {
+    this.#timer = this.clock.setTimer(() => {
+      this.#timer = undefined;
+      if (this.#flight.commands === 0) return;
+      const silent = this.clock.now() - this.#lastHeard;
+      if (silent < this.timeout) this.#listen(Math.max(1, Math.ceil(this.timeout - silent)));
+      else if (this.#suspected) this.#giveUp(new Error(`The server did not answer for ${Math.round(silent)} ms.`));
+      else {
+        // After a blocked event loop timers run before sockets are read, so replies that have arrived are read first.
+        this.#suspected = true;
+        this.#listen(1);
+      }
+    }, delay);
+  }
+
+  #unlisten(): void {
+    if (this.#timer !== undefined) this.clock.clearTimer(this.#timer);
+    this.#timer = undefined;
+  }
+
+  #giveUp(cause: Error): void {
+    this.#cause = cause;
+    this.#lose();
+    this.connection.disconnect(true);
+  }
+}
+
+/**
+ * The commands that were sent on one connection. After the connection is given up, ioredis still reads replies on its half-closed
+ * socket. A server that hung and wakes up would answer there for locks that another server has granted since, so such a reply is a failure.
+ */
+interface Flight {
+  commands: number;
+  /** The connection was given up or has ended. */
+  isOver: boolean;
+}
+
+interface ConnectionIdentity {
+  readonly id: string;
+  readonly address: string;
+}
+
+/**
+ * The answer of a master that has become a replica. Its name or address may lead to the new master by now. Redis before 7 puts the
+ * position in the script before the error: `@user_script: 12: -READONLY …`, `ERR Error running script … -READONLY …`.
+ */
+export function isDemotion(error: unknown): error is Error {
+  return error instanceof Error && /(^|-)(READONLY|MASTERDOWN) /.test(error.message);
+}
+
+function isRefusal(error: unknown): boolean {
+  return error instanceof Error && error.message.startsWith('NOPERM');
+}

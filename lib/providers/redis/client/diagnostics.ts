@@ -1,0 +1,114 @@
+import type { Diagnostic } from '../../../api/lock-provider.js';
+import { readRefused } from './permissions.js';
+
+/** Sends one command to a server. */
+export type Ask = (command: string, ...args: string[]) => Promise<unknown>;
+
+/** Checks what a server reports in `INFO`. */
+export async function examineServer(
+  ask: Ask,
+  { isCluster, waitReplicas }: { readonly isCluster: boolean; readonly waitReplicas: number },
+): Promise<Diagnostic[]> {
+  let text: unknown;
+  try {
+    text = await ask('info');
+  } catch (error) {
+    const reason = error instanceof Error && error.message.startsWith('NOPERM') ? 'refuses' : 'does not answer';
+    return [
+      {
+        severity: 'warning',
+        message: `Redis ${reason} INFO: its version, role, eviction, persistence and replicas were not checked. Allow +info, or check them yourself.`,
+      },
+    ];
+  }
+  return examineInfo(readInfo(text), isCluster, waitReplicas);
+}
+
+function readInfo(text: unknown): ReadonlyMap<string, string> {
+  return new Map(
+    String(text)
+      .split(/\r?\n/)
+      .map((line): [string, string] => {
+        const colon = line.indexOf(':');
+        return [line.slice(0, colon), line.slice(colon + 1)];
+      }),
+  );
+}
+
+function examineInfo(info: ReadonlyMap<string, string>, isCluster: boolean, waitReplicas: number): Diagnostic[] {
+  const diagnostics: Diagnostic[] = [];
+  const report = (severity: Diagnostic['severity'], message: string) => diagnostics.push({ severity, message });
+
+  const [major = 0, minor = 0] = (info.get('redis_version') ?? '').split('.').map(Number);
+  if (major < 6 || (major === 6 && minor < 2)) {
+    report('error', `Redis ${info.get('redis_version') ?? ''} is too old for the lock script: 6.2 or later is needed.`);
+  }
+  if (info.get('role') === 'slave') {
+    report('error', 'This server is a replica: give the provider the address of the master.');
+  }
+  if (!isCluster && info.get('cluster_enabled') === '1') {
+    report(
+      'error',
+      'This server is a node of a Redis Cluster, and was given as a single server: give the provider "cluster" with its nodes, or a Cluster client.',
+    );
+  }
+  const policy = info.get('maxmemory_policy') ?? 'noeviction';
+  if (policy !== 'noeviction' && info.get('maxmemory') !== '0') {
+    report(
+      'warning',
+      `maxmemory-policy is ${policy}: a lock that is held can be evicted, and then two may hold it. Set noeviction, or use a server for locks alone.`,
+    );
+  }
+  if (info.get('aof_enabled') === '0') {
+    report(
+      'warning',
+      'Redis runs without AOF: a restart forgets the locks that are held, all whose leases last longer than it takes. Set appendonly yes.',
+    );
+  }
+  const replicas = Number(info.get('connected_slaves') ?? 0);
+  if (replicas < waitReplicas) {
+    report(
+      'error',
+      `waitReplicas is ${waitReplicas} and ${replicas} replicas are connected: no lock can be held. Connect more, or ask for fewer.`,
+    );
+  } else if (replicas > 0 && waitReplicas === 0) {
+    report(
+      'warning',
+      'Redis has replicas, and replication is asynchronous: after a failover two may hold a lock that was taken shortly before. Set waitReplicas, and fence writes with the token.',
+    );
+  }
+  return diagnostics;
+}
+
+/** Checks which of the commands that the script asks about are refused by the ACL. */
+export async function examinePermissions(
+  ask: Ask,
+  script: string,
+  args: readonly string[],
+  where: string,
+): Promise<Diagnostic[]> {
+  let reply: unknown;
+  try {
+    reply = await ask('eval', script, '0', ...args);
+  } catch (error) {
+    // Without EVAL there is no lock at all.
+    const message = error instanceof Error ? error.message : '';
+    if (!message.startsWith('NOPERM')) return [];
+    return [{ severity: 'error', message: `Redis refuses EVAL to this user: allow it (${message}).` }];
+  }
+  const { needed, useful } = readRefused(reply);
+  const diagnostics: Diagnostic[] = [];
+  if (needed.length > 0) {
+    diagnostics.push({
+      severity: 'error',
+      message: `The ACL of this user refuses what locks need, on ${where}: allow ${needed.join(' ')}.`,
+    });
+  }
+  if (useful.length > 0) {
+    diagnostics.push({
+      severity: 'warning',
+      message: `The ACL of this user refuses ${useful.join(' ')}: locks work, but are found late or outlive a lost connection; see the page on Redis.`,
+    });
+  }
+  return diagnostics;
+}

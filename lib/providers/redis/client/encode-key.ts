@@ -1,0 +1,22 @@
+import { createHash } from 'node:crypto';
+
+// A longer key is replaced by its hash, so that callers who choose keys cannot fill the server's memory with names.
+const LONGEST_KEY = 512;
+
+// `}` begins the suffixes of our records, `~` begins an escape, control characters would garble MONITOR and redis-cli, and
+// every lone surrogate becomes the same three bytes in UTF-8, so different keys would become one.
+const NEEDS_ESCAPE = /[~}\p{Cc}\p{Surrogate}]/u;
+const ESCAPED = new RegExp(NEEDS_ESCAPE, 'gu');
+
+/** Keeps keys readable where it can, and distinct always. */
+export function encodeKey(key: string): string {
+  if (key.length > LONGEST_KEY) {
+    // UTF-16, since UTF-8 would merge lone surrogates. `~~` cannot come from an escape.
+    return `~~${createHash('sha256').update(Buffer.from(key, 'utf16le')).digest('hex')}`;
+  }
+  return NEEDS_ESCAPE.test(key) ? key.replace(ESCAPED, escape) : key;
+}
+
+function escape(character: string): string {
+  return `~${character.charCodeAt(0).toString(16).padStart(4, '0')}`;
+}

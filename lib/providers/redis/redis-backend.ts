@@ -1,0 +1,221 @@
+import { nextTick } from 'node:process';
+import { LockConfigError, LockUnavailableError } from '../../api/errors.js';
+import type { LockInfo } from '../../api/lock-info.js';
+import type {
+  AcquireRequest,
+  BackendContext,
+  Diagnostic,
+  Grant,
+  Holder,
+  LockBackend,
+  LockCapabilities,
+  ReleaseOptions,
+  ReleaseOutcome,
+  RenewOutcome,
+} from '../../api/lock-provider.js';
+import { validUntil } from '../../core/toolkit/validity.js';
+import { Attempts } from './attempts.js';
+import { HEAVY, LIGHT } from './batcher.js';
+import { connectionsOf, isClusterClient, loadIoredis, type RedisSettings } from './client/redis-options.js';
+import { ClusterServers } from './cluster/cluster-servers.js';
+import { Cohorts } from './cohort.js';
+import { examine } from './diagnostics.js';
+import { readInspection } from './inspection.js';
+import { KeyLayout } from './key-layout.js';
+import { PendingLeaves } from './pending-leaves.js';
+import type { ServersListener } from './server.js';
+import type { Servers } from './servers.js';
+import { SingleServer } from './single-server.js';
+import { unavailable } from './unavailable.js';
+import { readHeld, releaseArguments, wholeMs } from './wire.js';
+
+/** The id of a process in the queue and on its channel: 48 random bits, as wide as the script expects. */
+const PROCESS_ID_DIGITS = 12;
+
+/** The locks of one application on its Redis. */
+export class RedisBackend implements LockBackend, ServersListener {
+  readonly capabilities: LockCapabilities = {
+    shared: true,
+    fair: true,
+    fencing: true,
+    lease: 'per-lock',
+    minHold: true,
+    forceRelease: true,
+    queue: 'backend',
+  };
+  readonly #layout: KeyLayout;
+  readonly #servers: Servers;
+  readonly #cohorts = new Cohorts();
+  readonly #leaves: PendingLeaves;
+  readonly #attempts: Attempts;
+  #wasConnected = false;
+  #isClosed = false;
+
+  constructor(
+    private readonly context: BackendContext,
+    private readonly settings: RedisSettings,
+  ) {
+    this.#layout = new KeyLayout(context.namespace);
+    this.#servers = this.#serversOf(settings);
+    this.#leaves = new PendingLeaves(context.clock);
+    this.#attempts = new Attempts(context, this.#servers, this.#cohorts, this.#leaves, settings.waitReplicas > 0);
+  }
+
+  async connect(): Promise<void> {
+    const { name } = this.context;
+    try {
+      await this.#servers.connect();
+    } catch (cause) {
+      if (cause instanceof LockConfigError) throw cause;
+      throw new LockUnavailableError(
+        `Lock provider "${name}" cannot reach Redis: check its address and credentials, and that it is up.`,
+        { provider: name, cause },
+      );
+    } finally {
+      // ioredis keeps trying by itself. From here on, a success is a recovery.
+      this.#wasConnected = true;
+    }
+  }
+
+  acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
+    return this.#attempts.acquire(request, this.#layout.lockOf(request.key));
+  }
+
+  renew(grant: Grant, lease: number): Promise<RenewOutcome> {
+    const lock = this.#layout.lockOf(grant.key);
+    const cohort = this.#cohorts.of(grant.holder);
+    const renewal = cohort?.renewing(lease, this.context.clock.now()) ?? 0;
+    return new Promise((resolve) => {
+      this.#servers.confirmerOf(lock, lease).add({
+        lock,
+        isAcquire: false,
+        weight: LIGHT,
+        encode: () => ['C', cohort?.name ?? grant.holder, wholeMs(lease)],
+        onReply: (reply, sentAt) => {
+          const held = readHeld(reply, lease);
+          // Another token: the provisional lease had run out and the lock was granted to us again. The token in use is overtaken.
+          if (held?.token === (cohort?.token ?? grant.fencingToken)) {
+            const until = validUntil(sentAt, Math.min(held.left, lease));
+            cohort?.renewed(renewal, until);
+            resolve({ validUntil: until });
+          } else if (held || reply === 0) {
+            if (cohort) this.#cohorts.dissolve(cohort);
+            resolve('lost');
+          } else resolve('unknown');
+        },
+        onFailure: () => {
+          resolve('unknown');
+        },
+      });
+    });
+  }
+
+  release(holder: Holder, { keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
+    if (keepFor === 0 && this.#attempts.handOff(holder.holder)) return Promise.resolve('released');
+    const entry = this.#attempts.end(holder.holder);
+    if (entry === 'unsent') return Promise.resolve('lost');
+    const lock = this.#layout.lockOf(holder.key);
+    const batcher = this.#servers.batcherOf(lock);
+    return new Promise((resolve) => {
+      const onUnknown = () => {
+        // The core releases again, and that leaves the queue as it is.
+        if (entry) this.#leaves.add(entry, batcher);
+        resolve('unknown');
+      };
+      batcher.add({
+        lock,
+        isAcquire: false,
+        weight: HEAVY,
+        encode: () => releaseArguments(entry ?? holder, entry?.provisional ?? '', keepFor),
+        onReply: (reply) => {
+          if (reply === 1) resolve('released');
+          else if (reply === 0) resolve('lost');
+          else onUnknown();
+        },
+        onFailure: onUnknown,
+      });
+    });
+  }
+
+  async inspect(key: string): Promise<LockInfo | null> {
+    return readInspection(key, await this.#run(key, 'I'));
+  }
+
+  async forceRelease(key: string): Promise<boolean> {
+    return (await this.#run(key, 'F')) === 1;
+  }
+
+  diagnose(): Promise<Diagnostic[]> {
+    const { isCluster, asks } = this.#servers;
+    const { waitReplicas } = this.settings;
+    return examine(asks, { isCluster, waitReplicas, key: this.#layout.counter, channel: this.#layout.channelOf('') });
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    this.#attempts.close(new Error('The backend was closed.'));
+    this.#leaves.close();
+    this.#cohorts.clear();
+    // Operations that were added in this tick are sent at its end.
+    await new Promise<void>((resolve) => {
+      nextTick(resolve);
+    });
+    await this.#servers.close();
+  }
+
+  onUp(): void {
+    // In this order: holds are renewed before any attempt asks, so no waiter is granted a lock that is still ours.
+    if (this.#wasConnected) this.context.emit({ type: 'recovered' });
+    this.#cohorts.dissolveAll();
+    this.#leaves.retry();
+    this.#attempts.askAgain();
+  }
+
+  onDown(cause: unknown): void {
+    if (!this.#isClosed) this.context.emit({ type: 'unavailable', cause });
+  }
+
+  onListening(): void {
+    this.#attempts.askAgain();
+  }
+
+  onRefused(): void {
+    // The subscription has logged it.
+  }
+
+  onMessage(message: string): void {
+    this.#attempts.onNotice(message, undefined);
+  }
+
+  onNotice(notice: string, sentAt: number): void {
+    this.#attempts.onNotice(notice, sentAt);
+  }
+
+  #serversOf(settings: RedisSettings): Servers {
+    const { client, cluster, options } = settings.source;
+    const { commandTimeout, waitReplicas } = settings;
+    const { clock, logger, random } = this.context;
+    const process = random.id().slice(0, PROCESS_ID_DIGITS);
+    const shared = { clock, logger, layout: this.#layout, process, commandTimeout, waitReplicas };
+    if (client && isClusterClient(client)) return new ClusterServers(() => Promise.resolve(client), shared, this);
+    if (cluster === undefined) return new SingleServer(() => connectionsOf(settings), shared, this);
+    const connectCluster = async () => new (await loadIoredis()).Cluster(cluster, { ...options, lazyConnect: true });
+    return new ClusterServers(connectCluster, shared, this);
+  }
+
+  #run(key: string, code: 'I' | 'F'): Promise<unknown> {
+    const lock = this.#layout.lockOf(key);
+    return new Promise((resolve, reject) => {
+      this.#servers.batcherOf(lock).add({
+        lock,
+        isAcquire: false,
+        weight: HEAVY,
+        encode: () => [code, '', '0'],
+        onReply: resolve,
+        onFailure: (error) => {
+          reject(unavailable(this.context.name, key, error));
+        },
+      });
+    });
+  }
+}

@@ -1,0 +1,15 @@
+import { LockUnavailableError } from '../../api/errors.js';
+import { NotReplicated } from './wait-connection.js';
+
+/** The error for an operation on `key` that was not answered, or refused; with `sent` false no command has left this process. */
+export function unavailable(provider: string, key: string, cause: unknown, sent = true): LockUnavailableError {
+  const message = `Lock "${key}" of provider "${provider}": ${reasonOf(cause)}; check the server and its log.`;
+  return new LockUnavailableError(message, { key, provider, cause, sent });
+}
+
+function reasonOf(cause: unknown): string {
+  if (cause instanceof NotReplicated) return `too few replicas have it (${cause.message})`;
+  return cause instanceof Error && cause.name === 'ReplyError'
+    ? `Redis refuses it (${cause.message})`
+    : 'Redis did not answer';
+}

@@ -1,0 +1,80 @@
+import type { Timer } from '../../api/clock.js';
+import type { AcquireRequest, BackendContext } from '../../api/lock-provider.js';
+import type { Nodes } from './nodes.js';
+import { type RedlockGrant, Round } from './round.js';
+import { Votes } from './votes.js';
+
+// The pause after a round without a winner is drawn from a window that doubles: attempts that have split the votes come back at
+// different times, since a round takes about a millisecond; and a caller that waits for long asks some eight times a second.
+const FIRST_WINDOW = 16;
+const LARGEST_WINDOW = 250;
+// The last round of a wait begins this many ms before its end, so that a key which became free by then is not missed.
+const LAST_ROUND = 20;
+
+/** One attempt to get a majority of the votes, in as many rounds as it takes while its caller waits. */
+export class Attempt {
+  readonly votes = new Votes();
+  #hasLeft = false;
+  #isWaiting = false;
+  #round: Round | undefined;
+  #endPause: (() => void) | undefined;
+
+  constructor(
+    private readonly context: BackendContext,
+    private readonly nodes: Nodes,
+    private readonly lock: string,
+    private readonly request: AcquireRequest,
+  ) {}
+
+  /** @throws LockUnavailableError when a majority does not answer. */
+  async run(): Promise<RedlockGrant | 'busy'> {
+    const { context, nodes, lock, request, votes } = this;
+    for (let failures = 0; !this.#hasLeft; failures += 1) {
+      this.#round = new Round(context, nodes, lock, request, votes);
+      const outcome = await this.#round.run();
+      if (outcome !== 'busy' || request.wait <= 0) return outcome;
+      this.#wait();
+      await this.#pause(failures);
+    }
+    return 'busy';
+  }
+
+  /** The key was just released in this process: ask directly behind the release, if it pauses. */
+  askNow(): void {
+    this.#endPause?.();
+  }
+
+  /** The caller has left, or its release is sent: no further vote may be asked for. */
+  leave(): void {
+    this.#hasLeft = true;
+    this.#round?.end();
+    this.#endPause?.();
+  }
+
+  #wait(): void {
+    if (this.#isWaiting || this.#hasLeft) return;
+    this.#isWaiting = true;
+    const { signal, holder } = this.request;
+    const leave = () => {
+      this.leave();
+    };
+    if (signal.aborted) leave();
+    else signal.addEventListener('abort', leave, { once: true });
+    this.context.emit({ type: 'waiting', holder });
+  }
+
+  async #pause(failures: number): Promise<void> {
+    if (this.#hasLeft) return;
+    const { clock, random } = this.context;
+    const window = Math.min(FIRST_WINDOW * 2 ** failures, LARGEST_WINDOW);
+    const delay = 1 + random.fraction() * window;
+    const untilLast = this.request.wait - LAST_ROUND;
+    let timer: Timer | undefined;
+    await new Promise<void>((resolve) => {
+      this.#endPause = resolve;
+      timer = clock.setTimer(resolve, untilLast > 0 ? Math.min(delay, untilLast) : delay);
+    });
+    this.#endPause = undefined;
+    if (timer !== undefined) clock.clearTimer(timer);
+  }
+}

@@ -1,0 +1,68 @@
+import type { Diagnostic } from '../../api/lock-provider.js';
+import { type Ask, examinePermissions, examineServer } from '../redis/client/diagnostics.js';
+import { permissionScript } from '../redis/client/permissions.js';
+import type { RedlockKeyLayout } from './key-layout.js';
+import type { RedlockNode } from './node.js';
+
+const PERMISSION_SCRIPT = permissionScript('');
+
+/** The settings of the nodes that weaken the guarantee. */
+export async function diagnoseNodes(
+  nodes: readonly RedlockNode[],
+  layout: RedlockKeyLayout,
+  delayedRestart: boolean,
+): Promise<Diagnostic[]> {
+  const diagnostics: Diagnostic[] = [];
+  if (nodes.length % 2 === 0) {
+    diagnostics.push({
+      severity: 'warning',
+      message: `${nodes.length} nodes survive no more failures than ${nodes.length - 1}: use an odd number.`,
+    });
+  }
+  const each = await Promise.all(nodes.map((node) => diagnoseNode(node.ask.bind(node), layout, delayedRestart)));
+  each.forEach((found, index) => {
+    for (const { severity, message } of found) diagnostics.push({ severity, message: `Node ${index + 1}: ${message}` });
+  });
+  return diagnostics;
+}
+
+async function diagnoseNode(
+  ask: Ask,
+  { counter, run }: RedlockKeyLayout,
+  delayedRestart: boolean,
+): Promise<Diagnostic[]> {
+  // A Cluster has its own message for a majority, below.
+  const diagnostics = await examineServer(ask, { isCluster: true, waitReplicas: 0 });
+  diagnostics.push(...(await examinePermissions(ask, PERMISSION_SCRIPT, [counter], `keys such as ${counter}`)));
+  if (delayedRestart && (await isRefused(ask('get', run)))) {
+    diagnostics.push({
+      severity: 'warning',
+      message: `The ACL of this user refuses the key ${run}: with delayedRestart each process waits for maxLease after its own start. Allow ~${counter}*.`,
+    });
+  }
+  const info = String(await ask('info').catch(() => ''));
+  if (/^cluster_enabled:1/m.test(info)) {
+    diagnostics.push({
+      severity: 'error',
+      message:
+        'It is a node of a Redis Cluster, which refuses the keys of other nodes and fails over: a majority needs independent servers.',
+    });
+  }
+  if (/^aof_enabled:0/m.test(info) && !delayedRestart) {
+    diagnostics.push({
+      severity: 'warning',
+      message:
+        'If it restarts within a lease it votes again, and two may hold a lock. Set appendonly yes and appendfsync always, or delayedRestart: true.',
+    });
+  }
+  return diagnostics;
+}
+
+async function isRefused(answer: Promise<unknown>): Promise<boolean> {
+  try {
+    await answer;
+    return false;
+  } catch (error) {
+    return error instanceof Error && error.message.startsWith('NOPERM');
+  }
+}

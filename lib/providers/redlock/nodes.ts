@@ -1,0 +1,197 @@
+import { nextTick } from 'node:process';
+import { LockConfigError, LockUnavailableError } from '../../api/errors.js';
+import type { BackendContext } from '../../api/lock-provider.js';
+import { connectionsOf } from '../redis/client/redis-options.js';
+import { callOf, type Command, isVote } from './command.js';
+import type { RedlockKeyLayout } from './key-layout.js';
+import { roundDigits } from './lock-script.js';
+import { RedlockNode } from './node.js';
+import { Answers, type Decide, Poll, type Question } from './poll.js';
+import type { RedlockSettings } from './redlock-options.js';
+import { Tokens } from './tokens.js';
+
+// Client and servers work at the same time only when one call does not carry everything.
+const COMMANDS_A_CALL = 16;
+/** The share of a lease that a node may take to answer: a round must leave most of it. */
+const SHARE_OF_LEASE = 0.1;
+
+/** The nodes together. All commands of one tick travel in one call to each node. */
+export class Nodes {
+  /** Empty until {@link connect}. */
+  readonly all: RedlockNode[] = [];
+  readonly tokens = new Tokens();
+  #rounds = 0;
+  #batch: Command[] = [];
+  #hadMajority = false;
+  #isConnected = false;
+  #isClosing = false;
+  #onMajority: (() => void) | undefined;
+
+  constructor(
+    private readonly context: BackendContext,
+    private readonly settings: RedlockSettings,
+    private readonly layout: RedlockKeyLayout,
+  ) {}
+
+  get count(): number {
+    return this.settings.nodes.length;
+  }
+
+  get majority(): number {
+    return Math.floor(this.count / 2) + 1;
+  }
+
+  /** Rounds of all attempts are numbered in one sequence, so that a clean-up never meets a later round of the same holder. */
+  nextRound(): string {
+    this.#rounds += 1;
+    return roundDigits(this.#rounds);
+  }
+
+  /**
+   * Connects to all; a majority is enough.
+   *
+   * @throws LockConfigError when two nodes are one server, or one belongs to a Cluster. LockUnavailableError when no majority answers.
+   */
+  async connect(): Promise<void> {
+    const { context, settings, layout, all } = this;
+    const majority = new Promise<void>((resolve) => (this.#onMajority = resolve));
+    const connects = await Promise.all(settings.nodes.map(connectionsOf));
+    connects.forEach((connect, index) => {
+      const onChange = () => {
+        this.#onChange();
+      };
+      all.push(new RedlockNode(context, settings, layout, connect(), index, all, onChange));
+    });
+    const tries = Promise.allSettled(all.map((node) => node.connect()));
+    await Promise.race([tries, majority]);
+    // The others have a moment more: a mistake in the addresses is better found now than later.
+    await this.#waitFor(tries);
+    this.#isConnected = true;
+    this.#refuseDependent();
+    this.#hadMajority = this.#hasMajority();
+    if (!this.#hadMajority) {
+      throw new LockUnavailableError(
+        `Lock provider "${context.name}" reaches ${this.#ready()} of ${this.count} Redis nodes, which is no majority. Check their addresses and credentials, and that they are up.`,
+        { provider: context.name, cause: this.#cause() },
+      );
+    }
+  }
+
+  /**
+   * Asks all nodes at the end of this tick. Decided as soon as `decide` can decide from the answers so far.
+   *
+   * @param lease of the lock in ms: a tenth of it is the longest that the answers are waited for
+   */
+  poll<T>(question: Question, decide: Decide<T>, lease = Infinity): Poll<T> {
+    const timeout = Math.min(this.settings.commandTimeout, lease * SHARE_OF_LEASE);
+    const answers = new Answers(this.count, this.majority);
+    const poll = new Poll(question, answers, decide, this.context.clock, timeout);
+    this.send(poll);
+    return poll;
+  }
+
+  /** Sends at the end of this tick, in the order of the calls. */
+  send(command: Command): void {
+    this.#batch.push(command);
+    // After the promise jobs that are ready now: their commands travel in the same call.
+    if (this.#batch.length === 1) nextTick(this.#flush);
+  }
+
+  /** The error for a question that no majority has answered. */
+  unavailable(key: string, cause: unknown, sent = true): LockUnavailableError {
+    const { name } = this.context;
+    return new LockUnavailableError(
+      `Lock "${key}" of provider "${name}": no majority of the ${this.count} Redis nodes answered in time. Check the nodes and their logs.`,
+      { key, provider: name, cause, sent },
+    );
+  }
+
+  async close(): Promise<void> {
+    this.#isClosing = true;
+    // Commands of this tick are sent at its end.
+    await new Promise<void>((resolve) => {
+      nextTick(resolve);
+    });
+    await Promise.all(this.all.map((node) => node.close()));
+  }
+
+  readonly #flush = (): void => {
+    const commands = this.#batch;
+    this.#batch = [];
+    for (let first = 0; first < commands.length; first += COMMANDS_A_CALL) {
+      this.#sendCall(commands.length <= COMMANDS_A_CALL ? commands : commands.slice(first, first + COMMANDS_A_CALL));
+    }
+  };
+
+  #sendCall(commands: readonly Command[]): void {
+    const now = this.context.clock.now();
+    // Made once for all nodes.
+    const args = callOf(this.layout.counter, commands);
+    const isForAll = commands.every(({ only }) => only === undefined);
+    for (const command of commands) command.onSent?.(now);
+    for (const node of this.all) {
+      const mayVote = node.mayVote(now);
+      if (mayVote && isForAll) node.send(commands, args);
+      else this.#sendSome(node, commands, mayVote);
+    }
+  }
+
+  #sendSome(node: RedlockNode, commands: readonly Command[], mayVote: boolean): void {
+    const some = commands.filter((command) => {
+      if (command.only !== undefined && command.only !== node.index) return false;
+      if (mayVote || !isVote(command)) return true;
+      command.onFault?.(node.cause);
+      return false;
+    });
+    if (some.length > 0) node.send(some, callOf(this.layout.counter, some));
+  }
+
+  /** @throws LockConfigError for nodes whose failures are not independent of each other. */
+  #refuseDependent(): void {
+    const { name } = this.context;
+    const double = this.all.findIndex(({ isDouble }) => isDouble);
+    if (double >= 0) {
+      throw new LockConfigError(
+        `Lock provider "${name}": node ${double + 1} is the same server as another node, and a majority must be of independent servers. Give each node a server of its own.`,
+        { provider: name },
+      );
+    }
+    const clustered = this.all.findIndex(({ isClusterNode }) => isClusterNode);
+    if (clustered >= 0) {
+      throw new LockConfigError(
+        `Lock provider "${name}": node ${clustered + 1} belongs to a Redis Cluster, and a majority must be of independent servers. For a Cluster use RedisLockProvider.`,
+        { provider: name },
+      );
+    }
+  }
+
+  #onChange(): void {
+    const hasMajority = this.#hasMajority();
+    if (hasMajority) this.#onMajority?.();
+    if (!this.#isConnected || this.#isClosing || hasMajority === this.#hadMajority) return;
+    this.#hadMajority = hasMajority;
+    this.context.emit(hasMajority ? { type: 'recovered' } : { type: 'unavailable', cause: this.#cause() });
+  }
+
+  #ready(): number {
+    return this.all.filter(({ isReady }) => isReady).length;
+  }
+
+  #hasMajority(): boolean {
+    return this.#ready() >= this.majority;
+  }
+
+  #cause(): unknown {
+    return this.all.find(({ isReady }) => !isReady)?.cause;
+  }
+
+  async #waitFor(work: Promise<unknown>): Promise<void> {
+    const { clock } = this.context;
+    let timer: object | undefined;
+    const timeout = new Promise<void>((resolve) => {
+      timer = clock.setTimer(resolve, this.settings.commandTimeout, true);
+    });
+    await Promise.race([work, timeout]);
+    if (timer) clock.clearTimer(timer);
+  }
+}

@@ -1,0 +1,127 @@
+import type { LockInfo } from '../../api/lock-info.js';
+import type {
+  AcquireRequest,
+  BackendContext,
+  Diagnostic,
+  Grant,
+  Holder,
+  LockBackend,
+  LockCapabilities,
+  ReleaseOptions,
+  ReleaseOutcome,
+  RenewOutcome,
+} from '../../api/lock-provider.js';
+import { HolderTable } from '../../core/toolkit/holder-table.js';
+import { Attempt } from './attempt.js';
+import { diagnoseNodes } from './diagnostics.js';
+import { inspect } from './inspection.js';
+import { RedlockKeyLayout } from './key-layout.js';
+import { NO_ROUND, NO_TOKEN, wholeMs } from './lock-script.js';
+import { Nodes } from './nodes.js';
+import type { Answers } from './poll.js';
+import type { RedlockSettings } from './redlock-options.js';
+import { renew } from './renewal.js';
+import type { RedlockGrant } from './round.js';
+
+/** The locks of one application on the nodes. */
+export class RedlockBackend implements LockBackend {
+  readonly capabilities: LockCapabilities;
+  readonly #layout: RedlockKeyLayout;
+  readonly #nodes: Nodes;
+  readonly #attempts = new HolderTable<Attempt>();
+  /** The attempt that asks for a lock, by the lock: the core lets one waiter per key ask. */
+  readonly #byLock = new Map<string, Attempt>();
+
+  constructor(
+    private readonly context: BackendContext,
+    private readonly settings: RedlockSettings,
+  ) {
+    this.#layout = new RedlockKeyLayout(context.namespace);
+    this.#nodes = new Nodes(context, settings, this.#layout);
+    this.capabilities = {
+      shared: false,
+      fair: false,
+      fencing: true,
+      lease: 'per-lock',
+      maxLease: settings.maxLease,
+      minHold: true,
+      forceRelease: true,
+      queue: 'local',
+    };
+  }
+
+  connect(): Promise<void> {
+    return this.#nodes.connect();
+  }
+
+  async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
+    const { holder } = request;
+    const lock = this.#layout.lockOf(request.key);
+    const attempt = new Attempt(this.context, this.#nodes, lock, request);
+    this.#attempts.set(holder, attempt);
+    this.#byLock.set(lock, attempt);
+    try {
+      return await attempt.run();
+    } finally {
+      if (this.#attempts.get(holder) === attempt) this.#attempts.delete(holder);
+      if (this.#byLock.get(lock) === attempt) this.#byLock.delete(lock);
+    }
+  }
+
+  renew(grant: Grant, lease: number): Promise<RenewOutcome> {
+    return renew(this.context, this.#nodes, this.#layout.lockOf(grant.key), grant, lease);
+  }
+
+  release(holder: Holder | RedlockGrant, { keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
+    const lock = this.#layout.lockOf(holder.key);
+    const attempt = this.#attempts.get(holder.holder);
+    attempt?.leave();
+    const votes = 'votes' in holder ? holder.votes : attempt?.votes;
+    if (votes) votes.isReleased = true;
+    const args = ['R', holder.holder, wholeMs(keepFor), NO_TOKEN, NO_ROUND] as const;
+    const { outcome } = this.#nodes.poll({ lock, args, votes }, releaseOutcome);
+    // Sent behind the release.
+    this.#byLock.get(lock)?.askNow();
+    return outcome;
+  }
+
+  inspect(key: string): Promise<LockInfo | null> {
+    return inspect(this.#nodes, key, this.#layout.lockOf(key));
+  }
+
+  async forceRelease(key: string): Promise<boolean> {
+    const lock = this.#layout.lockOf(key);
+    const poll = this.#nodes.poll({ lock, args: ['F', '', '0', NO_TOKEN, NO_ROUND] }, forceOutcome);
+    const outcome = await poll.outcome;
+    if (outcome === 'unknown') throw this.#nodes.unavailable(key, poll.cause);
+    return outcome;
+  }
+
+  diagnose(): Promise<Diagnostic[]> {
+    return diagnoseNodes(this.#nodes.all, this.#layout, this.settings.delayedRestart);
+  }
+
+  async close(): Promise<void> {
+    for (const attempt of this.#attempts.values()) attempt.leave();
+    await this.#nodes.close();
+  }
+}
+
+/** Whether a majority of the nodes had the holder's vote and does not have it any more. */
+function releaseOutcome(answers: Answers): 'released' | 'lost' | 'unknown' | undefined {
+  if (answers.isAgreed) return 'released';
+  if (answers.isRefused) return 'lost';
+  if (answers.isUnavailable) return 'unknown';
+  if (!answers.isComplete) return undefined;
+  // A majority is certainly without the vote. Whether a majority had it before, only the silent nodes could answer.
+  return answers.isAnswered ? 'released' : 'unknown';
+}
+
+/** Whether a holder had a majority, which is removed. */
+function forceOutcome(answers: Answers): boolean | 'unknown' | undefined {
+  if (answers.isAgreed) return true;
+  if (answers.isRefused) return false;
+  if (answers.isUnavailable) return 'unknown';
+  if (!answers.isComplete) return undefined;
+  return answers.isAnswered ? answers.yes > 0 : 'unknown';
+}

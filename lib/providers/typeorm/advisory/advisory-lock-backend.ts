@@ -1,0 +1,54 @@
+import type { BackendContext, CasStore, Holder, LockCapabilities } from '../../../api/lock-provider.js';
+import { SqlCasStore } from '../cas-store.js';
+import { connectToServer } from '../database.js';
+import { IS_READ_ONLY } from '../mysql-dialect.js';
+import type { SessionLockSettings } from '../options.js';
+import { SqlBackend } from '../sql-backend.js';
+import { AdvisoryAttempt, type AdvisoryDatabase } from './advisory-attempt.js';
+import { type AdvisoryStatements, postgresAdvisoryLocks, userLocks } from './advisory-statements.js';
+import { HoldingSessions } from './holding-sessions.js';
+
+/** The advisory locks of one application. */
+export class AdvisoryLockBackend extends SqlBackend<AdvisoryDatabase> {
+  readonly capabilities: LockCapabilities;
+  readonly casStore: CasStore;
+  readonly #statements: AdvisoryStatements;
+
+  constructor(
+    context: BackendContext,
+    private readonly settings: SessionLockSettings,
+  ) {
+    super(context);
+    const { database, allowUnsafeTopology, fencing } = settings;
+    this.#statements =
+      database === 'mysql' ? userLocks(allowUnsafeTopology ? 'false' : IS_READ_ONLY) : postgresAdvisoryLocks;
+    this.capabilities = {
+      shared: this.#statements.hasShared,
+      fair: false,
+      fencing,
+      lease: 'session',
+      minHold: false,
+      forceRelease: false,
+      queue: 'local',
+    };
+    this.casStore = new SqlCasStore(settings, context, () => this.database());
+  }
+
+  protected async open(): Promise<AdvisoryDatabase> {
+    const { guard, fencing, maxConnections: most } = this.settings;
+    const forLocks = { guard, lockWait: Infinity, autocommit: true, most, reserved: 0 };
+    const database = await connectToServer(this.settings, this.context, { forStatements: 1, forLocks, table: fencing });
+    const advisory = this.#statements;
+    try {
+      const scope = await advisory.scopeOf(database.run);
+      return { ...database, advisory, scope, holding: new HoldingSessions(database.sessions, advisory, most) };
+    } catch (error) {
+      await database.close();
+      throw error;
+    }
+  }
+
+  protected attempt(database: AdvisoryDatabase, holder: Holder): AdvisoryAttempt {
+    return new AdvisoryAttempt(database, this.settings, holder);
+  }
+}

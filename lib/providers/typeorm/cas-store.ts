@@ -1,0 +1,90 @@
+import type { BackendContext, CasStore } from '../../api/lock-provider.js';
+import { firstRow, type Run } from './answer.js';
+import { lockErrorOf } from './failure.js';
+import { FAMILIES } from './family.js';
+import { rowNameOf } from './lock-name.js';
+import { createRecordTableSql, quotedTable, recordTable } from './lock-schema.js';
+import { ensureTable } from './lock-table.js';
+import type { DatabaseSettings, ServerFamily } from './options.js';
+import type { Connected } from './sql-backend.js';
+
+/**
+ * Values in a table of their own, which is looked for at the first write: applications without such values need no table.
+ *
+ * Why this is linearizable: each change is one statement of autocommit on one row of one writer, so changes have the order
+ * in which the row was locked, each between its sending and its answer. READ COMMITTED compares with the last committed value: a
+ * statement that had to wait for the row compares again after the wait. No change is empty, because `revision` grows: MySQL
+ * would take an UPDATE to equal values for no change, write nothing, and a server that is no longer the writer could confirm it. A
+ * value that is `next` already is written again, too, so only a loser's answer is ever a mere read. A statement that was not answered
+ * may be executed later, or never: its outcome is unknown. Bytes are compared, so no collation takes two texts for equal.
+ *
+ * SQLite has no such store: sql.js forgets with its process, and a file with a write-ahead log may lose its last commits to a power cut.
+ */
+export class SqlCasStore implements CasStore {
+  readonly #statements: Statements;
+  #isReady = false;
+
+  constructor(
+    private readonly settings: DatabaseSettings<ServerFamily>,
+    private readonly context: BackendContext,
+    private readonly connect: () => Promise<Connected>,
+  ) {
+    this.#statements = statementsOf(settings.database, settings.table);
+  }
+
+  async compareAndSet(name: string, expected: string | null, next: string): Promise<string | null> {
+    const { run } = await this.connect();
+    try {
+      await this.#prepare(run);
+      return await this.#exchange(run, rowNameOf(this.context.namespace, name), expected, next);
+    } catch (error) {
+      throw lockErrorOf(error, `Record "${name}"`, { provider: this.context.name });
+    }
+  }
+
+  async #exchange(run: Run, row: string, expected: string | null, next: string): Promise<string | null> {
+    const { insert, update, find } = this.#statements;
+    const { changed } = FAMILIES[this.settings.database];
+    const value = Buffer.from(next);
+    const before = expected === null ? value : Buffer.from(expected);
+    for (;;) {
+      if (expected === null && changed(await run(insert, [row, value])) === 1) return next;
+      if (changed(await run(update, [value, row, before, value])) === 1) return next;
+      const found = textOf(await run(find, [row]));
+      // Otherwise it has changed back since.
+      if (found !== expected && found !== next) return found;
+    }
+  }
+
+  async #prepare(run: Run): Promise<void> {
+    if (this.#isReady) return;
+    const { database, table, synchronize } = this.settings;
+    const create = createRecordTableSql(database, table);
+    const columns = `name, value, revision FROM ${quotedTable(database, recordTable(table))}`;
+    await ensureTable(run, { what: 'records', columns, create, synchronize });
+    this.#isReady = true;
+  }
+}
+
+interface Statements {
+  readonly insert: string;
+  readonly update: string;
+  readonly find: string;
+}
+
+function statementsOf(database: ServerFamily, table: string): Statements {
+  const name = quotedTable(database, recordTable(table));
+  const { insert, value } = FAMILIES[database];
+  return {
+    insert: insert(name, 'name, value, revision', `${value(1)}, ${value(2)}, 1`),
+    update:
+      `UPDATE ${name} SET value = ${value(1)}, revision = revision + 1 ` +
+      `WHERE name = ${value(2)} AND value IN (${value(3)}, ${value(4)})`,
+    find: `SELECT value FROM ${name} WHERE name = ${value(1)}`,
+  };
+}
+
+function textOf(answer: unknown): string | null {
+  const row = firstRow(answer);
+  return row ? String(row['value']) : null;
+}

@@ -1,0 +1,53 @@
+import type { BackendContext, CasStore, Holder, LockCapabilities } from '../../../api/lock-provider.js';
+import { SqlCasStore } from '../cas-store.js';
+import { connectToServer } from '../database.js';
+import { purge, type PurgeOptions, readUnusedFor } from '../purge.js';
+import { SqlBackend } from '../sql-backend.js';
+import { TokenCounters } from '../token-counters.js';
+import { RowAttempt, type RowDatabase } from './row-attempt.js';
+import type { RowLockSettings } from './row-lock-options.js';
+
+/** The row locks of one application. */
+export class RowLockBackend extends SqlBackend<RowDatabase> {
+  readonly capabilities: LockCapabilities;
+  readonly casStore: CasStore;
+
+  constructor(
+    context: BackendContext,
+    private readonly settings: RowLockSettings,
+  ) {
+    super(context);
+    this.capabilities = {
+      // On Postgres readers pass a writer that waits for the row, which would starve.
+      shared: settings.database === 'mysql',
+      fair: false,
+      fencing: settings.fencing,
+      lease: 'session',
+      minHold: false,
+      forceRelease: false,
+      queue: 'local',
+    };
+    this.casStore = new SqlCasStore(settings, context, () => this.database());
+  }
+
+  /**
+   * Deletes the rows that were created more than `unusedFor` ago (1 s to 24.8 days) and that nobody holds; a row lock leaves no
+   * trace of its use in its row. Also deletes the rows of leases in the same table that ended so long ago. Answers how many. A key that
+   * is used again costs one more statement the first time, and while its row goes an attempt that does not wait may find it busy.
+   */
+  async purge(options: PurgeOptions): Promise<number> {
+    const unusedFor = readUnusedFor(options);
+    return this.operate('purge()', (database) => purge(database, unusedFor));
+  }
+
+  protected async open(): Promise<RowDatabase> {
+    const { guard, maxConnections: most, nestedConnections: reserved } = this.settings;
+    const forLocks = { guard, lockWait: Infinity, autocommit: false, most, reserved };
+    const database = await connectToServer(this.settings, this.context, { forStatements: 3, forLocks, table: true });
+    return { ...database, counters: new TokenCounters(database.table) };
+  }
+
+  protected attempt(database: RowDatabase, holder: Holder): RowAttempt {
+    return new RowAttempt(database, this.settings, holder);
+  }
+}

@@ -1,0 +1,251 @@
+import type { AcquireRequest, Grant, ReleaseOutcome, RenewOutcome } from '../../api/lock-provider.js';
+import type { AttemptContext } from './attempt-context.js';
+import { LockNode } from './lock-node.js';
+import { LAST_SEQUENCE, sequenceOf } from './recipe.js';
+import { noConnection, type Session } from './session.js';
+import { isFailure, ZooKeeperFailure } from './zookeeper-client.js';
+
+/** The outcome of one look at the queue. */
+type Step = Grant | 'behind' | 'again';
+
+/** One attempt to hold one lock: its node in the queue, its wait for the node before it, its hold. */
+export class ZooKeeperAttempt {
+  #node: LockNode | undefined;
+  #grant: Grant | undefined;
+  #wasHeld = false;
+  #isQueued = false;
+  #hasLeft = false;
+  #acquiring: Promise<unknown> = Promise.resolve();
+  #wake: () => void = () => undefined;
+  #unwatch: () => void = () => undefined;
+  /** The connection on which the watch on our own node was set. */
+  #guardedOn = 0;
+
+  /** @param onGone called when nothing of it is left on the servers */
+  constructor(
+    private readonly context: AttemptContext,
+    private readonly request: AcquireRequest,
+    private readonly folder: string,
+    private readonly onGone: () => void,
+  ) {}
+
+  /** Whether its hold, or its node in the queue, was lost with that session. */
+  isOf(session: Session): boolean {
+    return this.#node?.session === session;
+  }
+
+  /** Asks for the lock. Called again after a failure, it goes on with the node that it has. */
+  acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
+    return new Promise((resolve, reject) => {
+      let signal: AbortSignal | undefined;
+      const leave = () => {
+        this.#hasLeft = true;
+        if (this.context.session.isUp) resolve('busy');
+        else reject(this.context.unavailable(request.key, noConnection()));
+        this.#wake();
+      };
+      // Not before we queue: until then it is not known whether the lock is busy, the steps are quick, and making the signal is expensive.
+      const listen = () => {
+        if (signal) return;
+        signal = request.signal;
+        if (signal.aborted) leave();
+        else signal.addEventListener('abort', leave, { once: true });
+      };
+      if (this.#isQueued) listen();
+      const acquiring = this.#queueUntilHeld(request.wait > 0, listen).finally(() => {
+        signal?.removeEventListener('abort', leave);
+      });
+      this.#acquiring = acquiring.catch(() => undefined);
+      acquiring.then(resolve, reject);
+    });
+  }
+
+  /** There is another connection or another session, so the wait may be over. */
+  lookAgain(): void {
+    this.#wake();
+  }
+
+  /** Whether the node and the session still exist. */
+  async renew(): Promise<RenewOutcome> {
+    const node = this.#node;
+    if (!this.#grant || !node || node.session.isOver) return 'lost';
+    const isGuarded = this.#guardedOn === node.session.connection;
+    const look = isGuarded ? undefined : this.context.guards.add(this.#look);
+    const heartbeat = node.session.heartbeat().then(
+      () => true,
+      () => false,
+    );
+    const [isAlive, isThere = true] = await Promise.all([heartbeat, look?.catch(() => undefined)]);
+    if (!isThere) return 'lost';
+    return isAlive ? { validUntil: node.session.validUntil } : 'unknown';
+  }
+
+  /** The session is over, or the node was removed by somebody else. */
+  lose(cause: Error): void {
+    if (!this.#grant) return;
+    this.#grant = undefined;
+    this.context.backend.emit({ type: 'lost', holder: this.request.holder, cause });
+  }
+
+  async release(): Promise<ReleaseOutcome> {
+    this.#wasHeld ||= this.#grant !== undefined;
+    this.#hasLeft = true;
+    this.#grant = undefined;
+    this.#wake();
+    await this.#acquiring;
+    this.#grant = undefined;
+    const outcome = await this.#remove();
+    return outcome === 'released' && !this.#wasHeld ? 'lost' : outcome;
+  }
+
+  async #queueUntilHeld(mayWait: boolean, onQueued: () => void): Promise<Grant | 'busy'> {
+    for (;;) {
+      const woken = new Promise<void>((resolve) => {
+        this.#wake = resolve;
+      });
+      let step: Step;
+      try {
+        step = await this.#step();
+      } catch (error) {
+        // A node in the queue outlives a connection. An attempt that has none yet fails, and may be repeated.
+        if (!this.#isQueued || !isFailure(error, 'unanswered')) throw this.context.unavailable(this.request.key, error);
+        step = 'behind';
+      }
+      const isAnswered = this.#hasLeft && this.#isQueued;
+      if (typeof step === 'object' && !isAnswered) return step;
+      if (isAnswered || (step === 'behind' && (this.#hasLeft || !mayWait))) {
+        await this.#remove();
+        return 'busy';
+      }
+      if (step === 'behind') {
+        this.#queued();
+        onQueued();
+        await woken;
+        this.#unwatch();
+      }
+    }
+  }
+
+  /** Looks at the queue, from a node of our own in it. */
+  async #step(): Promise<Step> {
+    const { session, recipe } = this.context;
+    if (!session.isUp) throw noConnection();
+    if (this.#grant) return { ...this.#grant, validUntil: session.validUntil };
+    const names = await this.#enter(session);
+    const node = this.#node;
+    if (!node || !names.includes(node.name)) {
+      // Removed by somebody else, and the folder perhaps with it.
+      this.#node = undefined;
+      return 'again';
+    }
+    if (isWornOut(node.name)) return this.#replaceFolder(session, node);
+    const place = recipe.placeOf(node.name, names);
+    return place.behind === undefined ? this.#hold(session, node, place.first) : this.#watch(session, place.behind);
+  }
+
+  async #enter(session: Session): Promise<readonly string[]> {
+    const { context, request, folder } = this;
+    const known = this.#node?.session === session ? this.#node : undefined;
+    if (known?.isThere) return (await known.find()) ?? [];
+    if (known?.isUncertain) {
+      const found = await known.find();
+      if (found) return found;
+    }
+    const prefix = `_c_${uuid(context.backend.random.id())}-${context.recipe.markerOf(request.mode)}`;
+    this.#node = new LockNode(session, context.folders, folder, prefix, context.backend.clock);
+    return this.#node.enter();
+  }
+
+  /** Waits for the node before ours, unless it has gone meanwhile. */
+  async #watch(session: Session, before: string): Promise<Step> {
+    const path = `${this.folder}/${before}`;
+    const wake = this.#wake;
+    this.#unwatch = () => {
+      session.unwatch(path, wake);
+    };
+    return (await session.watch(path, wake)) ? 'behind' : 'again';
+  }
+
+  async #hold(session: Session, node: LockNode, first: string): Promise<Step> {
+    let fencingToken = node.createdAt;
+    if (first !== node.name) {
+      const stat = await session.stat(`${this.folder}/${first}`);
+      if (!stat) return 'again';
+      // Not above our own, which is below those of all that come later: the first of the readers may have come after us, as the read
+      // lock that a writer of Curator 5.5 takes before it releases its write lock (CURATOR-621).
+      if (stat.createdAt < fencingToken) fencingToken = stat.createdAt;
+    }
+    if (session.validUntil - this.context.backend.clock.now() < session.lease / 2) await session.heartbeat();
+    if (session.isOver) return 'again';
+    const { key, holder, mode } = this.request;
+    this.#grant = { key, holder, mode, fencingToken, validUntil: session.validUntil, lease: session.lease };
+    return this.#grant;
+  }
+
+  /** The sequence numbers of the folder come to an end: an empty folder is removed and created again, and begins at 0. */
+  async #replaceFolder(session: Session, node: LockNode): Promise<Step> {
+    await node.remove();
+    this.#node = undefined;
+    try {
+      await session.remove(this.folder);
+    } catch (error) {
+      if (isFailure(error, 'not-empty')) {
+        throw new ZooKeeperFailure('refused', 'the sequence numbers of its queue are used up until the queue is empty');
+      }
+      if (!isFailure(error, 'no-node')) throw error;
+    }
+    return 'again';
+  }
+
+  #queued(): void {
+    if (this.#isQueued) return;
+    this.#isQueued = true;
+    this.context.backend.emit({ type: 'waiting', holder: this.request.holder });
+  }
+
+  /** Answers whether the node of the hold exists, and loses the hold if not. From then on its removal is noticed when it happens. */
+  readonly #look = async (): Promise<boolean> => {
+    const node = this.#node;
+    if (!this.#grant || !node) return true;
+    const { connection } = node.session;
+    if (this.#guardedOn === connection) return true;
+    const stat = await node.session.watch(node.path, () => {
+      this.#guardedOn = 0;
+      // The node may have changed and not gone, if somebody wrote into it.
+      this.#look().catch(() => undefined);
+    });
+    if (stat) this.#guardedOn = connection;
+    else this.lose(new Error('Its node was removed from ZooKeeper.'));
+    return stat !== null;
+  };
+
+  /** Takes our node out of the queue: now, or in the background until it is done. */
+  async #remove(): Promise<ReleaseOutcome> {
+    this.#unwatch();
+    const { context, onGone } = this;
+    const node = this.#node;
+    if (!node || node.session.isOver) {
+      // The node went with its session. Its folder did not, and nobody else looks after that.
+      if (node) context.folders.use(this.folder, context.backend.clock.now());
+      onGone();
+      return 'lost';
+    }
+    try {
+      const outcome = await node.remove();
+      onGone();
+      return outcome === 'removed' ? 'released' : 'lost';
+    } catch {
+      context.pendingRemovals.add(node, onGone);
+      return 'unknown';
+    }
+  }
+}
+
+function isWornOut(name: string): boolean {
+  const sequence = sequenceOf(name);
+  return sequence >= LAST_SEQUENCE || sequence < 0;
+}
+
+function uuid(id: string): string {
+  return id.replace(/^(.{8})(.{4})(.{4})(.{4})/, '$1-$2-$3-$4-');
+}

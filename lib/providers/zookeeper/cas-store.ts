@@ -1,0 +1,77 @@
+import type { CasStore } from '../../api/lock-provider.js';
+import { LockUnavailableError } from '../../api/errors.js';
+import type { AttemptContext } from './attempt-context.js';
+import type { LockPaths } from './lock-path.js';
+import type { Session } from './session.js';
+import { isFailure, ZooKeeperFailure } from './zookeeper-client.js';
+
+/** The server takes this version for any version. The versions of a node count up to it once in 2^32 writes. */
+const ANY_VERSION = -1;
+
+/**
+ * Values in persistent nodes, each changed on condition of its version.
+ *
+ * Why this is linearizable: creations and conditional changes are writes, which a quorum puts in one order, and acknowledges when
+ * a majority has them. A value read may be old, since any server answers from its own copy; but a change on condition of its version
+ * then fails. Before an old value is answered, a write goes first: a read on the same connection after its answer is at
+ * least as new. A write that was not answered may be executed later, or never: its outcome is unknown.
+ */
+export class ZooKeeperCasStore implements CasStore {
+  constructor(
+    private readonly context: AttemptContext,
+    private readonly paths: LockPaths,
+  ) {}
+
+  async compareAndSet(name: string, expected: string | null, next: string): Promise<string | null> {
+    try {
+      return await exchange(this.context.session, this.paths.recordOf(name), expected, next);
+    } catch (cause) {
+      const { name: provider } = this.context.backend;
+      throw new LockUnavailableError(
+        `Record "${name}" of provider "${provider}" is not available: ZooKeeper did not answer or refused. Check the servers and their log.`,
+        { provider, cause },
+      );
+    }
+  }
+}
+
+async function exchange(session: Session, path: string, expected: string | null, next: string): Promise<string | null> {
+  for (let isFresh = false; ;) {
+    const node = await session.read(path);
+    const found = node && node.data.toString();
+    if (found === expected || found === next) {
+      if (await write(session, path, node?.version, Buffer.from(next))) return next;
+      // The refusal went through the quorum, too.
+      isFresh = true;
+    } else if (isFresh) return found;
+    else {
+      await session.heartbeat();
+      isFresh = true;
+    }
+  }
+}
+
+/** Answers whether it was written; not if another writer was faster. */
+async function write(session: Session, path: string, version: number | undefined, data: Buffer): Promise<boolean> {
+  if (version === ANY_VERSION) {
+    throw new ZooKeeperFailure('refused', `The versions of ${path} are used up: stop all instances and delete it.`);
+  }
+  try {
+    if (version === undefined) await create(session, path, data);
+    else await session.replace(path, data, version);
+    return true;
+  } catch (error) {
+    if (isFailure(error, 'changed', 'exists', 'no-node')) return false;
+    throw error;
+  }
+}
+
+async function create(session: Session, path: string, data: Buffer): Promise<void> {
+  try {
+    await session.create(path, 'persistent', data);
+  } catch (error) {
+    if (!isFailure(error, 'no-node')) throw error;
+    await session.makePath(path.slice(0, path.lastIndexOf('/')));
+    await session.create(path, 'persistent', data);
+  }
+}

@@ -1,0 +1,240 @@
+import type {
+  AcquireRequest,
+  BackendContext,
+  CasStore,
+  Diagnostic,
+  Grant,
+  Holder,
+  LockBackend,
+  LockCapabilities,
+  ReleaseOutcome,
+  RenewOutcome,
+} from '../../api/lock-provider.js';
+import type { Timer } from '../../api/clock.js';
+import { withTimeout } from '../../core/toolkit/timing.js';
+import { HolderTable } from '../../core/toolkit/holder-table.js';
+import { LockUnavailableError } from '../../api/errors.js';
+import type { LockInfo } from '../../api/lock-info.js';
+import { ZooKeeperAttempt } from './attempt.js';
+import { AttemptContext } from './attempt-context.js';
+import { ZooKeeperCasStore } from './cas-store.js';
+import { diagnose } from './diagnostics.js';
+import { LockPaths } from './lock-path.js';
+import { mutex, readWrite } from './recipe.js';
+import { Session, type SessionListener } from './session.js';
+import { type ClientFactory, isFailure } from './zookeeper-client.js';
+import type { ZooKeeperSettings } from './zookeeper-options.js';
+
+// How long `connect` waits for its session, in ms. For a shorter session its timeout is enough.
+const CONNECT_TIMEOUT = 5_000;
+// How long `close` waits for the last answers, in ms: once for the releases, once for the end of the session.
+const CLOSE_TIMEOUT = 2_000;
+/** How long after servers have refused our credentials the next session is opened, in ms: one server may be misconfigured for a while. */
+const REFUSED_FOR = 5_000;
+
+/** The locks of one application: one session at a time, and the attempts that hold or wait with it. */
+export class ZooKeeperBackend implements LockBackend, SessionListener {
+  readonly capabilities: LockCapabilities;
+  readonly casStore: CasStore;
+  readonly #shared: AttemptContext;
+  readonly #paths: LockPaths;
+  readonly #attempts = new HolderTable<ZooKeeperAttempt>();
+  #hasSession = false;
+  #endConnect: ((isUp: boolean) => void) | undefined;
+  /** Before, the core learns of the connection by the outcome of `connect`. */
+  #hasConnected = false;
+  #isClosing = false;
+  #trouble: unknown;
+  #retry: Timer | undefined;
+
+  constructor(
+    private readonly context: BackendContext,
+    private readonly settings: ZooKeeperSettings,
+    private readonly loadClient: () => Promise<ClientFactory>,
+  ) {
+    this.capabilities = {
+      shared: settings.recipe === 'read-write',
+      fair: true,
+      fencing: true,
+      lease: 'session',
+      minHold: false,
+      forceRelease: true,
+      queue: 'local',
+    };
+    this.#paths = new LockPaths(settings.root, context.namespace);
+    this.#shared = new AttemptContext(context, settings.recipe === 'mutex' ? mutex : readWrite);
+    this.casStore = new ZooKeeperCasStore(this.#shared, this.#paths);
+  }
+
+  /** @throws LockUnavailableError when there is no session after 5 s, or its timeout; the reconnect goes on. */
+  async connect(): Promise<void> {
+    const makeClient = await this.loadClient();
+    const isUp = !this.#isClosing && (await this.#openFirst(makeClient));
+    this.#hasConnected = true;
+    if (isUp) return;
+    const { name } = this.context;
+    throw new LockUnavailableError(
+      `Lock provider "${name}" cannot reach ZooKeeper: check its connectString, auth and ACLs, and that a quorum is up.`,
+      { provider: name, cause: this.#trouble },
+    );
+  }
+
+  acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
+    const { key, holder } = request;
+    let attempt = this.#attempts.get(holder);
+    if (!attempt) {
+      attempt = new ZooKeeperAttempt(this.#shared, request, this.#paths.folderOf(key), () => {
+        this.#attempts.delete(holder);
+      });
+      this.#attempts.set(holder, attempt);
+    }
+    return attempt.acquire(request);
+  }
+
+  async renew({ holder }: Grant): Promise<RenewOutcome> {
+    return this.#attempts.get(holder)?.renew() ?? 'lost';
+  }
+
+  async release({ holder }: Holder): Promise<ReleaseOutcome> {
+    return this.#attempts.get(holder)?.release() ?? 'lost';
+  }
+
+  async inspect(key: string): Promise<LockInfo | null> {
+    const { recipe, session } = this.#shared;
+    const folder = this.#paths.folderOf(key);
+    for (;;) {
+      const names = await this.#namesIn(folder, key);
+      const holders = recipe.holdersOf(names);
+      const [first] = holders;
+      if (first === undefined) return null;
+      const stat = await session.stat(`${folder}/${first}`).catch((error: unknown) => {
+        throw this.#shared.unavailable(key, error);
+      });
+      // Gone between the two looks.
+      if (!stat) continue;
+      return {
+        key,
+        state: 'held',
+        mode: recipe.modeOf(first),
+        holders: holders.length,
+        waiters: names.length - holders.length,
+        expiresIn: null,
+        fencingToken: stat.createdAt,
+      };
+    }
+  }
+
+  async forceRelease(key: string): Promise<boolean> {
+    const { recipe, session } = this.#shared;
+    const folder = this.#paths.folderOf(key);
+    const names = await this.#namesIn(folder, key);
+    const removals = recipe.holdersOf(names).map(async (name) => {
+      try {
+        await session.remove(`${folder}/${name}`);
+        return true;
+      } catch (error) {
+        if (isFailure(error, 'no-node')) return false;
+        throw this.#shared.unavailable(key, error);
+      }
+    });
+    return (await Promise.all(removals)).includes(true);
+  }
+
+  diagnose(): Promise<Diagnostic[]> {
+    return Promise.resolve(diagnose(this.settings, this.#shared.session));
+  }
+
+  async close(): Promise<void> {
+    this.#isClosing = true;
+    if (this.#retry) this.context.clock.clearTimer(this.#retry);
+    this.#endConnect?.(false);
+    if (!this.#hasSession) return;
+    const { session } = this.#shared;
+    if (session.isUp) await this.#releaseAll(session);
+    await session.close(CLOSE_TIMEOUT);
+    // Every caller that still waits gets an answer.
+    await Promise.all(this.#attempts.values().map((attempt) => attempt.release()));
+  }
+
+  // --- reports of the session ---
+
+  onUp(session: Session): void {
+    this.#endConnect?.(true);
+    // In this order: holds are renewed before any waiter asks.
+    if (this.#hasConnected) this.context.emit({ type: 'recovered' });
+    for (const attempt of this.#attempts.values()) attempt.lookAgain();
+    this.onPatrol(session);
+  }
+
+  onDown(_session: Session, cause: unknown): void {
+    this.#trouble = cause;
+    if (!this.#isClosing && this.#hasConnected) this.context.emit({ type: 'unavailable', cause });
+  }
+
+  onExpired(session: Session): void {
+    if (this.#isClosing) return;
+    this.#lose(session, new Error('The session of ZooKeeper has expired.'));
+    this.#open(session.another());
+  }
+
+  onRefused(session: Session, cause: Error): void {
+    if (this.#isClosing) return;
+    this.onDown(session, cause);
+    this.#lose(session, cause);
+    this.#retry = this.context.clock.setTimer(() => {
+      this.#open(session.another());
+    }, REFUSED_FOR);
+    this.#endConnect?.(false);
+  }
+
+  onPatrol(session: Session): void {
+    void this.#shared.pendingRemovals.retry();
+    void this.#shared.folders.sweep(session, this.context.clock.now());
+  }
+
+  isNeeded(): boolean {
+    return this.#attempts.size > 0;
+  }
+
+  /** Opens the first session. Resolves to whether it is up in time. */
+  #openFirst(makeClient: ClientFactory): Promise<boolean> {
+    const { clock } = this.context;
+    const { sessionTimeout } = this.settings;
+    return new Promise((resolve) => {
+      this.#endConnect = (isUp) => {
+        clock.clearTimer(timer);
+        this.#endConnect = undefined;
+        resolve(isUp);
+      };
+      const giveUp = () => this.#endConnect?.(false);
+      const timer = clock.setTimer(giveUp, Math.min(sessionTimeout, CONNECT_TIMEOUT), true);
+      this.#open(new Session(makeClient, sessionTimeout, this.#paths.sessions, clock, this));
+    });
+  }
+
+  #open(session: Session): void {
+    this.#shared.session = session;
+    this.#hasSession = true;
+    session.open();
+  }
+
+  /** The end of the session would remove the nodes, but not their folders. */
+  async #releaseAll(session: Session): Promise<void> {
+    const releases = this.#attempts.values().map((attempt) => attempt.release());
+    const released = Promise.all(releases).then(() => this.#shared.folders.close(session));
+    await withTimeout(this.context.clock, CLOSE_TIMEOUT, released);
+  }
+
+  #lose(session: Session, cause: Error): void {
+    for (const attempt of this.#attempts.values()) if (attempt.isOf(session)) attempt.lose(cause);
+  }
+
+  async #namesIn(folder: string, key: string): Promise<readonly string[]> {
+    try {
+      return await this.#shared.session.children(folder);
+    } catch (error) {
+      if (isFailure(error, 'no-node')) return [];
+      throw this.#shared.unavailable(key, error);
+    }
+  }
+}

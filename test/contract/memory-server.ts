@@ -1,0 +1,156 @@
+import type {
+  AcquireRequest,
+  BackendContext,
+  Grant,
+  Holder,
+  LockCapabilities,
+  LockProvider,
+  ReleaseOptions,
+  ReleaseOutcome,
+  RenewOutcome,
+} from '../../lib/api/lock-provider.js';
+import { LockUnavailableError } from '../../lib/api/errors.js';
+import { MemoryBackend } from '../../lib/providers/memory/memory-backend.js';
+import type { MemoryStore } from '../../lib/providers/memory/memory-store.js';
+import type { ProviderHarness } from '../../lib/provider-kit/index.js';
+
+type Queue = LockCapabilities['queue'];
+
+/** A memory store as if it were behind a network, for all that the kit does to a backend. */
+export class MemoryServer {
+  constructor(
+    readonly store: MemoryStore,
+    private readonly Backend: new (...terms: DistantTerms) => DistantBackend = DistantBackend,
+    private readonly queue: Queue = 'backend',
+  ) {}
+
+  create(): DistantProvider {
+    return new DistantProvider(this.store, this.Backend, this.queue);
+  }
+
+  harness(): ProviderHarness {
+    return {
+      capabilities: capabilitiesWith(this.queue),
+      create: () => this.create(),
+      faults: {
+        revoke: (namespace, key) => Promise.resolve(void this.store.free(`${namespace}:${key}`)),
+        cutOff: (provider) => Promise.resolve(cableOf(provider).cutOff()),
+        restore: (provider) => Promise.resolve(cableOf(provider).restore()),
+      },
+      leftovers: () => Promise.resolve(this.store.size),
+    };
+  }
+}
+
+/** The way to the store. */
+export class Cable {
+  readonly backends = new Set<DistantBackend>();
+  #signal: AbortController | undefined = new AbortController();
+
+  /** Aborts when the cable is pulled; undefined while it is. */
+  get signal(): AbortSignal | undefined {
+    return this.#signal?.signal;
+  }
+
+  cutOff(): void {
+    this.#signal?.abort();
+    this.#signal = undefined;
+    for (const backend of this.backends) backend.onCut();
+  }
+
+  restore(): void {
+    this.#signal = new AbortController();
+    for (const backend of this.backends) backend.onRestored();
+  }
+}
+
+/** Makes backends that share one cable. */
+export class DistantProvider implements LockProvider {
+  readonly cable = new Cable();
+
+  constructor(
+    private readonly store: MemoryStore,
+    private readonly Backend: new (...terms: DistantTerms) => DistantBackend = DistantBackend,
+    private readonly queue: Queue = 'backend',
+  ) {}
+
+  createBackend(context: BackendContext): DistantBackend {
+    return new this.Backend(context, this.store, this.cable, this.queue);
+  }
+}
+
+type DistantTerms = [context: BackendContext, store: MemoryStore, cable: Cable, queue: Queue];
+
+/** The memory backend with a cable that can be pulled. */
+export class DistantBackend extends MemoryBackend {
+  override readonly capabilities: LockCapabilities;
+  readonly surrounding: BackendContext;
+  readonly memory: MemoryStore;
+  readonly cable: Cable;
+
+  constructor(...[context, store, cable, queue]: DistantTerms) {
+    super(context, store);
+    this.capabilities = capabilitiesWith(queue);
+    this.surrounding = context;
+    this.memory = store;
+    this.cable = cable;
+    cable.backends.add(this);
+  }
+
+  get isConnected(): boolean {
+    return this.cable.signal !== undefined;
+  }
+
+  onCut(): void {
+    this.surrounding.emit({ type: 'unavailable', cause: unreachable() });
+  }
+
+  onRestored(): void {
+    this.surrounding.emit({ type: 'recovered' });
+  }
+
+  override async connect(): Promise<void> {
+    await super.connect();
+    if (!this.isConnected) throw unreachable();
+  }
+
+  override async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
+    const cable = this.cable.signal;
+    if (!cable) throw unreachable();
+    if (request.wait <= 0) return super.acquire(request);
+    const signal = AbortSignal.any([cable, request.signal]);
+    const answer = await super.acquire({ ...copyOf(request), signal });
+    if (answer === 'busy' && cable.aborted) throw unreachable();
+    return answer;
+  }
+
+  override renew(grant: Grant, lease: number): Promise<RenewOutcome> {
+    return this.isConnected ? super.renew(grant, lease) : Promise.resolve('unknown');
+  }
+
+  override release(holder: Holder, options: ReleaseOptions): Promise<ReleaseOutcome> {
+    return this.isConnected ? super.release(holder, options) : Promise.resolve('unknown');
+  }
+}
+
+function capabilitiesWith(queue: Queue): LockCapabilities {
+  return {
+    ...{ shared: true, fencing: true, lease: 'per-lock', minHold: true, forceRelease: true, queue },
+    // Behind the local queue the order among processes is that of their first waiters only.
+    fair: queue === 'backend',
+  };
+}
+
+function cableOf(provider: LockProvider): Cable {
+  if ('cable' in provider && provider.cable instanceof Cable) return provider.cable;
+  throw new Error('A provider of another server');
+}
+
+// The core's request has its fields on its prototype.
+export function copyOf({ key, holder, mode, lease, renew, minHold, wait }: AcquireRequest) {
+  return { key, holder, mode, lease, renew, minHold, wait };
+}
+
+function unreachable(): LockUnavailableError {
+  return new LockUnavailableError('The memory is out of reach.');
+}

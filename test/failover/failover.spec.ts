@@ -1,0 +1,751 @@
+import { afterEach, beforeEach, describe, expect, it, jest } from '@jest/globals';
+import type { Lock } from '../../lib/api/lock.js';
+import { LockTimeoutError, LockUnavailableError } from '../../lib/api/errors.js';
+import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
+import type { EpochRecord } from '../../lib/providers/failover/epoch-record.js';
+import { FailoverBackend } from '../../lib/providers/failover/failover-backend.js';
+import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
+import type { FailoverProviderOptions } from '../../lib/providers/failover/failover-options.js';
+import { DistantBackend, DistantProvider } from '../contract/memory-server.js';
+import { type FleetProcess, SWITCH, TestFleet, WINDOW } from './fleet-rig.js';
+
+/** Longer than the time between two confirmations. */
+const CONFIRMED = WINDOW / 3 + WINDOW / 20;
+
+const recordOf = (fleet: TestFleet) => JSON.parse(fleet.shared.values.get('main') ?? '{}') as EpochRecord;
+
+describe('failover', () => {
+  let fleet: TestFleet;
+  beforeEach(() => {
+    fleet = new TestFleet();
+  });
+  afterEach(() => fleet.stop());
+
+  const start = async (count: number, options: Partial<FailoverProviderOptions> = {}): Promise<FleetProcess[]> => {
+    const all = Array.from({ length: count }, () => fleet.add(options));
+    await fleet.drive(Promise.all(all.map(({ locks }) => locks.start())));
+    return all;
+  };
+  const take = async ({ locks }: FleetProcess, key = 'k'): Promise<Lock> => {
+    const lock = await fleet.drive(locks.tryAcquire(key));
+    if (!lock) throw new Error(`"${key}" is busy.`);
+    return lock;
+  };
+  /** Why a lock cannot be had. */
+  const refusal = async ({ locks }: FleetProcess): Promise<string> => {
+    const error: unknown = await fleet.drive(locks.tryAcquire('other').catch((refused: unknown) => refused));
+    if (!(error instanceof LockUnavailableError)) throw new Error(`Expected it to be unavailable: ${String(error)}`);
+    // No provider was asked, so there is nothing to clean up.
+    expect(error.cause).toMatchObject({ sent: false });
+    return String(error.cause);
+  };
+  const active = ({ main }: FleetProcess) => main.state.active;
+  const switchedTo = (provider: string, ...processes: FleetProcess[]) =>
+    fleet.until(() => processes.every((process) => active(process) === provider), `they are on ${provider}`);
+  const on = (store: 'a' | 'b', key = 'k') => fleet.stores[store].look(`lock:${key}`) !== undefined;
+  const advance = (milliseconds: number) => fleet.clock.advance(milliseconds);
+
+  it('locks on the preferred provider, among all processes', async () => {
+    const [one, two] = (await start(2)) as [FleetProcess, FleetProcess];
+    const lock = await take(one);
+    expect([on('a'), on('b')]).toEqual([true, false]);
+    expect(await fleet.drive(two.locks.tryAcquire('k'))).toBeNull();
+    expect(await lock.release()).toBe('released');
+    expect(await (await take(two)).release()).toBe('released');
+  });
+
+  it('keeps the lock that readers of one process share until the last of them has left', async () => {
+    const store = new MemoryStore();
+    const queued = () =>
+      fleet.start({ providers: ['q', 'b'] }, { q: new DistantProvider(store, DistantBackend, 'local') });
+    const [one, two] = [await queued(), await queued()];
+    const readers = await fleet.drive(
+      Promise.all([1, 2].map(() => one.locks.acquire('k', { mode: 'shared', wait: 1_000 }))),
+    );
+    await readers[0]?.release();
+    expect(await fleet.drive(two.locks.tryAcquire('k'))).toBeNull();
+    await readers[1]?.release();
+    await (await take(two)).release();
+  });
+
+  it('keeps a lock for as long as its task takes', async () => {
+    const [one] = (await start(1)) as [FleetProcess];
+    const lock = await take(one);
+    await advance(120_000);
+    expect(lock.isHeld()).toBe(true);
+    expect(on('a')).toBe(true);
+    await lock.release();
+    expect(on('a')).toBe(false);
+  });
+
+  describe('when the provider fails for most', () => {
+    it('goes over to the next, and nothing is granted before the last locks of the old one are over', async () => {
+      const [one, two, three] = (await start(3)) as [FleetProcess, FleetProcess, FleetProcess];
+      const lock = await take(one);
+      one.a.cable.cutOff();
+      two.a.cable.cutOff();
+      const waiting = three.locks.acquire('k', { wait: 60_000 });
+      await switchedTo('b', one, two, three);
+      const overlaps: boolean[] = [];
+      const next = await fleet.drive(
+        waiting.then((granted) => {
+          overlaps.push(lock.isHeld());
+          return granted;
+        }),
+      );
+      expect(overlaps).toEqual([false]);
+      expect(on('b')).toBe(true);
+      await next.release();
+    });
+
+    it('lets a short task finish, and ends a long one at its deadline', async () => {
+      const [one] = (await start(1)) as [FleetProcess];
+      const [short, long] = [await take(one, 'short'), await take(one, 'long')];
+      one.a.cable.cutOff();
+      await switchedTo('b', one);
+      expect([short.isHeld(), long.isHeld()]).toEqual([true, true]);
+      // The provider is gone: whether it was released there is not known.
+      expect(await fleet.drive(short.release())).toBe('unconfirmed');
+      await advance(WINDOW);
+      expect(long.isHeld()).toBe(false);
+      expect(long.signal.aborted).toBe(true);
+    });
+
+    it('says that it switched, once in each process', async () => {
+      const processes = await start(2);
+      const told = processes.map(({ locks }) => {
+        const events: unknown[] = [];
+        locks.events.on('failover', (event) => events.push(event));
+        return events;
+      });
+      for (const { a } of processes) a.cable.cutOff();
+      await switchedTo('b', ...processes);
+      expect(told).toEqual([
+        [{ provider: 'main', to: 'b', epoch: 2, reason: 'failure' }],
+        [{ provider: 'main', to: 'b', epoch: 2, reason: 'failure' }],
+      ]);
+      expect(processes[0]?.main.state.history).toMatchObject([{ epoch: 2, from: 'a', to: 'b', reason: 'failure' }]);
+      expect(processes[0]?.log).toContain('Lock provider "main": provider "a" does not answer.');
+    });
+
+    it('sends waiters to the new provider', async () => {
+      const [one, two] = (await start(2)) as [FleetProcess, FleetProcess];
+      await take(one);
+      const waiting = two.locks.acquire('k', { wait: 60_000 });
+      await advance(100);
+      expect(fleet.stores.a.look('lock:k')?.waiters).toBe(1);
+      // By hand, so that the old provider lives and shows what is left on it.
+      await fleet.drive(one.main.switchTo('b'));
+      await switchedTo('b', two);
+      expect(fleet.stores.a.look('lock:k')?.waiters).toBe(0);
+      const lock = await fleet.drive(waiting);
+      expect(on('b')).toBe(true);
+      await lock.release();
+    });
+
+    it('tells the provider what was released meanwhile, and keeps nothing', async () => {
+      const [one] = (await start(1)) as [FleetProcess];
+      const lock = await take(one);
+      one.a.cable.cutOff();
+      expect(await fleet.drive(lock.release())).toBe('unconfirmed');
+      await advance(WINDOW + 1_000);
+      expect(on('a')).toBe(true);
+      one.a.cable.restore();
+      await advance(0);
+      expect(on('a')).toBe(false);
+      expect(fleet.kept).toBe(0);
+    });
+
+    it('keeps nothing for a provider that never comes back, either', async () => {
+      const [one] = (await start(1)) as [FleetProcess];
+      const lock = await take(one);
+      one.a.cable.cutOff();
+      const released = jest.spyOn(one.a, 'release');
+      const ofTheLock = () => released.mock.calls.filter(([{ key }]) => key === 'k').length;
+      await fleet.drive(lock.release());
+      await advance(5_000);
+      expect(ofTheLock()).toBeGreaterThan(3);
+      await advance(10_000);
+      // Its lease has ended.
+      released.mockClear();
+      await advance(40_000);
+      expect(ofTheLock()).toBe(0);
+      expect(fleet.kept).toBe(0);
+    });
+
+    it('gives ever larger tokens, whatever those of the providers are', async () => {
+      const [one] = (await start(1, { failbackDelay: 0 })) as [FleetProcess];
+      const tokens: bigint[] = [];
+      for (const provider of ['a', 'b', 'a', 'b']) {
+        await fleet.drive(one.main.switchTo(provider));
+        const lock = await fleet.drive(one.locks.acquire('k', { wait: 60_000 }));
+        tokens.push(lock.fencingToken ?? 0n);
+        await fleet.drive(lock.release());
+        // Those of the providers go back each time.
+        fleet.clock.stepWallTime(-3_600_000);
+      }
+      expect(tokens).toEqual([...tokens].sort((x, y) => (x < y ? -1 : 1)));
+      expect(new Set(tokens).size).toBe(4);
+    });
+  });
+
+  it('fails closed in a process that alone cannot reach the provider, and does not switch', async () => {
+    const [one, two, three] = (await start(3)) as [FleetProcess, FleetProcess, FleetProcess];
+    one.a.cable.cutOff();
+    await expect(fleet.drive(one.locks.acquire('k', { wait: 2_000 }))).rejects.toThrow(LockUnavailableError);
+    await advance(60_000);
+    expect([one, two, three].map(active)).toEqual(['a', 'a', 'a']);
+    expect(one.main.state.providers).toEqual({ a: 'down', b: 'up' });
+    await (await take(two)).release();
+  });
+
+  describe('does not count a process that is gone', () => {
+    const reports = () => Object.keys(recordOf(fleet).reports).length;
+
+    it('and has stopped', async () => {
+      const [one, two] = (await start(2)) as [FleetProcess, FleetProcess];
+      await advance(WINDOW);
+      expect(reports()).toBe(2);
+      await fleet.drive(two.locks.stop());
+      expect(reports()).toBe(1);
+      one.a.cable.cutOff();
+      await fleet.until(() => active(one) === 'b', 'it switches as the only one', WINDOW);
+    });
+
+    it('and has crashed, a window later', async () => {
+      const [one, two] = (await start(2)) as [FleetProcess, FleetProcess];
+      await advance(WINDOW);
+      two.record.cable.cutOff();
+      await fleet.drive(two.locks.stop());
+      expect(reports()).toBe(2);
+      const since = fleet.clock.now();
+      one.a.cable.cutOff();
+      // One of two is not most. A count shows that the other is gone, and one of one is.
+      await fleet.until(() => active(one) === 'b', 'it is counted as the only one', WINDOW + SWITCH);
+      expect(fleet.clock.now() - since).toBeGreaterThan(WINDOW);
+      expect(reports()).toBe(1);
+    });
+
+    it('and has crashed while it missed the preferred provider, so that a failback is possible', async () => {
+      const [one, two] = (await start(2, { failbackDelay: 10_000 })) as [FleetProcess, FleetProcess];
+      await advance(WINDOW);
+      for (const { a } of [one, two]) a.cable.cutOff();
+      await switchedTo('b', one, two);
+      two.record.cable.cutOff();
+      await fleet.drive(two.locks.stop());
+      one.a.cable.restore();
+      await fleet.until(() => active(one) === 'a', 'it is back', 60_000);
+    });
+
+    it('and counts no more often than every ten windows', async () => {
+      const [one] = (await start(3)) as [FleetProcess, FleetProcess, FleetProcess];
+      one.a.cable.cutOff();
+      await advance(35 * WINDOW);
+      expect(active(one)).toBe('a');
+      expect(recordOf(fleet).count).toBe(4);
+      expect(reports()).toBe(3);
+    });
+  });
+
+  describe('when the record fails', () => {
+    it('grants nothing, and locks end when the last confirmation is over', async () => {
+      const [one] = (await start(1)) as [FleetProcess];
+      const lock = await take(one);
+      one.record.cable.cutOff();
+      await advance(WINDOW);
+      expect(lock.isHeld()).toBe(false);
+      expect(await refusal(one)).toContain('"main" cannot confirm the record that its processes share');
+      expect(on('a', 'other')).toBe(false);
+      one.record.cable.restore();
+      await advance(2 * CONFIRMED);
+      await (await take(one)).release();
+    });
+
+    it('survives one answer that is lost', async () => {
+      const [one] = (await start(1)) as [FleetProcess];
+      const lock = await take(one);
+      one.record.onWrite = (execute) => {
+        one.record.onWrite = undefined;
+        execute();
+        return new Promise(() => {});
+      };
+      await advance(2 * WINDOW);
+      expect(lock.isHeld()).toBe(true);
+      await lock.release();
+    });
+
+    it('waits for its first answer, which may have to make a connection and a table, for a whole window', async () => {
+      const slow = fleet.add();
+      const answers = [0.9 * WINDOW, 2 * WINDOW];
+      slow.record.onWrite = async (execute) => {
+        const [delay = 0] = answers.splice(0, 1);
+        await fleet.passed(delay);
+        return execute();
+      };
+      await fleet.drive(slow.locks.start());
+      expect(answers).toEqual([]);
+      await advance(CONFIRMED);
+      await (await take(slow)).release();
+    });
+
+    it('follows its own switch when the answer to it was lost', async () => {
+      const [one, two] = (await start(2)) as [FleetProcess, FleetProcess];
+      let lost = 0;
+      one.record.onWrite = (execute) => {
+        const found = execute();
+        if (!found?.includes('"active":"b"') || lost > 0) return Promise.resolve(found);
+        lost += 1;
+        return new Promise(() => {});
+      };
+      await expect(fleet.drive(one.main.switchTo('b'))).rejects.toThrow(LockUnavailableError);
+      // Until it has asked again it grants nothing: it cannot know.
+      await expect(fleet.drive(one.locks.tryAcquire('k'))).rejects.toThrow(LockUnavailableError);
+      await switchedTo('b', one, two);
+      await advance(2 * WINDOW);
+      await (await take(one)).release();
+      expect(lost).toBe(1);
+    });
+
+    it.each([
+      ['deleted', () => fleet.shared.values.clear()],
+      [
+        'restored from the past',
+        (past: ReadonlyMap<string, string>) => past.forEach((text, name) => fleet.shared.values.set(name, text)),
+      ],
+      ['damaged', () => fleet.shared.values.set('main', '{}')],
+      [
+        'damaged in its reports',
+        () => {
+          const text = fleet.shared.values.get('main') ?? '{}';
+          fleet.shared.values.set('main', JSON.stringify({ ...(JSON.parse(text) as object), reports: { a: null } }));
+        },
+      ],
+    ])('fails closed and says so when it was %s', async (_, damage) => {
+      const [one] = (await start(1)) as [FleetProcess];
+      const past = new Map(fleet.shared.values);
+      await fleet.drive(one.main.switchTo('b'));
+      await advance(2 * WINDOW);
+      const lock = await take(one);
+      damage(past);
+      await advance(WINDOW);
+      expect(lock.isHeld()).toBe(false);
+      expect(await refusal(one)).toContain('cannot confirm the record');
+      expect(
+        one.log.filter((line) => line.includes('found its record deleted, damaged or restored from the past')),
+      ).toHaveLength(1);
+    });
+
+    it('grants nothing more in a process whose record was deleted, whatever others make of a new one', async () => {
+      const [old] = (await start(1)) as [FleetProcess];
+      await fleet.drive(old.main.switchTo('b'));
+      await advance(2 * WINDOW);
+      fleet.shared.values.clear();
+      await advance(WINDOW);
+      // A new history comes to the same number by a switch of its own.
+      const late = await fleet.start();
+      await fleet.drive(late.main.switchTo('b'));
+      await advance(3 * WINDOW);
+      expect(late.main.state.epoch).toBe(old.main.state.epoch);
+      const lock = await take(late);
+      expect(await refusal(old)).toContain('cannot confirm the record');
+      await lock.release();
+    });
+
+    it('gives nobody a lock that is still held by a record that was deleted', async () => {
+      const [one] = (await start(1)) as [FleetProcess];
+      await fleet.drive(one.main.switchTo('b'));
+      await advance(2 * WINDOW);
+      const lock = await take(one);
+      fleet.shared.values.clear();
+      const late = fleet.add();
+      const next = late.locks.start().then(() => late.locks.acquire('k', { wait: 60_000 }));
+      await fleet.drive(
+        next.then(() => {
+          expect(lock.isHeld()).toBe(false);
+        }),
+      );
+      await (await next).release();
+    });
+  });
+
+  describe('at a switch', () => {
+    it('waits for the last locks of before, and says how long', async () => {
+      const [one] = (await start(1)) as [FleetProcess];
+      await fleet.drive(one.main.switchTo('b'));
+      expect(await refusal(one)).toMatch(/has switched to "b" and waits \d+ ms/);
+      await advance(1.01 * WINDOW + 2);
+      await (await take(one)).release();
+    });
+
+    it('spares those who come after it the wait', async () => {
+      const [one] = (await start(1)) as [FleetProcess];
+      await fleet.drive(one.main.switchTo('b'));
+      await advance(2 * WINDOW);
+      const before = fleet.clock.now();
+      const late = await fleet.start();
+      await (await take(late)).release();
+      expect(fleet.clock.now() - before).toBeLessThan(WINDOW / 2);
+    });
+
+    it('waits for the longest window of all, as in a deployment that shortens it', async () => {
+      const [slow] = (await start(1, { window: 4 * WINDOW })) as [FleetProcess];
+      const quick = await fleet.start({ window: WINDOW / 2 });
+      const lock = await take(slow);
+      slow.record.cable.cutOff();
+      await fleet.drive(quick.main.switchTo('b'));
+      const next = await fleet.drive(quick.locks.acquire('k', { wait: 60_000 }));
+      expect(lock.isHeld()).toBe(false);
+      await next.release();
+    });
+
+    it('withdraws also in a process that does not have the new provider, and refuses there', async () => {
+      const [one] = (await start(1)) as [FleetProcess];
+      const other = await fleet.start({ providers: ['a', 'c'] }, { c: fleet.newProvider() });
+      await fleet.drive(one.main.switchTo('b'));
+      await advance(3 * WINDOW);
+      expect(await refusal(other)).toContain(
+        '"main" uses "b" in other processes, which is not among the providers of this process',
+      );
+    });
+
+    it('made by hand stays', async () => {
+      const [one] = (await start(1, { failbackDelay: 0 })) as [FleetProcess];
+      await fleet.drive(one.main.switchTo('b'));
+      await advance(600_000);
+      expect(one.main.state).toMatchObject({ active: 'b', epoch: 2, providers: { a: 'up', b: 'up' } });
+      await fleet.drive(one.main.switchTo('b'));
+      expect(one.main.state.epoch).toBe(2);
+    });
+
+    it('by hand to where it is already stays as well', async () => {
+      const [one] = (await start(1, { failbackDelay: 0 })) as [FleetProcess];
+      one.a.cable.cutOff();
+      await switchedTo('b', one);
+      await fleet.drive(one.main.switchTo('b'));
+      one.a.cable.restore();
+      await advance(600_000);
+      expect(one.main.state).toMatchObject({ active: 'b', epoch: 2, providers: { a: 'up', b: 'up' } });
+    });
+
+    it('is refused to a provider that is none', async () => {
+      const [one] = (await start(1)) as [FleetProcess];
+      await expect(one.main.switchTo('c')).rejects.toThrow(
+        'Lock provider "main" cannot switch to "c": its providers are a, b.',
+      );
+    });
+  });
+
+  it('returns to the preferred provider when it has been stable, and each time later', async () => {
+    const [one] = (await start(1, { failbackDelay: 60_000 })) as [FleetProcess];
+    const away = async () => {
+      one.a.cable.cutOff();
+      await switchedTo('b', one);
+      const since = fleet.clock.now();
+      one.a.cable.restore();
+      await fleet.until(() => active(one) === 'a', 'it is back', 600_000);
+      return fleet.clock.now() - since;
+    };
+    const stays = [await away(), await away(), await away()];
+    expect(stays.map((stay) => Math.floor(stay / 10_000))).toEqual([6, 12, 24]);
+  });
+
+  it('does not return while anybody misses the preferred provider', async () => {
+    const [one, two, three] = (await start(3, { failbackDelay: 0 })) as [FleetProcess, FleetProcess, FleetProcess];
+    one.a.cable.cutOff();
+    two.a.cable.cutOff();
+    await switchedTo('b', one, two, three);
+    one.a.cable.restore();
+    await advance(60_000);
+    expect(active(three)).toBe('b');
+    two.a.cable.restore();
+    await switchedTo('a', one, two, three);
+  });
+
+  it('grants under another id what it gave back unconfirmed, so that a release that was lost frees nobody', async () => {
+    const overlaps: Record<number, number> = {};
+    for (let offset = 0; offset < 2_000; offset += 500) {
+      const [one, two] = (await start(2)) as [FleetProcess, FleetProcess];
+      const key = `after ${offset}`;
+      const first = await take(two, key);
+      const waiting = one.locks.acquire(key, { wait: 120_000 });
+      await advance(1_000);
+      one.record.cable.cutOff();
+      await advance(WINDOW + 1_000 + offset);
+      const release = one.a.release.bind(one.a);
+      let isLost = false;
+      one.a.release = (holder, manner) => {
+        if (holder.key !== key || isLost) return release(holder, manner);
+        isLost = true;
+        return Promise.resolve('unknown');
+      };
+      // The grant meets a confirmation that has lapsed, is given back, and the provider does not hear of it.
+      one.record.cable.restore();
+      await first.release();
+      const lock = await fleet.drive(waiting);
+      expect(isLost).toBe(true);
+      let overlap = 0;
+      let other: Lock | null = null;
+      for (let elapsed = 0; elapsed < 2 * SWITCH; elapsed += 100) {
+        other ??= await fleet.drive(two.locks.tryAcquire(key));
+        if (other?.isHeld() && lock.isHeld()) overlap += 100;
+        await advance(100);
+      }
+      if (overlap > 0) overlaps[offset] = overlap;
+      await lock.release();
+      await fleet.until(() => fleet.kept === 0, 'nothing is left');
+      await fleet.drive(Promise.all([one.locks.stop(), two.locks.stop()]));
+    }
+    expect(overlaps).toEqual({});
+  });
+
+  it('comes back to a provider under another id, so that a place in its queue that is given up late frees nobody', async () => {
+    const [one, two] = (await start(2)) as [FleetProcess, FleetProcess];
+    const first = await take(two);
+    const cancelled: string[] = [];
+    const acquire = one.a.acquire.bind(one.a);
+    one.a.acquire = (request) => {
+      const { holder } = request;
+      if (request.key === 'k') request.signal.addEventListener('abort', () => cancelled.push(holder));
+      return acquire(request);
+    };
+    const waiting = one.locks.acquire('k', { wait: 600_000 });
+    await advance(100);
+    await fleet.drive(one.main.switchTo('b'));
+    await advance(WINDOW / 2);
+    await fleet.drive(one.main.switchTo('a'));
+    await advance(100);
+    await first.release();
+    const lock = await fleet.drive(waiting);
+    expect(on('a')).toBe(true);
+    expect(cancelled).toHaveLength(1);
+    // The provider is told in the background, again and again until it answers.
+    for (const holder of cancelled)
+      await one.a.release({ key: 'k', holder, mode: 'exclusive' }, { keepFor: 0, failed: true });
+    await advance(CONFIRMED);
+    expect(await fleet.drive(two.locks.tryAcquire('k'))).toBeNull();
+    expect(await lock.release()).toBe('released');
+    expect(fleet.kept).toBe(0);
+  });
+
+  it('confirms in time while many processes change a slow record at the same moment', async () => {
+    const processes = await start(10, { window: 1_000, probeInterval: 200 });
+    for (const { record } of processes) {
+      record.onWrite = async (execute) => {
+        const pause = () => fleet.passed(50);
+        await pause();
+        const found = execute();
+        await pause();
+        return found;
+      };
+    }
+    const locks = await Promise.all(processes.map((process, index) => take(process, `k${index}`)));
+    const reports = () => Object.values(recordOf(fleet).reports).filter(({ down }) => down.includes('b')).length;
+    for (let round = 0; round < 3; round += 1) {
+      for (const { b } of processes) b.cable.cutOff();
+      await fleet.until(() => reports() === 10, 'all report that b is down');
+      for (const { b } of processes) b.cable.restore();
+      await fleet.until(() => reports() === 0, 'all report that it answers');
+    }
+    await advance(5_000);
+    expect(locks.map((lock) => lock.isHeld())).not.toContain(false);
+  });
+
+  it.each([
+    [1_000, 2_000],
+    [5_000, 6_000],
+  ])('with a window of %d ms holds a lock that its provider renews in %d ms', async (window, slowness) => {
+    const [one] = (await start(1, { window, probeInterval: '1h' })) as [FleetProcess];
+    const lock = await take(one);
+    const renew = one.a.renew.bind(one.a);
+    one.a.renew = async (grant, lease) => {
+      const outcome = await renew(grant, lease);
+      await fleet.passed(slowness);
+      return outcome;
+    };
+    await advance(90_000);
+    expect(lock.isHeld()).toBe(true);
+    // What is told late is told all the same.
+    expect(await one.a.forceRelease('k')).toBe(true);
+    await fleet.until(() => !lock.isHeld(), 'the loss is known', 30_000);
+    expect(lock.signal.reason).toMatchObject({ reason: 'revoked' });
+  });
+
+  it('does not say that it has switched when it is stopped', async () => {
+    const [one] = (await start(1)) as [FleetProcess];
+    await fleet.drive(one.locks.stop());
+    await expect(one.main.switchTo('b')).rejects.toThrow(LockUnavailableError);
+  });
+
+  describe('in a short outage', () => {
+    it('of the record, whose writes are lost for half a window, loses nothing', async () => {
+      const lost: number[] = [];
+      for (let phase = 0; phase <= WINDOW / 3; phase += WINDOW / 30) {
+        const [one] = (await start(1)) as [FleetProcess];
+        const lock = await take(one, `phase ${phase}`);
+        await advance(WINDOW + phase);
+        one.record.onWrite = () => new Promise(() => undefined);
+        await advance(WINDOW / 2);
+        one.record.onWrite = undefined;
+        await advance(WINDOW);
+        if (!lock.isHeld()) lost.push(phase);
+        await fleet.drive(one.locks.stop());
+      }
+      expect(lost).toEqual([]);
+    });
+
+    it('of the record, writes once for all renewals that have waited for it', async () => {
+      const [one] = (await start(1)) as [FleetProcess];
+      const lock = await take(one);
+      let isAsked = false;
+      let thaw: () => void = () => undefined;
+      const thawed = new Promise<void>((resolve) => (thaw = resolve));
+      one.record.onWrite = async (execute) => {
+        isAsked = true;
+        await thawed;
+        return execute();
+      };
+      await fleet.until(() => isAsked, 'a write is under way');
+      const renewed = Promise.all([lock.extend(), lock.extend(), lock.extend()]);
+      // Shorter than a write is waited for.
+      await advance(WINDOW / 5);
+      const executed = jest.spyOn(fleet.shared, 'compareAndSet');
+      thaw();
+      await fleet.drive(renewed);
+      // The one in flight confirms for all of them.
+      expect(executed.mock.calls.filter(([name]) => name === 'main')).toHaveLength(1);
+      await lock.release();
+    });
+
+    it('of the provider, near the end of a lease, asks no more often than before', async () => {
+      const lease = 2 * WINDOW;
+      const [one] = (await start(1, { probeInterval: '1h' })) as [FleetProcess];
+      const lock = await take(one);
+      const asked = jest.spyOn(one.a, 'renew');
+      one.a.cable.cutOff();
+      await advance(lease - WINDOW / 5);
+      expect(lock.isHeld()).toBe(true);
+      // Once for each tenth of a window, as the provider of all providers asks again.
+      expect(asked.mock.calls.length).toBeLessThanOrEqual((lease / WINDOW) * 10);
+      one.a.cable.restore();
+      await advance(WINDOW);
+      expect(lock.isHeld()).toBe(true);
+      await lock.release();
+    });
+
+    it('of the provider, for half of its lease of two windows, loses nothing', async () => {
+      const lost: number[] = [];
+      for (let phase = 0; phase <= WINDOW / 3; phase += WINDOW / 30) {
+        const [one] = (await start(1, { probeInterval: '1h' })) as [FleetProcess];
+        const lock = await take(one, `phase ${phase}`);
+        await advance(WINDOW + phase);
+        one.a.cable.cutOff();
+        await advance(WINDOW);
+        one.a.cable.restore();
+        await advance(WINDOW);
+        if (!lock.isHeld()) lost.push(phase);
+        await fleet.drive(one.locks.stop());
+      }
+      expect(lost).toEqual([]);
+    });
+  });
+
+  it('believes nothing after the machine was suspended, until the record and the provider have answered', async () => {
+    const [one, two] = (await start(2)) as [FleetProcess, FleetProcess];
+    const lock = await take(one);
+    fleet.clock.suspend(3_600_000);
+    // Meanwhile another process has gone on, by clocks that this one did not see.
+    two.record.onWrite = undefined;
+    one.record.cable.cutOff();
+    await advance(20);
+    expect(lock.isHeld()).toBe(false);
+    await expect(fleet.drive(one.locks.tryAcquire('other'))).rejects.toThrow(LockUnavailableError);
+    one.record.cable.restore();
+    await advance(2 * CONFIRMED);
+    expect(lock.isHeld()).toBe(true);
+    await lock.release();
+  });
+
+  it('grants nothing while both providers are down, and goes on when one answers', async () => {
+    const [one] = (await start(1)) as [FleetProcess];
+    one.a.cable.cutOff();
+    one.b.cable.cutOff();
+    await expect(fleet.drive(one.locks.acquire('k', { wait: 20_000 }))).rejects.toThrow(LockUnavailableError);
+    one.b.cable.restore();
+    const lock = await fleet.drive(one.locks.acquire('k', { wait: 60_000 }));
+    expect(active(one)).toBe('b');
+    await lock.release();
+  });
+
+  it('leaves a provider that was down already when an operator chose it', async () => {
+    const [one] = (await start(1)) as [FleetProcess];
+    one.b.cable.cutOff();
+    await fleet.until(() => one.main.state.providers['b'] === 'down', 'b is down');
+    await fleet.drive(one.main.switchTo('b'));
+    await switchedTo('a', one);
+    expect(one.main.state.history).toMatchObject([{ reason: 'manual' }, { reason: 'failure' }]);
+  });
+
+  it('finds a provider down that hangs, also beside another failover of the same process', async () => {
+    const other = new FailoverProvider({ providers: ['q', 'b'], casStore: 'record' });
+    const { locks, main } = await fleet.start({ providers: ['q', 'b'] }, { q: fleet.newProvider(), other });
+    const beside = locks.backend(FailoverBackend, 'other');
+    const hanging = locks.backend(DistantBackend, 'q');
+    hanging.acquire = () => new Promise(() => undefined);
+    await fleet.until(
+      () => [main, beside].every(({ state }) => state.providers['q'] === 'down'),
+      'both have found it down',
+    );
+  });
+
+  it('keeps what one provider has renewed, though another one with older locks is silent', async () => {
+    const [one] = (await start(1, { probeInterval: '1h' })) as [FleetProcess];
+    const old = await take(one, 'old');
+    one.a.renew = async () => {
+      await fleet.passed(15_000);
+      return 'unknown';
+    };
+    await fleet.drive(one.main.switchTo('b'));
+    const lock = await fleet.drive(one.locks.acquire('k', { wait: 60_000 }));
+    await advance(40_000);
+    // That of the epoch before has ended with it.
+    expect([lock.isHeld(), old.isHeld()]).toEqual([true, false]);
+    await lock.release();
+  });
+
+  it('takes busy for what it is', async () => {
+    const [one, two] = (await start(2)) as [FleetProcess, FleetProcess];
+    const lock = await take(one);
+    for (let round = 0; round < 20; round += 1) expect(await fleet.drive(two.locks.tryAcquire('k'))).toBeNull();
+    await expect(fleet.drive(two.locks.acquire('k', { wait: 500 }))).rejects.toThrow(LockTimeoutError);
+    expect(two.main.state).toMatchObject({ active: 'a', providers: { a: 'up', b: 'up' } });
+    await lock.release();
+  });
+
+  it('costs each process one conditional write every third of a window, with locks held and without', async () => {
+    const processes = await start(20);
+    await advance(2 * WINDOW);
+    const executed = jest.spyOn(fleet.shared, 'compareAndSet');
+    await advance(10 * WINDOW);
+    expect(executed.mock.calls).toHaveLength(20 * 30);
+    executed.mockClear();
+    const locks = await Promise.all(processes.map((process, index) => take(process, `k${index}`)));
+    await advance(10 * WINDOW);
+    expect(locks.every((lock) => lock.isHeld())).toBe(true);
+    expect(executed.mock.calls).toHaveLength(20 * 30);
+    // Each of them confirms: none was refused because another process had written.
+    expect(executed.mock.calls.every(([, expected, next]) => expected === next)).toBe(true);
+  });
+
+  it('leaves nothing behind', async () => {
+    const [one, two] = (await start(2)) as [FleetProcess, FleetProcess];
+    for (let round = 0; round < 50; round += 1) {
+      const [lock, other] = await fleet.drive(Promise.all([one.locks.acquire('k'), two.locks.tryAcquire('k')]));
+      await other?.release();
+      await lock.release();
+    }
+    expect(fleet.kept).toBe(0);
+    await fleet.stop();
+    expect(fleet.clock.pendingTimers).toBe(0);
+    expect([fleet.stores.a.size, fleet.stores.b.size]).toEqual([0, 0]);
+  });
+});

@@ -1,0 +1,62 @@
+import { MemberHealth, type ProviderState } from '../../lib/providers/failover/member-health.js';
+import { FakeClock } from '../../lib/testing/fake-clock.js';
+
+describe('the health of a member', () => {
+  const terms = { failingFor: 1_000, stableFor: 30_000 };
+  const judge = () => {
+    const clock = new FakeClock();
+    const states: ProviderState[] = [];
+    return { clock, states, health: new MemberHealth(terms, clock, (state) => states.push(state)) };
+  };
+  const fail = async ({ health, clock }: ReturnType<typeof judge>, times: number) => {
+    for (let time = 0; time < times; time += 1) {
+      health.failed();
+      await clock.advance(500);
+    }
+  };
+
+  it('is down after as many failures in a row as it takes', async () => {
+    const at = judge();
+    await fail(at, 2);
+    expect(at.health.state).toBe('up');
+    await fail(at, 1);
+    expect(at.health.state).toBe('down');
+  });
+
+  it('is not down when it has answered between the failures', async () => {
+    const at = judge();
+    await fail(at, 2);
+    at.health.succeeded();
+    await fail(at, 2);
+    expect(at.states).toEqual([]);
+  });
+
+  it('is not down by a broken connection that fails all that was under way on it', async () => {
+    const at = judge();
+    for (let call = 0; call < 64; call += 1) at.health.failed();
+    expect(at.health.state).toBe('up');
+    await at.clock.advance(terms.failingFor);
+    at.health.failed();
+    expect(at.health.state).toBe('down');
+  });
+
+  it('is well again only after it has answered for long enough', async () => {
+    const at = judge();
+    await fail(at, 3);
+    at.health.succeeded();
+    await at.clock.advance(terms.stableFor - 1);
+    at.health.succeeded();
+    expect(at.health.state).toBe('recovering');
+    await at.clock.advance(1);
+    at.health.succeeded();
+    expect(at.states).toEqual(['down', 'recovering', 'up']);
+  });
+
+  it('is down again at the first failure while it recovers', async () => {
+    const at = judge();
+    await fail(at, 3);
+    at.health.succeeded();
+    at.health.failed();
+    expect(at.states).toEqual(['down', 'recovering', 'down']);
+  });
+});

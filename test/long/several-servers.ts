@@ -1,0 +1,87 @@
+import { afterAll, beforeAll } from '@jest/globals';
+import { Redis } from 'ioredis';
+import type { LockCapabilities, LockProvider } from '../../lib/api/lock-provider.js';
+import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
+import { RedisLockProvider } from '../../lib/providers/redis/index.js';
+import type { TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
+import type { ProviderHarness } from '../../lib/provider-kit/index.js';
+import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
+import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
+import { SqlBackend } from '../typeorm/sql-backend.js';
+import { leaseRows, revokeLease, versionProvider } from '../typeorm/version-backend.js';
+import { HostedComposite } from '../contract/hosted-composite.js';
+
+let redis: RedisServer;
+let admin: Redis;
+let mariadb: SqlBackend;
+// Those to Redis.
+const wires = new Map<LockProvider, TcpProxy>();
+
+beforeAll(async () => {
+  [redis, mariadb] = await Promise.all([startRedisServer(), SqlBackend.start('mariadb')]);
+  admin = new Redis(redis.url);
+}, 60_000);
+afterAll(async () => {
+  await Promise.all([...wires.values()].map((wire) => wire.close()));
+  admin.disconnect();
+  await Promise.all([redis.stop(), mariadb.stop()]);
+});
+
+interface Members extends Record<string, LockProvider> {
+  redis: RedisLockProvider;
+  mariadb: TypeOrmVersionLockProvider;
+}
+
+/** What the kit needs of a provider that is built on a Redis and a MariaDB, with wires of their own. */
+export function severalServersHarness(
+  terms: Pick<ProviderHarness, 'capabilities' | 'lease' | 'bounds'>,
+  compose: () => LockProvider,
+): ProviderHarness {
+  const onWires = (cut: boolean) => async (provider: LockProvider) => {
+    const { hosted } = provider as HostedComposite<Members>;
+    const wire = wires.get(hosted.redis);
+    const other = mariadb.wireOf(hosted.mariadb);
+    if (cut) wire?.refuse();
+    else wire?.admit();
+    if (cut) other?.freeze();
+    else other?.thaw();
+  };
+  const isProbe = (name: string) => name.endsWith(':probe');
+  return {
+    ...terms,
+    create: async () => {
+      const wire = await startTcpProxy(redis.port);
+      const hosted: Members = {
+        redis: new RedisLockProvider({ url: `redis://127.0.0.1:${wire.port}`, commandTimeout: '10s' }),
+        mariadb: await versionProvider(mariadb),
+      };
+      wires.set(hosted.redis, wire);
+      return new HostedComposite(compose(), hosted);
+    },
+    faults: {
+      revoke: (namespace, key) =>
+        Promise.all([admin.del(new KeyLayout(namespace).lockOf(key)), revokeLease(mariadb.admin, namespace, key)]),
+      cutOff: onWires(true),
+      restore: onWires(false),
+    },
+    leftovers: async (namespace) => {
+      const keys = await admin.keys(`${namespace}:*`);
+      const rows = await leaseRows(mariadb.admin, namespace);
+      return (
+        keys.filter((key) => !/:\{\d+\}(seen)?$/.test(key) && !isProbe(key)).length +
+        rows.filter(({ holder, name }) => holder !== null && !isProbe(name)).length
+      );
+    },
+  };
+}
+
+export const common: LockCapabilities = {
+  shared: false,
+  fair: false,
+  fencing: false,
+  lease: 'per-lock',
+  minHold: true,
+  forceRelease: true,
+  queue: 'local',
+};
+export const members = ['redis', 'mariadb'];

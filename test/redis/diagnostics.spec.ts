@@ -1,0 +1,132 @@
+import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
+import { Redis } from 'ioredis';
+import { examine, type Usage } from '../../lib/providers/redis/diagnostics.js';
+import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
+import { startBackend, until } from './seam.js';
+
+const usage: Usage = { isCluster: false, waitReplicas: 0, key: 'lock:{0}', channel: 'lock:{0}' };
+const about = (info: string, changed: Partial<Usage> = {}) =>
+  examine([(command) => Promise.resolve(command === 'info' ? info : [])], { ...usage, ...changed });
+
+describe('the diagnostics of Redis', () => {
+  it('warns of a real server without persistence, with eviction', async () => {
+    const server = await startRedisServer({ args: ['--maxmemory', '100mb', '--maxmemory-policy', 'allkeys-lru'] });
+    const { backend } = await startBackend({ url: server.url });
+    const diagnostics = await backend.diagnose();
+    expect(diagnostics.map(({ severity }) => severity)).toEqual(['warning', 'warning']);
+    expect(diagnostics[0]?.message).toContain('noeviction');
+    expect(diagnostics[1]?.message).toContain('appendonly');
+    await backend.close();
+    await server.stop();
+  });
+
+  it('finds nothing in a server that is set up well', async () => {
+    const server = await startRedisServer({ args: ['--appendonly', 'yes'] });
+    const { backend } = await startBackend({ url: server.url });
+    expect(await backend.diagnose()).toEqual([]);
+    await backend.close();
+    await server.stop();
+  });
+
+  it('says that a node of a Cluster was given as a single server', async () => {
+    const server = await startRedisServer({
+      args: ['--appendonly', 'yes', '--cluster-enabled', 'yes', '--cluster-port', '0'],
+    });
+    const { backend } = await startBackend({ url: server.url });
+    expect(await backend.diagnose()).toMatchObject([
+      { severity: 'error', message: expect.stringContaining('"cluster"') },
+    ]);
+    await backend.close();
+    await server.stop();
+  });
+
+  it('finds replicas that nobody waits for, fewer than are waited for, and that it was given one', async () => {
+    const args = ['--appendonly', 'yes'];
+    const master = await startRedisServer({ args });
+    const replica = await startRedisServer({ args: [...args, '--replicaof', '127.0.0.1', String(master.port)] });
+    const admin = new Redis(master.url);
+    await until(async () => (await admin.info('replication')).includes('connected_slaves:1'), 'it follows', 10_000);
+    admin.disconnect();
+    const found = async (url: string, waitReplicas: number) => {
+      const { backend } = await startBackend({ url, waitReplicas });
+      const diagnostics = await backend.diagnose();
+      await backend.close();
+      return diagnostics;
+    };
+    const finding = (severity: string, text: string) => [{ severity, message: expect.stringContaining(text) }];
+    expect(await found(master.url, 0)).toEqual(finding('warning', 'Set waitReplicas'));
+    expect(await found(master.url, 1)).toEqual([]);
+    expect(await found(master.url, 2)).toEqual(finding('error', 'waitReplicas is 2 and 1 replicas'));
+    expect(await found(replica.url, 0)).toEqual(finding('error', 'is a replica'));
+    await Promise.all([master.stop(), replica.stop()]);
+  });
+
+  it('does not blame the ACL for a server that is down', async () => {
+    const server = await startRedisServer();
+    const { backend, events } = await startBackend({ url: server.url });
+    await server.stop();
+    await until(() => events.length > 0, 'it is lost');
+    expect(await backend.diagnose()).toEqual([
+      { severity: 'warning', message: expect.stringContaining('does not answer INFO') },
+    ]);
+    await backend.close();
+  });
+
+  it.each([['a version that is too old', 'redis_version:5.0.7\r\naof_enabled:1', {}, 'error']])(
+    'tells errors from warnings: %s',
+    async (_, info, changed, severity) => {
+      expect(await about(info, changed)).toMatchObject([{ severity }]);
+    },
+  );
+
+  it('is content with replicas that are waited for, and with a node of a Cluster that was given as one', async () => {
+    expect(await about('redis_version:7.2.1\r\nconnected_slaves:2', { waitReplicas: 1 })).toEqual([]);
+    expect(await about('redis_version:7.2.1\r\ncluster_enabled:1', { isCluster: true })).toEqual([]);
+  });
+
+  it('says once what all servers of a Cluster have in common', async () => {
+    const ask = (command: string) => Promise.resolve(command === 'info' ? 'redis_version:5.0.7' : []);
+    expect(await examine([ask, ask, ask], { ...usage, isCluster: true })).toHaveLength(1);
+  });
+
+  describe('where the ACL allows less than is needed', () => {
+    let server: RedisServer;
+    let admin: Redis;
+
+    beforeAll(async () => {
+      server = await startRedisServer({ args: ['--appendonly', 'yes'] });
+      admin = new Redis(server.url);
+    });
+    afterAll(async () => {
+      admin.disconnect();
+      await server.stop();
+    });
+
+    it.each([
+      ['a command of the script', ['~lock:*', '&lock:*', '+@all', '-zadd'], 'error', '+zadd'],
+      ['the keys', ['~other:*', '&lock:*', '+@all'], 'error', '+set'],
+      ['the channels', ['~lock:*', '&other:*', '+@all'], 'error', '+publish'],
+      ['scripts', ['~lock:*', '&lock:*', '+@all', '-eval'], 'error', 'EVAL'],
+      ['CLIENT KILL', ['~lock:*', '&lock:*', '+@all', '-client|kill'], 'warning', '+client|kill'],
+      ['INFO', ['~lock:*', '&lock:*', '+@all', '-info'], 'warning', 'were not checked'],
+    ])('names what is missing: %s', async (_, rules, severity, text) => {
+      await admin.call('ACL', ['SETUSER', 'locks', 'reset', 'on', '>secret', 'resetchannels', ...rules]);
+      const { backend } = await startBackend({ url: `redis://locks:secret@127.0.0.1:${server.port}` });
+      const diagnostics = await backend.diagnose();
+      expect(diagnostics).toContainEqual({ severity, message: expect.stringContaining(text) });
+      await backend.close();
+    });
+
+    it('WAIT, where replicas are waited for', async () => {
+      await admin.call('ACL', ['SETUSER', 'locks', 'reset', 'on', '>secret', '~lock:*', '&lock:*', '+@all', '-wait']);
+      const url = `redis://locks:secret@127.0.0.1:${server.port}`;
+      const { backend } = await startBackend({ url, waitReplicas: 1 });
+      const diagnostics = (await backend.diagnose()).map(({ message }) => message);
+      expect(diagnostics).toEqual([
+        expect.stringContaining('0 replicas are connected'),
+        expect.stringContaining('+wait'),
+      ]);
+      await backend.close();
+    });
+  });
+});

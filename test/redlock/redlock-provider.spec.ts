@@ -1,0 +1,47 @@
+import { afterAll, beforeAll } from '@jest/globals';
+import { LockUnavailableError } from '../../lib/api/errors.js';
+import { RedlockProvider } from '../../lib/providers/redlock/index.js';
+import { contextFor, granted, RELEASE, request } from '../redis/seam.js';
+import { type Quorum, startQuorum } from './quorum.js';
+
+describe('one RedlockProvider in several applications', () => {
+  let quorum: Quorum;
+  let provider: RedlockProvider;
+  const start = async () => {
+    const backend = provider.createBackend(contextFor([]));
+    await backend.connect();
+    return backend;
+  };
+  beforeAll(async () => {
+    quorum = await startQuorum(3);
+    provider = new RedlockProvider({ nodes: quorum.nodes, maxLease: '10m', commandTimeout: '10s' });
+  });
+  afterAll(() => quorum.stop());
+
+  it('at the same time: they exclude each other', async () => {
+    const [ann, bob] = [await start(), await start()];
+    const grant = granted(await ann.acquire(request('order')));
+    expect(await bob.acquire(request('order', { wait: 0 }))).toBe('busy');
+    expect(await ann.release(grant, RELEASE)).toBe('released');
+    await ann.close();
+    expect(await bob.acquire(request('order', { wait: 0 }))).not.toBe('busy');
+    await bob.close();
+  });
+
+  it('one after the other', async () => {
+    for (let times = 0; times < 3; times += 1) {
+      const backend = await start();
+      const grant = granted(await backend.acquire(request(`order:${times}`)));
+      expect(await backend.release(grant, RELEASE)).toBe('released');
+      await backend.close();
+    }
+  });
+
+  it('opens nothing before `connect`: an attempt is unavailable and was not sent, and there is nothing to close', async () => {
+    const backend = provider.createBackend(contextFor([]));
+    const asked = backend.acquire(request('order', { wait: 0, lease: 500 }));
+    await expect(asked).rejects.toBeInstanceOf(LockUnavailableError);
+    await expect(asked).rejects.toMatchObject({ sent: false });
+    await backend.close();
+  });
+});

@@ -313,6 +313,26 @@ describe('CombinedProvider', () => {
     await stop(locks, clock);
   });
 
+  it('repeats the release of an extended lock for as long as the extended lease may last', async () => {
+    const members = { a: ScriptedProvider.obliging(), b: ScriptedProvider.obliging() };
+    const { locks, clock } = await combine(members);
+    const lock = await locks.acquire('order', { lease: 1_000 });
+    await lock.extend(60_000);
+    members.b.onRelease = () => 'unknown';
+    const releasing = watch(lock.release());
+    await clock.advance(30_000);
+    expect(releasing.state).toBe('fulfilled');
+    const releases = () => members.b.order.filter((call) => call === 'release order').length;
+    const before = releases();
+    await clock.advance(20_000);
+    expect(releases()).toBeGreaterThan(before);
+    await clock.advance(60_000);
+    const after = releases();
+    await clock.advance(20_000);
+    expect(releases()).toBe(after);
+    await stop(locks, clock);
+  });
+
   it('has something of an ask released that was sent, though a later one was not', async () => {
     const members = { a: ScriptedProvider.obliging(), b: ScriptedProvider.obliging() };
     const { locks, clock } = await combine(members);

@@ -12,7 +12,7 @@ export interface BusyContext {
     readonly provider: string;
     readonly method: string;
     readonly args: readonly unknown[];
-    readonly error: LockTimeoutError;
+    readonly error: LockBusyError;
 }
 
 export type ClassLockDefaults = Pick<LockOptions, 'wait' | 'lease' | 'maxHold' | 'reentrant' | 'onLost' | 'provider'>;
@@ -124,7 +124,7 @@ export interface HeldLock {
 
 export interface HoldTrace extends LockEvent {
     readonly fencingToken: bigint | null;
-    result?: 'released' | 'unconfirmed';
+    result?: 'released' | 'pending';
     error?: LockLostError;
 }
 
@@ -182,6 +182,14 @@ export interface LockBackend {
     diagnose?(): Promise<readonly Diagnostic[]>;
     readonly casStore?: CasStore;
     close(): Promise<void>;
+}
+
+export declare class LockBusyError extends LockError {
+    readonly code = "LOCK_BUSY";
+    readonly waited: number;
+    constructor(message: string, details?: LockErrorDetails & {
+        waited?: number | undefined;
+    });
 }
 
 export declare class LockCapacityError extends LockError {
@@ -260,18 +268,18 @@ export interface LockEventMap {
     renewed: LockEvent & {
         readonly remaining: number;
     };
-    unrenewed: LockEvent & {
+    'renewal-failed': LockEvent & {
         readonly remaining: number;
     };
     lost: LockEvent & {
         readonly held: number;
         readonly reason: LossReason;
     };
-    timeout: LockEvent & {
+    busy: LockEvent & {
         readonly waited: number;
     };
     skipped: LockEvent;
-    unconfirmed: LockEvent;
+    'release-pending': LockEvent;
     unavailable: {
         readonly provider: string;
         readonly cause: unknown;
@@ -312,7 +320,7 @@ export declare class LockHttpException extends HttpException {
 
 export interface LockInfo {
     readonly key: string;
-    readonly state: 'held' | 'parked';
+    readonly state: 'held' | 'retained';
     readonly mode: LockMode;
     readonly holders: number;
     readonly waiters: number | null;
@@ -425,10 +433,6 @@ export declare class LockService {
     get events(): LockEvents;
 }
 
-export declare class LockTimeoutError extends LockError {
-    readonly code = "LOCK_TIMEOUT";
-}
-
 export declare class LockUnavailableError extends LockError {
     readonly code = "LOCK_UNAVAILABLE";
     readonly sent: boolean;
@@ -482,7 +486,7 @@ export interface ProviderSwitch {
     readonly at: number;
 }
 
-export type ReleaseResult = 'released' | 'nested' | 'lost' | 'unconfirmed';
+export type ReleaseResult = 'released' | 'nested' | 'lost' | 'pending';
 
 export declare function RunOnce(key: string, { atLeast, atMost, provider }: RunOnceOptions): SkippableLockDecorator;
 

@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 
 /** What our library may answer to who does not get a lock; anything else is a finding. */
-const REFUSALS = new Set(['LOCK_TIMEOUT', 'LOCK_UNAVAILABLE', 'LOCK_LOST', 'LOCK_CAPACITY', 'ABORTED']);
+const REFUSALS = new Set(['LOCK_BUSY', 'LOCK_UNAVAILABLE', 'LOCK_LOST', 'LOCK_CAPACITY', 'ABORTED']);
 
 export class Client {
   #subject;

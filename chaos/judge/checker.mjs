@@ -103,7 +103,7 @@ export class Checker {
     this.#ops.delete(id);
     state.leftAt.set(op.worker, at);
     const unentered = Math.min(at - op.askedAt, at - (state.enteredAt ?? -Infinity));
-    if (code === 'LOCK_TIMEOUT' && unentered > this.#subject.recovery + LONGEST_FAULT) {
+    if (code === 'LOCK_BUSY' && unentered > this.#subject.recovery + LONGEST_FAULT) {
       this.#violation('stuck', at, op, `nobody has entered for ${Math.round(unentered)} ms`);
     }
     this.counts.failed[code] = (this.counts.failed[code] ?? 0) + 1;
@@ -163,7 +163,7 @@ export class Checker {
   }
 
   _done({ at, op: id, result, told }, op, state) {
-    const known = ['released', 'lost', 'unconfirmed'];
+    const known = ['released', 'lost', 'pending'];
     if (!known.includes(result)) this.#violation('unbalanced', at, op, result);
     // It was somebody else's by then, which the backend knows; unless both were let in.
     const { overtakenAt, overtakenBy } = op;

@@ -31,7 +31,7 @@ const BRAND = Symbol.for('nestjs-distributed-lock:LockError');
 
 /** The base of every error that this package throws. A user's own error is never wrapped in one. */
 export abstract class LockError extends Error {
-  /** Stable, machine-readable name of the kind of error, such as `LOCK_TIMEOUT`. */
+  /** Stable, machine-readable name of the kind of error, such as `LOCK_BUSY`. */
   abstract readonly code: string;
   readonly key: string | null;
   readonly provider: string | null;
@@ -51,8 +51,15 @@ export abstract class LockError extends Error {
 }
 
 /** Busy: somebody else held the lock for the whole `wait`. */
-export class LockTimeoutError extends LockError {
-  readonly code = 'LOCK_TIMEOUT';
+export class LockBusyError extends LockError {
+  readonly code = 'LOCK_BUSY';
+  /** How long the caller waited, in ms. */
+  readonly waited: number;
+
+  constructor(message: string, details: LockErrorDetails & { waited?: number | undefined } = {}) {
+    super(message, details);
+    this.waited = details.waited ?? 0;
+  }
 }
 
 /** Lost: the lock was ours and is not any more, so somebody else may hold it. */

@@ -23,15 +23,15 @@ export interface LockEventMap {
   /** A lease was renewed. */
   renewed: LockEvent & { readonly remaining: number };
   /** A renewal was not answered. The lock stays held until its deadline, and the renewal is sent again. */
-  unrenewed: LockEvent & { readonly remaining: number };
+  'renewal-failed': LockEvent & { readonly remaining: number };
   /** A lock was lost. */
   lost: LockEvent & { readonly held: number; readonly reason: LossReason };
   /** A lock stayed busy for the whole wait. */
-  timeout: LockEvent & { readonly waited: number };
+  busy: LockEvent & { readonly waited: number };
   /** A decorated call did not run because its lock was busy (`onBusy: 'skip'`). */
   skipped: LockEvent;
   /** A release was not answered; it is retried in the background. */
-  unconfirmed: LockEvent;
+  'release-pending': LockEvent;
   /** A provider's backend does not answer. Published once, until it has answered again. */
   unavailable: { readonly provider: string; readonly cause: unknown };
   /** A provider that is built on several others uses another one of them from now on. */

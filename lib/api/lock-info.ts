@@ -3,8 +3,8 @@ import type { LockMode } from './lock-options.js';
 /** What a backend knows about a key, for operators. */
 export interface LockInfo {
   readonly key: string;
-  /** `parked`: released before its `minHold` had passed, so nobody has it and nobody gets it. */
-  readonly state: 'held' | 'parked';
+  /** `retained`: released before its `minHold` had passed, so nobody has it and nobody gets it. */
+  readonly state: 'held' | 'retained';
   readonly mode: LockMode;
   /** How many hold it: more than one only in shared mode. */
   readonly holders: number;

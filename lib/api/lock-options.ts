@@ -35,8 +35,8 @@ export interface LockOptions {
   /** The longest time to hold the lock, in ms, counted from the last key granted; then it is released and its signal aborts. Default `Infinity`. */
   maxHold?: Duration | undefined;
   /**
-   * The shortest time to hold the lock, in ms: released earlier, the backend keeps the key parked until it has passed.
-   * Default 0, at most `maxHold`. `LockConfigError` on a provider that cannot park keys.
+   * The shortest time to hold the lock, in ms: released earlier, the key stays retained until it has passed.
+   * Default 0, at most `maxHold`. `LockConfigError` on a provider that cannot retain keys.
    */
   minHold?: Duration | undefined;
   /** Whether a task that holds the key may take it again. Default true; false makes that a `LockDeadlockError` at once. */

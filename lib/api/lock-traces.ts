@@ -18,6 +18,6 @@ export interface AcquireTrace extends LockEvent {
  */
 export interface HoldTrace extends LockEvent {
   readonly fencingToken: bigint | null;
-  result?: 'released' | 'unconfirmed';
+  result?: 'released' | 'pending';
   error?: LockLostError;
 }

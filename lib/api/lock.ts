@@ -7,9 +7,9 @@ import type { LockMode } from './lock-options.js';
  * - `released`: the backend confirmed it.
  * - `nested`: this was an inner entry; the outer one still holds the lock.
  * - `lost`: the lock was not ours any more.
- * - `unconfirmed`: the backend did not answer; the release is retried in the background until the lease is over.
+ * - `pending`: the backend did not answer; the release is retried in the background until the lease is over.
  */
-export type ReleaseResult = 'released' | 'nested' | 'lost' | 'unconfirmed';
+export type ReleaseResult = 'released' | 'nested' | 'lost' | 'pending';
 
 /**
  * A lock that is held: what `acquire` returns and what a task under `withLock` receives.

@@ -1,4 +1,4 @@
-import { LockConfigError, LockTimeoutError } from '../api/errors.js';
+import { LockConfigError, LockBusyError } from '../api/errors.js';
 import type { LockEvents } from '../api/lock-events.js';
 import type { HeldLock, LockInfo, WaitingLock } from '../api/lock-info.js';
 import type { LockDefaults, LockOptions } from '../api/lock-options.js';
@@ -86,7 +86,7 @@ export class LockManager {
     return (this.#starting = this.#connect());
   }
 
-  /** Acquires the lock. @throws LockTimeoutError when it was busy for the whole `wait`. */
+  /** Acquires the lock. @throws LockBusyError when it was busy for the whole `wait`. */
   async acquire(key: LockKey, options: LockOptions = {}): Promise<Lock> {
     return this.#acquirer.acquire(normalizeKeys(key), this.plan(options), options.signal);
   }
@@ -96,7 +96,7 @@ export class LockManager {
     try {
       return await this.acquire(key, options.wait === undefined ? { ...options, wait: 0 } : options);
     } catch (error) {
-      if (error instanceof LockTimeoutError) return null;
+      if (error instanceof LockBusyError) return null;
       throw error;
     }
   }

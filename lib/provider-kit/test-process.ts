@@ -15,9 +15,9 @@ const EVENTS: readonly LockEventName[] = [
   'released',
   'renewed',
   'lost',
-  'timeout',
+  'busy',
   'skipped',
-  'unconfirmed',
+  'release-pending',
   'unavailable',
 ];
 

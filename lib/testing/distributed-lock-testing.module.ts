@@ -17,7 +17,7 @@ import { TestLocks } from './test-locks.js';
  * const locks = module.get(TestLocks);
  *
  * await locks.busy('order:42');
- * await expect(module.get(OrderService).tryToPay({ id: 42 })).rejects.toThrow(LockTimeoutError);
+ * await expect(module.get(OrderService).tryToPay({ id: 42 })).rejects.toThrow(LockBusyError);
  * ```
  */
 @Module({})

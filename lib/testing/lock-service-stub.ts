@@ -37,7 +37,7 @@ export interface LockServiceStubOptions {
  * expect(locks.acquired).toEqual(['order:42']);
  *
  * locks.busy('order:42');
- * await expect(app.get(OrderService).pay({ id: 42 })).rejects.toThrow(LockTimeoutError);
+ * await expect(app.get(OrderService).pay({ id: 42 })).rejects.toThrow(LockBusyError);
  * ```
  */
 export function provideLockServiceStub(options: LockServiceStubOptions = {}): LockServiceStub {

@@ -1,13 +1,13 @@
 import * as errors from '../../lib/api/errors.js';
-import { LockError, LockLostError, LockTimeoutError } from '../../lib/api/errors.js';
+import { LockError, LockLostError, LockBusyError } from '../../lib/api/errors.js';
 import { startEngine } from '../core/engine-rig.js';
 
 describe('lock errors', () => {
   it('have a code, a name, a key, a provider and a cause', () => {
     const cause = new Error('beneath');
-    const error = new LockTimeoutError('busy', { key: 'a', provider: 'main', cause });
-    expect(error).toMatchObject({ name: 'LockTimeoutError', code: 'LOCK_TIMEOUT', key: 'a', provider: 'main', cause });
-    const bare = new LockTimeoutError('busy');
+    const error = new LockBusyError('busy', { key: 'a', provider: 'main', cause });
+    expect(error).toMatchObject({ name: 'LockBusyError', code: 'LOCK_BUSY', key: 'a', provider: 'main', cause });
+    const bare = new LockBusyError('busy');
     expect([bare.key, bare.provider, 'cause' in bare]).toEqual([null, null, false]);
   });
 
@@ -16,7 +16,7 @@ describe('lock errors', () => {
       .filter(([name]) => name !== 'LockError' && name.endsWith('Error'))
       .map(([name, Type]) => [name, new (Type as new (message: string, details: object) => LockError)('x', {}).code]);
     expect(Object.fromEntries(codes)).toEqual({
-      LockTimeoutError: 'LOCK_TIMEOUT',
+      LockBusyError: 'LOCK_BUSY',
       LockLostError: 'LOCK_LOST',
       LockUnavailableError: 'LOCK_UNAVAILABLE',
       LockKeyError: 'LOCK_KEY',
@@ -41,7 +41,7 @@ describe('lock errors', () => {
   });
 
   it('show no more in a log than they say', () => {
-    expect(Object.keys(new LockTimeoutError('busy', { key: 'a' })).sort()).toEqual(['code', 'key', 'name', 'provider']);
+    expect(Object.keys(new LockBusyError('busy', { key: 'a' })).sort()).toEqual(['code', 'key', 'name', 'provider']);
   });
 
   it('name the key, the provider, the method and the remedy', async () => {

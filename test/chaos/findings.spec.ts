@@ -11,7 +11,7 @@ async function violations(...history: readonly Entry[]) {
 describe('the rule that waiters of a free key are served', () => {
   // After the longest fault there is, and the time that the documentation gives.
   const patience = 8_000 + 100;
-  const gaveUp = (at: number): Entry => [at, 'failed', 'w1/1.0.1', { code: 'LOCK_TIMEOUT' }];
+  const gaveUp = (at: number): Entry => [at, 'failed', 'w1/1.0.1', { code: 'LOCK_BUSY' }];
 
   it('is broken by who waits in vain while nobody enters', async () => {
     expect(await violations(asked, gaveUp(patience + 1))).toEqual(['stuck']);
@@ -60,7 +60,7 @@ describe('the rule that a release says what came of the lock', () => {
   });
 
   it('is kept by each of the three', async () => {
-    for (const result of ['released', 'lost', 'unconfirmed'])
+    for (const result of ['released', 'lost', 'pending'])
       expect(await violations(...entered, ends(result))).toEqual([]);
   });
 });
@@ -103,7 +103,7 @@ describe('the rule that a lock is not released that somebody else has', () => {
 
   it('is kept by who has lost it, and given up where two holders are documented', async () => {
     expect((await ends('lost')).violations).toEqual([]);
-    expect((await ends('unconfirmed')).violations).toEqual([]);
+    expect((await ends('pending')).violations).toEqual([]);
     expect((await ends('released', { allows: { pause: ['overlap'] } })).violations).toEqual([]);
   });
 

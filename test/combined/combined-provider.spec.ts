@@ -299,7 +299,7 @@ describe('CombinedProvider', () => {
     const lock = await locks.acquire('order', { lease: '30s' });
     let releases = 0;
     members.b.onRelease = () => ((releases += 1), 'unknown');
-    expect(await lock.release()).toBe('unconfirmed');
+    expect(await lock.release()).toBe('pending');
     await clock.advance(20_000);
     // About one a second.
     expect(releases).toBeGreaterThan(15);

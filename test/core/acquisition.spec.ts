@@ -1,5 +1,5 @@
 import { systemRandom } from '../../lib/core/toolkit/random.js';
-import { LockCapacityError, LockConfigError, LockTimeoutError, LockUnavailableError } from '../../lib/api/errors.js';
+import { LockCapacityError, LockConfigError, LockBusyError, LockUnavailableError } from '../../lib/api/errors.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import { deferred, QUEUES, startEngine, watch } from './engine-rig.js';
 import { ScriptedProvider } from './scripted-provider.js';
@@ -58,7 +58,7 @@ describe.each(QUEUES)('waiting in the %s queue', (_, provide) => {
     await clock.advance(199);
     expect(waiting.state).toBe('pending');
     await clock.advance(1);
-    expect(waiting.error).toBeInstanceOf(LockTimeoutError);
+    expect(waiting.error).toBeInstanceOf(LockBusyError);
     expect(locks.waiting()).toEqual([]);
   });
 
@@ -155,7 +155,7 @@ describe.each(QUEUES)('waiting in the %s queue', (_, provide) => {
     await expect(locks.acquire('a')).rejects.toBeInstanceOf(LockCapacityError);
     await expect(locks.acquire('b')).resolves.toBeDefined();
     await clock.advance(5_000);
-    expect(waiting.map(({ error }) => error instanceof LockTimeoutError)).toEqual([true, true]);
+    expect(waiting.map(({ error }) => error instanceof LockBusyError)).toEqual([true, true]);
   });
 });
 
@@ -336,7 +336,7 @@ describe('a backend that answers late, wrongly or never', () => {
     provider.onAcquire = (_, grant) => ({ ...grant(), validUntil: clock.now() });
     const waiting = watch(locks.acquire('a', { wait: 500 }));
     await clock.advance(600);
-    expect(waiting.error).toBeInstanceOf(LockTimeoutError);
+    expect(waiting.error).toBeInstanceOf(LockBusyError);
     expect(provider.releases).toHaveLength(provider.order.filter((call) => call === 'acquire a').length);
     expect(locks.waiting()).toEqual([]);
   });
@@ -417,7 +417,7 @@ describe('a backend that answers late, wrongly or never', () => {
     const waiting = watch(locks.acquire('a'));
     provider.asks[0]?.answer('busy');
     await clock.advance(0);
-    expect(waiting.error).toBeInstanceOf(LockTimeoutError);
+    expect(waiting.error).toBeInstanceOf(LockBusyError);
     expect(provider.releases).toHaveLength(0);
   });
 
@@ -432,8 +432,8 @@ describe('a backend that answers late, wrongly or never', () => {
     expect(ask?.input.signal.aborted).toBe(true);
     ask?.answer('busy');
     await clock.advance(0);
-    expect(waiting.error).toBeInstanceOf(LockTimeoutError);
-    expect(names()).toEqual(['waiting', 'timeout']);
+    expect(waiting.error).toBeInstanceOf(LockBusyError);
+    expect(names()).toEqual(['waiting', 'busy']);
   });
 
   it('tells the provider how long the caller still waits', async () => {

@@ -50,7 +50,7 @@ describe('the tracing channel of acquisitions', () => {
     await expect(locks.acquire('a')).rejects.toMatchObject({ code: 'LOCK_CAPACITY' });
     expect(acquire.last()).toMatchObject({ error: { code: 'LOCK_CAPACITY' } });
     await clock.advance(100);
-    expect(queued.error).toMatchObject({ code: 'LOCK_TIMEOUT' });
+    expect(queued.error).toMatchObject({ code: 'LOCK_BUSY' });
     expect(acquire.last()).toMatchObject({ ...OF_A, error: queued.error });
   });
 
@@ -110,7 +110,7 @@ describe('the tracing channel of holds', () => {
     provider.onRelease = () => 'unknown';
     await unanswered.release();
     await clock.advance(0);
-    expect(hold.last()).toMatchObject({ result: 'unconfirmed' });
+    expect(hold.last()).toMatchObject({ result: 'pending' });
     expect(hold.contexts()).toBe(3);
     expect(hold.names().filter((name) => name === 'asyncEnd')).toHaveLength(3);
     provider.onRelease = () => 'released';
@@ -135,10 +135,10 @@ it('renewals that were not answered are told, those that come too late are not',
   provider.onRenew = () => Promise.resolve('unknown');
   await locks.acquire('a', { lease: 3_000 });
   await clock.advance(1_000);
-  expect(events.at(-1)).toEqual({ name: 'unrenewed', event: { ...OF_A, remaining: 2_000 } });
+  expect(events.at(-1)).toEqual({ name: 'renewal-failed', event: { ...OF_A, remaining: 2_000 } });
   provider.onRenew = () => Promise.reject(new Error('gone'));
   await clock.advance(300);
-  expect(events.slice(-2).map(({ name }) => name)).toEqual(['unavailable', 'unrenewed']);
+  expect(events.slice(-2).map(({ name }) => name)).toEqual(['unavailable', 'renewal-failed']);
   let answer: (() => void) | undefined;
   provider.onRenew = () => new Promise((resolve) => (answer = () => resolve('unknown')));
   await clock.advance(3_000);

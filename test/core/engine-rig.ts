@@ -8,8 +8,8 @@ import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { PollingProvider } from './polling-provider.js';
 
 const EVENTS: readonly LockEventName[] = [
-  ...(['waiting', 'acquired', 'released', 'renewed', 'unrenewed', 'lost'] as const),
-  ...(['timeout', 'skipped', 'unconfirmed', 'unavailable'] as const),
+  ...(['waiting', 'acquired', 'released', 'renewed', 'renewal-failed', 'lost'] as const),
+  ...(['busy', 'skipped', 'release-pending', 'unavailable'] as const),
 ];
 
 export interface RecordedEvent<N extends LockEventName = LockEventName> {

@@ -22,20 +22,20 @@ describe('events', () => {
     ]);
   });
 
-  it('tell of busy, lost and unconfirmed locks', async () => {
+  it('report busy and lost locks, and releases that are pending', async () => {
     const provider = ScriptedProvider.obliging();
     const { locks, clock, events } = await startEngine({ provider });
     provider.onAcquire = ({ key }, grant) => (key === 'busy' ? 'busy' : grant());
     await locks.tryAcquire('busy');
     const lost = await locks.acquire('a');
     provider.context.emit({ type: 'lost', holder: lost.holder });
-    const unconfirmed = await locks.acquire('a');
+    const pending = await locks.acquire('a');
     provider.onRelease = () => 'unknown';
-    await unconfirmed.release();
+    await pending.release();
     expect(events.filter(({ name }) => name !== 'acquired')).toEqual([
-      { name: 'timeout', event: { ...OF_A, key: 'busy', waited: 0 } },
+      { name: 'busy', event: { ...OF_A, key: 'busy', waited: 0 } },
       { name: 'lost', event: { ...OF_A, held: 0, reason: 'revoked' } },
-      { name: 'unconfirmed', event: OF_A },
+      { name: 'release-pending', event: OF_A },
     ]);
     provider.onRelease = () => 'released';
     await clock.advance(100);

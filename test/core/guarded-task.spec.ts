@@ -168,7 +168,7 @@ describe('withLock', () => {
     await locks.acquire('a');
     let ran = false;
     await expect(locks.withLock('a', () => void (ran = true), { wait: 0 })).rejects.toMatchObject({
-      code: 'LOCK_TIMEOUT',
+      code: 'LOCK_BUSY',
     });
     expect(ran).toBe(false);
   });

@@ -70,7 +70,7 @@ describe.each(['backend', 'local'] as const)('recorded histories (%s queue)', (q
               // One that was not confirmed is repeated in the background.
               record(holder, left, isReleased ? 'released' : 'maybe-released');
             } catch (error) {
-              const isBusy = (error as { code?: string }).code === 'LOCK_TIMEOUT';
+              const isBusy = (error as { code?: string }).code === 'LOCK_BUSY';
               record(holder, asked, isBusy ? 'busy' : 'maybe-acquired');
               if (!isBusy) record(holder, asked, 'maybe-released');
             }

@@ -47,7 +47,7 @@ it('leaves no listener on a signal that did not abort', async () => {
   countListeners(signal, listeners);
   await Promise.all([1, 2, 3].map(() => locks.withLock('a', () => Promise.resolve(), { signal })));
   await locks.acquire('a');
-  await expect(locks.acquire('a', { signal, wait: 0 })).rejects.toMatchObject({ code: 'LOCK_TIMEOUT' });
+  await expect(locks.acquire('a', { signal, wait: 0 })).rejects.toMatchObject({ code: 'LOCK_BUSY' });
   expect(listeners.size).toBe(0);
 });
 

@@ -83,7 +83,7 @@ describe.each(['backend', 'local'] as const)('all interleavings that were tried 
           const outcomes = await results;
 
           expect(violations).toEqual([]);
-          const expected = ['served', 'LOCK_TIMEOUT', 'gave up', ...(faultsAt.length > 0 ? ['LOCK_UNAVAILABLE'] : [])];
+          const expected = ['served', 'LOCK_BUSY', 'gave up', ...(faultsAt.length > 0 ? ['LOCK_UNAVAILABLE'] : [])];
           for (const outcome of outcomes) expect(expected).toContain(outcome);
           outcomes.forEach((outcome, index) => {
             const patient = scripts[index]?.wait === Infinity && scripts[index].abortAt === undefined;

@@ -1,6 +1,6 @@
 import { jest } from '@jest/globals';
 import type { LockCapabilities } from '../../lib/api/lock-provider.js';
-import { LockCapacityError, LockTimeoutError, LockUnavailableError } from '../../lib/api/errors.js';
+import { LockCapacityError, LockBusyError, LockUnavailableError } from '../../lib/api/errors.js';
 import type { LockOptions } from '../../lib/api/lock-options.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import { startEngine, watch } from './engine-rig.js';
@@ -51,7 +51,7 @@ describe('the queue in front of a dear backend', () => {
     await clock.advance(0);
     expect([served.state, busy.error, gone.error, last.state]).toEqual([
       'fulfilled',
-      expect.any(LockTimeoutError),
+      expect.any(LockBusyError),
       'enough',
       'fulfilled',
     ]);
@@ -63,7 +63,7 @@ describe('the queue in front of a dear backend', () => {
     watch(locks.acquire('a'));
     const short = watch(locks.acquire('a', { wait: 100 }));
     await clock.advance(100);
-    expect(short.error).toBeInstanceOf(LockTimeoutError);
+    expect(short.error).toBeInstanceOf(LockBusyError);
     expect(provider.order).toEqual(['acquire a']);
   });
 
@@ -114,8 +114,8 @@ describe('the queue in front of a dear backend', () => {
     await clock.advance(1_000);
     expect([head.state, behind.error, last.error]).toEqual([
       'pending',
-      expect.any(LockTimeoutError),
-      expect.any(LockTimeoutError),
+      expect.any(LockBusyError),
+      expect.any(LockBusyError),
     ]);
   });
 
@@ -195,7 +195,7 @@ describe('readers in that queue', () => {
     provider.releases[0]?.answer('unknown');
     await clock.advance(100);
     // Sent again under the id that the backend knows.
-    expect(last.value).toBe('unconfirmed');
+    expect(last.value).toBe('pending');
     expect(provider.releases[1]?.input.holder).toBe(provider.asks[0]?.input.holder);
   });
 

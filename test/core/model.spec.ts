@@ -237,7 +237,7 @@ async function compare(model: Model, real: Real): Promise<void> {
     const occupants = model.occupants(key);
     const retained = model.isRetained(key);
     const info = await real.locks.inspect(key);
-    expect(info?.state ?? 'free').toBe(occupants.length > 0 ? 'held' : retained ? 'parked' : 'free');
+    expect(info?.state ?? 'free').toBe(occupants.length > 0 ? 'held' : retained ? 'retained' : 'free');
     if (occupants.length > 0) expect(info?.holders).toBe(occupants.length);
   }
   expect(real.locks.held()).toHaveLength(model.holds.length);

@@ -1,5 +1,5 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
-import { LockDeadlockError, LockLostError, LockTimeoutError } from '../../lib/api/errors.js';
+import { LockDeadlockError, LockLostError, LockBusyError } from '../../lib/api/errors.js';
 import type { Lock } from '../../lib/api/lock.js';
 import { deferred, QUEUES, startEngine, watch } from './engine-rig.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
@@ -33,7 +33,7 @@ describe.each(QUEUES)('re-entry (%s queue)', (_, provide) => {
     const lock = await locks.acquire('a');
     const busy = watch(locks.acquire('a', { wait: 10 }));
     await clock.advance(10);
-    expect(busy.error).toBeInstanceOf(LockTimeoutError);
+    expect(busy.error).toBeInstanceOf(LockBusyError);
     expect(String(busy.error)).toContain('lock.run()');
     await lock.run(async () => {
       const inner = await locks.acquire('a');
@@ -48,7 +48,7 @@ describe.each(QUEUES)('re-entry (%s queue)', (_, provide) => {
     await clock.advance(0);
     const busy = watch(locks.acquire('a', { wait: 0 }));
     await clock.advance(0);
-    expect(busy.error).toBeInstanceOf(LockTimeoutError);
+    expect(busy.error).toBeInstanceOf(LockBusyError);
     expect(String(busy.error)).not.toContain('lock.run()');
     gate.resolve();
     await running;

@@ -81,12 +81,12 @@ describe('a release', () => {
     expect(provider.releases).toHaveLength(1);
   });
 
-  it('that is not answered is unconfirmed, and sent again until it is', async () => {
+  it('that is not answered is pending, and sent again until it is', async () => {
     const { lock, clock, provider, names } = await held();
     const releasing = watch(lock.release());
     provider.releases[0]?.fail(new Error('no connection'));
     await clock.advance(0);
-    expect(releasing.value).toBe('unconfirmed');
+    expect(releasing.value).toBe('pending');
     await clock.advance(100);
     provider.releases[1]?.answer('unknown');
     await clock.advance(200);
@@ -94,7 +94,7 @@ describe('a release', () => {
     await clock.advance(10_000);
     expect(provider.releases).toHaveLength(3);
     expect(new Set(provider.releases.map(({ input }) => input.holder))).toEqual(new Set([lock.holder]));
-    expect(names()).toEqual(['acquired', 'unavailable', 'unconfirmed']);
+    expect(names()).toEqual(['acquired', 'unavailable', 'release-pending']);
     expect(clock.pendingTimers).toBe(0);
   });
 
@@ -103,7 +103,7 @@ describe('a release', () => {
     provider.onRelease = () => {
       throw new Error('down');
     };
-    expect(await lock.release()).toBe('unconfirmed');
+    expect(await lock.release()).toBe('pending');
     await clock.advance(30_000);
     const sent = provider.order.length;
     expect(sent).toBeGreaterThan(10);
@@ -147,7 +147,7 @@ describe('minHold', () => {
     const { locks, clock } = await startEngine();
     await locks.withLock('a', () => undefined, { minHold: 1_000 });
     expect(await locks.tryAcquire('a')).toBeNull();
-    expect(await locks.inspect('a')).toMatchObject({ state: 'parked', holders: 0, expiresIn: 1_000 });
+    expect(await locks.inspect('a')).toMatchObject({ state: 'retained', holders: 0, expiresIn: 1_000 });
     const waiting = watch(locks.acquire('a'));
     await clock.advance(999);
     expect(waiting.state).toBe('pending');

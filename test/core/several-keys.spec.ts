@@ -1,6 +1,6 @@
 import { LockManager } from '../../lib/core/lock-manager.js';
 import type { BackendContext } from '../../lib/api/lock-provider.js';
-import { LockTimeoutError } from '../../lib/api/errors.js';
+import { LockBusyError } from '../../lib/api/errors.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { startEngine, watch } from './engine-rig.js';
 import { ScriptedProvider } from './scripted-provider.js';
@@ -25,7 +25,7 @@ describe('several keys', () => {
     b?.answer('unknown');
     a?.answer('released');
     await clock.advance(0);
-    expect(releasing.value).toBe('unconfirmed');
+    expect(releasing.value).toBe('pending');
   });
 
   it('are all or nothing: those that were taken go back, in reverse, when one is busy', async () => {
@@ -35,7 +35,7 @@ describe('several keys', () => {
     await clock.advance(50);
     expect(locks.held()).toHaveLength(3);
     await clock.advance(50);
-    expect(waiting.error).toBeInstanceOf(LockTimeoutError);
+    expect(waiting.error).toBeInstanceOf(LockBusyError);
     expect(locks.held()).toMatchObject([{ key: 'c' }]);
     await blocker.release();
   });
@@ -64,7 +64,7 @@ describe('several keys', () => {
     await clock.advance(80);
     await a.release();
     await clock.advance(20);
-    expect(waiting.error).toMatchObject({ code: 'LOCK_TIMEOUT', key: 'b' });
+    expect(waiting.error).toMatchObject({ code: 'LOCK_BUSY', key: 'b' });
   });
 
   it('notice an abort between two keys that need no waiting', async () => {
@@ -134,7 +134,7 @@ describe('several keys', () => {
       expect(locks.held()).toMatchObject([{ key: 'a', entries: 1 }]);
       // A failure to take the second key leaves the first as it was.
       await locks.detached(() => locks.acquire('c'));
-      await expect(locks.acquire(['a', 'c'], { wait: 0 })).rejects.toBeInstanceOf(LockTimeoutError);
+      await expect(locks.acquire(['a', 'c'], { wait: 0 })).rejects.toBeInstanceOf(LockBusyError);
       expect(locks.held()).toMatchObject([{ key: 'a', entries: 1 }, { key: 'c' }]);
       expect(outer.isHeld()).toBe(true);
     });

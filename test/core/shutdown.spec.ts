@@ -374,13 +374,13 @@ describe('stop', () => {
     expect([holder.value, stopping.state]).toEqual(['released', 'fulfilled']);
   });
 
-  it('leaves parked keys parked and does not wait for them', async () => {
+  it('leaves retained keys as they are and does not wait for them', async () => {
     const { locks, clock } = await startEngine();
     await locks.withLock('a', () => undefined, { minHold: '1h' });
     const stopping = watch(locks.stop());
     await clock.advance(0);
     expect(stopping.state).toBe('fulfilled');
-    expect(await locks.inspect('a')).toMatchObject({ state: 'parked' });
+    expect(await locks.inspect('a')).toMatchObject({ state: 'retained' });
   });
 
   it('never rejects: a backend that fails to close is logged', async () => {

@@ -335,12 +335,12 @@ describe('maxHold', () => {
 });
 
 describe('a suspended machine', () => {
-  it('leaves the hold unconfirmed until the next renewal answers, which is no loss', async () => {
+  it('leaves the hold unverified until the next renewal answers, which is no loss', async () => {
     const { lock, clock, provider } = await held();
     provider.onRenew = undefined;
     clock.suspend(60_000);
     expect(lock.isHeld()).toBe(false);
-    expect(() => lock.assertHeld()).toThrow(/unconfirmed/);
+    expect(() => lock.assertHeld()).toThrow(/unverified/);
     expect(() => lock.assertHeld()).toThrow(LockUnavailableError);
     expect(lock.signal.aborted).toBe(false);
     const { renewals } = provider;

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it, jest } from '@jest/globals';
 import type { Lock } from '../../lib/api/lock.js';
-import { LockTimeoutError, LockUnavailableError } from '../../lib/api/errors.js';
+import { LockBusyError, LockUnavailableError } from '../../lib/api/errors.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import type { EpochRecord } from '../../lib/providers/failover/epoch-record.js';
 import { FailoverBackend } from '../../lib/providers/failover/failover-backend.js';
@@ -105,7 +105,7 @@ describe('failover', () => {
       await switchedTo('b', one);
       expect([short.isHeld(), long.isHeld()]).toEqual([true, true]);
       // The provider is gone: whether it was released there is not known.
-      expect(await fleet.drive(short.release())).toBe('unconfirmed');
+      expect(await fleet.drive(short.release())).toBe('pending');
       await advance(WINDOW);
       expect(long.isHeld()).toBe(false);
       expect(long.signal.aborted).toBe(true);
@@ -147,7 +147,7 @@ describe('failover', () => {
       const [one] = (await start(1)) as [FleetProcess];
       const lock = await take(one);
       one.a.cable.cutOff();
-      expect(await fleet.drive(lock.release())).toBe('unconfirmed');
+      expect(await fleet.drive(lock.release())).toBe('pending');
       await advance(WINDOW + 1_000);
       expect(on('a')).toBe(true);
       one.a.cable.restore();
@@ -716,7 +716,7 @@ describe('failover', () => {
     const [one, two] = (await start(2)) as [FleetProcess, FleetProcess];
     const lock = await take(one);
     for (let round = 0; round < 20; round += 1) expect(await fleet.drive(two.locks.tryAcquire('k'))).toBeNull();
-    await expect(fleet.drive(two.locks.acquire('k', { wait: 500 }))).rejects.toThrow(LockTimeoutError);
+    await expect(fleet.drive(two.locks.acquire('k', { wait: 500 }))).rejects.toThrow(LockBusyError);
     expect(two.main.state).toMatchObject({ active: 'a', providers: { a: 'up', b: 'up' } });
     await lock.release();
   });

@@ -235,7 +235,7 @@ describe('a reply that is lost', () => {
     const locks = await start();
     const lock = await locks.acquire('order');
     wire.loseReplies();
-    expect(await lock.release()).toBe('unconfirmed');
+    expect(await lock.release()).toBe('pending');
     wire.passReplies();
     const next = await locks.acquire('order', { wait: '1m' });
     expect(next.isHeld()).toBe(true);

@@ -8,7 +8,7 @@ import {
   LockDefaults,
   LockFor,
   LockService,
-  LockTimeoutError,
+  LockBusyError,
   MemoryLockProvider,
   RunOnce,
 } from '../../lib/index.js';
@@ -49,10 +49,10 @@ describe('onBusy', () => {
     async refused(_id: number) {}
   }
 
-  it('throws LockTimeoutError by default, and nothing runs', async () => {
+  it('throws LockBusyError by default, and nothing runs', async () => {
     const { it: orders, locks } = await run(Orders);
     await locks.acquire('order:1');
-    await expect(orders.throws(1)).rejects.toBeInstanceOf(LockTimeoutError);
+    await expect(orders.throws(1)).rejects.toBeInstanceOf(LockBusyError);
     await expect(orders.throws(1)).rejects.toThrow(/order:1.*Orders\.throws/);
     expect(orders.ran).toBe(0);
     await orders.throws(2);
@@ -81,7 +81,7 @@ describe('onBusy', () => {
         provider: 'memory',
         method: 'Orders.replaced',
         args: [1],
-        error: expect.any(LockTimeoutError) as LockTimeoutError,
+        error: expect.any(LockBusyError) as LockBusyError,
       },
     ]);
   });
@@ -97,12 +97,12 @@ describe('onBusy', () => {
     class Broken {
       @DistributedLock('#{id}', { onBusy: () => 'never' })
       async run(id: string) {
-        throw new LockTimeoutError(`of ${id} itself`);
+        throw new LockBusyError(`of ${id} itself`);
       }
     }
     const { it: broken } = await run(Broken);
     await expect(broken.run('')).rejects.toThrow(/empty string/);
-    await expect(broken.run('1')).rejects.toThrow(new LockTimeoutError('of 1 itself'));
+    await expect(broken.run('1')).rejects.toThrow(new LockBusyError('of 1 itself'));
   });
 });
 
@@ -187,7 +187,7 @@ describe('@LockDefaults', () => {
     await expect(orders.classLevel()).resolves.toBe('second');
     await expect(orders.own()).resolves.toBe('first');
     const lock = await locks.via('second').acquire('order');
-    await expect(orders.classLevel()).rejects.toBeInstanceOf(LockTimeoutError);
+    await expect(orders.classLevel()).rejects.toBeInstanceOf(LockBusyError);
     const waiting = orders.waits();
     await lock.release();
     await expect(waiting).resolves.toBe('waited');

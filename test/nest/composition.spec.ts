@@ -16,7 +16,7 @@ import {
   LockAdmin,
   LockDefaults,
   LockService,
-  LockTimeoutError,
+  LockBusyError,
 } from '../../lib/index.js';
 import { ApiLocked } from '../../lib/integrations/swagger/index.js';
 import { Gate, serve, start } from './apps.js';
@@ -54,7 +54,7 @@ describe('a decorator of the application that stands for ours', () => {
     await expect(app.get(Orders).pay({ id: 1 })).resolves.toBe('order:1 1');
     await expect(app.get(Orders).ship({ id: 2, to: 'Rome' })).resolves.toBe('order:2 to Rome');
     await app.get(LockService).acquire('order:3');
-    await expect(app.get(Orders).ship({ id: 3, to: 'Rome' })).rejects.toThrow(LockTimeoutError);
+    await expect(app.get(Orders).ship({ id: 3, to: 'Rome' })).rejects.toThrow(LockBusyError);
   });
 
   it('may be shared by handlers, whose names it reads one by one', async () => {

@@ -153,8 +153,8 @@ describe('a resolver of Apollo', () => {
     const { data, errors } = await send('{ busy guarded unavailable lost outdated }');
     expect(data).toEqual({ busy: null, guarded: null, unavailable: null, lost: null, outdated: null });
     expect(Object.fromEntries(errors!.map((error) => [error.path[0], error]))).toMatchObject({
-      busy: { message: expect.stringMatching(/in use/) as string, extensions: { code: 'LOCK_TIMEOUT', retryAfter: 1 } },
-      guarded: { extensions: { code: 'LOCK_TIMEOUT', retryAfter: 1 } },
+      busy: { message: expect.stringMatching(/in use/) as string, extensions: { code: 'LOCK_BUSY', retryAfter: 1 } },
+      guarded: { extensions: { code: 'LOCK_BUSY', retryAfter: 1 } },
       unavailable: { extensions: { code: 'LOCK_UNAVAILABLE', retryAfter: 1 } },
       lost: { extensions: { code: 'LOCK_LOST' } },
       outdated: { extensions: { code: 'LOCK_VERSION_CONFLICT' } },

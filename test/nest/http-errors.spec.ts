@@ -24,7 +24,7 @@ import {
   LockError,
   LockInterceptor,
   LockService,
-  LockTimeoutError,
+  LockBusyError,
   LockUnavailableError,
   MemoryLockProvider,
 } from '../../lib/index.js';
@@ -144,7 +144,7 @@ describe.each<Platform>(['Express', 'Fastify'])('lock errors over HTTP on %s', (
       title: 'Locked',
       status: 423,
       detail: expect.any(String) as string,
-      code: 'LOCK_TIMEOUT',
+      code: 'LOCK_BUSY',
     });
     expect(body).not.toMatch(/item/);
   });
@@ -286,7 +286,7 @@ describe("a user's own filters", () => {
     expect(response.headers.get('retry-after')).toBe('1');
     const [caught] = filter.caught as [HttpException];
     expect(caught).toBeInstanceOf(HttpException);
-    expect(caught.cause).toBeInstanceOf(LockTimeoutError);
+    expect(caught.cause).toBeInstanceOf(LockBusyError);
     expect(caught.cause).toMatchObject({ key: 'item', provider: 'memory' });
   });
 
@@ -304,7 +304,7 @@ describe("a user's own filters", () => {
     const response = await fetch(path);
     expect([response.status, await response.json()]).toEqual([423, { mine: true }]);
     expect(response.headers.get('content-type')).toMatch('application/json');
-    expect(filter.caught).toMatchObject([{ status: 423, cause: { code: 'LOCK_TIMEOUT' } }]);
+    expect(filter.caught).toMatchObject([{ status: 423, cause: { code: 'LOCK_BUSY' } }]);
   });
 
   it.each([

@@ -6,7 +6,7 @@ import {
   InjectLockService,
   LockLostError,
   LockService,
-  LockTimeoutError,
+  LockBusyError,
   RunOnce,
 } from '../../lib/index.js';
 import { type LockServiceStubOptions, provideLockServiceStub } from '../../lib/testing/index.js';
@@ -75,7 +75,7 @@ describe('provideLockServiceStub', () => {
     const stub = await orders();
     stub.locks.busy('order:42');
     stub.locks.busy('nightly');
-    await expect(stub.orders.pay({ id: 42 })).rejects.toBeInstanceOf(LockTimeoutError);
+    await expect(stub.orders.pay({ id: 42 })).rejects.toBeInstanceOf(LockBusyError);
     await expect(stub.orders.nightly()).resolves.toBeUndefined();
     await stub.orders.pay({ id: 43 });
     stub.locks.free('order:42');

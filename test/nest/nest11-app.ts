@@ -27,7 +27,7 @@ import {
   LockAdmin,
   LockConfigError,
   LockService,
-  LockTimeoutError,
+  LockBusyError,
   RunOnce,
 } from 'nestjs-distributed-lock';
 import { provideLockServiceStub } from 'nestjs-distributed-lock/testing';
@@ -218,7 +218,7 @@ async function main(): Promise<number> {
     },
     useFactory: async () => equal(await app.get<Orders>('made').pay({ id: 1 }), 'order:1 1'),
     useValue: async () => equal(await app.get<Orders>('value').pay({ id: 1 }), 'order:1 1'),
-    busy: () => rejects(orders.busy(), LockTimeoutError),
+    busy: () => rejects(orders.busy(), LockBusyError),
     skipped: () => orders.once(),
     'another application': () => other.get(Orders).busy(),
     'lifecycle hooks': () => equal(hooks.includes('onModuleInit'), true),
@@ -234,7 +234,7 @@ async function main(): Promise<number> {
         equal(response.status, 423);
         equal(response.headers.get('retry-after'), '1');
         match(String(response.headers.get('content-type')), /^application\/problem\+json/);
-        match(await response.text(), /"title":"Locked","status":423,"detail":".+","code":"LOCK_TIMEOUT"/);
+        match(await response.text(), /"title":"Locked","status":423,"detail":".+","code":"LOCK_BUSY"/);
       }
     },
     "a filter of the application's own": async () => {
@@ -247,7 +247,7 @@ async function main(): Promise<number> {
     },
     RPC: async () => {
       equal(await firstValueFrom(client.send('rpc', { id: 7 })), 'rpc:7');
-      await rejects(firstValueFrom(client.send('busy', {})), ({ code }: { code: string }) => code === 'LOCK_TIMEOUT');
+      await rejects(firstValueFrom(client.send('busy', {})), ({ code }: { code: string }) => code === 'LOCK_BUSY');
     },
     'a skipped request': async () => equal(await text('/skipped'), ''),
     'a missing module': () => rejects(boot(WithoutLocks), /import DistributedLockModule\.forRoot\(\)/),

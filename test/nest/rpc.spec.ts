@@ -26,7 +26,7 @@ import {
   LockInterceptor,
   LockLostError,
   LockService,
-  LockTimeoutError,
+  LockBusyError,
   LockUnavailableError,
 } from '../../lib/index.js';
 import { VersionConflictError } from '../../lib/providers/typeorm/index.js';
@@ -147,7 +147,7 @@ async function connect(
 const BUSY = {
   status: 'error',
   message: expect.stringMatching(/in use/) as string,
-  code: 'LOCK_TIMEOUT',
+  code: 'LOCK_BUSY',
   retryAfter: 1,
 };
 
@@ -228,7 +228,7 @@ describe("a user's own filter", () => {
     const filter = new CatchAll();
     const { send } = await connect(Inheriting, { filters: [filter] });
     await expect(send(pattern)).rejects.toEqual({ mine: 'rpc' });
-    expect(filter.caught).toEqual([expect.any(LockTimeoutError)]);
+    expect(filter.caught).toEqual([expect.any(LockBusyError)]);
   });
 
   it('has lock errors to itself with mapErrors: false', async () => {

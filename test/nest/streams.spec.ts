@@ -8,7 +8,7 @@ import {
   type Lock,
   LockLostError,
   LockService,
-  LockTimeoutError,
+  LockBusyError,
 } from '../../lib/index.js';
 import { start, until } from './apps.js';
 
@@ -266,7 +266,7 @@ describe('an async generator', () => {
     await expect(collect(exporting.fails())).rejects.toThrow(new RangeError('own'));
     expect(held()).toEqual([]);
     await locks.acquire('busy');
-    await expect(collect(exporting.throws())).rejects.toBeInstanceOf(LockTimeoutError);
+    await expect(collect(exporting.throws())).rejects.toBeInstanceOf(LockBusyError);
   });
 
   it('gives nothing when it is skipped, and becomes what onBusy returns', async () => {

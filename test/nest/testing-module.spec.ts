@@ -8,7 +8,7 @@ import {
   LockAdmin,
   LockManager,
   LockService,
-  LockTimeoutError,
+  LockBusyError,
   MemoryLockProvider,
   RunOnce,
 } from '../../lib/index.js';
@@ -91,7 +91,7 @@ describe('DistributedLockTestingModule', () => {
     await locks.clock.advance(1_999);
     expect(late.state).toBe('pending');
     await locks.clock.advance(1);
-    expect(late.error).toBeInstanceOf(LockTimeoutError);
+    expect(late.error).toBeInstanceOf(LockBusyError);
     const waiting = orders.pay(1);
     await locks.free('order:1');
     expect(await waiting).toBe('paid');
@@ -139,7 +139,7 @@ describe('DistributedLockTestingModule', () => {
     const service = module.get(LockService);
     await locks.busy('a', 'two');
     expect(await service.tryAcquire('a')).not.toBeNull();
-    await expect(service.via('two').acquire('a')).rejects.toBeInstanceOf(LockTimeoutError);
+    await expect(service.via('two').acquire('a')).rejects.toBeInstanceOf(LockBusyError);
     locks.expectLocked('a');
     locks.expectUnlocked('a', 'two');
     await locks.free('a', 'two');
@@ -178,7 +178,7 @@ describe('TestLocks in an application that imports DistributedLockModule itself'
     await locks.busy('order:1');
     const late = watch(module.get(Orders).pay(1));
     await locks.clock.advance(2_000);
-    expect(late.error).toBeInstanceOf(LockTimeoutError);
+    expect(late.error).toBeInstanceOf(LockBusyError);
     await module.get(Reports).locks.withLock('a', () => {
       locks.expectLocked('a', 'redis');
     });

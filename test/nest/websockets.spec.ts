@@ -27,7 +27,7 @@ import {
   LockErrorFilter,
   LockInterceptor,
   LockService,
-  LockTimeoutError,
+  LockBusyError,
 } from '../../lib/index.js';
 import { isNest11, serve, until } from './apps.js';
 
@@ -136,7 +136,7 @@ describe.each([
   const BUSY = {
     status: 'error',
     message: expect.stringMatching(/in use/) as string,
-    code: 'LOCK_TIMEOUT',
+    code: 'LOCK_BUSY',
     retryAfter: 1,
   };
 
@@ -174,7 +174,7 @@ describe.each([
 
   it("leaves a lock error to the gateway's own filter if it catches it", async () => {
     const caught: unknown[] = [];
-    @Catch(LockTimeoutError)
+    @Catch(LockBusyError)
     class Own implements ExceptionFilter {
       catch(error: unknown, host: ArgumentsHost) {
         caught.push(error);
@@ -197,7 +197,7 @@ describe.each([
     class NotMine extends Handlers {}
     const mine = await connect(Mine);
     expect((await mine.client.ask('busy'))[0]).toBe('mine');
-    expect(caught).toEqual([expect.any(LockTimeoutError)]);
+    expect(caught).toEqual([expect.any(LockBusyError)]);
     const notMine = await connect(NotMine);
     expect(await notMine.client.ask('busy')).toEqual(['exception', BUSY]);
   });

@@ -149,7 +149,7 @@ describe('waiters of one process who stand behind each other', () => {
     await processes.steady.backend.release(holder, RELEASE);
     const first = await turn(0);
     await processes.shaky.backend.release(first, { keepFor: 500_000, failed: false });
-    expect(await processes.steady.backend.inspect('k')).toMatchObject({ state: 'parked', waiters: 1 });
+    expect(await processes.steady.backend.inspect('k')).toMatchObject({ state: 'retained', waiters: 1 });
     await expire(redis.admin, 'k');
     await processes.shaky.backend.release(await turn(1), RELEASE);
   });

@@ -256,7 +256,7 @@ describe('the hand-off between two processes', () => {
     await waiting('k', 1);
     expect(await processes.steady.backend.release(grant, { keepFor: 500_000, failed: false })).toBe('released');
     const parked = await processes.steady.backend.inspect('k');
-    expect(parked).toMatchObject({ state: 'parked', holders: 0 });
+    expect(parked).toMatchObject({ state: 'retained', holders: 0 });
     expect(parked?.expiresIn).toBeGreaterThan(400_000);
     expect(parked?.expiresIn).toBeLessThanOrEqual(500_000);
     expect(await processes.steady.backend.renew(grant, 30_000)).toBe('lost');
@@ -272,7 +272,11 @@ describe('the hand-off between two processes', () => {
     await processes.steady.backend.release(first, { keepFor: 500_000, failed: false });
     expect(await processes.steady.backend.inspect('k')).toMatchObject({ state: 'held', mode: 'shared', holders: 1 });
     await processes.shaky.backend.release(second, { keepFor: 500_000, failed: false });
-    expect(await processes.steady.backend.inspect('k')).toMatchObject({ state: 'parked', mode: 'shared', holders: 0 });
+    expect(await processes.steady.backend.inspect('k')).toMatchObject({
+      state: 'retained',
+      mode: 'shared',
+      holders: 0,
+    });
   });
 
   it('keeps the key for its minHold when the holder crashes, also if it was renewed meanwhile', async () => {

@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import type { Lock } from '../../lib/api/lock.js';
-import { LockTimeoutError, LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
+import { LockBusyError, LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import { AdvisoryLockBackend } from '../../lib/providers/typeorm/advisory/advisory-lock-backend.js';
 import type { CompiledLibrary } from '../servers/compiled-library.js';
 import { typeOrmLibrary } from './lease-processes.js';
@@ -192,7 +192,7 @@ describe.each(databases)('advisory locks on %s', (type) => {
     const isWaiting = new Promise((resolve) => void ann.events.on('waiting', resolve));
     const first = ann.acquire('inner');
     await isWaiting;
-    await expect(ann.acquire('z', { wait: 200 })).rejects.toBeInstanceOf(LockTimeoutError);
+    await expect(ann.acquire('z', { wait: 200 })).rejects.toBeInstanceOf(LockBusyError);
     const polling = ann.acquire('z', { wait: '20s' });
     await inner.release();
     await other.release();
@@ -206,7 +206,7 @@ describe.each(databases)('advisory locks on %s', (type) => {
   it('leaves nothing: after a wait that was cancelled, a task that failed and a stop in the middle', async () => {
     const [ann, bob] = [await process(), await process()];
     const held = await ann.acquire('a');
-    await expect(bob.acquire('a', { wait: 100 })).rejects.toMatchObject({ code: 'LOCK_TIMEOUT' });
+    await expect(bob.acquire('a', { wait: 100 })).rejects.toMatchObject({ code: 'LOCK_BUSY' });
     await expect(ann.withLock('b', () => Promise.reject(new RangeError()))).rejects.toThrow(RangeError);
     expect(await holders('b')).toEqual([]);
     await ann.acquire('c');

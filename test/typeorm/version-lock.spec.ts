@@ -97,7 +97,7 @@ describe.each(databases)('leases on %s', (type) => {
       await sleep(lock.remaining() + 20);
       expect(lock.isHeld()).toBe(false);
       const start = performance.now();
-      expect(['unconfirmed', 'lost']).toContain(await lock.release());
+      expect(['pending', 'lost']).toContain(await lock.release());
       await expect(locks.acquire('frozen', { wait: 0 })).rejects.toBeInstanceOf(LockUnavailableError);
       // The time of two statements, of 3 s each. A frozen server never answers.
       expect(performance.now() - start).toBeLessThan(45_000);

@@ -1,5 +1,5 @@
 import type { Timer } from '../../api/clock.js';
-import { LockError, LockTimeoutError, LockUnavailableError } from '../../api/errors.js';
+import { LockError, LockBusyError, LockUnavailableError } from '../../api/errors.js';
 import type { AcquireRequest, Grant } from '../../api/lock-provider.js';
 import { nameOf } from '../events/subject.js';
 import { Hold } from '../hold/hold.js';
@@ -295,17 +295,17 @@ export class AcquireAttempt implements AcquireRequest {
     return signal?.aborted ? { error: signal.reason } : this.#cancellation;
   }
 
-  #busy(): LockTimeoutError {
+  #busy(): LockBusyError {
     const { provider } = this;
     const { subject, startedAt } = this.terms;
     const waited = provider.clock.now() - startedAt;
-    provider.events.publish('timeout', () => ({ ...subject, waited }));
-    return new LockTimeoutError(
+    provider.events.publish('busy', () => ({ ...subject, waited }));
+    return new LockBusyError(
       `${nameOf(subject)} was busy ${waited < 1 ? 'when asked' : `for the whole wait of ${Math.round(waited)} ms`}` +
         (provider.holds.hasApart(subject.key)
           ? '; this process holds it through acquire(), which no other call re-enters: run what needs the lock under withLock() or lock.run().'
           : '; raise "wait", or handle busy with onBusy or tryAcquire().'),
-      subject,
+      { key: subject.key, provider: subject.provider, waited },
     );
   }
 

@@ -31,7 +31,7 @@ export class LockAcquirer {
       for (const key of keys) holds.push(await this.#acquireKey(key, plan, signal, startedAt, holds));
       // The machine may have been suspended while the caller waited for the last key, or for this very answer; the backend knows
       // whether the others are still held.
-      const isUnverified = (hold: Hold) => hold.status() === 'unconfirmed';
+      const isUnverified = (hold: Hold) => hold.status() === 'unverified';
       while (holds.length > 1) {
         const hold = holds.find(isUnverified);
         if (!hold) break;

@@ -131,9 +131,9 @@ export class GrantedLock implements Lock {
 
   assertHeld(): void {
     this.#assertNotLost();
-    if (this.#status() !== 'unconfirmed') return;
+    if (this.#status() !== 'unverified') return;
     throw new LockUnavailableError(
-      `${nameOf(this.holds[0].subject)} is unconfirmed: the machine was suspended, and the backend has not answered since; ask again in a moment.`,
+      `${nameOf(this.holds[0].subject)} is unverified: the machine was suspended, and the backend has not answered since; ask again in a moment.`,
       { key: this.key, provider: this.provider },
     );
   }
@@ -188,11 +188,11 @@ export class GrantedLock implements Lock {
     }));
   }
 
-  #status(): 'held' | 'unconfirmed' | 'released' | 'lost' {
+  #status(): 'held' | 'unverified' | 'released' | 'lost' {
     let worst: ReturnType<Hold['status']> = 'held';
     for (const hold of this.holds) {
       const status = hold.status();
-      if (status === 'unconfirmed') this.core.holds.confirmAfterSuspension();
+      if (status === 'unverified') this.core.holds.confirmAfterSuspension();
       if (status !== 'held') worst = status;
     }
     return worst;
@@ -204,4 +204,4 @@ export class GrantedLock implements Lock {
   }
 }
 
-const WORST_FIRST: readonly ReleaseResult[] = ['lost', 'unconfirmed', 'released', 'nested'];
+const WORST_FIRST: readonly ReleaseResult[] = ['lost', 'pending', 'released', 'nested'];

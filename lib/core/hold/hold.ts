@@ -74,7 +74,7 @@ export class Hold {
     return this.#validUntil;
   }
 
-  /** Until when the key stays parked after a release (`minHold`), on the monotonic clock; 0 for not at all. */
+  /** Until when the key stays retained after a release (`minHold`), on the monotonic clock; 0 for not at all. */
   get keepUntil(): number {
     return this.terms.minHold === 0 ? 0 : this.grantedAt + this.terms.minHold;
   }
@@ -93,12 +93,12 @@ export class Hold {
 
   /**
    * - `held`: surely ours.
-   * - `unconfirmed`: the machine was suspended, and no renewal has answered since. Not yet loss.
+   * - `unverified`: the machine was suspended, and no renewal has answered since. Not yet loss.
    */
-  status(): 'held' | 'unconfirmed' | 'released' | 'lost' {
+  status(): 'held' | 'unverified' | 'released' | 'lost' {
     this.#expireIfDue();
     if (this.#state !== 'held') return this.#state;
-    return this.suspension.observe() === this.confirmedAfter ? 'held' : 'unconfirmed';
+    return this.suspension.observe() === this.confirmedAfter ? 'held' : 'unverified';
   }
 
   /** Still ours by the deadline, without the look at a suspension: for the core, which has just asked. */

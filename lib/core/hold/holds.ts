@@ -164,9 +164,9 @@ export class Holds {
       case 'lost':
         return this.#lostAtRelease(hold, lostError(subject, 'revoked'));
       case 'unknown':
-        hold.traceEnd('unconfirmed');
-        events.publish('unconfirmed', () => subject);
-        return 'unconfirmed';
+        hold.traceEnd('pending');
+        events.publish('release-pending', () => subject);
+        return 'pending';
       default: {
         const reason = outcome.written === 'unknown' ? 'commit-unknown' : 'rolled-back';
         return this.#lostAtRelease(hold, lostError(subject, reason, outcome.cause));

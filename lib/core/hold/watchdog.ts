@@ -103,7 +103,7 @@ export class Watchdog {
     // Released or lost by now, it concerns nobody.
     if (hold.isValid()) {
       if (outcome !== 'unknown') this.reachability.answered();
-      const name = outcome === 'unknown' ? 'unrenewed' : 'renewed';
+      const name = outcome === 'unknown' ? 'renewal-failed' : 'renewed';
       this.events.publish(name, () => ({ ...hold.subject, remaining: hold.remaining() }));
     }
     if (outcome !== 'unknown') this.reschedule(hold);

@@ -38,12 +38,12 @@ export function acquireOutcome({ error, cancelled }: AcquireTrace): Attributes {
 
 /** How a hold ended. */
 export function holdOutcome({ result, error }: HoldTrace): Attributes {
-  if (error === undefined) return { [ATTRIBUTE.outcome]: result ?? 'unconfirmed' };
+  if (error === undefined) return { [ATTRIBUTE.outcome]: result ?? 'pending' };
   return { [ATTRIBUTE.outcome]: 'lost', [ATTRIBUTE.lossReason]: error.reason, [ATTRIBUTE.errorType]: error.code };
 }
 
 const OUTCOMES: Partial<Record<string, string>> = {
-  LOCK_TIMEOUT: 'busy',
+  LOCK_BUSY: 'busy',
   LOCK_UNAVAILABLE: 'unavailable',
   LOCK_CAPACITY: 'refused',
 };

@@ -53,7 +53,7 @@ export class LockMetrics {
     this.#on('renewed', (event) => {
       renewals.add(1, { ...attributesOf(event), [ATTRIBUTE.outcome]: 'renewed' });
     });
-    this.#on('unrenewed', (event) => {
+    this.#on('renewal-failed', (event) => {
       renewals.add(1, { ...attributesOf(event), [ATTRIBUTE.outcome]: 'unanswered' });
     });
     this.#on('skipped', (event) => {

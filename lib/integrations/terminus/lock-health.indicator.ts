@@ -61,7 +61,7 @@ export class LockHealthIndicator {
       // A check under a lock is about the backend, not about a re-entry.
       const lock = await this.locks.detached(() => this.locks.tryAcquire(PROBE, { provider, signal }));
       const release = await Promise.race([lock?.release(), late]);
-      return release === 'unconfirmed' || release === 'late' ? UNANSWERED : undefined;
+      return release === 'pending' || release === 'late' ? UNANSWERED : undefined;
     } catch (error) {
       if (error === signal.reason) return UNANSWERED;
       if (error instanceof LockUnavailableError) return UNAVAILABLE;

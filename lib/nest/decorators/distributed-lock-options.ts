@@ -1,5 +1,5 @@
 import type { LockOptions } from '../../api/lock-options.js';
-import type { LockTimeoutError } from '../../api/errors.js';
+import type { LockBusyError } from '../../api/errors.js';
 
 /** What an `onBusy` handler gets. */
 export interface BusyContext {
@@ -11,7 +11,7 @@ export interface BusyContext {
   /** The arguments of the call. */
   readonly args: readonly unknown[];
   /** What would be thrown by default. */
-  readonly error: LockTimeoutError;
+  readonly error: LockBusyError;
 }
 
 /** Options of `@DistributedLock`. */
@@ -19,7 +19,7 @@ export interface DistributedLockOptions extends Omit<LockOptions, 'signal'> {
   /**
    * What a call does when the lock stays busy.
    *
-   * - `throw` (default): `LockTimeoutError`.
+   * - `throw` (default): `LockBusyError`.
    * - `skip`: the method does not run and the call resolves to `undefined`; `wait` then defaults to 0. Compiles only for
    *   methods whose result may be undefined.
    * - a function: its result, or what it throws, is that of the call.

@@ -1,4 +1,4 @@
-import { LockConfigError, LockTimeoutError } from '../../api/errors.js';
+import { LockConfigError, LockBusyError } from '../../api/errors.js';
 import type { LossPolicy } from '../../api/lock-options.js';
 import type { GrantedLock } from '../../core/hold/granted-lock.js';
 import { type LockKey, normalizeKeys } from '../../key/lock-key.js';
@@ -36,14 +36,14 @@ export class MethodCall {
     try {
       return { lock: await service.manager.acquirePlanned(plan, keys, signal), onLost: plan.settings.onLost };
     } catch (error) {
-      if (!(error instanceof LockTimeoutError)) throw error;
+      if (!(error instanceof LockBusyError)) throw error;
       const instead = await this.#whenBusy(error, keys);
       return { lock: undefined, instead, isSkipped: method.options.onBusy === 'skip' };
     }
   }
 
   /** What the call answers whose lock stayed busy; throws what is to be thrown. */
-  #whenBusy(error: LockTimeoutError, keys: LockKey): unknown {
+  #whenBusy(error: LockBusyError, keys: LockKey): unknown {
     const { method, args, service } = this;
     const { onBusy } = method.options;
     const { core, settings, origin } = method.planFor(service.manager);

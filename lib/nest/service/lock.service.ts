@@ -30,7 +30,7 @@ export class LockService {
   /**
    * Acquires the lock.
    *
-   * @throws LockTimeoutError when it was busy for the whole `wait` (default 5 s).
+   * @throws LockBusyError when it was busy for the whole `wait` (default 5 s).
    * @throws LockUnavailableError when the backend is down or the outcome is unknown.
    * @throws LockKeyError, LockConfigError, LockDeadlockError, LockCapacityError for what can never work.
    */

@@ -2,7 +2,7 @@ import {
   LockCapacityError,
   type LockError,
   LockLostError,
-  LockTimeoutError,
+  LockBusyError,
   LockUnavailableError,
   VersionConflictError,
 } from '../../api/errors.js';
@@ -11,7 +11,7 @@ import {
 export interface ClientError {
   readonly kind: 'busy' | 'unavailable' | 'lost' | 'conflict';
   readonly message: string;
-  /** The lock error's own code, such as `LOCK_TIMEOUT`. */
+  /** The lock error's own code, such as `LOCK_BUSY`. */
   readonly code: string;
   /** After how many seconds to try again; absent where trying again would not help. */
   readonly retryAfter?: number;
@@ -23,7 +23,7 @@ const SOON = 1;
 /** What a client sees; `undefined` for misuse, which is a bug of the server like any other. */
 export function toClientError(error: LockError): ClientError | undefined {
   const { code } = error;
-  if (error instanceof LockTimeoutError) {
+  if (error instanceof LockBusyError) {
     const message = 'The resource is in use by another request. Try again later.';
     return { kind: 'busy', message, code, retryAfter: SOON };
   }

@@ -93,10 +93,10 @@ export const capabilityCases: readonly CaseDefinition[] = [
       const grant = await ann.take('report', { lease: stage.lease, minHold });
       assert.equal(await ann.release(grant, { keepFor: minHold }), 'released');
       const info = await ann.backend.inspect?.('report');
-      if (info) assert.equal(info.state, 'parked');
+      if (info) assert.equal(info.state, 'retained');
       await bob.assertBusy('report');
-      assert.equal(await ann.renew(grant), 'lost', 'a parked key has no holder');
-      assert.equal(await ann.release(grant), 'lost', 'a second release does not free a parked key');
+      assert.equal(await ann.renew(grant), 'lost', 'a retained key has no holder');
+      assert.equal(await ann.release(grant), 'lost', 'a second release does not free a retained key');
       await bob.assertBusy('report');
       const limit = minHold + stage.bounds.takeOver;
       await stage.within(limit, bob.take('report', { wait: 2 * limit }), 'the end of minHold');

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { LockTimeoutError } from '../../api/errors.js';
+import { LockBusyError } from '../../api/errors.js';
 import { revocation, type CaseDefinition } from '../case-definition.js';
 import { assertBetween, rejectsWith } from '../expectations.js';
 
@@ -13,7 +13,7 @@ export const severalKeysCases: readonly CaseDefinition[] = [
       await ann.locks.acquire('c');
       const wait = 200;
       const took = await stage.duration(() =>
-        rejectsWith(LockTimeoutError, bob.locks.acquire(['a', 'b', 'c'], { wait }), 'one busy key'),
+        rejectsWith(LockBusyError, bob.locks.acquire(['a', 'b', 'c'], { wait }), 'one busy key'),
       );
       assertBetween(took, wait - 1, wait + stage.time.tolerance, 'the shared wait');
       for (const key of ['a', 'b']) assert.ok(await cid.tryAcquire(key), `"${key}" is free again`);

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { LockTimeoutError } from '../../api/errors.js';
+import { LockBusyError } from '../../api/errors.js';
 import type { CaseDefinition } from '../case-definition.js';
 import { assertBetween, rejection, rejectsWith } from '../expectations.js';
 
@@ -22,14 +22,12 @@ export const waitingCases: readonly CaseDefinition[] = [
   },
   {
     id: '#13',
-    title: 'a wait ends when it is over, with LockTimeoutError',
+    title: 'a wait ends when it is over, with LockBusyError',
     async run(stage) {
       const [ann, bob] = await stage.processes(2);
       await ann.locks.acquire('order');
       const wait = 200;
-      const took = await stage.duration(() =>
-        rejectsWith(LockTimeoutError, bob.locks.acquire('order', { wait }), 'busy'),
-      );
+      const took = await stage.duration(() => rejectsWith(LockBusyError, bob.locks.acquire('order', { wait }), 'busy'));
       assertBetween(took, wait - 1, wait + stage.time.tolerance, 'the wait');
     },
   },
@@ -110,7 +108,7 @@ export const waitingCases: readonly CaseDefinition[] = [
         await stage.sleep(end - time.pause - clock.now());
         await held.release();
         const lock = await waiter.lock.catch((error: unknown) => {
-          if (error instanceof LockTimeoutError && tries > 1) return undefined;
+          if (error instanceof LockBusyError && tries > 1) return undefined;
           throw error;
         });
         if (!lock) continue;

@@ -8,7 +8,8 @@ export interface Hold {
 }
 
 /** The value of a key that was released before its `minHold` had passed. */
-export const PARKED = 'parked';
+// The text is stored on servers, so it stays.
+export const RETAINED = 'parked';
 
 export function textOf({ holder, leaseEndsAt, keptUntil }: Hold): string {
   return `${holder} ${leaseEndsAt} ${keptUntil}`;

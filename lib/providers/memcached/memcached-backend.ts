@@ -18,7 +18,7 @@ import type { Connection, Item } from './connection.js';
 import { diagnose } from './diagnostics.js';
 import { secondsFor } from './expiry.js';
 import { itemKeyOf } from './item-key.js';
-import { type Hold, holdOf, PARKED, textOf } from './item-value.js';
+import { type Hold, holdOf, RETAINED, textOf } from './item-value.js';
 import type { MemcachedSettings } from './memcached-options.js';
 import { ReconnectingConnection } from './reconnecting-connection.js';
 
@@ -79,7 +79,7 @@ export class MemcachedBackend implements LockBackend {
     const itemKey = this.#itemKey(key);
     return this.#change(key, holder, async (connection, item) => {
       const isDone = await (keepFor > 0
-        ? connection.replace(itemKey, item, PARKED, secondsFor(keepFor))
+        ? connection.replace(itemKey, item, RETAINED, secondsFor(keepFor))
         : connection.delete(itemKey, item));
       return isDone ? 'released' : undefined;
     });
@@ -88,12 +88,12 @@ export class MemcachedBackend implements LockBackend {
   async inspect(key: string): Promise<LockInfo | null> {
     const item = await this.#connection.use((connection) => connection.read(this.#itemKey(key)));
     if (!item) return null;
-    const isParked = item.value === PARKED;
+    const isRetained = item.value === RETAINED;
     return {
       key,
-      state: isParked ? 'parked' : 'held',
+      state: isRetained ? 'retained' : 'held',
       mode: 'exclusive',
-      holders: isParked ? 0 : 1,
+      holders: isRetained ? 0 : 1,
       waiters: null,
       expiresIn: item.seconds * 1_000,
       fencingToken: null,

@@ -85,7 +85,7 @@ export class MemoryBackend implements LockBackend {
     const [first] = found.holds;
     return Promise.resolve({
       key,
-      state: first ? 'held' : 'parked',
+      state: first ? 'held' : 'retained',
       mode: found.mode,
       holders: found.holds.length,
       waiters: found.waiters,

@@ -36,9 +36,9 @@ interface Slot {
   /** First come, first served. A Set keeps the order and lets a waiter in the middle leave at no cost. */
   waiters: Set<Waiter>;
   /** Until when the key is retained; 0 for a key that is not. */
-  parkedUntil: number;
+  retainedUntil: number;
   /** The mode of the locks that have retained it: after a shared one it admits readers. */
-  parkedMode: LockMode;
+  retainedMode: LockMode;
   timer: Timer | undefined;
   /** When the timer fires; `Infinity` without one. */
   wakesAt: number;
@@ -126,8 +126,8 @@ export class MemoryStore {
       slot.holds.delete(holder);
       if (slot.holds.size === 0) slot.firstEnd = Infinity;
       if (keepFor > 0) {
-        slot.parkedUntil = Math.max(slot.parkedUntil, now + keepFor);
-        slot.parkedMode = hold.mode;
+        slot.retainedUntil = Math.max(slot.retainedUntil, now + keepFor);
+        slot.retainedMode = hold.mode;
       }
     } else {
       for (const waiter of slot.waiters) {
@@ -150,7 +150,7 @@ export class MemoryStore {
     const holds = [...slot.holds.values()];
     slot.holds.clear();
     slot.firstEnd = Infinity;
-    slot.parkedUntil = 0;
+    slot.retainedUntil = 0;
     this.#refresh(key, slot, now);
     // Last, when the store is as it will be: a listener may come back with another attempt.
     for (const hold of holds) hold.onLost();
@@ -171,8 +171,8 @@ export class MemoryStore {
     this.#refresh(key, slot, this.#now());
     if (isFree(slot)) return undefined;
     const holds = [...slot.holds.values()];
-    const endsAt = holds.reduce((latest, hold) => Math.max(latest, hold.expiresAt), slot.parkedUntil);
-    return { holds, mode: holds[0]?.mode ?? slot.parkedMode, waiters: slot.waiters.size, endsAt };
+    const endsAt = holds.reduce((latest, hold) => Math.max(latest, hold.expiresAt), slot.retainedUntil);
+    return { holds, mode: holds[0]?.mode ?? slot.retainedMode, waiters: slot.waiters.size, endsAt };
   }
 
   /** Brings a slot up to date: what has run out ends, who may enter does, and what is of no use any more goes. */
@@ -218,7 +218,7 @@ export class MemoryStore {
   }
 
   #expire(slot: Slot, now: number): void {
-    if (slot.parkedUntil <= now) slot.parkedUntil = 0;
+    if (slot.retainedUntil <= now) slot.retainedUntil = 0;
     if (now < slot.firstEnd) return;
     slot.firstEnd = Infinity;
     for (const hold of slot.holds.values()) {
@@ -231,7 +231,7 @@ export class MemoryStore {
   #wake(key: string, slot: Slot, now: number): void {
     const clock = this.#clock;
     if (!clock) return;
-    const wakesAt = slot.waiters.size === 0 ? Infinity : Math.min(slot.firstEnd, slot.parkedUntil || Infinity);
+    const wakesAt = slot.waiters.size === 0 ? Infinity : Math.min(slot.firstEnd, slot.retainedUntil || Infinity);
     if (wakesAt === slot.wakesAt) return;
     if (slot.timer) clock.clearTimer(slot.timer);
     slot.timer = undefined;
@@ -252,7 +252,7 @@ export class MemoryStore {
       const holds = new Map<string, StoredHold>();
       slot = {
         ...{ holds, firstEnd: Infinity, waiters: NOBODY, timer: undefined, wakesAt: Infinity },
-        ...{ parkedUntil: 0, parkedMode: 'exclusive' },
+        ...{ retainedUntil: 0, retainedMode: 'exclusive' },
       };
       this.#slots.set(key, slot);
     }
@@ -280,11 +280,11 @@ export class MemoryStore {
 
 function admits(slot: Slot, mode: LockMode): boolean {
   if (isFree(slot)) return true;
-  return mode === 'shared' && (oldestOf(slot)?.mode ?? slot.parkedMode) === 'shared';
+  return mode === 'shared' && (oldestOf(slot)?.mode ?? slot.retainedMode) === 'shared';
 }
 
 function isFree(slot: Slot): boolean {
-  return slot.holds.size === 0 && slot.parkedUntil === 0;
+  return slot.holds.size === 0 && slot.retainedUntil === 0;
 }
 
 function oldestOf(slot: Slot): StoredHold | undefined {

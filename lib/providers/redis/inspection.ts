@@ -6,7 +6,7 @@ export function readInspection(key: string, reply: unknown): LockInfo | null {
   const [state, mode, holders, waiters, expiresIn, token] = reply.split(' ');
   return {
     key,
-    state: state === 'parked' ? 'parked' : 'held',
+    state: state === 'retained' ? 'retained' : 'held',
     mode: mode === 'shared' ? 'shared' : 'exclusive',
     holders: Number(holders),
     waiters: Number(waiters),

@@ -39,7 +39,7 @@ function describe(key: string, votes: readonly ShownVote[], majority: number): L
   const isRetained = votes[0]?.holder === RETAINED;
   return {
     key,
-    state: isRetained ? 'parked' : 'held',
+    state: isRetained ? 'retained' : 'held',
     mode: 'exclusive',
     holders: isRetained ? 0 : 1,
     waiters: null,

@@ -136,7 +136,7 @@ describe('spans', () => {
     ]);
     // Who comes with an aborted signal does not even set out.
     expect(told).toEqual([
-      ['lock.acquire', 'busy', 'LOCK_TIMEOUT', false],
+      ['lock.acquire', 'busy', 'LOCK_BUSY', false],
       ['lock.acquire', 'cancelled', '_OTHER', false],
       ['lock.acquire', 'unavailable', 'LOCK_UNAVAILABLE', true],
       ['lock.acquire', 'acquired', undefined, false],

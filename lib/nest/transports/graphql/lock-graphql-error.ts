@@ -3,7 +3,7 @@ import { toClientError } from '../client-error.js';
 
 /** What `errors[].extensions` holds. */
 export interface LockErrorExtensions {
-  /** The lock error's code, such as `LOCK_TIMEOUT`. */
+  /** The lock error's code, such as `LOCK_BUSY`. */
   readonly code: string;
   /** After how many seconds to try again; absent where trying again would not help. */
   readonly retryAfter?: number;

@@ -24,7 +24,7 @@ export interface LockProblem {
   readonly status: number;
   /** A sentence for people. It names no key. */
   readonly detail: string;
-  /** The lock error's code, such as `LOCK_TIMEOUT`, for programs. */
+  /** The lock error's code, such as `LOCK_BUSY`, for programs. */
   readonly code: string;
 }
 

@@ -209,7 +209,7 @@ local function inspect(lock)
     if holders == 0 then state = 'k' end
   end
   return table.concat({
-    state == 'k' and 'parked' or 'held', isShared(value) and 'shared' or 'exclusive',
+    state == 'k' and 'retained' or 'held', isShared(value) and 'shared' or 'exclusive',
     state == 'k' and 0 or holders, call('ZCARD', lock .. '}q'), format('%.0f', left), token,
   }, ' ')
 end

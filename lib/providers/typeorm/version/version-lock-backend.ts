@@ -43,7 +43,7 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
       const { holder, remaining, version } = lease;
       return {
         ...{ key, mode: 'exclusive', waiters: null, expiresIn: remaining, fencingToken: version },
-        ...(holder === undefined ? { state: 'parked', holders: 0 } : { state: 'held', holders: 1 }),
+        ...(holder === undefined ? { state: 'retained', holders: 0 } : { state: 'held', holders: 1 }),
       };
     };
     return this.operate(`Lock "${key}"`, inspect, key);

@@ -41,7 +41,8 @@ describe('lock errors', () => {
   });
 
   it('show no more in a log than they say', () => {
-    expect(Object.keys(new LockBusyError('busy', { key: 'a' })).sort()).toEqual(['code', 'key', 'name', 'provider']);
+    const keys = Object.keys(new LockBusyError('busy', { key: 'a', waited: 7 })).sort();
+    expect(keys).toEqual(['code', 'key', 'name', 'provider', 'waited']);
   });
 
   it('name the key, the provider, the method and the remedy', async () => {
@@ -59,6 +60,6 @@ describe('lock errors', () => {
     await locks.acquire(key);
     const error: unknown = await locks.acquire(key, { wait: 0 }).catch((reason: unknown) => reason);
     expect(String(error).length).toBeLessThan(500);
-    expect(error).toMatchObject({ key });
+    expect(error).toMatchObject({ key, waited: 0 });
   });
 });

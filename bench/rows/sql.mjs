@@ -109,7 +109,10 @@ for (const provider of Object.keys(raw)) {
     [`${CALLERS} callers on ${CALLERS} keys`]: (load) => manyKeys(load, lasting(200), CALLERS),
   };
   // The rows, for the raw client too; and the compiler needs thousands of cycles of each.
-  for (const of of [takes[OURS], ...Object.values(takes)]) await manyKeys(of, lasting(3_000), CALLERS);
+  for (const of of [takes[OURS], ...Object.values(takes)]) {
+    await oneCaller(of, lasting(500));
+    await manyKeys(of, lasting(3_000), CALLERS);
+  }
   for (const [who, load] of Object.entries(loads)) {
     const rounds = await interleave(
       Object.fromEntries(Object.entries(takes).map(([name, of]) => [name, () => load(of)])),

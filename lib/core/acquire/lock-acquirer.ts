@@ -16,7 +16,7 @@ export class LockAcquirer {
   #warnedOfOrder = false;
 
   constructor(
-    /** Whose locks these are: one application never re-enters the locks of another. */
+    /** The owner of these locks: one application never re-enters the locks of another. */
     private readonly owner: object,
     private readonly lifecycle: Lifecycle,
     private readonly clock: Clock,

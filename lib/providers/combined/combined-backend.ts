@@ -13,11 +13,10 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../../api/lock-provider.js';
-import { CombinedLock } from './combined-lock.js';
+import { CombinedLock, UNUSED } from './combined-lock.js';
 
 // Released at the start, to see which members answer.
 const PROBE_KEY = 'nestjs-distributed-lock:probe';
-const UNUSED: ReleaseOptions = { keepFor: 0, failed: true };
 
 /** One lock in several members, in one application. */
 export class CombinedBackend implements LockBackend {

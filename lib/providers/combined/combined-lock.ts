@@ -11,7 +11,8 @@ import type {
 import type { Random } from '../../api/random.js';
 import { pause } from '../../core/toolkit/timing.js';
 
-const UNUSED: ReleaseOptions = { keepFor: 0, failed: true };
+/** How a lock is released that no task has used. */
+export const UNUSED: ReleaseOptions = { keepFor: 0, failed: true };
 
 /** What one attempt has in one member, or asks for there, under an id that only this member gets. */
 interface MemberLock {

@@ -19,7 +19,7 @@ import { SuspensionDetector } from '../../core/toolkit/suspension.js';
 import { withTimeout } from '../../core/toolkit/timing.js';
 import type { EpochRecord, ProviderSwitch, SwitchReason } from './epoch-record.js';
 import { type Epoch, FailoverAttempt } from './failover-attempt.js';
-import { FailoverMember } from './failover-member.js';
+import { FailoverMember, UNUSED } from './failover-member.js';
 import type { FailoverSettings } from './failover-options.js';
 import type { ProviderState } from './member-health.js';
 import { SharedRecord } from './shared-record.js';
@@ -41,7 +41,6 @@ export interface FailoverState {
 const TOKENS_PER_EPOCH = 2n ** 52n;
 // Reading the time since boot costs 1.4 µs, too much for each lock; it is counted in steps of 10 ms anyway.
 const LOOK_FOR_SUSPENSION_EVERY = 10;
-const UNUSED: ReleaseOptions = { keepFor: 0, failed: true };
 
 /** How long a member keeps the lock of a process that died, in ms: a renewal every third of a window can fail twice before it ends. */
 export function memberLease({ window }: FailoverSettings): number {

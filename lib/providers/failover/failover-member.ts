@@ -9,7 +9,8 @@ const PROBE_LEASE = 1_000;
 /** A member that has just failed is probed more often. */
 const PROBES_WHILE_FAILING = 4;
 const PROBE_JITTER = 0.25;
-const UNUSED = { keepFor: 0, failed: true };
+/** How a lock is released that no task has used. */
+export const UNUSED = { keepFor: 0, failed: true };
 const UNAVAILABLE: LockUnavailableError['code'] = 'LOCK_UNAVAILABLE';
 
 /**

@@ -2,7 +2,7 @@ import { type AcquireRequest, type BackendContext, type Grant } from '../../api/
 import { HolderTable } from '../../core/toolkit/holder-table.js';
 import { validUntil } from '../../core/toolkit/validity.js';
 import { AcquireAttempt } from './acquire-attempt.js';
-import { HEAVY, REPEATED } from './batcher.js';
+import { HEAVY, type Operation, REPEATED } from './batcher.js';
 import { NotSent } from './client/redis-client.js';
 import { Cohort, type Cohorts } from './cohort.js';
 import type { PendingLeaves } from './pending-leaves.js';
@@ -43,7 +43,7 @@ export class Attempts {
     const attempt = new AcquireAttempt(request, lock, known !== undefined && !known.isUnsent);
     // Before it is sent: a message about the grant may overtake the reply.
     this.#waiters.attempts.set(request.holder, attempt);
-    this.#send(attempt);
+    this.servers.batcherOf(lock).add(this.#question(attempt));
     return attempt.answer;
   }
 
@@ -121,12 +121,13 @@ export class Attempts {
     // The server has the lock under the name of another member.
     if (this.cohorts.of(attempt.holder)?.memberToken(attempt.holder) !== undefined) {
       this.#confirm(attempt);
-    } else this.#send(attempt);
+    } else this.servers.batcherOf(attempt.lock).add(this.#question(attempt));
   }
 
-  #send(attempt: AcquireAttempt): void {
+  /** An ask of the attempt, which is about to be sent. */
+  #question(attempt: AcquireAttempt): Operation {
     attempt.isAsking = true;
-    this.servers.batcherOf(attempt.lock).add({
+    return {
       lock: attempt.lock,
       isAcquire: true,
       weight: attempt.ticket === '' ? HEAVY : REPEATED,
@@ -139,7 +140,7 @@ export class Attempts {
         attempt.isAsking = false;
         this.#onUnanswered(attempt, error);
       },
-    });
+    };
   }
 
   #onReply(attempt: AcquireAttempt, reply: unknown, sentAt: number): void {

@@ -41,6 +41,12 @@ export interface Script {
  */
 export type Redirect = (error: Error, sentAt: number) => Promise<void> | undefined;
 
+/** A call that a server has refused before it ran. */
+interface Resent {
+  readonly firstSentAt: number;
+  readonly withText: boolean;
+}
+
 /**
  * Collects the operations of a tick on locks that share a counter, sends them in as few script calls as is useful, and delivers the
  * replies.
@@ -73,75 +79,69 @@ export class Batcher {
     (operation.isAcquire ? this.#acquires : this.#others).push(operation);
   }
 
-  readonly #flush = (): void => {
+  /** Sends operations in as few calls as have room for them, without those that have become pointless: by default, all that were added. */
+  readonly #flush = (operations: readonly Operation[] = this.#take(), resent?: Resent): void => {
+    for (let next = 0; next < operations.length;) {
+      const sent: Operation[] = [];
+      const args = [resent?.withText ? this.script.text : this.script.sha, '', this.counter];
+      const values = [this.process];
+      for (let weight = 0; next < operations.length && weight < CALL; next += 1) {
+        const operation = operations[next] as Operation;
+        const encoded = operation.encode();
+        if (encoded === undefined) continue;
+        weight += operation.weight;
+        sent.push(operation);
+        args.push(operation.lock);
+        values.push(encoded[0], encoded[1], encoded[2]);
+      }
+      if (sent.length === 0) return;
+      args[1] = String(sent.length + 1);
+      for (const value of values) args.push(value);
+      const { connection } = this;
+      const sentAt = this.clock.now();
+      const onFailure = (error: unknown) => {
+        this.#onFailure(sent, error, sentAt, resent);
+      };
+      if (connection === undefined) onFailure(new NotSent('No server is known to keep this lock.'));
+      else {
+        connection.send(
+          resent?.withText ? 'eval' : 'evalsha',
+          args,
+          (reply) => {
+            // The server may have been demoted, and forget what it has just granted.
+            if (this.connection === connection) this.#deliver(sent, reply, sentAt);
+            else onFailure(new Error('The lock was moved to another server meanwhile.'));
+          },
+          onFailure,
+        );
+      }
+    }
+  };
+
+  #take(): readonly Operation[] {
     const operations = this.#acquires.length === 0 ? this.#others : this.#others.concat(this.#acquires);
     this.#others = [];
     this.#acquires = [];
-    for (let next = 0; next < operations.length;) next = this.#send(operations, next);
-  };
-
-  /**
-   * Sends operations from `start` on in one call, without those that have become pointless. Answers the index of the first one that
-   * the call had no room for.
-   *
-   * @param firstSentAt when they were sent first, if a server has refused them before it ran them
-   */
-  #send(operations: readonly Operation[], start: number, firstSentAt?: number, withText = false): number {
-    const sent: Operation[] = [];
-    const args = [withText ? this.script.text : this.script.sha, '', this.counter];
-    const values = [this.process];
-    let next = start;
-    for (let weight = 0; next < operations.length && weight < CALL; next += 1) {
-      const operation = operations[next] as Operation;
-      const encoded = operation.encode();
-      if (encoded === undefined) continue;
-      weight += operation.weight;
-      sent.push(operation);
-      args.push(operation.lock);
-      values.push(encoded[0], encoded[1], encoded[2]);
-    }
-    if (sent.length === 0) return next;
-    args[1] = String(sent.length + 1);
-    for (const value of values) args.push(value);
-    const { connection } = this;
-    const sentAt = this.clock.now();
-    const onFailure = (error: unknown) => {
-      this.#onFailure(sent, error, firstSentAt ?? sentAt, firstSentAt !== undefined, withText);
-    };
-    if (connection === undefined) onFailure(new NotSent('No server is known to keep this lock.'));
-    else {
-      connection.send(
-        withText ? 'eval' : 'evalsha',
-        args,
-        (reply) => {
-          // The server may have been demoted, and forget what it has just granted.
-          if (this.connection === connection) this.#deliver(sent, reply, sentAt);
-          else onFailure(new Error('The lock was moved to another server meanwhile.'));
-        },
-        onFailure,
-      );
-    }
-    return next;
+    return operations;
   }
 
-  #onFailure(
-    operations: readonly Operation[],
-    cause: unknown,
-    firstSentAt: number,
-    wasRefused: boolean,
-    hadText: boolean,
-  ): void {
+  #onFailure(operations: readonly Operation[], cause: unknown, sentAt: number, resent: Resent | undefined): void {
     let error = cause instanceof Error ? cause : new Error('unknown');
     // The call has reached a server before.
-    if (wasRefused && error instanceof NotSent) error = new Error(error.message, { cause: error });
+    if (resent && error instanceof NotSent) error = new Error(error.message, { cause: error });
+    const firstSentAt = resent?.firstSentAt ?? sentAt;
     // Refused before it ran. Sent with its text, the server knows it from then on.
-    if (!hadText && error.message.startsWith('NOSCRIPT')) {
-      this.#send(operations, 0, firstSentAt, true);
+    if (!resent?.withText && error.message.startsWith('NOSCRIPT')) {
+      this.#flush(operations, { firstSentAt, withText: true });
       return;
     }
     const redirected = this.redirect?.(error, firstSentAt);
     if (redirected === undefined) for (const operation of operations) operation.onFailure(error);
-    else void redirected.then(() => this.#send(operations, 0, firstSentAt));
+    else {
+      void redirected.then(() => {
+        this.#flush(operations, { firstSentAt, withText: false });
+      });
+    }
   }
 
   #deliver(operations: readonly Operation[], reply: unknown, sentAt: number): void {

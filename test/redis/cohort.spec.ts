@@ -259,24 +259,12 @@ describe('a cohort', () => {
   const entry = { lock: 'lock:{0}:k', mode: 'exclusive', holder: 'a', provisional: '3000', lease: 30_000 } as const;
   const begun = () => {
     const cohort = new Cohort(entry, 1n, [{ holder: 'b', token: 2n }]);
-    cohort.begin(1_000);
+    cohort.validity.begin(1_000);
     return cohort;
   };
 
   it('has nobody next when the lock is not surely its own any more', () => {
     expect(begun().next(999, () => true)).toMatchObject({ token: 2n });
     expect(begun().next(1_000, () => true)).toBeUndefined();
-  });
-
-  it('counts a shorter lease from the moment in which it is asked for, whatever is answered to what was asked before', () => {
-    const cohort = begun();
-    const long = cohort.renewing(30_000, 0);
-    const short = cohort.renewing(500, 0);
-    expect(cohort.validUntil).toBeLessThan(500);
-    cohort.renewed(long, 29_000);
-    expect(cohort.validUntil).toBeLessThan(500);
-    cohort.renewed(short, 490);
-    cohort.renewed(cohort.renewing(30_000, 100), 29_100);
-    expect(cohort.validUntil).toBe(29_100);
   });
 });

@@ -3,7 +3,7 @@ import type { LockEvent } from '../../api/lock-events.js';
 import type { LeaseTerms } from '../acquire/acquire-terms.js';
 import type { Clock } from '../../api/clock.js';
 import { type Grant } from '../../api/lock-provider.js';
-import { validUntil } from '../toolkit/validity.js';
+import { LeaseValidity } from '../toolkit/validity.js';
 import { nameOf } from '../events/subject.js';
 import type { SuspensionDetector } from '../toolkit/suspension.js';
 import { type HoldEnd, traceHold } from '../events/tracing.js';
@@ -36,11 +36,8 @@ export class Hold {
   hasContext = false;
   /** Ends its trace, if somebody listened to the tracing channel at its start. */
   #endTrace: ((end: HoldEnd) => void) | undefined;
-  #validUntil: number;
+  readonly #validity: LeaseValidity;
   #state: 'held' | 'released' | 'lost' = 'held';
-  #leaseSent: number;
-  #renewalsSent = 0;
-  #lastShortened = 0;
   #error: LockLostError | undefined;
   #listeners: Set<LossListener> | undefined;
 
@@ -57,8 +54,7 @@ export class Hold {
   ) {
     this.key = grant.key;
     this.lease = grant.lease;
-    this.#leaseSent = grant.lease;
-    this.#validUntil = grant.validUntil;
+    this.#validity = new LeaseValidity(grant.lease, grant.validUntil);
     this.renewAt = terms.renew ? this.#nextRenewal() : Infinity;
     this.#endTrace = traceHold(subject, grant.fencingToken);
   }
@@ -71,7 +67,7 @@ export class Hold {
   }
 
   get validUntil(): number {
-    return this.#validUntil;
+    return this.#validity.until;
   }
 
   /** Until when the key stays retained after a release (`minHold`), on the monotonic clock; 0 for not at all. */
@@ -88,7 +84,7 @@ export class Hold {
   /** Milliseconds until the deadline; 0 when not held. */
   remaining(): number {
     this.#expireIfDue();
-    return this.#state === 'held' ? Math.min(this.#validUntil, this.endsAt) - this.clock.now() : 0;
+    return this.#state === 'held' ? Math.min(this.#validity.until, this.endsAt) - this.clock.now() : 0;
   }
 
   /**
@@ -107,27 +103,15 @@ export class Hold {
     return this.#state === 'held';
   }
 
-  /**
-   * A renewal to `lease` is about to be sent. Answers its number, for {@link confirm}.
-   *
-   * A shorter lease may be in force from here on, also if its answer is lost; so it counts from here on.
-   */
+  /** A renewal to its lease is about to be sent. Answers its number, for {@link confirm}. */
   beginRenewal(): number {
-    this.#renewalsSent += 1;
-    if (this.lease < this.#leaseSent) {
-      this.#validUntil = Math.min(this.#validUntil, validUntil(this.clock.now(), this.lease));
-      this.#lastShortened = this.#renewalsSent;
-    }
-    this.#leaseSent = this.lease;
-    return this.#renewalsSent;
+    return this.#validity.renewing(this.lease, this.clock.now());
   }
 
   /** The renewal of this number, sent after `suspensions` suspensions, was acknowledged. */
   confirm(renewal: number, until: number, suspensions: number): void {
-    // An acknowledgement that is processed after the deadline does not bring a lost lock back, and one of a renewal from
-    // before the lease was shortened does not apply to the lease now.
-    if (!this.isValid() || renewal < this.#lastShortened) return;
-    this.#validUntil = until;
+    // An acknowledgement that is processed after the deadline does not bring a lost lock back.
+    if (!this.isValid() || !this.#validity.acknowledged(renewal, until)) return;
     this.confirmedAfter = suspensions;
     if (this.terms.renew) this.renewAt = this.#nextRenewal();
   }
@@ -169,13 +153,13 @@ export class Hold {
     if (this.#state !== 'held') return;
     const now = this.clock.now();
     if (now >= this.endsAt) this.lose('max-hold');
-    else if (now >= this.#validUntil) this.lose('expired');
+    else if (now >= this.#validity.until) this.lose('expired');
   }
 
   // A third of the lease: two renewals may fail before the deadline (the cadence of Redisson and DistributedLock).
   // Counted back from the deadline, which was computed from the time when the acknowledged command was sent.
   #nextRenewal(): number {
-    return this.#validUntil - (this.lease * 2) / 3;
+    return this.#validity.until - (this.lease * 2) / 3;
   }
 }
 

@@ -8,3 +8,49 @@
 export function validUntil(sentAt: number, lease: number): number {
   return sentAt + lease - (lease * 0.01 + 2);
 }
+
+/**
+ * Until when a lease that is renewed again and again is surely ours.
+ *
+ * Renewals may overlap, and their answers may be lost or late. A shorter lease may be in force from the moment it is sent, so it
+ * counts from then on, and acknowledgements of earlier renewals are ignored.
+ */
+export class LeaseValidity {
+  #sent = 0;
+  #lastShortened = 0;
+  #lease: number;
+  #until: number;
+
+  /** @param until on the monotonic clock; `Infinity` before the lease begins */
+  constructor(lease: number, until: number) {
+    this.#lease = lease;
+    this.#until = until;
+  }
+
+  get until(): number {
+    return this.#until;
+  }
+
+  /** The lease was granted until then. */
+  begin(until: number): void {
+    this.#until = until;
+  }
+
+  /** A renewal to `lease` ms is about to be sent. Answers its number, for {@link acknowledged}. */
+  renewing(lease: number, now: number): number {
+    this.#sent += 1;
+    if (lease < this.#lease) {
+      this.#until = Math.min(this.#until, validUntil(now, lease));
+      this.#lastShortened = this.#sent;
+    }
+    this.#lease = lease;
+    return this.#sent;
+  }
+
+  /** The renewal of this number was acknowledged. Answers whether that counts. */
+  acknowledged(renewal: number, until: number): boolean {
+    if (renewal < this.#lastShortened) return false;
+    this.#until = until;
+    return true;
+  }
+}

@@ -62,7 +62,7 @@ export class Attempts {
     if (!attempt) return false;
     // The release of the last one takes it out of the queue.
     this.#granted.delete(holder);
-    this.#grant(attempt, next.token, Math.min(cohort.validUntil, validUntil(now, attempt.lease)), false);
+    this.#grant(attempt, next.token, Math.min(cohort.validity.until, validUntil(now, attempt.lease)), false);
     return true;
   }
 
@@ -221,7 +221,7 @@ export class Attempts {
     attempt.isConfirming = true;
     const { lock, holder, lease } = attempt;
     const { minHold } = attempt.request;
-    const renewal = this.cohorts.of(holder)?.renewing(lease, this.context.clock.now()) ?? 0;
+    const renewal = this.cohorts.of(holder)?.validity.renewing(lease, this.context.clock.now()) ?? 0;
     this.servers.confirmerOf(lock, lease).add({
       lock,
       isAcquire: false,
@@ -254,7 +254,7 @@ export class Attempts {
       return;
     }
     const until = validUntil(sentAt, held.left);
-    if (!isOvertaken) cohort?.renewed(renewal, until);
+    if (!isOvertaken) cohort?.validity.acknowledged(renewal, until);
     if (until <= this.context.clock.now()) this.#confirm(attempt);
     else this.#hold(attempt, (isOvertaken ? undefined : cohort?.memberToken(holder)) ?? held.token, until);
   }
@@ -262,7 +262,7 @@ export class Attempts {
   #hold(attempt: AcquireAttempt, fencingToken: bigint, until: number): void {
     const { holder, mode, lease } = attempt;
     const cohort = this.cohorts.of(holder);
-    if (cohort?.name === holder) cohort.begin(until);
+    if (cohort?.name === holder) cohort.validity.begin(until);
     this.#waiters.attempts.delete(holder);
     if (attempt.mayBeQueued) this.#granted.set(holder, attempt);
     attempt.settle({ key: attempt.request.key, holder, mode, fencingToken, validUntil: until, lease });

@@ -1,5 +1,5 @@
 import { HolderTable } from '../../core/toolkit/holder-table.js';
-import { validUntil } from '../../core/toolkit/validity.js';
+import { LeaseValidity } from '../../core/toolkit/validity.js';
 import type { QueueEntry } from './wire.js';
 
 /** An attempt that gets the lock from its cohort. */
@@ -22,10 +22,8 @@ interface Member {
  * - Any uncertainty ends the cohort. Then the server serves the members that have not held the lock, as if it had never existed.
  */
 export class Cohort {
-  /** Until when the lock is surely ours, on the monotonic clock. Not known before the first member has it. */
-  #validUntil = Infinity;
-  #renewals = 0;
-  #lastShortened = 0;
+  /** Of the hold on the server. Its end is not known before the first member has the lock. */
+  readonly validity: LeaseValidity;
   readonly #served: Member[];
 
   constructor(
@@ -34,6 +32,7 @@ export class Cohort {
     readonly token: bigint,
     readonly waiting: Member[],
   ) {
+    this.validity = new LeaseValidity(entry.lease, Infinity);
     this.#served = [{ holder: entry.holder, token }];
   }
 
@@ -44,10 +43,6 @@ export class Cohort {
 
   get lock(): string {
     return this.entry.lock;
-  }
-
-  get validUntil(): number {
-    return this.#validUntil;
   }
 
   /** The members that have or had the lock, from the first on. */
@@ -70,7 +65,7 @@ export class Cohort {
    * any more.
    */
   next(now: number, isWaiting: (holder: string) => boolean): Member | undefined {
-    if (now >= this.#validUntil) return undefined;
+    if (now >= this.validity.until) return undefined;
     let next = this.waiting.shift();
     while (next && !isWaiting(next.holder)) next = this.waiting.shift();
     if (next) this.#served.push(next);
@@ -84,33 +79,8 @@ export class Cohort {
     return holders.length === 0 ? undefined : { lock, mode, provisional, lease, holder: holders.join(',') };
   }
 
-  /**
-   * A renewal to `lease` ms is about to be sent. Answers its number, for {@link renewed}. If it shortens the lease, that counts
-   * from here on, also if its answer is lost.
-   */
-  renewing(lease: number, now: number): number {
-    this.#renewals += 1;
-    const until = validUntil(now, lease);
-    if (until < this.#validUntil) {
-      this.#validUntil = until;
-      this.#lastShortened = this.#renewals;
-    }
-    return this.#renewals;
-  }
-
-  /** The renewal of this number was acknowledged. */
-  renewed(renewal: number, until: number): void {
-    if (renewal >= this.#lastShortened) this.#validUntil = until;
-  }
-
-  /** The first member holds the lock until then. */
-  begin(until: number): void {
-    this.#validUntil = until;
-  }
-
   /** No other member gets the lock from it. Answers those that were to. */
   dissolve(): readonly Member[] {
-    this.#validUntil = -Infinity;
     return this.waiting.splice(0);
   }
 

@@ -84,7 +84,7 @@ export class RedisBackend implements LockBackend, ServersListener {
   renew(grant: Grant, lease: number): Promise<RenewOutcome> {
     const lock = this.#layout.lockOf(grant.key);
     const cohort = this.#cohorts.of(grant.holder);
-    const renewal = cohort?.renewing(lease, this.context.clock.now()) ?? 0;
+    const renewal = cohort?.validity.renewing(lease, this.context.clock.now()) ?? 0;
     return new Promise((resolve) => {
       this.#servers.confirmerOf(lock, lease).add({
         lock,
@@ -96,7 +96,7 @@ export class RedisBackend implements LockBackend, ServersListener {
           // Another token: the provisional lease had run out and the lock was granted to us again. The token in use is overtaken.
           if (held?.token === (cohort?.token ?? grant.fencingToken)) {
             const until = validUntil(sentAt, Math.min(held.left, lease));
-            cohort?.renewed(renewal, until);
+            cohort?.validity.acknowledged(renewal, until);
             resolve({ validUntil: until });
           } else if (held || reply === 0) {
             if (cohort) this.#cohorts.dissolve(cohort);

@@ -11,11 +11,11 @@ const check = process.argv.includes('--check');
 const { exports: entries } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
 let changed = false;
 const emitted = new Map();
-mkdirSync(join(root, 'api'), { recursive: true });
+mkdirSync(join(root, 'api-report'), { recursive: true });
 for (const [name, entry] of Object.entries(entries)) {
   if (typeof entry === 'string') continue;
   const source = join(root, entry.types.replace('./dist', 'lib').replace(/\.d\.ts$/, '.ts'));
-  const file = join(root, 'api', `${name === '.' ? 'index' : name.slice(2)}.d.ts`);
+  const file = join(root, 'api-report', `${name === '.' ? 'index' : name.slice(2)}.d.ts`);
   const report = reportOf(source);
   if (existsSync(file) && readFileSync(file, 'utf8') === report) continue;
   changed = true;

@@ -8,7 +8,7 @@ run('npm', ['install', '--no-audit', '--no-fund', '--no-package-lock', '--legacy
 });
 run(
   process.execPath,
-  ['scripts/test.mjs', 'test/nest', 'test/telemetry', 'test/redis/schedules', 'test/redis/bullmq'],
+  ['scripts/test.mjs', 'test/nest', 'test/testing', 'test/integrations', 'test/redis/schedules', 'test/redis/bullmq'],
   {
     env: { ...process.env, NESTJS: join(folder, 'node_modules/@nestjs') },
   },

@@ -17,7 +17,29 @@ describe('a duration', () => {
   });
 
   it.each([
-    ...[NaN, -1, Infinity, -Infinity, 2 ** 31, '', ' ', '5', '5 s', '5 parsecs', '5seconds', '-5s', '+5s', '1e3s', '.5s', '0x5s', ' 5s', '5S', '25d', 'Infinity', 'x'.repeat(101)],
+    ...[
+      NaN,
+      -1,
+      Infinity,
+      -Infinity,
+      2 ** 31,
+      '',
+      ' ',
+      '5',
+      '5 s',
+      '5 parsecs',
+      '5seconds',
+      '-5s',
+      '+5s',
+      '1e3s',
+      '.5s',
+      '0x5s',
+      ' 5s',
+      '5S',
+      '25d',
+      'Infinity',
+      'x'.repeat(101),
+    ],
     ...[`${'9'.repeat(101)}ms`, null, {}, true, 5n],
   ])('%p is none', (value) => {
     expect(() => toMilliseconds(value as number, 'wait')).toThrow(LockConfigError);

@@ -1,4 +1,5 @@
-import type { Timer } from '../../../api/clock.js';
+import { setMaxListeners } from 'node:events';
+import { pause } from '../../../core/toolkit/timing.js';
 import { Batcher } from '../batcher.js';
 import type { Ask } from '../client/diagnostics.js';
 import { hardenedFor, type RedisClusterClient } from '../client/redis-client.js';
@@ -33,18 +34,20 @@ export class ClusterServers implements Servers, ServersListener {
   readonly #nodes = new Map<string, Node>();
   readonly #buckets: readonly Bucket[];
   #client: RedisClusterClient | undefined;
-  readonly #pauses = new Map<Timer, () => void>();
+  /** Aborts when the backend closes. */
+  readonly #closing = new AbortController();
   #cluster: KnownCluster | undefined;
   #refreshing: Promise<void> | undefined;
   #isWatching = false;
   #delay = LOOK_AGAIN;
-  #isClosed = false;
 
   constructor(
     private readonly clientOf: () => Promise<RedisClusterClient>,
     private readonly settings: ServerSettings,
     private readonly listener: ServersListener,
   ) {
+    // A pause for each bucket is no leak.
+    setMaxListeners(BUCKETS + 1, this.#closing.signal);
     const { clock, layout, process, waitReplicas } = settings;
     const bucketOf = (_: unknown, index: number): Bucket => {
       const counter = layout.counterOf(index);
@@ -111,11 +114,7 @@ export class ClusterServers implements Servers, ServersListener {
   }
 
   async close(): Promise<void> {
-    this.#isClosed = true;
-    for (const [timer, resume] of this.#pauses) {
-      this.settings.clock.clearTimer(timer);
-      resume();
-    }
+    this.#closing.abort();
     const refreshed = this.#refreshing?.catch(() => undefined);
     await Promise.all([refreshed, ...[...this.#nodes.values()].map(({ server }) => server.close())]);
   }
@@ -248,15 +247,12 @@ export class ClusterServers implements Servers, ServersListener {
     return node;
   }
 
+  get #isClosed(): boolean {
+    return this.#closing.signal.aborted;
+  }
+
   #pause(delay: number): Promise<void> {
-    if (this.#isClosed) return Promise.resolve();
-    return new Promise((resolve) => {
-      const timer = this.settings.clock.setTimer(() => {
-        this.#pauses.delete(timer);
-        resolve();
-      }, delay);
-      this.#pauses.set(timer, resolve);
-    });
+    return pause(this.settings.clock, delay, this.#closing.signal);
   }
 }
 

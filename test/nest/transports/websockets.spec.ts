@@ -28,8 +28,8 @@ import {
   LockInterceptor,
   LockService,
   LockBusyError,
-} from '../../lib/index.js';
-import { isNest11, serve, until } from './apps.js';
+} from '../../../lib/index.js';
+import { isNest11, serve, until } from '../apps.js';
 
 @Injectable()
 class BusyGuard implements CanActivate {

@@ -1,7 +1,7 @@
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
-import { compileLibrary } from '../servers/compiled-library.js';
+import { compileLibrary } from '../../servers/compiled-library.js';
 
 const PROGRAM = fileURLToPath(new URL('use-cls-program.mjs', import.meta.url));
 

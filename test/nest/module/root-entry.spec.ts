@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-const LIB = fileURLToPath(new URL('../../lib/', import.meta.url));
+const LIB = fileURLToPath(new URL('../../../lib/', import.meta.url));
 const FROM = /(?:\bfrom|\bimport)\s*\(?\s*'([^']+)'/g;
 
 /** The packages that a source file names, itself and through what it imports; those of types among them. */

@@ -28,9 +28,9 @@ import {
   LockService,
   LockBusyError,
   LockUnavailableError,
-} from '../../lib/index.js';
-import { VersionConflictError } from '../../lib/providers/typeorm/index.js';
-import { Gate, serve, until } from './apps.js';
+} from '../../../lib/index.js';
+import { VersionConflictError } from '../../../lib/providers/typeorm/index.js';
+import { Gate, serve, until } from '../apps.js';
 
 @Injectable()
 class BusyGuard implements CanActivate {

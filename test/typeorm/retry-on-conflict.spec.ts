@@ -7,7 +7,7 @@ import {
   type RetryOnConflictOptions,
   VersionConflictError,
 } from '../../lib/providers/typeorm/index.js';
-import { close, start } from './apps.js';
+import { close, start } from '../nest/apps.js';
 
 const conflict = () => new VersionConflictError('written by somebody else');
 type Untyped = MethodDecorator & PropertyDecorator & ClassDecorator;

@@ -17,9 +17,9 @@ import {
   LockDefaults,
   LockService,
   LockBusyError,
-} from '../../lib/index.js';
-import { ApiLocked } from '../../lib/integrations/swagger/index.js';
-import { Gate, serve, start } from './apps.js';
+} from '../../../lib/index.js';
+import { ApiLocked } from '../../../lib/integrations/swagger/index.js';
+import { Gate, serve, start } from '../apps.js';
 
 const keysHere = () => currentLock().keys.join();
 

@@ -21,9 +21,9 @@ import {
   LockLostError,
   LockService,
   LockUnavailableError,
-} from '../../lib/index.js';
-import { VersionConflictError } from '../../lib/providers/typeorm/index.js';
-import { serve } from './apps.js';
+} from '../../../lib/index.js';
+import { VersionConflictError } from '../../../lib/providers/typeorm/index.js';
+import { serve } from '../apps.js';
 
 @Injectable()
 class BusyGuard implements CanActivate {

@@ -4,8 +4,8 @@ import { Controller, Get, Injectable, Param, Post, Query } from '@nestjs/common'
 import { EventEmitter2, EventEmitterModule, OnEvent } from '@nestjs/event-emitter';
 import { Cron, Interval, ScheduleModule, SchedulerRegistry, Timeout } from '@nestjs/schedule';
 import { ApiOkResponse, ApiOperation, ApiTags, DocumentBuilder, SwaggerModule } from '@nestjs/swagger';
-import { currentLock, DistributedLock, LockService, RunOnce } from '../../lib/index.js';
-import { close, serve, start, until } from './apps.js';
+import { currentLock, DistributedLock, LockService, RunOnce } from '../../../lib/index.js';
+import { close, serve, start, until } from '../apps.js';
 
 type Order = 'above' | 'below';
 

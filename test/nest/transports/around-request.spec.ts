@@ -22,8 +22,8 @@ import {
   LockAdmin,
   LockInterceptor,
   LockService,
-} from '../../lib/index.js';
-import { type ExpressResponse, Gate, type HttpApp, isNest11, type Platform, serve, until } from './apps.js';
+} from '../../../lib/index.js';
+import { type ExpressResponse, Gate, type HttpApp, isNest11, type Platform, serve, until } from '../apps.js';
 
 const held = ({ app }: HttpApp) =>
   app

@@ -9,8 +9,8 @@ import {
   LockLostError,
   LockService,
   LockBusyError,
-} from '../../lib/index.js';
-import { start, until } from './apps.js';
+} from '../../../lib/index.js';
+import { start, until } from '../apps.js';
 
 async function run<T extends object>(type: Type<T>) {
   const app = await start({ providers: [type] });

@@ -11,8 +11,8 @@ import {
   LockBusyError,
   MemoryLockProvider,
   RunOnce,
-} from '../../lib/index.js';
-import { Gate, start } from './apps.js';
+} from '../../../lib/index.js';
+import { Gate, start } from '../apps.js';
 
 async function run<T extends object>(type: Type<T>, options?: DistributedLockModuleOptions) {
   const app = await start({ providers: [type] }, options);

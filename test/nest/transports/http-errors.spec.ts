@@ -27,10 +27,10 @@ import {
   LockBusyError,
   LockUnavailableError,
   MemoryLockProvider,
-} from '../../lib/index.js';
-import type { BackendContext } from '../../lib/api/lock-provider.js';
-import { VersionConflictError } from '../../lib/providers/typeorm/index.js';
-import { type ExpressResponse, type HttpApp, type Platform, serve } from './apps.js';
+} from '../../../lib/index.js';
+import type { BackendContext } from '../../../lib/api/lock-provider.js';
+import { VersionConflictError } from '../../../lib/providers/typeorm/index.js';
+import { type ExpressResponse, type HttpApp, type Platform, serve } from '../apps.js';
 
 class BrokenProvider extends MemoryLockProvider {
   override createBackend(context: BackendContext) {

@@ -15,7 +15,7 @@ import {
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { DistributedLockTestingModule, TestLocks } from '../../lib/testing/index.js';
 import { watch } from '../core/engine-rig.js';
-import { Gate } from './apps.js';
+import { Gate } from '../nest/apps.js';
 
 @Injectable()
 class Store {

@@ -24,8 +24,8 @@ import {
 import { Reflector } from '@nestjs/core';
 import type { IncomingMessage } from 'node:http';
 import { concatMap, defer, map, Observable, of } from 'rxjs';
-import { currentLock, DistributedLock, LockService } from '../../lib/index.js';
-import { serve } from './apps.js';
+import { currentLock, DistributedLock, LockService } from '../../../lib/index.js';
+import { serve } from '../apps.js';
 
 const keyHere = () => currentLock().key;
 

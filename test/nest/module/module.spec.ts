@@ -13,9 +13,9 @@ import {
   LockService,
   LockUnavailableError,
   MemoryLockProvider,
-} from '../../lib/index.js';
-import { close, Gate, start, until } from './apps.js';
-import { CountingProvider } from '../backends.js';
+} from '../../../lib/index.js';
+import { close, Gate, start, until } from '../apps.js';
+import { CountingProvider } from '../../backends.js';
 
 @Injectable()
 class Orders {

@@ -8,11 +8,11 @@ import {
   LockUnavailableError,
   MemoryLockProvider,
   RunOnce,
-} from '../../lib/index.js';
-import type { BackendContext } from '../../lib/api/lock-provider.js';
-import { CountingProvider } from '../backends.js';
-import { liveServices } from '../../lib/nest/module/live-services.js';
-import { start } from './apps.js';
+} from '../../../lib/index.js';
+import type { BackendContext } from '../../../lib/api/lock-provider.js';
+import { CountingProvider } from '../../backends.js';
+import { liveServices } from '../../../lib/nest/module/live-services.js';
+import { start } from '../apps.js';
 
 class BriefProvider extends CountingProvider {
   protected override readonly capabilities = { maxLease: 60_000 };

@@ -10,7 +10,7 @@ import {
   RunOnce,
 } from '../../lib/index.js';
 import { type LockServiceStubOptions, provideLockServiceStub } from '../../lib/testing/index.js';
-import { Gate } from './apps.js';
+import { Gate } from '../nest/apps.js';
 
 @Injectable()
 class Orders {

@@ -81,7 +81,8 @@ async function startNode(nodeTimeout: number, given: readonly string[]): Promise
   const server = await startRedisServer({
     args: [...args, '--cluster-node-timeout', String(nodeTimeout), '--repl-diskless-sync-delay', '0', ...given],
   });
-  const admin = new Redis(server.url, { maxRetriesPerRequest: null });
+  // ioredis waits 2 s by default for a server that is gone, with a timer that keeps the process alive.
+  const admin = new Redis(server.url, { maxRetriesPerRequest: null, disconnectTimeout: 100 });
   admin.on('error', () => undefined);
   return { server, admin, busPort, id: String(await admin.call('CLUSTER', ['MYID'])) };
 }

@@ -1,6 +1,6 @@
 import * as errors from '../../lib/api/errors.js';
 import { LockError, LockLostError, LockBusyError } from '../../lib/api/errors.js';
-import { startEngine } from '../core/engine-rig.js';
+import { startManager } from '../core/manager-rig.js';
 
 describe('lock errors', () => {
   it('have a code, a name, a key, a provider and a cause', () => {
@@ -46,7 +46,7 @@ describe('lock errors', () => {
   });
 
   it('name the key, the provider, the method and the remedy', async () => {
-    const { locks } = await startEngine();
+    const { locks } = await startManager();
     const plan = locks.plan({ wait: 0 }, { method: 'OrderService.pay', template: 'order:#{id}' });
     await locks.acquire('order:42');
     await expect(async () => locks.acquirePlanned(plan, 'order:42')).rejects.toThrow(
@@ -55,7 +55,7 @@ describe('lock errors', () => {
   });
 
   it('cut a long key', async () => {
-    const { locks } = await startEngine();
+    const { locks } = await startManager();
     const key = 'k'.repeat(1_000);
     await locks.acquire(key);
     const error: unknown = await locks.acquire(key, { wait: 0 }).catch((reason: unknown) => reason);

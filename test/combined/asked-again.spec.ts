@@ -5,7 +5,7 @@ import { CombinedBackend } from '../../lib/providers/combined/combined-backend.j
 import { CombinedProvider } from '../../lib/providers/combined/combined-provider.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import type { FakeClock } from '../../lib/testing/fake-clock.js';
-import { startEngine, watch } from '../core/engine-rig.js';
+import { startManager, watch } from '../core/manager-rig.js';
 import { ScriptedProvider } from '../core/scripted-provider.js';
 import { TestFleet } from '../failover/fleet-rig.js';
 
@@ -15,7 +15,7 @@ const down = () => {
 
 function combine(members: Readonly<Record<string, LockProvider>>) {
   const all = new CombinedProvider({ providers: Object.keys(members) });
-  return startEngine({ providers: { all, ...members }, default: 'all', shutdownGrace: 0 });
+  return startManager({ providers: { all, ...members }, default: 'all', shutdownGrace: 0 });
 }
 
 async function stop(locks: LockManager, clock: FakeClock): Promise<void> {

@@ -7,7 +7,7 @@ import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provi
 import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import type { LockProvider } from '../../lib/api/lock-provider.js';
 import type { FakeClock } from '../../lib/testing/fake-clock.js';
-import { startEngine, watch } from '../core/engine-rig.js';
+import { startManager, watch } from '../core/manager-rig.js';
 import { providerOf } from '../backends.js';
 import { DistantBackend, DistantProvider } from '../contract/memory-server.js';
 import { ScriptedProvider } from '../core/scripted-provider.js';
@@ -25,7 +25,7 @@ function scripted(): ScriptedProvider {
 
 function combine(members: Readonly<Record<string, LockProvider>>) {
   const all = new CombinedProvider({ providers: Object.keys(members) });
-  return startEngine({ providers: { all, ...members }, default: 'all', shutdownGrace: 0 });
+  return startManager({ providers: { all, ...members }, default: 'all', shutdownGrace: 0 });
 }
 
 async function stop(locks: LockManager, clock: FakeClock): Promise<void> {
@@ -118,7 +118,7 @@ describe('CombinedProvider', () => {
       other: new MemoryLockProvider({ store }),
     };
     const all = new CombinedProvider({ providers: ['a', 'b'] });
-    const { locks, clock } = await startEngine({ providers: { all, ...members }, default: 'all', shutdownGrace: 0 });
+    const { locks, clock } = await startManager({ providers: { all, ...members }, default: 'all', shutdownGrace: 0 });
     const inTheWay = await locks.acquire('order', { provider: 'other', lease: '10m', renew: false });
     const lock = watch(locks.acquire('order', { wait: Infinity, lease: '6s' }));
     await clock.advance(60_000);
@@ -138,7 +138,7 @@ describe('CombinedProvider', () => {
       bToo: new MemoryLockProvider({ store: second }),
     };
     const all = new CombinedProvider({ providers: ['a', 'b'] });
-    const { locks, clock } = await startEngine({ providers: { all, ...members }, default: 'all', shutdownGrace: 0 });
+    const { locks, clock } = await startManager({ providers: { all, ...members }, default: 'all', shutdownGrace: 0 });
     const inB = await locks.acquire('order', { provider: 'bToo', lease: '10m' });
     const lock = watch(locks.acquire('order', { wait: Infinity, lease: '6s' }));
     await clock.advance(1);
@@ -407,7 +407,7 @@ describe('CombinedProvider', () => {
     const all = new CombinedProvider({ providers: ['a', 'b'] });
     const b = new ScriptedProvider({ shared: false, lease: 'session', maxLease: 5_000, queue: 'local' });
     b.onRelease = () => 'lost';
-    const { locks, clock } = await startEngine({ providers: { all, a: new MemoryLockProvider(), b }, default: 'all' });
+    const { locks, clock } = await startManager({ providers: { all, a: new MemoryLockProvider(), b }, default: 'all' });
     expect(locks.backend(CombinedBackend, 'all').capabilities).toEqual({
       ...{ shared: false, fair: true, fencing: false, lease: 'session' },
       ...{ maxLease: 5_000, minHold: true, forceRelease: false, queue: 'local' },

@@ -1,7 +1,7 @@
 import { systemRandom } from '../../lib/core/toolkit/random.js';
 import { LockCapacityError, LockConfigError, LockBusyError, LockUnavailableError } from '../../lib/api/errors.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
-import { deferred, QUEUES, startEngine, watch } from './engine-rig.js';
+import { deferred, QUEUES, startManager, watch } from './manager-rig.js';
 import { ScriptedProvider } from './scripted-provider.js';
 
 describe('a backend that fails', () => {
@@ -18,7 +18,7 @@ describe('a backend that fails', () => {
     provider.onAcquire = () => {
       throw cause;
     };
-    const { locks, clock } = await startEngine({ provider });
+    const { locks, clock } = await startManager({ provider });
     const waiting = watch(locks.acquire('a', { wait: 0 }));
     await clock.advance(1_000);
     expect(waiting.error).toBeInstanceOf(LockUnavailableError);
@@ -29,7 +29,7 @@ describe('a backend that fails', () => {
   });
 
   it('is silent where nothing has answered', async () => {
-    const { locks, clock } = await startEngine({ provider: new ScriptedProvider() });
+    const { locks, clock } = await startManager({ provider: new ScriptedProvider() });
     const waiting = watch(locks.acquire('a', { wait: 0 }));
     await clock.advance(3_000);
     expect(String(waiting.error)).toContain('did not answer; check that it is up and reachable.');
@@ -37,13 +37,13 @@ describe('a backend that fails', () => {
 });
 
 describe.each(QUEUES)('waiting in the %s queue', (_, provide) => {
-  async function engine() {
+  async function started() {
     const table = new MemoryStore();
-    return { ...(await startEngine({ provider: provide(table) })), table };
+    return { ...(await startManager({ provider: provide(table) })), table };
   }
 
   it('serves callers in the order in which they came', async () => {
-    const { locks, clock } = await engine();
+    const { locks, clock } = await started();
     const order: number[] = [];
     const tasks = [1, 2, 3, 4, 5].map((each) => locks.withLock('a', () => void order.push(each)));
     await clock.advance(1_000);
@@ -52,7 +52,7 @@ describe.each(QUEUES)('waiting in the %s queue', (_, provide) => {
   });
 
   it('says busy after the wait, neither before nor later', async () => {
-    const { locks, clock } = await engine();
+    const { locks, clock } = await started();
     await locks.acquire('a');
     const waiting = watch(locks.acquire('a', { wait: 200 }));
     await clock.advance(199);
@@ -63,7 +63,7 @@ describe.each(QUEUES)('waiting in the %s queue', (_, provide) => {
   });
 
   it('tries once where nobody waits', async () => {
-    const { locks, clock } = await engine();
+    const { locks, clock } = await started();
     const lock = await locks.acquire('a');
     expect(await locks.tryAcquire('a')).toBeNull();
     await lock.release();
@@ -74,7 +74,7 @@ describe.each(QUEUES)('waiting in the %s queue', (_, provide) => {
   });
 
   it('is busy for one attempt behind a line, even when the lock comes free', async () => {
-    const { locks, clock } = await engine();
+    const { locks, clock } = await started();
     const lock = await locks.acquire('a');
     const waiting = watch(locks.acquire('a'));
     await clock.advance(10);
@@ -85,7 +85,7 @@ describe.each(QUEUES)('waiting in the %s queue', (_, provide) => {
   });
 
   it('rejects with the reason of the signal, and leaves nothing behind', async () => {
-    const { locks, clock, table } = await engine();
+    const { locks, clock, table } = await started();
     const lock = await locks.acquire('a');
     const controller = new AbortController();
     const waiting = watch(locks.acquire('a', { signal: controller.signal }));
@@ -102,14 +102,14 @@ describe.each(QUEUES)('waiting in the %s queue', (_, provide) => {
   });
 
   it('never asks the backend for a signal that was aborted before', async () => {
-    const { locks, table } = await engine();
+    const { locks, table } = await started();
     await expect(locks.acquire('a', { signal: AbortSignal.abort('no') })).rejects.toBe('no');
     await expect(locks.acquire(['a', 'b'], { signal: AbortSignal.abort('no') })).rejects.toBe('no');
     expect(table.size).toBe(0);
   });
 
   it('waits without end where that is wished', async () => {
-    const { locks, clock } = await engine();
+    const { locks, clock } = await started();
     const lock = await locks.acquire('a');
     const waiting = watch(locks.acquire('a', { wait: Infinity }));
     await clock.advance(120_000);
@@ -120,7 +120,7 @@ describe.each(QUEUES)('waiting in the %s queue', (_, provide) => {
   });
 
   it('lets readers in together, and neither with a writer', async () => {
-    const { locks, clock } = await engine();
+    const { locks, clock } = await started();
     const shared = { mode: 'shared' } as const;
     const readers = [watch(locks.acquire('a', shared)), watch(locks.acquire('a', shared))];
     await clock.advance(10);
@@ -138,7 +138,7 @@ describe.each(QUEUES)('waiting in the %s queue', (_, provide) => {
   });
 
   it('takes over when a holder is not heard of any more', async () => {
-    const { locks, clock } = await engine();
+    const { locks, clock } = await started();
     await locks.acquire('a', { lease: 1_000, renew: false });
     const waiting = watch(locks.acquire('a', { wait: 5_000 }));
     await clock.advance(900);
@@ -149,7 +149,7 @@ describe.each(QUEUES)('waiting in the %s queue', (_, provide) => {
 
   it('refuses a caller too many', async () => {
     const provider = provide(new MemoryStore());
-    const { locks, clock } = await startEngine({ provider, maxWaiters: 2 });
+    const { locks, clock } = await startManager({ provider, maxWaiters: 2 });
     await locks.acquire('a');
     const waiting = [1, 2].map(() => watch(locks.acquire('a')));
     await expect(locks.acquire('a')).rejects.toBeInstanceOf(LockCapacityError);
@@ -162,7 +162,7 @@ describe.each(QUEUES)('waiting in the %s queue', (_, provide) => {
 describe('a backend that answers late, wrongly or never', () => {
   it('is not busy because it is slow: one attempt has patience with it', async () => {
     const provider = new ScriptedProvider();
-    const { locks, clock } = await startEngine({ provider });
+    const { locks, clock } = await startManager({ provider });
     const trying = watch(locks.tryAcquire('a'));
     await clock.advance(900);
     expect(trying.state).toBe('pending');
@@ -173,7 +173,7 @@ describe('a backend that answers late, wrongly or never', () => {
 
   it('is unavailable, not busy, when it never answers; and what it may have granted is released', async () => {
     const provider = new ScriptedProvider();
-    const { locks, clock, log } = await startEngine({ provider });
+    const { locks, clock, log } = await startManager({ provider });
     const trying = watch(locks.tryAcquire('a'));
     await clock.advance(2_000);
     expect(trying.error).toBeInstanceOf(LockUnavailableError);
@@ -184,7 +184,7 @@ describe('a backend that answers late, wrongly or never', () => {
 
   it('has what it grants after that released once more', async () => {
     const provider = new ScriptedProvider();
-    const { locks, clock } = await startEngine({ provider });
+    const { locks, clock } = await startManager({ provider });
     const trying = watch(locks.tryAcquire('a'));
     await clock.advance(2_000);
     provider.releases[0]?.answer('lost');
@@ -197,7 +197,7 @@ describe('a backend that answers late, wrongly or never', () => {
 
   it('is asked again with the same id while the caller waits', async () => {
     const provider = new ScriptedProvider();
-    const { locks, clock, names } = await startEngine({ provider });
+    const { locks, clock, names } = await startManager({ provider });
     const waiting = watch(locks.acquire('a'));
     provider.asks[0]?.fail(new LockUnavailableError('no connection'));
     await clock.advance(50);
@@ -217,7 +217,7 @@ describe('a backend that answers late, wrongly or never', () => {
     const provider = new ScriptedProvider();
     // Each pauses for longer and longer, to the ms.
     const random = { ...systemRandom(), fraction: () => 1 };
-    const { locks, clock } = await startEngine({ provider, random });
+    const { locks, clock } = await startManager({ provider, random });
     let isDown = true;
     const comers: string[] = [];
     const asked: number[] = [];
@@ -251,7 +251,7 @@ describe('a backend that answers late, wrongly or never', () => {
 
   it('is unavailable when it fails for the whole wait', async () => {
     const provider = new ScriptedProvider();
-    const { locks, clock } = await startEngine({ provider });
+    const { locks, clock } = await startManager({ provider });
     const cause = new Error('refused');
     provider.onAcquire = () => {
       throw cause;
@@ -271,7 +271,7 @@ describe('a backend that answers late, wrongly or never', () => {
     ['pool exhausted', new LockCapacityError('pool exhausted')],
   ])('is believed at once when it names what is wrong: %s', async (_, error) => {
     const provider = new ScriptedProvider();
-    const { locks, clock } = await startEngine({ provider });
+    const { locks, clock } = await startManager({ provider });
     const waiting = watch(locks.acquire('a'));
     provider.asks[0]?.fail(error);
     await clock.advance(0);
@@ -282,7 +282,7 @@ describe('a backend that answers late, wrongly or never', () => {
 
   it('is believed about what is wrong also in its last word', async () => {
     const provider = new ScriptedProvider();
-    const { locks, clock } = await startEngine({ provider });
+    const { locks, clock } = await startManager({ provider });
     const trying = watch(locks.tryAcquire('a'));
     await clock.advance(1_000);
     const error = new LockCapacityError('pool exhausted');
@@ -293,7 +293,7 @@ describe('a backend that answers late, wrongly or never', () => {
 
   it('is asked anew, under a new id, when its grant is over before it arrives', async () => {
     const provider = new ScriptedProvider();
-    const { locks, clock, names } = await startEngine({ provider });
+    const { locks, clock, names } = await startManager({ provider });
     const waiting = watch(locks.acquire('a', { lease: 1_000 }));
     provider.asks[0]?.grant({ validUntil: clock.now() });
     await clock.advance(50);
@@ -308,7 +308,7 @@ describe('a backend that answers late, wrongly or never', () => {
 
   it('is asked anew also when there is no room for another waiter', async () => {
     const provider = new ScriptedProvider();
-    const { locks, clock } = await startEngine({ provider, maxWaiters: 1 });
+    const { locks, clock } = await startManager({ provider, maxWaiters: 1 });
     const waiting = watch(locks.acquire('a'));
     provider.asks[0]?.grant({ validUntil: clock.now() });
     await clock.advance(50);
@@ -319,7 +319,7 @@ describe('a backend that answers late, wrongly or never', () => {
 
   it('is given its patience for each of several keys anew', async () => {
     const provider = new ScriptedProvider();
-    const { locks, clock } = await startEngine({ provider });
+    const { locks, clock } = await startManager({ provider });
     const waiting = watch(locks.acquire(['a', 'b'], { wait: 0 }));
     await clock.advance(900);
     provider.asks[0]?.grant();
@@ -332,7 +332,7 @@ describe('a backend that answers late, wrongly or never', () => {
 
   it('does not hold a caller beyond its wait with grants that are over', async () => {
     const provider = new ScriptedProvider();
-    const { locks, clock } = await startEngine({ provider });
+    const { locks, clock } = await startManager({ provider });
     provider.onAcquire = (_, grant) => ({ ...grant(), validUntil: clock.now() });
     const waiting = watch(locks.acquire('a', { wait: 500 }));
     await clock.advance(600);
@@ -343,7 +343,7 @@ describe('a backend that answers late, wrongly or never', () => {
 
   it('does not make a hold of what it took away before the grant arrived', async () => {
     const provider = new ScriptedProvider();
-    const { locks, clock } = await startEngine({ provider });
+    const { locks, clock } = await startManager({ provider });
     const waiting = watch(locks.acquire('a'));
     const [ask] = provider.asks;
     ask?.grant();
@@ -355,7 +355,7 @@ describe('a backend that answers late, wrongly or never', () => {
 
   it('gives its grant to a caller whose time is up but who is still there', async () => {
     const provider = new ScriptedProvider();
-    const { locks, clock } = await startEngine({ provider });
+    const { locks, clock } = await startManager({ provider });
     const waiting = watch(locks.acquire('a', { wait: 2_000 }));
     await clock.advance(2_000);
     expect(provider.asks[0]?.input.signal.aborted).toBe(true);
@@ -366,7 +366,7 @@ describe('a backend that answers late, wrongly or never', () => {
 
   it('has the grant that crosses an abort released at once', async () => {
     const provider = new ScriptedProvider();
-    const { locks, clock } = await startEngine({ provider });
+    const { locks, clock } = await startManager({ provider });
     const controller = new AbortController();
     const waiting = watch(locks.acquire('a', { signal: controller.signal }));
     provider.asks[0]?.grant();
@@ -379,7 +379,7 @@ describe('a backend that answers late, wrongly or never', () => {
 
   it('has the grant released that follows an abort, and what it left when nothing follows', async () => {
     const provider = new ScriptedProvider();
-    const { locks, clock } = await startEngine({ provider });
+    const { locks, clock } = await startManager({ provider });
     const controller = new AbortController();
     const waiting = ['late', 'never'].map((key) => watch(locks.acquire(key, { signal: controller.signal })));
     controller.abort('enough');
@@ -395,7 +395,7 @@ describe('a backend that answers late, wrongly or never', () => {
 
   it('listens to an abort also while it waits for the last word, and between two asks', async () => {
     const provider = new ScriptedProvider();
-    const { locks, clock } = await startEngine({ provider });
+    const { locks, clock } = await startManager({ provider });
     const controller = new AbortController();
     const waiting = watch(locks.acquire('a', { wait: 1_000, signal: controller.signal }));
     const pausing = watch(locks.acquire('b', { signal: controller.signal }));
@@ -413,7 +413,7 @@ describe('a backend that answers late, wrongly or never', () => {
 
   it('may say busy early; that ends the wait', async () => {
     const provider = new ScriptedProvider();
-    const { locks, clock } = await startEngine({ provider });
+    const { locks, clock } = await startManager({ provider });
     const waiting = watch(locks.acquire('a'));
     provider.asks[0]?.answer('busy');
     await clock.advance(0);
@@ -423,7 +423,7 @@ describe('a backend that answers late, wrongly or never', () => {
 
   it('counts the wait as it is once the backend has queued the caller', async () => {
     const provider = new ScriptedProvider();
-    const { locks, clock, names } = await startEngine({ provider });
+    const { locks, clock, names } = await startManager({ provider });
     const waiting = watch(locks.acquire('a', { wait: 100 }));
     const [ask] = provider.asks;
     for (let twice = 0; twice < 2; twice += 1)
@@ -438,7 +438,7 @@ describe('a backend that answers late, wrongly or never', () => {
 
   it('tells the provider how long the caller still waits', async () => {
     const provider = new ScriptedProvider();
-    const { locks, clock } = await startEngine({ provider });
+    const { locks, clock } = await startManager({ provider });
     const waiting = watch(locks.acquire('a', { wait: 1_000 }));
     expect(provider.asks[0]?.input.wait).toBe(1_000);
     provider.asks[0]?.fail(new Error('no'));
@@ -451,7 +451,7 @@ describe('a backend that answers late, wrongly or never', () => {
 
   it('grants in the very tick in which another caller comes, to each its own', async () => {
     const provider = new ScriptedProvider();
-    const { locks, clock } = await startEngine({ provider });
+    const { locks, clock } = await startManager({ provider });
     const gate = deferred();
     const one = watch(locks.withLock('a', () => gate.promise));
     const two = watch(locks.withLock('a', () => gate.promise));

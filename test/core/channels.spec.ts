@@ -1,6 +1,6 @@
 import { subscribe, tracingChannel, unsubscribe } from 'node:diagnostics_channel';
 import type { LockEventName } from '../../lib/api/lock-events.js';
-import { deferred, startEngine, watch } from './engine-rig.js';
+import { deferred, startManager, watch } from './manager-rig.js';
 import { ScriptedProvider } from './scripted-provider.js';
 
 const OF_A = { key: 'a', provider: 'main', mode: 'exclusive', method: null, template: null };
@@ -33,7 +33,7 @@ function traced(operation: 'acquire' | 'hold') {
 
 describe('the tracing channel of acquisitions', () => {
   it('tells the way to a lock in one trace, without its holder id', async () => {
-    const { locks } = await startEngine();
+    const { locks } = await startManager();
     const acquire = traced('acquire');
     const lock = await locks.acquire('a');
     expect(acquire.names()).toEqual(['start', 'end', 'asyncStart', 'asyncEnd']);
@@ -43,7 +43,7 @@ describe('the tracing channel of acquisitions', () => {
   });
 
   it('tells why there was none', async () => {
-    const { locks, clock } = await startEngine({ maxWaiters: 1 });
+    const { locks, clock } = await startManager({ maxWaiters: 1 });
     await locks.acquire('a');
     const acquire = traced('acquire');
     const queued = watch(locks.acquire('a', { wait: 100 }));
@@ -56,7 +56,7 @@ describe('the tracing channel of acquisitions', () => {
 
   it('is a store around the acquisition: what the provider does for it belongs to it', async () => {
     const provider = ScriptedProvider.obliging();
-    const { locks } = await startEngine({ provider });
+    const { locks } = await startManager({ provider });
     const { AsyncLocalStorage } = await import('node:async_hooks');
     const store = new AsyncLocalStorage<unknown>();
     const { start } = tracingChannel<unknown, { key: string }>('nestjs-distributed-lock:acquire');
@@ -76,7 +76,7 @@ describe('the tracing channel of acquisitions', () => {
 
 describe('the tracing channel of holds', () => {
   it('tells a hold from the grant to the release, nested entries included', async () => {
-    const { locks, clock } = await startEngine();
+    const { locks, clock } = await startManager();
     const hold = traced('hold');
     const task = deferred();
     const running = locks.withLock('a', (lock) => {
@@ -95,7 +95,7 @@ describe('the tracing channel of holds', () => {
 
   it('tells a loss, also one that only the release finds, and a release that was not answered', async () => {
     const provider = ScriptedProvider.obliging();
-    const { locks, clock } = await startEngine({ provider });
+    const { locks, clock } = await startManager({ provider });
     const hold = traced('hold');
     const revoked = await locks.acquire('a');
     provider.context.emit({ type: 'lost', holder: revoked.holder });
@@ -119,7 +119,7 @@ describe('the tracing channel of holds', () => {
 });
 
 it('each event has a channel of its own, with the event as its message', async () => {
-  const { locks, events } = await startEngine();
+  const { locks, events } = await startManager();
   const heard: unknown[] = [];
   for (const name of ['acquired', 'released'] satisfies LockEventName[]) {
     listen(`nestjs-distributed-lock:${name}`, (event) => heard.push({ name, event }));
@@ -131,7 +131,7 @@ it('each event has a channel of its own, with the event as its message', async (
 
 it('renewals that were not answered are told, those that come too late are not', async () => {
   const provider = ScriptedProvider.obliging();
-  const { locks, clock, events } = await startEngine({ provider });
+  const { locks, clock, events } = await startManager({ provider });
   provider.onRenew = () => Promise.resolve('unknown');
   await locks.acquire('a', { lease: 3_000 });
   await clock.advance(1_000);

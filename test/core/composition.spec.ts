@@ -1,7 +1,7 @@
 import { LockManager } from '../../lib/core/lock-manager.js';
 import type { BackendContext, BackendEvent, Grant } from '../../lib/api/lock-provider.js';
 import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
-import { startEngine } from './engine-rig.js';
+import { startManager } from './manager-rig.js';
 import { ScriptedProvider } from './scripted-provider.js';
 
 /** A composite that lets its first member do everything. */
@@ -55,7 +55,7 @@ describe('a provider that is built on others', () => {
       b: new ScriptedProvider(),
     };
     const lines = diary(providers);
-    const { locks } = await startEngine({ providers, default: 'all' });
+    const { locks } = await startManager({ providers, default: 'all' });
     await locks.stop();
     const order = (...said: string[]) => expect(lines.filter((line) => said.includes(line))).toEqual(said);
     order('a started', 'half starts', 'half started', 'all starts');
@@ -66,7 +66,7 @@ describe('a provider that is built on others', () => {
 
   it('locks through them, which stay usable by their own names', async () => {
     const member = ScriptedProvider.obliging();
-    const { locks } = await startEngine({ providers: { all: new Alias('member'), member }, default: 'all' });
+    const { locks } = await startManager({ providers: { all: new Alias('member'), member }, default: 'all' });
     const lock = await locks.acquire('order:1');
     expect(lock.provider).toBe('all');
     await lock.release();
@@ -78,7 +78,7 @@ describe('a provider that is built on others', () => {
   it('asks them through the local queue where a waiter is expensive', async () => {
     const member = new ScriptedProvider({ queue: 'local' });
     member.onRelease = () => 'released';
-    const { locks } = await startEngine({ providers: { all: new Alias('member'), member }, default: 'all' });
+    const { locks } = await startManager({ providers: { all: new Alias('member'), member }, default: 'all' });
     const first = locks.acquire('order:1');
     const second = locks.acquire('order:1', { provider: 'member' });
     expect(member.asks).toHaveLength(1);
@@ -90,10 +90,10 @@ describe('a provider that is built on others', () => {
     await locks.stop();
   });
 
-  it('hears what they tell the engine', async () => {
+  it('receives the events that they emit', async () => {
     const member = new ScriptedProvider();
     const all = new Alias('member');
-    const { locks } = await startEngine({ providers: { all, member }, default: 'all' });
+    const { locks } = await startManager({ providers: { all, member }, default: 'all' });
     const event: BackendEvent = { type: 'unavailable', cause: new Error('gone') };
     member.context.emit(event);
     expect(all.heard).toEqual([event]);
@@ -103,7 +103,7 @@ describe('a provider that is built on others', () => {
   it('starts even if a member cannot be reached: what that means is its own to judge', async () => {
     const member = new ScriptedProvider();
     member.onConnect = unreachable;
-    const { locks, names } = await startEngine({ providers: { all: new Alias('member'), member }, default: 'all' });
+    const { locks, names } = await startManager({ providers: { all: new Alias('member'), member }, default: 'all' });
     expect(names()).toEqual(['unavailable']);
     await locks.stop();
   });
@@ -111,7 +111,7 @@ describe('a provider that is built on others', () => {
   it('fails the boot if it cannot be reached itself, and then nothing is left started', async () => {
     const providers = { all: new Alias('member'), member: new ScriptedProvider() };
     providers.all.onConnect = unreachable;
-    await expect(startEngine({ providers, default: 'all' })).rejects.toThrow(LockUnavailableError);
+    await expect(startManager({ providers, default: 'all' })).rejects.toThrow(LockUnavailableError);
     expect([providers.all.closes, providers.member.closes]).toEqual([1, 1]);
   });
 

@@ -1,11 +1,11 @@
-import { deferred, startEngine, watch } from './engine-rig.js';
+import { deferred, startManager, watch } from './manager-rig.js';
 import { ScriptedProvider } from './scripted-provider.js';
 
 const OF_A = { key: 'a', provider: 'main', mode: 'exclusive', method: null, template: null };
 
 describe('events', () => {
   it('tell the life of a lock, each once, with the times and the token', async () => {
-    const { locks, clock, events } = await startEngine();
+    const { locks, clock, events } = await startManager();
     const first = await locks.acquire('a', { lease: 3_000 });
     const second = watch(locks.acquire('a'));
     await clock.advance(1_200);
@@ -24,7 +24,7 @@ describe('events', () => {
 
   it('report busy and lost locks, and releases that are pending', async () => {
     const provider = ScriptedProvider.obliging();
-    const { locks, clock, events } = await startEngine({ provider });
+    const { locks, clock, events } = await startManager({ provider });
     provider.onAcquire = ({ key }, grant) => (key === 'busy' ? 'busy' : grant());
     await locks.tryAcquire('busy');
     const lost = await locks.acquire('a');
@@ -43,7 +43,7 @@ describe('events', () => {
 
   it('say once that a backend does not answer, until it has answered again, which the log says too', async () => {
     const provider = ScriptedProvider.obliging();
-    const { locks, names, log } = await startEngine({ provider });
+    const { locks, names, log } = await startManager({ provider });
     const down = () => {
       provider.context.emit({ type: 'unavailable', cause: new Error('gone') });
     };
@@ -62,7 +62,7 @@ describe('events', () => {
 
   it('the log says no more than three outages a minute, and one that lasts it says later', async () => {
     const provider = ScriptedProvider.obliging();
-    const { log, clock, names } = await startEngine({ provider });
+    const { log, clock, names } = await startManager({ provider });
     const down = () => {
       provider.context.emit({ type: 'unavailable', cause: new Error('one master of three') });
     };
@@ -86,14 +86,14 @@ describe('events', () => {
   });
 
   it('are not told again of a nested entry', async () => {
-    const { locks, names } = await startEngine();
+    const { locks, names } = await startManager();
     await locks.withLock('a', () => locks.withLock('a', () => undefined));
     expect(names()).toEqual(['acquired', 'released']);
   });
 
   it('never carry a holder id, nor do messages and the log', async () => {
     const provider = ScriptedProvider.obliging();
-    const { locks, clock, events, log } = await startEngine({ provider });
+    const { locks, clock, events, log } = await startManager({ provider });
     const secrets: string[] = [];
     const errors: unknown[] = [];
     for (const fault of ['lost', 'unknown'] as const) {
@@ -120,7 +120,7 @@ describe('events', () => {
   });
 
   it('survive their listeners, sync and async, and log them', async () => {
-    const { locks, clock, log } = await startEngine();
+    const { locks, clock, log } = await startManager();
     const unhandled: unknown[] = [];
     const note = (reason: unknown) => unhandled.push(reason);
     process.on('unhandledRejection', note);

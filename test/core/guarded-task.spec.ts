@@ -1,19 +1,19 @@
 import { LockLostError } from '../../lib/api/errors.js';
 import type { LossPolicy } from '../../lib/api/lock-options.js';
-import { deferred, startEngine, watch } from './engine-rig.js';
+import { deferred, startManager, watch } from './manager-rig.js';
 import { ScriptedProvider } from './scripted-provider.js';
 
 async function running(onLost: LossPolicy) {
-  const engine = await startEngine();
+  const started = await startManager();
   const task = deferred<string>();
-  const result = watch(engine.locks.withLock('a', () => task.promise, { onLost }));
-  await engine.clock.advance(0);
-  return { ...engine, task, result, lose: () => engine.locks.forceRelease('a') };
+  const result = watch(started.locks.withLock('a', () => task.promise, { onLost }));
+  await started.clock.advance(0);
+  return { ...started, task, result, lose: () => started.locks.forceRelease('a') };
 }
 
 describe('withLock', () => {
   it('passes on what the task returns, throws or rejects with, and releases', async () => {
-    const { locks } = await startEngine();
+    const { locks } = await startManager();
     const error = new Error('mine');
     expect(await locks.withLock('a', () => 1)).toBe(1);
     expect(await locks.withLock('a', async () => Promise.resolve(2))).toBe(2);
@@ -29,7 +29,7 @@ describe('withLock', () => {
   it.each<LossPolicy>(['throw', 'throw-early', 'ignore'])(
     'passes on the same under %s, where nothing is lost',
     async (onLost) => {
-      const { locks } = await startEngine();
+      const { locks } = await startManager();
       expect(await locks.withLock('a', () => 1, { onLost })).toBe(1);
       await expect(locks.withLock('a', () => Promise.reject(new Error('mine')), { onLost })).rejects.toThrow('mine');
       expect(locks.held()).toEqual([]);
@@ -43,7 +43,7 @@ describe('withLock', () => {
       failed.push(options.failed);
       return 'released';
     };
-    const { locks } = await startEngine({ provider });
+    const { locks } = await startManager({ provider });
     await locks.withLock('a', () => undefined);
     await locks.withLock('a', () => Promise.reject(new Error('mine'))).catch(() => undefined);
     expect(failed).toEqual([false, true]);
@@ -57,7 +57,7 @@ describe('withLock', () => {
         if (how === 'throw') throw new Error('release');
         return how === 'reject' ? Promise.reject(new Error('release')) : Promise.resolve('unknown');
       };
-      const { locks } = await startEngine({ provider });
+      const { locks } = await startManager({ provider });
       expect(await locks.withLock('a', () => 1)).toBe(1);
       await expect(locks.withLock('a', () => Promise.reject(new Error('mine')))).rejects.toThrow('mine');
     },
@@ -89,7 +89,7 @@ describe('withLock', () => {
   it('throws a loss that only the release has found', async () => {
     const provider = ScriptedProvider.obliging();
     provider.onRelease = () => Promise.resolve('lost');
-    const { locks } = await startEngine({ provider });
+    const { locks } = await startManager({ provider });
     await expect(locks.withLock('a', () => 1)).rejects.toMatchObject({
       reason: 'revoked',
       outcome: { status: 'fulfilled', value: 1 },
@@ -115,7 +115,7 @@ describe('withLock', () => {
   });
 
   it('throws early and gives the other keys back when the task ends', async () => {
-    const { locks, clock } = await startEngine();
+    const { locks, clock } = await startManager();
     const task = deferred();
     const result = watch(locks.withLock(['a', 'b'], () => task.promise, { onLost: 'throw-early' }));
     await clock.advance(0);
@@ -129,7 +129,7 @@ describe('withLock', () => {
   });
 
   it('throws early also what was lost before the task came to its first await', async () => {
-    const { locks, clock } = await startEngine();
+    const { locks, clock } = await startManager();
     const task = deferred();
     const result = watch(
       locks.withLock(
@@ -155,7 +155,7 @@ describe('withLock', () => {
   });
 
   it('gives the lock in its own context to the task', async () => {
-    const { locks } = await startEngine();
+    const { locks } = await startManager();
     await locks.withLock('a', async (lock) => {
       await Promise.resolve();
       expect(locks.current()).toBe(lock);
@@ -164,7 +164,7 @@ describe('withLock', () => {
   });
 
   it('does not run the task when it cannot have the lock', async () => {
-    const { locks } = await startEngine();
+    const { locks } = await startManager();
     await locks.acquire('a');
     let ran = false;
     await expect(locks.withLock('a', () => void (ran = true), { wait: 0 })).rejects.toMatchObject({

@@ -3,7 +3,7 @@ import { LockManager } from '../../lib/core/lock-manager.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import { exploration } from '../exploration.js';
-import { QUEUES, startEngine } from './engine-rig.js';
+import { QUEUES, startManager } from './manager-rig.js';
 import { ScriptedProvider } from './scripted-provider.js';
 
 const ROUNDS = exploration(2_000, 20_000);
@@ -11,7 +11,7 @@ const ROUNDS = exploration(2_000, 20_000);
 describe.each(QUEUES)('nothing is left (%s queue)', (_, provide) => {
   it(`after ${ROUNDS} acquires and releases`, async () => {
     const table = new MemoryStore();
-    const { locks, clock } = await startEngine({ provider: provide(table) });
+    const { locks, clock } = await startManager({ provider: provide(table) });
     for (let round = 0; round < ROUNDS; round += 1) {
       await locks.withLock(`key ${round % 7}`, (lock) => lock.signal);
     }
@@ -20,7 +20,7 @@ describe.each(QUEUES)('nothing is left (%s queue)', (_, provide) => {
 
   it(`after ${ROUNDS} waits that were cancelled`, async () => {
     const table = new MemoryStore();
-    const { locks, clock } = await startEngine({ provider: provide(table) });
+    const { locks, clock } = await startManager({ provider: provide(table) });
     const listeners = new Set<unknown>();
     const controllers = Array.from({ length: ROUNDS }, () => new AbortController());
     const lock = await locks.acquire('a');
@@ -41,7 +41,7 @@ describe.each(QUEUES)('nothing is left (%s queue)', (_, provide) => {
 });
 
 it('leaves no listener on a signal that did not abort', async () => {
-  const { locks } = await startEngine();
+  const { locks } = await startManager();
   const { signal } = new AbortController();
   const listeners = new Set<unknown>();
   countListeners(signal, listeners);
@@ -52,7 +52,7 @@ it('leaves no listener on a signal that did not abort', async () => {
 });
 
 it('puts one listener on a signal that many waiters share', async () => {
-  const { locks, clock } = await startEngine();
+  const { locks, clock } = await startManager();
   const lock = await locks.acquire('a');
   const controller = new AbortController();
   const { signal } = controller;
@@ -73,7 +73,7 @@ it('leaves nothing of a backend that was down for long', async () => {
   const provider = new ScriptedProvider();
   provider.onAcquire = () => Promise.reject(new Error('down'));
   provider.onRelease = () => Promise.reject(new Error('down'));
-  const { locks, clock } = await startEngine({ provider });
+  const { locks, clock } = await startManager({ provider });
   const waiting = [1, 2, 3].map((each) => locks.acquire('a', { wait: each * 1_000 }).catch((error: unknown) => error));
   await clock.advance(40_000);
   await Promise.all(waiting);

@@ -3,13 +3,13 @@ import type { LockCapabilities } from '../../lib/api/lock-provider.js';
 import { LockCapacityError, LockBusyError, LockUnavailableError } from '../../lib/api/errors.js';
 import type { LockOptions } from '../../lib/api/lock-options.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
-import { startEngine, watch } from './engine-rig.js';
+import { startManager, watch } from './manager-rig.js';
 import { PollingProvider } from './polling-provider.js';
 import { ScriptedProvider } from './scripted-provider.js';
 
-async function engine(capabilities: Partial<LockCapabilities> = {}) {
+async function started(capabilities: Partial<LockCapabilities> = {}) {
   const provider = new ScriptedProvider({ queue: 'local', ...capabilities });
-  const rig = await startEngine({ provider });
+  const rig = await startManager({ provider });
   const queued = () => {
     const { holder } = provider.asks.at(-1)?.input ?? { holder: '' };
     provider.context.emit({ type: 'waiting', holder });
@@ -22,7 +22,7 @@ const SHARED: LockOptions = { mode: 'shared' };
 describe('the queue in front of a dear backend', () => {
   it('sends one waiter per key to the backend, whatever the crowd', async () => {
     const provider = new PollingProvider(new MemoryStore());
-    const { locks, clock } = await startEngine({ provider });
+    const { locks, clock } = await startManager({ provider });
     const lock = await locks.acquire('a');
     const crowd = Array.from({ length: 50 }, () => watch(locks.withLock('a', () => undefined, { wait: 60_000 })));
     await clock.advance(100);
@@ -33,7 +33,7 @@ describe('the queue in front of a dear backend', () => {
   });
 
   it('lets the next one ask when the first was served, is busy, or has left', async () => {
-    const { locks, clock, provider } = await engine();
+    const { locks, clock, provider } = await started();
     const controller = new AbortController();
     const served = watch(locks.acquire('a'));
     const busy = watch(locks.acquire('a'));
@@ -59,7 +59,7 @@ describe('the queue in front of a dear backend', () => {
   });
 
   it('lets a waiter in the middle leave at once, without a word to the backend', async () => {
-    const { locks, clock, provider } = await engine();
+    const { locks, clock, provider } = await started();
     watch(locks.acquire('a'));
     const short = watch(locks.acquire('a', { wait: 100 }));
     await clock.advance(100);
@@ -68,7 +68,7 @@ describe('the queue in front of a dear backend', () => {
   });
 
   it('does not wait for a head whose ask is never answered', async () => {
-    const { locks, clock, provider } = await engine();
+    const { locks, clock, provider } = await started();
     const head = watch(locks.acquire('a', { wait: 0 }));
     const next = watch(locks.acquire('a', { wait: 10_000 }));
     await clock.advance(2_000);
@@ -88,7 +88,7 @@ describe('the queue in front of a dear backend', () => {
   });
 
   it('does not call a lock busy that nobody could be asked about, and asks one at a time', async () => {
-    const { locks, clock, provider } = await engine();
+    const { locks, clock, provider } = await started();
     const down = () => new Promise<never>((_, reject) => clock.setTimer(() => reject(new Error('down')), 100));
     provider.onAcquire = down;
     const line = Array.from({ length: 20 }, () => watch(locks.acquire('a', { wait: 1_000 })));
@@ -103,7 +103,7 @@ describe('the queue in front of a dear backend', () => {
   });
 
   it('is busy again, not down, once the backend has queued somebody', async () => {
-    const { locks, clock, provider, queued } = await engine();
+    const { locks, clock, provider, queued } = await started();
     const head = watch(locks.acquire('a', { wait: 10_000 }));
     const behind = watch(locks.acquire('a', { wait: 1_000 }));
     const last = watch(locks.acquire('a', { wait: 1_000 }));
@@ -120,7 +120,7 @@ describe('the queue in front of a dear backend', () => {
   });
 
   it('keeps the place of a head that was not answered: what it left in the backend would bar the others, and they it', async () => {
-    const { locks, clock, provider } = await engine();
+    const { locks, clock, provider } = await started();
     const head = watch(locks.acquire('a', { wait: 10_000 }));
     const next = watch(locks.acquire('a', { wait: 10_000 }));
     provider.asks[0]?.fail(new Error('reply lost'));
@@ -134,7 +134,7 @@ describe('the queue in front of a dear backend', () => {
   });
 
   it('serves the next when a head that was not answered has been given back', async () => {
-    const { locks, clock, provider } = await engine();
+    const { locks, clock, provider } = await started();
     const head = watch(locks.acquire('a', { wait: 0 }));
     const next = watch(locks.acquire('a', { wait: 10_000 }));
     provider.asks[0]?.fail(new Error('reply lost'));
@@ -147,7 +147,7 @@ describe('the queue in front of a dear backend', () => {
   });
 
   it('spares the others an error that is the own one of the head', async () => {
-    const { locks, clock, provider } = await engine();
+    const { locks, clock, provider } = await started();
     const head = watch(locks.acquire('a'));
     const next = watch(locks.acquire('a'));
     provider.asks[0]?.fail(new LockCapacityError('pool exhausted'));
@@ -159,14 +159,14 @@ describe('the queue in front of a dear backend', () => {
   });
 
   it('says busy to one attempt behind a line', async () => {
-    const { locks, provider } = await engine();
+    const { locks, provider } = await started();
     watch(locks.acquire('a'));
     expect(await locks.tryAcquire('a')).toBeNull();
     expect(provider.asks).toHaveLength(1);
   });
 
   it('says once that a caller waits', async () => {
-    const { locks, clock, provider, names, queued } = await engine();
+    const { locks, clock, provider, names, queued } = await started();
     watch(locks.acquire('a'));
     watch(locks.acquire('a'));
     queued();
@@ -179,7 +179,7 @@ describe('the queue in front of a dear backend', () => {
 
 describe('readers in that queue', () => {
   it('enter together as one lock of the backend, which lasts until the last has left', async () => {
-    const { locks, clock, provider } = await engine();
+    const { locks, clock, provider } = await started();
     const readers = [1, 2, 3].map(() => watch(locks.acquire('a', SHARED)));
     provider.asks[0]?.grant({ fencingToken: 7n });
     await clock.advance(0);
@@ -200,7 +200,7 @@ describe('readers in that queue', () => {
   });
 
   it('that come later form the next group; those behind a writer stay behind it', async () => {
-    const { locks, clock, provider } = await engine();
+    const { locks, clock, provider } = await started();
     const first = watch(locks.acquire('a', SHARED));
     const writer = watch(locks.acquire('a'));
     const behind = watch(locks.acquire('a', SHARED));
@@ -218,7 +218,7 @@ describe('readers in that queue', () => {
   });
 
   it('share no lock on other terms', async () => {
-    const { locks, clock, provider } = await engine();
+    const { locks, clock, provider } = await started();
     const readers = [SHARED, { lease: 1_000 }, { minHold: 500 }, { renew: false }, { renew: false, wait: 4_000 }].map(
       (options) => watch(locks.acquire('a', { ...SHARED, ...options })),
     );
@@ -231,7 +231,7 @@ describe('readers in that queue', () => {
   });
 
   it('are renewed once for all, by the longest lease that one of them was promised', async () => {
-    const { locks, clock, provider } = await engine();
+    const { locks, clock, provider } = await started();
     const readers = [1, 2].map(() => watch(locks.acquire('a', { ...SHARED, lease: 30_000 })));
     provider.asks[0]?.grant();
     await clock.advance(0);
@@ -255,7 +255,7 @@ describe('readers in that queue', () => {
   });
 
   it('lose it together', async () => {
-    const { locks, clock, provider, names } = await engine();
+    const { locks, clock, provider, names } = await started();
     const readers = [1, 2, 3].map(() => watch(locks.acquire('a', SHARED)));
     provider.onRelease = () => 'lost';
     provider.asks[0]?.grant();
@@ -268,7 +268,7 @@ describe('readers in that queue', () => {
   });
 
   it('that make one attempt are not busy because another reader is being answered', async () => {
-    const { locks, clock, provider, queued } = await engine();
+    const { locks, clock, provider, queued } = await started();
     const granted = [1, 2].map(() => watch(locks.tryAcquire('a', SHARED)));
     provider.asks[0]?.grant();
     await clock.advance(0);
@@ -289,7 +289,7 @@ describe('readers in that queue', () => {
   });
 
   it('that make one attempt are not compared with all before them', async () => {
-    const { locks, clock, provider } = await engine();
+    const { locks, clock, provider } = await started();
     const compared = jest.spyOn(Set.prototype, 'values');
     const iterated = jest.spyOn(Set.prototype, Symbol.iterator);
     const readers = Array.from({ length: 300 }, () => watch(locks.acquire('a', { ...SHARED, wait: 0 })));
@@ -304,7 +304,7 @@ describe('readers in that queue', () => {
   });
 
   it('that make one attempt are busy behind a writer, and no longer when it has left', async () => {
-    const { locks, clock, provider } = await engine();
+    const { locks, clock, provider } = await started();
     const first = watch(locks.acquire('a', SHARED));
     const leaving = new AbortController();
     const writer = watch(locks.acquire('a', { signal: leaving.signal }));

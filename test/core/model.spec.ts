@@ -3,7 +3,7 @@ import type { Lock } from '../../lib/api/lock.js';
 import type { LockMode } from '../../lib/api/lock-options.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import { exploration } from '../exploration.js';
-import { QUEUES, startEngine } from './engine-rig.js';
+import { QUEUES, startManager } from './manager-rig.js';
 
 const KEYS = ['a', 'b'] as const;
 type Key = (typeof KEYS)[number];
@@ -71,7 +71,7 @@ class Model {
   }
 }
 
-type Rig = Awaited<ReturnType<typeof startEngine>>;
+type Rig = Awaited<ReturnType<typeof startManager>>;
 interface Real extends Rig {
   readonly inHand: Map<number, Lock>;
   lastToken: Record<Key, bigint>;
@@ -278,7 +278,7 @@ describe.each(QUEUES)('any sequence of calls (%s queue)', (_, provide) => {
   it('agrees with the model', async () => {
     await fc.assert(
       fc.asyncProperty(fc.commands(commands, { maxCommands: 40 }), async (sequence) => {
-        const rig = await startEngine({ provider: provide(new MemoryStore()) });
+        const rig = await startManager({ provider: provide(new MemoryStore()) });
         const real: Real = { ...rig, inHand: new Map<number, Lock>(), lastToken: { a: 0n, b: 0n } };
         await fc.asyncModelRun(() => ({ model: new Model(), real }), sequence);
       }),

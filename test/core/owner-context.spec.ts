@@ -3,7 +3,7 @@ import type { Lock } from '../../lib/api/lock.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { surroundingLocks } from '../../lib/core/hold/granted-lock.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
-import { deferred, startEngine } from './engine-rig.js';
+import { deferred, startManager } from './manager-rig.js';
 
 const inNextTurn = () => new Promise<void>((resolve) => setImmediate(resolve));
 
@@ -39,7 +39,7 @@ async function alive(references: readonly WeakRef<object>[], context: unknown): 
 
 describe('the context of a lock', () => {
   it('ends with the lock, also for work that goes on in it', async () => {
-    const { locks } = await startEngine();
+    const { locks } = await startManager();
     const gate = deferred();
     let seen: Promise<unknown> = Promise.resolve();
     await locks.withLock('a', async (lock) => {
@@ -51,7 +51,7 @@ describe('the context of a lock', () => {
   });
 
   it('leaves the locks around it that are still held', async () => {
-    const { locks } = await startEngine();
+    const { locks } = await startManager();
     await locks.withLock('a', async (outer) => {
       let later: (() => Lock | undefined) | undefined;
       await locks.withLock('b', () => {
@@ -62,7 +62,7 @@ describe('the context of a lock', () => {
   });
 
   it('still shows a lock that was lost, until its task ends', async () => {
-    const { locks } = await startEngine();
+    const { locks } = await startManager();
     const task = locks.withLock(
       'a',
       async (lock) => {
@@ -75,7 +75,7 @@ describe('the context of a lock', () => {
   });
 
   it('does not re-enter by a lock that has ended, though an inner entry keeps the key', async () => {
-    const { locks } = await startEngine();
+    const { locks } = await startManager();
     let later: (() => Promise<Lock | null>) | undefined;
     let inner: Lock | undefined;
     await locks.withLock('a', async () => {

@@ -14,10 +14,10 @@ describe('a process that has nothing else to do', () => {
   afterAll(() => library.remove());
 
   const program = (body: string) => {
-    const engine = join(library.folder, 'core/lock-manager.js');
+    const manager = join(library.folder, 'core/lock-manager.js');
     const memory = join(library.folder, 'providers/memory/memory-lock-provider.js');
     const source = `
-      import { LockManager } from '${engine}';
+      import { LockManager } from '${manager}';
       import { MemoryLockProvider } from '${memory}';
       const locks = new LockManager({ providers: { memory: new MemoryLockProvider() }, shutdownGrace: 50 });
       await locks.start();

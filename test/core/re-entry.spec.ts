@@ -1,14 +1,14 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { LockDeadlockError, LockLostError, LockBusyError } from '../../lib/api/errors.js';
 import type { Lock } from '../../lib/api/lock.js';
-import { deferred, QUEUES, startEngine, watch } from './engine-rig.js';
+import { deferred, QUEUES, startManager, watch } from './manager-rig.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 
 describe.each(QUEUES)('re-entry (%s queue)', (_, provide) => {
-  const engine = () => startEngine({ provider: provide(new MemoryStore()) });
+  const started = () => startManager({ provider: provide(new MemoryStore()) });
 
   it('joins the lock around the task, and gives it back with the last entry', async () => {
-    const { locks, names } = await engine();
+    const { locks, names } = await started();
     await locks.withLock('a', async (outer) => {
       await locks.withLock('a', (inner) => {
         expect(inner.holder).toBe(outer.holder);
@@ -29,7 +29,7 @@ describe.each(QUEUES)('re-entry (%s queue)', (_, provide) => {
   });
 
   it('is opened by lock.run, not by acquire', async () => {
-    const { locks, clock } = await engine();
+    const { locks, clock } = await started();
     const lock = await locks.acquire('a');
     const busy = watch(locks.acquire('a', { wait: 10 }));
     await clock.advance(10);
@@ -42,7 +42,7 @@ describe.each(QUEUES)('re-entry (%s queue)', (_, provide) => {
   });
 
   it('does not blame acquire for a lock that another task of this process runs under', async () => {
-    const { locks, clock } = await engine();
+    const { locks, clock } = await started();
     const gate = deferred();
     const running = locks.withLock('a', () => gate.promise);
     await clock.advance(0);
@@ -55,14 +55,14 @@ describe.each(QUEUES)('re-entry (%s queue)', (_, provide) => {
   });
 
   it('is refused at once where it is switched off', async () => {
-    const { locks } = await engine();
+    const { locks } = await started();
     await locks.withLock('a', async () => {
       await expect(locks.acquire('a', { reentrant: false })).rejects.toBeInstanceOf(LockDeadlockError);
     });
   });
 
   it('grants shared under exclusive, and names the deadlock of exclusive under shared', async () => {
-    const { locks } = await engine();
+    const { locks } = await started();
     await locks.withLock('a', () => locks.withLock('a', ({ mode }) => expect(mode).toBe('shared'), { mode: 'shared' }));
     await locks.withLock('a', () => expect(locks.acquire('a')).rejects.toBeInstanceOf(LockDeadlockError), {
       mode: 'shared',
@@ -71,7 +71,7 @@ describe.each(QUEUES)('re-entry (%s queue)', (_, provide) => {
   });
 
   it('does not enter a lock that was lost', async () => {
-    const { locks, clock } = await engine();
+    const { locks, clock } = await started();
     const running = watch(
       locks.withLock('a', async () => {
         clock.block(60_000);
@@ -86,7 +86,7 @@ describe.each(QUEUES)('re-entry (%s queue)', (_, provide) => {
   });
 
   it('takes anew what was released in the meantime', async () => {
-    const { locks } = await engine();
+    const { locks } = await started();
     await locks.withLock('a', async (outer) => {
       await outer.release();
       const again = await locks.acquire('a');
@@ -96,7 +96,7 @@ describe.each(QUEUES)('re-entry (%s queue)', (_, provide) => {
   });
 
   it('takes anew what was lost and given back, also in work that outlives its lock', async () => {
-    const { locks } = await engine();
+    const { locks } = await started();
     let later: (() => Promise<Lock>) | undefined;
     const lost = locks.withLock('a', async (outer) => {
       later = AsyncLocalStorage.bind(() => locks.acquire('a'));
@@ -110,7 +110,7 @@ describe.each(QUEUES)('re-entry (%s queue)', (_, provide) => {
   });
 
   it('keeps the lock for an inner entry that outlives the outer one', async () => {
-    const { locks } = await engine();
+    const { locks } = await started();
     let inner: Lock | undefined;
     await locks.withLock('a', async () => void (inner = await locks.acquire('a')));
     expect(inner?.isHeld()).toBe(true);
@@ -119,7 +119,7 @@ describe.each(QUEUES)('re-entry (%s queue)', (_, provide) => {
   });
 
   it('keeps it for an inner task that is not awaited, and warns once', async () => {
-    const { locks, clock, log } = await engine();
+    const { locks, clock, log } = await started();
     const gate = deferred();
     const inner: Promise<void>[] = [];
     for (const key of ['a', 'b']) {
@@ -134,7 +134,7 @@ describe.each(QUEUES)('re-entry (%s queue)', (_, provide) => {
   });
 
   it('does not warn of inner tasks that end in time, nor of those beside one that failed', async () => {
-    const { locks, log } = await engine();
+    const { locks, log } = await started();
     const gate = deferred();
     let slow: Promise<void> = Promise.resolve();
     const failing = locks.withLock(['a', 'b'], async () => {
@@ -149,7 +149,7 @@ describe.each(QUEUES)('re-entry (%s queue)', (_, provide) => {
   });
 
   it('keeps the outer maxHold', async () => {
-    const { locks, clock } = await engine();
+    const { locks, clock } = await started();
     await locks.withLock(
       'a',
       async (outer) => {
@@ -163,7 +163,7 @@ describe.each(QUEUES)('re-entry (%s queue)', (_, provide) => {
   });
 
   it('tells every entry of a loss, and forgets those that were closed', async () => {
-    const { locks } = await engine();
+    const { locks } = await started();
     const running = locks.withLock(
       'a',
       async (outer) => {
@@ -182,9 +182,9 @@ describe.each(QUEUES)('re-entry (%s queue)', (_, provide) => {
     await expect(running).resolves.toBe('value');
   });
 
-  it('is none for a detached task, nor for the locks of another engine', async () => {
-    const { locks } = await engine();
-    const other = await engine();
+  it('is none for a detached task, nor for the locks of another manager', async () => {
+    const { locks } = await started();
+    const other = await started();
     await locks.withLock('a', async () => {
       expect(await locks.detached(() => locks.tryAcquire('a'))).toBeNull();
       expect(other.locks.current()).toBeUndefined();
@@ -195,7 +195,7 @@ describe.each(QUEUES)('re-entry (%s queue)', (_, provide) => {
   });
 
   it('warns once of a key out of order, and waits for it as long as it is told to', async () => {
-    const { locks, log, clock } = await engine();
+    const { locks, log, clock } = await started();
     const other = await locks.acquire('a');
     const nesting = watch(locks.withLock('b', () => locks.withLock('a', () => 'done', { wait: Infinity })));
     await clock.advance(60_000);

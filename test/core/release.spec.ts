@@ -1,12 +1,12 @@
-import { startEngine, watch } from './engine-rig.js';
+import { startManager, watch } from './manager-rig.js';
 import { ScriptedProvider } from './scripted-provider.js';
 
 async function held(options = {}) {
   const provider = ScriptedProvider.obliging();
   provider.onRelease = undefined;
-  const engine = await startEngine({ provider });
-  const lock = await engine.locks.acquire('a', { lease: 10_000, ...options });
-  return { ...engine, provider, lock };
+  const started = await startManager({ provider });
+  const lock = await started.locks.acquire('a', { lease: 10_000, ...options });
+  return { ...started, provider, lock };
 }
 
 describe('a release', () => {
@@ -37,7 +37,7 @@ describe('a release', () => {
 
   it('may be asked for again by a listener of that very release', async () => {
     const provider = ScriptedProvider.obliging();
-    const { locks } = await startEngine({ provider });
+    const { locks } = await startManager({ provider });
     const lock = await locks.acquire('a');
     locks.events.on('released', () => void lock.release());
     expect(await lock.release()).toBe('released');
@@ -144,7 +144,7 @@ describe('minHold', () => {
   });
 
   it('keeps a memory key from everybody until it has passed', async () => {
-    const { locks, clock } = await startEngine();
+    const { locks, clock } = await startManager();
     await locks.withLock('a', () => undefined, { minHold: 1_000 });
     expect(await locks.tryAcquire('a')).toBeNull();
     expect(await locks.inspect('a')).toMatchObject({ state: 'retained', holders: 0, expiresIn: 1_000 });

@@ -4,7 +4,7 @@ import { LockManager } from '../../lib/core/lock-manager.js';
 import type { LockManagerOptions } from '../../lib/core/lock-manager-options.js';
 import { systemRandom } from '../../lib/core/toolkit/random.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
-import { startEngine, watch } from './engine-rig.js';
+import { startManager, watch } from './manager-rig.js';
 import { ScriptedProvider } from './scripted-provider.js';
 
 const BARE = { shared: false, minHold: false, lease: 'session' } as const;
@@ -23,7 +23,7 @@ describe('the options of a lock', () => {
     ['minHold', { minHold: 2_000, maxHold: 1_000 }],
     ['nowhere', { provider: 'nowhere' }],
   ])('are refused by name: %s %j', async (name, options) => {
-    const { locks } = await startEngine();
+    const { locks } = await startManager();
     await expect(locks.acquire('a', options)).rejects.toThrow(LockConfigError);
     await expect(locks.withLock('a', () => undefined, options)).rejects.toThrow(name);
   });
@@ -36,7 +36,7 @@ describe('the options of a lock', () => {
     ['transaction', { transaction: {} } as LockOptions],
     ['leese', { leese: '10s' } as LockOptions],
   ])('are refused where the provider cannot: %s', async (name, options) => {
-    const { locks } = await startEngine({ provider: ScriptedProvider.obliging(BARE) });
+    const { locks } = await startManager({ provider: ScriptedProvider.obliging(BARE) });
     await expect(locks.acquire('a', options)).rejects.toMatchObject({
       code: 'LOCK_CONFIG',
       provider: 'main',
@@ -46,7 +46,7 @@ describe('the options of a lock', () => {
 
   it('come from the defaults where the call leaves them open; a lease only where there are leases', async () => {
     const defaults = { wait: 100, lease: 2_000, maxHold: '1m', onLost: 'ignore', reentrant: false } as const;
-    const { locks, clock } = await startEngine({ defaults });
+    const { locks, clock } = await startManager({ defaults });
     const lock = await locks.acquire('a');
     expect(lock.remaining()).toBe(1_978);
     const waiting = watch(locks.acquire('a'));
@@ -54,11 +54,11 @@ describe('the options of a lock', () => {
     expect(waiting.state).toBe('rejected');
     expect(await locks.tryAcquire('a')).toBeNull();
     await locks.withLock('b', () => expect(locks.acquire('b')).rejects.toMatchObject({ code: 'LOCK_DEADLOCK' }));
-    await startEngine({ provider: ScriptedProvider.obliging(BARE), defaults });
+    await startManager({ provider: ScriptedProvider.obliging(BARE), defaults });
   });
 });
 
-describe('the options of the engine', () => {
+describe('the options of the manager', () => {
   const one = () => ({ main: new MemoryLockProvider() });
   it.each<[string, LockManagerOptions]>([
     ['at least one', { providers: {} }],
@@ -78,7 +78,7 @@ describe('the options of the engine', () => {
 
   it('choose the provider of a call by name', async () => {
     const two = ScriptedProvider.obliging();
-    const { locks } = await startEngine({ providers: { one: new MemoryLockProvider(), two }, default: 'one' });
+    const { locks } = await startManager({ providers: { one: new MemoryLockProvider(), two }, default: 'one' });
     expect(locks.providerNames).toEqual(['one', 'two']);
     expect((await locks.acquire('a')).provider).toBe('one');
     expect((await locks.acquire('a', { provider: 'two' })).provider).toBe('two');
@@ -88,7 +88,7 @@ describe('the options of the engine', () => {
 
 describe('administration', () => {
   it('shows what is held and waited for, and frees it', async () => {
-    const { locks, clock } = await startEngine();
+    const { locks, clock } = await startManager();
     const lock = await locks.acquire('a');
     const waiting = watch(locks.acquire('a', { mode: 'shared' }));
     await clock.advance(1_000);
@@ -122,14 +122,14 @@ describe('administration', () => {
   });
 
   it('does not show what is over', async () => {
-    const { locks, clock } = await startEngine();
+    const { locks, clock } = await startManager();
     await locks.acquire('a', { renew: false });
     clock.block(30_000);
     expect(locks.held()).toEqual([]);
   });
 
   it('is refused where the provider has none', async () => {
-    const { locks } = await startEngine({ provider: new ScriptedProvider() });
+    const { locks } = await startManager({ provider: new ScriptedProvider() });
     await expect(locks.inspect('a')).rejects.toThrow('does not offer inspect()');
     await expect(locks.forceRelease('a')).rejects.toThrow('does not offer forceRelease()');
   });

@@ -2,14 +2,14 @@ import { LockManager } from '../../lib/core/lock-manager.js';
 import type { BackendContext } from '../../lib/api/lock-provider.js';
 import { LockBusyError } from '../../lib/api/errors.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
-import { startEngine, watch } from './engine-rig.js';
+import { startManager, watch } from './manager-rig.js';
 import { ScriptedProvider } from './scripted-provider.js';
 
 describe('several keys', () => {
   it('are taken in sorted order, each once, and released in reverse, all at once', async () => {
     const provider = ScriptedProvider.obliging();
     provider.onRelease = undefined;
-    const { locks, clock } = await startEngine({ provider });
+    const { locks, clock } = await startManager({ provider });
     const lock = await locks.acquire(['c', 'a', 'b', 'a']);
     expect(lock.keys).toEqual(['a', 'b', 'c']);
     expect([lock.key, lock.fencingToken, lock.provider]).toEqual(['a', null, 'main']);
@@ -29,7 +29,7 @@ describe('several keys', () => {
   });
 
   it('are all or nothing: those that were taken go back, in reverse, when one is busy', async () => {
-    const { locks, clock } = await startEngine();
+    const { locks, clock } = await startManager();
     const blocker = await locks.acquire('c');
     const waiting = watch(locks.acquire(['a', 'b', 'c'], { wait: 100 }));
     await clock.advance(50);
@@ -45,7 +45,7 @@ describe('several keys', () => {
     const failure = new Error('no');
     provider.onAcquire = ({ key }, grant) => (key === 'c' ? Promise.reject(failure) : grant());
     provider.onRelease = undefined;
-    const { locks, clock } = await startEngine({ provider });
+    const { locks, clock } = await startManager({ provider });
     const waiting = watch(locks.acquire(['a', 'b', 'c'], { wait: 0 }));
     await clock.advance(0);
     expect(provider.order).toEqual([
@@ -58,7 +58,7 @@ describe('several keys', () => {
   });
 
   it('share one deadline', async () => {
-    const { locks, clock } = await startEngine();
+    const { locks, clock } = await startManager();
     const [a] = [await locks.acquire('a'), await locks.acquire('b')];
     const waiting = watch(locks.acquire(['a', 'b'], { wait: 100 }));
     await clock.advance(80);
@@ -68,7 +68,7 @@ describe('several keys', () => {
   });
 
   it('notice an abort between two keys that need no waiting', async () => {
-    const { locks, clock } = await startEngine();
+    const { locks, clock } = await startManager();
     const controller = new AbortController();
     locks.events.on('acquired', () => {
       controller.abort('enough');
@@ -80,7 +80,7 @@ describe('several keys', () => {
   });
 
   it('are looked at once more before the task runs: one may be lost by then', async () => {
-    const { locks, clock } = await startEngine();
+    const { locks, clock } = await startManager();
     const blocker = await locks.acquire('b');
     let ran = false;
     const waiting = watch(
@@ -95,7 +95,7 @@ describe('several keys', () => {
   });
 
   it('count maxHold from the last key', async () => {
-    const { locks, clock } = await startEngine();
+    const { locks, clock } = await startManager();
     const blocker = await locks.acquire('b');
     const waiting = watch(locks.acquire(['a', 'b'], { maxHold: 1_000 }));
     await clock.advance(3_000);
@@ -108,7 +108,7 @@ describe('several keys', () => {
   });
 
   it('are lost together when one is lost, and say so once', async () => {
-    const { locks, clock, names } = await startEngine();
+    const { locks, clock, names } = await startManager();
     const lock = await locks.acquire(['a', 'b']);
     let aborts = 0;
     lock.signal.addEventListener('abort', () => (aborts += 1));
@@ -123,7 +123,7 @@ describe('several keys', () => {
   });
 
   it('re-enter those that are held already, and count those alone', async () => {
-    const { locks } = await startEngine();
+    const { locks } = await startManager();
     await locks.withLock('a', async (outer) => {
       const lock = await locks.acquire(['a', 'b']);
       expect(locks.held()).toMatchObject([
@@ -141,7 +141,7 @@ describe('several keys', () => {
   });
 
   it('of two callers never wait for each other', async () => {
-    const { locks, clock } = await startEngine();
+    const { locks, clock } = await startManager();
     const done = [
       ['a', 'b'],
       ['b', 'a'],

@@ -2,7 +2,7 @@ import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
-import { deferred, type Outcome, startEngine, watch } from './engine-rig.js';
+import { deferred, type Outcome, startManager, watch } from './manager-rig.js';
 import { ScriptedProvider } from './scripted-provider.js';
 
 const STOPPING = { code: 'LOCK_UNAVAILABLE', message: expect.stringContaining('stopping') as unknown };
@@ -28,7 +28,7 @@ describe('start', () => {
 
   it('takes a provider that serves another application already', async () => {
     const provider = new MemoryLockProvider();
-    const [one, other] = [await startEngine({ provider }), await startEngine({ provider })];
+    const [one, other] = [await startManager({ provider }), await startManager({ provider })];
     await one.locks.stop();
     await expect(other.locks.withLock('a', () => 'done')).resolves.toBe('done');
     await other.locks.stop();
@@ -48,12 +48,12 @@ describe('start', () => {
   it('may go on without a backend, but not with a mistake', async () => {
     const down = new ScriptedProvider();
     down.onConnect = () => Promise.reject(new LockUnavailableError('refused'));
-    const { log, locks } = await startEngine({ provider: down, failFast: false });
+    const { log, locks } = await startManager({ provider: down, failFast: false });
     expect(log).toEqual(['Lock provider "main" does not answer: refused']);
     await locks.stop();
     const wrong = new ScriptedProvider();
     wrong.onConnect = () => Promise.reject(new TypeError('a bug'));
-    await expect(startEngine({ provider: wrong, failFast: false })).rejects.toThrow('a bug');
+    await expect(startManager({ provider: wrong, failFast: false })).rejects.toThrow('a bug');
   });
 
   it('logs what diagnose() has found', async () => {
@@ -65,14 +65,14 @@ describe('start', () => {
         ] as const);
       }
     })();
-    const { log } = await startEngine({ provider });
+    const { log } = await startManager({ provider });
     expect(log).toEqual(['Lock provider "main": no persistence', 'Lock provider "main": evicts keys']);
   });
 });
 
 describe('stop', () => {
   it('lets holders finish, sends waiters away at once, and refuses whoever comes', async () => {
-    const { locks, clock } = await startEngine();
+    const { locks, clock } = await startManager();
     const task = deferred();
     const holder = watch(locks.withLock('a', () => task.promise));
     const waiter = watch(locks.acquire('a'));
@@ -90,7 +90,7 @@ describe('stop', () => {
   });
 
   it('lets holders take what they need to finish, under whichever of their locks still stands', async () => {
-    const { locks, clock } = await startEngine();
+    const { locks, clock } = await startManager();
     const gate = deferred();
     const holder = watch(
       locks.withLock('a', async () => {
@@ -110,7 +110,7 @@ describe('stop', () => {
   });
 
   it('takes the rest away after the grace, and gives it back', async () => {
-    const { locks, clock, events } = await startEngine({ shutdownGrace: '2s' });
+    const { locks, clock, events } = await startManager({ shutdownGrace: '2s' });
     const task = deferred();
     let signal: AbortSignal | undefined;
     const holder = watch(
@@ -135,7 +135,7 @@ describe('stop', () => {
 
   it('is one stop, however often it is called; and nothing for what was not started', async () => {
     const provider = ScriptedProvider.obliging();
-    const { locks } = await startEngine({ provider });
+    const { locks } = await startManager({ provider });
     await Promise.all([locks.stop(), locks.stop()]);
     await locks.stop();
     expect(provider.closes).toBe(1);
@@ -179,7 +179,7 @@ describe('stop', () => {
   });
 
   it('sends away, after the grace, also who waits under a lock', async () => {
-    const { locks, clock } = await startEngine({ shutdownGrace: 100 });
+    const { locks, clock } = await startManager({ shutdownGrace: 100 });
     await locks.acquire('b');
     const waiting = watch(locks.withLock('a', () => locks.acquire('b', { wait: Infinity }), { onLost: 'ignore' }));
     await clock.advance(0);
@@ -193,7 +193,7 @@ describe('stop', () => {
   });
 
   it('sends away who waits in the context of a lock that has ended', async () => {
-    const { locks, clock } = await startEngine();
+    const { locks, clock } = await startManager();
     const blocker = await locks.acquire('b');
     let waiting: Outcome<unknown> | undefined;
     await locks.withLock('a', () => {
@@ -209,7 +209,7 @@ describe('stop', () => {
   });
 
   it('starts no task of a waiter whose surrounding lock has ended meanwhile', async () => {
-    const { locks, clock } = await startEngine();
+    const { locks, clock } = await startManager();
     const blocker = await locks.acquire('b');
     const gate = deferred();
     let ran = false;
@@ -233,7 +233,7 @@ describe('stop', () => {
   it.each([0, 1, 2, 3, 4, 5, 6, 7, 8])('leaves no hold when it comes %i microtasks after the answer', async (hops) => {
     const provider = new ScriptedProvider();
     provider.onRelease = () => 'released';
-    const { locks, clock } = await startEngine({ provider });
+    const { locks, clock } = await startManager({ provider });
     let ran = false;
     const waiting = watch(locks.withLock('a', () => void (ran = true)));
     provider.asks[0]?.grant();
@@ -254,7 +254,7 @@ describe('stop', () => {
     const provider = new ScriptedProvider();
     provider.onRelease = () => 'released';
     provider.onAcquire = ({ key }, grant) => (key === 'a' ? grant() : undefined);
-    const { locks, clock } = await startEngine({ provider, shutdownGrace: 100 });
+    const { locks, clock } = await startManager({ provider, shutdownGrace: 100 });
     const waiting = watch(locks.withLock('a', () => locks.acquire('b', { wait: Infinity }), { onLost: 'ignore' }));
     await clock.advance(0);
     const stopping = watch(locks.stop());
@@ -273,7 +273,7 @@ describe('stop', () => {
   it('waits for releases that are under way before it closes the backend', async () => {
     const provider = ScriptedProvider.obliging();
     provider.onRelease = undefined;
-    const { locks, clock } = await startEngine({ provider });
+    const { locks, clock } = await startManager({ provider });
     const lock = await locks.acquire('a');
     const releasing = watch(lock.release());
     const stopping = watch(locks.stop());
@@ -286,7 +286,7 @@ describe('stop', () => {
 
   it('gives up on releases that are not answered, and on asks that never are', async () => {
     const provider = new ScriptedProvider();
-    const { locks, clock } = await startEngine({ provider });
+    const { locks, clock } = await startManager({ provider });
     const controller = new AbortController();
     const waiting = watch(locks.acquire('a', { signal: controller.signal }));
     controller.abort('enough');
@@ -302,7 +302,7 @@ describe('stop', () => {
 
   it('gives back a grant that meets it, and what is granted after it', async () => {
     const provider = new ScriptedProvider();
-    const { locks, clock } = await startEngine({ provider });
+    const { locks, clock } = await startManager({ provider });
     const waiting = [watch(locks.acquire('a')), watch(locks.acquire('b'))];
     provider.asks[0]?.grant();
     const stopping = watch(locks.stop());
@@ -322,7 +322,7 @@ describe('stop', () => {
 
   it('gives back a grant that is the last word to a caller whose time was up', async () => {
     const provider = new ScriptedProvider();
-    const { locks, clock } = await startEngine({ provider, shutdownGrace: 0 });
+    const { locks, clock } = await startManager({ provider, shutdownGrace: 0 });
     const waiting = watch(locks.acquire('a', { wait: 1_000 }));
     await clock.advance(1_000);
     void locks.stop();
@@ -335,7 +335,7 @@ describe('stop', () => {
   });
 
   it('sends away who holds one of several keys and waits for the next', async () => {
-    const { locks, clock } = await startEngine();
+    const { locks, clock } = await startManager();
     const task = deferred();
     const holder = locks.withLock('b', () => task.promise);
     const waiting = watch(locks.acquire(['a', 'b']));
@@ -375,7 +375,7 @@ describe('stop', () => {
   });
 
   it('leaves retained keys as they are and does not wait for them', async () => {
-    const { locks, clock } = await startEngine();
+    const { locks, clock } = await startManager();
     await locks.withLock('a', () => undefined, { minHold: '1h' });
     const stopping = watch(locks.stop());
     await clock.advance(0);
@@ -389,7 +389,7 @@ describe('stop', () => {
         return Promise.reject(new Error('stuck'));
       }
     })();
-    const { locks, log } = await startEngine({ provider });
+    const { locks, log } = await startManager({ provider });
     await locks.stop();
     expect(log).toEqual(['Lock provider "main" failed to close: Error: stuck']);
   });

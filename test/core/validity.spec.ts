@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { LockLostError, LockUnavailableError } from '../../lib/api/errors.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
-import { startEngine, watch } from './engine-rig.js';
+import { startManager, watch } from './manager-rig.js';
 import { ScriptedProvider } from './scripted-provider.js';
 
 const LEASE = 10_000;
@@ -10,9 +10,9 @@ const VALIDITY = LEASE - (LEASE * 0.01 + 2);
 
 async function held(options = {}) {
   const provider = ScriptedProvider.obliging();
-  const engine = await startEngine({ provider });
-  const lock = await engine.locks.acquire('a', { lease: LEASE, ...options });
-  return { ...engine, provider, lock };
+  const started = await startManager({ provider });
+  const lock = await started.locks.acquire('a', { lease: LEASE, ...options });
+  return { ...started, provider, lock };
 }
 
 describe('the deadline', () => {
@@ -126,7 +126,7 @@ describe('the watchdog', () => {
 
   it('renews with them those that are due soon, and no others', async () => {
     const provider = ScriptedProvider.obliging();
-    const { locks, clock } = await startEngine({ provider });
+    const { locks, clock } = await startManager({ provider });
     for (const [key, after] of [
       ['a', 0],
       ['b', 400],
@@ -309,7 +309,7 @@ describe('extend', () => {
 
   it('has no time of its own where locks live as long as their session', async () => {
     const provider = ScriptedProvider.obliging({ lease: 'session' });
-    const { locks } = await startEngine({ provider });
+    const { locks } = await startManager({ provider });
     const lock = await locks.acquire('a');
     await expect(lock.extend('1m')).rejects.toMatchObject({ code: 'LOCK_CONFIG' });
     await expect(lock.extend()).resolves.toBeUndefined();
@@ -376,7 +376,7 @@ describe('a suspended machine', () => {
 
   it.each([2_000, 10])('does not believe a grant that was asked for %i ms before it slept', async (before) => {
     const provider = new ScriptedProvider();
-    const { locks, clock } = await startEngine({ provider });
+    const { locks, clock } = await startManager({ provider });
     const waiting = watch(locks.acquire('a', { wait: Infinity }));
     await clock.advance(before);
     clock.suspend(60_000);
@@ -392,7 +392,7 @@ describe('a suspended machine', () => {
 
   it('does not believe a grant after half a day of waiting and a sleep of seconds, which no drift of clocks explains then', async () => {
     const provider = new ScriptedProvider();
-    const { locks, clock } = await startEngine({ provider });
+    const { locks, clock } = await startManager({ provider });
     const waiting = watch(locks.acquire('a', { wait: Infinity }));
     provider.context.emit({ type: 'waiting', holder: provider.asks[0]?.input.holder ?? '' });
     await clock.advance(12 * 3_600_000);
@@ -404,7 +404,7 @@ describe('a suspended machine', () => {
 
   it('asks again for the keys that it had before it slept, ahead of the task', async () => {
     const provider = ScriptedProvider.obliging();
-    const { locks, clock } = await startEngine({ provider });
+    const { locks, clock } = await startManager({ provider });
     provider.onAcquire = (request, grant) => (request.key === 'a' ? grant() : undefined);
     provider.onRenew = undefined;
     const taking = watch(locks.acquire(['a', 'b'], { lease: '1m' }));
@@ -423,7 +423,7 @@ describe('a suspended machine', () => {
 
   it('asks once more where it slept while that was asked', async () => {
     const provider = ScriptedProvider.obliging();
-    const { locks, clock } = await startEngine({ provider });
+    const { locks, clock } = await startManager({ provider });
     provider.onAcquire = (request, grant) => (request.key === 'a' ? grant() : undefined);
     provider.onRenew = undefined;
     const acknowledge = (index: number) => {

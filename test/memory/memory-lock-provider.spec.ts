@@ -2,12 +2,12 @@ import cluster from 'node:cluster';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
-import { startEngine, watch } from '../core/engine-rig.js';
+import { startManager, watch } from '../core/manager-rig.js';
 
 describe('the memory provider', () => {
   it('competes with another over one store, in one queue', async () => {
     const store = new MemoryStore();
-    const one = await startEngine({ provider: new MemoryLockProvider({ store }) });
+    const one = await startManager({ provider: new MemoryLockProvider({ store }) });
     const { clock } = one;
     const locks = new LockManager({ providers: { main: new MemoryLockProvider({ store }) }, clock });
     await locks.start();
@@ -23,7 +23,7 @@ describe('the memory provider', () => {
   it('keeps namespaces apart', async () => {
     const store = new MemoryStore();
     const [one, two] = await Promise.all(
-      ['one', 'two'].map((namespace) => startEngine({ namespace, provider: new MemoryLockProvider({ store }) })),
+      ['one', 'two'].map((namespace) => startManager({ namespace, provider: new MemoryLockProvider({ store }) })),
     );
     await one?.locks.acquire('a');
     await expect(two?.locks.acquire('a', { wait: 0 })).resolves.toBeDefined();
@@ -31,7 +31,7 @@ describe('the memory provider', () => {
   });
 
   it('shows readers and their number', async () => {
-    const { locks } = await startEngine();
+    const { locks } = await startManager();
     for (let twice = 0; twice < 2; twice += 1) await locks.acquire('a', { mode: 'shared' });
     expect(await locks.inspect('a')).toMatchObject({ mode: 'shared', holders: 2, waiters: 0 });
   });
@@ -40,7 +40,7 @@ describe('the memory provider', () => {
     const { isWorker } = cluster;
     Object.defineProperty(cluster, 'isWorker', { value: true, configurable: true });
     try {
-      const { log } = await startEngine();
+      const { log } = await startManager();
       expect(log).toEqual([expect.stringContaining('one worker of a cluster')]);
     } finally {
       Object.defineProperty(cluster, 'isWorker', { value: isWorker, configurable: true });
@@ -49,7 +49,7 @@ describe('the memory provider', () => {
 
   it('has a store for each application, unless one is given', async () => {
     const provider = new MemoryLockProvider();
-    const [one, other] = [await startEngine({ provider }), await startEngine({ provider })];
+    const [one, other] = [await startManager({ provider }), await startManager({ provider })];
     await one.locks.acquire('a');
     await expect(other.locks.tryAcquire('a')).resolves.not.toBeNull();
   });

@@ -14,7 +14,7 @@ import {
 } from '../../lib/index.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { DistributedLockTestingModule, TestLocks } from '../../lib/testing/index.js';
-import { watch } from '../core/engine-rig.js';
+import { watch } from '../core/manager-rig.js';
 import { Gate } from '../nest/apps.js';
 
 @Injectable()
@@ -168,7 +168,7 @@ describe('TestLocks in an application that imports DistributedLockModule itself'
   })
   class AppModule {}
 
-  it('take the place of its engine, and no backend is started', async () => {
+  it('replace its lock manager, and no backend is started', async () => {
     const locks = new TestLocks();
     expect(() => {
       locks.expectLocked('a');

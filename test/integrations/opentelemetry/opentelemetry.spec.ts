@@ -12,7 +12,7 @@ import {
 import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from '@opentelemetry/sdk-trace-base';
 import { DistributedLock, LockManager, LockService, RunOnce } from '../../../lib/index.js';
 import { DistributedLockInstrumentation } from '../../../lib/integrations/opentelemetry/index.js';
-import { deferred, startEngine, watch } from '../../core/engine-rig.js';
+import { deferred, startManager, watch } from '../../core/manager-rig.js';
 import { ScriptedProvider } from '../../core/scripted-provider.js';
 import { start } from '../../nest/apps.js';
 
@@ -111,7 +111,7 @@ describe('spans', () => {
 
   it('say how it ended: busy is no failure; unavailable, lost and refused are', async () => {
     const provider = ScriptedProvider.obliging();
-    const { locks, clock } = await startEngine({ provider });
+    const { locks, clock } = await startManager({ provider });
     provider.onAcquire = () => 'busy';
     await locks.tryAcquire('a');
     provider.onAcquire = () => undefined;
@@ -147,7 +147,7 @@ describe('spans', () => {
 
   it('carry the key where it is asked for', async () => {
     instrumentation.setConfig({ keys: true });
-    const { locks, clock } = await startEngine();
+    const { locks, clock } = await startManager();
     await locks.withLock('order:4711', () => undefined);
     await clock.advance(0);
     expect(finished().map(({ attributes }) => attributes['distributed_lock.key'])).toEqual([
@@ -157,7 +157,7 @@ describe('spans', () => {
   });
 
   it('never contain the key otherwise, nor a message that names it', async () => {
-    const { locks, clock } = await startEngine({ maxWaiters: 1 });
+    const { locks, clock } = await startManager({ maxWaiters: 1 });
     const lock = await locks.acquire('order:4711');
     const waiting = watch(locks.acquire('order:4711', { wait: 10 }));
     await expect(locks.acquire('order:4711')).rejects.toThrow('order:4711');
@@ -178,7 +178,7 @@ describe('spans', () => {
 describe('metrics', () => {
   it('count attempts and holds by how they ended, in seconds, and who waits and holds now', async () => {
     const provider = ScriptedProvider.obliging();
-    const { locks, clock } = await startEngine({ provider });
+    const { locks, clock } = await startManager({ provider });
     const held = await locks.acquire('a');
     provider.onAcquire = () => undefined;
     const waiting = locks.acquire('a');
@@ -201,7 +201,7 @@ describe('metrics', () => {
 
   it('count renewals, those that were not answered, and outages', async () => {
     const provider = ScriptedProvider.obliging();
-    const { locks, clock } = await startEngine({ provider });
+    const { locks, clock } = await startManager({ provider });
     await locks.acquire('a', { lease: 3_000 });
     await clock.advance(1_000);
     provider.onRenew = () => Promise.reject(new Error('redis://user:secret@host is gone'));
@@ -235,7 +235,7 @@ describe('metrics', () => {
 describe('the instrumentation', () => {
   it('is enabled once, and leaves without a trace: what is under way is closed, what comes is not recorded', async () => {
     instrumentation.enable();
-    const { locks, clock } = await startEngine();
+    const { locks, clock } = await startManager();
     const lock = await locks.acquire('a');
     expect(finished()).toHaveLength(1);
     instrumentation.disable();
@@ -251,7 +251,7 @@ describe('the instrumentation', () => {
 
   it('does not follow what began before it', async () => {
     instrumentation.disable();
-    const { locks, clock } = await startEngine();
+    const { locks, clock } = await startManager();
     const lock = await locks.acquire('a');
     instrumentation.enable();
     await lock.release();

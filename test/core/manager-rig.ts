@@ -17,8 +17,8 @@ export interface RecordedEvent<N extends LockEventName = LockEventName> {
   readonly event: LockEventMap[N];
 }
 
-/** An engine under a clock that stands still, with everything it says written down. */
-export async function startEngine(options: Partial<LockManagerOptions> & { readonly provider?: LockProvider } = {}) {
+/** A manager on a fake clock, which records its events and log. */
+export async function startManager(options: Partial<LockManagerOptions> & { readonly provider?: LockProvider } = {}) {
   const { provider, ...rest } = options;
   const clock = new FakeClock();
   const log: string[] = [];

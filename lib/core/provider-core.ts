@@ -38,7 +38,7 @@ export class ProviderCore {
   readonly releases: Releases;
   readonly pauses: RetryPauses;
   readonly #reachability: Reachability;
-  readonly #observers: ((event: BackendEvent) => void)[] = [];
+  readonly #observers: ((event: BackendEvent, isLocal: boolean) => void)[] = [];
 
   /** @throws LockConfigError for members that the provider cannot be built on */
   constructor(
@@ -56,13 +56,13 @@ export class ProviderCore {
     let queue: LocalQueue | undefined;
     const emit = (event: BackendEvent) => {
       if (queue) queue.forward(event);
-      else this.#onEvent(event);
+      else this.#onEvent(event, false);
     };
     this.backend = provider.createBackend({ name, namespace, clock, random, logger, member, emit });
     this.capabilities = this.backend.capabilities;
     if (this.capabilities.queue === 'local') {
-      queue = new LocalQueue(this.backend, (event) => {
-        this.#onEvent(event);
+      queue = new LocalQueue(this.backend, (event, isLocal) => {
+        this.#onEvent(event, isLocal);
       });
     }
     this.locks = queue ?? this.backend;
@@ -72,8 +72,8 @@ export class ProviderCore {
     this.holds = new Holds(this.locks, parts, this.#reachability, this.releases);
   }
 
-  /** Calls `listener` with what the backend reports, after the core has handled it. */
-  observe(listener: (event: BackendEvent) => void): void {
+  /** Calls `listener` with what the backend or (`isLocal`) the local queue reports, after the core has handled it. */
+  observe(listener: (event: BackendEvent, isLocal: boolean) => void): void {
     this.#observers.push(listener);
   }
 
@@ -130,13 +130,13 @@ export class ProviderCore {
     };
   }
 
-  #onEvent(event: BackendEvent): void {
+  #onEvent(event: BackendEvent, isLocal: boolean): void {
     switch (event.type) {
       case 'lost':
         this.holds.revoke(event.holder, event.cause);
         break;
       case 'waiting':
-        this.#reachability.answered();
+        if (!isLocal) this.#reachability.answered();
         break;
       case 'unavailable':
         this.failed(event.cause);
@@ -152,6 +152,6 @@ export class ProviderCore {
         break;
       }
     }
-    for (const observer of this.#observers) observer(event);
+    for (const observer of this.#observers) observer(event, isLocal);
   }
 }

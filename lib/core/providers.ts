@@ -113,6 +113,8 @@ export class Providers implements Iterable<Entry> {
   }
 
   async #connectOne(core: ProviderCore, failFast: boolean): Promise<void> {
+    // The application may stop while a member of this one is still connecting.
+    if (this.#closed) return;
     try {
       await core.backend.connect();
       for (const { severity, message } of (await core.backend.diagnose?.()) ?? []) {

@@ -1,3 +1,5 @@
+// By name, because tests replace the global one with a fake.
+import { setImmediate } from 'node:timers';
 import type { Clock, Timer } from '../api/clock.js';
 
 interface FakeTimer {

@@ -1,3 +1,5 @@
+// By name, because tests replace the global one with a fake.
+import { setImmediate } from 'node:timers';
 import type { FactoryProvider } from '@nestjs/common';
 import { LockManager } from '../core/lock-manager.js';
 import {

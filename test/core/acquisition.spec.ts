@@ -464,3 +464,58 @@ describe('a backend that answers late, wrongly or never', () => {
     expect(locks.held()).toEqual([]);
   });
 });
+
+describe('a grant that comes too late', () => {
+  async function late() {
+    const provider = new ScriptedProvider();
+    provider.onRelease = () => 'released';
+    const rig = await startManager({ provider });
+    const grantLate = () => {
+      provider.asks.at(-1)?.grant({ validUntil: -1 });
+    };
+    return { ...rig, provider, grantLate };
+  }
+
+  it('is followed by pauses that grow', async () => {
+    const { locks, clock, provider } = await late();
+    provider.onAcquire = (_, grant) => ({ ...grant(), validUntil: -1 });
+    const caller = watch(locks.acquire('a', { wait: 30_000 }));
+    await clock.advance(31_000);
+    expect(caller.error).toBeInstanceOf(LockBusyError);
+    expect(provider.order.length).toBeLessThan(150);
+  });
+
+  it('changes the holder id, and the caller is reported as waiting once', async () => {
+    const { locks, clock, provider, grantLate, names } = await late();
+    const caller = watch(locks.acquire('a', { wait: 30_000 }));
+    for (let round = 0; round < 3; round += 1) {
+      provider.context.emit({ type: 'waiting', holder: provider.asks.at(-1)?.input.holder ?? '' });
+      grantLate();
+      await clock.advance(1_000);
+    }
+    expect(new Set(provider.asks.map(({ input }) => input.holder)).size).toBe(4);
+    provider.asks.at(-1)?.grant();
+    await clock.advance(0);
+    expect(names()).toEqual(['waiting', 'acquired']);
+    expect(caller.state).toBe('fulfilled');
+  });
+
+  it('leaves the reason of an abort as it is, whatever it is', async () => {
+    const { locks, clock, grantLate } = await late();
+    const controller = new AbortController();
+    const caller = watch(locks.acquire('a', { wait: 30_000, signal: controller.signal }));
+    grantLate();
+    await clock.advance(0);
+    controller.abort(null);
+    await clock.advance(0);
+    expect(caller).toMatchObject({ state: 'rejected', error: null });
+  });
+});
+
+it('a key is held or waited for, never both, also for a listener of `acquired`', async () => {
+  const { locks } = await startManager();
+  const seen: number[][] = [];
+  locks.events.on('acquired', () => seen.push([locks.held().length, locks.waiting().length]));
+  await locks.withLock('a', () => undefined);
+  expect(seen).toEqual([[1, 0]]);
+});

@@ -173,3 +173,17 @@ describe('withLock', () => {
     expect(ran).toBe(false);
   });
 });
+
+it('a task does not start under a lock that was lost since its grant', async () => {
+  for (let turns = 0; turns < 12; turns += 1) {
+    const { locks, clock } = await startManager();
+    let started: boolean | undefined;
+    const result = watch(locks.withLock('a', (lock) => (started = lock.isHeld())));
+    for (let turn = 0; turn < turns; turn += 1) await Promise.resolve();
+    await locks.forceRelease('a');
+    await clock.advance(1_000);
+    expect(result.state).not.toBe('pending');
+    expect(started).not.toBe(false);
+    await locks.stop();
+  }
+});

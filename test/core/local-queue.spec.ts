@@ -317,3 +317,38 @@ describe('readers in that queue', () => {
     expect([first.state, writer.error, second.value?.isHeld()]).toEqual(['fulfilled', 'enough', true]);
   });
 });
+
+describe('an outage under a crowd', () => {
+  it('is reported once, and callers that come do not end the pause of the one that asks', async () => {
+    const { locks, clock, provider, names, log } = await started();
+    let asks = 0;
+    provider.onAcquire = () => {
+      asks += 1;
+      throw new LockUnavailableError('down', { sent: false });
+    };
+    const crowd = [];
+    for (let caller = 0; caller < 200; caller += 1) {
+      crowd.push(watch(locks.acquire('a', { wait: 60_000 })));
+      await clock.advance(10);
+    }
+    expect(asks).toBeLessThan(10);
+    expect(names().filter((name) => name === 'unavailable')).toHaveLength(1);
+    expect(log).toEqual(['Lock provider "main" does not answer: down']);
+    await clock.advance(70_000);
+    expect(crowd.every(({ state }) => state === 'rejected')).toBe(true);
+  });
+
+  it('goes on after a backend that throws instead of rejecting', async () => {
+    const { locks, clock, provider } = await started();
+    const first = watch(locks.acquire('a'));
+    const second = watch(locks.acquire('a'));
+    provider.acquire = () => {
+      throw new TypeError('a bug');
+    };
+    provider.asks[0]?.answer('busy');
+    await clock.advance(0);
+    expect(first.error).toBeInstanceOf(LockBusyError);
+    await clock.advance(10_000);
+    expect(second.error).toMatchObject({ code: 'LOCK_UNAVAILABLE', cause: expect.any(TypeError) as unknown });
+  });
+});

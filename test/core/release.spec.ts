@@ -155,3 +155,34 @@ describe('minHold', () => {
     expect(waiting.state).toBe('fulfilled');
   });
 });
+
+describe('a release without an answer', () => {
+  it('is repeated for as long as the longest lease that was sent may last, answered or not', async () => {
+    const { lock, clock, provider } = await held({ renew: false, lease: 1_000 });
+    provider.onRenew = () => Promise.resolve('unknown');
+    await expect(lock.extend('1m')).rejects.toMatchObject({ code: 'LOCK_UNAVAILABLE' });
+    const sentAt: number[] = [];
+    provider.onRelease = () => {
+      sentAt.push(clock.now());
+      return 'unknown';
+    };
+    await expect(lock.release()).resolves.toBe('pending');
+    await clock.advance(90_000);
+    expect(sentAt.at(-1)).toBeGreaterThan(55_000);
+    expect(clock.pendingTimers).toBe(0);
+  });
+
+  it('is repeated after a loss too: a renewal whose answer was lost may keep the key', async () => {
+    const { clock, provider, names } = await held({ lease: 30_000 });
+    provider.onRenew = () => Promise.resolve('unknown');
+    const sentAt: number[] = [];
+    provider.onRelease = () => {
+      sentAt.push(clock.now());
+      return 'unknown';
+    };
+    await clock.advance(90_000);
+    expect(names()).toContain('lost');
+    expect(sentAt.at(-1)! - sentAt[0]!).toBeGreaterThan(25_000);
+    expect(clock.pendingTimers).toBe(0);
+  });
+});

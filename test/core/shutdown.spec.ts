@@ -394,3 +394,74 @@ describe('stop', () => {
     expect(log).toEqual(['Lock provider "main" failed to close: Error: stuck']);
   });
 });
+
+describe('a caller that is sent away', () => {
+  it.each([0, 1, 2, 3, 4, 5])(
+    'ends, also %i microtasks after a loss and before a grant that came too late',
+    async (turns) => {
+      const provider = new ScriptedProvider();
+      provider.onRelease = () => 'released';
+      const { locks, clock } = await startManager({ provider, shutdownGrace: 1_000 });
+      let nested!: Outcome<unknown>;
+      watch(
+        locks.withLock('outer', async () => {
+          nested = watch(locks.acquire('nested', { wait: Infinity }));
+          await nested.promise;
+        }),
+      );
+      await clock.advance(0);
+      provider.asks[0]?.grant();
+      await clock.advance(0);
+      const stopping = locks.stop();
+      await clock.advance(0);
+      provider.context.emit({ type: 'lost', holder: provider.asks[0]?.input.holder ?? '' });
+      for (let turn = 0; turn < turns; turn += 1) await Promise.resolve();
+      provider.asks[1]?.grant({ validUntil: -1 });
+      await clock.advance(5_000);
+      await stopping;
+      expect(nested.error).toMatchObject(STOPPING);
+      expect(clock.pendingTimers).toBe(0);
+    },
+  );
+
+  it('does not wait for the last answer, and what it may have left is released before the backend is closed', async () => {
+    const provider = new ScriptedProvider();
+    provider.onRelease = () => 'released';
+    const { locks, clock } = await startManager({ provider });
+    const late = watch(locks.acquire('a', { wait: 0 }));
+    await clock.advance(1_500);
+    expect(late.state).toBe('pending');
+    const stopping = watch(locks.stop());
+    await clock.advance(0);
+    expect(late.error).toMatchObject(STOPPING);
+    expect(provider.closes).toBe(0);
+    await clock.advance(2_000);
+    expect(stopping.state).toBe('fulfilled');
+    expect(provider.order).toEqual(['acquire a', 'release a']);
+    expect(provider.closes).toBe(1);
+  });
+});
+
+describe('a stop during the start', () => {
+  it('connects no provider that is built on one that was still connecting', async () => {
+    const [member, composite] = [new ScriptedProvider(), new ScriptedProvider()];
+    const gate = deferred();
+    member.onConnect = () => gate.promise;
+    let connects = 0;
+    composite.onConnect = async () => {
+      connects += 1;
+    };
+    const clock = new FakeClock();
+    const built = Object.assign(composite, { members: ['member'] });
+    const providers = { built, member };
+    const locks = new LockManager({ providers, default: 'built', clock, shutdownGrace: 1_000 });
+    const starting = watch(locks.start());
+    const stopping = locks.stop();
+    await clock.advance(2_000);
+    await stopping;
+    gate.reject(new LockUnavailableError('refused'));
+    await clock.advance(0);
+    expect(starting.state).not.toBe('pending');
+    expect(connects).toBe(0);
+  });
+});

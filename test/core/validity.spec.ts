@@ -497,3 +497,16 @@ describe('on the clocks of this machine', () => {
     await locks.stop();
   });
 });
+
+describe('a lease that is shortened', () => {
+  it('is renewed again before its end if that was not answered', async () => {
+    const { lock, clock, provider } = await held({ lease: 30_000 });
+    await clock.advance(1_000);
+    const acknowledge = provider.onRenew;
+    provider.onRenew = () => Promise.resolve('unknown');
+    await expect(lock.extend('3s')).rejects.toBeInstanceOf(LockUnavailableError);
+    provider.onRenew = acknowledge;
+    await clock.advance(10_000);
+    expect(lock.isHeld()).toBe(true);
+  });
+});

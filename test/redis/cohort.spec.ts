@@ -267,4 +267,11 @@ describe('a cohort', () => {
     expect(begun().next(999, () => true)).toMatchObject({ token: 2n });
     expect(begun().next(1_000, () => true)).toBeUndefined();
   });
+
+  it('leaves the queue for as long as the longest lease that was sent under its name may last', () => {
+    const cohort = begun();
+    cohort.validity.renewing(60_000, 0);
+    cohort.validity.renewing(1_000, 0);
+    expect(cohort.entryWithout()).toMatchObject({ holder: 'a', lease: 60_000 });
+  });
 });

@@ -1,3 +1,4 @@
+import { jest } from '@jest/globals';
 import { Injectable } from '@nestjs/common';
 import { Test } from '@nestjs/testing';
 import {
@@ -128,4 +129,16 @@ describe('useMocker()', () => {
     expect(await module.get(Orders).pay({ id: 1 })).toMatchObject({ id: 1 });
     expect(asked).toEqual([]);
   });
+});
+
+it('lose() works under fake timers', async () => {
+  const stub = provideLockServiceStub();
+  const service = await stub.useFactory();
+  jest.useFakeTimers();
+  try {
+    await service.acquire('a');
+    await expect(stub.lose('a')).resolves.toBeUndefined();
+  } finally {
+    jest.useRealTimers();
+  }
 });

@@ -2,7 +2,7 @@ import type { Timer } from '../../api/clock.js';
 import { LockError, LockBusyError, LockUnavailableError } from '../../api/errors.js';
 import type { AcquireRequest, Grant } from '../../api/lock-provider.js';
 import { nameOf } from '../events/subject.js';
-import { Hold } from '../hold/hold.js';
+import { type Hold } from '../hold/hold.js';
 import type { ProviderCore } from '../provider-core.js';
 import { backOff, withTimeout } from '../toolkit/timing.js';
 import type { AcquireTerms } from './acquire-terms.js';
@@ -32,29 +32,55 @@ function leaveAll(this: AbortSignal): void {
   for (const attempt of attemptsUnder.get(this) ?? []) attempt.leave();
 }
 
-/**
- * One attempt to acquire one key, under one holder id, from its first ask to its grant or its end.
- *
- * It asks, and asks again while the outcome is unknown. It leaves when its deadline passes, its signal aborts or the application
- * sends it away. The id is dead as soon as a release was sent for it; a grant that comes later is released.
- */
-export class AcquireAttempt implements AcquireRequest {
-  readonly holder: string;
+/** What the backend is asked, under one holder id. */
+class Request implements AcquireRequest {
   readonly key: string;
   readonly mode: AcquireRequest['mode'];
   readonly lease: number;
   readonly renew: boolean;
   readonly minHold: number;
   readonly depth: number;
+  /** How many suspensions of the machine were known when it was last sent. */
+  suspensions = 0;
+  /** It may have reached the server, so something of it may be left there. */
+  mayBeKnown = false;
   /** The server took the lock away before its grant was used. */
   isRevoked = false;
+
+  constructor(
+    readonly holder: string,
+    private readonly attempt: AcquireAttempt,
+  ) {
+    const { subject, lease, depth } = attempt.terms;
+    this.key = subject.key;
+    this.mode = subject.mode;
+    this.lease = lease.lease;
+    this.renew = lease.renew;
+    this.minHold = lease.minHold;
+    this.depth = depth;
+  }
+
+  get wait(): number {
+    return this.attempt.wait;
+  }
+
+  get signal(): AbortSignal {
+    return this.attempt.signal;
+  }
+}
+
+/**
+ * One attempt of one caller to acquire one key, from its first ask to its grant or its end.
+ *
+ * It asks, and asks again while the outcome is unknown. It leaves when its deadline passes, its signal aborts or the application
+ * sends it away. A holder id is dead as soon as a release was sent for it; a grant that comes later is released. If a grant was over
+ * before it was received, nothing was lost, since nobody had the lock yet: the attempt goes on under a new id.
+ */
+export class AcquireAttempt {
+  #request: Request;
   /** Since when an ask is in flight that the backend has neither answered nor acknowledged by queueing the caller. */
   #unansweredSince: number | undefined;
   #isQueued = false;
-  /** An ask may have reached the server, so something of the attempt may be left there. */
-  #mayBeKnown = false;
-  /** How many suspensions of the machine were known when it last asked. */
-  #suspensions = 0;
   #hasLeft = false;
   #isOver = false;
   #cancellation: Cancellation | undefined;
@@ -65,17 +91,14 @@ export class AcquireAttempt implements AcquireRequest {
   #timer: Timer | undefined;
   #wakesAt = Infinity;
 
+  /** @param running the attempts by holder id: this one is among them from here on until it is over */
   constructor(
     private readonly provider: ProviderCore,
     readonly terms: AcquireTerms,
+    private readonly running: Map<string, AcquireAttempt>,
   ) {
-    this.holder = provider.random.id();
-    this.key = terms.subject.key;
-    this.mode = terms.subject.mode;
-    this.lease = terms.lease.lease;
-    this.renew = terms.lease.renew;
-    this.minHold = terms.lease.minHold;
-    this.depth = terms.depth;
+    this.#request = new Request(provider.random.id(), this);
+    running.set(this.#request.holder, this);
   }
 
   get wait(): number {
@@ -90,37 +113,29 @@ export class AcquireAttempt implements AcquireRequest {
     return this.#controller.signal;
   }
 
-  /**
-   * Resolves to the hold; to undefined when the grant was over before it was received. The id is dead then, and nothing was lost, since
-   * nobody had the lock yet: the caller still waits.
-   *
-   * @param isRepeated whether such a grant came before this attempt, which therefore pauses first
-   */
-  async run(isRepeated: boolean): Promise<Hold | undefined> {
+  async run(): Promise<Hold> {
     const { signal } = this.terms;
     const { clock, suspension, locks } = this.provider;
     if (signal) this.#listenTo(signal);
     try {
-      if (isRepeated) {
-        this.#checkDeadline();
-        await this.#pause(0);
-        if (this.#hasLeft) throw this.#cancelled()?.error ?? this.#busy();
-      }
       for (let round = 0; ; round += 1) {
         const now = clock.now();
         this.#unansweredSince = now;
-        this.#suspensions = suspension.recent(now);
-        const pending = locks.acquire(this).catch((error: unknown) => new Unanswered(error));
+        this.#request.suspensions = suspension.recent(now);
+        const pending = locks.acquire(this.#request).catch((error: unknown) => new Unanswered(error));
         this.#checkDeadline();
-        const outcome = await this.#unlessLeft(pending);
-        if (outcome === undefined) return await this.#leave(pending);
+        const outcome = this.#hasLeft ? undefined : await this.#unlessInterrupted(pending);
+        // Looked at once more: the caller may have left in the same tick.
+        if (outcome === undefined || this.#hasLeft) return await this.#leave(pending);
         this.#unansweredSince = undefined;
         const hold = this.#settle(outcome);
-        if (!(hold instanceof Unanswered)) return hold;
+        if (hold) return hold;
+        if (!(outcome instanceof Unanswered)) this.#replaceRequest();
         // The timeout of that ask is over, and maybe the wait with it.
         this.#checkDeadline();
-        await this.#pause(round);
-        if (this.#hasLeft) return await this.#leave(Promise.resolve(outcome));
+        if (!(await this.#pause(round))) {
+          return await this.#leave(Promise.resolve(outcome instanceof Unanswered ? outcome : 'busy'));
+        }
       }
     } finally {
       this.#end();
@@ -131,12 +146,17 @@ export class AcquireAttempt implements AcquireRequest {
   onQueued(): void {
     if (this.#isOver) return;
     this.#unansweredSince = undefined;
-    this.#mayBeKnown = true;
+    this.#request.mayBeKnown = true;
     this.#checkDeadline();
     if (this.#isQueued) return;
     this.#isQueued = true;
     this.provider.suspension.queued(1);
     this.provider.events.publish('waiting', () => this.terms.subject);
+  }
+
+  /** The server has taken away what it granted. */
+  onRevoked(): void {
+    this.#request.isRevoked = true;
   }
 
   /** Ends the wait with `error`. */
@@ -145,66 +165,74 @@ export class AcquireAttempt implements AcquireRequest {
     this.leave();
   }
 
-  /** Ends the wait. */
+  /** Ends the wait; after the deadline, also the wait for the last answer. */
   leave(): void {
-    if (this.#hasLeft || this.#isOver) return;
+    if (this.#isOver) return;
     this.#hasLeft = true;
     this.#stopTimer();
     this.#onLeft?.();
   }
 
-  /** Turns an outcome into a hold, undefined for a grant that is over, or the reason to ask again. Throws what ends the attempt. */
-  #settle(outcome: Outcome): Hold | undefined | Unanswered {
+  /** Turns an outcome into a hold; undefined when there was no answer, or a grant that is over. Throws what ends the attempt. */
+  #settle(outcome: Outcome): Hold | undefined {
     const { provider, terms } = this;
+    const { key, holder, suspensions, isRevoked } = this.#request;
     if (outcome === 'busy') {
-      provider.answered(this.key);
+      provider.answered(key);
       throw this.#busy();
     }
     if (outcome instanceof Unanswered) {
-      this.#mayBeKnown ||= wasSent(outcome.cause);
+      this.#request.mayBeKnown ||= wasSent(outcome.cause);
       if (!isRetryable(outcome.cause)) {
         this.#abandon();
         throw outcome.cause;
       }
       provider.failed(outcome.cause);
-      return outcome;
+      return undefined;
     }
     const now = provider.clock.now();
     // One look at the machine's uptime for all grants of a reply: an answer is as fresh as the clock says only if the machine was not suspended.
-    const isFresh = now < outcome.validUntil && provider.suspension.observeTogether() === this.#suspensions;
-    if (this.isRevoked || !isFresh) {
+    const isFresh = now < outcome.validUntil && provider.suspension.observeTogether() === suspensions;
+    if (isRevoked || !isFresh) {
       this.#abandon(outcome);
       return undefined;
     }
     this.#isOver = true;
-    provider.answered(this.key);
-    return provider.holds.begin(terms, outcome, this.#suspensions, now);
+    this.running.delete(holder);
+    provider.answered(key);
+    return provider.holds.begin(terms, outcome, suspensions, now);
+  }
+
+  #replaceRequest(): void {
+    this.running.delete(this.#request.holder);
+    this.#request = new Request(this.provider.random.id(), this);
+    this.running.set(this.#request.holder, this);
   }
 
   /** @param pending the ask in flight, or what the last one gave */
-  async #leave(pending: Promise<Outcome>): Promise<Hold | undefined> {
+  async #leave(pending: Promise<Outcome>): Promise<Hold> {
     const { clock, releases } = this.provider;
     this.#controller?.abort();
-    // A backend answers an abort immediately. The timeout is for one that does not.
+    // A backend that has queued the caller answers an abort immediately. The timeout is for an ask that was never answered.
     const last = withTimeout(clock, ANSWER_TIMEOUT, pending).then((outcome) => outcome ?? new Unanswered(undefined));
     // Only a caller whose time is up waits for it: a grant that crosses the deadline is the caller's.
-    const outcome = this.#cancelled() ? undefined : await last;
+    const outcome = this.#cancelled() ? undefined : await this.#unlessInterrupted(last);
     const cancelled = this.#cancelled();
     if (outcome === undefined || cancelled) {
       releases.track(this.#cleanUp(last, pending));
       throw cancelled?.error;
     }
     const hold = this.#settle(outcome);
-    if (hold instanceof Hold) return hold;
-    if (hold === undefined) throw this.#busy();
+    if (hold) return hold;
+    if (!(outcome instanceof Unanswered)) throw this.#busy();
     releases.track(this.#cleanUp(last, pending));
-    throw this.#unavailable(hold.cause);
+    throw this.#unavailable(outcome.cause);
   }
 
   async #cleanUp(last: Promise<Outcome>, pending: Promise<Outcome>): Promise<void> {
     const outcome = await last;
     if (outcome instanceof Unanswered) {
-      this.#mayBeKnown ||= wasSent(outcome.cause);
+      this.#request.mayBeKnown ||= wasSent(outcome.cause);
       this.#abandon();
     }
     // The id is dead from here on. A grant that comes all the same is released whenever it comes.
@@ -217,30 +245,30 @@ export class AcquireAttempt implements AcquireRequest {
     const { clock, releases } = this.provider;
     // An ask may be executed as late as its answer was due; then it holds for a lease. One that was never sent is released only for
     // the local queue.
-    const isLeft = this.#mayBeKnown || grant !== undefined;
-    const until = isLeft ? clock.now() + Math.max(this.lease, this.minHold) : -Infinity;
-    void releases.send(grant ?? this, { keepUntil: 0, failed: true }, until);
+    const { lease, minHold, mayBeKnown } = this.#request;
+    const isLeft = mayBeKnown || grant !== undefined;
+    const until = isLeft ? clock.now() + Math.max(lease, minHold) : -Infinity;
+    void releases.send(grant ?? this.#request, { keepUntil: 0, failed: true }, until);
   }
 
-  /** Settles as `work` does, or with undefined if the caller leaves first. */
-  #unlessLeft<T>(work: Promise<T>): Promise<T | undefined> {
-    if (this.#hasLeft) return Promise.resolve(undefined);
+  /** Settles as `work` does, or with undefined if the caller leaves first, or is sent away after its deadline. */
+  #unlessInterrupted<T>(work: Promise<T>): Promise<T | undefined> {
     return new Promise((resolve) => {
       this.#onLeft = () => {
         resolve(undefined);
       };
-      void work.then((value) => {
-        // Looked at once more: the caller may have left in the same tick.
-        resolve(this.#hasLeft ? undefined : value);
-      });
+      void work.then(resolve);
     });
   }
 
-  async #pause(round: number): Promise<void> {
+  /** Answers false if the caller has left. */
+  async #pause(round: number): Promise<boolean> {
+    if (this.#hasLeft) return false;
     const { pauses, random } = this.provider;
-    const pause = pauses.begin(this.key, this.terms.startedAt, backOff(random, round, RETRY));
-    await this.#unlessLeft(pause.over);
+    const pause = pauses.begin(this.#request.key, this.terms.startedAt, backOff(random, round, RETRY));
+    await this.#unlessInterrupted(pause.over);
     pause.end();
+    return !this.#hasLeft;
   }
 
   /** Leaves if the wait is over, and otherwise looks again when it will be. Called whenever the deadline may have moved. */
@@ -278,6 +306,7 @@ export class AcquireAttempt implements AcquireRequest {
 
   #end(): void {
     this.#isOver = true;
+    this.running.delete(this.#request.holder);
     this.#stopTimer();
     if (this.#isQueued) this.provider.suspension.queued(-1);
     const { signal } = this.terms;

@@ -53,7 +53,8 @@ export class LocalQueue implements Pick<LockBackend, 'acquire' | 'renew' | 'rele
 
   constructor(
     private readonly backend: LockBackend,
-    private readonly emit: (event: BackendEvent) => void,
+    /** `isLocal`: it was not the backend that reported it. */
+    private readonly emit: (event: BackendEvent, isLocal: boolean) => void,
   ) {}
 
   async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
@@ -62,7 +63,7 @@ export class LocalQueue implements Pick<LockBackend, 'acquire' | 'renew' | 'rele
     if (queue.head.request.holder === request.holder) return this.#askAgain(queue, request);
     if (request.wait > 0) {
       const answer = this.#wait(queue, request);
-      this.emit({ type: 'waiting', holder: request.holder });
+      this.emit({ type: 'waiting', holder: request.holder }, true);
       return answer;
     }
     // An attempt that does not wait is not queued. Unless all are readers and nobody is known to be in their way:
@@ -82,8 +83,9 @@ export class LocalQueue implements Pick<LockBackend, 'acquire' | 'renew' | 'rele
     const queue = this.#byHead.get(holder.holder);
     const leaving = this.#groups.leave(holder);
     // Sent before the next waiter asks, so that it arrives before that.
-    const released =
-      leaving === 'others-stay' ? Promise.resolve('released' as const) : this.backend.release(leaving, options);
+    const released = new Promise<ReleaseOutcome>((resolve) => {
+      resolve(leaving === 'others-stay' ? 'released' : this.backend.release(leaving, options));
+    });
     if (queue) {
       // The core has given up on an ask that was never answered. The others must not wait for that.
       queue.failure = unanswered(queue.head.request);
@@ -95,11 +97,11 @@ export class LocalQueue implements Pick<LockBackend, 'acquire' | 'renew' | 'rele
   /** Passes on what the backend reports, to everyone it concerns. */
   forward(event: BackendEvent): void {
     if (event.type === 'lost') {
-      for (const holder of this.#groups.membersOf(event.holder)) this.emit({ ...event, holder });
+      for (const holder of this.#groups.membersOf(event.holder)) this.emit({ ...event, holder }, false);
       return;
     }
     if (event.type === 'waiting') this.#onHeadQueued(this.#byHead.get(event.holder));
-    this.emit(event);
+    this.emit(event, false);
   }
 
   #askFirst(request: AcquireRequest): Promise<Grant | 'busy'> {
@@ -140,7 +142,11 @@ export class LocalQueue implements Pick<LockBackend, 'acquire' | 'renew' | 'rele
     queue.head = head;
     queue.isHeadQueued = false;
     this.#byHead.set(holder, queue);
-    this.backend.acquire(head.request).then(
+    // In a promise, so that the queue goes on also after a backend that throws instead of rejecting.
+    const answered = new Promise<Grant | 'busy'>((resolve) => {
+      resolve(this.backend.acquire(head.request));
+    });
+    answered.then(
       (answer) => {
         // Otherwise it was released meanwhile, and the next waiter asks already.
         const isHead = this.#byHead.has(holder);

@@ -9,31 +9,34 @@ export interface RetryPause {
 }
 
 interface Pausing {
-  readonly key: string;
   readonly since: number;
   readonly end: () => void;
 }
 
 /** The callers of one provider that were not answered and pause before they ask again. */
 export class RetryPauses {
-  readonly #pausing = new Set<Pausing>();
+  /** By key. */
+  readonly #pausing = new Map<string, Set<Pausing>>();
 
   constructor(private readonly clock: Clock) {}
 
   /** @param since when the caller came, on the monotonic clock */
   begin(key: string, since: number, delay: number): RetryPause {
+    const pausing = this.#pausing.get(key) ?? new Set();
+    this.#pausing.set(key, pausing);
     let timer: Timer | undefined;
     let end = (): void => undefined;
     const over = new Promise<void>((resolve) => {
       end = () => {
         if (timer !== undefined) this.clock.clearTimer(timer);
-        this.#pausing.delete(pausing);
+        pausing.delete(one);
+        if (pausing.size === 0 && this.#pausing.get(key) === pausing) this.#pausing.delete(key);
         resolve();
       };
       timer = this.clock.setTimer(end, delay, true);
     });
-    const pausing = { key, since, end };
-    this.#pausing.add(pausing);
+    const one = { since, end };
+    pausing.add(one);
     return { over, end };
   }
 
@@ -42,9 +45,8 @@ export class RetryPauses {
    * all lengths up to a second, in which later callers would be served.
    */
   hurry(key: string): void {
-    if (this.#pausing.size === 0) return;
-    const late = Array.from(this.#pausing).filter((pausing) => pausing.key === key);
-    late.sort((one, other) => one.since - other.since);
-    for (const pausing of late) pausing.end();
+    const pausing = this.#pausing.get(key);
+    if (!pausing) return;
+    for (const { end } of [...pausing].sort((one, other) => one.since - other.since)) end();
   }
 }

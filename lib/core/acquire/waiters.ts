@@ -17,29 +17,22 @@ export class Waiters {
     /** How many may wait for one key. */
     private readonly limit: number,
   ) {
-    provider.observe((event) => {
-      this.#onEvent(event);
+    provider.observe((event, isLocal) => {
+      this.#onEvent(event, isLocal);
     });
   }
 
   /** Acquires one key, and waits for it as long as the terms allow. @throws LockCapacityError when too many wait for it already */
   async acquire(terms: AcquireTerms): Promise<Hold> {
     const { subject } = terms;
+    const { releases } = this.provider;
     this.#add(subject);
+    releases.begin();
     try {
-      for (let isRepeated = false; ; isRepeated = true) {
-        const attempt = new AcquireAttempt(this.provider, terms);
-        // Known before it is sent, so that whatever the backend reports about it finds it.
-        this.#byHolder.set(attempt.holder, attempt);
-        try {
-          const hold = await attempt.run(isRepeated);
-          if (hold) return hold;
-        } finally {
-          this.#byHolder.delete(attempt.holder);
-        }
-      }
+      return await new AcquireAttempt(this.provider, terms, this.#byHolder).run();
     } finally {
       this.#remove(subject);
+      releases.end();
     }
   }
 
@@ -72,13 +65,13 @@ export class Waiters {
     else this.#countOf.delete(key);
   }
 
-  #onEvent(event: BackendEvent): void {
+  #onEvent(event: BackendEvent, isLocal: boolean): void {
     if (event.type !== 'lost' && event.type !== 'waiting') return;
     const attempt = this.#byHolder.get(event.holder);
     if (!attempt) return;
-    if (event.type === 'lost') attempt.isRevoked = true;
+    if (event.type === 'lost') attempt.onRevoked();
     else {
-      this.provider.answered(attempt.key);
+      if (!isLocal) this.provider.answered(attempt.terms.subject.key);
       attempt.onQueued();
     }
   }

@@ -10,7 +10,7 @@ export type Outcome<T> =
 type Task<T> = (lock: GrantedLock) => T | PromiseLike<T>;
 
 /**
- * Runs `task` under `lock`, then releases the lock. The task's own value or error passes through, unless the lock was
+ * Runs `task` under `lock`, then releases the lock. A task does not start under a lock that is lost. The task's own value or error passes through, unless the lock was
  * lost meanwhile and `onLost` demands an error; a release that fails never replaces it.
  *
  * @param check throws for a value that the task must not give; it then counts as failed.
@@ -21,6 +21,12 @@ export async function runGuarded<T>(
   onLost: LossPolicy,
   check?: (value: T) => void,
 ): Promise<T> {
+  // It may have been lost between the grant and this tick.
+  const lost = lock.lostError;
+  if (lost) {
+    await lock.end(true);
+    throw lost;
+  }
   if (onLost === 'throw-early') return runUntilLost(lock, task, check);
   let outcome: Outcome<T>;
   try {

@@ -70,6 +70,11 @@ export class Hold {
     return this.#validity.until;
   }
 
+  /** Until when the backend may keep the lock if no release reaches it, on the monotonic clock. */
+  get mayBeKeptUntil(): number {
+    return Math.max(this.clock.now() + this.#validity.longest, this.keepUntil);
+  }
+
   /** Until when the key stays retained after a release (`minHold`), on the monotonic clock; 0 for not at all. */
   get keepUntil(): number {
     return this.terms.minHold === 0 ? 0 : this.grantedAt + this.terms.minHold;

@@ -83,7 +83,7 @@ export class Holds {
     // Removed from the watchdog before the release is sent: no renewal may follow it.
     if (!hold.markReleased()) return 'lost';
     this.#forget(hold);
-    const outcome = await this.releases.send(hold.grant, { keepUntil: hold.keepUntil, failed }, hold.validUntil);
+    const outcome = await this.releases.send(hold.grant, { keepUntil: hold.keepUntil, failed }, hold.mayBeKeptUntil);
     return this.#released(hold, outcome);
   }
 
@@ -135,7 +135,7 @@ export class Holds {
     this.#publishLost(hold, error);
     this.parts.logger.warn(error.message);
     // Its id is dead from here on. What it may still hold would block others for a lease.
-    void this.releases.send(hold.grant, { keepUntil: hold.keepUntil, failed: true }, hold.validUntil);
+    void this.releases.send(hold.grant, { keepUntil: hold.keepUntil, failed: true }, hold.mayBeKeptUntil);
   };
 
   #warnOfOutliving({ subject }: Hold): void {

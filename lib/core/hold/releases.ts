@@ -50,14 +50,14 @@ export class Releases {
    * or `until`, when the lease is over anyway.
    */
   async send(holder: Holder, terms: ReleaseTerms, until: number): Promise<ReleaseOutcome> {
-    this.#inFlight += 1;
+    this.begin();
     const outcome = await this.#once(holder, terms);
     if (outcome === 'unknown' && !this.#closed && this.clock.now() < until) {
-      this.#inFlight += 1;
+      this.begin();
       this.#pending.add({ holder, terms, until, isSent: false });
       this.#retryLater();
     }
-    this.#end();
+    this.end();
     return outcome;
   }
 
@@ -71,11 +71,21 @@ export class Releases {
     }
   }
 
+  /** Something is in flight that may leave a release behind: {@link close} waits for its {@link end}. */
+  begin(): void {
+    this.#inFlight += 1;
+  }
+
+  end(): void {
+    this.#inFlight -= 1;
+    if (this.#inFlight === 0) this.#onIdle?.();
+  }
+
   /** Counts `work`, which must not reject, among what {@link close} waits for. */
   track(work: Promise<void>): void {
-    this.#inFlight += 1;
+    this.begin();
     void work.then(() => {
-      this.#end();
+      this.end();
     });
   }
 
@@ -109,7 +119,7 @@ export class Releases {
   }
 
   #forget(release: PendingRelease): void {
-    if (this.#pending.delete(release)) this.#end();
+    if (this.#pending.delete(release)) this.end();
   }
 
   #retryLater(): void {
@@ -127,10 +137,5 @@ export class Releases {
       backOff(this.random, this.#rounds, RETRY),
     );
     this.#rounds += 1;
-  }
-
-  #end(): void {
-    this.#inFlight -= 1;
-    if (this.#inFlight === 0) this.#onIdle?.();
   }
 }

@@ -57,7 +57,8 @@ export class Watchdog {
   /** Renews one hold now. */
   renew(hold: Hold): Promise<RenewOutcome> {
     const outcome = this.#send(hold, this.suspension.observe());
-    // Its lease may have become shorter, and its deadline with it.
+    // Its lease may have become shorter, and its deadline with it: if this renewal is not answered, the next one follows in time.
+    if (hold.renewAt !== Infinity) hold.renewAt = Math.min(hold.renewAt, this.clock.now() + retryOf(hold));
     this.reschedule(hold);
     return outcome;
   }

@@ -19,16 +19,23 @@ export class LeaseValidity {
   #sent = 0;
   #lastShortened = 0;
   #lease: number;
+  #longest: number;
   #until: number;
 
   /** @param until on the monotonic clock; `Infinity` before the lease begins */
   constructor(lease: number, until: number) {
     this.#lease = lease;
+    this.#longest = lease;
     this.#until = until;
   }
 
   get until(): number {
     return this.#until;
+  }
+
+  /** The longest lease that was sent, in ms: for so long the backend may keep the lock, whatever was answered. */
+  get longest(): number {
+    return this.#longest;
   }
 
   /** The lease was granted until then. */
@@ -44,6 +51,7 @@ export class LeaseValidity {
       this.#lastShortened = this.#sent;
     }
     this.#lease = lease;
+    this.#longest = Math.max(this.#longest, lease);
     return this.#sent;
   }
 

@@ -4,7 +4,7 @@ import { acquireChannel, eventChannels, holdChannel } from '../../core/events/ch
 import type { LockEvent, LockEventListener, LockEventName } from '../../api/lock-events.js';
 import type { AcquireTrace, HoldTrace } from '../../api/lock-traces.js';
 import { acquireOutcome, ATTRIBUTE, attributesOf, holdOutcome } from './attributes.js';
-import { UnderWay } from './under-way.js';
+import { OpenOperations } from './open-operations.js';
 
 /** A measurement in flight. */
 interface Measurement {
@@ -47,8 +47,8 @@ export class LockMetrics {
       unit: '{outage}',
     });
     this.#traces = [
-      new UnderWay<AcquireTrace, Measurement>(acquireChannel, measure(waiting, waits, acquireOutcome)),
-      new UnderWay<HoldTrace, Measurement>(holdChannel, measure(held, holds, holdOutcome)),
+      new OpenOperations<AcquireTrace, Measurement>(acquireChannel, measure(waiting, waits, acquireOutcome)),
+      new OpenOperations<HoldTrace, Measurement>(holdChannel, measure(held, holds, holdOutcome)),
     ];
     this.#on('renewed', (event) => {
       renewals.add(1, { ...attributesOf(event), [ATTRIBUTE.outcome]: 'renewed' });

@@ -3,28 +3,28 @@ import { acquireChannel, holdChannel } from '../../core/events/channels.js';
 import type { LockEvent } from '../../api/lock-events.js';
 import type { AcquireTrace, HoldTrace } from '../../api/lock-traces.js';
 import { acquireOutcome, ATTRIBUTE, attributesOf, holdOutcome } from './attributes.js';
-import { UnderWay } from './under-way.js';
+import { OpenOperations } from './open-operations.js';
 
 /**
  * Two spans for each lock, children of the span in which it was asked for: the way to it, and the time that it is held.
  * The spans of the task are siblings of the second and not its children, since a lock does not cause them.
  */
 export class LockSpans {
-  readonly #acquisitions: UnderWay<AcquireTrace, Span>;
-  readonly #holds: UnderWay<HoldTrace, Span>;
+  readonly #acquisitions: OpenOperations<AcquireTrace, Span>;
+  readonly #holds: OpenOperations<HoldTrace, Span>;
 
   /** @param withKeys whether spans carry the key, of which there may be any number, and in which there may be personal data */
   constructor(
     private readonly tracer: Tracer,
     private readonly withKeys: boolean,
   ) {
-    this.#acquisitions = new UnderWay(acquireChannel, {
+    this.#acquisitions = new OpenOperations(acquireChannel, {
       begin: (trace) => this.#start('lock.acquire', trace),
       end: (span, trace) => {
         end(span, trace && acquireOutcome(trace));
       },
     });
-    this.#holds = new UnderWay(holdChannel, {
+    this.#holds = new OpenOperations(holdChannel, {
       begin: (trace) => this.#start('lock.hold', trace),
       end: (span, trace) => {
         end(span, trace && holdOutcome(trace));

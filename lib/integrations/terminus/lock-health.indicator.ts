@@ -38,7 +38,7 @@ export class LockHealthIndicator {
 
   /**
    * @param key the name of this check in the result
-   * @throws LockConfigError for a provider or a time-out that there cannot be
+   * @throws LockConfigError for an unknown provider or an invalid timeout
    */
   async pingCheck<const Key extends string>(
     key: Key,

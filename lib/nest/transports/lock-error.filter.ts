@@ -70,7 +70,7 @@ export class LastResortFilter extends LockErrorFilter {
   }
 }
 
-/** Catches nothing: stands where `mapErrors: false` leaves lock errors to the application's own filters. */
+/** Catches nothing. Used where `mapErrors: false` leaves lock errors to the application's own filters. */
 @Catch(class NeverThrown extends Error {})
 export class InertFilter implements ExceptionFilter<never> {
   catch(error: never): never {

@@ -1,14 +1,14 @@
 import { type AcquireRequest, type BackendContext, type Grant } from '../../api/lock-provider.js';
 import { HolderTable } from '../../core/toolkit/holder-table.js';
 import { validUntil } from '../../core/toolkit/validity.js';
-import { AcquireAttempt } from './acquire-attempt.js';
+import { Attempt } from './attempt.js';
 import { HEAVY, type Operation, REPEATED } from './batcher.js';
 import { NotSent } from './client/redis-client.js';
 import { Cohort, type Cohorts } from './cohort.js';
 import type { PendingLeaves } from './pending-leaves.js';
 import type { Servers } from './servers.js';
 import { unavailable } from './unavailable.js';
-import { Waiters } from './waiters.js';
+import { PendingAttempts } from './pending-attempts.js';
 import { type Notice, readHeld, readNotice, readQueued, readRetained, type QueueEntry, wholeMs } from './wire.js';
 
 /**
@@ -19,9 +19,9 @@ import { type Notice, readHeld, readNotice, readQueued, readRetained, type Queue
  * is answered. If the server has taken it back meanwhile, the attempt keeps waiting with its old ticket.
  */
 export class Attempts {
-  readonly #waiters: Waiters;
+  readonly #pending: PendingAttempts;
   /** Granted after they were queued, until their release: the server may still name them in a message. */
-  readonly #granted = new HolderTable<AcquireAttempt>();
+  readonly #granted = new HolderTable<Attempt>();
 
   constructor(
     private readonly context: BackendContext,
@@ -31,18 +31,18 @@ export class Attempts {
     /** Every grant must be confirmed before it is answered. */
     private readonly confirmsAll: boolean,
   ) {
-    this.#waiters = new Waiters(context.clock, (attempt) => {
+    this.#pending = new PendingAttempts(context.clock, (attempt) => {
       this.#ask(attempt);
     });
   }
 
   acquire(request: AcquireRequest, lock: string): Promise<Grant | 'busy'> {
-    const known = this.#waiters.attempts.get(request.holder);
+    const known = this.#pending.attempts.get(request.holder);
     // It was granted, and the core could not use that. Nothing of it is certain any more.
     this.#abandonCohort(request.holder);
-    const attempt = new AcquireAttempt(request, lock, known !== undefined && !known.isUnsent);
+    const attempt = new Attempt(request, lock, known !== undefined && !known.isUnsent);
     // Before it is sent: a message about the grant may overtake the reply.
-    this.#waiters.attempts.set(request.holder, attempt);
+    this.#pending.attempts.set(request.holder, attempt);
     this.servers.batcherOf(lock).add(this.#question(attempt));
     return attempt.answer;
   }
@@ -54,11 +54,11 @@ export class Attempts {
   handOff(holder: string): boolean {
     const cohort = this.cohorts.of(holder);
     // An attempt whose caller has left before the lock was confirmed hands nothing on.
-    if (cohort?.current !== holder || this.#waiters.attempts.get(holder)) return false;
+    if (cohort?.current !== holder || this.#pending.attempts.get(holder)) return false;
     if (!this.servers.batcherOf(cohort.lock).isReachable) return false;
     const now = this.context.clock.now();
-    const next = cohort.next(now, (member) => this.#waiters.attempts.get(member)?.isOver === false);
-    const attempt = next && this.#waiters.attempts.get(next.holder);
+    const next = cohort.next(now, (member) => this.#pending.attempts.get(member)?.isOver === false);
+    const attempt = next && this.#pending.attempts.get(next.holder);
     if (!attempt) return false;
     // The release of the last one takes it out of the queue.
     this.#granted.delete(holder);
@@ -73,10 +73,10 @@ export class Attempts {
   end(holder: string): QueueEntry | 'unsent' | undefined {
     const granted = this.#granted.get(holder);
     this.#granted.delete(holder);
-    const attempt = this.#waiters.attempts.get(holder);
+    const attempt = this.#pending.attempts.get(holder);
     if (attempt) {
       if (!attempt.isOver) attempt.settle('busy');
-      this.#waiters.attempts.delete(holder);
+      this.#pending.attempts.delete(holder);
       if (attempt.isUnsent) return 'unsent';
     }
     return this.cohorts.end(holder)?.entryWithout() ?? attempt ?? (granted?.isQueuedAgain ? granted : undefined);
@@ -85,14 +85,14 @@ export class Attempts {
   onNotice(text: string, sentAt: number | undefined): void {
     const retained = readRetained(text);
     if (retained) {
-      this.#waiters.retained(retained.lock, retained.freeIn);
+      this.#pending.retained(retained.lock, retained.freeIn);
       return;
     }
     const notice = readNotice(text);
     // Any other text on our channel is not for us.
     if (!notice) return;
     for (const holder of notice.holders) if (!this.#isAlive(holder)) this.#leaveUnknown(holder, notice);
-    const attempt = this.#waiters.attempts.get(notice.holders[0] ?? '');
+    const attempt = this.#pending.attempts.get(notice.holders[0] ?? '');
     // Answered already: a message may come after the ask that found the grant.
     if (!attempt || attempt.isOver) return;
     this.#leaveCohort(attempt.holder);
@@ -106,17 +106,17 @@ export class Attempts {
 
   /** Messages may have been missed. */
   askAgain(): void {
-    this.#waiters.askAgain();
+    this.#pending.askAgain();
   }
 
   /** The backend closes: no caller is left waiting. */
   close(cause: unknown): void {
-    for (const attempt of this.#waiters.close()) this.#fail(attempt, cause);
+    for (const attempt of this.#pending.close()) this.#fail(attempt, cause);
     this.#granted.clear();
   }
 
   /** Asks, unless a question of the attempt is in flight: two at a time could be granted twice. */
-  #ask(attempt: AcquireAttempt): void {
+  #ask(attempt: Attempt): void {
     if (attempt.isAsking || attempt.isConfirming || attempt.isOver) return;
     // The server has the lock under the name of another member.
     if (this.cohorts.of(attempt.holder)?.memberToken(attempt.holder) !== undefined) {
@@ -125,7 +125,7 @@ export class Attempts {
   }
 
   /** An ask of the attempt, which is about to be sent. */
-  #question(attempt: AcquireAttempt): Operation {
+  #question(attempt: Attempt): Operation {
     attempt.isAsking = true;
     return {
       lock: attempt.lock,
@@ -143,7 +143,7 @@ export class Attempts {
     };
   }
 
-  #onReply(attempt: AcquireAttempt, reply: unknown, sentAt: number): void {
+  #onReply(attempt: Attempt, reply: unknown, sentAt: number): void {
     const { lock, holder } = attempt;
     const held = readHeld(reply, attempt.lease);
     if (held) {
@@ -155,7 +155,7 @@ export class Attempts {
       // A message should have announced the grant. Or it was granted as if nobody was queued, so it was not in the queue any more. In
       // both cases others may wait in vain as well.
       if (wasQueued && !held.isWhole) this.servers.probe(lock);
-      if (wasQueued) this.#waiters.recall(lock);
+      if (wasQueued) this.#pending.recall(lock);
       return;
     }
     const queued = readQueued(reply);
@@ -165,22 +165,22 @@ export class Attempts {
       attempt.mayBeQueued = true;
       attempt.isUnconfirmed = false;
       // The others rely on its asks alone, so they may be missing as well.
-      if (queued.wasMissing) this.#waiters.recall(lock);
-      this.#waiters.queued(attempt, queued.freeIn);
+      if (queued.wasMissing) this.#pending.recall(lock);
+      this.#pending.queued(attempt, queued.freeIn);
       if (attempt.state !== 'queued') this.#onQueued(attempt);
     } else if (reply === 'b') {
-      this.#waiters.attempts.delete(holder);
+      this.#pending.attempts.delete(holder);
       attempt.settle('busy');
     } else
       this.#onUnanswered(attempt, new Error('The server answered something that is not an answer of the lock script.'));
   }
 
-  #onUnanswered(attempt: AcquireAttempt, error: unknown): void {
+  #onUnanswered(attempt: Attempt, error: unknown): void {
     // A queued waiter keeps its position, and asks again when the server is back.
     if (attempt.state === 'asking') this.#fail(attempt, error, !(error instanceof NotSent));
   }
 
-  #onQueued(attempt: AcquireAttempt): void {
+  #onQueued(attempt: Attempt): void {
     attempt.state = 'queued';
     const { wait, signal } = attempt.request;
     // Its time is over, or it asked only to find out the outcome of an ask without an answer.
@@ -198,16 +198,16 @@ export class Attempts {
   }
 
   /** Its caller has left while it was queued. */
-  #onAbort(attempt: AcquireAttempt): void {
+  #onAbort(attempt: Attempt): void {
     this.#abandonCohort(attempt.holder);
-    this.#waiters.attempts.delete(attempt.holder);
+    this.#pending.attempts.delete(attempt.holder);
     const batcher = this.servers.batcherOf(attempt.lock);
     if (batcher.isReachable) attempt.settle('busy');
     else this.#fail(attempt, new Error('The connection was lost while it waited.'));
     this.leaves.add(attempt, batcher);
   }
 
-  #grant(attempt: AcquireAttempt, token: bigint, until: number, isWhole: boolean): void {
+  #grant(attempt: Attempt, token: bigint, until: number, isWhole: boolean): void {
     const { renew, minHold } = attempt.request;
     const isTooShort = !isWhole && (!renew || minHold > 0);
     if (this.confirmsAll || isTooShort || until <= this.context.clock.now()) this.#confirm(attempt);
@@ -215,7 +215,7 @@ export class Attempts {
   }
 
   /** Renews the hold to its whole lease before it is answered, if the server still has it. */
-  #confirm(attempt: AcquireAttempt): void {
+  #confirm(attempt: Attempt): void {
     attempt.isUnconfirmed = true;
     if (attempt.isConfirming) return;
     attempt.isConfirming = true;
@@ -242,7 +242,7 @@ export class Attempts {
     });
   }
 
-  #onConfirmed(attempt: AcquireAttempt, reply: unknown, sentAt: number, renewal: number): void {
+  #onConfirmed(attempt: Attempt, reply: unknown, sentAt: number, renewal: number): void {
     const { holder } = attempt;
     const held = readHeld(reply, attempt.lease);
     const cohort = this.cohorts.of(holder);
@@ -259,24 +259,24 @@ export class Attempts {
     else this.#hold(attempt, (isOvertaken ? undefined : cohort?.memberToken(holder)) ?? held.token, until);
   }
 
-  #hold(attempt: AcquireAttempt, fencingToken: bigint, until: number): void {
+  #hold(attempt: Attempt, fencingToken: bigint, until: number): void {
     const { holder, mode, lease } = attempt;
     const cohort = this.cohorts.of(holder);
     if (cohort?.name === holder) cohort.validity.begin(until);
-    this.#waiters.attempts.delete(holder);
+    this.#pending.attempts.delete(holder);
     if (attempt.mayBeQueued) this.#granted.set(holder, attempt);
     attempt.settle({ key: attempt.request.key, holder, mode, fencingToken, validUntil: until, lease });
   }
 
   /** The outcome is unknown; with `sent` false, the server has not seen this ask. */
-  #fail(attempt: AcquireAttempt, cause: unknown, sent = true): void {
+  #fail(attempt: Attempt, cause: unknown, sent = true): void {
     attempt.fail(unavailable(this.context.name, attempt.request.key, cause, sent), sent);
   }
 
-  #formCohort(first: AcquireAttempt, { holders, token }: Notice): void {
+  #formCohort(first: Attempt, { holders, token }: Notice): void {
     const waiting: { holder: string; token: bigint }[] = [];
     holders.forEach((holder, index) => {
-      if (index === 0 || this.#waiters.attempts.get(holder)?.isOver !== false) return;
+      if (index === 0 || this.#pending.attempts.get(holder)?.isOver !== false) return;
       this.#leaveCohort(holder);
       waiting.push({ holder, token: token + BigInt(index) });
     });
@@ -301,7 +301,7 @@ export class Attempts {
   /** Whether an attempt of this process waits for, confirms or holds what it was granted. */
   #isAlive(holder: string): boolean {
     return (
-      this.#waiters.attempts.get(holder) !== undefined ||
+      this.#pending.attempts.get(holder) !== undefined ||
       this.#granted.get(holder) !== undefined ||
       this.cohorts.of(holder) !== undefined
     );

@@ -74,7 +74,8 @@ export class Cohort {
 
   /** The ids of members that have to leave the queue, without `except`; `undefined` if none are left. */
   entryWithout(except?: string): QueueEntry | undefined {
-    const { lock, mode, provisional, lease } = this.entry;
+    const { lock, mode, provisional } = this.entry;
+    const lease = this.validity.longest;
     const holders = this.served.filter((holder) => holder !== except);
     return holders.length === 0 ? undefined : { lock, mode, provisional, lease, holder: holders.join(',') };
   }

@@ -179,10 +179,6 @@ export class RedisBackend implements LockBackend, ServersListener {
     this.#attempts.askAgain();
   }
 
-  onRefused(): void {
-    // The subscription has logged it.
-  }
-
   onMessage(message: string): void {
     this.#attempts.onNotice(message, undefined);
   }

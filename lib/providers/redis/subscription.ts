@@ -7,7 +7,7 @@ export interface SubscriptionListener {
   /** It listens: for the first time, or again after messages may have been missed. */
   onListening(): void;
   /** The server of a Cluster answers that a channel belongs to another, or to none for now. */
-  onRefused(): void;
+  onRefused?(): void;
   onMessage(message: string, channel: string, from: Subscription): void;
 }
 
@@ -121,7 +121,7 @@ export class Subscription {
       } else if (this.isSharded) {
         // Asked again later, the server may know that the channel is its own.
         this.#channels = this.#channels.filter((each) => each !== channel);
-        this.listener.onRefused();
+        this.listener.onRefused?.();
       }
       return false;
     }

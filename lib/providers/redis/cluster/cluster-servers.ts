@@ -46,8 +46,8 @@ export class ClusterServers implements Servers, ServersListener {
     private readonly settings: ServerSettings,
     private readonly listener: ServersListener,
   ) {
-    // A pause for each bucket is no leak.
-    setMaxListeners(BUCKETS + 1, this.#closing.signal);
+    // A pause for each call that was refused is no leak.
+    setMaxListeners(0, this.#closing.signal);
     const { clock, layout, process, waitReplicas } = settings;
     const bucketOf = (_: unknown, index: number): Bucket => {
       const counter = layout.counterOf(index);

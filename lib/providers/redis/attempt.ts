@@ -15,7 +15,7 @@ const PROVISIONAL = 3_000;
  * - `unknown`: it was answered that nothing is known. The core asks again with the same id, or releases it.
  * - `settled`: it was answered. Later replies are ignored.
  */
-export class AcquireAttempt implements QueueEntry {
+export class Attempt implements QueueEntry {
   readonly holder: string;
   readonly mode: AcquireRequest['mode'];
   readonly lease: number;

@@ -1,6 +1,6 @@
 import type { Clock, Timer } from '../../api/clock.js';
 import { HolderTable } from '../../core/toolkit/holder-table.js';
-import type { AcquireAttempt } from './acquire-attempt.js';
+import type { Attempt } from './attempt.js';
 
 /** How often a process asks again for the first waiter of each lock, in ms: well inside the 3 s after which it counts as dead. */
 const ASK_AGAIN = 1_000;
@@ -11,13 +11,13 @@ interface WakeUp {
   /** On the monotonic clock. */
   readonly at: number;
   /** The first in the queue that is known. */
-  attempt: AcquireAttempt;
+  attempt: Attempt;
 }
 
 /** The attempts of this process that were not granted yet, and when each of them asks again. */
-export class Waiters {
+export class PendingAttempts {
   /** By holder. An attempt whose outcome is unknown stays until it asks again or is released. */
-  readonly attempts = new HolderTable<AcquireAttempt>();
+  readonly attempts = new HolderTable<Attempt>();
   /** By lock. */
   readonly #wakeUps = new Map<string, WakeUp>();
   /** The locks for which all waiters have asked in this second: each of them may find that it was missing. */
@@ -26,7 +26,7 @@ export class Waiters {
 
   constructor(
     private readonly clock: Clock,
-    private readonly ask: (attempt: AcquireAttempt) => void,
+    private readonly ask: (attempt: Attempt) => void,
   ) {}
 
   /**
@@ -46,7 +46,7 @@ export class Waiters {
   }
 
   /** The attempt is queued; the lock frees itself in `freeIn` ms unless it is renewed. */
-  queued(attempt: AcquireAttempt, freeIn: number): void {
+  queued(attempt: Attempt, freeIn: number): void {
     this.#lookLater();
     if (freeIn < ASK_AGAIN) this.#wakeWhenFree(attempt, freeIn);
   }
@@ -58,7 +58,7 @@ export class Waiters {
   }
 
   /** Forgets all. Answers those that were not answered. */
-  close(): AcquireAttempt[] {
+  close(): Attempt[] {
     if (this.#timer !== undefined) this.clock.clearTimer(this.#timer);
     for (const { timer } of this.#wakeUps.values()) this.clock.clearTimer(timer);
     this.#wakeUps.clear();
@@ -68,7 +68,7 @@ export class Waiters {
   }
 
   /** One ask for a lock that frees itself is enough: every ask serves the queue. */
-  #wakeWhenFree(attempt: AcquireAttempt, freeIn: number): void {
+  #wakeWhenFree(attempt: Attempt, freeIn: number): void {
     const { lock } = attempt;
     const at = this.clock.now() + freeIn;
     const known = this.#wakeUps.get(lock);
@@ -87,8 +87,8 @@ export class Waiters {
     this.#wakeUps.set(lock, wakeUp);
   }
 
-  #firstOf(lock: string): AcquireAttempt | undefined {
-    let first: AcquireAttempt | undefined;
+  #firstOf(lock: string): Attempt | undefined {
+    let first: Attempt | undefined;
     for (const attempt of this.attempts.values()) {
       if (attempt.lock !== lock || attempt.state !== 'queued') continue;
       if (!first || byTicket(attempt, first) < 0) first = attempt;
@@ -110,7 +110,7 @@ export class Waiters {
    * of the queue. So a check costs the server one operation a lock, also if 10 000 wait for it.
    */
   #askForTheFirst(): void {
-    const first = new Map<string, AcquireAttempt>();
+    const first = new Map<string, Attempt>();
     for (const attempt of this.attempts.values()) {
       if (attempt.isUnconfirmed) this.ask(attempt);
       const known = first.get(attempt.lock);
@@ -120,6 +120,7 @@ export class Waiters {
   }
 }
 
-function byTicket(one: AcquireAttempt, other: AcquireAttempt): number {
+function byTicket(one: Attempt, other: Attempt): number {
+  if (one.ticket === other.ticket) return 0;
   return one.ticket < other.ticket ? -1 : 1;
 }

@@ -9,7 +9,7 @@ interface Observer<T extends object, N> {
 }
 
 /** Follows the operations of a tracing channel from their beginning to their end. Those that began before it are not followed. */
-export class UnderWay<T extends object, N> {
+export class OpenOperations<T extends object, N> {
   readonly #notes = new Map<object, N>();
   readonly #onStart = (trace: unknown): void => {
     this.#notes.set(trace as T, this.observer.begin(trace as T));
@@ -29,7 +29,7 @@ export class UnderWay<T extends object, N> {
     subscribe(channel.asyncEnd.name, this.#onAsyncEnd);
   }
 
-  /** Leaves the channel, and closes what is under way. */
+  /** Leaves the channel, and closes those that are open. */
   leave(): void {
     unsubscribe(this.channel.start.name, this.#onStart);
     unsubscribe(this.channel.asyncEnd.name, this.#onAsyncEnd);

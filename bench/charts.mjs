@@ -1,59 +1,108 @@
-// Draws bench/results/*.json into docs/benchmarks.md and docs/benchmarks/*.svg. Nothing there is written by hand between the markers.
+// Draws bench/results/*.json into docs/benchmarks.md, docs/lab-notes/benchmarks.md and docs/benchmarks/*.svg. Nobody edits the text
+// between the markers of these pages.
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { root } from '../scripts/ensure-installed.mjs';
+import { compact, drawPage, markdownTable } from './markdown.mjs';
 import { median } from './measure.mjs';
 import { bars, growth } from './svg.mjs';
-import { isWithoutRivals, number, summary, verdict } from './table.mjs';
+import { lacksPeers, number, summary, verdict } from './table.mjs';
 
-const results = join(root, 'bench/results');
-const pictures = join(root, 'docs/benchmarks');
-const page = join(root, 'docs/benchmarks.md');
+const RESULTS = join(root, 'bench/results');
+const PICTURES = join(root, 'docs/benchmarks');
+const PAGE = join(root, 'docs/benchmarks.md');
+const LAB_NOTES = join(root, 'docs/lab-notes/benchmarks.md');
 
 const TITLES = {
-  decorator: 'A decorated call',
-  redis: 'Redis, one server',
-  'redis-scale': 'Redis: what grows',
-  redlock: 'Redlock, several servers',
+  decorator: 'Decorator',
+  redis: 'Redis',
+  'redis-scale': 'Redis, growth',
+  redlock: 'Redlock',
   sql: 'MariaDB',
-  failover: 'Fail-over',
+  failover: 'Failover',
   zookeeper: 'ZooKeeper',
 };
 
+/** The tables that the page compares with other libraries, and the heading of each. */
+const COMPARED = [
+  ['redis', 'One caller, acquire + release', 'cycles a second', 'one caller, cycles/s'],
+  ['redis', '64 callers on 64 keys', 'cycles a second', '64 keys, cycles/s'],
+  ['redis', '16 callers at once on one key, until each has held it', 'ms', '16 at once, ms'],
+  ['redis', '16 waiters looping on one key in two processes: speed', 'acquisitions a second', 'loop, acquisitions/s'],
+  ['redis', '16 waiters looping on one key in two processes: fairness', 'fewest turns / most turns', 'loop, fairness'],
+  ['redis', '16 waiters looping on one key in two processes: longest wait', 'ms', 'loop, longest wait, ms'],
+  ['redis-scale', '100 idle waiters on one key in one process', 'commands a second', '100 idle waiters, commands/s'],
+];
+
+/** The tables of which the page shows the chart. */
+const CHARTS = COMPARED.filter((_, index) => [1, 2, 5].includes(index));
+
 export function drawCharts() {
-  const rows = Object.keys(TITLES)
-    .concat(files().filter((row) => !(row in TITLES)))
-    .filter((row) => files().includes(row))
-    .map((row) => JSON.parse(readFileSync(join(results, `${row}.json`), 'utf8')));
-  rmSync(pictures, { recursive: true, force: true });
-  mkdirSync(pictures, { recursive: true });
-  replace('bars', barsOf(rows));
-  replace('results', rows.map(section).join('\n\n'));
+  const groups = groupsInOrder();
+  rmSync(PICTURES, { recursive: true, force: true });
+  mkdirSync(PICTURES, { recursive: true });
+  const sections = groups.map(section).join('\n\n');
+  const find = ([name, what, unit]) => {
+    const { tables = [] } = groups.find(({ group }) => group === name) ?? {};
+    return tables.find((table) => table.what === what && table.unit === unit);
+  };
+  drawPage(PAGE, {
+    bars: compact(barTable(groups)),
+    peers: compact(peerTable(COMPARED.map((compared) => ({ heading: compared.at(-1), table: find(compared) })))),
+    charts: CHARTS.filter(find)
+      .map((compared) => image(compared[0], find(compared), 'benchmarks'))
+      .join('\n\n'),
+  });
+  drawPage(LAB_NOTES, { results: sections });
 }
 
-function files() {
-  return readdirSync(results)
-    .filter((file) => file.endsWith('.json'))
-    .map((file) => file.replace('.json', ''));
-}
-
-function barsOf(rows) {
-  const lines = rows.flatMap(({ row, tables }) =>
-    tables.map((table) => ({ row, table, judged: verdict(table) })).filter(({ judged }) => judged),
+function groupsInOrder() {
+  const files = readdirSync(RESULTS).filter((file) => file.endsWith('.json'));
+  const names = files.map((file) => basename(file, '.json'));
+  const known = Object.keys(TITLES).filter((name) => names.includes(name));
+  return [...new Set([...known, ...names])].map((name) =>
+    JSON.parse(readFileSync(join(RESULTS, `${name}.json`), 'utf8')),
   );
-  return [
-    '| what | bar | measured (quartiles) | |',
-    '|---|---|---|---|',
-    ...lines.map(
-      ({ row, table, judged }) =>
-        `| ${TITLES[row] ?? row}: ${lowered(table.what)} | ${judged.bar} | ${judged.measured} | ${judgement(judged)} |`,
-    ),
-  ].join('\n');
 }
 
-function section({ row, date, commit, machine, versions, settings, tables }) {
+function titleOf(group) {
+  return TITLES[group] ?? group;
+}
+
+/** All bars, met or not. */
+function barTable(groups) {
+  const rows = groups.flatMap(({ group, tables }) =>
+    tables
+      .map((table) => ({ table, judged: verdict(table) }))
+      .filter(({ judged }) => judged)
+      .map(({ table, judged }) => {
+        return [`${titleOf(group)}: ${lowered(table.what)}`, judged.bar, judged.measured, wordOf(judged)];
+      }),
+  );
+  return markdownTable(['what', 'bar', 'measured (quartiles)', 'result'], rows, 'text');
+}
+
+/** One row for each library, with the medians of these tables. */
+function peerTable(columns) {
+  const ours = columns.find(({ table }) => table)?.table.ours;
+  const names = [...new Set(columns.flatMap(({ table }) => Object.keys(table?.rounds ?? {})))];
+  const lines = new Map(
+    columns.map(({ heading, table }) => [heading, new Map(table && summary(table).map((line) => [line.name, line]))]),
+  );
+  const cell = (name, heading) => {
+    const line = lines.get(heading).get(name);
+    return line ? `${number(line.median)}${line.note ? ' \\*' : ''}` : '';
+  };
+  const headings = columns.map(({ heading }) => heading);
+  return markdownTable(
+    ['library', ...headings],
+    names.map((name) => [name === ours ? `**${name}**` : name, ...headings.map((heading) => cell(name, heading))]),
+  );
+}
+
+function section({ group, date, commit, machine, versions, settings, tables }) {
   return [
-    `## ${TITLES[row] ?? row}`,
+    `## ${titleOf(group)}`,
     `${settings}.`,
     Object.entries(versions)
       .map(([name, version]) => `${name} ${version}`)
@@ -61,18 +110,13 @@ function section({ row, date, commit, machine, versions, settings, tables }) {
     `Measured ${date.slice(0, 16).replace('T', ' ')} UTC, commit ${commit}, on ${machine.processor}, ${machine.memory}, ${machine.system}` +
       `${machine.pinned ? '' : ', **not pinned**'}. Other programs kept ${machine.busyBefore} % of the processors busy just before; ` +
       `load average ${machine.loadBefore} before, ${machine.loadAfter} after.`,
-    ...tables.map((table) => (table.along ? growing(row, table) : flat(row, table))),
+    ...tables.map((table) => (table.along ? growingTable(group, table) : flatTable(group, table))),
   ].join('\n\n');
 }
 
-function flat(row, table) {
+function flatTable(group, table) {
   const lines = summary(table);
   const judged = verdict(table);
-  // A chart of one bar shows nothing.
-  const picture =
-    lines.length < 3
-      ? ''
-      : draw(row, table, bars({ ...frame(table), lines: marked(lines, table), limit: limitOf(table) }));
   const hasRatio = lines.some(({ ratio }) => ratio !== undefined);
   const hasSpread = lines.some(({ rounds }) => rounds > 1);
   const hasNotes = lines.some(({ note }) => note);
@@ -83,36 +127,40 @@ function flat(row, table) {
     hasRatio && [`× ${table.base}`, ({ ratio }) => ratio?.toFixed(2) ?? ''],
     hasNotes && ['', ({ note }) => note],
   ].filter(Boolean);
+  // A chart with one or two bars shows nothing.
+  if (lines.length >= 3)
+    draw(group, table, bars({ ...frame(table), lines: marked(lines, table), limit: limitOf(table) }));
   return [
     `### ${table.what}`,
-    picture,
-    markdown(
+    lines.length >= 3 ? image(group, table, '../benchmarks') : '',
+    markdownTable(
       columns.map(([head]) => head),
       lines.map((line) => columns.map(([, cell]) => cell(line))),
     ),
-    judged ? `Bar: ${judged.bar}. Measured ${judged.measured}: ${judgement(judged)}.` : '',
-    isWithoutRivals(table) ? 'No ratio and no bar: none of the others was there to compare with.' : '',
+    judged ? `Bar: ${judged.bar}. Measured ${judged.measured}: ${wordOf(judged)}.` : '',
+    lacksPeers(table) ? 'No ratio and no bar: no other library was measured.' : '',
   ]
     .filter(Boolean)
     .join('\n\n');
 }
 
-function growing(row, table) {
+function growingTable(group, table) {
   const { along, rounds, ours } = table;
   const medians = Object.entries(rounds)
     .map(([name, lists]) => ({ name, values: lists.map(median) }))
     .sort((a, b) => (b.name === ours) - (a.name === ours));
+  draw(group, table, growth({ ...frame(table), along: along.name, points: along.points, series: medians }));
   return [
     `### ${table.what}`,
-    draw(row, table, growth({ ...frame(table), along: along.name, points: along.points, series: medians })),
-    markdown(
+    image(group, table, '../benchmarks'),
+    markdownTable(
       [`${table.unit}, ${along.name}:`, ...along.points.map((point) => point.toLocaleString('en'))],
       medians.map(({ name, values }) => [name === ours ? `**${name}**` : name, ...values.map(number)]),
     ),
   ].join('\n\n');
 }
 
-function judgement({ word }) {
+function wordOf({ word }) {
   return word === 'met' ? word : `**${word}**`;
 }
 
@@ -128,26 +176,23 @@ function marked(lines, { ours, base, better }) {
     .map((line) => ({ ...line, isOurs: line.name === ours }));
 }
 
-/** Where the bar stands on the axis; one against another candidate is told by the words alone. */
+/** The value of the bar on the axis. A bar relative to the best other library is shown in the text only. */
 function limitOf({ bar, rounds, base }) {
   const limit = bar?.atLeast ?? bar?.atMost;
   if (bar === undefined || bar.of === 'best') return undefined;
   return bar.of === 'base' ? limit * median(rounds[base]) : limit;
 }
 
-function draw(row, table, picture) {
-  const name = `${row}-${slug(table.what)}-${slug(table.unit)}.svg`;
-  writeFileSync(join(pictures, name), picture);
-  return `![${table.what}, ${table.unit}](benchmarks/${name})`;
+function draw(group, table, picture) {
+  writeFileSync(join(PICTURES, pictureOf(group, table)), picture);
 }
 
-function markdown(head, rows) {
-  const cells = (values) => `| ${values.join(' | ')} |`;
-  return [
-    cells(head),
-    `|${head.map((_, index) => (index === 0 ? '---' : '---:')).join('|')}|`,
-    ...rows.map(cells),
-  ].join('\n');
+function image(group, table, folder) {
+  return `![${table.what}, ${table.unit}](${folder}/${pictureOf(group, table)})`;
+}
+
+function pictureOf(group, { what, unit }) {
+  return `${group}-${slug(what)}-${slug(unit)}.svg`;
 }
 
 function slug(words) {
@@ -160,15 +205,6 @@ function slug(words) {
 
 function lowered(title) {
   return title.charAt(0).toLowerCase() + title.slice(1);
-}
-
-function replace(part, content) {
-  const text = readFileSync(page, 'utf8');
-  const [begin, end] = [`<!-- ${part} -->`, `<!-- /${part} -->`];
-  const from = text.indexOf(begin);
-  const to = text.indexOf(end);
-  if (from < 0 || to < 0) throw new Error(`docs/benchmarks.md has lost its markers ${begin} and ${end}.`);
-  writeFileSync(page, `${text.slice(0, from + begin.length)}\n${content}\n${text.slice(to)}`);
 }
 
 if (import.meta.filename === process.argv[1]) drawCharts();

@@ -1,20 +1,24 @@
+// What the candidates do while they are measured. `acquire(key)` resolves to a function that releases the lock.
+
+const IN_FLIGHT = 64;
+
 /** One caller, one key: cycles of acquire and release per second. */
-export async function oneCaller(take, milliseconds) {
-  return rate(milliseconds, 1, async () => (await take('one'))());
+export async function oneCaller(acquire, milliseconds) {
+  return rate(milliseconds, 1, async () => (await acquire('one'))());
 }
 
 /** Each of `callers` callers on a key of its own: cycles per second. */
-export async function manyKeys(take, milliseconds, callers = 64) {
-  return rate(milliseconds, callers, async (caller) => (await take(`many-${caller}`))());
+export async function manyKeys(acquire, milliseconds, callers = 64) {
+  return rate(milliseconds, callers, async (caller) => (await acquire(`many-${caller}`))());
 }
 
-/** `callers` at once on one key: ms until each has had it or given up, and how many gave up. */
-export async function crowd(take, callers) {
+/** `callers` at once on one key: ms until each has held it or given up, and how many gave up. */
+export async function burst(acquire, callers) {
   const startedAt = performance.now();
   let failed = 0;
   await Promise.all(
     Array.from({ length: callers }, async () => {
-      const release = await take('burst').catch(() => undefined);
+      const release = await acquire('burst').catch(() => undefined);
       if (release) await release();
       else failed += 1;
     }),
@@ -22,56 +26,57 @@ export async function crowd(take, callers) {
   return { milliseconds: performance.now() - startedAt, failed };
 }
 
-/** What crowds of so many callers make of a table: its rounds in ms, and its notes on who gave up. */
-export function crowdTable(results, callers) {
-  const of = (value) => Object.fromEntries(Object.entries(results).map(([name, rounds]) => [name, value(rounds)]));
+/** The part of a table that bursts of so many callers fill: ms for each round, and notes on callers that gave up. */
+export function burstTable(results, callers) {
+  const byName = (value) => Object.fromEntries(Object.entries(results).map(([name, rounds]) => [name, value(rounds)]));
   return {
-    rounds: of((rounds) => rounds.map(({ milliseconds }) => milliseconds)),
-    notes: of((rounds) => {
+    rounds: byName((rounds) => rounds.map(({ milliseconds }) => milliseconds)),
+    notes: byName((rounds) => {
       const gaveUp = rounds.reduce((sum, { failed }) => sum + failed, 0);
       return gaveUp > 0 ? `${gaveUp} of ${callers * rounds.length} gave up` : '';
     }),
   };
 }
 
-/** `count` keys that are all held together, 64 asks in flight: µs for taking and giving back one of them. */
-export async function manyHeld(take, count) {
+/** `count` keys that are all held at the same time, 64 attempts in flight: µs to acquire and release one of them. */
+export async function manyHeld(acquire, count) {
   const releases = [];
   const startedAt = performance.now();
   let next = 0;
-  await atOnce(async () => {
-    while (next < count) releases.push(await take(`held-${next++}`));
+  await inFlight(async () => {
+    while (next < count) releases.push(await acquire(`held-${next++}`));
   });
-  await atOnce(async () => {
+  await inFlight(async () => {
     while (releases.length > 0) await releases.pop()();
   });
   return ((performance.now() - startedAt) * 1_000) / count;
 }
 
 /**
- * Callers that take one key again and again: how often each got it, and the longest wait in ms. A wait lasts from the first try to the
- * grant; whoever gives up and tries again waits on, and whoever never has a turn has waited for the whole time.
+ * Callers that acquire one key again and again: how often each held it, and the longest wait in ms. A wait lasts from the first
+ * try to the grant. A caller that gives up and tries again is still waiting, and one that never holds the key has waited the
+ * whole time.
  */
-export async function loop(take, { callers, milliseconds }) {
+export async function loop(acquire, { callers, milliseconds }) {
   const counts = Array.from({ length: callers }, () => 0);
   let longest = 0;
   const startedAt = performance.now();
   await Promise.all(
     counts.map(async (_, caller) => {
-      let askedAt = startedAt;
+      let waitingSince = startedAt;
       while (performance.now() - startedAt < milliseconds) {
         let release;
         try {
-          release = await take('loop');
+          release = await acquire('loop');
         } catch {
-          continue; // Some give up after a number of tries.
+          continue; // Some libraries give up after a number of tries.
         } finally {
-          longest = Math.max(longest, performance.now() - askedAt);
+          longest = Math.max(longest, performance.now() - waitingSince);
         }
-        // What ends later is the wait of those who have slept through the others' end.
+        // A grant after the end does not count: its caller may have slept through the end of the others.
         if (performance.now() - startedAt < milliseconds) counts[caller] += 1;
         await release();
-        askedAt = performance.now();
+        waitingSince = performance.now();
       }
     }),
   );
@@ -92,6 +97,6 @@ async function rate(milliseconds, callers, cycle) {
   return (cycles / (performance.now() - startedAt)) * 1_000;
 }
 
-async function atOnce(work) {
-  await Promise.all(Array.from({ length: 64 }, work));
+async function inFlight(work) {
+  await Promise.all(Array.from({ length: IN_FLIGHT }, work));
 }

@@ -1,12 +1,12 @@
-/** A smoke test of the benchmark itself: everything runs once and shortly, and nothing is kept. */
+/** A smoke test of the benchmark itself: everything runs once and briefly, and no result is kept. */
 export const isQuick = process.env.BENCH_QUICK === '1';
 
-/** So many ms, or a tenth of it in a quick run. */
+/** This many ms, or a tenth of it in a quick run. */
 export function lasting(milliseconds) {
   return isQuick ? milliseconds / 10 : milliseconds;
 }
 
-/** The middle of the values: one slow round on a shared machine does not move it. */
+/** One slow round on a shared machine does not move the median. */
 export function median(values) {
   return quantile(values, 0.5);
 }
@@ -19,18 +19,18 @@ export function quantile(values, share) {
   return below + (sorted[Math.ceil(at)] - below) * (at % 1);
 }
 
-// Some of the others need seconds for what takes the rest milliseconds.
+// Some libraries need seconds where others need milliseconds.
 const ENOUGH_ROUNDS = 3;
-// After a fifth of a second of a load, the compiler still had so much to do that the last rounds were up to 2.5 times faster than the first.
+// With a warm-up of 0.2 s, the compiler was still so busy that the last rounds were up to 2.5 times faster than the first.
 const WARM_UP = 1_500;
 
 /**
- * Runs the candidates in turn, round by round, so that whatever disturbs the machine disturbs all of them. Without forced
- * collections between the rounds: these throw compiled code away, and each round would measure the compiler.
+ * Runs the candidates in turn, round by round, so that other load of the machine affects all of them. It forces no garbage
+ * collection between the rounds, because that discards compiled code, and each round would measure the compiler.
  *
  * @param {object} options
- * @param options.warmUp each candidate runs for so many ms before the rounds that count, for the compiler
- * @param options.budget a candidate that has used so many ms gets no more than three rounds
+ * @param options.warmUp each candidate runs for this many ms before the rounds that count, so that its code is compiled
+ * @param options.budget a candidate that has used this many ms gets three rounds at most
  */
 export async function interleave(candidates, { rounds, warmUp = lasting(WARM_UP), budget = 8_000 }) {
   const names = Object.keys(candidates);
@@ -42,7 +42,7 @@ export async function interleave(candidates, { rounds, warmUp = lasting(WARM_UP)
     spent[name] += performance.now() - startedAt;
     return result;
   };
-  // In turn here too: code that all of them use is compiled for all of them.
+  // In turn here too, because code that all of them use is compiled for all of them.
   const isCold = (name) => spent[name] < warmUp;
   while (names.some(isCold)) for (const name of names.filter(isCold)) await timed(name);
   for (let round = 0; round < (isQuick ? 1 : rounds); round += 1) {
@@ -55,8 +55,8 @@ export async function interleave(candidates, { rounds, warmUp = lasting(WARM_UP)
 }
 
 /**
- * Nanoseconds of CPU time for one of `calls` calls, one after the other: for work that waits for nothing, where another
- * process on the same core would count in the time of the clock.
+ * Nanoseconds of CPU time for one of `calls` sequential calls. For work that waits for nothing, it is better than the clock, which
+ * would also count another process on the same core.
  */
 export async function cpuNanoseconds(calls, call) {
   const before = process.cpuUsage();

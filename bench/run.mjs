@@ -6,33 +6,33 @@ import { ensureBuilt } from '../scripts/build.mjs';
 import { commandLine, refuse } from '../scripts/command-line.mjs';
 import { drawCharts } from './charts.mjs';
 
-// Each file in rows/ measures one group of rows, prints ratios against the raw thing in the same run, and keeps them in results/.
-const available = readdirSync(join(root, 'bench/rows')).map((file) => file.replace('.mjs', ''));
+// Each file in groups/ measures one group, prints ratios against the raw client in the same run, and keeps the results in results/.
+const available = readdirSync(join(root, 'bench/groups')).map((file) => file.replace('.mjs', ''));
 const USAGE = `usage: npm run bench [-- options] [-- group …]
 
-  group     only these groups of rows: ${available.join(', ')}. Default: everything
-  --quick   everything once and shortly, to see that it runs; nothing is kept`;
+  group     only these groups: ${available.join(', ')}. Default: all
+  --quick   runs everything once and briefly, as a check; no result is kept`;
 
 const { values: options, positionals: wanted } = commandLine(USAGE, {
   options: { quick: { type: 'boolean', default: false } },
   allowPositionals: true,
 });
 const isQuick = options.quick;
-const unknown = wanted.filter((row) => !available.includes(row));
-if (unknown.length > 0) refuse(`Unknown: ${unknown.join(', ')}. There are: ${available.join(', ')}`);
+const unknown = wanted.filter((group) => !available.includes(group));
+if (unknown.length > 0) refuse(`Unknown group: ${unknown.join(', ')}. Use one of: ${available.join(', ')}`);
 
 ensureInstalled();
 ensureBuilt();
 
-// Unpinned, one loop runs at two speeds that differ by 3: wake-ups across cores cost 35 µs each. Servers go to core 0.
+// Without pinning, one loop runs at two speeds that differ by 3, because a wake-up across cores costs 35 µs. Servers use core 0.
 const canPin = existsSync('/usr/bin/taskset');
-for (const row of wanted.length > 0 ? wanted : available) {
-  const command = [process.execPath, join(root, 'bench/rows', `${row}.mjs`)];
+for (const group of wanted.length > 0 ? wanted : available) {
+  const command = [process.execPath, join(root, 'bench/groups', `${group}.mjs`)];
   const [file, ...args] = canPin ? ['taskset', '-c', '1', ...command] : command;
   const env = { ...process.env, BENCH_QUICK: isQuick ? '1' : '', BENCH_PINNED: canPin ? '1' : '' };
   const { status, signal } = spawnSync(file, args, { cwd: root, stdio: 'inherit', env });
   if (status === 0) continue;
-  console.error(`Row ${row} ended with ${signal ?? status}; its last results stay as they were.`);
+  console.error(`Group ${group} ended with ${signal ?? status}. Its last results are unchanged.`);
   process.exit(status ?? 1);
 }
 

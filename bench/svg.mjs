@@ -1,4 +1,4 @@
-// Two charts as plain SVG: text that a review can read, drawn again from the results by anyone.
+// Two kinds of charts as plain SVG, which a review can read as text.
 import { number } from './table.mjs';
 
 const WIDTH = 760;
@@ -6,7 +6,7 @@ const LEFT = 190;
 const RIGHT = 110;
 const HIGHLIGHT = '#d9480f';
 const SERIES = [HIGHLIGHT, '#1c7ed6', '#2f9e44', '#9c36b5', '#868e96'];
-// Where one is 30 times another, a linear axis shows a line of nothing.
+// With a linear axis, a bar of a thirtieth of the longest is invisible.
 const LOGARITHMIC_FROM = 30;
 
 /** Horizontal bars with the quartiles as whiskers. `lines`: { name, median, low, high, isOurs, limit }. */
@@ -45,7 +45,7 @@ export function bars({ title, unit, lines, limit }) {
   ]);
 }
 
-/** Lines over what grows, both axes logarithmic. `series`: { name, values }, one value a point or nothing. */
+/** Lines over a growing quantity, with two logarithmic axes. `series`: { name, values } with one value for each point. */
 export function growth({ title, unit, along, points, series }) {
   const TOP = 52;
   const BOTTOM = 292;
@@ -63,7 +63,7 @@ export function growth({ title, unit, along, points, series }) {
   for (const point of points) {
     grid.push(text(x(point), BOTTOM + 16, point.toLocaleString('en'), 'text-anchor="middle" class="dim"'));
   }
-  // Labels at the ends of the lines, pushed apart where lines end together.
+  // Labels at the ends of the lines. They are moved apart if lines end at the same height.
   const ends = series
     .map(({ name, values: those }, index) => ({ name, index, y: y(those.at(-1)) }))
     .sort((a, b) => a.y - b.y);

@@ -1,19 +1,19 @@
 import { median, quantile } from './measure.mjs';
 
 /**
- * One thing that was measured, for several candidates:
+ * A table holds one measurement of several candidates:
  *
  *   what      a title
  *   unit      of the values
  *   better    'more' or 'less'
- *   rounds    by candidate, a value a round; with `along`, such a list for each of its points
- *   ours      the candidate that this is all about
+ *   rounds    by candidate, one value for each round; with `along`, such a list for each of its points
+ *   ours      the candidate of this library
  *   base      the candidate that the others are divided by, round by round
- *   bar       { atLeast | atMost, of }: what ours has to reach. Of `base`, of the `best` of the others, or by itself.
+ *   bar       { atLeast | atMost, of }: what ours must reach. Relative to `base`, to the `best` of the other libraries, or absolute
  *   notes     by candidate, what the number does not say
- *   along     { name, points }: what grows
+ *   along     { name, points }: the quantity that grows
  *
- * What follows from the values is computed here, for the terminal and for the page alike.
+ * The terminal and the pages show the same values, which are computed here.
  */
 
 /** By candidate: the median, the quartiles and the ratio to the base. */
@@ -30,19 +30,19 @@ export function summary(table) {
 }
 
 /**
- * Whether ours reaches the bar: `{ word, bar, measured }`, all in words. Where the bar lies between the quartiles, as many rounds say
- * one thing as the other. Nothing where there is no bar, or nobody to compare with.
+ * Whether ours reaches the bar, in words: `{ word, bar, measured }`. If the bar lies between the quartiles, the result is
+ * undecided. `undefined` if there is no bar, or no other library to compare with.
  */
 export function verdict(table) {
   const { bar, base, unit } = table;
-  if (bar === undefined || isWithoutRivals(table)) return undefined;
+  if (bar === undefined || lacksPeers(table)) return undefined;
   const measured = measuredOf(table);
   const [low, high] = [quantile(measured, 0.25), quantile(measured, 0.75)];
   const [[good, bad], limit] =
     bar.atLeast === undefined
-      ? [[high <= bar.atMost, low > bar.atMost], `at most ${bar.atMost}`]
-      : [[low >= bar.atLeast, high < bar.atLeast], `at least ${bar.atLeast}`];
-  const of = bar.of === 'base' ? `× ${base}` : bar.of === 'best' ? `× the best of the others (${best(table)})` : unit;
+      ? [[high <= bar.atMost, low > bar.atMost], `≤ ${bar.atMost}`]
+      : [[low >= bar.atLeast, high < bar.atLeast], `≥ ${bar.atLeast}`];
+  const of = bar.of === 'base' ? `× ${base}` : bar.of === 'best' ? `× ${best(table)}, the best other` : unit;
   const spread = measured.length > 1 ? ` (${number(low)} – ${number(high)})` : '';
   return {
     word: good ? 'met' : bad ? 'missed' : 'undecided',
@@ -51,18 +51,18 @@ export function verdict(table) {
   };
 }
 
-/** Whether the bar is one against the others, and none of them was measured. */
-export function isWithoutRivals(table) {
+/** Whether the bar is relative to other libraries, and none of them was measured. */
+export function lacksPeers(table) {
   return table.bar?.of === 'best' && best(table) === undefined;
 }
 
-/** As many digits as say something. */
+/** A value with as many digits as are significant. */
 export function number(value) {
   if (value >= 1_000) return Math.round(value).toLocaleString('en');
   return value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2);
 }
 
-/** What the bar is about, a value a round. */
+/** What the bar limits: one value for each round. */
 function measuredOf(table) {
   const { bar, better, ours, rounds, base } = table;
   if (bar.of === 'base') return ratios(rounds[ours], rounds[base]);

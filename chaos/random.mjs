@@ -1,4 +1,4 @@
-/** Random numbers that a seed decides (mulberry32): the faults and the choices of the clients are the same in each run of a seed. */
+/** Random numbers from a seed (mulberry32). The faults and the choices of the clients are the same in each run with that seed. */
 export function seededRandom(seed) {
   let state = hash(String(seed));
   const next = () => {

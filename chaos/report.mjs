@@ -1,87 +1,101 @@
+// The results of a run, as data and as tables of Markdown. The terminal and the pages show the same tables.
+import { markdownTable } from '../bench/markdown.mjs';
 import { RULES } from './judge/checker.mjs';
 
-/** One line for each fault, and one for all, as a table of Markdown. */
-export function table({ verdict, subject }) {
-  const byName = Map.groupBy?.(verdict.faults, ({ nemesis }) => nemesis) ?? grouped(verdict.faults);
-  const rows = [...byName].map(([name, faults]) => {
-    const sum = (field) => faults.reduce((total, fault) => total + fault[field], 0);
-    const recoveries = faults
-      .filter(({ recovery }) => recovery !== undefined)
-      .map(({ recovery }) => Math.round(recovery));
-    const excused = verdict.excused.filter(({ under }) => under === name).length;
-    return [
-      name,
-      faults.length,
-      sum('sections'),
-      sum('overstays'),
-      excused,
-      sum('refused'),
-      sum('violations'),
-      middleAndLargest(recoveries),
-    ];
-  });
-  const head = [
-    'fault',
-    'times',
-    'sections',
-    'overstays',
-    'documented overlaps',
-    'stale acts refused',
-    'violations',
-    'recovery ms, median / max',
-  ];
-  const { sections, overstays, refused } = verdict.counts;
-  const all = [
-    '**all**',
-    verdict.faults.length,
-    sections,
-    overstays,
-    verdict.excused.length,
-    refused,
-    verdict.violations.length,
-    '',
-  ];
-  return [
-    `### ${subject.title}`,
-    '',
-    line(head),
-    line(head.map((_, index) => (index === 0 ? '---' : '--:'))),
-    ...rows.map(line),
-    line(all),
-  ].join('\n');
-}
-
 // Fewer sections say nothing.
-const ENOUGH = 50;
+const ENOUGH_SECTIONS = 50;
 
-/** Our providers break no rule, a control all those that it is known to break; and neither for want of trying. */
+/** A provider must break no rule. A control must break all rules that it is known to break. Both need enough sections. */
 export function isAsExpected({ subject, verdict }) {
   const broken = new Set(verdict.violations.map(({ rule }) => rule));
   const expected = subject.control ? subject.control.every((rule) => broken.has(rule)) : broken.size === 0;
-  return verdict.counts.sections >= ENOUGH && expected;
+  return verdict.counts.sections >= ENOUGH_SECTIONS && expected;
 }
 
-/** What was found, each rule once with its first case. */
-export function findings({ verdict }) {
+/** What a verdict counts: by fault, in total, and the violations by rule. */
+export function summarize(verdict) {
+  const byName = new Map();
+  for (const fault of verdict.faults) byName.set(fault.name, [...(byName.get(fault.name) ?? []), fault]);
+  const faults = [...byName].map(([fault, times]) => {
+    const sum = (field) => times.reduce((total, each) => total + each[field], 0);
+    return {
+      fault,
+      times: times.length,
+      sections: sum('sections'),
+      overstays: sum('overstays'),
+      documented: verdict.excused.filter(({ under }) => under === fault).length,
+      refused: sum('refused'),
+      violations: sum('violations'),
+      ...recoveryOf(times),
+    };
+  });
+  const { sections, overstays, refused } = verdict.counts;
+  const [documented, violations] = [verdict.excused.length, verdict.violations.length];
+  const byRule = {};
+  for (const { rule } of verdict.violations) byRule[rule] = (byRule[rule] ?? 0) + 1;
+  const total = { faults: verdict.faults.length, sections, overstays, documented, refused, violations };
+  return { total, byRule, faults };
+}
+
+/** ms from the end of a fault until every key has been entered again: the median and the maximum, if any is known. */
+function recoveryOf(times) {
+  const recoveries = times.map(({ recovery }) => recovery).filter((recovery) => recovery !== undefined);
+  if (recoveries.length === 0) return {};
+  const sorted = recoveries.map(Math.round).sort((a, b) => a - b);
+  return { recoveryMedian: sorted[Math.floor(sorted.length / 2)], recoveryMax: sorted.at(-1) };
+}
+
+/** One row for each fault, and one for all. */
+export function faultTable({ total, faults }) {
+  const counts = ({ sections, overstays, documented, refused, violations }) => [
+    sections,
+    overstays,
+    documented,
+    refused,
+    violations,
+  ];
+  return markdownTable(
+    [
+      'fault',
+      'times',
+      'sections',
+      'overstays',
+      'documented exceptions',
+      'stale acts refused',
+      'violations',
+      'recovery ms, median / max',
+    ],
+    [
+      ...faults.map((each) => [
+        each.fault,
+        each.times,
+        ...counts(each),
+        each.recoveryMax === undefined ? '–' : `${each.recoveryMedian} / ${each.recoveryMax}`,
+      ]),
+      ['**all**', total.faults, ...counts(total), ''],
+    ],
+  );
+}
+
+/** Each broken rule once, with its first case. */
+export function violationLines({ violations }) {
   const byRule = new Map();
-  for (const violation of verdict.violations)
+  for (const violation of violations) {
     byRule.set(violation.rule, [...(byRule.get(violation.rule) ?? []), violation]);
-  return [...byRule].map(([rule, [first, ...more]]) => {
+  }
+  return [...byRule].map(([rule, all]) => {
+    const [first] = all;
+    const { id, text } = RULES[rule];
     const where = first.op === undefined ? '' : ` ${first.op} on "${first.key}"`;
-    return `${more.length + 1} × ${RULES[rule]}. First:${where} ${first.what} (at ${Math.round(first.at)} ms, under: ${first.under})`;
+    return `${all.length} × ${id}: ${text}. First:${where} ${first.what} (at ${Math.round(first.at)} ms, under: ${first.under})`;
   });
 }
 
-const line = (cells) => `| ${cells.join(' | ')} |`;
-
-function middleAndLargest(values) {
-  if (values.length === 0) return '–';
-  const sorted = values.sort((a, b) => a - b);
-  return `${sorted[Math.floor(sorted.length / 2)]} / ${sorted.at(-1)}`;
-}
-
-function grouped(faults) {
-  const groups = new Map();
-  for (const fault of faults) groups.set(fault.nemesis, [...(groups.get(fault.nemesis) ?? []), fault]);
-  return groups;
+/** What a soak measured: `rows` of `{ what, early, late, digits, state }`. */
+export function soakTable({ rows }) {
+  const text = (value, digits) => value?.toFixed(digits) ?? '';
+  return markdownTable(
+    ['', 'first third', 'last third', ''],
+    rows.map(({ what, early, late, digits, state }) => [what, text(early, digits), text(late, digits), state]),
+  );
 }

@@ -4,23 +4,26 @@ import { ensureBuilt } from '../scripts/build.mjs';
 import { commandLine, refuse } from '../scripts/command-line.mjs';
 import { ensureInstalled, root } from '../scripts/ensure-installed.mjs';
 import { ensureServers } from '../scripts/ensure-servers.mjs';
-import { campaign } from './campaign.mjs';
+import { runWithFaults } from './fault-run.mjs';
 import { headOf, judge } from './judge/read-history.mjs';
-import { findings, isAsExpected, table } from './report.mjs';
+import { drawPages } from './pages.mjs';
+import { faultTable, isAsExpected, soakTable, summarize, violationLines } from './report.mjs';
+import { keep } from './results.mjs';
 import { soak } from './soak.mjs';
 import { subjects } from './subjects/index.mjs';
 
 const USAGE = `usage: npm run chaos [-- options]
 
-  --provider redis       what to prove; may be repeated. Default: everything. There are:
-                         ${Object.keys(subjects).join(', ')}
+  --provider redis        the subject; may be repeated. Default: all of
+                          ${Object.keys(subjects).join(', ')}
   --fault "worker paused" only this fault; may be repeated
-  --minutes 10           for each provider. Default 1
-  --seed 7               decides faults and choices. Default: a new one
-  --no-control           without the two locks that must be found guilty
-  --soak                 moderate load without faults: what must stay flat does
-  --judge history.jsonl  judges a history again, as what it is one of
-  --library dist         a build that is there already`;
+  --minutes 10            for each provider. Default: 1
+  --seed 7                decides the faults and the choices of the clients. Default: a new one
+  --no-control            without the two controls, which must be found guilty
+  --soak                  moderate load without faults: checks that memory and connections do not grow
+  --keep                  keeps the results in chaos/results and draws docs/reliability.md and docs/lab-notes/chaos.md
+  --judge history.jsonl   judges a recorded history again
+  --library dist          uses this build instead of a new one`;
 
 const { values: options } = commandLine(USAGE, {
   options: {
@@ -30,6 +33,7 @@ const { values: options } = commandLine(USAGE, {
     seed: { type: 'string', default: String(Math.floor(Math.random() * 1_000_000)) },
     'no-control': { type: 'boolean', default: false },
     soak: { type: 'boolean', default: false },
+    keep: { type: 'boolean', default: false },
     judge: { type: 'string' },
     library: { type: 'string' },
   },
@@ -40,17 +44,20 @@ const unknown = providers.filter((name) => !(name in subjects));
 const milliseconds = Number(options.minutes) * 60_000;
 if (unknown.length > 0 || !(milliseconds > 0)) refuse(USAGE);
 for (const name of providers) {
-  const { nemeses } = subjects[name];
-  const missing = options.fault?.find((fault) => !nemeses.includes(fault));
-  if (missing) refuse(`${name} has no fault "${missing}". There are: ${nemeses.join(', ')}`);
+  const { faults } = subjects[name];
+  const missing = options.fault?.find((fault) => !faults.includes(fault));
+  if (missing) refuse(`${name} has no fault "${missing}". Use one of: ${faults.join(', ')}`);
 }
+if (options.keep && options.fault) refuse('--keep needs all faults. Remove --fault.');
 
 if (options.judge) {
-  const { subject = options.provider?.[0] } = await headOf(options.judge);
-  if (!(subject in subjects)) refuse(`What ${options.judge} is a history of is for --provider to say.`);
-  process.exit(report(await judged(subject, options.judge)) ? 0 : 1);
+  const { subject: name = options.provider?.[0] } = await headOf(options.judge);
+  if (!(name in subjects)) refuse(`${options.judge} does not name its subject. Name it with --provider.`);
+  const subject = subjects[name];
+  const verdict = await judge(options.judge, subject);
+  process.exit(print({ name, subject, history: options.judge, verdict }) ? 0 : 1);
 }
-// Servers end with this process, if it is let end by itself.
+// The servers stop when this process exits by itself.
 for (const signal of ['SIGINT', 'SIGTERM']) process.once(signal, () => process.exit(1));
 if (!options.library) {
   ensureInstalled();
@@ -61,45 +68,64 @@ const library = options.library ?? join(root, 'dist');
 const { seed } = options;
 console.log(`seed ${seed}\n`);
 
-const CONTROL = 8_000;
-/** A control is guilty of what it does at some moments: a run of seconds may miss all of them. */
-const TRIALS = 5;
+const CONTROL_MILLISECONDS = 8_000;
+/** A control breaks its rules only at some moments, and a run of seconds may miss all of them. */
+const CONTROL_RUNS = 5;
 let asExpected = true;
 for (const name of providers) {
-  const terms = { seed, milliseconds, library, only: options.fault };
-  if (options.soak) asExpected = (await soak(name, terms)) && asExpected;
-  else
-    asExpected = report(await (controls.includes(name) ? convict(name, terms) : campaign(name, terms))) && asExpected;
+  const settings = { seed, milliseconds, library, only: options.fault };
+  const ok = options.soak ? await soaked(name, settings) : await tested(name, settings);
+  asExpected &&= ok;
 }
-// A harness that finds nothing anywhere proves nothing.
+// A test that never finds a violation proves nothing.
 if (!options['no-control'] && !options.soak) {
   for (const name of controls.filter((each) => !providers.includes(each))) {
-    asExpected = report(await convict(name, { seed, milliseconds: CONTROL, library })) && asExpected;
+    const ok = await tested(name, { seed, milliseconds: CONTROL_MILLISECONDS, library });
+    asExpected &&= ok;
   }
 }
+if (options.keep) drawPages();
 process.exit(asExpected ? 0 : 1);
 
-async function convict(name, terms) {
-  for (let trial = 1; ; trial += 1) {
-    const result = await campaign(name, { ...terms, seed: `${terms.seed}-${trial}` });
-    if (trial === TRIALS || isAsExpected(result)) return result;
+/** Runs a subject with faults, prints the result, and answers whether it is as expected. */
+async function tested(name, settings) {
+  const result = await (controls.includes(name) ? runControl(name, settings) : runWithFaults(name, settings));
+  if (options.keep) {
+    const { title } = result.subject;
+    keep('faults', { subject: name, title, seed, milliseconds: settings.milliseconds, ...summarize(result.verdict) });
+  }
+  return print(result);
+}
+
+async function runControl(name, settings) {
+  for (let run = 1; ; run += 1) {
+    const result = await runWithFaults(name, { ...settings, seed: `${settings.seed}-${run}` });
+    if (run === CONTROL_RUNS || isAsExpected(result)) return result;
     await rm(dirname(result.history), { recursive: true });
   }
 }
 
-async function judged(name, history) {
-  return { subject: subjects[name], name, history, verdict: await judge(history, subjects[name]) };
-}
-
-function report(result) {
-  console.log(`${table(result)}\n`);
-  for (const finding of findings(result)) console.log(`- ${finding}`);
+function print(result) {
   const { subject, history, verdict } = result;
+  console.log(`### ${subject.title}\n\n${faultTable(summarize(verdict))}\n`);
+  for (const line of violationLines(verdict)) console.log(`- ${line}`);
   const ok = isAsExpected(result);
   if (subject.control)
-    console.log(ok ? '\nFound guilty, as it must be.\n' : '\nNOT FOUND OUT: this run proves nothing.\n');
+    console.log(ok ? '\nFound guilty, as expected.\n' : '\nNOT FOUND GUILTY: this run proves nothing.\n');
   else if (ok) console.log('No violation.\n');
   else if (verdict.violations.length === 0) console.log('Too few sections to say anything.\n');
   if (!ok) console.log(`The history is kept: ${history}\n`);
   return ok;
+}
+
+/** Soaks a subject, prints the result, and answers whether nothing grows. */
+async function soaked(name, settings) {
+  const { subject, verdict, history, rows, isFlat } = await soak(name, settings);
+  const { sections } = verdict.counts;
+  console.log(`### ${subject.title}, ${sections} sections in ${options.minutes} min\n\n${soakTable({ rows })}`);
+  for (const line of violationLines(verdict)) console.log(`- ${line}`);
+  if (!isFlat) console.log(`\nThe history is kept: ${history}`);
+  console.log();
+  if (options.keep) keep('soak', { subject: name, title: subject.title, seed, milliseconds, sections, rows });
+  return isFlat;
 }

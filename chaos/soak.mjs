@@ -1,92 +1,99 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { openArena } from './arena.mjs';
-import { findings } from './report.mjs';
+import { startEnvironment } from './environment.mjs';
 
 const SAMPLES = 24;
-/** Until what keys leave behind for some seconds goes as fast as it comes. */
-const SETTLED = 12_000;
-/** Of the sections, under keys of their own: what is kept for each key shows too. */
-const FRESH = 0.25;
+/** Until the data that keys leave behind for some seconds is removed as fast as it is added. */
+const WARM_UP = 12_000;
+/** The share of sections with a new key. It shows memory that is kept for each key. */
+const FRESH_KEYS = 0.25;
 /**
- * Of the first third, when everything has been used once, and the last: what grows by more grows for ever. What is stored contains what the
- * keys of the last seconds leave for a while, and that is as much as the machine had time for.
+ * How much larger the last third may be than the first, when everything has been used once. A larger growth never ends. `stored`
+ * includes what the keys of the last seconds leave for a while, which depends on the speed of the machine.
  */
-const FLAT = { heap: 1.3, handles: 1.2, connections: 1.2, stored: 2 };
+const LEVELS = {
+  heap: { what: 'heap of the workers, MiB', limit: 1.3 },
+  handles: { what: 'handles of the workers', limit: 1.2 },
+  connections: { what: 'connections at the servers', limit: 1.2 },
+  stored: { what: 'stored in the backend', limit: 2 },
+};
 /**
- * Growth for each section after the first third: a leak is as large for the last as for the first. Heap `drifts` by so many bytes in any
- * case, with code that is compiled late, and so do keys: a run of so few sections that the limit is lost in that says nothing.
+ * Growth per section after the first third, because a leak is as large for the last section as for the first. Heap and keys
+ * `drift` by this much in any case, for example by code that is compiled late. A run whose limit is smaller than the drift says
+ * nothing.
  */
 const LEAKS = {
-  heap: { unit: 'bytes of heap a section', scale: 2 ** 20, limit: 32, drift: 2 * 2 ** 20 },
-  stored: { unit: 'stored a section', scale: 1, limit: 0.02, drift: 500 },
+  heap: { what: 'bytes of heap per section', scale: 2 ** 20, limit: 32, drift: 2 * 2 ** 20, digits: 1 },
+  stored: { what: 'stored per section', scale: 1, limit: 0.02, drift: 500, digits: 3 },
 };
+const GROWS = 'GROWS';
 
-/** Moderate load without faults; says what it costs to stay up, and whether it grows. */
+/** Runs moderate load without faults, and measures whether memory, handles, connections or stored data grow. */
 export async function soak(name, { seed, milliseconds, library }) {
-  const arena = await openArena(name, { seed, library, clients: 4, think: 40, fresh: FRESH });
+  const load = { clients: 4, think: 40, freshKeys: FRESH_KEYS };
+  const environment = await startEnvironment(name, { seed, library, ...load });
   const samples = [];
   try {
-    arena.fleet.run();
-    await sleep(SETTLED);
+    environment.fleet.run();
+    await sleep(WARM_UP);
     for (let sample = 0; sample < SAMPLES; sample += 1) {
       await sleep(milliseconds / SAMPLES);
-      samples.push(await look(arena));
+      samples.push(await measure(environment));
     }
-    await arena.quiesce();
+    await environment.quiesce();
   } finally {
-    await arena.close();
+    await environment.close();
   }
-  const verdict = await arena.verdict();
-  const third = SAMPLES / 3;
-  const [early, late] = [samples.slice(0, third), samples.slice(-third)].map(means);
-  console.log(`### ${arena.subject.title}, ${verdict.counts.sections} sections in ${milliseconds / 60_000} min\n`);
-  console.log('| | first third | last third | |\n| --- | --: | --: | --- |');
-  let flat = verdict.violations.length === 0;
-  for (const [what, limit] of Object.entries(FLAT)) {
-    const grows = late[what] > early[what] * limit + 1;
-    if (grows) flat = false;
-    console.log(`| ${what} | ${early[what].toFixed(1)} | ${late[what].toFixed(1)} | ${grows ? 'GROWS' : 'flat'} |`);
-  }
-  for (const [what, { unit, scale, limit, drift }] of Object.entries(LEAKS)) {
-    const growth = slope(samples.slice(third), what) * scale;
-    const isLong = (samples.at(-1).sections - samples[third].sections) * limit > drift;
-    if (isLong && growth > limit) flat = false;
-    const word = !isLong ? 'too few sections to say' : growth > limit ? 'GROWS' : 'flat';
-    console.log(`| ${unit} | | ${growth.toFixed(3)} | ${word} |`);
-  }
-  for (const finding of findings({ verdict })) console.log(`- ${finding}`);
-  if (flat) await arena.forget();
-  else console.log(`\nThe history is kept: ${verdict.history}`);
-  console.log();
-  return flat;
+  const verdict = await environment.verdict();
+  const rows = [...levels(samples), ...leaks(samples)];
+  const isFlat = verdict.violations.length === 0 && rows.every(({ state }) => state !== GROWS);
+  if (isFlat) await environment.deleteHistory();
+  return { name, subject: environment.subject, verdict, history: verdict.history, rows, isFlat };
 }
 
-async function look({ fleet, backend }) {
+function levels(samples) {
+  const third = SAMPLES / 3;
+  const mean = (part, field) => part.reduce((total, each) => total + each[field], 0) / part.length;
+  return Object.entries(LEVELS).map(([field, { what, limit }]) => {
+    const [early, late] = [samples.slice(0, third), samples.slice(-third)].map((part) => mean(part, field));
+    const state = late > early * limit + 1 ? GROWS : 'flat';
+    return { what, early: rounded(early, 1), late: rounded(late, 1), digits: 1, state };
+  });
+}
+
+function leaks(samples) {
+  const after = samples.slice(SAMPLES / 3);
+  const sections = after.at(-1).sections - after[0].sections;
+  return Object.entries(LEAKS).map(([field, { what, scale, limit, drift, digits }]) => {
+    const growth = slope(after, field) * scale;
+    const state = sections * limit <= drift ? 'too few sections to say' : growth > limit ? GROWS : 'flat';
+    return { what, late: rounded(growth, digits), digits, state };
+  });
+}
+
+async function measure({ fleet, backend }) {
   const usage = await fleet.usage();
   const sum = (field) => usage.reduce((total, each) => total + each[field], 0);
-  const of = (question) =>
-    Promise.all(backend.servers.map((server) => server[question]?.() ?? 0)).then((all) =>
-      all.reduce((a, b) => a + b, 0),
-    );
+  const ofServers = async (query) => {
+    const values = await Promise.all(backend.servers.map((server) => server[query]?.() ?? 0));
+    return values.reduce((total, value) => total + value, 0);
+  };
   return {
     heap: sum('heapUsed') / 2 ** 20,
     sections: sum('sections'),
     handles: sum('handles'),
-    connections: await of('connections'),
-    stored: await of('stored'),
+    connections: await ofServers('connections'),
+    stored: await ofServers('stored'),
   };
 }
 
-/** By how much this grows with each section: least squares. */
-function slope(samples, what) {
+/** The growth of this field per section, by least squares. */
+function slope(samples, field) {
   const mean = (value) => samples.reduce((total, each) => total + value(each), 0) / samples.length;
-  const [sections, level] = [mean((each) => each.sections), mean((each) => each[what])];
-  const covariance = mean((each) => (each.sections - sections) * (each[what] - level));
+  const [sections, level] = [mean((each) => each.sections), mean((each) => each[field])];
+  const covariance = mean((each) => (each.sections - sections) * (each[field] - level));
   return covariance / mean((each) => (each.sections - sections) ** 2);
 }
 
-function means(samples) {
-  return Object.fromEntries(
-    Object.keys(FLAT).map((what) => [what, samples.reduce((total, each) => total + each[what], 0) / samples.length]),
-  );
+function rounded(value, digits) {
+  return Number(value.toFixed(digits));
 }

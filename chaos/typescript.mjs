@@ -1,4 +1,4 @@
 import { register } from 'node:module';
 
-// The tests' servers are partly written in TypeScript, which Node 20 cannot read.
+// The servers of the tests are partly written in TypeScript, which Node 20 cannot run.
 register('./typescript-hooks.mjs', import.meta.url);

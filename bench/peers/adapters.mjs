@@ -1,4 +1,4 @@
-// The other libraries, each with its defaults: how they take and give back one lock.
+// How the other libraries acquire and release one lock, each with its defaults.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redlock } from '@sesamecare-oss/redlock';
 import { Verrou } from '@verrou/core';
@@ -16,8 +16,8 @@ import { lock as simpleLock } from 'simple-redis-mutex';
 const LEASE = 10_000;
 
 /**
- * By name: makes a function that takes the lock `key` and answers how to release it. Each gets an ioredis client of its own; those
- * that work with node-redis alone open one at `port`.
+ * By name: makes a function that acquires the lock `key` and resolves to a function that releases it. Each receives an ioredis
+ * client of its own. Libraries that work only with node-redis open a client at `port`.
  */
 export const peers = {
   'redlock 4': (client) => {
@@ -51,29 +51,29 @@ export const peers = {
     };
   },
   murlock: async (_, port) => {
-    // What its README configures. Its lines of log would be measured too.
+    // The configuration of its README, except for the log, which would be measured too.
     const redisOptions = { url: `redis://127.0.0.1:${port}` };
     const options = { redisOptions, wait: 1_000, maxAttempts: 3, logLevel: 'error' };
     const service = new MurLockService(options, new AsyncStorageService(new AsyncStorageManager()));
     await service.onModuleInit();
-    // It runs a function under the lock and hands out nothing to release.
-    const take = (key) =>
-      new Promise((taken, refused) => {
-        const task = () => new Promise((end) => taken(() => (end(), run)));
+    // It runs a function under the lock and returns nothing to release, so the function ends when the caller releases.
+    const acquire = (key) =>
+      new Promise((acquired, failed) => {
+        const task = () => new Promise((end) => acquired(() => (end(), run)));
         const run = service.runWithLock(`murlock:${key}`, LEASE, task);
-        run.catch(refused);
+        run.catch(failed);
       });
-    return Object.assign(take, { stop: () => service.onApplicationShutdown() });
+    return Object.assign(acquire, { stop: () => service.onApplicationShutdown() });
   },
   'simple-redis-mutex': async (_, port) => {
     const client = await createClient({ url: `redis://127.0.0.1:${port}` }).connect();
-    const take = (key) => simpleLock(client, key, { timeout: LEASE });
+    const acquire = (key) => simpleLock(client, key, { timeout: LEASE });
     const stop = async () => {
       await client.close();
-      // It ends its subscription when it hears of that, and lets nobody wait for it.
+      // It then ends its subscription, and offers nothing to wait for.
       await sleep(200);
     };
-    return Object.assign(take, { stop });
+    return Object.assign(acquire, { stop });
   },
 };
 

@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs';
 import { run } from '../../scripts/ensure-installed.mjs';
 
-/** Whether to compare with the other libraries: installs them unless they are there, or BENCH_WITHOUT_PEERS=1 says that it goes without. */
+/** Whether to measure the other libraries too. Installs them if they are missing. BENCH_WITHOUT_PEERS=1 leaves them out. */
 export function ensurePeers() {
   if (process.env.BENCH_WITHOUT_PEERS) return false;
   const cwd = import.meta.dirname;

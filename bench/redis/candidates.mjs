@@ -1,4 +1,4 @@
-// The candidates: each makes a function that acquires the lock `key` and answers a function that releases it.
+// The candidates. Each makes a function that acquires the lock `key` and resolves to a function that releases it.
 import { randomUUID } from 'node:crypto';
 import { Redis } from 'ioredis';
 import { LockManager } from 'nestjs-distributed-lock';
@@ -11,7 +11,7 @@ const RAW = 'raw ioredis';
 
 export { OURS, RAW };
 
-/** The raw client: SET NX PX and compare-and-delete. It neither waits nor counts; it polls where it has to wait. */
+/** The raw client: SET NX PX and compare-and-delete, without tokens and without a queue. It polls while it waits. */
 function raw(client) {
   client.defineCommand('compareAndDelete', {
     numberOfKeys: 1,
@@ -29,11 +29,11 @@ function raw(client) {
 async function ours(client) {
   const locks = new LockManager({ providers: { redis: new RedisLockProvider({ client }) } });
   await locks.start();
-  const take = async (key) => {
+  const acquire = async (key) => {
     const lock = await locks.acquire(key, { wait: '60s', lease: LEASE });
     return () => lock.release();
   };
-  return Object.assign(take, { locks, stop: () => locks.stop() });
+  return Object.assign(acquire, { locks, stop: () => locks.stop() });
 }
 
 /** The candidate `name` on the server at `port`, with a client of its own. */
@@ -41,11 +41,11 @@ export async function candidate(name, port) {
   const client = new Redis({ port, lazyConnect: true });
   await client.connect();
   const make = { [RAW]: raw, [OURS]: ours, ...(await peers()) }[name];
-  const take = await make(client, port);
+  const acquire = await make(client, port);
   return {
-    take,
+    acquire,
     stop: async () => {
-      await take.stop?.();
+      await acquire.stop?.();
       client.disconnect();
     },
   };

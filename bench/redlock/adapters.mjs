@@ -1,4 +1,4 @@
-// The other libraries, each with its defaults: how they take and give back one lock on several servers.
+// How the other libraries acquire and release one lock on several servers, each with its defaults.
 import { Redis } from 'ioredis';
 import { Redlock } from '../peers/node_modules/@sesamecare-oss/redlock/build/index.js';
 import Redlock5 from '../peers/node_modules/redlock/dist/esm/index.js';
@@ -17,8 +17,8 @@ export const peers = {
         return () => lock.unlock();
       };
     }),
-  'redlock 5 beta': (ports) => peer(ports, (clients) => takeOf(new Redlock5(clients))),
-  '@sesamecare-oss/redlock': (ports) => peer(ports, (clients) => takeOf(new Redlock(clients))),
+  'redlock 5 beta': (ports) => peer(ports, (clients) => acquireWith(new Redlock5(clients))),
+  '@sesamecare-oss/redlock': (ports) => peer(ports, (clients) => acquireWith(new Redlock(clients))),
 };
 
 async function peer(ports, make) {
@@ -26,14 +26,14 @@ async function peer(ports, make) {
   await Promise.all(clients.map((client) => client.ping()));
   for (const client of clients) client.on('error', () => undefined);
   return {
-    take: make(clients),
+    acquire: make(clients),
     stop: () => {
       for (const client of clients) client.disconnect();
     },
   };
 }
 
-function takeOf(redlock) {
+function acquireWith(redlock) {
   return async (key) => {
     const lock = await redlock.acquire([`redlock:${key}`], LEASE);
     return () => lock.release();

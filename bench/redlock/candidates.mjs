@@ -1,4 +1,4 @@
-// What is measured: each candidate makes a function that takes the lock `key` and answers how to release it.
+// The candidates. Each makes a function that acquires the lock `key` and resolves to a function that releases it.
 import { LockManager } from 'nestjs-distributed-lock';
 import { RedlockProvider } from 'nestjs-distributed-lock/redlock';
 import { ensurePeers } from '../peers/ensure-peers.mjs';
@@ -18,9 +18,9 @@ async function ours(ports) {
   const nodes = ports.map((port) => ({ url: `redis://127.0.0.1:${port}` }));
   const locks = new LockManager({ providers: { redlock: new RedlockProvider({ nodes, maxLease: '30s' }) } });
   await locks.start();
-  const take = async (key) => {
+  const acquire = async (key) => {
     const lock = await locks.acquire(key, { wait: '60s', lease: LEASE });
     return () => lock.release();
   };
-  return { take, stop: () => locks.stop() };
+  return { acquire, stop: () => locks.stop() };
 }

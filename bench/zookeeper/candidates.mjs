@@ -1,4 +1,4 @@
-// The clients that are measured: each makes a function that takes the lock `key` and answers the function that releases it.
+// The candidates. Each makes a function that acquires the lock `key` and resolves to a function that releases it.
 import { once } from 'node:events';
 import { promisify } from 'node:util';
 import { LockManager } from 'nestjs-distributed-lock';
@@ -12,8 +12,8 @@ const RAW_PIPELINED = 'raw client, pipelined';
 export { OURS, RAW, RAW_PIPELINED };
 
 /**
- * The steps of the recipe and nothing else: it lists the queue but waits for no other node, its parents exist
- * already, it notices no loss and finds nothing again after a lost reply.
+ * The steps of the recipe and nothing else. It lists the queue but waits for no other node, its parents exist already, it does not
+ * notice a loss, and it does not recover its node after a lost reply.
  */
 async function raw(client, folder, isPipelined) {
   const call = (name) => promisify(client[name].bind(client));
@@ -37,16 +37,16 @@ export async function candidate(name, connectString) {
   client.connect();
   await once(client, 'connected');
   const isPipelined = name === RAW_PIPELINED;
-  const take = await raw(client, isPipelined ? 'raw-pipelined' : 'raw', isPipelined);
-  return { take, stop: () => client.close() };
+  const acquire = await raw(client, isPipelined ? 'raw-pipelined' : 'raw', isPipelined);
+  return { acquire, stop: () => client.close() };
 }
 
 async function ours(connectString) {
   const locks = new LockManager({ providers: { zookeeper: new ZooKeeperLockProvider({ connectString }) } });
   await locks.start();
-  const take = async (key) => {
+  const acquire = async (key) => {
     const lock = await locks.acquire(key, { wait: '60s' });
     return () => lock.release();
   };
-  return { take, stop: () => locks.stop() };
+  return { acquire, stop: () => locks.stop() };
 }

@@ -1,18 +1,19 @@
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { join } from 'node:path';
-import { startWire } from './wire.mjs';
+import { startProxy } from './proxy.mjs';
 
-const READY_WITHIN = 30_000;
+const START_TIMEOUT = 30_000;
+const USAGE_TIMEOUT = 10_000;
 const WORKER = join(import.meta.dirname, 'worker.mjs');
 
-/** The worker processes, each with wires of its own to the servers. */
+/** The worker processes. Each reaches the servers through proxies of its own. */
 export class Fleet {
   #settings;
   #members = [];
   #onDeath;
 
-  /** `onDeath` is told of a worker that ends without being asked to. */
+  /** `onDeath` is called for a worker that exits without being asked to. */
   constructor(settings, onDeath) {
     this.#settings = settings;
     this.#onDeath = onDeath;
@@ -21,8 +22,8 @@ export class Fleet {
   async start(count, ports) {
     this.#members = await Promise.all(
       Array.from({ length: count }, async (_, index) => {
-        const wires = await Promise.all(ports.map((port) => startWire(port)));
-        const member = { name: `w${index + 1}`, life: 0, wires, process: undefined };
+        const proxies = await Promise.all(ports.map((port) => startProxy(port)));
+        const member = { name: `w${index + 1}`, life: 0, proxies, process: undefined };
         await this.#launch(member);
         return member;
       }),
@@ -33,51 +34,54 @@ export class Fleet {
     return this.#members;
   }
 
-  order(member, type, details = {}) {
+  send(member, type, details = {}) {
     if (member.process.connected) member.process.send({ type, ...details });
   }
 
   run() {
-    for (const member of this.#members) this.order(member, 'run');
+    for (const member of this.#members) this.send(member, 'run');
   }
 
-  /** Kills a worker in the middle of whatever it does, and starts another in its place. */
+  /** Kills a worker, whatever it is doing, and starts another one instead. */
   async replace(member) {
     member.expected = true;
     member.process.kill('SIGKILL');
     await once(member.process, 'exit');
     await this.#launch(member);
-    this.order(member, 'run');
+    this.send(member, 'run');
   }
 
-  /** No new sections. Resolves to what each worker still has when all its clients have ended, or says that they have not. */
-  async drain(within) {
+  /**
+   * Ends all sections and starts no new one. Resolves to what each worker still holds or awaits when all its clients have
+   * ended. `pending` is missing for a worker whose clients did not end in time.
+   */
+  async drain(timeout) {
     return Promise.all(
       this.#members.map(async (member) => ({
         name: member.name,
-        ...(await this.#ask(member, 'drain', 'drained', within)),
+        ...(await this.#request(member, 'drain', 'drained', timeout)),
       })),
     );
   }
 
   async usage() {
-    return Promise.all(this.#members.map((member) => this.#ask(member, 'usage', 'usage', 10_000)));
+    return Promise.all(this.#members.map((member) => this.#request(member, 'usage', 'usage', USAGE_TIMEOUT)));
   }
 
-  /** Stops all. Resolves to those that did not end by themselves. */
-  async stop(within) {
-    const stuck = await Promise.all(
+  /** Stops all workers. Resolves to the names of those that had to be killed. */
+  async stop(timeout) {
+    const killed = await Promise.all(
       this.#members.map(async (member) => {
         member.expected = true;
         const ended = member.process.exitCode === null ? once(member.process, 'exit') : Promise.resolve();
-        this.order(member, 'stop');
-        const inTime = await Promise.race([ended.then(() => true), patience(within)]);
+        this.send(member, 'stop');
+        const inTime = await Promise.race([ended.then(() => true), expired(timeout)]);
         if (!inTime) member.process.kill('SIGKILL');
-        await Promise.all(member.wires.map((wire) => wire.close()));
+        await Promise.all(member.proxies.map((proxy) => proxy.close()));
         return inTime ? undefined : member.name;
       }),
     );
-    return stuck.filter(Boolean);
+    return killed.filter(Boolean);
   }
 
   async #launch(member) {
@@ -86,44 +90,44 @@ export class Fleet {
     const settings = {
       ...this.#settings,
       worker: `${member.name}/${member.life}`,
-      ports: member.wires.map(({ port }) => port),
+      ports: member.proxies.map(({ port }) => port),
     };
     const child = fork(WORKER, [JSON.stringify(settings)], { execArgv: ['--expose-gc'] });
     member.process = child;
     child.once('exit', (code, signal) => {
-      if (!member.expected) this.#onDeath(`${settings.worker} ended (${code ?? signal})`);
+      if (!member.expected) this.#onDeath(`${settings.worker} exited (${code ?? signal})`);
     });
-    await this.#answer(member, 'ready', READY_WITHIN);
+    await this.#message(member, 'ready', START_TIMEOUT);
   }
 
-  #ask(member, order, answer, within) {
-    const answered = this.#answer(member, answer, within);
-    this.order(member, order);
-    return answered;
+  #request(member, type, answerType, timeout) {
+    const answer = this.#message(member, answerType, timeout);
+    this.send(member, type);
+    return answer;
   }
 
-  /** The next message of this type; nothing when the process ends or says nothing `within` ms. */
-  #answer({ process: child }, type, within) {
+  /** The next message of this type, or nothing if the process exits or sends none within `timeout` ms. */
+  #message({ process: child }, type, timeout) {
     return new Promise((resolve) => {
       const settle = (message) => {
         clearTimeout(timer);
-        child.off('message', listen);
-        child.off('exit', leave);
+        child.off('message', onMessage);
+        child.off('exit', onExit);
         resolve(message);
       };
-      const listen = (message) => {
+      const onMessage = (message) => {
         if (message.type === type) settle(message);
       };
-      const leave = () => {
+      const onExit = () => {
         settle(undefined);
       };
-      const timer = setTimeout(leave, within).unref();
-      child.on('message', listen);
-      child.on('exit', leave);
+      const timer = setTimeout(onExit, timeout).unref();
+      child.on('message', onMessage);
+      child.on('exit', onExit);
     });
   }
 }
 
-function patience(milliseconds) {
+function expired(milliseconds) {
   return new Promise((resolve) => setTimeout(resolve, milliseconds).unref());
 }

@@ -1,4 +1,4 @@
-// A process of the application: some logical clients that loop, and the faults that can only happen inside of a process.
+// A process of the application: some logical clients that loop, and the faults that can only happen inside a process.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { connectToResource } from '../judge/resource-client.mjs';
 import { seededRandom } from '../random.mjs';
@@ -7,12 +7,12 @@ import { Client } from './client.mjs';
 
 const settings = JSON.parse(process.argv[2]);
 const resource = await connectToResource(settings.resource);
-await resource.tell({ event: 'hello', worker: settings.worker });
+await resource.record({ event: 'hello', worker: settings.worker });
 const subject = await subjects[settings.subject].connect(settings);
 
 const realNow = Date.now;
 let running = false;
-let leaving = false;
+let stopping = false;
 let loops = [];
 let sections = 0;
 
@@ -24,12 +24,12 @@ async function loop(client, random) {
   }
 }
 
-const orders = {
+const commands = {
   run() {
     running = true;
     loops = clients.map(({ client, random }) => loop(client, random));
   },
-  /** No new section; those under way and those that wait come to their end. */
+  /** Starts no new section. Sections in flight and waiting callers come to their end. */
   async drain() {
     running = false;
     await Promise.all(loops);
@@ -41,22 +41,22 @@ const orders = {
   clock({ step }) {
     Date.now = () => realNow() + step;
   },
-  /** Whether it is done is unknown while the record cannot be reached. */
-  switch({ engine }) {
-    subject.switchTo(engine).catch(() => undefined);
+  /** The outcome is unknown while the casStore cannot be reached, so a failure says nothing. */
+  switch({ provider }) {
+    subject.switchTo(provider).catch(() => undefined);
   },
   usage() {
     globalThis.gc?.();
     const { heapUsed } = process.memoryUsage();
-    // Not the clients' own sleeps.
+    // The sleeping clients are timeouts, so timeouts are not counted.
     const handles = process.getActiveResourcesInfo().filter((kind) => kind !== 'Timeout').length;
     process.send({ type: 'usage', heapUsed, handles, sections });
   },
-  /** Ends by itself if nothing was left open. */
+  /** The process then exits by itself if nothing was left open. */
   async stop() {
     await subject.stop();
     resource.close();
-    leaving = true;
+    stopping = true;
     process.disconnect();
   },
 };
@@ -64,10 +64,10 @@ const orders = {
 const clients = Array.from({ length: settings.clients }, (_, index) => {
   const random = seededRandom(`${settings.seed}/${settings.worker}/${index}`);
   const name = `${settings.worker}.${index}`;
-  const { keys, fresh } = settings;
-  return { random, client: new Client({ subject, resource, random, name, keys, fresh }) };
+  const { keys, freshKeys } = settings;
+  return { random, client: new Client({ subject, resource, random, name, keys, freshKeys }) };
 });
-process.on('message', ({ type, ...order }) => void orders[type](order));
-// Whoever has started it is gone: nobody would ever end it.
-process.on('disconnect', () => leaving || process.exit());
+process.on('message', ({ type, ...details }) => void commands[type](details));
+// When the coordinator dies, no other process would end this one.
+process.on('disconnect', () => stopping || process.exit());
 process.send({ type: 'ready' });

@@ -1,30 +1,36 @@
-// Reads a history in the judge's order and finds what a lock must never do. Nothing here compares clocks of two processes.
+// Reads a history in the order of the resource and finds what a lock must never do. It never compares clocks of two processes.
 //
-// How an overlap is proved: each act of a holder carries the time that it believes to have left. It was sent after the judge had
-// recorded its act before, so it claims at least [that record, that record + remaining]. Another one that enters inside a claim, or
-// a claim that is made after another one has entered, is a violation. A holder that has entered, was paused, and finds at its next
-// look that it holds no longer is none: that is the pause between check and write which no lock survives, and for which there are tokens.
+// How an overlap is proved: each act of a holder states how long the holder believes to hold. The holder sent it after the
+// resource had recorded its act before, so the holder claims at least [that record, that record + remaining]. It is a violation
+// if somebody else enters inside such a claim, or if a claim is made after somebody else has entered. A holder that was paused,
+// and finds at its next check that it no longer holds, violates nothing: no lock survives a pause between check and write.
+// Fencing tokens exist for that pause.
 
-/** What a lock must never do. Which of it a provider documents under a fault stands in its subject. */
+/**
+ * What a lock must never do: the id that the documentation uses, and a description. A subject lists the faults under which
+ * its documentation gives up a rule.
+ */
 export const RULES = {
-  overlap: 'V1, V9 two inside of one key (a reader and a writer, for one), both by their own claim',
-  stale: 'V3 a write was accepted after a later holder had entered',
-  token: 'V4 a token that is not larger than those of earlier holders',
-  stuck: 'V5 waiters of a free key are not served in time',
-  leak: 'V6 something is left when everything was released',
-  overtaken: 'V7 a waiter of a fair lock was overtaken by one that came later',
-  late: 'V10 a lock was held for longer than its lease after its last confirmation',
-  unbalanced: 'V11 a release does not say what came of the lock',
-  untold: 'the signal of a lock and its release do not tell the same',
-  unexpected: 'an error of no documented kind, or a process that ends',
+  overlap: { id: 'V1, V9', text: 'two holders (or a reader and a writer) are inside one key, both by their own claim' },
+  stale: { id: 'V3', text: 'a write was accepted after a later holder had entered' },
+  token: { id: 'V4', text: 'a token is not larger than those of earlier holders' },
+  stuck: { id: 'V5', text: 'waiters of a free key were not served in time' },
+  leak: { id: 'V6', text: 'something remains after everything was released' },
+  overtaken: { id: 'V7', text: 'a waiter of a fair lock was overtaken by one that came later' },
+  late: { id: 'V10', text: 'a lock was held for longer than its lease after its last confirmation' },
+  release: { id: 'V11', text: 'the outcome of a release is wrong or undocumented' },
+  signal: { id: 'signal', text: 'the signal of a lock and its release disagree' },
+  unexpected: { id: 'unexpected', text: 'an undocumented error, or a process that exited' },
 };
 
-// A loss is found by a look at the clock, so it is late by rounding alone; the bound is that of the design.
-const LATE = 20;
-// Who asked half a second later has come later, whatever the scheduler of this machine does.
-const CERTAINLY_LATER = 500;
+/** The documented outcomes of `release()` outside of re-entry. */
+const RELEASE_RESULTS = ['released', 'lost', 'pending'];
 
-// An election, with a server that starts again. Faults come one after the other, at other workers and servers each time.
+// A loss is found by reading the clock, so it is late by rounding alone. This bound comes from the design.
+const LATE = 20;
+// A caller that came half a second later came later, whatever the scheduler of this machine does.
+const CERTAINLY_LATER = 500;
+// An election with a server that restarts. Faults come one after the other, each time at other workers and servers.
 const LONGEST_FAULT = 8_000;
 
 export class Checker {
@@ -35,13 +41,13 @@ export class Checker {
   #faults = [];
   violations = [];
   excused = [];
-  counts = { asks: 0, sections: 0, overstays: 0, refused: 0, failed: {} };
+  counts = { attempts: 0, sections: 0, overstays: 0, refused: 0, failed: {} };
 
   constructor(subject) {
     this.#subject = subject;
   }
 
-  /** The faults with what happened under each, until the next one. */
+  /** The faults, with what happened during each of them and until the next one. */
   get faults() {
     return this.#faults;
   }
@@ -52,9 +58,9 @@ export class Checker {
     if (op) op.before = entry.at;
   }
 
-  _begin({ at, nemesis, of, target, settle }) {
+  _begin({ at, fault: name, of, target, settle }) {
     this.#fault = {
-      nemesis,
+      name,
       of,
       target,
       settle,
@@ -73,38 +79,40 @@ export class Checker {
     this.#fault.end = at;
   }
 
-  /** Nobody asks any more: keys that have not been entered by then say nothing of the fault. */
+  /** No new attempts from here on, so keys that were not entered by now do not count for the recovery. */
   _quiet() {
     this.#fault?.recovering.clear();
   }
 
-  _ask({ at, op, key, mode, wait }, _, state) {
-    this.counts.asks += 1;
+  /** Recorded before the client calls `acquire()`. */
+  _attempt({ at, op, key, mode, wait }, _, state) {
+    this.counts.attempts += 1;
     this.#ops.set(op, {
       op,
       key,
       mode,
       worker: op.split('.')[0],
-      askedAt: at,
+      startedAt: at,
       before: at,
       claimedUntil: 0,
       floor: state.largest,
     });
-    // Who asks once and goes away has no place in a queue.
+    // A caller that tries once and does not wait has no place in a queue.
     if (wait !== 0) state.waiting.add(op);
   }
 
-  _asked({ at }, op) {
-    if (op) op.surelyAskedAt = at;
+  /** Recorded after the client called `acquire()`, so it is queued at this time at the latest. */
+  _sent({ at }, op) {
+    if (op) op.sentAt = at;
   }
 
   _failed({ at, op: id, code, unexpected }, op, state) {
     state.waiting.delete(id);
     this.#ops.delete(id);
     state.leftAt.set(op.worker, at);
-    const unentered = Math.min(at - op.askedAt, at - (state.enteredAt ?? -Infinity));
+    const unentered = Math.min(at - op.startedAt, at - (state.enteredAt ?? -Infinity));
     if (code === 'LOCK_BUSY' && unentered > this.#subject.recovery + LONGEST_FAULT) {
-      this.#violation('stuck', at, op, `nobody has entered for ${Math.round(unentered)} ms`);
+      this.#violation('stuck', at, op, `nobody entered for ${Math.round(unentered)} ms`);
     }
     this.counts.failed[code] = (this.counts.failed[code] ?? 0) + 1;
     if (unexpected) this.#violation('unexpected', at, op, unexpected);
@@ -118,10 +126,10 @@ export class Checker {
     this.#checkOrder(at, op, state);
     if (op.token !== null && op.token > state.largest) state.largest = op.token;
     if (!accepted) {
-      this.#refused();
-      // Whoever came with the larger token was given the lock later; so this one has to know that it holds no longer.
-      const follower = follow(op, state);
-      if (follower) this.#overtake(op, follower.enteredAt, follower);
+      this.#countRefused();
+      // The holder of the larger token was granted the lock later, so this caller must notice that it no longer holds.
+      const later = laterHolder(op, state);
+      if (later) this.#overtake(op, later.enteredAt, later);
       this.#claim(entry, op);
       return;
     }
@@ -131,7 +139,8 @@ export class Checker {
       this.#fault.sections += 1;
       this.#recover(at, op);
     }
-    // Without a token nothing refuses who was paused on its way in. It may have had the lock before those who are inside, and has lost it.
+    // Without tokens, nothing refuses a caller that was paused before it entered. It may have held the lock before those who
+    // are inside, and has lost it.
     const mayBeEarlier = op.token === null && !entry.held;
     for (const other of state.inside.values()) if (conflict(op, other) && !mayBeEarlier) this.#overlap(at, other, op);
     state.inside.set(op.op, op);
@@ -139,7 +148,7 @@ export class Checker {
     this.#claim(entry, op);
   }
 
-  /** Everything works again when each key has been entered after the fault. */
+  /** The subject has recovered when each key has been entered after the fault. */
   #recover(at, { key }) {
     const { end, recovering } = this.#fault;
     if (at > end && recovering.delete(key) && recovering.size === 0) this.#fault.recovery = at - end;
@@ -147,8 +156,8 @@ export class Checker {
 
   _write(entry, op) {
     this._check(entry, op);
-    if (!entry.accepted) return this.#refused();
-    // Who knows that it holds no longer, and writes all the same, shows what a token is worth. Without one it shows nothing.
+    if (!entry.accepted) return this.#countRefused();
+    // A holder that knows of its loss and writes anyway shows what a token is worth. Without a token it shows nothing.
     const isJudged = op.token !== null || entry.held;
     if (isJudged && op.overtakenBy !== undefined) this.#violation('stale', entry.at, op, `after ${op.overtakenBy.op}`);
   }
@@ -162,18 +171,20 @@ export class Checker {
     state.inside.delete(op.op);
   }
 
-  _done({ at, op: id, result, told }, op, state) {
-    const known = ['released', 'lost', 'pending'];
-    if (!known.includes(result)) this.#violation('unbalanced', at, op, result);
-    // It was somebody else's by then, which the backend knows; unless both were let in.
+  _done({ at, op: id, result, signaled }, op, state) {
+    if (!RELEASE_RESULTS.includes(result)) this.#violation('release', at, op, result);
+    // The lock was somebody else's by then, and the backend knows it, unless both were let in.
     const { overtakenAt, overtakenBy } = op;
     if (result === 'released' && overtakenBy && !this.#isDocumented('overlap', op, overtakenAt, overtakenAt)) {
-      this.#violation('unbalanced', at, op, `released, though ${overtakenBy.op} had entered`);
+      this.#violation('release', at, op, `released, although ${overtakenBy.op} had entered`);
     }
-    if (told === true && result !== 'lost') this.#violation('untold', at, op, `told of a loss, but ${result}`);
-    // What only the release has found to be lost, no signal tells any more.
-    if (told === false && result === 'lost' && op.isOver)
-      this.#violation('untold', at, op, 'lost, and nobody was told');
+    if (signaled === true && result !== 'lost') {
+      this.#violation('signal', at, op, `the signal reported a loss, but the release says ${result}`);
+    }
+    // A loss that only the release finds is not signaled any more.
+    if (signaled === false && result === 'lost' && op.isOver) {
+      this.#violation('signal', at, op, 'lost, but the signal did not report it');
+    }
     state.inside.delete(id);
     this.#ops.delete(id);
     state.leftAt.set(op.worker, at);
@@ -190,8 +201,8 @@ export class Checker {
     }
   }
 
-  /** Said by the coordinator, which has seen it. */
-  _finding({ at, rule, what }) {
+  /** A violation that the coordinator saw. */
+  _violation({ at, rule, what }) {
     this.#violation(rule, at, undefined, what);
   }
 
@@ -215,8 +226,8 @@ export class Checker {
 
   #overlap(at, holder, entrant) {
     this.#overtake(holder, at, entrant);
-    // A server may see a killed process end before we do. What such a one says after this counts all the same.
-    const mayBeDead = this.#fault?.nemesis === 'worker killed' && holder.worker.startsWith(`${this.#fault.target}/`);
+    // A server may notice the end of a killed process before the resource does. What the process says later still counts.
+    const mayBeDead = this.#fault?.name === 'worker killed' && holder.worker.startsWith(`${this.#fault.target}/`);
     if (at < holder.claimedUntil && !mayBeDead) this.#violation('overlap', at, holder, `when ${entrant.op} entered`);
     else {
       this.counts.overstays += 1;
@@ -224,10 +235,13 @@ export class Checker {
     }
   }
 
-  /** Larger than that of whoever had entered before it asked; and than that of whoever enters before it, if the resource lets it in. */
+  /**
+   * A token must be larger than those of all who had entered before its caller asked. If the resource accepts it, it must also be
+   * larger than those of all who entered before it.
+   */
   #checkToken(at, op, accepted, { largest, latest }) {
     if (op.token === null) return;
-    // Readers that hold together may have one token, or enter in another order than they were granted.
+    // Readers that hold together may share a token, or enter in another order than they were granted.
     const isReader = op.mode === 'shared';
     const entered = isReader ? (latest.exclusive?.token ?? -1n) : largest;
     const floor = accepted && entered > op.floor ? entered : op.floor;
@@ -237,100 +251,101 @@ export class Checker {
 
   #checkOrder(at, op, state) {
     if (!this.#subject.fair) return;
-    const cameAt = this.#cameAt(at, op, state);
+    const queuedAt = this.#entrantQueuedAt(at, op, state);
     for (const id of state.waiting) {
       const waiter = this.#ops.get(id);
-      if (!waiter?.surelyAskedAt || waiter.surelyAskedAt < this.#calmSince(waiter)) continue;
+      if (!waiter?.sentAt || waiter.sentAt < this.#calmSince(waiter)) continue;
       // Readers that are granted together enter in any order.
       if (!conflict(op, waiter)) continue;
-      if (cameAt - this.#queuedAt(waiter, op, state) > CERTAINLY_LATER)
+      if (queuedAt - this.#waiterQueuedAt(waiter, op, state) > CERTAINLY_LATER)
         this.#violation('overtaken', at, waiter, `by ${op.op}`);
     }
   }
 
   /**
-   * Where a process has one place in the queue, its readers that wait when one of them is let in enter with that one. So they have
-   * come with the first of them, and whoever asks after that is none of them.
+   * When the caller that enters was queued. Where a process has one place in the queue, all its waiting readers enter together
+   * with the first of them, so they count as queued with that one. A reader that asks after that entry does not.
    */
-  #cameAt(at, op, { groups, waiting }) {
-    if (this.#subject.fair !== 'processes' || op.mode !== 'shared') return op.askedAt;
+  #entrantQueuedAt(at, op, { groups, waiting }) {
+    if (this.#subject.fair !== 'processes' || op.mode !== 'shared') return op.startedAt;
     let group = groups.get(op.worker);
-    if (group?.token !== op.token || op.askedAt > group.enteredAt) {
-      const mates = [...waiting].map((id) => this.#ops.get(id)).filter((each) => each && isMate(each, op));
-      group = { token: op.token, enteredAt: at, cameAt: Math.min(op.askedAt, ...mates.map(({ askedAt }) => askedAt)) };
+    if (group?.token !== op.token || op.startedAt > group.enteredAt) {
+      const readers = [...waiting]
+        .map((id) => this.#ops.get(id))
+        .filter((each) => each && each.mode === 'shared' && each.worker === op.worker);
+      const queuedAt = Math.min(op.startedAt, ...readers.map(({ startedAt }) => startedAt));
+      group = { token: op.token, enteredAt: at, queuedAt };
       groups.set(op.worker, group);
     }
-    return Math.min(group.cameAt, op.askedAt);
+    return Math.min(group.queuedAt, op.startedAt);
   }
 
-  /** Where a process has one place in the queue, its next caller takes it when the one before has left. */
-  #queuedAt(waiter, op, state) {
-    if (this.#subject.fair !== 'processes' || waiter.worker === op.worker) return waiter.surelyAskedAt;
-    return Math.max(waiter.surelyAskedAt, state.leftAt.get(waiter.worker) ?? 0);
+  /** Where a process has one place in the queue, its next caller is queued when the caller before has left. */
+  #waiterQueuedAt(waiter, op, state) {
+    if (this.#subject.fair !== 'processes' || waiter.worker === op.worker) return waiter.sentAt;
+    return Math.max(waiter.sentAt, state.leftAt.get(waiter.worker) ?? 0);
   }
 
-  /** Since when nothing has disturbed this waiter. A fault of another worker is none of its business: the order of the rest stands. */
+  /** The time since which no fault has affected this waiter. A fault of one worker changes nothing in the order of the others. */
   #calmSince({ worker }) {
-    const disturbing = this.#faults.findLast(({ of, target }) => of !== 'worker' || worker.startsWith(`${target}/`));
-    return disturbing ? disturbing.end + (this.#subject.settle ?? 0) : 0;
+    const affecting = this.#faults.findLast(({ of, target }) => of !== 'worker' || worker.startsWith(`${target}/`));
+    return affecting ? affecting.end + (this.#subject.settle ?? 0) : 0;
   }
 
-  #refused() {
+  #countRefused() {
     this.counts.refused += 1;
     if (this.#fault) this.#fault.refused += 1;
   }
 
   #violation(rule, at, op, what, since = at) {
     const fault = this.#fault;
-    const found = {
+    const violation = {
       rule,
       at,
       op: op?.op,
       key: op?.key,
       what,
-      under: fault && since <= fault.end + this.#subject.lifetime ? fault.nemesis : 'no fault',
+      under: fault && since <= fault.end + this.#subject.lifetime ? fault.name : 'no fault',
     };
     if (this.#isDocumented(rule, op, at, since)) {
-      this.excused.push(found);
+      this.excused.push(violation);
       return;
     }
-    this.violations.push(found);
+    this.violations.push(violation);
     if (fault) fault.violations += 1;
   }
 
   #isDocumented(rule, op, at, since) {
-    const { allows, lifetime, settle = 0, toldWithin = Infinity } = this.#subject;
-    // A holder that was deprived by a fault is told at its deadline, whatever fault comes in between.
-    if (at - since > toldWithin) return false;
+    const { allows, lifetime, settle = 0, noticedWithin = Infinity } = this.#subject;
+    // A holder that lost its lock by a fault must notice in time, whatever fault comes in between.
+    if (at - since > noticedWithin) return false;
     return this.#faults.some((fault) => {
-      const covers = since >= fault.begin && since <= fault.end + lifetime && allows[fault.nemesis]?.includes(rule);
-      // Nobody is deprived by a fault that was over when it asked. Two are, of which the other one may have asked later.
-      return covers && (rule !== 'overlap' || op.askedAt <= fault.end + (fault.settle ?? settle));
+      const covers = since >= fault.begin && since <= fault.end + lifetime && allows[fault.name]?.includes(rule);
+      // A fault cannot take a lock from a caller that asked after it was over. The other of the two holders may have asked later.
+      return covers && (rule !== 'overlap' || op.startedAt <= fault.end + (fault.settle ?? settle));
     });
   }
 
   #key(key) {
     if (key === undefined) return undefined;
     let state = this.#keys.get(key);
-    if (!state)
-      this.#keys.set(
-        key,
-        (state = {
-          inside: new Map(),
-          waiting: new Set(),
-          groups: new Map(),
-          leftAt: new Map(),
-          largest: -1n,
-          latest: {},
-        }),
-      );
+    if (!state) {
+      state = {
+        inside: new Map(),
+        waiting: new Set(),
+        groups: new Map(),
+        leftAt: new Map(),
+        largest: -1n,
+        latest: {},
+      };
+      this.#keys.set(key, state);
+    }
     return state;
   }
 }
 
-/** Whoever is in the way of this one and has entered with a larger token, as far as they have tokens. */
-const follow = (op, { latest }) => Object.values(latest).find((other) => conflict(op, other) && other.token > op.token);
-
-const isMate = (one, other) => one.mode === 'shared' && one.worker === other.worker;
+/** The conflicting holder that has entered with a larger token, if there are tokens. */
+const laterHolder = (op, { latest }) =>
+  Object.values(latest).find((other) => conflict(op, other) && other.token > op.token);
 
 const conflict = (one, other) => one.mode === 'exclusive' || other.mode === 'exclusive';

@@ -4,7 +4,7 @@ import { Checker } from './checker.mjs';
 
 const linesOf = (file) => createInterface({ input: createReadStream(file) });
 
-/** What a history says of itself first: of which subject it is, with which seed, at which commit. Nothing if it is an old one. */
+/** The subject, seed and commit that the first entry of a history names. Empty for a history without a head. */
 export async function headOf(file) {
   for await (const line of linesOf(file)) {
     const { event, ...head } = JSON.parse(line);

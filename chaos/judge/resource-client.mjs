@@ -1,13 +1,13 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
-import { onMessage } from './lines.mjs';
+import { onMessage } from './json-lines.mjs';
 
-/** The way to the resource, for a worker or the coordinator. */
+/** The connection of a worker or of the coordinator to the resource. */
 export async function connectToResource(path) {
   const socket = connect(path);
   const answers = new Map();
   let last = 0;
-  // Without a judge there is nothing to prove; the coordinator sees how this process ends.
+  // Nothing can be judged without the resource. The coordinator notices the exit of this process.
   socket.on('error', () => process.exit(1));
   onMessage(socket, ({ id, accepted }) => {
     answers.get(id)?.(accepted);
@@ -15,15 +15,15 @@ export async function connectToResource(path) {
   });
   await once(socket, 'connect');
   return {
-    /** Resolves when it is recorded: to whether it was accepted, where the resource has a say. */
-    tell(message) {
+    /** Resolves when the message is recorded, to whether the resource accepted it (`enter` and `write` only). */
+    record(message) {
       last += 1;
       const id = last;
       socket.write(`${JSON.stringify({ id, ...message })}\n`);
       return new Promise((resolve) => answers.set(id, resolve));
     },
-    /** Recorded at some time after this call. */
-    post(message) {
+    /** Does not wait for the record, which happens some time after this call. */
+    send(message) {
       socket.write(`${JSON.stringify(message)}\n`);
     },
     close() {

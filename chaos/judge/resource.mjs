@@ -1,11 +1,11 @@
-// The protected resource: a process of its own and the only judge of order. No clock of another process is believed.
+// The protected resource: a process of its own that decides the order of events. It trusts no clock of another process.
 //
-// It records what it is told in the order in which it is told, and guards itself as docs/guarantees.md asks for: it refuses whoever
-// comes with a smaller fencing token than it has seen. Each message is answered after it was recorded, so that what a client
-// does next is later.
+// It records messages in the order in which they arrive, and protects itself as docs/guarantees.md asks: it refuses a fencing
+// token that is smaller than one it has seen. It answers each message after the message was recorded, so whatever a client
+// does next happens later than the record.
 import { createWriteStream } from 'node:fs';
 import { createServer } from 'node:net';
-import { onMessage } from './lines.mjs';
+import { onMessage } from './json-lines.mjs';
 
 const [, , path, historyFile] = process.argv;
 const history = createWriteStream(historyFile);
@@ -19,35 +19,35 @@ function record(entry) {
 }
 
 /**
- * Whether this token may still act on the key; nothing can be said of one that is missing. A reader is too late when a writer has entered
- * since, a writer when anybody has.
+ * Whether this token may still act on the key. Without a token, every act is accepted. A reader is too late when a writer
+ * has entered since; a writer is too late when anybody has.
  */
-function admits({ event, key, mode, token }) {
+function accepts({ event, key, mode, token }) {
   if (token === null || token === undefined) return true;
-  const mine = BigInt(token);
+  const value = BigInt(token);
   const largest = largestTokens.get(key) ?? { exclusive: -1n, shared: -1n };
-  if (mine < largest.exclusive || (mode === 'exclusive' && mine < largest.shared)) return false;
-  if (event === 'enter') largestTokens.set(key, { ...largest, [mode]: mine });
+  if (value < largest.exclusive || (mode === 'exclusive' && value < largest.shared)) return false;
+  if (event === 'enter') largestTokens.set(key, { ...largest, [mode]: value });
   return true;
 }
 
 const server = createServer((socket) => {
-  let speaker;
+  let worker;
   onMessage(socket, ({ id, ...message }) => {
-    speaker = message.worker ?? speaker;
-    const guarded = message.event === 'enter' || message.event === 'write';
-    const accepted = guarded ? admits(message) : undefined;
-    record(guarded ? { ...message, accepted } : message);
+    worker = message.worker ?? worker;
+    const isGuarded = message.event === 'enter' || message.event === 'write';
+    const accepted = isGuarded ? accepts(message) : undefined;
+    record(isGuarded ? { ...message, accepted } : message);
     if (id !== undefined) socket.write(`${JSON.stringify({ id, accepted })}\n`);
   });
   socket.on('error', () => undefined);
-  // A dead process claims nothing.
-  socket.on('close', () => speaker !== undefined && record({ event: 'gone', worker: speaker }));
+  // A dead process holds nothing.
+  socket.on('close', () => worker !== undefined && record({ event: 'gone', worker }));
 });
 server.listen(path, () => process.send('ready'));
 process.on('message', () => {
   server.close();
   history.end(() => process.disconnect());
 });
-// At the end, or when whoever has started it is gone: it would keep waiting whoever reads their common output.
+// At the end, or when the coordinator died: this process would otherwise keep their common output open.
 process.on('disconnect', () => process.exit());

@@ -3,29 +3,39 @@ import { load, managed } from './lock-manager.mjs';
 const LEASE = 800;
 
 export const title = 'combined, all of redis and typeorm version on mariadb';
-/** A lock that was not released ends with its lease, in one provider and then in the other; a frozen receiver costs a provisional lease. */
+/**
+ * A lock that was not released ends with its lease, in one provider and then in the other. A frozen receiver costs a provisional
+ * lease more.
+ */
 export const recovery = 2 * LEASE + 3_000 + 4_000;
-/** The queue of the one provider, as of Redis alone. */
-export { forgets } from './redis.mjs';
+/** The queue of Redis lives as long as with Redis alone. */
+export { cleanupWithin } from './redis.mjs';
 export const lifetime = LEASE;
 export const fair = false;
-export const nemeses = [
+export const faults = [
   ...['worker killed', 'worker paused', 'event loop blocked', 'client clock stepped'],
-  ...['wire delayed', 'requests lost', 'replies lost', 'wire half-open', 'wire reset', 'connections refused'],
-  ...['one wire half-open', 'one wire refused'],
+  ...[
+    'network delayed',
+    'requests lost',
+    'replies lost',
+    'connections half-open',
+    'connections reset',
+    'connections refused',
+  ],
+  ...['one server half-open', 'one server refused'],
   ...['server paused', 'server restarted', 'server down', 'server flapping', 'all servers paused'],
   ...['server restarted empty', 'server clock stepped'],
 ];
 /**
- * docs/providers/combined.md: it excludes while at least one provider keeps its data, and only Redis is robbed of its own. It has no
- * tokens, so nothing stops a holder that was paused between check and write.
+ * docs/providers/combined.md: it excludes others while at least one provider keeps its data, and these faults delete only the data of
+ * Redis. It has no tokens, so nothing stops a holder that was paused between check and write.
  */
-export const allows = Object.fromEntries(nemeses.map((name) => [name, ['stale']]));
+export const allows = Object.fromEntries(faults.map((name) => [name, ['stale']]));
 
-export const startBackend = async () => (await import('./several-servers.mjs')).startServers();
+export const startBackend = async () => (await import('./redis-and-mariadb.mjs')).startBoth();
 
 export async function connect({ library, ports: [redis, mariadb] }) {
-  const { dataSourceOf, MEMBERS } = await import('./several-servers.mjs');
+  const { dataSourceOf, MEMBERS } = await import('./redis-and-mariadb.mjs');
   const { RedisLockProvider } = await load(library, 'providers/redis/index.js');
   const { TypeOrmVersionLockProvider } = await load(library, 'providers/typeorm/index.js');
   const { CombinedProvider } = await load(library, 'providers/combined/combined-provider.js');

@@ -6,30 +6,40 @@ const LEASE = 10_000;
 
 export const title = 'failover: redis, then typeorm version on mariadb, which is the casStore';
 /**
- * A provider is found down, processes that are gone are counted out for a window, and a window passes; what a dead process held ends a
- * lease later, and a frozen receiver costs a provisional lease.
+ * Three windows: to notice that a provider is down, to stop counting processes that are gone, and to switch. A lock of a dead process
+ * ends one lease later, and a frozen receiver costs a provisional lease more.
  */
 export const recovery = 3 * WINDOW + LEASE + 3_000 + 4_000;
-/** The queue of the one provider, as of Redis alone. */
-export { forgets } from './redis.mjs';
+/** The queue of Redis lives as long as with Redis alone. */
+export { cleanupWithin } from './redis.mjs';
 export const lifetime = WINDOW;
-/** By the next renewal, or at the deadline: as by its providers. */
-export const toldWithin = WINDOW;
+/** By the next renewal, or at the deadline, as with its providers alone. */
+export const noticedWithin = WINDOW;
 export const fair = false;
-export const nemeses = [
+export const faults = [
   ...['worker killed', 'worker paused', 'event loop blocked', 'client clock stepped', 'provider switched manually'],
-  ...['wire delayed', 'requests lost', 'replies lost', 'wire half-open', 'wire reset', 'connections refused'],
-  ...['one wire half-open', 'one wire refused'],
+  ...[
+    'network delayed',
+    'requests lost',
+    'replies lost',
+    'connections half-open',
+    'connections reset',
+    'connections refused',
+  ],
+  ...['one server half-open', 'one server refused'],
   ...['server paused', 'server restarted', 'server down', 'server flapping', 'all servers paused'],
   ...['server restarted empty', 'server clock stepped'],
 ];
-/** docs/providers/failover.md: what a provider breaks while it is active, it breaks. A version lock in MariaDB breaks nothing. */
+/**
+ * docs/providers/failover.md: its locks are as good as those of the active provider, so the faults of Redis count. A version lock in
+ * MariaDB has none.
+ */
 export const allows = { 'server restarted empty': ['overlap'], 'server clock stepped': ['overlap'] };
 
-export const startBackend = async () => (await import('./several-servers.mjs')).startServers();
+export const startBackend = async () => (await import('./redis-and-mariadb.mjs')).startBoth();
 
 export async function connect({ library, ports: [redis, mariadb] }) {
-  const { dataSourceOf, MEMBERS } = await import('./several-servers.mjs');
+  const { dataSourceOf, MEMBERS } = await import('./redis-and-mariadb.mjs');
   const { RedisLockProvider } = await load(library, 'providers/redis/index.js');
   const { TypeOrmVersionLockProvider } = await load(library, 'providers/typeorm/index.js');
   const { FailoverProvider } = await load(library, 'providers/failover/failover-provider.js');
@@ -45,7 +55,7 @@ export async function connect({ library, ports: [redis, mariadb] }) {
     casStore: 'mariadb',
     window: WINDOW,
     probeInterval: 400,
-    // Back again as soon as possible: each switch is a chance to be wrong.
+    // Switches back as soon as possible, because each switch can go wrong.
     failbackDelay: 400,
   });
   const providers = {

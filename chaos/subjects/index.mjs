@@ -13,21 +13,21 @@ import { versionLocks } from './typeorm-version.mjs';
 import * as zookeeper from './zookeeper.mjs';
 
 /**
- * What is put to the proof, by name: our providers, and the controls that must be found guilty. A subject has
+ * The subjects of the tests by name: our providers, and the controls that must be found guilty. A subject has
  *
- * - `title`, `nemeses` (names of faults), `workers` (if not the usual number)
- * - `control`: the rules that it must be found to break, if it is one
- * - `fair`: whether callers are served in their order; `processes`: each process by one caller at a time
- * - `settle`: how many ms after a fault that order stands again, and a lock that is asked for is not lost by it any more
+ * - `title`, `faults` (their names), `workers` (if not the usual number)
+ * - `control`: the rules that it must break, if it is a control
+ * - `fair`: whether callers are served in their order; `processes`: each process has one place in the queue
+ * - `settle`: for how many ms after a fault the order may be disturbed, and a newly acquired lock may still be lost by the fault
  * - `lifetime`: how long a lock lasts without a confirmation, in ms
- * - `recovery`: within how many ms after the last fault whoever waits must be served, by its documentation
- * - `forgets`: within how many ms what the dead have left in the backend must be gone, if not within `recovery`
- * - `allows`: which rules its documentation gives up, by the fault under which it does
- * - `toldWithin`: how soon who was deprived of a lock that way must know, in ms; by default at its deadline, which V10 guards
- * - `startBackend()`: `{ servers, leftovers(), stop() }`, in the coordinator; with `address` where workers find the servers by themselves,
- *   and `engines` where one of several can be switched to
- * - `connect({ library, ports, address, realPorts })`: the locks as the clients of a worker use them; `ports` are those of its wires to the
- *   servers, in their order
+ * - `recovery`: within how many ms after the last fault every waiter must be served, by its documentation
+ * - `cleanupWithin`: within how many ms the backend must have removed the data of dead processes, if not within `recovery`
+ * - `allows`: by fault, the rules that its documentation gives up under that fault
+ * - `noticedWithin`: within how many ms a holder must notice such a loss. By default at its deadline, which V10 guards
+ * - `startBackend()`, called by the coordinator: `{ servers, remainingLocks(), stop() }`. With `address` if workers find the servers by
+ *   themselves, and with `providers` if the active provider can be switched
+ * - `connect({ library, ports, address, realPorts })`, called by each worker: how its clients acquire locks. `ports` are those of its
+ *   proxies to the servers, in their order
  *
  * Only these two functions load servers and clients, so that a worker starts quickly.
  */

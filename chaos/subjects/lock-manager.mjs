@@ -4,7 +4,7 @@ import { pathToFileURL } from 'node:url';
 /** Loads a file of the built library. */
 export const load = (library, file) => import(pathToFileURL(join(library, file)).href);
 
-/** The LockManager with this provider, and those that it is built on, as the clients of a worker use it. */
+/** How the clients of a worker use this provider, and those that it is built on: through a LockManager. */
 export async function managed({
   library,
   provider,
@@ -27,27 +27,27 @@ export async function managed({
       const lock = await manager.acquire(key, { ...options, mode, wait, signal });
       const grantedAt = performance.now();
       // A process that was paused since the grant may find the lock lost.
-      let isTold = lock.signal.aborted;
+      let isSignaled = lock.signal.aborted;
       lock.signal.addEventListener('abort', () => {
-        isTold = true;
+        isSignaled = true;
       });
       return {
         token: lock.fencingToken,
         release: () => lock.release(),
-        /** Whether its signal has told of a loss. */
-        isTold: () => isTold,
+        /** Whether its signal has reported a loss. */
+        isSignaled: () => isSignaled,
         claim: () => claimOf(lock, Math.max(grantedAt, confirmedAt.get(key) ?? 0) + lifetime),
       };
     },
-    /** What the library itself believes to hold or to wait for. */
+    /** How many locks the library itself believes to hold or to wait for. */
     pending: () => manager.held().length + manager.waiting().length,
     stop: () => manager.stop(),
   };
 }
 
 /**
- * What a holder says of itself: whether it holds, for how long still, and by how many ms the lock had outlived its last
- * confirmation, by the clock of this process alone. That is read first, so that a pause in between cannot accuse anybody.
+ * What a holder claims: whether it holds the lock, for how much longer, and by how many ms the lock had outlived its last
+ * confirmation, by the clock of this process alone. That clock is read first, so that a pause in between cannot accuse anybody.
  */
 export function claimOf(lock, end) {
   const overdue = Math.round(performance.now() - end);

@@ -7,10 +7,10 @@ export const workers = 1;
 export const recovery = LEASE + 1_000;
 export const lifetime = LEASE;
 export const fair = true;
-export const nemeses = ['worker paused', 'event loop blocked', 'client clock stepped'];
+export const faults = ['worker paused', 'event loop blocked', 'client clock stepped'];
 export const allows = {};
 
-export const startBackend = () => ({ servers: [], leftovers: () => [], stop: () => undefined });
+export const startBackend = () => ({ servers: [], remainingLocks: () => [], stop: () => undefined });
 
 export async function connect({ library }) {
   const { MemoryLockProvider } = await load(library, 'providers/memory/memory-lock-provider.js');

@@ -1,21 +1,21 @@
-// Control: what is written by hand everywhere. The harness must find it out.
+// Control: the lock that many applications write themselves. The judge must find it guilty.
 import { setTimeout as sleep } from 'node:timers/promises';
 
 const LEASE = 300;
 
-export const title = 'control: SET NX PX by hand';
-/** Who is paused is robbed while it believes to hold, and writes all the same. */
+export const title = 'control: SET NX PX, hand-written';
+/** A paused holder loses its lock without noticing, and writes anyway. */
 export const control = ['overlap', 'stale'];
 export const recovery = LEASE + 5_000;
 export const fair = false;
-export const nemeses = ['worker paused', 'event loop blocked', 'worker killed'];
+export const faults = ['worker paused', 'event loop blocked', 'worker killed'];
 export const allows = {};
 export const lifetime = LEASE;
 
 export async function startBackend() {
-  const { startRedisNode } = await import('./redis-backend.mjs');
+  const { startRedisNode } = await import('./redis-node.mjs');
   const node = await startRedisNode();
-  return { servers: [node], leftovers: () => [], stop: () => node.stop() };
+  return { servers: [node], remainingLocks: () => [], stop: () => node.stop() };
 }
 
 export async function connect({ ports }) {
@@ -26,7 +26,7 @@ export async function connect({ ports }) {
     lifetime: LEASE,
     wait: 5_000,
     shared: false,
-    isRefusal: () => true,
+    isDocumentedError: () => true,
     async acquire(key, { wait }) {
       const value = String(process.pid);
       for (const until = performance.now() + wait; ; await sleep(10)) {
@@ -42,10 +42,10 @@ function held(redis, key, value) {
   const end = performance.now() + LEASE;
   return {
     token: null,
-    // Who has taken it believes in it.
+    // It never checks whether it still holds the lock.
     claim: () => ({ held: true, remaining: LEASE, overdue: Math.round(performance.now() - end) }),
     async release() {
-      // Read and delete are two steps.
+      // Not atomic: the key may expire between these two steps.
       if ((await redis.get(`naive:${key}`)) === value) await redis.del(`naive:${key}`);
       return 'released';
     },

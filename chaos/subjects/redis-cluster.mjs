@@ -2,28 +2,36 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { load, managed } from './lock-manager.mjs';
 
 const LEASE = 800;
-const STEP_WITHIN = 10_000;
+const STEP_TIMEOUT = 10_000;
 
 export const title = 'redis, Cluster of three masters with a replica each';
-/** A failover takes seconds: docs/providers/redis.md. */
+/** A failover takes seconds. */
 export const recovery = 15_000;
 export const lifetime = LEASE;
-/** When it is connected again, or at the deadline: docs/providers/redis.md. */
-export const toldWithin = LEASE;
+/** On reconnect, or at the deadline: docs/how-it-works/redis.md, "After a failover". */
+export const noticedWithin = LEASE;
 export const fair = true;
-/** A master that was restarted refuses everything for 2 s (CLUSTER_WRITABLE_DELAY), and is asked again within a second. */
+/** A restarted master refuses every command for 2 s (CLUSTER_WRITABLE_DELAY), and waiters ask it again within one second. */
 export const settle = 3_000;
-export const nemeses = [
+export const faults = [
   ...['worker killed', 'worker paused', 'event loop blocked', 'client clock stepped'],
-  ...['wire delayed', 'requests lost', 'replies lost', 'wire half-open', 'wire reset', 'connections refused'],
-  ...['server paused', 'server restarted', 'fail-over', 'slot moved'],
+  ...[
+    'network delayed',
+    'requests lost',
+    'replies lost',
+    'connections half-open',
+    'connections reset',
+    'connections refused',
+  ],
+  ...['server paused', 'server restarted', 'failover', 'slot moved'],
   ...['CLIENT KILL', 'CLIENT PAUSE', 'SCRIPT FLUSH'],
 ];
-/** Replication is asynchronous: the promoted replica may not know the last locks. One is promoted also when a pause lasts for too long. */
-export const allows = { 'fail-over': ['overlap'], 'server paused': ['overlap'], 'server restarted': ['overlap'] };
+/** Replication is asynchronous, so a promoted replica may not have the last locks. A long pause also causes a promotion. */
+export const allows = { failover: ['overlap'], 'server paused': ['overlap'], 'server restarted': ['overlap'] };
 
 export async function startBackend() {
   const { startRedisCluster } = await import('../../test/servers/redis-cluster.ts');
+  const { lockKeys } = await import('./redis-node.mjs');
   const { hashSlotOf } = await import('../../lib/providers/redis/cluster/hash-slot.ts');
   const { KeyLayout } = await import('../../lib/providers/redis/key-layout.ts');
   const layout = new KeyLayout('lock');
@@ -38,7 +46,7 @@ export async function startBackend() {
     connections: async () => (await admin.client('LIST')).trim().split('\n').length,
     stored: () => admin.dbsize(),
   }));
-  /** The masters with their slots, as any node that answers knows them. */
+  /** The masters with their slots, from any node that answers. */
   const ranges = async () => {
     const rows = await Promise.any(nodes.map(({ admin }) => admin.cluster('SLOTS')));
     return rows.map(([from, to, [, port]]) => ({
@@ -48,39 +56,39 @@ export async function startBackend() {
     }));
   };
   const masterOf = async (slot) => (await ranges()).find(({ from, to }) => slot >= from && slot <= to).node;
-  const names = async () => {
+  const remainingLocks = async () => {
     const masters = new Set((await ranges()).map(({ node }) => node));
-    return (await Promise.all([...masters].map(({ admin }) => admin.keys('lock:*')))).flat();
+    return lockKeys(...[...masters].map(({ admin }) => admin));
   };
   return {
     servers,
-    /** Of one of the keys. */
+    /** The master of one of the keys. */
     async master() {
       const { server } = await masterOf(slotOf('a'));
       return servers.find(({ port }) => port === server.port);
     },
-    /** Moves all that is in the slot of a key to another master, in steps as an operator's tool does. */
+    /** Moves the slot of a key to another master, in the steps of an operator's tool. */
     async moveSlot(random) {
       const slot = slotOf(random.pick(['a', 'b', 'c']));
       const from = await masterOf(slot);
       const to = random.pick((await ranges()).map(({ node }) => node).filter((node) => node !== from));
-      const set = ({ admin }, ...rest) => patiently(() => admin.cluster('SETSLOT', slot, ...rest));
+      const set = ({ admin }, ...rest) => retried(() => admin.cluster('SETSLOT', slot, ...rest));
       await set(to, 'IMPORTING', from.id);
       await set(from, 'MIGRATING', to.id);
       for (let keys; (keys = await from.admin.cluster('GETKEYSINSLOT', slot, 1)).length > 0;) {
-        await patiently(() => from.admin.migrate('127.0.0.1', to.server.port, '', 0, 5_000, 'KEYS', ...keys));
+        await retried(() => from.admin.migrate('127.0.0.1', to.server.port, '', 0, 5_000, 'KEYS', ...keys));
       }
       for (const node of new Set([to, from, ...(await ranges()).map(({ node: each }) => each)]))
         await set(node, 'NODE', to.id);
     },
-    leftovers: async () => (await names()).filter((name) => /^lock:\{\d+\}:[^}]*$|\}q$/.test(name)),
+    remainingLocks,
     stop: () => cluster.stop(),
   };
 }
 
-/** A node that was restarted, or has lost its master, takes nothing for some time. */
-async function patiently(act) {
-  for (const until = performance.now() + STEP_WITHIN; ; await sleep(50)) {
+/** A node that was restarted, or has lost its master, refuses commands for some time. */
+async function retried(act) {
+  for (const until = performance.now() + STEP_TIMEOUT; ; await sleep(50)) {
     try {
       return await act();
     } catch (error) {
@@ -91,9 +99,9 @@ async function patiently(act) {
 
 export async function connect({ library, ports, realPorts }) {
   const { RedisLockProvider } = await load(library, 'providers/redis/index.js');
-  const wires = ports.map((port) => ({ host: '127.0.0.1', port }));
-  // Nodes announce each other's real addresses; each worker uses its own wires.
-  const natMap = Object.fromEntries(realPorts.map((port, index) => [`127.0.0.1:${port}`, wires[index]]));
-  const provider = new RedisLockProvider({ cluster: wires, options: { natMap }, commandTimeout: 500 });
+  const proxies = ports.map((port) => ({ host: '127.0.0.1', port }));
+  // Nodes announce each other's real addresses, but each worker connects through its own proxies.
+  const natMap = Object.fromEntries(realPorts.map((port, index) => [`127.0.0.1:${port}`, proxies[index]]));
+  const provider = new RedisLockProvider({ cluster: proxies, options: { natMap }, commandTimeout: 500 });
   return managed({ library, provider, options: { lease: LEASE }, lifetime: LEASE });
 }

@@ -3,22 +3,22 @@ import { load, managed } from './lock-manager.mjs';
 const LEASE = 800;
 
 export const title = 'redis, Sentinel';
-/** A failover takes seconds: docs/providers/redis.md. */
+/** A failover takes seconds. */
 export const recovery = 15_000;
 export const lifetime = LEASE;
-/** When it is connected again, or at the deadline: docs/providers/redis.md. */
-export const toldWithin = LEASE;
+/** On reconnect, or at the deadline: docs/how-it-works/redis.md, "After a failover". */
+export const noticedWithin = LEASE;
 export const fair = false;
-export const nemeses = ['worker killed', 'worker paused', 'event loop blocked', 'fail-over'];
-/** Replication is asynchronous: the promoted replica may not know the last locks. */
-export const allows = { 'fail-over': ['overlap'] };
+export const faults = ['worker killed', 'worker paused', 'event loop blocked', 'failover'];
+/** Replication is asynchronous, so a promoted replica may not have the last locks. */
+export const allows = { failover: ['overlap'] };
 
 export async function startBackend() {
   const { Redis } = await import('ioredis');
+  const { lockKeys } = await import('./redis-node.mjs');
   const { startRedisSentinels } = await import('../../test/servers/redis-sentinels.ts');
   const redis = await startRedisSentinels();
   const all = [redis.master, ...redis.replicas];
-  const client = () => new Redis({ ...redis.options, maxRetriesPerRequest: null });
   return {
     servers: all,
     address: redis.options,
@@ -28,12 +28,12 @@ export async function startBackend() {
       sentinel.disconnect();
       return all.find((server) => server.port === Number(String(port)));
     },
-    async leftovers() {
-      const admin = client();
+    async remainingLocks() {
+      const admin = new Redis({ ...redis.options, maxRetriesPerRequest: null });
       admin.on('error', () => undefined);
-      const names = await admin.keys('lock:*');
+      const remaining = await lockKeys(admin);
       admin.disconnect();
-      return names.filter((name) => /^lock:\{\d+\}:[^}]*$|\}q$/.test(name));
+      return remaining;
     },
     stop: () => redis.stop(),
   };

@@ -3,28 +3,35 @@ import { load, managed } from './lock-manager.mjs';
 const LEASE = 800;
 
 export const title = 'redis';
-/** A frozen receiver costs a provisional lease, 3 s or the lease if that is shorter; waiters ask each second. */
+/** A frozen receiver costs a provisional lease: 3 s, or the lease if that is shorter. Waiters ask again every second. */
 export const recovery = LEASE + 3_000 + 1_000;
-/** A queue lives for 10 s after the last ask: docs/providers/redis.md. A dead process may be in it for so long. */
-export const forgets = 10_000 + 1_000;
+/** A queue lives for 10 s after the last command of a waiter (docs/how-it-works/redis.md), and a dead process stays in it for that time. */
+export const cleanupWithin = 10_000 + 1_000;
 export const lifetime = LEASE;
-/** By the next renewal, or at the deadline where none is answered: docs/providers/redis.md. */
-export const toldWithin = LEASE;
+/** By the next renewal, or at the deadline if no renewal is answered: docs/providers/redis.md. */
+export const noticedWithin = LEASE;
 export const fair = true;
-export const nemeses = [
+export const faults = [
   ...['worker killed', 'worker paused', 'event loop blocked', 'client clock stepped'],
-  ...['wire delayed', 'requests lost', 'replies lost', 'wire half-open', 'wire reset', 'connections refused'],
+  ...[
+    'network delayed',
+    'requests lost',
+    'replies lost',
+    'connections half-open',
+    'connections reset',
+    'connections refused',
+  ],
   ...['server paused', 'server restarted', 'server restarted empty', 'server clock stepped'],
   ...['CLIENT KILL', 'CLIENT PAUSE', 'SCRIPT FLUSH', 'FLUSHALL'],
 ];
-/** docs/providers/redis.md, "What breaks it". */
+/** docs/providers/redis.md, "What it guarantees". */
 export const allows = {
   'server restarted empty': ['overlap'],
   FLUSHALL: ['overlap'],
   'server clock stepped': ['overlap'],
 };
 
-export const startBackend = async () => (await import('./redis-backend.mjs')).startRedis();
+export const startBackend = async () => (await import('./redis-node.mjs')).startRedis();
 
 export async function connect({ library, ports }) {
   const { RedisLockProvider } = await load(library, 'providers/redis/index.js');

@@ -1,19 +1,19 @@
-// Control: the package `redlock`, used as its documentation shows, by `using` and its signal.
+// Control: the package `redlock`, used as its documentation shows, with `using` and its signal.
 const LEASE = 400;
 
 export const title = 'control: package redlock 5.0.0-beta.2';
-/** Its signal comes from timers, which a pause or a blocked event loop holds up. */
+/** A timer aborts its signal, so a pause or a blocked event loop makes the signal late. */
 export const control = ['late'];
 export const recovery = LEASE + 5_000;
 export const fair = false;
-export const nemeses = ['worker paused', 'event loop blocked', 'client clock stepped'];
+export const faults = ['worker paused', 'event loop blocked', 'client clock stepped'];
 export const allows = {};
 export const lifetime = LEASE;
 
 export async function startBackend() {
-  const { startRedisNode } = await import('./redis-backend.mjs');
+  const { startRedisNode } = await import('./redis-node.mjs');
   const node = await startRedisNode();
-  return { servers: [node], leftovers: () => [], stop: () => node.stop() };
+  return { servers: [node], remainingLocks: () => [], stop: () => node.stop() };
 }
 
 export async function connect({ ports }) {
@@ -26,17 +26,17 @@ export async function connect({ ports }) {
     lifetime: LEASE,
     wait: 5_000,
     shared: false,
-    isRefusal: () => true,
-    acquire: (key, { wait }) => take(redlock, key, Math.ceil(wait / 30)),
+    isDocumentedError: () => true,
+    acquire: (key, { wait }) => acquire(redlock, key, Math.ceil(wait / 30)),
     stop: async () => redis.disconnect(),
   };
 }
 
-/** A lock of `using` that the caller ends. */
-function take(redlock, key, retryCount) {
+/** A lock of `using` that lasts until the caller releases it. */
+function acquire(redlock, key, retryCount) {
   return new Promise((resolve, reject) => {
     let confirmedAt;
-    // The moments of its own confirmations, which `using` does not tell.
+    // `using` does not report when its lock was confirmed, so these two methods are observed.
     const observed = Object.create(redlock, {
       acquire: { value: (...args) => redlock.acquire(...args).then(confirm) },
       extend: { value: (...args) => redlock.extend(...args).then(confirm) },

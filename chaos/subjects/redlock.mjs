@@ -4,27 +4,34 @@ const LEASE = 800;
 const NODES = 5;
 
 export const title = 'redlock, five nodes';
-/** Processes ask again after pauses of up to 250 ms; a vote whose connection broke ends with its lease. */
+/** Processes ask again after pauses of up to 250 ms. A vote whose connection broke ends with its lease. */
 export const recovery = 2 * LEASE + 3_000;
 export const lifetime = LEASE;
-/** By the next renewal, which finds no majority, or at the deadline. */
-export const toldWithin = LEASE;
+/** By the next renewal, which gets no majority, or at the deadline. */
+export const noticedWithin = LEASE;
 export const fair = false;
-export const nemeses = [
+export const faults = [
   ...['worker killed', 'worker paused', 'event loop blocked', 'client clock stepped'],
-  ...['wire delayed', 'requests lost', 'replies lost', 'wire half-open', 'wire reset', 'connections refused'],
+  ...[
+    'network delayed',
+    'requests lost',
+    'replies lost',
+    'connections half-open',
+    'connections reset',
+    'connections refused',
+  ],
   ...['server paused', 'server restarted', 'server restarted empty'],
   ...['CLIENT KILL', 'CLIENT PAUSE', 'SCRIPT FLUSH', 'FLUSHALL'],
 ];
-/** docs/providers/redlock.md: a node that forgets its vote within a lease may vote for another holder. */
+/** docs/providers/redlock.md: a node that loses its vote within a lease may vote for another holder. */
 export const allows = { 'server restarted empty': ['overlap'], FLUSHALL: ['overlap'] };
 
 export async function startBackend() {
-  const { startRedisNode } = await import('./redis-backend.mjs');
+  const { startRedisNode } = await import('./redis-node.mjs');
   const servers = await Promise.all(Array.from({ length: NODES }, () => startRedisNode()));
   return {
     servers,
-    async leftovers() {
+    async remainingLocks() {
       const names = await Promise.all(servers.map(({ admin }) => admin.keys('lock:redlock:*')));
       return names.flat();
     },

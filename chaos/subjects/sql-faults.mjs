@@ -1,6 +1,13 @@
-/** The faults of applications with a database, and of the database. */
+/** The faults of a database, of its clients and of the network between them. */
 export const SQL_FAULTS = [
   ...['worker killed', 'worker paused', 'event loop blocked', 'client clock stepped'],
-  ...['wire delayed', 'requests lost', 'replies lost', 'wire half-open', 'wire reset', 'connections refused'],
+  ...[
+    'network delayed',
+    'requests lost',
+    'replies lost',
+    'connections half-open',
+    'connections reset',
+    'connections refused',
+  ],
   ...['server paused', 'server restarted', 'KILL CONNECTION'],
 ];

@@ -3,7 +3,7 @@ import { SQL_FAULTS } from './sql-faults.mjs';
 
 const GUARD = 1_000;
 
-/** Row locks in this database. */
+/** Row locks of this database. */
 export const rowLocks = (type) => sessionLocks(`typeorm row, ${type}`, type, 'TypeOrmRowLockProvider', lockedRows);
 
 /** `GET_LOCK`, or advisory locks of Postgres. */
@@ -16,34 +16,39 @@ export const advisoryLocks = (type) =>
   );
 
 /** Locks that live as long as their connection. */
-const sessionLocks = (title, type, provider, leftovers) => ({
+const sessionLocks = (title, type, provider, remainingLocks) => ({
   title,
-  /** The session guard frees the lock of a holder that is frozen or cut off. MariaDB counts it in whole seconds. */
+  /** The session guard frees the lock of a frozen or disconnected holder. MariaDB counts it in whole seconds. */
   recovery: 2 * GUARD + 4_000,
   lifetime: GUARD,
   fair: false,
-  nemeses: SQL_FAULTS,
+  faults: SQL_FAULTS,
   /**
-   * The server frees the lock when the connection ends, and the holder notices a moment later. Writes in the transaction of
-   * the lock are rolled back; other writes are refused by their token.
+   * The server frees the lock when the connection ends, and the holder notices a moment later. Writes in the lock's own
+   * transaction are rolled back. Other writes are refused by their token.
    */
   allows: Object.fromEntries(
-    ['KILL CONNECTION', 'server restarted', 'wire reset', 'connections refused', 'requests lost', 'replies lost'].map(
-      (name) => [name, ['overlap']],
-    ),
+    [
+      'KILL CONNECTION',
+      'server restarted',
+      'connections reset',
+      'connections refused',
+      'requests lost',
+      'replies lost',
+    ].map((name) => [name, ['overlap']]),
   ),
 
-  /** A moment: the sockets end together, and the holder has to be given the processor. */
-  toldWithin: 500,
+  /** The sockets end together, but the holder notices only when its process runs. */
+  noticedWithin: 500,
 
   async startBackend() {
-    const { startSql } = await import('./sql-backend.mjs');
+    const { startSql } = await import('./sql-server.mjs');
     const server = await startSql(type);
-    return { servers: [server], leftovers: () => leftovers(server), stop: () => server.stop() };
+    return { servers: [server], remainingLocks: () => remainingLocks(server), stop: () => server.stop() };
   },
 
   async connect({ library, ports }) {
-    const { dataSource } = await import('./sql-backend.mjs');
+    const { dataSource } = await import('./sql-server.mjs');
     const providers = await load(library, 'providers/typeorm/index.js');
     const locks = new providers[provider]({
       dataSource: dataSource(type, ports[0]),
@@ -51,28 +56,28 @@ const sessionLocks = (title, type, provider, leftovers) => ({
       fencing: true,
       sessionGuard: GUARD,
       statementTimeout: 500,
-      // One fewer than there are keys: the pool is exhausted all the time.
+      // Fewer connections than keys, so that the pool is exhausted all the time.
       maxConnections: 2,
     });
     return managed({ library, provider: locks, lifetime: GUARD });
   },
 });
 
-async function lockedRows({ ask }) {
-  return ask((admin) =>
+async function lockedRows({ withConnection }) {
+  return withConnection((admin) =>
     admin.transaction(async (manager) => {
       const all = await manager.query(`SELECT name FROM distributed_lock WHERE name LIKE 'lock:%'`);
       const free = await manager.query(
         `SELECT name FROM distributed_lock WHERE name LIKE 'lock:%' FOR UPDATE SKIP LOCKED`,
       );
-      // After a soak there are tens of thousands.
+      // A set, because a soak leaves tens of thousands of rows.
       const isFree = new Set(free.map(({ name }) => String(name)));
       return all.map(({ name }) => String(name)).filter((name) => !isFree.has(name));
     }),
   );
 }
 
-async function advisoryKeys({ ask }) {
-  const rows = await ask((admin) => admin.query(`SELECT objid FROM pg_locks WHERE locktype = 'advisory'`));
+async function advisoryKeys({ withConnection }) {
+  const rows = await withConnection((admin) => admin.query(`SELECT objid FROM pg_locks WHERE locktype = 'advisory'`));
   return rows.map(({ objid }) => `advisory lock ${objid}`);
 }

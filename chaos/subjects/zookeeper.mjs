@@ -3,17 +3,24 @@ import { load, managed } from './lock-manager.mjs';
 const SESSION = 2_000;
 
 export const title = 'zookeeper, three servers';
-/** A session that ends, after an election. */
+/** An election, and then the end of a session. */
 export const recovery = SESSION + 8_000;
 /** A lock is valid for two thirds of the session timeout without another write. */
 export const lifetime = Math.ceil((SESSION * 2) / 3);
-/** Each process has one place in the queue: its next caller goes behind those of others. */
+/** Each process has one place in the queue, so its next caller is queued behind those of other processes. */
 export const fair = 'processes';
-/** Until the client has found a server again and its session goes on. */
+/** Until the client has reconnected and its session continues. */
 export const settle = 3_000;
-export const nemeses = [
+export const faults = [
   ...['worker killed', 'worker paused', 'event loop blocked', 'client clock stepped'],
-  ...['wire delayed', 'requests lost', 'replies lost', 'wire half-open', 'wire reset', 'connections refused'],
+  ...[
+    'network delayed',
+    'requests lost',
+    'replies lost',
+    'connections half-open',
+    'connections reset',
+    'connections refused',
+  ],
   ...['server paused', 'server restarted', 'leader killed', 'leader cut off'],
 ];
 /** docs/providers/zookeeper.md: a quorum keeps its data under all of these. */
@@ -32,7 +39,7 @@ export async function startBackend() {
     connections: async () => Number(/num_alive_connections\s+(\d+)/.exec(await server.ask('mntr'))?.[1] ?? 0),
     stored: async () => Number(/znode_count\s+(\d+)/.exec(await server.ask('mntr'))?.[1] ?? 0),
   }));
-  return { servers, ensemble, leftovers: () => lockNodes(ensemble), stop: () => ensemble.stop() };
+  return { servers, ensemble, remainingLocks: () => lockNodes(ensemble), stop: () => ensemble.stop() };
 }
 
 export async function connect({ library, ports }) {

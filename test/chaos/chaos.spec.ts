@@ -9,24 +9,24 @@ import { type CompiledLibrary, compileLibrary } from '../servers/compiled-librar
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 const SECONDS = exploration(5, 60);
-/** With servers that start, a drain, and a machine that does other things. */
-const PATIENCE = 600_000;
-/** A machine that is busy with other things gets through few sections in that time. Then a longer run decides. */
+/** Covers the start of servers, the quiet at the end, and a busy machine. */
+const TIMEOUT = 600_000;
+/** A busy machine completes few sections in that time. Then a longer run decides. */
 const LONGEST = 16 * SECONDS;
 const ARGS = ['--import', './chaos/typescript.mjs', 'chaos/run.mjs', '--no-control'];
 
-const OTHERS = [
+const OTHER_SUBJECTS = [
   ...['memory', 'redlock', 'typeorm-version', 'typeorm-row', 'zookeeper', 'memcached', 'redis-cluster', 'failover'],
   'combined',
 ];
 const CONTROLS = ['naive', 'redlock-package'];
 
-/** Where all of them take longer: an election may take up the whole run. */
+/** Only these faults where all would take too long: an election may take the whole run. */
 const FAULTS: Readonly<Record<string, readonly string[]>> = {
-  'redis-cluster': ['slot moved', 'worker paused', 'wire reset', 'CLIENT KILL'],
+  'redis-cluster': ['slot moved', 'worker paused', 'connections reset', 'CLIENT KILL'],
 };
 
-// The program that `npm run chaos` runs for minutes, for some seconds. It prints its seed; the same seed draws the same faults.
+// Runs the program of `npm run chaos` for some seconds. The same seed draws the same faults.
 describe('under faults', () => {
   const seed = String(SEED);
   const children = new Set<ChildProcess>();
@@ -36,7 +36,7 @@ describe('under faults', () => {
     library = await compileLibrary();
   });
   afterAll(async () => {
-    // Of a test that has run out of time.
+    // Those of a test that timed out.
     for (const child of children) child.kill();
     await library.remove();
   });
@@ -60,13 +60,16 @@ describe('under faults', () => {
       children.add(child);
     });
 
-  // The short form tries Redis, two others, which the seed draws, and one control, which must be found guilty.
-  const others = fc.sample(fc.shuffledSubarray(OTHERS, { minLength: OTHERS.length }), { numRuns: 1, seed: SEED })[0]!;
-  const tried = ['redis', ...others.slice(0, exploration(2, OTHERS.length))];
+  // The short form runs Redis, two other subjects that the seed draws, and one control, which must be found guilty.
+  const others = fc.sample(fc.shuffledSubarray(OTHER_SUBJECTS, { minLength: OTHER_SUBJECTS.length }), {
+    numRuns: 1,
+    seed: SEED,
+  })[0]!;
+  const tried = ['redis', ...others.slice(0, exploration(2, OTHER_SUBJECTS.length))];
   const rounds = pairs([...tried, ...CONTROLS.slice(0, exploration(1, CONTROLS.length))]);
 
   it.each(rounds)(
-    'our locks keep what they promise, and the same harness finds out those that cannot: %s, %s',
+    'our locks keep their promises, and controls are found guilty: %s, %s',
     async (...subjects) => {
       console.info(`Seed ${seed}`);
       const runs = await Promise.all(subjects.map((subject) => run(subject)));
@@ -77,11 +80,11 @@ describe('under faults', () => {
         });
       }
     },
-    PATIENCE,
+    TIMEOUT,
   );
 });
 
-/** As many at a time as the machine has time for. */
+/** Two at a time, which is what the machine can run. */
 function pairs(list: readonly string[]): string[][] {
   return list.flatMap((_, index) => (index % 2 === 0 ? [list.slice(index, index + 2)] : []));
 }

@@ -1,4 +1,4 @@
-/** One record of a history: who has told the resource what, and when. A worker is named by its caller, `w1/1.0.1`. */
+/** One record of a history: what a caller reported to the resource, and when. The caller `w1/1.0.1` belongs to the worker `w1/1`. */
 export type Entry = readonly [at: number, event: string, caller?: string | undefined, more?: object];
 
 export interface Verdict {
@@ -18,11 +18,11 @@ interface Checker {
 const CHECKER: string = '../../chaos/judge/checker.mjs';
 const SUBJECT = { fair: false, allows: {}, lifetime: 100, recovery: 100 };
 
-/** What somebody says who believes to hold for 50 ms more, and who knows that it holds no longer. */
+/** The claim of a holder that believes to hold for 50 ms more, and of a holder that knows of its loss. */
 export const HELD = { accepted: true, held: true, remaining: 50, overdue: -50 };
 export const OVER = { accepted: true, held: false, remaining: 0, overdue: 10 };
 
-/** The verdict on a history that was written by hand, of exclusive locks of the key `a` where it does not say otherwise. */
+/** The verdict on a hand-written history, of exclusive locks of the key `a` unless noted otherwise. */
 export async function judged(history: readonly Entry[], subject: object = {}): Promise<Verdict> {
   const { Checker } = (await import(CHECKER)) as { Checker: new (subject: object) => Checker };
   const checker = new Checker({ ...SUBJECT, ...subject });

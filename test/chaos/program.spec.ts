@@ -18,13 +18,13 @@ function run(...args: readonly string[]) {
 }
 
 describe('the program', () => {
-  it('refuses a fault that there is not before it starts anything', () => {
+  it('refuses an unknown fault before it starts anything', () => {
     const { status, stdout, stderr } = run('--provider', 'redis', '--fault', 'worker paused', '--fault', 'earthquake');
     expect({ status, stdout }).toEqual({ status: 2, stdout: '' });
-    expect(stderr).toContain('redis has no fault "earthquake". There are: worker killed, worker paused');
+    expect(stderr).toContain('redis has no fault "earthquake". Use one of: worker killed, worker paused');
   });
 
-  it('tells its options to who asks for them, or for one that there is not', () => {
+  it('prints its options for --help and for an unknown option', () => {
     expect(run('--help')).toMatchObject({ status: 0, stdout: expect.stringContaining('usage: npm run chaos') });
     const { status, stdout, stderr } = run('--providers', 'redis');
     expect({ status, stdout }).toEqual({ status: 2, stdout: '' });
@@ -38,18 +38,18 @@ describe('the program', () => {
     });
     afterAll(() => rm(folder, { recursive: true }));
 
-    /** Sections of one caller, one after the other; each second one is somebody else's who enters in between, or none is. */
+    /** Sections of one caller, one after the other. In a broken history, another caller enters each of them. */
     async function history(name: string, head: readonly object[], isBroken: boolean) {
       const sections = Array.from({ length: 50 }, (_, index) => {
         const about = (worker: string) => ({ op: `${worker}/1.0.${index}`, key: 'a', mode: 'exclusive', token: null });
         const at = index * 10;
         const intruder = [
-          { at: at + 3, event: 'ask', ...about('w2') },
+          { at: at + 3, event: 'attempt', ...about('w2') },
           { at: at + 4, event: 'enter', ...about('w2'), ...HELD },
           { at: at + 5, event: 'done', ...about('w2'), result: 'lost' },
         ];
         return [
-          { at, event: 'ask', ...about('w1') },
+          { at, event: 'attempt', ...about('w1') },
           { at: at + 1, event: 'enter', ...about('w1'), ...HELD },
           ...(isBroken ? intruder : []),
           { at: at + 6, event: 'leave', ...about('w1'), ...HELD },
@@ -62,7 +62,7 @@ describe('the program', () => {
     }
     const head = { at: 0, event: 'head', subject: 'memory', seed: '7', commit: 'abc' };
 
-    it('as what its head says that it is one of, and keeps it', async () => {
+    it('of the subject that its head names, and keeps it', async () => {
       const good = await history('good', [head], false);
       expect(run('--judge', good)).toMatchObject({ status: 0, stdout: expect.stringContaining('### memory') });
       const bad = await history('bad', [head], true);
@@ -70,7 +70,7 @@ describe('the program', () => {
       await expect(Promise.all([readFile(good), readFile(bad)])).resolves.toHaveLength(2);
     });
 
-    it('without a head as what it is told', async () => {
+    it('without a head, of the subject that --provider names', async () => {
       const old = await history('old', [], false);
       expect(run('--judge', old)).toMatchObject({ status: 2, stderr: expect.stringContaining('--provider') });
       expect(run('--judge', old, '--provider', 'zookeeper')).toMatchObject({

@@ -6,7 +6,7 @@ describe('the time to recover from a fault', () => {
     const about = { key, token: String(token) };
     const caller = `w1/1.0.${at}`;
     return [
-      [at, 'ask', caller, about],
+      [at, 'attempt', caller, about],
       [at + 1, 'enter', caller, { ...HELD, ...about }],
       [at + 2, 'leave', caller, { ...HELD, ...about }],
       [at + 3, 'done', caller, { ...about, result: 'released' }],
@@ -15,7 +15,7 @@ describe('the time to recover from a fault', () => {
   const fault: readonly Entry[] = [
     ...section(0, 'a', 1),
     ...section(10, 'b', 1),
-    [20, 'begin', undefined, { nemesis: 'none', of: 'server' }],
+    [20, 'begin', undefined, { fault: 'none', of: 'server' }],
     [30, 'end'],
   ];
 
@@ -30,7 +30,7 @@ describe('the time to recover from a fault', () => {
   });
 
   it('is not known when another fault or the end of the round comes before', async () => {
-    const next: Entry = [50, 'begin', undefined, { nemesis: 'none', of: 'server' }];
+    const next: Entry = [50, 'begin', undefined, { fault: 'none', of: 'server' }];
     expect((await judged([...fault, ...section(40, 'a', 2), next, ...section(99, 'b', 2)])).recoveries[0]).toBe(
       undefined,
     );

@@ -3,7 +3,7 @@ import { describe, expect, it } from '@jest/globals';
 // Plain JavaScript without types, as the programs are.
 const REPORT: string = '../../chaos/report.mjs';
 const SUBJECTS: string = '../../chaos/subjects/index.mjs';
-const NEMESES: string = '../../chaos/nemeses/index.mjs';
+const FAULTS: string = '../../chaos/faults/index.mjs';
 
 async function isAsExpected(control: readonly string[] | undefined, broken: readonly string[], sections = 50) {
   const report = (await import(REPORT)) as { isAsExpected(result: object): boolean };
@@ -25,13 +25,13 @@ describe('a run is as expected', () => {
   });
 });
 
-it('each control says which rules it breaks', async () => {
+it('each control names the rules that it breaks', async () => {
   const { subjects } = (await import(SUBJECTS)) as { subjects: Record<string, { control?: readonly string[] }> };
   expect(subjects['naive']?.control).toEqual(['overlap', 'stale']);
   expect(subjects['redlock-package']?.control).toEqual(['late']);
 });
 
-it('a blocked event loop lasts in the log for as long as in the worker', async () => {
-  const { nemeses } = (await import(NEMESES)) as { nemeses: Map<string, { end?: unknown }> };
-  expect(nemeses.get('event loop blocked')?.end).toBeInstanceOf(Function);
+it('the history records how long an event loop was blocked', async () => {
+  const { faults } = (await import(FAULTS)) as { faults: Map<string, { end?: unknown }> };
+  expect(faults.get('event loop blocked')?.end).toBeInstanceOf(Function);
 });

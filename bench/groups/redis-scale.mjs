@@ -1,0 +1,121 @@
+// What grows: waiters of a held lock, locks that are held for long, thousands of waiters and keys.
+import { setTimeout as sleep } from 'node:timers/promises';
+import { burst, manyHeld } from '../loads.mjs';
+import { interleave, isQuick, lasting } from '../measure.mjs';
+import { by, commandsDuring, each, OURS, RAW, peerNames, stop } from '../redis/setup.mjs';
+import { report } from '../results.mjs';
+
+await idleWaiters();
+await heldLocks();
+await moreWaiters();
+await moreKeys();
+await stop();
+
+async function idleWaiters() {
+  const WAITERS = 100;
+  const rounds = {};
+  const notes = {};
+  for (const name of [RAW, OURS, ...peerNames]) {
+    const { acquire } = by[name];
+    // Not renewed, so that only the commands of waiters are counted.
+    const release =
+      name === OURS
+        ? await acquire.locks.acquire('idle', { lease: '60s', renew: false }).then((lock) => () => lock.release())
+        : await acquire('idle');
+    let gaveUp = 0;
+    const waiters = Array.from({ length: WAITERS }, () =>
+      acquire('idle').then(
+        (releaseLater) => releaseLater(),
+        () => (gaveUp += 1),
+      ),
+    );
+    await sleep(lasting(1_500));
+    const seconds = lasting(4_000) / 1_000;
+    rounds[name] = [(await commandsDuring(() => sleep(seconds * 1_000))) / seconds];
+    if (gaveUp > 0) notes[name] = `${gaveUp} of ${WAITERS} gave up meanwhile`;
+    await release();
+    await Promise.all(waiters);
+  }
+  report({
+    what: `${WAITERS} idle waiters on one key in one process`,
+    unit: 'commands a second',
+    better: 'less',
+    ours: OURS,
+    bar: { atMost: 1 },
+    rounds,
+    notes,
+  });
+}
+
+/** Of the other libraries, only redis-semaphore renews a lock of `acquire()`. */
+async function heldLocks() {
+  const HELD = 10_000;
+  const names = [OURS, 'redis-semaphore'].filter((name) => by[name]);
+  const cpu = {};
+  const commands = {};
+  for (const name of names) {
+    const { acquire } = by[name];
+    const releases = [];
+    for (let index = 0; index < HELD; index += 100) {
+      const keys = Array.from({ length: 100 }, (_, offset) => `kept-${index + offset}`);
+      releases.push(...(await Promise.all(keys.map((key) => acquire(key)))));
+    }
+    // Several times the pause between two renewals, which is 8 s for some. A shorter measurement sees one burst of them, or none.
+    const milliseconds = lasting(40_000);
+    const sent = await commandsDuring(async () => {
+      const before = process.cpuUsage();
+      await sleep(milliseconds);
+      const { user, system } = process.cpuUsage(before);
+      cpu[name] = [(user + system) / 10 / milliseconds];
+    });
+    commands[name] = [(sent * 1_000) / milliseconds];
+    while (releases.length > 0) await Promise.all(releases.splice(0, 100).map((release) => release()));
+  }
+  const what = `${HELD.toLocaleString('en')} locks held with leases of 10 s and renewed`;
+  report({ what, unit: '% of one core', better: 'less', ours: OURS, bar: { atMost: 5 }, rounds: cpu });
+  report({ what, unit: 'commands a second', better: 'less', ours: OURS, rounds: commands });
+}
+
+/** If each release wakes all waiters, the work grows with the square of their number. If they poll, the lock is idle in between. */
+async function moreWaiters() {
+  const points = isQuick ? [1, 10, 100] : [1, 10, 100, 1_000];
+  const names = [RAW, OURS, 'redis-semaphore', 'simple-redis-mutex'].filter((name) => by[name]);
+  const rounds = Object.fromEntries(names.map((name) => [name, []]));
+  for (const point of points) {
+    const results = await interleave(
+      each(names, async (acquire) => ((await burst(acquire, point)).milliseconds * 1_000) / point),
+      // A library that wakes a thousand waiters for each release needs a minute.
+      point < 1_000 ? { rounds: 5 } : { rounds: 1, warmUp: 0 },
+    );
+    for (const name of names) rounds[name].push(results[name]);
+  }
+  report({
+    what: 'Waiters at once on one key: time per waiter until each has held it',
+    unit: 'µs a waiter',
+    better: 'less',
+    ours: OURS,
+    along: { name: 'waiters', points },
+    rounds,
+  });
+}
+
+async function moreKeys() {
+  const points = isQuick ? [1, 100, 1_000] : [1, 100, 10_000, 100_000];
+  const names = [RAW, OURS];
+  const rounds = Object.fromEntries(names.map((name) => [name, []]));
+  for (const point of points) {
+    const results = await interleave(
+      each(names, (acquire) => manyHeld(acquire, point)),
+      { rounds: 5 },
+    );
+    for (const name of names) rounds[name].push(results[name]);
+  }
+  report({
+    what: 'Keys held at once, 64 attempts in flight: time per acquire + release',
+    unit: 'µs a lock',
+    better: 'less',
+    ours: OURS,
+    along: { name: 'keys', points },
+    rounds,
+  });
+}

@@ -1,0 +1,161 @@
+// Redis: ratios against the raw client, and against other libraries with their defaults, in the same run. Candidates take turns, so
+// that other load of the machine affects all.
+import { fork } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { burst, burstTable, loop, manyKeys, oneCaller } from '../loads.mjs';
+import { cpuNanoseconds, interleave, lasting } from '../measure.mjs';
+import { admin, by, each, OURS, RAW, peerNames, server, stop } from '../redis/setup.mjs';
+import { report } from '../results.mjs';
+
+const ALL = [RAW, OURS, ...peerNames];
+
+report({
+  what: 'One caller, acquire + release',
+  unit: 'cycles a second',
+  better: 'more',
+  ours: OURS,
+  base: RAW,
+  bar: { atLeast: 0.95, of: 'base' },
+  rounds: await interleave(
+    each(ALL, (acquire) => oneCaller(acquire, lasting(200))),
+    { rounds: 15 },
+  ),
+});
+
+report({
+  what: '64 callers on 64 keys',
+  unit: 'cycles a second',
+  better: 'more',
+  ours: OURS,
+  base: RAW,
+  bar: { atLeast: 1.8, of: 'base' },
+  rounds: await interleave(
+    each(ALL, (acquire) => manyKeys(acquire, lasting(200))),
+    { rounds: 15 },
+  ),
+});
+
+await cpuTime();
+await bursts();
+for (const processes of [1, 2]) await loopers(processes);
+await stop();
+
+/** The CPU time of one cycle of one caller, in the client and in the server. */
+async function cpuTime() {
+  const CYCLES = lasting(4_000);
+  const costs = await interleave(
+    each([RAW, OURS], async (acquire) => {
+      const before = await serverTime();
+      const client = await cpuNanoseconds(CYCLES, async () => (await acquire('one'))());
+      return { client: client / 1_000, server: ((await serverTime()) - before) / CYCLES };
+    }),
+    { rounds: 7 },
+  );
+  for (const side of ['client', 'server']) {
+    report({
+      what: `One caller: CPU time of a cycle, ${side}`,
+      unit: 'µs a cycle',
+      better: 'less',
+      ours: OURS,
+      base: RAW,
+      rounds: mapped(costs, (cost) => cost[side]),
+    });
+  }
+}
+
+/** µs of CPU time that the server has used. */
+async function serverTime() {
+  const info = await admin.info('cpu');
+  const seconds = (kind) => Number(new RegExp(`used_cpu_${kind}:([\\d.]+)`).exec(info)[1]);
+  return (seconds('user') + seconds('sys')) * 1_000_000;
+}
+
+async function bursts() {
+  const rounds = await interleave(
+    each(ALL, (acquire) => burst(acquire, 16)),
+    { rounds: 15 },
+  );
+  report({
+    what: '16 callers at once on one key, until each has held it',
+    unit: 'ms',
+    better: 'less',
+    ours: OURS,
+    bar: { atMost: 2 },
+    ...burstTable(rounds, 16),
+  });
+
+  const BURSTS = 20;
+  await admin.config('RESETSTAT');
+  for (let round = 0; round < BURSTS; round += 1) await burst(by[OURS].acquire, 16);
+  const calls = Number(/cmdstat_evalsha:calls=(\d+)/.exec(await admin.info('commandstats'))[1]);
+  report({
+    what: '16 callers at once on one key',
+    unit: 'script calls an acquisition',
+    better: 'less',
+    ours: OURS,
+    bar: { atMost: 2 },
+    rounds: { [OURS]: [calls / (BURSTS * 16)] },
+  });
+}
+
+async function loopers(processes) {
+  const run = (name) =>
+    processes === 1 ? loop(by[name].acquire, { callers: 16, milliseconds: lasting(1_000) }) : forked(name);
+  const results = await interleave(Object.fromEntries(ALL.map((name) => [name, () => run(name)])), {
+    rounds: processes === 1 ? 3 : 2,
+    // Separate processes warm up by themselves.
+    warmUp: processes === 1 ? undefined : 0,
+  });
+  const where = processes === 1 ? 'one process' : 'two processes';
+  const what = `16 waiters looping on one key in ${where}`;
+  report({
+    what: `${what}: speed`,
+    unit: 'acquisitions a second',
+    better: 'more',
+    ours: OURS,
+    base: RAW,
+    bar: { atLeast: processes === 1 ? 1.5 : 1.3, of: 'best' },
+    rounds: mapped(results, ({ counts, seconds }) => counts.reduce((sum, count) => sum + count, 0) / seconds),
+  });
+  report({
+    what: `${what}: fairness`,
+    unit: 'fewest turns / most turns',
+    better: 'more',
+    ours: OURS,
+    bar: { atLeast: 0.98 },
+    rounds: mapped(results, ({ counts }) => Math.min(...counts) / Math.max(...counts)),
+  });
+  report({
+    what: `${what}: longest wait`,
+    unit: 'ms',
+    better: 'less',
+    ours: OURS,
+    bar: { atMost: 30 },
+    rounds: mapped(results, ({ longest }) => longest),
+  });
+}
+
+async function forked(name) {
+  const children = [0, 1].map(() =>
+    fork(fileURLToPath(new URL('../redis/looper.mjs', import.meta.url)), [
+      name,
+      String(server.port),
+      '8',
+      String(lasting(1_500)),
+    ]),
+  );
+  const message = (child) => new Promise((resolve) => child.once('message', resolve));
+  await Promise.all(children.map(message));
+  const results = children.map(message);
+  for (const child of children) child.send('go');
+  const parts = await Promise.all(results);
+  return {
+    counts: parts.flatMap(({ counts }) => counts),
+    longest: Math.max(...parts.map(({ longest }) => longest)),
+    seconds: Math.max(...parts.map(({ seconds }) => seconds)),
+  };
+}
+
+function mapped(results, value) {
+  return Object.fromEntries(Object.entries(results).map(([name, rounds]) => [name, rounds.map(value)]));
+}

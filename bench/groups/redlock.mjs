@@ -1,0 +1,94 @@
+// Redlock, against the libraries of that name in the same run, with their defaults. The servers run on core 0, the clients on core 1.
+// Candidates take turns, so that other load of the machine affects all.
+import { spawnSync } from 'node:child_process';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Redis } from 'ioredis';
+import { startRedisServer } from '../../test/servers/redis-server.mjs';
+import { burst, burstTable, manyKeys, oneCaller } from '../loads.mjs';
+import { interleave, lasting } from '../measure.mjs';
+import { candidate, names, OURS } from '../redlock/candidates.mjs';
+import { about, report, versionOf } from '../results.mjs';
+
+const PACKAGES = { 'redlock 4': 'redlock4', 'redlock 5 beta': 'redlock' };
+const peerNames = names.filter((name) => name !== OURS);
+
+const BURST = 16;
+// A library that waits for all votes would wait as long as the node hangs.
+const HUNG_AT_MOST = 2_000;
+
+for (const size of [3, 5]) {
+  const servers = await Promise.all(Array.from({ length: size }, () => startRedisServer()));
+  for (const { pid } of servers) spawnSync('taskset', ['-p', '-c', '0', String(pid)]);
+  const ports = servers.map(({ port }) => port);
+  if (size === 3) await introduce(ports[0]);
+  const by = {};
+  for (const name of names) by[name] = await candidate(name, ports);
+  const measured = (load, options) =>
+    interleave(Object.fromEntries(names.map((name) => [name, () => load(by[name].acquire)])), options);
+  const compare = (what, unit, better, { rounds, notes }) =>
+    report({
+      what: `${size} nodes: ${what}`,
+      unit,
+      better,
+      ours: OURS,
+      bar: { atLeast: 1, of: 'best' },
+      rounds,
+      notes,
+    });
+
+  compare('one caller, acquire + release', 'cycles a second', 'more', {
+    rounds: await measured((acquire) => oneCaller(acquire, lasting(200)), { rounds: 11 }),
+  });
+  compare('64 callers on 64 keys', 'cycles a second', 'more', {
+    rounds: await measured((acquire) => manyKeys(acquire, lasting(200)), { rounds: 11 }),
+  });
+  const bursts = await measured((acquire) => burst(acquire, BURST), { rounds: 7 });
+  compare(`${BURST} callers at once on one key, until each has held it`, 'ms', 'less', burstTable(bursts, BURST));
+
+  servers[0].signal('SIGSTOP');
+  const times = await measured(acquireFree, { rounds: 15 });
+  compare('one node hung, until a free lock is acquired', 'ms', 'less', {
+    rounds: times,
+    notes: gaveUp(times),
+  });
+  servers[0].signal('SIGCONT');
+
+  for (const { stop } of Object.values(by)) await stop();
+  await Promise.all(servers.map((server) => server.stop()));
+}
+// Commands that the hung node has not answered would keep this process alive.
+process.exit(0);
+
+async function introduce(port) {
+  const redis = new Redis(port);
+  about({
+    versions: {
+      redis: /redis_version:(\S+)/.exec(await redis.info('server'))[1],
+      ioredis: versionOf('ioredis'),
+      ...Object.fromEntries(peerNames.map((name) => [name, versionOf(PACKAGES[name] ?? name, 'peers')])),
+    },
+    settings: 'redis-server without persistence, one for each node; leases of 10 s; every library has its defaults',
+  });
+  redis.disconnect();
+}
+
+/** ms until a free lock is acquired, at most HUNG_AT_MOST. */
+async function acquireFree(acquire) {
+  const startedAt = performance.now();
+  const acquired = acquire(`hung-${startedAt}`).catch(() => undefined);
+  const enough = new AbortController();
+  const release = await Promise.race([acquired, sleep(HUNG_AT_MOST, undefined, enough).catch(() => undefined)]);
+  enough.abort();
+  const took = performance.now() - startedAt;
+  // Not awaited: a library may wait for the hung node to release as well.
+  release?.().catch(() => undefined);
+  await sleep(5);
+  return took;
+}
+
+function gaveUp(times) {
+  const isTooLong = (took) => took >= HUNG_AT_MOST;
+  return Object.fromEntries(
+    Object.entries(times).map(([name, all]) => [name, all.some(isTooLong) ? `not acquired in ${HUNG_AT_MOST} ms` : '']),
+  );
+}

@@ -1,0 +1,54 @@
+// The setup of the Redis groups: a server on core 0, and each candidate with a client of its own on core 1.
+import { fork, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { fileURLToPath } from 'node:url';
+import { Redis } from 'ioredis';
+import { startRedisServer } from '../../test/servers/redis-server.mjs';
+import { about, versionOf } from '../results.mjs';
+import { candidate, OURS, peers, RAW } from './candidates.mjs';
+
+export { OURS, RAW };
+
+export const server = await startRedisServer();
+spawnSync('taskset', ['-p', '-c', '0', String(server.pid)]);
+export const admin = new Redis(server.port);
+/** The names of the other libraries. */
+export const peerNames = Object.keys(await peers());
+/** All candidates by name. */
+export const by = {};
+for (const name of [RAW, OURS, ...peerNames]) by[name] = await candidate(name, server.port);
+
+const PACKAGES = { 'redlock 4': 'redlock4', 'redlock 5 beta': 'redlock' };
+about({
+  versions: {
+    redis: /redis_version:(\S+)/.exec(await admin.info('server'))[1],
+    ioredis: versionOf('ioredis'),
+    ...Object.fromEntries(peerNames.map((name) => [name, versionOf(PACKAGES[name] ?? name, 'peers')])),
+    ...(peerNames.length > 0 && { 'node-redis (of simple-redis-mutex)': versionOf('redis', 'peers') }),
+    ...(peerNames.length > 0 && { 'node-redis (of murlock)': versionOf('murlock/node_modules/redis', 'peers') }),
+  },
+  settings:
+    'redis-server without persistence; leases of 10 s; raw ioredis is SET NX PX and compare-and-delete, and polls every 10 ms ' +
+    'while it waits; every library has its defaults (murlock, which has none, has the settings of its README: 3 attempts, 1 s)',
+});
+
+/** By name, a measurement of that candidate. */
+export function each(names, measure) {
+  return Object.fromEntries(names.map((name) => [name, () => measure(by[name].acquire)]));
+}
+
+/** How many commands the clients send while `task` runs. Commands inside scripts do not count. */
+export async function commandsDuring(task) {
+  const counter = fork(fileURLToPath(new URL('command-counter.mjs', import.meta.url)), [String(server.port)]);
+  await once(counter, 'message');
+  await task();
+  const counted = once(counter, 'message');
+  counter.send('end');
+  return (await counted)[0];
+}
+
+export async function stop() {
+  for (const candidate of Object.values(by)) await candidate.stop();
+  admin.disconnect();
+  await server.stop();
+}

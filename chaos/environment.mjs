@@ -1,0 +1,83 @@
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { commit } from '../scripts/commit.mjs';
+import { Fleet } from './fleet/fleet.mjs';
+import { judge } from './judge/read-history.mjs';
+import { connectToResource } from './judge/resource-client.mjs';
+import { subjects } from './subjects/index.mjs';
+
+const WORKERS = 3;
+const KEYS = ['a', 'b', 'c'];
+const STOP_TIMEOUT = 10_000;
+
+/**
+ * Starts the servers of a subject, the workers that use it, and the resource that records the history.
+ * `load` describes what the clients of each worker do.
+ */
+export async function startEnvironment(name, { seed, library, ...load }) {
+  const subject = subjects[name];
+  const folder = await mkdtemp(join(tmpdir(), 'lock-chaos-'));
+  const history = join(folder, `${name}-${seed}.jsonl`);
+  const path = join(folder, 'resource.sock');
+  const resourceProcess = fork(join(import.meta.dirname, 'judge/resource.mjs'), [path, history], { execArgv: [] });
+  await once(resourceProcess, 'message');
+  const resource = await connectToResource(path);
+  await resource.record({ event: 'head', subject: name, seed, commit: commit('lib', 'chaos') });
+  const reportViolation = (rule, what) => resource.record({ event: 'violation', rule, what });
+
+  const backend = await subject.startBackend();
+  const { servers, address } = backend;
+  const realPorts = servers.map(({ port }) => port);
+  const settings = { subject: name, resource: path, library, seed, keys: KEYS, ...load, address, realPorts };
+  const fleet = new Fleet(settings, (what) => void reportViolation('unexpected', what));
+  try {
+    // Servers that announce each other's addresses to clients are reached directly, without a proxy.
+    const ports = address === undefined ? realPorts : [];
+    await fleet.start(subject.workers ?? WORKERS, ports);
+  } catch (error) {
+    await backend.stop();
+    throw error;
+  }
+
+  return {
+    subject,
+    backend,
+    fleet,
+    resource,
+    /** Lets all sections end and starts no new one. Waiters that are never served and locks that remain become visible. */
+    async quiesce() {
+      await resource.record({ event: 'quiet' });
+      for (const { name: worker, pending } of await fleet.drain(subject.recovery)) {
+        if (pending === undefined) await reportViolation('stuck', `the clients of ${worker} did not end`);
+        else if (pending > 0) await reportViolation('leak', `${worker} still holds or awaits ${pending} locks`);
+      }
+      let remaining = await backend.remainingLocks();
+      for (
+        const until = performance.now() + (subject.cleanupWithin ?? subject.recovery);
+        remaining.length > 0 && performance.now() < until;
+      ) {
+        await sleep(100);
+        remaining = await backend.remainingLocks();
+      }
+      for (const what of remaining) await reportViolation('leak', what);
+    },
+    async close() {
+      for (const worker of await fleet.stop(STOP_TIMEOUT)) {
+        await reportViolation('leak', `${worker} did not exit after stop()`);
+      }
+      await backend.stop();
+      resource.close();
+      resourceProcess.send('end');
+      await once(resourceProcess, 'exit');
+    },
+    async verdict() {
+      return Object.assign(await judge(history, subject), { history });
+    },
+    /** For a run that ended as expected: its history is not needed. */
+    deleteHistory: () => rm(folder, { recursive: true }),
+  };
+}

@@ -1,0 +1,38 @@
+// Faults between one worker and its servers.
+
+const onAllProxies = (act) => (context) => context.worker.proxies.forEach((proxy) => act(proxy, context));
+const heal = onAllProxies((proxy) => proxy.heal());
+
+export const networkDelayed = {
+  name: 'network delayed',
+  begin: onAllProxies((proxy, { random }) => proxy.delay(random.between(20, 200))),
+  end: heal,
+};
+export const requestsLost = {
+  name: 'requests lost',
+  begin: onAllProxies((proxy) => proxy.drop('requests')),
+  end: heal,
+};
+export const repliesLost = { name: 'replies lost', begin: onAllProxies((proxy) => proxy.drop('replies')), end: heal };
+export const connectionsHalfOpen = {
+  name: 'connections half-open',
+  begin: onAllProxies((proxy) => proxy.freeze()),
+  end: heal,
+};
+export const connectionsReset = { name: 'connections reset', begin: onAllProxies((proxy) => proxy.reset()) };
+export const connectionsRefused = {
+  name: 'connections refused',
+  begin: onAllProxies((proxy) => proxy.refuse()),
+  end: heal,
+};
+
+/** The worker is cut off from one of its servers, which all other workers reach. */
+const onOneProxy = (act) => ({
+  begin(context) {
+    context.proxy = context.random.pick(context.worker.proxies);
+    act(context.proxy);
+  },
+  end: ({ proxy }) => proxy.heal(),
+});
+export const oneServerHalfOpen = { name: 'one server half-open', ...onOneProxy((proxy) => proxy.freeze()) };
+export const oneServerRefused = { name: 'one server refused', ...onOneProxy((proxy) => proxy.refuse()) };

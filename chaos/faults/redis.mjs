@@ -1,0 +1,20 @@
+// What an operator of Redis does.
+
+export const clientKill = {
+  name: 'CLIENT KILL',
+  async begin({ server: { admin } }) {
+    await admin.client('KILL', 'TYPE', 'normal', 'SKIPME', 'yes');
+    await admin.client('KILL', 'TYPE', 'pubsub');
+  },
+};
+export const clientPause = {
+  name: 'CLIENT PAUSE',
+  begin: ({ server, duration }) => server.admin.client('PAUSE', duration, 'ALL'),
+  // Redis answers when the pause is over.
+  end: ({ server }) => server.admin.ping(),
+};
+export const scriptFlush = { name: 'SCRIPT FLUSH', begin: ({ server }) => server.admin.script('FLUSH') };
+export const flushAll = { name: 'FLUSHALL', begin: ({ server }) => server.admin.flushall() };
+
+/** A Cluster moves the locks of one bucket to another master. */
+export const slotMoved = { name: 'slot moved', begin: ({ backend, random }) => backend.moveSlot(random) };

@@ -1,0 +1,79 @@
+// Draws chaos/results into docs/reliability.md and docs/lab-notes/chaos.md. Nobody edits the text between their markers.
+import { join } from 'node:path';
+import { compact, drawPage, markdownTable } from '../bench/markdown.mjs';
+import { root } from '../scripts/ensure-installed.mjs';
+import { RULES } from './judge/checker.mjs';
+import { faultTable, soakTable } from './report.mjs';
+import { keptResults } from './results.mjs';
+import { subjects } from './subjects/index.mjs';
+
+export const RELIABILITY = join(root, 'docs/reliability.md');
+export const LAB_NOTES = join(root, 'docs/lab-notes/chaos.md');
+
+/** The generated parts of each page, by the names of their markers. */
+export function partsOfPages() {
+  const [results, soaks] = [keptResults('faults'), keptResults('soak')].map(inOrder);
+  const isControl = ({ subject }) => subjects[subject]?.control !== undefined;
+  const providers = results.filter((result) => !isControl(result));
+  return {
+    [RELIABILITY]: {
+      results: compact(resultTable(providers)),
+      controls: compact(controlTable(results.filter(isControl))),
+    },
+    [LAB_NOTES]: {
+      totals: totalTable(providers),
+      faults: results.map(faultSection).join('\n\n'),
+      soaks: soaks.map(soakSection).join('\n\n'),
+    },
+  };
+}
+
+export function drawPages() {
+  for (const [page, parts] of Object.entries(partsOfPages())) drawPage(page, parts);
+}
+
+function inOrder(results) {
+  return Object.keys(subjects).flatMap((name) => results.get(name) ?? []);
+}
+
+function resultTable(results) {
+  return markdownTable(
+    ['subject', 'faults', 'sections', 'violations', 'minutes', 'commit'],
+    results.map(({ subject, total, minutes, commit }) => {
+      return [subject, total.faults, total.sections, total.violations, minutes, commit];
+    }),
+  );
+}
+
+function controlTable(results) {
+  return markdownTable(
+    ['control', 'faults', 'sections', 'violations', 'minutes', 'commit'],
+    results.map(({ subject, total, byRule, minutes, commit }) => {
+      const broken = Object.entries(byRule).map(([rule, count]) => `${RULES[rule].id.split(',')[0]}: ${count}`);
+      return [subject, total.faults, total.sections, broken.join('; '), minutes, commit];
+    }),
+  );
+}
+
+function totalTable(results) {
+  return markdownTable(
+    ['subject', 'seed', 'overstays', 'documented exceptions', 'stale acts refused', 'slowest recovery, ms'],
+    results.map(({ title, seed, total, faults }) => {
+      const slowest = Math.max(...faults.map(({ recoveryMax = 0 }) => recoveryMax));
+      return [title, seed, total.overstays, total.documented, total.refused, slowest];
+    }),
+  );
+}
+
+function faultSection(result) {
+  if (result.faults.length === 0) return `**${result.title}**: only the totals were kept.`;
+  return `<details><summary>${result.title}</summary>\n\n${faultTable(result)}\n\n</details>`;
+}
+
+function soakSection({ title, sections, minutes, date, commit, ...measured }) {
+  return [`**${title}**: ${sections} sections in ${minutes} min, ${date}, commit ${commit}.`, soakTable(measured)].join(
+    '\n\n',
+  );
+}
+
+if (import.meta.filename === process.argv[1]) drawPages();

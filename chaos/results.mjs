@@ -1,0 +1,30 @@
+// The results that the pages show: one file in chaos/results for each subject, and one for each soak.
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { commit } from '../scripts/commit.mjs';
+
+const FOLDER = join(import.meta.dirname, 'results');
+const KINDS = { faults: '.json', soak: '.soak.json' };
+
+/** Keeps the result of a run with faults or of a soak, instead of the one before. */
+export function keep(kind, { subject, title, seed, milliseconds, ...measured }) {
+  mkdirSync(FOLDER, { recursive: true });
+  const facts = {
+    subject,
+    title,
+    date: new Date().toISOString().slice(0, 10),
+    // The results of other subjects do not change it.
+    commit: commit('lib', 'chaos', ':!chaos/results'),
+    seed,
+    minutes: Number((milliseconds / 60_000).toFixed(2)),
+  };
+  writeFileSync(join(FOLDER, subject + KINDS[kind]), `${JSON.stringify({ ...facts, ...measured }, null, 2)}\n`);
+}
+
+/** The results of this kind that were kept, by subject. */
+export function keptResults(kind) {
+  const isOfKind = (file) => (kind === 'soak') === file.endsWith(KINDS.soak);
+  const files = readdirSync(FOLDER).filter((file) => file.endsWith('.json') && isOfKind(file));
+  const results = files.map((file) => JSON.parse(readFileSync(join(FOLDER, file), 'utf8')));
+  return new Map(results.map((result) => [result.subject, result]));
+}

@@ -1,0 +1,22 @@
+import { dataSource, leases, startSql } from './sql-server.mjs';
+
+/** The names of the providers that combined and failover are built on, in the order of the servers. */
+export const MEMBERS = ['redis', 'mariadb'];
+
+/** One Redis and one MariaDB. */
+export async function startBoth() {
+  const { startRedis } = await import('./redis-node.mjs');
+  const [redis, mariadb] = await Promise.all([startRedis(), startSql('mariadb')]);
+  return {
+    servers: [...redis.servers, mariadb],
+    providers: MEMBERS,
+    async remainingLocks() {
+      const remaining = await Promise.all([redis.remainingLocks(), leases(mariadb)]);
+      // Failover acquires and releases this key all the time, to see whether a provider answers.
+      return remaining.flat().filter((name) => !name.endsWith(':probe'));
+    },
+    stop: () => Promise.all([redis.stop(), mariadb.stop()]),
+  };
+}
+
+export const dataSourceOf = (port) => dataSource('mariadb', port);

@@ -5,7 +5,7 @@ import { SqlBackend } from './sql-backend.js';
 
 const CLIENTS = 8;
 
-// What docs/providers/typeorm.md shows for a transaction that the application has: each keeps others out until its end.
+// What docs/transactions.md shows for a transaction that the application has: each keeps others out until its end.
 describe.each(['mariadb', 'postgres'] as const)('in a transaction of the application on %s', (type) => {
   let backend: SqlBackend;
   let source: DataSource;

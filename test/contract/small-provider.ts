@@ -1,0 +1,139 @@
+import { Redis } from 'ioredis';
+import { LockUnavailableError } from '../../lib/index.js';
+import {
+  type AcquireRequest,
+  type BackendContext,
+  backOff,
+  type Grant,
+  type Holder,
+  type LockBackend,
+  type LockCapabilities,
+  type LockProvider,
+  pause,
+  type ReleaseOutcome,
+  type RenewOutcome,
+  validUntil,
+} from '../../lib/provider-kit/index.js';
+
+// Each script is idempotent per holder. ACQUIRE answers the ms that are left, 0 for a key of somebody else.
+const ACQUIRE = `
+  if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return tonumber(ARGV[2]) end
+  return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('PTTL', KEYS[1]) or 0`;
+const RENEW = `
+  return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('PEXPIRE', KEYS[1], ARGV[2]) or 0`;
+const RELEASE = `
+  return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0`;
+
+/** Options, validated and stored. It opens nothing and keeps no state of an application. */
+export class SmallProvider implements LockProvider {
+  constructor(private readonly options: { readonly url: string }) {}
+
+  createBackend(context: BackendContext): LockBackend {
+    return new SmallBackend(context, this.options.url);
+  }
+}
+
+class SmallBackend implements LockBackend {
+  readonly capabilities: LockCapabilities = {
+    shared: false,
+    fair: false,
+    fencing: false,
+    lease: 'per-lock',
+    minHold: false,
+    forceRelease: false,
+    queue: 'local',
+  };
+  readonly #redis: Redis;
+  /** Those that ask, by their holders. */
+  readonly #asking = new Map<string, { isOver: boolean }>();
+
+  constructor(
+    private readonly context: BackendContext,
+    url: string,
+  ) {
+    // The client sends nothing twice and keeps nothing for later: the core repeats what was not answered.
+    this.#redis = new Redis(url, {
+      ...{ lazyConnect: true, enableOfflineQueue: false, autoResendUnfulfilledCommands: false },
+      ...{ maxRetriesPerRequest: 0, commandTimeout: 3_000 },
+    });
+    this.#redis.on('error', () => undefined);
+  }
+
+  async connect(): Promise<void> {
+    try {
+      await this.#redis.connect();
+    } catch (cause) {
+      throw this.#unavailable(cause);
+    } finally {
+      this.#redis.on('close', () => {
+        this.context.emit({ type: 'unavailable', cause: new Error('The connection was lost.') });
+      });
+      this.#redis.on('ready', () => {
+        this.context.emit({ type: 'recovered' });
+      });
+    }
+  }
+
+  async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
+    const { key, holder, mode, lease, wait } = request;
+    const { clock, random } = this.context;
+    const attempt = { isOver: false };
+    this.#asking.set(holder, attempt);
+    try {
+      for (let round = 0; !attempt.isOver; round += 1) {
+        // A caller whose wait ends during a pause asks once more.
+        const isLast = wait <= 0 || request.signal.aborted;
+        const sentAt = clock.now();
+        const left = await this.#run(ACQUIRE, key, holder, lease);
+        if (left > 0) return { key, holder, mode, lease, fencingToken: null, validUntil: validUntil(sentAt, left) };
+        if (isLast) break;
+        if (round === 0) this.context.emit({ type: 'waiting', holder });
+        await pause(clock, backOff(random, round, { first: 10, most: 200 }), request.signal);
+      }
+      return 'busy';
+    } catch (cause) {
+      throw this.#unavailable(cause);
+    } finally {
+      this.#asking.delete(holder);
+    }
+  }
+
+  async renew({ key, holder }: Grant, lease: number): Promise<RenewOutcome> {
+    const sentAt = this.context.clock.now();
+    try {
+      const isHeld = (await this.#run(RENEW, key, holder, lease)) === 1;
+      return isHeld ? { validUntil: validUntil(sentAt, lease) } : 'lost';
+    } catch {
+      return 'unknown';
+    }
+  }
+
+  async release({ key, holder }: Holder): Promise<ReleaseOutcome> {
+    // No ask may follow the release. One that is in flight precedes it on the same connection.
+    const attempt = this.#asking.get(holder);
+    if (attempt) attempt.isOver = true;
+    try {
+      return (await this.#run(RELEASE, key, holder)) === 1 ? 'released' : 'lost';
+    } catch {
+      return 'unknown';
+    }
+  }
+
+  async close(): Promise<void> {
+    for (const attempt of this.#asking.values()) attempt.isOver = true;
+    this.#redis.removeAllListeners('close');
+    // QUIT is answered after the commands that are in flight.
+    await this.#redis.quit().catch(() => this.#redis.disconnect());
+  }
+
+  #run(script: string, key: string, holder: string, lease = 0): Promise<number> {
+    // Keys may contain anything, also lone surrogates, which UTF-8 would make equal.
+    const name = `${this.context.namespace}:${Buffer.from(key, 'utf16le').toString('base64url')}`;
+    return this.#redis.eval(script, 1, name, holder, Math.ceil(lease)) as Promise<number>;
+  }
+
+  #unavailable(cause: unknown): LockUnavailableError {
+    const { name } = this.context;
+    return new LockUnavailableError(`Lock provider "${name}" got no answer from Redis.`, { provider: name, cause });
+  }
+}

@@ -1,7 +1,7 @@
 import { execFileSync } from 'node:child_process';
 import { root } from './ensure-installed.mjs';
 
-/** The commit that is measured or put to the proof, and whether any of these paths was changed since; unknown without git. */
+/** The commit that is measured or tested under faults, and whether any of these paths was changed since; unknown without git. */
 export function commit(...paths) {
   const git = (...args) =>
     execFileSync('git', args, { cwd: root, encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).trim();

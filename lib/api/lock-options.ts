@@ -8,7 +8,7 @@ export type LockMode = 'exclusive' | 'shared';
  *
  * - `throw`: wait for the task to end, then reject with `LockLostError`, whose `outcome` keeps the task's value or error.
  * - `throw-early`: reject at the loss; the task runs on with its signal aborted.
- * - `ignore`: the task's own value or error stands.
+ * - `ignore`: the task's own value or error passes.
  */
 export type LossPolicy = 'throw' | 'throw-early' | 'ignore';
 

@@ -41,7 +41,7 @@ function parse(source: string): Expression | undefined {
   try {
     return parseExpressionAt(`(${source})`, 0, {
       ecmaVersion: 'latest',
-      // A single method stands outside of the class, the object and the module which its code refers to.
+      // A single method is parsed outside of the class, the object and the module which its code refers to.
       allowSuperOutsideMethod: true,
       allowImportExportEverywhere: true,
       checkPrivateFields: false,

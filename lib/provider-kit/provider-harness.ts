@@ -28,7 +28,7 @@ export interface ProviderHarness {
    * How much the backend still keeps for a namespace, apart from what is meant to stay (token counters, tables).
    * Must come down to what it was before.
    */
-  leftovers?(namespace: string): Promise<number>;
+  remainingLocks?(namespace: string): Promise<number>;
 
   /** How quick the backend has to be, where it is not as quick as most. On a real clock ten times as much is allowed. */
   readonly bounds?: Partial<ProviderBounds>;
@@ -55,12 +55,12 @@ export interface ProviderFaults {
 /** The longest times a backend may take, in ms. */
 export interface ProviderBounds {
   /** From a release until the next waiter has the lock. */
-  readonly handOver: number;
+  readonly handoff: number;
   /** From the end of a lease until the backend has let go of it, where it counts in coarse units. */
   readonly expiry: number;
   /** From the end of a lease until a waiter has noticed it and has the lock. */
   readonly takeOver: number;
-  /** From a hand-over to a waiter whose process is gone until the waiter behind it has the lock. */
+  /** From a handoff to a waiter whose process is gone until the waiter behind it has the lock. */
   readonly deadWaiter: number;
   /** From an operation until it is known that there will be no answer. */
   readonly noAnswer: number;
@@ -71,7 +71,7 @@ export interface ProviderBounds {
 }
 
 export const DEFAULT_BOUNDS: ProviderBounds = {
-  handOver: 500,
+  handoff: 500,
   expiry: 0,
   takeOver: 1_500,
   deadWaiter: 6_000,

@@ -176,14 +176,14 @@ export class Stage {
   }
 
   #untilQueued(probe: () => boolean): Promise<void> {
-    return this.eventually(this.bounds.handOver, probe, "a waiter that is queued is reported as 'waiting'");
+    return this.eventually(this.bounds.handoff, probe, "a waiter that is queued is reported as 'waiting'");
   }
 
-  /** Fails unless the key gets free in the time of a hand-over. */
+  /** Fails unless the key gets free in the time of a handoff. */
   async assertFree(caller: DirectCaller, key: string): Promise<void> {
     const grant = await this.within(
-      this.bounds.handOver,
-      caller.take(key, { wait: this.bounds.handOver }),
+      this.bounds.handoff,
+      caller.take(key, { wait: this.bounds.handoff }),
       `"${key.slice(0, 40)}" is free`,
     );
     await caller.release(grant);

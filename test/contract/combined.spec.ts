@@ -25,7 +25,7 @@ function harness(): ProviderHarness {
       cutOff: (provider) => Promise.resolve(cablesOf(provider).forEach((cable) => cable.cutOff())),
       restore: (provider) => Promise.resolve(cablesOf(provider).forEach((cable) => cable.restore())),
     },
-    leftovers: () => Promise.resolve(each.reduce((sum, { store }) => sum + store.size, 0)),
+    remainingLocks: () => Promise.resolve(each.reduce((sum, { store }) => sum + store.size, 0)),
   };
 }
 

@@ -45,7 +45,7 @@ function harness(queue: LockCapabilities['queue']): ProviderHarness {
       cutOff: (provider) => Promise.resolve(cablesOf(provider).forEach((cable) => cable.cutOff())),
       restore: (provider) => Promise.resolve(cablesOf(provider).forEach((cable) => cable.restore())),
     },
-    leftovers: () => Promise.resolve(each.reduce((sum, { size }) => sum + size, 0)),
+    remainingLocks: () => Promise.resolve(each.reduce((sum, { size }) => sum + size, 0)),
   };
 }
 

@@ -34,5 +34,5 @@ describeLockProvider('memcached', {
     cutOff: async (provider) => wires.get(provider)?.refuse(),
     restore: async (provider) => wires.get(provider)?.admit(),
   },
-  leftovers: async (namespace) => (await server.keys()).filter((key) => key.startsWith(`${namespace}:`)).length,
+  remainingLocks: async (namespace) => (await server.keys()).filter((key) => key.startsWith(`${namespace}:`)).length,
 });

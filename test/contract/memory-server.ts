@@ -37,7 +37,7 @@ export class MemoryServer {
         cutOff: (provider) => Promise.resolve(cableOf(provider).cutOff()),
         restore: (provider) => Promise.resolve(cableOf(provider).restore()),
       },
-      leftovers: () => Promise.resolve(this.store.size),
+      remainingLocks: () => Promise.resolve(this.store.size),
     };
   }
 }

@@ -51,7 +51,7 @@ describeLockProvider('redis, on a Cluster', {
         wire.admit();
       }),
   },
-  leftovers: async (namespace) => {
+  remainingLocks: async (namespace) => {
     const keys = await Promise.all(cluster.masters.map((node) => node.admin.keys(`${namespace}:*`)));
     // The counters are meant to stay. When processes were last seen is forgotten after 10 s.
     return keys.flat().filter((key) => !/:\{\d+\}(seen)?$/.test(key)).length;

@@ -38,7 +38,7 @@ describeLockProvider('redis', {
     cutOff: async (provider) => wires.get(provider)?.refuse(),
     restore: async (provider) => wires.get(provider)?.admit(),
   },
-  leftovers: async (namespace) => {
+  remainingLocks: async (namespace) => {
     const keys = await admin.keys(`${namespace}:*`);
     // The counters are meant to stay. When processes were last seen is forgotten after 10 s.
     return keys.filter((key) => !/:\{\d+\}(seen)?$/.test(key)).length;

@@ -45,7 +45,7 @@ describeLockProvider('redlock, five nodes', {
       for (const wire of wires.get(provider) ?? []) wire.admit();
     },
   },
-  leftovers: async (namespace) => {
+  remainingLocks: async (namespace) => {
     // The counters are meant to stay.
     const keys = await Promise.all(quorum.admins.map((admin) => admin.keys(`${namespace}:redlock:*`)));
     return keys.flat().length;

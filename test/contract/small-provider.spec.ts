@@ -36,5 +36,5 @@ describeLockProvider('small, of the documentation', {
     cutOff: async (provider) => wires.get(provider)?.refuse(),
     restore: async (provider) => wires.get(provider)?.admit(),
   },
-  leftovers: async (namespace) => (await admin.keys(`${namespace}:*`)).length,
+  remainingLocks: async (namespace) => (await admin.keys(`${namespace}:*`)).length,
 });

@@ -51,7 +51,7 @@ const harness = (recipe: NonNullable<ZooKeeperLockProviderOptions['recipe']>): P
     cutOff: async (provider) => wires.get(provider)?.refuse(),
     restore: async (provider) => wires.get(provider)?.admit(),
   },
-  leftovers: async (namespace) => {
+  remainingLocks: async (namespace) => {
     const paths = await admin.tree(`/${namespace}`);
     // Where sessions have their nodes is made once for each namespace.
     return paths.filter((path) => path !== `/${namespace}` && !path.endsWith('/%sessions')).length;

@@ -64,7 +64,7 @@ export function severalServersHarness(
       cutOff: onWires(true),
       restore: onWires(false),
     },
-    leftovers: async (namespace) => {
+    remainingLocks: async (namespace) => {
       const keys = await admin.keys(`${namespace}:*`);
       const rows = await leaseRows(mariadb.admin, namespace);
       return (

@@ -15,7 +15,7 @@ describe.each([-60_000, 60_000])("a step of the client's wall clock by %i ms in 
     jest.restoreAllMocks();
   });
 
-  it('neither ends a hold nor prolongs one', async () => {
+  it('neither ends a hold nor lengthens one', async () => {
     const provider = new RedisLockProvider({ url: redis.server.url });
     const manager = new LockManager({ providers: { redis: provider }, logger: silentLogger, shutdownGrace: 0 });
     await manager.start();

@@ -56,7 +56,7 @@ describe('a Redis Cluster', () => {
     }
   });
 
-  it('hands over on every master, with one channel a bucket and none a key', async () => {
+  it('hands off on every master, with one channel a bucket and none a key', async () => {
     const channels = async () => {
       const lists = cluster.masters.map(
         async ({ admin }) => (await admin.call('PUBSUB', ['SHARDCHANNELS'])) as string[],

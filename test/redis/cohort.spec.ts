@@ -144,7 +144,7 @@ describe('waiters of one process who stand behind each other', () => {
     await leaveNothing();
   });
 
-  it('are parked like others: minHold keeps the next one out', async () => {
+  it('are retained like others: minHold keeps the next one out', async () => {
     const { holder, turn } = await queued(request('k', { minHold: 600_000 }), request('k', { minHold: 600_000 }));
     await processes.steady.backend.release(holder, RELEASE);
     const first = await turn(0);
@@ -218,7 +218,7 @@ describe('waiters of one process who stand behind each other', () => {
     await leaveNothing();
   });
 
-  it('leave no orphan when a caller goes while its turn is being confirmed', async () => {
+  it('leave nothing behind when a caller leaves while its grant is being confirmed', async () => {
     const leaver = request('k', { renew: false });
     const { holder, turn, answer } = await queued(request('k'), leaver, request('k'));
     await processes.steady.backend.release(holder, RELEASE);

@@ -19,7 +19,7 @@ import {
 const SEEN = `${new KeyLayout('lock').counter}seen`;
 
 // A master, its replica, and an address that leads to whichever of the two is the master: new connections, not those that stand.
-describe('a master that hands over, and connections to it that stay open', () => {
+describe('a master that hands off, and connections to it that stay open', () => {
   let old: RedisServer;
   let next: RedisServer;
   let address: TcpProxy;

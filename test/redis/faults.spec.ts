@@ -175,7 +175,7 @@ describe('what goes wrong between a process and Redis', () => {
     expect(again.fencingToken).toBeGreaterThan(other.fencingToken ?? 0n);
   });
 
-  it('renews, releases and hands over when the memory is full', async () => {
+  it('renews, releases and hands off when the memory is full', async () => {
     const grant = granted(await processes.steady.backend.acquire(request('k')));
     const held = granted(await processes.steady.backend.acquire(request('other')));
     const waiter = processes.shaky.backend.acquire(request('k'));

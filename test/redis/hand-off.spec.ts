@@ -255,17 +255,17 @@ describe('the hand-off between two processes', () => {
     const waiter = processes.shaky.backend.acquire(request('k'));
     await waiting('k', 1);
     expect(await processes.steady.backend.release(grant, { keepFor: 500_000, failed: false })).toBe('released');
-    const parked = await processes.steady.backend.inspect('k');
-    expect(parked).toMatchObject({ state: 'retained', holders: 0 });
-    expect(parked?.expiresIn).toBeGreaterThan(400_000);
-    expect(parked?.expiresIn).toBeLessThanOrEqual(500_000);
+    const retained = await processes.steady.backend.inspect('k');
+    expect(retained).toMatchObject({ state: 'retained', holders: 0 });
+    expect(retained?.expiresIn).toBeGreaterThan(400_000);
+    expect(retained?.expiresIn).toBeLessThanOrEqual(500_000);
     expect(await processes.steady.backend.renew(grant, 30_000)).toBe('lost');
     expect(await isSettled(waiter)).toBe(false);
     await expire(redis.admin, 'k');
     granted(await waiter);
   });
 
-  it('calls a key parked whose readers are all parked, and held while one of them holds it', async () => {
+  it('calls a key retained whose readers are all retained, and held while one of them holds it', async () => {
     const terms = { mode: 'shared', minHold: 600_000 } as const;
     const first = granted(await processes.steady.backend.acquire(request('k', terms)));
     const second = granted(await processes.shaky.backend.acquire(request('k', terms)));

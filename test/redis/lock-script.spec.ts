@@ -90,7 +90,7 @@ describe('the lock script, by itself', () => {
     expect(await run(HERE, ['A3000', 'three', 60_000])).toEqual(token);
   });
 
-  it('minHold outlasts a shorter lease and a renewal, and a parked lock has no holder', async () => {
+  it('minHold outlasts a shorter lease and a renewal, and a retained lock has no holder', async () => {
     expect(await run(HERE, ['U::600000', 'one', 1_000])).toEqual([token]);
     expect(await run(HERE, ['C', 'one', 1_000])).toEqual([expect.stringMatching(/1000$/)]);
     expect(await redis.admin.pttl(LOCK)).toBeGreaterThan(500_000);

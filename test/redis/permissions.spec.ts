@@ -43,8 +43,8 @@ describe('under the permissions that the documentation names', () => {
     await until(async () => (await one.backend.inspect('k'))?.waiters === 1, 'it waits');
     await two.backend.release(next, RELEASE);
     await two.backend.release(granted(await reader), RELEASE);
-    const parked = granted(await one.backend.acquire(request('k', { minHold: 5_000 })));
-    await one.backend.release(parked, { keepFor: 4_000, failed: false });
+    const retained = granted(await one.backend.acquire(request('k', { minHold: 5_000 })));
+    await one.backend.release(retained, { keepFor: 4_000, failed: false });
     expect(await one.backend.forceRelease('k')).toBe(true);
     expect((await one.backend.diagnose()).map(({ message }) => message)).toEqual([expect.stringContaining('AOF')]);
     const log = (await admin.call('ACL', ['LOG'])) as unknown[];

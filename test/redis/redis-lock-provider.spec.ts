@@ -85,7 +85,7 @@ describe('RedisLockProvider at the seam', () => {
     await backend.close();
   });
 
-  it('hands over to the next waiter, first come first served', async () => {
+  it('hands off to the next waiter, first come first served', async () => {
     const first = granted(await one.backend.acquire(request('stock')));
     const order: number[] = [];
     const waiters = Array.from({ length: 20 }, async (_, index) => {

@@ -85,7 +85,7 @@ describe('two processes whose time stands still', () => {
     expect(new Set(await Promise.all(answers))).toEqual(new Set(['busy']));
   });
 
-  it('hands over to a waiter that lives, also when the memory has been full for longer than 3 s', async () => {
+  it('hands off to a waiter that lives, also when the memory has been full for longer than 3 s', async () => {
     const held = granted(await one.backend.acquire(request('k')));
     const waiter = two.backend.acquire(request('k'));
     await untilWaiting(two);

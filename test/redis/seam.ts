@@ -165,7 +165,7 @@ export function granted(answer: Grant | 'busy'): Grant {
 
 const layout = new KeyLayout('lock');
 
-/** The record of a lock that nobody renews, or that is parked, expires now instead of later. */
+/** The record of a lock that nobody renews, or that is retained, expires now instead of later. */
 export async function expire(admin: Redis, key: string): Promise<void> {
   await admin.pexpire(layout.lockOf(key), 1);
 }

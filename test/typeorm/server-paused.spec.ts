@@ -4,7 +4,7 @@ import { SqlBackend, type SqlType } from './sql-backend.js';
 
 const databases: readonly SqlType[] = ['mariadb', 'postgres'];
 
-// What the proof under faults calls "server paused" is one only if those who serve the open connections are stopped too.
+// The fault "server paused" of the chaos program needs the processes that serve open connections to be stopped too.
 describe.each(databases)('a server of %s that is stopped', (type) => {
   let backend: SqlBackend;
 

@@ -230,7 +230,7 @@ export function rowLockHarness(type: SqlType, backend: () => SqlBackend): Provid
     ...sessionHarness(backend),
     capabilities: capabilitiesOf(new TypeOrmRowLockProvider(somewhere)),
     create: () => backend().provider({ ...CALM, fencing: true, maxConnections: 20 }),
-    leftovers: (namespace) => backend().lockedRows(namespace),
+    remainingLocks: (namespace) => backend().lockedRows(namespace),
   };
 }
 
@@ -243,7 +243,7 @@ export function advisoryLockHarness(type: SqlType, backend: () => SqlBackend): P
     capabilities: capabilitiesOf(new TypeOrmAdvisoryLockProvider(somewhere)),
     create: () => backend().advisoryProvider({ ...CALM, fencing: true, maxConnections: 20 }),
     faults: { ...common.faults, revoke: (namespace, key) => backend().revokeAdvisory(namespace, key) },
-    leftovers: (namespace) => backend().advisoryLocks(namespace),
+    remainingLocks: (namespace) => backend().advisoryLocks(namespace),
   };
 }
 

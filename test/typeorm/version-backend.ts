@@ -49,7 +49,7 @@ export function versionLockHarness(backend: () => SqlBackend): ProviderHarness {
       cutOff: async (provider) => backend().wireOf(provider)?.freeze(),
       restore: async (provider) => backend().wireOf(provider)?.thaw(),
     },
-    leftovers: (namespace) => heldLeases(backend().admin, namespace),
+    remainingLocks: (namespace) => heldLeases(backend().admin, namespace),
   };
 }
 
@@ -62,7 +62,7 @@ export function sqliteHarness(dataSource: () => DataSource, admin: () => DataSou
     lease: 4_000,
     concurrency: 4,
     faults: { revoke: (namespace, key) => revokeLease(admin(), namespace, key) },
-    leftovers: (namespace) => heldLeases(admin(), namespace),
+    remainingLocks: (namespace) => heldLeases(admin(), namespace),
   };
 }
 

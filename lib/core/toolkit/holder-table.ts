@@ -11,7 +11,7 @@ const SIGNIFICANT = 6;
  * acquire and release took 10 µs of CPU time instead of 5.
  *
  * Open addressing with linear probing, at most half full; a removed entry is closed by moving later ones up (Knuth, The Art of
- * Computer Programming 3, 6.4, algorithm R), so that no mark is left behind and nothing has to be built anew.
+ * Computer Programming 3, 6.4, algorithm R), so that no mark is left behind and nothing is rebuilt.
  */
 export class HolderTable<T> {
   #ids: (string | undefined)[] = free(SMALLEST);
@@ -76,7 +76,7 @@ export class HolderTable<T> {
     return (hash ^ (hash >>> 15)) & this.#mask;
   }
 
-  /** Frees a place, and moves up into it whoever stands behind it for want of a place nearer to its home. */
+  /** Frees a place, and moves up into it the later entries that belong nearer to their own place. */
   #close(place: number): void {
     let gap = place;
     for (let at = (gap + 1) & this.#mask; this.#ids[at] !== undefined; at = (at + 1) & this.#mask) {

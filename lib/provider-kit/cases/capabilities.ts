@@ -59,9 +59,9 @@ export const capabilityCases: readonly CaseDefinition[] = [
         await stage.askInLine(cid, 'page', { mode: 'shared' }),
       ];
       await ann.release(reader);
-      await bob.release(granted(await stage.within(stage.bounds.handOver, writer.answer, 'the writer')));
+      await bob.release(granted(await stage.within(stage.bounds.handoff, writer.answer, 'the writer')));
       const together = Promise.all(behind.map(({ answer }) => answer));
-      const answers = await stage.within(stage.bounds.handOver, together, 'the readers behind, together');
+      const answers = await stage.within(stage.bounds.handoff, together, 'the readers behind, together');
       const [one, other] = answers.map((answer) => granted(answer).fencingToken);
       assert.equal(one, other, 'readers that are granted together share a token');
     },
@@ -171,7 +171,7 @@ export const capabilityCases: readonly CaseDefinition[] = [
       const { signal } = lock;
       const waiter = await stage.standInLine(bob, 'order');
       assert.equal(await bob.locks.forceRelease('order'), true);
-      const next = await stage.within(stage.bounds.handOver, waiter.lock, 'the waiter');
+      const next = await stage.within(stage.bounds.handoff, waiter.lock, 'the waiter');
       await stage.eventually(stage.lease, () => signal.aborted, 'the loss is known');
       assert.equal(await lock.release(), 'lost');
       assert.ok(next.isHeld(), 'the waiter has it');

@@ -22,7 +22,7 @@ export const fencingCases: readonly CaseDefinition[] = [
       if (stage.capabilities.forceRelease) {
         await cid.backend.forceRelease?.('order');
         const dee = await stage.direct();
-        grants.push(await dee.take('order', { wait: stage.bounds.handOver }));
+        grants.push(await dee.take('order', { wait: stage.bounds.handoff }));
       }
       assertGrowing(grants);
     },

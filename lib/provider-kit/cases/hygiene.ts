@@ -58,7 +58,7 @@ export const hygieneCases: readonly CaseDefinition[] = [
     alone: true,
     async run(stage) {
       const before = openHandles();
-      const left = await stage.harness.leftovers?.(stage.namespace);
+      const left = await stage.harness.remainingLocks?.(stage.namespace);
       const [ann, bob] = await stage.processes(2);
       await (await ann.locks.acquire('warm')).release();
       const armed = stage.clock.count;
@@ -84,7 +84,7 @@ export const hygieneCases: readonly CaseDefinition[] = [
       if (left === undefined) return;
       await stage.eventually(
         stage.bounds.cleanUp,
-        async () => ((await stage.harness.leftovers?.(stage.namespace)) ?? 0) <= left,
+        async () => ((await stage.harness.remainingLocks?.(stage.namespace)) ?? 0) <= left,
         'nothing left in the backend',
       );
     },
@@ -94,7 +94,7 @@ export const hygieneCases: readonly CaseDefinition[] = [
 /** A harness that always counts 0 would find nothing. */
 async function assertCountsLocks(stage: Stage, { locks }: TestProcess, before: number): Promise<void> {
   const lock = await locks.acquire('counted');
-  const count = (await stage.harness.leftovers?.(stage.namespace)) ?? 0;
+  const count = (await stage.harness.remainingLocks?.(stage.namespace)) ?? 0;
   assert.ok(count > before, 'the harness counts a lock that is held as left over');
   await lock.release();
 }

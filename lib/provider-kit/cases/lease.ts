@@ -103,7 +103,7 @@ export const leaseCases: readonly CaseDefinition[] = [
       await ann.locks.withLock(
         'order',
         async (lock) => {
-          const next = await bob.locks.acquire('order', { wait: maxHold + stage.bounds.handOver });
+          const next = await bob.locks.acquire('order', { wait: maxHold + stage.bounds.handoff });
           assert.ok(lock.signal.aborted, 'the first holder knows');
           assert.equal(lock.isHeld(), false);
           await next.release();

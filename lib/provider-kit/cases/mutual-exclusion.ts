@@ -100,7 +100,7 @@ export const mutualExclusionCases: readonly CaseDefinition[] = [
       const [ann, bob, cid] = await stage.directs(3);
       const stale = await ann.take('order');
       await stage.revoke('order');
-      const next = await bob.take('order', { wait: stage.bounds.handOver });
+      const next = await bob.take('order', { wait: stage.bounds.handoff });
       assert.equal(await ann.release(stale), 'lost');
       await cid.assertBusy('order');
       await bob.assertRenewable(next);

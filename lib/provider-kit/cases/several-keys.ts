@@ -56,7 +56,7 @@ export const severalKeysCases: readonly CaseDefinition[] = [
       await stage.eventually(stage.lease, () => signal.aborted, 'the signal aborts');
       assert.equal(lock.isHeld(), false);
       assert.equal(await lock.release(), 'lost');
-      const next = await bob.locks.acquire(['a', 'b'], { wait: stage.bounds.handOver });
+      const next = await bob.locks.acquire(['a', 'b'], { wait: stage.bounds.handoff });
       assert.ok(next.isHeld(), 'the other key is free too');
     },
   },

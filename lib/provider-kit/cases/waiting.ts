@@ -126,7 +126,7 @@ export const waitingCases: readonly CaseDefinition[] = [
         const held = await ann.locks.acquire('order', LONG);
         const waiter = await stage.standInLine(bob, 'order');
         await held.release();
-        const next = await stage.within(stage.bounds.handOver, waiter.lock, 'the hand-over');
+        const next = await stage.within(stage.bounds.handoff, waiter.lock, 'the handoff');
         await next.release();
       }
     },

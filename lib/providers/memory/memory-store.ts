@@ -18,7 +18,7 @@ export interface StoredHold {
   expiresAt: number;
   /** Until when the key is kept at least. */
   readonly keepUntil: number;
-  /** Told when the lock is taken away. */
+  /** Called when the lock is taken away. */
   readonly onLost: () => void;
 }
 
@@ -44,7 +44,7 @@ interface Slot {
   wakesAt: number;
 }
 
-// Stands for the queue of a key that nobody has waited for: most locks end without ever needing one.
+// The queue of every key that nobody has waited for: most locks never need one of their own.
 const NOBODY = new Set<Waiter>();
 
 // Expired keys that nobody asks for again are swept after as many grants as there are keys, and not more often than this:
@@ -140,7 +140,7 @@ export class MemoryStore {
     return hold !== undefined;
   }
 
-  /** Frees the key whoever has it; false when nobody had it. */
+  /** Frees the key for all its holders; false when nobody had it. */
   free(key: string): boolean {
     const slot = this.#slots.get(key);
     if (!slot) return false;
@@ -182,7 +182,7 @@ export class MemoryStore {
     this.#tidy(key, slot);
   }
 
-  /** The single rule of the queue: from its head, whoever may enter does. Every look at a key runs it. */
+  /** The single rule of the queue: from its head on, each waiter that may enter does. Every operation on a key runs it. */
   #serve(key: string, slot: Slot, now: number): void {
     for (const waiter of slot.waiters) {
       if (!admits(slot, waiter.request.mode)) break;
@@ -204,7 +204,7 @@ export class MemoryStore {
     };
     slot.holds.set(hold.holder, hold);
     slot.firstEnd = Math.min(slot.firstEnd, hold.expiresAt);
-    // After the hold stands in its slot, or the sweep would throw the slot away beneath it.
+    // After the hold is in its slot, because the sweep deletes empty slots.
     this.#grantsSinceSweep += 1;
     if (this.#grantsSinceSweep > Math.max(SWEEP_AFTER, this.#slots.size)) this.#sweep(now);
     return hold;
@@ -227,7 +227,7 @@ export class MemoryStore {
     }
   }
 
-  /** Wakes when the next hold or the parking ends, if somebody waits for that. */
+  /** Wakes when the next hold or the retention ends, if somebody waits for that. */
   #wake(key: string, slot: Slot, now: number): void {
     const clock = this.#clock;
     if (!clock) return;

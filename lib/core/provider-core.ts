@@ -117,7 +117,7 @@ export class ProviderCore {
       },
       release: (lock, { keepFor, failed }) => {
         const now = clock.now();
-        const isLeft = 'validUntil' in lock || mayBeKnown.has(lock);
+        const isLeft = 'fencingToken' in lock || mayBeKnown.has(lock);
         const until = isLeft ? now + Math.max(longestLeases.get(lock) ?? lock.lease, keepFor) : now;
         return releases.send(lock, { keepUntil: keepFor === 0 ? 0 : now + keepFor, failed }, until);
       },

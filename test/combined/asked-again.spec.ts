@@ -88,3 +88,45 @@ describe('CombinedProvider, asked again after a member did not answer', () => {
     await stop(locks, clock);
   });
 });
+
+describe('CombinedProvider, whose caller leaves', () => {
+  it('does not begin again after the core has released the attempt', async () => {
+    const members = { a: ScriptedProvider.obliging(), b: ScriptedProvider.obliging() };
+    const { locks, clock } = await combine(members);
+    const { a, b } = members;
+    const heldInA = new Set<string>();
+    let inA = '';
+    a.onAcquire = ({ holder }, grant) => (heldInA.add(holder), (inA = holder), grant());
+    a.onRelease = ({ holder }) => (heldInA.delete(holder) ? 'released' : 'lost');
+    b.onAcquire = undefined;
+    b.onRelease = () => new Promise((resolve) => clock.setTimer(() => resolve('released'), 2_000));
+    const lock = watch(locks.acquire('x', { lease: '30s', wait: 500 }));
+    await clock.advance(10);
+    const [first] = b.asks;
+    first?.input.signal.addEventListener('abort', () => {
+      first.answer('busy');
+    });
+    await clock.advance(300);
+    // What it had in the first member is lost, and the release in the second takes longer than the caller waits.
+    a.context.emit({ type: 'lost', holder: inA });
+    heldInA.delete(inA);
+    b.onAcquire = down;
+    await clock.advance(25_000);
+    expect(lock.state).toBe('rejected');
+    expect(heldInA.size).toBe(0);
+    await stop(locks, clock);
+  });
+
+  it('renews what it has once in each third of its lease while it waits, however many members follow', async () => {
+    const members = { a: ScriptedProvider.obliging(), b: ScriptedProvider.obliging(), c: ScriptedProvider.obliging() };
+    const { locks, clock } = await combine(members);
+    members.c.onAcquire = undefined;
+    watch(locks.acquire('x', { lease: '30s', wait: 100_000 }));
+    await clock.advance(10);
+    let renewals = 0;
+    members.a.onRenew = (renewal) => ((renewals += 1), Promise.resolve(members.a.acknowledge(renewal)));
+    await clock.advance(60_000);
+    expect(renewals).toBe(6);
+    await stop(locks, clock);
+  });
+});

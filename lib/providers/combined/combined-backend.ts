@@ -70,7 +70,7 @@ export class CombinedBackend implements LockBackend {
       const outcome = await this.#release(lock, UNUSED);
       if (answer === 'busy' || hasLeft(request)) return 'busy';
       // Lost while it waited for the next member: again from the start, unless what it had may still be in its own way.
-      if (outcome === 'unknown') throw this.#unconfirmed(request.key);
+      if (outcome === 'unknown') throw this.#unanswered(request.key);
     }
   }
 
@@ -133,10 +133,10 @@ export class CombinedBackend implements LockBackend {
     }
   }
 
-  #unconfirmed(key: string): LockUnavailableError {
+  #unanswered(key: string): LockUnavailableError {
     const { name } = this.context;
     return new LockUnavailableError(
-      `A provider of lock provider "${name}" did not confirm the release of "${key}"; what it may still hold ends with its lease.`,
+      `A provider of lock provider "${name}" did not answer the release of "${key}"; what it may still hold ends with its lease.`,
       { key, provider: name },
     );
   }
@@ -196,7 +196,7 @@ async function forceRelease(members: readonly Member[], key: string): Promise<bo
   return had;
 }
 
-/** Reading the signal makes it, so not for a caller that does not wait. */
+/** Whether its time is up, or it was sent away: then the core may have released its id already. */
 function hasLeft({ wait, signal }: AcquireRequest): boolean {
-  return wait > 0 && signal.aborted;
+  return wait <= 0 || signal.aborted;
 }

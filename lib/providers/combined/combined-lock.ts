@@ -37,7 +37,7 @@ export class CombinedLock {
   #request: AcquireRequest;
   #isComplete = false;
   #isReleased = false;
-  /** Until when the core was last told that the lock is held, on the monotonic clock. */
+  /** Until when the lock is held, as last reported to the core, on the monotonic clock. */
   #reportedUntil = -Infinity;
   /** Ends the wait for a member. */
   #waiting: AbortController | undefined;
@@ -78,11 +78,15 @@ export class CombinedLock {
     this.#waiting = end;
     const { wait, holder, key, mode } = this.#request;
     if (wait > 0) abortWith(end, this.#request.signal);
+    let isRenewing = false;
     try {
       for (const [index, member] of this.members.entries()) {
         const lock = this.#locks[index] ?? this.#begin(member);
         if (lock.grant) continue;
-        if (index > 0 && wait > 0) void this.#renewUntil(end);
+        if (index > 0 && wait > 0 && !isRenewing) {
+          isRenewing = true;
+          void this.#renewUntil(end);
+        }
         const answer = await this.#ask(lock, end);
         if (this.#isReleased) {
           // Its id ended while it was in flight, and that release may have arrived first.
@@ -179,8 +183,8 @@ export class CombinedLock {
 
   /** Renews what is granted while the next member is waited for, and ends that wait when some of it is lost. */
   async #renewUntil(end: AbortController): Promise<void> {
-    const lease = Math.min(...this.#granted().map(({ grant }) => grant.lease));
     for (;;) {
+      const lease = Math.min(...this.#granted().map(({ grant }) => grant.lease));
       await pause(this.clock, lease / 3, end.signal);
       if (end.signal.aborted) return;
       if ((await this.renew(this.#request.lease)) === 'lost') end.abort();

@@ -19,7 +19,7 @@ describe('a poll of five nodes', () => {
   // 1: yes, 0: no, x: a fault.
   it.each([
     ['111', 'agreed', 'a majority has agreed'],
-    ['1x0x1', 'unknown', 'two have agreed, and one of the silent nodes may have'],
+    ['1x0x1', 'undecided', 'two have agreed, and one of the silent nodes may have'],
     ['000', 'refused', 'a majority cannot agree any more'],
     ['xxx', 'unknown', 'a majority does not answer'],
     ['11x01', 'agreed', 'the last node decides'],

@@ -1,4 +1,3 @@
-import { jest } from '@jest/globals';
 import { EventEmitter } from 'node:events';
 import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';
 import { RedlockNode } from '../../lib/providers/redlock/node.js';
@@ -125,19 +124,6 @@ describe('delayedRestart: a node does not vote until some process has counted ma
   it('never votes while nobody knows its run', async () => {
     await connect('uptime_in_seconds:9999999\r\n');
     expect(node.mayVote(clock.now() + 100 * MAX_LEASE)).toBe(false);
-  });
-
-  it('counts a maxLease that is longer than the longest timer of Node', async () => {
-    const [DAY, LONGEST] = [24 * 3_600_000, 2 ** 31 - 1];
-    const set = jest.spyOn(clock, 'setTimer');
-    server = new SlowServer();
-    node = nodeOf(server, clock, 40 * DAY);
-    await connect(infoOf('a'));
-    await clock.advance(39 * DAY);
-    expect(server.noted).toBeNull();
-    await clock.advance(DAY);
-    expect(server.noted).toBe(`a ${40 * DAY}`);
-    expect(Math.max(...set.mock.calls.map(([, delay]) => delay))).toBe(LONGEST);
   });
 
   it('leaves no timer', async () => {

@@ -1,7 +1,6 @@
 import type { AcquireRequest } from '../../lib/api/lock-provider.js';
-import type { LeaseDatabase } from '../../lib/providers/typeorm/version/lease-database.js';
 import type { Lease } from '../../lib/providers/typeorm/version/lease-table.js';
-import { VersionAttempt } from '../../lib/providers/typeorm/version/version-attempt.js';
+import { type LeaseDatabase, VersionAttempt } from '../../lib/providers/typeorm/version/version-attempt.js';
 import { contextFor } from '../backend-context.js';
 
 /** A lease table whose statements the test answers, in the order in which they were sent. */

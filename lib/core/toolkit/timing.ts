@@ -12,22 +12,27 @@ export function backOff(random: Random, round: number, { first, most }: BackOff)
   return Math.min(first * 2 ** round, most) * (0.5 + random.fraction() / 2);
 }
 
+/** An interval, longer or shorter at random by up to this share of it, so that not all processes act at the same moment. */
+export function jitter(random: Random, interval: number, share: number): number {
+  return interval * (1 - share + 2 * share * random.fraction());
+}
+
 /**
- * What `work` gives, or undefined if it takes longer than `timeout` ms. It goes on, and its late failure is ignored.
+ * What `work` gives, or what `late` gives if `work` takes longer than `timeout` ms: by default undefined. The work goes on, and its late
+ * failure is ignored.
  *
  * Keeps the process alive, because a caller awaits it.
  */
-export async function withTimeout<T>(clock: Clock, timeout: number, work: PromiseLike<T>): Promise<T | undefined> {
+export async function withTimeout<T, L = undefined>(
+  clock: Clock,
+  timeout: number,
+  work: PromiseLike<T>,
+  late?: () => L,
+): Promise<T | L> {
   let timer: Timer | undefined;
-  const over = new Promise<undefined>((resolve) => {
-    timer = clock.setTimer(
-      () => {
-        resolve(undefined);
-      },
-      timeout,
-      true,
-    );
-  });
+  const over = new Promise<void>((resolve) => {
+    timer = clock.setTimer(resolve, timeout, true);
+  }).then(late);
   try {
     return await Promise.race([work, over]);
   } finally {
@@ -35,8 +40,12 @@ export async function withTimeout<T>(clock: Clock, timeout: number, work: Promis
   }
 }
 
-/** Waits for `delay` ms, or until the signal aborts. */
-export function pause(clock: Clock, delay: number, signal: AbortSignal): Promise<void> {
+/**
+ * Waits for `delay` ms, or until the signal aborts.
+ *
+ * @param keepAlive whether the process must not end before: for a start or an operation that a caller awaits
+ */
+export function pause(clock: Clock, delay: number, signal: AbortSignal, keepAlive = false): Promise<void> {
   return new Promise((resolve) => {
     if (signal.aborted) {
       resolve();
@@ -47,7 +56,18 @@ export function pause(clock: Clock, delay: number, signal: AbortSignal): Promise
       clock.clearTimer(timer);
       resolve();
     };
-    const timer = clock.setTimer(end, delay);
+    const timer = clock.setTimer(end, delay, keepAlive);
     signal.addEventListener('abort', end);
   });
+}
+
+/** What `work` gives. Calls `onAbort` when the signal aborts meanwhile; before the work, if it has aborted already. */
+export async function withAbort<T>(signal: AbortSignal, onAbort: () => void, work: () => Promise<T>): Promise<T> {
+  if (signal.aborted) onAbort();
+  signal.addEventListener('abort', onAbort, { once: true });
+  try {
+    return await work();
+  } finally {
+    signal.removeEventListener('abort', onAbort);
+  }
 }

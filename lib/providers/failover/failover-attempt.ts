@@ -1,14 +1,6 @@
 import type { AcquireRequest, Grant, Holder } from '../../api/lock-provider.js';
 import type { Confirmation } from './confirmation.js';
-import type { FailoverMember } from './failover-member.js';
-
-/** The time in which one member grants. */
-export interface Epoch {
-  readonly number: number;
-  readonly member: FailoverMember;
-  /** Added to the member's tokens. */
-  readonly tokenBase: bigint;
-}
+import type { Epoch } from './epochs.js';
 
 /**
  * One attempt in one epoch: what the member of that epoch is asked for. It has an id of its own, because the same attempt may come back

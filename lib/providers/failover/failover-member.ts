@@ -1,7 +1,7 @@
 import type { Timer } from '../../api/clock.js';
 import { LockError, type LockUnavailableError } from '../../api/errors.js';
 import type { AcquireRequest, BackendContext, Grant, Member, RenewOutcome } from '../../api/lock-provider.js';
-import { withTimeout } from '../../core/toolkit/timing.js';
+import { jitter, withTimeout } from '../../core/toolkit/timing.js';
 import type { FailoverSettings } from './failover-options.js';
 import { MemberHealth, type ProviderState } from './member-health.js';
 
@@ -114,10 +114,9 @@ export class FailoverMember {
     const { clock, random } = this.context;
     const { probeInterval } = this.settings;
     const interval = this.health.isFailing ? probeInterval / PROBES_WHILE_FAILING : probeInterval;
-    // Not all processes at the same moment.
-    const delay = interval * (1 - PROBE_JITTER + 2 * PROBE_JITTER * random.fraction());
-    this.#timer = clock.setTimer(() => {
+    const probe = () => {
       this.#probing = this.#probe();
-    }, delay);
+    };
+    this.#timer = clock.setTimer(probe, jitter(random, interval, PROBE_JITTER));
   }
 }

@@ -2,7 +2,7 @@ import type { Timer } from '../../api/clock.js';
 import { LockError, LockUnavailableError } from '../../api/errors.js';
 import type { BackendContext, CasStore } from '../../api/lock-provider.js';
 import type { SuspensionDetector } from '../../core/toolkit/suspension.js';
-import { withTimeout } from '../../core/toolkit/timing.js';
+import { jitter, pause, withTimeout } from '../../core/toolkit/timing.js';
 import { Confirmation } from './confirmation.js';
 import { type EpochRecord, firstRecord, readRecord, type SwitchReason } from './epoch-record.js';
 import type { FailoverSettings } from './failover-options.js';
@@ -44,10 +44,9 @@ export class SharedRecord {
   #sentAt = -Infinity;
   #cause: unknown;
   #timer: Timer | undefined;
-  /** Nothing is reported any more. */
-  #isClosing = false;
+  /** Aborts at the start of `close`: nothing is reported any more. */
+  readonly #closing = new AbortController();
   #isClosed = false;
-  #onClosed: (() => void) | undefined;
 
   constructor(
     private readonly context: BackendContext,
@@ -72,8 +71,7 @@ export class SharedRecord {
   async close(): Promise<void> {
     const leave = (record: EpochRecord, tries: number) => (tries < REPORT_TRIES ? this.policy.left(record) : record);
     const isReachable = this.#confirmation.record !== undefined && this.#cause === undefined;
-    this.#isClosing = true;
-    this.#onClosed?.();
+    this.#closing.abort();
     if (isReachable) await this.#inTurn(() => this.#amend(leave)).catch(() => undefined);
     this.#isClosed = true;
     if (this.#timer) this.context.clock.clearTimer(this.#timer);
@@ -125,7 +123,7 @@ export class SharedRecord {
   }
 
   #reported(record: EpochRecord, tries: number): EpochRecord {
-    if (this.#isClosing) return record;
+    if (this.#closing.signal.aborted) return record;
     const { confirmedAt, learnedAt } = this.#confirmation;
     const isFresh = this.#sentAt < confirmedAt + this.settings.window / 2;
     return isFresh && tries < REPORT_TRIES ? this.policy.next(record, learnedAt, this.#sentAt) : record;
@@ -186,8 +184,9 @@ export class SharedRecord {
   async #compareAndSet(text: string, timeout: number): Promise<string | null> {
     try {
       const written = this.casStore.compareAndSet(this.context.name, this.#text, text);
-      const found = await withTimeout(this.context.clock, timeout, written);
-      if (found === undefined) throw this.#unavailable(`got no answer from the record within ${timeout} ms`);
+      const found = await withTimeout(this.context.clock, timeout, written, () => {
+        throw this.#unavailable(`got no answer from the record within ${timeout} ms`);
+      });
       this.#cause = undefined;
       return found;
     } catch (error) {
@@ -234,8 +233,7 @@ export class SharedRecord {
   #schedule(perWindow: number): void {
     if (this.#isClosed) return;
     const { clock, random } = this.context;
-    // Not all processes at the same moment.
-    const interval = (this.settings.window / perWindow) * (1 - JITTER + 2 * JITTER * random.fraction());
+    const interval = jitter(random, this.settings.window / perWindow, JITTER);
     this.#timer = clock.setTimer(() => void this.write(), Math.max(0, this.#sentAt + interval - clock.now()));
   }
 
@@ -244,13 +242,9 @@ export class SharedRecord {
     const { clock } = this.context;
     const remaining = () => this.#confirmation.settlesAt - clock.now();
     // Timers count in whole ms and may fire a fraction early.
-    for (let wait = remaining(); wait > 0 && !this.#isClosed; wait = remaining()) {
-      let timer: Timer | undefined;
-      await new Promise<void>((resolve) => {
-        this.#onClosed = resolve;
-        timer = clock.setTimer(resolve, Math.ceil(wait), true);
-      });
-      if (timer) clock.clearTimer(timer);
+    const { signal } = this.#closing;
+    for (let wait = remaining(); wait > 0 && !signal.aborted; wait = remaining()) {
+      await pause(clock, Math.ceil(wait), signal, true);
     }
   }
 

@@ -1,5 +1,6 @@
 import type { Clock } from '../../api/clock.js';
 import { LockConfigError } from '../../api/errors.js';
+import { withTimeout } from '../../core/toolkit/timing.js';
 import type { MemcachedSettings } from './memcached-options.js';
 
 /** What is read of a key. */
@@ -137,21 +138,13 @@ export class Connection {
   }
 
   /** A server that is silent for too long has failed, and with it all commands that are in flight on this connection. */
-  async #within<T>(answer: Promise<T>): Promise<T> {
-    let timer: object | undefined;
-    const late = new Promise<never>((_, reject) => {
-      timer = this.clock.setTimer(() => {
-        const cause = new Error('The server did not answer in time.');
-        reject(cause);
-        this.#end(cause);
-        void this.node.disconnect();
-      }, this.commandTimeout);
+  #within<T>(answer: Promise<T>): Promise<T> {
+    return withTimeout(this.clock, this.commandTimeout, answer, () => {
+      const cause = new Error('The server did not answer in time.');
+      this.#end(cause);
+      void this.node.disconnect();
+      throw cause;
     });
-    try {
-      return await Promise.race([answer, late]);
-    } finally {
-      if (timer) this.clock.clearTimer(timer);
-    }
   }
 
   #end(cause: unknown): void {

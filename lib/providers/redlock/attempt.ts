@@ -1,5 +1,5 @@
-import type { Timer } from '../../api/clock.js';
 import type { AcquireRequest, BackendContext } from '../../api/lock-provider.js';
+import { pause } from '../../core/toolkit/timing.js';
 import type { Nodes } from './nodes.js';
 import { type RedlockGrant, Round } from './round.js';
 import { Votes } from './votes.js';
@@ -17,7 +17,7 @@ export class Attempt {
   #hasLeft = false;
   #isWaiting = false;
   #round: Round | undefined;
-  #endPause: (() => void) | undefined;
+  #pausing: AbortController | undefined;
 
   constructor(
     private readonly context: BackendContext,
@@ -41,14 +41,14 @@ export class Attempt {
 
   /** The key was just released in this process: ask directly behind the release, if it pauses. */
   askNow(): void {
-    this.#endPause?.();
+    this.#pausing?.abort();
   }
 
   /** The caller has left, or its release is sent: no further vote may be asked for. */
   leave(): void {
     this.#hasLeft = true;
     this.#round?.end();
-    this.#endPause?.();
+    this.#pausing?.abort();
   }
 
   #wait(): void {
@@ -69,12 +69,7 @@ export class Attempt {
     const window = Math.min(FIRST_WINDOW * 2 ** failures, LARGEST_WINDOW);
     const delay = 1 + random.fraction() * window;
     const untilLast = this.request.wait - LAST_ROUND;
-    let timer: Timer | undefined;
-    await new Promise<void>((resolve) => {
-      this.#endPause = resolve;
-      timer = clock.setTimer(resolve, untilLast > 0 ? Math.min(delay, untilLast) : delay);
-    });
-    this.#endPause = undefined;
-    if (timer !== undefined) clock.clearTimer(timer);
+    this.#pausing = new AbortController();
+    await pause(clock, untilLast > 0 ? Math.min(delay, untilLast) : delay, this.#pausing.signal);
   }
 }

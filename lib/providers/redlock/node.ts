@@ -10,15 +10,17 @@ import type { RedlockSettings } from './redlock-options.js';
 import { Votes } from './votes.js';
 
 const RELEASES_A_CALL = 256;
+const SAME_SERVER =
+  'is the same server as another node, and a majority must be of independent servers. Give each node a server of its own.';
+const CLUSTERED =
+  'belongs to a Redis Cluster, and a majority must be of independent servers. For a Cluster use RedisLockProvider.';
 
 /** One of the independent servers. */
 export class RedlockNode {
   /** The server's own name for its current run; it changes with each start. */
   runId: string | undefined;
-  /** It is the same server as another node, so it is not asked. */
-  isDouble = false;
-  /** It refuses the keys of other nodes and fails over, so it is not asked. */
-  isClusterNode = false;
+  /** Why its failures are not independent of those of other servers, so it is not asked. */
+  dependence: string | undefined;
   readonly #connection: CommandConnection;
   readonly #probation: Probation | undefined;
   /** Releases that this node has not answered. */
@@ -157,12 +159,9 @@ export class RedlockNode {
     try {
       const info = await this.#info();
       this.runId = /^run_id:(\w+)/m.exec(info)?.[1];
-      this.isDouble =
-        this.runId !== undefined && this.all.some(({ runId, index }) => runId === this.runId && index !== this.index);
-      this.isClusterNode = /^redis_mode:cluster/m.test(info);
-      if (this.isDouble || this.isClusterNode) {
-        const reason = this.isDouble ? 'It is the same server as another node.' : 'It is a node of a Redis Cluster.';
-        this.#refusal = new Error(reason);
+      this.dependence = this.#dependenceIn(info);
+      if (this.dependence !== undefined) {
+        this.#refusal = new Error(`The node ${this.dependence}`);
         return;
       }
       // After that: a node of a Cluster would refuse the script for a reason that explains less.
@@ -177,6 +176,14 @@ export class RedlockNode {
       this.#refusal = new Error('It does not vote yet: its current run was first seen less than maxLease ago.');
     }
     this.#setReady(true);
+  }
+
+  #dependenceIn(info: string): string | undefined {
+    const isDouble =
+      this.runId !== undefined && this.all.some(({ runId, index }) => runId === this.runId && index !== this.index);
+    if (isDouble) return SAME_SERVER;
+    // It refuses the keys of other nodes, and fails over.
+    return /^redis_mode:cluster/m.test(info) ? CLUSTERED : undefined;
   }
 
   /** Without the permission nothing is known of the server. Then it votes, except with `delayedRestart`. */

@@ -1,6 +1,7 @@
 import { nextTick } from 'node:process';
 import { LockConfigError, LockUnavailableError } from '../../api/errors.js';
 import type { BackendContext } from '../../api/lock-provider.js';
+import { withTimeout } from '../../core/toolkit/timing.js';
 import { connectionsOf } from '../redis/client/redis-options.js';
 import { callOf, type Command, isVote } from './command.js';
 import type { RedlockKeyLayout } from './key-layout.js';
@@ -65,7 +66,7 @@ export class Nodes {
     const tries = Promise.allSettled(all.map((node) => node.connect()));
     await Promise.race([tries, majority]);
     // The others have a moment more: a mistake in the addresses is better found now than later.
-    await this.#waitFor(tries);
+    await withTimeout(context.clock, settings.commandTimeout, tries);
     this.#isConnected = true;
     this.#refuseDependent();
     this.#hadMajority = this.#hasMajority();
@@ -149,19 +150,9 @@ export class Nodes {
   /** @throws LockConfigError for nodes whose failures are not independent of each other. */
   #refuseDependent(): void {
     const { name } = this.context;
-    const double = this.all.findIndex(({ isDouble }) => isDouble);
-    if (double >= 0) {
-      throw new LockConfigError(
-        `Lock provider "${name}": node ${double + 1} is the same server as another node, and a majority must be of independent servers. Give each node a server of its own.`,
-        { provider: name },
-      );
-    }
-    const clustered = this.all.findIndex(({ isClusterNode }) => isClusterNode);
-    if (clustered >= 0) {
-      throw new LockConfigError(
-        `Lock provider "${name}": node ${clustered + 1} belongs to a Redis Cluster, and a majority must be of independent servers. For a Cluster use RedisLockProvider.`,
-        { provider: name },
-      );
+    for (const { dependence, index } of this.all) {
+      if (dependence === undefined) continue;
+      throw new LockConfigError(`Lock provider "${name}": node ${index + 1} ${dependence}`, { provider: name });
     }
   }
 
@@ -183,15 +174,5 @@ export class Nodes {
 
   #cause(): unknown {
     return this.all.find(({ isReady }) => !isReady)?.cause;
-  }
-
-  async #waitFor(work: Promise<unknown>): Promise<void> {
-    const { clock } = this.context;
-    let timer: object | undefined;
-    const timeout = new Promise<void>((resolve) => {
-      timer = clock.setTimer(resolve, this.settings.commandTimeout, true);
-    });
-    await Promise.race([work, timeout]);
-    if (timer) clock.clearTimer(timer);
   }
 }

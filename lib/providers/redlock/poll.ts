@@ -59,11 +59,23 @@ export class Answers {
 /** The outcome, once it is certain; until then nothing. It must decide when the answers are complete. */
 export type Decide<T> = (answers: Answers) => T | undefined;
 
-/** Decides whether a majority agrees. `refused`: a majority cannot agree any more. */
-export function agreement(answers: Answers): 'agreed' | 'refused' | 'unknown' | undefined {
+/** What a majority has answered. */
+export type Agreement =
+  | 'agreed'
+  /** A majority cannot agree any more. */
+  | 'refused'
+  /** A majority has answered, some of them with yes. Whether a majority agrees, only the silent nodes could answer. */
+  | 'undecided'
+  /** No majority has answered. */
+  | 'unknown';
+
+/** Decides whether a majority agrees. */
+export function agreement(answers: Answers): Agreement | undefined {
   if (answers.isAgreed) return 'agreed';
   if (answers.isRefused) return 'refused';
-  return answers.isComplete || answers.isUnavailable ? 'unknown' : undefined;
+  if (answers.isUnavailable) return 'unknown';
+  if (!answers.isComplete) return undefined;
+  return answers.isAnswered ? 'undecided' : 'unknown';
 }
 
 /** One question to all nodes, decided as soon as enough of them have answered. */

@@ -1,9 +1,6 @@
 import type { Clock, Timer } from '../../api/clock.js';
 import type { CommandConnection } from '../redis/client/command-connection.js';
 
-// With a longer delay a timer of Node fires immediately.
-const LONGEST_TIMER = 2 ** 31 - 1;
-
 /**
  * With `delayedRestart`: when a node may vote.
  *
@@ -72,6 +69,6 @@ export class Probation {
       this.#timer = undefined;
       this.#noteLater(note);
     };
-    this.#timer = this.clock.setTimer(again, Math.min(Math.ceil(left), LONGEST_TIMER));
+    this.#timer = this.clock.setTimer(again, Math.ceil(left));
   }
 }

@@ -18,7 +18,7 @@ import { inspect } from './inspection.js';
 import { RedlockKeyLayout } from './key-layout.js';
 import { NO_ROUND, NO_TOKEN, wholeMs } from './lock-script.js';
 import { Nodes } from './nodes.js';
-import type { Answers } from './poll.js';
+import { type Agreement, agreement } from './poll.js';
 import type { RedlockSettings } from './redlock-options.js';
 import { renew } from './renewal.js';
 import type { RedlockGrant } from './round.js';
@@ -72,17 +72,17 @@ export class RedlockBackend implements LockBackend {
     return renew(this.context, this.#nodes, this.#layout.lockOf(grant.key), grant, lease);
   }
 
-  release(holder: Holder | RedlockGrant, { keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
+  async release(holder: Holder | RedlockGrant, { keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
     const lock = this.#layout.lockOf(holder.key);
     const attempt = this.#attempts.get(holder.holder);
     attempt?.leave();
     const votes = 'votes' in holder ? holder.votes : attempt?.votes;
     if (votes) votes.isReleased = true;
     const args = ['R', holder.holder, wholeMs(keepFor), NO_TOKEN, NO_ROUND] as const;
-    const { outcome } = this.#nodes.poll({ lock, args, votes }, releaseOutcome);
+    const { outcome } = this.#nodes.poll({ lock, args, votes }, agreement);
     // Sent behind the release.
     this.#byLock.get(lock)?.askNow();
-    return outcome;
+    return RELEASED[await outcome];
   }
 
   inspect(key: string): Promise<LockInfo | null> {
@@ -91,10 +91,10 @@ export class RedlockBackend implements LockBackend {
 
   async forceRelease(key: string): Promise<boolean> {
     const lock = this.#layout.lockOf(key);
-    const poll = this.#nodes.poll({ lock, args: ['F', '', '0', NO_TOKEN, NO_ROUND] }, forceOutcome);
+    const poll = this.#nodes.poll({ lock, args: ['F', '', '0', NO_TOKEN, NO_ROUND] }, agreement);
     const outcome = await poll.outcome;
     if (outcome === 'unknown') throw this.#nodes.unavailable(key, poll.cause);
-    return outcome;
+    return outcome !== 'refused';
   }
 
   diagnose(): Promise<Diagnostic[]> {
@@ -107,21 +107,11 @@ export class RedlockBackend implements LockBackend {
   }
 }
 
-/** Whether a majority of the nodes had the holder's vote and does not have it any more. */
-function releaseOutcome(answers: Answers): 'released' | 'lost' | 'unknown' | undefined {
-  if (answers.isAgreed) return 'released';
-  if (answers.isRefused) return 'lost';
-  if (answers.isUnavailable) return 'unknown';
-  if (!answers.isComplete) return undefined;
-  // A majority is certainly without the vote. Whether a majority had it before, only the silent nodes could answer.
-  return answers.isAnswered ? 'released' : 'unknown';
-}
-
-/** Whether a holder had a majority, which is removed. */
-function forceOutcome(answers: Answers): boolean | 'unknown' | undefined {
-  if (answers.isAgreed) return true;
-  if (answers.isRefused) return false;
-  if (answers.isUnavailable) return 'unknown';
-  if (!answers.isComplete) return undefined;
-  return answers.isAnswered ? answers.yes > 0 : 'unknown';
-}
+/** The release of a lock that a majority of the nodes had the vote for, or not. */
+const RELEASED: Readonly<Record<Agreement, ReleaseOutcome>> = {
+  agreed: 'released',
+  refused: 'lost',
+  // A majority is certainly without the vote by now.
+  undecided: 'released',
+  unknown: 'unknown',
+};

@@ -1,4 +1,5 @@
 import type { Clock } from '../../api/clock.js';
+import { pause } from '../../core/toolkit/timing.js';
 
 /** An attempt that needs a connection, for `wait` ms or until the signal aborts. */
 export interface ConnectionRequest {
@@ -9,7 +10,7 @@ export interface ConnectionRequest {
 }
 
 // A longer timer fires immediately.
-const LONGEST_TIMER = 2 ** 31;
+const LONGEST_TIMER = 2 ** 31 - 1;
 
 /**
  * A limited number of connections, in the order of the requests.
@@ -19,7 +20,7 @@ const LONGEST_TIMER = 2 ** 31;
  * has the last connection that a request may have, so that a key that is free can be had while others are waited for.
  */
 export class ConnectionSlots {
-  readonly #waiting = new Set<{ readonly limit: number; serve(): void }>();
+  readonly #waiting = new Set<{ readonly limit: number; readonly served: AbortController }>();
   #used = 0;
 
   constructor(
@@ -29,37 +30,22 @@ export class ConnectionSlots {
   ) {}
 
   /** Takes a connection. Resolves to false when none was free in the time of the request. */
-  take(request: ConnectionRequest): Promise<boolean> {
+  async take(request: ConnectionRequest): Promise<boolean> {
     const limit = this.#limitOf(request);
     if (this.#used < limit) {
       this.#used += 1;
-      return Promise.resolve(true);
+      return true;
     }
-    const { wait } = request;
-    if (wait <= 0) return Promise.resolve(false);
+    if (request.wait <= 0) return false;
+    const served = new AbortController();
+    const waiter = { limit, served };
+    this.#waiting.add(waiter);
     // A signal is made when it is read.
     const { signal } = request;
-    if (signal?.aborted) return Promise.resolve(false);
-    return new Promise((resolve) => {
-      const settle = (isTaken: boolean) => {
-        this.#waiting.delete(waiter);
-        if (timer) this.clock.clearTimer(timer);
-        signal?.removeEventListener('abort', leave);
-        resolve(isTaken);
-      };
-      const leave = () => {
-        settle(false);
-      };
-      const waiter = {
-        limit,
-        serve: () => {
-          settle(true);
-        },
-      };
-      const timer = wait < LONGEST_TIMER ? this.clock.setTimer(leave, wait) : undefined;
-      signal?.addEventListener('abort', leave, { once: true });
-      this.#waiting.add(waiter);
-    });
+    const end = signal ? AbortSignal.any([signal, served.signal]) : served.signal;
+    await pause(this.clock, Math.min(request.wait, LONGEST_TIMER), end);
+    this.#waiting.delete(waiter);
+    return served.signal.aborted;
   }
 
   /** Whether a request that has a connection may keep it while it waits for a lock. */
@@ -72,7 +58,8 @@ export class ConnectionSlots {
     for (const waiter of this.#waiting) {
       if (this.#used >= waiter.limit) continue;
       this.#used += 1;
-      waiter.serve();
+      this.#waiting.delete(waiter);
+      waiter.served.abort();
       return;
     }
   }

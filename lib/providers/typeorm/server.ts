@@ -83,7 +83,7 @@ export class Server implements SessionHome {
       if (this.#isClosed) throw new Error('The locks are closed, because the application stops.');
       this.#diagnostics = facts.diagnostics;
       if (!this.settings.allowUnsafeTopology) this.#refuse(facts.diagnostics);
-      const session = new Session(this, connection, facts, control);
+      const session = new Session(this, connection, facts, control, kind.guard);
       session.answered = sentAt;
       return session;
     } catch (error) {

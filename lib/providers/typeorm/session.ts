@@ -1,4 +1,7 @@
 import type { Clock } from '../../api/clock.js';
+import type { RenewOutcome } from '../../api/lock-provider.js';
+import { withTimeout } from '../../core/toolkit/timing.js';
+import { validUntil } from '../../core/toolkit/validity.js';
 import type { Run } from './answer.js';
 import type { Dialect, DriverConnection, OpenStream, SendStatement, ServerFacts } from './dialect.js';
 
@@ -22,15 +25,8 @@ export interface SessionHome {
 
 /** What `work` resolves to, within `timeout` ms. @throws SilentServerError */
 export function inTime<T>(clock: Clock, timeout: number, work: Promise<T>): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const timer = clock.setTimer(() => {
-      reject(new SilentServerError(`The database has not answered for ${timeout} ms.`));
-    }, timeout);
-    work
-      .finally(() => {
-        clock.clearTimer(timer);
-      })
-      .then(resolve, reject);
+  return withTimeout(clock, timeout, work, () => {
+    throw new SilentServerError(`The database has not answered for ${timeout} ms.`);
   });
 }
 
@@ -59,12 +55,16 @@ export class Session {
   #isSilent = false;
   #heartbeat: Promise<void> | undefined;
 
-  /** @param control the session that ends this one on the server's side; none for that session itself */
+  /**
+   * @param control the session that ends this one on the server's side; none for that session itself
+   * @param guard after how many ms of silence the server ends it
+   */
   constructor(
     private readonly home: SessionHome,
     private readonly connection: DriverConnection,
     readonly facts: ServerFacts,
     readonly control: Session | undefined,
+    private readonly guard: number,
   ) {
     const lose = (cause?: unknown) => {
       this.#lose(cause);
@@ -81,10 +81,6 @@ export class Session {
   /** A statement was not answered in time, and none since. */
   get isSilent(): boolean {
     return this.#isSilent;
-  }
-
-  get isBeating(): boolean {
-    return this.#heartbeat !== undefined;
   }
 
   /** How many statements are in flight, of ours and of the application. */
@@ -179,6 +175,27 @@ export class Session {
     // may still take a lock.
     if (this.#state !== 'open' || this.#inFlight > 0 || this.#hasTransaction) this.destroy();
     else this.#free(true);
+  }
+
+  /** Until when the locks on it are surely ours. */
+  get validUntil(): number {
+    return validUntil(this.answered, this.guard);
+  }
+
+  /**
+   * Renews the locks on it, by a heartbeat. Behind another statement that would only queue. While that runs the guard does not; but if
+   * its answer is on a wire that is cut, the server may have finished it long ago, so it extends nothing before it is answered.
+   */
+  async renew(): Promise<RenewOutcome> {
+    if (this.isLost()) return 'lost';
+    if (this.#inFlight === 0 || this.#heartbeat) {
+      try {
+        await this.heartbeat();
+      } catch {
+        return this.isLost() ? 'lost' : 'unknown';
+      }
+    } else if (this.home.clock.now() - this.answered > this.guard / 3) return 'unknown';
+    return { validUntil: this.validUntil };
   }
 
   /** Shows the server that its holder lives. Callers that ask while one is in flight wait for the same. */

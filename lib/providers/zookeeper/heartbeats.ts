@@ -1,4 +1,5 @@
-import type { Clock, Timer } from '../../api/clock.js';
+import type { Clock } from '../../api/clock.js';
+import { pause } from '../../core/toolkit/timing.js';
 
 // At most a hundred in a session timeout.
 const PAUSE = 1 / 100;
@@ -7,7 +8,7 @@ const PAUSE = 1 / 100;
 export class Heartbeats {
   #sentAt = -Infinity;
   #next: Promise<void> | undefined;
-  #pause: { readonly timer: Timer; readonly resume: () => void } | undefined;
+  readonly #ending = new AbortController();
 
   /** @param timeout that of the session, in ms, as it is now */
   constructor(
@@ -24,19 +25,13 @@ export class Heartbeats {
 
   /** Ends a pause: a heartbeat that is due is sent now. */
   end(): void {
-    if (!this.#pause) return;
-    this.clock.clearTimer(this.#pause.timer);
-    this.#pause.resume();
+    this.#ending.abort();
   }
 
   async #beat(): Promise<void> {
-    const pause = this.#sentAt + this.timeout() * PAUSE - this.clock.now();
-    if (pause > 0) {
-      await new Promise<void>((resume) => {
-        this.#pause = { timer: this.clock.setTimer(resume, Math.ceil(pause)), resume };
-      });
-      this.#pause = undefined;
-    } else await Promise.resolve();
+    const delay = this.#sentAt + this.timeout() * PAUSE - this.clock.now();
+    if (delay > 0) await pause(this.clock, Math.ceil(delay), this.#ending.signal);
+    else await Promise.resolve();
     this.#next = undefined;
     this.#sentAt = this.clock.now();
     await this.write();

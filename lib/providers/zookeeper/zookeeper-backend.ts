@@ -200,16 +200,9 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
   #openFirst(makeClient: ClientFactory): Promise<boolean> {
     const { clock } = this.context;
     const { sessionTimeout } = this.settings;
-    return new Promise((resolve) => {
-      this.#endConnect = (isUp) => {
-        clock.clearTimer(timer);
-        this.#endConnect = undefined;
-        resolve(isUp);
-      };
-      const giveUp = () => this.#endConnect?.(false);
-      const timer = clock.setTimer(giveUp, Math.min(sessionTimeout, CONNECT_TIMEOUT), true);
-      this.#open(new Session(makeClient, sessionTimeout, this.#paths.sessions, clock, this));
-    });
+    const isUp = new Promise<boolean>((resolve) => (this.#endConnect = resolve));
+    this.#open(new Session(makeClient, sessionTimeout, this.#paths.sessions, clock, this));
+    return withTimeout(clock, Math.min(sessionTimeout, CONNECT_TIMEOUT), isUp, () => false);
   }
 
   #open(session: Session): void {

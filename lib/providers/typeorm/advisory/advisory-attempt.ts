@@ -1,5 +1,5 @@
 import type { AcquireRequest, Grant, Holder, ReleaseOutcome, RenewOutcome } from '../../../api/lock-provider.js';
-import { validUntil } from '../../../core/toolkit/validity.js';
+import { withAbort } from '../../../core/toolkit/timing.js';
 import type { Database } from '../database.js';
 import { counterNameOf } from '../lock-name.js';
 import type { SessionLockSettings } from '../options.js';
@@ -41,7 +41,9 @@ export class AdvisoryAttempt implements LockAttempt, SessionUser {
   }
 
   async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
-    if (this.#grant && !this.#hasEnded()) return { ...this.#grant, validUntil: this.#validUntil() };
+    if (this.#grant && this.#place && !this.#hasEnded()) {
+      return { ...this.#grant, validUntil: this.#place.session.validUntil };
+    }
     const { context, holding } = this.database;
     for (;;) {
       const shared = await holding.shared(request, this);
@@ -49,21 +51,18 @@ export class AdvisoryAttempt implements LockAttempt, SessionUser {
       if (grant) return grant;
       if (request.wait <= 0 || this.#hasEnded() || request.signal.aborted) return 'busy';
       context.emit({ type: 'waiting', holder: this.holder.holder });
-      const answer = await this.#queue(request);
+      const leave = () => {
+        this.#abandon();
+      };
+      const answer = await withAbort(request.signal, leave, () => this.#queue(request.key));
       if (answer) return answer;
       await pauseBeforeRetry(context, request.signal);
     }
   }
 
   async renew(): Promise<RenewOutcome> {
-    const session = this.#place?.session;
-    if (!this.#grant || this.#hasEnded() || !session || session.isLost()) return 'lost';
-    try {
-      await session.heartbeat();
-    } catch {
-      return session.isLost() ? 'lost' : 'unknown';
-    }
-    return { validUntil: this.#validUntil() };
+    if (!this.#grant || this.#hasEnded() || !this.#place) return 'lost';
+    return this.#place.session.renew();
   }
 
   async release(): Promise<ReleaseOutcome> {
@@ -92,14 +91,9 @@ export class AdvisoryAttempt implements LockAttempt, SessionUser {
    * Waits in the server's queue, on a session that has nothing else: a caller that leaves ends it. Resolves to nothing if there is no
    * connection for that.
    */
-  async #queue(request: AcquireRequest): Promise<Grant | 'busy' | undefined> {
-    const { signal } = request;
-    const leave = () => {
-      this.#abandon();
-    };
-    signal.addEventListener('abort', leave, { once: true });
+  async #queue(key: string): Promise<Grant | 'busy' | undefined> {
     try {
-      const own = await this.database.holding.alone(request.key, this);
+      const own = await this.database.holding.alone(key, this);
       if (!own) return undefined;
       const lock = () => {
         if (this.#hasEnded()) return Promise.resolve(false);
@@ -111,8 +105,6 @@ export class AdvisoryAttempt implements LockAttempt, SessionUser {
       // The end of the session by ourselves is not a failure.
       if (this.#hasEnded()) return 'busy';
       throw error;
-    } finally {
-      signal.removeEventListener('abort', leave);
     }
   }
 
@@ -128,7 +120,7 @@ export class AdvisoryAttempt implements LockAttempt, SessionUser {
       if (this.#hasEnded()) return undefined;
       const { key, holder, mode } = this.holder;
       this.#place = place;
-      this.#grant = { key, holder, mode, fencingToken, validUntil: this.#validUntil(), lease: this.settings.guard };
+      this.#grant = { key, holder, mode, fencingToken, validUntil: session.validUntil, lease: this.settings.guard };
       return this.#grant;
     } finally {
       if (!this.#grant) this.#leave(place, isLocked);
@@ -164,9 +156,5 @@ export class AdvisoryAttempt implements LockAttempt, SessionUser {
   // A method, because the answer changes while something is awaited.
   #hasEnded(): boolean {
     return this.#isOver;
-  }
-
-  #validUntil(): number {
-    return validUntil(this.#place?.session.answered ?? -Infinity, this.settings.guard);
   }
 }

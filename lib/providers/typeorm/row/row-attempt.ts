@@ -6,7 +6,7 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../../../api/lock-provider.js';
-import { validUntil } from '../../../core/toolkit/validity.js';
+import { withAbort } from '../../../core/toolkit/timing.js';
 import { LockCapacityError, LockConfigError } from '../../../api/errors.js';
 import { firstRow } from '../answer.js';
 import type { Database } from '../database.js';
@@ -48,7 +48,9 @@ export class RowAttempt implements LockAttempt {
   }
 
   async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
-    if (this.#grant && !this.#hasEnded()) return { ...this.#grant, validUntil: this.#validUntil() };
+    if (this.#grant && this.#session && !this.#hasEnded()) {
+      return { ...this.#grant, validUntil: this.#session.validUntil };
+    }
     const { counters, server } = this.database;
     try {
       const session = await this.#lockRow(request);
@@ -67,18 +69,8 @@ export class RowAttempt implements LockAttempt {
   }
 
   async renew(): Promise<RenewOutcome> {
-    const session = this.#session;
-    if (!this.#grant || this.#hasEnded() || !session || session.isLost()) return 'lost';
-    // Behind a statement of the application a heartbeat would only queue. While that runs the guard does not; but if its
-    // answer is on a wire that is cut, the server may have finished it long ago, so it extends nothing before it is answered.
-    if (session.inFlight === 0 || session.isBeating) {
-      try {
-        await session.heartbeat();
-      } catch {
-        return session.isLost() ? 'lost' : 'unknown';
-      }
-    } else if (this.database.context.clock.now() - session.answered > this.settings.guard / 3) return 'unknown';
-    return { validUntil: this.#validUntil() };
+    if (!this.#grant || this.#hasEnded() || !this.#session) return 'lost';
+    return this.#session.renew();
   }
 
   /** Ends the transaction: commits what was written in it, unless `failed`. */
@@ -178,17 +170,11 @@ export class RowAttempt implements LockAttempt {
     return row !== undefined;
   }
 
-  async #wait(session: Session, lock: string, signal: AbortSignal): Promise<unknown> {
+  #wait(session: Session, lock: string, signal: AbortSignal): Promise<unknown> {
     const leave = () => {
       this.#abandon();
     };
-    if (signal.aborted) leave();
-    signal.addEventListener('abort', leave, { once: true });
-    try {
-      return await session.send(lock, [this.#row]);
-    } finally {
-      signal.removeEventListener('abort', leave);
-    }
+    return withAbort(signal, leave, () => session.send(lock, [this.#row]));
   }
 
   #hold(session: Session, { key, mode }: AcquireRequest, fencingToken: bigint | null): Grant | 'busy' {
@@ -202,7 +188,7 @@ export class RowAttempt implements LockAttempt {
     session.onLost = (cause) => {
       context.emit({ type: 'lost', holder, cause });
     };
-    this.#grant = { key, holder, mode, fencingToken, validUntil: this.#validUntil(), lease: this.settings.guard };
+    this.#grant = { key, holder, mode, fencingToken, validUntil: session.validUntil, lease: this.settings.guard };
     if (mode === 'exclusive') offerTransaction(holder, () => (this.#lent ??= this.#lend(session)).manager);
     return this.#grant;
   }
@@ -235,10 +221,6 @@ export class RowAttempt implements LockAttempt {
   // A method, because the answer changes while something is awaited.
   #hasEnded(): boolean {
     return this.#isOver;
-  }
-
-  #validUntil(): number {
-    return validUntil(this.#session?.answered ?? -Infinity, this.settings.guard);
   }
 }
 

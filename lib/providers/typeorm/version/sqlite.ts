@@ -1,12 +1,13 @@
 import { DataSource, type DataSourceOptions } from 'typeorm';
 import type { BackendContext } from '../../../api/lock-provider.js';
 import { LockConfigError } from '../../../api/errors.js';
+import { backOff, pause } from '../../../core/toolkit/timing.js';
 import { propertyOf, type Run } from '../answer.js';
 import type { DatabaseSettings } from '../options.js';
 import { isUnused } from '../purge.js';
-import type { LeaseDatabase } from './lease-database.js';
 import { LeaseTable } from './lease-table.js';
 import { Renewals } from './renewals.js';
+import type { LeaseDatabase } from './version-attempt.js';
 
 /** Answers rows as objects, or `{ changes }`, in the same tick, so no other code runs between. */
 type RunNow = (sql: string, parameters: readonly (string | number | null)[]) => unknown;
@@ -16,8 +17,8 @@ interface SqliteConnection {
   close(): Promise<void>;
 }
 
-// How long before a database that is locked is asked again, in ms; half of it at random.
-const PAUSE = 10;
+// How long before a database that is locked is asked again.
+const PAUSE = { first: 10, most: 10 };
 
 /**
  * Leases in SQLite: a file that several processes of one machine have open (better-sqlite3), or the memory of one process
@@ -32,25 +33,25 @@ export async function connectToSqlite(
   { dataSource, table, synchronize, statementTimeout }: Omit<DatabaseSettings, 'database'>,
   { clock, random }: BackendContext,
 ): Promise<LeaseDatabase> {
-  let isClosed = false;
+  const closing = new AbortController();
   const onceUnlocked = async <T>(work: () => T | Promise<T>): Promise<T> => {
     const giveUpAt = clock.now() + statementTimeout;
     for (;;) {
-      if (isClosed) throw new Error('The locks are closed, because the application stops.');
+      if (closing.signal.aborted) throw new Error('The locks are closed, because the application stops.');
       try {
         return await work();
       } catch (error) {
         if (!isLocked(error) || clock.now() >= giveUpAt) throw error;
       }
       // A process does not end in the middle of an operation; on a server its socket would keep it.
-      await new Promise<void>((resolve) => clock.setTimer(resolve, PAUSE * (0.5 + random.fraction() / 2), true));
+      await pause(clock, backOff(random, 0, PAUSE), closing.signal, true);
     }
   };
   const connection = await onceUnlocked(() => open(dataSource));
   const run: Run = (sql, parameters = []) => onceUnlocked(() => connection.runNow(sql, parameters.map(toSqlite)));
   const close = async () => {
-    if (isClosed) return;
-    isClosed = true;
+    if (closing.signal.aborted) return;
+    closing.abort();
     await connection.close();
   };
   const leases = new LeaseTable('sqlite', table, run);

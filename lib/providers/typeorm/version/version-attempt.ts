@@ -6,16 +6,25 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../../../api/lock-provider.js';
-import { backOff, pause } from '../../../core/toolkit/timing.js';
+import { backOff, pause, withAbort } from '../../../core/toolkit/timing.js';
 import { validUntil } from '../../../core/toolkit/validity.js';
 import { failureOf } from '../failure.js';
-import type { LockAttempt } from '../sql-backend.js';
-import type { LeaseDatabase } from './lease-database.js';
+import type { Connected, LockAttempt } from '../sql-backend.js';
+import type { LeaseTable } from './lease-table.js';
+import type { Renewals } from './renewals.js';
 
 // How long before a busy row is looked at again. One look is one indexed read.
 const PAUSE = { first: 10, most: 200 };
 // How long before the end of the wait the last look is made, in ms.
 const LAST_LOOK = 50;
+
+/** The database of the leases, connected: a server, or SQLite. */
+export interface LeaseDatabase extends Connected {
+  readonly leases: LeaseTable;
+  readonly renewals: Renewals;
+  /** Deletes the rows that nobody has used for this many ms, and resolves to their number. */
+  purge(unusedFor: number): Promise<number>;
+}
 
 /** One attempt to hold one lease, from its first look to its release. */
 export class VersionAttempt implements LockAttempt {
@@ -49,20 +58,13 @@ export class VersionAttempt implements LockAttempt {
   acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
     if (request.wait <= 0) return this.#claimWhenFree(request);
     this.#isWaiting = false;
-    const { signal } = request;
     return new Promise((resolve, reject) => {
       const leave = () => {
         this.#hasLeft = true;
         // The row was busy when it was seen last. But a claim that is in flight may be granted, so its answer decides.
         if (this.#isWaiting && this.#openClaim === undefined) resolve('busy');
       };
-      if (signal.aborted) leave();
-      signal.addEventListener('abort', leave, { once: true });
-      this.#claimWhenFree(request)
-        .finally(() => {
-          signal.removeEventListener('abort', leave);
-        })
-        .then(resolve, reject);
+      withAbort(request.signal, leave, () => this.#claimWhenFree(request)).then(resolve, reject);
     });
   }
 

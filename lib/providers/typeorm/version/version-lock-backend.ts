@@ -6,11 +6,10 @@ import { leaseNameOf } from '../lock-name.js';
 import type { DatabaseSettings } from '../options.js';
 import { purge, type PurgeOptions, readUnusedFor } from '../purge.js';
 import { SqlBackend } from '../sql-backend.js';
-import type { LeaseDatabase } from './lease-database.js';
 import { LeaseTable } from './lease-table.js';
 import { Renewals } from './renewals.js';
 import { connectToSqlite } from './sqlite.js';
-import { VersionAttempt } from './version-attempt.js';
+import { type LeaseDatabase, VersionAttempt } from './version-attempt.js';
 
 /** The version locks of one application. */
 export class VersionLockBackend extends SqlBackend<LeaseDatabase> {

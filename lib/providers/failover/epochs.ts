@@ -1,0 +1,155 @@
+import { LockConfigError, LockUnavailableError } from '../../api/errors.js';
+import type { BackendContext, CasStore, Member } from '../../api/lock-provider.js';
+import type { SuspensionDetector } from '../../core/toolkit/suspension.js';
+import type { EpochRecord, ProviderSwitch, SwitchReason } from './epoch-record.js';
+import { FailoverMember } from './failover-member.js';
+import type { FailoverSettings } from './failover-options.js';
+import type { ProviderState } from './member-health.js';
+import { SharedRecord } from './shared-record.js';
+import { SwitchPolicy } from './switch-policy.js';
+
+/** What a failover provider sees of its providers. */
+export interface FailoverState {
+  /** The provider that grants locks, or `null` while that is not known. */
+  readonly active: string | null;
+  /** Grows with every switch. */
+  readonly epoch: number;
+  /** The health of each provider, as this process sees it. */
+  readonly providers: Readonly<Record<string, ProviderState>>;
+  /** The latest switches, oldest first. */
+  readonly history: readonly ProviderSwitch[];
+}
+
+/** The time in which one member grants. */
+export interface Epoch {
+  readonly number: number;
+  readonly member: FailoverMember;
+  /** Added to the member's tokens. */
+  readonly tokenBase: bigint;
+}
+
+/** Room for the tokens of one epoch: a hybrid clock in µs stays below until the year 2112, a czxid for 2^20 elections. */
+export const TOKENS_PER_EPOCH = 2n ** 52n;
+
+/** Which member grants, by the record that all processes share, and the health of the members, by which that changes. */
+export class Epochs {
+  readonly record: SharedRecord;
+  /** In the order of preference. */
+  readonly #members: ReadonlyMap<string, FailoverMember>;
+  #current: Epoch | undefined;
+
+  constructor(
+    private readonly context: BackendContext,
+    settings: FailoverSettings,
+    members: ReadonlyMap<string, Member>,
+    casStore: CasStore,
+    suspension: SuspensionDetector,
+    /** Called with the number of each epoch that begins, or is learned of. */
+    private readonly onBegin: (epoch: number) => void,
+  ) {
+    const observed = (name: string, member: Member) =>
+      new FailoverMember(name, member, settings, context, (state) => {
+        this.#onHealth(name, state);
+      });
+    this.#members = new Map(Array.from(members, ([name, member]) => [name, observed(name, member)]));
+    const health = new Map(Array.from(this.#members, ([name, member]) => [name, member.health]));
+    const policy = new SwitchPolicy(context, settings, health);
+    const onEpoch = (record: EpochRecord, reason: SwitchReason | undefined) => {
+      this.#onEpoch(record, reason);
+    };
+    this.record = new SharedRecord(context, settings, casStore, suspension, policy, onEpoch);
+  }
+
+  /** @throws LockUnavailableError when no member answers, or the record cannot be written */
+  async connect(): Promise<void> {
+    const answered = Promise.all(Array.from(this.#members.values(), (member) => member.connect()));
+    await this.record.connect();
+    if (!(await answered).includes(true)) {
+      throw this.#unavailable(`cannot grant locks, because none of ${this.#names} answers`);
+    }
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([this.record.close(), ...Array.from(this.#members.values(), (member) => member.close())]);
+  }
+
+  /** The epoch in which locks are granted. @throws LockUnavailableError while no member may grant; nothing was sent then */
+  at(now: number): Epoch {
+    const confirmation = this.record.confirmationAt(now);
+    const { record, settlesAt } = confirmation;
+    if (!record || now >= confirmation.validUntil(record.epoch)) {
+      throw this.#unavailable('cannot confirm the record that its processes share', this.record.cause);
+    }
+    const member = this.#members.get(record.active);
+    if (!member) {
+      throw this.#unavailable(
+        `uses "${record.active}" in other processes, which is not among the providers of this process: name the same "providers" in all processes`,
+      );
+    }
+    if (now < settlesAt) {
+      throw this.#unavailable(
+        `has switched to "${record.active}" and waits ${Math.ceil(settlesAt - now)} ms until the last locks from before have ended`,
+      );
+    }
+    const { epoch: number } = record;
+    if (this.#current?.number !== number) {
+      this.#current = { number, member, tokenBase: BigInt(number) * TOKENS_PER_EPOCH };
+    }
+    return this.#current;
+  }
+
+  get state(): FailoverState {
+    const { active = null, epoch = 0, history = [] } = this.record.latest ?? {};
+    const providers = Object.fromEntries(Array.from(this.#members, ([name, { health }]) => [name, health.state]));
+    return { active, epoch, providers, history };
+  }
+
+  /** @throws LockConfigError for a name that is not among the members. LockUnavailableError when it is unknown whether it was switched */
+  async switchTo(provider: string): Promise<void> {
+    if (!this.#members.has(provider)) {
+      const { name } = this.context;
+      throw new LockConfigError(
+        `Lock provider "${name}" cannot switch to "${provider}": its providers are ${this.#names}. Name one of these.`,
+        { provider: name },
+      );
+    }
+    await this.record.switchTo(provider);
+  }
+
+  #onHealth(name: string, state: ProviderState): void {
+    this.context.logger.warn(`Lock provider "${this.context.name}": provider "${name}" ${STATES[state]}.`);
+    // Before the first write nobody acts on it.
+    if (this.record.latest) void this.record.write();
+  }
+
+  #onEpoch({ epoch, active, history }: EpochRecord, reason: SwitchReason | undefined): void {
+    this.onBegin(epoch);
+    if (reason === undefined) return;
+    const { name, logger } = this.context;
+    const from = history.at(-1)?.from ?? '';
+    logger.warn(`Lock provider "${name}" switches from "${from}" to "${active}" (${REASONS[reason]}).`);
+    this.context.emit({ type: 'failover', to: active, epoch, reason });
+  }
+
+  get #names(): string {
+    return [...this.#members.keys()].join(', ');
+  }
+
+  /** No member was asked. */
+  #unavailable(what: string, cause?: unknown): LockUnavailableError {
+    const { name } = this.context;
+    return new LockUnavailableError(`Lock provider "${name}" ${what}.`, { provider: name, cause, sent: false });
+  }
+}
+
+const REASONS: Record<SwitchReason, string> = {
+  failure: 'the provider before it does not answer',
+  failback: 'it has been stable for long enough',
+  manual: 'switchTo was called',
+};
+
+const STATES: Record<ProviderState, string> = {
+  up: 'is up again',
+  down: 'does not answer',
+  recovering: 'answers again',
+};

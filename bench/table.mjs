@@ -10,6 +10,7 @@ import { median, quantile } from './measure.mjs';
  *   ours      the candidate of this library
  *   base      the candidate that the others are divided by, round by round
  *   bar       { atLeast | atMost, of }: what ours must reach. Relative to `base`, to the `best` of the other libraries, or absolute
+ *   peers     the other libraries that count for the `best`; default: all
  *   notes     by candidate, what the number does not say
  *   along     { name, points }: the quantity that grows
  *
@@ -36,6 +37,9 @@ export function summary(table) {
 export function verdict(table) {
   const { bar, base, unit } = table;
   if (bar === undefined || lacksPeers(table)) return undefined;
+  if (table.peers?.length === 0) {
+    return { word: 'met', bar: 'ahead of every other library that is fair', measured: 'no other is' };
+  }
   const measured = measuredOf(table);
   const [low, high] = [quantile(measured, 0.25), quantile(measured, 0.75)];
   const [[good, bad], limit] =
@@ -53,7 +57,7 @@ export function verdict(table) {
 
 /** Whether the bar is relative to other libraries, and none of them was measured. */
 export function lacksPeers(table) {
-  return table.bar?.of === 'best' && best(table) === undefined;
+  return table.bar?.of === 'best' && table.peers?.length !== 0 && best(table) === undefined;
 }
 
 /** A value with as many digits as are significant. */
@@ -71,8 +75,8 @@ function measuredOf(table) {
   return better === 'more' ? ratios(rounds[ours], other) : ratios(other, rounds[ours]);
 }
 
-function best({ rounds, ours, base, better }) {
-  const others = Object.keys(rounds).filter((name) => name !== ours && name !== base);
+function best({ rounds, ours, base, better, peers }) {
+  const others = (peers ?? Object.keys(rounds)).filter((name) => name !== ours && name !== base);
   const sign = better === 'more' ? 1 : -1;
   return others.toSorted((a, b) => sign * (median(rounds[b]) - median(rounds[a])))[0];
 }

@@ -3,13 +3,16 @@ import { randomUUID } from 'node:crypto';
 import { Redis } from 'ioredis';
 import { LockManager } from 'nestjs-distributed-lock';
 import { RedisLockProvider } from 'nestjs-distributed-lock/redis';
+import { KeyLayout } from '../../dist/providers/redis/key-layout.js';
+import { LOCK_SCRIPT } from '../../dist/providers/redis/lua/lock-script.js';
 import { ensurePeers } from '../peers/ensure-peers.mjs';
 
 const LEASE = 10_000;
 const OURS = 'nestjs-distributed-lock';
 const RAW = 'raw ioredis';
+const SCRIPTS = 'the same scripts, bare ioredis';
 
-export { OURS, RAW };
+export { OURS, RAW, SCRIPTS };
 
 /** The raw client: SET NX PX and compare-and-delete, without tokens and without a queue. It polls while it waits. */
 function raw(client) {
@@ -23,6 +26,22 @@ function raw(client) {
     while ((await client.set(name, holder, 'PX', LEASE, 'NX')) === null)
       await new Promise((done) => setTimeout(done, 10));
     return () => client.compareAndDelete(name, holder);
+  };
+}
+
+/** What this library sends for a free lock, and nothing else that it does: the cost of its scripts without its code. */
+async function scripts(client) {
+  const layout = new KeyLayout('scripts');
+  const process = '0123456789ab';
+  const run = (key, code, holder, ms) =>
+    client.evalsha(LOCK_SCRIPT.sha, 2, layout.counter, layout.lockOf(key), process, code, holder, ms);
+  await client.script('LOAD', LOCK_SCRIPT.text);
+  let count = 0;
+  return async (key) => {
+    const holder = (count += 1).toString(16).padStart(32, '0');
+    while (/^q/i.test(await run(key, 'A3000', holder, String(LEASE))))
+      await new Promise((done) => setTimeout(done, 10));
+    return () => run(key, 'R', holder, '0');
   };
 }
 
@@ -40,7 +59,7 @@ async function ours(client) {
 export async function candidate(name, port) {
   const client = new Redis({ port, lazyConnect: true });
   await client.connect();
-  const make = { [RAW]: raw, [OURS]: ours, ...(await peers()) }[name];
+  const make = { [RAW]: raw, [SCRIPTS]: scripts, [OURS]: ours, ...(await peers()) }[name];
   const acquire = await make(client, port);
   return {
     acquire,

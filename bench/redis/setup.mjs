@@ -5,9 +5,9 @@ import { fileURLToPath } from 'node:url';
 import { Redis } from 'ioredis';
 import { startRedisServer } from '../../test/servers/redis-server.mjs';
 import { about, versionOf } from '../results.mjs';
-import { candidate, OURS, peers, RAW } from './candidates.mjs';
+import { candidate, OURS, peers, RAW, SCRIPTS } from './candidates.mjs';
 
-export { OURS, RAW };
+export { OURS, RAW, SCRIPTS };
 
 export const server = await startRedisServer();
 spawnSync('taskset', ['-p', '-c', '0', String(server.pid)]);
@@ -16,7 +16,7 @@ export const admin = new Redis(server.port);
 export const peerNames = Object.keys(await peers());
 /** All candidates by name. */
 export const by = {};
-for (const name of [RAW, OURS, ...peerNames]) by[name] = await candidate(name, server.port);
+for (const name of [RAW, SCRIPTS, OURS, ...peerNames]) by[name] = await candidate(name, server.port);
 
 const PACKAGES = { 'redlock 4': 'redlock4', 'redlock 5 beta': 'redlock' };
 about({

@@ -4,6 +4,7 @@ import type { AcquireRequest, Grant } from '../../api/lock-provider.js';
 import { nameOf } from '../events/subject.js';
 import { type Hold } from '../hold/hold.js';
 import type { ProviderCore } from '../provider-core.js';
+import type { HolderTable } from '../toolkit/holder-table.js';
 import { backOff, withTimeout } from '../toolkit/timing.js';
 import type { AcquireTerms } from './acquire-terms.js';
 import { isRetryable, wasSent } from './retryable.js';
@@ -95,7 +96,7 @@ export class AcquireAttempt {
   constructor(
     private readonly provider: ProviderCore,
     readonly terms: AcquireTerms,
-    private readonly running: Map<string, AcquireAttempt>,
+    private readonly running: HolderTable<AcquireAttempt>,
   ) {
     this.#request = new Request(provider.random.id(), this);
     running.set(this.#request.holder, this);
@@ -122,11 +123,11 @@ export class AcquireAttempt {
         const now = clock.now();
         this.#unansweredSince = now;
         this.#request.suspensions = suspension.recent(now);
-        const pending = locks.acquire(this.#request).catch((error: unknown) => new Unanswered(error));
+        const answer = locks.acquire(this.#request);
         this.#checkDeadline();
-        const outcome = this.#hasLeft ? undefined : await this.#unlessInterrupted(pending);
+        const outcome = this.#hasLeft ? undefined : await this.#unlessInterrupted(answer);
         // Looked at once more: the caller may have left in the same tick.
-        if (outcome === undefined || this.#hasLeft) return await this.#leave(pending);
+        if (outcome === undefined || this.#hasLeft) return await this.#leave(answer);
         this.#unansweredSince = undefined;
         const hold = this.#settle(outcome);
         if (hold) return hold;
@@ -209,9 +210,10 @@ export class AcquireAttempt {
     this.running.set(this.#request.holder, this);
   }
 
-  /** @param pending the ask in flight, or what the last one gave */
-  async #leave(pending: Promise<Outcome>): Promise<Hold> {
+  /** @param answer to the ask in flight, or what the last one gave */
+  async #leave(answer: Promise<Outcome>): Promise<Hold> {
     const { clock, releases } = this.provider;
+    const pending = answer.catch((error: unknown) => new Unanswered(error));
     this.#controller?.abort();
     // A backend that has queued the caller answers an abort immediately. The timeout is for an ask that was never answered.
     const last = withTimeout(clock, ANSWER_TIMEOUT, pending).then((outcome) => outcome ?? new Unanswered(undefined));
@@ -251,13 +253,15 @@ export class AcquireAttempt {
     void releases.send(grant ?? this.#request, { keepUntil: 0, failed: true }, until);
   }
 
-  /** Settles as `work` does, or with undefined if the caller leaves first, or is sent away after its deadline. */
-  #unlessInterrupted<T>(work: Promise<T>): Promise<T | undefined> {
+  /** What `work` gives, with a failure as a value; undefined if the caller leaves first, or is sent away after its deadline. */
+  #unlessInterrupted<T>(work: Promise<T>): Promise<T | Unanswered | undefined> {
     return new Promise((resolve) => {
       this.#onLeft = () => {
         resolve(undefined);
       };
-      void work.then(resolve);
+      work.then(resolve, (error: unknown) => {
+        resolve(new Unanswered(error));
+      });
     });
   }
 

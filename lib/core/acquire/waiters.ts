@@ -4,13 +4,14 @@ import type { BackendEvent } from '../../api/lock-provider.js';
 import { nameOf } from '../events/subject.js';
 import type { Hold } from '../hold/hold.js';
 import type { ProviderCore } from '../provider-core.js';
+import { HolderTable } from '../toolkit/holder-table.js';
 import { AcquireAttempt } from './acquire-attempt.js';
 import type { AcquireTerms } from './acquire-terms.js';
 
 /** The callers of this process that acquire a key of one provider. */
 export class Waiters {
-  readonly #byHolder = new Map<string, AcquireAttempt>();
-  readonly #countOf = new Map<string, number>();
+  readonly #byHolder = new HolderTable<AcquireAttempt>();
+  readonly #countOf = new HolderTable<number>();
 
   constructor(
     private readonly provider: ProviderCore,
@@ -37,7 +38,7 @@ export class Waiters {
   }
 
   get terms(): AcquireTerms[] {
-    return Array.from(this.#byHolder.values(), ({ terms }) => terms);
+    return this.#byHolder.values().map(({ terms }) => terms);
   }
 
   /** Sends callers away: all, or those that hold nothing. */

@@ -180,12 +180,17 @@ export class GrantedLock implements Lock {
     if (this.#listeners) for (const hold of this.holds) hold.forget(this.#onLost);
     if (!this.isOpen) return this.#ending ?? Promise.resolve(this.#result);
     this.#isOpen = false;
+    return (this.#ending = this.#leave(failed));
+  }
+
+  async #leave(failed: boolean): Promise<ReleaseResult> {
+    const [first, ...rest] = this.holds;
     // All are sent before the first answer is awaited, so several keys take the time of one round trip.
-    const results = Promise.all(this.holds.toReversed().map((hold) => this.core.holds.leave(hold, failed, this)));
-    return (this.#ending = results.then((all) => {
-      this.#ending = undefined;
-      return (this.#result = WORST_FIRST.find((result) => all.includes(result)) ?? 'released');
-    }));
+    const others = rest.toReversed().map((hold) => this.core.holds.leave(hold, failed, this));
+    const all = [await this.core.holds.leave(first, failed, this)];
+    if (others.length > 0) all.push(...(await Promise.all(others)));
+    this.#ending = undefined;
+    return (this.#result = WORST_FIRST.find((result) => all.includes(result)) ?? 'released');
   }
 
   #status(): 'held' | 'unverified' | 'released' | 'lost' {

@@ -7,6 +7,7 @@ import type { Grant, LockBackend, ReleaseOutcome } from '../../api/lock-provider
 import type { Reachability } from '../events/reachability.js';
 import type { Releases } from './releases.js';
 import { nameOf } from '../events/subject.js';
+import { HolderTable } from '../toolkit/holder-table.js';
 import { Watchdog } from './watchdog.js';
 
 // A mistake in the code shows in development, where few locks are held; a busy server must not pay for the words of "busy".
@@ -14,7 +15,7 @@ const LOOKED_THROUGH = 100;
 
 /** What this process holds at one provider: from the grant, through the renewals, to the release or the loss. */
 export class Holds {
-  readonly #byHolder = new Map<string, Hold>();
+  readonly #byHolder = new HolderTable<Hold>();
   readonly #watchdog: Watchdog;
   #onceIdle: (() => void) | undefined;
   #confirmedAfter = 0;
@@ -32,7 +33,8 @@ export class Holds {
 
   /** Those that are valid, the oldest first. */
   get valid(): readonly Hold[] {
-    return Array.from(this.#byHolder.values())
+    return this.#byHolder
+      .values()
       .filter((hold) => hold.isValid())
       .sort((one, other) => one.grantedAt - other.grantedAt || (one.key < other.key ? -1 : 1));
   }

@@ -3,6 +3,7 @@ import type { Hold } from './hold.js';
 import type { LockEventPublisher } from '../events/publisher.js';
 import type { Reachability } from '../events/reachability.js';
 import type { LockBackend, RenewOutcome } from '../../api/lock-provider.js';
+import type { HolderTable } from '../toolkit/holder-table.js';
 import type { SuspensionDetector } from '../toolkit/suspension.js';
 
 // A renewal that was not answered is sent again after a tenth of the lease, at most a second: a backend that restarts
@@ -25,7 +26,7 @@ export class Watchdog {
 
   constructor(
     /** All that is held, by holder id. */
-    private readonly holds: ReadonlyMap<string, Hold>,
+    private readonly holds: HolderTable<Hold>,
     private readonly backend: Pick<LockBackend, 'renew'>,
     private readonly clock: Clock,
     private readonly suspension: SuspensionDetector,

@@ -7,8 +7,8 @@ const SIGNIFICANT = 6;
  *
  * A `Map` in which entries come and go makes a new table every few dozen of them, and the old one points to the new one.
  * Once one of these tables is old to the garbage collector, all its successors are kept, with what they refer to, until
- * the next full collection. Measured with 64 locks in flight: a quarter of all garbage survived each scavenge, and a cycle of
- * acquire and release took 10 µs of CPU time instead of 5.
+ * the next full collection. Measured on Redis with 64 locks in flight: the garbage collector took 8.9 µs of CPU time per cycle with
+ * maps and 2.8 with these tables, of about 20. Backends with slower servers use maps.
  *
  * Open addressing with linear probing, at most half full; a removed entry is closed by moving later ones up (Knuth, The Art of
  * Computer Programming 3, 6.4, algorithm R), so that no mark is left behind and nothing is rebuilt.

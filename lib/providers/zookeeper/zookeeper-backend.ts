@@ -12,7 +12,6 @@ import type {
 } from '../../api/lock-provider.js';
 import type { Timer } from '../../api/clock.js';
 import { withTimeout } from '../../core/toolkit/timing.js';
-import { HolderTable } from '../../core/toolkit/holder-table.js';
 import { LockUnavailableError } from '../../api/errors.js';
 import type { LockInfo } from '../../api/lock-info.js';
 import { ZooKeeperAttempt } from './attempt.js';
@@ -38,7 +37,7 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
   readonly casStore: CasStore;
   readonly #shared: AttemptContext;
   readonly #paths: LockPaths;
-  readonly #attempts = new HolderTable<ZooKeeperAttempt>();
+  readonly #attempts = new Map<string, ZooKeeperAttempt>();
   #hasSession = false;
   #endConnect: ((isUp: boolean) => void) | undefined;
   /** Before, the core learns of the connection by the outcome of `connect`. */
@@ -153,7 +152,7 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
     if (session.isUp) await this.#releaseAll(session);
     await session.close(CLOSE_TIMEOUT);
     // Every caller that still waits gets an answer.
-    await Promise.all(this.#attempts.values().map((attempt) => attempt.release()));
+    await Promise.all(Array.from(this.#attempts.values(), (attempt) => attempt.release()));
   }
 
   // --- reports of the session ---
@@ -213,7 +212,7 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
 
   /** The end of the session would remove the nodes, but not their folders. */
   async #releaseAll(session: Session): Promise<void> {
-    const releases = this.#attempts.values().map((attempt) => attempt.release());
+    const releases = Array.from(this.#attempts.values(), (attempt) => attempt.release());
     const released = Promise.all(releases).then(() => this.#shared.folders.close(session));
     await withTimeout(this.context.clock, CLOSE_TIMEOUT, released);
   }

@@ -32,14 +32,16 @@ export async function startProxy(port) {
   await once(listener, 'listening');
 
   function forward(from, to, direction) {
-    // Each chunk waits for the one before it, so a delay never reorders the bytes.
+    // Each chunk waits for the one before it, so a delay never reorders the bytes. It is counted from the arrival, so delays do not
+    // add up, and none lasts longer than this after the fault.
     let previous = Promise.resolve();
     from.on('data', (data) => {
       if (dropping[direction]) return;
       if (delay === 0 && previous === undefined) return to.write(data);
-      const due = delay;
+      const due = performance.now() + delay;
       const current = Promise.resolve(previous).then(async () => {
-        if (due > 0) await sleep(due);
+        const left = due - performance.now();
+        if (left > 0) await sleep(left);
         if (!to.destroyed) to.write(data);
         if (previous === current) previous = undefined;
       });

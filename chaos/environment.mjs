@@ -26,7 +26,7 @@ export async function startEnvironment(name, { seed, library, ...load }) {
   const resourceProcess = fork(join(import.meta.dirname, 'judge/resource.mjs'), [path, history], { execArgv: [] });
   await once(resourceProcess, 'message');
   const resource = await connectToResource(path);
-  await resource.record({ event: 'head', subject: name, seed, commit: commit('lib', 'chaos') });
+  await resource.record({ event: 'head', subject: name, seed, commit: commit('lib', 'chaos', ':!chaos/results') });
   const reportViolation = (rule, what) => resource.record({ event: 'violation', rule, what });
 
   const backend = await subject.startBackend();

@@ -7,6 +7,7 @@ import { FailoverBackend } from '../../lib/providers/failover/failover-backend.j
 import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
 import type { FailoverProviderOptions } from '../../lib/providers/failover/failover-options.js';
 import { DistantBackend, DistantProvider } from '../contract/memory-server.js';
+import { watch } from '../core/manager-rig.js';
 import { type FleetProcess, SWITCH, TestFleet, WINDOW } from './fleet-rig.js';
 
 /** Longer than the time between two confirmations. */
@@ -576,6 +577,38 @@ describe('failover', () => {
     await expect(one.main.switchTo('b')).rejects.toThrow(LockUnavailableError);
   });
 
+  it('stops immediately while it waits at boot for the locks of before, and leaves no timer', async () => {
+    const one = fleet.add({ window: 60_000 });
+    const started = watch(one.locks.start());
+    await advance(1_000);
+    expect(started.state).toBe('pending');
+    one.record.onWrite = async (execute) => {
+      await fleet.passed(50);
+      return execute();
+    };
+    const since = fleet.clock.now();
+    await fleet.drive(one.locks.stop());
+    expect(fleet.clock.now() - since).toBeLessThan(500);
+    expect(started.state).not.toBe('pending');
+    expect(fleet.clock.pendingTimers).toBe(0);
+  });
+
+  it('does not wait at its end for a probe in flight', async () => {
+    const [one] = (await start(1, { probeInterval: '1h' })) as [FleetProcess];
+    let probes = 0;
+    one.b.acquire = () => {
+      probes += 1;
+      return new Promise(() => undefined);
+    };
+    await advance(3_601_000);
+    expect(probes).toBe(1);
+    const since = fleet.clock.now();
+    await fleet.drive(one.locks.stop());
+    expect(fleet.clock.now() - since).toBeLessThan(3_000);
+    expect(fleet.clock.pendingTimers).toBe(0);
+    expect(one.main.state.providers['b']).toBe('up');
+  });
+
   describe('in a short outage', () => {
     it('of the record, whose writes are lost for half a window, loses nothing', async () => {
       const lost: number[] = [];
@@ -695,6 +728,74 @@ describe('failover', () => {
       () => [main, beside].every(({ state }) => state.providers['q'] === 'down'),
       'both have found it down',
     );
+  });
+
+  it.each([
+    ['waiters that leave', 450],
+    ['one key', 450],
+    ['one key, without waiting', 0],
+  ])('leaves a provider that hangs, although its callers get busy: %s', async (traffic, wait) => {
+    const q = new DistantProvider(
+      new MemoryStore(),
+      DistantBackend,
+      traffic === 'waiters that leave' ? 'backend' : 'local',
+    );
+    const one = await fleet.start({ providers: ['q', 'b'] }, { q });
+    const hanging = one.locks.backend(DistantBackend, 'q');
+    hanging.acquire = async ({ holder, signal, wait: remaining }) => {
+      if (remaining > 0) hanging.surrounding.emit({ type: 'waiting', holder });
+      // As backends do that notify the server in the background.
+      const left = new Promise<'busy'>((resolve) => {
+        if (remaining > 0)
+          signal.addEventListener('abort', () => {
+            resolve('busy');
+          });
+      });
+      const late = fleet.passed(2_000).then(() => {
+        throw new LockUnavailableError('The statement was not answered.');
+      });
+      return Promise.race([left, late]);
+    };
+    hanging.release = () => Promise.resolve('unknown');
+    for (let call = 0; call < 100 && active(one) !== 'b'; call += 1) {
+      const key = traffic === 'waiters that leave' ? `k${call}` : 'hot';
+      one.locks.acquire(key, { wait }).then(
+        (lock) => lock.release(),
+        () => undefined,
+      );
+      await advance(200);
+    }
+    expect(active(one)).toBe('b');
+    hanging.release = () => Promise.resolve('released');
+  });
+
+  it('counts one broken connection as one failure, of the three in a row that it takes', async () => {
+    const one = await fleet.start({ probeInterval: 4_000 });
+    let probes = 0;
+    one.a.acquire = () => {
+      probes += 1;
+      return Promise.reject(new LockUnavailableError('There is no connection.', { sent: false }));
+    };
+    one.a.surrounding.emit({ type: 'unavailable', cause: new Error('The connection was reset.') });
+    await fleet.until(() => one.main.state.providers['a'] === 'down', 'it is down');
+    expect(probes).toBe(2);
+  });
+
+  it('sends no releases for attempts that never left this process', async () => {
+    const [one] = (await start(1)) as [FleetProcess];
+    one.a.acquire = () => Promise.reject(new LockUnavailableError('There is no connection.', { sent: false }));
+    one.a.release = () => Promise.resolve('unknown');
+    const released = jest.spyOn(one.a, 'release');
+    const refused = Array.from({ length: 20 }, (_, call) => one.locks.tryAcquire(`k${call}`).catch(() => null));
+    await fleet.drive(Promise.all(refused));
+    await advance(1_000);
+    const ofCallers = () => released.mock.calls.filter(([{ key }]) => /^k\d+$/.test(key)).length;
+    // Once, for the local queue that it may have.
+    expect(ofCallers()).toBeLessThanOrEqual(20);
+    released.mockClear();
+    await advance(10_000);
+    expect(ofCallers()).toBe(0);
+    expect(fleet.kept).toBe(0);
   });
 
   it('keeps what one provider has renewed, though another one with older locks is silent', async () => {

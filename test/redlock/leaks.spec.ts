@@ -1,6 +1,8 @@
 import { afterAll, beforeAll, beforeEach } from '@jest/globals';
+import { LockUnavailableError } from '../../lib/api/errors.js';
+import { RedlockProvider } from '../../lib/providers/redlock/index.js';
 import { CountingClock } from '../redis/counting-clock.js';
-import { granted, RELEASE, request, until } from '../redis/seam.js';
+import { contextFor, granted, RELEASE, request, until } from '../redis/seam.js';
 import { type Quorum, startQuorum, startRedlock } from './quorum.js';
 
 describe('what is left behind', () => {
@@ -58,5 +60,14 @@ describe('what is left behind', () => {
     await until(async () => (await connections()).join() === before.join(), 'the connections are closed');
     await until(() => clock.armed === 0, 'no timer is set');
     await expect(backend.acquire(request('k', { wait: 0 }))).rejects.toThrow();
+  });
+
+  it('by a backend that was closed while it connected: no connection', async () => {
+    const before = await connections();
+    const backend = new RedlockProvider({ ...quorum, maxLease: '10m' }).createBackend(contextFor([]));
+    const connected = backend.connect();
+    await Promise.all([backend.close(), expect(connected).rejects.toMatchObject({ sent: false })]);
+    expect(await connections()).toEqual(before);
+    await expect(backend.acquire(request('k', { wait: 0 }))).rejects.toThrow(LockUnavailableError);
   });
 });

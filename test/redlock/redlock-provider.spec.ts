@@ -1,8 +1,9 @@
 import { afterAll, beforeAll } from '@jest/globals';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import { RedlockProvider } from '../../lib/providers/redlock/index.js';
-import { contextFor, granted, RELEASE, request } from '../redis/seam.js';
-import { type Quorum, startQuorum } from './quorum.js';
+import { FakeClock } from '../../lib/testing/index.js';
+import { contextFor, granted, RELEASE, request, until } from '../redis/seam.js';
+import { type Quorum, startQuorum, startRedlock } from './quorum.js';
 
 describe('one RedlockProvider in several applications', () => {
   let quorum: Quorum;
@@ -35,6 +36,26 @@ describe('one RedlockProvider in several applications', () => {
       expect(await backend.release(grant, RELEASE)).toBe('released');
       await backend.close();
     }
+  });
+
+  it('a release wakes every caller that waits for the key here: the core lets one ask for each depth of nesting', async () => {
+    // Its time stands still, so a pause ends only by a release.
+    const { backend, events } = await startRedlock(quorum, { clock: new FakeClock() });
+    const first = granted(await backend.acquire(request('waited for')));
+    const waiting = [request('waited for'), request('waited for', { depth: 1 })].map((ask) => backend.acquire(ask));
+    await until(() => events.length === waiting.length, 'both pause');
+    const order: number[] = [];
+    const done = waiting.map(async (answer, index) => {
+      const grant = granted(await answer);
+      order.push(index);
+      await backend.release(grant, RELEASE);
+    });
+    await backend.release(first, RELEASE);
+    await Promise.race(done);
+    // Both asked in one call, in their order.
+    expect(order).toEqual([0]);
+    await Promise.all(done);
+    expect(order).toEqual([0, 1]);
   });
 
   it('opens nothing before `connect`: an attempt is unavailable and was not sent, and there is nothing to close', async () => {

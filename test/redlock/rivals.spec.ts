@@ -124,7 +124,10 @@ describe('what other libraries of this algorithm get wrong', () => {
     expect(signal.aborted).toBe(true);
     expect(lock.isHeld()).toBe(false);
     await lock.release();
-    await locks.stop();
+    // It waits for the release, because a renewal that was not answered may have been executed.
+    const stopped = locks.stop();
+    await time.advance(2_000);
+    await stopped;
     expect(rejections).toEqual([]);
     process.off('unhandledRejection', onRejection);
     await Promise.all(wires.map((wire) => wire.close()));

@@ -1,10 +1,15 @@
-import type { AcquireRequest } from '../../lib/api/lock-provider.js';
+import type { Clock } from '../../lib/api/clock.js';
+import type { AcquireRequest, LockProvider } from '../../lib/api/lock-provider.js';
+import { systemClock } from '../../lib/core/toolkit/clock.js';
 import type { Lease } from '../../lib/providers/typeorm/version/lease-table.js';
 import { type LeaseDatabase, VersionAttempt } from '../../lib/providers/typeorm/version/version-attempt.js';
+import { VersionLockBackend } from '../../lib/providers/typeorm/version/version-lock-backend.js';
+import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { contextFor } from '../backend-context.js';
+import { startManager } from '../core/manager-rig.js';
 
 /** A lease table whose statements the test answers, in the order in which they were sent. */
-function scripted() {
+function scripted(renewals: object = {}, clock: Clock = systemClock) {
   const sent: string[] = [];
   const open: { resolve(answer: unknown): void; reject(error: Error): void }[] = [];
   const statement = (name: string) => () => {
@@ -13,7 +18,12 @@ function scripted() {
   };
   const names = ['look', 'createRow', 'claim', 'voidClaim', 'release'];
   const leases = Object.fromEntries(names.map((name) => [name, statement(name)]));
-  const attempt = new VersionAttempt(contextFor(), { leases } as unknown as LeaseDatabase, 'row', 'me');
+  const attempt = new VersionAttempt(
+    contextFor([], { clock }),
+    { leases, renewals } as unknown as LeaseDatabase,
+    'row',
+    'me',
+  );
   const turn = () => new Promise((resolve) => setImmediate(resolve));
   return {
     attempt,
@@ -95,5 +105,94 @@ describe('a caller that leaves', () => {
     expect(await released).toBe('lost');
     expect(attempt.mayArrive).toBe(false);
     expect(sent).toEqual(['look', 'claim', 'look', 'voidClaim', 'release']);
+  });
+});
+
+describe('an attempt that has only looked', () => {
+  it('is released without a statement', async () => {
+    const { attempt, sent, fail } = scripted();
+    const acquired = attempt.acquire(request(0).request);
+    await Promise.all([fail(), expect(acquired).rejects.toThrow('No answer.')]);
+    expect(await attempt.release({ keepFor: 0, failed: true })).toBe('lost');
+    expect(sent).toEqual(['look']);
+  });
+
+  it('and is released while it looks, sends no claim behind that', async () => {
+    const { attempt, sent, answer } = scripted();
+    const acquired = attempt.acquire(request().request);
+    expect(await attempt.release({ keepFor: 0, failed: true })).toBe('lost');
+    await answer(free);
+    expect(await acquired).toBe('busy');
+    expect(sent).toEqual(['look']);
+  });
+
+  it('is not one that has found its own row, and not one that was made for a release: these send it', async () => {
+    const { attempt, sent, answer } = scripted();
+    const acquired = attempt.acquire(request().request);
+    await answer({ holder: 'me', version: 7n, remaining: 30_000 });
+    expect(await acquired).toMatchObject({ fencingToken: 7n });
+    void attempt.release({ keepFor: 0, failed: true });
+    expect(sent).toEqual(['look', 'release']);
+    const made = scripted();
+    void made.attempt.release({ keepFor: 0, failed: true });
+    expect(made.sent).toEqual(['release']);
+  });
+
+  it('leaves nothing to repeat after an outage with many callers', async () => {
+    const sent = { look: 0, claim: 0, release: 0 };
+    const refused = (statement: keyof typeof sent) => () => {
+      sent[statement] += 1;
+      return Promise.reject(new Error('connect ECONNREFUSED'));
+    };
+    const leases = { look: refused('look'), claim: refused('claim'), release: refused('release') };
+    class Backend extends VersionLockBackend {
+      protected override open(): Promise<LeaseDatabase> {
+        const rest = { diagnose: () => [], close: () => Promise.resolve() };
+        return Promise.resolve({ leases, ...rest } as unknown as LeaseDatabase);
+      }
+    }
+    type Settings = ConstructorParameters<typeof VersionLockBackend>[1];
+    const provider: LockProvider = {
+      createBackend: (context) => new Backend(context, { database: 'sqlite' } as Settings),
+    };
+    const { locks, clock } = await startManager({ provider, shutdownGrace: 0 });
+    for (let call = 0; call < 100; call += 1) void locks.tryAcquire(`k${call}`).catch(() => undefined);
+    await clock.advance(20_000);
+    expect(sent.look).toBeGreaterThanOrEqual(100);
+    expect(sent).toMatchObject({ claim: 0, release: 0 });
+    await locks.stop();
+    expect(clock.pendingTimers).toBe(0);
+  });
+});
+
+describe('minHold of a claim whose answer was lost', () => {
+  const durations = async (lease: number, minHold: number, remaining: number): Promise<number[]> => {
+    const renewed: number[] = [];
+    const clock = new FakeClock();
+    const add = (_held: unknown, validUntil: number, duration: number) => {
+      renewed.push(duration);
+      return Promise.resolve({ validUntil });
+    };
+    const { attempt, answer, fail } = scripted({ add }, clock);
+    const terms = { ...request(0).request, lease, minHold };
+    const first = attempt.acquire(terms);
+    await answer(free);
+    await Promise.all([fail(), expect(first).rejects.toThrow('No answer.')]);
+    const again = attempt.acquire(terms);
+    await answer({ holder: 'me', version: 8n, remaining });
+    const grant = await again;
+    if (grant === 'busy') throw new Error('It is ours.');
+    await attempt.renew(grant, lease);
+    await clock.advance(minHold);
+    await attempt.renew(grant, 1_000);
+    return renewed;
+  };
+
+  it('is kept by renewals: a crash does not cut it short', async () => {
+    expect(await durations(10_000, 60_000, 59_000)).toEqual([59_000, 1_000]);
+  });
+
+  it('ends in its time, although the claim was for a longer lease', async () => {
+    expect(await durations(30_000, 10_000, 29_000)).toEqual([30_000, 1_000]);
   });
 });

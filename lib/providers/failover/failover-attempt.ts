@@ -14,10 +14,8 @@ export class FailoverAttempt implements AcquireRequest {
   readonly minHold = 0;
   /** What the member has granted. */
   grant: Grant | undefined;
-  /** Until when the core was last told that the lock is held, on the monotonic clock. */
-  reportedUntil = -Infinity;
-  /** The member was out of reach since it last acknowledged the lock: ask whether it still holds. */
-  isDoubtful = false;
+  #reportedUntil = -Infinity;
+  #isDoubtful = false;
   #keptUntil = -Infinity;
   #request: AcquireRequest;
   #signal: AbortSignal | undefined;
@@ -56,8 +54,18 @@ export class FailoverAttempt implements AcquireRequest {
     return this.#keptUntil;
   }
 
+  /** Until when the core was last told that the lock is held, on the monotonic clock. */
+  get reportedUntil(): number {
+    return this.#reportedUntil;
+  }
+
+  /** The member was out of reach since it last acknowledged the lock: ask whether it still holds. */
+  get isDoubtful(): boolean {
+    return this.#isDoubtful;
+  }
+
   /** Until when the lock is surely ours: the member keeps it, and its epoch is confirmed. */
-  validUntil(confirmation: Confirmation): number {
+  heldUntil(confirmation: Confirmation): number {
     return Math.min(this.#keptUntil, confirmation.validUntil(this.epoch.number));
   }
 
@@ -76,8 +84,18 @@ export class FailoverAttempt implements AcquireRequest {
   /** The member has renewed it, by a command that was sent after so many suspensions. */
   renewed(validUntil: number, suspensions: number): void {
     this.#keptUntil = validUntil;
-    this.isDoubtful = false;
+    this.#isDoubtful = false;
     this.suspensions = suspensions;
+  }
+
+  /** The core is told that the lock is held until then. */
+  reported(validUntil: number): void {
+    this.#reportedUntil = validUntil;
+  }
+
+  /** The member was out of reach. */
+  doubted(): void {
+    this.#isDoubtful = true;
   }
 
   /** Takes a waiter out of the queue of a member that grants no more. */

@@ -94,12 +94,12 @@ export class FailoverBackend implements LockBackend {
       : undefined;
     if (outcome === 'lost') return 'lost';
     // Scheduled writes are enough: renewals come as often as confirmations, and a write for each would double them.
-    if (this.#validUntil(attempt) <= reportedUntil) await this.#epochs.record.nextWrite();
+    if (this.#heldUntil(attempt) <= reportedUntil) await this.#epochs.record.nextWrite();
     // Without an answer of the member it is held as long as it was, unless the machine was suspended meanwhile.
     if (typeof outcome !== 'object' && attempt.suspensions !== suspensions) return 'unknown';
-    const validUntil = this.#validUntil(attempt);
+    const validUntil = this.#heldUntil(attempt);
     if (validUntil <= reportedUntil) return 'unknown';
-    attempt.reportedUntil = validUntil;
+    attempt.reported(validUntil);
     return { validUntil };
   }
 
@@ -191,12 +191,12 @@ export class FailoverBackend implements LockBackend {
       if (this.#epochs.at(now) !== epoch) throw this.#overtaken();
       return 'busy';
     }
-    const validUntil = this.#validUntil(attempt);
+    const validUntil = this.#heldUntil(attempt);
     if (validUntil <= now) {
       this.#giveBack(attempt);
       throw this.#overtaken();
     }
-    attempt.reportedUntil = validUntil;
+    attempt.reported(validUntil);
     const { key, holder, mode } = request;
     const lease = Math.min(this.settings.window, answer.lease);
     return { key, holder, mode, fencingToken: this.#tokenOf(answer.fencingToken, epoch), validUntil, lease };
@@ -233,8 +233,8 @@ export class FailoverBackend implements LockBackend {
     if (this.#byHolder.get(holder) === attempt) this.#byHolder.delete(holder);
   }
 
-  #validUntil(attempt: FailoverAttempt): number {
-    return attempt.validUntil(this.#epochs.record.confirmationAt(this.context.clock.now()));
+  #heldUntil(attempt: FailoverAttempt): number {
+    return attempt.heldUntil(this.#epochs.record.confirmationAt(this.context.clock.now()));
   }
 
   /** Waiters of a member that grants no more leave its queue. */
@@ -254,7 +254,7 @@ export class FailoverBackend implements LockBackend {
       }
       case 'recovered':
         for (const attempt of this.#byMemberHolder.values()) {
-          if (attempt.epoch.member.name === name) attempt.isDoubtful = true;
+          if (attempt.epoch.member.name === name) attempt.doubted();
         }
         this.context.emit(event);
         break;

@@ -1,7 +1,7 @@
 import type { Timer } from '../../api/clock.js';
 import { LockError, type LockUnavailableError } from '../../api/errors.js';
 import type { AcquireRequest, BackendContext, Grant, Member, RenewOutcome } from '../../api/lock-provider.js';
-import { jitter, withTimeout } from '../../core/toolkit/timing.js';
+import { jitter, pause } from '../../core/toolkit/timing.js';
 import type { FailoverSettings } from './failover-options.js';
 import { MemberHealth, type ProviderState } from './member-health.js';
 
@@ -22,6 +22,8 @@ export class FailoverMember {
   readonly #probeTimeout: number;
   #timer: Timer | undefined;
   #probing: Promise<void> | undefined;
+  /** Aborts to end the wait of the probe in flight. */
+  #waiting: AbortController | undefined;
   #isClosed = false;
 
   constructor(
@@ -46,8 +48,10 @@ export class FailoverMember {
     return !this.health.isFailing;
   }
 
+  /** A probe in flight is not waited for. Its release is sent, and awaited with all releases of the member. */
   async close(): Promise<void> {
     this.#isClosed = true;
+    this.#waiting?.abort();
     if (this.#timer) this.context.clock.clearTimer(this.#timer);
     await this.#probing;
   }
@@ -55,7 +59,8 @@ export class FailoverMember {
   async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
     try {
       const answer = await this.locking.acquire(request);
-      this.health.succeeded();
+      // The local queue answers busy by itself, and every backend does so to a caller that leaves: the server may be silent.
+      if (answer !== 'busy') this.health.succeeded();
       return answer;
     } catch (error) {
       this.#learn(error);
@@ -82,7 +87,7 @@ export class FailoverMember {
   }
 
   async #probe(): Promise<void> {
-    const { clock, random, name } = this.context;
+    const { random, name } = this.context;
     const departure = new AbortController();
     const probe: AcquireRequest = {
       // One key for all processes: a SQL member would keep a row for each. Busy by another process is an answer too. That its
@@ -97,16 +102,27 @@ export class FailoverMember {
       signal: departure.signal,
     };
     try {
-      const answer = await withTimeout(clock, this.#probeTimeout, this.locking.acquire(probe));
-      if (answer === undefined) this.health.failed();
-      else this.health.succeeded();
+      const answer = await this.#inTime(this.locking.acquire(probe), departure);
+      if (answer !== undefined) this.health.succeeded();
+      else if (!this.#isClosed) this.health.failed();
     } catch (error) {
       this.#learn(error);
     }
-    departure.abort();
     // Also after a failure: a probe that was not granted in time may be granted late.
-    await withTimeout(clock, this.#probeTimeout, this.locking.release(probe, UNUSED));
+    const released = this.locking.release(probe, UNUSED);
+    if (!this.#isClosed) await this.#inTime(released, new AbortController());
     this.#schedule();
+  }
+
+  /** What `work` gives, or undefined if it takes too long or `waiting` aborts. `waiting` is aborted afterwards. */
+  async #inTime<T>(work: Promise<T>, waiting: AbortController): Promise<T | undefined> {
+    this.#waiting = waiting;
+    const over = pause(this.context.clock, this.#probeTimeout, waiting.signal, true).then(() => undefined);
+    try {
+      return await Promise.race([work, over]);
+    } finally {
+      waiting.abort();
+    }
   }
 
   #schedule(): void {

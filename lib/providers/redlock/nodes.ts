@@ -57,6 +57,11 @@ export class Nodes {
     const { context, settings, layout, all } = this;
     const majority = new Promise<void>((resolve) => (this.#onMajority = resolve));
     const connects = await Promise.all(settings.nodes.map(connectionsOf));
+    // `close` has come meanwhile, and could not close what did not exist yet.
+    if (this.#isClosing) {
+      const message = `Lock provider "${context.name}" does not connect, because the application stops.`;
+      throw new LockUnavailableError(message, { provider: context.name, sent: false });
+    }
     connects.forEach((connect, index) => {
       const onChange = () => {
         this.#onChange();

@@ -80,6 +80,9 @@ export function agreement(answers: Answers): Agreement | undefined {
 
 /** One question to all nodes, decided as soon as enough of them have answered. */
 export class Poll<T> implements Command {
+  readonly lock: Command['lock'];
+  readonly args: Command['args'];
+  readonly votes: Command['votes'];
   /** When it was sent, on the monotonic clock: before the first node got it. */
   sentAt = 0;
   /** Why a node has not answered. */
@@ -96,19 +99,10 @@ export class Poll<T> implements Command {
     private readonly clock: Clock,
     private readonly timeout: number,
   ) {
+    this.lock = question.lock;
+    this.args = question.args;
+    this.votes = question.votes;
     this.outcome = new Promise((resolve) => (this.#resolve = resolve));
-  }
-
-  get lock(): string {
-    return this.question.lock;
-  }
-
-  get args(): Command['args'] {
-    return this.question.args;
-  }
-
-  get votes(): Command['votes'] {
-    return this.question.votes;
   }
 
   get isOpen(): boolean {

@@ -11,7 +11,6 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../../api/lock-provider.js';
-import { HolderTable } from '../../core/toolkit/holder-table.js';
 import { Attempt } from './attempt.js';
 import { diagnoseNodes } from './diagnostics.js';
 import { inspect } from './inspection.js';
@@ -28,9 +27,9 @@ export class RedlockBackend implements LockBackend {
   readonly capabilities: LockCapabilities;
   readonly #layout: RedlockKeyLayout;
   readonly #nodes: Nodes;
-  readonly #attempts = new HolderTable<Attempt>();
-  /** The attempt that asks for a lock, by the lock: the core lets one waiter per key ask. */
-  readonly #byLock = new Map<string, Attempt>();
+  readonly #attempts = new Map<string, Attempt>();
+  /** The attempts that ask for a lock, by the lock: the core lets one waiter per key and depth of nesting ask. */
+  readonly #byLock = new Map<string, Set<Attempt>>();
 
   constructor(
     private readonly context: BackendContext,
@@ -59,12 +58,14 @@ export class RedlockBackend implements LockBackend {
     const lock = this.#layout.lockOf(request.key);
     const attempt = new Attempt(this.context, this.#nodes, lock, request);
     this.#attempts.set(holder, attempt);
-    this.#byLock.set(lock, attempt);
+    const asking = this.#byLock.get(lock) ?? new Set();
+    this.#byLock.set(lock, asking.add(attempt));
     try {
       return await attempt.run();
     } finally {
       if (this.#attempts.get(holder) === attempt) this.#attempts.delete(holder);
-      if (this.#byLock.get(lock) === attempt) this.#byLock.delete(lock);
+      asking.delete(attempt);
+      if (asking.size === 0) this.#byLock.delete(lock);
     }
   }
 
@@ -81,7 +82,7 @@ export class RedlockBackend implements LockBackend {
     const args = ['R', holder.holder, wholeMs(keepFor), NO_TOKEN, NO_ROUND] as const;
     const { outcome } = this.#nodes.poll({ lock, args, votes }, agreement);
     // Sent behind the release.
-    this.#byLock.get(lock)?.askNow();
+    for (const other of this.#byLock.get(lock) ?? []) other.askNow();
     return RELEASED[await outcome];
   }
 

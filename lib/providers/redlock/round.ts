@@ -98,7 +98,7 @@ export class Round implements Question {
     const vote = this.#read(reply, node);
     if (!vote) return;
     if (!vote.remembers) {
-      this.nodes.tokens.isMissingAtNode = true;
+      this.nodes.tokens.missedAtNode();
       if (this.#token !== undefined) this.nodes.send(this.#write(this.#token));
     }
     if (this.#isGranted && vote.written === this.#token) this.votes.count(node, this.#number);
@@ -134,7 +134,7 @@ export class Round implements Question {
       if ((await write.outcome) !== 'agreed') throw this.#failed(write.cause);
       tokens.observe(this.#token, context.clock.now());
     }
-    tokens.isMissingAtNode = false;
+    tokens.granted();
     return this.#token;
   }
 

@@ -10,14 +10,28 @@ const RECENT = 60_000;
  * time. Nothing depends on it being right: nodes that know a larger token answer with theirs, and the two round trips are made.
  */
 export class Tokens {
+  #isMissingAtNode = false;
+  #agreed = 0;
+  #agreedAt = -Infinity;
+  #last = 0;
+
+  /** The next grant has to write its token to the nodes. */
+  get isMissingAtNode(): boolean {
+    return this.#isMissingAtNode;
+  }
+
   /**
    * A node without a counter has answered after a decision, and maybe after a release: the next grant writes its token to the nodes,
    * while that node has a vote for it.
    */
-  isMissingAtNode = false;
-  #agreed = 0;
-  #agreedAt = -Infinity;
-  #last = 0;
+  missedAtNode(): void {
+    this.#isMissingAtNode = true;
+  }
+
+  /** A grant was agreed on, and has written its token if that was missing. */
+  granted(): void {
+    this.#isMissingAtNode = false;
+  }
 
   /** A majority has agreed on this token just now, after the nodes have named theirs. */
   observe(token: number, now: number): void {

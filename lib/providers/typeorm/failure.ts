@@ -10,7 +10,7 @@ import { propertyOf } from './answer.js';
  * - `refused`: the server would refuse it again: a missing privilege, a read-only server, a wrong table.
  * - `other`: anything else, such as a lost connection.
  */
-export type Failure = 'busy' | 'rolled-back' | 'no-table' | 'refused' | 'other';
+type Failure = 'busy' | 'rolled-back' | 'no-table' | 'refused' | 'other';
 
 // By the number that MySQL and MariaDB give, or the five characters of Postgres.
 const FAILURES = new Map<unknown, Failure>([

@@ -10,7 +10,6 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../../api/lock-provider.js';
-import { HolderTable } from '../../core/toolkit/holder-table.js';
 import type { Run } from './answer.js';
 import { lockErrorOf } from './failure.js';
 
@@ -37,7 +36,7 @@ export interface Connected {
 /** The common part of all kinds of locks in a database: connecting, attempts by their holder ids, errors. */
 export abstract class SqlBackend<D extends Connected> implements LockBackend {
   abstract readonly capabilities: LockCapabilities;
-  readonly #attempts = new HolderTable<LockAttempt>();
+  readonly #attempts = new Map<string, LockAttempt>();
   #database: Promise<D> | undefined;
 
   constructor(protected readonly context: BackendContext) {}

@@ -1,5 +1,5 @@
 /** Looks at a node, and sets a watch so that its removal is noticed. Answers whether it exists. */
-export type Look = () => Promise<boolean>;
+type Look = () => Promise<boolean>;
 
 /** How many look at the same time. */
 const MOST = 100;

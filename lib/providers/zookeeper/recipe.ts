@@ -11,7 +11,7 @@ export interface Recipe {
   modeOf(name: string): LockMode;
 }
 
-export interface Place {
+interface Place {
   /** The last of the nodes to wait for; when it goes, it is time to look again. Undefined for a holder. */
   readonly behind: string | undefined;
   /** The first of all nodes. Readers that hold together have the same first node. */

@@ -34,6 +34,10 @@ export class VersionAttempt implements LockAttempt {
   #isWaiting = false;
   /** The version with which a claim compares that was sent and not answered: it may arrive at any time. */
   #openClaim: bigint | undefined;
+  /** It has asked. An attempt that was made only for a release does not know what an earlier one has left. */
+  #hasAsked = false;
+  /** The row may be ours: a claim was sent, or the row was found so. A look changes nothing. */
+  #mayHold = false;
   #keepUntil = -Infinity;
 
   constructor(
@@ -56,6 +60,7 @@ export class VersionAttempt implements LockAttempt {
 
   /** Asks, again and again while `request.wait` lasts. A repeated call finds the hold that an unanswered one has left. */
   acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
+    this.#hasAsked = true;
     if (request.wait <= 0) return this.#claimWhenFree(request);
     this.#isWaiting = false;
     return new Promise((resolve, reject) => {
@@ -70,10 +75,12 @@ export class VersionAttempt implements LockAttempt {
 
   /**
    * Ends it, in whatever state it is. A claim that was not answered is made void first: in the other order it could arrive
-   * between the two.
+   * between the two. Without a claim there is nothing to release: in an outage each caller would leave a statement that is repeated for
+   * a whole lease.
    */
   async release({ keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
     this.#isReleased = true;
+    if (this.#hasAsked && !this.#mayHold) return 'lost';
     const { leases } = this.database;
     try {
       if (this.#openClaim !== undefined) await leases.voidClaim(this.name, this.#openClaim);
@@ -105,7 +112,11 @@ export class VersionAttempt implements LockAttempt {
         continue;
       }
       // Ours since a claim whose answer was lost.
-      if (seen.holder === this.holder) return this.#grant(request, seen.version, sentAt, seen.remaining);
+      if (seen.holder === this.holder) {
+        this.#mayHold = true;
+        if (request.minHold > 0) this.#keepUntil = sentAt + Math.min(seen.remaining, request.minHold);
+        return this.#grant(request, seen.version, sentAt, seen.remaining);
+      }
       if (request.wait <= 0) return 'busy';
       this.#reportWaiting();
       const lastLook = waitUntil - LAST_LOOK - clock.now();
@@ -121,6 +132,7 @@ export class VersionAttempt implements LockAttempt {
     const { name, holder } = this;
     const sentAt = clock.now();
     this.#openClaim = seen;
+    this.#mayHold = true;
     const duration = Math.max(request.lease, request.minHold);
     const claim = this.database.leases.claim({ name, holder, version: seen }, duration);
     const version = await claim.catch((error: unknown) => {

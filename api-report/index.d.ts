@@ -74,6 +74,7 @@ export declare class FailoverBackend implements LockBackend {
     #private;
     private readonly settings;
     private readonly context;
+    private readonly members;
     readonly capabilities: LockCapabilities;
     constructor(settings: FailoverSettings, context: BackendContext, members: ReadonlyMap<string, Member>, casStore: CasStore, fencing: boolean);
     connect(): Promise<void>;

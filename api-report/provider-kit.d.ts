@@ -122,7 +122,7 @@ export interface Obstacle {
 }
 
 export interface ProviderBounds {
-    readonly handOver: number;
+    readonly handoff: number;
     readonly expiry: number;
     readonly takeOver: number;
     readonly deadWaiter: number;
@@ -143,7 +143,7 @@ export interface ProviderHarness {
     readonly lease?: number;
     readonly clock?: FakeClock;
     readonly faults?: ProviderFaults;
-    leftovers?(namespace: string): Promise<number>;
+    remainingLocks?(namespace: string): Promise<number>;
     readonly bounds?: Partial<ProviderBounds>;
     readonly concurrency?: number;
     readonly seed?: number;
@@ -198,7 +198,7 @@ export declare function conformanceCases(harness: ProviderHarness): readonly Con
 
 export declare function describeLockProvider(name: string, harness: ProviderHarness, runner?: TestRunner): void;
 
-export declare function pause(clock: Clock, delay: number, signal: AbortSignal): Promise<void>;
+export declare function pause(clock: Clock, delay: number, signal: AbortSignal, keepAlive?: boolean): Promise<void>;
 
 export declare const systemClock: Clock;
 
@@ -206,4 +206,4 @@ export declare function systemRandom(): Random;
 
 export declare function validUntil(sentAt: number, lease: number): number;
 
-export declare function withTimeout<T>(clock: Clock, timeout: number, work: PromiseLike<T>): Promise<T | undefined>;
+export declare function withTimeout<T, L = undefined>(clock: Clock, timeout: number, work: PromiseLike<T>, late?: () => L): Promise<T | L>;

@@ -12,7 +12,7 @@ const checked = new WeakSet<TemplateStringsArray>();
  * lockKey`order:${order.id}:${line}`
  * ```
  *
- * @throws LockKeyError for a value that cannot be in a key, and for two values without a separator such as `:` between them
+ * @throws LockKeyError for a value that cannot be in a key, and for two values without a `:` or `/` between them
  */
 export function lockKey(literals: TemplateStringsArray, ...values: readonly KeyValue[]): string {
   if (!checked.has(literals)) {
@@ -32,7 +32,7 @@ function check(literals: TemplateStringsArray): void {
   const unseparated = literals.slice(1, -1).findIndex((literal) => !separatesValues(literal));
   if (unseparated === -1) return;
   throw new LockKeyError(
-    `${describe(literals, unseparated)} needs a separator such as ':' behind it, or 1 and 23 would make the same key as 12 and 3`,
+    `${describe(literals, unseparated)} needs a ':' or '/' after it, or 1 and 23 would make the same key as 12 and 3`,
   );
 }
 

@@ -77,8 +77,15 @@ function parsePieces(source: string, site: KeySite, errorAt: ErrorAt): readonly 
     if (root.kind === 'constant') {
       literal += expression.value(NO_CALL);
     } else {
-      const problem = problemBetween(pieces.filter(isExpression), literal, expression);
-      if (problem !== undefined) throw errorAt(problem, open);
+      const before = pieces.filter(isExpression);
+      if (before.length > 0 && !separatesValues(literal)) {
+        throw errorAt(
+          "two values need a ':' or '/' between them, or 1 and 23 would make the same key as 12 and 3: " +
+            `write ${quote(corrected(source, position, open))}`,
+          open,
+        );
+      }
+      if (isMultiple(expression) && before.some(isMultiple)) throw errorAt('a template has at most one [*]', open);
       pieces.push(literal, expression);
       literal = '';
     }
@@ -87,12 +94,10 @@ function parsePieces(source: string, site: KeySite, errorAt: ErrorAt): readonly 
   return [...pieces, literal + source.slice(position)];
 }
 
-function problemBetween(before: readonly Expression[], literal: string, expression: Expression): string | undefined {
-  const previous = before.at(-1);
-  if (previous !== undefined && !separatesValues(literal)) {
-    return `two values need a separator such as ':' between them, or 1 and 23 would make the same key as 12 and 3: write #{${previous.syntax.text}}:#{${expression.syntax.text}}`;
-  }
-  return isMultiple(expression) && before.some(isMultiple) ? 'a template has at most one [*]' : undefined;
+/** The template with a separator between two values; punctuation that is no separator gives way to it. */
+function corrected(source: string, end: number, open: number): string {
+  const between = source.slice(end, open);
+  return `${source.slice(0, end)}${/^[^\w#]*$/.test(between) ? '' : between}:${source.slice(open)}`;
 }
 
 function isMultiple({ syntax }: Expression): boolean {

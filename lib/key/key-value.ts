@@ -5,14 +5,17 @@ import { MAX_KEY_BYTES } from './lock-key.js';
 /** What can be a value in a key. */
 export type KeyValue = string | number | bigint | boolean | Date;
 
-// encodeURIComponent leaves exactly these characters as they are, and adds the '%' of its own escapes.
-const NOT_IN_A_VALUE = /[^\w.!~*'()%-]/;
-const NEEDS_NO_ENCODING = /^[\w.-]+$/;
+// The separators, the escape character itself and control characters, which could forge lines in a log. '#' only where it could become
+// the beginning of an expression: a key that contains '#{' is a template by mistake, and is refused.
+const ENCODED = /[%:/\p{Cc}]|#(?=\{|$)/gu;
+const SEPARATOR = /[:/]/;
+const LONE_SURROGATE = /\p{Surrogate}/u;
+const NEEDS_NO_ENCODING = /^[\w.@-]+$/;
 
 /**
- * One value as it appears in a key: its text as `encodeURIComponent` writes it, so that different texts never become the
- * same part of a key, and every key is ASCII, which no collation, code page or Unicode normalisation changes.
- * Text is taken as it is: `é` in its composed and in its decomposed form are two values.
+ * One value as it appears in a key. `%`, `:`, `/` and control characters are percent-encoded, so different texts never become the same
+ * part of a key, and a value never looks like two parts. Everything else is inserted as it is, so the key of an ordinary value is the
+ * one that a person would write. Text is not normalized: `é` in its composed and in its decomposed form are two values.
  *
  * @param describe names the value in an error message, such as `#{order.id} in the lock key of OrderService.pay`
  * @throws LockKeyError for whatever would name nothing (`undefined`, `null`, `''`) or many things alike (`[object Object]`, `NaN`)
@@ -26,20 +29,19 @@ export function encodeKeyValue(value: unknown, describe: () => string): string {
     throw new LockKeyError(`${describe()} is longer than a key may be: use an id or a hash of it`);
   }
   if (NEEDS_NO_ENCODING.test(text)) return text;
-  try {
-    return encodeURIComponent(text);
-  } catch {
+  if (LONE_SURROGATE.test(text)) {
     // On the wire every lone surrogate becomes U+FFFD, so that two such values would be one.
     throw new LockKeyError(`${describe()} is not well-formed Unicode: it holds half of a surrogate pair`);
   }
+  return text.replace(ENCODED, encodeURIComponent);
 }
 
 /**
- * Whether a literal text keeps the values on its two sides apart: it must hold a character that no encoded value holds.
+ * Whether a literal text keeps the values on its two sides apart: it must hold a `:` or a `/`, which no encoded value holds.
  * Without one, `1` and `23` would make the same key as `12` and `3`.
  */
 export function separatesValues(literal: string): boolean {
-  return NOT_IN_A_VALUE.test(literal);
+  return SEPARATOR.test(literal);
 }
 
 function textOf(value: unknown): string | undefined {

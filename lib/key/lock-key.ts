@@ -18,7 +18,7 @@ const SURELY_SHORT = Math.floor(MAX_KEY_BYTES / 3);
 /**
  * The keys of one lock in the order in which every process takes them: sorted by UTF-16 code units, each key once.
  *
- * @throws LockKeyError where a key cannot be used: not a string, empty, malformed, too long; or none or too many of them.
+ * @throws LockKeyError where a key cannot be used: not a string, empty, a template, malformed, too long; or none or too many of them.
  */
 export function normalizeKeys(key: LockKey): readonly string[] {
   if (typeof key === 'string') {
@@ -39,6 +39,11 @@ export function normalizeKeys(key: LockKey): readonly string[] {
 function checkKey(key: unknown): void {
   if (typeof key !== 'string') throw new LockKeyError(`A lock key must be a string, got ${typeof key}`);
   if (key === '') throw new LockKeyError('A lock key must not be empty');
+  if (key.includes('#{')) {
+    throw new LockKeyError(
+      `The lock key ${quote(key)} contains "#{", which only decorators understand: in code, write lockKey\`order:\${order.id}\``,
+    );
+  }
   if (key.length > SURELY_SHORT && (key.length > MAX_KEY_BYTES || Buffer.byteLength(key) > MAX_KEY_BYTES)) {
     throw new LockKeyError(
       `The lock key ${quote(key)} is longer than ${MAX_KEY_BYTES} bytes: name what is locked by an id or a hash`,

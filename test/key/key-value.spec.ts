@@ -14,7 +14,7 @@ describe('encodeKeyValue', () => {
     [0, '0'],
     [-0, '0'],
     [1.5, '1.5'],
-    [1e21, '1e%2B21'],
+    [1e21, '1e+21'],
     [2 ** 53, '9007199254740992'],
     [12345678901234567890n, '12345678901234567890'],
     [-1n, '-1'],
@@ -23,16 +23,23 @@ describe('encodeKeyValue', () => {
     [new Date(0), '1970-01-01T00%3A00%3A00.000Z'],
     ['a:b', 'a%3Ab'],
     ['a/b', 'a%2Fb'],
-    ['{tag}', '%7Btag%7D'],
+    ['{tag}', '{tag}'],
     ['100%', '100%25'],
     ['%3A', '%253A'],
-    ['a b', 'a%20b'],
-    ['\r\n\0', '%0D%0A%00'],
-    ['ann@x.org', 'ann%40x.org'],
-    ['é', '%C3%A9'],
-    ['e\u0301', 'e%CC%81'],
-    ['😀', '%F0%9F%98%80'],
-    ['\u202eabc', '%E2%80%AEabc'],
+    ['a b', 'a b'],
+    ['\r\n\0\x7f\x85', '%0D%0A%00%7F%C2%85'],
+    ['a#b', 'a#b'],
+    ['#{id}', '%23{id}'],
+    ['no#', 'no%23'],
+    ['urn:isbn:1', 'urn%3Aisbn%3A1'],
+    ['https://x.org/?a=1&b', 'https%3A%2F%2Fx.org%2F?a=1&b'],
+    ['2001:db8::1', '2001%3Adb8%3A%3A1'],
+    ['f47ac10b-58cc-4372-a567-0e02b2c3d479', 'f47ac10b-58cc-4372-a567-0e02b2c3d479'],
+    ['ann@x.org', 'ann@x.org'],
+    ['é', 'é'],
+    ['e\u0301', 'e\u0301'],
+    ['😀', '😀'],
+    ['\u202eabc', '\u202eabc'],
     ["!~*'()", "!~*'()"],
   ])('writes %j as %s', (value, expected) => {
     expect(encode(value)).toBe(expected);
@@ -83,7 +90,7 @@ describe('encodeKeyValue', () => {
       fc.property(fc.string({ unit: 'binary', minLength: 1 }), (text) => {
         expect(decodeURIComponent(encode(text))).toBe(text);
         expect(separatesValues(encode(text))).toBe(false);
-        expect(encode(text)).toMatch(/^[\x21-\x7e]+$/);
+        expect(encode(text)).not.toMatch(/[\p{Cc}:/]|#\{/u);
       }),
     );
   });
@@ -105,11 +112,14 @@ describe('encodeKeyValue', () => {
 });
 
 describe('separatesValues', () => {
-  it.each([':', '/', 'a:b', ' ', '|', '@', '#', '{', '{}', 'é', '\0'])('accepts %j', (literal) => {
+  it.each([':', '/', 'a:b', ' : '])('accepts %j', (literal) => {
     expect(separatesValues(literal)).toBe(true);
   });
 
-  it.each(['', '-', '_', '.', 'abc', '12', '%', '%3A', "!~*'()"])('refuses %j', (literal) => {
-    expect(separatesValues(literal)).toBe(false);
-  });
+  it.each(['', '-', '_', '.', 'abc', '12', '%', '%3A', "!~*'()", ' ', '|', '@', '#', '{}', 'é', '\0'])(
+    'refuses %j',
+    (literal) => {
+      expect(separatesValues(literal)).toBe(false);
+    },
+  );
 });

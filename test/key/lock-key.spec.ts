@@ -84,3 +84,8 @@ describe('normalizeKeys', () => {
     );
   });
 });
+
+it('refuses a template, which only decorators understand', () => {
+  expect(() => normalizeKeys('order:#{order.id}')).toThrow('in code, write lockKey`order:${order.id}`');
+  expect(normalizeKeys('order:#1')).toEqual(['order:#1']);
+});

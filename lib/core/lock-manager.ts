@@ -88,7 +88,7 @@ export class LockManager {
 
   /** Acquires the lock. @throws LockBusyError when it was busy for the whole `wait`. */
   async acquire(key: LockKey, options: LockOptions = {}): Promise<Lock> {
-    return this.#acquirer.acquire(normalizeKeys(key), this.plan(options), options.signal);
+    return await this.#acquirer.acquire(normalizeKeys(key), this.plan(options), options.signal);
   }
 
   /** Acquires the lock if it is free (`wait` defaults to 0); `null` when it is busy. */
@@ -105,12 +105,12 @@ export class LockManager {
   async withLock<T>(key: LockKey, task: (lock: Lock) => T | PromiseLike<T>, options: LockOptions = {}): Promise<T> {
     const plan = this.plan(options);
     const lock = await this.#acquirer.acquire(normalizeKeys(key), plan, options.signal);
-    return runGuarded(lock, task, plan.settings.onLost);
+    return await runGuarded(lock, task, plan.settings.onLost);
   }
 
   /** As {@link acquire}, for options that were checked before. */
   async acquirePlanned(plan: LockPlan, key: LockKey, signal?: AbortSignal): Promise<GrantedLock> {
-    return this.#acquirer.acquire(normalizeKeys(key), plan, signal);
+    return await this.#acquirer.acquire(normalizeKeys(key), plan, signal);
   }
 
   /** Checks options against their provider, once for any number of calls. @throws LockConfigError */

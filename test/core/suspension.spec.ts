@@ -60,20 +60,43 @@ describe('two clocks that drift apart by 25 ppm', () => {
   });
 });
 
-describe('a look for several at once', () => {
-  it('is one for those that come together, and another for who comes next', async () => {
+describe('a grant', () => {
+  function watched() {
     const clock = new FakeClock();
     const detector = new SuspensionDetector(clock);
-    let reads = 0;
+    let looks = 0;
     const { uptime } = clock;
     clock.uptime = () => {
-      reads += 1;
+      looks += 1;
       return uptime.call(clock);
     };
-    await Promise.all(Array.from({ length: 16 }, () => Promise.resolve().then(() => detector.observeTogether())));
-    expect(reads).toBe(1);
-    clock.suspend(60_000);
-    expect(detector.observeTogether()).toBe(1);
-    expect(reads).toBe(2);
+    return { clock, detector, looks: () => looks };
+  }
+
+  it('costs no look at the time since boot as long as the wall clock keeps step', () => {
+    const { clock, detector, looks } = watched();
+    clock.block(60_000);
+    expect(detector.observeGrant(clock.now())).toBe(0);
+    expect(looks()).toBe(0);
+  });
+
+  it('finds a suspension, and those that are short but add up', () => {
+    const { clock, detector } = watched();
+    clock.suspend(2_100);
+    expect(detector.observeGrant(clock.now())).toBe(1);
+    for (let each = 0; each < 6; each += 1) {
+      clock.suspend(500);
+      detector.observeGrant(clock.now());
+    }
+    expect(detector.observeGrant(clock.now())).toBe(2);
+  });
+
+  it('takes no step of the wall clock for a suspension', () => {
+    const { clock, detector, looks } = watched();
+    clock.stepWallTime(3_600_000);
+    expect(detector.observeGrant(clock.now())).toBe(0);
+    expect(looks()).toBe(1);
+    clock.stepWallTime(-3_600_000);
+    expect(detector.observeGrant(clock.now())).toBe(0);
   });
 });

@@ -192,8 +192,8 @@ export class AcquireAttempt {
       return undefined;
     }
     const now = provider.clock.now();
-    // One look at the machine's uptime for all grants of a reply: an answer is as fresh as the clock says only if the machine was not suspended.
-    const isFresh = now < outcome.validUntil && provider.suspension.observeTogether() === suspensions;
+    // An answer is as fresh as the clock says only if the machine was not suspended.
+    const isFresh = now < outcome.validUntil && provider.suspension.observeGrant(now) === suspensions;
     if (isRevoked || !isFresh) {
       this.#abandon(outcome);
       return undefined;

@@ -27,7 +27,7 @@ export async function runGuarded<T>(
     await lock.end(true);
     throw lost;
   }
-  if (onLost === 'throw-early') return runUntilLost(lock, task, check);
+  if (onLost === 'throw-early') return await runUntilLost(lock, task, check);
   let outcome: Outcome<T>;
   try {
     const value = await lock.run(() => task(lock));
@@ -36,7 +36,7 @@ export async function runGuarded<T>(
   } catch (reason) {
     outcome = { status: 'rejected', reason };
   }
-  return endGuarded(lock, outcome, onLost);
+  return await endGuarded(lock, outcome, onLost);
 }
 
 async function runUntilLost<T>(lock: GrantedLock, task: Task<T>, check?: (value: T) => void): Promise<T> {
@@ -58,7 +58,7 @@ async function runUntilLost<T>(lock: GrantedLock, task: Task<T>, check?: (value:
     void running.then(() => lock.end(true));
     throw first;
   }
-  return endGuarded(lock, first, 'throw');
+  return await endGuarded(lock, first, 'throw');
 }
 
 /** Releases `lock` after work that ended with `outcome`, and gives the value or throws the error that the caller gets. */

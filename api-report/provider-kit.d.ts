@@ -170,7 +170,7 @@ export declare class SuspensionDetector {
     private readonly sampleEvery;
     constructor(clock: Clock, sampleEvery?: number);
     observe(): number;
-    observeTogether(): number;
+    observeGrant(now: number): number;
     recent(now: number): number;
     queued(change: 1 | -1): void;
 }

@@ -8,7 +8,9 @@ it('every block of TypeScript in the documentation compiles', () => {
   const blocks = codeBlocks();
   expect(blocks.length).toBeGreaterThan(70);
   const texts = new Map(blocks.map(({ file, text }) => [file, text]));
-  const { config } = ts.readConfigFile(join(root, 'tsconfig.json'), (path) => ts.sys.readFile(path)) as { config: object };
+  const { config } = ts.readConfigFile(join(root, 'tsconfig.json'), (path) => ts.sys.readFile(path)) as {
+    config: object;
+  };
   const { options } = ts.parseJsonConfigFileContent(config, ts.sys, root);
   const host = ts.createCompilerHost(options);
   const { readFile, fileExists, getSourceFile } = host;

@@ -14,7 +14,13 @@ import {
 } from '@nestjs/common';
 import { ModuleRef } from '@nestjs/core';
 import { Test } from '@nestjs/testing';
-import { currentLock, DistributedLock, DistributedLockModule, LockConfigError, LockService } from '../../../lib/index.js';
+import {
+  currentLock,
+  DistributedLock,
+  DistributedLockModule,
+  LockConfigError,
+  LockService,
+} from '../../../lib/index.js';
 import { close, start } from '../apps.js';
 
 /** The key that the caller is under; throws outside of a lock. */

@@ -1,7 +1,13 @@
 import { Injectable, type LogLevel, type LoggerService, Module } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import { Cron, Interval, ScheduleModule, Timeout } from '@nestjs/schedule';
-import { DistributedLock, DistributedLockModule, LockDefaults, MemoryLockProvider, RunOnce } from '../../../lib/index.js';
+import {
+  DistributedLock,
+  DistributedLockModule,
+  LockDefaults,
+  MemoryLockProvider,
+  RunOnce,
+} from '../../../lib/index.js';
 import { CountingProvider } from '../../backends.js';
 
 class CapturingLogger implements LoggerService {

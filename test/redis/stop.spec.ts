@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { Redis } from 'ioredis';
-import { systemClock } from '../../lib/core/toolkit/clock.js';
 import type { RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
 import { type RedisCluster, startRedisCluster } from '../servers/redis-cluster.js';
 import { type RedisSentinels, startRedisSentinels } from '../servers/redis-sentinels.js';
+import { CountingClock } from './counting-clock.js';
 import { backendOf, until } from './seam.js';
 
 /** How long a provider has been at work when it is stopped, in ms: in the handshake, in discovery, when it is up. */
@@ -32,21 +32,7 @@ describe('a provider that is stopped at any moment leaves no connection and no t
     return lists.flatMap((list) => list.split('\n')).filter((line) => / (name=locks-test) /.test(line)).length;
   };
 
-  let timers = 0;
-  const clock = {
-    ...systemClock,
-    setTimer: (callback: () => void, delay: number) => {
-      timers += 1;
-      return systemClock.setTimer(() => {
-        timers -= 1;
-        callback();
-      }, delay);
-    },
-    clearTimer: (timer: object) => {
-      timers -= 1;
-      systemClock.clearTimer(timer);
-    },
-  };
+  const clock = new CountingClock();
 
   const sources: [string, () => RedisLockProviderOptions][] = [
     ['Sentinel', () => ({ options: { ...sentinels.options, connectionName: 'locks-test' }, waitReplicas: 1 })],
@@ -62,7 +48,7 @@ describe('a provider that is stopped at any moment leaves no connection and no t
         if (moment >= 0) await new Promise((resolve) => setTimeout(resolve, moment));
         await backend.close();
         await connected;
-        await until(() => timers === 0, `no timer is set, stopped after ${moment} ms`);
+        await until(() => clock.armed === 0, `no timer is set, stopped after ${moment} ms`);
       }
       await until(async () => (await clients()) === 0, 'all connections are closed');
     },
@@ -78,7 +64,7 @@ describe('a provider that is stopped at any moment leaves no connection and no t
         for (const admin of admins) await admin.call('CLIENT', ['KILL', 'TYPE', 'normal', 'SKIPME', 'yes']);
         await new Promise((resolve) => setTimeout(resolve, moment * 5));
         await backend.close();
-        await until(() => timers === 0, `no timer is set, stopped after ${moment} ms`);
+        await until(() => clock.armed === 0, `no timer is set, stopped after ${moment} ms`);
       }
       await until(async () => (await clients()) === 0, 'all connections are closed');
     },
@@ -95,7 +81,7 @@ describe('a provider that is stopped at any moment leaves no connection and no t
       await new Promise((resolve) => setTimeout(resolve, 50));
       await backend.close();
       expect(await connected).toBeInstanceOf(Error);
-      await until(() => timers === 0, 'no timer is set');
+      await until(() => clock.armed === 0, 'no timer is set');
     } finally {
       frozen?.signal('SIGCONT');
     }

@@ -1,4 +1,5 @@
 import { load, managed } from './lock-manager.mjs';
+import { CLIENT_FAULTS } from './client-faults.mjs';
 
 const LEASE = 800;
 
@@ -13,15 +14,7 @@ export { cleanupWithin } from './redis.mjs';
 export const lifetime = LEASE;
 export const fair = false;
 export const faults = [
-  ...['worker killed', 'worker paused', 'event loop blocked', 'client clock stepped'],
-  ...[
-    'network delayed',
-    'requests lost',
-    'replies lost',
-    'connections half-open',
-    'connections reset',
-    'connections refused',
-  ],
+  ...CLIENT_FAULTS,
   ...['one server half-open', 'one server refused'],
   ...['server paused', 'server restarted', 'server down', 'server flapping', 'all servers paused'],
   ...['server restarted empty', 'server clock stepped'],

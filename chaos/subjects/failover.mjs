@@ -1,4 +1,5 @@
 import { load, managed } from './lock-manager.mjs';
+import { CLIENT_FAULTS } from './client-faults.mjs';
 
 const WINDOW = 1_000;
 /** How long a provider keeps the lock of a process that died: twice the window, at least 10 s. */
@@ -17,15 +18,8 @@ export const lifetime = WINDOW;
 export const noticedWithin = WINDOW;
 export const fair = false;
 export const faults = [
-  ...['worker killed', 'worker paused', 'event loop blocked', 'client clock stepped', 'provider switched manually'],
-  ...[
-    'network delayed',
-    'requests lost',
-    'replies lost',
-    'connections half-open',
-    'connections reset',
-    'connections refused',
-  ],
+  ...CLIENT_FAULTS,
+  'provider switched manually',
   ...['one server half-open', 'one server refused'],
   ...['server paused', 'server restarted', 'server down', 'server flapping', 'all servers paused'],
   ...['server restarted empty', 'server clock stepped'],

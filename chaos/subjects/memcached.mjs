@@ -1,4 +1,5 @@
 import { load, managed } from './lock-manager.mjs';
+import { CLIENT_FAULTS } from './client-faults.mjs';
 
 const LEASE = 1_500;
 
@@ -9,18 +10,7 @@ export const lifetime = LEASE;
 export const fair = false;
 /** By the next renewal. The default is the deadline, which is later. */
 export const noticedWithin = LEASE;
-export const faults = [
-  ...['worker killed', 'worker paused', 'event loop blocked', 'client clock stepped'],
-  ...[
-    'network delayed',
-    'requests lost',
-    'replies lost',
-    'connections half-open',
-    'connections reset',
-    'connections refused',
-  ],
-  ...['server paused', 'server restarted', 'FLUSHALL', 'locks evicted'],
-];
+export const faults = [...CLIENT_FAULTS, ...['server paused', 'server restarted', 'FLUSHALL', 'locks evicted']];
 /** docs/providers/memcached.md: it can lose locks, and it has no tokens, so nothing stops a holder that was paused between check and write. */
 export const allows = {
   ...Object.fromEntries(faults.map((name) => [name, ['stale']])),

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { load, managed } from './lock-manager.mjs';
+import { CLIENT_FAULTS } from './client-faults.mjs';
 
 const LEASE = 800;
 const STEP_TIMEOUT = 10_000;
@@ -14,15 +15,7 @@ export const fair = true;
 /** A restarted master refuses every command for 2 s (CLUSTER_WRITABLE_DELAY), and waiters ask it again within one second. */
 export const settle = 3_000;
 export const faults = [
-  ...['worker killed', 'worker paused', 'event loop blocked', 'client clock stepped'],
-  ...[
-    'network delayed',
-    'requests lost',
-    'replies lost',
-    'connections half-open',
-    'connections reset',
-    'connections refused',
-  ],
+  ...CLIENT_FAULTS,
   ...['server paused', 'server restarted', 'failover', 'slot moved'],
   ...['CLIENT KILL', 'CLIENT PAUSE', 'SCRIPT FLUSH'],
 ];

@@ -1,4 +1,5 @@
 import { load, managed } from './lock-manager.mjs';
+import { CLIENT_FAULTS } from './client-faults.mjs';
 
 const LEASE = 800;
 const NODES = 5;
@@ -11,15 +12,7 @@ export const lifetime = LEASE;
 export const noticedWithin = LEASE;
 export const fair = false;
 export const faults = [
-  ...['worker killed', 'worker paused', 'event loop blocked', 'client clock stepped'],
-  ...[
-    'network delayed',
-    'requests lost',
-    'replies lost',
-    'connections half-open',
-    'connections reset',
-    'connections refused',
-  ],
+  ...CLIENT_FAULTS,
   ...['server paused', 'server restarted', 'server restarted empty'],
   ...['CLIENT KILL', 'CLIENT PAUSE', 'SCRIPT FLUSH', 'FLUSHALL'],
 ];

@@ -1,13 +1,4 @@
+import { CLIENT_FAULTS } from './client-faults.mjs';
+
 /** The faults of a database, of its clients and of the network between them. */
-export const SQL_FAULTS = [
-  ...['worker killed', 'worker paused', 'event loop blocked', 'client clock stepped'],
-  ...[
-    'network delayed',
-    'requests lost',
-    'replies lost',
-    'connections half-open',
-    'connections reset',
-    'connections refused',
-  ],
-  ...['server paused', 'server restarted', 'KILL CONNECTION'],
-];
+export const SQL_FAULTS = [...CLIENT_FAULTS, ...['server paused', 'server restarted', 'KILL CONNECTION']];

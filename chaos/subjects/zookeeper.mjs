@@ -1,4 +1,5 @@
 import { load, managed } from './lock-manager.mjs';
+import { CLIENT_FAULTS } from './client-faults.mjs';
 
 const SESSION = 2_000;
 
@@ -11,18 +12,7 @@ export const lifetime = Math.ceil((SESSION * 2) / 3);
 export const fair = 'processes';
 /** Until the client has reconnected and its session continues. */
 export const settle = 3_000;
-export const faults = [
-  ...['worker killed', 'worker paused', 'event loop blocked', 'client clock stepped'],
-  ...[
-    'network delayed',
-    'requests lost',
-    'replies lost',
-    'connections half-open',
-    'connections reset',
-    'connections refused',
-  ],
-  ...['server paused', 'server restarted', 'leader killed', 'leader cut off'],
-];
+export const faults = [...CLIENT_FAULTS, ...['server paused', 'server restarted', 'leader killed', 'leader cut off']];
 /** docs/providers/zookeeper.md: a quorum keeps its data under all of these. */
 export const allows = {};
 

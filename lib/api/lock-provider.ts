@@ -138,7 +138,7 @@ export interface LockCapabilities {
   /** `inspect` and `forceRelease` exist. */
   readonly forceRelease: boolean;
   /**
-   * Who queues. `backend`: its queue takes every waiter. `local`: a waiter is expensive (a connection, a node), so
+   * Where waiters queue. `backend`: its queue takes every waiter. `local`: a waiter is expensive (a connection, a node), so
    * the core queues in the process, and at most one waiter per process, key and depth of nesting asks the backend.
    */
   readonly queue: 'backend' | 'local';

@@ -10,7 +10,7 @@ import type {
 } from '../api/lock-provider.js';
 import type { Random } from '../api/random.js';
 import { LocalQueue } from './acquire/local-queue.js';
-import { wasSent } from './acquire/retryable.js';
+import { wasSent } from './toolkit/retryable.js';
 import { RetryPauses } from './acquire/retry-pauses.js';
 import type { CoreParts } from './core-parts.js';
 import type { LockEventPublisher } from './events/publisher.js';

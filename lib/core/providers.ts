@@ -1,7 +1,7 @@
 import { LockConfigError, LockError } from '../api/errors.js';
 import type { LockLogger } from '../api/logger.js';
 import type { LockProvider } from '../api/lock-provider.js';
-import { isRetryable } from './acquire/retryable.js';
+import { isRetryable } from './toolkit/retryable.js';
 import { Waiters } from './acquire/waiters.js';
 import type { CoreParts } from './core-parts.js';
 import { ProviderCore } from './provider-core.js';

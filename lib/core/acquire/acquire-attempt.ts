@@ -2,12 +2,13 @@ import type { Timer } from '../../api/clock.js';
 import { LockError, LockBusyError, LockUnavailableError } from '../../api/errors.js';
 import type { AcquireRequest, Grant } from '../../api/lock-provider.js';
 import { nameOf } from '../events/subject.js';
-import { type Hold } from '../hold/hold.js';
+import type { Hold } from '../hold/hold.js';
 import type { ProviderCore } from '../provider-core.js';
 import type { HolderTable } from '../toolkit/holder-table.js';
 import { backOff, withTimeout } from '../toolkit/timing.js';
+import { forgetAbort, leaveOnAbort } from './abort-listeners.js';
 import type { AcquireTerms } from './acquire-terms.js';
-import { isRetryable, wasSent } from './retryable.js';
+import { isRetryable, wasSent } from '../toolkit/retryable.js';
 
 // How long an ask may stay without any answer before its outcome counts as unknown, however short the caller's wait:
 // with `wait: 0` a backend that needs 20 ms to answer is not down.
@@ -24,13 +25,6 @@ class Unanswered {
 /** A caller was sent away, and gets `error`. */
 interface Cancellation {
   readonly error: unknown;
-}
-
-// One listener for all attempts under a signal: Node warns of a leak from the eleventh listener on.
-const attemptsUnder = new WeakMap<AbortSignal, Set<AcquireAttempt>>();
-
-function leaveAll(this: AbortSignal): void {
-  for (const attempt of attemptsUnder.get(this) ?? []) attempt.leave();
 }
 
 /** What the backend is asked, under one holder id. */
@@ -117,7 +111,7 @@ export class AcquireAttempt {
   async run(): Promise<Hold> {
     const { signal } = this.terms;
     const { clock, suspension, locks } = this.provider;
-    if (signal) this.#listenTo(signal);
+    if (signal) leaveOnAbort(signal, this);
     try {
       for (let round = 0; ; round += 1) {
         const now = clock.now();
@@ -297,25 +291,13 @@ export class AcquireAttempt {
     }
   }
 
-  #listenTo(signal: AbortSignal): void {
-    if (signal.aborted) {
-      this.leave();
-      return;
-    }
-    const attempts = attemptsUnder.get(signal) ?? new Set();
-    attemptsUnder.set(signal, attempts.add(this));
-    // Does nothing when it listens already.
-    signal.addEventListener('abort', leaveAll);
-  }
-
   #end(): void {
     this.#isOver = true;
     this.running.delete(this.#request.holder);
     this.#stopTimer();
     if (this.#isQueued) this.provider.suspension.queued(-1);
     const { signal } = this.terms;
-    const attempts = signal && attemptsUnder.get(signal);
-    if (attempts?.delete(this) && attempts.size === 0) signal?.removeEventListener('abort', leaveAll);
+    if (signal) forgetAbort(signal, this);
   }
 
   #stopTimer(): void {

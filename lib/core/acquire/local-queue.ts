@@ -10,7 +10,7 @@ import type {
   RenewOutcome,
 } from '../../api/lock-provider.js';
 import { canShare, ReaderGroups } from './reader-groups.js';
-import { isRetryable } from './retryable.js';
+import { isRetryable } from '../toolkit/retryable.js';
 
 interface Waiter {
   readonly request: AcquireRequest;

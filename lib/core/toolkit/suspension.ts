@@ -56,7 +56,8 @@ export class SuspensionDetector {
 
   /**
    * How many suspensions there were, for a grant that arrived at `now`. Looks only if the wall clock has moved against the monotonic
-   * clock: it goes on while the machine is suspended, and reading it costs a hundredth of a look.
+   * clock: it goes on while the machine is suspended, and reading it costs a hundredth of a look. A wall clock that is set back by
+   * the length of the suspension hides it from here; {@link recent} finds it at the next ask that is a second later.
    */
   observeGrant(now: number): number {
     const moved = this.#clock.wallTime() - now - this.#wallOffset;

@@ -13,7 +13,8 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../../api/lock-provider.js';
-import { CombinedLock, UNUSED } from './combined-lock.js';
+import { UNUSED } from '../../core/toolkit/composite.js';
+import { CombinedLock } from './combined-lock.js';
 
 // Released at the start, to see which members answer.
 const PROBE_KEY = 'nestjs-distributed-lock:probe';

@@ -1,5 +1,5 @@
 import type { Clock } from '../../api/clock.js';
-import { LockError, LockUnavailableError } from '../../api/errors.js';
+import { LockUnavailableError } from '../../api/errors.js';
 import type {
   AcquireRequest,
   Grant,
@@ -9,10 +9,9 @@ import type {
   RenewOutcome,
 } from '../../api/lock-provider.js';
 import type { Random } from '../../api/random.js';
+import { UNUSED } from '../../core/toolkit/composite.js';
+import { isUnavailable } from '../../core/toolkit/retryable.js';
 import { pause } from '../../core/toolkit/timing.js';
-
-/** How a lock is released that no task has used. */
-export const UNUSED: ReleaseOptions = { keepFor: 0, failed: true };
 
 /** What one attempt has in one member, or asks for there, under an id that only this member gets. */
 interface MemberLock {
@@ -237,8 +236,4 @@ function abortWith(end: AbortController, signal: AbortSignal): void {
   };
   if (signal.aborted) abort();
   else signal.addEventListener('abort', abort, { signal: end.signal });
-}
-
-function isUnavailable(error: unknown): error is LockUnavailableError {
-  return LockError.is(error) && error.code === 'LOCK_UNAVAILABLE';
 }

@@ -1,6 +1,6 @@
 import { LockConfigError } from '../../api/errors.js';
 import type { BackendContext, LockProvider } from '../../api/lock-provider.js';
-import { isListOfNames } from '../../core/toolkit/list-of-names.js';
+import { checkProviders } from '../../core/toolkit/composite.js';
 import { CombinedBackend } from './combined-backend.js';
 
 export interface CombinedProviderOptions {
@@ -35,19 +35,13 @@ export class CombinedProvider implements LockProvider {
 }
 
 function assertOptions(options: CombinedProviderOptions): void {
-  const { providers } = options;
   if ('quorum' in options) {
     refuse(
       `there is no option "quorum" any more, because all providers must grant: remove it, and use RedlockProvider instead of 'majority'`,
     );
   }
   if ('engines' in options) refuse('the option "engines" is now called "providers": rename it');
-  if (!isListOfNames(providers)) {
-    refuse(`"providers" must be a list of names of lock providers, such as ['redis', 'sql']`);
-  }
-  if (providers.length < 2 || new Set(providers).size < providers.length) {
-    refuse(`"providers" names ${providers.join(', ') || 'none'}, but must name at least two lock providers, each once`);
-  }
+  checkProviders(options.providers, refuse);
 }
 
 function refuse(why: string): never {

@@ -54,7 +54,7 @@ export class FailoverAttempt implements AcquireRequest {
     return this.#keptUntil;
   }
 
-  /** Until when the core was last told that the lock is held, on the monotonic clock. */
+  /** Until when the lock is held, as last reported to the core, on the monotonic clock. */
   get reportedUntil(): number {
     return this.#reportedUntil;
   }
@@ -88,7 +88,7 @@ export class FailoverAttempt implements AcquireRequest {
     this.suspensions = suspensions;
   }
 
-  /** The core is told that the lock is held until then. */
+  /** It is reported to the core that the lock is held until then. */
   reported(validUntil: number): void {
     this.#reportedUntil = validUntil;
   }

@@ -15,11 +15,11 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../../api/lock-provider.js';
+import { UNUSED } from '../../core/toolkit/composite.js';
 import { SuspensionDetector } from '../../core/toolkit/suspension.js';
 import { withTimeout } from '../../core/toolkit/timing.js';
 import { type Epoch, Epochs, type FailoverState, TOKENS_PER_EPOCH } from './epochs.js';
 import { FailoverAttempt } from './failover-attempt.js';
-import { UNUSED } from './failover-member.js';
 import type { FailoverSettings } from './failover-options.js';
 
 export type { FailoverState } from './epochs.js';

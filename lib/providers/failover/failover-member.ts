@@ -1,6 +1,7 @@
 import type { Timer } from '../../api/clock.js';
-import { LockError, type LockUnavailableError } from '../../api/errors.js';
 import type { AcquireRequest, BackendContext, Grant, Member, RenewOutcome } from '../../api/lock-provider.js';
+import { UNUSED } from '../../core/toolkit/composite.js';
+import { isUnavailable } from '../../core/toolkit/retryable.js';
 import { jitter, pause } from '../../core/toolkit/timing.js';
 import type { FailoverSettings } from './failover-options.js';
 import { MemberHealth, type ProviderState } from './member-health.js';
@@ -9,9 +10,6 @@ const PROBE_LEASE = 1_000;
 /** A member that has just failed is probed more often. */
 const PROBES_WHILE_FAILING = 4;
 const PROBE_JITTER = 0.25;
-/** How a lock is released that no task has used. */
-export const UNUSED = { keepFor: 0, failed: true };
-const UNAVAILABLE: LockUnavailableError['code'] = 'LOCK_UNAVAILABLE';
 
 /**
  * One member as failover uses it. Its health is learned from every call and, since idle members see no calls, from a probe that
@@ -83,12 +81,12 @@ export class FailoverMember {
 
   /** A member that refuses with a reason has answered; only silence is a failure. */
   #learn(error: unknown): void {
-    if (LockError.is(error) && error.code === UNAVAILABLE) this.health.failed();
+    if (isUnavailable(error)) this.health.failed();
   }
 
   async #probe(): Promise<void> {
     const { random, name } = this.context;
-    const departure = new AbortController();
+    const leaving = new AbortController();
     const probe: AcquireRequest = {
       // One key for all processes: a SQL member would keep a row for each. Busy by another process is an answer too. That its
       // own probe is in the way is none, because the queue in front of the member may have answered that.
@@ -99,10 +97,10 @@ export class FailoverMember {
       renew: false,
       minHold: 0,
       wait: 0,
-      signal: departure.signal,
+      signal: leaving.signal,
     };
     try {
-      const answer = await this.#inTime(this.locking.acquire(probe), departure);
+      const answer = await this.#inTime(this.locking.acquire(probe), leaving);
       if (answer !== undefined) this.health.succeeded();
       else if (!this.#isClosed) this.health.failed();
     } catch (error) {

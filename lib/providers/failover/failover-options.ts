@@ -1,6 +1,6 @@
 import { type ConfiguredDuration, toMilliseconds } from '../../api/duration.js';
 import { LockConfigError } from '../../api/errors.js';
-import { isListOfNames } from '../../core/toolkit/list-of-names.js';
+import { checkProviders } from '../../core/toolkit/composite.js';
 
 export interface FailoverProviderOptions {
   /** The names of the providers to use, the preferred one first. At least two. The same in all processes. */
@@ -56,11 +56,7 @@ export function readOptions(options: FailoverProviderOptions): FailoverSettings 
   for (const option of Object.keys(options)) {
     if (!OPTIONS.includes(option)) refuse(`there is no option "${option}": ${RENAMED[option] ?? 'remove it'}`);
   }
-  if (!isListOfNames(providers))
-    refuse(`"providers" must be a list of names of lock providers, such as ['redis', 'sql']`);
-  if (providers.length < 2 || new Set(providers).size < providers.length) {
-    refuse(`"providers" names ${providers.join(', ') || 'none'}, but must name at least two lock providers, each once`);
-  }
+  checkProviders(providers, refuse);
   if (typeof casStore !== 'string') {
     refuse(
       `"casStore" must be the name of the lock provider that stores the shared record, such as one of SQL or ZooKeeper`,

@@ -5,7 +5,6 @@ import { LockError, type LockUnavailableError } from '../../api/errors.js';
  * exhausted, refused by its configuration, …) would only be named again.
  */
 export function isRetryable(error: unknown): boolean {
-  // By its code rather than its class: a provider may come from a second copy of this package.
   return !LockError.is(error) || isUnavailable(error);
 }
 
@@ -14,6 +13,7 @@ export function wasSent(error: unknown): boolean {
   return !isUnavailable(error) || error.sent;
 }
 
-function isUnavailable(error: unknown): error is LockUnavailableError {
+/** By its code rather than its class: a provider may come from a second copy of this package. */
+export function isUnavailable(error: unknown): error is LockUnavailableError {
   return LockError.is(error) && error.code === 'LOCK_UNAVAILABLE';
 }

@@ -1,5 +1,6 @@
 import type { Timer } from '../../api/clock.js';
 import { LockError, LockBusyError, LockUnavailableError } from '../../api/errors.js';
+import type { LockEvent } from '../../api/lock-events.js';
 import type { AcquireRequest, Grant } from '../../api/lock-provider.js';
 import { nameOf } from '../events/subject.js';
 import type { Hold } from '../hold/hold.js';
@@ -86,11 +87,15 @@ export class AcquireAttempt {
   #timer: Timer | undefined;
   #wakesAt = Infinity;
 
-  /** @param running the attempts by holder id: this one is among them from here on until it is over */
+  /**
+   * @param running the attempts by holder id: this one is among them from here on until it is over
+   * @param ended called once, when it is
+   */
   constructor(
     private readonly provider: ProviderCore,
     readonly terms: AcquireTerms,
     private readonly running: HolderTable<AcquireAttempt>,
+    private readonly ended: (subject: LockEvent) => void,
   ) {
     this.#request = new Request(provider.random.id(), this);
     running.set(this.#request.holder, this);
@@ -296,8 +301,9 @@ export class AcquireAttempt {
     this.running.delete(this.#request.holder);
     this.#stopTimer();
     if (this.#isQueued) this.provider.suspension.queued(-1);
-    const { signal } = this.terms;
+    const { signal, subject } = this.terms;
     if (signal) forgetAbort(signal, this);
+    this.ended(subject);
   }
 
   #stopTimer(): void {

@@ -24,17 +24,10 @@ export class Waiters {
   }
 
   /** Acquires one key, and waits for it as long as the terms allow. @throws LockCapacityError when too many wait for it already */
-  async acquire(terms: AcquireTerms): Promise<Hold> {
-    const { subject } = terms;
-    const { releases } = this.provider;
-    this.#add(subject);
-    releases.begin();
-    try {
-      return await new AcquireAttempt(this.provider, terms, this.#byHolder).run();
-    } finally {
-      this.#remove(subject);
-      releases.end();
-    }
+  acquire(terms: AcquireTerms): Promise<Hold> {
+    this.#count(terms.subject);
+    this.provider.releases.begin();
+    return new AcquireAttempt(this.provider, terms, this.#byHolder, this.#ended).run();
   }
 
   get terms(): AcquireTerms[] {
@@ -49,7 +42,14 @@ export class Waiters {
     }
   }
 
-  #add(subject: LockEvent): void {
+  readonly #ended = ({ key }: LockEvent): void => {
+    const count = (this.#countOf.get(key) ?? 0) - 1;
+    if (count > 0) this.#countOf.set(key, count);
+    else this.#countOf.delete(key);
+    this.provider.releases.end();
+  };
+
+  #count(subject: LockEvent): void {
     const count = this.#countOf.get(subject.key) ?? 0;
     if (count >= this.limit) {
       throw new LockCapacityError(
@@ -58,12 +58,6 @@ export class Waiters {
       );
     }
     this.#countOf.set(subject.key, count + 1);
-  }
-
-  #remove({ key }: LockEvent): void {
-    const count = (this.#countOf.get(key) ?? 0) - 1;
-    if (count > 0) this.#countOf.set(key, count);
-    else this.#countOf.delete(key);
   }
 
   #onEvent(event: BackendEvent, isLocal: boolean): void {

@@ -10,8 +10,8 @@ export type Outcome<T> =
 type Task<T> = (lock: GrantedLock) => T | PromiseLike<T>;
 
 /**
- * Runs `task` under `lock`, then releases the lock. A task does not start under a lock that is lost. The task's own value or error passes through, unless the lock was
- * lost meanwhile and `onLost` demands an error; a release that fails never replaces it.
+ * Runs `task` under `lock`, then releases the lock. A task does not start under a lock that is lost. The task's own value or error
+ * passes through, unless the lock was lost meanwhile and `onLost` demands an error; a release that fails never replaces it.
  *
  * @param check throws for a value that the task must not give; it then counts as failed.
  */

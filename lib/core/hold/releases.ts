@@ -14,13 +14,13 @@ export interface ReleaseTerms {
   readonly failed: boolean;
 }
 
-/** A release that was not answered. */
+/** A release that was sent. It is pending once a try has ended without an answer. */
 interface PendingRelease {
   readonly holder: Holder;
   readonly terms: ReleaseTerms;
   /** When the lease is over anyway, on the monotonic clock. */
   readonly until: number;
-  /** Sent again, and not answered yet. */
+  /** It is in flight. */
   isSent: boolean;
 }
 
@@ -49,16 +49,8 @@ export class Releases {
    * Releases a lock. A release that was not answered, which resolves to `unknown`, is sent again in the background until it was answered
    * or `until`, when the lease is over anyway.
    */
-  async send(holder: Holder, terms: ReleaseTerms, until: number): Promise<ReleaseOutcome> {
-    this.begin();
-    const outcome = await this.#once(holder, terms);
-    if (outcome === 'unknown' && !this.#closed && this.clock.now() < until) {
-      this.begin();
-      this.#pending.add({ holder, terms, until, isSent: false });
-      this.#retryLater();
-    }
-    this.end();
-    return outcome;
+  send(holder: Holder, terms: ReleaseTerms, until: number): Promise<ReleaseOutcome> {
+    return this.#send({ holder, terms, until, isSent: true });
   }
 
   /** Sends again now what is pending: the backend answers again. */
@@ -67,7 +59,7 @@ export class Releases {
     for (const release of this.#pending) {
       if (release.isSent) continue;
       if (now >= release.until) this.#forget(release);
-      else void this.#sendAgain(release);
+      else void this.#send(release);
     }
   }
 
@@ -100,22 +92,31 @@ export class Releases {
     this.#pending.clear();
   }
 
-  async #sendAgain(release: PendingRelease): Promise<void> {
+  async #send(release: PendingRelease): Promise<ReleaseOutcome> {
+    this.begin();
     release.isSent = true;
-    const outcome = await this.#once(release.holder, release.terms);
+    const { keepUntil, failed } = release.terms;
+    const keepFor = keepUntil === 0 ? 0 : Math.max(0, keepUntil - this.clock.now());
+    let outcome: ReleaseOutcome;
+    try {
+      outcome = await this.backend.release(release.holder, { keepFor, failed });
+    } catch (cause) {
+      // A backend that fails has not answered.
+      this.reachability.failed(cause);
+      outcome = 'unknown';
+    }
     release.isSent = false;
-    if (outcome !== 'unknown') this.#forget(release);
+    if (outcome === 'unknown' && !this.#closed && this.clock.now() < release.until) this.#keep(release);
+    else this.#forget(release);
+    this.end();
+    return outcome;
   }
 
-  /** A backend that fails has not answered. */
-  async #once(holder: Holder, { keepUntil, failed }: ReleaseTerms): Promise<ReleaseOutcome> {
-    const keepFor = keepUntil === 0 ? 0 : Math.max(0, keepUntil - this.clock.now());
-    try {
-      return await this.backend.release(holder, { keepFor, failed });
-    } catch (cause) {
-      this.reachability.failed(cause);
-      return 'unknown';
-    }
+  #keep(release: PendingRelease): void {
+    if (this.#pending.has(release)) return;
+    this.begin();
+    this.#pending.add(release);
+    this.#retryLater();
   }
 
   #forget(release: PendingRelease): void {

@@ -28,24 +28,25 @@ interface Waiter {
   readonly serve: (hold: StoredHold | undefined) => void;
 }
 
-interface Slot {
-  /** By holder, the oldest first. A key may have any number of readers, so no operation goes over all of them. */
-  readonly holds: Map<string, StoredHold>;
-  /** No hold ends before this time. It may be too early: a renewal does not move it. */
-  firstEnd: number;
-  /** First come, first served. A Set keeps the order and lets a waiter in the middle leave at no cost. */
-  waiters: Set<Waiter>;
-  /** Until when the key is retained; 0 for a key that is not. */
-  retainedUntil: number;
-  /** The mode of the locks that have retained it: after a shared one it admits readers. */
-  retainedMode: LockMode;
-  timer: Timer | undefined;
-  /** When the timer fires; `Infinity` without one. */
-  wakesAt: number;
-}
-
 // The queue of every key that nobody has waited for: most locks never need one of their own.
 const NOBODY = new Set<Waiter>();
+
+/** One key: who has it, and who waits for it. */
+class Slot {
+  /** By holder, the oldest first. A key may have any number of readers, so no operation goes over all of them. */
+  readonly holds = new Map<string, StoredHold>();
+  /** No hold ends before this time. It may be too early: a renewal does not move it. */
+  firstEnd = Infinity;
+  /** First come, first served. A Set keeps the order and lets a waiter in the middle leave at no cost. */
+  waiters = NOBODY;
+  /** Until when the key is retained; 0 for a key that is not. */
+  retainedUntil = 0;
+  /** The mode of the locks that have retained it: after a shared one it admits readers. */
+  retainedMode: LockMode = 'exclusive';
+  timer: Timer | undefined;
+  /** When the timer fires; `Infinity` without one. */
+  wakesAt = Infinity;
+}
 
 // Expired keys that nobody asks for again are swept after as many grants as there are keys, and not more often than this:
 // the store cannot grow without end, and a grant pays for one step of a sweep.
@@ -249,11 +250,7 @@ export class MemoryStore {
   #slotOf(key: string): Slot {
     let slot = this.#slots.get(key);
     if (!slot) {
-      const holds = new Map<string, StoredHold>();
-      slot = {
-        ...{ holds, firstEnd: Infinity, waiters: NOBODY, timer: undefined, wakesAt: Infinity },
-        ...{ retainedUntil: 0, retainedMode: 'exclusive' },
-      };
+      slot = new Slot();
       this.#slots.set(key, slot);
     }
     return slot;

@@ -96,18 +96,20 @@ export class ProviderCore {
   /** This provider as one that is built on it sees it. Each has holders of its own, so what is reported of them concerns only one. */
   asMember(): Member {
     const { backend, locks, releases, clock } = this;
-    // Attempts of which something may be left at the server. One that never left this process is released only for the local queue.
-    const mayBeKnown = new WeakSet<Holder>();
+    // Whether an ask that failed may have reached the server. Of one that did not nothing is left there, and it is released only for the
+    // local queue.
+    const failed = new WeakMap<Holder, 'sent' | 'unsent'>();
     const longestLeases = new WeakMap<Holder, number>();
     return {
       capabilities: this.capabilities,
       acquire: async (request) => {
-        const wasKnown = mayBeKnown.has(request);
-        mayBeKnown.add(request);
+        // It may arrive this time.
+        if (failed.get(request) === 'unsent') failed.delete(request);
         try {
           return await locks.acquire(request);
         } catch (error) {
-          if (!wasKnown && !wasSent(error)) mayBeKnown.delete(request);
+          if (wasSent(error)) failed.set(request, 'sent');
+          else if (!failed.has(request)) failed.set(request, 'unsent');
           throw error;
         }
       },
@@ -115,11 +117,13 @@ export class ProviderCore {
         longestLeases.set(grant, Math.max(lease, longestLeases.get(grant) ?? grant.lease));
         return locks.renew(grant, lease);
       },
-      release: (lock, { keepFor, failed }) => {
+      release: (lock, options) => {
+        const { keepFor } = options;
         const now = clock.now();
-        const isLeft = 'fencingToken' in lock || mayBeKnown.has(lock);
+        const isLeft = 'fencingToken' in lock || failed.get(lock) !== 'unsent';
         const until = isLeft ? now + Math.max(longestLeases.get(lock) ?? lock.lease, keepFor) : now;
-        return releases.send(lock, { keepUntil: keepFor === 0 ? 0 : now + keepFor, failed }, until);
+        const terms = { keepUntil: keepFor === 0 ? 0 : now + keepFor, failed: options.failed };
+        return releases.send(lock, terms, until);
       },
       ...(backend.inspect && { inspect: backend.inspect.bind(backend) }),
       ...(backend.forceRelease && { forceRelease: backend.forceRelease.bind(backend) }),

@@ -1,4 +1,6 @@
 const SMALLEST = 64;
+// It shrinks only from here on: bursts of a few hundred locks would have it grow and shrink all the time.
+const SHRINKS_FROM = 4_096;
 // How many characters of an id count for its place: the last ones, since ids that are counted up differ there as well.
 const SIGNIFICANT = 6;
 
@@ -47,7 +49,7 @@ export class HolderTable<T> {
     if (this.#ids[at] === undefined) return false;
     this.#close(at);
     this.#size -= 1;
-    if (this.#mask >= SMALLEST && 16 * this.#size < this.#mask) this.#resize((this.#mask + 1) / 4);
+    if (this.#mask >= SHRINKS_FROM && 16 * this.#size < this.#mask) this.#resize((this.#mask + 1) / 4);
     return true;
   }
 

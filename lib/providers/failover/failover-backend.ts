@@ -16,6 +16,7 @@ import type {
   RenewOutcome,
 } from '../../api/lock-provider.js';
 import { UNUSED } from '../../core/toolkit/composite.js';
+import { HolderTable } from '../../core/toolkit/holder-table.js';
 import { SuspensionDetector } from '../../core/toolkit/suspension.js';
 import { withTimeout } from '../../core/toolkit/timing.js';
 import { type Epoch, Epochs, type FailoverState, TOKENS_PER_EPOCH } from './epochs.js';
@@ -40,9 +41,9 @@ export class FailoverBackend implements LockBackend {
   readonly capabilities: LockCapabilities;
   readonly #epochs: Epochs;
   readonly #suspension: SuspensionDetector;
-  readonly #byHolder = new Map<string, FailoverAttempt>();
+  readonly #byHolder = new HolderTable<FailoverAttempt>();
   /** By the ids that the members know. */
-  readonly #byMemberHolder = new Map<string, FailoverAttempt>();
+  readonly #byMemberHolder = new HolderTable<FailoverAttempt>();
 
   /** Checked by the provider: `members` are those of `settings.providers`, in their order. */
   constructor(
@@ -75,7 +76,16 @@ export class FailoverBackend implements LockBackend {
   async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
     const now = this.context.clock.now();
     const attempt = this.#attemptFor(request, this.#epochs.at(now), now);
-    const answer = await attempt.epoch.member.acquire(attempt);
+    const { member } = attempt.epoch;
+    let answer: Grant | 'busy';
+    try {
+      answer = await member.locking.acquire(attempt);
+    } catch (error) {
+      member.refused(error);
+      throw error;
+    }
+    // The local queue answers busy by itself, and every backend does so to a caller that leaves: the server may be silent.
+    if (answer !== 'busy') member.health.succeeded();
     return this.#admit(attempt, answer);
   }
 
@@ -104,9 +114,9 @@ export class FailoverBackend implements LockBackend {
   }
 
   /** On the member that was asked, also after a switch. The core repeats there what was not answered. */
-  async release({ holder }: Holder, options: ReleaseOptions): Promise<ReleaseOutcome> {
+  release({ holder }: Holder, options: ReleaseOptions): Promise<ReleaseOutcome> {
     const attempt = this.#byHolder.get(holder);
-    if (!attempt) return 'lost';
+    if (!attempt) return Promise.resolve('lost');
     // An ask that is still in flight finds that it was released.
     this.#forget(attempt);
     return attempt.epoch.member.locking.release(attempt.grant ?? attempt, options);

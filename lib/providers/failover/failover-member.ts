@@ -54,18 +54,6 @@ export class FailoverMember {
     await this.#probing;
   }
 
-  async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
-    try {
-      const answer = await this.locking.acquire(request);
-      // The local queue answers busy by itself, and every backend does so to a caller that leaves: the server may be silent.
-      if (answer !== 'busy') this.health.succeeded();
-      return answer;
-    } catch (error) {
-      this.#learn(error);
-      throw error;
-    }
-  }
-
   /** Never rejects. */
   async renew(grant: Grant, lease: number): Promise<RenewOutcome> {
     try {
@@ -74,13 +62,13 @@ export class FailoverMember {
       else this.health.succeeded();
       return outcome;
     } catch (error) {
-      this.#learn(error);
+      this.refused(error);
       return 'unknown';
     }
   }
 
   /** A member that refuses with a reason has answered; only silence is a failure. */
-  #learn(error: unknown): void {
+  refused(error: unknown): void {
     if (isUnavailable(error)) this.health.failed();
   }
 
@@ -104,7 +92,7 @@ export class FailoverMember {
       if (answer !== undefined) this.health.succeeded();
       else if (!this.#isClosed) this.health.failed();
     } catch (error) {
-      this.#learn(error);
+      this.refused(error);
     }
     // Also after a failure: a probe that was not granted in time may be granted late.
     const released = this.locking.release(probe, UNUSED);

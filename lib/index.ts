@@ -17,6 +17,8 @@ export type { BackendClass } from './core/lock-manager.js';
 export type { LockBackend, LockProvider } from './api/lock-provider.js';
 export type { LockLogger } from './api/logger.js';
 
+export type { RunOnceOptions, RunOnceResult } from './recipes/run-once.js';
+
 export { FailoverProvider } from './providers/failover/failover-provider.js';
 export type { FailoverProviderOptions } from './providers/failover/failover-options.js';
 export { FailoverBackend, type FailoverState } from './providers/failover/failover-backend.js';
@@ -34,7 +36,6 @@ export {
   RunOnce,
   type LockableResult,
   type LockDecorator,
-  type RunOnceOptions,
   type SkippableLockDecorator,
 } from './nest/decorators/distributed-lock.decorator.js';
 export { DistributedLockModule } from './nest/module/distributed-lock.module.js';

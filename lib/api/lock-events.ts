@@ -28,7 +28,7 @@ export interface LockEventMap {
   lost: LockEvent & { readonly held: number; readonly reason: LossReason };
   /** A lock stayed busy for the whole wait. */
   busy: LockEvent & { readonly waited: number };
-  /** A decorated call did not run because its lock was busy (`onBusy: 'skip'`). */
+  /** A call or a job did not run because its lock was busy (`onBusy: 'skip'`, `@RunOnce`, `runOnce()`). */
   skipped: LockEvent;
   /** A release was not answered; it is retried in the background. */
   'release-pending': LockEvent;

@@ -131,9 +131,12 @@ export class LockManager {
 
   /** What the backend knows about the key, or `null` when it is free. @throws LockConfigError where the provider cannot tell. */
   async inspect(key: string, provider?: string): Promise<LockInfo | null> {
-    const core = this.#core(provider);
-    if (!core.capabilities.forceRelease || !core.backend.inspect) return notOffered(core, 'inspect');
-    return core.backend.inspect(oneKey(key));
+    return this.#inspect(key, provider, 'inspect');
+  }
+
+  /** Whether anybody holds the key, or it is retained (`minHold`). @throws LockConfigError where the provider cannot tell */
+  async isLocked(key: string, provider?: string): Promise<boolean> {
+    return (await this.#inspect(key, provider, 'isLocked')) !== null;
   }
 
   /** Frees the key; a lock that is held is lost. Resolves to whether it was held or retained (`minHold`). */
@@ -195,6 +198,12 @@ export class LockManager {
    */
   stop(): Promise<void> {
     return (this.#stopping ??= this.#drainAndClose());
+  }
+
+  async #inspect(key: string, provider: string | undefined, asked: string): Promise<LockInfo | null> {
+    const core = this.#core(provider);
+    if (!core.capabilities.forceRelease || !core.backend.inspect) return notOffered(core, asked);
+    return core.backend.inspect(oneKey(key));
   }
 
   async #connect(): Promise<void> {

@@ -13,6 +13,7 @@ import {
   type ReleaseOutcome,
   type RenewOutcome,
 } from '../api/lock-provider.js';
+import type { LockInfo } from '../api/lock-info.js';
 import { validUntil } from '../core/toolkit/validity.js';
 import { getLockServiceToken } from '../nest/decorators/inject-lock-service.decorator.js';
 import { LockService, type KeyContext } from '../nest/service/lock.service.js';
@@ -114,7 +115,7 @@ class StubBackend implements LockBackend {
     fencing: true,
     lease: 'per-lock',
     minHold: true,
-    forceRelease: false,
+    forceRelease: true,
     queue: 'backend',
   };
   readonly #holders = new Map<string, string>();
@@ -147,12 +148,26 @@ class StubBackend implements LockBackend {
     return Promise.resolve(this.#holders.delete(holder) ? 'released' : 'lost');
   }
 
-  lose(key: string): void {
-    for (const [holder, held] of this.#holders) {
-      if (held !== key) continue;
+  inspect(key: string): Promise<LockInfo | null> {
+    const holders = [...this.#holders.values()].filter((held) => held === key).length + (this.busy.has(key) ? 1 : 0);
+    if (holders === 0) return Promise.resolve(null);
+    return Promise.resolve({
+      ...{ key, state: 'held', mode: 'exclusive', holders, waiters: 0, expiresIn: null, fencingToken: this.#token },
+    });
+  }
+
+  forceRelease(key: string): Promise<boolean> {
+    return Promise.resolve(this.lose(key));
+  }
+
+  /** Answers whether anybody held it. */
+  lose(key: string): boolean {
+    const holders = [...this.#holders].filter(([, held]) => held === key);
+    for (const [holder] of holders) {
       this.#holders.delete(holder);
       this.context.emit({ type: 'lost', holder });
     }
+    return holders.length > 0;
   }
 
   close(): Promise<void> {

@@ -1,11 +1,12 @@
 // One process of a fleet with a scheduled job, which runs as long as its parent lets it. It tells when a run begins and
-// ends, and how often it has skipped one. argv: the folder of the compiled library, the URL of Redis.
+// ends, and how often it has skipped one. argv: the folder of the compiled library, the URL of Redis, and 'runOnce' for a process
+// that asks the service instead of the decorator.
 import 'reflect-metadata';
-import { Injectable, Module } from '@nestjs/common';
+import { Inject, Injectable, Module } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import { Interval, ScheduleModule } from '@nestjs/schedule';
 
-const [, , folder, url] = process.argv;
+const [, , folder, url, asks] = process.argv;
 const library = (file) => import(`${folder}/${file}.js`);
 const { RunOnce } = await library('nest/decorators/distributed-lock.decorator');
 const { DistributedLockModule } = await library('nest/module/distributed-lock.module');
@@ -24,18 +25,31 @@ process.on('message', ({ order }) => {
 });
 
 class Jobs {
+  constructor(locks) {
+    this.locks = locks;
+  }
+
   async report() {
     const token = String(currentLock().fencingToken);
     process.send({ event: 'begin', token });
     if (patience > 0) await new Promise((resolve) => (goOn = resolve));
     process.send({ event: 'end', token, held: currentLock().isHeld() });
   }
+
+  async reportOnce() {
+    await this.locks.runOnce('report', () => this.report(), { atLeast: '1s' });
+  }
 }
-const descriptor = Object.getOwnPropertyDescriptor(Jobs.prototype, 'report');
-RunOnce('report', { atLeast: '1s' })(Jobs.prototype, 'report', descriptor);
-Interval(50)(Jobs.prototype, 'report', descriptor);
-Object.defineProperty(Jobs.prototype, 'report', descriptor);
+Inject(LockService)(Jobs, undefined, 0);
+decorate(asks === 'runOnce' ? 'reportOnce' : 'report', Interval(50));
+if (asks !== 'runOnce') decorate('report', RunOnce('report', { atLeast: '1s' }));
 Injectable()(Jobs);
+
+function decorate(name, decorator) {
+  const descriptor = Object.getOwnPropertyDescriptor(Jobs.prototype, name);
+  decorator(Jobs.prototype, name, descriptor);
+  Object.defineProperty(Jobs.prototype, name, descriptor);
+}
 
 class AppModule {}
 Module({

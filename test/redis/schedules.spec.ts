@@ -24,7 +24,7 @@ interface Member {
   skipped: number;
 }
 
-describe('a job in four processes, each of which fires it every 50 ms at its own times, with atLeast of one second', () => {
+describe('a job in four processes, two by @RunOnce and two by runOnce(), each of which fires it every 50 ms at its own times, with atLeast of one second', () => {
   let server: RedisServer;
   let library: CompiledLibrary;
   const members = new Set<Member>();
@@ -34,7 +34,7 @@ describe('a job in four processes, each of which fires it every 50 ms at its own
   beforeAll(async () => {
     server = await startRedisServer();
     library = await compileLibrary();
-    await Promise.all([join(), join(), join(), join()]);
+    await Promise.all([join(), join(), join('runOnce'), join('runOnce')]);
   }, 120_000);
   afterAll(async () => {
     for (const { process } of members) process.kill('SIGKILL');
@@ -42,8 +42,8 @@ describe('a job in four processes, each of which fires it every 50 ms at its own
     await server.stop();
   });
 
-  async function join(): Promise<void> {
-    const child = fork(PROGRAM, [library.folder, server.url], { execArgv: [] });
+  async function join(asks: 'decorator' | 'runOnce' = 'decorator'): Promise<void> {
+    const child = fork(PROGRAM, [library.folder, server.url, asks], { execArgv: [] });
     const member: Member = { process: child, skipped: 0 };
     members.add(member);
     let ready = false;

@@ -1,3 +1,4 @@
+import type { LockBusyError } from '../../api/errors.js';
 import type { ProviderCore } from '../provider-core.js';
 import type { LockSettings } from './lock-settings.js';
 import type { Waiters } from './waiters.js';
@@ -14,4 +15,9 @@ export interface LockPlan {
   readonly waiters: Waiters;
   readonly settings: LockSettings;
   readonly origin: LockOrigin;
+}
+
+/** A call does without its lock, which was busy. */
+export function publishSkipped({ core, settings, origin }: LockPlan, { key }: LockBusyError): void {
+  core.events.publish('skipped', () => ({ key: key ?? '', provider: core.name, mode: settings.mode, ...origin }));
 }

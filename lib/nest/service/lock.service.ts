@@ -3,6 +3,7 @@ import type { LockOptions } from '../../api/lock-options.js';
 import type { Lock } from '../../api/lock.js';
 import type { LockKey } from '../../key/lock-key.js';
 import type { LockManager } from '../../core/lock-manager.js';
+import { runOnce, type RunOnceOptions, type RunOnceResult } from '../../recipes/run-once.js';
 
 /** The values for `#{ctx.name}` in key templates. */
 export type KeyContext = Readonly<Record<string, () => string | number | bigint | boolean>>;
@@ -52,6 +53,32 @@ export class LockService {
    */
   withLock<T>(key: LockKey, task: (lock: Lock) => T | PromiseLike<T>, options?: LockOptions): Promise<T> {
     return this.manager.withLock(key, task, this.#complete(options));
+  }
+
+  /**
+   * Runs `task` once in the whole fleet: the process that gets the lock runs it, the others do not wait. For jobs that are scheduled at run
+   * time; a method takes `@RunOnce`.
+   *
+   * @returns `{ ran: true, value }`, or `{ ran: false }` where another process has run it within `atLeast` ms, or runs it now
+   * @throws LockUnavailableError when the backend is down: then no process runs it. LockConfigError for an `atLeast` that the provider
+   * cannot keep; otherwise as {@link withLock}, but never LockBusyError of this lock
+   */
+  runOnce<T>(
+    key: LockKey,
+    task: (lock: Lock) => T | PromiseLike<T>,
+    options: RunOnceOptions,
+  ): Promise<RunOnceResult<T>> {
+    return runOnce(this.manager, key, task, { provider: this.provider, ...options });
+  }
+
+  /**
+   * Whether anybody holds the key, or it is retained (`minHold`). The answer may be outdated when it arrives: to do something only if the key is
+   * free, use {@link tryAcquire}.
+   *
+   * @throws LockConfigError where the provider cannot tell (row and advisory locks of SQL); LockUnavailableError when the backend is down
+   */
+  isLocked(key: string): Promise<boolean> {
+    return this.manager.isLocked(key, this.provider);
   }
 
   /** The innermost lock around the caller, or the one of `key`; undefined outside of a lock, and after its release. */

@@ -1,0 +1,112 @@
+import { LockBusyError, LockUnavailableError } from '../../lib/api/errors.js';
+import { LockService } from '../../lib/nest/service/lock.service.js';
+import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
+import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
+import type { RunOnceOptions } from '../../lib/recipes/run-once.js';
+import { deferred, startManager } from '../core/manager-rig.js';
+import { ScriptedProvider } from '../core/scripted-provider.js';
+
+async function fleet() {
+  const store = new MemoryStore();
+  const one = await startManager({ provider: new MemoryLockProvider({ store }) });
+  const other = await startManager({ provider: new MemoryLockProvider({ store }), clock: one.clock });
+  return { ...one, one: new LockService(one.locks), other: new LockService(other.locks), skipped: other.names };
+}
+
+it('runs a job in the process that comes first, and gives its value', async () => {
+  const { one, other, skipped } = await fleet();
+  const end = deferred<string>();
+  const first = one.runOnce('report', () => end.promise, { atLeast: 0 });
+  await expect(other.runOnce('report', () => 'never', { atLeast: 0 })).resolves.toEqual({ ran: false });
+  expect(skipped()).toEqual(['busy', 'skipped']);
+  end.resolve('done');
+  await expect(first).resolves.toEqual({ ran: true, value: 'done' });
+});
+
+it('does not run again before `atLeast` has passed, also if the job has ended or failed', async () => {
+  const { one, other, clock } = await fleet();
+  const options: RunOnceOptions = { atLeast: '1m' };
+  await expect(one.runOnce('report', () => Promise.reject(new Error('its own')), options)).rejects.toThrow('its own');
+  await clock.advance(59_000);
+  await expect(other.runOnce('report', () => 2, options)).resolves.toEqual({ ran: false });
+  await clock.advance(1_000);
+  await expect(other.runOnce('report', () => 2, options)).resolves.toEqual({ ran: true, value: 2 });
+});
+
+it('ends the lock of a run that takes longer than `atMost`', async () => {
+  const { one, other, clock } = await fleet();
+  const options: RunOnceOptions = { atLeast: 0, atMost: '1m' };
+  const end = deferred();
+  const signals: AbortSignal[] = [];
+  const first = one.runOnce(
+    'report',
+    (lock) => {
+      signals.push(lock.signal);
+      return end.promise;
+    },
+    options,
+  );
+  await clock.advance(60_000);
+  expect(signals[0]?.aborted).toBe(true);
+  await expect(other.runOnce('report', () => 2, options)).resolves.toEqual({ ran: true, value: 2 });
+  end.resolve();
+  await expect(first).rejects.toMatchObject({ code: 'LOCK_LOST', reason: 'max-hold' });
+});
+
+it('does not take the busy lock of another key for its own', async () => {
+  const { one, other } = await fleet();
+  const lock = await other.acquire('row');
+  const job = one.runOnce('report', () => one.withLock('row', () => 1, { wait: 0 }), { atLeast: 0 });
+  await expect(job).rejects.toThrow(LockBusyError);
+  await lock.release();
+});
+
+it('runs nowhere while the backend is down', async () => {
+  const provider = new ScriptedProvider();
+  const { locks, clock } = await startManager({ provider });
+  let runs = 0;
+  const job = new LockService(locks).runOnce('report', () => (runs += 1), { atLeast: 0 });
+  const outcome = expect(job).rejects.toThrow(LockUnavailableError);
+  await clock.advance(5_000);
+  await outcome;
+  expect(runs).toBe(0);
+});
+
+it.each<[string, unknown]>([
+  ['no options', undefined],
+  ['no atLeast', { atMost: '1m' }],
+])('refuses %s with the line to write', async (_, options) => {
+  const { one } = await fleet();
+  await expect(one.runOnce('report', () => 1, options as RunOnceOptions)).rejects.toThrow(
+    /^runOnce\(\) has no "atLeast".*write locks\.runOnce\('report', task, \{ atLeast: '1m' \}\)/,
+  );
+});
+
+describe('isLocked', () => {
+  it('tells whether a key is held or retained by anybody', async () => {
+    const { one, other, clock } = await fleet();
+    await expect(one.isLocked('order:42')).resolves.toBe(false);
+    const lock = await other.acquire('order:42', { minHold: '1m' });
+    await expect(one.isLocked('order:42')).resolves.toBe(true);
+    await lock.release();
+    await expect(one.isLocked('order:42')).resolves.toBe(true);
+    await clock.advance(60_000);
+    await expect(one.isLocked('order:42')).resolves.toBe(false);
+  });
+
+  it('asks the provider of the service', async () => {
+    const { locks } = await startManager({
+      providers: { main: new MemoryLockProvider(), side: new MemoryLockProvider() },
+      default: 'main',
+    });
+    const service = new LockService(locks);
+    await service.via('side').acquire('order:42');
+    await expect(service.isLocked('order:42')).resolves.toBe(false);
+    await expect(service.via('side').isLocked('order:42')).resolves.toBe(true);
+  });
+
+  it('refuses where the provider cannot tell', async () => {
+    const { locks } = await startManager({ provider: new ScriptedProvider() });
+    await expect(new LockService(locks).isLocked('order:42')).rejects.toThrow(/"main" does not offer isLocked\(\)/);
+  });
+});

@@ -88,7 +88,10 @@ export class LockManager {
 
   /** Acquires the lock. @throws LockBusyError when it was busy for the whole `wait`. */
   async acquire(key: LockKey, options: LockOptions = {}): Promise<Lock> {
-    return await this.#acquirer.acquire(normalizeKeys(key), this.plan(options), options.signal);
+    const lock = await this.#acquirer.acquire(normalizeKeys(key), this.plan(options), options.signal);
+    // A key that it has re-entered keeps the context of its first entry.
+    for (const hold of lock.holds) if (hold.entries === 1) hold.isApart = true;
+    return lock;
   }
 
   /** Acquires the lock if it is free (`wait` defaults to 0); `null` when it is busy. */

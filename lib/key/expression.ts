@@ -54,12 +54,16 @@ export class Expression {
   }
 
   #encode(value: unknown): string {
-    if (this.#fallback !== null) {
-      const missing =
-        value === undefined || value === null || (value === '' && this.syntax.fallback?.operator === '?:');
-      if (missing) return this.#fallback;
-    }
-    return encodeKeyValue(value, this.#describe);
+    const isAbsent = value === undefined || value === null;
+    if (!isAbsent && value !== '') return encodeKeyValue(value, this.#describe);
+    const { text, fallback, path } = this.syntax;
+    if (this.#fallback !== null && (isAbsent || fallback?.operator === '?:')) return this.#fallback;
+    const remedy = fallback ? 'write ?: instead of ??' : `write #{${text} ${isAbsent ? '??' : '?:'} 'none'}`;
+    const isLeftOut = value === undefined && path.length === 0;
+    throw new LockKeyError(
+      `${this.#describe()} is ${isAbsent ? value : 'an empty string'}. Make sure that it is set, or ${remedy}.` +
+        (isLeftOut ? " A default in the method's signature applies only inside the method." : ''),
+    );
   }
 
   readonly #describe = (): string => `#{${this.syntax.text}} in the lock key of ${this.method}`;

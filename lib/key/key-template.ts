@@ -27,11 +27,14 @@ export class KeyTemplate {
   readonly contextNames: readonly string[];
   /** Whether it makes a key for each item of a list. */
   readonly multiple: boolean;
+  /** What is probably not meant, although it can make keys. */
+  readonly warnings: readonly string[];
   readonly #list: Expression | undefined;
   readonly #head: readonly Piece[];
   readonly #tail: readonly Piece[];
 
-  private constructor(pieces: readonly Piece[]) {
+  private constructor(pieces: readonly Piece[], warnings: readonly string[]) {
+    this.warnings = warnings;
     const expressions = pieces.filter(isExpression);
     const kinds = new Set(expressions.map(({ root }) => root.kind));
     this.usesRequest = kinds.has('request');
@@ -53,7 +56,13 @@ export class KeyTemplate {
     // In a quoted string `${id}` is plain text, and all calls would share one key.
     if (source.includes('${')) throw errorAt("'${' has no meaning here: write '#{'", source.indexOf('${'));
     if (source.length > MAX_KEY_BYTES) throw errorAt(`it is longer than ${MAX_KEY_BYTES} characters`, MAX_KEY_BYTES);
-    return new KeyTemplate(parsePieces(source, site, errorAt));
+    const pieces = parsePieces(source, site, errorAt);
+    const texts = pieces.flatMap((piece) => (isExpression(piece) ? [] : withoutSign(piece, site, errorAt)));
+    const warnings = texts.map(
+      (text) =>
+        `Key template ${quote(source)} of ${site.method} has the text {${text}}, which is the same for all calls: write #{${text}} for its value.`,
+    );
+    return new KeyTemplate(pieces, warnings);
   }
 
   /** The key of one call, or the keys of one for each item of the list. */
@@ -92,6 +101,19 @@ function parsePieces(source: string, site: KeySite, errorAt: ErrorAt): readonly 
     position = end;
   }
   return [...pieces, literal + source.slice(position)];
+}
+
+/** The texts in braces that are plain text, but would be an expression of this method with a `#` before them. */
+function withoutSign(literal: string, site: KeySite, errorAt: ErrorAt): string[] {
+  return Array.from(literal.matchAll(/\{/g)).flatMap(({ index }) => {
+    try {
+      const [syntax] = parseExpression(literal, index + 1, errorAt);
+      resolveRoot(syntax, site, (problem) => errorAt(problem, index));
+      return [syntax.text];
+    } catch {
+      return [];
+    }
+  });
 }
 
 /** The template with a separator between two values; punctuation that is no separator gives way to it. */

@@ -1,6 +1,6 @@
 import { parseExpressionAt, type ClassExpression, type Expression, type Pattern } from 'acorn';
 
-/** The names of a method's parameters by position; `null` for a parameter without a name of its own. */
+/** The names of a method's parameters by position: `...ids` for a rest parameter, `null` for one without a name of its own. */
 export type ParameterNames = readonly (string | null)[];
 
 /** Any function or class. It is never called: only its source is read. */
@@ -14,8 +14,8 @@ interface ReadableFunction {
  * A decorator further down may have put a wrapper in the method's place. The class still shows the method as it was
  * written, so a wrapper's own names count only where the class has no method of that name.
  *
- * Nothing is guessed: a destructured parameter and a rest parameter have no name (a rest parameter's name would mean the
- * whole rest, not the argument at its position), and `null` is the answer where no source can be read.
+ * Nothing is guessed: a destructured parameter has no name, and `null` is the answer where no source can be read. A rest parameter
+ * keeps its dots, because its name means the whole rest and not the argument at its position.
  */
 export function parameterNamesOf(
   method: ReadableFunction,
@@ -67,6 +67,7 @@ function keyOf({ key, computed }: Member): string | undefined {
 }
 
 function nameOf(parameter: Pattern): string | null {
+  if (parameter.type === 'RestElement') return `...${nameOf(parameter.argument) ?? ''}`;
   const target = parameter.type === 'AssignmentPattern' ? parameter.left : parameter;
   return target.type === 'Identifier' ? target.name : null;
 }

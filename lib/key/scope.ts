@@ -6,7 +6,7 @@ import type { ParameterNames } from './parameter-names.js';
 export interface KeySite {
   /** The decorated method for messages, such as `OrderService.pay`. */
   readonly method: string;
-  /** The value of `#{class}`. */
+  /** The value of `#{class}`: of the class that declares the method, also in its subclasses. Bundlers may rename it. */
   readonly className: string;
   /** The value of `#{method}`. */
   readonly methodName: string;
@@ -97,11 +97,14 @@ function requestOf(scope: KeyScope, { method }: KeySite): unknown {
   const request = scope.request?.();
   if (request !== undefined && request !== null) return request;
   throw new LockKeyError(
-    `The lock key of ${method} reads the request, which exists only while LockInterceptor handles one: call ${method} from a handler, or take the key from its parameters`,
+    `The lock key of ${method} reads the request, which exists only while LockInterceptor handles one. Call it from a handler, or take the key from its parameters. ` +
+      'A gateway of Nest 11, and a controller of a hybrid application without inheritAppConfig, needs @UseInterceptors(LockInterceptor).',
   );
 }
 
 function unknownName(root: string, parameters: ParameterNames | null): string {
+  const rest = parameters?.indexOf(`...${root}`) ?? -1;
+  if (rest !== -1) return `'${root}' is a rest parameter: write #{args[${rest}]} for its first item`;
   const names = parameters?.map((name) => name ?? '(no name)').join(', ');
   const known = names === undefined ? 'its parameter names cannot be read' : `its parameters are: ${names || 'none'}`;
   return `the method has no parameter '${root}' (${known}); write #{p0} or #{args[0]} for one by position, or use a key function`;

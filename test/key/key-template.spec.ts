@@ -251,6 +251,12 @@ describe('KeyTemplate', () => {
       expect(errorOf(() => parse('#{order}', [])).message).toContain('its parameters are: none');
     });
 
+    it('a rest parameter, and says how its items are written', () => {
+      const { message } = errorOf(() => parse('#{ids}', ['tenant', '...ids']));
+      expect(message).toContain("'ids' is a rest parameter: write #{args[1]} for its first item");
+      expect(errorOf(() => parse('#{id}', ['...ids'])).message).toContain('its parameters are: ...ids');
+    });
+
     it('the name of a class without one', () => {
       const anonymous = { ...site, className: '' };
       expect(errorOf(() => KeyTemplate.parse('#{class}', anonymous)).message).toContain('is an empty string');
@@ -300,7 +306,27 @@ describe('KeyTemplate', () => {
     ])('a request that is %s, whatever the default', (_, given) => {
       const error = errorOf(() => evaluate('#{request?.id ?? "none"}', given));
       expect(error.message).toContain('OrderService.pay reads the request');
-      expect(error.message).toContain('LockInterceptor');
+      expect(error.message).toMatch(/gateway of Nest 11.*needs @UseInterceptors\(LockInterceptor\)/);
+    });
+
+    it.each<[string, string]>([
+      ['#{order.missing}', "write #{order.missing ?? 'none'}"],
+      ['#{order.nothing}', "write #{order.nothing ?? 'none'}"],
+      ['#{ order.note }', "write #{order.note ?: 'none'}"],
+      ['#{order.note ?? "x"}', 'write ?: instead of ??'],
+      ['#{p9}', "write #{p9 ?? 'none'}"],
+      ['#{order.lines[*].product?.sku}', "write #{order.lines[*].product?.sku ?? 'none'}"],
+    ])('%s, and shows its default in the template', (source, remedy) => {
+      expect(errorOf(() => evaluate(source)).message).toContain(remedy);
+    });
+
+    it("a parameter that is left out, although the method's signature has a default", () => {
+      const { message } = errorOf(() => evaluate('#{line}', { args: [order] }));
+      expect(message).toBe(
+        "#{line} in the lock key of OrderService.pay is undefined. Make sure that it is set, or write #{line ?? 'none'}. " +
+          "A default in the method's signature applies only inside the method.",
+      );
+      expect(errorOf(() => evaluate('#{order.missing}')).message).not.toContain('signature');
     });
 
     it('a context without resolvers', () => {
@@ -318,6 +344,41 @@ describe('KeyTemplate', () => {
       expect(error.cause).toEqual(new TypeError('no name'));
       expect(error.message).toContain(source.slice(2, -1));
       expect(error.message).toContain('OrderService.pay');
+    });
+  });
+
+  describe('warns of text that only lacks its #', () => {
+    it.each<[string, string]>([
+      ['x:{line}', '#{line}'],
+      ['x:{order.id}:#{line}', '#{order.id}'],
+      ['x:#{line}:{ order.lines[*].id }', '#{order.lines[*].id}'],
+      ["x:{line ?? 'none'}", "#{line ?? 'none'}"],
+      ['x:{p0}', '#{p0}'],
+      ['{#line}', '#{#line}'],
+      ['{request.params.id}', '#{request.params.id}'],
+    ])('%s', (source, remedy) => {
+      const [first = '', ...others] = parse(source).warnings;
+      expect(others).toEqual([]);
+      expect(first).toContain(`Key template ${JSON.stringify(source)} of OrderService.pay`);
+      expect(first).toContain(`write ${remedy}`);
+    });
+
+    it('with one warning for each place', () => {
+      expect(parse('{order.id}:{line}').warnings).toHaveLength(2);
+    });
+
+    it.each([
+      '{orders}:list',
+      'a{b',
+      'a}b',
+      '{}',
+      '{0}',
+      '{"order":1}',
+      '#{order.id}',
+      "#{order.missing ?? '{line}'}",
+      '{line()}',
+    ])('but not of %s, which means nothing with a #', (source) => {
+      expect(parse(source).warnings).toEqual([]);
     });
   });
 });

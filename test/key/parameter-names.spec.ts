@@ -67,8 +67,8 @@ describe('parameterNamesOf', () => {
     ['defaults', ['order', 'text', 'pattern', 'line']],
     ['template', ['text', 'line']],
     ['destructured', [null, null, null, 'last']],
-    ['rest', ['order', null]],
-    ['onlyRest', [null]],
+    ['rest', ['order', '...lines']],
+    ['onlyRest', ['...lines']],
     ['comments', ['order', 'line']],
     ['quoted name', ['order']],
     ['42', ['order']],
@@ -143,7 +143,7 @@ describe('parameterNamesOf', () => {
       expect(parameterNamesOf(wrappers['a Proxy']!, Service, symbol)).toBeNull();
       expect(parameterNamesOf(wrappers['a Proxy']!, Service, 'computed')).toBeNull();
       expect(parameterNamesOf(wrappers['a Proxy']!, new Proxy(Service, {}), 'plain')).toBeNull();
-      expect(parameterNamesOf(wrappers['a function with ...args']!, Service, symbol)).toEqual([null]);
+      expect(parameterNamesOf(wrappers['a function with ...args']!, Service, symbol)).toEqual(['...args']);
       expect(parameterNamesOf(wrappers['a function with names of its own']!)).toEqual(['a', 'b']);
       expect(parameterNamesOf(Math.max)).toBeNull();
       expect(parameterNamesOf(Service)).toBeNull();

@@ -115,6 +115,24 @@ abstract class Locked<T extends HasId> {
 
   @DistributedLock('#{request.params.id}', { around: 'request' })
   async request() {}
+
+  @DistributedLock('order:#{order.id}', { signal: (order: Order, signal: AbortSignal) => signal })
+  async cancelable(order: Order, signal: AbortSignal) {}
+
+  @DistributedLock('order:#{order.id}', { signal: (order: HasId, signal?: AbortSignal) => signal })
+  async maybeCancelable(order: Order, signal?: AbortSignal, amount = 1) {}
+
+  @DistributedLock((order: HasId) => order.id, {
+    signal: (order: Order, options: { signal: AbortSignal }) => options.signal,
+  })
+  async cancelableByOptions(order: Order, options: { signal: AbortSignal; amount: number }) {}
+
+  @DistributedLock('a', { signal: (signal: AbortSignal) => signal })
+  cancelableObservable(signal: AbortSignal): Observable<number> {
+    return never;
+  }
+  @DistributedLock('a', { signal: () => AbortSignal.timeout(5_000) })
+  async cancelableByTime() {}
 }
 
 /** What cannot be locked. */
@@ -195,6 +213,26 @@ class Refused {
   @DistributedLock('a', { signal: new AbortController().signal })
   async signal() {}
 
+  // @ts-expect-error: an order is no signal
+  @DistributedLock('a', { signal: (order: Order) => order })
+  async noSignal(order: Order) {}
+
+  // @ts-expect-error: the first parameter is an order
+  @DistributedLock('a', { signal: (signal: AbortSignal) => signal })
+  async otherSignal(order: Order, signal: AbortSignal) {}
+
+  // @ts-expect-error: the method has no second parameter
+  @DistributedLock((order: Order) => order.id, { signal: (order: Order, signal: AbortSignal) => signal })
+  async absentSignal(order: Order) {}
+
+  // @ts-expect-error: the caller may leave it out
+  @DistributedLock('a', { signal: (order: Order, options: { signal: AbortSignal }) => options.signal })
+  async optionalSignal(order: Order, options?: { signal: AbortSignal }) {}
+
+  // @ts-expect-error: a duration has a known unit
+  @DistributedLock('a', { wait: '5 parsecs' })
+  async wrongUnit() {}
+
   // @ts-expect-error: there is no running without the lock
   @DistributedLock('a', { onBusy: 'run' })
   async unlocked() {}
@@ -267,6 +305,13 @@ class Skipping {
   // @ts-expect-error: an order is no text
   @DistributedLock((order: Order) => order.id, { onBusy: 'skip' })
   async otherParameter(id: string) {}
+
+  @DistributedLock('a', { onBusy: 'skip', signal: (signal: AbortSignal) => signal })
+  async cancelable(signal: AbortSignal) {}
+
+  // @ts-expect-error: a text is no signal
+  @DistributedLock('a', { onBusy: 'skip', signal: (signal: AbortSignal) => signal })
+  async otherSignal(id: string) {}
 
   // @ts-expect-error: synchronous
   @RunOnce('nightly', { atLeast: 0 })

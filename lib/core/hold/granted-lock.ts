@@ -163,7 +163,7 @@ export class GrantedLock implements Lock {
    * runs in the context of its last run, so contexts that kept ended locks would grow with every run.
    */
   run<T>(task: () => T): T {
-    for (const hold of this.holds) hold.hasContext = true;
+    for (const hold of this.holds) hold.isApart = false;
     return contexts.run([this, ...surroundingLocks().filter((outer) => outer !== this)], task);
   }
 

@@ -32,8 +32,8 @@ export class Hold {
   acquiredBy: object | undefined;
   /** Why its release did not end it as it should have. */
   releaseError: LockLostError | undefined;
-  /** Whether a task runs, or ran, in a context of this hold, in which others can enter it again. */
-  hasContext = false;
+  /** Whether only the caller of `acquire()` has it in hand: it opened no context in which other calls can enter it again. */
+  isApart = false;
   /** Ends its trace, if somebody listened to the tracing channel at its start. */
   #endTrace: ((end: HoldEnd) => void) | undefined;
   readonly #validity: LeaseValidity;

@@ -45,7 +45,7 @@ export class Holds {
    */
   hasApart(key: string): boolean {
     if (this.#byHolder.size > LOOKED_THROUGH) return false;
-    for (const hold of this.#byHolder.values()) if (hold.key === key && !hold.hasContext && hold.isValid()) return true;
+    for (const hold of this.#byHolder.values()) if (hold.key === key && hold.isApart && hold.isValid()) return true;
     return false;
   }
 

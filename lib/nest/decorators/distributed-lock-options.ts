@@ -14,8 +14,18 @@ export interface BusyContext {
   readonly error: LockBusyError;
 }
 
-/** Options of `@DistributedLock`. */
-export interface DistributedLockOptions extends Omit<LockOptions, 'signal'> {
+/** Answers the call in place of the method. */
+export type BusyHandler = (busy: BusyContext) => unknown;
+
+/** Options of `@DistributedLock`. `S` are the parameters of `signal`. */
+export interface DistributedLockOptions<S extends readonly unknown[] = never[]> extends Omit<LockOptions, 'signal'> {
+  /**
+   * Takes the caller's `AbortSignal` out of the arguments of the call. It ends the wait: the call rejects with `signal.reason` and
+   * leaves nothing behind. It does not end a hold. `undefined`: this call cannot be canceled.
+   *
+   * @example `signal: (order: Order, signal?: AbortSignal) => signal`
+   */
+  signal?: ((...args: S) => AbortSignal | undefined) | undefined;
   /**
    * What a call does when the lock stays busy.
    *
@@ -26,7 +36,7 @@ export interface DistributedLockOptions extends Omit<LockOptions, 'signal'> {
    *
    * There is no way to run the method without its lock.
    */
-  onBusy?: 'throw' | 'skip' | ((busy: BusyContext) => unknown) | undefined;
+  onBusy?: 'throw' | 'skip' | BusyHandler | undefined;
   /**
    * What the lock is around. `method` (default): the decorated method. `request`: handlers only; `LockInterceptor` takes
    * the lock before pipes and inner interceptors and holds it until the response is complete. The key then comes from

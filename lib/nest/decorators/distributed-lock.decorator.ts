@@ -1,9 +1,9 @@
 import { Observable } from 'rxjs';
 import { LockConfigError } from '../../api/errors.js';
-import type { Duration } from '../../api/duration.js';
 import type { KeyFunction } from '../../key/key-function.js';
 import { decoratedMethod, copyMethodMetadata } from '../../core/toolkit/decorated-method.js';
-import type { DistributedLockOptions } from './distributed-lock-options.js';
+import type { BusyHandler, DistributedLockOptions } from './distributed-lock-options.js';
+import { lockOfRun, type RunOnceOptions } from '../../recipes/run-once.js';
 import { lockedMethodsBehind, recordLockedMethod } from './lock-metadata.js';
 import { lockedCall } from './locked-call.js';
 import { LockedMethod, type KeySource } from './locked-method.js';
@@ -11,9 +11,6 @@ import { reserveServiceSlot } from '../module/service-slot.js';
 
 /** What a decorated method may give: the lock is held until it has settled, completed or ended. */
 export type LockableResult = PromiseLike<unknown> | Observable<unknown> | AsyncGenerator<unknown, unknown, never>;
-
-/* eslint-disable @typescript-eslint/no-unnecessary-type-parameters -- P infers the parameters of the method: written out
-   as [...A, ...never[]] they would be compared the other way round, and a key function could not ask for less than them. */
 
 /** The target of a decorator on an instance method. That of a static method is a class, which has a prototype. */
 type Prototype = object & { prototype?: never };
@@ -36,28 +33,50 @@ type Supplies<
   ? unknown
   : Counted<Parameters<M>> extends Needed<A>
     ? unknown
-    : { keyFunction: 'needs more parameters than the method has' };
+    : { parameters: 'fewer than the key or signal function asks for' };
 
-/** Decorates methods whose parameters begin with `A`. */
-export interface LockDecorator<A extends readonly unknown[] = readonly []> {
+/**
+ * What the descriptor of a method `M` must be, so that a function of the parameters `A` can be called with its arguments. `P` infers
+ * the parameters of the method: written out as [...A, ...never[]] they would be compared the other way round, and the function could
+ * not ask for less than them.
+ */
+type Accepts<
+  M extends (...args: never[]) => unknown,
+  A extends readonly unknown[],
+  P extends readonly unknown[],
+> = Supplies<M, A> & { value?: (...args: P) => unknown };
+
+/** Decorates methods whose parameters begin with `A`, those of the key, and with `S`, those of `signal`. */
+export interface LockDecorator<A extends readonly unknown[] = readonly [], S extends readonly unknown[] = readonly []> {
   // Fits no method. With a second signature TypeScript compares without type parameters, so that `applyDecorators()`,
   // which wants decorators for methods of any type, takes this one.
   (target: never, method: never, descriptor: never): void;
-  <M extends (...args: never[]) => LockableResult, P extends readonly [...A, ...unknown[]]>(
+  <
+    M extends (...args: never[]) => LockableResult,
+    P extends readonly [...A, ...unknown[]],
+    Q extends readonly [...S, ...unknown[]],
+  >(
     target: Prototype,
     method: string | symbol,
-    descriptor: TypedPropertyDescriptor<M> & Supplies<M, A> & { value?: (...args: P) => unknown },
+    descriptor: TypedPropertyDescriptor<M> & Accepts<M, A, P> & Accepts<M, S, Q>,
   ): void;
 }
 
 /** As {@link LockDecorator}, for methods whose result may be `undefined`: a skipped call has none. */
-export interface SkippableLockDecorator<A extends readonly unknown[] = readonly []> {
-  <M extends (...args: never[]) => PromiseLike<unknown>, P extends readonly [...A, ...unknown[]]>(
+export interface SkippableLockDecorator<
+  A extends readonly unknown[] = readonly [],
+  S extends readonly unknown[] = readonly [],
+> {
+  <
+    M extends (...args: never[]) => PromiseLike<unknown>,
+    P extends readonly [...A, ...unknown[]],
+    Q extends readonly [...S, ...unknown[]],
+  >(
     target: Prototype,
     method: string | symbol,
     descriptor: TypedPropertyDescriptor<M> &
-      Supplies<M, A> & {
-        value?: (...args: P) => unknown;
+      Accepts<M, A, P> &
+      Accepts<M, S, Q> & {
         // Written as a setter, since only there must `undefined` be assignable to the method's result.
         set?: (method: (...args: unknown[]) => Promise<undefined>) => void;
       },
@@ -65,17 +84,13 @@ export interface SkippableLockDecorator<A extends readonly unknown[] = readonly 
   <
     M extends (...args: never[]) => Observable<unknown> | AsyncGenerator<unknown, unknown, never>,
     P extends readonly [...A, ...unknown[]],
+    Q extends readonly [...S, ...unknown[]],
   >(
     target: Prototype,
     method: string | symbol,
-    descriptor: TypedPropertyDescriptor<M> & Supplies<M, A> & { value?: (...args: P) => unknown },
+    descriptor: TypedPropertyDescriptor<M> & Accepts<M, A, P> & Accepts<M, S, Q>,
   ): void;
 }
-
-/* eslint-enable @typescript-eslint/no-unnecessary-type-parameters */
-
-type Skipping = DistributedLockOptions & { onBusy: 'skip' };
-type NotSkipping = DistributedLockOptions & { onBusy?: Exclude<DistributedLockOptions['onBusy'], 'skip'> };
 
 /**
  * Runs the method under a lock, on every instance that Nest makes of the class.
@@ -88,21 +103,27 @@ type NotSkipping = DistributedLockOptions & { onBusy?: Exclude<DistributedLockOp
  * The branches of one `Promise.all` under a lock are one owner: the lock does not keep them apart.
  *
  * @param key a template such as `order:#{order.id}`, several of them, or a function of the method's arguments. Several
- * keys are taken in sorted order, all or nothing.
+ * keys are taken in sorted order, all or nothing. `#{class}` is the class that declares the method, also in its subclasses, and
+ * bundlers rename classes: write a name that must outlive a build as text.
  * A template or an option that cannot work fails the boot of the application.
  * @throws LockConfigError at decoration for a method that cannot be locked.
  */
-export function DistributedLock(key: string | readonly string[], options: Skipping): SkippableLockDecorator;
-export function DistributedLock<A extends readonly unknown[]>(
-  key: KeyFunction<A>,
-  options: Skipping,
-): SkippableLockDecorator<A>;
-export function DistributedLock(key: string | readonly string[], options?: NotSkipping): LockDecorator;
-export function DistributedLock<A extends readonly unknown[]>(
-  key: KeyFunction<A>,
-  options?: NotSkipping,
-): LockDecorator<A>;
+// One signature: for a mistaken option TypeScript reports the last of several overloads, whose key is of another kind.
+export function DistributedLock<
+  A extends readonly unknown[] = readonly [],
+  B extends DistributedLockOptions['onBusy'] = undefined,
+  S extends readonly unknown[] = readonly [],
+>(
+  key: string | readonly string[] | KeyFunction<A>,
+  options?: DistributedLockOptions<S> & { onBusy?: B | BusyHandler },
+): 'skip' extends B ? SkippableLockDecorator<A, S> : LockDecorator<A, S>;
 export function DistributedLock(key: KeySource, options: DistributedLockOptions = {}): LockDecorator {
+  // Without parentheses, its second argument is the name of the method.
+  if (typeof options !== 'object' || (options as unknown) === null) {
+    throw new LockConfigError(
+      "The options of @DistributedLock must be an object: write @DistributedLock('order:#{order.id}', { wait: '2s' }).",
+    );
+  }
   return (target: object, name: string | symbol, descriptor: PropertyDescriptor) => {
     const {
       name: place,
@@ -125,19 +146,6 @@ export function DistributedLock(key: KeySource, options: DistributedLockOptions 
   };
 }
 
-/** How often a job may run. */
-export interface RunOnceOptions {
-  /**
-   * The shortest time between two runs, in ms. Processes start a job a little apart; the key stays locked for this time, so an instance
-   * with a slow clock skips the run. 0 can run twice; row, advisory and ZooKeeper locks know only 0.
-   */
-  atLeast: Duration;
-  /** The longest time that a run may take, in ms; then its signal aborts and another may start. Default `Infinity`. */
-  atMost?: Duration;
-  /** Name of the provider. Default: the module's default provider. */
-  provider?: string;
-}
-
 /**
  * Runs the method once in the whole fleet: the process that gets the lock runs it, the others skip it.
  * The same as `@DistributedLock(key, { wait: 0, onBusy: 'skip', minHold: atLeast, maxHold: atMost })`.
@@ -149,6 +157,7 @@ export interface RunOnceOptions {
  * async report() {}
  * ```
  */
-export function RunOnce(key: string, { atLeast, atMost, provider }: RunOnceOptions): SkippableLockDecorator {
-  return DistributedLock(key, { wait: 0, onBusy: 'skip', minHold: atLeast, maxHold: atMost, provider });
+export function RunOnce(key: string, options: RunOnceOptions): SkippableLockDecorator {
+  const example = "@RunOnce('nightly-report', { atLeast: '1m' })";
+  return DistributedLock(key, { ...lockOfRun(options, '@RunOnce', example), onBusy: 'skip' });
 }

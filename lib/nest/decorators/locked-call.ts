@@ -59,7 +59,7 @@ function underRequest(method: LockedMethod, original: Method, kind: ResultKind):
     if (!held) {
       // Running on would mean running unlocked.
       throw new LockConfigError(
-        `${method.name} has around: 'request', but LockInterceptor did not run for this call: call it as a handler, and in a hybrid application connect with { inheritAppConfig: true }.`,
+        `${method.name} has around: 'request', but LockInterceptor did not run for this call: call it as a handler. A gateway of Nest 11, and a controller of a hybrid application without inheritAppConfig, needs @UseInterceptors(LockInterceptor).`,
       );
     }
     const run = () => original.apply(this, args);

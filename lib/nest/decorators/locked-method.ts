@@ -1,8 +1,8 @@
-import { LockError, LockKeyError } from '../../api/errors.js';
+import { LockConfigError, LockError, LockKeyError } from '../../api/errors.js';
 import type { KeyFunction } from '../../key/key-function.js';
 import { KeyTemplate } from '../../key/key-template.js';
 import type { KeyScope } from '../../key/scope.js';
-import { normalizeKeys, type LockKey } from '../../key/lock-key.js';
+import type { LockKey } from '../../key/lock-key.js';
 import { parameterNamesOf } from '../../key/parameter-names.js';
 import type { LockManager } from '../../core/lock-manager.js';
 import type { LockPlan } from '../../core/acquire/lock-plan.js';
@@ -46,9 +46,15 @@ export class LockedMethod {
       methodName: String(methodName),
       parameters: parameterNamesOf(original, owner, methodName),
     };
-    const sources = typeof key === 'string' ? [key] : key;
+    const sources = sourcesOf(key);
+    if (sources.length === 0) {
+      this.#templateErrors.push(
+        new LockKeyError(
+          `${this.name} has no lock key: give @DistributedLock a template such as 'order:#{order.id}', several of them, or a function of the arguments.`,
+        ),
+      );
+    }
     for (const source of sources) this.#collect(() => this.#templates.push(KeyTemplate.parse(source, site)));
-    if (sources.length === 0) this.#collect(() => normalizeKeys(sources));
     this.#source = sources.join(', ');
   }
 
@@ -72,9 +78,16 @@ export class LockedMethod {
         problems.push(`its key reads #{ctx.${name}}, but the module's "context" has no "${name}"`);
       }
     }
-    if (this.options.around === 'request' && this.#needsArguments()) {
+    problems.push(...mistypedOptions(this.options));
+    const { around, signal } = this.options;
+    if (around === 'request' && this.#needsArguments()) {
       problems.push(
         `around: 'request' takes the lock before the method has arguments, so its key cannot come from them: use #{request…} or #{ctx…}`,
+      );
+    }
+    if (around === 'request' && signal) {
+      problems.push(
+        `around: 'request' takes the lock before the method has arguments, so "signal" cannot come from them: remove one of the two`,
       );
     }
     if (this.locksBelow.some(({ options }) => options.around === 'request')) {
@@ -89,11 +102,17 @@ export class LockedMethod {
     ];
   }
 
+  /** What is probably not meant, although it can work. */
+  get warnings(): readonly string[] {
+    return this.#templates.flatMap((template) => template.warnings);
+  }
+
   /** The options of this method, checked against the providers of an application. @throws LockConfigError */
   planFor(manager: LockManager): LockPlan {
     let plan = this.#plans.get(manager);
     if (!plan) {
-      const own = withoutUndefined(this.options);
+      // The signal is one of each call.
+      const own = { ...withoutUndefined(this.options), signal: undefined };
       // As with tryAcquire(), only the call itself can override it: skipping after a wait is rarely what is meant.
       if (own.onBusy === 'skip') own.wait ??= 0;
       const options = { ...defaultsOfClass(this.target), ...own };
@@ -113,6 +132,15 @@ export class LockedMethod {
     return this.#templates.flatMap((template) => template.evaluate(scope));
   }
 
+  /** The signal that ends the wait of one call, if it has one. @throws LockConfigError for what is no `AbortSignal` */
+  signalOf(self: unknown, args: readonly unknown[]): AbortSignal | undefined {
+    const signal: unknown = this.options.signal?.apply(self, args as never[]);
+    if (signal === undefined || signal instanceof AbortSignal) return signal;
+    throw new LockConfigError(
+      `Option "signal" of ${this.name} gave ${signal === null ? 'null' : `a ${typeof signal}`}, but must give an AbortSignal, or undefined where a call has none.`,
+    );
+  }
+
   #needsArguments(): boolean {
     return this.#keyFunction !== undefined || this.#templates.some((template) => template.usesParameters);
   }
@@ -125,6 +153,27 @@ export class LockedMethod {
       this.#templateErrors.push(error);
     }
   }
+}
+
+/** The templates of a key; none where JavaScript or a cast gives something else. */
+function sourcesOf(key: unknown): readonly string[] {
+  const sources: unknown = typeof key === 'string' ? [key] : key;
+  return Array.isArray(sources) && sources.every((source) => typeof source === 'string') ? sources : [];
+}
+
+/** What the types refuse, of the options that the core does not check. */
+function mistypedOptions({ around, onBusy, signal }: DistributedLockOptions): string[] {
+  const problems: string[] = [];
+  if (signal !== undefined && typeof signal !== 'function') {
+    problems.push(`option "signal" must be a function that takes the AbortSignal out of the method's arguments`);
+  }
+  if (typeof onBusy !== 'function' && ![undefined, 'throw', 'skip'].includes(onBusy)) {
+    problems.push(`option "onBusy" is '${String(onBusy)}', but must be 'throw', 'skip' or a function`);
+  }
+  if (![undefined, 'method', 'request'].includes(around)) {
+    problems.push(`option "around" is '${String(around)}', but must be 'method' or 'request'`);
+  }
+  return problems;
 }
 
 // An option that is set to undefined is left open: spread as it is, it would hide the default.

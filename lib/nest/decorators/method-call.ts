@@ -1,5 +1,6 @@
 import { LockConfigError, LockBusyError } from '../../api/errors.js';
 import type { LossPolicy } from '../../api/lock-options.js';
+import { publishSkipped } from '../../core/acquire/lock-plan.js';
 import type { GrantedLock } from '../../core/hold/granted-lock.js';
 import { type LockKey, normalizeKeys } from '../../key/lock-key.js';
 import { liveServices } from '../module/live-services.js';
@@ -26,6 +27,7 @@ export class MethodCall {
   /**
    * Acquires the lock.
    *
+   * @param signal ends the wait, as the one does that the caller may have given
    * @throws what `onBusy` throws for a busy lock, and every other lock error.
    */
   async lock(signal?: AbortSignal): Promise<CallLock> {
@@ -34,7 +36,9 @@ export class MethodCall {
     const context = (name: string) => service.context[name]?.();
     const keys = method.keysOf({ self, args, request: currentRequest, context });
     try {
-      return { lock: await service.manager.acquirePlanned(plan, keys, signal), onLost: plan.settings.onLost };
+      const given = method.signalOf(self, args);
+      const either = signal && given ? AbortSignal.any([signal, given]) : (signal ?? given);
+      return { lock: await service.manager.acquirePlanned(plan, keys, either), onLost: plan.settings.onLost };
     } catch (error) {
       if (!(error instanceof LockBusyError)) throw error;
       const instead = await this.#whenBusy(error, keys);
@@ -46,14 +50,13 @@ export class MethodCall {
   #whenBusy(error: LockBusyError, keys: LockKey): unknown {
     const { method, args, service } = this;
     const { onBusy } = method.options;
-    const { core, settings, origin } = method.planFor(service.manager);
     if (onBusy === undefined || onBusy === 'throw') throw error;
+    const plan = method.planFor(service.manager);
     if (onBusy === 'skip') {
-      const key = error.key ?? '';
-      core.events.publish('skipped', () => ({ key, provider: core.name, mode: settings.mode, ...origin }));
+      publishSkipped(plan, error);
       return undefined;
     }
-    return onBusy({ keys: normalizeKeys(keys), provider: core.name, method: method.name, args, error });
+    return onBusy({ keys: normalizeKeys(keys), provider: plan.core.name, method: method.name, args, error });
   }
 }
 

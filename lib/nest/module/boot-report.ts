@@ -1,4 +1,4 @@
-import { Logger } from '@nestjs/common';
+import type { LoggerService } from '@nestjs/common';
 import ms from 'ms';
 import type { LockManager } from '../../core/lock-manager.js';
 import type { LockCapabilities } from '../../api/lock-provider.js';
@@ -6,20 +6,20 @@ import type { LockedMethod } from '../decorators/locked-method.js';
 
 /**
  * Logs what an application locks with, one line for each provider, and what it locks, as one table for debugging. Warns of
- * scheduled methods whose runs nothing keeps apart.
+ * scheduled methods whose runs nothing keeps apart, and of keys that are probably not meant.
  */
-export function reportBoot(manager: LockManager, methods: Iterable<LockedMethod>): void {
-  const logger = new Logger('DistributedLock');
+export function reportBoot(manager: LockManager, methods: Iterable<LockedMethod>, logger: LoggerService): void {
   for (const provider of manager.providerNames) {
     const { core } = manager.plan({ provider });
     logger.log(`Lock provider "${provider}" is a ${core.kind}: ${inWords(core.capabilities)}`);
   }
   const locked = [...methods];
   for (const method of locked) {
+    for (const warning of method.warnings) logger.warn(warning);
     if (method.isScheduled && method.planFor(manager).settings.minHold === 0) logger.warn(runsTwice(method, manager));
   }
   const rows = locked.map((method) => row(method, manager)).sort(([a = ''], [b = '']) => a.localeCompare(b));
-  if (rows.length > 0) logger.debug(`Locked methods:\n${table([HEAD, ...rows])}`);
+  if (rows.length > 0) logger.debug?.(`Locked methods:\n${table([HEAD, ...rows])}`);
 }
 
 // Processes fire a little apart, also with synchronised clocks: a process that comes when the run is over runs it once more.

@@ -1,16 +1,16 @@
-import { Injectable, Logger, type OnApplicationShutdown, type OnModuleInit } from '@nestjs/common';
+import { Inject, Injectable, type LoggerService, type OnApplicationShutdown, type OnModuleInit } from '@nestjs/common';
 import { ModuleRef, ModulesContainer } from '@nestjs/core';
 import type { InstanceWrapper } from '@nestjs/core/injector/instance-wrapper.js';
 import { LockConfigError } from '../../api/errors.js';
 import { LockManager } from '../../core/lock-manager.js';
 import { reportBoot } from './boot-report.js';
 import { liveServices } from './live-services.js';
-import { lockedMethodsOf, proxiedLocksOf } from '../decorators/lock-metadata.js';
+import { loggerOf } from './module-logger.js';
+import { type DistributedLockModuleOptions, MODULE_OPTIONS_TOKEN } from './module-options.js';
+import { lockedMethodsOf, proxiedLocksOf, unlockedOverridesOf } from '../decorators/lock-metadata.js';
 import { LockService } from '../service/lock.service.js';
 import type { LockedMethod } from '../decorators/locked-method.js';
 import { fillServiceSlot, serviceInSlot } from './service-slot.js';
-
-const logger = new Logger('DistributedLock');
 
 /**
  * Explores the whole application at its start: gives the lock service to instances that Nest did not construct
@@ -22,6 +22,7 @@ export class LockExplorer implements OnModuleInit, OnApplicationShutdown {
   constructor(
     private readonly modules: ModulesContainer,
     private readonly moduleRef: ModuleRef,
+    @Inject(MODULE_OPTIONS_TOKEN) private readonly options: DistributedLockModuleOptions,
   ) {}
 
   async onModuleInit(): Promise<void> {
@@ -61,6 +62,7 @@ export class LockExplorer implements OnModuleInit, OnApplicationShutdown {
     const problems = new Set<string>();
     const all = new Set<LockedMethod>();
     const proxied = new Set<string>();
+    const overrides = new Map<string, string>();
     for (const wrapper of this.#wrappers()) {
       const prototype = prototypeOf(wrapper);
       if (!prototype) continue;
@@ -69,6 +71,7 @@ export class LockExplorer implements OnModuleInit, OnApplicationShutdown {
       for (const method of methods) all.add(method);
       for (const problem of methods.flatMap((method) => method.problems(service))) problems.add(problem);
       for (const { name } of proxiedLocksOf(prototype)) proxied.add(name);
+      for (const { name, overridden } of unlockedOverridesOf(prototype)) overrides.set(name, overridden);
       const instance: unknown = wrapper.instance;
       // A value that several applications share may still have the service of one that has stopped.
       if (isObject(instance) && !liveServices.has(serviceInSlot(instance))) fillServiceSlot(instance, service);
@@ -78,15 +81,21 @@ export class LockExplorer implements OnModuleInit, OnApplicationShutdown {
         `These locked methods cannot work:\n${[...problems].map((problem) => `  - ${problem}`).join('\n')}`,
       );
     }
-    this.#warnOfTransactionsAbove(proxied);
-    reportBoot(service.manager, all);
+    const logger = loggerOf(this.options);
+    for (const [name, overridden] of overrides) {
+      logger.warn(
+        `${name} overrides ${overridden} without @DistributedLock, so its calls are not locked: decorate it as well.`,
+      );
+    }
+    this.#warnOfTransactionsAbove(proxied, logger);
+    reportBoot(service.manager, all, logger);
   }
 
   /**
    * The next holder would read what was there before the commit. `@Transactional` of nestjs-cls leaves no mark on a method
    * but its Proxy, as `@UseCls` does, so only where the application has transactions of it the one is taken for the other.
    */
-  #warnOfTransactionsAbove(methods: ReadonlySet<string>): void {
+  #warnOfTransactionsAbove(methods: ReadonlySet<string>, logger: LoggerService): void {
     if (methods.size === 0 || ![...this.#wrappers()].some(({ metatype }) => metatype?.name === 'TransactionHost'))
       return;
     for (const method of methods) {

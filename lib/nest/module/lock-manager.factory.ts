@@ -1,8 +1,9 @@
-import { Logger } from '@nestjs/common';
 import { LockConfigError } from '../../api/errors.js';
 import { LockManager } from '../../core/lock-manager.js';
 import type { LockProvider } from '../../api/lock-provider.js';
 import { MemoryLockProvider } from '../../providers/memory/memory-lock-provider.js';
+import { assertUsable } from './check-module-options.js';
+import { loggerOf } from './module-logger.js';
 import type { DistributedLockModuleOptions } from './module-options.js';
 
 /**
@@ -14,7 +15,8 @@ export async function createLockManager(
   options: DistributedLockModuleOptions,
   names: readonly string[],
 ): Promise<LockManager> {
-  const logger = new Logger('DistributedLock');
+  assertUsable(options);
+  const logger = loggerOf(options);
   const { namespace, defaults, shutdownGrace, failFast, maxWaiters } = options;
   if (!options.provider && !options.providers) {
     logger.warn(
@@ -30,7 +32,7 @@ export async function createLockManager(
     maxWaiters,
     logger: {
       debug: (message) => {
-        logger.debug(message);
+        logger.debug?.(message);
       },
       warn: (message) => {
         logger.warn(message);

@@ -1,4 +1,4 @@
-import { ConfigurableModuleBuilder } from '@nestjs/common';
+import { ConfigurableModuleBuilder, type LoggerService } from '@nestjs/common';
 import type { ConfiguredDuration } from '../../api/duration.js';
 import type { LockDefaults } from '../../api/lock-options.js';
 import type { LockProvider } from '../../api/lock-provider.js';
@@ -30,6 +30,11 @@ export interface DistributedLockModuleOptions {
   failFast?: boolean | undefined;
   /** How many callers may wait for one key in this process. Default 10 000. */
   maxWaiters?: number | undefined;
+  /**
+   * Where the module reports what it locks with, and what needs attention. Keys may appear in messages; holder ids, URLs and passwords never
+   * do. Default: `new Logger('DistributedLock')`, and so whatever `app.useLogger()` has set.
+   */
+  logger?: LoggerService | undefined;
 }
 
 /** What `useClass` and `useExisting` name. */

@@ -2,7 +2,9 @@ import { Inject } from '@nestjs/common';
 import { LockService } from '../service/lock.service.js';
 
 // Nest prints this description when it cannot fill the slot, so it contains what to do.
-const SLOT = Symbol('LockService for @DistributedLock (import DistributedLockModule.forRoot() in the root module)');
+const SLOT = Symbol(
+  'LockService for @DistributedLock: import DistributedLockModule.forRoot() in the root module; in a unit test, add provideLockServiceStub() to the providers',
+);
 
 // Frozen objects take no property. A WeakMap alone would not do: it knows nothing of a Proxy or of Object.create(instance).
 const frozen = new WeakMap<object, LockService>();

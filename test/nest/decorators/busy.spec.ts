@@ -59,6 +59,25 @@ describe('onBusy', () => {
     expect(orders.ran).toBe(2);
   });
 
+  it('blames no acquire() for simultaneous calls that do not wait', async () => {
+    const { it: orders, locks } = await run(Orders);
+    const calls = await Promise.allSettled([orders.throws(1), orders.throws(1)]);
+    const [busy] = calls.flatMap((call) => (call.status === 'rejected' ? [call.reason as Error] : []));
+    expect(busy).toBeInstanceOf(LockBusyError);
+    expect(busy?.message).not.toContain('acquire()');
+    const task = () => undefined;
+    const tasks = await Promise.allSettled([
+      locks.withLock('task', task, { wait: 0 }),
+      locks.withLock('task', task, { wait: 0 }),
+    ]);
+    expect(tasks).toContainEqual({
+      status: 'rejected',
+      reason: expect.objectContaining({ message: expect.not.stringContaining('acquire()') as string }) as Error,
+    });
+    await locks.acquire('order:3');
+    await expect(orders.throws(3)).rejects.toThrow(/this process holds it through acquire\(\)/);
+  });
+
   it('skip resolves to undefined at once and says so in an event', async () => {
     const { it: orders, locks } = await run(Orders, { defaults: { wait: '10m' } });
     const skipped: unknown[] = [];

@@ -1,5 +1,5 @@
 import { Observable } from 'rxjs';
-import { DistributedLock, LockConfigError } from '../../../lib/index.js';
+import { DistributedLock, LockConfigError, RunOnce } from '../../../lib/index.js';
 import type { KeySource } from '../../../lib/nest/decorators/locked-method.js';
 
 // The types refuse all of this at compile time: this is for JavaScript, and for casts.
@@ -84,6 +84,34 @@ describe('decorating what cannot be locked', () => {
     decoration(() => {
       (Locked() as Untyped)(async () => undefined, { kind: 'method', name: 'pay', static: false });
     }).toThrow(/legacy ones: set "experimentalDecorators": true/);
+  });
+
+  it('says so of a decorator without parentheses, and of options that are no object', () => {
+    const message = /^The options of @DistributedLock must be an object: write @DistributedLock\('order:/;
+    const Bare = DistributedLock as unknown as MethodDecorator;
+    decoration(() => {
+      class Orders {
+        @Bare
+        async pay() {}
+      }
+      return Orders;
+    }).toThrow(message);
+    decoration(() => (DistributedLock as (...args: unknown[]) => unknown)('a', 5000)).toThrow(message);
+    decoration(() => (DistributedLock as (...args: unknown[]) => unknown)('a', null)).toThrow(message);
+  });
+
+  it('says so of a job without its shortest time', () => {
+    const Untyped = RunOnce as (...args: unknown[]) => MethodDecorator;
+    for (const options of [undefined, {}, { atleast: '1m' }]) {
+      decoration(() => Untyped('job', options)).toThrow(/^@RunOnce has no "atLeast".*write @RunOnce\('nightly-report'/);
+    }
+    decoration(() => {
+      class Jobs {
+        @(RunOnce as unknown as MethodDecorator)
+        async run() {}
+      }
+      return Jobs;
+    }).toThrow(/^@RunOnce has no "atLeast"/);
   });
 
   it('throws LockConfigError', () => {

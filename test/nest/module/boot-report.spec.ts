@@ -127,3 +127,84 @@ it('warns of scheduled methods that would run once for each process, whatever th
     `warn: Jobs.timeout ${why} lock provider "without" cannot keep the key, so choose one with minHold and set "atLeast", or let the run itself see that it was done.`,
   ]);
 });
+
+it('warns of overrides that are not locked, and of text in a key that only lacks its #', async () => {
+  const Wrap: MethodDecorator = (_target, _name, descriptor) => {
+    const inner = descriptor.value as (...args: unknown[]) => unknown;
+    descriptor.value = function (this: unknown, ...args: unknown[]) {
+      return inner.apply(this, args);
+    } as never;
+  };
+  class Base {
+    @DistributedLock('order:{id}')
+    async pay(id: string) {
+      return id;
+    }
+    @DistributedLock('{orders}:#{id}')
+    async ship(id: string) {
+      return id;
+    }
+    @DistributedLock('refund')
+    async refund() {}
+    @DistributedLock('cancel')
+    async cancel() {}
+    @DistributedLock('kept')
+    async kept() {}
+  }
+  class Middle extends Base {
+    override async pay(id: string) {
+      return id;
+    }
+  }
+  @Injectable()
+  class Leaf extends Middle {
+    // Locked where it calls super.
+    @Wrap
+    override async ship(id: string) {
+      return super.ship(id);
+    }
+    @DistributedLock('refund')
+    override async refund() {}
+    // Above the lock, and copies no metadata.
+    @Wrap
+    @DistributedLock('cancel')
+    override async cancel() {}
+  }
+  @Injectable()
+  class OtherLeaf extends Middle {}
+  @Module({
+    imports: [DistributedLockModule.forRoot({ provider: new MemoryLockProvider() })],
+    providers: [Leaf, OtherLeaf],
+  })
+  class AppModule {}
+  const logger = new CapturingLogger();
+  const app = await NestFactory.createApplicationContext(AppModule, { logger });
+  await app.close();
+  expect(logger.lines.filter((line) => line.startsWith('warn'))).toEqual([
+    'warn: Middle.pay overrides Base.pay without @DistributedLock, so its calls are not locked: decorate it as well.',
+    'warn: Key template "order:{id}" of Base.pay has the text {id}, which is the same for all calls: write #{id} for its value.',
+  ]);
+});
+
+it('reports to the logger of its options alone, if there is one', async () => {
+  @Injectable()
+  class Jobs {
+    @Cron('0 3 * * *')
+    @DistributedLock('job')
+    async report() {}
+  }
+  const own: string[] = [];
+  const note = (message: string) => own.push(message);
+  const logger = { log: note, warn: note, error: note };
+  @Module({ imports: [DistributedLockModule.forRoot({ logger })], providers: [Jobs] })
+  class AppModule {}
+  const ofTheApplication = new CapturingLogger();
+  const app = await NestFactory.createApplicationContext(AppModule, { logger: ofTheApplication });
+  await app.close();
+  expect(own).toEqual([
+    expect.stringContaining('Locks are in memory'),
+    expect.stringContaining('Lock provider "memory"'),
+    expect.stringContaining('is scheduled'),
+  ]);
+  expect(ofTheApplication.lines).toEqual([]);
+});

@@ -1,5 +1,6 @@
 import { type DynamicModule, Inject, Injectable, type ModuleMetadata, Module, Scope } from '@nestjs/common';
 import { REQUEST } from '@nestjs/core';
+import { Test } from '@nestjs/testing';
 import {
   DistributedLock,
   DistributedLockModule,
@@ -84,7 +85,7 @@ describe('mistakes in locked methods', () => {
       /Orders\.misspelt.*no parameter 'oder' \(its parameters are: order\)/,
       /Orders\.malformed.*not closed/,
       /Orders\.malformed.*'__proto__' is never read/,
-      /needs|at least/,
+      /Orders\.keyless has no lock key/,
       /Orders\.elsewhere: There is no lock provider "redis": this application has "plain"/,
       /Orders\.shared: Lock provider "plain" has no shared locks/,
       /Orders\.parked: Lock provider "plain" cannot keep a key after its release/,
@@ -99,6 +100,43 @@ describe('mistakes in locked methods', () => {
     expect(list).toHaveLength(expected.length);
     for (const problem of expected) expect(list).toContainEqual(expect.stringMatching(problem));
     expect([provider.starts, provider.stops, liveServices.count]).toEqual([1, 1, 0]);
+  });
+
+  it('fail the boot with a sentence each where the types did not look', async () => {
+    const Untyped = DistributedLock as (...args: unknown[]) => MethodDecorator;
+    @Injectable()
+    class Untidy {
+      @Untyped()
+      async keyless() {}
+      @Untyped(['a', 42])
+      async number() {}
+      @Untyped('a', { onBusy: 'run' })
+      async busy() {}
+      @Untyped('a', { around: 'reqest' })
+      async around() {}
+      @Untyped('a', { signal: new AbortController().signal })
+      async signal() {}
+      @Untyped('a', { around: 'request', signal: () => undefined })
+      async early() {}
+      @Untyped('a', { ttl: 5000 })
+      async option() {}
+      @Untyped('#{ids}')
+      async rest(...ids: string[]) {
+        return ids;
+      }
+    }
+    const error = await failureOf({ providers: [Untidy] });
+    expect(error).toBeInstanceOf(LockConfigError);
+    expect(error.message.split('\n').slice(1)).toEqual([
+      expect.stringMatching(/Untidy\.keyless has no lock key: give @DistributedLock a template such as/),
+      expect.stringMatching(/Untidy\.number has no lock key/),
+      expect.stringMatching(/Untidy\.busy: option "onBusy" is 'run', but must be 'throw', 'skip' or a function/),
+      expect.stringMatching(/Untidy\.around: option "around" is 'reqest', but must be 'method' or 'request'/),
+      expect.stringMatching(/Untidy\.signal: option "signal" must be a function/),
+      expect.stringMatching(/Untidy\.early: around: 'request' takes the lock before.*"signal" cannot come from them/),
+      expect.stringMatching(/Untidy\.option: There is no option "ttl"/),
+      expect.stringMatching(/Untidy\.rest.*'ids' is a rest parameter: write #\{args\[0\]\}/),
+    ]);
   });
 
   it('fail the boot where the provider keeps no key for so long', async () => {
@@ -126,7 +164,7 @@ describe('mistakes in locked methods', () => {
 });
 
 describe('mistakes in the module', () => {
-  it.each([
+  it.each<[string, object, RegExp]>([
     [
       'both of one and several',
       { provider: new MemoryLockProvider(), providers: {} },
@@ -142,11 +180,41 @@ describe('mistakes in the module', () => {
     ['a bad namespace', { namespace: 'a b' }, /"namespace" is 'a b'/],
     ['a bad default', { defaults: { wait: 'soon' } }, /wait/],
     ['a bad grace', { shutdownGrace: Number.NaN }, /shutdownGrace/],
+    [
+      'a logger without warn()',
+      { logger: { log() {}, error() {} } },
+      /"logger" .* has no warn\(\): pass a LoggerService/,
+    ],
+    ['an unknown option', { provder: 1 }, /no option "provder", but only: provider, providers, default, /],
+    [
+      'an unknown default',
+      { defaults: { minHold: '1m' } },
+      /"defaults" of DistributedLockModule has no "minHold", but only: wait, lease, maxHold, reentrant, onLost/,
+    ],
+    [
+      'a class in place of the provider',
+      { provider: MemoryLockProvider },
+      /"provider" is the class MemoryLockProvider, but must be an instance: write new MemoryLockProvider/,
+    ],
+    [
+      'a class among the providers',
+      { providers: { a: MemoryLockProvider } },
+      /"providers\.a" is the class MemoryLockProvider/,
+    ],
+    ['no provider at all', { providers: { a: undefined } }, /"providers\.a" is no lock provider: pass an instance/],
+    ['a text as provider', { provider: 'redis' }, /"provider" is no lock provider: pass an instance/],
   ])('%s: fails the boot', async (_, options, message) => {
     const error = await failureOf({}, options);
     expect(error).toBeInstanceOf(LockConfigError);
     expect(error.message).toMatch(message);
     expect(liveServices.count).toBe(0);
+  });
+
+  it('a factory without options fails the boot', async () => {
+    const module = DistributedLockModule.forRootAsync({ useFactory: () => undefined as never });
+    const error = await failureOf({ imports: [module] }, null);
+    expect(error).toBeInstanceOf(LockConfigError);
+    expect(error.message).toMatch(/must be an object: return one from the factory of forRootAsync/);
   });
 
   it('names of providers that there are not fail before anything is started', async () => {
@@ -243,6 +311,18 @@ describe('a backend that is down', () => {
   it('does not with failFast: false', async () => {
     await expect(start({}, { provider: new DownProvider(), failFast: false })).resolves.toBeDefined();
   });
+});
+
+it('a unit test without a lock service is told of the stub, and a class without the module of the module', async () => {
+  @Injectable()
+  class Orders {
+    @DistributedLock('a')
+    async pay() {}
+  }
+  const testing = Test.createTestingModule({ providers: [Orders] });
+  await expect(testing.compile()).rejects.toThrow(
+    /dependencies of the Orders.*import DistributedLockModule\.forRoot\(\) in the root module; in a unit test, add provideLockServiceStub\(\) to the providers/s,
+  );
 });
 
 it('usable wherever something is injected: in constructors, factories and onModuleInit', async () => {

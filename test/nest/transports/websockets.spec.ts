@@ -53,6 +53,10 @@ class Handlers {
   @SubscribeMessage('busy')
   @DistributedLock('item', { wait: 0 })
   async busy() {}
+  @SubscribeMessage('acknowledged')
+  acknowledged() {
+    return 'done';
+  }
   @SubscribeMessage('guarded')
   @UseGuards(BusyGuard)
   guarded() {}
@@ -78,7 +82,14 @@ interface Client {
   close(): void;
 }
 
-const clients = new Set<Client>();
+const BUSY = {
+  status: 'error',
+  message: expect.stringMatching(/in use/) as string,
+  code: 'LOCK_BUSY',
+  retryAfter: 1,
+};
+
+const clients = new Set<Pick<Client, 'close'>>();
 afterEach(() => {
   for (const client of clients) client.close();
   clients.clear();
@@ -132,13 +143,6 @@ describe.each([
         .map(({ key }) => key);
     return { client, held };
   }
-
-  const BUSY = {
-    status: 'error',
-    message: expect.stringMatching(/in use/) as string,
-    code: 'LOCK_BUSY',
-    retryAfter: 1,
-  };
 
   it('reads the message in keys, raw and as the pipes made it', async () => {
     @LockedGateway
@@ -221,4 +225,20 @@ describe.each([
     client.close();
     await until(() => !held().includes('stream'));
   });
+});
+
+it('never invokes the acknowledgement of a busy call', async () => {
+  @LockedGateway
+  class Gateway extends Handlers {}
+  const { app } = await serve({ providers: [Gateway] }, {}, (it) => it.useWebSocketAdapter(new IoAdapter(it)));
+  await app.get(LockService).acquire('item');
+  const socket = io(await app.getUrl(), { transports: ['websocket'], reconnection: false });
+  clients.add({ close: () => socket.disconnect() });
+  const answers: unknown[] = [];
+  const failed = new Promise((resolve) => socket.once('exception', resolve));
+  socket.emit('busy', {}, (answer: unknown) => answers.push(answer));
+  expect(await failed).toEqual(BUSY);
+  // An acknowledgement of the busy call would come before this one.
+  await new Promise((resolve) => socket.emit('acknowledged', {}, resolve));
+  expect(answers).toEqual([]);
 });

@@ -1,0 +1,65 @@
+import { join } from 'node:path';
+import ts from 'typescript';
+
+const root = join(import.meta.dirname, '../..');
+
+/** A statement with a mistake in an option, and what the compiler must answer first. */
+const MISTAKES: readonly (readonly [code: string, message: RegExp])[] = [
+  ["class A { @DistributedLock('a', { ttl: 5000 }) async run() {} }", /'ttl' does not exist in type/],
+  ["class A { @DistributedLock('a:#{id}', { wait: 0, tll: 1 }) async run(id: number) {} }", /'tll' does not exist/],
+  ["class A { @DistributedLock('a', { wait: true }) async run() {} }", /^Type 'true' is not assignable to type 'Dur/],
+  ["class A { @DistributedLock('a', { wait: '5 parsecs' }) async run() {} }", /^Type '"5 parsecs"' is not assignable/],
+  ["class A { @DistributedLock('a', { onBusy: 'run' }) async run() {} }", /^Type '"run"' is not assignable to type/],
+  ["class A { @DistributedLock('a', { onBusy: 'skip', ttl: 1 }) async run() {} }", /'ttl' does not exist in type/],
+  ['class A { @DistributedLock(() => "a", { ttl: 1 }) async run() {} }', /'ttl' does not exist in type/],
+  [
+    "class A { @DistributedLock(['a', 'b'], { lease: '30' }) async run() {} }",
+    /^Type '"30"' is not assignable to type/,
+  ],
+  ['class A { @DistributedLock(42) async run() {} }', /^Argument of type 'number' is not assignable/],
+  ["class A { @RunOnce('a', { atLeast: 'a minute' }) async run() {} }", /^Type '"a minute"' is not assignable/],
+  [
+    "class A { @RunOnce('a', { atLeast: 0, wait: 5 }) async run() {} }",
+    /'wait' does not exist in type 'RunOnceOptions'/,
+  ],
+  ["class A { @RunOnce('a', {}) async run() {} }", /Property 'atLeast' is missing in type/],
+  ["@LockDefaults({ minHold: '1s' }) class A {}", /'minHold' does not exist in type 'ClassLockDefaults'/],
+  ["void locks.withLock('a', () => 1, { ttl: 5000 });", /'ttl' does not exist in type 'LockOptions'/],
+  ["void locks.withLock('a', () => 1, { wait: true });", /^Type 'true' is not assignable to type 'Duration/],
+  ["void locks.acquire('a', { ttl: 5000 });", /'ttl' does not exist in type 'LockOptions'/],
+  ["void locks.acquire('a', { wait: '5 parsecs' });", /^Type '"5 parsecs"' is not assignable to type 'Duration/],
+  ["void locks.tryAcquire('a', { lease: true });", /^Type 'true' is not assignable to type 'Duration/],
+  ['DistributedLockModule.forRoot({ provder: undefined });', /'provder' does not exist/],
+];
+
+const HEAD = `
+import { DistributedLock, DistributedLockModule, LockDefaults, type LockService, RunOnce } from './lib/index.js';
+declare const locks: LockService;
+`;
+
+it('the compiler names a mistaken option in one message of at most three lines', () => {
+  const texts = new Map(MISTAKES.map(([code], index) => [join(root, `mistake-${index}.ts`), HEAD + code]));
+  const { config } = ts.readConfigFile(join(root, 'tsconfig.json'), (path) => ts.sys.readFile(path)) as {
+    config: object;
+  };
+  const { options } = ts.parseJsonConfigFileContent(config, ts.sys, root);
+  const host = ts.createCompilerHost(options);
+  const { fileExists, getSourceFile } = host;
+  host.fileExists = (path) => texts.has(path) || fileExists.call(host, path);
+  host.getSourceFile = (path, languageVersion, ...rest) => {
+    const text = texts.get(path);
+    if (text === undefined) return getSourceFile.call(host, path, languageVersion, ...rest);
+    return ts.createSourceFile(path, text, languageVersion);
+  };
+  const program = ts.createProgram([...texts.keys()], options, host);
+  const found = [...texts.keys()].map((path) =>
+    program
+      .getSemanticDiagnostics(program.getSourceFile(path))
+      .map(({ messageText }) => ts.flattenDiagnosticMessageText(messageText, '\n')),
+  );
+  for (const [index, [code, message]] of MISTAKES.entries()) {
+    const messages = found[index] ?? [];
+    expect([code, messages]).toEqual([code, [expect.stringMatching(message)]]);
+    expect(messages[0]?.split('\n').length).toBeLessThanOrEqual(3);
+  }
+});

@@ -16,6 +16,8 @@ const SERVERS = [
   { program: 'memcached', package: 'memcached' },
   // Compiles the clock that the tests put under Redis, to step it and to let it stand.
   { program: 'cc', package: 'gcc libc6-dev' },
+  // Opens the page of the sample shop. That test alone does without.
+  { program: 'chromium', file: '/usr/bin/google-chrome', package: 'chromium', isOptional: true },
   // Locks of other languages, which meet ours in ZooKeeper. Those tests alone do without.
   { program: 'javac', package: 'default-jdk-headless', isOptional: true },
   {

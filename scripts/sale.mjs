@@ -1,34 +1,44 @@
 import { Agent, request } from 'node:http';
-
-export const ORDERS = 500;
-export const ITEMS = 100;
+import { setTimeout as sleep } from 'node:timers/promises';
 
 /**
- * One flash sale over real HTTP: all orders at once, spread over the instances of the shop.
+ * One flash sale over real HTTP, whose orders are spread over the instances of the shop.
  *
  * @param {string[]} urls where the instances are
  * @param {string} path the endpoint that takes the orders
- * @param {string} item what is sold
- * @param {(sold: number) => void} onSold told of each item that was sold
+ * @param {object} sale
+ * @param {string} sale.item what is sold
+ * @param {number} sale.items how many of it there are
+ * @param {number} sale.orders how many customers want one
+ * @param {number} [sale.over] in which time the orders come, in ms. Default: all at once
+ * @param {number} [sale.paymentTakes] how long the bank takes for each, in ms
+ * @param {(outcome: 'sold' | 'soldOut' | 'failed', sold: number) => void} [sale.onAnswer] called for each answer
  * @returns {Promise<{ sold: number, soldOut: number, failed: number, seconds: number, stoodStill: number }>} with the
  * longest time in which no order was answered, in seconds
  */
-export async function flashSale(urls, path, item, onSold = () => undefined) {
-  // Every order has a connection of its own, as 500 customers would.
+export async function flashSale(
+  urls,
+  path,
+  { item, items, orders, over = 0, paymentTakes, onAnswer = () => undefined },
+) {
+  // Every order has a connection of its own, as its customer would.
   const agent = new Agent({ keepAlive: false, maxSockets: Infinity });
-  await call(agent, 'PUT', `${urls[0]}/stock/${item}`, { left: ITEMS });
+  await call(agent, 'PUT', `${urls[0]}/stock/${item}`, { left: items });
   const startedAt = performance.now();
-  let [sold, soldOut, answeredAt, stoodStill] = [0, 0, startedAt, 0];
+  const answers = { sold: 0, soldOut: 0, failed: 0 };
+  let [answeredAt, stoodStill] = [startedAt, 0];
   const order = async (_, number) => {
-    const status = await call(agent, 'POST', urls[number % urls.length] + path, { item });
+    if (over > 0) await sleep((over * number) / orders);
+    const status = await call(agent, 'POST', urls[number % urls.length] + path, { item, paymentTakes });
     stoodStill = Math.max(stoodStill, performance.now() - answeredAt);
     answeredAt = performance.now();
-    if (status === 201) onSold((sold += 1));
-    if (status === 409) soldOut += 1;
+    const outcome = status === 201 ? 'sold' : status === 409 ? 'soldOut' : 'failed';
+    answers[outcome] += 1;
+    onAnswer(outcome, answers.sold);
   };
-  await Promise.all(Array.from({ length: ORDERS }, order));
+  await Promise.all(Array.from({ length: orders }, order));
   const seconds = (performance.now() - startedAt) / 1_000;
-  return { sold, soldOut, failed: ORDERS - sold - soldOut, seconds, stoodStill: stoodStill / 1_000 };
+  return { ...answers, seconds, stoodStill: stoodStill / 1_000 };
 }
 
 function call(agent, method, url, body) {

@@ -5,7 +5,11 @@ import { ensureBuilt } from './build.mjs';
 import { commandLine, refuse } from './command-line.mjs';
 import { ensureInstalled, root } from './ensure-installed.mjs';
 import { ensureServers } from './ensure-servers.mjs';
-import { flashSale, ITEMS, ORDERS } from './sale.mjs';
+import { flashSale } from './sale.mjs';
+import { serveSalePage } from './sale-page.mjs';
+
+const ORDERS = 500;
+const ITEMS = 100;
 
 // What keeps the locks and the stock of several processes: a server that the environment names, or one of our own.
 const SERVERS = {
@@ -45,7 +49,7 @@ const USAGE = `usage: npm start [-- options]
                       .map(({ variable }) => variable)
                       .join(', ')}
   --instances 4     processes of the shop. Default 1
-  --once            ends after the sale; without it the shop goes on`;
+  --once            prints the result of one sale and ends; without it, a page then shows sales as they run`;
 
 const { values: options } = commandLine(USAGE, {
   options: {
@@ -78,17 +82,21 @@ for (const name of PROVIDERS[options.provider]) {
   servers[name] = await startServer(SERVERS[name]);
   environment[variable] = servers[name].url ?? servers[name].connectString;
 }
-// The first one makes the tables where there are any.
-const urls = [await startShop()];
-urls.push(...(await Promise.all(Array.from({ length: instances - 1 }, startShop))));
+let shops = await startShops();
+const urls = shops.map(({ url }) => url);
 
 const processes = instances === 1 ? '1 process' : `${instances} processes`;
 console.log(
   `\nFlash sale: ${ORDERS} concurrent orders for ${ITEMS} items over HTTP, ${processes}, locks in ${options.provider}\n`,
 );
-report('without a lock', await flashSale(urls, '/unguarded/orders', 'teapot'));
-const guarded = await flashSale(urls, '/orders', 'lamp', (sold) => {
-  if (isFailover && sold === ITEMS / 2) servers.redis.signal('SIGKILL');
+const sale = { items: ITEMS, orders: ORDERS };
+report('without a lock', await flashSale(urls, '/unguarded/orders', { ...sale, item: 'teapot' }));
+const guarded = await flashSale(urls, '/orders', {
+  ...sale,
+  item: 'lamp',
+  onAnswer(outcome, sold) {
+    if (isFailover && outcome === 'sold' && sold === ITEMS / 2) servers.redis.signal('SIGKILL');
+  },
 });
 report('@DistributedLock', guarded);
 if (isFailover) {
@@ -103,19 +111,36 @@ console.log(
 );
 if (options.once || !kept) await end(kept ? 0 : 1);
 
+// A sale to look at needs a lease that is short enough to watch it end. A single process cannot be stopped without those that
+// wait in it, so the page then stops a task, whose lock `maxHold` ends.
+await Promise.all(shops.map(({ stop }) => stop()));
+Object.assign(environment, { SHOP_LEASE: '3s', ...(instances === 1 && { SHOP_MAX_HOLD: '3s' }) });
+shops = await startShops();
+const page = await serveSalePage(shops, options.provider);
+stops.push(() => page.stop());
 console.log(`
-The shop goes on at ${urls.join(' ')}. Try it:
-  curl -X PUT  ${urls[0]}/stock/lamp -H 'content-type: application/json' -d '{"left": 3}'
-  curl -X POST ${urls[0]}/orders     -H 'content-type: application/json' -d '{"item": "lamp"}'
-Ctrl+C ends it.`);
+See it live: ${page.url}
+The shop itself is at ${shops.map(({ url }) => url).join(' ')}. Ctrl+C ends both.`);
+
+async function startShops() {
+  // The first one makes the tables where there are any.
+  const first = await startShop();
+  return [first, ...(await Promise.all(Array.from({ length: instances - 1 }, startShop)))];
+}
 
 async function startShop() {
-  const shop = fork(join(root, 'sample-app/dist/main.js'), { env: environment });
-  const gone = once(shop, 'exit');
-  stops.push(() => shop.kill() && gone);
-  void gone.then(() => ending || end(1));
-  const [{ url }] = await once(shop, 'message');
-  return url;
+  const child = fork(join(root, 'sample-app/dist/main.js'), { env: environment });
+  const gone = once(child, 'exit');
+  let isStopped = false;
+  const stop = () => {
+    isStopped = true;
+    child.kill();
+    return gone;
+  };
+  stops.push(stop);
+  void gone.then(() => isStopped || ending || end(1));
+  const [{ url }] = await once(child, 'message');
+  return { url, child, stop };
 }
 
 async function startServer({ programs, start }) {

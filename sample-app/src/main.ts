@@ -3,7 +3,8 @@ import { NestFactory } from '@nestjs/core';
 import { AppModule } from './app.module.js';
 import type { Backend } from './backends/backend.js';
 
-const app = await NestFactory.create(AppModule.on(await backend()), { logger: ['error', 'warn'] });
+const { SHOP_LEASE: lease, SHOP_MAX_HOLD: maxHold } = process.env;
+const app = await NestFactory.create(AppModule.on(await backend(), { lease, maxHold }), { logger: ['error', 'warn'] });
 app.enableShutdownHooks();
 await app.listen(Number(process.env['PORT'] ?? 3000), '127.0.0.1');
 // Tells the script that has started this process where the shop is; run by hand, there is nobody to tell.
@@ -24,11 +25,11 @@ async function backend(): Promise<Backend> {
     case 'redis':
       return (await import('./backends/redis.js')).redis(redisUrl);
     case 'mysql':
-      return (await import('./backends/sql.js')).sql(name, mysqlUrl);
+      return (await import('./backends/sql.js')).sql(name, mysqlUrl, lease);
     case 'postgres':
-      return (await import('./backends/sql.js')).sql(name, postgresUrl);
+      return (await import('./backends/sql.js')).sql(name, postgresUrl, lease);
     case 'zookeeper':
-      return (await import('./backends/zookeeper.js')).zookeeper(connectString);
+      return (await import('./backends/zookeeper.js')).zookeeper(connectString, lease);
     case 'failover':
       return (await import('./backends/failover.js')).failover(redisUrl, mysqlUrl);
     default:

@@ -9,6 +9,10 @@ export class StockItem {
 
   @Column('int')
   left!: number;
+
+  /** The largest fencing token that has written. */
+  @Column('bigint', { nullable: true })
+  fence!: string | null;
 }
 
 /** Keeps the stock in a table, read and written in two steps. */
@@ -22,8 +26,19 @@ export class SqlStock extends Stock implements OnApplicationShutdown {
     return found?.left ?? 0;
   }
 
-  async write(item: string, left: number): Promise<void> {
-    await this.dataSource.manager.upsert(StockItem, { item, left }, ['item']);
+  async write(item: string, left: number, token: bigint | null): Promise<boolean> {
+    if (token === null) {
+      await this.dataSource.manager.upsert(StockItem, { item, left }, ['item']);
+      return true;
+    }
+    const fence = String(token);
+    const { affected } = await this.dataSource
+      .createQueryBuilder()
+      .update(StockItem)
+      .set({ left, fence })
+      .where('item = :item AND (fence IS NULL OR fence <= :fence)', { item, fence })
+      .execute();
+    return affected === 1;
   }
 
   async onApplicationShutdown(): Promise<void> {

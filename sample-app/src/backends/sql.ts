@@ -4,10 +4,10 @@ import type { Backend } from './backend.js';
 import { SqlStock, StockItem } from './sql-stock.js';
 
 /** Any number of processes on one database, which keeps the locks and the stock. */
-export async function sql(type: 'mysql' | 'postgres', url: string): Promise<Backend> {
+export async function sql(type: 'mysql' | 'postgres', url: string, sessionGuard = '30s'): Promise<Backend> {
   const dataSource = await openShopDatabase(type, url);
   return {
-    locks: { provider: new TypeOrmRowLockProvider({ dataSource, synchronize: true }) },
+    locks: { provider: new TypeOrmRowLockProvider({ dataSource, synchronize: true, fencing: true, sessionGuard }) },
     stock: new SqlStock(dataSource),
   };
 }

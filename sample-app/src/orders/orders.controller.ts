@@ -26,6 +26,6 @@ export class OrdersController {
 
   @Put('stock/:item')
   async restock(@Param('item') item: string, @Body() { left }: { left: number }): Promise<void> {
-    await this.stock.write(item, left);
+    await this.stock.write(item, left, null);
   }
 }

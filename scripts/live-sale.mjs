@@ -1,0 +1,226 @@
+import { flashSale } from './sale.mjs';
+
+const ITEMS = 60;
+const ORDERS = 150;
+/** The orders come in this time, and a bank takes that long for each: a queue grows while one looks, and is worked off. */
+const ORDERS_OVER = 4_000;
+const PAYMENT_TAKES = 120;
+const LAST_WRITES = 6;
+
+/**
+ * A flash sale to look at: the same orders go to the endpoint without a lock and to the one with it, at the same time. What is
+ * shown comes from the answers to the orders, and from the events of the library that the processes of the shop report.
+ */
+export class LiveSale {
+  #shops;
+  #onChange;
+  #waiting = new Map();
+  #holds = [];
+  #frozenAt;
+  #isEnded = false;
+
+  /**
+   * @param {{ url: string, child: import('node:child_process').ChildProcess }[]} shops
+   * @param {string} provider
+   * @param {() => void} onChange called whenever `state` has changed
+   */
+  constructor(shops, provider, onChange) {
+    this.#shops = shops;
+    this.#onChange = onChange;
+    this.state = {
+      provider,
+      processes: shops.length,
+      items: ITEMS,
+      orders: ORDERS,
+      ordersOver: ORDERS_OVER,
+      paymentTakes: PAYMENT_TAKES,
+      phase: 'ready',
+      ...this.#empty(),
+    };
+    for (const [index, { child }] of shops.entries()) {
+      child.on('message', (text) => {
+        this.#receive(index + 1, JSON.parse(text));
+        this.#onChange();
+      });
+      child.send('watch');
+    }
+  }
+
+  /** Runs the sale; false while one runs. */
+  open() {
+    if (this.state.phase === 'open') return false;
+    Object.assign(this.state, { phase: 'open', ...this.#empty() });
+    // Orders that are in flight when the shop ends are not answered.
+    this.#run().catch((error) => {
+      if (!this.#isEnded) throw error;
+    });
+    return true;
+  }
+
+  /** Freezes the holder of the lock; false while there is nothing to freeze. */
+  freeze() {
+    const { phase, freeze, guarded } = this.state;
+    if (phase !== 'open' || guarded.left === 0 || (freeze && freeze.step !== 'over')) return false;
+    // A holder is done after a moment, so the next one is frozen while it waits for the bank.
+    this.state.freeze = { step: 'armed' };
+    if (this.#shops.length === 1) this.#shops[0].child.send('freeze');
+    this.#onChange();
+    return true;
+  }
+
+  /** Before the shop ends: a process that is stopped would not. */
+  end() {
+    this.#isEnded = true;
+    if (this.state.freeze?.process) this.#resume();
+  }
+
+  #empty() {
+    this.#waiting.clear();
+    const sale = () => ({ answers: [], left: ITEMS });
+    return {
+      unguarded: sale(),
+      guarded: sale(),
+      holder: null,
+      expiresIn: null,
+      waiting: 0,
+      grants: [],
+      writes: [],
+      freeze: null,
+    };
+  }
+
+  async #run() {
+    this.#onChange();
+    const urls = this.#shops.map(({ url }) => url);
+    const sell = (path, item, { answers }) => {
+      const onAnswer = (outcome) => {
+        answers.push(outcome);
+        this.#onChange();
+      };
+      const terms = { items: ITEMS, orders: ORDERS, over: ORDERS_OVER, paymentTakes: PAYMENT_TAKES };
+      return flashSale(urls, path, { item, ...terms, onAnswer });
+    };
+    await Promise.all([
+      sell('/unguarded/orders', 'teapot', this.state.unguarded),
+      sell('/orders', 'lamp', this.state.guarded),
+    ]);
+    // Asked for too late: nobody held the lock any more.
+    if (this.state.freeze?.step === 'armed') this.#disarm();
+    this.state.phase = 'closed';
+    this.#onChange();
+  }
+
+  /** The reports of one process come in their order, those of several do not. */
+  #receive(process, { type, fencingToken: token, ...report }) {
+    const { state } = this;
+    // Orders for other items are none of this sale.
+    if (report.key !== undefined && report.key !== 'stock:lamp') return;
+    switch (type) {
+      case 'acquired':
+        state.grants.push({ token, process, waited: Math.round(report.waited), outcome: null });
+        this.#holds.push({ process, token });
+        this.#findHolder();
+        return this.#onAcquired(process, token);
+      case 'released':
+      case 'release-pending':
+      case 'lost':
+        return this.#onEnd(process, report.reason);
+      case 'write':
+        if (report.item === 'teapot') state.unguarded.left = report.left;
+        if (report.item === 'lamp' && token !== null) this.#onWrite(process, token, report);
+        return;
+      case 'payment':
+        if (report.item === 'lamp' && token !== null) this.#onPayment(process, token);
+        return;
+      case 'frozen':
+        return this.#frozen(process, token);
+      case 'load':
+        this.#waiting.set(process, report.waiting);
+        state.waiting = [...this.#waiting.values()].reduce((sum, count) => sum + count, 0);
+        // An idle process does not ask for the lease.
+        if (report.expiresIn !== null || !state.holder) state.expiresIn = report.expiresIn;
+    }
+  }
+
+  /** Events of an end name no token, but a process holds its locks of one key one after the other. */
+  #onEnd(process, lossReason) {
+    const { freeze } = this.state;
+    const ended = this.#holds.find((hold) => hold.process === process);
+    if (!ended) return;
+    this.#holds = this.#holds.filter((hold) => hold !== ended);
+    this.#findHolder();
+    if (!lossReason) this.#setOutcome(ended.token, 'soldOut');
+    if (ended.token !== freeze?.token) return;
+    if (lossReason) freeze.lost = lossReason;
+    else if (freeze.step === 'frozen') this.#missed();
+  }
+
+  /** The first outcome stays: a hold that has sold ends too. */
+  #setOutcome(token, outcome) {
+    const grant = this.state.grants.find((each) => each.token === token);
+    if (grant) grant.outcome ??= outcome;
+  }
+
+  /** A frozen holder does not report that it has lost its lock. The largest token is the last that was given out. */
+  #findHolder() {
+    this.state.holder = this.#holds.reduce(
+      (last, hold) => (last && BigInt(last.token) > BigInt(hold.token) ? last : hold),
+      null,
+    );
+  }
+
+  #onAcquired(process, token) {
+    const { freeze } = this.state;
+    if (freeze?.step === 'frozen' && BigInt(token) > BigInt(freeze.token)) {
+      const after = Math.round(performance.now() - this.#frozenAt);
+      Object.assign(freeze, { step: 'entered', next: { process, token, after } });
+    }
+  }
+
+  /** A holder that waits for the bank has read the stock and will write it. */
+  #onPayment(process, token) {
+    if (this.state.freeze?.step !== 'armed' || this.#shops.length === 1) return;
+    this.#shops[process - 1].child.kill('SIGSTOP');
+    this.#frozen(process, token);
+  }
+
+  #onWrite(process, token, { left, isAccepted }) {
+    const { freeze, guarded, writes } = this.state;
+    this.#setOutcome(token, isAccepted ? 'sold' : 'refused');
+    if (isAccepted) guarded.left = left;
+    writes.unshift({ token, process, left, isAccepted });
+    // A refused write stays in sight.
+    const oldest = writes.findLastIndex((write) => write.isAccepted);
+    if (writes.length > LAST_WRITES) writes.splice(oldest, 1);
+    if (!freeze) return;
+    if (freeze.token === token) {
+      if (freeze.step === 'frozen') this.#missed();
+      else Object.assign(freeze, { step: 'over', isAccepted });
+    } else if (freeze.step === 'entered' && isAccepted && BigInt(token) > BigInt(freeze.token)) {
+      Object.assign(freeze, { step: 'resumed', write: { process, token, left } });
+      this.#resume();
+    }
+  }
+
+  #frozen(process, token) {
+    this.#frozenAt = performance.now();
+    this.state.freeze = { step: 'frozen', process, token };
+  }
+
+  /** The order was done before its process stood still: the next one is frozen instead. */
+  #missed() {
+    this.#resume();
+    this.state.freeze = { step: 'armed' };
+  }
+
+  #disarm() {
+    if (this.#shops.length === 1) this.#shops[0].child.send('resume');
+    this.state.freeze = null;
+  }
+
+  #resume() {
+    const { child } = this.#shops[this.state.freeze.process - 1];
+    if (this.#shops.length > 1) child.kill('SIGCONT');
+    else if (child.connected) child.send('resume');
+  }
+}

@@ -1,0 +1,101 @@
+// What every row program needs: a Redis of its own for each package, and processes of the package on it.
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Redis } from 'ioredis';
+import { startRedisServer } from '../../test/servers/redis-server.mjs';
+import { packages } from './packages.mjs';
+
+/** What a package does not offer. */
+export const NONE = '–';
+
+/**
+ * Runs `show` for one package after the other, and prints the row. `show` answers the text of the package's cell. It is given the
+ * package, its server, and `open`, which opens one process of the package.
+ */
+export async function compare(question, show) {
+  const cells = {};
+  console.log(question);
+  for (const each of packages) {
+    cells[each.name] = await cellOf(each, show);
+    console.log(`  ${each.name.padEnd(26)} ${cells[each.name]}`);
+  }
+  process.send?.({ question, cells });
+}
+
+async function cellOf(each, show) {
+  const atEnd = [];
+  const server = await startRedisServer();
+  const connect = (url) => {
+    const client = new Redis(url);
+    // Each client reports its own outages, which some programs cause.
+    client.on('error', () => undefined);
+    atEnd.unshift(() => client.disconnect());
+    return client;
+  };
+  const open = async (options) => {
+    const opened = await each.open({ url: server.url, connect, ...options });
+    atEnd.unshift(() => opened.stop());
+    return opened;
+  };
+  try {
+    return await show({ ...each, server, connect, open, atEnd: (end) => atEnd.unshift(end) });
+  } finally {
+    // A package whose server is gone may never answer.
+    for (const end of atEnd) await within(2_000, Promise.resolve(end()).catch(ignored));
+    await server.stop();
+  }
+}
+
+/** How a promise ends: `{ value }` or `{ error }`, and after how many `seconds`. Neither if it takes longer than `limit`. */
+export async function outcome(promise, limit = 30_000) {
+  const begun = performance.now();
+  const settled = promise.then(
+    (value) => ({ value }),
+    (error) => ({ error }),
+  );
+  const ended = await within(limit, settled);
+  return { ...ended, seconds: seconds(performance.now() - begun) };
+}
+
+/** What a promise resolves to, or `undefined` after a time. */
+export async function within(milliseconds, promise) {
+  const end = new AbortController();
+  const timeout = sleep(milliseconds, undefined, { signal: end.signal }).catch(ignored);
+  try {
+    return await Promise.race([promise, timeout]);
+  } finally {
+    end.abort();
+  }
+}
+
+/** Runs `inside` under the lock until `leave` is called. Resolves when the lock is held. */
+export async function hold({ run }, key, lease) {
+  let leave;
+  const left = new Promise((resolve) => (leave = resolve));
+  let done;
+  await new Promise((entered, refused) => {
+    done = run(key, lease, () => {
+      entered();
+      return left;
+    });
+    done.catch(refused);
+  });
+  return {
+    async leave() {
+      leave();
+      await done;
+    },
+  };
+}
+
+export function seconds(milliseconds) {
+  return `${(milliseconds / 1_000).toFixed(1)} s`;
+}
+
+/** The name of an error as its package gives it. */
+export function nameOf(error) {
+  return error.name === 'Error' ? error.constructor.name : error.name;
+}
+
+function ignored() {
+  return undefined;
+}

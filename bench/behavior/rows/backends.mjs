@@ -1,0 +1,17 @@
+// What the package can lock in, beside one Redis server. Each is started and locked in.
+import { startRedisServer } from '../../../test/servers/redis-server.mjs';
+import { compare, outcome } from '../compare.mjs';
+
+await compare('Backends beside one Redis', async ({ backends = {}, connect, atEnd }) => {
+  const works = [];
+  for (const [name, openBackend] of Object.entries(backends)) {
+    const servers = name === 'Redlock' ? await Promise.all([1, 2, 3].map(() => startRedisServer())) : [];
+    atEnd(() => Promise.all(servers.map((server) => server.stop())));
+    const opened = await openBackend({ urls: servers.map(({ url }) => url), connect, stopLater: atEnd });
+    atEnd(() => opened.stop());
+    const { value, error } = await outcome(opened.run('order:1', 10_000, async () => 'entered'));
+    if (error) throw error;
+    if (value) works.push(name);
+  }
+  return works.join(', ') || 'none';
+});

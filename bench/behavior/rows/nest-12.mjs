@@ -1,0 +1,19 @@
+// Does the package declare Nest 12, and does an application with it start and lock?
+import { compare, NONE, outcome } from '../compare.mjs';
+import { manifestOf } from '../packages.mjs';
+import { payController } from '../nest.mjs';
+
+await compare('Nest 12', async ({ nest, lock, open, ...each }) => {
+  if (!nest) return NONE;
+  const range = manifestOf(each).peerDependencies['@nestjs/common'];
+  const type = payController(
+    nest,
+    async function pay(id) {
+      return id;
+    },
+    [lock(10_000)],
+  );
+  const { app } = await open({ controllers: [type] });
+  const { value } = await outcome(app.get(type).pay('1'));
+  return `peer range \`${range.replaceAll('||', 'or')}\`; ${value ? 'works' : 'fails'}`;
+});

@@ -1,0 +1,14 @@
+// A task that holds a lock calls a function that acquires the same lock.
+import { compare, nameOf, outcome } from '../compare.mjs';
+
+await compare('A nested call of the same key', async ({ open }) => {
+  const { run } = await open();
+  // Connects, and loads its scripts.
+  await run('order:2', 30_000, async () => undefined);
+  const inner = () => run('order:1', 30_000, async () => 'entered');
+  const { value, error, seconds } = await outcome(run('order:1', 30_000, inner));
+  if (value) return 're-enters';
+  return error
+    ? `waits for itself: \`${nameOf(error)}\` after ${seconds}`
+    : `waits for itself for more than ${seconds}`;
+});

@@ -1,0 +1,91 @@
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { ensureBuilt } from '../../scripts/build.mjs';
+import { commandLine, refuse } from '../../scripts/command-line.mjs';
+import { ensureInstalled, root } from '../../scripts/ensure-installed.mjs';
+import { ensureServers } from '../../scripts/ensure-servers.mjs';
+import { compact, drawPage, markdownTable } from '../markdown.mjs';
+
+// Each file in rows/ shows one behavior of all packages.
+const ROWS = [
+  'waiters',
+  'wait',
+  'long-tasks',
+  'loss',
+  'fencing',
+  'nested-call',
+  'crash',
+  'outage',
+  'busy-over-http',
+  'own-errors',
+  'order-of-decorators',
+  'minified-code',
+  'nest-12',
+  'backends',
+  'at-most-n',
+];
+const RESULTS = join(import.meta.dirname, 'results.json');
+const PAGE = join(root, 'docs/beside-other-packages.md');
+const USAGE = `usage: npm run compare [-- options] [-- row …]
+
+  row      only these rows: ${ROWS.join(', ')}. Default: all, which keeps the results and draws the page
+  --draw   draws the page from the results that are kept`;
+
+const { values: options, positionals: wanted } = commandLine(USAGE, {
+  options: { draw: { type: 'boolean', default: false } },
+  allowPositionals: true,
+});
+const unknown = wanted.filter((row) => !ROWS.includes(row));
+if (unknown.length > 0) refuse(`Unknown row: ${unknown.join(', ')}. Use one of: ${ROWS.join(', ')}`);
+
+if (!options.draw) {
+  ensureInstalled();
+  ensureServers(['redis-server', 'java', 'zookeeper', 'memcached']);
+  ensureBuilt();
+  const rows = {};
+  for (const row of wanted.length > 0 ? wanted : ROWS) rows[row] = await show(row);
+  if (wanted.length === 0) await keep(rows);
+}
+if (wanted.length === 0) draw(JSON.parse(readFileSync(RESULTS, 'utf8')));
+
+/** Runs the program of a row. */
+async function show(row) {
+  const program = fork(join(import.meta.dirname, 'rows', `${row}.mjs`));
+  let result;
+  program.on('message', (message) => (result = message));
+  const [code, signal] = await once(program, 'exit');
+  if (code === 0 && result) return result;
+  console.error(`Row ${row} ended with ${signal ?? code}. The last results are unchanged.`);
+  process.exit(code || 1);
+}
+
+async function keep(rows) {
+  const { manifestOf, packages } = await import('./packages.mjs');
+  const kept = {
+    date: new Date().toISOString().slice(0, 10),
+    node: process.versions.node,
+    nest: manifestOf({ name: '@nestjs/core' }).version,
+    packages: Object.fromEntries(packages.map((each) => [each.name, manifestOf(each).version.replace(/^v/, '')])),
+    rows,
+  };
+  writeFileSync(RESULTS, `${JSON.stringify(kept, undefined, 2)}\n`);
+}
+
+function draw({ date, node, nest, packages, rows }) {
+  const names = Object.keys(packages);
+  const table = markdownTable(
+    ['', ...names.map((name) => `${name.replace(' 5 beta', '')} ${packages[name]}`)],
+    Object.entries(rows).map(([row, { question, cells }]) => [
+      question,
+      ...names.map((name) => `[${cells[name]}][${row}]`),
+    ]),
+    'text',
+  );
+  const links = Object.keys(rows).map((row) => `[${row}]: ../bench/behavior/rows/${row}.mjs`);
+  drawPage(PAGE, {
+    table: `\n${compact(table)}\n\nRun on ${date} with Node ${node}, Nest ${nest} and the versions above.\n`,
+    links: links.join('\n'),
+  });
+}

@@ -5,8 +5,9 @@ import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { describeLockProvider } from '../../lib/provider-kit/index.js';
 import { backendOf } from '../redis/seam.js';
+import { externalServer, wireTo } from '../servers/external-server.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
-import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
+import type { TcpProxy } from '../servers/tcp-proxy.js';
 
 let server: RedisServer;
 let admin: Redis;
@@ -14,8 +15,10 @@ let admin: Redis;
 const wires = new Map<LockProvider, TcpProxy>();
 
 beforeAll(async () => {
-  server = await startRedisServer();
+  const external = externalServer('LOCK_TEST_REDIS_URL');
+  server = external ?? (await startRedisServer());
   admin = new Redis(server.url);
+  if (external) console.log(`on ${(await admin.info('server')).match(/^(?:redis|valkey)_version:.*$/gm)?.join(', ')}`);
 });
 afterAll(async () => {
   await Promise.all([...wires.values()].map((wire) => wire.close()));
@@ -26,8 +29,8 @@ afterAll(async () => {
 describeLockProvider('redis', {
   capabilities: backendOf({ url: 'redis://nowhere' }).capabilities,
   create: async () => {
-    const wire = await startTcpProxy(server.port);
-    const provider = new RedisLockProvider({ url: `redis://127.0.0.1:${wire.port}`, commandTimeout: '10s' });
+    const { wire, url } = await wireTo(server.url);
+    const provider = new RedisLockProvider({ url, commandTimeout: '10s' });
     wires.set(provider, wire);
     return provider;
   },

@@ -5,7 +5,7 @@ import { rowLockHarness, SqlBackend } from '../typeorm/sql-backend.js';
 let backend: SqlBackend;
 
 beforeAll(async () => {
-  backend = await SqlBackend.start('postgres');
+  backend = await SqlBackend.forContract('postgres');
 }, 60_000);
 afterAll(() => backend.stop());
 

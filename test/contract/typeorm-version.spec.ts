@@ -6,7 +6,7 @@ import { versionLockHarness } from '../typeorm/version-backend.js';
 let backend: SqlBackend;
 
 beforeAll(async () => {
-  backend = await SqlBackend.start('mariadb');
+  backend = await SqlBackend.forContract('mariadb');
 }, 60_000);
 afterAll(() => backend.stop());
 

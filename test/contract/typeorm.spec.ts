@@ -5,7 +5,7 @@ import { rowLockHarness, SqlBackend } from '../typeorm/sql-backend.js';
 let backend: SqlBackend;
 
 beforeAll(async () => {
-  backend = await SqlBackend.start('mariadb');
+  backend = await SqlBackend.forContract('mariadb');
 }, 60_000);
 afterAll(() => backend.stop());
 

@@ -1,17 +1,21 @@
 import { join } from 'node:path';
+import { afterAll, beforeAll } from '@jest/globals';
+import { Logger } from '@nestjs/common';
 import ts from 'typescript';
 import { codeBlocks } from './code-blocks.js';
+import { stopServers } from './page-servers.js';
+import { blockFolder, removeFolder, runBlock } from './run-block.js';
 
 const root = join(import.meta.dirname, '../..');
+const blocks = codeBlocks();
+const { config } = ts.readConfigFile(join(root, 'tsconfig.json'), (path) => ts.sys.readFile(path)) as {
+  config: object;
+};
+const { options } = ts.parseJsonConfigFileContent(config, ts.sys, root);
 
 it('every block of TypeScript in the documentation compiles', () => {
-  const blocks = codeBlocks();
   expect(blocks.length).toBeGreaterThan(70);
   const texts = new Map(blocks.map(({ file, text }) => [file, text]));
-  const { config } = ts.readConfigFile(join(root, 'tsconfig.json'), (path) => ts.sys.readFile(path)) as {
-    config: object;
-  };
-  const { options } = ts.parseJsonConfigFileContent(config, ts.sys, root);
   const host = ts.createCompilerHost(options);
   const { readFile, fileExists, getSourceFile } = host;
   host.readFile = (path) => texts.get(path) ?? readFile.call(host, path);
@@ -32,4 +36,29 @@ it('every block of TypeScript in the documentation compiles', () => {
     );
   });
   expect(problems).toEqual([]);
+});
+
+describe('a block runs as a module, in a real application and on real servers', () => {
+  const run = blocks.filter(({ notRun }) => notRun === undefined);
+  let folder: string;
+
+  beforeAll(async () => {
+    folder = await blockFolder();
+    Logger.overrideLogger(false);
+  });
+  afterAll(async () => {
+    Logger.overrideLogger(['error', 'warn', 'log']);
+    await stopServers();
+    await removeFolder(folder);
+  });
+
+  it.each(run.map((block) => [block.place, block] as const))(
+    '%s',
+    (_, block) => runBlock(block, options, folder),
+    60_000,
+  );
+
+  it('few others say why they do not', () => {
+    expect(blocks.length - run.length).toBeLessThan(blocks.length / 10);
+  });
 });

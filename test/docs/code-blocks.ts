@@ -10,11 +10,22 @@ export interface CodeBlock {
   /** A file that does not exist, beside the package's own, so that imports resolve as those of its users do. */
   readonly file: string;
   readonly text: string;
+  /** Whether `text` ends with code that starts what the block declares and uses it. */
+  readonly isUsed: boolean;
+  /** Why the tests only compile it. */
+  readonly notRun: string | undefined;
+  /** What the block only declares and an earlier block of the page exports, with that block. */
+  readonly borrowed: ReadonlyMap<string, CodeBlock>;
 }
 
-// A hidden comment before a block declares what the block uses and does not show.
-const BLOCK = /(?:<!-- ts:(?<hidden>.*?)-->\s*)?```ts\n(?<code>.*?)```/gs;
+// Hidden comments before a block: `ts` defines what the block uses and does not show, `then` uses what the block defines, and
+// `not run` says why the tests only compile it.
+const BLOCK = /(?<comments>(?:<!-- (?:ts|then|not run):(?:(?!-->).)*-->\s*)*)```ts\n(?<code>.*?)```/gs;
+const COMMENT = /<!-- (?<kind>ts|then|not run):(?<content>.*?)-->/gs;
+const DECLARED = /\bdeclare class (\w+)/g;
+const EXPORTED = /\bexport class (\w+)/g;
 const IMPORT = /^import\s[^;]*?from\s+'[^']+';|^import\s+'[^']+';/gm;
+const STAGE = `import { start, sqlite, stub } from './test/docs/stage.js';`;
 
 /** All TypeScript blocks of the documentation. Imports of a page count for its later blocks, as they do for a reader. */
 export function codeBlocks(): CodeBlock[] {
@@ -23,18 +34,30 @@ export function codeBlocks(): CodeBlock[] {
   return pages.flatMap((page) => {
     const text = readFileSync(join(root, page), 'utf8');
     const known = new Map<string, string>();
-    return Array.from(text.matchAll(BLOCK), ({ index, groups = {} }) => {
-      const { hidden = '', code = '' } = groups;
-      const line = text.slice(0, index).split('\n').length;
-      const own = `${hidden}\n${code}`;
-      const inherited = [...known].filter(([name]) => !new RegExp(`\\bimport\\b[^;]*\\b${name}\\b`).test(own));
+    const exported = new Map<string, CodeBlock>();
+    return Array.from(text.matchAll(BLOCK), ({ 0: all, index, groups = {} }) => {
+      const { comments = '', code = '' } = groups;
+      const hidden = Array.from(comments.matchAll(COMMENT), (comment) => comment.groups ?? {});
+      const contentOf = (kind: string) => hidden.find((comment) => comment['kind'] === kind)?.['content'];
+      const then = contentOf('then');
+      const line = text.slice(0, index + all.indexOf('```ts')).split('\n').length;
+      const own = [contentOf('ts'), code, then].join('\n');
+      const inherited = [...known].filter(
+        ([name]) => new RegExp(`\\b${name}\\b`).test(own) && !new RegExp(`\\bimport\\b[^;]*\\b${name}\\b`).test(own),
+      );
+      const borrowed = Array.from(own.matchAll(DECLARED), ([, name = '']) => [name, exported.get(name)] as const);
       for (const [statement] of own.matchAll(IMPORT)) for (const name of namesOf(statement)) known.set(name, statement);
       const imports = inherited.map(([name, statement]) => single(name, statement));
-      return {
+      const block: CodeBlock = {
         place: `${page}:${line}`,
         file: join(root, `docs-block-${page.replaceAll(/\W+/g, '-')}-${line}.ts`),
-        text: [...imports, own, 'export {};'].join('\n'),
+        text: [...(then === undefined ? [] : [STAGE]), ...imports, own, 'export {};'].join('\n'),
+        isUsed: then !== undefined,
+        notRun: contentOf('not run')?.trim(),
+        borrowed: new Map(borrowed.flatMap(([name, from]) => (from ? [[name, from]] : []))),
       };
+      for (const [, name = ''] of code.matchAll(EXPORTED)) exported.set(name, block);
+      return block;
     });
   });
 }

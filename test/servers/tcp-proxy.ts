@@ -45,7 +45,7 @@ const PAUSE = 10;
  *
  * @param patience For how many ms it goes on calling a server that does not listen yet, while the client already believes to be connected.
  */
-export async function startTcpProxy(first: number, { patience = 0 } = {}): Promise<TcpProxy> {
+export async function startTcpProxy(first: number, { patience = 0, host = '127.0.0.1' } = {}): Promise<TcpProxy> {
   const wires = new Set<Wire>();
   let replies: 'pass' | 'hold' | 'lose' = 'pass';
   let refusing = false;
@@ -74,7 +74,7 @@ export async function startTcpProxy(first: number, { patience = 0 } = {}): Promi
   await once(listener, 'listening');
 
   function call(): Socket {
-    return connect(target, '127.0.0.1').setNoDelay(true);
+    return connect(target, host).setNoDelay(true);
   }
 
   function join(wire: Wire, until: number): void {

@@ -12,8 +12,9 @@ import {
 import { SqlBackend as SqlLockBackend } from '../../lib/providers/typeorm/sql-backend.js';
 import type { ProviderHarness } from '../../lib/provider-kit/index.js';
 import { capabilitiesOf } from '../backend-context.js';
+import { externalServer, wireTo } from '../servers/external-server.js';
 import { type SqlServer, startMariaDb, startPostgres } from '../servers/sql-server.mjs';
-import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
+import type { TcpProxy } from '../servers/tcp-proxy.js';
 
 export type SqlType = 'mariadb' | 'postgres';
 
@@ -26,24 +27,33 @@ const SESSION_DEFAULTS = { synchronize: true, sessionGuard: '10m', statementTime
 // InnoDB refreshes its tables of transactions only when nobody has looked at them for 100 ms.
 const INNODB_REFRESH = 150;
 
+const MARIADB = {
+  // Those that wait in the queue before us block us as well.
+  holders: `SELECT DISTINCT b.trx_mysql_thread_id AS id FROM information_schema.innodb_lock_waits w
+    JOIN information_schema.innodb_trx b ON b.trx_id = w.blocking_trx_id
+    JOIN information_schema.innodb_trx r ON r.trx_id = w.requesting_trx_id
+    WHERE r.trx_mysql_thread_id = ? AND b.trx_state <> 'LOCK WAIT'`,
+  waiters: `SELECT COUNT(*) AS n FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'`,
+  own: 'SELECT CONNECTION_ID() AS id',
+  kill: (id: unknown) => `KILL CONNECTION ${String(id)}`,
+  interrupt: (id: unknown) => `KILL QUERY ${String(id)}`,
+  connection: 'SELECT 1 FROM information_schema.processlist WHERE id = ?',
+  transactions: 'SELECT COUNT(*) AS n FROM information_schema.innodb_trx',
+  value: '?',
+  /** The connections that have the advisory lock. */
+  advisoryHolders: 'SELECT IS_USED_LOCK(?) AS id',
+  advisoryName: (namespace: string, key: string, database: string) => userLockName(database, namespace, key),
+};
+
 /** What an operator does on a database, in its own words. */
 const OPERATORS = {
-  mariadb: {
-    // Those that wait in the queue before us block us as well.
-    holders: `SELECT DISTINCT b.trx_mysql_thread_id AS id FROM information_schema.innodb_lock_waits w
-      JOIN information_schema.innodb_trx b ON b.trx_id = w.blocking_trx_id
-      JOIN information_schema.innodb_trx r ON r.trx_id = w.requesting_trx_id
+  mariadb: MARIADB,
+  mysql: {
+    ...MARIADB,
+    holders: `SELECT DISTINCT b.trx_mysql_thread_id AS id FROM performance_schema.data_lock_waits w
+      JOIN information_schema.innodb_trx b ON b.trx_id = w.blocking_engine_transaction_id
+      JOIN information_schema.innodb_trx r ON r.trx_id = w.requesting_engine_transaction_id
       WHERE r.trx_mysql_thread_id = ? AND b.trx_state <> 'LOCK WAIT'`,
-    waiters: `SELECT COUNT(*) AS n FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'`,
-    own: 'SELECT CONNECTION_ID() AS id',
-    kill: (id: unknown) => `KILL CONNECTION ${String(id)}`,
-    interrupt: (id: unknown) => `KILL QUERY ${String(id)}`,
-    connection: 'SELECT 1 FROM information_schema.processlist WHERE id = ?',
-    transactions: 'SELECT COUNT(*) AS n FROM information_schema.innodb_trx',
-    value: '?',
-    /** The connections that have the advisory lock. */
-    advisoryHolders: 'SELECT IS_USED_LOCK(?) AS id',
-    advisoryName: (namespace: string, key: string) => userLockName('test', namespace, key),
   },
   postgres: {
     // A waiter before us in the queue blocks us too, and may be the only one that does: the holder is at the end of the chain.
@@ -70,22 +80,38 @@ export class SqlBackend {
   readonly #advisoryKeys = new Map<string, Set<string>>();
 
   private constructor(
-    readonly type: SqlType,
+    readonly type: SqlType | 'mysql',
     readonly server: SqlServer,
     readonly admin: DataSource,
   ) {}
 
   /** @param options of MariaDB */
   static async start(type: SqlType, options: readonly string[] = []): Promise<SqlBackend> {
-    const server = await (type === 'mariadb' ? startMariaDb({ options }) : startPostgres());
+    return SqlBackend.#on(type, await (type === 'mariadb' ? startMariaDb({ options }) : startPostgres()));
+  }
+
+  /** On the server that the environment names, or on one of our own. `mysql:` and `mariadb:` say which of the two it is. */
+  static async forContract(type: SqlType): Promise<SqlBackend> {
+    const server = externalServer(type === 'mariadb' ? 'LOCK_TEST_MYSQL_URL' : 'LOCK_TEST_POSTGRES_URL');
+    if (!server) return SqlBackend.start(type);
+    const isMySql = server.url.startsWith('mysql:');
+    const backend = await SqlBackend.#on(isMySql ? 'mysql' : type, server);
+    const [row] = await backend.admin.query<{ version: string }[]>('SELECT version() AS version');
+    console.log(`on ${row!.version}`);
+    return backend;
+  }
+
+  static async #on(type: SqlType | 'mysql', server: SqlServer): Promise<SqlBackend> {
     // Connections that come and go by themselves would be taken for those of a provider.
     const extra = type === 'postgres' ? { idleTimeoutMillis: 0 } : {};
-    return new SqlBackend(type, server, await dataSource(type, server.port, { extra }).initialize());
+    return new SqlBackend(type, server, await dataSource(type, server.url, { extra }).initialize());
   }
 
   /** The application's own DataSource, not initialized. */
   source(options: object = {}, port = this.server.port): DataSource {
-    return dataSource(this.type, port, options);
+    const url = new URL(this.server.url);
+    url.port = String(port);
+    return dataSource(this.type, url.toString(), options);
   }
 
   /** A provider with a wire of its own. */
@@ -114,8 +140,8 @@ export class SqlBackend {
 
   /** Whatever provider, with a wire of its own. */
   async wired<P extends LockProvider>(make: (dataSource: DataSource) => P): Promise<P> {
-    const wire = await startTcpProxy(this.server.port);
-    const provider = make(this.source({}, wire.port));
+    const { wire, url } = await wireTo(this.server.url);
+    const provider = make(dataSource(this.type, url));
     this.#wires.set(provider, wire);
     return provider;
   }
@@ -123,7 +149,9 @@ export class SqlBackend {
   /** The connections that have the advisory lock of the key. */
   async advisoryHolders(namespace: string, key: string): Promise<number[]> {
     const { advisoryHolders, advisoryName } = OPERATORS[this.type];
-    const rows = await this.admin.query<{ id: unknown }[]>(advisoryHolders, [advisoryName(namespace, key)]);
+    const rows = await this.admin.query<{ id: unknown }[]>(advisoryHolders, [
+      advisoryName(namespace, key, String(this.admin.options.database)),
+    ]);
     return rows.filter(({ id }) => id !== null).map(({ id }) => Number(id));
   }
 
@@ -195,7 +223,7 @@ export class SqlBackend {
 
   /** How many transactions are open on the server. */
   async transactions(): Promise<number> {
-    if (this.type === 'mariadb') await sleep(INNODB_REFRESH);
+    if (this.type !== 'postgres') await sleep(INNODB_REFRESH);
     const [row] = await this.admin.query<{ n: unknown }[]>(OPERATORS[this.type].transactions);
     return Number(row!.n);
   }
@@ -225,7 +253,7 @@ export function casStoreOf(locks: LockManager): CasStore {
 
 /** What the conformance kit needs of row locks on this database. */
 export function rowLockHarness(type: SqlType, backend: () => SqlBackend): ProviderHarness {
-  const somewhere = { dataSource: dataSource(type, 1), fencing: true };
+  const somewhere = { dataSource: dataSource(type, `${type}://nowhere:1/test`), fencing: true };
   return {
     ...sessionHarness(backend),
     capabilities: capabilitiesOf(new TypeOrmRowLockProvider(somewhere)),
@@ -237,7 +265,7 @@ export function rowLockHarness(type: SqlType, backend: () => SqlBackend): Provid
 /** What the conformance kit needs of advisory locks on this database. */
 export function advisoryLockHarness(type: SqlType, backend: () => SqlBackend): ProviderHarness {
   const common = sessionHarness(backend);
-  const somewhere = { dataSource: dataSource(type, 1), fencing: true };
+  const somewhere = { dataSource: dataSource(type, `${type}://nowhere:1/test`), fencing: true };
   return {
     ...common,
     capabilities: capabilitiesOf(new TypeOrmAdvisoryLockProvider(somewhere)),
@@ -262,7 +290,8 @@ function sessionHarness(backend: () => SqlBackend) {
   };
 }
 
-function dataSource(type: SqlType, port: number, options: object = {}): DataSource {
-  const account = type === 'mariadb' ? { username: 'root', database: 'test' } : { username: 'postgres' };
-  return new DataSource({ type, host: '127.0.0.1', port, ...account, ...options });
+function dataSource(type: SqlBackend['type'], address: string, options: object = {}): DataSource {
+  const { hostname: host, port, username, password, pathname } = new URL(address);
+  const database = pathname.slice(1);
+  return new DataSource({ type, host, port: Number(port), username, password, database, ...options });
 }

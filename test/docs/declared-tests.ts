@@ -1,0 +1,34 @@
+type Body = () => unknown;
+
+/** What a block declares with the words of a test runner: Jest itself takes no new tests while one is running. */
+class DeclaredTests {
+  /** The first line of a block that declares tests. */
+  readonly header = `import { afterEach, beforeEach, test } from '${import.meta.filename}';`;
+  readonly tests: Body[] = [];
+  readonly before: Body[] = [];
+  readonly after: Body[] = [];
+
+  get size(): number {
+    return this.tests.length;
+  }
+
+  async run(): Promise<void> {
+    for (const body of this.tests) {
+      for (const hook of this.before) await hook();
+      try {
+        await body();
+      } finally {
+        for (const hook of this.after) await hook();
+      }
+    }
+  }
+
+  forget(): void {
+    for (const list of [this.tests, this.before, this.after]) list.length = 0;
+  }
+}
+
+export const declaredTests = new DeclaredTests();
+export const test = (_title: string, body: Body) => declaredTests.tests.push(body);
+export const beforeEach = (hook: Body) => declaredTests.before.push(hook);
+export const afterEach = (hook: Body) => declaredTests.after.push(hook);

@@ -1,0 +1,74 @@
+import { mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { basename, join } from 'node:path';
+import type { Type } from '@nestjs/common';
+import ts from 'typescript';
+import type { CodeBlock } from './code-blocks.js';
+import { declaredTests } from './declared-tests.js';
+import { withRunningServers } from './page-servers.js';
+import { closeAll, start, stub } from './stage.js';
+
+const root = join(import.meta.dirname, '../..');
+const CONTROLLER = '__controller__';
+
+/** A folder from which the blocks' imports resolve as they do from the repository. */
+export async function blockFolder(): Promise<string> {
+  const folder = await mkdtemp(join(tmpdir(), 'lock-blocks-'));
+  await symlink(join(root, 'node_modules'), join(folder, 'node_modules'));
+  return folder;
+}
+
+export const removeFolder = (folder: string) => rm(folder, { recursive: true, force: true });
+
+/**
+ * Runs a block as a module. Then its tests run. Without tests and without code of its own that uses it, an application is booted
+ * with its modules, or with its other classes beside locks in memory.
+ */
+export async function runBlock(block: CodeBlock, options: ts.CompilerOptions, folder: string): Promise<void> {
+  const file = await writeModule(block, options, folder);
+  stub.install();
+  try {
+    const exported = (await import(file)) as Record<string, unknown>;
+    if (declaredTests.size > 0) await declaredTests.run();
+    else if (!block.isUsed) await boot(Object.values(exported).filter(isClass));
+  } finally {
+    declaredTests.forget();
+    await closeAll();
+    stub.remove();
+  }
+}
+
+/** Writes the block as JavaScript, with the blocks that it borrows from. */
+async function writeModule(block: CodeBlock, options: ts.CompilerOptions, folder: string): Promise<string> {
+  const imports = [declaredTests.header];
+  for (const [name, from] of block.borrowed) {
+    imports.push(`import { ${name} } from '${await writeModule(from, options, folder)}';`);
+  }
+  const code = resolved(await withRunningServers(transpiled(block.text, options)), options);
+  const file = join(folder, basename(block.file).replace(/\.ts$/, '.mjs'));
+  await writeFile(file, [...imports, code].join('\n'));
+  return file;
+}
+
+function transpiled(text: string, options: ts.CompilerOptions): string {
+  return ts.transpileModule(text, { compilerOptions: { ...options, module: ts.ModuleKind.ESNext } }).outputText;
+}
+
+async function boot(classes: readonly Type[]): Promise<void> {
+  const modules = classes.filter(({ name }) => name.endsWith('Module'));
+  for (const module of modules) await start(module);
+  if (modules.length > 0 || classes.length === 0) return;
+  const isController = (each: Type) => Reflect.hasMetadata(CONTROLLER, each);
+  await start({ controllers: classes.filter(isController), providers: classes.filter((each) => !isController(each)) });
+}
+
+function isClass(value: unknown): value is Type {
+  return typeof value === 'function' && value.toString().startsWith('class');
+}
+
+/** The code with the package's own imports, and those of these tests, as paths. */
+function resolved(code: string, { paths = {} }: ts.CompilerOptions): string {
+  return code.replaceAll(/(?<=\bfrom ')(?:(nestjs-distributed-lock[^']*)|(\.\/test\/[^']*))(?=')/g, (_, own, helper) =>
+    join(root, own === undefined ? String(helper).replace(/\.js$/, '.ts') : paths[String(own)]![0]!),
+  );
+}

@@ -1,0 +1,86 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { afterAll, beforeAll } from '@jest/globals';
+import ts from 'typescript';
+import { type CompiledLibrary, compileLibrary } from '../servers/compiled-library.js';
+import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
+
+const root = join(import.meta.dirname, '../..');
+const source = join(root, 'quick-start/src/main.ts');
+
+it('the quick start compiles as its readers compile it', () => {
+  const { options } = configOf(join(root, 'quick-start'));
+  const { paths = {} } = configOf(root).options;
+  const own = { ...options, paths, rootDir: root, noEmit: true, typeRoots: [join(root, 'node_modules/@types')] };
+  const program = ts.createProgram([source], own);
+  const file = program.getSourceFile(source)!;
+  const problems = [...program.getSyntacticDiagnostics(file), ...program.getSemanticDiagnostics(file)];
+  expect(problems.map(({ messageText }) => ts.flattenDiagnosticMessageText(messageText, ' '))).toEqual([]);
+});
+
+describe('it shows two calls that take turns, and a third that is busy', () => {
+  let library: CompiledLibrary;
+  let server: RedisServer;
+
+  beforeAll(async () => {
+    [library, server] = await Promise.all([compileLibrary(), startRedisServer()]);
+  }, 60_000);
+  afterAll(async () => {
+    await Promise.all([library.remove(), server.stop()]);
+  });
+
+  it.each([
+    ['in memory', () => ({})],
+    ['on Redis', () => ({ REDIS_URL: server.url })],
+  ])(
+    '%s',
+    async (_, env) => {
+      const shown = await run(library.folder, env());
+      const turns = shown.filter((line) => /pays|is done/.test(line)).map((line) => line.split(/\s+/)[0]);
+      expect(turns).toHaveLength(4);
+      expect(turns[0]).toBe(turns[1]);
+      expect(turns[2]).toBe(turns[3]);
+      expect(shown.filter((line) => line.includes('busy: waited'))).toHaveLength(1);
+    },
+    60_000,
+  );
+});
+
+/** What the quick start prints, without the times. */
+async function run(library: string, env: Record<string, string>): Promise<string[]> {
+  const { options } = configOf(join(root, 'quick-start'));
+  const text = await readFile(source, 'utf8');
+  const compilerOptions = { ...options, module: ts.ModuleKind.ESNext };
+  const { outputText } = ts.transpileModule(text, { compilerOptions });
+  const folder = join(library, 'quick-start');
+  await mkdir(folder, { recursive: true });
+  const file = join(folder, 'main.js');
+  await writeFile(
+    file,
+    outputText.replaceAll(/'nestjs-distributed-lock(\/redis)?'/g, (_, redis) =>
+      redis === undefined ? "'../index.js'" : "'../providers/redis/index.js'",
+    ),
+  );
+  const child = spawn(process.execPath, [file], {
+    env: { ...process.env, ...env },
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  let output = '';
+  child.stdout.on('data', (data: Buffer) => (output += data.toString()));
+  const [code] = (await once(child, 'close')) as [number | null];
+  await rm(folder, { recursive: true });
+  expect(code).toBe(0);
+  return output
+    .trim()
+    .split('\n')
+    .map((line) => line.replace(/^\s*\d+ ms\s+/, ''));
+}
+
+function configOf(folder: string): ts.ParsedCommandLine {
+  const { config } = ts.readConfigFile(join(folder, 'tsconfig.json'), (path) => ts.sys.readFile(path)) as {
+    config: object;
+  };
+  return ts.parseJsonConfigFileContent(config, ts.sys, folder);
+}

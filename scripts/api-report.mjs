@@ -1,64 +1,100 @@
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { basename, join } from 'node:path';
+import { ensureBuilt } from './build.mjs';
 import { ensureInstalled, root } from './ensure-installed.mjs';
+import { packageEntries } from './package-entries.mjs';
 
-// The public API, name by name with its types, as users' compilers see it. A change of it has to be made on purpose:
-// `npm run api` writes the report, `npm run api:check` (part of CI) fails when it differs.
+// One report for each entry of the package, as users' compilers see it. `npm run api` writes the reports into
+// api-report/. `npm run api:check` fails if one of them is stale, so every change of the public API is reviewed.
 ensureInstalled();
-const { default: ts } = await import('typescript');
+ensureBuilt();
+const { CompilerState, Extractor, ExtractorConfig, ExtractorLogLevel } = await import('@microsoft/api-extractor');
 
+/** Types that users see and cannot import, because no entry exports them. */
+const NOT_EXPORTED = 'not-exported.md';
 const check = process.argv.includes('--check');
-const { exports: entries } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
-let changed = false;
-const emitted = new Map();
-mkdirSync(join(root, 'api-report'), { recursive: true });
-for (const [name, entry] of Object.entries(entries)) {
-  if (typeof entry === 'string') continue;
-  const source = join(root, entry.types.replace('./dist', 'lib').replace(/\.d\.ts$/, '.ts'));
-  const file = join(root, 'api-report', `${name === '.' ? 'index' : name.slice(2)}.d.ts`);
-  const report = reportOf(source);
-  if (existsSync(file) && readFileSync(file, 'utf8') === report) continue;
-  changed = true;
+const reviewed = join(root, 'api-report');
+const fresh = join(root, '.cache/api-report');
+rmSync(fresh, { recursive: true, force: true });
+for (const folder of [reviewed, fresh]) mkdirSync(folder, { recursive: true });
+
+const configs = packageEntries().map(extractorConfig);
+const compilerState = CompilerState.create(configs[0], {
+  additionalEntryPoints: configs.map(({ mainEntryPointFilePath }) => mainEntryPointFilePath),
+});
+const hidden = []; // what an entry uses and does not export itself
+const results = configs.map((config) => {
+  const messageCallback = (message) => onMessage(message, basename(config.reportFilePath, '.api.md'));
+  return Extractor.invoke(config, { compilerState, localBuild: true, messageCallback });
+});
+if (results.some(({ succeeded }) => !succeeded)) process.exit(1);
+writeFileSync(join(fresh, NOT_EXPORTED), notExported());
+
+const [before, after] = [reviewed, fresh].map(textsOf);
+const stale = [...new Set([...before.keys(), ...after.keys()])].filter((file) => before.get(file) !== after.get(file));
+for (const file of stale) {
   if (check)
     console.error(
-      `The public API of "${name}" differs from ${file.slice(root.length + 1)}: run "npm run api" and review the change.`,
+      `The public API differs from api-report/${file}. Run "npm run api", review the difference and commit it.`,
     );
-  else writeFileSync(file, report);
+  else if (after.has(file)) writeFileSync(join(reviewed, file), after.get(file));
+  else rmSync(join(reviewed, file)); // the report of an entry that is gone
 }
-process.exit(check && changed ? 1 : 0);
+process.exit(check && stale.length > 0 ? 1 : 0);
 
-/** The declarations of everything that the entry point exports, in alphabetical order and without comments. */
-function reportOf(entryPoint) {
-  const { config } = ts.readConfigFile(join(root, 'tsconfig.build.json'), ts.sys.readFile);
-  const { options } = ts.parseJsonConfigFileContent(config, ts.sys, root);
-  const program = ts.createProgram([entryPoint], { ...options, removeComments: true });
-  const checker = program.getTypeChecker();
-  const module = checker.getSymbolAtLocation(program.getSourceFile(entryPoint));
-  const declarations = new Map();
-  for (const symbol of checker.getExportsOfModule(module)) {
-    const target = symbol.flags & ts.SymbolFlags.Alias ? checker.getAliasedSymbol(symbol) : symbol;
-    const texts = (target.declarations ?? []).flatMap((declaration) => declarationTexts(program, declaration));
-    // The overloads of a function are several declarations of one name.
-    declarations.set(symbol.name, [...new Set(texts)].join('\n'));
-  }
-  const names = [...declarations.keys()].sort();
-  return `// Public API. Written by "npm run api"; do not edit.\n\n${names.map((name) => declarations.get(name)).join('\n\n')}\n`;
+/** What API Extractor would read from a file of its own, for one entry. */
+function extractorConfig({ name, types }) {
+  return ExtractorConfig.prepare({
+    packageJsonFullPath: join(root, 'package.json'),
+    configObject: {
+      projectFolder: root,
+      mainEntryPointFilePath: join(root, types),
+      compiler: {
+        overrideTsconfig: { extends: './tsconfig.build.json', compilerOptions: { rootDir: '.' }, files: [types] },
+      },
+      newlineKind: 'lf',
+      apiReport: { enabled: true, reportFileName: `${name}.api.md`, reportFolder: fresh, reportTempFolder: fresh },
+      docModel: { enabled: false },
+      dtsRollup: { enabled: false },
+      tsdocMetadata: { enabled: false },
+      messages: {
+        compilerMessageReporting: { default: { logLevel: ExtractorLogLevel.Error } },
+        extractorMessageReporting: {
+          default: { logLevel: ExtractorLogLevel.Error },
+          'ae-forgotten-export': { logLevel: ExtractorLogLevel.Warning }, // see onMessage
+          'ae-missing-release-tag': { logLevel: ExtractorLogLevel.None }, // what is not public is `@internal`
+          'ae-undocumented': { logLevel: ExtractorLogLevel.None }, // the report says it
+          'ae-unresolved-link': { logLevel: ExtractorLogLevel.None }, // `npm run docs` checks links across entries
+        },
+        tsdocMessageReporting: {
+          default: { logLevel: ExtractorLogLevel.None, addToApiReportFile: true },
+          'tsdoc-param-tag-missing-hyphen': { logLevel: ExtractorLogLevel.None },
+        },
+      },
+    },
+  });
 }
 
-/** The declaration as the compiler emits it for users: inferred types written out, private parts left out. */
-function declarationTexts(program, declaration) {
-  const source = declaration.getSourceFile();
-  if (!emitted.has(source.fileName)) {
-    const keep = (_file, text) =>
-      emitted.set(source.fileName, ts.createSourceFile('x.d.ts', text, ts.ScriptTarget.Latest, true));
-    program.emit(source, keep, undefined, true);
+function onMessage(message, entry) {
+  if (message.messageId === 'ae-forgotten-export') {
+    const [, type] = /"(.+?)"/.exec(message.text) ?? [];
+    hidden.push({ entry, type });
   }
-  const name = declaration.name.getText();
-  const statements = emitted.get(source.fileName)?.statements ?? [];
-  return statements
-    .filter((statement) => {
-      const declared = statement.declarationList?.declarations ?? [statement];
-      return declared.some((each) => each.name?.getText() === name);
-    })
-    .map((statement) => statement.getText());
+  // The rest below an error is progress: which compiler it uses, that a report is new.
+  if (message.logLevel !== ExtractorLogLevel.Error) message.handled = true;
+}
+
+/** API Extractor looks at one entry at a time. A type that another entry exports is not hidden from users. */
+function notExported() {
+  const exported = [...textsOf(fresh).values()].flatMap((report) =>
+    Array.from(report.matchAll(/^export (?:abstract )?\w+ (\w+)/gm), ([, name]) => name),
+  );
+  const lines = hidden
+    .filter(({ type }) => !exported.includes(type))
+    .map(({ entry, type }) => `- \`${type}\`, by \`${entry}\``);
+  return `Types that the reports name and that no entry exports. Written by \`npm run api\`; do not edit.\n\n${lines.sort().join('\n')}\n`;
+}
+
+function textsOf(folder) {
+  return new Map(readdirSync(folder).map((file) => [file, readFileSync(join(folder, file), 'utf8')]));
 }

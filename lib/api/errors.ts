@@ -26,14 +26,16 @@ export type TaskOutcome =
 export type LossReason =
   'expired' | 'revoked' | 'max-hold' | 'shutdown' | 'released' | 'rolled-back' | 'commit-unknown';
 
-// Registered, so that two copies of this package in one process recognise each other's errors.
+// Registered, so that two copies of this package in one process recognize each other's errors.
 const BRAND = Symbol.for('nestjs-distributed-lock:LockError');
 
 /** The base of every error that this package throws. A user's own error is never wrapped in one. */
 export abstract class LockError extends Error {
   /** Stable, machine-readable name of the kind of error, such as `LOCK_BUSY`. */
   abstract readonly code: string;
+  /** The logical key, or `null` when the error is not about one key. */
   readonly key: string | null;
+  /** The name under which the provider is registered, or `null` when no provider is concerned. */
   readonly provider: string | null;
 
   constructor(message: string, details: LockErrorDetails = {}) {
@@ -65,6 +67,7 @@ export class LockBusyError extends LockError {
 /** Lost: the lock was ours and is not any more, so somebody else may hold it. */
 export class LockLostError extends LockError {
   readonly code = 'LOCK_LOST';
+  /** Why it was lost. */
   readonly reason: LossReason;
   /** How the task ended, where one ran to its end under the lost lock. */
   readonly outcome: TaskOutcome | undefined;

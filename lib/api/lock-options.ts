@@ -4,7 +4,7 @@ import type { ConfiguredDuration, Duration } from './duration.js';
 export type LockMode = 'exclusive' | 'shared';
 
 /**
- * What becomes of a task whose lock was lost while it ran.
+ * What happens to a task whose lock was lost while it ran.
  *
  * - `throw`: wait for the task to end, then reject with `LockLostError`, whose `outcome` keeps the task's value or error.
  * - `throw-early`: reject at the loss; the task runs on with its signal aborted.
@@ -39,9 +39,9 @@ export interface LockOptions {
    * Default 0, at most `maxHold`. `LockConfigError` on a provider that cannot retain keys.
    */
   minHold?: Duration | undefined;
-  /** Whether a task that holds the key may take it again. Default true; false makes that a `LockDeadlockError` at once. */
+  /** Whether a task that holds the key may take it again. Default true; false makes that a `LockDeadlockError` immediately. */
   reentrant?: boolean | undefined;
-  /** What becomes of a task whose lock was lost. Default `throw`. */
+  /** What happens to a task whose lock was lost. Default `throw`. */
   onLost?: LossPolicy | undefined;
   /** Ends the wait: the call rejects with `signal.reason` and leaves nothing behind. It does not end a hold. */
   signal?: AbortSignal | undefined;
@@ -49,7 +49,10 @@ export interface LockOptions {
 
 /** The options that a module can set for all its locks. Durations may be any text, since they often come from configuration. */
 export interface LockDefaults extends Pick<LockOptions, 'reentrant' | 'onLost'> {
+  /** As {@link LockOptions.wait}. */
   wait?: ConfiguredDuration | undefined;
+  /** As {@link LockOptions.lease}. */
   lease?: ConfiguredDuration | undefined;
+  /** As {@link LockOptions.maxHold}. */
   maxHold?: ConfiguredDuration | undefined;
 }

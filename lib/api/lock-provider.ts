@@ -205,6 +205,7 @@ export interface Holder {
   readonly mode: LockMode;
 }
 
+/** What {@link LockBackend.acquire} is asked for. */
 export interface AcquireRequest extends Holder {
   /** Milliseconds to keep the lock without a renewal. Meaningless where leases are per session. */
   readonly lease: number;
@@ -248,6 +249,7 @@ export interface Uncommitted {
   readonly cause: unknown;
 }
 
+/** What {@link LockBackend.release} does besides freeing the key. */
 export interface ReleaseOptions {
   /** Retain the key for this many ms more (`minHold`); 0 frees it. A retained key has no holder and cannot be renewed. */
   readonly keepFor: number;

@@ -1,0 +1,75 @@
+import { cpSync, existsSync, readdirSync, renameSync, rmSync } from 'node:fs';
+import { basename, dirname, join } from 'node:path';
+import { commandLine } from './command-line.mjs';
+import { ensureInstalled, root, run } from './ensure-installed.mjs';
+import { packageEntries } from './package-entries.mjs';
+
+const { values } = commandLine(
+  `npm run docs [-- --serve]
+
+Builds the documentation with the API reference into .cache/docs/site.
+  --serve   shows it on http://localhost:4173/`,
+  { options: { serve: { type: 'boolean' } } },
+);
+ensureInstalled();
+const work = join(root, '.cache/docs');
+const pages = join(work, 'pages');
+rmSync(work, { recursive: true, force: true });
+collectPages();
+await writeApiReference();
+
+const { build, serve } = await import('vitepress');
+await build(join(root, 'docs')).catch(({ message }) => {
+  console.error(message);
+  process.exit(1);
+});
+run(process.execPath, ['scripts/check-site.mjs', join(work, 'site')]);
+if (values.serve) await serve({ root: join(root, 'docs') });
+else console.log('The documentation is in .cache/docs/site. "npm run docs:serve" shows it.');
+
+/** The pages of the repository, in the same folders, so that the links between them work. A README is the index of its folder. */
+function collectPages() {
+  for (const page of ['README.md', 'CHANGELOG.md', 'CONTRIBUTING.md', 'SECURITY.md', 'docs'])
+    if (existsSync(join(root, page))) cpSync(join(root, page), join(pages, page), { recursive: true });
+  rmSync(join(pages, 'docs/.vitepress'), { recursive: true });
+  const readmes = readdirSync(pages, { recursive: true }).filter((page) => basename(page) === 'README.md');
+  for (const page of readmes) renameSync(join(pages, page), join(pages, dirname(page), 'index.md'));
+}
+
+/** A page for each entry of the package, from its doc comments. A link in a comment that leads nowhere is an error. */
+async function writeApiReference() {
+  const { Application } = await import('typedoc');
+  const typedoc = await Application.bootstrapWithPlugins({
+    plugin: ['typedoc-plugin-markdown'],
+    entryPoints: packageEntries().map(({ source }) => join(root, source)),
+    tsconfig: join(root, 'tsconfig.build.json'),
+    out: join(pages, 'docs/api'),
+    router: 'module',
+    readme: 'none',
+    entryFileName: 'entries',
+    pageTitleTemplates: {
+      module: ({ name }) => ['nestjs-distributed-lock', ...(name === 'index' ? [] : [name])].join('/'),
+    },
+    disableSources: true,
+    excludeExternals: true, // what classes inherit from Nest and Error
+    excludeInternal: true,
+    excludePrivate: true,
+    hideBreadcrumbs: true,
+    hidePageHeader: true,
+    useCodeBlocks: true,
+    expandParameters: true,
+    expandObjects: true,
+    parametersFormat: 'table',
+    interfacePropertiesFormat: 'table',
+    typeDeclarationFormat: 'table',
+    skipErrorChecking: true, // the compiler does that
+    validation: { invalidLink: true, notExported: false }, // see api-report/not-exported.md
+    logLevel: 'Warn',
+  });
+  const project = await typedoc.convert();
+  typedoc.validate(project);
+  for (const entry of project.children) entry.name = basename(entry.name); // 'providers/redis' -> 'redis'
+  await typedoc.generateOutputs(project);
+  if (typedoc.logger.hasErrors() || typedoc.logger.hasWarnings()) process.exit(1);
+  rmSync(join(pages, 'docs/api/entries.md')); // the sidebar lists them
+}

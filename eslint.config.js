@@ -42,7 +42,7 @@ const noNest = {
 };
 
 export default tseslint.config(
-  { ignores: ['dist', 'api-report', 'coverage', 'sample-app/dist', '**/node_modules'] },
+  { ignores: ['dist', 'quick-start', '.cache', 'coverage', 'sample-app/dist', '**/node_modules'] },
   {
     // Programs of plain JavaScript: no types to check, but promises are known, and so are the names that Node has.
     files: ['**/*.mjs'],

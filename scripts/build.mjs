@@ -2,11 +2,17 @@ import { readdirSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { ensureInstalled, root, runTool } from './ensure-installed.mjs';
 
-/** Builds the library into dist/ and the sample shop, which imports it by its package name, into sample-app/dist/. */
+/** Builds the library into dist/ (modules, then bundles of them) and the sample shop, which imports it by its package name, into sample-app/dist/. */
 export function build() {
+  buildLibrary();
+  runTool('@nestjs/cli/bin/nest.js', ['build']);
+}
+
+/** `dist/esm` and `dist/cjs` are what users load; the modules that they are made of are for programs of this repository. */
+export function buildLibrary() {
   rmSync(join(root, 'dist'), { recursive: true, force: true });
   runTool('typescript/bin/tsc', ['-p', 'tsconfig.build.json']);
-  runTool('@nestjs/cli/bin/nest.js', ['build']);
+  runTool('rollup/dist/bin/rollup', ['--config', 'scripts/rollup.config.mjs', '--silent']);
 }
 
 // What the build reads; folders too, since a file that was deleted leaves its mark there.
@@ -15,6 +21,7 @@ const SOURCES = [
   'sample-app/src',
   'tsconfig.json',
   'tsconfig.build.json',
+  'scripts/rollup.config.mjs',
   'sample-app/tsconfig.json',
   'nest-cli.json',
   'package-lock.json',

@@ -1,17 +1,22 @@
-// Packs the package as it would be published, installs it beside Nest 11 in a folder of its own, and compiles and runs an
-// application there: as an ES module and as CommonJS, which gets the package by require(esm).
+// Installs the packed package beside Nest 11 in a folder of its own, and compiles and runs an application there: as an
+// ES module and as CommonJS, which gets the package by require(esm).
 import { spawnSync } from 'node:child_process';
-import { copyFileSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { ensureInstalled, root, runTool } from './ensure-installed.mjs';
+import { root } from './ensure-installed.mjs';
+import { packInto } from './tarball.mjs';
 
-const PATIENCE = 60_000;
+const TIMEOUT = 60_000;
+const PEERS = {
+  typeorm: 'typeorm',
+  terminus: '@nestjs/terminus',
+  swagger: '@nestjs/swagger',
+  opentelemetry: '@opentelemetry/api',
+};
 const tsc = join(root, 'node_modules/typescript/bin/tsc');
 const folder = mkdtempSync(join(tmpdir(), 'nest11-'));
 
-ensureInstalled();
-runTool('typescript/bin/tsc', ['-p', 'tsconfig.build.json']);
 let failed = false;
 try {
   smoke();
@@ -25,8 +30,7 @@ console.log(failed ? 'Nest 11: FAILED' : 'Nest 11: works, by import and by requi
 process.exit(failed ? 1 : 0);
 
 function smoke() {
-  run('npm', ['pack', '--ignore-scripts', '--silent', '--pack-destination', folder], { cwd: root });
-  const tarball = readdirSync(folder).find((file) => file.endsWith('.tgz'));
+  const { tarball } = packInto(folder);
   writeFileSync(join(folder, 'package.json'), '{ "private": true }');
   const packages = [
     '@nestjs/common@11',
@@ -43,10 +47,9 @@ function smoke() {
     '--no-audit',
     '--no-fund',
     '--loglevel=error',
-    `./${tarball}`,
+    tarball,
     ...packages,
   ]);
-
   const compilerOptions = {
     target: 'ES2023',
     lib: ['ES2023', 'ESNext.Disposable'],
@@ -63,6 +66,14 @@ function smoke() {
   writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify({ compilerOptions, files: ['app.mts', 'app.cts'] }));
   for (const file of ['app.mts', 'app.cts']) copyFileSync(join(root, 'test/nest/nest11-app.ts'), join(folder, file));
   run(process.execPath, [tsc, '-p', '.']);
+  // Node refuses before any code of ours runs. Its message names the missing package and the entry that needs it.
+  for (const [entry, peer] of Object.entries(PEERS)) {
+    for (const load of [`import('nestjs-distributed-lock/${entry}')`, `require('nestjs-distributed-lock/${entry}')`]) {
+      const { stderr } = spawnSync(process.execPath, ['--eval', load], { cwd: folder, encoding: 'utf8' });
+      const expected = `Cannot find package '${peer}' imported from`;
+      if (!stderr.includes(expected)) throw new Error(`${load} without its peer says: ${stderr}`);
+    }
+  }
   // An application that does not end by itself was kept alive by something that we left open.
   for (const file of ['app.mjs', 'app.cjs']) run(process.execPath, [file]);
 }
@@ -71,7 +82,7 @@ function run(command, args, options) {
   const { status, error, signal } = spawnSync(command, args, {
     cwd: folder,
     stdio: 'inherit',
-    timeout: PATIENCE,
+    timeout: TIMEOUT,
     ...options,
   });
   if (error ?? status !== 0) throw new Error(`${command} ${args[0]} ended with ${error?.message ?? signal ?? status}`);

@@ -11,9 +11,11 @@ interface FakeTimer {
  * A clock that stops until the test advances it, for tests of anything that has to do with time.
  *
  * @example
+ * ```ts
  * const clock = new FakeClock();
  * const locks = new LockManager({ providers: { memory: new MemoryLockProvider() }, clock });
  * await clock.advance(30_000);
+ * ```
  */
 export class FakeClock implements Clock {
   #now = 0;

@@ -35,7 +35,7 @@ export function memberLease({ window }: FailoverSettings): number {
 
 /**
  * Failover in one application: each attempt goes to the member that grants when it asks, and back to that same member when it is
- * released. {@link Confirmation} holds the argument why no two members grant at the same time.
+ * released. `Confirmation` holds the argument why no two members grant at the same time.
  */
 export class FailoverBackend implements LockBackend {
   readonly capabilities: LockCapabilities;

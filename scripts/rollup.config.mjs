@@ -1,0 +1,40 @@
+// Bundles what tsc wrote to dist/: one file for each entry and chunks for what entries share, so that an application
+// loads a dozen files instead of hundreds. dist/esm is the package; dist/cjs is for tools that cannot require() an ES module.
+import { isAbsolute } from 'node:path';
+import { packageEntries } from './package-entries.mjs';
+
+const entries = packageEntries();
+
+// The CommonJS copy has no declarations of its own. A second declaration of a class with private members is another type.
+const types = {
+  name: 'types',
+  generateBundle() {
+    for (const { name, types } of entries) {
+      const source = `export * from '${types.replace('./dist/', '../').replace(/\.d\.ts$/, '.js')}';\n`;
+      this.emitFile({ type: 'asset', fileName: `${name}.d.cts`, source });
+    }
+  },
+};
+
+export default {
+  input: Object.fromEntries(entries.map(({ name, types }) => [name, types.replace(/\.d\.ts$/, '.js')])),
+  external: (id) => !id.startsWith('.') && !isAbsolute(id),
+  treeshake: { moduleSideEffects: (_, isExternal) => isExternal },
+  onLog(level, log, handle) {
+    // tsc's decorator helpers ask for the `this` that a script would have.
+    if (log.code !== 'THIS_IS_UNDEFINED') handle(level === 'warn' ? 'error' : level, log);
+  },
+  output: [
+    { dir: 'dist/esm', format: 'es', chunkFileNames: 'chunks/[name].js', hoistTransitiveImports: false },
+    {
+      dir: 'dist/cjs',
+      format: 'cjs',
+      exports: 'named',
+      entryFileNames: '[name].cjs',
+      chunkFileNames: 'chunks/[name].cjs',
+      hoistTransitiveImports: false,
+      dynamicImportInCjs: false, // Jest refuses import() in CommonJS
+      plugins: [types],
+    },
+  ],
+};

@@ -1,5 +1,6 @@
 // Bundles what tsc wrote to dist/: one file for each entry and chunks for what entries share, so that an application
 // loads a dozen files instead of hundreds. dist/esm is the package; dist/cjs is for tools that cannot require() an ES module.
+// Rollup is its WebAssembly build, because the others are a package for each platform, which a lock file may lack.
 import { isAbsolute } from 'node:path';
 import { packageEntries } from './package-entries.mjs';
 

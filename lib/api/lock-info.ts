@@ -6,8 +6,12 @@ export interface LockInfo {
   /** `retained`: released before its `minHold` had passed, so nobody has it and nobody gets it. */
   readonly state: 'held' | 'retained';
   readonly mode: LockMode;
-  /** How many hold it: more than one only in shared mode. */
+  /** How many hold it: more than one only in the modes shared and limited. */
   readonly holders: number;
+  /** Of a limited lock: the smallest limit among its holders. */
+  readonly limit?: number;
+  /** Of a limited lock: how much its holders take together, and those whose `minHold` is not over. */
+  readonly used?: number;
   /** How many wait for it, or `null` where the backend does not know. */
   readonly waiters: number | null;
   /** Milliseconds until the backend frees the key without a renewal, or `null` for a lock that lives with its session. */

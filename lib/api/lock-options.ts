@@ -1,7 +1,18 @@
 import type { ConfiguredDuration, Duration } from './duration.js';
 
-/** `exclusive`: one holder. `shared`: any number of shared holders, none together with an exclusive one. */
-export type LockMode = 'exclusive' | 'shared';
+/**
+ * `exclusive`: one holder. `shared`: any number of holders. `limited`: at most `limit` holders. Holders of different modes exclude each
+ * other.
+ */
+export type LockMode = 'exclusive' | 'shared' | 'limited';
+
+/** What a holder of a limited lock takes, and of how much. */
+export interface LimitTerms {
+  /** How much all holders together may take. */
+  readonly limit: number;
+  /** How much of it this holder takes. */
+  readonly weight: number;
+}
 
 /**
  * What happens to a task whose lock was lost while it ran.
@@ -22,7 +33,18 @@ export interface LockOptions {
   /** Name of the provider to use. Default: the module's default provider. */
   provider?: string | undefined;
   /** Default `exclusive`. `shared` on a provider without shared locks is a `LockConfigError`, never silently exclusive. */
-  mode?: LockMode | undefined;
+  mode?: Exclude<LockMode, 'limited'> | undefined;
+  /**
+   * How many may hold the key at a time, in the whole fleet: a whole number from 1. They enter first come, first served, each with a lease,
+   * a watchdog and a loss signal of its own. While callers ask with different limits, the smallest one of the holders and the caller applies.
+   * Excludes `mode`. `LockConfigError` on a provider without limits.
+   *
+   * Each holder has a fencing token of its own, which grows, but no resource can tell by it a holder that lost the lock from one that
+   * holds beside the others.
+   */
+  limit?: number | undefined;
+  /** How much of `limit` this holder takes: a whole number from 1 to `limit`. Default 1. */
+  weight?: number | undefined;
   /** How long to queue for a busy lock, in ms. Default 5 s (`tryAcquire` and `onBusy: 'skip'`: 0). 0 is one attempt. `Infinity` is allowed, and can wait permanently where two callers nest locks in opposite order. */
   wait?: Duration | undefined;
   /**

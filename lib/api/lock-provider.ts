@@ -1,6 +1,6 @@
 import type { Clock } from './clock.js';
 import type { LockInfo } from './lock-info.js';
-import type { LockMode } from './lock-options.js';
+import type { LimitTerms, LockMode } from './lock-options.js';
 import type { LockLogger } from './logger.js';
 import type { Random } from './random.js';
 
@@ -118,6 +118,11 @@ export interface LockCapabilities {
   /** Shared (reader) locks. */
   readonly shared: boolean;
   /**
+   * Limited locks, at most `limit` at a time. Each holder has a token of its own, and they grow, but a resource that refuses the token
+   * of a holder that lost its lock also refuses holders that did not. Default false.
+   */
+  readonly limits?: boolean;
+  /**
    * First come, first served: among all callers of the server where it queues them (`queue: 'backend'`). Where the core does,
    * among processes and within each: a process has one place, and its next caller goes behind other processes that came meanwhile.
    */
@@ -207,6 +212,11 @@ export interface Holder {
 
 /** What {@link LockBackend.acquire} is asked for. */
 export interface AcquireRequest extends Holder {
+  /**
+   * In mode `limited`, and only there: it is granted while what the holders take together with it is at most the smallest limit among
+   * theirs and its own. Holds that are retained count.
+   */
+  readonly limited?: LimitTerms | undefined;
   /** Milliseconds to keep the lock without a renewal. Meaningless where leases are per session. */
   readonly lease: number;
   /** Whether the lease will be renewed. */
@@ -235,6 +245,8 @@ export interface Grant extends Holder {
   readonly validUntil: number;
   /** How many ms the server keeps the lock without a renewal. The watchdog renews each third of it. */
   readonly lease: number;
+  /** Of a limited lock: the limit that applied, if that of another holder is smaller than its own. */
+  readonly smallerLimit?: number | undefined;
 }
 
 /** `lost`: not this holder's any more. `unknown`: no answer, which is not loss before the deadline. */

@@ -6,6 +6,7 @@ import { failureCases } from './cases/failures.js';
 import { fencingCases } from './cases/fencing.js';
 import { hygieneCases } from './cases/hygiene.js';
 import { leaseCases } from './cases/lease.js';
+import { limitCases } from './cases/limits.js';
 import { lossCases } from './cases/loss.js';
 import { mutualExclusionCases } from './cases/mutual-exclusion.js';
 import { nameCases } from './cases/names.js';
@@ -41,6 +42,7 @@ const DEFINITIONS: readonly CaseDefinition[] = [
   ...severalKeysCases,
   ...failureCases,
   ...capabilityCases,
+  ...limitCases,
   ...seamCases,
   ...hygieneCases,
 ];

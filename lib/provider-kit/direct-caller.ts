@@ -13,12 +13,14 @@ import {
 } from '../api/lock-provider.js';
 import { type Clock } from '../api/clock.js';
 import { type Random } from '../api/random.js';
-import type { LockMode } from '../api/lock-options.js';
+import type { LimitTerms, LockMode } from '../api/lock-options.js';
 
 /** How a case asks. What it leaves open: a new holder that wants the key exclusively for half a minute, at once or not. */
 export interface AskTerms {
   readonly holder?: string;
   readonly mode?: LockMode;
+  /** Makes the mode `limited`. */
+  readonly limited?: LimitTerms;
   readonly lease?: number;
   readonly minHold?: number;
   readonly wait?: number;
@@ -41,7 +43,8 @@ export class DirectCaller {
 
   /** Asks, and checks what must be true of every grant. */
   async ask(key: string, terms: AskTerms = {}): Promise<Grant | 'busy'> {
-    const { holder = this.random.id(), mode = 'exclusive', lease = CALM_LEASE, minHold = 0, wait = 0 } = terms;
+    const { holder = this.random.id(), limited, lease = CALM_LEASE, minHold = 0, wait = 0 } = terms;
+    const mode = limited ? 'limited' : (terms.mode ?? 'exclusive');
     // The core aborts when the wait is over, so backends need no timer for it.
     const leaving = new AbortController();
     const leave = () => {
@@ -50,7 +53,7 @@ export class DirectCaller {
     terms.signal?.addEventListener('abort', leave, { once: true });
     const timer = wait > 0 ? this.clock.setTimer(leave, wait) : undefined;
     const { signal } = leaving;
-    const request: AcquireRequest = { key, holder, mode, lease, minHold, wait, signal, renew: true };
+    const request: AcquireRequest = { key, holder, mode, limited, lease, minHold, wait, signal, renew: true };
     try {
       const answer = await this.backend.acquire(request);
       if (answer !== 'busy') this.#assertSound(answer, request);

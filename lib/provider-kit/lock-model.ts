@@ -1,11 +1,18 @@
 import assert from 'node:assert/strict';
 import type { Grant } from '../api/lock-provider.js';
-import type { LockMode } from '../api/lock-options.js';
+import type { LimitTerms, LockMode } from '../api/lock-options.js';
 import type { DirectCaller } from './direct-caller.js';
 import type { SeededRandom } from './seeded-random.js';
 import type { Stage } from './stage.js';
 
+/** How a key is wanted. */
+interface Kind {
+  readonly mode: LockMode;
+  readonly limited?: LimitTerms;
+}
+
 interface ModelHold {
+  readonly kind: Kind;
   readonly caller: DirectCaller;
   readonly grant: Grant;
   /** Until when its lease is certainly not over, and from when on it certainly is. `Infinity` for a lease that outlives the run. */
@@ -49,29 +56,39 @@ export class LockModel {
 
   async #ask(key: string, holds: ModelHold[]): Promise<void> {
     const { capabilities, lease } = this.stage;
-    const mode: LockMode = capabilities.shared ? this.random.pick(['exclusive', 'shared']) : 'exclusive';
+    const kind = this.#anyKind();
     const isShort = capabilities.lease === 'per-lock' && this.random.fraction() < 0.3;
     const caller = this.random.pick(this.callers);
-    this.history.push(`${isShort ? 'short ' : ''}${mode} ${key}`);
+    this.history.push(`${isShort ? 'short ' : ''}${kind.mode} ${JSON.stringify(kind.limited ?? '')} ${key}`);
     const sentAt = this.stage.clock.now();
-    const answer = await caller.ask(key, isShort ? { mode, lease } : { mode });
+    const answer = await caller.ask(key, isShort ? { ...kind, lease } : kind);
     const now = this.stage.clock.now();
-    const excludes = ({ grant }: ModelHold) => grant.mode === 'exclusive' || mode === 'exclusive';
     // The answer may be late, so it counts which leases were certainly not over when it arrived.
+    const isCertain = ({ safeUntil }: ModelHold) => safeUntil > now;
     if (answer === 'busy') {
-      assert.ok(holds.some(excludes), `"${key}" should be granted`);
+      assert.ok(!admits(holds, kind), `"${key}" should be granted`);
       return;
     }
-    const blocking = holds.filter((hold) => excludes(hold) && hold.safeUntil > now);
-    assert.equal(blocking.length, 0, `"${key}" should be busy`);
-    this.#markGone(holds.filter(excludes));
+    assert.ok(admits(holds.filter(isCertain), kind), `"${key}" should be busy`);
+    if (!admits(holds, kind)) this.#markGone(holds.filter((hold) => !isCertain(hold)));
     this.#checkToken(answer, holds);
     holds.push({
+      kind,
       caller,
       grant: answer,
       safeUntil: isShort ? sentAt + lease * (0.9 - UNCERTAIN) : Infinity,
       overAt: isShort ? now + lease + this.stage.time.pause / 2 : Infinity,
     });
+  }
+
+  #anyKind(): Kind {
+    const { shared, limits = false } = this.stage.capabilities;
+    const kinds: [LockMode, ...LockMode[]] = ['exclusive'];
+    if (shared) kinds.push('shared');
+    if (limits) kinds.push('limited', 'limited');
+    const mode = this.random.pick(kinds);
+    if (mode !== 'limited') return { mode };
+    return { mode, limited: { limit: this.random.pick([2, 3]), weight: this.random.pick([1, 2]) } };
   }
 
   async #release(key: string, holds: ModelHold[]): Promise<void> {
@@ -132,11 +149,20 @@ export class LockModel {
   #checkToken(grant: Grant, holds: readonly ModelHold[]): void {
     if (grant.fencingToken === null) return;
     const last = this.#lastToken.get(grant.key) ?? 0n;
-    const shared = holds.length > 0;
+    const shared = grant.mode === 'shared' && holds.length > 0;
     assert.ok(
       shared ? grant.fencingToken >= last : grant.fencingToken > last,
       `token ${grant.fencingToken} after ${last}`,
     );
     this.#lastToken.set(grant.key, grant.fencingToken);
   }
+}
+
+/** Whether a key is granted beside these. */
+function admits(holds: readonly ModelHold[], { mode, limited }: Kind): boolean {
+  if (holds.length === 0) return true;
+  if (mode === 'exclusive' || holds.some(({ kind }) => kind.mode !== mode)) return false;
+  if (!limited) return true;
+  const all = [limited, ...holds.flatMap(({ kind }) => kind.limited ?? [])];
+  return all.reduce((sum, { weight }) => sum + weight, 0) <= Math.min(...all.map(({ limit }) => limit));
 }

@@ -135,7 +135,7 @@ export class DistantBackend extends MemoryBackend {
 
 function capabilitiesWith(queue: Queue): LockCapabilities {
   return {
-    ...{ shared: true, fencing: true, lease: 'per-lock', minHold: true, forceRelease: true, queue },
+    ...{ shared: true, limits: true, fencing: true, lease: 'per-lock', minHold: true, forceRelease: true, queue },
     // Behind the local queue the order among processes is that of their first waiters only.
     fair: queue === 'backend',
   };
@@ -147,8 +147,8 @@ function cableOf(provider: LockProvider): Cable {
 }
 
 // The core's request has its fields on its prototype.
-export function copyOf({ key, holder, mode, lease, renew, minHold, wait }: AcquireRequest) {
-  return { key, holder, mode, lease, renew, minHold, wait };
+export function copyOf({ key, holder, mode, limited, lease, renew, minHold, wait }: AcquireRequest) {
+  return { key, holder, mode, limited, lease, renew, minHold, wait };
 }
 
 function unreachable(): LockUnavailableError {

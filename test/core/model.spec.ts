@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import type { Lock } from '../../lib/api/lock.js';
-import type { LockMode } from '../../lib/api/lock-options.js';
+import type { LimitTerms, LockMode, LockOptions } from '../../lib/api/lock-options.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import { exploration } from '../exploration.js';
 import { QUEUES, startManager } from './manager-rig.js';
@@ -8,20 +8,28 @@ import { QUEUES, startManager } from './manager-rig.js';
 const KEYS = ['a', 'b'] as const;
 type Key = (typeof KEYS)[number];
 
+/** How a lock is taken, and what excludes what. */
+interface Kind {
+  readonly mode: LockMode;
+  readonly limited?: LimitTerms;
+}
+
+const optionsOf = ({ mode, limited }: Kind): LockOptions => (mode === 'limited' ? { ...limited } : { mode });
+
 /** What the model knows of one lock that somebody has in hand. */
 interface Entry {
   readonly id: number;
   /** The first entry of the hold that this one has joined; its own id where it has taken the lock. */
   readonly root: number;
   readonly key: Key;
-  readonly mode: LockMode;
+  readonly kind: Kind;
   state: 'held' | 'lost' | 'released';
 }
 
 interface ModelHold {
   readonly root: number;
   readonly key: Key;
-  readonly mode: LockMode;
+  readonly kind: Kind;
   /** Until when it is sure. */
   validUntil: number;
   readonly keepUntil: number;
@@ -33,10 +41,7 @@ class Model {
   nextId = 0;
   readonly entries: Entry[] = [];
   holds: ModelHold[] = [];
-  readonly retained: Record<Key, { until: number; mode: LockMode }> = {
-    a: { until: 0, mode: 'exclusive' },
-    b: { until: 0, mode: 'exclusive' },
-  };
+  retained: ModelHold[] = [];
 
   occupants(key: Key): ModelHold[] {
     return this.holds.filter((hold) => hold.key === key);
@@ -54,20 +59,23 @@ class Model {
     for (const entry of this.entries) if (entry.root === hold.root && entry.state === 'held') entry.state = 'lost';
   }
 
-  /** An exclusive lock and a shared one never retain a key at the same time: one keeps the other out. */
-  retain({ key, mode, keepUntil }: ModelHold): void {
-    if (keepUntil > this.now) this.retained[key] = { until: Math.max(this.retained[key].until, keepUntil), mode };
+  retain(hold: ModelHold): void {
+    if (hold.keepUntil > this.now) this.retained.push(hold);
   }
 
-  isRetained(key: Key): boolean {
-    return this.retained[key].until > this.now;
+  retainedOf(key: Key): ModelHold[] {
+    return this.retained.filter((hold) => hold.key === key && hold.keepUntil > this.now);
   }
 
-  /** Readers may enter beside readers, and where readers have retained the key. */
-  admits(key: Key, mode: LockMode): boolean {
-    const present = this.occupants(key).map((hold) => hold.mode);
-    if (this.isRetained(key)) present.push(this.retained[key].mode);
-    return present.length === 0 || (mode === 'shared' && present.every((each) => each === 'shared'));
+  /** Readers may enter beside readers, limited holders beside limited ones as long as there is room; what is retained counts as held. */
+  admits(key: Key, { mode, limited }: Kind): boolean {
+    const present = [...this.occupants(key), ...this.retainedOf(key)].map(({ kind }) => kind);
+    if (present.length === 0) return true;
+    if (mode === 'exclusive' || present.some((each) => each.mode !== mode)) return false;
+    if (!limited) return true;
+    const all = [limited, ...present.flatMap((each) => each.limited ?? [])];
+    const used = all.reduce((sum, { weight }) => sum + weight, 0);
+    return used <= Math.min(...all.map(({ limit }) => limit));
   }
 }
 
@@ -81,7 +89,7 @@ type Command = fc.AsyncCommand<Model, Real>;
 class Take implements Command {
   constructor(
     readonly key: Key,
-    readonly mode: LockMode,
+    readonly kind: Kind,
     readonly lease: number,
     readonly minHold: number,
   ) {}
@@ -89,30 +97,30 @@ class Take implements Command {
   check = () => true;
 
   async run(model: Model, real: Real): Promise<void> {
-    const { key, mode, lease, minHold } = this;
-    const lock = await real.locks.tryAcquire(key, { mode, lease, minHold, renew: false });
-    expect(lock !== null).toBe(model.admits(key, mode));
+    const { key, kind, lease, minHold } = this;
+    const lock = await real.locks.tryAcquire(key, { ...optionsOf(kind), lease, minHold, renew: false });
+    expect(lock !== null).toBe(model.admits(key, kind));
     if (!lock) return;
     const id = model.nextId;
     model.nextId += 1;
-    const together = model.occupants(key).length > 0;
+    const together = kind.mode === 'shared' && model.occupants(key).length > 0;
     const token = lock.fencingToken ?? 0n;
     if (together) expect(token).toBe(real.lastToken[key]);
     else expect(token).toBeGreaterThan(real.lastToken[key]);
     real.lastToken[key] = token;
     real.inHand.set(id, lock);
-    model.entries.push({ id, root: id, key, mode, state: 'held' });
+    model.entries.push({ id, root: id, key, kind, state: 'held' });
     model.holds.push({
       root: id,
       key,
-      mode,
+      kind,
       validUntil: model.now + lease - (lease * 0.01 + 2),
       keepUntil: model.now + minHold,
       entries: 1,
     });
   }
 
-  toString = () => `take ${this.mode} ${this.key} for ${this.lease}, at least ${this.minHold}`;
+  toString = () => `take ${JSON.stringify(this.kind)} ${this.key} for ${this.lease}, at least ${this.minHold}`;
 }
 
 /** Picks one of the locks in hand, by a number that is taken modulo. */
@@ -156,7 +164,7 @@ class Release extends OnEntry {
 class Enter extends OnEntry {
   async apply(model: Model, real: Real, entry: Entry, lock: Lock, hold: ModelHold | undefined): Promise<void> {
     const inner = await lock
-      .run(() => real.locks.tryAcquire(entry.key, { mode: entry.mode, renew: false }))
+      .run(() => real.locks.tryAcquire(entry.key, { ...optionsOf(entry.kind), renew: false }))
       .catch((error: unknown) => (error as { code: string }).code);
     // A hold that was released is none: then the key is taken anew, or is busy.
     const isRoot = hold !== undefined;
@@ -215,10 +223,10 @@ class Force implements Command {
 
   async run(model: Model, real: Real): Promise<void> {
     const occupants = model.occupants(this.key);
-    const had = occupants.length > 0 || model.isRetained(this.key);
+    const had = occupants.length > 0 || model.retainedOf(this.key).length > 0;
     expect(await real.locks.forceRelease(this.key)).toBe(had);
     for (const hold of occupants) model.lose(hold);
-    model.retained[this.key].until = 0;
+    model.retained = model.retained.filter((hold) => hold.key !== this.key);
   }
 
   toString = () => `force ${this.key}`;
@@ -235,10 +243,14 @@ async function compare(model: Model, real: Real): Promise<void> {
   }
   for (const key of KEYS) {
     const occupants = model.occupants(key);
-    const retained = model.isRetained(key);
+    const retained = model.retainedOf(key);
     const info = await real.locks.inspect(key);
-    expect(info?.state ?? 'free').toBe(occupants.length > 0 ? 'held' : retained ? 'retained' : 'free');
+    expect(info?.state ?? 'free').toBe(occupants.length > 0 ? 'held' : retained.length > 0 ? 'retained' : 'free');
     if (occupants.length > 0) expect(info?.holders).toBe(occupants.length);
+    const limits = [...occupants, ...retained].flatMap(({ kind }) => kind.limited ?? []);
+    if (limits.length === 0) continue;
+    expect(info?.limit).toBe(Math.min(...limits.map(({ limit }) => limit)));
+    expect(info?.used).toBe(limits.reduce((sum, { weight }) => sum + weight, 0));
   }
   expect(real.locks.held()).toHaveLength(model.holds.length);
 }
@@ -258,14 +270,14 @@ class Checked implements Command {
 
 const pick = fc.nat({ max: 20 });
 const key = fc.constantFrom(...KEYS);
+const kind = fc.constantFrom<Kind>(
+  { mode: 'exclusive' },
+  { mode: 'shared' },
+  ...[3, 5].flatMap((limit) => [1, 2].map((weight): Kind => ({ mode: 'limited', limited: { limit, weight } }))),
+);
 const commands = [
   fc
-    .tuple(
-      key,
-      fc.constantFrom<LockMode>('exclusive', 'shared'),
-      fc.constantFrom(100, 1_000),
-      fc.constantFrom(0, 0, 400),
-    )
+    .tuple(key, kind, fc.constantFrom(100, 1_000), fc.constantFrom(0, 0, 400))
     .map((terms) => new Checked(new Take(...terms))),
   pick.map((each) => new Checked(new Release(each))),
   pick.map((each) => new Checked(new Enter(each))),

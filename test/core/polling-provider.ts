@@ -27,7 +27,7 @@ export class PollingProvider implements LockProvider {
 
 class PollingBackend extends MemoryBackend {
   override readonly capabilities: LockCapabilities = {
-    ...{ shared: true, fencing: true, lease: 'per-lock', minHold: true, forceRelease: true },
+    ...{ shared: true, limits: true, fencing: true, lease: 'per-lock', minHold: true, forceRelease: true },
     ...{ queue: 'local', fair: false },
   };
 

@@ -32,6 +32,7 @@ interface Cancellation {
 class Request implements AcquireRequest {
   readonly key: string;
   readonly mode: AcquireRequest['mode'];
+  readonly limited: AcquireRequest['limited'];
   readonly lease: number;
   readonly renew: boolean;
   readonly minHold: number;
@@ -47,9 +48,10 @@ class Request implements AcquireRequest {
     readonly holder: string,
     private readonly attempt: AcquireAttempt,
   ) {
-    const { subject, lease, depth } = attempt.terms;
+    const { subject, lease, depth, limited } = attempt.terms;
     this.key = subject.key;
     this.mode = subject.mode;
+    this.limited = limited;
     this.lease = lease.lease;
     this.renew = lease.renew;
     this.minHold = lease.minHold;

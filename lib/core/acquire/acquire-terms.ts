@@ -1,4 +1,5 @@
 import type { LockEvent } from '../../api/lock-events.js';
+import type { LimitTerms } from '../../api/lock-options.js';
 import type { Lock } from '../../api/lock.js';
 
 /** For how long a lock is kept; all times in ms. */
@@ -12,6 +13,8 @@ export interface LeaseTerms {
 export interface AcquireTerms {
   readonly subject: LockEvent;
   readonly lease: LeaseTerms;
+  /** In mode `limited`. */
+  readonly limited: LimitTerms | undefined;
   /** When the caller came, on the monotonic clock. */
   readonly startedAt: number;
   /** When the caller stops waiting, on the monotonic clock. */

@@ -63,12 +63,13 @@ export class LockAcquirer {
     let depth = acquired.filter(({ entries }) => entries === 1).length;
     if (around.length > 0) {
       const { same, later, keys } = heldAlready(key, core.name, around);
-      if (same) return enter(same, subject, settings.reentrant);
+      if (same) return enter(same, subject, settings);
       if (later !== undefined) this.#warnOfOrder(subject, later);
       depth += keys;
     }
     const deadline = startedAt + settings.wait;
-    const terms = { subject, lease: settings, startedAt, deadline, signal, depth, around };
+    const { limited } = settings;
+    const terms = { subject, lease: settings, limited, startedAt, deadline, signal, depth, around };
     if (!acquireChannel.hasSubscribers) return waiters.acquire(terms);
     return traceAcquisition(subject, signal, () => waiters.acquire(terms));
   }

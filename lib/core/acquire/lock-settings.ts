@@ -1,12 +1,13 @@
 import { toMilliseconds } from '../../api/duration.js';
 import { LockConfigError } from '../../api/errors.js';
-import type { LockDefaults, LockMode, LockOptions, LossPolicy } from '../../api/lock-options.js';
+import type { LimitTerms, LockDefaults, LockMode, LockOptions, LossPolicy } from '../../api/lock-options.js';
 import type { LeaseTerms } from './acquire-terms.js';
 import type { LockCapabilities } from '../../api/lock-provider.js';
 
 /** The options that exist, those of the decorator among them. */
 const OPTIONS: ReadonlySet<string> = new Set([
   ...['provider', 'mode', 'wait', 'lease', 'renew', 'maxHold', 'minHold', 'reentrant', 'onLost', 'signal'],
+  ...['limit', 'weight'],
   ...['onBusy', 'around'],
 ]);
 
@@ -33,6 +34,7 @@ export function assertKeepable(
 /** Options, checked and complete; all times in ms. */
 export interface LockSettings extends LeaseTerms {
   readonly mode: LockMode;
+  readonly limited: LimitTerms | undefined;
   readonly wait: number;
   readonly maxHold: number;
   readonly reentrant: boolean;
@@ -56,7 +58,8 @@ export function resolveSettings(
       provider: name,
     });
   }
-  const mode = oneOf(options.mode ?? 'exclusive', MODES, 'mode');
+  const limited = limitOf(options, provider);
+  const mode = limited ? 'limited' : oneOf(options.mode ?? 'exclusive', MODES, 'mode');
   if (mode === 'shared' && !capabilities.shared) {
     throw new LockConfigError(
       `Lock provider "${name}" has no shared locks: remove mode: 'shared', or choose another provider.`,
@@ -94,6 +97,7 @@ export function resolveSettings(
   assertKeepable(minHold, 'minHold', provider);
   return {
     mode,
+    limited,
     wait: toMilliseconds(options.wait ?? defaults.wait ?? DEFAULT_WAIT, 'wait', { infinite: true }),
     lease,
     renew: options.renew ?? true,
@@ -104,8 +108,33 @@ export function resolveSettings(
   };
 }
 
-const MODES: readonly LockMode[] = ['exclusive', 'shared'];
+const MODES = ['exclusive', 'shared'] as const;
 const LOSS_POLICIES: readonly LossPolicy[] = ['throw', 'throw-early', 'ignore'];
+
+/** @throws LockConfigError where the provider has no limits, or for what no holder could ever take */
+function limitOf(
+  { limit, weight, mode }: LockOptions,
+  { name, capabilities }: { readonly name: string; readonly capabilities: LockCapabilities },
+): LimitTerms | undefined {
+  const refuse = (why: string): never => {
+    throw new LockConfigError(why, { provider: name });
+  };
+  if (limit === undefined) {
+    return weight === undefined ? undefined : refuse('Option "weight" is a part of "limit": set "limit" as well.');
+  }
+  if (!capabilities.limits) {
+    refuse(`Lock provider "${name}" has no limits: remove "limit", or choose another provider.`);
+  }
+  if (mode !== undefined) refuse(`Options "limit" and "mode" exclude each other: remove one of them.`);
+  if (!Number.isSafeInteger(limit) || limit < 1) {
+    refuse(`Option "limit" is ${String(limit)}, but must be a whole number from 1.`);
+  }
+  const taken = weight ?? 1;
+  if (!Number.isSafeInteger(taken) || taken < 1 || taken > limit) {
+    refuse(`Option "weight" is ${String(weight)}, but must be a whole number from 1 to "limit", which is ${limit}.`);
+  }
+  return { limit, weight: taken };
+}
 
 // Settings often come from a configuration file, where the types did not look.
 function oneOf<T extends string>(value: T, allowed: readonly T[], option: string): T {

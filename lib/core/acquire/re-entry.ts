@@ -1,5 +1,6 @@
 import { LockDeadlockError } from '../../api/errors.js';
 import type { LockEvent } from '../../api/lock-events.js';
+import type { LimitTerms } from '../../api/lock-options.js';
 import type { GrantedLock } from '../hold/granted-lock.js';
 import type { Hold } from '../hold/hold.js';
 import { nameOf } from '../events/subject.js';
@@ -36,9 +37,13 @@ export function heldAlready(key: string, provider: string, around: readonly Gran
  * Enters a hold of the caller's own once more. The outer lease, minHold and maxHold stay.
  *
  * @throws LockLostError when it is lost: the inner task would run unprotected.
- * @throws LockDeadlockError when re-entry is switched off, or when a shared holder wants it exclusively.
+ * @throws LockDeadlockError when re-entry is switched off, or when it wants more than it holds.
  */
-export function enter(hold: Hold, subject: LockEvent, reentrant: boolean): Hold {
+export function enter(
+  hold: Hold,
+  subject: LockEvent,
+  { reentrant, limited }: { readonly reentrant: boolean; readonly limited: LimitTerms | undefined },
+): Hold {
   const lost = hold.lostError;
   if (lost) throw lost;
   if (!reentrant) {
@@ -47,9 +52,17 @@ export function enter(hold: Hold, subject: LockEvent, reentrant: boolean): Hold 
       subject,
     );
   }
-  if (subject.mode === 'exclusive' && hold.grant.mode === 'shared') {
+  const { mode } = hold.grant;
+  if (mode !== 'exclusive' && mode !== subject.mode) {
     throw new LockDeadlockError(
-      `${nameOf(subject)} is held shared by this very task, which now wants it exclusively and would wait for itself: take it exclusively from the start.`,
+      `${nameOf(subject)} is held ${mode} by this very task, which now wants it ${subject.mode} and would wait for itself: take it exclusive from the start.`,
+      subject,
+    );
+  }
+  const weight = hold.limited?.weight ?? Infinity;
+  if (limited && limited.weight > weight) {
+    throw new LockDeadlockError(
+      `${nameOf(subject)} is held with weight ${weight} by this very task, which now wants ${limited.weight} and would wait for itself: take the larger weight from the start.`,
       subject,
     );
   }

@@ -18,6 +18,7 @@ export const eventChannels: Readonly<Record<LockEventName, Channel>> = {
   lost: channel(`${PREFIX}:lost`),
   busy: channel(`${PREFIX}:busy`),
   skipped: channel(`${PREFIX}:skipped`),
+  'limits-differ': channel(`${PREFIX}:limits-differ`),
   'release-pending': channel(`${PREFIX}:release-pending`),
   unavailable: channel(`${PREFIX}:unavailable`),
   failover: channel(`${PREFIX}:failover`),

@@ -1,5 +1,6 @@
 import { LockLostError, type LossReason } from '../../api/errors.js';
 import type { LockEvent } from '../../api/lock-events.js';
+import type { LimitTerms } from '../../api/lock-options.js';
 import type { LeaseTerms } from '../acquire/acquire-terms.js';
 import type { Clock } from '../../api/clock.js';
 import { type Grant } from '../../api/lock-provider.js';
@@ -45,6 +46,7 @@ export class Hold {
     readonly subject: LockEvent,
     readonly grant: Grant,
     readonly terms: LeaseTerms,
+    readonly limited: LimitTerms | undefined,
     readonly grantedAt: number,
     /** How many suspensions of the machine were known when the last acknowledged command was sent. */
     private confirmedAfter: number,

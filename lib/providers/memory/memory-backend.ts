@@ -21,6 +21,7 @@ import type { MemoryStore, StoredHold } from './memory-store.js';
 export class MemoryBackend implements LockBackend {
   readonly capabilities: LockCapabilities = {
     shared: true,
+    limits: true,
     fair: true,
     fencing: true,
     lease: 'per-lock',
@@ -82,15 +83,16 @@ export class MemoryBackend implements LockBackend {
   inspect(key: string): Promise<LockInfo | null> {
     const found = this.store.look(this.#name(key));
     if (!found) return Promise.resolve(null);
-    const [first] = found.holds;
+    const { holds, mode, waiters, used, smallestLimit, endsAt } = found;
     return Promise.resolve({
       key,
-      state: first ? 'held' : 'retained',
-      mode: found.mode,
-      holders: found.holds.length,
-      waiters: found.waiters,
-      expiresIn: found.endsAt - this.context.clock.now(),
-      fencingToken: first?.token ?? null,
+      state: holds.length > 0 ? 'held' : 'retained',
+      mode,
+      holders: holds.length,
+      ...(mode === 'limited' && { limit: smallestLimit, used }),
+      waiters,
+      expiresIn: endsAt - this.context.clock.now(),
+      fencingToken: holds.at(-1)?.token ?? null,
     });
   }
 
@@ -111,5 +113,7 @@ export class MemoryBackend implements LockBackend {
 function grantOf({ key, holder, mode, lease }: AcquireRequest, hold: StoredHold, now: number): Grant {
   // A hold that was found again is as old as it is: asking does not renew it.
   const remaining = Math.min(lease, hold.expiresAt - now);
-  return { key, holder, mode, fencingToken: hold.token, validUntil: validUntil(now, remaining), lease };
+  const grant = { key, holder, mode, fencingToken: hold.token, validUntil: validUntil(now, remaining), lease };
+  const { limited, appliedLimit } = hold;
+  return limited && appliedLimit < limited.limit ? { ...grant, smallerLimit: appliedLimit } : grant;
 }

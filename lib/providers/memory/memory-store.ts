@@ -1,23 +1,24 @@
-import type { LockMode } from '../../api/lock-options.js';
 import type { Clock, Timer } from '../../api/clock.js';
+import type { LimitTerms, LockMode } from '../../api/lock-options.js';
+import type { AcquireRequest } from '../../api/lock-provider.js';
 
 /** Somebody who asks the store for a key. */
-export interface StoreRequest {
-  readonly holder: string;
-  readonly mode: LockMode;
-  readonly lease: number;
-  readonly minHold: number;
-}
+export type StoreRequest = Pick<AcquireRequest, 'holder' | 'mode' | 'limited' | 'lease' | 'minHold'>;
 
 /** Somebody who has it. */
 export interface StoredHold {
   readonly holder: string;
   readonly mode: LockMode;
+  readonly limited: LimitTerms | undefined;
+  /** Of a limited lock: the limit that applied when it was granted. */
+  readonly appliedLimit: number;
   readonly token: bigint;
   /** When the lease ends, on the monotonic clock. */
   expiresAt: number;
   /** Until when the key is kept at least. */
   readonly keepUntil: number;
+  /** Released before that: nobody has it any more, and it excludes others as before until it expires. */
+  isRetained: boolean;
   /** Called when the lock is taken away. */
   readonly onLost: () => void;
 }
@@ -30,22 +31,117 @@ interface Waiter {
 
 // The queue of every key that nobody has waited for: most locks never need one of their own.
 const NOBODY = new Set<Waiter>();
+// The limits of every key without limited locks.
+const NO_LIMITS = new Map<number, number>();
 
 /** One key: who has it, and who waits for it. */
 class Slot {
-  /** By holder, the oldest first. A key may have any number of readers, so no operation goes over all of them. */
-  readonly holds = new Map<string, StoredHold>();
-  /** No hold ends before this time. It may be too early: a renewal does not move it. */
-  firstEnd = Infinity;
   /** First come, first served. A Set keeps the order and lets a waiter in the middle leave at no cost. */
   waiters = NOBODY;
-  /** Until when the key is retained; 0 for a key that is not. */
-  retainedUntil = 0;
-  /** The mode of the locks that have retained it: after a shared one it admits readers. */
-  retainedMode: LockMode = 'exclusive';
   timer: Timer | undefined;
   /** When the timer fires; `Infinity` without one. */
   wakesAt = Infinity;
+  /** By holder, the oldest first. A key may have any number of them, so no operation of a single holder goes over all. */
+  readonly #holds = new Map<string, StoredHold>();
+  /** No hold ends before this time. It may be too early: a renewal does not move it. */
+  #firstEnd = Infinity;
+  /** How much limited holds take together. */
+  #used = 0;
+  /** How many limited holds have each limit: two limits while it is being changed. */
+  #limits = NO_LIMITS;
+
+  get holds(): readonly StoredHold[] {
+    return [...this.#holds.values()];
+  }
+
+  get isFree(): boolean {
+    return this.#holds.size === 0;
+  }
+
+  get firstEnd(): number {
+    return this.#firstEnd;
+  }
+
+  get used(): number {
+    return this.#used;
+  }
+
+  /** Of limited holds; `Infinity` without one. */
+  get smallestLimit(): number {
+    return Math.min(...this.#limits.keys());
+  }
+
+  /** What this holder has, unless it has released it. */
+  heldBy(holder: string): StoredHold | undefined {
+    const hold = this.#holds.get(holder);
+    return hold?.isRetained ? undefined : hold;
+  }
+
+  /** Readers that hold together share a token: none of them has overtaken another. */
+  tokenOfReaders(mode: LockMode): bigint | undefined {
+    if (mode !== 'shared') return undefined;
+    for (const { token, isRetained } of this.#holds.values()) if (!isRetained) return token;
+    return undefined;
+  }
+
+  admits({ mode, limited }: StoreRequest): boolean {
+    const oldest = this.#oldest;
+    if (oldest === undefined) return true;
+    if (mode === 'exclusive' || mode !== oldest.mode) return false;
+    return limited === undefined || this.#used + limited.weight <= Math.min(this.smallestLimit, limited.limit);
+  }
+
+  add(hold: StoredHold): void {
+    this.#holds.set(hold.holder, hold);
+    this.endsAt(hold, hold.expiresAt);
+    if (hold.limited) this.#take(hold.limited, 1);
+  }
+
+  /** Moves the end of a hold. */
+  endsAt(hold: StoredHold, time: number): void {
+    hold.expiresAt = time;
+    this.#firstEnd = Math.min(this.#firstEnd, time);
+  }
+
+  remove(hold: StoredHold): void {
+    this.#holds.delete(hold.holder);
+    if (hold.limited) this.#take(hold.limited, -1);
+    if (this.isFree) this.#firstEnd = Infinity;
+  }
+
+  /** Removes what has run out. */
+  expire(now: number): void {
+    if (now < this.#firstEnd) return;
+    this.#firstEnd = Infinity;
+    for (const hold of this.#holds.values()) {
+      if (hold.expiresAt <= now) this.remove(hold);
+      else this.#firstEnd = Math.min(this.#firstEnd, hold.expiresAt);
+    }
+  }
+
+  get #oldest(): StoredHold | undefined {
+    return this.isFree ? undefined : this.#holds.values().next().value;
+  }
+
+  #take({ limit, weight }: LimitTerms, sign: 1 | -1): void {
+    this.#used += sign * weight;
+    if (this.#limits === NO_LIMITS) this.#limits = new Map();
+    const count = (this.#limits.get(limit) ?? 0) + sign;
+    if (count === 0) this.#limits.delete(limit);
+    else this.#limits.set(limit, count);
+  }
+}
+
+/** What an operator sees of a key. */
+interface SlotReport {
+  /** Without those that are retained. */
+  readonly holds: readonly StoredHold[];
+  readonly mode: LockMode;
+  readonly used: number;
+  readonly smallestLimit: number;
+  readonly waiters: number;
+  /** When the key is free unless a lease is renewed, on the monotonic clock. */
+  readonly endsAt: number;
 }
 
 // Expired keys that nobody asks for again are swept after as many grants as there are keys, and not more often than this:
@@ -69,15 +165,15 @@ export class MemoryStore {
     return this.#slots.size;
   }
 
-  /** The hold, if it can be had now: nobody has it, and nobody waits for it. Asked again, a holder finds its own. */
+  /** The hold, if it can be had now: nobody excludes it, and nobody waits for the key. Asked again, a holder finds its own. */
   tryTake(key: string, request: StoreRequest, onLost: () => void): StoredHold | undefined {
     const slot = this.#slotOf(key);
     const now = this.#now();
-    this.#expire(slot, now);
+    slot.expire(now);
     this.#serve(key, slot, now);
-    const own = slot.holds.get(request.holder);
+    const own = slot.heldBy(request.holder);
     if (own) return own;
-    if (slot.waiters.size > 0 || !admits(slot, request.mode)) return undefined;
+    if (slot.waiters.size > 0 || !slot.admits(request)) return undefined;
     return this.#grant(slot, request, onLost, now);
   }
 
@@ -95,7 +191,7 @@ export class MemoryStore {
     this.#wake(key, slot, this.#now());
     return {
       leave: () => {
-        // Readers behind a writer that leaves may enter.
+        // Those behind one that leaves may be able to enter.
         if (slot.waiters.delete(waiter)) this.#refresh(key, slot, this.#now());
       },
     };
@@ -106,12 +202,9 @@ export class MemoryStore {
     const slot = this.#slots.get(key);
     if (!slot) return false;
     const now = this.#now();
-    this.#expire(slot, now);
-    const hold = slot.holds.get(holder);
-    if (hold) {
-      hold.expiresAt = Math.max(now + lease, hold.keepUntil);
-      slot.firstEnd = Math.min(slot.firstEnd, hold.expiresAt);
-    }
+    slot.expire(now);
+    const hold = slot.heldBy(holder);
+    if (hold) slot.endsAt(hold, Math.max(now + lease, hold.keepUntil));
     this.#refresh(key, slot, now);
     return hold !== undefined;
   }
@@ -121,22 +214,13 @@ export class MemoryStore {
     const slot = this.#slots.get(key);
     if (!slot) return false;
     const now = this.#now();
-    this.#expire(slot, now);
-    const hold = slot.holds.get(holder);
-    if (hold) {
-      slot.holds.delete(holder);
-      if (slot.holds.size === 0) slot.firstEnd = Infinity;
-      if (keepFor > 0) {
-        slot.retainedUntil = Math.max(slot.retainedUntil, now + keepFor);
-        slot.retainedMode = hold.mode;
-      }
-    } else {
-      for (const waiter of slot.waiters) {
-        if (waiter.request.holder !== holder) continue;
-        slot.waiters.delete(waiter);
-        waiter.serve(undefined);
-      }
-    }
+    slot.expire(now);
+    const hold = slot.heldBy(holder);
+    if (!hold) this.#dismiss(slot, holder);
+    else if (keepFor > 0) {
+      hold.isRetained = true;
+      slot.endsAt(hold, now + keepFor);
+    } else slot.remove(hold);
     this.#refresh(key, slot, now);
     return hold !== undefined;
   }
@@ -146,39 +230,31 @@ export class MemoryStore {
     const slot = this.#slots.get(key);
     if (!slot) return false;
     const now = this.#now();
-    this.#expire(slot, now);
-    const had = !isFree(slot);
-    const holds = [...slot.holds.values()];
-    slot.holds.clear();
-    slot.firstEnd = Infinity;
-    slot.retainedUntil = 0;
+    slot.expire(now);
+    const { holds } = slot;
+    for (const hold of holds) slot.remove(hold);
     this.#refresh(key, slot, now);
     // Last, when the store is as it will be: a listener may come back with another attempt.
-    for (const hold of holds) hold.onLost();
-    return had;
+    for (const hold of holds) if (!hold.isRetained) hold.onLost();
+    return holds.length > 0;
   }
 
   /** What is known of a key that is not free. */
-  look(key: string):
-    | {
-        readonly holds: readonly StoredHold[];
-        readonly mode: LockMode;
-        readonly waiters: number;
-        readonly endsAt: number;
-      }
-    | undefined {
+  look(key: string): SlotReport | undefined {
     const slot = this.#slots.get(key);
     if (!slot) return undefined;
     this.#refresh(key, slot, this.#now());
-    if (isFree(slot)) return undefined;
-    const holds = [...slot.holds.values()];
-    const endsAt = holds.reduce((latest, hold) => Math.max(latest, hold.expiresAt), slot.retainedUntil);
-    return { holds, mode: holds[0]?.mode ?? slot.retainedMode, waiters: slot.waiters.size, endsAt };
+    if (slot.isFree) return undefined;
+    const { holds: all, used, smallestLimit, waiters } = slot;
+    const holds = all.filter(({ isRetained }) => !isRetained);
+    const mode = all[0]?.mode ?? 'exclusive';
+    const endsAt = Math.max(...all.map(({ expiresAt }) => expiresAt));
+    return { holds, mode, used, smallestLimit, waiters: waiters.size, endsAt };
   }
 
   /** Brings a slot up to date: what has run out ends, who may enter does, and what is of no use any more goes. */
   #refresh(key: string, slot: Slot, now: number): void {
-    this.#expire(slot, now);
+    slot.expire(now);
     this.#serve(key, slot, now);
     this.#tidy(key, slot);
   }
@@ -186,25 +262,39 @@ export class MemoryStore {
   /** The single rule of the queue: from its head on, each waiter that may enter does. Every operation on a key runs it. */
   #serve(key: string, slot: Slot, now: number): void {
     for (const waiter of slot.waiters) {
-      if (!admits(slot, waiter.request.mode)) break;
+      if (!slot.admits(waiter.request)) break;
       slot.waiters.delete(waiter);
       waiter.serve(this.#grant(slot, waiter.request, waiter.onLost, now));
     }
     this.#wake(key, slot, now);
   }
 
-  #grant(slot: Slot, request: StoreRequest, onLost: () => void, now: number): StoredHold {
+  #dismiss(slot: Slot, holder: string): void {
+    for (const waiter of slot.waiters) {
+      if (waiter.request.holder !== holder) continue;
+      slot.waiters.delete(waiter);
+      waiter.serve(undefined);
+    }
+  }
+
+  #grant(
+    slot: Slot,
+    { holder, mode, limited, lease, minHold }: StoreRequest,
+    onLost: () => void,
+    now: number,
+  ): StoredHold {
     const hold: StoredHold = {
-      holder: request.holder,
-      mode: request.mode,
-      // Readers that hold together share a token: none of them has overtaken another.
-      token: oldestOf(slot)?.token ?? this.#nextToken(),
-      expiresAt: now + Math.max(request.lease, request.minHold),
-      keepUntil: now + request.minHold,
+      holder,
+      mode,
+      limited,
+      appliedLimit: limited ? Math.min(slot.smallestLimit, limited.limit) : Infinity,
+      token: slot.tokenOfReaders(mode) ?? this.#nextToken(),
+      expiresAt: now + Math.max(lease, minHold),
+      keepUntil: now + minHold,
+      isRetained: false,
       onLost,
     };
-    slot.holds.set(hold.holder, hold);
-    slot.firstEnd = Math.min(slot.firstEnd, hold.expiresAt);
+    slot.add(hold);
     // After the hold is in its slot, because the sweep deletes empty slots.
     this.#grantsSinceSweep += 1;
     if (this.#grantsSinceSweep > Math.max(SWEEP_AFTER, this.#slots.size)) this.#sweep(now);
@@ -218,21 +308,11 @@ export class MemoryStore {
     return BigInt(this.#token);
   }
 
-  #expire(slot: Slot, now: number): void {
-    if (slot.retainedUntil <= now) slot.retainedUntil = 0;
-    if (now < slot.firstEnd) return;
-    slot.firstEnd = Infinity;
-    for (const hold of slot.holds.values()) {
-      if (hold.expiresAt <= now) slot.holds.delete(hold.holder);
-      else slot.firstEnd = Math.min(slot.firstEnd, hold.expiresAt);
-    }
-  }
-
-  /** Wakes when the next hold or the retention ends, if somebody waits for that. */
+  /** Wakes when the next hold ends, if somebody waits for that. */
   #wake(key: string, slot: Slot, now: number): void {
     const clock = this.#clock;
     if (!clock) return;
-    const wakesAt = slot.waiters.size === 0 ? Infinity : Math.min(slot.firstEnd, slot.retainedUntil || Infinity);
+    const wakesAt = slot.waiters.size === 0 ? Infinity : slot.firstEnd;
     if (wakesAt === slot.wakesAt) return;
     if (slot.timer) clock.clearTimer(slot.timer);
     slot.timer = undefined;
@@ -257,13 +337,13 @@ export class MemoryStore {
   }
 
   #tidy(key: string, slot: Slot): void {
-    if (slot.waiters.size === 0 && isFree(slot)) this.#slots.delete(key);
+    if (slot.waiters.size === 0 && slot.isFree) this.#slots.delete(key);
   }
 
   #sweep(now: number): void {
     this.#grantsSinceSweep = 0;
     for (const [key, slot] of this.#slots) {
-      this.#expire(slot, now);
+      slot.expire(now);
       this.#tidy(key, slot);
     }
   }
@@ -271,19 +351,4 @@ export class MemoryStore {
   #now(): number {
     return this.#clock?.now() ?? 0;
   }
-}
-
-// What follows holds of a slot that was brought up to date.
-
-function admits(slot: Slot, mode: LockMode): boolean {
-  if (isFree(slot)) return true;
-  return mode === 'shared' && (oldestOf(slot)?.mode ?? slot.retainedMode) === 'shared';
-}
-
-function isFree(slot: Slot): boolean {
-  return slot.holds.size === 0 && slot.retainedUntil === 0;
-}
-
-function oldestOf(slot: Slot): StoredHold | undefined {
-  return slot.holds.size === 0 ? undefined : slot.holds.values().next().value;
 }

@@ -60,7 +60,7 @@ export const userLocks = (isReadOnly: string): AdvisoryStatements => ({
   unlock: () => 'SELECT COALESCE(RELEASE_LOCK(?), 0) AS done',
 });
 
-const suffix = { exclusive: '', shared: '_shared' };
+const suffix = (mode: LockMode) => (mode === 'shared' ? '_shared' : '');
 
 /** Advisory locks of Postgres, of the session. */
 export const postgresAdvisoryLocks: AdvisoryStatements = {
@@ -73,13 +73,13 @@ export const postgresAdvisoryLocks: AdvisoryStatements = {
     );
   },
   nameOf: (_, namespace, key) => advisoryLockNumber(namespace, key),
-  tryLock: (mode) => `SELECT pg_try_advisory_lock${suffix[mode]}($1::bigint) AS done`,
+  tryLock: (mode) => `SELECT pg_try_advisory_lock${suffix(mode)}($1::bigint) AS done`,
   joinReaders:
     `SELECT CASE WHEN EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND NOT granted ` +
     `AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) ` +
     `AND (classid::bigint << 32) | objid::bigint = $1::bigint) ` +
     `THEN false ELSE pg_try_advisory_lock_shared($1::bigint) END AS done`,
-  awaitLock: (mode) => `SELECT true AS done FROM pg_advisory_lock${suffix[mode]}($1::bigint)`,
+  awaitLock: (mode) => `SELECT true AS done FROM pg_advisory_lock${suffix(mode)}($1::bigint)`,
   afterWait: 'SELECT 1 AS done',
-  unlock: (mode) => `SELECT pg_advisory_unlock${suffix[mode]}($1::bigint) AS done`,
+  unlock: (mode) => `SELECT pg_advisory_unlock${suffix(mode)}($1::bigint) AS done`,
 };

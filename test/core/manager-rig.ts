@@ -9,7 +9,7 @@ import { PollingProvider } from './polling-provider.js';
 
 const EVENTS: readonly LockEventName[] = [
   ...(['waiting', 'acquired', 'released', 'renewed', 'renewal-failed', 'lost'] as const),
-  ...(['busy', 'skipped', 'release-pending', 'unavailable'] as const),
+  ...(['busy', 'skipped', 'limits-differ', 'release-pending', 'unavailable'] as const),
 ];
 
 export interface RecordedEvent<N extends LockEventName = LockEventName> {

@@ -7,6 +7,9 @@ import { type OperationArguments, type QueueEntry, wholeMs } from './wire.js';
  */
 const PROVISIONAL = 3_000;
 
+/** What asks for a lock: with a place in the queue, and without. */
+const LETTERS = { exclusive: ['A', 'T'], minHold: ['B', 'U'], shared: ['a', 't'], limited: ['l', 'm'] } as const;
+
 /**
  * The state of one attempt to acquire one lock. {@link Attempts} changes it.
  *
@@ -31,6 +34,8 @@ export class Attempt implements QueueEntry {
   isUnconfirmed = false;
   /** No server has seen it: no ask has left this process. */
   isUnsent = false;
+  /** Of a limited lock: the limit that applied to its grant, if that is smaller than its own. */
+  smallerLimit: number | undefined;
   /** It was granted by a message while it asked again, and that ask may still put it into the queue. */
   isQueuedAgain = false;
   #resolve!: (answer: Grant | 'busy') => void;
@@ -51,7 +56,8 @@ export class Attempt implements QueueEntry {
     this.mode = request.mode;
     this.lease = request.lease;
     // The script recognizes by the 0 that no other waiter may hold the lock under this one's name.
-    this.provisional = (request.minHold > 0 ? '0' : '') + wholeMs(Math.min(request.lease, PROVISIONAL));
+    const share = request.limited ? ` ${request.limited.weight} ${request.limited.limit}` : '';
+    this.provisional = (request.minHold > 0 ? '0' : '') + wholeMs(Math.min(request.lease, PROVISIONAL)) + share;
     // It must not queue. Asked again after an unknown outcome it must, to find out whether it is in the queue.
     this.#isOnce = request.wait === 0 && !mayBeQueued;
   }
@@ -68,8 +74,9 @@ export class Attempt implements QueueEntry {
     if (this.isOver) return undefined;
     const { holder, lease, minHold, mode } = this.request;
     const once = this.#isOnce;
-    let code = mode === 'shared' ? (once ? 't' : 'a') : minHold > 0 ? (once ? 'U' : 'B') : once ? 'T' : 'A';
-    if (!once) code += this.provisional;
+    const [queueing, immediate] = LETTERS[mode === 'exclusive' && minHold > 0 ? 'minHold' : mode];
+    let code = once ? immediate : queueing;
+    if (!once || mode === 'limited') code += this.provisional;
     if (minHold > 0) code += `:${this.ticket}:${wholeMs(minHold)}`;
     else if (this.ticket !== '') code += `:${this.ticket}`;
     return [code, holder, wholeMs(lease)];

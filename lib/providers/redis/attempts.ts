@@ -98,6 +98,7 @@ export class Attempts {
     this.#leaveCohort(attempt.holder);
     if (notice.holders.length > 1) this.#formCohort(attempt, notice);
     attempt.mayBeQueued = true;
+    attempt.smallerLimit = notice.smallerLimit;
     const { clock } = this.context;
     const grantedAt = sentAt ?? this.servers.clockOf(attempt.lock)?.earliest(notice.serverTime, clock.now());
     const until = grantedAt === undefined ? -Infinity : validUntil(grantedAt, Number(notice.provisional));
@@ -148,7 +149,8 @@ export class Attempts {
     const held = readHeld(reply, attempt.lease);
     if (held) {
       const wasQueued = attempt.state === 'queued';
-      if (!held.isWhole) attempt.mayBeQueued = true;
+      if (held.isWhole) attempt.smallerLimit = held.smallerLimit;
+      else attempt.mayBeQueued = true;
       // Granted by itself: any earlier handoff to it is over, and its tokens are overtaken.
       this.#leaveCohort(holder);
       this.#grant(attempt, held.token, validUntil(sentAt, held.left), held.isWhole);
@@ -260,12 +262,13 @@ export class Attempts {
   }
 
   #hold(attempt: Attempt, fencingToken: bigint, until: number): void {
-    const { holder, mode, lease } = attempt;
+    const { holder, mode, lease, smallerLimit } = attempt;
     const cohort = this.cohorts.of(holder);
     if (cohort?.name === holder) cohort.validity.begin(until);
     this.#pending.attempts.delete(holder);
     if (attempt.mayBeQueued) this.#granted.set(holder, attempt);
-    attempt.settle({ key: attempt.request.key, holder, mode, fencingToken, validUntil: until, lease });
+    const { key } = attempt.request;
+    attempt.settle({ key, holder, mode, fencingToken, validUntil: until, lease, smallerLimit });
   }
 
   /** The outcome is unknown; with `sent` false, the server has not seen this ask. */

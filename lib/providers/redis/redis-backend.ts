@@ -36,6 +36,7 @@ const PROCESS_ID_DIGITS = 12;
 export class RedisBackend implements LockBackend, ServersListener {
   readonly capabilities: LockCapabilities = {
     shared: true,
+    limits: true,
     fair: true,
     fencing: true,
     lease: 'per-lock',

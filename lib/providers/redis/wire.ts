@@ -18,11 +18,13 @@ export interface QueueEntry {
   readonly mode: LockMode;
   /** One id, or several of one cohort that are separated by ','. */
   readonly holder: string;
-  /** The provisional lease of the attempt, as the queue has it. */
+  /** The provisional lease of the attempt, and in mode limited its weight and limit, as the queue has them. */
   readonly provisional: string;
   /** How long they may hold the lock, in ms. */
   readonly lease: number;
 }
+
+const RELEASE = { exclusive: 'R', shared: 'r', limited: 'e' } as const;
 
 /** The fields of a release; without a provisional lease the queue stays as it is. */
 export function releaseArguments(
@@ -30,7 +32,7 @@ export function releaseArguments(
   provisional: string,
   keepFor: number,
 ): OperationArguments {
-  return [(mode === 'shared' ? 'r' : 'R') + provisional, holder, wholeMs(keepFor)];
+  return [RELEASE[mode] + provisional, holder, wholeMs(keepFor)];
 }
 
 /** A reply that the lock is held. */
@@ -40,15 +42,21 @@ export interface HeldReply {
   readonly isWhole: boolean;
   /** Milliseconds left on the server when it answered. */
   readonly left: number;
+  /** Of a limited lock: a smaller limit that applied to the grant. */
+  readonly smallerLimit?: number | undefined;
 }
 
 const TOKEN_DIGITS = 16;
 
-/** Reads `token` or `h token ms`; `undefined` for any other reply. */
+/** Reads `token`, `token ' ' limit` or `h token ms`; `undefined` for any other reply. */
 export function readHeld(reply: unknown, lease: number): HeldReply | undefined {
   if (typeof reply !== 'string') return undefined;
   const first = reply.charCodeAt(0);
-  if (first >= 48 && first <= 57) return { token: BigInt(reply), isWhole: true, left: lease };
+  if (first >= 48 && first <= 57) {
+    if (reply.length === TOKEN_DIGITS) return { token: BigInt(reply), isWhole: true, left: lease };
+    const [token = '', smaller] = reply.split(' ');
+    return { token: BigInt(token), isWhole: true, left: lease, smallerLimit: Number(smaller) };
+  }
   if (first !== 104) return undefined;
   return {
     token: BigInt(reply.slice(1, 1 + TOKEN_DIGITS)),
@@ -90,15 +98,21 @@ export interface Notice {
   readonly serverTime: number;
   /** The provisional lease in ms, as the queue has it. */
   readonly provisional: string;
+  /** Of a limited lock: a smaller limit that applied to the grant. */
+  readonly smallerLimit: number | undefined;
 }
 
-const NOTICE = /^(\d{16})(\d{16})(\d+):([0-9a-f]+(?:,[0-9a-f]+)*) (.+)$/s;
+const NOTICE = /^(\d{16})(\d{16})(\d+)(?: (\d+))?:([0-9a-f]+(?:,[0-9a-f]+)*) (.+)$/s;
 
-/** Reads `token time provisional ':' holder,holder… ' ' lock`; `undefined` for any other text. */
+/** Reads `token time provisional ' ' smaller limit ':' holder,holder… ' ' lock`; `undefined` for any other text. */
 export function readNotice(text: string): Notice | undefined {
-  const [, token, serverTime, provisional, holders, lock] = NOTICE.exec(text) ?? [];
+  const [, token, serverTime, provisional, smaller, holders, lock] = NOTICE.exec(text) ?? [];
   if (!token || !provisional || !holders || !lock) return undefined;
-  return { token: BigInt(token), serverTime: Number(serverTime), provisional, holders: holders.split(','), lock };
+  const smallerLimit = smaller === undefined ? undefined : Number(smaller);
+  return {
+    ...{ token: BigInt(token), serverTime: Number(serverTime), provisional, smallerLimit },
+    ...{ holders: holders.split(','), lock },
+  };
 }
 
 const RETAINED = /^k(\d+) (.+)$/s;

@@ -5,10 +5,12 @@
  *   counter        <ns>:{b}           STRING  the last number given out, as fencing token or as ticket
  *   seen           <ns>:{b}seen       ZSET    process → server time (ms) of its last ask
  *   lock           <ns>:{b}:<key>     STRING  see below
- *   queue          <lock>}q           ZSET    member → ticket; member = mode (x|s) process provisional ':' holder. A provisional lease that
- *                                             begins with 0 is that of an attempt with minHold
- *   readers        <lock>}r           ZSET    reader → server time (ms) when its lease ends;
- *                                             reader = 'h' holder | 'c' process holder (provisional) | 'k' holder (retained)
+ *   queue          <lock>}q           ZSET    member → ticket; member = mode (x|s|l) process provisional share ':' holder. A provisional
+ *                                             lease that begins with 0 is that of an attempt with minHold; share = ' ' weight ' ' limit in
+ *                                             mode l, and else empty
+ *   readers        <lock>}r           ZSET    reader → server time (ms) when its lease ends, also of limited holders;
+ *                                             reader = 'h' holder | 'c' process holder (provisional) | 'k' holder (retained); a limited one is
+ *                                             followed by its share and ' ' token
  *
  * The lock's value starts with its state; fields have fixed widths (token 16 digits, time 13, process 12):
  *   p token holder                held, and no waiter has queued since: a release need not read the queue
@@ -17,6 +19,7 @@
  *   c token time process holder   handed off and not yet confirmed: a provisional lease that ends at time. The key outlives it, so
  *                                 the next look finds which process did not answer
  *   s token                       held by the readers
+ *   l token                       held by limited holders; the token of the latest
  *   k ...                         retained: nobody holds it until the key expires
  */
 export const HANDOFF = `
@@ -26,7 +29,7 @@ local FRESH, LIVE, KEEP = 500, 3000, 10000
 -- At most so many waiters of one process are handed the lock together.
 local COHORT = 16
 
-local sub, byte, format, max = string.sub, string.byte, string.format, math.max
+local sub, byte, format, max, min = string.sub, string.byte, string.format, math.max, math.min
 local process = ARGV[1]
 local time = call('TIME')
 local micros = time[1] * 1000000 + time[2]
@@ -85,7 +88,7 @@ local function look(lock, value)
     passOver(sub(value, 31, 42))
     call('DEL', lock)
     return false
-  elseif state == 's' then
+  elseif state == 's' or state == 'l' then
     local readers = lock .. '}r'
     for _, reader in ipairs(call('ZRANGEBYSCORE', readers, '-inf', now)) do
       if sub(reader, 1, 1) == 'c' then passOver(sub(reader, 2, 13)) end
@@ -99,15 +102,60 @@ local function look(lock, value)
   return value
 end
 
-local function isShared(value)
-  return value and sub(value, 1, 1) == 's'
+local function isLimited(value)
+  return value and sub(value, 1, 1) == 'l'
 end
 
--- The record of this process's holder among the readers, and when its lease ends; nothing when it holds no share.
-local function readerOf(lock, holder)
-  for _, reader in ipairs({ 'h' .. holder, 'c' .. process .. holder }) do
+-- Held by any number of readers, or by limited holders.
+local function isJoint(value)
+  return value and (sub(value, 1, 1) == 's' or sub(value, 1, 1) == 'l')
+end
+
+-- The limited holders, each with its record, when its lease ends, its weight, its limit and its token. All of them are read: there
+-- are at most as many as the limit.
+local function limitedHolders(lock)
+  local all, records = {}, call('ZRANGE', lock .. '}r', 0, -1, 'WITHSCORES')
+  for i = 1, #records, 2 do
+    local weight, limit, token = string.match(records[i], ' (%d+) (%d+) (%d+)$')
+    all[#all + 1] = { records[i], tonumber(records[i + 1]), tonumber(weight), tonumber(limit), token }
+  end
+  return all
+end
+
+-- What they take together, and the smallest of their limits.
+local function usage(lock)
+  local used, smallest = 0, math.huge
+  for _, holder in ipairs(limitedHolders(lock)) do
+    used, smallest = used + holder[3], min(smallest, holder[4])
+  end
+  return used, smallest
+end
+
+-- Whether the lock is granted beside those that hold it, and a smaller limit that applies, after ' '. share = weight ' ' limit
+local function admits(lock, value, mode, share)
+  if not value then return true, '' end
+  if mode == 'x' or sub(value, 1, 1) ~= mode then return false end
+  if mode == 's' then return true, '' end
+  local weight, limit = string.match(share, '(%d+) (%d+)')
+  local used, smallest = usage(lock)
+  limit = tonumber(limit)
+  return used + weight <= min(smallest, limit), smallest < limit and format(' %.0f', smallest) or ''
+end
+
+-- The record of this process's holder among the readers or limited holders, when its lease ends, and its token; nothing when it
+-- holds no share.
+local function readerOf(lock, value, holder)
+  local held, provisional = 'h' .. holder, 'c' .. process .. holder
+  if isLimited(value) then
+    for _, each in ipairs(limitedHolders(lock)) do
+      local id = string.match(each[1], '^[^ ]*')
+      if id == held or id == provisional then return each[1], each[2], each[5] end
+    end
+    return
+  end
+  for _, reader in ipairs({ held, provisional }) do
     local ends = call('ZSCORE', lock .. '}r', reader)
-    if ends then return reader, tonumber(ends) end
+    if ends then return reader, tonumber(ends), sub(value, 2, 17) end
   end
 end
 
@@ -117,15 +165,26 @@ local function isOwn(value, holder)
   return at and sub(value, at) == holder
 end
 
--- Adds a reader; the first one takes the lock for all. Answers the token, which readers share.
-local function join(lock, value, reader, ttl)
-  local token = value and sub(value, 2, 17) or number()
-  if not value then call('SET', lock, 's' .. token, 'PX', ttl + KEEP) end
+-- Keeps the record of a reader or limited holder for so many ms.
+local function stay(lock, reader, ttl)
   call('ZADD', lock .. '}r', now + ttl, reader)
   local till = max(call('PTTL', lock), ttl + KEEP)
   call('PEXPIRE', lock, till)
   call('PEXPIRE', lock .. '}r', till)
-  return token
+end
+
+-- Adds a reader, or with a share a limited holder; the first one takes the lock for all. Answers the token, which readers share and limited
+-- holders do not, and the record.
+local function join(lock, value, reader, ttl, share)
+  local token = share == '' and value and sub(value, 2, 17) or number()
+  if share ~= '' then reader = reader .. ' ' .. share .. ' ' .. token end
+  if not value then
+    call('SET', lock, (share == '' and 's' or 'l') .. token, 'PX', ttl + KEEP)
+  elseif share ~= '' then
+    call('SETRANGE', lock, 1, token)
+  end
+  stay(lock, reader, ttl)
+  return token, reader
 end
 
 -- Answers whether the last one has left, and the lock is free.
@@ -165,10 +224,10 @@ end
 -- followers, to which the process hands it by itself; their tokens follow. They stay in the queue until the process releases them, so
 -- they keep their positions in any case. Answers the lock's value, or false when the process does not listen. The value is written before
 -- the message is sent, because a message about a grant that could not be written would be believed.
-local function handOff(lock, value, page, i)
+local function handOff(lock, value, page, i, smaller)
   local member = page[i]
   local who = sub(member, 2, 13)
-  local provisional, holder = string.match(member, '^(%d+):(.*)$', 14)
+  local provisional, share, holder = string.match(member, '^(%d+) ?([%d ]*):(.*)$', 14)
   local token, reader, holders
   if sub(member, 1, 1) == 'x' then
     local behind = followersOf(page, i)
@@ -178,11 +237,11 @@ local function handOff(lock, value, page, i)
     call('SET', lock, value, 'PX', provisional + KEEP)
     holders = #behind == 0 and holder or holder .. ',' .. table.concat(behind, ',')
   else
-    reader, holders = 'c' .. who .. holder, holder
-    token = join(lock, value, reader, tonumber(provisional))
-    value = 's' .. token
+    holders = holder
+    token, reader = join(lock, value, 'c' .. who .. holder, tonumber(provisional), share)
+    value = (share == '' and 's' or 'l') .. token
   end
-  if notify(who, token .. stamp .. provisional .. ':' .. holders .. ' ' .. lock) then
+  if notify(who, token .. stamp .. provisional .. smaller .. ':' .. holders .. ' ' .. lock) then
     call('ZREM', lock .. '}q', member)
     return value
   end
@@ -196,17 +255,19 @@ end
 -- waiter was left.
 local function serve(lock, value)
   local queue, count = lock .. '}q', COHORT
-  while not value or isShared(value) do
+  while not value or isJoint(value) do
     local page, dead, isBlocked = call('ZRANGE', queue, 0, count - 1), {}, false
     for i, member in ipairs(page) do
       local granted = false
       if now - lastAskOf(sub(member, 2, 13)) < LIVE then
-        isBlocked = value and sub(member, 1, 1) == 'x'
+        local mode = sub(member, 1, 1)
+        local fits, smaller = admits(lock, value, mode, mode == 'l' and string.match(member, '^%d+ ([%d ]*)', 14))
+        isBlocked = not fits
         if isBlocked then break end
-        granted = handOff(lock, value, page, i)
+        granted = handOff(lock, value, page, i, smaller)
       end
       if granted then value = granted else dead[#dead + 1] = member end
-      isBlocked = granted and not isShared(value)
+      isBlocked = granted and not isJoint(value)
       if isBlocked then break end
     end
     if #dead > 0 then call('ZREM', queue, unpack(dead)) end

@@ -8,18 +8,20 @@
  *   B provisional :ticket :minHold   lease    the same with a minHold
  *   T, U ::minHold                   lease    the same without queueing
  *   a, t                             lease    the same in shared mode
+ *   l, m                             lease    the same in mode limited: provisional ' ' weight ' ' limit takes the place of provisional, also
+ *                                             without queueing, and in the release
  *   C minHold                        lease    confirm or renew, to lease ms from now
- *   R provisional                    keepFor  release; `r` in shared mode. With its provisional lease it also leaves the queue. The holder
+ *   R provisional                    keepFor  release; `r` in shared mode, `e` in mode limited. With its provisional lease it also leaves the queue. The holder
  *                                             may be followed by ',' and members of its cohort that have released as well.
  *   F                                -        force-release
  *   I                                -        inspect
  *
  * A key that is retained while attempts wait for it is announced to the process of the first: 'k' ms ' ' lock.
  *
- * The reply has one entry per operation, then a notice (token, server time in µs, provisional ':' holders ' ' lock) for each
+ * The reply has one entry per operation, then a notice (token, server time in µs, provisional ' ' smaller limit ':' holders ' ' lock) for each
  * waiter of the calling process that was granted in this call. A lone operation of the fast path answers without an array.
  *
- *   token                  held, with the whole lease asked for
+ *   token                  held, with the whole lease asked for. A smaller limit that applies follows, after ' '
  *   h token ms             held, with that many ms left
  *   q ticket time ms       queued, at that server time (µs), and the lock frees itself in that many ms unless it is renewed. Q: the
  *                          ticket was not in the queue any more
@@ -28,9 +30,9 @@
  *   an error               of this operation alone; it may have been executed in part
  */
 export const OPERATIONS = `
-local function grant(lock, value, holder, shared, lease, minHold)
+local function grant(lock, value, holder, mode, share, lease, minHold)
   local ttl = max(lease, minHold)
-  if shared then return join(lock, value, 'h' .. holder, ttl) end
+  if mode ~= 'x' then return (join(lock, value, 'h' .. holder, ttl, share)) end
   local token = number()
   if minHold > 0 then
     call('SET', lock, format('m%s%013.0f%s', token, now + minHold, holder), 'PX', ttl)
@@ -42,31 +44,35 @@ end
 
 -- The answer for a lock that the holder has already, or nil.
 local function held(lock, value, holder)
-  local left
+  local left, token
   if isOwn(value, holder) then
-    left = sub(value, 1, 1) == 'c' and tonumber(sub(value, 18, 30)) - now or call('PTTL', lock)
-  elseif isShared(value) then
-    local _, ends = readerOf(lock, holder)
-    left = ends and ends - now
+    left, token = sub(value, 1, 1) == 'c' and tonumber(sub(value, 18, 30)) - now or call('PTTL', lock), sub(value, 2, 17)
+  elseif isJoint(value) then
+    local _, ends, own = readerOf(lock, value, holder)
+    left, token = ends and ends - now, own
   end
-  return left and format('h%s%.0f', sub(value, 2, 17), left)
+  return left and format('h%s%.0f', token, left)
 end
 
--- In how many ms the lock frees itself unless it is renewed.
+-- In how many ms the lock frees itself unless it is renewed; of a limited lock, the first of its holders.
 local function freeIn(lock, value)
   local left
   if not value then left = 0
-  elseif isShared(value) then left = call('ZRANGE', lock .. '}r', -1, -1, 'WITHSCORES')[2] - now
+  elseif isJoint(value) then
+    local at = isLimited(value) and 0 or -1
+    left = call('ZRANGE', lock .. '}r', at, at, 'WITHSCORES')[2] - now
   elseif sub(value, 1, 1) == 'c' then left = tonumber(sub(value, 18, 30)) - now
   else left = call('PTTL', lock) end
   return format('%.0f', max(left, 0))
 end
 
+local MODES = { a = 's', t = 's', l = 'l', m = 'l' }
+
 -- exist: how many of lock and queue there are.
 local function acquire(lock, code, holder, lease, exist)
-  local letter, provisional, ticket, minHold = string.match(code, '^(%a)(%d*):?(%d*):?(%d*)$')
-  local queue, shared = lock .. '}q', letter == 'a' or letter == 't'
-  local once = letter == 'T' or letter == 'U' or letter == 't'
+  local letter, provisional, share, ticket, minHold = string.match(code, '^(%a)(%d*) ?([%d ]*):?(%d*):?(%d*)$')
+  local queue, mode = lock .. '}q', MODES[letter] or 'x'
+  local once = letter == 'T' or letter == 'U' or letter == 't' or letter == 'm'
   lease, minHold = tonumber(lease), tonumber(minHold) or 0
 
   local value = call('GET', lock)
@@ -80,12 +86,13 @@ local function acquire(lock, code, holder, lease, exist)
   else
     blocked = queued
   end
-  if not blocked and (not value or shared and isShared(value)) then
-    return grant(lock, value, holder, shared, lease, minHold)
+  if not blocked then
+    local fits, smaller = admits(lock, value, mode, share)
+    if fits then return grant(lock, value, holder, mode, share, lease, minHold) .. smaller end
   end
   if once then return 'b' end
 
-  local member = (shared and 's' or 'x') .. process .. provisional .. ':' .. holder
+  local member = mode .. process .. provisional .. (share == '' and '' or ' ' .. share) .. ':' .. holder
   local again = ticket ~= ''
   if not again then ticket = number() end
   -- First a write that a full memory allows, after which this script may write. Otherwise no process could report that it is alive.
@@ -104,6 +111,11 @@ local function acquire(lock, code, holder, lease, exist)
   return (again and isNew and 'Q' or 'q') .. ticket .. stamp .. freeIn(lock, value)
 end
 
+-- The record of a reader under another letter.
+local function withoutProcess(letter, reader)
+  return letter .. sub(reader, sub(reader, 1, 1) == 'c' and 14 or 2)
+end
+
 local function renew(lock, code, holder, lease)
   local value = look(lock, call('GET', lock))
   local minHold = tonumber(sub(code, 2)) or 0
@@ -119,13 +131,14 @@ local function renew(lock, code, holder, lease)
       call('SET', lock, 'w' .. token .. holder, 'KEEPTTL')
     end
     return format('h%s%.0f', token, lease)
-  elseif isShared(value) then
-    local reader, ends = readerOf(lock, holder)
+  elseif isJoint(value) then
+    local reader, ends, token = readerOf(lock, value, holder)
     if reader then
+      local isConfirmed = sub(reader, 1, 1) == 'h'
       call('ZREM', lock .. '}r', reader)
       -- Never shortened: readers do not record their minHold.
-      join(lock, value, 'h' .. holder, max(lease, minHold, sub(reader, 1, 1) == 'h' and ends - now or 0))
-      return format('h%s%.0f', sub(value, 2, 17), lease)
+      stay(lock, withoutProcess('h', reader), max(lease, minHold, isConfirmed and ends - now or 0))
+      return format('h%s%.0f', token, lease)
     end
   end
   serve(lock, value)
@@ -135,7 +148,9 @@ end
 -- The members of the queue that leave with a release, and whether one of them holds the lock under its own name: it was granted
 -- the lock again after it had held it in its cohort.
 local function leaving(value, code, holder, provisional)
-  local prefix, others = (byte(code) == 114 and 's' or 'x') .. process .. provisional .. ':', string.find(holder, ',', 1, true)
+  local letter = byte(code)
+  local mode = letter == 114 and 's' or letter == 101 and 'l' or 'x' -- r, e
+  local prefix, others = mode .. process .. provisional .. ':', string.find(holder, ',', 1, true)
   if not others then return { prefix .. holder }, false end
   local members, own = {}, false
   for each in string.gmatch(holder, '[^,]+') do
@@ -153,7 +168,7 @@ local function release(lock, code, holder, keepFor)
   end
   value, keepFor = look(lock, value), tonumber(keepFor)
   local retained
-  local reader = isShared(value) and readerOf(lock, holder)
+  local reader = isJoint(value) and readerOf(lock, value, holder)
   local own = reader or isOwn(value, holder)
   local members
   if provisional ~= '' then
@@ -167,10 +182,12 @@ local function release(lock, code, holder, keepFor)
     else
       -- In this order: removing is allowed when the memory is full, and after it this script may also write.
       call('ZREM', lock .. '}r', reader)
-      join(lock, value, 'k' .. holder, keepFor)
+      stay(lock, withoutProcess('k', reader), keepFor)
     end
     local last = value and call('ZRANGE', lock .. '}r', -1, -1, 'WITHSCORES')
-    if last and byte(last[1]) == 107 then retained = last[2] - now end -- k
+    if isLimited(value) then
+      retained = keepFor > 0 and keepFor
+    elseif last and byte(last[1]) == 107 then retained = last[2] - now end -- k
   elseif own and keepFor > 0 then
     call('PEXPIRE', lock, keepFor)
     call('SETRANGE', lock, 0, 'k')
@@ -193,14 +210,14 @@ local function forceRelease(lock)
   return value and 1 or 0
 end
 
--- state, mode, holders, waiters, ms left, token; or nothing when the lock is free.
+-- state, mode, holders, waiters, ms left, token, and of a limited lock used and limit; or nothing when the lock is free.
 local function inspect(lock)
   local value = serve(lock, look(lock, call('GET', lock)))
   if not value then return '' end
   local state, holders, left, token = sub(value, 1, 1), 1, call('PTTL', lock), sub(value, 2, 17)
   if state == 'c' then
     left = tonumber(sub(value, 18, 30)) - now
-  elseif state == 's' then
+  elseif isJoint(value) then
     local readers = call('ZRANGE', lock .. '}r', 0, -1, 'WITHSCORES')
     holders, left = 0, readers[#readers] - now
     for i = 1, #readers, 2 do
@@ -208,10 +225,14 @@ local function inspect(lock)
     end
     if holders == 0 then state = 'k' end
   end
+  local mode, share = isJoint(value) and 'shared' or 'exclusive', ''
+  if isLimited(value) then
+    mode, share = 'limited', format(' %.0f %.0f', usage(lock))
+  end
   return table.concat({
-    state == 'k' and 'retained' or 'held', isShared(value) and 'shared' or 'exclusive',
-    state == 'k' and 0 or holders, call('ZCARD', lock .. '}q'), format('%.0f', left), token,
-  }, ' ')
+    state == 'k' and 'retained' or 'held', mode, state == 'k' and 0 or holders, call('ZCARD', lock .. '}q'),
+    format('%.0f', left), token,
+  }, ' ') .. share
 end
 
 local function run(i)
@@ -223,7 +244,7 @@ local function run(i)
     local token = number()
     call('SET', lock, 'p' .. token .. holder, 'PX', ms)
     return token
-  elseif letter == 82 or letter == 114 then -- R, r
+  elseif letter == 82 or letter == 114 or letter == 101 then -- R, r, e
     return release(lock, code, holder, ms)
   elseif letter == 67 then -- C
     return renew(lock, code, holder, ms)
@@ -232,7 +253,7 @@ local function run(i)
   elseif letter == 73 then -- I
     return inspect(lock)
   end
-  return acquire(lock, code, holder, ms, call('EXISTS', lock, lock .. '}q')) -- B, U, a, t
+  return acquire(lock, code, holder, ms, call('EXISTS', lock, lock .. '}q')) -- B, U, a, t, l, m
 end
 
 -- Each by itself: an error of one (a key of another type, memory full) is its own reply, and disturbs neither what ran before it nor

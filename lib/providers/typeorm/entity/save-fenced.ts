@@ -180,7 +180,11 @@ class GuardedRow<E extends ObjectLiteral> {
     if (!column || !/bigint|int8|unsigned big int/.test(this.#driver.normalizeType(column))) {
       throw this.#misuse(`"${this.property}" must be its @VersionColumn or a column of type bigint`);
     }
-    const { fencingToken: token, keys } = this.lock;
+    const { fencingToken: token, keys, mode } = this.lock;
+    // A resource that refuses tokens smaller than the largest it has seen would refuse holders beside each other.
+    if (mode === 'limited') {
+      throw this.#misuse('the lock is limited, and its holders hold beside each other: guard by a @VersionColumn');
+    }
     if (token !== null) return { column, token };
     throw this.#misuse(
       keys.length > 1

@@ -1,0 +1,137 @@
+import { LockBusyError, LockConfigError, LockDeadlockError } from '../../lib/api/errors.js';
+import type { LockOptions } from '../../lib/api/lock-options.js';
+import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
+import { deferred, QUEUES, startManager, watch } from './manager-rig.js';
+import { ScriptedProvider } from './scripted-provider.js';
+
+describe.each(QUEUES)('limited locks (%s queue)', (_, provide) => {
+  const started = () => startManager({ provider: provide(new MemoryStore()) });
+
+  it('let at most so many tasks run at a time, in the order in which they came', async () => {
+    const { locks, clock } = await started();
+    const ends = Array.from({ length: 6 }, () => deferred());
+    const running = new Set<number>();
+    const order: number[] = [];
+    let most = 0;
+    const tasks = ends.map((end, index) =>
+      locks.withLock(
+        'report',
+        async () => {
+          order.push(index);
+          running.add(index);
+          most = Math.max(most, running.size);
+          await end.promise;
+          running.delete(index);
+        },
+        { limit: 2, wait: '1m' },
+      ),
+    );
+    for (const end of ends) {
+      await clock.advance(20);
+      expect(running.size).toBeLessThanOrEqual(2);
+      end.resolve();
+    }
+    await clock.advance(20);
+    await Promise.all(tasks);
+    expect(most).toBe(2);
+    expect(order).toEqual([0, 1, 2, 3, 4, 5]);
+  });
+
+  it('of which one is lost stay with the others', async () => {
+    const { locks, clock } = await started();
+    const kept = await locks.acquire('report', { limit: 2 });
+    const lost = await locks.acquire('report', { limit: 2, renew: false, lease: 200 });
+    await clock.advance(200);
+    expect([kept.isHeld(), lost.isHeld(), lost.signal.aborted]).toEqual([true, false, true]);
+    expect(await lost.release()).toBe('lost');
+    const next = await locks.acquire('report', { limit: 2 });
+    expect([kept.mode, kept.isHeld(), next.isHeld()]).toEqual(['limited', true, true]);
+    expect(next.fencingToken).toBeGreaterThan(kept.fencingToken ?? 0n);
+  });
+
+  it('are entered again without taking more', async () => {
+    const { locks } = await started();
+    await locks.withLock(
+      'report',
+      async (outer) => {
+        await locks.withLock('report', (inner) => expect(inner.holder).toBe(outer.holder), { limit: 2, weight: 1 });
+        expect((await locks.inspect('report'))?.used).toBe(2);
+      },
+      { limit: 2, weight: 2 },
+    );
+    await locks.withLock('report', () => locks.withLock('report', () => undefined, { limit: 2, weight: 2 }));
+    expect(await locks.inspect('report')).toBeNull();
+  });
+
+  it.each<[string, LockOptions, LockOptions, RegExp]>([
+    [
+      'a larger weight',
+      { limit: 3 },
+      { limit: 3, weight: 2 },
+      /held with weight 1 .*wants 2 .*larger weight from the start/,
+    ],
+    ['exclusively', { limit: 3 }, {}, /is held limited .*wants it exclusive /],
+    ['shared', { limit: 3 }, { mode: 'shared' }, /is held limited .*wants it shared /],
+    ['limited in shared', { mode: 'shared' }, { limit: 3 }, /is held shared .*wants it limited /],
+  ])('are not entered again %s: the task would wait for itself', async (_what, outer, inner, message) => {
+    const { locks } = await started();
+    const nested = locks.withLock('report', () => locks.withLock('report', () => undefined, inner), outer);
+    await expect(nested).rejects.toThrow(LockDeadlockError);
+    await expect(
+      locks.withLock('report', () => locks.withLock('report', () => undefined, inner), outer),
+    ).rejects.toThrow(message);
+    expect(await locks.inspect('report')).toBeNull();
+  });
+
+  it('of several keys are taken all or nothing', async () => {
+    const { locks, clock } = await started();
+    await locks.acquire('b', { limit: 1 });
+    const both = watch(locks.acquire(['a', 'b'], { limit: 1, wait: 100 }));
+    await clock.advance(100);
+    expect(both.error).toBeInstanceOf(LockBusyError);
+    expect(await locks.inspect('a')).toBeNull();
+  });
+
+  it('under different limits fail nowhere: the smallest applies, with one event and one warning', async () => {
+    const { locks, events, log, clock } = await started();
+    const old = await locks.acquire('report', { limit: 3 });
+    const fresh = [await locks.acquire('report', { limit: 5 }), await locks.acquire('report', { limit: 5 })];
+    const waiting = watch(locks.acquire('report', { limit: 5, wait: '1m' }));
+    await clock.advance(20);
+    expect(waiting.state).toBe('pending');
+    await old.release();
+    await clock.advance(20);
+    expect(waiting.state).toBe('fulfilled');
+    for (const lock of fresh) expect(lock.isHeld()).toBe(true);
+    const differ = events.filter(({ name }) => name === 'limits-differ');
+    expect(differ).toMatchObject([{ event: { key: 'report', mode: 'limited', limit: 5, smaller: 3 } }]);
+    expect(log.filter((line) => line.includes('limit 5'))).toEqual([
+      expect.stringMatching(/"report".*limit 5, but another holder has limit 3.*use the same limit everywhere/),
+    ]);
+  });
+});
+
+it.each<[string, LockOptions, RegExp]>([
+  ['a weight without a limit', { weight: 2 }, /"weight" is a part of "limit"/],
+  ['a mode', { limit: 2, mode: 'shared' }, /"limit" and "mode" exclude each other/],
+  ['no holder at all', { limit: 0 }, /"limit" is 0, but must be a whole number from 1/],
+  ['a part of a holder', { limit: 1.5 }, /"limit" is 1.5/],
+  ['text', { limit: '3' as never }, /"limit" is 3, but/],
+  ['an infinite limit', { limit: Infinity }, /"limit" is Infinity/],
+  [
+    'a weight that never fits',
+    { limit: 2, weight: 3 },
+    /"weight" is 3, but must be a whole number from 1 to "limit", which is 2/,
+  ],
+  ['no weight', { limit: 2, weight: 0 }, /"weight" is 0/],
+])('a limit refuses %s', async (_, options, message) => {
+  const { locks } = await startManager();
+  const error: unknown = await locks.acquire('report', options).catch((reason: unknown) => reason);
+  expect(error).toBeInstanceOf(LockConfigError);
+  expect(String(error)).toMatch(message);
+});
+
+it('a provider without limits refuses them', async () => {
+  const { locks } = await startManager({ provider: new ScriptedProvider() });
+  await expect(locks.acquire('report', { limit: 2 })).rejects.toThrow('Lock provider "main" has no limits');
+});

@@ -19,7 +19,7 @@ const USAGE = `usage: npm run chaos [-- options]
   --fault "worker paused" only this fault; may be repeated
   --minutes 10            for each provider. Default: 1
   --seed 7                decides the faults and the choices of the clients. Default: a new one
-  --no-control            without the two controls, which must be found guilty
+  --no-control            without the controls, which must be found guilty
   --soak                  moderate load without faults: checks that memory and connections do not grow
   --keep                  keeps the results in chaos/results and draws docs/reliability.md and docs/lab-notes/chaos.md
   --judge history.jsonl   judges a recorded history again

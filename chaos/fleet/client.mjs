@@ -4,6 +4,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 /** The documented error codes of a failed acquire. Any other error is a violation. */
 const DOCUMENTED_ERRORS = new Set(['LOCK_BUSY', 'LOCK_UNAVAILABLE', 'LOCK_LOST', 'LOCK_CAPACITY', 'ABORTED']);
 
+/** How much all holders of a limited lock may take together. */
+const LIMIT = 3;
+
 export class Client {
   #subject;
   #resource;
@@ -29,8 +32,7 @@ export class Client {
     const op = `${this.#name}.${this.#sections}`;
     const isFresh = this.#freshKeys > 0 && this.#random.chance(this.#freshKeys);
     const key = isFresh ? op : this.#random.pick(this.#keys);
-    const mode = this.#subject.shared && this.#random.chance(0.2) ? 'shared' : 'exclusive';
-    const about = { op, key, mode };
+    const about = { op, key, ...this.#kindFor(key) };
     const wait = this.#random.chance(0.15) ? 0 : this.#subject.wait;
     await this.#resource.record({ event: 'attempt', ...about, wait });
     const lock = await this.#acquire(about, wait);
@@ -40,10 +42,22 @@ export class Client {
     await this.#resource.record({ event: 'done', ...about, result, signaled: lock.isSignaled?.() });
   }
 
+  /** How the key is wanted: exclusively, shared, or as a part of a limit. */
+  #kindFor(key) {
+    const { shared, limited } = this.#subject;
+    if (limited?.keys.includes(key)) {
+      const weight = this.#random.chance(0.3) ? 2 : 1;
+      return this.#random.chance(limited.share) ? { mode: 'limited', limit: LIMIT, weight } : { mode: 'exclusive' };
+    }
+    return { mode: shared && this.#random.chance(0.2) ? 'shared' : 'exclusive' };
+  }
+
   async #acquire(about, wait) {
     const cancelled = this.#random.chance(0.05) ? AbortSignal.timeout(this.#random.between(1, 80)) : undefined;
     try {
-      const acquired = this.#subject.acquire(about.key, { mode: about.mode, wait, signal: cancelled });
+      const { key, mode, limit, weight } = about;
+      const kind = mode === 'limited' ? { limit, weight } : { mode };
+      const acquired = this.#subject.acquire(key, { ...kind, wait, signal: cancelled });
       this.#resource.send({ event: 'sent', ...about });
       return await acquired;
     } catch (error) {

@@ -17,6 +17,7 @@ export const RULES = {
   stuck: { id: 'V5', text: 'waiters of a free key were not served in time' },
   leak: { id: 'V6', text: 'something remains after everything was released' },
   overtaken: { id: 'V7', text: 'a waiter of a fair lock was overtaken by one that came later' },
+  limit: { id: 'V8', text: 'the holders of a limited lock took more than the limit, each by its own claim' },
   late: { id: 'V10', text: 'a lock was held for longer than its lease after its last confirmation' },
   release: { id: 'V11', text: 'the outcome of a release is wrong or undocumented' },
   signal: { id: 'signal', text: 'the signal of a lock and its release disagree' },
@@ -85,12 +86,16 @@ export class Checker {
   }
 
   /** Recorded before the client calls `acquire()`. */
-  _attempt({ at, op, key, mode, wait }, _, state) {
+  _attempt({ at, op, key, mode, limit, weight, wait }, _, state) {
     this.counts.attempts += 1;
     this.#ops.set(op, {
       op,
       key,
       mode,
+      limit,
+      weight,
+      crowds: [],
+      passedBy: [],
       worker: op.split('.')[0],
       startedAt: at,
       before: at,
@@ -143,6 +148,7 @@ export class Checker {
     // are inside, and has lost it.
     const mayBeEarlier = op.token === null && !entry.held;
     for (const other of state.inside.values()) if (conflict(op, other) && !mayBeEarlier) this.#overlap(at, other, op);
+    if (op.mode === 'limited') this.#crowd(at, op, state);
     state.inside.set(op.op, op);
     state.latest[op.mode] = op;
     this.#claim(entry, op);
@@ -213,10 +219,34 @@ export class Checker {
     }
     if (overdue > LATE) this.#violation('late', at, op, `by ${overdue} ms`);
     op.claimedUntil = Math.max(op.claimedUntil, op.before + remaining);
+    for (const crowd of op.crowds) this.#checkLimit(crowd, at);
     const { overtakenAt } = op;
     if (overtakenAt !== undefined && (op.claimedUntil > overtakenAt || op.before > overtakenAt)) {
       this.#violation('overlap', at, op, `still claimed after ${op.overtakenBy.op} had entered`, overtakenAt);
     }
+  }
+
+  /** More than the limit are inside after `op` entered. That is a violation if too many of them claim that moment, now or later. */
+  #crowd(at, op, { inside }) {
+    const members = [op, ...[...inside.values()].filter(({ mode }) => mode === 'limited')];
+    if (taken(members) <= op.limit) return;
+    const crowd = { at, members, limit: op.limit, isReported: false };
+    for (const member of members) member.crowds.push(crowd);
+    this.#checkLimit(crowd, at);
+  }
+
+  #checkLimit(crowd, now) {
+    const { at, members, limit, isReported } = crowd;
+    // The entrant has claimed when it sent its entry; the others at their last record before or at one after.
+    const claiming = members.filter(
+      ({ claimedUntil, before, isOver }) => claimedUntil > at || (!isOver && before > at),
+    );
+    if (isReported || taken(claiming) <= limit) return;
+    crowd.isReported = true;
+    // Of the one that asked first: if a fault has taken a lock, then that of a holder from before it.
+    const [first] = claiming.toSorted((one, other) => one.startedAt - other.startedAt);
+    const names = claiming.map(({ op }) => op).join(', ');
+    this.#violation('limit', now, first, `${taken(claiming)} of ${limit}: ${names}`, at);
   }
 
   #overtake(op, at, entrant) {
@@ -241,24 +271,29 @@ export class Checker {
    */
   #checkToken(at, op, accepted, { largest, latest }) {
     if (op.token === null) return;
-    // Readers that hold together may share a token, or enter in another order than they were granted.
-    const isReader = op.mode === 'shared';
-    const entered = isReader ? (latest.exclusive?.token ?? -1n) : largest;
+    // Those that hold together may enter in another order than they were granted, and readers may share a token.
+    const others = Object.values(latest).filter((other) => conflict(op, other));
+    const entered =
+      op.mode === 'exclusive' ? largest : others.reduce((most, { token }) => (token > most ? token : most), -1n);
     const floor = accepted && entered > op.floor ? entered : op.floor;
-    const tooSmall = isReader ? op.token < floor : op.token <= floor;
+    const isTaken = op.mode === 'limited' && latest.limited?.token === op.token;
+    const tooSmall = isTaken || (op.mode === 'shared' ? op.token < floor : op.token <= floor);
     if (tooSmall) this.#violation('token', at, op, `${op.token} after ${floor}`);
   }
 
   #checkOrder(at, op, state) {
     if (!this.#subject.fair) return;
     const queuedAt = this.#entrantQueuedAt(at, op, state);
+    const passing = op.passedBy.find(({ token }) => token < op.token);
+    if (passing) this.#violation('overtaken', at, op, `by ${passing.op}`);
     for (const id of state.waiting) {
       const waiter = this.#ops.get(id);
       if (!waiter?.sentAt || waiter.sentAt < this.#calmSince(waiter)) continue;
-      // Readers that are granted together enter in any order.
-      if (!conflict(op, waiter)) continue;
-      if (queuedAt - this.#waiterQueuedAt(waiter, op, state) > CERTAINLY_LATER)
-        this.#violation('overtaken', at, waiter, `by ${op.op}`);
+      const isLater = queuedAt - this.#waiterQueuedAt(waiter, op, state) > CERTAINLY_LATER;
+      if (!isLater) continue;
+      if (conflict(op, waiter)) this.#violation('overtaken', at, waiter, `by ${op.op}`);
+      // Those that are granted together enter in any order. Of limited holders the tokens tell who was granted first.
+      else if (op.mode === 'limited') waiter.passedBy.push(op);
     }
   }
 
@@ -317,12 +352,14 @@ export class Checker {
 
   #isDocumented(rule, op, at, since) {
     const { allows, lifetime, settle = 0, noticedWithin = Infinity } = this.#subject;
+    // Too many holders are what two are for an exclusive lock.
+    const documented = rule === 'limit' ? 'overlap' : rule;
     // A holder that lost its lock by a fault must notice in time, whatever fault comes in between.
     if (at - since > noticedWithin) return false;
     return this.#faults.some((fault) => {
-      const covers = since >= fault.begin && since <= fault.end + lifetime && allows[fault.name]?.includes(rule);
+      const covers = since >= fault.begin && since <= fault.end + lifetime && allows[fault.name]?.includes(documented);
       // A fault cannot take a lock from a caller that asked after it was over. The other of the two holders may have asked later.
-      return covers && (rule !== 'overlap' || op.startedAt <= fault.end + (fault.settle ?? settle));
+      return covers && (documented !== 'overlap' || op.startedAt <= fault.end + (fault.settle ?? settle));
     });
   }
 
@@ -348,4 +385,6 @@ export class Checker {
 const laterHolder = (op, { latest }) =>
   Object.values(latest).find((other) => conflict(op, other) && other.token > op.token);
 
-const conflict = (one, other) => one.mode === 'exclusive' || other.mode === 'exclusive';
+const conflict = (one, other) => one.mode === 'exclusive' || one.mode !== other.mode;
+
+const taken = (ops) => ops.reduce((sum, { weight }) => sum + weight, 0);

@@ -19,14 +19,15 @@ function record(entry) {
 }
 
 /**
- * Whether this token may still act on the key. Without a token, every act is accepted. A reader is too late when a writer
- * has entered since; a writer is too late when anybody has.
+ * Whether this token may still act on the key. Without a token, every act is accepted. It is too late when somebody has entered since with
+ * whom it cannot hold together: after a writer anybody is, and after readers or limited holders those of other modes.
  */
 function accepts({ event, key, mode, token }) {
   if (token === null || token === undefined) return true;
   const value = BigInt(token);
-  const largest = largestTokens.get(key) ?? { exclusive: -1n, shared: -1n };
-  if (value < largest.exclusive || (mode === 'exclusive' && value < largest.shared)) return false;
+  const largest = largestTokens.get(key) ?? { exclusive: -1n, shared: -1n, limited: -1n };
+  const isOvertaken = ([other, token]) => value < token && (mode === 'exclusive' || mode !== other);
+  if (Object.entries(largest).some(isOvertaken)) return false;
   if (event === 'enter') largestTokens.set(key, { ...largest, [mode]: value });
   return true;
 }

@@ -3,6 +3,7 @@ import * as failover from './failover.mjs';
 import * as memcached from './memcached.mjs';
 import * as memory from './memory.mjs';
 import * as naive from './naive.mjs';
+import * as naiveLimit from './naive-limit.mjs';
 import * as redis from './redis.mjs';
 import * as redlockPackage from './redlock-package.mjs';
 import * as redisCluster from './redis-cluster.mjs';
@@ -48,5 +49,6 @@ export const subjects = {
   failover,
   combined,
   naive,
+  'naive-limit': naiveLimit,
   'redlock-package': redlockPackage,
 };

@@ -18,13 +18,16 @@ export async function managed({
   const confirmedAt = new Map();
   manager.events.on('renewed', ({ key }) => confirmedAt.set(key, performance.now()));
   await manager.start();
+  const { capabilities } = manager.plan({}).core;
 
   return {
     lifetime,
     wait,
-    shared: manager.plan({}).core.capabilities.shared,
-    async acquire(key, { mode, wait, signal }) {
-      const lock = await manager.acquire(key, { ...options, mode, wait, signal });
+    shared: capabilities.shared,
+    // Some exclusive locks in between, since these exclude all limited holders.
+    limited: capabilities.limits ? { keys: ['c'], share: 0.95 } : undefined,
+    async acquire(key, terms) {
+      const lock = await manager.acquire(key, { ...options, ...terms });
       const grantedAt = performance.now();
       // A process that was paused since the grant may find the lock lost.
       let isSignaled = lock.signal.aborted;

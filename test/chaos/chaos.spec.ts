@@ -19,7 +19,7 @@ const OTHER_SUBJECTS = [
   ...['memory', 'redlock', 'typeorm-version', 'typeorm-row', 'zookeeper', 'memcached', 'redis-cluster', 'failover'],
   'combined',
 ];
-const CONTROLS = ['naive', 'redlock-package'];
+const CONTROLS = ['naive', 'naive-limit', 'redlock-package'];
 
 /** Only these faults where all would take too long: an election may take the whole run. */
 const FAULTS: Readonly<Record<string, readonly string[]>> = {

@@ -1,0 +1,48 @@
+// Control: the limit that many applications write themselves. The judge must find it guilty.
+import { setTimeout as sleep } from 'node:timers/promises';
+import * as naive from './naive.mjs';
+
+const LEASE = 300;
+
+export const title = 'control: INCR and DECR, hand-written';
+/** The counter expires while others hold, and a holder that comes late counts it down once more. */
+export const control = ['limit'];
+export const { recovery, fair, faults, allows, lifetime, startBackend } = naive;
+
+export async function connect({ ports }) {
+  const { Redis } = await import('ioredis');
+  const redis = new Redis(ports[0], '127.0.0.1');
+  redis.on('error', () => undefined);
+  return {
+    lifetime: LEASE,
+    wait: 5_000,
+    shared: false,
+    limited: { keys: ['a', 'b', 'c'], share: 1 },
+    isDocumentedError: () => true,
+    async acquire(key, { limit, weight, wait }) {
+      const counter = `naive:${key}`;
+      for (const until = performance.now() + wait; ; await sleep(10)) {
+        const taken = await redis.incrby(counter, weight);
+        // So that the holders of a process that died do not count forever.
+        if (taken === weight) await redis.pexpire(counter, LEASE);
+        if (taken <= limit) return held(redis, counter, weight);
+        await redis.decrby(counter, weight);
+        if (performance.now() >= until) throw new Error('busy');
+      }
+    },
+    stop: async () => redis.disconnect(),
+  };
+}
+
+function held(redis, counter, weight) {
+  const end = performance.now() + LEASE;
+  return {
+    token: null,
+    // It never checks whether it still holds the lock.
+    claim: () => ({ held: true, remaining: LEASE, overdue: Math.round(performance.now() - end) }),
+    async release() {
+      await redis.decrby(counter, weight);
+      return 'released';
+    },
+  };
+}

@@ -38,6 +38,16 @@ const ours = {
       stop: () => app.close(),
     };
   },
+  async openSemaphore({ url }, limit) {
+    const app = await startApplication(nest, [
+      DistributedLockModule.forRoot({ provider: new RedisLockProvider({ url }) }),
+    ]);
+    const locks = app.get(LockService);
+    return {
+      run: (key, lease, task) => locks.withLock(key, task, { lease, limit }),
+      stop: () => app.close(),
+    };
+  },
   backends: {
     Redlock: ({ urls }) =>
       ours.open({ provider: new RedlockProvider({ nodes: urls.map((url) => ({ url })), maxLease: '30s' }) }),

@@ -111,6 +111,43 @@ describe('the lock script, by itself', () => {
     expect(await redis.admin.keys(`${LOCK}*`)).toEqual([]);
   });
 
+  it('limited holders have a token each, take no more than the smallest limit, and the last one frees the lock', async () => {
+    const [first, second] = (await run(HERE, ['l3000 1 2', 'one', 60_000], ['m3000 1 3', 'two', 60_000])) as string[];
+    expect(first).toEqual(token);
+    // The limit of the other is smaller, so it applies.
+    expect(second).toMatch(/^\d{16} 2$/);
+    expect(Number(second?.slice(0, 16))).toBeGreaterThan(Number(first));
+    expect(await run(HERE, ['m3000 1 3', 'three', 1], ['T', 'four', 1], ['t', 'five', 1])).toEqual(['b', 'b', 'b']);
+    expect(await run(HERE, ['I', '', 0])).toEqual([expect.stringMatching(/^held limited 2 0 \d+ \d{16} 2 2$/)]);
+    expect(await run(HERE, ['l3000 1 2', 'one', 1], ['C', 'two', 90_000])).toEqual([
+      expect.stringMatching(new RegExp(`^h${first}\\d+$`)),
+      `h${second?.slice(0, 16)}90000`,
+    ]);
+    expect(await run(HERE, ['e', 'one', 0], ['e', 'one', 0], ['e', 'two', 0])).toEqual([1, 0, 1]);
+    expect(await redis.admin.keys(`${LOCK}*`)).toEqual([]);
+  });
+
+  it('limited waiters that fit are granted together, and the notice names a smaller limit', async () => {
+    await run(HERE, ['A3000', 'one', 60_000], ['l3000 1 3', 'two', 60_000], ['l3000 1 2', 'three', 60_000]);
+    await run(HERE, ['l3000 1 3', 'four', 60_000]);
+    expect(await run(HERE, ['R', 'one', 0])).toEqual([
+      1,
+      expect.stringMatching(/^\d{32}3000:two lock:\{1\}:k$/),
+      expect.stringMatching(/^\d{32}3000:three lock:\{1\}:k$/),
+    ]);
+    // It has three, but one that holds has two.
+    expect(await run(HERE, ['e', 'two', 0])).toEqual([1, expect.stringMatching(/^\d{32}3000 2:four lock:\{1\}:k$/)]);
+    expect(await redis.admin.zcard(`${LOCK}}q`)).toBe(0);
+  });
+
+  it('what a limited holder retains counts until it is over', async () => {
+    await run(HERE, ['l3000 1 2', 'one', 60_000], ['l3000 1 2', 'two', 60_000]);
+    expect(await run(HERE, ['e', 'one', 70_000])).toEqual([1]);
+    expect(await run(HERE, ['m3000 1 2', 'three', 1], ['C', 'one', 1], ['e', 'one', 0])).toEqual(['b', 0, 0]);
+    expect(await run(HERE, ['e', 'two', 0], ['m3000 1 2', 'three', 1_000])).toEqual([1, token]);
+    expect(await run(HERE, ['T', 'four', 1], ['F', '', 0], ['T', 'four', 1_000])).toEqual(['b', 1, token]);
+  });
+
   it('whoever asks after a pause is alive again for the whole time', async () => {
     await run(HERE, ['A3000', 'one', 60_000], ['A3000', 'two', 60_000]);
     await redis.admin.zadd(`${COUNTER}seen`, '1', HERE);

@@ -28,9 +28,10 @@ describe('rules of the lock script', () => {
   it.each([
     ['of a writer', 'A', 'x'],
     ['of a reader', 'a', 's'],
+    ['of a limited holder', 'l', 'l'],
   ])('a provisional lease %s that runs out passes its process over', async (_, letter) => {
     await run(HERE, ['A3000', 'one', 60_000]);
-    await run(THERE, [`${letter}1`, 'two', 60_000]);
+    await run(THERE, [letter === 'l' ? 'l1 1 2' : `${letter}1`, 'two', 60_000]);
     expect(await run(THERE, ['R', 'one', 0], ['I', '', 0])).toEqual([1, expect.anything(), claimed('two')]);
     await until(async () => (await lone(HERE, 'I', '', 0)) === '', 'the provisional lease is over');
     expect(Number(await redis.admin.zscore(SEEN, THERE))).toBeLessThanOrEqual((await now()) - 3_000);

@@ -2,6 +2,7 @@ import { afterAll, beforeAll } from '@jest/globals';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { DataSource, EntitySchema } from 'typeorm';
 import { LockManager } from '../../lib/core/lock-manager.js';
+import type { LockOptions } from '../../lib/api/lock-options.js';
 import type { Lock } from '../../lib/api/lock.js';
 import { LockConfigError, LockLostError } from '../../lib/api/errors.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
@@ -110,7 +111,7 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
   });
 
   /** A lock of a process of its own: nothing but the token says which of two holders is the later one. */
-  async function holder(key: string | string[] = 'account:1'): Promise<Lock> {
+  async function holder(key: string | string[] = 'account:1', options?: LockOptions): Promise<Lock> {
     const process = new LockManager({
       providers: { own: new MemoryLockProvider() },
       namespace: 'test',
@@ -120,7 +121,7 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
     await process.start();
     // Tokens of one process grow by its counter, those of several by the clock alone.
     for (const now = Date.now(); Date.now() === now;) await sleep(1);
-    return process.acquire(key);
+    return process.acquire(key, options);
   }
 
   const account = (values: Partial<Account> = {}) =>
@@ -328,6 +329,7 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
     await misuse(account(), lock, 'balance', /"balance" must be its @VersionColumn or a column of type bigint/);
     await misuse(account(), lock, 'nothing" = 1 --', /must be its @VersionColumn or a column of type bigint/);
     await misuse(account(), await holder(['a', 'b']), 'fence', /several keys/);
+    await misuse(account(), await holder('report', { limit: 2 }), 'fence', /the lock is limited/);
     await misuse(Object.assign(new Account(), { balance: 1 }), lock, 'fence', /has no id/);
     await misuse(Object.assign(new Document(), { id: 1 }), lock, 'version', /has no "version": read it/);
     await misuse(Object.assign({}, await documentOf(1)), lock, 'version', /instance of its class/);

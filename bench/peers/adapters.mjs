@@ -7,13 +7,22 @@ import { AsyncStorageManager } from 'murlock/dist/als/als-manager.js';
 import { AsyncStorageService } from 'murlock/dist/als/als.service.js';
 import { MurLockService } from 'murlock';
 import { createClient } from 'redis';
-import { Mutex } from 'redis-semaphore';
+import { Mutex, Semaphore } from 'redis-semaphore';
 import RedlockBeta from 'redlock';
 import { createLock, IoredisAdapter } from 'redlock-universal';
 import Redlock4 from 'redlock4';
 import { lock as simpleLock } from 'simple-redis-mutex';
 
 const LEASE = 10_000;
+
+/** The same for a limit, of the only one of them that has it. */
+export function semaphoreOf(client, limit) {
+  return async (key) => {
+    const semaphore = new Semaphore(client, `limited:${key}`, limit);
+    await semaphore.acquire();
+    return () => semaphore.release();
+  };
+}
 
 /**
  * By name: makes a function that acquires the lock `key` and resolves to a function that releases it. Each receives an ioredis

@@ -111,6 +111,7 @@ export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
 class StubBackend implements LockBackend {
   readonly capabilities: LockCapabilities = {
     shared: true,
+    limits: true,
     fair: true,
     fencing: true,
     lease: 'per-lock',

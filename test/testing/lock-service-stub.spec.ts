@@ -84,6 +84,17 @@ describe('provideLockServiceStub', () => {
     expect(stub.locks.acquired).toEqual(['order:43', 'order:42']);
   });
 
+  it('knows what is held, and takes limits', async () => {
+    const stub = provideLockServiceStub();
+    const module = await Test.createTestingModule({ providers: [stub] }).compile();
+    const locks = module.get(LockService);
+    await locks.withLock('report', async () => expect(await locks.isLocked('report')).toBe(true), { limit: 3 });
+    expect(await locks.isLocked('report')).toBe(false);
+    stub.busy('report');
+    expect(await locks.isLocked('report')).toBe(true);
+    await expect(locks.acquire('report', { limit: 3, wait: 0 })).rejects.toThrow(LockBusyError);
+  });
+
   it('loses when told', async () => {
     const stub = await orders();
     const gate = new Gate();

@@ -1,7 +1,13 @@
 export * from './api/errors.js';
 export { type ConfiguredDuration, type Duration, duration } from './api/duration.js';
 export type { Lock, ReleaseResult } from './api/lock.js';
-export type { LimitTerms, LockDefaults as LockDefaultOptions, LockMode, LockOptions, LossPolicy } from './api/lock-options.js';
+export type {
+  LimitTerms,
+  LockDefaults as LockDefaultOptions,
+  LockMode,
+  LockOptions,
+  LossPolicy,
+} from './api/lock-options.js';
 export type { LockEvent, LockEventListener, LockEventMap, LockEventName, LockEvents } from './api/lock-events.js';
 export type { AcquireTrace, HoldTrace } from './api/lock-traces.js';
 export type { HeldLock, LockInfo, WaitingLock } from './api/lock-info.js';

@@ -150,7 +150,7 @@ export class Checker {
     for (const other of state.inside.values()) if (conflict(op, other) && !mayBeEarlier) this.#overlap(at, other, op);
     if (op.mode === 'limited') this.#crowd(at, op, state);
     state.inside.set(op.op, op);
-    state.latest[op.mode] = op;
+    if (!(state.latest[op.mode]?.token > op.token)) state.latest[op.mode] = op;
     this.#claim(entry, op);
   }
 
@@ -269,14 +269,15 @@ export class Checker {
    * A token must be larger than those of all who had entered before its caller asked. If the resource accepts it, it must also be
    * larger than those of all who entered before it.
    */
-  #checkToken(at, op, accepted, { largest, latest }) {
+  #checkToken(at, op, accepted, { largest, latest, limitedTokens }) {
     if (op.token === null) return;
     // Those that hold together may enter in another order than they were granted, and readers may share a token.
     const others = Object.values(latest).filter((other) => conflict(op, other));
     const entered =
       op.mode === 'exclusive' ? largest : others.reduce((most, { token }) => (token > most ? token : most), -1n);
     const floor = accepted && entered > op.floor ? entered : op.floor;
-    const isTaken = op.mode === 'limited' && latest.limited?.token === op.token;
+    const isTaken = op.mode === 'limited' && limitedTokens.has(op.token);
+    if (op.mode === 'limited') limitedTokens.add(op.token);
     const tooSmall = isTaken || (op.mode === 'shared' ? op.token < floor : op.token <= floor);
     if (tooSmall) this.#violation('token', at, op, `${op.token} after ${floor}`);
   }
@@ -284,7 +285,9 @@ export class Checker {
   #checkOrder(at, op, state) {
     if (!this.#subject.fair) return;
     const queuedAt = this.#entrantQueuedAt(at, op, state);
-    const passing = op.passedBy.find(({ token }) => token < op.token);
+    // A fault since may have cost the waiter its grant, and then it has a later token.
+    const isCalm = op.sentAt >= this.#calmSince(op);
+    const passing = isCalm && op.passedBy.find(({ token }) => token < op.token);
     if (passing) this.#violation('overtaken', at, op, `by ${passing.op}`);
     for (const id of state.waiting) {
       const waiter = this.#ops.get(id);
@@ -374,6 +377,7 @@ export class Checker {
         leftAt: new Map(),
         largest: -1n,
         latest: {},
+        limitedTokens: new Set(),
       };
       this.#keys.set(key, state);
     }

@@ -28,7 +28,8 @@ function accepts({ event, key, mode, token }) {
   const largest = largestTokens.get(key) ?? { exclusive: -1n, shared: -1n, limited: -1n };
   const isOvertaken = ([other, token]) => value < token && (mode === 'exclusive' || mode !== other);
   if (Object.entries(largest).some(isOvertaken)) return false;
-  if (event === 'enter') largestTokens.set(key, { ...largest, [mode]: value });
+  // Holders of one mode enter in any order.
+  if (event === 'enter' && value > largest[mode]) largestTokens.set(key, { ...largest, [mode]: value });
   return true;
 }
 

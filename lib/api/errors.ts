@@ -104,7 +104,7 @@ export class LockConfigError extends LockError {
   readonly code = 'LOCK_CONFIG';
 }
 
-/** Misuse: the caller would wait for itself (re-entry that was refused, shared to exclusive), or a database has found a deadlock. */
+/** Misuse: the caller would wait for itself (re-entry that was refused, in another mode, or with a larger weight), or a database has found a deadlock. */
 export class LockDeadlockError extends LockError {
   readonly code = 'LOCK_DEADLOCK';
 }

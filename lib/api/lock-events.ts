@@ -30,8 +30,11 @@ export interface LockEventMap {
   busy: LockEvent & { readonly waited: number };
   /** A call or a job did not run because its lock was busy (`onBusy: 'skip'`, `@RunOnce`, `runOnce()`). */
   skipped: LockEvent;
-  /** A limited lock was granted under the smaller limit of another holder. Published once for each pair of limits. */
-  'limits-differ': LockEvent & { readonly limit: number; readonly smaller: number };
+  /**
+   * A limited lock was granted, or queued, beside a holder with another limit: the smaller one applies. Published once for each pair of
+   * limits.
+   */
+  'limits-differ': LockEvent & { readonly limit: number; readonly other: number };
   /** A release was not answered; it is retried in the background. */
   'release-pending': LockEvent;
   /** A provider's backend does not answer. Published once, until it has answered again. */

@@ -8,9 +8,9 @@ export interface LockInfo {
   readonly mode: LockMode;
   /** How many hold it: more than one only in the modes shared and limited. */
   readonly holders: number;
-  /** Of a limited lock: the smallest limit among its holders. */
+  /** Of a limited lock: the smallest limit. */
   readonly limit?: number;
-  /** Of a limited lock: how much its holders take together, and those whose `minHold` is not over. */
+  /** Of a limited lock: how much of the limit is taken, also by what is retained (`minHold`). */
   readonly used?: number;
   /** How many wait for it, or `null` where the backend does not know. */
   readonly waiters: number | null;

@@ -6,7 +6,7 @@ import type { ConfiguredDuration, Duration } from './duration.js';
  */
 export type LockMode = 'exclusive' | 'shared' | 'limited';
 
-/** What a holder of a limited lock takes, and of how much. */
+/** The limit of a limited lock, and the part of it that one holder takes. */
 export interface LimitTerms {
   /** How much all holders together may take. */
   readonly limit: number;
@@ -39,8 +39,7 @@ export interface LockOptions {
    * a watchdog and a loss signal of its own. While callers ask with different limits, the smallest one of the holders and the caller applies.
    * Excludes `mode`. `LockConfigError` on a provider without limits.
    *
-   * Each holder has a fencing token of its own, which grows, but no resource can tell by it a holder that lost the lock from one that
-   * holds beside the others.
+   * Each holder has a fencing token of its own. A resource cannot use it: it would refuse all holders but the latest.
    */
   limit?: number | undefined;
   /** How much of `limit` this holder takes: a whole number from 1 to `limit`. Default 1. */

@@ -118,8 +118,8 @@ export interface LockCapabilities {
   /** Shared (reader) locks. */
   readonly shared: boolean;
   /**
-   * Limited locks, at most `limit` at a time. Each holder has a token of its own, and they grow, but a resource that refuses the token
-   * of a holder that lost its lock also refuses holders that did not. Default false.
+   * Limited locks, at most `limit` at a time. Each holder has a token of its own, larger than all before. A resource cannot use it to refuse
+   * a holder that lost its lock: it would refuse all holders but the latest. Default false.
    */
   readonly limits?: boolean;
   /**
@@ -188,7 +188,12 @@ export type BackendEvent =
   /** The server took the lock away from this holder, or its session died. */
   | { readonly type: 'lost'; readonly holder: string; readonly cause?: unknown }
   /** This attempt is queued. Must be reported: until then the core takes the attempt for unanswered and waits for the answer. */
-  | { readonly type: 'waiting'; readonly holder: string }
+  | {
+      readonly type: 'waiting';
+      readonly holder: string;
+      /** Of a limited lock: the smallest limit of the holders, if that is not its own. */
+      readonly otherLimit?: number | undefined;
+    }
   /** The server does not answer. Holds stay valid until their deadline. */
   | { readonly type: 'unavailable'; readonly cause: unknown }
   /** The server answers again. The core renews all holds before `emit` returns; waiters may ask after that. */
@@ -245,8 +250,8 @@ export interface Grant extends Holder {
   readonly validUntil: number;
   /** How many ms the server keeps the lock without a renewal. The watchdog renews each third of it. */
   readonly lease: number;
-  /** Of a limited lock: the limit that applied, if that of another holder is smaller than its own. */
-  readonly smallerLimit?: number | undefined;
+  /** Of a limited lock: the smallest limit of the other holders, if that is not its own. */
+  readonly otherLimit?: number | undefined;
 }
 
 /** `lost`: not this holder's any more. `unknown`: no answer, which is not loss before the deadline. */

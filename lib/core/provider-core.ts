@@ -14,6 +14,7 @@ import { wasSent } from './toolkit/retryable.js';
 import { RetryPauses } from './acquire/retry-pauses.js';
 import type { CoreParts } from './core-parts.js';
 import type { LockEventPublisher } from './events/publisher.js';
+import { DifferingLimits } from './events/differing-limits.js';
 import { Reachability } from './events/reachability.js';
 import { Holds } from './hold/holds.js';
 import { Releases } from './hold/releases.js';
@@ -37,6 +38,7 @@ export class ProviderCore {
   readonly holds: Holds;
   readonly releases: Releases;
   readonly pauses: RetryPauses;
+  readonly differingLimits: DifferingLimits;
   readonly #reachability: Reachability;
   readonly #observers: ((event: BackendEvent, isLocal: boolean) => void)[] = [];
 
@@ -68,6 +70,7 @@ export class ProviderCore {
     this.locks = queue ?? this.backend;
     this.#reachability = new Reachability(name, events, logger, clock);
     this.pauses = new RetryPauses(clock);
+    this.differingLimits = new DifferingLimits(events, logger);
     this.releases = new Releases(this.locks, clock, random, this.#reachability);
     this.holds = new Holds(this.locks, parts, this.#reachability, this.releases);
   }

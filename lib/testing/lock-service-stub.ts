@@ -119,7 +119,7 @@ class StubBackend implements LockBackend {
     forceRelease: true,
     queue: 'backend',
   };
-  readonly #holders = new Map<string, string>();
+  readonly #holders = new Map<string, AcquireRequest>();
   #token = 0n;
 
   constructor(
@@ -132,10 +132,11 @@ class StubBackend implements LockBackend {
     return Promise.resolve();
   }
 
-  acquire({ key, holder, mode, lease }: AcquireRequest): Promise<Grant | 'busy'> {
+  acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
+    const { key, holder, mode, lease } = request;
     if (this.busy.has(key)) return Promise.resolve('busy');
     this.acquired.push(key);
-    this.#holders.set(holder, key);
+    this.#holders.set(holder, request);
     this.#token += 1n;
     const grant = { key, holder, mode, lease, fencingToken: this.#token, validUntil: this.#validUntil(lease) };
     return Promise.resolve(grant);
@@ -150,10 +151,12 @@ class StubBackend implements LockBackend {
   }
 
   inspect(key: string): Promise<LockInfo | null> {
-    const holders = [...this.#holders.values()].filter((held) => held === key).length + (this.busy.has(key) ? 1 : 0);
-    if (holders === 0) return Promise.resolve(null);
+    const held = [...this.#holders.values()].filter((request) => request.key === key);
+    if (held.length === 0 && !this.busy.has(key)) return Promise.resolve(null);
+    const [{ mode } = { mode: 'exclusive' as const }] = held;
     return Promise.resolve({
-      ...{ key, state: 'held', mode: 'exclusive', holders, waiters: 0, expiresIn: null, fencingToken: this.#token },
+      ...{ key, state: 'held', mode, holders: Math.max(held.length, 1), waiters: 0 },
+      ...{ expiresIn: null, fencingToken: this.#token },
     });
   }
 
@@ -163,7 +166,7 @@ class StubBackend implements LockBackend {
 
   /** Answers whether anybody held it. */
   lose(key: string): boolean {
-    const holders = [...this.#holders].filter(([, held]) => held === key);
+    const holders = [...this.#holders].filter(([, request]) => request.key === key);
     for (const [holder] of holders) {
       this.#holders.delete(holder);
       this.context.emit({ type: 'lost', holder });

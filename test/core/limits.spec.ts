@@ -70,7 +70,7 @@ describe.each(QUEUES)('limited locks (%s queue)', (_, provide) => {
       { limit: 3, weight: 2 },
       /held with weight 1 .*wants 2 .*larger weight from the start/,
     ],
-    ['exclusively', { limit: 3 }, {}, /is held limited .*wants it exclusive /],
+    ['exclusively', { limit: 3 }, {}, /is held limited .*wants it exclusive .*use one mode for both/],
     ['shared', { limit: 3 }, { mode: 'shared' }, /is held limited .*wants it shared /],
     ['limited in shared', { mode: 'shared' }, { limit: 3 }, /is held shared .*wants it limited /],
   ])('are not entered again %s: the task would wait for itself', async (_what, outer, inner, message) => {
@@ -81,6 +81,19 @@ describe.each(QUEUES)('limited locks (%s queue)', (_, provide) => {
       locks.withLock('report', () => locks.withLock('report', () => undefined, inner), outer),
     ).rejects.toThrow(message);
     expect(await locks.inspect('report')).toBeNull();
+  });
+
+  it('are not entered again under a smaller limit, which could not be kept', async () => {
+    const { locks } = await started();
+    const nested = locks.withLock('report', () => locks.withLock('report', () => 1, { limit: 2 }), { limit: 3 });
+    await expect(nested).rejects.toThrow(/is held under limit 3 .*wants limit 2: use the same limit everywhere/);
+  });
+
+  it('of one process that are busy get no advice to enter them again', async () => {
+    const { locks } = await started();
+    await locks.acquire('report', { limit: 1 });
+    const busy = locks.acquire('report', { limit: 1, wait: 0 });
+    await expect(busy).rejects.toThrow(/raise "wait"/);
   });
 
   it('of several keys are taken all or nothing', async () => {
@@ -104,11 +117,25 @@ describe.each(QUEUES)('limited locks (%s queue)', (_, provide) => {
     expect(waiting.state).toBe('fulfilled');
     for (const lock of fresh) expect(lock.isHeld()).toBe(true);
     const differ = events.filter(({ name }) => name === 'limits-differ');
-    expect(differ).toMatchObject([{ event: { key: 'report', mode: 'limited', limit: 5, smaller: 3 } }]);
+    expect(differ).toMatchObject([{ event: { key: 'report', mode: 'limited', limit: 5, other: 3 } }]);
     expect(log.filter((line) => line.includes('limit 5'))).toEqual([
-      expect.stringMatching(/"report".*limit 5, but another holder has limit 3.*use the same limit everywhere/),
+      expect.stringMatching(/"report".*limit 5 while another holder has limit 3: the smaller one applies/),
     ]);
   });
+});
+
+it('different limits are reported also where a caller has to wait for them, and by the smaller one', async () => {
+  const { locks, events } = await startManager();
+  const alone = await locks.acquire('report', { limit: 1 });
+  const waiting = locks.acquire('report', { limit: 5 });
+  expect(events.filter(({ name }) => name === 'limits-differ')).toMatchObject([{ event: { limit: 5, other: 1 } }]);
+  await alone.release();
+  await waiting;
+  await locks.acquire('report', { limit: 3 });
+  expect(events.filter(({ name }) => name === 'limits-differ')).toMatchObject([
+    { event: { limit: 5, other: 1 } },
+    { event: { limit: 3, other: 5 } },
+  ]);
 });
 
 it.each<[string, LockOptions, RegExp]>([

@@ -1,6 +1,6 @@
 import { describe, expect, it } from '@jest/globals';
 import { callScript, COUNTER, HERE, LOCK, THERE, type Operation } from './script-caller.js';
-import { redisForTests } from './seam.js';
+import { redisForTests, until } from './seam.js';
 
 describe('the lock script, by itself', () => {
   const redis = redisForTests();
@@ -9,6 +9,10 @@ describe('the lock script, by itself', () => {
   const token = expect.stringMatching(/^\d{16}$/);
   const queued = expect.stringMatching(/^q\d{33,}$/i);
   const refused = ['b'];
+  const now = async () => {
+    const [seconds, micros] = await redis.admin.time();
+    return Number(seconds) * 1_000 + Number(micros) / 1_000;
+  };
 
   it('one acquire alone answers the token, one release alone whether it was held', async () => {
     expect(await run(HERE, ['A3000', 'one', 60_000])).toEqual(token);
@@ -127,17 +131,46 @@ describe('the lock script, by itself', () => {
     expect(await redis.admin.keys(`${LOCK}*`)).toEqual([]);
   });
 
-  it('limited waiters that fit are granted together, and the notice names a smaller limit', async () => {
+  it('limited waiters that fit are granted together, and the notice names another limit', async () => {
     await run(HERE, ['A3000', 'one', 60_000], ['l3000 1 3', 'two', 60_000], ['l3000 1 2', 'three', 60_000]);
     await run(HERE, ['l3000 1 3', 'four', 60_000]);
     expect(await run(HERE, ['R', 'one', 0])).toEqual([
       1,
       expect.stringMatching(/^\d{32}3000:two lock:\{1\}:k$/),
-      expect.stringMatching(/^\d{32}3000:three lock:\{1\}:k$/),
+      expect.stringMatching(/^\d{32}3000 3:three lock:\{1\}:k$/),
     ]);
     // It has three, but one that holds has two.
     expect(await run(HERE, ['e', 'two', 0])).toEqual([1, expect.stringMatching(/^\d{32}3000 2:four lock:\{1\}:k$/)]);
     expect(await redis.admin.zcard(`${LOCK}}q`)).toBe(0);
+  });
+
+  it('a call that finds an expired holder grants to the waiter, whatever it came for', async () => {
+    for (const [index, code] of (['C', 'l3000 1 2'] as const).entries()) {
+      await run(HERE, ['l3000 1 2', `short${index}`, 30], ['l3000 1 2', `long${index}`, 60_000]);
+      await run(HERE, ['l3000 1 2', `waiter${index}`, 60_000]);
+      await until(async () => (await redis.admin.zcount(`${LOCK}}r`, '-inf', await now())) > 0, 'a lease is over');
+      expect(await run(HERE, [code, `long${index}`, 60_000])).toEqual([
+        expect.stringMatching(/^h/),
+        expect.stringMatching(new RegExp(`^\\d{32}3000:waiter${index} lock`)),
+      ]);
+      await run(HERE, ['F', '', 0]);
+    }
+  });
+
+  it('does not trip over holders whose lock was evicted', async () => {
+    await run(HERE, ['a3000', 'reader', 60_000]);
+    await redis.admin.del(LOCK);
+    expect(await run(HERE, ['l3000 1 3', 'one', 60_000])).toEqual([token]);
+    expect(await run(HERE, ['C', 'reader', 60_000], ['m3000 1 3', 'two', 60_000])).toEqual([0, token]);
+  });
+
+  it('a release grants to hundreds of limited waiters in one call, each read once', async () => {
+    await run(HERE, ['A3000', 'one', 60_000]);
+    const waiters = Array.from({ length: 300 }, (_, index): Operation => ['l3000 1 300', `w${index}`, 60_000]);
+    await run(HERE, ...waiters);
+    await redis.admin.config('RESETSTAT');
+    expect(await run(HERE, ['R', 'one', 0])).toHaveLength(301);
+    expect(await redis.admin.info('commandstats')).toMatch(/cmdstat_zrange:calls=[1-4],/);
   });
 
   it('what a limited holder retains counts until it is over', async () => {

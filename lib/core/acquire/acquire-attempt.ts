@@ -144,9 +144,14 @@ export class AcquireAttempt {
     }
   }
 
-  /** The backend has queued it, so from now on the deadline counts as it is. */
-  onQueued(): void {
+  /**
+   * The backend has queued it, so from now on the deadline counts as it is.
+   *
+   * @param otherLimit that of a holder, if it is another one
+   */
+  onQueued(otherLimit: number | undefined): void {
     if (this.#isOver) return;
+    this.#reportLimit(otherLimit);
     this.#unansweredSince = undefined;
     this.#request.mayBeKnown = true;
     this.#checkDeadline();
@@ -202,7 +207,13 @@ export class AcquireAttempt {
     this.#isOver = true;
     this.running.delete(holder);
     provider.answered(key);
+    this.#reportLimit(outcome.otherLimit);
     return provider.holds.begin(terms, outcome, suspensions, now);
+  }
+
+  #reportLimit(other: number | undefined): void {
+    const { subject, limited } = this.terms;
+    if (limited && other !== undefined) this.provider.differingLimits.report(subject, limited.limit, other);
   }
 
   #replaceRequest(): void {
@@ -320,12 +331,13 @@ export class AcquireAttempt {
 
   #busy(): LockBusyError {
     const { provider } = this;
-    const { subject, startedAt } = this.terms;
+    const { subject, startedAt, limited } = this.terms;
     const waited = provider.clock.now() - startedAt;
     provider.events.publish('busy', () => ({ ...subject, waited }));
     return new LockBusyError(
       `${nameOf(subject)} was busy ${waited < 1 ? 'when asked' : `for the whole wait of ${Math.round(waited)} ms`}` +
-        (provider.holds.hasApart(subject.key)
+        // For a pool, whose holders never re-enter, that is no mistake.
+        (!limited && provider.holds.hasApart(subject.key)
           ? '; this process holds it through acquire(), which no other call re-enters: run what needs the lock under withLock() or lock.run().'
           : '; raise "wait", or handle busy with onBusy or tryAcquire().'),
       { key: subject.key, provider: subject.provider, waited },

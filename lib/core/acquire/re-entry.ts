@@ -1,4 +1,4 @@
-import { LockDeadlockError } from '../../api/errors.js';
+import { LockConfigError, LockDeadlockError } from '../../api/errors.js';
 import type { LockEvent } from '../../api/lock-events.js';
 import type { LimitTerms } from '../../api/lock-options.js';
 import type { GrantedLock } from '../hold/granted-lock.js';
@@ -37,7 +37,7 @@ export function heldAlready(key: string, provider: string, around: readonly Gran
  * Enters a hold of the caller's own once more. The outer lease, minHold and maxHold stay.
  *
  * @throws LockLostError when it is lost: the inner task would run unprotected.
- * @throws LockDeadlockError when re-entry is switched off, or when it wants more than it holds.
+ * @throws LockDeadlockError when re-entry is switched off, or when it wants more than it holds. LockConfigError for a smaller limit.
  */
 export function enter(
   hold: Hold,
@@ -55,14 +55,20 @@ export function enter(
   const { mode } = hold.grant;
   if (mode !== 'exclusive' && mode !== subject.mode) {
     throw new LockDeadlockError(
-      `${nameOf(subject)} is held ${mode} by this very task, which now wants it ${subject.mode} and would wait for itself: take it exclusive from the start.`,
+      `${nameOf(subject)} is held ${mode} by this very task, which now wants it ${subject.mode} and would wait for itself: use one mode for both, or take it exclusive from the start.`,
       subject,
     );
   }
-  const weight = hold.limited?.weight ?? Infinity;
-  if (limited && limited.weight > weight) {
+  const held = hold.limited;
+  if (limited && held && limited.limit < held.limit) {
+    throw new LockConfigError(
+      `${nameOf(subject)} is held under limit ${held.limit} by this very task, which now wants limit ${limited.limit}: use the same limit everywhere.`,
+      subject,
+    );
+  }
+  if (limited && held && limited.weight > held.weight) {
     throw new LockDeadlockError(
-      `${nameOf(subject)} is held with weight ${weight} by this very task, which now wants ${limited.weight} and would wait for itself: take the larger weight from the start.`,
+      `${nameOf(subject)} is held with weight ${held.weight} by this very task, which now wants ${limited.weight} and would wait for itself: take the larger weight from the start.`,
       subject,
     );
   }

@@ -67,7 +67,7 @@ export class Waiters {
     if (event.type === 'lost') attempt.onRevoked();
     else {
       if (!isLocal) this.provider.answered(attempt.terms.subject.key);
-      attempt.onQueued();
+      attempt.onQueued(event.otherLimit);
     }
   }
 }

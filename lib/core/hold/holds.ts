@@ -1,6 +1,5 @@
 import { LockUnavailableError, type LockLostError, type LossReason } from '../../api/errors.js';
 import type { ReleaseResult } from '../../api/lock.js';
-import type { LockEvent } from '../../api/lock-events.js';
 import type { AcquireTerms } from '../acquire/acquire-terms.js';
 import type { CoreParts } from '../core-parts.js';
 import { Hold, lostError } from './hold.js';
@@ -13,8 +12,6 @@ import { Watchdog } from './watchdog.js';
 
 // A mistake in the code shows in development, where few locks are held; a busy server must not pay for the words of "busy".
 const LOOKED_THROUGH = 100;
-// Limits may be computed, so there may be any number of them.
-const LIMITS_REMEMBERED = 100;
 
 /** What this process holds at one provider: from the grant, through the renewals, to the release or the loss. */
 export class Holds {
@@ -23,8 +20,6 @@ export class Holds {
   #onceIdle: (() => void) | undefined;
   #confirmedAfter = 0;
   #warnedOfOutliving = false;
-  /** Of which pairs of limits it has warned. */
-  readonly #warnedOfLimits = new Set<string>();
 
   constructor(
     backend: Pick<LockBackend, 'renew'>,
@@ -70,7 +65,6 @@ export class Holds {
     this.#byHolder.set(grant.holder, hold);
     this.#watchdog.added(hold);
     events.publish('acquired', () => ({ ...subject, waited: now - startedAt, fencingToken: grant.fencingToken }));
-    if (limited && grant.smallerLimit !== undefined) this.#warnOfLimits(subject, limited.limit, grant.smallerLimit);
     return hold;
   }
 
@@ -145,17 +139,6 @@ export class Holds {
     // Its id is dead from here on. What it may still hold would block others for a lease.
     void this.releases.send(hold.grant, { keepUntil: hold.keepUntil, failed: true }, hold.mayBeKeptUntil);
   };
-
-  /** Once for each pair: a rolling deployment that changes a limit fails nowhere, but two services that always differ are a mistake. */
-  #warnOfLimits(subject: LockEvent, limit: number, smaller: number): void {
-    const pair = `${limit} ${smaller}`;
-    if (this.#warnedOfLimits.has(pair) || this.#warnedOfLimits.size === LIMITS_REMEMBERED) return;
-    this.#warnedOfLimits.add(pair);
-    this.parts.events.publish('limits-differ', () => ({ ...subject, limit, smaller }));
-    this.parts.logger.warn(
-      `${nameOf(subject)} was asked for with limit ${limit}, but another holder has limit ${smaller}, which applies because it is smaller: use the same limit everywhere. (Warned once.)`,
-    );
-  }
 
   #warnOfOutliving({ subject }: Hold): void {
     if (this.#warnedOfOutliving) return;

@@ -33,9 +33,9 @@ function runsTwice(method: LockedMethod, manager: LockManager): string {
   );
 }
 
-function inWords({ shared, fair, fencing, lease, minHold }: LockCapabilities): string {
+function inWords({ shared, limits, fair, fencing, lease, minHold }: LockCapabilities): string {
   return [
-    shared ? 'exclusive and shared locks' : 'exclusive locks',
+    ['exclusive', ...(shared ? ['shared'] : []), ...(limits ? ['limited'] : [])].join(', ') + ' locks',
     fair ? 'first come, first served' : 'in no order among processes',
     fencing ? 'with fencing tokens' : 'without fencing tokens',
     lease === 'per-lock' ? 'a lease for each lock' : 'locks live as long as their session',

@@ -99,22 +99,24 @@ export const limitCases: readonly CaseDefinition[] = [
   },
   {
     id: '#58d',
-    title: 'limits: the smallest limit of the holders and the caller applies, and the grant reports a smaller one',
+    title: 'limits: the smallest limit of the holders and the caller applies, and the grant reports another one',
     needs: [limits],
     async run(stage) {
       const [ann, bob] = await stage.directs(2);
       const old = await ann.take('report', of(3));
-      assert.equal(old.smallerLimit, undefined);
+      assert.equal(old.otherLimit, undefined);
       const fresh = await bob.take('report', of(5));
-      assert.equal(fresh.smallerLimit, 3);
+      assert.equal(fresh.otherLimit, 3);
       await bob.take('report', of(5));
       await bob.assertBusy('report', of(5));
       await ann.release(old);
       const more = [await bob.take('report', of(5)), await bob.take('report', of(5))];
-      for (const { smallerLimit } of more) assert.equal(smallerLimit, undefined);
+      for (const { otherLimit } of more) assert.equal(otherLimit, undefined);
       await ann.assertBusy('report', of(3));
       await bob.take('report', of(5));
       await bob.assertBusy('report', of(5));
+      await bob.take('import', of(5));
+      assert.equal((await ann.take('import', of(3))).otherLimit, 5);
     },
   },
   {

@@ -66,7 +66,7 @@ export class MemoryBackend implements LockBackend {
         resolve('busy');
       };
       attempt.signal.addEventListener('abort', leave, { once: true });
-      this.context.emit({ type: 'waiting', holder });
+      this.context.emit({ type: 'waiting', holder, otherLimit: place.otherLimit });
     });
   }
 
@@ -113,7 +113,6 @@ export class MemoryBackend implements LockBackend {
 function grantOf({ key, holder, mode, lease }: AcquireRequest, hold: StoredHold, now: number): Grant {
   // A hold that was found again is as old as it is: asking does not renew it.
   const remaining = Math.min(lease, hold.expiresAt - now);
-  const grant = { key, holder, mode, fencingToken: hold.token, validUntil: validUntil(now, remaining), lease };
-  const { limited, appliedLimit } = hold;
-  return limited && appliedLimit < limited.limit ? { ...grant, smallerLimit: appliedLimit } : grant;
+  const { token, otherLimit } = hold;
+  return { key, holder, mode, fencingToken: token, validUntil: validUntil(now, remaining), lease, otherLimit };
 }

@@ -10,8 +10,8 @@ export interface StoredHold {
   readonly holder: string;
   readonly mode: LockMode;
   readonly limited: LimitTerms | undefined;
-  /** Of a limited lock: the limit that applied when it was granted. */
-  readonly appliedLimit: number;
+  /** Of a limited lock: the smallest limit of the others when it was granted, if that is not its own. */
+  readonly otherLimit: number | undefined;
   readonly token: bigint;
   /** When the lease ends, on the monotonic clock. */
   expiresAt: number;
@@ -41,10 +41,15 @@ class Slot {
   timer: Timer | undefined;
   /** When the timer fires; `Infinity` without one. */
   wakesAt = Infinity;
-  /** By holder, the oldest first. A key may have any number of them, so no operation of a single holder goes over all. */
+  /** By holder. A key may have any number of them, so no operation of a single holder goes over all. */
   readonly #holds = new Map<string, StoredHold>();
   /** No hold ends before this time. It may be too early: a renewal does not move it. */
   #firstEnd = Infinity;
+  /** How many are not retained. */
+  #live = 0;
+  #lastToken = 0n;
+  /** What readers retain, as one hold: the longest time counts. */
+  #retainedByReaders: StoredHold | undefined;
   /** How much limited holds take together. */
   #used = 0;
   /** How many limited holds have each limit: two limits while it is being changed. */
@@ -79,9 +84,13 @@ class Slot {
 
   /** Readers that hold together share a token: none of them has overtaken another. */
   tokenOfReaders(mode: LockMode): bigint | undefined {
-    if (mode !== 'shared') return undefined;
-    for (const { token, isRetained } of this.#holds.values()) if (!isRetained) return token;
-    return undefined;
+    return mode === 'shared' && this.#live > 0 ? this.#lastToken : undefined;
+  }
+
+  /** Of a limited lock: the smallest limit of the holders, if that is not its own. */
+  otherLimit({ limited }: StoreRequest): number | undefined {
+    const smallest = this.smallestLimit;
+    return limited && smallest !== Infinity && smallest !== limited.limit ? smallest : undefined;
   }
 
   admits({ mode, limited }: StoreRequest): boolean {
@@ -93,8 +102,24 @@ class Slot {
 
   add(hold: StoredHold): void {
     this.#holds.set(hold.holder, hold);
+    this.#live += 1;
+    this.#lastToken = hold.token;
     this.endsAt(hold, hold.expiresAt);
     if (hold.limited) this.#take(hold.limited, 1);
+  }
+
+  /** Nobody has it any more, and it excludes others as before until then. */
+  retain(hold: StoredHold, until: number): void {
+    const retained = this.#retainedByReaders;
+    if (hold.mode === 'shared' && retained) {
+      this.remove(hold);
+      this.endsAt(retained, Math.max(retained.expiresAt, until));
+      return;
+    }
+    hold.isRetained = true;
+    this.#live -= 1;
+    this.endsAt(hold, until);
+    if (hold.mode === 'shared') this.#retainedByReaders = hold;
   }
 
   /** Moves the end of a hold. */
@@ -105,6 +130,8 @@ class Slot {
 
   remove(hold: StoredHold): void {
     this.#holds.delete(hold.holder);
+    if (hold === this.#retainedByReaders) this.#retainedByReaders = undefined;
+    if (!hold.isRetained) this.#live -= 1;
     if (hold.limited) this.#take(hold.limited, -1);
     if (this.isFree) this.#firstEnd = Infinity;
   }
@@ -183,13 +210,14 @@ export class MemoryStore {
     request: StoreRequest,
     onLost: () => void,
     serve: (hold: StoredHold | undefined) => void,
-  ): { leave(): void } {
+  ): { readonly otherLimit: number | undefined; leave(): void } {
     const slot = this.#slotOf(key);
     const waiter: Waiter = { request, onLost, serve };
     if (slot.waiters === NOBODY) slot.waiters = new Set();
     slot.waiters.add(waiter);
     this.#wake(key, slot, this.#now());
     return {
+      otherLimit: slot.otherLimit(request),
       leave: () => {
         // Those behind one that leaves may be able to enter.
         if (slot.waiters.delete(waiter)) this.#refresh(key, slot, this.#now());
@@ -217,10 +245,8 @@ export class MemoryStore {
     slot.expire(now);
     const hold = slot.heldBy(holder);
     if (!hold) this.#dismiss(slot, holder);
-    else if (keepFor > 0) {
-      hold.isRetained = true;
-      slot.endsAt(hold, now + keepFor);
-    } else slot.remove(hold);
+    else if (keepFor > 0) slot.retain(hold, now + keepFor);
+    else slot.remove(hold);
     this.#refresh(key, slot, now);
     return hold !== undefined;
   }
@@ -248,7 +274,7 @@ export class MemoryStore {
     const { holds: all, used, smallestLimit, waiters } = slot;
     const holds = all.filter(({ isRetained }) => !isRetained);
     const mode = all[0]?.mode ?? 'exclusive';
-    const endsAt = Math.max(...all.map(({ expiresAt }) => expiresAt));
+    const endsAt = all.reduce((latest, { expiresAt }) => Math.max(latest, expiresAt), 0);
     return { holds, mode, used, smallestLimit, waiters: waiters.size, endsAt };
   }
 
@@ -277,17 +303,13 @@ export class MemoryStore {
     }
   }
 
-  #grant(
-    slot: Slot,
-    { holder, mode, limited, lease, minHold }: StoreRequest,
-    onLost: () => void,
-    now: number,
-  ): StoredHold {
+  #grant(slot: Slot, request: StoreRequest, onLost: () => void, now: number): StoredHold {
+    const { holder, mode, limited, lease, minHold } = request;
     const hold: StoredHold = {
       holder,
       mode,
       limited,
-      appliedLimit: limited ? Math.min(slot.smallestLimit, limited.limit) : Infinity,
+      otherLimit: slot.otherLimit(request),
       token: slot.tokenOfReaders(mode) ?? this.#nextToken(),
       expiresAt: now + Math.max(lease, minHold),
       keepUntil: now + minHold,

@@ -34,8 +34,8 @@ export class Attempt implements QueueEntry {
   isUnconfirmed = false;
   /** No server has seen it: no ask has left this process. */
   isUnsent = false;
-  /** Of a limited lock: the limit that applied to its grant, if that is smaller than its own. */
-  smallerLimit: number | undefined;
+  /** Of a limited lock: the smallest limit of the other holders, if that is another one. */
+  otherLimit: number | undefined;
   /** It was granted by a message while it asked again, and that ask may still put it into the queue. */
   isQueuedAgain = false;
   #resolve!: (answer: Grant | 'busy') => void;

@@ -98,7 +98,7 @@ export class Attempts {
     this.#leaveCohort(attempt.holder);
     if (notice.holders.length > 1) this.#formCohort(attempt, notice);
     attempt.mayBeQueued = true;
-    attempt.smallerLimit = notice.smallerLimit;
+    attempt.otherLimit = notice.otherLimit;
     const { clock } = this.context;
     const grantedAt = sentAt ?? this.servers.clockOf(attempt.lock)?.earliest(notice.serverTime, clock.now());
     const until = grantedAt === undefined ? -Infinity : validUntil(grantedAt, Number(notice.provisional));
@@ -149,7 +149,7 @@ export class Attempts {
     const held = readHeld(reply, attempt.lease);
     if (held) {
       const wasQueued = attempt.state === 'queued';
-      if (held.isWhole) attempt.smallerLimit = held.smallerLimit;
+      if (held.isWhole) attempt.otherLimit = held.otherLimit;
       else attempt.mayBeQueued = true;
       // Granted by itself: any earlier handoff to it is over, and its tokens are overtaken.
       this.#leaveCohort(holder);
@@ -166,6 +166,7 @@ export class Attempts {
       attempt.ticket = queued.ticket;
       attempt.mayBeQueued = true;
       attempt.isUnconfirmed = false;
+      attempt.otherLimit = queued.otherLimit;
       // The others rely on its asks alone, so they may be missing as well.
       if (queued.wasMissing) this.#pending.recall(lock);
       this.#pending.queued(attempt, queued.freeIn);
@@ -190,7 +191,8 @@ export class Attempts {
       this.#onAbort(attempt);
       return;
     }
-    this.context.emit({ type: 'waiting', holder: attempt.holder });
+    const { holder, otherLimit } = attempt;
+    this.context.emit({ type: 'waiting', holder, otherLimit });
     if (signal.aborted) this.#onAbort(attempt);
     else {
       attempt.whenAborted(() => {
@@ -262,13 +264,13 @@ export class Attempts {
   }
 
   #hold(attempt: Attempt, fencingToken: bigint, until: number): void {
-    const { holder, mode, lease, smallerLimit } = attempt;
+    const { holder, mode, lease, otherLimit } = attempt;
     const cohort = this.cohorts.of(holder);
     if (cohort?.name === holder) cohort.validity.begin(until);
     this.#pending.attempts.delete(holder);
     if (attempt.mayBeQueued) this.#granted.set(holder, attempt);
     const { key } = attempt.request;
-    attempt.settle({ key, holder, mode, fencingToken, validUntil: until, lease, smallerLimit });
+    attempt.settle({ key, holder, mode, fencingToken, validUntil: until, lease, otherLimit });
   }
 
   /** The outcome is unknown; with `sent` false, the server has not seen this ask. */

@@ -42,8 +42,8 @@ export interface HeldReply {
   readonly isWhole: boolean;
   /** Milliseconds left on the server when it answered. */
   readonly left: number;
-  /** Of a limited lock: a smaller limit that applied to the grant. */
-  readonly smallerLimit?: number | undefined;
+  /** Of a limited lock: the smallest limit of the other holders, if that is another one. */
+  readonly otherLimit?: number | undefined;
 }
 
 const TOKEN_DIGITS = 16;
@@ -54,8 +54,8 @@ export function readHeld(reply: unknown, lease: number): HeldReply | undefined {
   const first = reply.charCodeAt(0);
   if (first >= 48 && first <= 57) {
     if (reply.length === TOKEN_DIGITS) return { token: BigInt(reply), isWhole: true, left: lease };
-    const [token = '', smaller] = reply.split(' ');
-    return { token: BigInt(token), isWhole: true, left: lease, smallerLimit: Number(smaller) };
+    const [token = '', limit] = reply.split(' ');
+    return { token: BigInt(token), isWhole: true, left: lease, otherLimit: Number(limit) };
   }
   if (first !== 104) return undefined;
   return {
@@ -74,16 +74,20 @@ export interface QueuedReply {
   readonly freeIn: number;
   /** It asked with its ticket and was not in the queue any more: the server had removed it, or lost its data. */
   readonly wasMissing: boolean;
+  /** Of a limited lock: the smallest limit of the holders, if that is another one. */
+  readonly otherLimit: number | undefined;
 }
 
-/** Reads `q ticket time ms`; `undefined` for any other reply. */
+/** Reads `q ticket time ms` or `q ticket time ms ' ' limit`; `undefined` for any other reply. */
 export function readQueued(reply: unknown): QueuedReply | undefined {
   if (typeof reply !== 'string' || !/^q/i.test(reply)) return undefined;
+  const [freeIn, limit] = reply.slice(1 + 2 * TOKEN_DIGITS).split(' ');
   return {
     ticket: reply.slice(1, 1 + TOKEN_DIGITS),
     serverTime: Number(reply.slice(1 + TOKEN_DIGITS, 1 + 2 * TOKEN_DIGITS)),
-    freeIn: Number(reply.slice(1 + 2 * TOKEN_DIGITS)),
+    freeIn: Number(freeIn),
     wasMissing: reply.startsWith('Q'),
+    otherLimit: limit === undefined ? undefined : Number(limit),
   };
 }
 
@@ -98,20 +102,23 @@ export interface Notice {
   readonly serverTime: number;
   /** The provisional lease in ms, as the queue has it. */
   readonly provisional: string;
-  /** Of a limited lock: a smaller limit that applied to the grant. */
-  readonly smallerLimit: number | undefined;
+  /** Of a limited lock: the smallest limit of the other holders, if that is another one. */
+  readonly otherLimit: number | undefined;
 }
 
 const NOTICE = /^(\d{16})(\d{16})(\d+)(?: (\d+))?:([0-9a-f]+(?:,[0-9a-f]+)*) (.+)$/s;
 
-/** Reads `token time provisional ' ' smaller limit ':' holder,holder… ' ' lock`; `undefined` for any other text. */
+/** Reads `token time provisional ' ' other limit ':' holder,holder… ' ' lock`; `undefined` for any other text. */
 export function readNotice(text: string): Notice | undefined {
-  const [, token, serverTime, provisional, smaller, holders, lock] = NOTICE.exec(text) ?? [];
+  const [, token, serverTime, provisional, limit, holders, lock] = NOTICE.exec(text) ?? [];
   if (!token || !provisional || !holders || !lock) return undefined;
-  const smallerLimit = smaller === undefined ? undefined : Number(smaller);
   return {
-    ...{ token: BigInt(token), serverTime: Number(serverTime), provisional, smallerLimit },
-    ...{ holders: holders.split(','), lock },
+    token: BigInt(token),
+    serverTime: Number(serverTime),
+    provisional,
+    otherLimit: limit === undefined ? undefined : Number(limit),
+    holders: holders.split(','),
+    lock,
   };
 }
 

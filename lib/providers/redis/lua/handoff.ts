@@ -5,12 +5,12 @@
  *   counter        <ns>:{b}           STRING  the last number given out, as fencing token or as ticket
  *   seen           <ns>:{b}seen       ZSET    process → server time (ms) of its last ask
  *   lock           <ns>:{b}:<key>     STRING  see below
- *   queue          <lock>}q           ZSET    member → ticket; member = mode (x|s|l) process provisional share ':' holder. A provisional
- *                                             lease that begins with 0 is that of an attempt with minHold; share = ' ' weight ' ' limit in
+ *   queue          <lock>}q           ZSET    member → ticket; member = mode (x|s|l) process provisional terms ':' holder. A provisional
+ *                                             lease that begins with 0 is that of an attempt with minHold; terms = ' ' weight ' ' limit in
  *                                             mode l, and else empty
  *   readers        <lock>}r           ZSET    reader → server time (ms) when its lease ends, also of limited holders;
  *                                             reader = 'h' holder | 'c' process holder (provisional) | 'k' holder (retained); a limited one is
- *                                             followed by its share and ' ' token
+ *                                             followed by its terms and ' ' token
  *
  * The lock's value starts with its state; fields have fixed widths (token 16 digits, time 13, process 12):
  *   p token holder                held, and no waiter has queued since: a release need not read the queue
@@ -122,6 +122,12 @@ local function limitedHolders(lock)
   return all
 end
 
+-- The weight and the limit in terms such as '2 5'.
+local function termsOf(terms)
+  local weight, limit = string.match(terms, '^(%d+) (%d+)$')
+  return tonumber(weight), tonumber(limit)
+end
+
 -- What they take together, and the smallest of their limits.
 local function usage(lock)
   local used, smallest = 0, math.huge
@@ -131,15 +137,16 @@ local function usage(lock)
   return used, smallest
 end
 
--- Whether the lock is granted beside those that hold it, and a smaller limit that applies, after ' '. share = weight ' ' limit
-local function admits(lock, value, mode, share)
-  if not value then return true, '' end
+-- Whether the lock is granted beside those that hold it; used and smallest are those of limited holders.
+local function admits(value, mode, weight, limit, used, smallest)
+  if not value then return true end
   if mode == 'x' or sub(value, 1, 1) ~= mode then return false end
-  if mode == 's' then return true, '' end
-  local weight, limit = string.match(share, '(%d+) (%d+)')
-  local used, smallest = usage(lock)
-  limit = tonumber(limit)
-  return used + weight <= min(smallest, limit), smallest < limit and format(' %.0f', smallest) or ''
+  return mode == 's' or used + weight <= min(smallest, limit)
+end
+
+-- The smallest limit of the holders, if it is another one than that of the caller, as replies and notices have it.
+local function other(limit, smallest)
+  return limit and smallest < math.huge and smallest ~= limit and format(' %.0f', smallest) or ''
 end
 
 -- The record of this process's holder among the readers or limited holders, when its lease ends, and its token; nothing when it
@@ -173,14 +180,16 @@ local function stay(lock, reader, ttl)
   call('PEXPIRE', lock .. '}r', till)
 end
 
--- Adds a reader, or with a share a limited holder; the first one takes the lock for all. Answers the token, which readers share and limited
+-- Adds a reader, or with terms a limited holder; the first one takes the lock for all. Answers the token, which readers share and limited
 -- holders do not, and the record.
-local function join(lock, value, reader, ttl, share)
-  local token = share == '' and value and sub(value, 2, 17) or number()
-  if share ~= '' then reader = reader .. ' ' .. share .. ' ' .. token end
+local function join(lock, value, reader, ttl, terms)
+  local token = terms == '' and value and sub(value, 2, 17) or number()
+  if terms ~= '' then reader = reader .. ' ' .. terms .. ' ' .. token end
   if not value then
-    call('SET', lock, (share == '' and 's' or 'l') .. token, 'PX', ttl + KEEP)
-  elseif share ~= '' then
+    -- What is left of readers whose lock was deleted or evicted is not theirs any more.
+    call('DEL', lock .. '}r')
+    call('SET', lock, (terms == '' and 's' or 'l') .. token, 'PX', ttl + KEEP)
+  elseif terms ~= '' then
     call('SETRANGE', lock, 1, token)
   end
   stay(lock, reader, ttl)
@@ -224,10 +233,10 @@ end
 -- followers, to which the process hands it by itself; their tokens follow. They stay in the queue until the process releases them, so
 -- they keep their positions in any case. Answers the lock's value, or false when the process does not listen. The value is written before
 -- the message is sent, because a message about a grant that could not be written would be believed.
-local function handOff(lock, value, page, i, smaller)
+local function handOff(lock, value, page, i, otherLimit)
   local member = page[i]
   local who = sub(member, 2, 13)
-  local provisional, share, holder = string.match(member, '^(%d+) ?([%d ]*):(.*)$', 14)
+  local provisional, terms, holder = string.match(member, '^(%d+) ?([%d ]*):(.*)$', 14)
   local token, reader, holders
   if sub(member, 1, 1) == 'x' then
     local behind = followersOf(page, i)
@@ -238,10 +247,10 @@ local function handOff(lock, value, page, i, smaller)
     holders = #behind == 0 and holder or holder .. ',' .. table.concat(behind, ',')
   else
     holders = holder
-    token, reader = join(lock, value, 'c' .. who .. holder, tonumber(provisional), share)
-    value = (share == '' and 's' or 'l') .. token
+    token, reader = join(lock, value, 'c' .. who .. holder, tonumber(provisional), terms)
+    value = (terms == '' and 's' or 'l') .. token
   end
-  if notify(who, token .. stamp .. provisional .. smaller .. ':' .. holders .. ' ' .. lock) then
+  if notify(who, token .. stamp .. provisional .. otherLimit .. ':' .. holders .. ' ' .. lock) then
     call('ZREM', lock .. '}q', member)
     return value
   end
@@ -254,17 +263,19 @@ end
 -- processes are removed: when they were only passed over, 10 000 of them were read again by each look. Answers the lock's value, and whether a live
 -- waiter was left.
 local function serve(lock, value)
-  local queue, count = lock .. '}q', COHORT
+  local queue, count, used, smallest = lock .. '}q', COHORT, 0, math.huge
+  if isLimited(value) then used, smallest = usage(lock) end
   while not value or isJoint(value) do
     local page, dead, isBlocked = call('ZRANGE', queue, 0, count - 1), {}, false
     for i, member in ipairs(page) do
       local granted = false
       if now - lastAskOf(sub(member, 2, 13)) < LIVE then
-        local mode = sub(member, 1, 1)
-        local fits, smaller = admits(lock, value, mode, mode == 'l' and string.match(member, '^%d+ ([%d ]*)', 14))
-        isBlocked = not fits
+        local mode, weight, limit = sub(member, 1, 1)
+        if mode == 'l' then weight, limit = termsOf(string.match(member, '^%d+ ([%d ]*)', 14)) end
+        isBlocked = not admits(value, mode, weight, limit, used, smallest)
         if isBlocked then break end
-        granted = handOff(lock, value, page, i, smaller)
+        granted = handOff(lock, value, page, i, other(limit, smallest))
+        if granted and limit then used, smallest = used + weight, min(smallest, limit) end
       end
       if granted then value = granted else dead[#dead + 1] = member end
       isBlocked = granted and not isJoint(value)

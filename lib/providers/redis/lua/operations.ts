@@ -8,8 +8,7 @@
  *   B provisional :ticket :minHold   lease    the same with a minHold
  *   T, U ::minHold                   lease    the same without queueing
  *   a, t                             lease    the same in shared mode
- *   l, m                             lease    the same in mode limited: provisional ' ' weight ' ' limit takes the place of provisional, also
- *                                             without queueing, and in the release
+ *   l, m                             lease    the same in mode limited. Here, and in its release, provisional is followed by ' ' weight ' ' limit
  *   C minHold                        lease    confirm or renew, to lease ms from now
  *   R provisional                    keepFor  release; `r` in shared mode, `e` in mode limited. With its provisional lease it also leaves the queue. The holder
  *                                             may be followed by ',' and members of its cohort that have released as well.
@@ -18,10 +17,11 @@
  *
  * A key that is retained while attempts wait for it is announced to the process of the first: 'k' ms ' ' lock.
  *
- * The reply has one entry per operation, then a notice (token, server time in µs, provisional ' ' smaller limit ':' holders ' ' lock) for each
+ * The reply has one entry per operation, then a notice (token, server time in µs, provisional ' ' other limit ':' holders ' ' lock) for each
  * waiter of the calling process that was granted in this call. A lone operation of the fast path answers without an array.
  *
- *   token                  held, with the whole lease asked for. A smaller limit that applies follows, after ' '
+ *   token                  held, with the whole lease asked for. Of a limited lock ' ' and the smallest limit of the holders follow, if
+ *                          that is another one; also after q
  *   h token ms             held, with that many ms left
  *   q ticket time ms       queued, at that server time (µs), and the lock frees itself in that many ms unless it is renewed. Q: the
  *                          ticket was not in the queue any more
@@ -30,9 +30,9 @@
  *   an error               of this operation alone; it may have been executed in part
  */
 export const OPERATIONS = `
-local function grant(lock, value, holder, mode, share, lease, minHold)
+local function grant(lock, value, holder, mode, terms, lease, minHold)
   local ttl = max(lease, minHold)
-  if mode ~= 'x' then return (join(lock, value, 'h' .. holder, ttl, share)) end
+  if mode ~= 'x' then return (join(lock, value, 'h' .. holder, ttl, terms)) end
   local token = number()
   if minHold > 0 then
     call('SET', lock, format('m%s%013.0f%s', token, now + minHold, holder), 'PX', ttl)
@@ -70,7 +70,7 @@ local MODES = { a = 's', t = 's', l = 'l', m = 'l' }
 
 -- exist: how many of lock and queue there are.
 local function acquire(lock, code, holder, lease, exist)
-  local letter, provisional, share, ticket, minHold = string.match(code, '^(%a)(%d*) ?([%d ]*):?(%d*):?(%d*)$')
+  local letter, provisional, terms, ticket, minHold = string.match(code, '^(%a)(%d*) ?([%d ]*):?(%d*):?(%d*)$')
   local queue, mode = lock .. '}q', MODES[letter] or 'x'
   local once = letter == 'T' or letter == 'U' or letter == 't' or letter == 'm'
   lease, minHold = tonumber(lease), tonumber(minHold) or 0
@@ -79,20 +79,27 @@ local function acquire(lock, code, holder, lease, exist)
   local queued, blocked = exist - (value and 1 or 0) > 0, false
   value = look(lock, value)
   local own = held(lock, value, holder)
-  if own then return own end
+  if own then
+    if isLimited(value) then serve(lock, value) end
+    return own
+  end
   if once then
     -- Waiters that are alive go first; whether one is left, only the grant loop knows.
     if queued then value, blocked = serve(lock, value) end
   else
     blocked = queued
   end
-  if not blocked then
-    local fits, smaller = admits(lock, value, mode, share)
-    if fits then return grant(lock, value, holder, mode, share, lease, minHold) .. smaller end
+  local weight, limit, used, smallest = nil, nil, 0, math.huge
+  if mode == 'l' then
+    weight, limit = termsOf(terms)
+    if isLimited(value) then used, smallest = usage(lock) end
+  end
+  if not blocked and admits(value, mode, weight, limit, used, smallest) then
+    return grant(lock, value, holder, mode, terms, lease, minHold) .. other(limit, smallest)
   end
   if once then return 'b' end
 
-  local member = mode .. process .. provisional .. (share == '' and '' or ' ' .. share) .. ':' .. holder
+  local member = mode .. process .. provisional .. (terms == '' and '' or ' ' .. terms) .. ':' .. holder
   local again = ticket ~= ''
   if not again then ticket = number() end
   -- First a write that a full memory allows, after which this script may write. Otherwise no process could report that it is alive.
@@ -108,7 +115,7 @@ local function acquire(lock, code, holder, lease, exist)
   call('PEXPIRE', queue, KEEP)
   if value and sub(value, 1, 1) == 'p' then call('SETRANGE', lock, 0, 'w') end
   value = serve(lock, value)
-  return (again and isNew and 'Q' or 'q') .. ticket .. stamp .. freeIn(lock, value)
+  return (again and isNew and 'Q' or 'q') .. ticket .. stamp .. freeIn(lock, value) .. other(limit, smallest)
 end
 
 -- The record of a reader under another letter.
@@ -138,6 +145,8 @@ local function renew(lock, code, holder, lease)
       call('ZREM', lock .. '}r', reader)
       -- Never shortened: readers do not record their minHold.
       stay(lock, withoutProcess('h', reader), max(lease, minHold, isConfirmed and ends - now or 0))
+      -- A holder beside this one may have run out.
+      if isLimited(value) then serve(lock, value) end
       return format('h%s%.0f', token, lease)
     end
   end
@@ -184,10 +193,12 @@ local function release(lock, code, holder, keepFor)
       call('ZREM', lock .. '}r', reader)
       stay(lock, withoutProcess('k', reader), keepFor)
     end
-    local last = value and call('ZRANGE', lock .. '}r', -1, -1, 'WITHSCORES')
     if isLimited(value) then
-      retained = keepFor > 0 and keepFor
-    elseif last and byte(last[1]) == 107 then retained = last[2] - now end -- k
+      if keepFor > 0 then retained = keepFor end
+    elseif value then
+      local last = call('ZRANGE', lock .. '}r', -1, -1, 'WITHSCORES')
+      if byte(last[1]) == 107 then retained = last[2] - now end -- k
+    end
   elseif own and keepFor > 0 then
     call('PEXPIRE', lock, keepFor)
     call('SETRANGE', lock, 0, 'k')
@@ -225,14 +236,14 @@ local function inspect(lock)
     end
     if holders == 0 then state = 'k' end
   end
-  local mode, share = isJoint(value) and 'shared' or 'exclusive', ''
+  local mode, taken = isJoint(value) and 'shared' or 'exclusive', ''
   if isLimited(value) then
-    mode, share = 'limited', format(' %.0f %.0f', usage(lock))
+    mode, taken = 'limited', format(' %.0f %.0f', usage(lock))
   end
   return table.concat({
     state == 'k' and 'retained' or 'held', mode, state == 'k' and 0 or holders, call('ZCARD', lock .. '}q'),
     format('%.0f', left), token,
-  }, ' ') .. share
+  }, ' ') .. taken
 end
 
 local function run(i)

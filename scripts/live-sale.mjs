@@ -2,7 +2,7 @@ import { flashSale } from './sale.mjs';
 
 const ITEMS = 60;
 const ORDERS = 150;
-/** The orders come in this time, and a bank takes that long for each: a queue grows while one looks, and is worked off. */
+/** The orders come in this time, and a bank takes that long for each: the queue grows at first, and then shrinks. */
 const ORDERS_OVER = 4_000;
 const PAYMENT_TAKES = 120;
 const LAST_WRITES = 6;
@@ -52,7 +52,10 @@ export class LiveSale {
     Object.assign(this.state, { phase: 'open', ...this.#empty() });
     // Orders that are in flight when the shop ends are not answered.
     this.#run().catch((error) => {
-      if (!this.#isEnded) throw error;
+      if (this.#isEnded) return;
+      console.error(`The sale failed: ${error.message}`);
+      this.state.phase = 'ready';
+      this.#onChange();
     });
     return true;
   }

@@ -40,11 +40,14 @@ export async function serveSalePage(shops, provider) {
     'POST /sale': (response) => response.writeHead(sale.open() ? 202 : 409).end(),
     'POST /freeze': (response) => response.writeHead(sale.freeze() ? 202 : 409).end(),
   };
-  const server = createServer(({ method, url }, response) => {
+  const server = createServer(({ method, url, headers }, response) => {
+    // A website that is open in the same browser could press the buttons, or read the events under a name of its own.
+    const isOwn = [undefined, `http://${headers.host}`].includes(headers.origin);
+    if (!isOwn || headers.host !== `127.0.0.1:${server.address().port}`) return response.writeHead(403).end();
     const [file, type] = FILES[method === 'GET' ? url : ''] ?? [];
     if (file) {
-      const headers = { 'content-type': `${type}; charset=utf-8`, 'content-security-policy': POLICY };
-      response.writeHead(200, headers).end(readFileSync(join(root, 'sample-app/page', file)));
+      const about = { 'content-type': `${type}; charset=utf-8`, 'content-security-policy': POLICY };
+      response.writeHead(200, about).end(readFileSync(join(root, 'sample-app/page', file)));
     } else (ROUTES[`${method} ${url}`] ?? ((unknown) => unknown.writeHead(404).end()))(response);
   });
   await once(server.listen(0, '127.0.0.1'), 'listening');

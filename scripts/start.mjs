@@ -35,7 +35,7 @@ const SERVERS = {
     start: async () => (await import('../test/servers/zookeeper-server.mjs')).startZooKeeper({ forceSync: true }),
   },
 };
-// What each provider of the shop stands on.
+// The servers that each provider of the shop needs.
 const PROVIDERS = {
   memory: [],
   ...Object.fromEntries(Object.keys(SERVERS).map((name) => [name, [name]])),
@@ -111,8 +111,8 @@ console.log(
 );
 if (options.once || !kept) await end(kept ? 0 : 1);
 
-// A sale to look at needs a lease that is short enough to watch it end. A single process cannot be stopped without those that
-// wait in it, so the page then stops a task, whose lock `maxHold` ends.
+// A sale to look at needs a lease that is short enough to watch it end. To stop a single process would stop all callers, so the page then
+// stops a task, whose lock `maxHold` ends.
 await Promise.all(shops.map(({ stop }) => stop()));
 Object.assign(environment, { SHOP_LEASE: '3s', ...(instances === 1 && { SHOP_MAX_HOLD: '3s' }) });
 shops = await startShops();

@@ -99,8 +99,8 @@ export class ProviderCore {
   /** This provider as one that is built on it sees it. Each has holders of its own, so what is reported of them concerns only one. */
   asMember(): Member {
     const { backend, locks, releases, clock } = this;
-    // Whether an ask that failed may have reached the server. Of one that did not nothing is left there, and it is released only for the
-    // local queue.
+    // Whether an ask that failed may have reached the server. One that did not has left nothing there, and is released only for the local
+    // queue.
     const failed = new WeakMap<Holder, 'sent' | 'unsent'>();
     const longestLeases = new WeakMap<Holder, number>();
     return {

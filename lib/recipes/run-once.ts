@@ -15,7 +15,7 @@ export interface RunOnceOptions {
    * with a slow clock skips the run. 0 can run twice; row, advisory and ZooKeeper locks know only 0.
    */
   atLeast: Duration;
-  /** The longest time that a run may take, in ms; then its signal aborts and another may start. Default `Infinity`. */
+  /** The longest time that a run may take, in ms; then its signal aborts and another may start. Default: `maxHold` of the module's `defaults`, or `Infinity`. */
   atMost?: Duration | undefined;
   /** Name of the provider. Default: the module's default provider. */
   provider?: string | undefined;
@@ -28,9 +28,13 @@ type LockOfRun = Pick<LockOptions, 'wait' | 'minHold' | 'maxHold' | 'provider'>;
 
 /** The lock of a job: it is not waited for, and kept for `atLeast`. @throws LockConfigError without `atLeast` */
 export function lockOfRun(options: RunOnceOptions, caller: string, example: string): LockOfRun {
-  const { atLeast, atMost, provider } = { ...options };
+  const { atLeast, atMost, provider, ...others } = { ...options };
   if ((atLeast as unknown) === undefined) {
     throw new LockConfigError(`${caller} has no "atLeast", the shortest time between two runs: write ${example}.`);
+  }
+  const [unknown] = Object.keys(others);
+  if (unknown !== undefined) {
+    throw new LockConfigError(`${caller} has no option "${unknown}", but only: atLeast, atMost, provider.`);
   }
   return { wait: 0, minHold: atLeast, maxHold: atMost, provider };
 }

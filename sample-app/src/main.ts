@@ -7,7 +7,8 @@ const { SHOP_LEASE: lease, SHOP_MAX_HOLD: maxHold } = process.env;
 const app = await NestFactory.create(AppModule.on(await backend(), { lease, maxHold }), { logger: ['error', 'warn'] });
 app.enableShutdownHooks();
 await app.listen(Number(process.env['PORT'] ?? 3000), '127.0.0.1');
-// Tells the script that has started this process where the shop is; run by hand, there is nobody to tell.
+// For the script that has started this process, if one has.
+process.on('disconnect', () => process.exit());
 process.send?.({ url: await app.getUrl() });
 
 /** The client libraries of other backends need not be installed. */

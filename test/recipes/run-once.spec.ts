@@ -82,6 +82,22 @@ it.each<[string, unknown]>([
   );
 });
 
+it('refuses a mistyped option, which would be ignored', async () => {
+  const { one } = await fleet();
+  const options = { atLeast: 0, atmost: '1m' } as RunOnceOptions;
+  await expect(one.runOnce('report', () => 1, options)).rejects.toThrow('has no option "atmost", but only: atLeast');
+});
+
+it('runs on the provider of the service, also where the option is left undefined', async () => {
+  const { locks } = await startManager({
+    providers: { main: new MemoryLockProvider(), side: new MemoryLockProvider() },
+    default: 'main',
+  });
+  const side = new LockService(locks).via('side');
+  const options: RunOnceOptions = { atLeast: 0, provider: undefined };
+  await expect(side.runOnce('report', ({ provider }) => provider, options)).resolves.toMatchObject({ value: 'side' });
+});
+
 describe('isLocked', () => {
   it('tells whether a key is held or retained by anybody', async () => {
     const { one, other, clock } = await fleet();

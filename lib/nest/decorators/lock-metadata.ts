@@ -57,9 +57,11 @@ export function unlockedOverridesOf(prototype: object): UnlockedOverride[] {
   return lockedMethodsOf(prototype).flatMap(({ name: overridden, methodName }) => {
     const level = declaring(prototype, methodName);
     if (!level || isLocked(level, methodName)) return [];
-    const source = Function.prototype.toString.call(level.constructor);
+    const { constructor } = level as { constructor: unknown };
+    if (typeof constructor !== 'function') return [];
+    const source = Function.prototype.toString.call(constructor);
     if (Array.from(source.matchAll(CALLED_OF_SUPER), ([, called]) => called).includes(String(methodName))) return [];
-    return [{ name: `${level.constructor.name}.${String(methodName)}`, overridden }];
+    return [{ name: `${constructor.name}.${String(methodName)}`, overridden }];
   });
 }
 

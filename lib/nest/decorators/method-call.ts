@@ -2,6 +2,7 @@ import { LockConfigError, LockBusyError } from '../../api/errors.js';
 import type { LossPolicy } from '../../api/lock-options.js';
 import { publishSkipped } from '../../core/acquire/lock-plan.js';
 import type { GrantedLock } from '../../core/hold/granted-lock.js';
+import { withAbort } from '../../core/toolkit/timing.js';
 import { type LockKey, normalizeKeys } from '../../key/lock-key.js';
 import { liveServices } from '../module/live-services.js';
 import { serviceInSlot } from '../module/service-slot.js';
@@ -27,7 +28,7 @@ export class MethodCall {
   /**
    * Acquires the lock.
    *
-   * @param signal ends the wait, as the one does that the caller may have given
+   * @param signal ends the wait, like the signal that the caller may have given
    * @throws what `onBusy` throws for a busy lock, and every other lock error.
    */
   async lock(signal?: AbortSignal): Promise<CallLock> {
@@ -36,9 +37,10 @@ export class MethodCall {
     const context = (name: string) => service.context[name]?.();
     const keys = method.keysOf({ self, args, request: currentRequest, context });
     try {
+      const acquire = (either?: AbortSignal) => service.manager.acquirePlanned(plan, keys, either);
       const given = method.signalOf(self, args);
-      const either = signal && given ? AbortSignal.any([signal, given]) : (signal ?? given);
-      return { lock: await service.manager.acquirePlanned(plan, keys, either), onLost: plan.settings.onLost };
+      const lock = await (signal && given ? underBoth(signal, given, acquire) : acquire(signal ?? given));
+      return { lock, onLost: plan.settings.onLost };
     } catch (error) {
       if (!(error instanceof LockBusyError)) throw error;
       const instead = await this.#whenBusy(error, keys);
@@ -58,6 +60,15 @@ export class MethodCall {
     }
     return onBusy({ keys: normalizeKeys(keys), provider: plan.core.name, method: method.name, args, error });
   }
+}
+
+/** Works under a signal that aborts with either of two. `AbortSignal.any` of Node 20 leaves an entry with a signal that outlives the call. */
+function underBoth<T>(one: AbortSignal, other: AbortSignal, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+  const controller = new AbortController();
+  const passOn = (signal: AbortSignal) => () => {
+    controller.abort(signal.reason);
+  };
+  return withAbort(one, passOn(one), () => withAbort(other, passOn(other), () => work(controller.signal)));
 }
 
 /** The lock service for a call on `self`. @throws LockConfigError outside of a running application. */

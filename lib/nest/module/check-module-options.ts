@@ -35,13 +35,14 @@ export function assertUsable(options: unknown): asserts options is DistributedLo
   assertKnown(options, OPTIONS, 'DistributedLockModule has no option');
   const { provider, providers, defaults, logger } = options as DistributedLockModuleOptions;
   if (defaults) assertKnown(defaults, DEFAULTS, 'Option "defaults" of DistributedLockModule has no');
-  if (logger) assertLogger(logger);
+  if (logger !== undefined) assertLogger(logger);
   if (provider) assertProvider('provider', provider);
   for (const [name, each] of Object.entries(providers ?? {})) assertProvider(`providers.${name}`, each);
 }
 
-function assertLogger(logger: object): void {
-  const missing = ['log', 'warn', 'error'].find((name) => typeof Reflect.get(logger, name) !== 'function');
+function assertLogger(logger: unknown): void {
+  const { log, warn, error } = Object(logger) as Partial<Record<'log' | 'warn' | 'error', unknown>>;
+  const [missing] = Object.entries({ log, warn, error }).find(([, method]) => typeof method !== 'function') ?? [];
   if (missing === undefined) return;
   throw new LockConfigError(
     `Option "logger" of DistributedLockModule has no ${missing}(): pass a LoggerService of Nest, such as new Logger('locks').`,

@@ -31,7 +31,8 @@ export interface DistributedLockModuleOptions {
   /** How many callers may wait for one key in this process. Default 10 000. */
   maxWaiters?: number | undefined;
   /**
-   * Where the module reports what it locks with, and what needs attention. Keys may appear in messages; holder ids, URLs and passwords never
+   * Where the module reports what it locks with, and what needs attention. A bug that a client of RPC or a WebSocket would see is logged by
+   * Nest's own logger. Keys may appear in messages; holder ids, URLs and passwords never
    * do. Default: `new Logger('DistributedLock')`, and so whatever `app.useLogger()` has set.
    */
   logger?: LoggerService | undefined;

@@ -56,7 +56,7 @@ export class LockService {
   }
 
   /**
-   * Runs `task` once in the whole fleet: the process that gets the lock runs it, the others do not wait. For jobs that are scheduled at run
+   * Runs `task` once in the whole fleet, unless it is nested in a lock of the same key, which it re-enters: the process that gets the lock runs it, the others do not wait. For jobs that are scheduled at run
    * time; a method takes `@RunOnce`.
    *
    * @returns `{ ran: true, value }`, or `{ ran: false }` where another process has run it within `atLeast` ms, or runs it now
@@ -68,7 +68,8 @@ export class LockService {
     task: (lock: Lock) => T | PromiseLike<T>,
     options: RunOnceOptions,
   ): Promise<RunOnceResult<T>> {
-    return runOnce(this.manager, key, task, { provider: this.provider, ...options });
+    const { provider = this.provider } = { ...options };
+    return runOnce(this.manager, key, task, { ...options, provider });
   }
 
   /**

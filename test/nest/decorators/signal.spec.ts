@@ -1,3 +1,4 @@
+import { jest } from '@jest/globals';
 import { once } from 'node:events';
 import { request, type ServerResponse } from 'node:http';
 import { Controller, Get, HttpException, Injectable, Param, Res } from '@nestjs/common';
@@ -113,6 +114,17 @@ describe('signal', () => {
     controller.abort('gone');
     await expect(Promise.allSettled(calls)).resolves.toMatchObject([{ reason: 'gone' }, { reason: 'gone' }]);
     await lock.release();
+  });
+
+  it('that outlives its calls keeps nothing of them', async () => {
+    const { orders } = await setup();
+    const { signal } = new AbortController();
+    const added = jest.spyOn(signal, 'addEventListener');
+    const removed = jest.spyOn(signal, 'removeEventListener');
+    for (let call = 0; call < 3; call += 1) await firstValueFrom(orders.watch(signal));
+    expect(added).toHaveBeenCalled();
+    expect(removed).toHaveBeenCalledTimes(added.mock.calls.length);
+    expect(Object.getOwnPropertySymbols(signal).map(String)).not.toContain('Symbol(kDependantSignals)');
   });
 
   it('that is none is refused with a sentence', async () => {

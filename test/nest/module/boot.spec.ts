@@ -180,6 +180,7 @@ describe('mistakes in the module', () => {
     ['a bad namespace', { namespace: 'a b' }, /"namespace" is 'a b'/],
     ['a bad default', { defaults: { wait: 'soon' } }, /wait/],
     ['a bad grace', { shutdownGrace: Number.NaN }, /shutdownGrace/],
+    ['no logger', { logger: false }, /"logger" .* has no log\(\): pass a LoggerService/],
     [
       'a logger without warn()',
       { logger: { log() {}, error() {} } },

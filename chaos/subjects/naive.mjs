@@ -30,7 +30,12 @@ export async function connect({ ports }) {
     async acquire(key, { wait }) {
       const value = String(process.pid);
       for (const until = performance.now() + wait; ; await sleep(10)) {
-        if ((await redis.set(`naive:${key}`, value, 'PX', LEASE, 'NX')) === 'OK') return held(redis, key, value);
+        if ((await redis.set(`naive:${key}`, value, 'PX', LEASE, 'NX')) === 'OK') {
+          // Not atomic: the key may expire between these two steps.
+          return neverChecks(async () => {
+            if ((await redis.get(`naive:${key}`)) === value) await redis.del(`naive:${key}`);
+          });
+        }
         if (performance.now() >= until) throw new Error('busy');
       }
     },
@@ -38,15 +43,14 @@ export async function connect({ ports }) {
   };
 }
 
-function held(redis, key, value) {
+/** A holder that never checks whether it still holds the lock. */
+export function neverChecks(release) {
   const end = performance.now() + LEASE;
   return {
     token: null,
-    // It never checks whether it still holds the lock.
     claim: () => ({ held: true, remaining: LEASE, overdue: Math.round(performance.now() - end) }),
     async release() {
-      // Not atomic: the key may expire between these two steps.
-      if ((await redis.get(`naive:${key}`)) === value) await redis.del(`naive:${key}`);
+      await release();
       return 'released';
     },
   };

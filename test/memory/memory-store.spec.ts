@@ -1,4 +1,5 @@
-import { MemoryStore, type StoredHold } from '../../lib/providers/memory/memory-store.js';
+import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
+import type { StoredHold } from '../../lib/providers/memory/slot.js';
 import type { LockMode } from '../../lib/api/lock-options.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 

@@ -12,7 +12,8 @@ import type {
   RenewOutcome,
 } from '../../api/lock-provider.js';
 import { validUntil } from '../../core/toolkit/validity.js';
-import type { MemoryStore, StoredHold } from './memory-store.js';
+import type { MemoryStore } from './memory-store.js';
+import type { StoredHold } from './slot.js';
 
 /**
  * The locks of one application in a {@link MemoryStore}. Each operation is applied in the tick of its call, so first come, first served

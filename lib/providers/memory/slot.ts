@@ -1,0 +1,161 @@
+import type { Timer } from '../../api/clock.js';
+import type { LimitTerms, LockMode } from '../../api/lock-options.js';
+import type { AcquireRequest } from '../../api/lock-provider.js';
+
+/** Somebody who asks the store for a key. */
+export type StoreRequest = Pick<AcquireRequest, 'holder' | 'mode' | 'limited' | 'lease' | 'minHold'>;
+
+/** Somebody who has it. */
+export interface StoredHold {
+  readonly holder: string;
+  readonly mode: LockMode;
+  readonly limited: LimitTerms | undefined;
+  /** Of a limited lock: the smallest limit of the others when it was granted, if that is not its own. */
+  readonly otherLimit: number | undefined;
+  readonly token: bigint;
+  /** When the lease ends, on the monotonic clock. */
+  expiresAt: number;
+  /** Until when the key is kept at least. */
+  readonly keepUntil: number;
+  /** Released before that: nobody has it any more, and it excludes others as before until it expires. */
+  isRetained: boolean;
+  /** Called when the lock is taken away. */
+  readonly onLost: () => void;
+}
+
+/** Somebody in the queue of a key. */
+export interface Waiter {
+  readonly request: StoreRequest;
+  readonly onLost: () => void;
+  readonly serve: (hold: StoredHold | undefined) => void;
+}
+
+// The queue of every key that nobody has waited for: most locks never need one of their own.
+export const NOBODY = new Set<Waiter>();
+// The limits of every key without limited locks.
+const NO_LIMITS = new Map<number, number>();
+
+/** One key: who has it, and who waits for it. */
+export class Slot {
+  /** First come, first served. A Set keeps the order and lets a waiter in the middle leave at no cost. */
+  waiters = NOBODY;
+  timer: Timer | undefined;
+  /** When the timer fires; `Infinity` without one. */
+  wakesAt = Infinity;
+  /** By holder. A key may have any number of them, so no operation of a single holder goes over all. */
+  readonly #holds = new Map<string, StoredHold>();
+  /** No hold ends before this time. It may be too early: a renewal does not move it. */
+  #firstEnd = Infinity;
+  /** How many are not retained. */
+  #live = 0;
+  #lastToken = 0n;
+  /** What readers retain, as one hold: the longest time counts. */
+  #retainedByReaders: StoredHold | undefined;
+  /** How much limited holds take together. */
+  #used = 0;
+  /** How many limited holds have each limit: two limits while it is being changed. */
+  #limits = NO_LIMITS;
+
+  get holds(): readonly StoredHold[] {
+    return [...this.#holds.values()];
+  }
+
+  get isFree(): boolean {
+    return this.#holds.size === 0;
+  }
+
+  get firstEnd(): number {
+    return this.#firstEnd;
+  }
+
+  get used(): number {
+    return this.#used;
+  }
+
+  /** Of limited holds; `Infinity` without one. */
+  get smallestLimit(): number {
+    return Math.min(...this.#limits.keys());
+  }
+
+  /** What this holder has, unless it has released it. */
+  heldBy(holder: string): StoredHold | undefined {
+    const hold = this.#holds.get(holder);
+    return hold?.isRetained ? undefined : hold;
+  }
+
+  /** Readers that hold together share a token: none of them has overtaken another. */
+  tokenOfReaders(mode: LockMode): bigint | undefined {
+    return mode === 'shared' && this.#live > 0 ? this.#lastToken : undefined;
+  }
+
+  /** Of a limited lock: the smallest limit of the holders, if that is not its own. */
+  otherLimit({ limited }: StoreRequest): number | undefined {
+    const smallest = this.smallestLimit;
+    return limited && smallest !== Infinity && smallest !== limited.limit ? smallest : undefined;
+  }
+
+  admits({ mode, limited }: StoreRequest): boolean {
+    const oldest = this.#oldest;
+    if (oldest === undefined) return true;
+    if (mode === 'exclusive' || mode !== oldest.mode) return false;
+    return limited === undefined || this.#used + limited.weight <= Math.min(this.smallestLimit, limited.limit);
+  }
+
+  add(hold: StoredHold): void {
+    this.#holds.set(hold.holder, hold);
+    this.#live += 1;
+    this.#lastToken = hold.token;
+    this.endsAt(hold, hold.expiresAt);
+    if (hold.limited) this.#take(hold.limited, 1);
+  }
+
+  /** Nobody has it any more, and it excludes others as before until then. */
+  retain(hold: StoredHold, until: number): void {
+    const retained = this.#retainedByReaders;
+    if (hold.mode === 'shared' && retained) {
+      this.remove(hold);
+      this.endsAt(retained, Math.max(retained.expiresAt, until));
+      return;
+    }
+    hold.isRetained = true;
+    this.#live -= 1;
+    this.endsAt(hold, until);
+    if (hold.mode === 'shared') this.#retainedByReaders = hold;
+  }
+
+  /** Moves the end of a hold. */
+  endsAt(hold: StoredHold, time: number): void {
+    hold.expiresAt = time;
+    this.#firstEnd = Math.min(this.#firstEnd, time);
+  }
+
+  remove(hold: StoredHold): void {
+    this.#holds.delete(hold.holder);
+    if (hold === this.#retainedByReaders) this.#retainedByReaders = undefined;
+    if (!hold.isRetained) this.#live -= 1;
+    if (hold.limited) this.#take(hold.limited, -1);
+    if (this.isFree) this.#firstEnd = Infinity;
+  }
+
+  /** Removes what has run out. */
+  expire(now: number): void {
+    if (now < this.#firstEnd) return;
+    this.#firstEnd = Infinity;
+    for (const hold of this.#holds.values()) {
+      if (hold.expiresAt <= now) this.remove(hold);
+      else this.#firstEnd = Math.min(this.#firstEnd, hold.expiresAt);
+    }
+  }
+
+  get #oldest(): StoredHold | undefined {
+    return this.isFree ? undefined : this.#holds.values().next().value;
+  }
+
+  #take({ limit, weight }: LimitTerms, sign: 1 | -1): void {
+    this.#used += sign * weight;
+    if (this.#limits === NO_LIMITS) this.#limits = new Map();
+    const count = (this.#limits.get(limit) ?? 0) + sign;
+    if (count === 0) this.#limits.delete(limit);
+    else this.#limits.set(limit, count);
+  }
+}

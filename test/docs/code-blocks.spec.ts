@@ -1,31 +1,17 @@
-import { join } from 'node:path';
 import { afterAll, beforeAll } from '@jest/globals';
 import { Logger } from '@nestjs/common';
 import ts from 'typescript';
+import { compilerOptions, programOf } from '../compile.js';
 import { codeBlocks } from './code-blocks.js';
 import { stopServers } from './page-servers.js';
 import { blockFolder, removeFolder, runBlock } from './run-block.js';
 
-const root = join(import.meta.dirname, '../..');
 const blocks = codeBlocks();
-const { config } = ts.readConfigFile(join(root, 'tsconfig.json'), (path) => ts.sys.readFile(path)) as {
-  config: object;
-};
-const { options } = ts.parseJsonConfigFileContent(config, ts.sys, root);
 
 it('every block of TypeScript in the documentation compiles', () => {
   expect(blocks.length).toBeGreaterThan(70);
   const texts = new Map(blocks.map(({ file, text }) => [file, text]));
-  const host = ts.createCompilerHost(options);
-  const { readFile, fileExists, getSourceFile } = host;
-  host.readFile = (path) => texts.get(path) ?? readFile.call(host, path);
-  host.fileExists = (path) => texts.has(path) || fileExists.call(host, path);
-  host.getSourceFile = (path, languageVersion, ...rest) => {
-    const text = texts.get(path);
-    if (text === undefined) return getSourceFile.call(host, path, languageVersion, ...rest);
-    return ts.createSourceFile(path, text, languageVersion);
-  };
-  const program = ts.createProgram([...texts.keys()], options, host);
+  const program = programOf(texts);
   const places = new Map(blocks.map(({ file, place }) => [file, place]));
   const problems = [...texts.keys()].flatMap((path) => {
     const file = program.getSourceFile(path);
@@ -54,7 +40,7 @@ describe('a block runs as a module, in a real application and on real servers', 
 
   it.each(run.map((block) => [block.place, block] as const))(
     '%s',
-    (_, block) => runBlock(block, options, folder),
+    (_, block) => runBlock(block, compilerOptions(), folder),
     60_000,
   );
 

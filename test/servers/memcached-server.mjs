@@ -3,7 +3,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { answers, end, freePort } from './server-process.mjs';
+import { answers, end, freePort, killAtExit } from './server-process.mjs';
 
 const READY_WITHIN = 10_000;
 const GREETING = { hello: 'version\r\n', answer: /^VERSION/ };
@@ -48,9 +48,7 @@ async function launch(port, args) {
   const user = process.getuid?.() === 0 ? ['-u', 'root'] : [];
   const child = spawn('memcached', ['-p', String(port), '-l', '127.0.0.1', ...user, ...args], { stdio: 'ignore' });
   child.unref();
-  const onExit = () => child.kill('SIGKILL');
-  process.once('exit', onExit);
-  child.once('exit', () => process.off('exit', onExit));
+  killAtExit(child);
   const failed = new Promise((_, reject) => {
     child.once('error', (cause) => reject(new Error('memcached cannot be started: is it on the PATH?', { cause })));
     child.once('exit', (code, signal) => reject(new Error(`memcached ended (${code ?? signal}).`)));

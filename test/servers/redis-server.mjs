@@ -4,7 +4,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { answers, end, freePort, tiedToUs } from './server-process.mjs';
+import { answers, end, freePort, killAtExit, tiedToUs } from './server-process.mjs';
 
 const READY_WITHIN = 10_000;
 /** It is this very process. Also when it wants a password: then it is up. */
@@ -59,9 +59,7 @@ async function launch(port, folder, args, env) {
     stream.unref();
   }
   child.unref();
-  const onExit = () => child.kill('SIGKILL');
-  process.once('exit', onExit);
-  child.once('exit', () => process.off('exit', onExit));
+  killAtExit(child);
   const failed = new Promise((_, reject) => {
     child.once('error', (cause) => reject(new Error('redis-server cannot be started: is it on the PATH?', { cause })));
     child.once('exit', (code, signal) => reject(new Error(`redis-server ended (${code ?? signal}):\n${output}`)));

@@ -11,6 +11,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 const READY_WITHIN = 20_000;
 // Root alone has the folder of servers on its PATH.
 const ENVIRONMENT = { ...process.env, PATH: `${process.env.PATH}${delimiter}/usr/sbin` };
+const running = new Set();
 
 /** Starts a program that ends with this process at the latest, and keeps the end of what it says. */
 export function launch(program, args, options = {}) {
@@ -21,14 +22,26 @@ export function launch(program, args, options = {}) {
     stream.unref();
   }
   child.unref();
-  const onExit = () => child.kill('SIGKILL');
-  process.once('exit', onExit);
+  killAtExit(child);
   child.once('error', (error) => (started.failure = error));
   child.once('exit', (code, signal) => {
     started.failure ??= new Error(`${program} ended (${code ?? signal})`);
-    process.off('exit', onExit);
   });
   return started;
+}
+
+/** Ends the child with this process at the latest. One listener for all: Node warns of more than ten. */
+export function killAtExit(child) {
+  if (running.size === 0) process.once('exit', killAll);
+  running.add(child);
+  child.once('exit', () => {
+    running.delete(child);
+    if (running.size === 0) process.off('exit', killAll);
+  });
+}
+
+function killAll() {
+  for (const child of running) child.kill('SIGKILL');
 }
 
 /** Waits until the server that `launch` has started greets on `port`. */

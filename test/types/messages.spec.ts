@@ -1,5 +1,6 @@
 import { join } from 'node:path';
 import ts from 'typescript';
+import { programOf } from '../compile.js';
 
 const root = join(import.meta.dirname, '../..');
 
@@ -39,19 +40,7 @@ declare const locks: LockService;
 
 it('the compiler names a mistaken option in one message of at most three lines', () => {
   const texts = new Map(MISTAKES.map(([code], index) => [join(root, `mistake-${index}.ts`), HEAD + code]));
-  const { config } = ts.readConfigFile(join(root, 'tsconfig.json'), (path) => ts.sys.readFile(path)) as {
-    config: object;
-  };
-  const { options } = ts.parseJsonConfigFileContent(config, ts.sys, root);
-  const host = ts.createCompilerHost(options);
-  const { fileExists, getSourceFile } = host;
-  host.fileExists = (path) => texts.has(path) || fileExists.call(host, path);
-  host.getSourceFile = (path, languageVersion, ...rest) => {
-    const text = texts.get(path);
-    if (text === undefined) return getSourceFile.call(host, path, languageVersion, ...rest);
-    return ts.createSourceFile(path, text, languageVersion);
-  };
-  const program = ts.createProgram([...texts.keys()], options, host);
+  const program = programOf(texts);
   const found = [...texts.keys()].map((path) =>
     program
       .getSemanticDiagnostics(program.getSourceFile(path))

@@ -10,6 +10,7 @@ export function contextFor(events: BackendEvent[] = [], parts: Partial<BackendCo
   return {
     name: 'main',
     namespace: 'lock',
+    instance: { id: '0123456789ab', name: 'host:1' },
     clock: systemClock,
     random,
     logger: silentLogger,

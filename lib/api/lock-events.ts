@@ -12,6 +12,16 @@ export interface LockEvent {
   readonly template: string | null;
 }
 
+/**
+ * Why the term of a leader ended.
+ *
+ * - `task-ended`: its task ended by itself, with or without an error.
+ * - `lost`: its lock was lost.
+ * - `signal`: the `signal` of `runAsLeader` aborted.
+ * - `shutdown`: the application stopped.
+ */
+export type ResignReason = 'task-ended' | 'lost' | 'signal' | 'shutdown';
+
 /** The events by name, with what each carries. All times are in ms. */
 export interface LockEventMap {
   /** The lock is busy and the caller queues for it. */
@@ -28,15 +38,29 @@ export interface LockEventMap {
   lost: LockEvent & { readonly held: number; readonly reason: LossReason };
   /** A lock stayed busy for the whole wait. */
   busy: LockEvent & { readonly waited: number };
-  /** A call or a job did not run because its lock was busy (`onBusy: 'skip'`, `@RunOnce`, `runOnce()`). */
+  /**
+   * A call or a job did not run because its lock was busy (`onBusy: 'skip'`, `@RunOnce`, `runOnce()`), or because another process leads
+   * (`@OnlyLeader`).
+   */
   skipped: LockEvent;
   /**
    * A limited lock was granted, or queued, beside a holder with another limit: the smaller one applies. Published once for each pair of
    * limits.
    */
   'limits-differ': LockEvent & { readonly limit: number; readonly other: number };
+  /** This process became the leader of the key. `waited`: since it began to campaign for this term. */
+  elected: LockEvent & { readonly waited: number; readonly fencingToken: bigint | null };
+  /** A term of this process has ended, its task as well. `ledFor`: from the election until the lock was lost or given back. */
+  resigned: LockEvent & { readonly reason: ResignReason; readonly ledFor: number };
   /** A release was not answered; it is retried in the background. */
   'release-pending': LockEvent;
+  /** `forceRelease` was answered, in the process that called it. The process that held the lock publishes `lost` with the reason `revoked`. */
+  'force-released': {
+    readonly key: string;
+    readonly provider: string;
+    /** Whether the key was held or retained (`minHold`). */
+    readonly wasLocked: boolean;
+  };
   /** A provider's backend does not answer. Published once, until it has answered again. */
   unavailable: { readonly provider: string; readonly cause: unknown };
   /** A provider that is built on several others uses another one of them from now on. */

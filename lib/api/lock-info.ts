@@ -19,6 +19,25 @@ export interface LockInfo {
   readonly fencingToken: bigint | null;
 }
 
+/** A lock in the list of all. */
+export interface ListedLock extends LockInfo {
+  /**
+   * Which applications hold it, each by its module option `instance`, or by its id where the backend does not know its name any more. Without
+   * repetition, and of the first 100 holders; empty for a key that is retained.
+   */
+  readonly instances: readonly string[];
+  /** When the latest holder got it, by the clock of the server; `null` where the backend does not know. */
+  readonly since: Date | null;
+}
+
+/** Which locks to list. */
+export interface ListOptions {
+  /** Only keys that begin with this. Default: all keys of the namespace. */
+  readonly prefix?: string | undefined;
+  /** Name of the provider. Default: the module's default provider. */
+  readonly provider?: string | undefined;
+}
+
 /** A lock that this process holds. */
 export interface HeldLock {
   readonly key: string;

@@ -1,5 +1,5 @@
 import type { Clock } from './clock.js';
-import type { LockInfo } from './lock-info.js';
+import type { ListedLock, LockInfo } from './lock-info.js';
 import type { LimitTerms, LockMode } from './lock-options.js';
 import type { LockLogger } from './logger.js';
 import type { Random } from './random.js';
@@ -28,12 +28,21 @@ export interface LockProvider {
   createBackend(context: BackendContext): LockBackend;
 }
 
+/** An application among those that share the locks of a namespace. */
+export interface Instance {
+  /** 12 hexadecimal digits. Each id of the application's `random`, and so of each of its holders, begins with them. */
+  readonly id: string;
+  /** The module option `instance`, for people. */
+  readonly name: string;
+}
+
 /** What the core gives to a backend. */
 export interface BackendContext {
   /** The name under which the provider is registered, for messages. */
   readonly name: string;
   /** The prefix of every key: `[A-Za-z0-9_.-]`, 1 to 64 characters. */
   readonly namespace: string;
+  readonly instance: Instance;
   readonly clock: Clock;
   readonly random: Random;
   readonly logger: LockLogger;
@@ -103,6 +112,20 @@ export interface LockBackend {
   /** Frees the key. Resolves to whether it was held or retained (`minHold`). Tokens keep growing. */
   forceRelease?(key: string): Promise<boolean>;
 
+  /**
+   * The keys that are held or retained now, in no order. It needs bounded memory, and no command that keeps the server from others for
+   * long, whatever the number of keys. A key that is taken or freed meanwhile may be missing or not; the others are all there.
+   *
+   * @throws LockConfigError with the reason, where `capabilities.list` is not claimed but there is something to say about it
+   */
+  list?(query: { readonly prefix: string }): AsyncIterable<ListedLock>;
+
+  /**
+   * Records the name of the {@link BackendContext.instance} on the server, to be kept for a day, so that {@link list} finds it. Called after
+   * `connect`, after `recovered`, and each hour; a failure is ignored.
+   */
+  register?(): Promise<void>;
+
   /** What in the configuration of the server weakens the guarantee. */
   diagnose?(): Promise<readonly Diagnostic[]>;
 
@@ -142,6 +165,8 @@ export interface LockCapabilities {
   readonly minHold: boolean;
   /** `inspect` and `forceRelease` exist. */
   readonly forceRelease: boolean;
+  /** `list` gives all locks of the namespace. Default false. */
+  readonly list?: boolean;
   /**
    * Where waiters queue. `backend`: its queue takes every waiter. `local`: a waiter is expensive (a connection, a node), so
    * the core queues in the process, and at most one waiter per process, key and depth of nesting asks the backend.

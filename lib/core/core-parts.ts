@@ -1,4 +1,5 @@
 import type { Clock } from '../api/clock.js';
+import type { Instance } from '../api/lock-provider.js';
 import type { LockLogger } from '../api/logger.js';
 import type { Random } from '../api/random.js';
 import type { LockEventPublisher } from './events/publisher.js';
@@ -7,6 +8,7 @@ import type { SuspensionDetector } from './toolkit/suspension.js';
 /** What the providers of one application share. */
 export interface CoreParts {
   readonly namespace: string;
+  readonly instance: Instance;
   readonly clock: Clock;
   readonly random: Random;
   readonly logger: LockLogger;

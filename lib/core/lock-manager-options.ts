@@ -1,3 +1,4 @@
+import { hostname } from 'node:os';
 import { LockConfigError } from '../api/errors.js';
 import { toMilliseconds, type ConfiguredDuration } from '../api/duration.js';
 import type { LockDefaults } from '../api/lock-options.js';
@@ -14,6 +15,8 @@ export interface LockManagerOptions {
   readonly default?: string | undefined;
   /** Prefix of every key in every backend: `[A-Za-z0-9_.-]`, 1 to 64 characters. Default `lock`. */
   readonly namespace?: string | undefined;
+  /** How operators recognize this application in {@link LockManager.list}: 1 to 100 printable characters. Default: the host's name and the process id. */
+  readonly instance?: string | undefined;
   /** Defaults for calls that leave an option open. */
   readonly defaults?: LockDefaults | undefined;
   /** How long {@link LockManager.stop} lets holders finish, in ms. Default 10 s. */
@@ -28,26 +31,37 @@ export interface LockManagerOptions {
 }
 
 const NAMESPACE = /^[A-Za-z0-9_.-]{1,64}$/;
+const INSTANCE = /^[\x20-\x7E]{1,100}$/;
 const PROVIDER_NAME = /^[A-Za-z0-9_-]{1,64}$/;
 const DEFAULT_GRACE = 10_000;
 const DEFAULT_MAX_WAITERS = 10_000;
 
 /** The options of a `LockManager`, checked and complete. @throws LockConfigError */
 export function resolveManagerOptions(options: LockManagerOptions) {
-  const { namespace = 'lock', maxWaiters = DEFAULT_MAX_WAITERS } = options;
+  const { namespace = 'lock', maxWaiters = DEFAULT_MAX_WAITERS, instance = thisProcess() } = options;
   if (!NAMESPACE.test(namespace)) {
     throw new LockConfigError(
       `Option "namespace" is '${namespace.slice(0, 80)}', but must be 1 to 64 of the characters A-Z a-z 0-9 _ . -`,
+    );
+  }
+  if (!INSTANCE.test(instance)) {
+    throw new LockConfigError(
+      `Option "instance" is '${instance.slice(0, 120)}', but must be 1 to 100 printable characters of ASCII.`,
     );
   }
   if (!(maxWaiters >= 1)) throw new LockConfigError(`Option "maxWaiters" is ${maxWaiters}, but must be at least 1.`);
   return {
     defaultProvider: defaultProvider(Object.keys(options.providers), options.default),
     namespace,
+    instance,
     maxWaiters,
     shutdownGrace: toMilliseconds(options.shutdownGrace ?? DEFAULT_GRACE, 'shutdownGrace'),
     failFast: options.failFast ?? true,
   };
+}
+
+function thisProcess(): string {
+  return `${hostname().slice(0, 80)}:${process.pid}`;
 }
 
 function defaultProvider(names: readonly string[], chosen: string | undefined): string {

@@ -1,6 +1,6 @@
 import { LockConfigError, LockBusyError } from '../api/errors.js';
 import type { LockEvents } from '../api/lock-events.js';
-import type { HeldLock, LockInfo, WaitingLock } from '../api/lock-info.js';
+import type { HeldLock, ListedLock, ListOptions, LockInfo, WaitingLock } from '../api/lock-info.js';
 import type { LockDefaults, LockOptions } from '../api/lock-options.js';
 import type { LockBackend } from '../api/lock-provider.js';
 import type { Lock } from '../api/lock.js';
@@ -18,7 +18,8 @@ import { resolveManagerOptions, type LockManagerOptions } from './lock-manager-o
 import type { ProviderCore } from './provider-core.js';
 import { Providers } from './providers.js';
 import { systemClock } from './toolkit/clock.js';
-import { systemRandom } from './toolkit/random.js';
+import { instanceIdOf } from './toolkit/listing.js';
+import { systemRandom, withPrefix } from './toolkit/random.js';
 import { SuspensionDetector } from './toolkit/suspension.js';
 import { withTimeout } from './toolkit/timing.js';
 
@@ -44,13 +45,15 @@ export class LockManager {
   readonly #grace: number;
   readonly #failFast: boolean;
   readonly #clock: Clock;
+  readonly #stop = new AbortController();
   #starting: Promise<void> | undefined;
   #stopping: Promise<void> | undefined;
 
   /** Checks and stores; opens nothing. @throws LockConfigError */
   constructor(options: LockManagerOptions) {
-    const { defaultProvider, namespace, maxWaiters, shutdownGrace, failFast } = resolveManagerOptions(options);
-    const { clock = systemClock, logger = silentLogger, random = systemRandom() } = options;
+    const { defaultProvider, namespace, instance, maxWaiters, shutdownGrace, failFast } =
+      resolveManagerOptions(options);
+    const { clock = systemClock, logger = silentLogger } = options;
     this.#default = defaultProvider;
     this.#defaults = options.defaults ?? {};
     this.#grace = shutdownGrace;
@@ -61,7 +64,13 @@ export class LockManager {
     });
     this.events = events;
     const suspension = new SuspensionDetector(clock);
-    const parts = { namespace, clock, random, logger, events, suspension };
+    const source = options.random ?? systemRandom();
+    const id = instanceIdOf(source.id());
+    const parts = {
+      namespace,
+      instance: { id, name: instance },
+      ...{ clock, random: withPrefix(source, id), logger, events, suspension },
+    };
     this.#providers = new Providers(options.providers, parts, maxWaiters);
     this.#acquirer = new LockAcquirer(this, this.#lifecycle, clock, logger);
     // Wrong defaults are found now rather than at the first call.
@@ -71,6 +80,11 @@ export class LockManager {
   /** Names of the providers. */
   get providerNames(): string[] {
     return this.#providers.names;
+  }
+
+  /** Aborts when {@link stop} begins: for work that holds locks for as long as the application runs. */
+  get stopping(): AbortSignal {
+    return this.#stop.signal;
   }
 
   /**
@@ -142,11 +156,23 @@ export class LockManager {
     return (await this.#inspect(key, provider, 'isLocked')) !== null;
   }
 
+  /**
+   * All keys that are held or retained, in no order.
+   *
+   * @throws LockConfigError where the provider cannot tell; the iteration throws LockUnavailableError when the backend is down
+   */
+  list({ prefix = '', provider }: ListOptions = {}): AsyncIterable<ListedLock> {
+    const core = this.#core(provider);
+    return core.backend.list?.({ prefix }) ?? notOffered(core, 'list');
+  }
+
   /** Frees the key; a lock that is held is lost. Resolves to whether it was held or retained (`minHold`). */
   async forceRelease(key: string, provider?: string): Promise<boolean> {
     const core = this.#core(provider);
     if (!core.capabilities.forceRelease || !core.backend.forceRelease) return notOffered(core, 'forceRelease');
-    return core.backend.forceRelease(oneKey(key));
+    const wasLocked = await core.backend.forceRelease(oneKey(key));
+    core.events.publish('force-released', () => ({ key, provider: core.name, wasLocked }));
+    return wasLocked;
   }
 
   /**
@@ -221,6 +247,7 @@ export class LockManager {
   }
 
   async #drainAndClose(): Promise<void> {
+    this.#stop.abort();
     if (!this.#starting) {
       this.#lifecycle.state = 'stopped';
       return;

@@ -16,6 +16,7 @@ import type { CoreParts } from './core-parts.js';
 import type { LockEventPublisher } from './events/publisher.js';
 import { DifferingLimits } from './events/differing-limits.js';
 import { Reachability } from './events/reachability.js';
+import { Registration } from './registration.js';
 import { Holds } from './hold/holds.js';
 import { Releases } from './hold/releases.js';
 import type { SuspensionDetector } from './toolkit/suspension.js';
@@ -39,6 +40,7 @@ export class ProviderCore {
   readonly releases: Releases;
   readonly pauses: RetryPauses;
   readonly differingLimits: DifferingLimits;
+  readonly registration: Registration;
   readonly #reachability: Reachability;
   readonly #observers: ((event: BackendEvent, isLocal: boolean) => void)[] = [];
 
@@ -49,7 +51,7 @@ export class ProviderCore {
     parts: CoreParts,
     member: BackendContext['member'],
   ) {
-    const { namespace, clock, random, events, logger, suspension } = parts;
+    const { namespace, instance, clock, random, events, logger, suspension } = parts;
     this.clock = clock;
     this.random = random;
     this.events = events;
@@ -60,7 +62,8 @@ export class ProviderCore {
       if (queue) queue.forward(event);
       else this.#onEvent(event, false);
     };
-    this.backend = provider.createBackend({ name, namespace, clock, random, logger, member, emit });
+    this.backend = provider.createBackend({ name, namespace, instance, clock, random, logger, member, emit });
+    this.registration = new Registration(this.backend, clock);
     this.capabilities = this.backend.capabilities;
     if (this.capabilities.queue === 'local') {
       queue = new LocalQueue(this.backend, (event, isLocal) => {
@@ -92,6 +95,7 @@ export class ProviderCore {
   }
 
   async close(): Promise<void> {
+    this.registration.end();
     await this.releases.close(LAST_RELEASES);
     await this.backend.close();
   }
@@ -152,6 +156,7 @@ export class ProviderCore {
         this.#reachability.answered();
         this.holds.confirm();
         this.releases.retryAll();
+        this.registration.renew();
         break;
       case 'failover': {
         const { to, epoch, reason } = event;

@@ -117,6 +117,7 @@ export class Providers implements Iterable<Entry> {
     if (this.#closed) return;
     try {
       await core.backend.connect();
+      core.registration.renew();
       for (const { severity, message } of (await core.backend.diagnose?.()) ?? []) {
         this.#logger[severity === 'error' ? 'error' : 'warn'](`Lock provider "${core.name}": ${message}`);
       }

@@ -7,6 +7,7 @@ import { fencingCases } from './cases/fencing.js';
 import { hygieneCases } from './cases/hygiene.js';
 import { leaseCases } from './cases/lease.js';
 import { limitCases } from './cases/limits.js';
+import { listingCases } from './cases/listing.js';
 import { lossCases } from './cases/loss.js';
 import { mutualExclusionCases } from './cases/mutual-exclusion.js';
 import { nameCases } from './cases/names.js';
@@ -43,6 +44,7 @@ const DEFINITIONS: readonly CaseDefinition[] = [
   ...failureCases,
   ...capabilityCases,
   ...limitCases,
+  ...listingCases,
   ...seamCases,
   ...hygieneCases,
 ];

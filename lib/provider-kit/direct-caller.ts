@@ -4,6 +4,7 @@ import {
   type AcquireRequest,
   type Grant,
   type Holder,
+  type Instance,
   type LockBackend,
   type LockProvider,
   type BackendEvent,
@@ -37,6 +38,7 @@ export class DirectCaller {
     readonly provider: LockProvider,
     readonly backend: LockBackend,
     readonly events: readonly BackendEvent[],
+    readonly instance: Instance,
     private readonly clock: Clock,
     private readonly random: Random,
   ) {}

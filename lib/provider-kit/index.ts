@@ -1,3 +1,4 @@
+export { instancesOf, timeOfToken } from '../core/toolkit/listing.js';
 export type { Clock, Timer } from '../api/clock.js';
 export type { LimitTerms, LockMode } from '../api/lock-options.js';
 export type * from '../api/lock-provider.js';

@@ -3,18 +3,21 @@ import type { LockLogger } from '../api/logger.js';
 import type { Random } from '../api/random.js';
 import { systemRandom } from '../core/toolkit/random.js';
 
+const INSTANCE_DIGITS = 12;
+
 /**
  * Remembers all ids that were drawn and all that was reported, and finds the ids in it: it is enough to know the id of
  * a holder can release its lock.
  */
 export class Secrets implements Random, LockLogger {
   readonly #random = systemRandom();
+  /** Without their first 12 digits, which are those of their instance and no secret. */
   readonly #ids: string[] = [];
   readonly #said: string[] = [];
 
   id(): string {
     const id = this.#random.id();
-    this.#ids.push(id);
+    this.#ids.push(id.slice(INSTANCE_DIGITS));
     return id;
   }
 
@@ -42,7 +45,7 @@ export class Secrets implements Random, LockLogger {
   assertKept(): void {
     const reported = this.#said.join('\n');
     // One look at the whole text for each id would be slow after a thousand loops: draw the candidates from the text.
-    const candidates = new Set(reported.match(/[0-9a-f]{32}/g));
+    const candidates = new Set(reported.match(/[0-9a-f]{32}/g)?.map((id) => id.slice(INSTANCE_DIGITS)));
     const leaked = this.#ids.filter((id) => candidates.has(id));
     assert.deepEqual(
       leaked,

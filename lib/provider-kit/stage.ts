@@ -4,6 +4,8 @@ import { LockConfigError } from '../api/errors.js';
 import type { BackendEvent, Grant, LockProvider } from '../api/lock-provider.js';
 import type { LockOptions } from '../api/lock-options.js';
 import type { Lock } from '../api/lock.js';
+import { instanceIdOf } from '../core/toolkit/listing.js';
+import { withPrefix } from '../core/toolkit/random.js';
 import { ArmedTimers } from './armed-timers.js';
 import { DirectCaller, type AskTerms } from './direct-caller.js';
 import { DEFAULT_BOUNDS, DEFAULT_LEASE, type ProviderBounds, type ProviderHarness } from './provider-harness.js';
@@ -78,6 +80,7 @@ export class Stage {
   async direct(): Promise<DirectCaller> {
     const caller = this.caller(await this.harness.create());
     await caller.backend.connect();
+    await caller.backend.register?.();
     return caller;
   }
 
@@ -90,8 +93,11 @@ export class Stage {
   caller(provider: LockProvider): DirectCaller {
     const { namespace, clock, secrets } = this;
     const events: BackendEvent[] = [];
+    const id = instanceIdOf(secrets.id());
+    const instance = { id, name: `caller-${id}` };
+    const random = withPrefix(secrets, id);
     const backend = provider.createBackend({
-      ...{ name: 'kit', namespace, clock, random: secrets, logger: secrets },
+      ...{ name: 'kit', namespace, instance, clock, random, logger: secrets },
       emit: (event) => {
         events.push(event);
       },
@@ -102,7 +108,7 @@ export class Stage {
       },
     });
     this.#closing.push(() => backend.close());
-    return new DirectCaller(provider, backend, events, clock, secrets);
+    return new DirectCaller(provider, backend, events, instance, clock, random);
   }
 
   /** How many rounds to play of `most`, which a fake clock plays all. */

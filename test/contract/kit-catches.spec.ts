@@ -3,6 +3,7 @@ import { conformanceCases, type ProviderHarness } from '../../lib/provider-kit/i
 import { FakeClock } from '../../lib/testing/index.js';
 import * as holds from './broken/holds.js';
 import * as leases from './broken/leases.js';
+import * as lists from './broken/lists.js';
 import * as queues from './broken/queues.js';
 import * as surroundings from './broken/surroundings.js';
 import { DistantBackend, MemoryServer } from './memory-server.js';
@@ -87,6 +88,11 @@ const MUTANTS: readonly Mutant[] = [
   { fault: 'the end of a lease wakes nobody', backend: leases.OverlooksTheEndOfLeases, caughtBy: ['#21b'] },
   { fault: 'a lock that is handed over has another lease', backend: leases.LongLeasesForWaiters, caughtBy: ['#24'] },
   { fault: 'operators are shown holder ids', backend: holds.ShowsHolders, caughtBy: ['#S13'] },
+  { fault: 'a list has one page', backend: lists.ListsItsFirstPage, caughtBy: ['#59e'] },
+  { fault: 'a list has keys twice', backend: lists.ListsTwice, caughtBy: ['#59', '#59e'] },
+  { fault: 'the prefix of a list is a pattern', backend: lists.ReadsPrefixesAsPatterns, caughtBy: ['#59a'] },
+  { fault: 'a list does not know who holds', backend: lists.ListsWithoutNames, caughtBy: ['#59', '#59b', '#59c'] },
+  { fault: 'a list takes retained keys for held', backend: lists.ListsRetainedKeysAsHeld, caughtBy: ['#59d'] },
   { fault: 'forceRelease is claimed and does nothing', backend: holds.ForceReleasesNothing, caughtBy: ['#57f'] },
 ];
 

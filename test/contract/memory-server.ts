@@ -135,7 +135,8 @@ export class DistantBackend extends MemoryBackend {
 
 function capabilitiesWith(queue: Queue): LockCapabilities {
   return {
-    ...{ shared: true, limits: true, fencing: true, lease: 'per-lock', minHold: true, forceRelease: true, queue },
+    ...{ shared: true, limits: true, fencing: true, lease: 'per-lock', minHold: true, forceRelease: true, list: true },
+    queue,
     // Behind the local queue the order among processes is that of their first waiters only.
     fair: queue === 'backend',
   };

@@ -1,3 +1,4 @@
+import { LockConfigError } from '../../lib/api/errors.js';
 import type {
   AcquireRequest,
   BackendContext,
@@ -43,6 +44,10 @@ class ModestBackend extends DistantBackend {
     const grant = { ...answer, fencingToken: null };
     this.#held.set(grant.holder, grant);
     return grant;
+  }
+
+  override list(): never {
+    throw new LockConfigError('It has no list.');
   }
 
   override renew(grant: Grant): Promise<RenewOutcome> {

@@ -41,6 +41,34 @@ describe('events', () => {
     await clock.advance(100);
   });
 
+  it('report a forced release, and the loss of the lock that was held', async () => {
+    const { locks, clock, events } = await startManager();
+    locks.events.on('force-released', (event) => events.push({ name: 'force-released', event }));
+    await locks.acquire('a');
+    await locks.acquire('a b', { minHold: 5_000 }).then((lock) => lock.release());
+    for (const key of ['a', 'a b', 'free']) await locks.forceRelease(key);
+    await clock.advance(0);
+    const forced = (key: string, wasLocked: boolean) => ({
+      name: 'force-released',
+      event: { key, provider: 'main', wasLocked },
+    });
+    const lost = { name: 'lost', event: { ...OF_A, held: 0, reason: 'revoked' } };
+    const reported = events.filter(({ name }) => name === 'force-released' || name === 'lost');
+    expect(reported).toHaveLength(4);
+    expect(reported).toEqual(
+      expect.arrayContaining([forced('a', true), lost, forced('a b', true), forced('free', false)]),
+    );
+  });
+
+  it('report no forced release that failed', async () => {
+    const forceRelease = () => Promise.reject(new Error('not answered'));
+    const provider = Object.assign(new ScriptedProvider({ forceRelease: true }), { forceRelease });
+    const { locks, events } = await startManager({ provider });
+    locks.events.on('force-released', (event) => events.push({ name: 'force-released', event }));
+    await expect(locks.forceRelease('a')).rejects.toThrow('not answered');
+    expect(events).toEqual([]);
+  });
+
   it('say once that a backend does not answer, until it has answered again, which the log says too', async () => {
     const provider = ScriptedProvider.obliging();
     const { locks, names, log } = await startManager({ provider });

@@ -318,6 +318,70 @@ describe('readers in that queue', () => {
   });
 });
 
+describe('limited holders in that queue', () => {
+  const limited = { limits: true } as const;
+
+  it('ask one after the other, each as soon as the one before was granted', async () => {
+    const { locks, clock, provider } = await started(limited);
+    const pool = [{ wait: 0 }, { wait: 10_000 }, { wait: 0 }].map((options) =>
+      watch(locks.acquire('a', { limit: 3, ...options })),
+    );
+    for (let each = 0; each < pool.length; each += 1) {
+      expect(provider.asks).toHaveLength(each + 1);
+      provider.asks[each]?.grant();
+      await clock.advance(0);
+    }
+    expect(pool.map(({ value }) => value?.isHeld())).toEqual([true, true, true]);
+    expect(new Set(pool.map(({ value }) => value?.fencingToken)).size).toBe(3);
+  });
+
+  it('that make one attempt are busy with the first one that is, unless they want less', async () => {
+    const { locks, clock, provider } = await started(limited);
+    const terms = [{ limit: 3, weight: 2 }, { limit: 3, weight: 3 }, { limit: 2, weight: 2 }, { limit: 3 }];
+    const pool = terms.map((options) => watch(locks.tryAcquire('a', options)));
+    provider.asks[0]?.answer('busy');
+    await clock.advance(0);
+    expect(pool.map(({ value }) => value)).toEqual([null, null, null, undefined]);
+    expect(provider.asks).toHaveLength(2);
+    provider.asks[1]?.grant();
+    await clock.advance(0);
+    expect(pool[3]?.value?.isHeld()).toBe(true);
+  });
+
+  it('that make one attempt are not busy because another caller has left', async () => {
+    const { locks, clock, provider } = await started(limited);
+    const leaving = new AbortController();
+    watch(locks.acquire('a', { limit: 2, signal: leaving.signal }));
+    const attempt = watch(locks.tryAcquire('a', { limit: 2 }));
+    leaving.abort('enough');
+    provider.asks[0]?.answer('busy');
+    await clock.advance(0);
+    provider.asks[1]?.grant();
+    await clock.advance(0);
+    expect(attempt.value?.isHeld()).toBe(true);
+  });
+
+  it('that make one attempt do not overtake a waiter', async () => {
+    const { locks, provider, queued } = await started(limited);
+    watch(locks.acquire('a', { limit: 2, weight: 2 }));
+    const attempt = watch(locks.tryAcquire('a', { limit: 2 }));
+    queued();
+    await attempt.promise;
+    expect(attempt.value).toBeNull();
+    expect(await locks.tryAcquire('a', { limit: 2 })).toBeNull();
+    expect(provider.asks).toHaveLength(1);
+  });
+
+  it('and exclusive ones do not hold together', async () => {
+    const { locks, provider } = await started(limited);
+    watch(locks.tryAcquire('a', { limit: 2 }));
+    expect(await locks.tryAcquire('a')).toBeNull();
+    watch(locks.tryAcquire('b'));
+    expect(await locks.tryAcquire('b', { limit: 2 })).toBeNull();
+    expect(provider.asks).toHaveLength(2);
+  });
+});
+
 describe('an outage under a crowd', () => {
   it('is reported once, and callers that come do not end the pause of the one that asks', async () => {
     const { locks, clock, provider, names, log } = await started();

@@ -89,7 +89,8 @@ class Writers {
     const silent = () => undefined;
     const random = { ...systemRandom(), fraction: () => this.#random.fraction() };
     const context: BackendContext = {
-      ...{ name: 'main', namespace: 'lock', clock, random, emit: silent },
+      ...{ name: 'main', namespace: 'lock', instance: { id: '0123456789ab', name: 'host:1' }, clock, random },
+      emit: silent,
       logger: { debug: silent, warn: silent, error: silent },
       member: () => {
         throw new Error('There is none.');

@@ -136,9 +136,11 @@ it('one provider serves several applications, at the same time and one after the
 describe('a stop', () => {
   async function startAlone() {
     const provider = new MemcachedLockProvider({ server: `127.0.0.1:${wire.port}`, commandTimeout: '2s' });
-    const backend = provider.createBackend(contextFor([], { namespace: newNamespace() }));
+    const context = contextFor([], { namespace: newNamespace() });
+    const backend = provider.createBackend(context);
     await backend.connect();
-    return { backend, caller: new DirectCaller(provider, backend, [], systemClock, systemRandom()) };
+    const { instance } = context;
+    return { backend, caller: new DirectCaller(provider, backend, [], instance, systemClock, systemRandom()) };
   }
 
   it('waits for the answer to a look that is under way', async () => {

@@ -30,8 +30,8 @@ interface Queue {
   head: Waiter;
   /** The backend has queued the head, because somebody else has the lock. */
   isHeadQueued: boolean;
-  /** Whether all waiters can share a lock with the head; undefined when that has to be computed again. */
-  isShared: boolean | undefined;
+  /** Whether all waiters can hold beside the head; undefined when that has to be computed again. */
+  isJoint: boolean | undefined;
   /** Why the backend did not answer the last ask, if it did not. A waiter that leaves then gets this error instead of 'busy'. */
   failure: unknown;
 }
@@ -42,7 +42,8 @@ interface Queue {
  * each number of these.
  *
  * Readers that are first in the queue together when a shared lock is granted enter with it as one group; those that come
- * later form the next one, so that a writer of another process is not starved.
+ * later form the next one, so that a writer of another process is not starved. Limited holders ask one after the other, each as soon as the one
+ * before was granted.
  */
 export class LocalQueue implements Pick<LockBackend, 'acquire' | 'renew' | 'release'> {
   /** By what {@link queueNameOf} gives. */
@@ -66,9 +67,9 @@ export class LocalQueue implements Pick<LockBackend, 'acquire' | 'renew' | 'rele
       this.emit({ type: 'waiting', holder: request.holder }, true);
       return answer;
     }
-    // An attempt that does not wait is not queued. Unless all are readers and nobody is known to be in their way:
-    // then the answer to the head will be the answer to all.
-    if (!queue.isHeadQueued && canShare(queue.head.request, request) && isShared(queue)) {
+    // An attempt that does not wait is not queued. Unless all can hold together and nobody is known to be in their way:
+    // then readers get the answer to the head, and limited holders ask when it was granted.
+    if (!queue.isHeadQueued && canHoldBeside(queue.head.request, request) && isJoint(queue)) {
       return this.#wait(queue, request, unanswered(request));
     }
     if (queue.failure === undefined) return 'busy';
@@ -108,7 +109,7 @@ export class LocalQueue implements Pick<LockBackend, 'acquire' | 'renew' | 'rele
     return new Promise((resolve, reject) => {
       const head = { request, resolve, reject };
       const name = queueNameOf(request);
-      const queue = { name, waiters: new Set<Waiter>(), head, isHeadQueued: false, isShared: true, failure: undefined };
+      const queue = { name, waiters: new Set<Waiter>(), head, isHeadQueued: false, isJoint: true, failure: undefined };
       this.#queues.set(name, queue);
       this.#ask(queue, head);
     });
@@ -125,10 +126,10 @@ export class LocalQueue implements Pick<LockBackend, 'acquire' | 'renew' | 'rele
     return new Promise((resolve, reject) => {
       const waiter = { request, resolve, reject };
       queue.waiters.add(waiter);
-      if (queue.isShared) queue.isShared = canShare(queue.head.request, request);
+      if (queue.isJoint) queue.isJoint = canHoldBeside(queue.head.request, request);
       const leave = () => {
         if (!queue.waiters.delete(waiter)) return;
-        if (queue.isShared === false) queue.isShared = undefined;
+        if (queue.isJoint === false) queue.isJoint = undefined;
         const why = queue.failure ?? failure;
         if (why === undefined) resolve('busy');
         else reject(why);
@@ -141,6 +142,8 @@ export class LocalQueue implements Pick<LockBackend, 'acquire' | 'renew' | 'rele
     const { holder } = head.request;
     queue.head = head;
     queue.isHeadQueued = false;
+    // Otherwise 'busy' may mean that it has left.
+    const isImmediate = head.request.wait <= 0;
     this.#byHead.set(holder, queue);
     // In a promise, so that the queue goes on also after a backend that throws instead of rejecting.
     const answered = new Promise<Grant | 'busy'>((resolve) => {
@@ -151,8 +154,10 @@ export class LocalQueue implements Pick<LockBackend, 'acquire' | 'renew' | 'rele
         // Otherwise it was released meanwhile, and the next waiter asks already.
         const isHead = this.#byHead.has(holder);
         queue.failure = undefined;
-        if (answer === 'busy') head.resolve('busy');
-        else this.#admit(head, answer, isHead ? queue.waiters : new Set());
+        if (answer === 'busy') {
+          head.resolve('busy');
+          if (isHead && isImmediate) this.#refuse(queue, (request) => wantsNoLess(request, head.request));
+        } else this.#admit(head, answer, isHead ? queue.waiters : new Set());
         if (isHead) this.#askNext(queue);
       },
       (error: unknown) => {
@@ -189,7 +194,7 @@ export class LocalQueue implements Pick<LockBackend, 'acquire' | 'renew' | 'rele
       return;
     }
     queue.waiters.delete(next);
-    queue.isShared = undefined;
+    queue.isJoint = undefined;
     this.#ask(queue, next);
   }
 
@@ -197,9 +202,13 @@ export class LocalQueue implements Pick<LockBackend, 'acquire' | 'renew' | 'rele
     if (!queue) return;
     queue.isHeadQueued = true;
     queue.failure = undefined;
+    this.#refuse(queue, () => true);
+  }
+
+  /** Those that do not wait have their answer. */
+  #refuse(queue: Queue, isConcerned: (request: AcquireRequest) => boolean): void {
     for (const waiter of queue.waiters) {
-      // Those that do not wait have their answer.
-      if (waiter.request.wait > 0) continue;
+      if (waiter.request.wait > 0 || !isConcerned(waiter.request)) continue;
       queue.waiters.delete(waiter);
       waiter.resolve('busy');
     }
@@ -214,9 +223,22 @@ function queueNameOf({ key, depth = 0 }: AcquireRequest): string {
   return `${depth} ${key}`;
 }
 
-/** Compares all waiters only when the result is not known: of a thousand readers that come together, each would compare all before it. */
-function isShared(queue: Queue): boolean {
-  return (queue.isShared ??= Array.from(queue.waiters).every((waiter) => canShare(queue.head.request, waiter.request)));
+/** Whether the backend can grant both at a time. */
+function canHoldBeside(one: AcquireRequest, other: AcquireRequest): boolean {
+  return canShare(one, other) || (one.limited !== undefined && other.limited !== undefined);
+}
+
+/** Whether a limited lock is busy if the other one was busy a moment ago. */
+function wantsNoLess({ limited }: AcquireRequest, other: AcquireRequest): boolean {
+  if (!limited || !other.limited) return false;
+  return limited.weight >= other.limited.weight && limited.limit <= other.limited.limit;
+}
+
+/** Compares all waiters only when the result is not known: of a thousand that come together, each would compare all before it. */
+function isJoint(queue: Queue): boolean {
+  return (queue.isJoint ??= Array.from(queue.waiters).every((waiter) =>
+    canHoldBeside(queue.head.request, waiter.request),
+  ));
 }
 
 function unanswered({ key }: AcquireRequest): LockUnavailableError {

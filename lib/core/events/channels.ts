@@ -19,7 +19,10 @@ export const eventChannels: Readonly<Record<LockEventName, Channel>> = {
   busy: channel(`${PREFIX}:busy`),
   skipped: channel(`${PREFIX}:skipped`),
   'limits-differ': channel(`${PREFIX}:limits-differ`),
+  elected: channel(`${PREFIX}:elected`),
+  resigned: channel(`${PREFIX}:resigned`),
   'release-pending': channel(`${PREFIX}:release-pending`),
+  'force-released': channel(`${PREFIX}:force-released`),
   unavailable: channel(`${PREFIX}:unavailable`),
   failover: channel(`${PREFIX}:failover`),
 };

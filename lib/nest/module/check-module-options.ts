@@ -9,6 +9,7 @@ const OPTIONS: Record<keyof DistributedLockModuleOptions, true> = {
   providers: true,
   default: true,
   namespace: true,
+  instance: true,
   defaults: true,
   context: true,
   mapErrors: true,

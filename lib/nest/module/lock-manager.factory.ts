@@ -17,7 +17,7 @@ export async function createLockManager(
 ): Promise<LockManager> {
   assertUsable(options);
   const logger = loggerOf(options);
-  const { namespace, defaults, shutdownGrace, failFast, maxWaiters } = options;
+  const { namespace, instance, defaults, shutdownGrace, failFast, maxWaiters } = options;
   if (!options.provider && !options.providers) {
     logger.warn(
       'Locks are in memory and exclude callers of this process only. Pass "provider" to DistributedLockModule.forRoot(); new MemoryLockProvider() silences this warning.',
@@ -26,6 +26,7 @@ export async function createLockManager(
   const manager = new LockManager({
     ...providersOf(options),
     namespace,
+    instance,
     defaults,
     shutdownGrace,
     failFast,

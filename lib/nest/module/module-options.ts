@@ -15,6 +15,11 @@ export interface DistributedLockModuleOptions {
   default?: string | undefined;
   /** Prefix of every key in every backend: `[A-Za-z0-9_.-]`, 1 to 64 characters. Default `lock`. */
   namespace?: string | undefined;
+  /**
+   * How operators recognize this application in `LockAdmin.list()`: 1 to 100 printable characters of ASCII, such as the name of a pod. Default: the
+   * host's name and the process id.
+   */
+  instance?: string | undefined;
   /** Defaults for calls and methods that leave an option open. */
   defaults?: LockDefaults | undefined;
   /** The values for `#{ctx.name}` in key templates, such as the tenant of the current request. */

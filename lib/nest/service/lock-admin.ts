@@ -1,4 +1,4 @@
-import type { HeldLock, LockInfo, WaitingLock } from '../../api/lock-info.js';
+import type { HeldLock, ListedLock, ListOptions, LockInfo, WaitingLock } from '../../api/lock-info.js';
 import type { LockBackend } from '../../api/lock-provider.js';
 import type { BackendClass, LockManager } from '../../core/lock-manager.js';
 
@@ -14,6 +14,17 @@ export class LockAdmin {
    */
   inspect(key: string, provider?: string): Promise<LockInfo | null> {
     return this.manager.inspect(key, provider);
+  }
+
+  /**
+   * All keys of the namespace that are held or retained, in no order, one after the other as the backend is read. A key that is taken or
+   * freed meanwhile may be in it or not. It needs bounded memory, whatever the number of locks.
+   *
+   * @example `for await (const lock of admin.list({ prefix: 'order:' })) console.log(lock.key, lock.instances);`
+   * @throws LockConfigError where the provider cannot tell. The iteration throws LockUnavailableError when the backend does not answer.
+   */
+  list(options?: ListOptions): AsyncIterable<ListedLock> {
+    return this.manager.list(options);
   }
 
   /**

@@ -17,7 +17,7 @@ export const capabilityCases: readonly CaseDefinition[] = [
         stage.caller(provider),
       );
       // What may be left out has a default.
-      const defaults = { maxLease: Infinity, wideTokens: false, limits: false };
+      const defaults = { maxLease: Infinity, wideTokens: false, limits: false, list: false };
       const claimed = (capabilities: LockCapabilities) => ({ ...defaults, ...capabilities });
       for (const { backend } of backends) assert.deepEqual(claimed(backend.capabilities), claimed(stage.capabilities));
     },

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { LockConfigError } from '../../api/errors.js';
 import type { LimitTerms } from '../../api/lock-options.js';
 import type { Grant } from '../../api/lock-provider.js';
-import { type CaseDefinition, type Need, unclaimed } from '../case-definition.js';
+import { type CaseDefinition, leaseOfItsOwn, type Need, unclaimed } from '../case-definition.js';
 import { type AskTerms, granted } from '../direct-caller.js';
 import { rejectsWith } from '../expectations.js';
 
@@ -139,7 +139,7 @@ export const limitCases: readonly CaseDefinition[] = [
   {
     id: '#58f',
     title: 'limits: a holder whose lease has ended frees what it took and nothing else; it cannot come back',
-    needs: [limits],
+    needs: [limits, leaseOfItsOwn],
     async run(stage) {
       const [ann, bob] = await stage.directs(2);
       const long = await ann.take('report', { ...of(3), lease: 100 * stage.lease });
@@ -157,7 +157,7 @@ export const limitCases: readonly CaseDefinition[] = [
   {
     id: '#58g',
     title: 'limits: a waiter enters when the lease of a crashed holder ends, without anybody asking',
-    needs: [limits],
+    needs: [limits, leaseOfItsOwn],
     async run(stage) {
       const [ann, bob] = await stage.directs(2);
       await bob.take('report', { ...of(2), lease: 100 * stage.lease });

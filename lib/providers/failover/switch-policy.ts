@@ -34,7 +34,7 @@ export class SwitchPolicy {
     private readonly health: ReadonlyMap<string, Pick<MemberHealth, 'state'>>,
   ) {
     // Half of an id: a hundred of them are in each write.
-    this.#self = context.random.id().slice(0, 16);
+    this.#self = context.random.id().slice(-16);
   }
 
   /** What the record should be, if it is `record` at `now`. @param learnedAt when this process learned of the epoch */

@@ -1,5 +1,5 @@
 import cluster from 'node:cluster';
-import type { LockInfo } from '../../api/lock-info.js';
+import type { ListedLock, LockInfo } from '../../api/lock-info.js';
 import type {
   AcquireRequest,
   BackendContext,
@@ -11,8 +11,9 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../../api/lock-provider.js';
+import { instancesOf, timeOfToken } from '../../core/toolkit/listing.js';
 import { validUntil } from '../../core/toolkit/validity.js';
-import type { MemoryStore } from './memory-store.js';
+import type { MemoryStore, SlotReport } from './memory-store.js';
 import type { StoredHold } from './slot.js';
 
 /**
@@ -28,6 +29,7 @@ export class MemoryBackend implements LockBackend {
     lease: 'per-lock',
     minHold: true,
     forceRelease: true,
+    list: true,
     queue: 'backend',
   };
 
@@ -39,7 +41,8 @@ export class MemoryBackend implements LockBackend {
   }
 
   connect(): Promise<void> {
-    const { logger, name } = this.context;
+    const { instance, logger, name } = this.context;
+    this.store.enter(instance);
     if (cluster.isWorker) {
       logger.warn(
         `Lock provider "${name}" keeps its locks in the memory of this process, which is one worker of a cluster: its locks exclude nobody in the other workers.`,
@@ -83,9 +86,36 @@ export class MemoryBackend implements LockBackend {
 
   inspect(key: string): Promise<LockInfo | null> {
     const found = this.store.look(this.#name(key));
-    if (!found) return Promise.resolve(null);
-    const { holds, mode, waiters, used, smallestLimit, endsAt } = found;
-    return Promise.resolve({
+    return Promise.resolve(found ? this.#infoOf(key, found) : null);
+  }
+
+  forceRelease(key: string): Promise<boolean> {
+    return Promise.resolve(this.store.free(this.#name(key)));
+  }
+
+  // An async generator, which reads each lock when it is asked for the next one.
+  // eslint-disable-next-line @typescript-eslint/require-await
+  async *list({ prefix }: { readonly prefix: string }): AsyncIterable<ListedLock> {
+    const namespace = this.#name('');
+    for (const name of this.store.keys(namespace + prefix)) {
+      const found = this.store.look(name);
+      if (!found) continue;
+      const info = this.#infoOf(name.slice(namespace.length), found);
+      yield {
+        ...info,
+        instances: instancesOf(found.holds.map(({ holder }) => holder)).map((id) => this.store.nameOf(id)),
+        since: info.fencingToken === null ? null : timeOfToken(info.fencingToken, this.context.clock.wallTime()),
+      };
+    }
+  }
+
+  close(): Promise<void> {
+    this.store.leave(this.context.instance);
+    return Promise.resolve();
+  }
+
+  #infoOf(key: string, { holds, mode, waiters, used, smallestLimit, endsAt }: SlotReport): LockInfo {
+    return {
       key,
       state: holds.length > 0 ? 'held' : 'retained',
       mode,
@@ -94,15 +124,7 @@ export class MemoryBackend implements LockBackend {
       waiters,
       expiresIn: endsAt - this.context.clock.now(),
       fencingToken: holds.at(-1)?.token ?? null,
-    });
-  }
-
-  forceRelease(key: string): Promise<boolean> {
-    return Promise.resolve(this.store.free(this.#name(key)));
-  }
-
-  close(): Promise<void> {
-    return Promise.resolve();
+    };
   }
 
   // A namespace has no ':', so no pair of namespace and key has the name of another.

@@ -1,9 +1,10 @@
 import type { Clock } from '../../api/clock.js';
+import type { Instance } from '../../api/lock-provider.js';
 import type { LockMode } from '../../api/lock-options.js';
 import { NOBODY, Slot, type StoredHold, type StoreRequest, type Waiter } from './slot.js';
 
 /** What an operator sees of a key. */
-interface SlotReport {
+export interface SlotReport {
   /** Without those that are retained. */
   readonly holds: readonly StoredHold[];
   readonly mode: LockMode;
@@ -21,6 +22,8 @@ const SWEEP_AFTER = 1_000;
 /** The locks of one process: the "server" behind `MemoryLockProvider`. Providers that are given the same store compete for the same locks. */
 export class MemoryStore {
   readonly #slots = new Map<string, Slot>();
+  /** The names of the applications that use it, by id. */
+  readonly #instances = new Map<string, string>();
   #clock: Clock | undefined;
   #token = 0;
   #grantsSinceSweep = 0;
@@ -28,6 +31,26 @@ export class MemoryStore {
   /** Uses this clock from now on. All providers of one store must use the same. */
   use(clock: Clock): void {
     this.#clock ??= clock;
+  }
+
+  /** The keys that begin with this. */
+  *keys(prefix: string): IterableIterator<string> {
+    for (const key of this.#slots.keys()) if (key.startsWith(prefix)) yield key;
+  }
+
+  /** An application uses it from now on. */
+  enter({ id, name }: Instance): void {
+    this.#instances.set(id, name);
+  }
+
+  /** The application has stopped. Another of its providers may still use the store: then its id is shown instead of its name. */
+  leave({ id }: Instance): void {
+    this.#instances.delete(id);
+  }
+
+  /** The name of an application, or its id if it has stopped. */
+  nameOf(id: string): string {
+    return this.#instances.get(id) ?? id;
   }
 
   /** How many keys the store has, for tests of leaks. */

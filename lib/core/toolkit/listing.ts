@@ -1,0 +1,30 @@
+const INSTANCE_DIGITS = 12;
+const LISTED_HOLDERS = 100;
+
+/** The id of the instance that an id of `random` was drawn in. */
+export function instanceIdOf(id: string): string {
+  return id.slice(0, INSTANCE_DIGITS);
+}
+
+/** The ids of the instances of the first 100 of these holders, without repetition. */
+export function instancesOf(holders: Iterable<string>): readonly string[] {
+  const ids = new Set<string>();
+  let count = 0;
+  for (const holder of holders) {
+    if (count === LISTED_HOLDERS) break;
+    count += 1;
+    ids.add(instanceIdOf(holder));
+  }
+  return [...ids];
+}
+
+/**
+ * When a token was given that is the time in µs, unless the last one was not below that; `null` if it is in the future, because
+ * then it was counted and not read from the clock.
+ *
+ * @param now the time of the server, in ms since 1970
+ */
+export function timeOfToken(token: bigint, now: number): Date | null {
+  const time = Number(token / 1000n);
+  return time <= now ? new Date(time) : null;
+}

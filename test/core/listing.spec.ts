@@ -1,0 +1,96 @@
+import { LockConfigError } from '../../lib/api/errors.js';
+import type { ListedLock } from '../../lib/api/lock-info.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
+import { timeOfToken } from '../../lib/core/toolkit/listing.js';
+import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
+import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
+import { FakeClock } from '../../lib/testing/fake-clock.js';
+import { DistantBackend, DistantProvider } from '../contract/memory-server.js';
+import { startManager } from './manager-rig.js';
+
+/** Stops although locks are held. */
+async function stop(locks: LockManager, clock: FakeClock): Promise<void> {
+  const stopping = locks.stop();
+  await clock.advance(1);
+  await stopping;
+}
+
+async function listOf(locks: LockManager, prefix?: string): Promise<ListedLock[]> {
+  const listed: ListedLock[] = [];
+  for await (const lock of locks.list({ prefix })) listed.push(lock);
+  return listed;
+}
+
+it('shows each holder by the instance of its application', async () => {
+  const store = new MemoryStore();
+  const clock = new FakeClock();
+  const provider = new MemoryLockProvider({ store });
+  const ann = await startManager({ provider, instance: 'pod-ann', clock, shutdownGrace: 0 });
+  const bob = await startManager({ provider, instance: 'pod-bob', clock, shutdownGrace: 0 });
+  await ann.locks.acquire('order:1', { mode: 'shared' });
+  await bob.locks.acquire('order:1', { mode: 'shared' });
+  await bob.locks.acquire('order:2');
+
+  const [first, second] = await listOf(ann.locks);
+  expect(first).toMatchObject({ key: 'order:1', mode: 'shared', holders: 2, instances: ['pod-ann', 'pod-bob'] });
+  expect(second).toMatchObject({ key: 'order:2', mode: 'exclusive', holders: 1, instances: ['pod-bob'] });
+  expect(second?.since).toEqual(new Date(clock.wallTime()));
+  expect(await listOf(ann.locks, 'order:2')).toEqual([second]);
+
+  await bob.locks.acquire('job', { minHold: '1h' });
+  await stop(bob.locks, clock);
+  expect(await listOf(ann.locks, 'job')).toMatchObject([{ state: 'retained', instances: [] }]);
+  await stop(ann.locks, clock);
+});
+
+it('is by default the name of the host and the id of the process', async () => {
+  const { locks, clock } = await startManager({ shutdownGrace: 0 });
+  await locks.acquire('order:1');
+  const [lock] = await listOf(locks);
+  expect(lock?.instances).toEqual([expect.stringMatching(new RegExp(`^.+:${process.pid}$`))]);
+  await stop(locks, clock);
+});
+
+it.each(['', 'a\nb', 'é', 'x'.repeat(101)])('refuses the instance %j', (instance) => {
+  const make = () => new LockManager({ providers: { main: new MemoryLockProvider() }, instance });
+  expect(make).toThrow(LockConfigError);
+  expect(make).toThrow('Option "instance"');
+});
+
+describe('the record of an instance', () => {
+  class Recording extends DistantBackend {
+    static readonly times: number[] = [];
+    register(): Promise<void> {
+      Recording.times.push(this.surrounding.clock.now());
+      // A failure disturbs nothing.
+      return Promise.reject(new Error('The server refuses it.'));
+    }
+  }
+
+  it('is written after the start, after each outage and each hour, and not after the stop', async () => {
+    const provider = new DistantProvider(new MemoryStore(), Recording);
+    const { locks, clock } = await startManager({ provider });
+    const start = clock.now();
+    const written = () => Recording.times.map((time) => (time - start) / 60_000);
+    expect(written()).toEqual([0]);
+    await clock.advance(60 * 60_000);
+    expect(written()).toEqual([0, 60]);
+    await clock.advance(30 * 60_000);
+    provider.cable.cutOff();
+    provider.cable.restore();
+    expect(written()).toEqual([0, 60, 90]);
+    await clock.advance(59 * 60_000);
+    expect(written()).toHaveLength(3);
+    await clock.advance(60_000);
+    expect(written()).toEqual([0, 60, 90, 150]);
+    await locks.stop();
+    await clock.advance(3 * 60 * 60_000);
+    expect(written()).toHaveLength(4);
+  });
+});
+
+it('knows the time of a token that is the time, and not that of one that was counted', () => {
+  const now = Date.UTC(2026, 0, 1);
+  expect(timeOfToken(BigInt(now) * 1000n - 5_000_000n, now)).toEqual(new Date(now - 5_000));
+  expect(timeOfToken(BigInt(now) * 1000n + 5_000_000n, now)).toBeNull();
+});

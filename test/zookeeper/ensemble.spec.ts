@@ -175,6 +175,30 @@ describe('three servers, of which some fall silent', () => {
     admin.close();
   }, 180_000);
 
+  it('limited holders on all servers are never too many, and every waiter enters', async () => {
+    const { servers } = ensemble;
+    const processes = await Promise.all(
+      [...servers, ...servers].map(({ connectString }) =>
+        startProcess({ connectString, sessionTimeout: LONG_SESSION }),
+      ),
+    );
+    let used = 0;
+    let most = 0;
+    await Promise.all(
+      processes.map(async (process, index) => {
+        const weight = 1 + (index % 2);
+        for (let turn = 0; turn < 20; turn += 1) {
+          const lock = await process.acquire('crowded', { limit: 3, weight, wait: '2m' });
+          most = Math.max(most, (used += weight));
+          await new Promise((resolve) => setTimeout(resolve, 2));
+          used -= weight;
+          expect(await lock.release()).toBe('released');
+        }
+      }),
+    );
+    expect(most).toBe(3);
+  }, 180_000);
+
   it('the compare-and-set store never answers an old value, on a follower that has not heard of the change', async () => {
     const [follower] = await ensemble.followers();
     if (!follower) throw new Error('There is no follower.');

@@ -24,6 +24,8 @@ export class FakeZooKeeper {
   /** Called before each request is executed. */
   onRequest: (request: string) => void = () => undefined;
   readonly watches = new Map<string, Set<() => void>>();
+  /** Of the children of a node. */
+  readonly childWatches = new Map<string, Set<() => void>>();
   #zxid = 100n;
   #sessions = 0n;
 
@@ -57,6 +59,7 @@ export class FakeZooKeeper {
       createdAt: zxid,
       creations: 0,
     });
+    this.notify(this.childWatches, folder);
     return { path: path + sequence, createdAt: zxid };
   }
 
@@ -65,8 +68,14 @@ export class FakeZooKeeper {
     if (this.namesIn(path).length > 0) throw failure('not-empty');
     this.nodes.delete(path);
     this.#zxid += 1n;
-    const watchers = this.watches.get(path) ?? [];
-    this.watches.delete(path);
+    this.notify(this.watches, path);
+    this.notify(this.childWatches, path.slice(0, path.lastIndexOf('/')));
+  }
+
+  /** Each watch fires once. */
+  notify(watches: Map<string, Set<() => void>>, path: string): void {
+    const watchers = watches.get(path) ?? [];
+    watches.delete(path);
     for (const watcher of watchers) watcher();
   }
 
@@ -131,13 +140,23 @@ export class FakeClient implements ZooKeeperClient {
     });
   }
 
+  watchChildren(path: string, onChange: () => void): Promise<readonly string[]> {
+    return this.#ask(`watch-children ${path}`, () => {
+      if (!this.server.nodes.has(path)) throw failure('no-node');
+      this.server.childWatches.set(path, (this.server.childWatches.get(path) ?? new Set()).add(onChange));
+      return this.server.namesIn(path);
+    });
+  }
+
   unwatch(path: string, onChange: () => void): void {
     this.server.watches.get(path)?.delete(onChange);
+    this.server.childWatches.get(path)?.delete(onChange);
   }
 
   touch(path: string): Promise<void> {
     return this.#ask(`touch ${path}`, () => {
       if (!this.server.nodes.has(path)) throw failure('no-node');
+      this.server.notify(this.server.watches, path);
     });
   }
 

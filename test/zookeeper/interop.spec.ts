@@ -1,11 +1,14 @@
 import { jest } from '@jest/globals';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import type { Lock } from '../../lib/api/lock.js';
+import type { LockOptions } from '../../lib/api/lock-options.js';
 import { ZooKeeperLockProvider, type ZooKeeperLockProviderOptions } from '../../lib/providers/zookeeper/index.js';
 import { startZooKeeper, type ZooKeeperServer } from '../servers/zookeeper-server.mjs';
 import { type Observer, startObserver, until } from './observer.js';
 import { missingForPeers, type Owner, type Peer, startCurator, startKazoo } from './interop/peer.js';
 
+/** The kinds of ours that are not exclusive. */
+const OPTIONS: Record<string, LockOptions> = { read: { mode: 'shared' }, limited: { limit: 2 } };
 /** How long an owner waits at most, in ms. Three languages share a busy machine. */
 const WAIT = 60_000;
 jest.setTimeout(120_000);
@@ -48,7 +51,7 @@ if (missing.length > 0) {
     const keyOf = (path: string) => path.slice(path.lastIndexOf('/') + 1);
     return {
       async acquire(kind, path, wait = 0) {
-        const lock = await manager.tryAcquire(keyOf(path), { mode: kind === 'read' ? 'shared' : 'exclusive', wait });
+        const lock = await manager.tryAcquire(keyOf(path), { ...OPTIONS[kind], wait });
         if (lock) held.set(`${kind} ${path}`, lock);
         return lock !== null;
       },
@@ -67,6 +70,30 @@ if (missing.length > 0) {
     const held = owner.acquire(kind, path, WAIT);
     await until(async () => (await observer.attemptsIn(path)).length === place, `${place} stand in the queue`);
     return { held };
+  }
+
+  /** Two limited holders of ours keep the other one out, which keeps out the third. */
+  async function limitsExclude(
+    path: string,
+    [theirs, kind]: readonly [Owner, string],
+    [first, second, third]: readonly [Owner, Owner, Owner],
+  ): Promise<void> {
+    expect(await first.acquire('limited', path, WAIT)).toBe(true);
+    expect(await second.acquire('limited', path, WAIT)).toBe(true);
+    expect(await theirs.acquire(kind, path)).toBe(false);
+    const waiting = await enqueue(theirs, kind, path, 3);
+    const behind = await enqueue(third, 'limited', path, 4);
+    let isIn = false;
+    void waiting.held.then(() => (isIn = true));
+    await first.release('limited', path);
+    await until(async () => (await observer.attemptsIn(path)).length === 3, 'one of the holders is gone');
+    expect(isIn).toBe(false);
+    await second.release('limited', path);
+    expect(await waiting.held).toBe(true);
+    expect(await second.acquire('limited', path)).toBe(false);
+    await theirs.release(kind, path);
+    expect(await behind.held).toBe(true);
+    await third.release('limited', path);
   }
 
   describe('as InterProcessMutex: recipe "mutex"', () => {
@@ -136,6 +163,11 @@ if (missing.length > 0) {
       );
 
       expect(seen).toEqual(Array.from({ length: 60 }, () => 1));
+    });
+
+    it.each(Object.entries(others))('%s waits for all limited holders, which wait for it', async (_, ownerOf) => {
+      const [path, theirs] = [freshPath(), ownerOf()];
+      await limitsExclude(path, [theirs, 'mutex'], [await nest('mutex'), await nest('mutex'), await nest('mutex')]);
     });
 
     it('is not what kazoo takes with its own node name, in either direction or, with extra_lock_patterns, in one', async () => {
@@ -244,6 +276,16 @@ if (missing.length > 0) {
 
       expect(await written.held).toBe(true);
       await writer.release('write', path);
+    });
+
+    it.each(
+      (['Curator', 'kazoo, with the node names of Curator'] as const).flatMap((name) =>
+        (['write', 'read'] as const).map((kind) => [kind, name] as const),
+      ),
+    )('a "%s" lock of %s waits for all limited holders, which wait for it', async (kind, name) => {
+      const [path, theirs] = [freshPath(), await languages[name]()];
+      const ours = [await nest('read-write'), await nest('read-write'), await nest('read-write')] as const;
+      await limitsExclude(path, [theirs, kind], ours);
     });
 
     it('is not what InterProcessMutex takes: services must agree on one recipe', async () => {

@@ -21,6 +21,26 @@ describe('The path of a lock', () => {
     expect(paths.folderOf(key)).toBe(`/shop/locks/orders/${segment}`);
   });
 
+  it.each([
+    ['order:42', 'order:42'],
+    ['a%2Fb', 'a/b'],
+    ['%2E%2E', '..'],
+    ['St%C3%BCck%20%F0%9F%98%80', 'Stück 😀'],
+    ['%25sessions', '%sessions'],
+    // What is stored as a hash, or was put there by somebody else, appears as it is.
+    [`%sha256-${'0'.repeat(64)}`, `%sha256-${'0'.repeat(64)}`],
+    ['%ZZ', '%ZZ'],
+    ['a b', 'a b'],
+    ['a%2fb', 'a%2fb'],
+  ])('%j is that of the key %j', (segment, key) => {
+    expect(paths.keyOf(segment)).toBe(key);
+  });
+
+  it('is not that of a key for what the provider keeps beside the locks', () => {
+    expect(paths.keyOf('%sessions')).toBeUndefined();
+    expect(paths.keyOf('%records')).toBeUndefined();
+  });
+
   it('lies in the root where there is no chroot', () => {
     expect(new LockPaths('', '..').folderOf('a')).toBe('/%2E%2E/a');
   });

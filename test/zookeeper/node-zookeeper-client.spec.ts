@@ -42,7 +42,8 @@ describe('The client on node-zookeeper-client', () => {
     }).listen(0, '127.0.0.1');
     await once(server, 'listening');
     const { port } = server.address() as AddressInfo;
-    const factory = await nodeZooKeeperClients(readOptions({ connectString: `127.0.0.1:${port}` }));
+    const instance = { id: '0123456789ab', name: 'host:1' };
+    const factory = await nodeZooKeeperClients(readOptions({ connectString: `127.0.0.1:${port}` }), instance);
     const listener: ClientListener = {
       onConnected: () => onConnected(),
       onDisconnected: () => onDisconnected(),

@@ -56,6 +56,57 @@ describe("The order of Curator's InterProcessReadWriteLock", () => {
   });
 });
 
+describe('The order of limited nodes', () => {
+  const limit = (most: number, weight: number, sequence: number, id?: string) =>
+    named(`limit-${most}-${weight}-__WRIT__`, sequence, id);
+  const placeOf = (own: string, ...names: string[]) => readWrite.placeOf(own, names);
+
+  it('lets those hold that come first, while they are at most the smallest limit', () => {
+    const names = [limit(5, 2, 1, 'f'), limit(4, 1, 2), limit(9, 1, 3), limit(9, 1, 4), limit(9, 1, 5)];
+    expect(readWrite.holdersOf(names.toReversed())).toEqual(names.slice(0, 3));
+    expect(readWrite.usageOf(names.slice(0, 3))).toEqual({ limit: 4, used: 4 });
+    expect(readWrite.usageOf([write(1)])).toBeUndefined();
+  });
+
+  it('lets nobody overtake one that does not fit', () => {
+    const names = [limit(3, 1, 1), limit(3, 3, 2), limit(3, 1, 3)];
+    expect(readWrite.holdersOf(names)).toEqual(names.slice(0, 1));
+  });
+
+  it('lets the first waiter look at all departures, and the others at the node before them', () => {
+    const names = [limit(2, 1, 1), limit(2, 1, 2), limit(2, 1, 3), limit(2, 1, 4)] as const;
+    expect(placeOf(names[1], ...names)).toMatchObject({ isHeld: true, first: names[1], isAwaited: true });
+    expect(placeOf(names[2], ...names)).toMatchObject({ isHeld: false });
+    expect(placeOf(names[2], ...names).behind).toBeUndefined();
+    expect(placeOf(names[3], ...names)).toMatchObject({ isHeld: false, behind: names[2] });
+    expect(placeOf(names[1], ...names.slice(0, 2))).toMatchObject({ isHeld: true, isAwaited: false });
+  });
+
+  it('excludes readers and writers, in both directions', () => {
+    expect(readWrite.holdersOf([limit(3, 1, 1), read(2), limit(3, 1, 3)])).toEqual([limit(3, 1, 1)]);
+    expect(placeOf(read(2), limit(3, 1, 1), read(2)).behind).toBe(limit(3, 1, 1));
+    expect(placeOf(write(3), limit(3, 1, 1), limit(3, 1, 2), write(3)).behind).toBe(limit(3, 1, 2));
+    for (const other of [read(1), write(1)]) {
+      expect(placeOf(limit(3, 1, 2), other, limit(3, 1, 2))).toMatchObject({ isHeld: false, behind: other });
+    }
+  });
+
+  it('is seen by a mutex, with its own marker', () => {
+    const name = named('limit-3-1-lock-', 4);
+    expect(mutex.markerOf('limited', { limit: 3, weight: 1 })).toBe('limit-3-1-lock-');
+    expect(mutex.modeOf(name)).toBe('limited');
+    expect(mutex.placeOf(lock(5), [lock(5), name]).behind).toBe(name);
+    expect(sequenceOf(name)).toBe(4);
+    expect(mutex.modeOf(named('limit-3-1-', 4))).toBe('exclusive');
+  });
+
+  it('reports the limit of the holders, where it is another one', () => {
+    expect(placeOf(limit(3, 1, 2), limit(5, 1, 1), limit(3, 1, 2)).otherLimit).toBe(5);
+    expect(placeOf(limit(3, 1, 2), limit(3, 1, 1), limit(3, 1, 2)).otherLimit).toBeUndefined();
+    expect(placeOf(limit(3, 1, 2), write(1), limit(3, 1, 2)).otherLimit).toBeUndefined();
+  });
+});
+
 describe('The number of a node', () => {
   it('is read from its end, also beyond the wrap', () => {
     expect(sequenceOf(lock(42))).toBe(42);

@@ -59,6 +59,15 @@ export class ZooKeeperAdmin {
     });
   }
 
+  write(path: string, text: string): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.client.setData(path, Buffer.from(text), (error) => {
+        if (error) reject(error);
+        else resolve();
+      });
+    });
+  }
+
   remove(path: string): Promise<void> {
     return new Promise((resolve, reject) => {
       this.client.remove(path, (error) => {

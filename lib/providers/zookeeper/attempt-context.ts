@@ -20,15 +20,20 @@ export class AttemptContext {
     readonly recipe: Recipe,
   ) {}
 
-  /** The error for a caller whose request was refused or not answered. */
-  unavailable(key: string, cause: unknown): LockUnavailableError {
+  /**
+   * The error for a caller whose request was refused or not answered.
+   *
+   * @param key undefined if it concerned all locks
+   */
+  unavailable(key: string | undefined, cause: unknown): LockUnavailableError {
     const { name: provider } = this.backend;
     const reason =
       isFailure(cause, 'refused') && cause instanceof Error
         ? `ZooKeeper refuses it (${cause.message})`
         : 'ZooKeeper did not answer';
+    const subject = key === undefined ? 'The list of locks' : `Lock "${key}"`;
     return new LockUnavailableError(
-      `Lock "${key}" of provider "${provider}" is not available: ${reason}. Check the servers and their log.`,
+      `${subject} of provider "${provider}" is not available: ${reason}. Check the servers and their log.`,
       { key, provider, cause },
     );
   }

@@ -1,7 +1,7 @@
 import type { AcquireRequest, Grant, ReleaseOutcome, RenewOutcome } from '../../api/lock-provider.js';
 import type { AttemptContext } from './attempt-context.js';
 import { LockNode } from './lock-node.js';
-import { LAST_SEQUENCE, sequenceOf } from './recipe.js';
+import { LAST_SEQUENCE, type Place, sequenceOf } from './recipe.js';
 import { noConnection, type Session } from './session.js';
 import { isFailure, ZooKeeperFailure } from './zookeeper-client.js';
 
@@ -14,6 +14,7 @@ export class ZooKeeperAttempt {
   #grant: Grant | undefined;
   #wasHeld = false;
   #isQueued = false;
+  #otherLimit: number | undefined;
   #hasLeft = false;
   #acquiring: Promise<unknown> = Promise.resolve();
   #wake: () => void = () => undefined;
@@ -100,6 +101,7 @@ export class ZooKeeperAttempt {
 
   async #queueUntilHeld(mayWait: boolean, onQueued: () => void): Promise<Grant | 'busy'> {
     for (;;) {
+      this.#unwatch();
       const woken = new Promise<void>((resolve) => {
         this.#wake = resolve;
       });
@@ -121,7 +123,6 @@ export class ZooKeeperAttempt {
         this.#queued();
         onQueued();
         await woken;
-        this.#unwatch();
       }
     }
   }
@@ -140,7 +141,8 @@ export class ZooKeeperAttempt {
     }
     if (isWornOut(node.name)) return this.#replaceFolder(session, node);
     const place = recipe.placeOf(node.name, names);
-    return place.behind === undefined ? this.#hold(session, node, place.first) : this.#watch(session, place.behind);
+    this.#otherLimit = place.otherLimit;
+    return place.isHeld ? this.#hold(session, node, place) : this.#watch(session, node, place);
   }
 
   async #enter(session: Session): Promise<readonly string[]> {
@@ -151,22 +153,30 @@ export class ZooKeeperAttempt {
       const found = await known.find();
       if (found) return found;
     }
-    const prefix = `_c_${uuid(context.backend.random.id())}-${context.recipe.markerOf(request.mode)}`;
+    const prefix = `_c_${uuid(context.backend.random.id())}-${context.recipe.markerOf(request.mode, request.limited)}`;
     this.#node = new LockNode(session, context.folders, folder, prefix, context.backend.clock);
     return this.#node.enter();
   }
 
-  /** Waits for the node before ours, unless it has gone meanwhile. */
-  async #watch(session: Session, before: string): Promise<Step> {
-    const path = `${this.folder}/${before}`;
+  /** Waits for what admits us, unless it has happened meanwhile. */
+  async #watch(session: Session, node: LockNode, { behind }: Place): Promise<Step> {
+    const { folder, context } = this;
+    const path = behind === undefined ? folder : `${folder}/${behind}`;
     const wake = this.#wake;
     this.#unwatch = () => {
       session.unwatch(path, wake);
     };
-    return (await session.watch(path, wake)) ? 'behind' : 'again';
+    if (!this.request.limited) return (await session.watch(path, wake)) ? 'behind' : 'again';
+    // The node before ours may enter as well as go, and has notified nobody if we did not watch it yet. So the names are read again, after
+    // the watch is set: the server answers the requests of a session in their order.
+    const watching = behind === undefined ? undefined : session.watch(path, wake);
+    const [names] = await Promise.all([node.find(watching ? undefined : wake), watching]);
+    if (!names?.includes(node.name)) return 'again';
+    const now = context.recipe.placeOf(node.name, names);
+    return !now.isHeld && now.behind === behind ? 'behind' : 'again';
   }
 
-  async #hold(session: Session, node: LockNode, first: string): Promise<Step> {
+  async #hold(session: Session, node: LockNode, { first, isAwaited }: Place): Promise<Step> {
     let fencingToken = node.createdAt;
     if (first !== node.name) {
       const stat = await session.stat(`${this.folder}/${first}`);
@@ -175,10 +185,15 @@ export class ZooKeeperAttempt {
       // lock that a writer of Curator 5.5 takes before it releases its write lock (CURATOR-621).
       if (stat.createdAt < fencingToken) fencingToken = stat.createdAt;
     }
-    if (session.validUntil - this.context.backend.clock.now() < session.lease / 2) await session.heartbeat();
+    if (isAwaited) {
+      if (!(await node.touch())) return 'again';
+    } else if (session.validUntil - this.context.backend.clock.now() < session.lease / 2) {
+      await session.heartbeat();
+    }
     if (session.isOver) return 'again';
     const { key, holder, mode } = this.request;
-    this.#grant = { key, holder, mode, fencingToken, validUntil: session.validUntil, lease: session.lease };
+    const { validUntil, lease } = session;
+    this.#grant = { key, holder, mode, fencingToken, validUntil, lease, otherLimit: this.#otherLimit };
     return this.#grant;
   }
 
@@ -200,7 +215,7 @@ export class ZooKeeperAttempt {
   #queued(): void {
     if (this.#isQueued) return;
     this.#isQueued = true;
-    this.context.backend.emit({ type: 'waiting', holder: this.request.holder });
+    this.context.backend.emit({ type: 'waiting', holder: this.request.holder, otherLimit: this.#otherLimit });
   }
 
   /** Answers whether the node of the hold exists, and loses the hold if not. From then on its removal is noticed when it happens. */

@@ -69,13 +69,18 @@ export class LockNode {
     }
   }
 
-  /** Lists the folder again. Answers null if the node does not exist, and will not. */
-  async find(): Promise<readonly string[] | null> {
+  /**
+   * Lists the folder again. Answers null if the node does not exist, and will not.
+   *
+   * @param onChange called once when another node comes or goes
+   */
+  async find(onChange?: () => void): Promise<readonly string[] | null> {
     try {
       // A creation that was not answered may be in flight. The servers close or refuse the connection that carried it when the session
       // moves to another connection (3.8: `processConnectRequest`, `checkSession`), so every creation that arrived precedes this write.
       if (!this.isThere) await this.session.heartbeat();
-      const names = await this.session.children(this.folder);
+      const { session, folder } = this;
+      const names = await (onChange ? session.watchChildren(folder, onChange) : session.children(folder));
       if (this.isThere) return names;
       const name = names.find((each) => each.startsWith(this.prefix));
       if (name === undefined) return null;
@@ -86,6 +91,17 @@ export class LockNode {
       return names;
     } catch (error) {
       if (isFailure(error, 'no-node')) return null;
+      throw error;
+    }
+  }
+
+  /** Notifies those who watch it. Answers whether it exists. */
+  async touch(): Promise<boolean> {
+    try {
+      await this.session.touch(this.path);
+      return true;
+    } catch (error) {
+      if (isFailure(error, 'no-node')) return false;
       throw error;
     }
   }

@@ -2,6 +2,8 @@ import { createHash } from 'node:crypto';
 
 // Longer names are hashed: the server keeps all names in memory.
 const LONGEST = 200;
+const SESSIONS = '%sessions';
+const RECORDS = '%records';
 const LONE_SURROGATE = /\p{Surrogate}/u;
 
 /**
@@ -23,22 +25,36 @@ export function segmentOf(text: string): string {
 
 /** Where the nodes of a namespace are. */
 export class LockPaths {
+  /** The parent of all below. */
+  readonly namespace: string;
   /** Where each session of a process has a node of its own, for its heartbeats. */
   readonly sessions: string;
-  readonly #namespace: string;
 
   constructor(root: string, namespace: string) {
-    this.#namespace = `${root}/${segmentOf(namespace)}`;
-    this.sessions = `${this.#namespace}/%sessions`;
+    this.namespace = `${root}/${segmentOf(namespace)}`;
+    this.sessions = `${this.namespace}/${SESSIONS}`;
   }
 
   /** The node of a value of the compare-and-set store. */
   recordOf(name: string): string {
-    return `${this.#namespace}/%records/${segmentOf(name)}`;
+    return `${this.namespace}/${RECORDS}/${segmentOf(name)}`;
   }
 
   /** The parent of the nodes of all attempts that have the lock or wait for it. */
   folderOf(key: string): string {
-    return `${this.#namespace}/${segmentOf(key)}`;
+    return `${this.namespace}/${segmentOf(key)}`;
+  }
+
+  /** The key whose folder has this name; the name itself where no key can be read from it, and undefined for what is no key's. */
+  keyOf(segment: string): string | undefined {
+    if (segment === SESSIONS || segment === RECORDS) return undefined;
+    // Most names need no decoding, and a list reads 100 000 of them in one tick.
+    if (!segment.includes('%')) return segment;
+    try {
+      const key = decodeURIComponent(segment);
+      return segmentOf(key) === segment ? key : segment;
+    } catch {
+      return segment;
+    }
   }
 }

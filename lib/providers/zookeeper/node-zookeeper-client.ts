@@ -1,6 +1,7 @@
-import { hostname } from 'node:os';
 import type * as Library from 'node-zookeeper-client';
 import { LockConfigError } from '../../api/errors.js';
+import type { Instance } from '../../api/lock-provider.js';
+import { contentFor } from './node-content.js';
 import {
   type ClientFactory,
   type ClientListener,
@@ -24,7 +25,7 @@ interface Connection {
   socket?: { destroy(error?: Error): void };
   pendingBuffer: Buffer | null;
   packetQueue: { queue: unknown[] };
-  watcherManager: { dataWatchers: Record<string, unknown> };
+  watcherManager: { dataWatchers: Record<string, unknown>; childWatchers: Record<string, unknown> };
   onSocketData: (this: Connection, data: Buffer) => void;
   connect: (this: Connection) => void;
   findNextServer: (this: Connection, use: (server: unknown) => void) => void;
@@ -33,11 +34,9 @@ interface Connection {
 // The pause before the library tries all servers once more; its default of 1 s is a third of a short session.
 const SPIN_DELAY = 250;
 const LAST_XID = 2 ** 31 - 1;
-// The content of a node is only a hint for operators who use zkCli.
-const DATA = Buffer.from(hostname());
 
 /** @throws LockConfigError when `node-zookeeper-client` is not installed. */
-export async function nodeZooKeeperClients(settings: ZooKeeperSettings): Promise<ClientFactory> {
+export async function nodeZooKeeperClients(settings: ZooKeeperSettings, instance: Instance): Promise<ClientFactory> {
   let library: typeof Library;
   try {
     // An optional peer: imported only by applications that use this provider.
@@ -48,7 +47,8 @@ export async function nodeZooKeeperClients(settings: ZooKeeperSettings): Promise
       { cause },
     );
   }
-  return (listener) => new NodeZooKeeperClient(library, settings, listener);
+  const content = contentFor(instance);
+  return (listener) => new NodeZooKeeperClient(library, settings, content, listener);
 }
 
 /** The client on node-zookeeper-client 1.1. The only file that uses that library. */
@@ -62,7 +62,12 @@ class NodeZooKeeperClient implements ZooKeeperClient {
   #isClosed = false;
   #onClosed: (() => void) | undefined;
 
-  constructor(library: typeof Library, settings: ZooKeeperSettings, listener: ClientListener) {
+  constructor(
+    library: typeof Library,
+    settings: ZooKeeperSettings,
+    private readonly content: Buffer,
+    listener: ClientListener,
+  ) {
     this.#library = library;
     // Retries of the library would create a second node after a lost reply.
     this.#client = library.createClient(settings.servers, {
@@ -106,7 +111,7 @@ class NodeZooKeeperClient implements ZooKeeperClient {
     this.#client.connect();
   }
 
-  create(path: string, kind: NodeKind, data = DATA): Promise<Creation> {
+  create(path: string, kind: NodeKind, data = this.content): Promise<Creation> {
     const { CreateMode } = this.#library;
     const mode = {
       persistent: CreateMode.PERSISTENT,
@@ -137,27 +142,23 @@ class NodeZooKeeperClient implements ZooKeeperClient {
   }
 
   async watch(path: string, onChange: () => void): Promise<NodeStat | null> {
-    // One watcher a path for the library, which never forgets a watcher, also those of attempts that have left.
-    let watch = this.#watches.get(path);
-    if (!watch) {
-      watch = new Watch(() => this.#watches.delete(path));
-      this.#watches.set(path, watch);
-    }
-    const { fire } = watch;
-    watch.listeners.add(onChange);
     try {
       // Not exists(), which leaves a watch on the server also for a node that does not exist (Curator, LockInternals).
-      return await this.#ask((callback) => {
+      return await this.#watch(path, onChange, (fire, callback) => {
         this.#client.getData(path, fire, (error, _data, stat) => {
           callback(error, error ? undefined : statOf(stat));
         });
       });
     } catch (error) {
-      watch.listeners.delete(onChange);
-      if (watch.listeners.size === 0 && this.#watches.get(path) === watch) this.#watches.delete(path);
       if (isFailure(error, 'no-node')) return null;
       throw error;
     }
+  }
+
+  watchChildren(path: string, onChange: () => void): Promise<readonly string[]> {
+    return this.#watch(path, onChange, (fire, callback) => {
+      this.#client.getChildren(path, fire, callback);
+    });
   }
 
   unwatch(path: string, onChange: () => void): void {
@@ -166,15 +167,16 @@ class NodeZooKeeperClient implements ZooKeeperClient {
 
   async touch(path: string): Promise<void> {
     await this.#ask((callback) => {
-      this.#client.setData(path, DATA, callback);
+      this.#client.setData(path, this.content, callback);
     });
   }
 
   async read(path: string): Promise<NodeValue | null> {
     try {
       return await this.#ask<NodeValue>((callback) => {
-        this.#client.getData(path, (error, data, stat) => {
-          callback(error, error ? undefined : { data, version: stat.version });
+        this.#client.getData(path, (error, data: Buffer | undefined, stat) => {
+          // Another library may have made it with no content.
+          callback(error, error ? undefined : { data: data ?? Buffer.alloc(0), version: stat.version });
         });
       });
     } catch (error) {
@@ -216,7 +218,33 @@ class NodeZooKeeperClient implements ZooKeeperClient {
     this.reconnect();
   }
 
-  #ask<T>(send: (callback: (error: Error | Library.Exception | null, answer?: T) => void) => void): Promise<T> {
+  /** Asks with a watch, of which nothing stays when the question fails. */
+  async #watch<T>(
+    path: string,
+    onChange: () => void,
+    send: (fire: () => void, callback: Callback<T>) => void,
+  ): Promise<T> {
+    // One watcher a path for the library, which never forgets a watcher, also those of attempts that have left. No path is watched
+    // both for its content and for its children: locks are a level below their folders.
+    let watch = this.#watches.get(path);
+    if (!watch) {
+      watch = new Watch(() => this.#watches.delete(path));
+      this.#watches.set(path, watch);
+    }
+    const { fire } = watch;
+    watch.listeners.add(onChange);
+    try {
+      return await this.#ask<T>((callback) => {
+        send(fire, callback);
+      });
+    } catch (error) {
+      watch.listeners.delete(onChange);
+      if (watch.listeners.size === 0 && this.#watches.get(path) === watch) this.#watches.delete(path);
+      throw error;
+    }
+  }
+
+  #ask<T>(send: (callback: Callback<T>) => void): Promise<T> {
     return new Promise((resolve, reject) => {
       // The library would keep the request and send it after the reconnect, when no caller wants it any more.
       if (!this.#isConnected) {
@@ -245,6 +273,8 @@ class NodeZooKeeperClient implements ZooKeeperClient {
     return new ZooKeeperFailure(kinds[code] ?? 'refused', `ZooKeeper answers ${error.name} (${code}).`);
   }
 }
+
+type Callback<T> = (error: Error | Library.Exception | null, answer?: T) => void;
 
 /** The listeners to call when a node changes or goes. */
 class Watch {
@@ -289,6 +319,7 @@ function heal(connection: Connection, isClosed: () => boolean): void {
     this.pendingBuffer = null;
     this.packetQueue.queue = [];
     this.watcherManager.dataWatchers = {};
+    this.watcherManager.childWatchers = {};
     connect.call(this);
   };
   connection.findNextServer = function (use) {

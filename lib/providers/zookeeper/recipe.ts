@@ -1,21 +1,26 @@
-import type { LockMode } from '../../api/lock-options.js';
+import type { LimitTerms, LockMode } from '../../api/lock-options.js';
 
-/** The order of a lock's queue, as Apache Curator defines it: the names of the nodes, and which node precedes which. */
-export interface Recipe {
-  /** The text between the id and the sequence number in the name of a node. */
-  markerOf(mode: LockMode): string;
-  /** For which node a node has to wait, among these children of the lock's folder. */
-  placeOf(own: string, names: readonly string[]): Place;
-  /** The nodes that hold the lock. */
-  holdersOf(names: readonly string[]): readonly string[];
-  modeOf(name: string): LockMode;
+/** A node of the queue, as its name describes it. */
+interface QueuedNode {
+  readonly name: string;
+  readonly mode: LockMode;
+  /** Of a limited node. */
+  readonly terms: LimitTerms | undefined;
+  /** By which the queue is sorted. */
+  readonly text: string;
 }
 
-interface Place {
-  /** The last of the nodes to wait for; when it goes, it is time to look again. Undefined for a holder. */
-  readonly behind: string | undefined;
-  /** The first of all nodes. Readers that hold together have the same first node. */
+/** The place of a node in the queue. */
+export interface Place {
+  readonly isHeld: boolean;
+  /** The node whose departure or entry may admit this one. Undefined for a holder, and for a waiter that any departure may admit. */
+  readonly behind?: string;
+  /** Of a holder: the node whose creation gives the token. It is its own, or that of the first of the readers that hold together. */
   readonly first: string;
+  /** Of a limited holder: whether the node behind it may wait until it has entered. */
+  readonly isAwaited: boolean;
+  /** Of a limited node: the smallest limit of the other holders, if that is not its own. */
+  readonly otherLimit?: number | undefined;
 }
 
 /**
@@ -28,33 +33,105 @@ const READ = '__READ__';
 const WRITE = '__WRIT__';
 const MUTEX = 'lock-';
 
+/**
+ * The order of a lock's queue, as Apache Curator defines it: the names of the nodes, and which node precedes which.
+ *
+ * A limited node has the marker of an exclusive one, behind its limit and its weight, so Curator's locks take it for that. Limited nodes
+ * enter in their order while their weights are at most the smallest of their limits, so the holders are always the first nodes, and a holder
+ * stays one whatever node comes or goes. Each process computes the same from one list of names.
+ */
+class Recipe {
+  readonly #limited: RegExp;
+
+  constructor(
+    private readonly exclusive: string,
+    private readonly shared?: string,
+  ) {
+    this.#limited = new RegExp(`-limit-(\\d+)-(\\d+)-${exclusive}-?\\d+$`);
+  }
+
+  /** The text between the id and the sequence number in the name of a node. */
+  markerOf(mode: LockMode, limited?: LimitTerms): string {
+    if (limited) return `limit-${limited.limit}-${limited.weight}-${this.exclusive}`;
+    return mode === 'shared' && this.shared !== undefined ? this.shared : this.exclusive;
+  }
+
+  /** Where a node is among the children of the lock's folder, of which it is one. */
+  placeOf(own: string, names: readonly string[]): Place {
+    const queue = this.#queueOf(names);
+    const index = queue.findIndex(({ name }) => name === own);
+    const mode = this.modeOf(own);
+    if (mode === 'limited') return this.#limitedPlace(queue, index);
+    const before = queue.slice(0, index);
+    // Curator's readers watch the first writer. The last writer before us goes after it, so one wake-up is enough.
+    const behind = mode === 'shared' ? before.findLast(keepsReadersOut) : before.at(-1);
+    return behind
+      ? { isHeld: false, behind: behind.name, first: own, isAwaited: false }
+      : { isHeld: true, first: queue[0]?.name ?? own, isAwaited: false };
+  }
+
+  /** The nodes that hold the lock, in their order. */
+  holdersOf(names: readonly string[]): readonly string[] {
+    return holdersIn(this.#queueOf(names)).map(({ name }) => name);
+  }
+
+  modeOf(name: string): LockMode {
+    return this.#nodeOf(name).mode;
+  }
+
+  /** How much of which limit these limited holders take; undefined for others. */
+  usageOf(holders: readonly string[]): { readonly limit: number; readonly used: number } | undefined {
+    const terms = holders.flatMap((name) => this.#nodeOf(name).terms ?? []);
+    if (terms.length === 0) return undefined;
+    return {
+      limit: Math.min(...terms.map(({ limit }) => limit)),
+      used: terms.reduce((sum, { weight }) => sum + weight, 0),
+    };
+  }
+
+  #limitedPlace(queue: readonly QueuedNode[], index: number): Place {
+    const { name: first, terms } = queue[index] as QueuedNode;
+    const holders = holdersIn(queue);
+    const limits = holders.flatMap((holder) => (holder.name === first ? [] : (holder.terms?.limit ?? [])));
+    const smallest = Math.min(...limits);
+    const otherLimit = limits.length > 0 && smallest !== terms?.limit ? smallest : undefined;
+    if (index < holders.length) {
+      return { isHeld: true, first, isAwaited: queue[index + 1]?.mode === 'limited', otherLimit };
+    }
+    const previous = queue[index - 1];
+    // Behind limited holders any of them may go. All other waiters have one node to watch, so that a departure wakes one.
+    if (index === holders.length && previous?.mode === 'limited') {
+      return { isHeld: false, first, isAwaited: false, otherLimit };
+    }
+    return { isHeld: false, ...(previous && { behind: previous.name }), first, isAwaited: false, otherLimit };
+  }
+
+  #queueOf(names: readonly string[]): readonly QueuedNode[] {
+    return names.map((name) => this.#nodeOf(name)).sort((one, other) => (isBefore(one, other) ? -1 : 1));
+  }
+
+  #nodeOf(name: string): QueuedNode {
+    if (this.shared !== undefined && name.includes(this.shared)) {
+      return { name, mode: 'shared', terms: undefined, text: this.#textOf(name) };
+    }
+    const found = this.#limited.exec(name);
+    const terms = found ? { limit: Number(found[1]), weight: Number(found[2]) } : undefined;
+    return { name, mode: terms ? 'limited' : 'exclusive', terms, text: this.#textOf(name) };
+  }
+
+  // A name without the marker is ordered by all of its text, as in Curator: after the digits, if it begins with a letter.
+  #textOf(name: string): string {
+    return after(this.exclusive, this.shared === undefined ? name : after(this.shared, name));
+  }
+}
+
+export type { Recipe };
+
 /** `InterProcessMutex`: ordered by the text after the last `lock-`. */
-export const mutex: Recipe = {
-  markerOf: () => MUTEX,
-  placeOf: (own, names) => ({ behind: lastBefore(own, names, afterLock), first: firstOf(names, afterLock) ?? own }),
-  holdersOf: (names) => {
-    const first = firstOf(names, afterLock);
-    return first === undefined ? [] : [first];
-  },
-  modeOf: () => 'exclusive',
-};
+export const mutex = new Recipe(MUTEX);
 
 /** `InterProcessReadWriteLock`: ordered by the text after `__READ__` or `__WRIT__`; readers wait only for writers. */
-export const readWrite: Recipe = {
-  markerOf: (mode) => (mode === 'shared' ? READ : WRITE),
-  placeOf: (own, names) => {
-    // Curator's readers watch the first writer. The last writer before us goes after it, so one wake-up is enough.
-    const blocking = isReader(own) ? names.filter(isWriter) : names;
-    return { behind: lastBefore(own, blocking, afterReadOrWrite), first: firstOf(names, afterReadOrWrite) ?? own };
-  },
-  holdersOf: (names) => {
-    const first = firstOf(names, afterReadOrWrite);
-    if (first === undefined) return [];
-    const readers = names.filter(isReader).filter((name) => readWrite.placeOf(name, names).behind === undefined);
-    return isReader(first) ? readers : [first];
-  },
-  modeOf: (name) => (isReader(name) ? 'shared' : 'exclusive'),
-};
+export const readWrite = new Recipe(WRITE, READ);
 
 /** The number that the server has appended: ten characters, of which the first may be a sign. */
 export function sequenceOf(name: string): number {
@@ -62,36 +139,37 @@ export function sequenceOf(name: string): number {
   return Number(/(?:-|__)(-?\d{9,})$/.exec(name)?.[1]);
 }
 
-const isReader = (name: string): boolean => name.includes(READ);
-const isWriter = (name: string): boolean => name.includes(WRITE);
+function holdersIn(queue: readonly QueuedNode[]): readonly QueuedNode[] {
+  const [first] = queue;
+  if (first?.mode === 'limited') return queue.slice(0, admittedIn(queue));
+  if (first?.mode !== 'shared') return queue.slice(0, 1);
+  const end = queue.findIndex(keepsReadersOut);
+  return queue.slice(0, end < 0 ? queue.length : end).filter(({ mode }) => mode === 'shared');
+}
 
-// A name without the marker is ordered by all of its text, as in Curator: after the digits, if it begins with a letter.
+/** How many of the first nodes hold, all limited. */
+function admittedIn(queue: readonly QueuedNode[]): number {
+  let used = 0;
+  let smallest = Infinity;
+  for (const [index, { terms }] of queue.entries()) {
+    if (!terms) return index;
+    used += terms.weight;
+    smallest = Math.min(smallest, terms.limit);
+    if (used > smallest) return index;
+  }
+  return queue.length;
+}
+
 const after = (marker: string, name: string): string => {
   const at = name.lastIndexOf(marker);
   return at < 0 ? name : name.slice(at + marker.length);
 };
-const afterLock = (name: string): string => after(MUTEX, name);
-const afterReadOrWrite = (name: string): string => after(WRITE, after(READ, name));
 
-function lastBefore(own: string, names: readonly string[], textOf: (name: string) => string): string | undefined {
-  let last: string | undefined;
-  for (const name of names) {
-    if (isBefore(name, own, textOf) && (last === undefined || isBefore(last, name, textOf))) last = name;
-  }
-  return last;
-}
+const keepsReadersOut = ({ name }: QueuedNode): boolean => name.includes(WRITE);
 
-function firstOf(names: readonly string[], textOf: (name: string) => string): string | undefined {
-  let first: string | undefined;
-  for (const name of names) if (first === undefined || isBefore(name, first, textOf)) first = name;
-  return first;
-}
-
-function isBefore(one: string, other: string, textOf: (name: string) => string): boolean {
-  if (one === other) return false;
-  const [text, otherText] = [textOf(one), textOf(other)];
-  if (text !== otherText) return text < otherText;
+function isBefore(one: QueuedNode, other: QueuedNode): boolean {
+  if (one.text !== other.text) return one.text < other.text;
   // A writer of newer Curators that reads as well has a reader's node of its own number (CURATOR-621).
-  if (isWriter(one) !== isWriter(other)) return isWriter(one);
-  return one < other;
+  if (one.name.includes(WRITE) !== other.name.includes(WRITE)) return one.name.includes(WRITE);
+  return one.name < other.name;
 }

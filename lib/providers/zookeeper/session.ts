@@ -150,6 +150,11 @@ export class Session {
     return this.#write(() => this.#client.replace(path, data, version));
   }
 
+  /** Notifies those who watch the node, and proves that the session lives. */
+  touch(path: string): Promise<void> {
+    return this.#write(() => this.#client.touch(path));
+  }
+
   remove(path: string): Promise<void> {
     return this.#write(() => this.#client.remove(path));
   }
@@ -164,6 +169,10 @@ export class Session {
 
   watch(path: string, onChange: () => void): Promise<NodeStat | null> {
     return this.#call(() => this.#client.watch(path, onChange));
+  }
+
+  watchChildren(path: string, onChange: () => void): Promise<readonly string[]> {
+    return this.#call(() => this.#client.watchChildren(path, onChange));
   }
 
   unwatch(path: string, onChange: () => void): void {
@@ -261,7 +270,7 @@ export class Session {
   async #beat(): Promise<void> {
     const node = this.#node;
     try {
-      await this.#write(() => this.#client.touch(node));
+      await this.touch(node);
     } catch (error) {
       // An operator has removed it.
       if (!isFailure(error, 'no-node')) throw error;

@@ -13,15 +13,16 @@ import type {
 import type { Timer } from '../../api/clock.js';
 import { withTimeout } from '../../core/toolkit/timing.js';
 import { LockUnavailableError } from '../../api/errors.js';
-import type { LockInfo } from '../../api/lock-info.js';
+import type { ListedLock, LockInfo } from '../../api/lock-info.js';
 import { ZooKeeperAttempt } from './attempt.js';
 import { AttemptContext } from './attempt-context.js';
 import { ZooKeeperCasStore } from './cas-store.js';
 import { diagnose } from './diagnostics.js';
 import { LockPaths } from './lock-path.js';
+import { OperatorView } from './operator-view.js';
 import { mutex, readWrite } from './recipe.js';
 import { Session, type SessionListener } from './session.js';
-import { type ClientFactory, isFailure } from './zookeeper-client.js';
+import type { ClientFactory } from './zookeeper-client.js';
 import type { ZooKeeperSettings } from './zookeeper-options.js';
 
 // How long `connect` waits for its session, in ms. For a shorter session its timeout is enough.
@@ -37,6 +38,7 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
   readonly casStore: CasStore;
   readonly #shared: AttemptContext;
   readonly #paths: LockPaths;
+  readonly #operatorView: OperatorView;
   readonly #attempts = new Map<string, ZooKeeperAttempt>();
   #hasSession = false;
   #endConnect: ((isUp: boolean) => void) | undefined;
@@ -53,15 +55,18 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
   ) {
     this.capabilities = {
       shared: settings.recipe === 'read-write',
+      limits: true,
       fair: true,
       fencing: true,
       lease: 'session',
       minHold: false,
       forceRelease: true,
+      list: true,
       queue: 'local',
     };
     this.#paths = new LockPaths(settings.root, context.namespace);
     this.#shared = new AttemptContext(context, settings.recipe === 'mutex' ? mutex : readWrite);
+    this.#operatorView = new OperatorView(this.#shared, this.#paths);
     this.casStore = new ZooKeeperCasStore(this.#shared, this.#paths);
   }
 
@@ -98,45 +103,16 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
     return this.#attempts.get(holder)?.release() ?? 'lost';
   }
 
-  async inspect(key: string): Promise<LockInfo | null> {
-    const { recipe, session } = this.#shared;
-    const folder = this.#paths.folderOf(key);
-    for (;;) {
-      const names = await this.#namesIn(folder, key);
-      const holders = recipe.holdersOf(names);
-      const [first] = holders;
-      if (first === undefined) return null;
-      const stat = await session.stat(`${folder}/${first}`).catch((error: unknown) => {
-        throw this.#shared.unavailable(key, error);
-      });
-      // Gone between the two looks.
-      if (!stat) continue;
-      return {
-        key,
-        state: 'held',
-        mode: recipe.modeOf(first),
-        holders: holders.length,
-        waiters: names.length - holders.length,
-        expiresIn: null,
-        fencingToken: stat.createdAt,
-      };
-    }
+  inspect(key: string): Promise<LockInfo | null> {
+    return this.#operatorView.inspect(key);
   }
 
-  async forceRelease(key: string): Promise<boolean> {
-    const { recipe, session } = this.#shared;
-    const folder = this.#paths.folderOf(key);
-    const names = await this.#namesIn(folder, key);
-    const removals = recipe.holdersOf(names).map(async (name) => {
-      try {
-        await session.remove(`${folder}/${name}`);
-        return true;
-      } catch (error) {
-        if (isFailure(error, 'no-node')) return false;
-        throw this.#shared.unavailable(key, error);
-      }
-    });
-    return (await Promise.all(removals)).includes(true);
+  forceRelease(key: string): Promise<boolean> {
+    return this.#operatorView.forceRelease(key);
+  }
+
+  list(query: { readonly prefix: string }): AsyncIterable<ListedLock> {
+    return this.#operatorView.list(query);
   }
 
   diagnose(): Promise<Diagnostic[]> {
@@ -219,14 +195,5 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
 
   #lose(session: Session, cause: Error): void {
     for (const attempt of this.#attempts.values()) if (attempt.isOf(session)) attempt.lose(cause);
-  }
-
-  async #namesIn(folder: string, key: string): Promise<readonly string[]> {
-    try {
-      return await this.#shared.session.children(folder);
-    } catch (error) {
-      if (isFailure(error, 'no-node')) return [];
-      throw this.#shared.unavailable(key, error);
-    }
   }
 }

@@ -8,7 +8,7 @@ export interface ZooKeeperClient {
   /** Connects, and reconnects by itself until `close`. */
   connect(): void;
 
-  /** @param data the content of the node; default: a hint for operators */
+  /** @param data the content of the node; default: the instance that makes it */
   create(path: string, kind: NodeKind, data?: Buffer): Promise<Creation>;
   /** The names of the nodes in this one. */
   children(path: string): Promise<readonly string[]>;
@@ -19,9 +19,13 @@ export interface ZooKeeperClient {
    * is forgotten, and its owner has to look again. No watch stays for a node that does not exist.
    */
   watch(path: string, onChange: () => void): Promise<NodeStat | null>;
-  /** Undoes {@link watch}: nodes live longer than the attempts that watch them. */
+  /** As {@link children}; `onChange` is called once when a node in it comes or goes. Forgotten as that of {@link watch}. */
+  watchChildren(path: string, onChange: () => void): Promise<readonly string[]>;
+  /** Undoes {@link watch} and {@link watchChildren}: nodes live longer than the attempts that watch them. */
   unwatch(path: string, onChange: () => void): void;
-  /** Writes something into the node: an acknowledged write is the proof that the session lives. */
+  /**
+   * Writes the content again: an acknowledged write is the proof that the session lives, and those who watch the node are notified.
+   */
   touch(path: string): Promise<void>;
   /** The content of the node, as this server has it; null if the node does not exist. */
   read(path: string): Promise<NodeValue | null>;

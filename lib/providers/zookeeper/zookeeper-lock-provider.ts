@@ -7,7 +7,7 @@ import { readOptions, type ZooKeeperLockProviderOptions, type ZooKeeperSettings 
  * Locks on a ZooKeeper ensemble (3.5 or later), by the recipes of Apache Curator, so that services in Java and Python can take
  * the same locks.
  *
- * Promised: mutual exclusion and shared locks, first come, first served among processes and within each, as long as a quorum keeps
+ * Promised: exclusive, shared and limited locks, first come, first served among processes and within each, as long as a quorum keeps
  * its data. A process that is cut off knows of its loss before the servers give the lock to another. The fencing token is the zxid at
  * which its holder entered the queue: it outlives everything but the data of the ensemble.
  *
@@ -23,6 +23,6 @@ export class ZooKeeperLockProvider implements LockProvider {
   }
 
   createBackend(context: BackendContext): ZooKeeperBackend {
-    return new ZooKeeperBackend(context, this.#settings, () => nodeZooKeeperClients(this.#settings));
+    return new ZooKeeperBackend(context, this.#settings, () => nodeZooKeeperClients(this.#settings, context.instance));
   }
 }

@@ -34,7 +34,9 @@ export interface ZooKeeperLockProviderOptions {
    * The recipe of Curator that the nodes follow, for Java and Python services that take the same locks.
    *
    * - `read-write` (default): `InterProcessReadWriteLock`. An exclusive lock is its write lock.
-   * - `mutex`: `InterProcessMutex`. Exclusive only, because it does not see readers.
+   * - `mutex`: `InterProcessMutex`. No shared locks, because it does not see readers.
+   *
+   * Limited locks exist with both. For Curator each of their holders is an exclusive one.
    *
    * The two do not see each other, nor do they in Curator, so all services that share a key must use the same recipe.
    */

@@ -1,0 +1,127 @@
+import type { ListedLock, LockInfo } from '../../api/lock-info.js';
+import type { AttemptContext } from './attempt-context.js';
+import type { LockPaths } from './lock-path.js';
+import { instanceIdOf, instanceNameIn } from './node-content.js';
+import { isFailure } from './zookeeper-client.js';
+
+/** How many keys a list reads at a time, ahead of its reader. */
+const AHEAD = 32;
+/** Of how many holders a list names the instance. */
+const NAMED_HOLDERS = 100;
+
+interface HeldKey {
+  readonly info: LockInfo;
+  /** The names of the nodes that hold it. */
+  readonly holders: readonly string[];
+}
+
+/** What operators see of all locks, and may take away. */
+export class OperatorView {
+  constructor(
+    private readonly context: AttemptContext,
+    private readonly paths: LockPaths,
+  ) {}
+
+  async inspect(key: string): Promise<LockInfo | null> {
+    return (await this.#look(key, this.paths.folderOf(key)))?.info ?? null;
+  }
+
+  async forceRelease(key: string): Promise<boolean> {
+    const { recipe, session } = this.context;
+    const folder = this.paths.folderOf(key);
+    const removals = recipe.holdersOf(await this.#namesIn(folder, key)).map(async (name) => {
+      try {
+        await session.remove(`${folder}/${name}`);
+        return true;
+      } catch (error) {
+        if (isFailure(error, 'no-node')) return false;
+        throw this.context.unavailable(key, error);
+      }
+    });
+    return (await Promise.all(removals)).includes(true);
+  }
+
+  /** All keys of the namespace come in one answer, since the server has no pages. What is in their folders is read as the list is. */
+  async *list({ prefix }: { readonly prefix: string }): AsyncGenerator<ListedLock> {
+    // A server that is behind its leader would miss the latest locks.
+    await this.context.session.heartbeat().catch((error: unknown) => {
+      throw this.context.unavailable(undefined, error);
+    });
+    const instances = new Map<string, string>();
+    const looks: Promise<ListedLock | null>[] = [];
+    for (const segment of await this.#namesIn(this.paths.namespace, undefined)) {
+      const key = this.paths.keyOf(segment);
+      if (!key?.startsWith(prefix)) continue;
+      const look = this.#lookClosely(key, `${this.paths.namespace}/${segment}`, instances);
+      // Its failure is thrown when it is its turn, unless the reader has left before.
+      look.catch(() => undefined);
+      looks.push(look);
+      if (looks.length < AHEAD) continue;
+      const lock = await looks.shift();
+      if (lock) yield lock;
+    }
+    for (const look of looks) {
+      const lock = await look;
+      if (lock) yield lock;
+    }
+  }
+
+  async #look(key: string, folder: string): Promise<HeldKey | null> {
+    const { recipe, session } = this.context;
+    for (;;) {
+      const names = await this.#namesIn(folder, key);
+      const holders = recipe.holdersOf(names);
+      const [first] = holders;
+      if (first === undefined) return null;
+      const mode = recipe.modeOf(first);
+      // Limited holders have a token each, and the last one has the largest.
+      const latest = (mode === 'limited' && holders.at(-1)) || first;
+      const stat = await session.stat(`${folder}/${latest}`).catch((error: unknown) => {
+        throw this.context.unavailable(key, error);
+      });
+      // Gone between the two looks.
+      if (!stat) continue;
+      const info: LockInfo = {
+        key,
+        state: 'held',
+        mode,
+        holders: holders.length,
+        ...recipe.usageOf(holders),
+        waiters: names.length - holders.length,
+        expiresIn: null,
+        fencingToken: stat.createdAt,
+      };
+      return { info, holders };
+    }
+  }
+
+  /** @param instances names by id, as far as they are known: a process that holds many keys is read once */
+  async #lookClosely(key: string, folder: string, instances: Map<string, string>): Promise<ListedLock | null> {
+    const held = await this.#look(key, folder);
+    if (!held) return null;
+    const nodes = new Map(held.holders.slice(0, NAMED_HOLDERS).map((name) => [instanceIdOf(name), name]));
+    const names = Array.from(nodes, async ([id, node]) => {
+      const known = instances.get(id);
+      if (known !== undefined) return known;
+      const value = await this.context.session.read(`${folder}/${node}`).catch((error: unknown) => {
+        throw this.context.unavailable(key, error);
+      });
+      const name = value ? instanceNameIn(value.data, id) : undefined;
+      if (name === undefined) return id;
+      instances.set(id, name);
+      return name;
+    });
+    // When it entered is not recorded. The time of its node is that of its question.
+    return { ...held.info, instances: [...new Set(await Promise.all(names))], since: null };
+  }
+
+  /** @param key whose folder it is, if it is that of one key */
+  async #namesIn(folder: string, key: string | undefined): Promise<readonly string[]> {
+    try {
+      return await this.context.session.children(folder);
+    } catch (error) {
+      if (isFailure(error, 'no-node')) return [];
+      throw this.context.unavailable(key, error);
+    }
+  }
+}

@@ -1,0 +1,214 @@
+import {
+  type ClientListener,
+  type Creation,
+  type FailureKind,
+  type NodeKind,
+  type NodeStat,
+  type ZooKeeperClient,
+  ZooKeeperFailure,
+} from '../../lib/providers/zookeeper/zookeeper-client.js';
+
+interface Change {
+  readonly kind: 'create' | 'remove' | 'touch';
+  readonly path: string;
+  readonly owner: bigint;
+}
+
+/**
+ * An ensemble in which each client has a server of its own, and each server applies the changes of the leader when the test says so. What
+ * ZooKeeper promises holds: one order of all writes, the requests of a session in their order, a read after a write of the
+ * same session sees it, and a watch fires before its client sees what has changed.
+ */
+export class LaggingZooKeeper {
+  readonly log: Change[] = [];
+  readonly servers: LaggingServer[] = [];
+  /** What the leader has; each node counts its sequential children. */
+  readonly leader = new Map<string, { children: number }>();
+
+  readonly connect = (listener: ClientListener): LaggingServer => {
+    const server = new LaggingServer(this, listener, BigInt(this.servers.length + 1));
+    this.servers.push(server);
+    return server;
+  };
+
+  /** The nodes in a folder, as the leader has them. */
+  namesIn(folder: string): readonly string[] {
+    return namesIn(this.leader, folder);
+  }
+
+  /** All that can happen next. */
+  get steps(): readonly (() => void)[] {
+    return this.servers.flatMap((server) => server.steps);
+  }
+}
+
+/** A server, and the connection of its only client. */
+export class LaggingServer implements ZooKeeperClient {
+  readonly sessionTimeout = 12_000;
+  /** How much of the leader's log it has applied. */
+  #applied = 0;
+  readonly #nodes = new Map<string, NodeStat>();
+  readonly #requests: (() => void)[] = [];
+  readonly #watches = new Map<string, Set<() => void>>();
+  readonly #childWatches = new Map<string, Set<() => void>>();
+
+  constructor(
+    private readonly ensemble: LaggingZooKeeper,
+    private readonly listener: ClientListener,
+    readonly sessionId: bigint,
+  ) {}
+
+  get steps(): readonly (() => void)[] {
+    const [request] = this.#requests;
+    const isBehind = this.#applied < this.ensemble.log.length;
+    return [
+      ...(isBehind ? [() => this.#apply()] : []),
+      ...(request
+        ? [
+            () => {
+              this.#requests.shift();
+              request();
+            },
+          ]
+        : []),
+    ];
+  }
+
+  connect(): void {
+    queueMicrotask(() => {
+      this.listener.onConnected();
+    });
+  }
+
+  create(path: string, kind: NodeKind): Promise<Creation> {
+    return this.#write((leader) => {
+      const parent = leader.get(parentOf(path));
+      if (!parent && parentOf(path) !== '') throw failure('no-node');
+      const sequence = kind === 'ephemeral-sequential' ? String(parent?.children).padStart(10, '0') : '';
+      if (leader.has(path + sequence)) throw failure('exists');
+      if (parent) parent.children += 1;
+      leader.set(path + sequence, { children: 0 });
+      return { kind: 'create', path: path + sequence, owner: kind === 'persistent' ? 0n : this.sessionId };
+    }).then((change) => ({ path: change.path, createdAt: BigInt(this.ensemble.log.indexOf(change) + 1) }));
+  }
+
+  async touch(path: string): Promise<void> {
+    await this.#write((leader) => {
+      if (!leader.has(path)) throw failure('no-node');
+      return { kind: 'touch', path, owner: 0n };
+    });
+  }
+
+  async remove(path: string): Promise<void> {
+    await this.#write((leader) => {
+      if (!leader.has(path)) throw failure('no-node');
+      if (namesIn(leader, path).length > 0) throw failure('not-empty');
+      leader.delete(path);
+      return { kind: 'remove', path, owner: 0n };
+    });
+  }
+
+  children(path: string): Promise<readonly string[]> {
+    return this.#read(() => {
+      if (!this.#nodes.has(path)) throw failure('no-node');
+      return namesIn(this.#nodes, path);
+    });
+  }
+
+  watchChildren(path: string, onChange: () => void): Promise<readonly string[]> {
+    return this.#read(() => {
+      if (!this.#nodes.has(path)) throw failure('no-node');
+      listen(this.#childWatches, path, onChange);
+      return namesIn(this.#nodes, path);
+    });
+  }
+
+  stat(path: string): Promise<NodeStat | null> {
+    return this.#read(() => this.#nodes.get(path) ?? null);
+  }
+
+  watch(path: string, onChange: () => void): Promise<NodeStat | null> {
+    return this.#read(() => {
+      const node = this.#nodes.get(path);
+      if (node) listen(this.#watches, path, onChange);
+      return node ?? null;
+    });
+  }
+
+  unwatch(path: string, onChange: () => void): void {
+    this.#watches.get(path)?.delete(onChange);
+    this.#childWatches.get(path)?.delete(onChange);
+  }
+
+  read(): never {
+    throw new Error('No lock reads the content of a node.');
+  }
+
+  replace(): never {
+    throw new Error('No lock replaces the content of a node.');
+  }
+
+  reconnect(): void {
+    throw new Error('Nothing is slow where no time passes.');
+  }
+
+  async close(): Promise<void> {
+    // The session is of no use any more, and neither is what it has left.
+  }
+
+  abandon(): void {
+    // It has no sockets.
+  }
+
+  #apply(): void {
+    const change = this.ensemble.log[this.#applied] as Change;
+    this.#applied += 1;
+    const { kind, path, owner } = change;
+    if (kind === 'create') this.#nodes.set(path, { createdAt: BigInt(this.#applied), owner });
+    if (kind === 'remove') this.#nodes.delete(path);
+    if (kind !== 'create') fire(this.#watches, path);
+    if (kind !== 'touch') fire(this.#childWatches, parentOf(path));
+  }
+
+  #write(change: (leader: LaggingZooKeeper['leader']) => Change): Promise<Change> {
+    return this.#read(() => {
+      const { log, leader } = this.ensemble;
+      const made = change(leader);
+      log.push(made);
+      while (this.#applied < log.length) this.#apply();
+      return made;
+    });
+  }
+
+  #read<T>(answer: () => T): Promise<T> {
+    return new Promise((resolve, reject) => {
+      this.#requests.push(() => {
+        try {
+          resolve(answer());
+        } catch (error) {
+          reject(error);
+        }
+      });
+    });
+  }
+}
+
+const parentOf = (path: string): string => path.slice(0, path.lastIndexOf('/'));
+
+function namesIn(nodes: ReadonlyMap<string, unknown>, folder: string): string[] {
+  return [...nodes.keys()].filter((path) => parentOf(path) === folder).map((path) => path.slice(folder.length + 1));
+}
+
+function listen(watches: Map<string, Set<() => void>>, path: string, listener: () => void): void {
+  watches.set(path, (watches.get(path) ?? new Set()).add(listener));
+}
+
+function fire(watches: Map<string, Set<() => void>>, path: string): void {
+  const listeners = watches.get(path) ?? [];
+  watches.delete(path);
+  for (const listener of listeners) listener();
+}
+
+function failure(kind: FailureKind): ZooKeeperFailure {
+  return new ZooKeeperFailure(kind, kind);
+}

@@ -1,0 +1,251 @@
+import { jest } from '@jest/globals';
+import type { AcquireRequest, Grant } from '../../lib/api/lock-provider.js';
+import { SeededRandom } from '../../lib/provider-kit/seeded-random.js';
+import { readWrite } from '../../lib/providers/zookeeper/recipe.js';
+import { readOptions } from '../../lib/providers/zookeeper/zookeeper-options.js';
+import { ZooKeeperBackend } from '../../lib/providers/zookeeper/zookeeper-backend.js';
+import { FakeClock } from '../../lib/testing/index.js';
+import { contextFor } from '../backend-context.js';
+import { exploration, SEED } from '../exploration.js';
+import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
+import { startZooKeeper, type ZooKeeperServer } from '../servers/zookeeper-server.mjs';
+import { LaggingZooKeeper } from './lagging-zookeeper.js';
+import { granted, request, startBackend, type TestRequest, until, untilWaiting } from './seam.js';
+import { ZooKeeperAdmin } from './zookeeper-admin.js';
+
+jest.setTimeout(60_000);
+
+type Terms = Pick<AcquireRequest, 'mode' | 'limited'>;
+const limited = (limit: number, weight = 1): Terms => ({ mode: 'limited', limited: { limit, weight } });
+
+const KINDS = [
+  limited(2),
+  limited(2),
+  limited(2, 2),
+  limited(3),
+  limited(3, 2),
+  { mode: 'shared' },
+  { mode: 'exclusive' },
+] as const satisfies readonly Terms[];
+const PROCESSES = 5;
+const TURNS = 4;
+
+/** One process, which asks, waits, perhaps leaves, holds and releases, `TURNS` times. */
+class Caller {
+  turns = TURNS;
+  asked: TestRequest | undefined;
+  grant: Grant | undefined;
+  hasLeft = false;
+
+  constructor(readonly backend: ZooKeeperBackend) {}
+
+  get isDone(): boolean {
+    return this.turns === 0 && !this.asked;
+  }
+
+  get isWaiting(): boolean {
+    return this.asked !== undefined && !this.grant && !this.hasLeft;
+  }
+}
+
+/**
+ * Plays one order of events: which process acts, which server answers and which applies a change of the leader is drawn at each step. Fails if
+ * two hold what excludes each other, and if somebody waits who could enter when nothing is in flight any more.
+ */
+async function play(seed: number): Promise<void> {
+  const random = new SeededRandom(seed);
+  const ensemble = new LaggingZooKeeper();
+  const clock = new FakeClock();
+  const settings = readOptions({ connectString: 'nowhere', sessionTimeout: 12_000 });
+  const callers = Array.from(
+    { length: PROCESSES },
+    () => new Caller(new ZooKeeperBackend(contextFor([], { clock }), settings, async () => ensemble.connect)),
+  );
+  const connecting = Promise.all(callers.map(({ backend }) => backend.connect()));
+  const settle = () => new Promise((resolve) => setImmediate(resolve));
+  const settleAll = async () => {
+    for (await settle(); ensemble.steps.length > 0; await settle()) random.pick(ensemble.steps as [() => void])();
+  };
+  await settleAll();
+  await connecting;
+
+  let excess: string | undefined;
+  const held = () => callers.flatMap(({ grant, asked }) => (grant && asked ? [asked] : []));
+  const ask = (caller: Caller) => {
+    const asked = request('order', random.pick(KINDS));
+    Object.assign(caller, { asked, turns: caller.turns - 1, hasLeft: false });
+    void caller.backend.acquire(asked).then((answer) => {
+      if (answer === 'busy') caller.asked = undefined;
+      else if (caller.hasLeft) void caller.backend.release(answer).then(() => (caller.asked = undefined));
+      else {
+        caller.grant = answer;
+        excess ??= excessOf(held());
+      }
+    });
+  };
+  const leave = (caller: Caller) => {
+    caller.hasLeft = true;
+    caller.asked?.abort();
+  };
+  const release = (caller: Caller) => {
+    const grant = caller.grant as Grant;
+    caller.grant = undefined;
+    caller.hasLeft = true;
+    void caller.backend.release(grant).then(() => (caller.asked = undefined));
+  };
+  const actionsOf = (caller: Caller): (() => void)[] => {
+    if (caller.grant) return [() => release(caller)];
+    return !caller.asked && caller.turns > 0 ? [() => ask(caller)] : [];
+  };
+
+  while (!callers.every(({ isDone }) => isDone)) {
+    if (excess !== undefined) throw new Error(`Seed ${seed}: ${excess}.`);
+    const steps = [...ensemble.steps, ...callers.flatMap(actionsOf)];
+    if (steps.length === 0) throw new Error(`Seed ${seed}: nothing can happen, and some still wait.`);
+    const leaving = callers.filter(({ isWaiting }) => isWaiting).map((caller) => () => leave(caller));
+    random.pick((random.fraction() < 0.03 && leaving.length > 0 ? leaving : steps) as [() => void])();
+    await settle();
+    if (random.fraction() > 0.1) continue;
+    await settleAll();
+    // Nothing is in flight, so everyone has been notified of all that concerns it.
+    const holders = readWrite.holdersOf(ensemble.namesIn('/lock/order'));
+    if (holders.length !== held().length) throw new Error(`Seed ${seed}: somebody could enter, and does not know it.`);
+  }
+}
+
+/** What is wrong with these locks being held at the same time. */
+function excessOf(held: readonly Terms[]): string | undefined {
+  if (held.length < 2) return undefined;
+  if (held.some(({ mode }) => mode === 'exclusive')) return 'an exclusive lock beside others';
+  if (new Set(held.map(({ mode }) => mode)).size > 1) return 'shared and limited locks';
+  const terms = held.flatMap((each) => each.limited ?? []);
+  const used = terms.reduce((sum, { weight }) => sum + weight, 0);
+  return used > Math.min(...terms.map(({ limit }) => limit)) ? `${used} at a time` : undefined;
+}
+
+describe('Limits on ZooKeeper', () => {
+  it(`are kept, and every waiter enters, in any order of events (LOCK_TESTS_SEED=${SEED})`, async () => {
+    for (let game = 0; game < exploration(150, 3_000); game += 1) await play(SEED + game);
+  });
+});
+
+describe('Limits on a real server', () => {
+  let server: ZooKeeperServer;
+  let admin: ZooKeeperAdmin;
+  let wire: TcpProxy;
+
+  beforeAll(async () => {
+    server = await startZooKeeper();
+    admin = await ZooKeeperAdmin.connect(server.connectString);
+  });
+  afterAll(async () => {
+    admin.close();
+    await server.stop();
+  });
+  beforeEach(async () => {
+    wire = await startTcpProxy(server.port);
+  });
+  afterEach(() => wire.close());
+
+  let keys = 0;
+  const newKey = () => `limited:${(keys += 1)}`;
+  const direct = (recipe?: 'mutex') =>
+    startBackend({ connectString: server.connectString, sessionTimeout: 30_000, recipe });
+
+  it.each([
+    [undefined, /^_c_[0-9a-f-]{36}-limit-5-2-__WRIT__0000000000$/],
+    ['mutex', /^_c_[0-9a-f-]{36}-limit-5-2-lock-0000000000$/],
+  ] as const)('are in the names of the nodes, which never change; recipe %s', async (recipe, name) => {
+    const [{ backend }, other, key] = [await direct(recipe), await direct(recipe), newKey()];
+    const grant = granted(await backend.acquire(request(key, limited(5, 2))));
+    const names = await admin.children(`/lock/${key}`);
+    expect(names).toEqual([expect.stringMatching(name)]);
+    expect(grant.fencingToken).toBe((await admin.stat(`/lock/${key}/${names[0]}`))!.czxid.readBigInt64BE());
+    const second = granted(await other.backend.acquire(request(key, limited(5, 3))));
+    expect(second.fencingToken).toBeGreaterThan(grant.fencingToken!);
+    expect(await backend.acquire(request(key, { ...limited(5), wait: 0 }))).toBe('busy');
+    expect(await backend.acquire(request(key, { wait: 0 }))).toBe('busy');
+    await backend.release(grant);
+    granted(await backend.acquire(request(key, { ...limited(5), wait: 0 })));
+  });
+
+  it('admit the next when the session of a holder ends, which loses what it took and nothing else', async () => {
+    const dying = await startBackend({ connectString: `127.0.0.1:${wire.port}`, sessionTimeout: 4_000 });
+    const [{ backend, events }, key] = [await direct(), newKey()];
+    const stays = granted(await backend.acquire(request(key, limited(3))));
+    const lost = granted(await dying.backend.acquire(request(key, limited(3, 2))));
+    const next = backend.acquire(request(key, limited(3, 2)));
+    await untilWaiting({ events });
+    wire.refuse();
+    const grant = granted(await next);
+    expect(performance.now()).toBeGreaterThan(lost.validUntil);
+    expect(await backend.acquire(request(key, { ...limited(3), wait: 0 }))).toBe('busy');
+    wire.admit();
+    await until(() => dying.events.some(({ type }) => type === 'recovered'), 'it has a session again');
+    expect(await dying.backend.release(lost)).toBe('lost');
+    expect(await backend.acquire(request(key, { ...limited(3), wait: 0 }))).toBe('busy');
+    expect(await backend.renew(stays)).toEqual({ validUntil: expect.any(Number) as number });
+    expect(await backend.release(grant)).toBe('released');
+  });
+
+  it('wake few of 200 waiters by a release', async () => {
+    const [holder, waiters, key] = [await direct(), await direct(), newKey()];
+    const held = granted(await holder.backend.acquire(request(key, limited(2))));
+    granted(await holder.backend.acquire(request(key, limited(2))));
+    const waiting = Array.from({ length: 200 }, () => waiters.backend.acquire(request(key, limited(2))));
+    await untilWaiting(waiters, 200);
+    const received = async () => Number(/zk_packets_received\t(\d+)/.exec(await server.ask('mntr'))![1]);
+    const before = await received();
+    await holder.backend.release(held);
+    granted(await Promise.race(waiting));
+    // The release, the looks of the next two, heartbeats every few seconds and our own questions: far from 200.
+    expect((await received()) - before).toBeLessThan(100);
+    await waiters.backend.close();
+  });
+
+  it('admit a waiter that was cut off while a holder released', async () => {
+    const [holder, key] = [await direct(), newKey()];
+    const waiter = await startBackend({ connectString: `127.0.0.1:${wire.port}`, sessionTimeout: 30_000 });
+    const held = [
+      granted(await holder.backend.acquire(request(key, limited(2)))),
+      granted(await holder.backend.acquire(request(key, limited(2)))),
+    ];
+    const answers = [1, 2].map(() => waiter.backend.acquire(request(key, limited(2))));
+    await untilWaiting(waiter, 2);
+    wire.refuse();
+    await until(() => waiter.events.some(({ type }) => type === 'unavailable'), 'it is cut off');
+    for (const grant of held) await holder.backend.release(grant);
+    wire.admit();
+    for (const answer of await Promise.all(answers)) granted(answer);
+  });
+
+  it('go on after a waiter was removed by somebody else, and after a write into it', async () => {
+    const [{ backend, events }, key] = [await direct(), newKey()];
+    const held = granted(await backend.acquire(request(key, limited(1))));
+    const first = backend.acquire(request(key, limited(1)));
+    await untilWaiting({ events }, 1);
+    const second = backend.acquire(request(key, limited(1)));
+    await untilWaiting({ events }, 2);
+    const named = async (sequence: number) =>
+      `/lock/${key}/${(await admin.children(`/lock/${key}`)).find((name) => name.endsWith(`0${sequence}`))}`;
+    await admin.write(await named(1), 'a note of an operator');
+    await admin.remove(await named(1));
+    expect(await backend.release(held)).toBe('released');
+    // The first one is queued again, behind the second.
+    const next = granted(await second);
+    expect(await backend.release(next)).toBe('released');
+    granted(await first);
+  });
+
+  it('report the limit of another holder to one that waits and to one that enters', async () => {
+    const [{ backend, events }, key] = [await direct(), newKey()];
+    const held = granted(await backend.acquire(request(key, limited(1))));
+    const waiter = request(key, limited(4));
+    const waiting = backend.acquire(waiter);
+    await untilWaiting({ events });
+    expect(events).toContainEqual({ type: 'waiting', holder: waiter.holder, otherLimit: 1 });
+    await backend.release(held);
+    expect(granted(await waiting).otherLimit).toBeUndefined();
+    expect(granted(await backend.acquire(request(key, limited(2)))).otherLimit).toBe(4);
+  });
+});

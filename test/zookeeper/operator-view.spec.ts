@@ -1,0 +1,192 @@
+import { jest } from '@jest/globals';
+import { CreateMode } from 'node-zookeeper-client';
+import type { ListedLock } from '../../lib/api/lock-info.js';
+import type { LimitTerms } from '../../lib/api/lock-options.js';
+import type { BackendContext } from '../../lib/api/lock-provider.js';
+import { LockUnavailableError } from '../../lib/api/errors.js';
+import { systemRandom, withPrefix } from '../../lib/core/toolkit/random.js';
+import { segmentOf } from '../../lib/providers/zookeeper/lock-path.js';
+import { ZooKeeperLockProvider } from '../../lib/providers/zookeeper/index.js';
+import type { ZooKeeperBackend } from '../../lib/providers/zookeeper/zookeeper-backend.js';
+import { contextFor } from '../backend-context.js';
+import { startTcpProxy } from '../servers/tcp-proxy.js';
+import { startZooKeeper, type ZooKeeperServer } from '../servers/zookeeper-server.mjs';
+import { granted, request, until } from './seam.js';
+import { ZooKeeperAdmin } from './zookeeper-admin.js';
+
+jest.setTimeout(60_000);
+
+describe('The list of locks, on a real server', () => {
+  let server: ZooKeeperServer;
+  let admin: ZooKeeperAdmin;
+  const backends: ZooKeeperBackend[] = [];
+
+  beforeAll(async () => {
+    server = await startZooKeeper();
+    admin = await ZooKeeperAdmin.connect(server.connectString);
+  });
+  afterAll(async () => {
+    await Promise.all(backends.map((backend) => backend.close()));
+    admin.close();
+    await server.stop();
+  });
+
+  let instances = 0;
+  async function start(
+    namespace: string,
+    context: Partial<BackendContext> = {},
+    options = {},
+  ): Promise<ZooKeeperBackend> {
+    instances += 1;
+    const instance = { id: String(instances).padStart(12, 'a'), name: `web-${instances}` };
+    const random = withPrefix(systemRandom(), instance.id);
+    const { connectString } = server;
+    const provider = new ZooKeeperLockProvider({ connectString, sessionTimeout: 30_000, ...options });
+    const backend = provider.createBackend(contextFor([], { namespace, instance, random, ...context }));
+    backends.push(backend);
+    await backend.connect();
+    return backend;
+  }
+  const take = async (backend: ZooKeeperBackend, key: string, mode: 'exclusive' | 'shared' = 'exclusive') =>
+    granted(await backend.acquire(request(key, { mode })));
+  const limit = async (backend: ZooKeeperBackend, key: string, limited: LimitTerms) =>
+    granted(await backend.acquire(request(key, { mode: 'limited', limited })));
+  async function listOf(backend: ZooKeeperBackend, prefix = ''): Promise<ListedLock[]> {
+    const locks: ListedLock[] = [];
+    for await (const lock of backend.list({ prefix })) locks.push(lock);
+    return locks.sort((one, other) => (one.key < other.key ? -1 : 1));
+  }
+  const keysOf = async (backend: ZooKeeperBackend, prefix?: string) =>
+    (await listOf(backend, prefix)).map(({ key }) => key);
+
+  it('has each key with its mode, holders, waiters, token and instances', async () => {
+    const [one, other] = [await start('modes'), await start('modes')];
+    const [first, second] = [`web-${instances - 1}`, `web-${instances}`];
+    const alone = await take(one, 'exclusive');
+    const reading = await take(one, 'shared', 'shared');
+    await take(one, 'shared', 'shared');
+    await take(other, 'shared', 'shared');
+    await limit(one, 'limited', { limit: 5, weight: 2 });
+    const last = await limit(other, 'limited', { limit: 4, weight: 1 });
+    const waiting = [request('exclusive'), request('exclusive'), request('shared')];
+    const answers = waiting.map((waiter) => other.acquire(waiter));
+    await until(async () => (await other.inspect('exclusive'))?.waiters === 2, 'two wait for one');
+    await until(async () => (await other.inspect('shared'))?.waiters === 1, 'one waits for the other');
+    await other.release(await take(other, 'free'));
+    expect(await admin.stat('/modes/free')).not.toBeNull();
+
+    const held = { state: 'held', expiresIn: null, since: null };
+    const { fencingToken } = alone;
+    expect(await listOf(other)).toEqual([
+      { ...held, key: 'exclusive', mode: 'exclusive', holders: 1, waiters: 2, fencingToken, instances: [first] },
+      {
+        ...{ ...held, key: 'limited', mode: 'limited', holders: 2, limit: 4, used: 3, waiters: 0 },
+        ...{ fencingToken: last.fencingToken, instances: [first, second] },
+      },
+      {
+        ...{ ...held, key: 'shared', mode: 'shared', holders: 3, waiters: 1 },
+        ...{ fencingToken: reading.fencingToken, instances: [first, second] },
+      },
+    ]);
+    for (const waiter of waiting) waiter.abort();
+    await Promise.all(answers);
+  });
+
+  it('has the keys of its namespace that begin with the prefix, as they were given', async () => {
+    const [backend, other] = [await start('keys'), await start('keys-2')];
+    const keys = ['order:1', 'order:10', 'a/b', 'a%2Fb', 'ä b', '.', '..', '%sessions', '%records', '*', 'Order:1'];
+    for (const key of keys) await take(backend, key);
+    await take(other, 'order:2');
+    await backend.casStore.compareAndSet('failover', null, 'x');
+    expect(await keysOf(backend)).toEqual(keys.toSorted());
+    expect(await keysOf(backend, 'order:1')).toEqual(['order:1', 'order:10']);
+    expect(await keysOf(backend, 'a/')).toEqual(['a/b']);
+    expect(await keysOf(backend, 'ä ')).toEqual(['ä b']);
+    expect(await keysOf(backend, '%')).toEqual(['%records', '%sessions']);
+    expect(await keysOf(backend, 'nothing')).toEqual([]);
+    expect(await keysOf(other)).toEqual(['order:2']);
+    expect(await keysOf(await start('empty'))).toEqual([]);
+  });
+
+  it('has a key that is stored as a hash by that', async () => {
+    const backend = await start('hashes');
+    await take(backend, 'x'.repeat(300));
+    expect(await keysOf(backend)).toEqual([segmentOf('x'.repeat(300))]);
+  });
+
+  it('has what clients of other languages hold, by the digits of their id', async () => {
+    const backend = await start('foreign');
+    await backend.release(await take(backend, 'curator'));
+    await backend.release(await take(backend, 'kazoo'));
+    const id = 'fedcba98-7654-4321-8000-111111111111';
+    const sequential = CreateMode.EPHEMERAL_SEQUENTIAL;
+    await admin.create(`/foreign/curator/_c_${id}-__WRIT__`, sequential);
+    await admin.create(`/foreign/kazoo/0123456789abcdef0123456789abcdef__READ__`, sequential);
+    const waiter = request('curator');
+    const answer = backend.acquire(waiter);
+    await until(async () => (await backend.inspect('curator'))?.waiters === 1, 'ours waits behind it');
+    expect(await listOf(backend)).toEqual([
+      expect.objectContaining({ key: 'curator', mode: 'exclusive', waiters: 1, instances: ['fedcba987654'] }),
+      expect.objectContaining({ key: 'kazoo', mode: 'shared', waiters: 0, instances: ['0123456789ab'] }),
+    ]);
+    waiter.abort();
+    await answer;
+  });
+
+  it('names the instances of a hundred holders', async () => {
+    const backend = await start('many');
+    const random = systemRandom();
+    await backend.release(await take(backend, 'page'));
+    for (let reader = 0; reader < 130; reader += 1) {
+      const id = random.id().replace(/^(.{8})(.{4})(.{4})(.{4})/, '$1-$2-$3-$4-');
+      await admin.create(`/many/page/_c_${id}-__READ__`, CreateMode.EPHEMERAL_SEQUENTIAL);
+    }
+    const [page] = await listOf(backend);
+    expect(page).toMatchObject({ holders: 130, mode: 'shared' });
+    expect(page?.instances).toHaveLength(100);
+  });
+
+  it('reads no further than its reader goes', async () => {
+    const backend = await start('ahead');
+    for (let index = 0; index < 200; index += 1) await take(backend, `key:${index}`);
+    const received = async () => Number(/zk_packets_received\t(\d+)/.exec(await server.ask('mntr'))![1]);
+    const before = await received();
+    for await (const lock of backend.list({ prefix: '' })) {
+      expect(lock.state).toBe('held');
+      break;
+    }
+    // Three reads for each of the first 32 keys.
+    expect((await received()) - before).toBeLessThan(150);
+  });
+
+  it('needs no permissions but those that the locks need, and neither do limits', async () => {
+    const acl = [{ scheme: 'world', id: 'anyone', permissions: 'cdrw' }];
+    const [one, other] = [await start('least', {}, { acl }), await start('least', {}, { acl })];
+    const terms = { limit: 1, weight: 1 };
+    const held = await limit(one, 'report', terms);
+    const next = limit(other, 'report', terms);
+    await until(async () => (await one.inspect('report'))?.waiters === 1, 'the next one waits');
+    const last = limit(one, 'report', terms);
+    await until(async () => (await one.inspect('report'))?.waiters === 2, 'and another one');
+    await one.release(held);
+    await other.release(await next);
+    await last;
+    expect(await keysOf(other)).toEqual(['report']);
+  });
+
+  it('is unavailable when the server does not answer, and refused where a folder may not be read', async () => {
+    const wire = await startTcpProxy(server.port);
+    const backend = await start('closed', {}, { connectString: `127.0.0.1:${wire.port}` });
+    await take(backend, 'open');
+    wire.refuse();
+    await expect(listOf(backend)).rejects.toBeInstanceOf(LockUnavailableError);
+    wire.admit();
+    await wire.close();
+
+    const owner = await start('closed', {}, { auth: { credentials: 'owner:secret' } });
+    await take(owner, 'hidden');
+    const stranger = await start('closed');
+    await expect(listOf(stranger)).rejects.toThrow(/Lock "hidden".*refuses it \(.*NO_AUTH/);
+    expect(await keysOf(stranger, 'open')).toEqual(['open']);
+  });
+});

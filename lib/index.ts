@@ -8,9 +8,16 @@ export type {
   LockOptions,
   LossPolicy,
 } from './api/lock-options.js';
-export type { LockEvent, LockEventListener, LockEventMap, LockEventName, LockEvents } from './api/lock-events.js';
+export type {
+  LockEvent,
+  LockEventListener,
+  LockEventMap,
+  LockEventName,
+  LockEvents,
+  ResignReason,
+} from './api/lock-events.js';
 export type { AcquireTrace, HoldTrace } from './api/lock-traces.js';
-export type { HeldLock, LockInfo, WaitingLock } from './api/lock-info.js';
+export type { HeldLock, ListedLock, ListOptions, LockInfo, WaitingLock } from './api/lock-info.js';
 
 export type { LockKey } from './key/lock-key.js';
 export { LockFor, type KeyFunction } from './key/key-function.js';
@@ -23,6 +30,8 @@ export type { BackendClass } from './core/lock-manager.js';
 export type { LockBackend, LockProvider } from './api/lock-provider.js';
 export type { LockLogger } from './api/logger.js';
 
+export type { LeaderTask, LeaderTerm } from './recipes/leader-term.js';
+export type { CampaignOptions, RunAsLeaderOptions } from './recipes/leadership.js';
 export type { RunOnceOptions, RunOnceResult } from './recipes/run-once.js';
 
 export { FailoverProvider } from './providers/failover/failover-provider.js';
@@ -46,6 +55,12 @@ export {
 } from './nest/decorators/distributed-lock.decorator.js';
 export { DistributedLockModule } from './nest/module/distributed-lock.module.js';
 export { getLockServiceToken, InjectLockService } from './nest/decorators/inject-lock-service.decorator.js';
+export {
+  OnlyLeader,
+  type OnlyLeaderDecorator,
+  type OnlyLeaderOptions,
+} from './nest/decorators/only-leader.decorator.js';
+export { RunAsLeader, type RunAsLeaderDecorator } from './nest/decorators/run-as-leader.decorator.js';
 export { LockAdmin } from './nest/service/lock-admin.js';
 export { LockDefaults, type ClassLockDefaults } from './nest/decorators/lock-defaults.decorator.js';
 export { LockErrorFilter } from './nest/transports/lock-error.filter.js';

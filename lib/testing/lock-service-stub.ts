@@ -13,6 +13,7 @@ import {
   type ReleaseOutcome,
   type RenewOutcome,
 } from '../api/lock-provider.js';
+import { Leadership } from '../recipes/leadership.js';
 import type { LockInfo } from '../api/lock-info.js';
 import { validUntil } from '../core/toolkit/validity.js';
 import { getLockServiceToken } from '../nest/decorators/inject-lock-service.decorator.js';
@@ -81,7 +82,8 @@ export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
       clock: new FakeClock(),
     });
     await manager.start();
-    return new LockService(manager, context);
+    const leadership = new StubLeadership(manager, this.#busy);
+    return new LockService(manager, context, undefined, undefined, leadership);
   };
 
   /** From now on the key is busy, however long a caller would wait. */
@@ -104,6 +106,28 @@ export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
       setImmediate(resolve);
     });
     for (const backend of this.#backends) backend.lose(key);
+  }
+}
+
+/** Leads whatever it is asked for, unless the key is busy: nothing campaigns for `@OnlyLeader` in a unit test. */
+class StubLeadership extends Leadership {
+  constructor(
+    private readonly locks: LockManager,
+    private readonly busy: ReadonlySet<string>,
+  ) {
+    super(locks);
+  }
+
+  override isLeader(key: string): boolean {
+    return !this.busy.has(key);
+  }
+
+  override runIfLeader<T>(
+    key: string,
+    provider: string | undefined,
+    work: () => T | PromiseLike<T>,
+  ): Promise<T> | undefined {
+    return this.isLeader(key) ? this.locks.withLock(key, work, { provider }) : undefined;
   }
 }
 

@@ -13,6 +13,7 @@ export const ATTRIBUTE = {
   mode: 'distributed_lock.mode',
   outcome: 'distributed_lock.outcome',
   provider: 'distributed_lock.provider',
+  resignReason: 'distributed_lock.resignation.reason',
   template: 'distributed_lock.template',
   errorType: 'error.type',
   method: 'code.function.name',

@@ -16,6 +16,9 @@ interface Measurement {
 export class LockMetrics {
   readonly #traces: readonly { leave(): void }[];
   readonly #subscriptions: (() => void)[] = [];
+  /** The terms that have begun since, by their elections. */
+  readonly #terms: LockEvent[] = [];
+  readonly #leading: UpDownCounter;
 
   constructor(meter: Meter) {
     const waiting = meter.createUpDownCounter('distributed_lock.waiting', {
@@ -39,12 +42,25 @@ export class LockMetrics {
       unit: '{renewal}',
     });
     const skipped = meter.createCounter('distributed_lock.skipped', {
-      description: "Calls that did not run because their lock was busy (onBusy: 'skip').",
+      description:
+        "Calls that did not run because their lock was busy (onBusy: 'skip') or another process leads (@OnlyLeader).",
       unit: '{call}',
     });
     const outages = meter.createCounter('distributed_lock.outages', {
       description: 'How often the backend of a provider ceased to answer.',
       unit: '{outage}',
+    });
+    this.#leading = meter.createUpDownCounter('distributed_lock.leading', {
+      description: 'Keys that this process leads: 1 from the election until the task of the term has ended.',
+      unit: '{term}',
+    });
+    const elections = meter.createCounter('distributed_lock.elections', {
+      description: 'How often this process was elected leader.',
+      unit: '{election}',
+    });
+    const resignations = meter.createCounter('distributed_lock.resignations', {
+      description: 'Terms of this process that have ended, by reason.',
+      unit: '{resignation}',
     });
     this.#traces = [
       new OpenOperations<AcquireTrace, Measurement>(acquireChannel, measure(waiting, waits, acquireOutcome)),
@@ -59,6 +75,18 @@ export class LockMetrics {
     this.#on('skipped', (event) => {
       skipped.add(1, attributesOf(event));
     });
+    this.#on('elected', (event) => {
+      elections.add(1, attributesOf(event));
+      this.#leading.add(1, attributesOf(event));
+      this.#terms.push(event);
+    });
+    this.#on('resigned', (event) => {
+      resignations.add(1, { ...attributesOf(event), [ATTRIBUTE.resignReason]: event.reason });
+      const index = this.#terms.findIndex(({ key, provider }) => key === event.key && provider === event.provider);
+      if (index === -1) return;
+      this.#terms.splice(index, 1);
+      this.#leading.add(-1, attributesOf(event));
+    });
     this.#on('unavailable', ({ provider }) => {
       outages.add(1, { [ATTRIBUTE.provider]: provider });
     });
@@ -67,6 +95,7 @@ export class LockMetrics {
   leave(): void {
     for (const trace of this.#traces) trace.leave();
     for (const unsubscribe of this.#subscriptions) unsubscribe();
+    for (const term of this.#terms.splice(0)) this.#leading.add(-1, attributesOf(term));
   }
 
   #on<N extends LockEventName>(name: N, listener: LockEventListener<N>): void {

@@ -1,1 +1,2 @@
+export { type LeaderHealth, LeaderHealthIndicator, type LeaderHealthOptions } from './leader-health.indicator.js';
 export { LockHealthIndicator, type LockPingOptions } from './lock-health.indicator.js';

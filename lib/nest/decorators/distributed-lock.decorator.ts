@@ -13,7 +13,7 @@ import { reserveServiceSlot } from '../module/service-slot.js';
 export type LockableResult = PromiseLike<unknown> | Observable<unknown> | AsyncGenerator<unknown, unknown, never>;
 
 /** The target of a decorator on an instance method. That of a static method is a class, which has a prototype. */
-type Prototype = object & { prototype?: never };
+export type Prototype = object & { prototype?: never };
 
 /** As many parameters as `A` must get: those that may be `undefined` a call may leave out. */
 type Needed<A extends readonly unknown[]> = A extends readonly [infer First, ...infer Others]

@@ -72,7 +72,7 @@ function underBoth<T>(one: AbortSignal, other: AbortSignal, work: (signal: Abort
 }
 
 /** The lock service for a call on `self`. @throws LockConfigError outside of a running application. */
-function serviceOf({ name }: LockedMethod, self: unknown): LockService {
+export function serviceOf({ name }: { readonly name: string }, self: unknown): LockService {
   const service: unknown = serviceInSlot(self) ?? liveServices.only;
   if (service instanceof LockService) return service;
   if (service !== undefined) {

@@ -1,9 +1,19 @@
-import { Inject, Injectable, type LoggerService, type OnApplicationShutdown, type OnModuleInit } from '@nestjs/common';
+import {
+  Inject,
+  Injectable,
+  type LoggerService,
+  type OnApplicationBootstrap,
+  type OnApplicationShutdown,
+  type OnModuleDestroy,
+  type OnModuleInit,
+} from '@nestjs/common';
 import { ModuleRef, ModulesContainer } from '@nestjs/core';
 import type { InstanceWrapper } from '@nestjs/core/injector/instance-wrapper.js';
 import { LockConfigError } from '../../api/errors.js';
 import { LockManager } from '../../core/lock-manager.js';
+import { leaderMethodsOf } from '../decorators/leader-method.js';
 import { reportBoot } from './boot-report.js';
+import { LeaderCampaigns, type LeaderProvider } from './leader-campaigns.js';
 import { liveServices } from './live-services.js';
 import { loggerOf } from './module-logger.js';
 import { type DistributedLockModuleOptions, MODULE_OPTIONS_TOKEN } from './module-options.js';
@@ -15,10 +25,14 @@ import { fillServiceSlot, serviceInSlot } from './service-slot.js';
 /**
  * Explores the whole application at its start: gives the lock service to instances that Nest did not construct
  * (`useFactory`, `useValue`), and checks every decorated method, so that mistakes come as one list at boot and not one by
- * one at the first call. At the end it drains and stops the core: the module is global, so this is after all others.
+ * one at the first call. Then it campaigns for what leader methods lead. At the end it drains and stops the core: the module is global,
+ * so this is after all others.
  */
 @Injectable()
-export class LockExplorer implements OnModuleInit, OnApplicationShutdown {
+export class LockExplorer implements OnModuleInit, OnApplicationBootstrap, OnModuleDestroy, OnApplicationShutdown {
+  #service: LockService | undefined;
+  #campaigns: LeaderCampaigns | undefined;
+
   constructor(
     private readonly modules: ModulesContainer,
     private readonly moduleRef: ModuleRef,
@@ -28,12 +42,22 @@ export class LockExplorer implements OnModuleInit, OnApplicationShutdown {
   async onModuleInit(): Promise<void> {
     try {
       this.#assertOnlyOne();
-      this.#bindAndCheck(this.#lockService());
+      this.#service = this.#lockService();
+      this.#bindAndCheck(this.#service);
     } catch (error) {
       // Nobody closes an application that failed to boot, and an open connection would keep the process alive.
       await this.#stop();
       throw error;
     }
+  }
+
+  onApplicationBootstrap(): void {
+    this.#campaigns?.start(loggerOf(this.options));
+  }
+
+  // Before the servers close and requests are drained: what a leader does needs the connections that close later.
+  onModuleDestroy(): void {
+    this.#service?.leadership.end();
   }
 
   async onApplicationShutdown(): Promise<void> {
@@ -63,19 +87,25 @@ export class LockExplorer implements OnModuleInit, OnApplicationShutdown {
     const all = new Set<LockedMethod>();
     const proxied = new Set<string>();
     const overrides = new Map<string, string>();
+    const leaders: LeaderProvider[] = [];
     for (const wrapper of this.#wrappers()) {
       const prototype = prototypeOf(wrapper);
       if (!prototype) continue;
       const methods = lockedMethodsOf(prototype);
-      if (methods.length === 0) continue;
+      const leaderMethods = leaderMethodsOf(prototype);
+      if (methods.length === 0 && leaderMethods.length === 0) continue;
+      const instance: unknown = wrapper.instance;
+      const isSingleton = wrapper.isDependencyTreeStatic() && !wrapper.isTransient;
+      if (leaderMethods.length > 0) leaders.push({ methods: leaderMethods, instance, isSingleton });
       for (const method of methods) all.add(method);
       for (const problem of methods.flatMap((method) => method.problems(service))) problems.add(problem);
       for (const { name } of proxiedLocksOf(prototype)) proxied.add(name);
       for (const { name, overridden } of unlockedOverridesOf(prototype)) overrides.set(name, overridden);
-      const instance: unknown = wrapper.instance;
       // A value that several applications share may still have the service of one that has stopped.
       if (isObject(instance) && !liveServices.has(serviceInSlot(instance))) fillServiceSlot(instance, service);
     }
+    this.#campaigns = new LeaderCampaigns(service, leaders);
+    for (const problem of this.#campaigns.problems) problems.add(problem);
     if (problems.size > 0) {
       throw new LockConfigError(
         `These locked methods cannot work:\n${[...problems].map((problem) => `  - ${problem}`).join('\n')}`,

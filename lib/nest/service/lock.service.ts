@@ -3,6 +3,8 @@ import type { LockOptions } from '../../api/lock-options.js';
 import type { Lock } from '../../api/lock.js';
 import type { LockKey } from '../../key/lock-key.js';
 import type { LockManager } from '../../core/lock-manager.js';
+import type { LeaderTask } from '../../recipes/leader-term.js';
+import { Leadership, planCampaign, type RunAsLeaderOptions } from '../../recipes/leadership.js';
 import { runOnce, type RunOnceOptions, type RunOnceResult } from '../../recipes/run-once.js';
 
 /** The values for `#{ctx.name}` in key templates. */
@@ -24,6 +26,8 @@ export class LockService {
     readonly context: KeyContext = {},
     private readonly provider?: string,
     siblings = new Map<string, LockService>(),
+    /** @internal */
+    readonly leadership = new Leadership(manager),
   ) {
     this.#siblings = siblings;
   }
@@ -73,6 +77,32 @@ export class LockService {
   }
 
   /**
+   * Campaigns for the key, and runs `task` whenever this process is elected: after a loss and after a task that has ended by itself it
+   * campaigns again, with a random pause of up to a second, or up to 30 s where terms stay short. Never two tasks of one call at a time:
+   * after a loss it waits for the old task to end. A backend that is down is asked again and again.
+   *
+   * Resolves when `signal` has aborted or the application stops, the task has ended and the lock is given back.
+   *
+   * @param task must end when `term.signal` aborts; what it throws after that is ignored
+   * @throws what `task` throws while this process leads; LockConfigError, LockKeyError, LockDeadlockError for what can never work. Never
+   * LockBusyError or LockUnavailableError of this lock.
+   */
+  async runAsLeader(key: string, task: LeaderTask, options: RunAsLeaderOptions = {}): Promise<void> {
+    const { provider = this.provider, signal } = options;
+    const known = ['provider', 'lease', 'signal'];
+    const plan = planCampaign(this.manager, { ...options, provider }, 'runAsLeader()', known);
+    await this.leadership.run(key, task, plan, { signal });
+  }
+
+  /**
+   * Whether this process leads the key now, by a campaign of `runAsLeader`, `@RunAsLeader` or `@OnlyLeader`: by the validity of its lock
+   * at this moment, without asking the backend. The answer may be outdated when the caller uses it; a write needs the fencing token.
+   */
+  isLeader(key: string): boolean {
+    return this.leadership.isLeader(key, this.provider);
+  }
+
+  /**
    * Whether anybody holds the key, or it is retained (`minHold`). The answer may be outdated when it arrives: to do something only if the key is
    * free, use {@link tryAcquire}.
    *
@@ -98,7 +128,7 @@ export class LockService {
     if (!sibling) {
       // Refuses an unknown name.
       this.manager.plan({ provider });
-      sibling = new LockService(this.manager, this.context, provider, this.#siblings);
+      sibling = new LockService(this.manager, this.context, provider, this.#siblings, this.leadership);
       this.#siblings.set(provider, sibling);
     }
     return sibling;

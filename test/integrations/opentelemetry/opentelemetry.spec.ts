@@ -10,11 +10,11 @@ import {
   PeriodicExportingMetricReader,
 } from '@opentelemetry/sdk-metrics';
 import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from '@opentelemetry/sdk-trace-base';
-import { DistributedLock, LockManager, LockService, RunOnce } from '../../../lib/index.js';
+import { DistributedLock, LockManager, LockService, RunAsLeader, RunOnce } from '../../../lib/index.js';
 import { DistributedLockInstrumentation } from '../../../lib/integrations/opentelemetry/index.js';
 import { deferred, startManager, watch } from '../../core/manager-rig.js';
 import { ScriptedProvider } from '../../core/scripted-provider.js';
-import { start } from '../../nest/apps.js';
+import { start, until } from '../../nest/apps.js';
 
 /** As that of the SDK for Node, which is no dependency of this repository. */
 class AsyncContexts implements ContextManager {
@@ -229,6 +229,42 @@ describe('metrics', () => {
     expect(await points('distributed_lock.skipped')).toMatchObject([
       { attributes: { 'code.function.name': 'Jobs.report', 'distributed_lock.template': 'report' }, value: 1 },
     ]);
+  });
+
+  it('count elections and resignations, and show which keys this process leads, by the method and never by the key', async () => {
+    const gate = deferred();
+    class Billing {
+      @RunAsLeader('billing')
+      async run() {
+        await gate.promise;
+      }
+    }
+    const app = await start({ providers: [Billing] });
+    const locks = app.get(LockService);
+    void locks.runAsLeader('tenant:4711', () => deferred().promise);
+    await until(() => locks.isLeader('billing') && locks.isLeader('tenant:4711'));
+    const attributes = { 'distributed_lock.provider': 'memory', 'distributed_lock.mode': 'exclusive' };
+    const decorated = { ...attributes, 'distributed_lock.template': 'billing', 'code.function.name': 'Billing.run' };
+    const values = async (name: string) =>
+      (await points(name)).map(({ attributes: own, value }) => ({ attributes: own, value }));
+    for (const name of ['distributed_lock.leading', 'distributed_lock.elections']) {
+      expect(await values(name)).toEqual(
+        expect.arrayContaining([
+          { attributes: decorated, value: 1 },
+          { attributes, value: 1 },
+        ]),
+      );
+    }
+    gate.resolve();
+    await until(() => !locks.isLeader('billing'));
+    await expect(values('distributed_lock.resignations')).resolves.toEqual([
+      { attributes: { ...decorated, 'distributed_lock.resignation.reason': 'task-ended' }, value: 1 },
+    ]);
+    expect(await values('distributed_lock.leading')).toContainEqual({ attributes: decorated, value: 0 });
+    // What has not ended is not left behind.
+    instrumentation.disable();
+    expect(await values('distributed_lock.leading')).toContainEqual({ attributes, value: 0 });
+    expect(JSON.stringify(exporter.getMetrics())).not.toContain('4711');
   });
 });
 

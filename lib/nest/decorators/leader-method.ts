@@ -1,0 +1,80 @@
+import 'reflect-metadata';
+import { LockConfigError, LockError } from '../../api/errors.js';
+import { decoratedMethod, type DecoratedMethod } from '../../core/toolkit/decorated-method.js';
+import { Observable } from 'rxjs';
+import { assertLeaderKey, type CampaignOptions, planCampaign } from '../../recipes/leadership.js';
+import type { LockPlan } from '../../core/acquire/lock-plan.js';
+import type { LockManager } from '../../core/lock-manager.js';
+
+const LEADER_METHODS = Symbol('LeaderMethods of a class');
+
+// A lease belongs to a campaign, of which all methods of a key have one.
+const OPTIONS = { '@RunAsLeader': ['provider', 'lease'], '@OnlyLeader': ['provider'] } as const;
+
+/** A method that runs only in the process that leads a key. */
+export class LeaderMethod {
+  constructor(
+    readonly decorator: '@RunAsLeader' | '@OnlyLeader',
+    /** For messages, such as `Billing.run`. */
+    readonly name: string,
+    readonly methodName: string | symbol,
+    readonly key: string,
+    readonly options: CampaignOptions,
+  ) {}
+
+  /** The lock of its campaign. @throws LockConfigError */
+  planFor(manager: LockManager): LockPlan {
+    const origin = { method: this.name, template: this.key };
+    return planCampaign(manager, this.options, this.decorator, OPTIONS[this.decorator], origin);
+  }
+
+  /** What is wrong with it in an application. */
+  problemIn(manager: LockManager): string | undefined {
+    const { decorator, name, key } = this;
+    if (typeof key === 'string' && key.includes('#{')) {
+      return `${name}: ${decorator} needs a fixed key, since nobody calls it with arguments, but "${key}" is a template`;
+    }
+    try {
+      assertLeaderKey(key);
+      this.planFor(manager);
+      return undefined;
+    } catch (error) {
+      if (!LockError.is(error)) throw error;
+      return `${name}: ${error.message}`;
+    }
+  }
+}
+
+/** The decorated method, recorded for the boot. @throws LockConfigError at decoration for a method that cannot wait for a leader */
+export function recordLeaderMethod(
+  decorator: LeaderMethod['decorator'],
+  key: string,
+  options: CampaignOptions,
+  target: object,
+  methodName: string | symbol,
+  descriptor: PropertyDescriptor,
+): { readonly method: LeaderMethod; readonly original: DecoratedMethod['original'] } {
+  const decorated = decoratedMethod(decorator, target, methodName, descriptor);
+  const { name, original, isIteration, returnType } = decorated;
+  if (typeof target === 'function') {
+    throw new LockConfigError(`${name} is static: make it an instance method of a provider.`);
+  }
+  if (isIteration || returnType === Observable) {
+    throw new LockConfigError(`${name} returns a stream: ${decorator} needs a method that returns a promise.`);
+  }
+  const method = new LeaderMethod(decorator, name, methodName, key, options);
+  const own = (Reflect.getOwnMetadata(LEADER_METHODS, target) as LeaderMethod[] | undefined) ?? [];
+  Reflect.defineMetadata(LEADER_METHODS, [...own, method], target);
+  return { method, original };
+}
+
+/** All such methods of a class, its own and the inherited ones. A method that is decorated again replaces the inherited one. */
+export function leaderMethodsOf(prototype: object): LeaderMethod[] {
+  const methods: LeaderMethod[] = [];
+  for (let level: object | null = prototype; level; level = Object.getPrototypeOf(level) as object | null) {
+    const own = (Reflect.getOwnMetadata(LEADER_METHODS, level) as LeaderMethod[] | undefined) ?? [];
+    const decorated = new Set(methods.map(({ methodName }) => methodName));
+    methods.push(...own.filter(({ methodName }) => !decorated.has(methodName)));
+  }
+  return methods;
+}

@@ -1,0 +1,55 @@
+import { copyMethodMetadata } from '../../core/toolkit/decorated-method.js';
+import type { CampaignOptions } from '../../recipes/leadership.js';
+import { reserveServiceSlot } from '../module/service-slot.js';
+import type { Prototype } from './distributed-lock.decorator.js';
+import { recordLeaderMethod } from './leader-method.js';
+import { serviceOf } from './method-call.js';
+
+/** Which leader a method waits for. */
+export type OnlyLeaderOptions = Pick<CampaignOptions, 'provider'>;
+
+/** Decorates async methods whose result may be `undefined`: a skipped call has none. */
+export interface OnlyLeaderDecorator {
+  // Fits no method: for `applyDecorators()`, as in LockDecorator.
+  (target: never, method: never, descriptor: never): void;
+  <M extends (...args: never[]) => PromiseLike<unknown>>(
+    target: Prototype,
+    method: string | symbol,
+    descriptor: TypedPropertyDescriptor<M> & {
+      // Written as a setter, since only there must `undefined` be assignable to the method's result.
+      set?: (method: (...args: unknown[]) => Promise<undefined>) => void;
+    },
+  ): void;
+}
+
+/**
+ * Runs a call only in the process that leads the key at that moment, without asking the backend; elsewhere the call resolves to
+ * `undefined` and publishes `skipped`. Where the application has no `@RunAsLeader` of that key, it campaigns for it all the same.
+ *
+ * The method runs under the lock of the term (`currentLock()`), and the process does not resign before it has ended. If the lock is lost
+ * meanwhile, the call ends as one of `withLock` does (see `onLost`).
+ *
+ * @example
+ * ```ts
+ * @Cron('0 * * * *')
+ * @OnlyLeader('billing')
+ * async report() {}
+ * ```
+ * @param key a fixed text, not a template
+ */
+export function OnlyLeader(key: string, options: OnlyLeaderOptions = {}): OnlyLeaderDecorator {
+  return (target: object, methodName: string | symbol, descriptor: PropertyDescriptor) => {
+    const { method, original } = recordLeaderMethod('@OnlyLeader', key, options, target, methodName, descriptor);
+    const wrapper = async function (this: unknown, ...args: unknown[]): Promise<unknown> {
+      const { leadership, manager } = serviceOf(method, this);
+      const run = leadership.runIfLeader(key, options.provider, () => original.apply(this, args));
+      if (run) return await run;
+      const { core, settings, origin } = method.planFor(manager);
+      core.events.publish('skipped', () => ({ key, provider: core.name, mode: settings.mode, ...origin }));
+      return undefined;
+    };
+    copyMethodMetadata(wrapper, original);
+    reserveServiceSlot(target);
+    descriptor.value = wrapper;
+  };
+}

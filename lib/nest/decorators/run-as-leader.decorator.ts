@@ -1,0 +1,33 @@
+import type { LeaderTask } from '../../recipes/leader-term.js';
+import type { CampaignOptions } from '../../recipes/leadership.js';
+import type { Prototype } from './distributed-lock.decorator.js';
+import { recordLeaderMethod } from './leader-method.js';
+
+/** Decorates async methods that take a `LeaderTerm`, or nothing. */
+export interface RunAsLeaderDecorator {
+  // Fits no method: for `applyDecorators()`, as in LockDecorator.
+  (target: never, method: never, descriptor: never): void;
+  <M extends LeaderTask>(target: Prototype, method: string | symbol, descriptor: TypedPropertyDescriptor<M>): void;
+}
+
+/**
+ * Runs the method of a provider in the process that leads the key, from the start of the application to its end: see
+ * `LockService.runAsLeader`. An error of the method is logged, and the process campaigns again after a pause.
+ *
+ * It changes nothing about the method, so it goes with other decorators in any order, and a unit test can call the method with a term of
+ * its own. A key or option that cannot work fails the boot, as do a request-scoped provider and two methods that lead the same key.
+ *
+ * @example
+ * ```ts
+ * @RunAsLeader('billing')
+ * async run(term: LeaderTerm) {
+ *   while (!term.signal.aborted) await this.chargeNext(term.fencingToken);
+ * }
+ * ```
+ * @param key a fixed text, not a template
+ */
+export function RunAsLeader(key: string, options: CampaignOptions = {}): RunAsLeaderDecorator {
+  return (target: object, methodName: string | symbol, descriptor: PropertyDescriptor) => {
+    recordLeaderMethod('@RunAsLeader', key, options, target, methodName, descriptor);
+  };
+}

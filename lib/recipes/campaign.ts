@@ -1,0 +1,113 @@
+import { LockError } from '../api/errors.js';
+import type { LockEvent } from '../api/lock-events.js';
+import type { LockPlan } from '../core/acquire/lock-plan.js';
+import type { GrantedLock } from '../core/hold/granted-lock.js';
+import type { LockManager } from '../core/lock-manager.js';
+import { backOff, pause, withAbort } from '../core/toolkit/timing.js';
+import { type LeaderTask, Term } from './leader-term.js';
+
+// After a term others go first, and processes that lost together do not return together. A task that ends or fails soon after each
+// election is started again less and less often.
+const PAUSE = { first: 1_000, most: 30_000 };
+
+// What may pass. Everything else would fail in the same way again.
+const TRANSIENT: ReadonlySet<string> = new Set(['LOCK_UNAVAILABLE', 'LOCK_LOST', 'LOCK_CAPACITY']);
+
+/** What a campaign is for. */
+export interface CampaignTerms {
+  readonly key: string;
+  /** Checked options, with an endless wait. */
+  readonly plan: LockPlan;
+  readonly task: LeaderTask;
+  /** The caller's; the campaign ends also without it. */
+  readonly signal: AbortSignal | undefined;
+  /** Gets the errors of the task, after which the campaign goes on. Default: the first one ends it. */
+  readonly onError: ((error: unknown) => void) | undefined;
+}
+
+/** One candidate of this process for one key: term after term, never two at a time, until it is ended. */
+export class Campaign {
+  readonly #subject: LockEvent;
+  #term: Term | undefined;
+
+  constructor(
+    private readonly manager: LockManager,
+    private readonly terms: CampaignTerms,
+  ) {
+    const { core, settings, origin } = terms.plan;
+    this.#subject = { key: terms.key, provider: core.name, mode: settings.mode, ...origin };
+  }
+
+  get key(): string {
+    return this.#subject.key;
+  }
+
+  get provider(): string {
+    return this.#subject.provider;
+  }
+
+  /** The term of this process, if it leads at this moment. */
+  get term(): Term | undefined {
+    return this.#term?.isValid ? this.#term : undefined;
+  }
+
+  /** For how many ms the task of a lost term has run on. */
+  get overdue(): number {
+    return this.#term?.overdue ?? 0;
+  }
+
+  /** Campaigns until `ending` aborts. @throws what the task throws (see `onError`), and lock errors that would come again */
+  async run(ending: AbortSignal): Promise<void> {
+    const { clock, random } = this.terms.plan.core;
+    for (let round = 0; !ending.aborted; round += 1) {
+      const lasted = await this.#campaign(ending);
+      if (lasted >= PAUSE.most) round = 0;
+      await pause(clock, backOff(random, round, PAUSE), ending, true);
+    }
+  }
+
+  /** From the first ask to the end of one term. Answers for how many ms this process has led. */
+  async #campaign(ending: AbortSignal): Promise<number> {
+    const { clock, events } = this.terms.plan.core;
+    const startedAt = clock.now();
+    const lock = await this.#elect(ending);
+    if (!lock) return 0;
+    const { fencingToken } = lock;
+    const term = new Term(this.manager, lock, clock);
+    this.#term = term;
+    events.publish('elected', () => ({ ...this.#subject, waited: clock.now() - startedAt, fencingToken }));
+    return await this.#lead(term, ending);
+  }
+
+  async #elect(ending: AbortSignal): Promise<GrantedLock | undefined> {
+    const { plan, key } = this.terms;
+    try {
+      return await this.manager.acquirePlanned(plan, key, ending);
+    } catch (error) {
+      if (ending.aborted || (LockError.is(error) && TRANSIENT.has(error.code))) return undefined;
+      throw error;
+    }
+  }
+
+  async #lead(term: Term, ending: AbortSignal): Promise<number> {
+    const { task, signal, onError, plan } = this.terms;
+    const end = () => {
+      term.end(signal?.aborted ? 'signal' : 'shutdown', ending.reason);
+    };
+    let failure: { readonly error: unknown } | undefined;
+    await withAbort(ending, end, async () => {
+      try {
+        await term.run(task);
+      } catch (error) {
+        failure = { error };
+      }
+    });
+    const reason = await term.resign(failure !== undefined);
+    this.#term = undefined;
+    const { ledFor } = term;
+    plan.core.events.publish('resigned', () => ({ ...this.#subject, reason, ledFor }));
+    if (failure && !onError) throw failure.error;
+    if (failure) onError?.(failure.error);
+    return ledFor;
+  }
+}

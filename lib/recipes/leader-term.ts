@@ -1,0 +1,104 @@
+import type { Clock } from '../api/clock.js';
+import type { ResignReason } from '../api/lock-events.js';
+import type { GrantedLock } from '../core/hold/granted-lock.js';
+import { lossSignal } from '../core/hold/loss-signal.js';
+import type { LockManager } from '../core/lock-manager.js';
+
+/** What a task gets that runs while this process leads. */
+export interface LeaderTerm {
+  /** What this process leads. */
+  readonly key: string;
+  /**
+   * Larger than that of every earlier leader. Send it along with every write, and let the resource refuse a smaller one than it has
+   * seen. `null` where the provider has none that is honest.
+   */
+  readonly fencingToken: bigint | null;
+  /**
+   * Aborts when the lock is lost, when the `signal` of the campaign aborts and when the application begins to stop: end the task then.
+   * Asked after a blocked event loop, it looks at the clock; its listeners are called when timers run.
+   */
+  readonly signal: AbortSignal;
+}
+
+/** The work of a leader. It runs until it ends by itself or its term's signal aborts. */
+export type LeaderTask = (term: LeaderTerm) => PromiseLike<unknown>;
+
+/** One term of this process: from the election to the resignation. */
+export class Term {
+  readonly #controller = new AbortController();
+  readonly #joined = new Set<Promise<unknown>>();
+  readonly #electedAt: number;
+  #lostAt: number | undefined;
+  #reason: ResignReason = 'task-ended';
+
+  constructor(
+    private readonly manager: LockManager,
+    private readonly lock: GrantedLock,
+    private readonly clock: Clock,
+  ) {
+    this.#electedAt = clock.now();
+    lossSignal(this.#controller, () => lock.lostError);
+    lock.whenLost((error) => {
+      this.#lostAt = clock.now();
+      this.end('lost', error);
+    });
+  }
+
+  /** Whether this process leads, by the validity of the lock at this moment, and is not about to resign. */
+  get isValid(): boolean {
+    return !this.#controller.signal.aborted && this.lock.isHeld();
+  }
+
+  /** For how many ms something of this term has run on after the loss. */
+  get overdue(): number {
+    // Looks at the clock.
+    return this.#controller.signal.aborted && this.#lostAt !== undefined ? this.clock.now() - this.#lostAt : 0;
+  }
+
+  /** For how many ms this process has led, or had led until the loss. */
+  get ledFor(): number {
+    return (this.#lostAt ?? this.clock.now()) - this.#electedAt;
+  }
+
+  /** Aborts the signal of the term. Its lock is kept until its task has ended. */
+  end(reason: ResignReason, cause?: unknown): void {
+    if (this.#controller.signal.aborted) return;
+    this.#reason = reason;
+    this.#controller.abort(cause);
+  }
+
+  /** Runs the task, unless the term has ended already. A failure after the end of the term is not one of the task. @throws what it throws before that */
+  async run(task: LeaderTask): Promise<void> {
+    if (this.#controller.signal.aborted) return;
+    const { lock } = this;
+    const { signal } = this.#controller;
+    try {
+      await lock.run(async () => task({ key: lock.key, fencingToken: lock.fencingToken, signal }));
+    } catch (error) {
+      if (!signal.aborted) throw error;
+    }
+  }
+
+  /** Runs more work as a part of a valid term, under its lock: this process does not resign before it has ended. */
+  async join<T>(work: () => T | PromiseLike<T>): Promise<T> {
+    const { manager, lock } = this;
+    const { key, provider } = lock;
+    // Re-enters the lock in this very tick.
+    const running = lock.run(() => manager.withLock(key, work, { provider, reentrant: true }));
+    this.#joined.add(running);
+    try {
+      return await running;
+    } finally {
+      this.#joined.delete(running);
+    }
+  }
+
+  /** Waits for what has joined, and gives the lock back. @param failed whether the task failed */
+  async resign(failed: boolean): Promise<ResignReason> {
+    // What the task has left behind ends as well.
+    this.end('task-ended');
+    await Promise.allSettled(this.#joined);
+    const result = await this.lock.end(failed);
+    return this.#reason === 'task-ended' && result === 'lost' ? 'lost' : this.#reason;
+  }
+}

@@ -1,0 +1,130 @@
+import { setMaxListeners } from 'node:events';
+import type { Duration } from '../api/duration.js';
+import { LockConfigError, LockKeyError } from '../api/errors.js';
+import type { LockOrigin, LockPlan } from '../core/acquire/lock-plan.js';
+import type { LockManager } from '../core/lock-manager.js';
+import { withAbort } from '../core/toolkit/timing.js';
+import { normalizeKeys } from '../key/lock-key.js';
+import { Campaign } from './campaign.js';
+import type { LeaderTask } from './leader-term.js';
+
+/** How to campaign. */
+export interface CampaignOptions {
+  /** Name of the provider. Default: the module's default provider. */
+  provider?: string | undefined;
+  /** How long the others wait after a leader has died, in ms. Default: `lease` of the module's `defaults`, or 30 s. */
+  lease?: Duration | undefined;
+}
+
+/** How `runAsLeader` campaigns. */
+export interface RunAsLeaderOptions extends CampaignOptions {
+  /** Ends the campaign: the term's signal aborts, the process resigns when the task has ended, and `runAsLeader` resolves. */
+  signal?: AbortSignal | undefined;
+}
+
+/** A campaign of this process, for health checks. */
+export interface CampaignState {
+  readonly key: string;
+  readonly provider: string;
+  /** Whether this process leads now. */
+  readonly isLeading: boolean;
+  /** For how many ms the task of a lost term has run on; 0 where none does. */
+  readonly overdue: number;
+}
+
+/** What this process leads, and what it campaigns for: one for each application. */
+export class Leadership {
+  readonly #campaigns = new Set<Campaign>();
+  readonly #end = new AbortController();
+
+  constructor(private readonly manager: LockManager) {
+    // Any number of campaigns.
+    setMaxListeners(0, this.#end.signal);
+    const end = () => {
+      this.end();
+    };
+    manager.stopping.addEventListener('abort', end, { once: true });
+    if (manager.stopping.aborted) end();
+  }
+
+  /** All campaigns of this process. */
+  get campaigns(): CampaignState[] {
+    return Array.from(this.#campaigns, ({ key, provider, term, overdue }) => ({
+      ...{ key, provider, isLeading: term !== undefined, overdue },
+    }));
+  }
+
+  /** Runs `task` whenever this process leads, until the signal aborts or the application stops. See {@link planCampaign} and {@link Campaign}. */
+  async run(
+    key: string,
+    task: LeaderTask,
+    plan: LockPlan,
+    { signal, onError }: { signal?: AbortSignal | undefined; onError?: (error: unknown) => void } = {},
+  ): Promise<void> {
+    assertLeaderKey(key);
+    const campaign = new Campaign(this.manager, { key, plan, task, signal, onError });
+    const ending = new AbortController();
+    const endBy = (cause: AbortSignal) => () => {
+      ending.abort(cause.reason);
+    };
+    const run = () => campaign.run(ending.signal);
+    this.#campaigns.add(campaign);
+    try {
+      const { signal: stop } = this.#end;
+      await withAbort(stop, endBy(stop), signal ? () => withAbort(signal, endBy(signal), run) : run);
+    } finally {
+      this.#campaigns.delete(campaign);
+    }
+  }
+
+  /** Whether this process leads the key now, by the validity of its lock: asks no backend. @throws LockConfigError for an unknown provider */
+  isLeader(key: string, provider?: string): boolean {
+    return this.#termOf(key, provider) !== undefined;
+  }
+
+  /** Runs `work` under the lock of the term if this process leads the key now; otherwise not, and answers undefined. */
+  runIfLeader<T>(key: string, provider: string | undefined, work: () => T | PromiseLike<T>): Promise<T> | undefined {
+    return this.#termOf(key, provider)?.join(work);
+  }
+
+  /** Ends all campaigns, and those that would begin later. Does not wait for their tasks. */
+  end(): void {
+    this.#end.abort();
+  }
+
+  #termOf(key: string, provider: string | undefined) {
+    const { name } = this.manager.plan({ provider }).core;
+    for (const campaign of this.#campaigns) {
+      if (campaign.key === key && campaign.provider === name && campaign.term) return campaign.term;
+    }
+    return undefined;
+  }
+}
+
+/**
+ * The lock of a campaign: it is waited for without end, and held without end, whatever the module's defaults for tasks are.
+ *
+ * @param known the options that the caller has
+ * @throws LockConfigError for an option that does not exist, or is not for the provider
+ */
+export function planCampaign(
+  manager: LockManager,
+  options: CampaignOptions,
+  caller: string,
+  known: readonly string[],
+  origin?: LockOrigin,
+): LockPlan {
+  const unknown = Object.keys(options).find((name) => !known.includes(name));
+  if (unknown !== undefined) {
+    throw new LockConfigError(`${caller} has no option "${unknown}", but only: ${known.join(', ')}.`);
+  }
+  const { provider, lease } = options;
+  // Nested in a lock of its own key, a campaign would wait for its caller.
+  return manager.plan({ provider, lease, wait: Infinity, maxHold: Infinity, reentrant: false }, origin);
+}
+
+/** @throws LockKeyError for what cannot be a key, and for several */
+export function assertLeaderKey(key: unknown): asserts key is string {
+  if (typeof key !== 'string') throw new LockKeyError(`The key of a leader must be one string, got ${typeof key}`);
+  normalizeKeys(key);
+}

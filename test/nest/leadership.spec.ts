@@ -1,0 +1,454 @@
+import { Injectable, type LoggerService, Scope } from '@nestjs/common';
+import { Cron, Interval, ScheduleModule } from '@nestjs/schedule';
+import { Test } from '@nestjs/testing';
+import {
+  currentLock,
+  DistributedLock,
+  DistributedLockModule,
+  type LeaderTerm,
+  LockConfigError,
+  LockManager,
+  LockService,
+  MemoryLockProvider,
+  MemoryStore,
+  OnlyLeader,
+  RunAsLeader,
+} from '../../lib/index.js';
+import { DistributedLockTestingModule, provideLockServiceStub, TestLocks } from '../../lib/testing/index.js';
+import { close, Gate, start, until } from './apps.js';
+
+const aborted = (signal: AbortSignal) =>
+  new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve()));
+
+/** Two applications on one store. */
+function shared() {
+  const store = new MemoryStore();
+  return () => ({ provider: new MemoryLockProvider({ store }) });
+}
+
+describe('@RunAsLeader', () => {
+  @Injectable()
+  class Billing {
+    readonly terms: LeaderTerm[] = [];
+    readonly during: (string | undefined)[] = [];
+
+    @RunAsLeader('billing')
+    async run(term: LeaderTerm) {
+      this.terms.push(term);
+      this.during.push(currentLock().key);
+      await aborted(term.signal);
+    }
+  }
+
+  it('runs the method in one application, and in the next when the first has stopped', async () => {
+    const options = shared();
+    const one = await start({ providers: [Billing] }, { ...options(), shutdownGrace: '10s' });
+    const first = one.get(Billing);
+    await until(() => first.terms.length === 1);
+    const resigned: object[] = [];
+    one.get(LockService).events.on('resigned', (event) => resigned.push(event));
+    const other = await start({ providers: [Billing] }, options());
+    const second = other.get(Billing);
+    expect([one, other].map((app) => app.get(LockService).isLeader('billing'))).toEqual([true, false]);
+    expect(second.terms).toHaveLength(0);
+    await close(one);
+    expect(resigned).toMatchObject([
+      { key: 'billing', method: 'Billing.run', template: 'billing', reason: 'shutdown' },
+    ]);
+    await until(() => second.terms.length === 1);
+    expect(second.terms[0]!.fencingToken! > first.terms[0]!.fencingToken!).toBe(true);
+    expect([first.during, second.during]).toEqual([['billing'], ['billing']]);
+  });
+
+  it('resigns before other providers close their connections', async () => {
+    const steps: string[] = [];
+    @Injectable()
+    class Connection {
+      beforeApplicationShutdown() {
+        steps.push('connection closes');
+      }
+    }
+    @Injectable()
+    class Worker {
+      @RunAsLeader('billing')
+      async run({ signal }: LeaderTerm) {
+        await aborted(signal);
+        steps.push('task ends');
+      }
+    }
+    const app = await start({ providers: [Connection, Worker] });
+    await until(() => app.get(LockService).isLeader('billing'));
+    await close(app);
+    expect(steps).toEqual(['task ends', 'connection closes']);
+  });
+
+  it('calls what other decorators have made of the method, in any order', async () => {
+    const steps: string[] = [];
+    const Traced: MethodDecorator = (_, name, descriptor: PropertyDescriptor) => {
+      const original = descriptor.value as (...args: unknown[]) => unknown;
+      descriptor.value = function (this: unknown, ...args: unknown[]) {
+        steps.push(`traced ${String(name)}`);
+        return original.apply(this, args);
+      };
+    };
+    @Injectable()
+    class Above {
+      @Traced
+      @RunAsLeader('above')
+      async above({ signal }: LeaderTerm) {
+        await aborted(signal);
+      }
+      @RunAsLeader('below')
+      @Traced
+      async below({ signal }: LeaderTerm) {
+        await aborted(signal);
+      }
+    }
+    const app = await start({ providers: [Above] });
+    await until(() => ['above', 'below'].every((key) => app.get(LockService).isLeader(key)));
+    expect(steps.sort()).toEqual(['traced above', 'traced below']);
+  });
+
+  it('logs an error of the method, and campaigns again', async () => {
+    const lines: string[] = [];
+    const logger = {
+      ...{ log: () => {}, warn: () => {}, debug: () => {} },
+      error: (message: string) => lines.push(message),
+    } as unknown as LoggerService;
+    @Injectable()
+    class Fragile {
+      runs = 0;
+      @RunAsLeader('billing')
+      async run({ signal }: LeaderTerm) {
+        this.runs += 1;
+        if (this.runs === 1) throw new Error('no connection');
+        await aborted(signal);
+      }
+    }
+    const app = await start({ providers: [Fragile] }, { logger });
+    await until(() => app.get(Fragile).runs === 2);
+    expect(lines).toEqual([
+      expect.stringMatching(/^Fragile\.run failed as leader of "billing"; it campaigns again\. Error: no connection/),
+    ]);
+  });
+
+  it('may be on what a factory makes, and on an inherited method, which an override replaces', async () => {
+    const runs: string[] = [];
+    abstract class Base {
+      @RunAsLeader('inherited')
+      async run({ signal }: LeaderTerm) {
+        runs.push(this.constructor.name);
+        await aborted(signal);
+      }
+    }
+    @Injectable()
+    class Sub extends Base {
+      override async run(term: LeaderTerm) {
+        runs.push('override');
+        await super.run(term);
+      }
+    }
+    class Made extends Base {
+      @RunAsLeader('made')
+      override run(term: LeaderTerm) {
+        return super.run(term);
+      }
+    }
+    const made = new Made();
+    const app = await start({
+      providers: [Sub, { provide: 'made', useFactory: () => made }, { provide: 'alias', useValue: made }],
+    });
+    await until(() => runs.length === 3);
+    expect(runs.sort()).toEqual(['Made', 'Sub', 'override']);
+    expect(app.get(LockService).isLeader('made')).toBe(true);
+  });
+});
+
+describe('mistakes', () => {
+  @Injectable()
+  class Mistaken {
+    @RunAsLeader('tenant:#{tenant}')
+    async template() {}
+    @RunAsLeader('')
+    async empty() {}
+    @RunAsLeader('a', { provider: 'redis' })
+    async elsewhere() {}
+    @RunAsLeader('same')
+    async one() {}
+    @RunAsLeader('same')
+    async other() {}
+    @OnlyLeader('#{tenant}')
+    async only(): Promise<void> {}
+    @OnlyLeader('b', { provider: 'redis' })
+    async onlyElsewhere(): Promise<void> {}
+    @DistributedLock('#{oder}')
+    async locked(order: string) {
+      return order;
+    }
+  }
+  @Injectable({ scope: Scope.REQUEST })
+  class OfRequest {
+    @RunAsLeader('of-request')
+    async run() {}
+  }
+  @Injectable({ scope: Scope.TRANSIENT })
+  class Transient {
+    @RunAsLeader('transient')
+    async run() {}
+  }
+
+  it('fail the boot in one list with those of locked methods', async () => {
+    const error: unknown = await start({ providers: [Mistaken, OfRequest, Transient] }).catch((each: unknown) => each);
+    expect(error).toBeInstanceOf(LockConfigError);
+    const [, ...list] = (error as Error).message.split('\n');
+    const expected = [
+      /Mistaken\.locked.*no parameter 'oder'/,
+      /Mistaken\.template: @RunAsLeader needs a fixed key.*"tenant:#\{tenant\}" is a template/,
+      /Mistaken\.empty: A lock key must not be empty/,
+      /Mistaken\.elsewhere: There is no lock provider "redis"/,
+      /Mistaken\.other: Mistaken\.one leads "same" already/,
+      /Mistaken\.only: @OnlyLeader needs a fixed key/,
+      /Mistaken\.onlyElsewhere: There is no lock provider "redis"/,
+      /OfRequest\.run: its provider is request-scoped or transient/,
+      /Transient\.run: its provider is request-scoped or transient/,
+    ];
+    expect(list).toHaveLength(expected.length);
+    for (const problem of expected) expect(list).toContainEqual(expect.stringMatching(problem));
+  });
+
+  it('fail the boot for two instances of one class', async () => {
+    @Injectable()
+    class Twice {
+      @RunAsLeader('twice')
+      async run() {}
+    }
+    const providers = [Twice, { provide: 'again', useClass: Twice }];
+    await expect(start({ providers })).rejects.toThrow(/Twice\.run: Twice\.run leads "twice" already/);
+  });
+
+  it('are refused at decoration where the method cannot wait', () => {
+    const Untyped = [RunAsLeader, OnlyLeader] as unknown as ((key: string) => MethodDecorator)[];
+    for (const decorator of Untyped) {
+      class Synchronous {
+        static still() {}
+        *generator() {}
+        async *stream() {}
+      }
+      const decorate = (target: object, name: string) => () =>
+        decorator('a')(target, name, Object.getOwnPropertyDescriptor(target, name)!);
+      expect(decorate(Synchronous.prototype, 'generator')).toThrow('Synchronous.generator is synchronous');
+      expect(decorate(Synchronous.prototype, 'stream')).toThrow('Synchronous.stream returns a stream');
+      expect(decorate(Synchronous, 'still')).toThrow('Synchronous.still is static');
+    }
+  });
+
+  it('are refused by the options that they have not', async () => {
+    @Injectable()
+    class Options {
+      @OnlyLeader('a', { lease: '1s' } as object)
+      async lease(): Promise<void> {}
+      @RunAsLeader('b', { signal: AbortSignal.abort() } as object)
+      async signal() {}
+    }
+    const error: unknown = await start({ providers: [Options] }).catch((each: unknown) => each);
+    expect((error as Error).message).toMatch(/@OnlyLeader has no option "lease", but only: provider\./);
+    expect((error as Error).message).toMatch(/@RunAsLeader has no option "signal", but only: provider, lease\./);
+  });
+});
+
+describe('@OnlyLeader', () => {
+  @Injectable()
+  class Reports {
+    readonly seen: unknown[] = [];
+
+    @OnlyLeader('billing')
+    async report(name: string): Promise<string | undefined> {
+      this.seen.push(currentLock('billing').fencingToken);
+      return `report ${name}`;
+    }
+  }
+
+  it('runs in the process that leads, which campaigns also without @RunAsLeader, and is skipped in the others', async () => {
+    const options = shared();
+    const one = await start({ providers: [Reports] }, options());
+    await until(() => one.get(LockService).isLeader('billing'));
+    const other = await start({ providers: [Reports] }, options());
+    const asked: string[] = [];
+    const skipped: object[] = [];
+    for (const name of ['acquired', 'busy', 'waiting'] as const) {
+      for (const app of [one, other]) app.get(LockService).events.on(name, () => asked.push(name));
+    }
+    other.get(LockService).events.on('skipped', (event) => skipped.push(event));
+    await expect(one.get(Reports).report('a')).resolves.toBe('report a');
+    await expect(other.get(Reports).report('a')).resolves.toBeUndefined();
+    expect(asked).toEqual([]);
+    const origin = { method: 'Reports.report', template: 'billing' };
+    expect(skipped).toEqual([{ key: 'billing', provider: 'default', mode: 'exclusive', ...origin }]);
+    await close(one);
+    await until(() => other.get(LockService).isLeader('billing'));
+    await expect(other.get(Reports).report('b')).resolves.toBe('report b');
+    expect(other.get(Reports).seen[0]! > one.get(Reports).seen[0]!).toBe(true);
+  });
+
+  it('belongs to the campaign of @RunAsLeader, if there is one', async () => {
+    @Injectable()
+    class Billing {
+      readonly ended = new Gate();
+      @RunAsLeader('billing')
+      async run() {
+        await this.ended.opened;
+      }
+    }
+    const app = await start({ providers: [Billing, Reports] });
+    expect(app.get(LockService).leadership.campaigns).toHaveLength(1);
+    await until(() => app.get(LockService).isLeader('billing'));
+    await expect(app.get(Reports).report('a')).resolves.toBe('report a');
+    app.get(Billing).ended.open();
+    await until(() => !app.get(LockService).isLeader('billing'));
+    await expect(app.get(Reports).report('a')).resolves.toBeUndefined();
+  });
+
+  it('passes errors of the method, and keeps the lock until it has ended, also in a stop', async () => {
+    const steps: string[] = [];
+    @Injectable()
+    class Slow {
+      readonly begun = new Gate();
+      readonly end = new Gate();
+      @OnlyLeader('slow')
+      async report(): Promise<void> {
+        this.begun.open();
+        await this.end.opened;
+        steps.push('end');
+        throw new Error('its own');
+      }
+    }
+    const app = await start({ providers: [Slow] }, { shutdownGrace: '10s' });
+    const [slow, locks] = [app.get(Slow), app.get(LockService)];
+    await until(() => locks.isLeader('slow'));
+    locks.events.on('released', () => steps.push('released'));
+    const run = slow.report();
+    run.catch(() => undefined);
+    await slow.begun.opened;
+    const closing = close(app);
+    await until(() => !locks.isLeader('slow'));
+    slow.end.open();
+    await expect(run).rejects.toThrow('its own');
+    await closing;
+    expect(steps).toEqual(['end', 'released']);
+  });
+
+  it('keeps what @Cron and @Interval have attached, above and below', async () => {
+    const runs = { above: 0, below: 0 };
+    @Injectable()
+    class Jobs {
+      @Interval(5)
+      @OnlyLeader('jobs')
+      async above(): Promise<void> {
+        runs.above += 1;
+      }
+      @OnlyLeader('jobs')
+      @Interval(5)
+      async below(): Promise<void> {
+        runs.below += 1;
+      }
+      @Cron('0 0 1 1 *')
+      @OnlyLeader('never')
+      async yearly(): Promise<void> {}
+    }
+    const options = shared();
+    const rival = await start({}, options());
+    const lock = await rival.get(LockService).acquire('jobs');
+    const app = await start({ imports: [ScheduleModule.forRoot()], providers: [Jobs] }, options());
+    let skipped = 0;
+    app.get(LockService).events.on('skipped', () => (skipped += 1));
+    await until(() => skipped >= 6);
+    expect(runs).toEqual({ above: 0, below: 0 });
+    await lock.release();
+    await until(() => runs.above > 0 && runs.below > 0);
+  });
+
+  it('says what is missing outside of an application', async () => {
+    await expect(new Reports().report('a')).rejects.toThrow(/Reports\.report was called before Nest has injected/);
+  });
+});
+
+describe('in tests of an application', () => {
+  @Injectable()
+  class Billing {
+    charged = 0;
+    constructor(private readonly locks: LockService) {}
+
+    async lead(signal: AbortSignal) {
+      await this.locks.runAsLeader('billing', async () => (this.charged += 1), { signal });
+    }
+    @RunAsLeader('billing')
+    async run(term: Pick<LeaderTerm, 'signal'>) {
+      this.charged += 1;
+      await aborted(term.signal);
+    }
+    @OnlyLeader('billing')
+    async report(): Promise<string | undefined> {
+      return currentLock().key;
+    }
+  }
+
+  it('the stub leads at once, unless the key is busy', async () => {
+    const stub = provideLockServiceStub();
+    const module = await Test.createTestingModule({ providers: [Billing, stub] }).compile();
+    const [billing, locks] = [module.get(Billing), module.get(LockService)];
+    expect(locks.isLeader('billing')).toBe(true);
+    await expect(billing.report()).resolves.toBe('billing');
+    const controller = new AbortController();
+    const leading = billing.lead(controller.signal);
+    await until(() => billing.charged === 1);
+    controller.abort();
+    await leading;
+    stub.busy('billing');
+    expect(locks.isLeader('billing')).toBe(false);
+    await expect(billing.report()).resolves.toBeUndefined();
+  });
+
+  it('a term of the test is enough for a unit test', async () => {
+    const billing = new Billing(undefined as never);
+    const controller = new AbortController();
+    const run = billing.run({ signal: controller.signal });
+    controller.abort();
+    await run;
+    expect(billing.charged).toBe(1);
+  });
+
+  it('the testing module elects for real, and can take the leadership away', async () => {
+    const module = await Test.createTestingModule({
+      imports: [DistributedLockTestingModule.forRoot()],
+      providers: [Billing],
+    }).compile();
+    await module.init();
+    const [locks, service] = [module.get(TestLocks), module.get(LockService)];
+    await until(() => service.isLeader('billing'));
+    await locks.lose('billing');
+    expect(service.isLeader('billing')).toBe(false);
+    await locks.clock.advance(1_000);
+    expect([service.isLeader('billing'), module.get(Billing).charged]).toEqual([true, 2]);
+    await module.close();
+  });
+});
+
+it('an application that leads closes without its server, and leaves no campaign', async () => {
+  @Injectable()
+  class Silent {
+    @RunAsLeader('a')
+    async run({ signal }: LeaderTerm) {
+      await aborted(signal);
+    }
+  }
+  const module = await Test.createTestingModule({
+    imports: [DistributedLockModule.forRoot({ provider: new MemoryLockProvider() })],
+    providers: [Silent],
+  }).compile();
+  await module.init();
+  const service = module.get(LockService);
+  await until(() => service.isLeader('a'));
+  await module.close();
+  expect(service.leadership.campaigns).toEqual([]);
+  expect(module.get(LockManager).held()).toEqual([]);
+});

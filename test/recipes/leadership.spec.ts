@@ -1,0 +1,431 @@
+import { LockLostError, LockUnavailableError } from '../../lib/api/errors.js';
+import type { LockManager } from '../../lib/core/lock-manager.js';
+import { currentLock } from '../../lib/nest/service/current-lock.js';
+import { LockService } from '../../lib/nest/service/lock.service.js';
+import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
+import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
+import type { LeaderTerm } from '../../lib/recipes/leader-term.js';
+import type { RunAsLeaderOptions } from '../../lib/recipes/leadership.js';
+import type { LockManagerOptions } from '../../lib/core/lock-manager-options.js';
+import { deferred, startManager, watch } from '../core/manager-rig.js';
+import { ScriptedProvider } from '../core/scripted-provider.js';
+
+/** A task that runs until the test ends it, whatever its signal does, and remembers its terms. */
+class Stubborn {
+  readonly terms: LeaderTerm[] = [];
+  readonly #ends: ReturnType<typeof deferred<void>>[] = [];
+  running = 0;
+
+  readonly task = async (term: LeaderTerm): Promise<void> => {
+    this.terms.push(term);
+    const end = deferred();
+    this.#ends.push(end);
+    this.running += 1;
+    try {
+      await end.promise;
+    } finally {
+      this.running -= 1;
+    }
+  };
+
+  get term(): LeaderTerm {
+    return this.terms.at(-1)!;
+  }
+
+  end(): void {
+    this.#ends.at(-1)?.resolve();
+  }
+
+  fail(error: unknown): void {
+    this.#ends.at(-1)?.reject(error);
+  }
+}
+
+/** A task as it should be: it ends when its signal aborts. */
+class Obedient {
+  readonly terms: LeaderTerm[] = [];
+
+  readonly task = async (term: LeaderTerm): Promise<void> => {
+    this.terms.push(term);
+    await new Promise<void>((resolve) => term.signal.addEventListener('abort', () => resolve()));
+  };
+}
+
+/** What was published about leaders. */
+function followLeaders(locks: LockManager): object[] {
+  const events: object[] = [];
+  locks.events.on('elected', (event) => events.push({ elected: event }));
+  locks.events.on('resigned', (event) => events.push({ resigned: event }));
+  return events;
+}
+
+async function fleet(options: Partial<LockManagerOptions> = {}) {
+  const store = new MemoryStore();
+  const first = await startManager({ provider: new MemoryLockProvider({ store }), ...options });
+  const { clock } = first;
+  const second = await startManager({ provider: new MemoryLockProvider({ store }), clock });
+  return {
+    clock,
+    locks: first.locks,
+    log: first.log,
+    events: followLeaders(first.locks),
+    one: new LockService(first.locks),
+    other: new LockService(second.locks),
+    stopOther: () => second.locks.stop(),
+  };
+}
+
+// Longer than the longest pause between two terms.
+const A_PAUSE = 30_000;
+
+describe('a campaign', () => {
+  it('runs its task in one process at a time, and in the next when its signal has ended the first', async () => {
+    const { one, other, clock, events } = await fleet();
+    const [first, second] = [new Obedient(), new Obedient()];
+    const controller = new AbortController();
+    const campaign = watch(one.runAsLeader('billing', first.task, { signal: controller.signal }));
+    const rival = watch(other.runAsLeader('billing', second.task));
+    await clock.advance(5_000);
+    expect([first.terms.length, second.terms.length]).toEqual([1, 0]);
+    expect([one.isLeader('billing'), other.isLeader('billing')]).toEqual([true, false]);
+
+    controller.abort(new Error('enough'));
+    expect(first.terms[0]?.signal.reason).toEqual(new Error('enough'));
+    await campaign.promise;
+    await clock.advance(0);
+    expect([one.isLeader('billing'), other.isLeader('billing')]).toEqual([false, true]);
+    expect([second.terms.length, rival.state]).toEqual([1, 'pending']);
+    expect(second.terms[0]!.fencingToken! > first.terms[0]!.fencingToken!).toBe(true);
+    const subject = { key: 'billing', provider: 'main', mode: 'exclusive', method: null, template: null };
+    expect(events).toEqual([
+      { elected: { ...subject, waited: 0, fencingToken: first.terms[0]?.fencingToken } },
+      { resigned: { ...subject, reason: 'signal', ledFor: 5_000 } },
+    ]);
+  });
+
+  it('keeps the lock until the task has really ended', async () => {
+    const { one, other, clock } = await fleet();
+    const stubborn = new Stubborn();
+    const controller = new AbortController();
+    const campaign = watch(one.runAsLeader('billing', stubborn.task, { signal: controller.signal }));
+    await clock.advance(0);
+    controller.abort();
+    // Many leases of 30 s.
+    await clock.advance(600_000);
+    expect([stubborn.term.signal.aborted, campaign.state]).toEqual([true, 'pending']);
+    expect(one.isLeader('billing')).toBe(false);
+    await expect(other.isLocked('billing')).resolves.toBe(true);
+    stubborn.end();
+    await campaign.promise;
+    await expect(other.isLocked('billing')).resolves.toBe(false);
+  });
+
+  it('aborts the signal at the loss, and campaigns again when the old task has ended', async () => {
+    const { one, other, locks, clock, events } = await fleet();
+    const [stubborn, rival] = [new Stubborn(), new Obedient()];
+    void one.runAsLeader('billing', stubborn.task);
+    await clock.advance(1_000);
+    void other.runAsLeader('billing', rival.task);
+    const { signal } = stubborn.term;
+    await locks.forceRelease('billing');
+    expect(signal.reason).toBeInstanceOf(LockLostError);
+    await clock.advance(0);
+    expect([one.isLeader('billing'), other.isLeader('billing')]).toEqual([false, true]);
+    // The key becomes free, and still no second task starts beside the old one.
+    await locks.forceRelease('billing');
+    await clock.advance(600_000);
+    expect(stubborn.terms).toHaveLength(1);
+    // What it throws by then is not a failure of a leader.
+    stubborn.fail(new Error('the resource refused a stale token'));
+    await clock.advance(0);
+    expect(events.at(-1)).toMatchObject({ resigned: { reason: 'lost', ledFor: 1_000 } });
+    await locks.forceRelease('billing');
+    await clock.advance(A_PAUSE);
+    await locks.forceRelease('billing');
+    await clock.advance(A_PAUSE);
+    expect(stubborn.terms).toHaveLength(2);
+  });
+
+  it('pauses between two terms for a random time, which grows while terms are short', async () => {
+    const { one, locks, clock } = await fleet();
+    const elections: number[] = [];
+    locks.events.on('elected', () => elections.push(clock.now()));
+    void one.runAsLeader('billing', async () => undefined);
+    await clock.advance(120_000);
+    const pauses = elections.slice(1).map((time, index) => time - elections[index]!);
+    const longest = [1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000];
+    for (const [index, pause] of pauses.slice(0, longest.length).entries()) {
+      expect(pause).toBeGreaterThanOrEqual(longest[index]! / 2);
+      expect(pause).toBeLessThanOrEqual(longest[index]!);
+    }
+    expect(pauses.length).toBeGreaterThanOrEqual(6);
+    expect(pauses.every((pause) => longest.includes(pause))).toBe(false);
+  });
+
+  it('pauses for a second at most after a long term', async () => {
+    const { one, clock, events } = await fleet();
+    const stubborn = new Stubborn();
+    void one.runAsLeader('billing', stubborn.task);
+    for (const term of [1, 2, 3]) {
+      await clock.advance(60_000);
+      expect(stubborn.terms).toHaveLength(term);
+      stubborn.end();
+      await clock.advance(1_000);
+      expect(events.at(-2)).toMatchObject({ resigned: { reason: 'task-ended' } });
+    }
+  });
+
+  it('goes on while the backend is down, and leads when it is back', async () => {
+    const provider = new ScriptedProvider();
+    provider.onAcquire = () => {
+      throw new LockUnavailableError('refused');
+    };
+    const { locks, clock } = await startManager({ provider });
+    const obedient = new Obedient();
+    const campaign = watch(new LockService(locks).runAsLeader('billing', obedient.task));
+    await clock.advance(3_600_000);
+    expect([campaign.state, obedient.terms.length]).toEqual(['pending', 0]);
+    provider.onAcquire = (_, grant) => grant();
+    await clock.advance(1_000);
+    expect(obedient.terms).toHaveLength(1);
+  });
+
+  it('is not limited by the time that the defaults of the module give to tasks', async () => {
+    const { one, clock } = await fleet({ defaults: { maxHold: '1m', wait: '1s', onLost: 'throw-early' } });
+    const obedient = new Obedient();
+    void one.runAsLeader('billing', obedient.task);
+    await clock.advance(600_000);
+    expect([obedient.terms.length, obedient.terms[0]?.signal.aborted]).toEqual([1, false]);
+  });
+
+  it('holds its lock for the lease that it was given', async () => {
+    const { one, other, clock } = await fleet();
+    const [stubborn, rival] = [new Stubborn(), new Obedient()];
+    void one.runAsLeader('billing', stubborn.task, { lease: '3s' });
+    await clock.advance(0);
+    void other.runAsLeader('billing', rival.task);
+    await clock.advance(0);
+    clock.block(2_900);
+    expect(one.isLeader('billing')).toBe(true);
+    clock.block(100);
+    expect(one.isLeader('billing')).toBe(false);
+  });
+});
+
+describe('a term', () => {
+  it('ends by the clock, also if no timer has fired yet', async () => {
+    const { one, clock } = await fleet();
+    const stubborn = new Stubborn();
+    void one.runAsLeader('billing', stubborn.task);
+    await clock.advance(0);
+    const { signal } = stubborn.term;
+    clock.block(40_000);
+    expect(signal.aborted).toBe(true);
+    expect(() => signal.throwIfAborted()).toThrow(LockLostError);
+    expect(one.isLeader('billing')).toBe(false);
+  });
+
+  it('ends for what its task has left behind when the task ends', async () => {
+    const { one, clock } = await fleet();
+    const stubborn = new Stubborn();
+    void one.runAsLeader('billing', stubborn.task);
+    await clock.advance(0);
+    const { signal } = stubborn.term;
+    stubborn.end();
+    await clock.advance(0);
+    expect([signal.aborted, one.isLeader('billing')]).toEqual([true, false]);
+  });
+
+  it('lets its task re-enter the lock', async () => {
+    const { one, clock } = await fleet();
+    const inner: string[] = [];
+    void one.runAsLeader('billing', () => one.withLock('billing', async ({ key }) => inner.push(key), { wait: 0 }));
+    await clock.advance(0);
+    expect(inner).toEqual(['billing']);
+  });
+
+  it('does not end before what has joined it, which runs under its lock', async () => {
+    const { one, other, clock, log } = await fleet();
+    const [stubborn, rival] = [new Stubborn(), new Obedient()];
+    void one.runAsLeader('billing', stubborn.task);
+    void other.runAsLeader('billing', rival.task);
+    await clock.advance(0);
+    const end = deferred();
+    const seen: unknown[] = [];
+    const joined = watch(
+      one.leadership.runIfLeader('billing', undefined, async () => {
+        seen.push(currentLock('billing').fencingToken);
+        await end.promise;
+        return 'done';
+      })!,
+    );
+    stubborn.end();
+    await clock.advance(600_000);
+    // No second guest, no second leader.
+    expect(one.leadership.runIfLeader('billing', undefined, () => 1)).toBeUndefined();
+    expect([joined.state, rival.terms.length]).toEqual(['pending', 0]);
+    end.resolve();
+    await clock.advance(0);
+    expect([joined.value, rival.terms.length]).toEqual(['done', 1]);
+    expect(seen).toEqual([stubborn.term.fencingToken]);
+    expect(log).toEqual([]);
+  });
+});
+
+describe('an error of the task', () => {
+  it('ends the campaign with that very error, and the key is free', async () => {
+    const { one, other, clock, events } = await fleet();
+    const stubborn = new Stubborn();
+    const campaign = watch(one.runAsLeader('billing', stubborn.task));
+    await clock.advance(0);
+    const error = new Error('its own');
+    stubborn.fail(error);
+    await clock.advance(0);
+    expect(campaign.error).toBe(error);
+    expect(events.at(-1)).toMatchObject({ resigned: { reason: 'task-ended' } });
+    await expect(other.isLocked('billing')).resolves.toBe(false);
+  });
+
+  it('is the same if it comes at once, and synchronously', async () => {
+    const { one } = await fleet();
+    const task = () => {
+      throw new TypeError('a bug');
+    };
+    await expect(one.runAsLeader('billing', task)).rejects.toThrow(new TypeError('a bug'));
+  });
+
+  it('is ignored after the signal of the term has aborted', async () => {
+    const { one, clock } = await fleet();
+    const stubborn = new Stubborn();
+    const controller = new AbortController();
+    const campaign = watch(one.runAsLeader('billing', stubborn.task, { signal: controller.signal }));
+    await clock.advance(0);
+    controller.abort();
+    stubborn.fail(controller.signal.reason);
+    await expect(campaign.promise).resolves.toBeUndefined();
+  });
+});
+
+describe('a stop of the application', () => {
+  it('ends what waits immediately and what leads when its task has ended, and leaves nothing behind', async () => {
+    const { one, other, locks, clock, events, stopOther } = await fleet();
+    const [stubborn, waiting] = [new Stubborn(), new Obedient()];
+    const campaign = watch(one.runAsLeader('billing', stubborn.task));
+    await clock.advance(0);
+    const rival = watch(other.runAsLeader('billing', waiting.task));
+    await clock.advance(0);
+    const stoppingOther = watch(stopOther());
+    await clock.advance(0);
+    expect([rival.state, stoppingOther.state, waiting.terms.length]).toEqual(['fulfilled', 'fulfilled', 0]);
+
+    const stopping = watch(locks.stop());
+    expect(stubborn.term.signal.aborted).toBe(true);
+    await clock.advance(5_000);
+    expect([campaign.state, stopping.state]).toEqual(['pending', 'pending']);
+    stubborn.end();
+    await clock.advance(0);
+    expect([campaign.state, stopping.state]).toEqual(['fulfilled', 'fulfilled']);
+    expect(events.at(-1)).toMatchObject({ resigned: { reason: 'shutdown', ledFor: 5_000 } });
+    expect(clock.pendingTimers).toBe(0);
+  });
+
+  it('ends a campaign that pauses', async () => {
+    const { one, locks, clock } = await fleet();
+    const campaign = watch(one.runAsLeader('billing', async () => undefined));
+    await clock.advance(0);
+    await locks.stop();
+    await campaign.promise;
+    expect(campaign.state).toBe('fulfilled');
+  });
+
+  it('takes the lock of a task that ignores its signal after the grace', async () => {
+    const { one, other, locks, clock } = await fleet({ shutdownGrace: '2s' });
+    const stubborn = new Stubborn();
+    const campaign = watch(one.runAsLeader('billing', stubborn.task));
+    await clock.advance(0);
+    const stopping = watch(locks.stop());
+    await clock.advance(2_000);
+    expect([stopping.state, campaign.state]).toEqual(['fulfilled', 'pending']);
+    await expect(other.isLocked('billing')).resolves.toBe(false);
+    stubborn.end();
+    await campaign.promise;
+    // Nothing begins after it.
+    await expect(one.runAsLeader('billing', stubborn.task)).resolves.toBeUndefined();
+    expect(stubborn.terms).toHaveLength(1);
+  });
+});
+
+describe('what can never work', () => {
+  const refused: [string, string, object, string][] = [
+    ['an unknown provider', 'billing', { provider: 'redis' }, 'There is no lock provider "redis"'],
+    [
+      'an option that a leader has not',
+      'billing',
+      { wait: 0 },
+      'runAsLeader() has no option "wait", but only: provider',
+    ],
+    ['a lease that is too short', 'billing', { lease: 10 }, '"lease"'],
+    ['an empty key', '', {}, 'must not be empty'],
+    ['several keys', ['a', 'b'] as unknown as string, {}, 'must be one string'],
+  ];
+  it.each(refused)('rejects: %s', async (_, key, options, message) => {
+    const { one } = await fleet();
+    await expect(one.runAsLeader(key, async () => undefined, options as RunAsLeaderOptions)).rejects.toThrow(message);
+  });
+
+  it('rejects under a lock of its own key, for which it would wait forever', async () => {
+    const { one } = await fleet();
+    const nested = one.withLock('billing', () => one.runAsLeader('billing', async () => undefined));
+    await expect(nested).rejects.toMatchObject({ code: 'LOCK_DEADLOCK' });
+  });
+
+  it('asks no backend for a signal that has aborted before', async () => {
+    const provider = new ScriptedProvider();
+    const { locks } = await startManager({ provider });
+    await new LockService(locks).runAsLeader('billing', async () => undefined, { signal: AbortSignal.abort() });
+    expect(provider.order).toEqual([]);
+  });
+});
+
+it('leads on the provider of the service', async () => {
+  const { locks, clock } = await startManager({
+    providers: { main: new MemoryLockProvider(), side: new MemoryLockProvider() },
+    default: 'main',
+  });
+  const service = new LockService(locks);
+  void service.via('side').runAsLeader('billing', new Obedient().task);
+  await clock.advance(0);
+  expect([service.isLeader('billing'), service.via('side').isLeader('billing')]).toEqual([false, true]);
+});
+
+it('never runs two tasks of one process at a time, nor lets two lead by the clock, whatever is lost', async () => {
+  const { one, other, locks, clock } = await fleet();
+  const services = [one, other];
+  const running = [0, 0];
+  let most = 0;
+  for (const [index, service] of services.entries()) {
+    void service.runAsLeader(
+      'billing',
+      async ({ signal }) => {
+        running[index]! += 1;
+        most = Math.max(most, running[index]!);
+        await new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve()));
+        // It takes its time.
+        await new Promise<void>((resolve) => clock.setTimer(resolve, 500));
+        running[index]! -= 1;
+      },
+      { lease: '2s' },
+    );
+  }
+  let elections = 0;
+  for (const { events } of services) events.on('elected', () => (elections += 1));
+  for (let step = 0; step < 300; step += 1) {
+    if (step % 7 === 0) await locks.forceRelease('billing');
+    if (step % 11 === 0) clock.block(2_500);
+    expect(services.filter((service) => service.isLeader('billing')).length).toBeLessThanOrEqual(1);
+    await clock.advance(300);
+    expect(services.filter((service) => service.isLeader('billing')).length).toBeLessThanOrEqual(1);
+  }
+  expect(most).toBe(1);
+  expect(elections).toBeGreaterThan(10);
+});

@@ -1,5 +1,6 @@
 import * as combined from './combined.mjs';
 import * as failover from './failover.mjs';
+import { leadershipOf } from './leadership.mjs';
 import * as memcached from './memcached.mjs';
 import * as memory from './memory.mjs';
 import * as naive from './naive.mjs';
@@ -48,6 +49,8 @@ export const subjects = {
   memcached,
   failover,
   combined,
+  'leader-redis': leadershipOf(redis),
+  'leader-failover': leadershipOf(failover),
   naive,
   'naive-limit': naiveLimit,
   'redlock-package': redlockPackage,

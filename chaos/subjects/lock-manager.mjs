@@ -20,9 +20,15 @@ export async function managed({
   await manager.start();
   const { capabilities } = manager.plan({}).core;
 
+  /** Until when a lock of this key lasts that was granted at this time, by its last confirmation. */
+  const endOf = (key, grantedAt) => Math.max(grantedAt, confirmedAt.get(key) ?? 0) + lifetime;
+
   return {
+    manager,
+    options,
     lifetime,
     wait,
+    endOf,
     shared: capabilities.shared,
     // Some exclusive locks in between, since these exclude all limited holders.
     limited: capabilities.limits ? { keys: ['c'], share: 0.95 } : undefined,
@@ -39,7 +45,7 @@ export async function managed({
         release: () => lock.release(),
         /** Whether its signal has reported a loss. */
         isSignaled: () => isSignaled,
-        claim: () => claimOf(lock, Math.max(grantedAt, confirmedAt.get(key) ?? 0) + lifetime),
+        claim: () => claimOf(lock, endOf(key, grantedAt)),
       };
     },
     /** How many locks the library itself believes to hold or to wait for. */

@@ -1,0 +1,75 @@
+import { claimOf, load } from './lock-manager.mjs';
+
+/** For how many ms more a campaign may pause after its backend was not available. */
+const LONGEST_PAUSE = 15_000;
+
+/**
+ * A subject whose clients campaign with `runAsLeader` instead of acquiring locks: each section is the first term of a campaign, which
+ * ends with the section. The judge finds two leaders as it finds two holders.
+ */
+export function leadershipOf(subject) {
+  return {
+    ...subject,
+    title: `leadership on ${subject.title}`,
+    recovery: subject.recovery + LONGEST_PAUSE,
+    // A campaign asks again after a pause.
+    fair: false,
+    connect: async (settings) => campaigning(settings.library, await subject.connect(settings)),
+  };
+}
+
+async function campaigning(library, { manager, options, endOf, ...locks }) {
+  const { Leadership, planCampaign } = await load(library, 'recipes/leadership.js');
+  const leadership = new Leadership(manager);
+  const plan = planCampaign(manager, options, 'The subject', ['lease']);
+  const lost = new Set();
+  manager.events.on('lost', ({ key }) => lost.add(key));
+  const remaining = (key) => manager.held().find((held) => held.key === key)?.remaining ?? 0;
+
+  return {
+    ...locks,
+    shared: false,
+    limited: undefined,
+    acquire: (key, { wait, signal }) =>
+      new Promise((resolve, reject) => {
+        const section = new AbortController();
+        let hasLed = false;
+        // A campaign cannot try without waiting.
+        const over = AbortSignal.timeout(Math.max(wait, 20));
+        AbortSignal.any(signal ? [over, signal] : [over]).addEventListener('abort', () => {
+          if (!hasLed) section.abort();
+        });
+        const lead = (term) => {
+          hasLed = true;
+          const grantedAt = performance.now();
+          let isSignaled = term.signal.aborted;
+          term.signal.addEventListener('abort', () => {
+            // The end of the section is no loss.
+            isSignaled ||= !section.signal.aborted;
+          });
+          const led = { remaining: () => remaining(key), isHeld: () => !term.signal.aborted };
+          return new Promise((end) => {
+            resolve({
+              token: term.fencingToken,
+              isSignaled: () => isSignaled,
+              claim: () => claimOf(led, endOf(key, grantedAt)),
+              async release() {
+                lost.delete(key);
+                section.abort();
+                end();
+                await campaign;
+                // That of the signal, or found by the release.
+                return isSignaled || lost.has(key) ? 'lost' : 'released';
+              },
+            });
+          });
+        };
+        const campaign = leadership.run(key, lead, plan, { signal: section.signal });
+        // After an election both do nothing.
+        campaign.then(() => reject(signal?.aborted ? signal.reason : busy()), reject);
+      }),
+    pending: () => locks.pending() + leadership.campaigns.length,
+  };
+}
+
+const busy = () => Object.assign(new Error('Nobody resigned in time.'), { code: 'LOCK_BUSY' });

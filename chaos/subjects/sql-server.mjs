@@ -55,7 +55,9 @@ export function dataSource(type, port) {
 export async function leases({ withConnection }) {
   const now = Date.now() * 1_000;
   const rows = await withConnection((admin) =>
-    admin.query(`SELECT name FROM distributed_lock WHERE holder IS NOT NULL AND expires > ${now}`),
+    admin.query(
+      `SELECT name FROM distributed_lock WHERE (holder IS NOT NULL OR holders LIKE '%["%') AND expires > ${now}`,
+    ),
   );
   return rows.map(({ name }) => String(name));
 }

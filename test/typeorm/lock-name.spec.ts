@@ -1,5 +1,14 @@
 import { advisoryLockNumber, userLockName } from '../../lib/providers/typeorm/advisory/advisory-name.js';
-import { counterNameOf, rowNameOf } from '../../lib/providers/typeorm/lock-name.js';
+import {
+  counterNameOf,
+  instanceNameOf,
+  keyOfLease,
+  labelOf,
+  leaseLabelOf,
+  leaseNameOf,
+  rowNameOf,
+  textOf,
+} from '../../lib/providers/typeorm/lock-name.js';
 
 // Golden: two versions of this package in one fleet must lock the same rows, always.
 describe('names of rows', () => {
@@ -25,6 +34,20 @@ describe('names of rows', () => {
     ].map((key) => rowNameOf('n'.repeat(64), key));
     expect(new Set(names).size).toBe(names.length);
     for (const name of names) expect(name).toMatch(/^[\x21-\x7e]{1,255}$/);
+  });
+
+  it('of leases lead back to their keys, with a label of ASCII where they do not show them', () => {
+    const shown = ['order:42', 'x'.repeat(120)];
+    const hidden = ['a b', 'é\u0000\ud800🔑"\\', 'x'.repeat(121)];
+    for (const key of [...shown, ...hidden]) {
+      const label = leaseLabelOf(key);
+      expect(label === null).toBe(shown.includes(key));
+      expect(label ?? '').toMatch(/^[\x20-\x7e]*$/);
+      expect(keyOfLease('shop', leaseNameOf('shop', key), label)).toBe(key);
+    }
+    expect(leaseLabelOf('é b')).toBe('"\\u00e9 b"');
+    expect(textOf(labelOf('host:1'))).toBe('host:1');
+    expect(instanceNameOf('shop', '0123456789ab')).toBe('shop#instance:0123456789ab');
   });
 
   it('of counters are sixteen in a namespace, and never those of keys', () => {

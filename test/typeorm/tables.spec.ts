@@ -16,7 +16,7 @@ function statementsIn(page: string): string[] {
 describe('the table of the locks', () => {
   it('is printed in the docs as it is created', () => {
     const families = ['mysql', 'postgres', 'sqlite'] as const;
-    expect(statementsIn('typeorm.md').filter((line) => line.startsWith('CREATE'))).toEqual(
+    expect(statementsIn('typeorm-table.md').filter((line) => line.startsWith('CREATE'))).toEqual(
       families.map((family) => `${createTableSql(family, DEFAULT_TABLE)};`),
     );
   });
@@ -26,6 +26,20 @@ describe('the table of the locks', () => {
     expect(statementsIn('typeorm-operations.md').filter((line) => line.startsWith('CREATE'))).toEqual(
       families.map((family) => `${createRecordTableSql(family, DEFAULT_TABLE)};`),
     );
+  });
+
+  it('is refused if it lacks a column', async () => {
+    const dataSource = await new DataSource({ type: 'sqljs' }).initialize();
+    await dataSource.query(
+      'CREATE TABLE distributed_lock (name TEXT PRIMARY KEY, token INTEGER, holder TEXT, expires INTEGER)',
+    );
+    const locks = new LockManager({
+      providers: { sql: new TypeOrmVersionLockProvider({ dataSource, synchronize: true }) },
+    });
+    const refused = await locks.start().catch((error: unknown) => error);
+    expect(refused).toBeInstanceOf(LockConfigError);
+    expect(String(refused)).toMatch(/label/);
+    await dataSource.destroy();
   });
 
   // Golden: two versions of this package in one fleet must use the same rows, always.

@@ -1,7 +1,7 @@
 import type { Clock } from '../../lib/api/clock.js';
 import type { AcquireRequest, LockProvider } from '../../lib/api/lock-provider.js';
 import { systemClock } from '../../lib/core/toolkit/clock.js';
-import type { Lease } from '../../lib/providers/typeorm/version/lease-table.js';
+import type { Lease } from '../../lib/providers/typeorm/version/lease.js';
 import { type LeaseDatabase, VersionAttempt } from '../../lib/providers/typeorm/version/version-attempt.js';
 import { VersionLockBackend } from '../../lib/providers/typeorm/version/version-lock-backend.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
@@ -18,12 +18,11 @@ function scripted(renewals: object = {}, clock: Clock = systemClock) {
   };
   const names = ['look', 'createRow', 'claim', 'voidClaim', 'release'];
   const leases = Object.fromEntries(names.map((name) => [name, statement(name)]));
-  const attempt = new VersionAttempt(
-    contextFor([], { clock }),
-    { leases, renewals } as unknown as LeaseDatabase,
-    'row',
-    'me',
-  );
+  const attempt = new VersionAttempt(contextFor([], { clock }), { leases, renewals } as unknown as LeaseDatabase, {
+    key: 'k',
+    holder: 'me',
+    mode: 'exclusive',
+  });
   const turn = () => new Promise((resolve) => setImmediate(resolve));
   return {
     attempt,
@@ -48,8 +47,12 @@ function request(wait = 60_000): { request: AcquireRequest; leave(): void } {
   return { request: { ...terms, wait, signal: caller.signal }, leave };
 }
 
-const busy: Lease = { holder: 'other', version: 7n, remaining: 5 };
-const free: Lease = { holder: undefined, version: 7n, remaining: 0 };
+const heldBy = (holder: string, version: bigint, remaining: number): Lease => ({
+  ...{ version, serverTime: 0 },
+  holds: [{ holder, token: version, limited: undefined, expires: remaining * 1000 }],
+});
+const busy = heldBy('other', 7n, 5);
+const free: Lease = { version: 7n, serverTime: 0, holds: [] };
 const outcomeOf = (answer: Promise<unknown>) => Promise.race([answer, Promise.resolve('pending')]);
 const until = async (isTrue: () => boolean) => {
   while (!isTrue()) await new Promise((resolve) => setTimeout(resolve, 1));
@@ -129,7 +132,7 @@ describe('an attempt that has only looked', () => {
   it('is not one that has found its own row, and not one that was made for a release: these send it', async () => {
     const { attempt, sent, answer } = scripted();
     const acquired = attempt.acquire(request().request);
-    await answer({ holder: 'me', version: 7n, remaining: 30_000 });
+    await answer(heldBy('me', 7n, 30_000));
     expect(await acquired).toMatchObject({ fencingToken: 7n });
     void attempt.release({ keepFor: 0, failed: true });
     expect(sent).toEqual(['look', 'release']);
@@ -179,7 +182,7 @@ describe('minHold of a claim whose answer was lost', () => {
     await answer(free);
     await Promise.all([fail(), expect(first).rejects.toThrow('No answer.')]);
     const again = attempt.acquire(terms);
-    await answer({ holder: 'me', version: 8n, remaining });
+    await answer(heldBy('me', 8n, remaining));
     const grant = await again;
     if (grant === 'busy') throw new Error('It is ours.');
     await attempt.renew(grant, lease);

@@ -44,8 +44,9 @@ export function failureOf(error: unknown): Failure {
   const [errno, code] = [propertyOf(error, 'errno'), propertyOf(error, 'code')];
   const known = FAILURES.get(errno) ?? FAILURES.get(code);
   if (known) return known;
-  // SQLite has no code for it.
+  // SQLite has no code for them.
   if (error instanceof Error && error.message.includes('no such table')) return 'no-table';
+  if (error instanceof Error && error.message.includes('no such column')) return 'refused';
   // A class of Postgres: no such account, or a wrong password.
   return typeof code === 'string' && /^28...$/.test(code) ? 'refused' : 'other';
 }

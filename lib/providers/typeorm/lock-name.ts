@@ -12,9 +12,8 @@ const COUNTERS = 16;
  * collations of servers differ in which characters they take for equal.
  */
 export function rowNameOf(namespace: string, key: string): string {
-  if (key.length <= LONGEST_READABLE && READABLE.test(key)) return `${namespace}:${key}`;
-  const beginning = key.slice(0, PREFIX).replace(/[^A-Za-z0-9_.:@/=+,-]/g, '_');
-  return `${namespace}:${beginning}#${createHash('sha256').update(key, 'utf16le').digest('base64url')}`;
+  if (isReadable(key)) return `${namespace}:${key}`;
+  return `${namespace}:${beginningOf(key)}#${createHash('sha256').update(key, 'utf16le').digest('base64url')}`;
 }
 
 /** The name of a key's row for a lease: another name than for a row lock, which would block it. */
@@ -23,9 +22,51 @@ export function leaseNameOf(namespace: string, key: string): string {
   return rowNameOf(`${namespace}#lease`, key);
 }
 
+/** The key of a lease, for the column `label`; `null` where the name of the row shows it. */
+export function leaseLabelOf(key: string): string | null {
+  return isReadable(key) ? null : labelOf(key);
+}
+
+/** The key of the row of a lease. */
+export function keyOfLease(namespace: string, name: string, label: string | null): string {
+  return label === null ? name.slice(`${namespace}#lease:`.length) : textOf(label);
+}
+
+/** Between which names the rows of all leases are whose keys begin with `prefix`, and rows of other keys. */
+export function leaseNamesBetween(namespace: string, prefix: string): readonly [string, string] {
+  const first = `${namespace}#lease:${beginningOf(prefix)}`;
+  // It comes after every character of a name.
+  return [first, `${first}~`];
+}
+
+/** The row that has the name of an instance as its label. */
+export function instanceNameOf(namespace: string, id: string): string {
+  return `${namespace}#instance:${id}`;
+}
+
+/** As text that each database can keep, whatever its encoding. */
+export function labelOf(text: string): string {
+  return JSON.stringify(text).replace(
+    /[\u007f-\uffff]/g,
+    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  );
+}
+
+export function textOf(label: string): string {
+  return JSON.parse(label) as string;
+}
+
 /** The row of the fencing counter of a key: one of 16 in a namespace, never one for each key. Never change it. */
 export function counterNameOf(namespace: string, key: string): string {
   const bucket = (createHash('sha256').update(key, 'utf16le').digest()[0] ?? 0) % COUNTERS;
   // A namespace has no '#': no counter meets a key.
   return `${namespace}#fence:${bucket}`;
+}
+
+function isReadable(key: string): boolean {
+  return key.length <= LONGEST_READABLE && READABLE.test(key);
+}
+
+function beginningOf(key: string): string {
+  return key.slice(0, PREFIX).replace(/[^A-Za-z0-9_.:@/=+,-]/g, '_');
 }

@@ -26,6 +26,8 @@ export function quotedTable(family: DatabaseFamily, table: string): string {
  * - `holder`: the holder of a lease, or NULL.
  * - `expires`: in µs since 1970, until when a lease is held or retained. When that is past, it is the time of the last use.
  *   A row lock does not write its use in its row, because that would cost a commit: there it is the time when the row was created.
+ * - `label`: what the row is for where its name does not show it, as JSON in ASCII: the key of a lease, the name of an instance.
+ * - `holders`: of a limited lease, the list of them.
  */
 export function createTableSql(family: DatabaseFamily, table: string): string {
   const name = quotedTable(family, table);
@@ -33,17 +35,20 @@ export function createTableSql(family: DatabaseFamily, table: string): string {
     case 'mysql':
       return (
         `CREATE TABLE IF NOT EXISTS ${name} (name VARBINARY(255) NOT NULL PRIMARY KEY, ` +
-        `token BIGINT UNSIGNED NOT NULL DEFAULT 0, holder VARBINARY(32) NULL, expires BIGINT NOT NULL DEFAULT 0) ENGINE = InnoDB`
+        `token BIGINT UNSIGNED NOT NULL DEFAULT 0, holder VARBINARY(32) NULL, expires BIGINT NOT NULL DEFAULT 0, ` +
+        `label BLOB NULL, holders MEDIUMBLOB NULL) ENGINE = InnoDB`
       );
     case 'postgres':
       return (
         `CREATE TABLE IF NOT EXISTS ${name} (name varchar(255) COLLATE "C" PRIMARY KEY, ` +
-        `token bigint NOT NULL DEFAULT 0, holder varchar(32) NULL, expires bigint NOT NULL DEFAULT 0)`
+        `token bigint NOT NULL DEFAULT 0, holder varchar(32) NULL, expires bigint NOT NULL DEFAULT 0, ` +
+        `label text NULL, holders text NULL)`
       );
     case 'sqlite':
       return (
         `CREATE TABLE IF NOT EXISTS ${name} (name TEXT NOT NULL PRIMARY KEY, ` +
-        `token INTEGER NOT NULL DEFAULT 0, holder TEXT NULL, expires INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID`
+        `token INTEGER NOT NULL DEFAULT 0, holder TEXT NULL, expires INTEGER NOT NULL DEFAULT 0, ` +
+        `label TEXT NULL, holders TEXT NULL) WITHOUT ROWID`
       );
   }
 }

@@ -27,14 +27,16 @@ export class LockTable {
     const create = createTableSql(database, table);
     await ensureTable(run, {
       what: 'locks',
-      columns: `name, token, holder, expires FROM ${name}`,
+      columns: `name, token, holder, expires, label, holders FROM ${name}`,
       create,
       synchronize,
     });
     if (database === 'sqlite') return;
     // These statements touch no row. Without the privilege the first lock would fail instead.
-    await run(`INSERT INTO ${name} (name, expires) SELECT name, expires FROM ${name} WHERE 1 = 0`);
-    await run(`UPDATE ${name} SET token = token, holder = holder, expires = expires WHERE 1 = 0`);
+    await run(`INSERT INTO ${name} (name, expires, label) SELECT name, expires, label FROM ${name} WHERE 1 = 0`);
+    await run(
+      `UPDATE ${name} SET token = token, holder = holder, expires = expires, label = label, holders = holders WHERE 1 = 0`,
+    );
   }
 
   /**
@@ -42,12 +44,11 @@ export class LockTable {
    * every caller under READ COMMITTED (measured on MariaDB 10.11), so it must never count. Resolves to false when another transaction
    * prevents it: the row exists already and is locked, or is in a gap that is locked.
    */
-  async createRow(name: string): Promise<boolean> {
+  async createRow(name: string, label: string | null = null): Promise<boolean> {
     const { family } = this;
+    const values = `${family.value(1)}, ${family.now}, ${family.value(2)}`;
     try {
-      await this.run(this.withoutWait(family.insert(this.name, 'name, expires', `${family.value(1)}, ${family.now}`)), [
-        name,
-      ]);
+      await this.run(this.withoutWait(family.insert(this.name, 'name, expires, label', values)), [name, label]);
       return true;
     } catch (error) {
       if (failureOf(error) !== 'busy') throw error;

@@ -1,3 +1,4 @@
+import { LockConfigError } from '../../../api/errors.js';
 import type { BackendContext, CasStore, Holder, LockCapabilities } from '../../../api/lock-provider.js';
 import { SqlCasStore } from '../cas-store.js';
 import { connectToServer } from '../database.js';
@@ -32,6 +33,18 @@ export class AdvisoryLockBackend extends SqlBackend<AdvisoryDatabase> {
       queue: 'local',
     };
     this.casStore = new SqlCasStore(settings, context, () => this.database());
+  }
+
+  /** @throws LockConfigError always: the name of such a lock is a hash, in which the database cannot look for a namespace */
+  list(): never {
+    const views =
+      this.settings.database === 'mysql'
+        ? 'performance_schema.metadata_locks (MySQL), information_schema.metadata_lock_info (MariaDB)'
+        : "pg_locks where locktype = 'advisory'";
+    throw new LockConfigError(
+      `Lock provider "${this.context.name}" cannot list its locks. An advisory lock belongs to a session, and its name in the database is a hash of its key. Look at the views of the database: ${views}.`,
+      { provider: this.context.name },
+    );
   }
 
   protected async open(): Promise<AdvisoryDatabase> {

@@ -1,3 +1,4 @@
+import { LockConfigError } from '../../../api/errors.js';
 import type { BackendContext, CasStore, Holder, LockCapabilities } from '../../../api/lock-provider.js';
 import { SqlCasStore } from '../cas-store.js';
 import { connectToServer } from '../database.js';
@@ -38,6 +39,18 @@ export class RowLockBackend extends SqlBackend<RowDatabase> {
   async purge(options: PurgeOptions): Promise<number> {
     const unusedFor = readUnusedFor(options);
     return this.operate('purge()', (database) => purge(database, unusedFor));
+  }
+
+  /** @throws LockConfigError always: the table does not show who has a row */
+  list(): never {
+    const views =
+      this.settings.database === 'mysql'
+        ? 'performance_schema.data_locks (MySQL), information_schema.innodb_trx (MariaDB)'
+        : 'pg_locks and pg_stat_activity';
+    throw new LockConfigError(
+      `Lock provider "${this.context.name}" cannot list its locks. A row lock belongs to a session, and the table does not show which rows are locked. Look at the views of the database: ${views}.`,
+      { provider: this.context.name },
+    );
   }
 
   protected async open(): Promise<RowDatabase> {

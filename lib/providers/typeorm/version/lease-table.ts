@@ -1,14 +1,5 @@
 import { LockTable } from '../lock-table.js';
-
-/** A row, by the database's clock. */
-export interface Lease {
-  /** The holder; undefined for a key that is free or retained. */
-  readonly holder: string | undefined;
-  /** The version of the row: the last token. */
-  readonly version: bigint;
-  /** For how many ms it is still held or retained; 0 or less when it is free. */
-  readonly remaining: number;
-}
+import { type Lease, type LeaseColumns, type LeaseHold, leaseOf, writeHolders } from './lease.js';
 
 /** A hold, as its row has it. */
 export interface HeldLease {
@@ -17,11 +8,16 @@ export interface HeldLease {
   readonly version: bigint;
 }
 
-/** A row as the drivers answer it; a 64-bit number comes as a number, as text or as a bigint. */
-interface LeaseColumns {
-  readonly holder: string | Buffer | null;
-  readonly token: string | number | bigint;
-  readonly remaining: string | number | bigint;
+/** A row in a list of all. */
+export interface NamedLease {
+  readonly name: string;
+  readonly label: string | null;
+  readonly lease: Lease;
+}
+
+interface NamedColumns extends LeaseColumns {
+  readonly name: string | Buffer;
+  readonly label: string | Buffer | null;
 }
 
 // Three values a row. SQLite takes 32 766 in a statement, Postgres 65 535; beyond a few hundred nothing is gained.
@@ -31,8 +27,9 @@ const ROWS_IN_A_BATCH = 500;
  * The lease rows: each operation is one statement of autocommit, which compares the row with what was read before and sets it in
  * one step, only by the database's clock.
  *
- * Only a claim changes the version, always to a larger one: `max(version + 1, server time in µs)`. So the version that a claim
- * compares with never comes back, and a claim whose answer is missing can be made void by setting the version once more.
+ * A claim changes the version, always to a larger one: `max(version + 1, server time in µs)`. So the version that a claim
+ * compares with never comes back, and a claim whose answer is missing can be made void by setting the version once more. So does each change of
+ * limited holders, and forceRelease(), which such a change must not undo. Renewals and releases of exclusive locks compare the holder instead.
  */
 export class LeaseTable extends LockTable {
   /** Reads the row; undefined if there is none. */
@@ -45,7 +42,7 @@ export class LeaseTable extends LockTable {
   async claim({ name, holder, version }: HeldLease, duration: number): Promise<bigint | undefined> {
     const { value, now, updateToken, tokenOf } = this.family;
     const rest =
-      `, holder = ${value(1)}, expires = ${now} + ${value(2)} ` +
+      `, holder = ${value(1)}, holders = NULL, expires = ${now} + ${value(2)} ` +
       `WHERE name = ${value(3)} AND token = ${value(4)} AND expires <= ${now}`;
     const values = [holder, toMicroseconds(duration), name, version];
     return tokenOf(await this.run(updateToken(this.name, this.#nextVersion, rest), values));
@@ -57,11 +54,22 @@ export class LeaseTable extends LockTable {
     await this.run(this.family.updateToken(this.name, this.#nextVersion, rest), [name, version]);
   }
 
+  /** Replaces all holds by limited ones if the version is still the one that was seen. Answers whether it was. */
+  async replace(name: string, seen: Lease, version: bigint, holds: readonly LeaseHold[]): Promise<boolean> {
+    const { value, changed } = this.family;
+    const expires = Math.max(seen.serverTime, ...holds.map((hold) => hold.expires));
+    const answer = await this.run(
+      `UPDATE ${this.name} SET token = ${value(1)}, holder = NULL, holders = ${value(2)}, expires = ${value(3)} ` +
+        `WHERE name = ${value(4)} AND token = ${value(5)}`,
+      [version, writeHolders(holds), expires, name, seen.version],
+    );
+    return changed(answer) === 1;
+  }
+
   /** Renews all of them to `duration` ms from now. Answers the holders that still had theirs. */
-  async renew(leases: readonly HeldLease[], duration: number): Promise<Set<string>> {
+  async renew(leases: readonly HeldLease[], duration: number): Promise<ReadonlySet<string>> {
     const renewed = new Set<string>();
-    for (let from = 0; from < leases.length; from += ROWS_IN_A_BATCH) {
-      const batch = leases.slice(from, from + ROWS_IN_A_BATCH);
+    for (const batch of inBatches(leases)) {
       for (const holder of await this.#renewBatch(batch, duration)) renewed.add(holder);
     }
     return renewed;
@@ -77,14 +85,41 @@ export class LeaseTable extends LockTable {
     return this.family.changed(answer) === 1;
   }
 
-  /** Frees the lease, whether it is held or retained. Answers whether it was not free. */
+  /** Frees the row, whether it is held or retained. Answers whether it was not free. */
   async forceRelease(name: string): Promise<boolean> {
-    const answer = await this.run(
-      `UPDATE ${this.name} SET holder = NULL, expires = ${this.family.now} ` +
-        `WHERE name = ${this.family.value(1)} AND expires > ${this.family.now}`,
-      [name],
+    const { value, now, updateToken, tokenOf } = this.family;
+    const rest = `, holder = NULL, holders = NULL, expires = ${now} WHERE name = ${value(1)} AND expires > ${now}`;
+    return tokenOf(await this.run(updateToken(this.name, this.#nextVersion, rest), [name])) !== undefined;
+  }
+
+  /**
+   * The next rows by name, whether they are free or not: an index on `expires` does not exist, and a statement that looks for those that are
+   * held could read the whole table. For a range of names, too, Postgres may read and sort all of it (measured without statistics of the table).
+   */
+  async page(from: string): Promise<readonly NamedLease[]> {
+    const rows = await this.run(
+      `SELECT name, label, ${this.#columns} FROM ${this.name} ` +
+        `WHERE name >= ${this.family.value(1)} ORDER BY name LIMIT ${ROWS_IN_A_BATCH}`,
+      [from],
     );
-    return this.family.changed(answer) === 1;
+    return (rows as readonly NamedColumns[]).map(({ name, label, ...columns }) => ({
+      name: name.toString(),
+      label: label === null ? null : label.toString(),
+      lease: leaseOf(columns),
+    }));
+  }
+
+  /** The labels of these rows, each with the name of its row. */
+  async labels(names: readonly string[]): Promise<readonly (readonly [string, string])[]> {
+    const found: (readonly [string, string])[] = [];
+    for (const batch of inBatches(names)) {
+      const rows = await this.run(
+        `SELECT name, label FROM ${this.name} WHERE name IN (${this.#list(batch, 1)}) AND label IS NOT NULL`,
+        batch,
+      );
+      for (const { name, label } of rows as readonly NamedColumns[]) found.push([name.toString(), String(label)]);
+    }
+    return found;
   }
 
   /**
@@ -106,23 +141,20 @@ export class LeaseTable extends LockTable {
     // Some were lost; the rows show which. A holder that is there with the same version has held the lease without a break, since a
     // row never returns to a version; and the UPDATE renewed it, which leaves out only leases that were not held any more.
     const found = await this.#read(names);
-    const held = new Map(
-      found.filter(({ remaining }) => remaining > 0).map(({ holder, version }) => [holder, version]),
-    );
+    const held = new Map(found.flatMap(({ holds }) => holds.map(({ holder, token }) => [holder, token])));
     return leases.filter(({ holder, version }) => held.get(holder) === version).map(({ holder }) => holder);
   }
 
   async #read(names: readonly string[]): Promise<readonly Lease[]> {
     const rows = await this.run(
-      `SELECT holder, token, expires - ${this.family.now} AS remaining FROM ${this.name} WHERE name IN (${this.#list(names, 1)})`,
+      `SELECT ${this.#columns} FROM ${this.name} WHERE name IN (${this.#list(names, 1)})`,
       names,
     );
-    return (rows as readonly LeaseColumns[]).map(({ holder, token, remaining }) => ({
-      // A VARBINARY comes as a Buffer.
-      holder: holder?.toString(),
-      version: BigInt(token),
-      remaining: Number(remaining) / 1000,
-    }));
+    return (rows as readonly LeaseColumns[]).map(leaseOf);
+  }
+
+  get #columns(): string {
+    return `token, holder, holders, expires, ${this.family.now} AS server_time`;
   }
 
   get #nextVersion(): string {
@@ -134,6 +166,10 @@ export class LeaseTable extends LockTable {
   }
 }
 
-function toMicroseconds(milliseconds: number): number {
+export function toMicroseconds(milliseconds: number): number {
   return Math.ceil(milliseconds * 1000);
+}
+
+function* inBatches<T>(all: readonly T[]): Iterable<readonly T[]> {
+  for (let from = 0; from < all.length; from += ROWS_IN_A_BATCH) yield all.slice(from, from + ROWS_IN_A_BATCH);
 }

@@ -6,6 +6,7 @@ import { propertyOf, type Run } from '../answer.js';
 import type { DatabaseSettings } from '../options.js';
 import { isUnused } from '../purge.js';
 import { LeaseTable } from './lease-table.js';
+import { LimitedLeases } from './limited-leases.js';
 import { Renewals } from './renewals.js';
 import type { LeaseDatabase } from './version-attempt.js';
 
@@ -64,6 +65,7 @@ export async function connectToSqlite(
   return {
     run,
     leases,
+    limited: new LimitedLeases(leases),
     renewals: new Renewals(clock, leases),
     async purge(unusedFor) {
       const { name, family } = leases;

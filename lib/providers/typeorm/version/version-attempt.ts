@@ -2,6 +2,7 @@ import type {
   AcquireRequest,
   BackendContext,
   Grant,
+  Holder,
   ReleaseOptions,
   ReleaseOutcome,
   RenewOutcome,
@@ -9,8 +10,11 @@ import type {
 import { backOff, pause, withAbort } from '../../../core/toolkit/timing.js';
 import { validUntil } from '../../../core/toolkit/validity.js';
 import { failureOf } from '../failure.js';
+import { leaseLabelOf, leaseNameOf } from '../lock-name.js';
 import type { Connected, LockAttempt } from '../sql-backend.js';
+import { admits, type Lease, otherLimit } from './lease.js';
 import type { LeaseTable } from './lease-table.js';
+import type { LimitedLeases } from './limited-leases.js';
 import type { Renewals } from './renewals.js';
 
 // How long before a busy row is looked at again. One look is one indexed read.
@@ -21,6 +25,7 @@ const LAST_LOOK = 50;
 /** The database of the leases, connected: a server, or SQLite. */
 export interface LeaseDatabase extends Connected {
   readonly leases: LeaseTable;
+  readonly limited: LimitedLeases;
   readonly renewals: Renewals;
   /** Deletes the rows that nobody has used for this many ms, and resolves to their number. */
   purge(unusedFor: number): Promise<number>;
@@ -39,23 +44,30 @@ export class VersionAttempt implements LockAttempt {
   /** The row may be ours: a claim was sent, or the row was found so. A look changes nothing. */
   #mayHold = false;
   #keepUntil = -Infinity;
+  readonly #name: string;
 
   constructor(
     private readonly context: BackendContext,
     private readonly database: LeaseDatabase,
-    private readonly name: string,
-    private readonly holder: string,
-  ) {}
+    private readonly subject: Holder,
+  ) {
+    this.#name = leaseNameOf(context.namespace, subject.key);
+  }
 
   get mayArrive(): boolean {
     return this.#openClaim !== undefined;
   }
 
-  renew({ fencingToken }: Grant, lease: number): Promise<RenewOutcome> {
-    const held = { name: this.name, holder: this.holder, version: fencingToken ?? 0n };
+  async renew({ fencingToken, mode }: Grant, lease: number): Promise<RenewOutcome> {
+    const name = this.#name;
+    const { holder } = this.subject;
+    const { limited, renewals } = this.database;
+    const sentAt = this.context.clock.now();
     // A crash must not cut `minHold` short.
-    const duration = Math.max(lease, this.#keepUntil - this.context.clock.now());
-    return this.database.renewals.add(held, lease, duration);
+    const duration = Math.max(lease, this.#keepUntil - sentAt);
+    if (mode !== 'limited') return renewals.add({ name, holder, version: fencingToken ?? 0n }, lease, duration);
+    const isRenewed = await limited.renew(name, holder, duration);
+    return isRenewed ? { validUntil: validUntil(sentAt, lease) } : 'lost';
   }
 
   /** Asks, again and again while `request.wait` lasts. A repeated call finds the hold that an unanswered one has left. */
@@ -81,11 +93,13 @@ export class VersionAttempt implements LockAttempt {
   async release({ keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
     this.#isReleased = true;
     if (this.#hasAsked && !this.#mayHold) return 'lost';
-    const { leases } = this.database;
+    const { leases, limited } = this.database;
+    const { holder, mode } = this.subject;
     try {
-      if (this.#openClaim !== undefined) await leases.voidClaim(this.name, this.#openClaim);
+      if (this.#openClaim !== undefined) await leases.voidClaim(this.#name, this.#openClaim);
       this.#openClaim = undefined;
-      return (await leases.release(this.name, this.holder, keepFor)) ? 'released' : 'lost';
+      const table = mode === 'limited' ? limited : leases;
+      return (await table.release(this.#name, holder, keepFor)) ? 'released' : 'lost';
     } catch {
       return 'unknown';
     }
@@ -97,65 +111,78 @@ export class VersionAttempt implements LockAttempt {
     const waitUntil = clock.now() + request.wait;
     for (let round = 0; ;) {
       const sentAt = clock.now();
-      const seen = await leases.look(this.name);
+      const seen = await leases.look(this.#name);
       // A claim that was not answered has arrived or never will, if the version is another one.
       if (seen?.version !== this.#openClaim) this.#openClaim = undefined;
       if (this.#hasEnded()) return this.#endWithoutClaim();
       if (!seen) {
-        await leases.createRow(this.name);
+        await leases.createRow(this.#name, leaseLabelOf(request.key));
         continue;
       }
-      if (seen.remaining <= 0) {
-        const grant = await this.#claim(request, seen.version);
+      // Ours since a claim whose answer was lost.
+      const own = seen.holds.find(({ holder }) => holder === request.holder);
+      if (own) {
+        this.#mayHold = true;
+        const remaining = (own.expires - seen.serverTime) / 1000;
+        if (request.minHold > 0) this.#keepUntil = sentAt + Math.min(remaining, request.minHold);
+        return this.#grant(request, seen, own.token, sentAt, remaining);
+      }
+      if (admits(seen.holds, request.limited)) {
+        const grant = await this.#claim(request, seen, sentAt);
         if (grant) return grant;
         // Another claim was faster: the next look shows for how long it holds.
         continue;
       }
-      // Ours since a claim whose answer was lost.
-      if (seen.holder === this.holder) {
-        this.#mayHold = true;
-        if (request.minHold > 0) this.#keepUntil = sentAt + Math.min(seen.remaining, request.minHold);
-        return this.#grant(request, seen.version, sentAt, seen.remaining);
-      }
       if (request.wait <= 0) return 'busy';
-      this.#reportWaiting();
+      this.#reportWaiting(otherLimit(seen.holds, request.limited));
+      const firstEnd = Math.min(...seen.holds.map(({ expires }) => expires - seen.serverTime)) / 1000;
       const lastLook = waitUntil - LAST_LOOK - clock.now();
-      const delay = Math.min(backOff(random, round, PAUSE), seen.remaining, lastLook > 0 ? lastLook : Infinity);
+      const delay = Math.min(backOff(random, round, PAUSE), firstEnd, lastLook > 0 ? lastLook : Infinity);
       await pause(clock, Math.max(1, delay), request.signal);
       if (this.#hasEnded()) return 'busy';
       round += 1;
     }
   }
 
-  async #claim(request: AcquireRequest, seen: bigint): Promise<Grant | 'busy' | undefined> {
+  /** @param seenAt when the row was asked for: the lease of a limited lock counts from then on, that of an exclusive one from the claim */
+  async #claim(request: AcquireRequest, seen: Lease, seenAt: number): Promise<Grant | 'busy' | undefined> {
     const { clock } = this.context;
-    const { name, holder } = this;
-    const sentAt = clock.now();
-    this.#openClaim = seen;
+    const { leases, limited } = this.database;
+    const { holder } = request;
+    const name = this.#name;
+    const sentAt = request.limited ? seenAt : clock.now();
+    this.#openClaim = seen.version;
     this.#mayHold = true;
     const duration = Math.max(request.lease, request.minHold);
-    const claim = this.database.leases.claim({ name, holder, version: seen }, duration);
-    const version = await claim.catch((error: unknown) => {
+    const claim = request.limited
+      ? limited.claim(name, seen, holder, request.limited, duration)
+      : leases.claim({ name, holder, version: seen.version }, duration);
+    const token = await claim.catch((error: unknown) => {
       if (['busy', 'rolled-back'].includes(failureOf(error))) return undefined;
       throw error;
     });
     // The release that was sent meanwhile makes the claim void, or frees what it was granted.
     if (this.#isReleased) return 'busy';
     this.#openClaim = undefined;
-    if (version === undefined) return undefined;
+    if (token === undefined) return undefined;
     if (request.minHold > 0) this.#keepUntil = clock.now() + request.minHold;
-    return this.#grant(request, version, sentAt, request.lease);
+    return this.#grant(request, seen, token, sentAt, request.lease);
   }
 
-  #grant({ key, mode, lease }: AcquireRequest, version: bigint, sentAt: number, remaining: number): Grant {
-    const until = validUntil(sentAt, Math.min(lease, remaining));
-    return { key, holder: this.holder, mode, fencingToken: version, validUntil: until, lease };
+  #grant(request: AcquireRequest, { holds }: Lease, fencingToken: bigint, sentAt: number, remaining: number): Grant {
+    const { key, holder, mode, lease, limited } = request;
+    const others = holds.filter((hold) => hold.holder !== holder);
+    return {
+      ...{ key, holder, mode, fencingToken, lease },
+      validUntil: validUntil(sentAt, Math.min(lease, remaining)),
+      otherLimit: otherLimit(others, limited),
+    };
   }
 
-  #reportWaiting(): void {
+  #reportWaiting(limit: number | undefined): void {
     if (this.#isWaiting) return;
     this.#isWaiting = true;
-    this.context.emit({ type: 'waiting', holder: this.holder });
+    this.context.emit({ type: 'waiting', holder: this.subject.holder, otherLimit: limit });
   }
 
   /** @throws Error when a claim of an earlier call may still be granted: that is not busy, and the core releases it then */

@@ -1,12 +1,15 @@
 import type { BackendContext, CasStore, Holder, LockCapabilities } from '../../../api/lock-provider.js';
-import type { LockInfo } from '../../../api/lock-info.js';
+import type { ListedLock, LockInfo } from '../../../api/lock-info.js';
 import { SqlCasStore } from '../cas-store.js';
 import { connectToServer } from '../database.js';
-import { leaseNameOf } from '../lock-name.js';
+import { keyOfLease, leaseNameOf, leaseNamesBetween } from '../lock-name.js';
 import type { DatabaseSettings } from '../options.js';
 import { purge, type PurgeOptions, readUnusedFor } from '../purge.js';
 import { SqlBackend } from '../sql-backend.js';
+import { namesOfInstances, registerInstance } from './instances.js';
+import { infoOf, listedLock } from './lease-info.js';
 import { LeaseTable } from './lease-table.js';
+import { LimitedLeases } from './limited-leases.js';
 import { Renewals } from './renewals.js';
 import { connectToSqlite } from './sqlite.js';
 import { type LeaseDatabase, VersionAttempt } from './version-attempt.js';
@@ -15,11 +18,13 @@ import { type LeaseDatabase, VersionAttempt } from './version-attempt.js';
 export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
   readonly capabilities: LockCapabilities = {
     shared: false,
+    limits: true,
     fair: false,
     fencing: true,
     lease: 'per-lock',
     minHold: true,
     forceRelease: true,
+    list: true,
     queue: 'local',
   };
   /** On a server; not in SQLite. */
@@ -38,18 +43,41 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
   inspect(key: string): Promise<LockInfo | null> {
     const inspect = async ({ leases }: LeaseDatabase): Promise<LockInfo | null> => {
       const lease = await leases.look(this.#nameOf(key));
-      if (!lease || lease.remaining <= 0) return null;
-      const { holder, remaining, version } = lease;
-      return {
-        ...{ key, mode: 'exclusive', waiters: null, expiresIn: remaining, fencingToken: version },
-        ...(holder === undefined ? { state: 'retained', holders: 0 } : { state: 'held', holders: 1 }),
-      };
+      return lease ? infoOf(key, lease) : null;
     };
     return this.operate(`Lock "${key}"`, inspect, key);
   }
 
   forceRelease(key: string): Promise<boolean> {
     return this.operate(`Lock "${key}"`, ({ leases }) => leases.forceRelease(this.#nameOf(key)), key);
+  }
+
+  async *list({ prefix }: { readonly prefix: string }): AsyncGenerator<ListedLock, void> {
+    const { namespace } = this.context;
+    const [first, end] = leaseNamesBetween(namespace, prefix);
+    for (let from = first; ;) {
+      const start = from;
+      const page = await this.operate('list()', ({ leases }) => leases.page(start));
+      const rows = page.filter(({ name }) => name < end);
+      const locks = rows.flatMap(({ name, label, lease }) => {
+        const key = keyOfLease(namespace, name, label);
+        return key.startsWith(prefix) ? (listedLock(key, lease) ?? []) : [];
+      });
+      const ids = new Set(locks.flatMap(({ instances }) => instances));
+      const names = await this.operate('list()', ({ leases }) => namesOfInstances(leases, namespace, ids));
+      for (const lock of locks) {
+        yield { ...lock, instances: [...new Set(lock.instances.map((id) => names.get(id) ?? id))] };
+      }
+      const last = rows.at(-1);
+      if (!last) return;
+      // It comes before every character of a name.
+      from = `${last.name}!`;
+    }
+  }
+
+  register(): Promise<void> {
+    const { namespace, instance } = this.context;
+    return this.operate('register()', ({ leases }) => registerInstance(leases, namespace, instance));
   }
 
   /**
@@ -72,13 +100,14 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
     return {
       ...server,
       leases,
+      limited: new LimitedLeases(leases),
       renewals: new Renewals(context.clock, leases),
       purge: (unusedFor) => purge(server, unusedFor),
     };
   }
 
-  protected attempt(database: LeaseDatabase, { key, holder }: Holder): VersionAttempt {
-    return new VersionAttempt(this.context, database, this.#nameOf(key), holder);
+  protected attempt(database: LeaseDatabase, subject: Holder): VersionAttempt {
+    return new VersionAttempt(this.context, database, subject);
   }
 
   #nameOf(key: string): string {

@@ -1,0 +1,38 @@
+import type { ListedLock, LockInfo } from '../../../api/lock-info.js';
+import { instancesOf, timeOfToken } from '../../../core/toolkit/listing.js';
+import { type Lease, type LeaseHold, smallestLimit, usedBy } from './lease.js';
+
+/** What an operator sees of a key; `null` for one that is free. */
+export function infoOf(key: string, { holds, serverTime }: Lease): LockInfo | null {
+  const latest = latestOf(holds);
+  if (!latest) return null;
+  const holders = holds.filter(isLive).length;
+  return {
+    key,
+    state: holders > 0 ? 'held' : 'retained',
+    ...(latest.limited ? { mode: 'limited', limit: smallestLimit(holds), used: usedBy(holds) } : { mode: 'exclusive' }),
+    holders,
+    waiters: null,
+    expiresIn: Math.max(...holds.map(({ expires }) => expires - serverTime)) / 1000,
+    fencingToken: latest.token,
+  };
+}
+
+/** A key in the list of all, with the ids of its instances. */
+export function listedLock(key: string, lease: Lease): ListedLock | null {
+  const { holds, serverTime } = lease;
+  const info = infoOf(key, lease);
+  const token = latestOf(holds)?.token;
+  if (!info || token === undefined) return null;
+  const instances = instancesOf(holds.flatMap(({ holder }) => holder ?? []));
+  return { ...info, instances, since: timeOfToken(token, serverTime / 1000) };
+}
+
+/** The holder that came last; of what is only retained, the last one that had it. */
+function latestOf(holds: readonly LeaseHold[]): LeaseHold | undefined {
+  return holds.filter(isLive).at(-1) ?? holds.at(-1);
+}
+
+function isLive({ holder }: LeaseHold): boolean {
+  return holder !== undefined;
+}

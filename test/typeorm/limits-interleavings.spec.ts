@@ -1,0 +1,141 @@
+import { afterAll, beforeAll, expect, it } from '@jest/globals';
+import fc from 'fast-check';
+import { DataSource } from 'typeorm';
+import type { AcquireRequest, Grant } from '../../lib/api/lock-provider.js';
+import type { LimitTerms } from '../../lib/api/lock-options.js';
+import { systemClock } from '../../lib/core/toolkit/clock.js';
+import { systemRandom } from '../../lib/core/toolkit/random.js';
+import { SeededRandom } from '../../lib/provider-kit/seeded-random.js';
+import type { Run } from '../../lib/providers/typeorm/answer.js';
+import { LeaseTable } from '../../lib/providers/typeorm/version/lease-table.js';
+import { LimitedLeases } from '../../lib/providers/typeorm/version/limited-leases.js';
+import { Renewals } from '../../lib/providers/typeorm/version/renewals.js';
+import { type LeaseDatabase, VersionAttempt } from '../../lib/providers/typeorm/version/version-attempt.js';
+import { contextFor } from '../backend-context.js';
+import { exploration } from '../exploration.js';
+
+const RUNS = exploration(60, 3_000);
+const ACTORS = 3;
+const LEASE = 600_000;
+
+const dataSource = new DataSource({ type: 'sqljs' });
+beforeAll(async () => {
+  await dataSource.initialize();
+});
+afterAll(() => dataSource.destroy());
+
+/** Lets other statements come first. */
+const turns = async (count: number) => {
+  for (let turn = 0; turn < count; turn += 1) await new Promise((resolve) => setImmediate(resolve));
+};
+
+/** A real database behind a wire on which statements overtake each other, and some are not answered: of these, some arrive later. */
+function faulty(random: SeededRandom, late: Promise<unknown>[]): LeaseDatabase {
+  const execute: Run = async (sql, parameters = []) => {
+    const values = parameters.map((value) => (typeof value === 'bigint' ? Number(value) : value));
+    const rows: unknown = await dataSource.query(sql, values);
+    if (sql.startsWith('SELECT') || sql.endsWith('RETURNING token')) return rows;
+    const [{ changes }] = await dataSource.query<[{ changes: number }]>('SELECT changes() AS changes');
+    return { changes };
+  };
+  let last: Promise<unknown> = Promise.resolve();
+  const inTurn: Run = (sql, parameters) => {
+    const answer = last.then(() => execute(sql, parameters));
+    last = answer.catch(() => undefined);
+    return answer;
+  };
+  const run: Run = async (sql, parameters) => {
+    await turns(Math.floor(random.fraction() * 6));
+    const chance = random.fraction();
+    if (chance < 0.1) {
+      late.push(turns(Math.floor(random.fraction() * 40)).then(() => inTurn(sql, parameters)));
+      throw new Error('Not answered, and arrives later.');
+    }
+    const answer = await inTurn(sql, parameters);
+    if (chance < 0.15) throw new Error('Arrived, and not answered.');
+    await turns(Math.floor(random.fraction() * 6));
+    return answer;
+  };
+  const leases = new LeaseTable('sqlite', 'distributed_lock', run);
+  const limited = new LimitedLeases(leases);
+  const rest = { diagnose: () => [], close: () => Promise.resolve(), purge: () => Promise.resolve(0) };
+  return { run, leases, limited, renewals: new Renewals(systemClock, leases), ...rest };
+}
+
+/** Who believes to hold the key. */
+class Judge {
+  readonly #holds = new Map<string, LimitTerms | undefined>();
+  #lastToken = 0n;
+
+  enter({ holder, fencingToken }: Grant, limited: LimitTerms | undefined): void {
+    this.#holds.set(holder, limited);
+    const all = [...this.#holds.values()];
+    const limits = all.map((terms) => terms?.limit ?? 0);
+    const used = all.reduce((sum, terms) => sum + (terms?.weight ?? 1), 0);
+    if (all.length > 1) expect(used).toBeLessThanOrEqual(Math.min(...limits));
+    expect(fencingToken).not.toBe(this.#lastToken);
+    this.#lastToken = fencingToken ?? 0n;
+  }
+
+  leave(holder: string): void {
+    this.#holds.delete(holder);
+  }
+}
+
+async function play(seed: number): Promise<number> {
+  const random = new SeededRandom(seed);
+  const late: Promise<unknown>[] = [];
+  const database = faulty(random, late);
+  const context = contextFor([], { namespace: `run${seed}` });
+  const judge = new Judge();
+  let grants = 0;
+
+  /** As the core does it: asks again by the same id, and releases whatever came of it. */
+  const act = async (): Promise<void> => {
+    const limited = random.fraction() < 0.85 ? { limit: random.pick([2, 3]), weight: random.pick([1, 2]) } : undefined;
+    const terms = { key: 'k', holder: systemRandom().id(), mode: limited ? 'limited' : 'exclusive' } as const;
+    const { signal } = new AbortController();
+    const request: AcquireRequest = { ...terms, limited, lease: LEASE, renew: true, minHold: 0, wait: 0, signal };
+    const attempt = new VersionAttempt(context, database, terms);
+    const asks = random.pick([1, 1, 3]);
+    let answer: Grant | 'busy' | undefined;
+    for (let ask = 0; ask < asks && answer === undefined; ask += 1) {
+      answer = await attempt.acquire(request).catch(() => undefined);
+    }
+    if (answer === 'busy') return;
+    if (answer) {
+      grants += 1;
+      judge.enter(answer, limited);
+      await turns(Math.floor(random.fraction() * 20));
+      expect(await attempt.renew(answer, LEASE).catch(() => 'unknown')).not.toBe('lost');
+      judge.leave(answer.holder);
+    }
+    while ((await attempt.release({ keepFor: 0, failed: false })) === 'unknown');
+  };
+  const actor = async () => {
+    for (let round = 0; round < 8; round += 1) {
+      await act();
+      await turns(Math.floor(random.fraction() * 40));
+    }
+  };
+  await Promise.all(Array.from({ length: ACTORS }, actor));
+  await Promise.all(late);
+  // Whatever arrived late left nobody in the row.
+  const [row] = await dataSource.query<[{ expires: number; now: number }]>(
+    `SELECT expires, ${database.leases.family.now} AS now FROM distributed_lock WHERE name = 'run${seed}#lease:k'`,
+  );
+  expect(row.expires).toBeLessThanOrEqual(row.now);
+  return grants;
+}
+
+it(`statements that overtake each other, or are not answered, never let in more than the limit, and leave nobody in the row (${RUNS} runs; more in npm run test:long)`, async () => {
+  await new LeaseTable('sqlite', 'distributed_lock', (sql) => dataSource.query(sql)).prepare(true);
+  let grants = 0;
+  await fc.assert(
+    fc.asyncProperty(fc.integer({ min: 1 }), async (seed) => {
+      grants += await play(seed);
+    }),
+    { numRuns: RUNS, ...(process.env.LOCK_SEED !== undefined && { seed: Number(process.env.LOCK_SEED) }) },
+  );
+  expect(grants).toBeGreaterThan(RUNS);
+}, 3_600_000);

@@ -1,0 +1,186 @@
+import { afterAll, afterEach, beforeAll, describe, expect, it, jest } from '@jest/globals';
+import { DataSource } from 'typeorm';
+import type { ListedLock } from '../../lib/api/lock-info.js';
+import { LockConfigError } from '../../lib/api/errors.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
+import { TypeOrmVersionLockProvider, VersionLockBackend } from '../../lib/providers/typeorm/index.js';
+import { FAMILIES } from '../../lib/providers/typeorm/family.js';
+import { LeaseTable } from '../../lib/providers/typeorm/version/lease-table.js';
+import { SqlBackend, type SqlType, TABLE } from './sql-backend.js';
+
+const databases: readonly (SqlType | 'sqljs')[] = ['mariadb', 'postgres', 'sqljs'];
+
+/** The numbers from 1 on. */
+const MANY = {
+  mariadb: (rows: number) => `SELECT seq AS n FROM seq_1_to_${rows}`,
+  postgres: (rows: number) => `SELECT n FROM generate_series(1, ${rows}) AS n`,
+  sqljs: (rows: number) =>
+    `SELECT n FROM (WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < ${rows}) SELECT n FROM s) AS s`,
+};
+const numberOf = { mariadb: 'LPAD(n, 6, 0)', postgres: `lpad(n::text, 6, '0')`, sqljs: `printf('%06d', n)` };
+const concat = (...parts: string[]) => `CONCAT(${parts.join(', ')})`;
+
+describe.each(databases)('the list of leases on %s', (type) => {
+  const { now } = FAMILIES[type === 'mariadb' ? 'mysql' : type === 'sqljs' ? 'sqlite' : type];
+  let backend: SqlBackend | undefined;
+  let admin: DataSource;
+  const managers: LockManager[] = [];
+
+  beforeAll(async () => {
+    if (type === 'sqljs') admin = await new DataSource({ type }).initialize();
+    else {
+      backend = await SqlBackend.start(type);
+      admin = backend.admin;
+    }
+  }, 60_000);
+  afterEach(async () => {
+    await Promise.all(managers.splice(0).map((manager) => manager.stop()));
+  }, 20_000);
+  afterAll(async () => {
+    if (backend) await backend.stop();
+    else await admin.destroy();
+  });
+
+  async function application(namespace: string, instance = 'ann'): Promise<LockManager> {
+    const dataSource = backend?.source() ?? admin;
+    const provider = new TypeOrmVersionLockProvider({ dataSource, synchronize: true, statementTimeout: '10s' });
+    const locks = new LockManager({ providers: { sql: provider }, namespace, instance, shutdownGrace: 0 });
+    managers.push(locks);
+    await locks.start();
+    // A test must not depend on how fast the name is recorded.
+    await locks.backend(VersionLockBackend).register();
+    return locks;
+  }
+
+  async function listOf(locks: LockManager, prefix?: string): Promise<ListedLock[]> {
+    const all: ListedLock[] = [];
+    for await (const lock of locks.list({ prefix })) all.push(lock);
+    return all.sort((one, other) => (one.key < other.key ? -1 : 1));
+  }
+  const keysOf = async (locks: LockManager, prefix?: string) => (await listOf(locks, prefix)).map(({ key }) => key);
+
+  /** Rows `many:000001` and so on; those for which `isHeld` is true are held for ten minutes. */
+  async function insert(namespace: string, rows: number, isHeld = '1 = 1'): Promise<void> {
+    const name = `'${namespace}#lease:many:'`;
+    const row = type === 'sqljs' ? `${name} || ${numberOf[type]}` : concat(name, numberOf[type]);
+    const expires = `CASE WHEN ${isHeld} THEN ${now} + 600000000 ELSE 1 END`;
+    const holder = `'${'ab'.repeat(16)}'`;
+    await admin.query(
+      `INSERT INTO ${TABLE} (name, token, holder, expires) SELECT ${row}, 7, ${holder}, ${expires} FROM (${MANY[type](rows)}) AS numbers`,
+    );
+  }
+
+  it('has what is held, limited and retained, of its namespace only, and what nobody holds is not in it', async () => {
+    const [ann, bob] = [await application('shop', 'ann'), await application('shop', 'bob')];
+    const other = await application('shop-2', 'other');
+    const before = Date.now();
+    const held = await ann.acquire('held');
+    await (await ann.acquire('retained', { minHold: '1h' })).release();
+    await (await ann.acquire('free')).release();
+    const pool = [
+      await ann.acquire('pool', { limit: 5, weight: 2 }),
+      await bob.acquire('pool', { limit: 4 }),
+      await bob.acquire('pool', { limit: 4 }),
+    ];
+    await other.acquire('held');
+    const [first, second, third, ...rest] = await listOf(bob);
+    expect(rest).toEqual([]);
+    expect(first).toMatchObject({ key: 'held', state: 'held', mode: 'exclusive', holders: 1, instances: ['ann'] });
+    expect(first?.fencingToken).toBe(held.fencingToken);
+    expect(first?.since?.getTime()).toBeGreaterThanOrEqual(before - 1_000);
+    expect(first?.since?.getTime()).toBeLessThanOrEqual(Date.now() + 1_000);
+    expect(second).toMatchObject({ key: 'pool', state: 'held', mode: 'limited', holders: 3, limit: 4, used: 4 });
+    expect(second?.instances).toEqual(['ann', 'bob']);
+    expect(second?.fencingToken).toBe(pool[2]?.fencingToken);
+    expect(third).toMatchObject({ key: 'retained', state: 'retained', holders: 0, instances: [], waiters: null });
+    expect(third?.expiresIn).toBeGreaterThan(3_000_000);
+    expect(await keysOf(other)).toEqual(['held']);
+  });
+
+  it('has keys as they were given, whatever their row is called, and by a prefix of any characters', async () => {
+    const locks = await application('names');
+    const keys = [
+      ...['order:1', 'order:10', 'order', 'order%3A1', 'order_1', 'orderX1', 'ORDER:1', 'or#er', "o'; --", '~o'],
+      ...['é:1', 'é:2 3', '🔑', 'control\u0000\n', '"quoted" \\', `${'long'.repeat(30)}1`, 'long'.repeat(40)],
+    ];
+    for (const key of keys) await locks.acquire(key);
+    expect(await keysOf(locks)).toEqual([...keys].sort());
+    for (const prefix of ['order', 'order:1', 'order%', 'order_', 'o', '~', 'é:', 'é:2 ', 'long'.repeat(20)]) {
+      expect(await keysOf(locks, prefix)).toEqual(keys.filter((key) => key.startsWith(prefix)).sort());
+    }
+  });
+
+  it.each([500, 1_000, 1_203])('has all of %i rows that are held, each once, page by page', async (rows) => {
+    const locks = await application(`pages${rows}`);
+    await insert(`pages${rows}`, rows);
+    const keys = await keysOf(locks);
+    expect(keys).toHaveLength(rows);
+    expect(new Set(keys).size).toBe(rows);
+    expect(await keysOf(locks, 'many:00050')).toHaveLength(rows === 500 ? 1 : 10);
+  });
+
+  it('reads no more than a page ahead, and keeps nothing of those before', async () => {
+    const locks = await application('large');
+    await insert('large', 40_000, type === 'sqljs' ? 'n % 2 = 0' : 'MOD(n, 2) = 0');
+    const page = jest.spyOn(LeaseTable.prototype, 'page');
+    let [count, used, most] = [0, 0, 0];
+    const memory = () => {
+      global.gc?.();
+      return process.memoryUsage().heapUsed;
+    };
+    for await (const lock of locks.list()) {
+      if (count === 0) {
+        expect(page).toHaveBeenCalledTimes(1);
+        // A spy keeps what it has seen.
+        page.mockRestore();
+        used = memory();
+      }
+      expect(lock.instances).toEqual(['abababababab']);
+      count += 1;
+      if (count % 4_000 === 0) most = Math.max(most, memory() - used);
+    }
+    // A purge deletes rows one by one.
+    await admin.query(`DELETE FROM ${TABLE} WHERE name LIKE 'large#lease:%'`);
+    expect(count).toBe(20_000);
+    // All of them would take ten times as much.
+    expect(most).toBeLessThan(2_000_000);
+  }, 120_000);
+
+  it('names an instance by its id once its record is gone: a purge removes it after its day, and never before', async () => {
+    const [ann, bob] = [await application('instances', 'ann'), await application('instances', 'bob')];
+    const lock = await ann.acquire('a');
+    await bob.acquire('b');
+    const purge = () => bob.backend(VersionLockBackend).purge({ unusedFor: '1s' });
+    await purge();
+    expect((await listOf(bob)).map(({ instances }) => instances)).toEqual([['ann'], ['bob']]);
+    const id = lock.holder.slice(0, 12);
+    await admin.query(`UPDATE ${TABLE} SET expires = 1 WHERE name = 'instances#instance:${id}'`);
+    expect(await purge()).toBeGreaterThan(0);
+    expect((await listOf(bob)).map(({ instances }) => instances)).toEqual([[id], ['bob']]);
+    await ann.backend(VersionLockBackend).register();
+    expect((await listOf(bob)).map(({ instances }) => instances)).toEqual([['ann'], ['bob']]);
+  });
+
+  it('does not know since when, while tokens run ahead of the clock', async () => {
+    const locks = await application('ahead');
+    await (await locks.acquire('a')).release();
+    await admin.query(`UPDATE ${TABLE} SET token = ${now} + 3600000000 WHERE name = 'ahead#lease:a'`);
+    await locks.acquire('a');
+    await locks.acquire('b');
+    const [a, b] = await listOf(locks);
+    expect([a?.since, b?.since]).toEqual([null, expect.any(Date)]);
+  });
+
+  if (type === 'sqljs') return;
+
+  it('does not exist for row and advisory locks, and the error says where to look', async () => {
+    const views = { mariadb: [/performance_schema.data_locks/, /metadata_lock/], postgres: [/pg_locks/, /pg_locks/] };
+    for (const [index, provider] of [await backend!.provider(), await backend!.advisoryProvider()].entries()) {
+      const locks = new LockManager({ providers: { sql: provider }, shutdownGrace: 0 });
+      managers.push(locks);
+      await locks.start();
+      expect(() => locks.list()).toThrow(LockConfigError);
+      expect(() => locks.list()).toThrow(views[type][index]!);
+    }
+  });
+});

@@ -18,6 +18,8 @@ const SERVERS = [
   { program: 'cc', package: 'gcc libc6-dev' },
   // Opens the page of the sample shop. That test alone does without.
   { program: 'chromium', file: '/usr/bin/google-chrome', package: 'chromium', isOptional: true },
+  // Evaluates the dashboard and the alert rules. Those tests alone do without.
+  { program: 'prometheus', package: 'prometheus', isOptional: true },
   // Locks of other languages, which meet ours in ZooKeeper. Those tests alone do without.
   { program: 'javac', package: 'default-jdk-headless', isOptional: true },
   {

@@ -1,14 +1,16 @@
 import { Controller, Get } from '@nestjs/common';
-import { HealthCheck, HealthCheckService, TerminusModule } from '@nestjs/terminus';
+import { HealthCheck, HealthCheckService, HealthIndicatorService, TerminusModule } from '@nestjs/terminus';
 import {
   type DistributedLockModuleOptions,
+  type LeaderTerm,
   LockService,
   LockUnavailableError,
   MemoryLockProvider,
 } from '../../lib/index.js';
-import { LockHealthIndicator } from '../../lib/integrations/terminus/index.js';
+import { LeaderHealthIndicator, LockHealthIndicator } from '../../lib/integrations/terminus/index.js';
 import { ScriptedProvider } from '../core/scripted-provider.js';
-import { close, serve } from '../nest/apps.js';
+import { deferred, startManager } from '../core/manager-rig.js';
+import { close, serve, until } from '../nest/apps.js';
 
 const PROBE = 'nestjs-distributed-lock:health';
 
@@ -128,3 +130,93 @@ it('misuse is no state of health', async () => {
   await expect(indicator.pingCheck('locks', { provider: 'nobody' })).rejects.toMatchObject({ code: 'LOCK_CONFIG' });
   await expect(indicator.pingCheck('locks', { timeout: 0 })).rejects.toThrow('"timeout"');
 });
+
+describe('leaders', () => {
+  const tolerance = '20s';
+
+  async function leaders(options: DistributedLockModuleOptions = {}) {
+    const { app, fetch } = await serve(
+      {
+        imports: [TerminusModule.forRoot({ logger: false })],
+        controllers: [LeadersController],
+        providers: [LeaderHealthIndicator],
+      },
+      options,
+    );
+    const get = async () => {
+      const response = await fetch('/live');
+      const { details } = (await response.json()) as { details: { leaders: object } };
+      return { code: response.status, ...details.leaders };
+    };
+    return { app, get, locks: app.get(LockService) };
+  }
+
+  @Controller()
+  class LeadersController {
+    constructor(
+      private readonly health: HealthCheckService,
+      private readonly leaders: LeaderHealthIndicator,
+    ) {}
+
+    @Get('live')
+    @HealthCheck()
+    live() {
+      return this.health.check([() => this.leaders.isHealthy('leaders')]);
+    }
+  }
+
+  it('are healthy while they lead and while they wait', async () => {
+    const { get, locks } = await leaders();
+    expect(await get()).toEqual({ code: 200, status: 'up', campaigns: [] });
+    const other = await locks.acquire('ledger');
+    void locks.runAsLeader('billing', untilAborted);
+    void locks.runAsLeader('ledger', untilAborted);
+    await until(() => locks.isLeader('billing'));
+    const campaigns = [
+      { key: 'billing', provider: 'memory', leading: true },
+      { key: 'ledger', provider: 'memory', leading: false },
+    ];
+    expect(await get()).toEqual({ code: 200, status: 'up', campaigns });
+    await other.release();
+  });
+
+  it('are down when the task of a lost term runs on for longer than the tolerance, and up when it has ended', async () => {
+    const { locks, clock } = await startManager();
+    const service = new LockService(locks);
+    const indicator = new LeaderHealthIndicator(new HealthIndicatorService(), service);
+    const check = () => indicator.isHealthy('leaders', { tolerance }).leaders;
+    const end = deferred();
+    void service.runAsLeader('billing', () => end.promise);
+    await clock.advance(600_000);
+    expect(check().status).toBe('up');
+    await locks.forceRelease('billing');
+    await clock.advance(20_000);
+    expect(check()).toMatchObject({ status: 'up', campaigns: [{ key: 'billing', leading: false }] });
+    await clock.advance(1);
+    expect(check()).toEqual({
+      status: 'down',
+      message: 'The lock was lost, and the task still runs: billing.',
+      campaigns: [{ key: 'billing', provider: 'main', leading: false }],
+    });
+    end.resolve();
+    await clock.advance(0);
+    expect(check().status).toBe('up');
+    expect(() => indicator.isHealthy('leaders', { tolerance: -1 })).toThrow('"tolerance"');
+  });
+
+  it('are not down while a task ends in peace, however long that takes', async () => {
+    const { locks, clock } = await startManager();
+    const service = new LockService(locks);
+    const indicator = new LeaderHealthIndicator(new HealthIndicatorService(), service);
+    const controller = new AbortController();
+    void service.runAsLeader('billing', () => deferred().promise, { signal: controller.signal });
+    await clock.advance(0);
+    controller.abort();
+    await clock.advance(600_000);
+    expect(indicator.isHealthy('leaders', { tolerance }).leaders.status).toBe('up');
+  });
+});
+
+async function untilAborted({ signal }: LeaderTerm): Promise<void> {
+  await new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve()));
+}

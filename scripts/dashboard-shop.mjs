@@ -1,0 +1,75 @@
+// One process of the run that scripts/dashboard.mjs draws. Its metrics are on METRICS_PORT.
+import 'reflect-metadata';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Module } from '@nestjs/common';
+import { NestFactory } from '@nestjs/core';
+import { PrometheusExporter } from '@opentelemetry/exporter-prometheus';
+import { MeterProvider } from '@opentelemetry/sdk-metrics';
+import { DistributedLock, DistributedLockModule, LockError, RunAsLeader } from 'nestjs-distributed-lock';
+import { DistributedLockInstrumentation } from 'nestjs-distributed-lock/opentelemetry';
+import { RedisLockProvider } from 'nestjs-distributed-lock/redis';
+
+const { METRICS_PORT, REDIS_URL: url } = process.env;
+const instrumentation = new DistributedLockInstrumentation();
+const exporter = new PrometheusExporter({ port: Number(METRICS_PORT), host: '127.0.0.1' });
+instrumentation.setMeterProvider(new MeterProvider({ readers: [exporter] }));
+instrumentation.enable();
+
+const upTo = (bound) => Math.floor(Math.random() * bound);
+
+class Shop {
+  pay(id) {
+    return sleep(20 + (id % 60));
+  }
+  restock(item) {
+    return sleep(200 + item.length);
+  }
+  report() {
+    return sleep(400);
+  }
+  ship(id) {
+    return sleep(6_000 + id);
+  }
+  bill({ signal }) {
+    return new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }));
+  }
+}
+decorate('pay', DistributedLock('order:#{id}'));
+decorate('restock', DistributedLock('stock:#{item}', { wait: '1500ms' }));
+decorate('report', DistributedLock('report', { wait: 0, onBusy: 'skip' }));
+decorate('ship', DistributedLock('parcel:#{id}'));
+decorate('bill', RunAsLeader('billing'));
+
+const locks = DistributedLockModule.forRoot({
+  namespace: 'shop',
+  provider: new RedisLockProvider({ url }),
+  defaults: { lease: '5s', wait: '2s' },
+});
+class ShopModule {}
+Module({ imports: [locks], providers: [Shop] })(ShopModule);
+const app = await NestFactory.createApplicationContext(ShopModule, { logger: false });
+const shop = app.get(Shop);
+void Promise.all([
+  ...repeat(8, () => sleep(upTo(100)).then(() => shop.pay(upTo(50)))),
+  ...repeat(5, () => sleep(upTo(400)).then(() => shop.restock('lamp'))),
+  ...repeat(1, () => sleep(upTo(600)).then(() => shop.report())),
+  ...repeat(4, () => shop.ship(upTo(1_000))),
+]);
+process.on('disconnect', () => process.exit());
+process.send('ready');
+
+function decorate(method, decorator) {
+  const descriptor = Object.getOwnPropertyDescriptor(Shop.prototype, method);
+  decorator(Shop.prototype, method, descriptor);
+  Object.defineProperty(Shop.prototype, method, descriptor);
+}
+
+/** So many callers that call again and again, whatever happens to their locks. */
+function repeat(callers, call) {
+  return Array.from({ length: callers }, async () => {
+    for (;;)
+      await call().catch((error) => {
+        if (!LockError.is(error)) throw error;
+      });
+  });
+}

@@ -26,7 +26,7 @@ export interface ListedLock extends LockInfo {
    * repetition, and of the first 100 holders; empty for a key that is retained.
    */
   readonly instances: readonly string[];
-  /** When the latest holder got it, by the clock of the server; `null` where the backend does not know. */
+  /** When the latest holder got it, by the clock of the server; `null` for shared locks, and where the backend does not know. */
   readonly since: Date | null;
 }
 

@@ -11,6 +11,7 @@ import {
   twoProcesses,
   until,
   untilWaiting,
+  serverTime,
 } from './seam.js';
 
 // To Redis, each provider is a process of its own.
@@ -298,11 +299,6 @@ describe('the hand-off between two processes', () => {
     expect(await processes.steady.backend.forceRelease('k')).toBe(false);
   });
 
-  const serverTime = async () => {
-    const [seconds, micros] = await redis.admin.time();
-    return Number(seconds) * 1_000 + Number(micros) / 1_000;
-  };
-
   it('asks again at the time when a retained key frees itself, not at the next second', async () => {
     const { backend, time, events } = await startWithFakeClock({ url: redis.server.url });
     const held = granted(await processes.steady.backend.acquire(request('k', { minHold: 400 })));
@@ -329,8 +325,8 @@ describe('the hand-off between two processes', () => {
       await untilWaiting({ backend, events });
       await processes.steady.backend.release(held, { keepFor: 400, failed: false });
       if (other) await processes.steady.backend.release(other, RELEASE);
-      const end = (await serverTime()) + 400;
-      await until(async () => (await serverTime()) > end, 'it is over');
+      const end = (await serverTime(redis.admin)) + 400;
+      await until(async () => (await serverTime(redis.admin)) > end, 'it is over');
       await backend.inspect('nothing');
       await time.advance(500);
       await backend.release(granted(await waiter), RELEASE);

@@ -39,11 +39,25 @@ describe('the names of the records in Redis', () => {
         const bytes = names.map((name) => Buffer.from(name).toString('hex'));
         expect(bytes[0] === bytes[1]).toBe(one === two);
         // The suffixes of queue and readers begin with a brace, which no key contains after that of the tag.
+        for (const [index, key] of [one, two].entries()) expect(layout.keyOf(names[index] ?? '')).toBe(key);
         for (const name of names) expect(name.replace(/^shop:\{\d+\}:/, '')).not.toContain('}');
       }),
       { numRuns: 2_000 },
     );
   }, 60_000);
+
+  it('finds no key in the names of other records', () => {
+    for (const name of [
+      'shop:{0}',
+      'shop:{0}seen',
+      layout.instanceOf('0123456789ab'),
+      'shop:{1}:a}q',
+      'shop:{1}:a}r',
+      'shop:{16}:a',
+    ]) {
+      expect([name, layout.keyOf(name)]).toEqual([name, undefined]);
+    }
+  });
 
   it('spreads keys evenly', () => {
     const counts = new Map<string, number>();

@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { Redis } from 'ioredis';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { startRedisCluster } from '../servers/redis-cluster.js';
-import { granted, RELEASE, request, startBackend, until, untilWaiting } from './seam.js';
+import { granted, RELEASE, request, type StartedBackend, startBackend, until, untilWaiting } from './seam.js';
 
 // The lines that docs/providers/redis.md tells users to copy: for one server, and for a Cluster.
 async function documentedRules(topology: 'server' | 'cluster'): Promise<string[]> {
@@ -12,6 +12,12 @@ async function documentedRules(topology: 'server' | 'cluster'): Promise<string[]
   const rules = lines.find((line) => line.includes('cluster|slots') === (topology === 'cluster'));
   if (rules === undefined) throw new Error('docs/providers/redis.md does not name the permissions.');
   return rules.split(' ');
+}
+
+async function keysOf({ backend }: StartedBackend): Promise<string[]> {
+  const keys: string[] = [];
+  for await (const { key } of backend.list({ prefix: '' })) keys.push(key);
+  return keys;
 }
 
 describe('under the permissions that the documentation names', () => {
@@ -28,7 +34,7 @@ describe('under the permissions that the documentation names', () => {
     await server.stop();
   });
 
-  it('everything works: locks, hand-off, readers, renewal, parking, inspection, force, and diagnostics', async () => {
+  it('everything works: locks, hand-off, readers, renewal, parking, inspection, list, force, and diagnostics', async () => {
     const url = `redis://locks:secret@127.0.0.1:${server.port}`;
     const one = await startBackend({ url });
     const two = await startBackend({ url });
@@ -45,6 +51,8 @@ describe('under the permissions that the documentation names', () => {
     await two.backend.release(granted(await reader), RELEASE);
     const retained = granted(await one.backend.acquire(request('k', { minHold: 5_000 })));
     await one.backend.release(retained, { keepFor: 4_000, failed: false });
+    await one.backend.register();
+    expect(await keysOf(one)).toEqual(['k']);
     expect(await one.backend.forceRelease('k')).toBe(true);
     expect((await one.backend.diagnose()).map(({ message }) => message)).toEqual([expect.stringContaining('AOF')]);
     const log = (await admin.call('ACL', ['LOG'])) as unknown[];
@@ -61,6 +69,17 @@ describe('under the permissions that the documentation names', () => {
     expect(await backend.release(grant, RELEASE)).toBe('released');
     expect(await admin.call('ACL', ['LOG'])).toEqual([]);
     await backend.close();
+  });
+
+  it('without SCAN only the list is refused', async () => {
+    const rules = (await documentedRules('server')).filter((rule) => rule !== '+scan');
+    await admin.call('ACL', ['SETUSER', 'blind', 'on', '>secret', ...rules]);
+    const started = await startBackend({ url: `redis://blind:secret@127.0.0.1:${server.port}` });
+    const grant = granted(await started.backend.acquire(request('k')));
+    await expect(keysOf(started)).rejects.toThrow(/Redis refuses it \(NOPERM .*'scan'/);
+    expect(await started.backend.release(grant, RELEASE)).toBe('released');
+    await admin.call('ACL', ['LOG', 'RESET']);
+    await started.backend.close();
   });
 
   it('and nothing else does: other keys, other channels, other commands', async () => {
@@ -100,6 +119,9 @@ it('a Cluster needs no more than the documentation names for it', async () => {
   const next = granted(await waiter);
   expect(await two.backend.renew(next, 30_000)).toMatchObject({});
   expect(await two.backend.release(next, RELEASE)).toBe('released');
+  await one.backend.register();
+  granted(await one.backend.acquire(request('listed')));
+  expect(await keysOf(two)).toEqual(['listed']);
   expect((await one.backend.diagnose()).filter(({ severity }) => severity === 'error')).toEqual([]);
   // What ioredis' own client asks for beyond that is refused, and not missed.
   const refused = await Promise.all(nodes.map(async ({ admin }) => await admin.call('ACL', ['LOG'])));

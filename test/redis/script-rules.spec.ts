@@ -1,6 +1,6 @@
 import { describe, expect, it } from '@jest/globals';
 import { callScript, COUNTER, HERE, LOCK, THERE, type Operation } from './script-caller.js';
-import { redisForTests, until } from './seam.js';
+import { redisForTests, serverTime, until } from './seam.js';
 
 const SEEN = `${COUNTER}seen`;
 const QUEUE = `${LOCK}}q`;
@@ -14,10 +14,7 @@ describe('rules of the lock script', () => {
     const reply = await run(process, operation);
     return Array.isArray(reply) ? (reply as unknown[])[0] : reply;
   };
-  const now = async () => {
-    const [seconds, micros] = await redis.admin.time();
-    return Number(seconds) * 1_000 + Number(micros) / 1_000;
-  };
+  const now = () => serverTime(redis.admin);
   /** `process` asked for the last time `ms` ago. */
   const silentFor = async (process: string, ms: number) =>
     redis.admin.zadd(SEEN, Math.floor((await now()) - ms), process);
@@ -187,6 +184,81 @@ describe('rules of the lock script', () => {
     it('a release by force serves who waits', async () => {
       expect(await run(HERE, ['t', 'one', 20_000], ['A3000', 'two', 60_000])).toEqual([token, queued]);
       expect(await run(HERE, ['F', '', 0])).toEqual([1, claimed('two')]);
+    });
+  });
+
+  describe('for limited holders', () => {
+    const limited = (holder: string, ms = 60_000): Operation => ['l3000 1 2', holder, ms];
+
+    it('a renewal never shortens a minHold, and the record lives as long as the latest of them', async () => {
+      expect(await lone(HERE, 'l3000 1 2::600000', 'one', 1_000)).toEqual(token);
+      await run(HERE, limited('two', 20_000));
+      expect(await lone(HERE, 'C', 'one', 1_000)).toEqual(expect.stringMatching(/^h\d{16}1000$/));
+      expect(await redis.admin.pttl(LOCK)).toBeGreaterThan(500_000);
+      await run(HERE, ['e', 'one', 0]);
+      expect(await redis.admin.pttl(LOCK)).toBeLessThanOrEqual(30_000);
+    });
+
+    it('a full memory refuses new ones, and lets the others renew, leave and hand on', async () => {
+      await run(HERE, limited('one'), limited('two'), limited('three'), limited('four'));
+      await redis.admin.config('SET', 'maxmemory', '1');
+      try {
+        expect(await run(HERE, ['C', 'one', 90_000])).toEqual([expect.stringMatching(/^h\d{16}90000$/)]);
+        expect(await run(HERE, ['e', 'one', 0])).toEqual([1, claimed('three')]);
+        expect(await run(HERE, ['e', 'two', 70_000])).toEqual([1, 'k70000 lock:{1}:k']);
+        expect(await run(HERE, ['e', 'three', 0])).toEqual([1, claimed('four')]);
+        await run(HERE, ['e', 'four', 0]);
+        await expect(run(HERE, ['m3000 1 2', 'five', 1_000])).resolves.toEqual([expect.any(Error)]);
+      } finally {
+        await redis.admin.config('SET', 'maxmemory', '0');
+      }
+      expect(await lone(HERE, 'I', '', 0)).toMatch(/^retained limited 0 0 \d+ \d{16} \d{16}  1 2$/);
+    });
+
+    it('one whose process does not listen takes nothing, and its waiter is removed', async () => {
+      await run(HERE, limited('one'), limited('two'));
+      await run(THERE, limited('three'));
+      const before = String(await redis.admin.get(LOCK));
+      expect(await run(HERE, ['e', 'one', 0])).toEqual([1]);
+      expect(await redis.admin.get(LOCK)).toBe(`l${before.slice(before.indexOf(';') + 1)}`);
+      expect(await redis.admin.exists(QUEUE)).toBe(0);
+    });
+
+    it('one that is alone gets and leaves the same record by the short path as by the general one', async () => {
+      for (const attempt of [limited('one', 1_000), ['m3000 1 2', 'one', 1_000]] as const) {
+        const before = await now();
+        expect(await run(HERE, attempt)).toEqual(token);
+        const short = String(await redis.admin.get(LOCK));
+        expect(Number(short.slice(2, 15)) - before).toBeGreaterThan(998);
+        expect(await redis.admin.pttl(LOCK)).toBeGreaterThan(10_000);
+        expect(await run(HERE, ['e', 'one', 0])).toBe(1);
+        // Two operations never take the short path.
+        await run(HERE, attempt, ['F', '', 0], attempt);
+        const shape = (value: string) => value.replace(/\d{13} \d{16}/, '');
+        expect(shape(String(await redis.admin.get(LOCK)))).toBe(shape(short));
+        await run(HERE, ['F', '', 0]);
+      }
+    });
+
+    it('the short path frees nothing that is over, unconfirmed, retained or waited for', async () => {
+      await run(HERE, limited('one', 20));
+      await until(async () => Number((await redis.admin.get(LOCK))?.slice(2, 15)) < (await now()), 'its lease is over');
+      expect(await run(HERE, ['e', 'one', 0])).toEqual([0]);
+      await run(HERE, limited('one'));
+      expect(await run(HERE, ['e', 'on', 0])).toEqual([0]);
+      expect(await run(THERE, ['e', 'one', 0])).toEqual([0]);
+      await run(HERE, limited('two'), ['A3000', 'three', 60_000], ['e', 'two', 0]);
+      expect(await run(HERE, ['e', 'one', 0])).toEqual([1, claimed('three')]);
+      await run(HERE, limited('four'), ['R', 'three', 0]);
+      expect(await run(HERE, ['e', 'four', 70_000])).toEqual([1]);
+      expect(await run(HERE, ['e', 'four', 0])).toEqual([0]);
+    });
+
+    it('an ask reads none of the waiters while the limit is reached', async () => {
+      await run(HERE, limited('one'), limited('two'), limited('three'));
+      await redis.admin.config('RESETSTAT');
+      await run(HERE, limited('four'), ['C', 'one', 60_000]);
+      expect(await redis.admin.info('commandstats')).not.toContain('cmdstat_zrange');
     });
   });
 });

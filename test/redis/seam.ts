@@ -54,6 +54,7 @@ export function contextFor(events: BackendEvent[], context: Partial<BackendConte
   return {
     name: 'redis',
     namespace: 'lock',
+    instance: { id: '0123456789ab', name: 'host:1' },
     clock: systemClock,
     random,
     logger: silentLogger,
@@ -164,6 +165,12 @@ export function granted(answer: Grant | 'busy'): Grant {
 }
 
 const layout = new KeyLayout('lock');
+
+/** The server's clock, in ms. */
+export async function serverTime(admin: Redis): Promise<number> {
+  const [seconds, micros] = await admin.time();
+  return Number(seconds) * 1_000 + Number(micros) / 1_000;
+}
 
 /** The record of a lock that nobody renews, or that is retained, expires now instead of later. */
 export async function expire(admin: Redis, key: string): Promise<void> {

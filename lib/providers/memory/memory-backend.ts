@@ -104,7 +104,7 @@ export class MemoryBackend implements LockBackend {
       yield {
         ...info,
         instances: instancesOf(found.holds.map(({ holder }) => holder)).map((id) => this.store.nameOf(id)),
-        since: info.fencingToken === null ? null : timeOfToken(info.fencingToken, this.context.clock.wallTime()),
+        since: this.#sinceOf(info),
       };
     }
   }
@@ -125,6 +125,12 @@ export class MemoryBackend implements LockBackend {
       expiresIn: endsAt - this.context.clock.now(),
       fencingToken: holds.at(-1)?.token ?? null,
     };
+  }
+
+  // Readers share the token of the first of them.
+  #sinceOf({ mode, fencingToken }: LockInfo): Date | null {
+    if (mode === 'shared' || fencingToken === null) return null;
+    return timeOfToken(fencingToken, this.context.clock.wallTime());
   }
 
   // A namespace has no ':', so no pair of namespace and key has the name of another.

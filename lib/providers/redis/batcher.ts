@@ -29,6 +29,11 @@ export const LIGHT = 1;
 /** The weight of a repeated acquire: 1 000 a call, so that a process with 100 waiters sends one command a second. */
 export const REPEATED = CALL / 1_000;
 
+/** How many locks one call looks at, for operators: 0.4 ms of the server's time on a busy machine. */
+export const LOOKS = 32;
+/** The weight of one such look. */
+export const LOOK = CALL / LOOKS;
+
 /** A script as it is sent: by its hash, or with its text where the server does not know it. */
 export interface Script {
   readonly text: string;
@@ -77,6 +82,13 @@ export class Batcher {
     // After the promise jobs that are ready now: operations that they add travel in the same call.
     if (this.#others.length === 0 && this.#acquires.length === 0) nextTick(this.#flush);
     (operation.isAcquire ? this.#acquires : this.#others).push(operation);
+  }
+
+  /** Adds one without a holder, and answers its reply. */
+  run(lock: string, code: 'I' | 'F', weight: number): Promise<unknown> {
+    return new Promise((onReply, onFailure) => {
+      this.add({ lock, isAcquire: false, weight, encode: () => [code, '', '0'], onReply, onFailure });
+    });
   }
 
   /** Sends operations in as few calls as have room for them, without those that have become pointless: by default, all that were added. */

@@ -1,10 +1,26 @@
 import type { LockInfo } from '../../api/lock-info.js';
+import { LOOK } from './batcher.js';
+import type { Servers } from './servers.js';
 
-/** Reads the script's answer to `inspect`: state, mode, holders, waiters, ms left, token, and of a limited lock what is used, and the limit. */
-export function readInspection(key: string, reply: unknown): LockInfo | null {
+/** What the server knows about a lock that is held or retained. */
+export interface Inspection {
+  readonly info: LockInfo;
+  /** When it answered, by its clock, in ms since 1970. */
+  readonly serverTime: number;
+  /** The ids of the instances of the first 100 holders. */
+  readonly instances: readonly string[];
+}
+
+/** Asks about a lock; `null` when it is free. Many that are asked about in one tick travel together. */
+export async function look(servers: Servers, lock: string, key: string): Promise<Inspection | null> {
+  return readInspection(key, await servers.batcherOf(lock).run(lock, 'I', LOOK));
+}
+
+/** Reads state, mode, holders, waiters, ms left, token, server time, instances, and of a limited lock what is used, and the limit. */
+function readInspection(key: string, reply: unknown): Inspection | null {
   if (typeof reply !== 'string' || reply === '') return null;
-  const [state, mode, holders, waiters, expiresIn, token, used, limit] = reply.split(' ');
-  return {
+  const [state, mode, holders, waiters, expiresIn, token, serverTime, instances, used, limit] = reply.split(' ');
+  const info: LockInfo = {
     key,
     state: state === 'retained' ? 'retained' : 'held',
     mode: mode === 'shared' || mode === 'limited' ? mode : 'exclusive',
@@ -14,4 +30,5 @@ export function readInspection(key: string, reply: unknown): LockInfo | null {
     expiresIn: Number(expiresIn),
     fencingToken: BigInt(token ?? 0),
   };
+  return { info, serverTime: Number(serverTime) / 1_000, instances: instances ? instances.split(',') : [] };
 }

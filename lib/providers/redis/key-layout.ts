@@ -1,10 +1,13 @@
-import { encodeKey } from './client/encode-key.js';
+import { decodeKey, encodeCharacters, encodeKey } from './client/encode-key.js';
 
 /**
  * How many buckets the locks of a namespace are spread over. All records of one lock live in one hash slot, so that a Redis
  * Cluster can run the script. Fixed permanently: two versions of this package that differ here would not see each other's locks.
  */
 export const BUCKETS = 16;
+
+// Behind the namespace. No encoded key contains the brace with which the suffixes of queues and readers begin.
+const LOCK = /^\{(?:\d|1[0-5])\}:([^}]*)$/s;
 
 /** The names of a namespace's records in Redis. */
 export class KeyLayout {
@@ -37,6 +40,22 @@ export class KeyLayout {
     let hash = 0x811c9dc5;
     for (let index = 0; index < key.length; index += 1) hash = Math.imul(hash ^ key.charCodeAt(index), 0x01000193);
     return `${this.#namespace}:{${(hash >>> 0) % BUCKETS}}:${encodeKey(key)}`;
+  }
+
+  /** The key in the name of a lock of this namespace, or the hash that is stored instead; `undefined` for the name of another record. */
+  keyOf(name: string): string | undefined {
+    const encoded = LOCK.exec(name.slice(this.#namespace.length + 1))?.[1];
+    return encoded === undefined ? undefined : decodeKey(encoded);
+  }
+
+  /** What `SCAN` matches the names of the locks with whose key begins with `prefix`; it also finds their queues and readers. */
+  patternOf(prefix: string): string {
+    return `${this.#namespace}:{*}:${encodeCharacters(prefix).replace(/[*?[\]\\]/g, '\\$&')}*`;
+  }
+
+  /** The record of an instance's name: in the slot of the first bucket, and without the `:` that follows the tag of a lock. */
+  instanceOf(id: string): string {
+    return `${this.counter}instance:${id}`;
   }
 
   /** The channel for messages about grants to a process: begins with the counter, as in the script. */

@@ -1,6 +1,6 @@
 import { nextTick } from 'node:process';
 import { LockConfigError, LockUnavailableError } from '../../api/errors.js';
-import type { LockInfo } from '../../api/lock-info.js';
+import type { ListedLock, LockInfo } from '../../api/lock-info.js';
 import type {
   AcquireRequest,
   BackendContext,
@@ -20,13 +20,15 @@ import { connectionsOf, isClusterClient, loadIoredis, type RedisSettings } from 
 import { ClusterServers } from './cluster/cluster-servers.js';
 import { Cohorts } from './cohort.js';
 import { examine } from './diagnostics.js';
-import { readInspection } from './inspection.js';
+import { look } from './inspection.js';
+import { InstanceNames } from './instance-names.js';
 import { KeyLayout } from './key-layout.js';
+import { Listing } from './listing.js';
 import { PendingLeaves } from './pending-leaves.js';
 import type { ServersListener } from './server.js';
 import type { Servers } from './servers.js';
 import { SingleServer } from './single-server.js';
-import { unavailable } from './unavailable.js';
+import { notListed, unavailable } from './unavailable.js';
 import { readHeld, releaseArguments, wholeMs } from './wire.js';
 
 /** The id of a process in the queue and on its channel: 48 random bits, as wide as the script expects. */
@@ -42,6 +44,7 @@ export class RedisBackend implements LockBackend, ServersListener {
     lease: 'per-lock',
     minHold: true,
     forceRelease: true,
+    list: true,
     queue: 'backend',
   };
   readonly #layout: KeyLayout;
@@ -49,7 +52,10 @@ export class RedisBackend implements LockBackend, ServersListener {
   readonly #cohorts = new Cohorts();
   readonly #leaves: PendingLeaves;
   readonly #attempts: Attempts;
+  readonly #instanceNames: InstanceNames;
   #wasConnected = false;
+  /** How often a server was connected or took over. */
+  #ups = 0;
   #isClosed = false;
 
   constructor(
@@ -58,6 +64,7 @@ export class RedisBackend implements LockBackend, ServersListener {
   ) {
     this.#layout = new KeyLayout(context.namespace);
     this.#servers = this.#serversOf(settings);
+    this.#instanceNames = new InstanceNames(this.#servers, this.#layout);
     this.#leaves = new PendingLeaves(context.clock);
     this.#attempts = new Attempts(context, this.#servers, this.#cohorts, this.#leaves, settings.waitReplicas > 0);
   }
@@ -139,11 +146,36 @@ export class RedisBackend implements LockBackend, ServersListener {
   }
 
   async inspect(key: string): Promise<LockInfo | null> {
-    return readInspection(key, await this.#run(key, 'I'));
+    try {
+      const found = await look(this.#servers, this.#layout.lockOf(key), key);
+      return found && found.info;
+    } catch (error) {
+      throw unavailable(this.context.name, key, error);
+    }
   }
 
   async forceRelease(key: string): Promise<boolean> {
-    return (await this.#run(key, 'F')) === 1;
+    const lock = this.#layout.lockOf(key);
+    try {
+      return (await this.#servers.batcherOf(lock).run(lock, 'F', HEAVY)) === 1;
+    } catch (error) {
+      throw unavailable(this.context.name, key, error);
+    }
+  }
+
+  async *list({ prefix }: { readonly prefix: string }): AsyncGenerator<ListedLock> {
+    const ups = this.#ups;
+    try {
+      yield* new Listing(this.#servers, this.#layout, this.#instanceNames).locks(prefix);
+      // The cursor of one server means nothing to another, and locks that moved with their slot may have been missed.
+      if (this.#ups !== ups) throw new Error('A connection was made again meanwhile.');
+    } catch (cause) {
+      throw notListed(this.context.name, cause);
+    }
+  }
+
+  register(): Promise<void> {
+    return this.#instanceNames.record(this.context.instance);
   }
 
   diagnose(): Promise<Diagnostic[]> {
@@ -165,6 +197,7 @@ export class RedisBackend implements LockBackend, ServersListener {
   }
 
   onUp(): void {
+    this.#ups += 1;
     // In this order: holds are renewed before any attempt asks, so no waiter is granted a lock that is still ours.
     if (this.#wasConnected) this.context.emit({ type: 'recovered' });
     this.#cohorts.dissolveAll();
@@ -192,27 +225,11 @@ export class RedisBackend implements LockBackend, ServersListener {
     const { client, cluster, options } = settings.source;
     const { commandTimeout, waitReplicas } = settings;
     const { clock, logger, random } = this.context;
-    const process = random.id().slice(0, PROCESS_ID_DIGITS);
+    const process = random.id().slice(-PROCESS_ID_DIGITS);
     const shared = { clock, logger, layout: this.#layout, process, commandTimeout, waitReplicas };
     if (client && isClusterClient(client)) return new ClusterServers(() => Promise.resolve(client), shared, this);
     if (cluster === undefined) return new SingleServer(() => connectionsOf(settings), shared, this);
     const connectCluster = async () => new (await loadIoredis()).Cluster(cluster, { ...options, lazyConnect: true });
     return new ClusterServers(connectCluster, shared, this);
-  }
-
-  #run(key: string, code: 'I' | 'F'): Promise<unknown> {
-    const lock = this.#layout.lockOf(key);
-    return new Promise((resolve, reject) => {
-      this.#servers.batcherOf(lock).add({
-        lock,
-        isAcquire: false,
-        weight: HEAVY,
-        encode: () => [code, '', '0'],
-        onReply: resolve,
-        onFailure: (error) => {
-          reject(unavailable(this.context.name, key, error));
-        },
-      });
-    });
   }
 }

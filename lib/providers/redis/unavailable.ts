@@ -7,6 +7,12 @@ export function unavailable(provider: string, key: string, cause: unknown, sent 
   return new LockUnavailableError(message, { key, provider, cause, sent });
 }
 
+/** The error for a list of all locks. */
+export function notListed(provider: string, cause: unknown): LockUnavailableError {
+  const message = `The locks of provider "${provider}" were not all listed: ${reasonOf(cause)}; list them again, or check the server and its log.`;
+  return new LockUnavailableError(message, { provider, cause });
+}
+
 function reasonOf(cause: unknown): string {
   if (cause instanceof NotReplicated) return `too few replicas have it (${cause.message})`;
   return cause instanceof Error && cause.name === 'ReplyError'

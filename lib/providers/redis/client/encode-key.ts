@@ -14,7 +14,18 @@ export function encodeKey(key: string): string {
     // UTF-16, since UTF-8 would merge lone surrogates. `~~` cannot come from an escape.
     return `~~${createHash('sha256').update(Buffer.from(key, 'utf16le')).digest('hex')}`;
   }
-  return NEEDS_ESCAPE.test(key) ? key.replace(ESCAPED, escape) : key;
+  return encodeCharacters(key);
+}
+
+/** A part of a key, as it is in the name of a key that is not replaced by its hash. */
+export function encodeCharacters(text: string): string {
+  return NEEDS_ESCAPE.test(text) ? text.replace(ESCAPED, escape) : text;
+}
+
+/** The key of an encoded one. A hash is answered as it is. */
+export function decodeKey(encoded: string): string {
+  if (encoded.startsWith('~~')) return encoded;
+  return encoded.replace(/~([0-9a-f]{4})/g, (_, code: string) => String.fromCharCode(Number.parseInt(code, 16)));
 }
 
 function escape(character: string): string {

@@ -8,9 +8,8 @@
  *   queue          <lock>}q           ZSET    member → ticket; member = mode (x|s|l) process provisional terms ':' holder. A provisional
  *                                             lease that begins with 0 is that of an attempt with minHold; terms = ' ' weight ' ' limit in
  *                                             mode l, and else empty
- *   readers        <lock>}r           ZSET    reader → server time (ms) when its lease ends, also of limited holders;
- *                                             reader = 'h' holder | 'c' process holder (provisional) | 'k' holder (retained); a limited one is
- *                                             followed by its terms and ' ' token
+ *   readers        <lock>}r           ZSET    reader → server time (ms) when its lease ends;
+ *                                             reader = 'h' holder | 'c' process holder (provisional) | 'k' holder (retained)
  *
  * The lock's value starts with its state; fields have fixed widths (token 16 digits, time 13, process 12):
  *   p token holder                held, and no waiter has queued since: a release need not read the queue
@@ -19,7 +18,8 @@
  *   c token time process holder   handed off and not yet confirmed: a provisional lease that ends at time. The key outlives it, so
  *                                 the next look finds which process did not answer
  *   s token                       held by the readers
- *   l token                       held by limited holders; the token of the latest
+ *   l record record ...           held by limited holders, the latest last; record = state time ' ' token process holder ' ' weight ' ' limit ';',
+ *                                 with h, c or k as that of a reader, and the time when its lease ends
  *   k ...                         retained: nobody holds it until the key expires
  */
 export const HANDOFF = `
@@ -29,7 +29,7 @@ local FRESH, LIVE, KEEP = 500, 3000, 10000
 -- At most so many waiters of one process are handed the lock together.
 local COHORT = 16
 
-local sub, byte, format, max, min = string.sub, string.byte, string.format, math.max, math.min
+local sub, byte, find, format, max, min = string.sub, string.byte, string.find, string.format, math.max, math.min
 local process = ARGV[1]
 local time = call('TIME')
 local micros = time[1] * 1000000 + time[2]
@@ -79,7 +79,57 @@ local function forgetTheDead()
   for _, who in ipairs(call('ZRANGEBYSCORE', seen, '-inf', now - KEEP, 'LIMIT', 0, 100)) do call('ZREM', seen, who) end
 end
 
--- Ends the provisional lease or the readers of a lock's value that have run out. False when the lock is free.
+local function isLimited(value)
+  return value and byte(value) == 108 -- l
+end
+
+-- Held by any number of readers, or by limited holders.
+local function isJoint(value)
+  return value and (byte(value) == 115 or byte(value) == 108) -- s, l
+end
+
+-- Of limited holders: what they take together, the smallest of their limits, and when the first and the last of their leases end.
+-- Counted once for a value, because hundreds may enter in one call.
+local counted = {}
+local function usage(value)
+  if counted.value ~= value then
+    local used, smallest, first, last = 0, math.huge, math.huge, 0
+    for ends, weight, limit in string.gmatch(value, '(%d+) %S+ (%d+) (%d+);') do
+      used, smallest = used + weight, min(smallest, limit)
+      first, last = min(first, ends), max(last, ends)
+    end
+    counted = { value = value, used = used, smallest = smallest, first = first, last = last }
+  end
+  return counted.used, counted.smallest, counted.first, counted.last
+end
+
+-- Writes the value of limited holders. Answers it, or false when none is left and the lock is free.
+local function writeHolders(lock, value)
+  if value == 'l' then
+    call('DEL', lock)
+    return false
+  end
+  local _, _, _, last = usage(value)
+  -- PEXPIRE first: it is allowed when the memory is full, and after it this script may also write.
+  call('PEXPIRE', lock, last - now + KEEP)
+  call('SET', lock, value, 'KEEPTTL')
+  return value
+end
+
+-- Where the record of this process's holder begins and ends among the limited holders; nothing when it holds no share.
+local function recordOf(value, holder)
+  local at = find(value, process .. holder .. ' ', 1, true)
+  -- k
+  if at and byte(value, at - 31) ~= 107 then return at - 31, find(value, ';', at, true) end
+end
+
+-- Puts a record under another state, with so many ms to its end; with neither it is removed.
+local function changeRecord(lock, value, from, to, state, ttl)
+  local record = state and state .. format('%.0f', now + ttl) .. sub(value, from + 14, to) or ''
+  return writeHolders(lock, sub(value, 1, from - 1) .. record .. sub(value, to + 1))
+end
+
+-- Ends the provisional lease, the readers or the limited holders of a lock's value that have run out. False when the lock is free.
 local function look(lock, value)
   if not value then return false end
   local state = sub(value, 1, 1)
@@ -88,7 +138,7 @@ local function look(lock, value)
     passOver(sub(value, 31, 42))
     call('DEL', lock)
     return false
-  elseif state == 's' or state == 'l' then
+  elseif state == 's' then
     local readers = lock .. '}r'
     for _, reader in ipairs(call('ZRANGEBYSCORE', readers, '-inf', now)) do
       if sub(reader, 1, 1) == 'c' then passOver(sub(reader, 2, 13)) end
@@ -98,28 +148,16 @@ local function look(lock, value)
       call('DEL', lock)
       return false
     end
+  elseif state == 'l' then
+    local _, _, first = usage(value)
+    if first > now then return value end
+    return writeHolders(lock, (string.gsub(value, '(%l)(%d+) ([^;]*);', function(each, ends, rest)
+      if tonumber(ends) > now then return end
+      if each == 'c' then passOver(sub(rest, 17, 28)) end
+      return ''
+    end)))
   end
   return value
-end
-
-local function isLimited(value)
-  return value and sub(value, 1, 1) == 'l'
-end
-
--- Held by any number of readers, or by limited holders.
-local function isJoint(value)
-  return value and (sub(value, 1, 1) == 's' or sub(value, 1, 1) == 'l')
-end
-
--- The limited holders, each with its record, when its lease ends, its weight, its limit and its token. All of them are read: there
--- are at most as many as the limit.
-local function limitedHolders(lock)
-  local all, records = {}, call('ZRANGE', lock .. '}r', 0, -1, 'WITHSCORES')
-  for i = 1, #records, 2 do
-    local weight, limit, token = string.match(records[i], ' (%d+) (%d+) (%d+)$')
-    all[#all + 1] = { records[i], tonumber(records[i + 1]), tonumber(weight), tonumber(limit), token }
-  end
-  return all
 end
 
 -- The weight and the limit in terms such as '2 5'.
@@ -128,41 +166,36 @@ local function termsOf(terms)
   return tonumber(weight), tonumber(limit)
 end
 
--- What they take together, and the smallest of their limits.
-local function usage(lock)
-  local used, smallest = 0, math.huge
-  for _, holder in ipairs(limitedHolders(lock)) do
-    used, smallest = used + holder[3], min(smallest, holder[4])
-  end
-  return used, smallest
+-- How many may enter at most.
+local function room(value)
+  local state = value and byte(value)
+  if not state or state == 115 then return math.huge end -- s
+  if state ~= 108 then return 0 end -- l
+  local used, smallest = usage(value)
+  return smallest - used
 end
 
--- Whether the lock is granted beside those that hold it; used and smallest are those of limited holders.
-local function admits(value, mode, weight, limit, used, smallest)
+-- Whether the lock is granted beside those that hold it.
+local function admits(value, mode, weight, limit)
   if not value then return true end
   if mode == 'x' or sub(value, 1, 1) ~= mode then return false end
-  return mode == 's' or used + weight <= min(smallest, limit)
+  if mode == 's' then return true end
+  local used, smallest = usage(value)
+  return used + weight <= min(smallest, limit)
 end
 
 -- The smallest limit of the holders, if it is another one than that of the caller, as replies and notices have it.
-local function other(limit, smallest)
-  return limit and smallest < math.huge and smallest ~= limit and format(' %.0f', smallest) or ''
+local function other(value, limit)
+  if not limit or not isLimited(value) then return '' end
+  local _, smallest = usage(value)
+  return smallest ~= limit and format(' %.0f', smallest) or ''
 end
 
--- The record of this process's holder among the readers or limited holders, when its lease ends, and its token; nothing when it
--- holds no share.
-local function readerOf(lock, value, holder)
-  local held, provisional = 'h' .. holder, 'c' .. process .. holder
-  if isLimited(value) then
-    for _, each in ipairs(limitedHolders(lock)) do
-      local id = string.match(each[1], '^[^ ]*')
-      if id == held or id == provisional then return each[1], each[2], each[5] end
-    end
-    return
-  end
-  for _, reader in ipairs({ held, provisional }) do
+-- The record of this process's holder among the readers, and when its lease ends; nothing when it does not read.
+local function readerOf(lock, holder)
+  for _, reader in ipairs({ 'h' .. holder, 'c' .. process .. holder }) do
     local ends = call('ZSCORE', lock .. '}r', reader)
-    if ends then return reader, tonumber(ends), sub(value, 2, 17) end
+    if ends then return reader, tonumber(ends) end
   end
 end
 
@@ -172,7 +205,7 @@ local function isOwn(value, holder)
   return at and sub(value, at) == holder
 end
 
--- Keeps the record of a reader or limited holder for so many ms.
+-- Keeps the record of a reader for so many ms.
 local function stay(lock, reader, ttl)
   call('ZADD', lock .. '}r', now + ttl, reader)
   local till = max(call('PTTL', lock), ttl + KEEP)
@@ -180,20 +213,30 @@ local function stay(lock, reader, ttl)
   call('PEXPIRE', lock .. '}r', till)
 end
 
--- Adds a reader, or with terms a limited holder; the first one takes the lock for all. Answers the token, which readers share and limited
--- holders do not, and the record.
-local function join(lock, value, reader, ttl, terms)
-  local token = terms == '' and value and sub(value, 2, 17) or number()
-  if terms ~= '' then reader = reader .. ' ' .. terms .. ' ' .. token end
+-- Adds a reader; the first one takes the lock for all. Answers the token, which all share, and the lock's value.
+local function join(lock, value, reader, ttl)
   if not value then
+    value = 's' .. number()
     -- What is left of readers whose lock was deleted or evicted is not theirs any more.
     call('DEL', lock .. '}r')
-    call('SET', lock, (terms == '' and 's' or 'l') .. token, 'PX', ttl + KEEP)
-  elseif terms ~= '' then
-    call('SETRANGE', lock, 1, token)
+    call('SET', lock, value, 'PX', ttl + KEEP)
   end
   stay(lock, reader, ttl)
-  return token, reader
+  return sub(value, 2, 17), value
+end
+
+-- Adds a limited holder. Answers its token, and the lock's value.
+local function enter(lock, value, state, who, holder, ttl, terms)
+  local token, weight, limit = number(), termsOf(terms)
+  local used, smallest, first, last = usage(value or 'l')
+  local ends = now + ttl
+  local record = state .. format('%.0f', ends) .. ' ' .. token .. who .. holder .. ' ' .. terms .. ';'
+  value = (value or 'l') .. record
+  counted = {
+    value = value, used = used + weight, smallest = min(smallest, limit), first = min(first, ends), last = max(last, ends),
+  }
+  call('SET', lock, value, 'PX', counted.last - now + KEEP)
+  return token, value
 end
 
 -- Answers whether the last one has left, and the lock is free.
@@ -234,27 +277,29 @@ end
 -- they keep their positions in any case. Answers the lock's value, or false when the process does not listen. The value is written before
 -- the message is sent, because a message about a grant that could not be written would be believed.
 local function handOff(lock, value, page, i, otherLimit)
-  local member = page[i]
-  local who = sub(member, 2, 13)
+  local member, before = page[i], value
+  local mode, who = sub(member, 1, 1), sub(member, 2, 13)
   local provisional, terms, holder = string.match(member, '^(%d+) ?([%d ]*):(.*)$', 14)
-  local token, reader, holders
-  if sub(member, 1, 1) == 'x' then
+  local token, holders = nil, holder
+  if mode == 'x' then
     local behind = followersOf(page, i)
     token = number(#behind)
     -- Joined as text: a number keeps 14 digits, and this has 13 until the year 2286.
     value = 'c' .. token .. (now + provisional) .. who .. holder
     call('SET', lock, value, 'PX', provisional + KEEP)
-    holders = #behind == 0 and holder or holder .. ',' .. table.concat(behind, ',')
+    if #behind > 0 then holders = holder .. ',' .. table.concat(behind, ',') end
+  elseif mode == 's' then
+    token, value = join(lock, value, 'c' .. who .. holder, tonumber(provisional))
   else
-    holders = holder
-    token, reader = join(lock, value, 'c' .. who .. holder, tonumber(provisional), terms)
-    value = (terms == '' and 's' or 'l') .. token
+    token, value = enter(lock, value, 'c', who, holder, tonumber(provisional), terms)
   end
   if notify(who, token .. stamp .. provisional .. otherLimit .. ':' .. holders .. ' ' .. lock) then
     call('ZREM', lock .. '}q', member)
     return value
   end
-  if reader then leaveReaders(lock, reader) else call('DEL', lock) end
+  if mode == 's' then leaveReaders(lock, 'c' .. who .. holder)
+  elseif before then writeHolders(lock, before)
+  else call('DEL', lock) end
   passOver(who)
   return false
 end
@@ -263,22 +308,20 @@ end
 -- processes are removed: when they were only passed over, 10 000 of them were read again by each look. Answers the lock's value, and whether a live
 -- waiter was left.
 local function serve(lock, value)
-  local queue, count, used, smallest = lock .. '}q', COHORT, 0, math.huge
-  if isLimited(value) then used, smallest = usage(lock) end
-  while not value or isJoint(value) do
+  local queue, count = lock .. '}q', min(COHORT, room(value))
+  while room(value) > 0 do
     local page, dead, isBlocked = call('ZRANGE', queue, 0, count - 1), {}, false
     for i, member in ipairs(page) do
       local granted = false
       if now - lastAskOf(sub(member, 2, 13)) < LIVE then
         local mode, weight, limit = sub(member, 1, 1)
         if mode == 'l' then weight, limit = termsOf(string.match(member, '^%d+ ([%d ]*)', 14)) end
-        isBlocked = not admits(value, mode, weight, limit, used, smallest)
+        isBlocked = not admits(value, mode, weight, limit)
         if isBlocked then break end
-        granted = handOff(lock, value, page, i, other(limit, smallest))
-        if granted and limit then used, smallest = used + weight, min(smallest, limit) end
+        granted = handOff(lock, value, page, i, other(value, limit))
       end
       if granted then value = granted else dead[#dead + 1] = member end
-      isBlocked = granted and not isJoint(value)
+      isBlocked = room(value) <= 0
       if isBlocked then break end
     end
     if #dead > 0 then call('ZREM', queue, unpack(dead)) end

@@ -32,7 +32,8 @@
 export const OPERATIONS = `
 local function grant(lock, value, holder, mode, terms, lease, minHold)
   local ttl = max(lease, minHold)
-  if mode ~= 'x' then return (join(lock, value, 'h' .. holder, ttl, terms)) end
+  if mode == 's' then return (join(lock, value, 'h' .. holder, ttl)) end
+  if mode == 'l' then return (enter(lock, value, 'h', process, holder, ttl, terms)) end
   local token = number()
   if minHold > 0 then
     call('SET', lock, format('m%s%013.0f%s', token, now + minHold, holder), 'PX', ttl)
@@ -47,9 +48,12 @@ local function held(lock, value, holder)
   local left, token
   if isOwn(value, holder) then
     left, token = sub(value, 1, 1) == 'c' and tonumber(sub(value, 18, 30)) - now or call('PTTL', lock), sub(value, 2, 17)
+  elseif isLimited(value) then
+    local from = recordOf(value, holder)
+    if from then left, token = sub(value, from + 1, from + 13) - now, sub(value, from + 15, from + 30) end
   elseif isJoint(value) then
-    local _, ends, own = readerOf(lock, value, holder)
-    left, token = ends and ends - now, own
+    local _, ends = readerOf(lock, holder)
+    left, token = ends and ends - now, sub(value, 2, 17)
   end
   return left and format('h%s%.0f', token, left)
 end
@@ -58,9 +62,11 @@ end
 local function freeIn(lock, value)
   local left
   if not value then left = 0
+  elseif isLimited(value) then
+    local _, _, first = usage(value)
+    left = first - now
   elseif isJoint(value) then
-    local at = isLimited(value) and 0 or -1
-    left = call('ZRANGE', lock .. '}r', at, at, 'WITHSCORES')[2] - now
+    left = call('ZRANGE', lock .. '}r', -1, -1, 'WITHSCORES')[2] - now
   elseif sub(value, 1, 1) == 'c' then left = tonumber(sub(value, 18, 30)) - now
   else left = call('PTTL', lock) end
   return format('%.0f', max(left, 0))
@@ -89,13 +95,11 @@ local function acquire(lock, code, holder, lease, exist)
   else
     blocked = queued
   end
-  local weight, limit, used, smallest = nil, nil, 0, math.huge
-  if mode == 'l' then
-    weight, limit = termsOf(terms)
-    if isLimited(value) then used, smallest = usage(lock) end
-  end
-  if not blocked and admits(value, mode, weight, limit, used, smallest) then
-    return grant(lock, value, holder, mode, terms, lease, minHold) .. other(limit, smallest)
+  local weight, limit
+  if mode == 'l' then weight, limit = termsOf(terms) end
+  if not blocked and admits(value, mode, weight, limit) then
+    local otherLimit = other(value, limit)
+    return grant(lock, value, holder, mode, terms, lease, minHold) .. otherLimit
   end
   if once then return 'b' end
 
@@ -115,7 +119,7 @@ local function acquire(lock, code, holder, lease, exist)
   call('PEXPIRE', queue, KEEP)
   if value and sub(value, 1, 1) == 'p' then call('SETRANGE', lock, 0, 'w') end
   value = serve(lock, value)
-  return (again and isNew and 'Q' or 'q') .. ticket .. stamp .. freeIn(lock, value) .. other(limit, smallest)
+  return (again and isNew and 'Q' or 'q') .. ticket .. stamp .. freeIn(lock, value) .. other(value, limit)
 end
 
 -- The record of a reader under another letter.
@@ -138,16 +142,24 @@ local function renew(lock, code, holder, lease)
       call('SET', lock, 'w' .. token .. holder, 'KEEPTTL')
     end
     return format('h%s%.0f', token, lease)
+  elseif isLimited(value) then
+    local from, to = recordOf(value, holder)
+    if from then
+      -- Never shortened: it does not record its minHold.
+      local left = byte(value, from) == 104 and sub(value, from + 1, from + 13) - now or 0 -- h
+      local token = sub(value, from + 15, from + 30)
+      -- A holder beside this one may have run out.
+      serve(lock, changeRecord(lock, value, from, to, 'h', max(lease, minHold, left)))
+      return format('h%s%.0f', token, lease)
+    end
   elseif isJoint(value) then
-    local reader, ends, token = readerOf(lock, value, holder)
+    local reader, ends = readerOf(lock, holder)
     if reader then
       local isConfirmed = sub(reader, 1, 1) == 'h'
       call('ZREM', lock .. '}r', reader)
       -- Never shortened: readers do not record their minHold.
       stay(lock, withoutProcess('h', reader), max(lease, minHold, isConfirmed and ends - now or 0))
-      -- A holder beside this one may have run out.
-      if isLimited(value) then serve(lock, value) end
-      return format('h%s%.0f', token, lease)
+      return format('h%s%.0f', sub(value, 2, 17), lease)
     end
   end
   serve(lock, value)
@@ -159,7 +171,7 @@ end
 local function leaving(value, code, holder, provisional)
   local letter = byte(code)
   local mode = letter == 114 and 's' or letter == 101 and 'l' or 'x' -- r, e
-  local prefix, others = mode .. process .. provisional .. ':', string.find(holder, ',', 1, true)
+  local prefix, others = mode .. process .. provisional .. ':', find(holder, ',', 1, true)
   if not others then return { prefix .. holder }, false end
   local members, own = {}, false
   for each in string.gmatch(holder, '[^,]+') do
@@ -177,15 +189,20 @@ local function release(lock, code, holder, keepFor)
   end
   value, keepFor = look(lock, value), tonumber(keepFor)
   local retained
-  local reader = isJoint(value) and readerOf(lock, value, holder)
-  local own = reader or isOwn(value, holder)
+  local reader, from, to
+  if isLimited(value) then from, to = recordOf(value, holder)
+  elseif isJoint(value) then reader = readerOf(lock, holder) end
+  local own = reader or from or isOwn(value, holder)
   local members
   if provisional ~= '' then
     local ownByAnother
     members, ownByAnother = leaving(value, code, holder, provisional)
     own = own or ownByAnother
   end
-  if reader then
+  if from then
+    value = changeRecord(lock, value, from, to, keepFor > 0 and 'k', keepFor)
+    if keepFor > 0 then retained = keepFor end
+  elseif reader then
     if keepFor == 0 then
       if leaveReaders(lock, reader) then value = false end
     else
@@ -193,9 +210,7 @@ local function release(lock, code, holder, keepFor)
       call('ZREM', lock .. '}r', reader)
       stay(lock, withoutProcess('k', reader), keepFor)
     end
-    if isLimited(value) then
-      if keepFor > 0 then retained = keepFor end
-    elseif value then
+    if value then
       local last = call('ZRANGE', lock .. '}r', -1, -1, 'WITHSCORES')
       if byte(last[1]) == 107 then retained = last[2] - now end -- k
     end
@@ -221,28 +236,38 @@ local function forceRelease(lock)
   return value and 1 or 0
 end
 
--- state, mode, holders, waiters, ms left, token, and of a limited lock used and limit; or nothing when the lock is free.
+-- state, mode, holders, waiters, ms left, token, server time (µs), the first 12 digits of up to 100 holders, and of a limited lock
+-- used and limit; or nothing when the lock is free.
 local function inspect(lock)
   local value = serve(lock, look(lock, call('GET', lock)))
   if not value then return '' end
-  local state, holders, left, token = sub(value, 1, 1), 1, call('PTTL', lock), sub(value, 2, 17)
-  if state == 'c' then
-    left = tonumber(sub(value, 18, 30)) - now
-  elseif isJoint(value) then
-    local readers = call('ZRANGE', lock .. '}r', 0, -1, 'WITHSCORES')
-    holders, left = 0, readers[#readers] - now
-    for i = 1, #readers, 2 do
-      if sub(readers[i], 1, 1) ~= 'k' then holders = holders + 1 end
-    end
-    if holders == 0 then state = 'k' end
+  local state, mode, left, token, taken = sub(value, 1, 1), 'exclusive', nil, sub(value, 2, 17), ''
+  local holders, instances = 0, {}
+  local function count(holder)
+    holders = holders + 1
+    if holders <= 100 then instances[holders] = sub(holder, 1, 12) end
   end
-  local mode, taken = isJoint(value) and 'shared' or 'exclusive', ''
-  if isLimited(value) then
-    mode, taken = 'limited', format(' %.0f %.0f', usage(lock))
+  if state == 's' then
+    local readers = call('ZRANGE', lock .. '}r', 0, -1, 'WITHSCORES')
+    mode, left = 'shared', readers[#readers] - now
+    for i = 1, #readers, 2 do
+      local letter = byte(readers[i])
+      if letter ~= 107 then count(sub(readers[i], letter == 99 and 14 or 2)) end -- k, c
+    end
+  elseif state == 'l' then
+    local used, smallest, _, last = usage(value)
+    mode, left, taken = 'limited', last - now, format(' %.0f %.0f', used, smallest)
+    for letter, record in string.gmatch(value, '(%l)%d+ (%S+) ') do
+      token = sub(record, 1, 16)
+      if letter ~= 'k' then count(sub(record, 29)) end
+    end
+  else
+    left = state == 'c' and sub(value, 18, 30) - now or call('PTTL', lock)
+    if state ~= 'k' then count(sub(value, HOLDER_AT[state])) end
   end
   return table.concat({
-    state == 'k' and 'retained' or 'held', mode, state == 'k' and 0 or holders, call('ZCARD', lock .. '}q'),
-    format('%.0f', left), token,
+    holders == 0 and 'retained' or 'held', mode, holders, call('ZCARD', lock .. '}q'), format('%.0f', left), token, stamp,
+    table.concat(instances, ','),
   }, ' ') .. taken
 end
 

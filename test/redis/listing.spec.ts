@@ -1,0 +1,246 @@
+import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
+import { LockUnavailableError } from '../../lib/api/errors.js';
+import type { ListedLock } from '../../lib/api/lock-info.js';
+import type { AcquireRequest } from '../../lib/api/lock-provider.js';
+import { withPrefix, systemRandom } from '../../lib/core/toolkit/random.js';
+import type { RedisBackend } from '../../lib/providers/redis/redis-backend.js';
+import { type RedisCluster, startRedisCluster } from '../servers/redis-cluster.js';
+import {
+  granted,
+  redisForTests,
+  RELEASE,
+  request,
+  type StartedBackend,
+  startBackend,
+  twoProcesses,
+  until,
+  untilWaiting,
+} from './seam.js';
+
+const LONG = { lease: 600_000 };
+
+async function listOf(backend: RedisBackend, prefix = ''): Promise<ListedLock[]> {
+  const locks: ListedLock[] = [];
+  for await (const lock of backend.list({ prefix })) locks.push(lock);
+  return locks.sort((one, other) => (one.key < other.key ? -1 : 1));
+}
+
+/** A backend of an instance of its own, and requests of it. */
+async function startInstance(options: Parameters<typeof startBackend>[0], digit: string, namespace = 'lock') {
+  const id = digit.repeat(12);
+  const random = withPrefix(systemRandom(), id);
+  const started = await startBackend(options, { namespace, random, instance: { id, name: `instance-${digit}` } });
+  await started.backend.register();
+  const take = async (key: string, terms: Partial<AcquireRequest> = {}) =>
+    granted(await started.backend.acquire(request(key, { ...LONG, holder: random.id(), ...terms })));
+  return { ...started, random, take };
+}
+
+describe('the list of all locks on one server', () => {
+  const redis = redisForTests();
+
+  it('has each kind of lock with its holders, waiters and end, and none that is free', async () => {
+    const ann = await startInstance({ url: redis.server.url }, 'a');
+    const bob = await startInstance({ url: redis.server.url }, 'b');
+    const before = Date.now();
+    const plain = await ann.take('plain');
+    await bob.take('minHold', { minHold: 300_000 });
+    await ann.backend.release(await ann.take('retained', { minHold: 300_000 }), { keepFor: 300_000, failed: false });
+    await ann.take('read', { mode: 'shared' });
+    await bob.take('read', { mode: 'shared' });
+    await bob.take('limited', { mode: 'limited', limited: { limit: 5, weight: 2 } });
+    const latest = await ann.take('limited', { mode: 'limited', limited: { limit: 4, weight: 1 } });
+    await ann.backend.release(await ann.take('free'), RELEASE);
+    for (const key of ['plain', 'read']) bob.backend.acquire(request(key)).catch(() => undefined);
+    await untilWaiting(bob, 2);
+
+    const [limited, minHold, isPlain, read, retained, ...others] = await listOf(ann.backend);
+    expect(others).toEqual([]);
+    const held = { state: 'held', mode: 'exclusive', holders: 1, waiters: 0 };
+    expect(limited).toMatchObject({ key: 'limited', mode: 'limited', holders: 2, limit: 4, used: 3 });
+    expect(limited?.fencingToken).toBe(latest.fencingToken);
+    expect([...(limited?.instances ?? [])].sort()).toEqual(['instance-a', 'instance-b']);
+    expect(minHold).toMatchObject({ key: 'minHold', ...held, instances: ['instance-b'] });
+    expect(isPlain).toMatchObject({ key: 'plain', ...held, waiters: 1, instances: ['instance-a'] });
+    expect(isPlain?.fencingToken).toBe(plain.fencingToken);
+    expect(isPlain?.expiresIn).toBeGreaterThan(500_000);
+    // The server has the clock of this machine.
+    expect(isPlain?.since?.getTime()).toBeGreaterThanOrEqual(before);
+    expect(isPlain?.since?.getTime()).toBeLessThanOrEqual(Date.now());
+    expect(read).toMatchObject({ key: 'read', mode: 'shared', holders: 2, waiters: 1, since: null });
+    expect([...(read?.instances ?? [])].sort()).toEqual(['instance-a', 'instance-b']);
+    expect(retained).toMatchObject({ key: 'retained', state: 'retained', holders: 0, instances: [] });
+    await Promise.all([ann.backend.close(), bob.backend.close()]);
+  });
+
+  it('has a lock that was handed off and is not confirmed, and not one whose provisional lease is over', async () => {
+    const { backend } = await startInstance({ url: redis.server.url }, 'a');
+    const now = Date.now();
+    const provisional = (ends: number) => `c${now}000${ends}${'e'.repeat(12)}${'f'.repeat(32)}`;
+    await redis.admin.set('lock:{1}:handed-off', provisional(now + 60_000));
+    await redis.admin.set('lock:{1}:over', provisional(now - 1));
+    const record = (ends: number) => `h${ends} ${now}000${'e'.repeat(12)}${'f'.repeat(32)} 1 3;`;
+    await redis.admin.set('lock:{1}:limited', `l${record(now - 1)}${record(now + 60_000)}`);
+    await redis.admin.set('lock:{1}:unlimited', `l${record(now - 1)}`);
+    await redis.admin.set('lock:{1}:unread', `s${now}000`);
+    expect(await listOf(backend)).toMatchObject([
+      { key: 'handed-off', holders: 1, instances: ['f'.repeat(12)], since: new Date(now) },
+      { key: 'limited', holders: 1, used: 1 },
+    ]);
+    await backend.close();
+  });
+
+  it('does not know since when a lock is held whose token was counted ahead of the clock', async () => {
+    const { backend, take } = await startInstance({ url: redis.server.url }, 'a');
+    await redis.admin.set('lock:{0}', '8000000000000000');
+    await take('k');
+    expect(await listOf(backend)).toMatchObject([{ key: 'k', since: null }]);
+    await backend.close();
+  });
+
+  it('names an instance by its id when no name of it is recorded, for a day at most', async () => {
+    const { backend, take } = await startInstance({ url: redis.server.url }, 'a');
+    await take('k');
+    const [record = ''] = await redis.admin.keys('*instance*');
+    expect(await redis.admin.pttl(record)).toBeLessThanOrEqual(86_400_000);
+    expect(await redis.admin.pttl(record)).toBeGreaterThan(86_000_000);
+    await redis.admin.del(record);
+    expect(await listOf(backend)).toMatchObject([{ key: 'k', instances: ['aaaaaaaaaaaa'] }]);
+    await backend.close();
+  });
+
+  it('finds a prefix literally, in this namespace alone', async () => {
+    const app = await startInstance({ url: redis.server.url }, 'a', 'app');
+    const app2 = await startInstance({ url: redis.server.url }, 'b', 'app2');
+    const hash = `~~${'0'.repeat(64)}`;
+    const keys = [
+      '*',
+      '?x',
+      '[ab]',
+      'a',
+      '\\',
+      '\\*',
+      '%3A',
+      '~',
+      '}q',
+      'a}q',
+      '{0}:a',
+      'line\nbreak',
+      '🔒',
+      '^-',
+      ' ',
+    ];
+    for (const key of keys) await app.take(key);
+    await app2.take('a2');
+    // Records that are none of ours, or not of a lock.
+    await redis.admin.set('app:{16}:a', 'p');
+    await redis.admin.set('app:{x}:a', 'p');
+    await redis.admin.set('app:a', 'p');
+    const listed = async (prefix?: string) => (await listOf(app.backend, prefix)).map(({ key }) => key);
+    expect(await listed()).toEqual([...keys].sort());
+    for (const prefix of [...keys, '[', 'a}', '{', 'line', '\\', 'A', hash, 'x'.repeat(600)]) {
+      expect([prefix, await listed(prefix)]).toEqual([prefix, keys.filter((key) => key.startsWith(prefix)).sort()]);
+    }
+    await app.take('x'.repeat(600));
+    expect(await listed()).toContainEqual(expect.stringMatching(/^~~[0-9a-f]{64}$/));
+    expect(await listOf(app2.backend)).toMatchObject([{ key: 'a2' }]);
+    await Promise.all([app.backend.close(), app2.backend.close()]);
+  });
+
+  it('reads 20 000 locks in small calls, page by page', async () => {
+    const { backend } = await startInstance({ url: redis.server.url }, 'a');
+    const fill = redis.admin.pipeline();
+    const value = (index: number) => `p${1_700_000_000_000_000 + index}${'f'.repeat(32)}`;
+    for (let index = 0; index < 20_000; index += 1) fill.set(`lock:{${index % 16}}:order:${index}`, value(index));
+    await fill.exec();
+    await redis.admin.config('RESETSTAT');
+    const keys = new Set<string>();
+    const list = backend.list({ prefix: 'order:' })[Symbol.asyncIterator]();
+    await list.next();
+    const commands = async () => {
+      const stats = await redis.admin.info('commandstats');
+      return (name: string) => Number(new RegExp(`cmdstat_${name}:calls=(\\d+)`).exec(stats)?.[1] ?? 0);
+    };
+    // What nobody has asked for yet was not read.
+    expect((await commands())('evalsha')).toBe(1);
+    let heap = 0;
+    globalThis.gc?.();
+    const before = process.memoryUsage().heapUsed;
+    for (let next = await list.next(); !next.done; next = await list.next()) {
+      keys.add(next.value.key);
+      if (keys.size % 5_000 > 0) continue;
+      globalThis.gc?.();
+      heap = Math.max(heap, process.memoryUsage().heapUsed - before);
+    }
+    expect(keys.size).toBe(19_999);
+    // The keys that the test remembers take 2 MB of it.
+    expect(heap).toBeLessThan(6_000_000);
+    const count = await commands();
+    expect(count('keys')).toBe(0);
+    expect(count('scan')).toBeGreaterThanOrEqual(40);
+    expect(count('evalsha')).toBeGreaterThanOrEqual(20_000 / 32);
+    await backend.close();
+  }, 60_000);
+
+  describe('when the server goes away in the middle', () => {
+    const processes = twoProcesses(redis);
+    const begin = async ({ backend }: StartedBackend) => {
+      for (let index = 0; index < 100; index += 1) {
+        granted(await processes.steady.backend.acquire(request(`k${index}`, LONG)));
+      }
+      const list = backend.list({ prefix: '' })[Symbol.asyncIterator]();
+      await list.next();
+      return async () => {
+        while (!(await list.next()).done);
+      };
+    };
+
+    it('it ends with LockUnavailableError', async () => {
+      const rest = await begin(processes.shaky);
+      processes.proxy.refuse();
+      await until(() => processes.shaky.events.some(({ type }) => type === 'unavailable'), 'it is noticed');
+      await expect(rest()).rejects.toThrow(LockUnavailableError);
+      await expect(listOf(processes.shaky.backend)).rejects.toThrow(/not all listed: Redis did not answer/);
+    });
+
+    it('it does not go on with another connection, which may be one to another server', async () => {
+      const rest = await begin(processes.shaky);
+      processes.proxy.refuse();
+      await until(() => processes.shaky.events.some(({ type }) => type === 'unavailable'), 'it is noticed');
+      processes.proxy.admit();
+      await until(() => processes.shaky.events.some(({ type }) => type === 'recovered'), 'it is back');
+      await expect(rest()).rejects.toThrow(LockUnavailableError);
+      expect(await listOf(processes.shaky.backend)).toHaveLength(100);
+    });
+  });
+});
+
+describe('the list of all locks in a Cluster', () => {
+  let cluster: RedisCluster;
+  beforeAll(async () => {
+    cluster = await startRedisCluster({ nodeTimeout: 3_000 });
+  }, 60_000);
+  afterAll(() => cluster.stop());
+
+  it('has those of every master, and is not answered in part', async () => {
+    const options = { cluster: cluster.addresses, commandTimeout: '2s' };
+    const ann = await startInstance(options, 'a');
+    const bob = await startInstance(options, 'b');
+    const keys = Array.from({ length: 200 }, (_, index) => `k${index}`);
+    await Promise.all(keys.map((key) => ann.take(key)));
+    await bob.take('b', { mode: 'limited', limited: { limit: 2, weight: 1 } });
+    const locks = await listOf(bob.backend, 'k');
+    expect(locks.map(({ key }) => key)).toEqual([...keys].sort());
+    expect(new Set(locks.flatMap(({ instances }) => instances))).toEqual(new Set(['instance-a']));
+    expect(await listOf(ann.backend, 'b')).toMatchObject([{ key: 'b', instances: ['instance-b'], used: 1 }]);
+    const list = bob.backend.list({ prefix: '' })[Symbol.asyncIterator]();
+    await list.next();
+    cluster.masters[2]?.server.signal('SIGSTOP');
+    const rest = async () => {
+      while (!(await list.next()).done);
+    };
+    await expect(rest()).rejects.toThrow(LockUnavailableError);
+    cluster.masters[2]?.server.signal('SIGCONT');
+    await Promise.all([ann.backend.close(), bob.backend.close()]);
+  }, 60_000);
+});

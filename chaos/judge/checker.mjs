@@ -114,7 +114,7 @@ export class Checker {
   _failed({ at, op: id, code, unexpected }, op, state) {
     state.waiting.delete(id);
     this.#ops.delete(id);
-    state.leftAt.set(op.worker, at);
+    state.movedAt.set(op.worker, at);
     const unentered = Math.min(at - op.startedAt, at - (state.enteredAt ?? -Infinity));
     if (code === 'LOCK_BUSY' && unentered > this.#subject.recovery + LONGEST_FAULT) {
       this.#violation('stuck', at, op, `nobody entered for ${Math.round(unentered)} ms`);
@@ -129,6 +129,7 @@ export class Checker {
     op.token = token === null ? null : BigInt(token);
     this.#checkToken(at, op, accepted, state);
     this.#checkOrder(at, op, state);
+    state.movedAt.set(op.worker, at);
     if (op.token !== null && op.token > state.largest) state.largest = op.token;
     if (!accepted) {
       this.#countRefused();
@@ -193,7 +194,7 @@ export class Checker {
     }
     state.inside.delete(id);
     this.#ops.delete(id);
-    state.leftAt.set(op.worker, at);
+    state.movedAt.set(op.worker, at);
   }
 
   /** A dead process waits for nothing and claims nothing. */
@@ -318,10 +319,10 @@ export class Checker {
     return Math.min(group.queuedAt, op.startedAt);
   }
 
-  /** Where a process has one place in the queue, its next caller is queued when the caller before has left. */
+  /** Where a process has one place in the queue, its next caller is queued when the caller before has entered or left. */
   #waiterQueuedAt(waiter, op, state) {
     if (this.#subject.fair !== 'processes' || waiter.worker === op.worker) return waiter.sentAt;
-    return Math.max(waiter.sentAt, state.leftAt.get(waiter.worker) ?? 0);
+    return Math.max(waiter.sentAt, state.movedAt.get(waiter.worker) ?? 0);
   }
 
   /** The time since which no fault has affected this waiter. A fault of one worker changes nothing in the order of the others. */
@@ -374,7 +375,7 @@ export class Checker {
         inside: new Map(),
         waiting: new Set(),
         groups: new Map(),
-        leftAt: new Map(),
+        movedAt: new Map(),
         largest: -1n,
         latest: {},
         limitedTokens: new Set(),

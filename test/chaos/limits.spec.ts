@@ -81,3 +81,20 @@ it('the rule that tokens grow is broken by a token that another limited holder h
   const history = [...attempts(1, 1), enter(10, 1, '7'), check(11, 1, '7'), enter(20, 2, '7')];
   expect((await judged(history)).violations).toEqual(['token']);
 });
+
+it('where a process has one place in the queue, its next limited caller is queued when the one before has entered', async () => {
+  const history = (second: string): Entry[] => [
+    [0, 'attempt', 'w1/1.0.1', limited()],
+    [1, 'sent', 'w1/1.0.1', limited()],
+    [2, 'attempt', second, limited()],
+    [3, 'sent', second, limited()],
+    [2_000, 'attempt', 'w2/1.0.1', limited()],
+    [2_001, 'sent', 'w2/1.0.1', limited()],
+    enter(3_000, 1, '1'),
+    enter(3_010, 2, '2'),
+    [3_020, 'enter', second, { ...HELD, ...limited(), token: '3' }],
+  ];
+  expect((await judged(history('w1/1.1.1'), { fair: 'processes' })).violations).toEqual([]);
+  expect((await judged(history('w3/1.0.1'), { fair: 'processes' })).violations).toEqual(['overtaken']);
+  expect((await judged(history('w1/1.1.1'), { fair: true })).violations).toEqual(['overtaken']);
+});

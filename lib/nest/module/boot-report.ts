@@ -2,13 +2,19 @@ import type { LoggerService } from '@nestjs/common';
 import ms from 'ms';
 import type { LockManager } from '../../core/lock-manager.js';
 import type { LockCapabilities } from '../../api/lock-provider.js';
+import type { LeaderMethod } from '../decorators/leader-method.js';
 import type { LockedMethod } from '../decorators/locked-method.js';
 
 /**
  * Logs what an application locks with, one line for each provider, and what it locks, as one table for debugging. Warns of
  * scheduled methods whose runs nothing keeps apart, and of keys that are probably not meant.
  */
-export function reportBoot(manager: LockManager, methods: Iterable<LockedMethod>, logger: LoggerService): void {
+export function reportBoot(
+  manager: LockManager,
+  methods: Iterable<LockedMethod>,
+  leaderMethods: readonly LeaderMethod[],
+  logger: LoggerService,
+): void {
   for (const provider of manager.providerNames) {
     const { core } = manager.plan({ provider });
     logger.log(`Lock provider "${provider}" is a ${core.kind}: ${inWords(core.capabilities)}`);
@@ -18,7 +24,8 @@ export function reportBoot(manager: LockManager, methods: Iterable<LockedMethod>
     for (const warning of method.warnings) logger.warn(warning);
     if (method.isScheduled && method.planFor(manager).settings.minHold === 0) logger.warn(runsTwice(method, manager));
   }
-  const rows = locked.map((method) => row(method, manager)).sort(([a = ''], [b = '']) => a.localeCompare(b));
+  const planned = [...locked, ...leaderMethods];
+  const rows = planned.map((method) => row(method, manager)).sort(([a = ''], [b = '']) => a.localeCompare(b));
   if (rows.length > 0) logger.debug?.(`Locked methods:\n${table([HEAD, ...rows])}`);
 }
 
@@ -45,7 +52,7 @@ function inWords({ shared, limits, fair, fencing, lease, minHold }: LockCapabili
 
 const HEAD = ['method', 'key', 'provider', 'wait', 'lease'];
 
-function row(method: LockedMethod, manager: LockManager): string[] {
+function row(method: LockedMethod | LeaderMethod, manager: LockManager): string[] {
   const { core, settings, origin } = method.planFor(manager);
   const lease = core.capabilities.lease === 'per-lock' ? duration(settings.lease) : 'session';
   return [method.name, origin.template ?? '(key function)', core.name, duration(settings.wait), lease];

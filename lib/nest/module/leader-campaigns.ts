@@ -44,6 +44,11 @@ export class LeaderCampaigns {
     this.problems = [...problems];
   }
 
+  /** The method of each campaign. */
+  get methods(): LeaderMethod[] {
+    return Array.from(this.#byKey.values(), ({ method }) => method);
+  }
+
   /** Starts them, and does not wait for an election. */
   start(logger: LoggerService): void {
     for (const { method, plan, task } of this.#byKey.values()) {

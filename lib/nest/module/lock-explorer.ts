@@ -118,7 +118,7 @@ export class LockExplorer implements OnModuleInit, OnApplicationBootstrap, OnMod
       );
     }
     this.#warnOfTransactionsAbove(proxied, logger);
-    reportBoot(service.manager, all, logger);
+    reportBoot(service.manager, all, this.#campaigns.methods, logger);
   }
 
   /**

@@ -6,6 +6,8 @@ import {
   DistributedLockModule,
   LockDefaults,
   MemoryLockProvider,
+  OnlyLeader,
+  RunAsLeader,
   RunOnce,
 } from '../../../lib/index.js';
 import { CountingProvider } from '../../backends.js';
@@ -40,6 +42,15 @@ it('one line for each provider, and one table of what is locked', async () => {
   }
   @Injectable()
   class AlsoInherits extends Base {}
+  @Injectable()
+  class Prices {
+    @RunAsLeader('prices', { lease: '20s' })
+    async follow() {}
+    @OnlyLeader('prices')
+    async report() {}
+    @OnlyLeader('sums')
+    async sum() {}
+  }
   class SessionProvider extends CountingProvider {
     protected override readonly capabilities = {
       lease: 'session' as const,
@@ -56,7 +67,7 @@ it('one line for each provider, and one table of what is locked', async () => {
         default: 'memory',
       }),
     ],
-    providers: [Orders, AlsoInherits],
+    providers: [Orders, AlsoInherits, Prices],
   })
   class AppModule {}
   const logger = new CapturingLogger();
@@ -71,6 +82,8 @@ it('one line for each provider, and one table of what is locked', async () => {
       '  Base.inherited  base               sessions  unlimited  session',
       '  Orders.find     (key function)     memory    5s         10s',
       '  Orders.pay      order:#{order.id}  memory    500ms      2m',
+      '  Prices.follow   prices             memory    unlimited  20s',
+      '  Prices.sum      sums               memory    unlimited  30s',
     ].join('\n'),
   ]);
 });

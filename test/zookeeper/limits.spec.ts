@@ -9,6 +9,7 @@ import { contextFor } from '../backend-context.js';
 import { exploration, SEED } from '../exploration.js';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import { startZooKeeper, type ZooKeeperServer } from '../servers/zookeeper-server.mjs';
+import { FakeZooKeeper } from './fake-zookeeper.js';
 import { LaggingZooKeeper } from './lagging-zookeeper.js';
 import { granted, request, startBackend, type TestRequest, until, untilWaiting } from './seam.js';
 import { ZooKeeperAdmin } from './zookeeper-admin.js';
@@ -129,6 +130,70 @@ describe('Limits on ZooKeeper', () => {
   });
 });
 
+describe('A waiter behind one that was admitted and stands still', () => {
+  let server: FakeZooKeeper;
+  const clocks: FakeClock[] = [];
+
+  /** A process with a clock of its own, which stands still until the test advances it. */
+  async function start() {
+    const clock = new FakeClock();
+    clocks.push(clock);
+    const settings = readOptions({ connectString: 'nowhere', sessionTimeout: 12_000 });
+    const backend = new ZooKeeperBackend(contextFor([], { clock }), settings, async () => server.connect);
+    const connected = backend.connect();
+    await clock.advance(0);
+    await connected;
+    return { clock, backend, client: server.client };
+  }
+
+  beforeEach(() => {
+    server = new FakeZooKeeper();
+    clocks.length = 0;
+  });
+
+  it('enters within a second, and leaves no timer', async () => {
+    const [holder, frozen, next, last] = [await start(), await start(), await start(), await start()];
+    const held = granted(await holder.backend.acquire(request('pool', limited(2, 2))));
+    const { pendingTimers } = next.clock;
+    void frozen.backend.acquire(request('pool', limited(2)));
+    await next.clock.advance(0);
+    const waiting = next.backend.acquire(request('pool', limited(2)));
+    await next.clock.advance(0);
+    const leaving = request('pool', limited(2));
+    const left = last.backend.acquire(leaving);
+    await next.clock.advance(0);
+    expect(next.clock.pendingTimers).toBe(pendingTimers + 1);
+
+    frozen.client.wire = 'silent';
+    await holder.backend.release(held);
+    let isGranted = false;
+    void waiting.then(() => (isGranted = true));
+    await next.clock.advance(990);
+    expect(isGranted).toBe(false);
+    await next.clock.advance(10);
+    expect(isGranted).toBe(true);
+    expect(next.clock.pendingTimers).toBe(pendingTimers);
+
+    await last.clock.advance(5_000);
+    expect(last.clock.pendingTimers).toBe(pendingTimers + 1);
+    leaving.abort();
+    expect(await left).toBe('busy');
+    await last.clock.advance(0);
+    expect(last.clock.pendingTimers).toBe(pendingTimers);
+    for (const { backend } of [holder, next, last]) await backend.close();
+    expect([holder, next, last].map(({ clock }) => clock.pendingTimers)).toEqual([0, 0, 0]);
+  });
+
+  it('looks at the queue only if it is limited', async () => {
+    const [holder, waiter] = [await start(), await start()];
+    granted(await holder.backend.acquire(request('order')));
+    const { pendingTimers } = waiter.clock;
+    for (const mode of ['exclusive', 'shared'] as const) void waiter.backend.acquire(request('order', { mode }));
+    await waiter.clock.advance(0);
+    expect(waiter.clock.pendingTimers).toBe(pendingTimers);
+  });
+});
+
 describe('Limits on a real server', () => {
   let server: ZooKeeperServer;
   let admin: ZooKeeperAdmin;
@@ -189,7 +254,10 @@ describe('Limits on a real server', () => {
   });
 
   it('wake few of 200 waiters by a release', async () => {
-    const [holder, waiters, key] = [await direct(), await direct(), newKey()];
+    const [holder, key] = [await direct(), newKey()];
+    // A clock that stands still, so that none of them looks without having been woken.
+    const { connectString } = server;
+    const waiters = await startBackend({ connectString, sessionTimeout: 30_000 }, { clock: new FakeClock() });
     const held = granted(await holder.backend.acquire(request(key, limited(2))));
     granted(await holder.backend.acquire(request(key, limited(2))));
     const waiting = Array.from({ length: 200 }, () => waiters.backend.acquire(request(key, limited(2))));
@@ -217,6 +285,24 @@ describe('Limits on a real server', () => {
     for (const grant of held) await holder.backend.release(grant);
     wire.admit();
     for (const answer of await Promise.all(answers)) granted(answer);
+  });
+
+  it('admit a waiter behind one that stands still, while there is room for both', async () => {
+    const [holder, next, key] = [await direct(), await direct(), newKey()];
+    const frozen = await startBackend({ connectString: `127.0.0.1:${wire.port}`, sessionTimeout: 30_000 });
+    const held = granted(await holder.backend.acquire(request(key, limited(2, 2))));
+    const standing = frozen.backend.acquire(request(key, limited(2)));
+    await untilWaiting(frozen);
+    const waiting = next.backend.acquire(request(key, limited(2)));
+    await untilWaiting(next);
+    wire.freeze();
+    await holder.backend.release(held);
+    granted(await waiting);
+    // By the names the first one has entered. It finds that out when it goes on.
+    expect(await holder.backend.inspect(key)).toMatchObject({ holders: 2, used: 2, waiters: 0 });
+    expect(frozen.events.some(({ type }) => type === 'unavailable')).toBe(false);
+    wire.thaw();
+    granted(await standing);
   });
 
   it('go on after a waiter was removed by somebody else, and after a write into it', async () => {

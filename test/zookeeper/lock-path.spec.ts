@@ -1,4 +1,4 @@
-import { LockPaths, segmentOf } from '../../lib/providers/zookeeper/lock-path.js';
+import { folderContentFor, keyIn, LockPaths, segmentOf } from '../../lib/providers/zookeeper/lock-path.js';
 
 // Golden: processes of two versions, and services in other languages, meet on these names. They must never change.
 describe('The path of a lock', () => {
@@ -34,6 +34,16 @@ describe('The path of a lock', () => {
     ['a%2fb', 'a%2fb'],
   ])('%j is that of the key %j', (segment, key) => {
     expect(paths.keyOf(segment)).toBe(key);
+  });
+
+  it.each(['x'.repeat(201), 'ü"\n'.repeat(100), 'order:\ud800'])('as a hash contains the key', (key) => {
+    const content = folderContentFor(paths.folderOf(key), key);
+    expect(keyIn(content!, segmentOf(key))).toBe(key);
+    expect(keyIn(content!, segmentOf(`${key}x`))).toBeUndefined();
+  });
+
+  it('that shows the key does not contain it', () => {
+    expect(folderContentFor('/%sha256-x/orders/order:42', 'order:42')).toBeUndefined();
   });
 
   it('is not that of a key for what the provider keeps beside the locks', () => {

@@ -108,10 +108,38 @@ describe('The list of locks, on a real server', () => {
     expect(await keysOf(await start('empty'))).toEqual([]);
   });
 
-  it('has a key that is stored as a hash by that', async () => {
+  it('has keys that are stored as a hash as they were given, and by their prefix', async () => {
     const backend = await start('hashes');
-    await take(backend, 'x'.repeat(300));
-    expect(await keysOf(backend)).toEqual([segmentOf('x'.repeat(300))]);
+    const long = `order:${'x'.repeat(301)}`;
+    const lone = 'order:\ud800';
+    for (const key of [long, lone, 'order:1']) await take(backend, key);
+    expect(await keysOf(backend)).toEqual(['order:1', long, lone].toSorted());
+    expect(await keysOf(backend, 'order:x')).toEqual([long]);
+    expect(await keysOf(backend, '\ud800')).toEqual([]);
+    expect(await keysOf(backend, '%sha256')).toEqual([]);
+    for (const key of await keysOf(backend)) expect(await backend.forceRelease(key)).toBe(true);
+    expect(await keysOf(backend)).toEqual([]);
+    // A folder that went while this process took it for there is made again with its content.
+    await admin.remove(`/hashes/${segmentOf(long)}`);
+    await take(backend, long);
+    expect(await keysOf(backend, 'order:')).toEqual([long]);
+  });
+
+  it('has a key that is stored as a hash by that, if its folder is of an older version or of somebody else', async () => {
+    const backend = await start('old-hashes');
+    await backend.release(await take(backend, 'makes the namespace'));
+    const contents = [undefined, '0123456789ab web-1', '"another key"', '42'];
+    const keys = contents.map((_, index) => String(index).repeat(300));
+    for (const [index, key] of keys.entries()) {
+      const folder = await admin.create(`/old-hashes/${segmentOf(key)}`);
+      const content = contents[index];
+      if (content !== undefined) await admin.write(folder, content);
+      await take(backend, key);
+    }
+    const segments = keys.map(segmentOf).toSorted();
+    expect(await keysOf(backend)).toEqual(segments);
+    expect(await keysOf(backend, '%sha256-')).toEqual(segments);
+    expect(await keysOf(backend, '0')).toEqual([]);
   });
 
   it('has what clients of other languages hold, by the digits of their id', async () => {

@@ -1,5 +1,5 @@
 import { afterAll } from '@jest/globals';
-import type { AcquireRequest, BackendEvent, Grant } from '../../lib/api/lock-provider.js';
+import type { AcquireRequest, BackendContext, BackendEvent, Grant } from '../../lib/api/lock-provider.js';
 import { systemRandom } from '../../lib/core/toolkit/random.js';
 import { ZooKeeperLockProvider, type ZooKeeperLockProviderOptions } from '../../lib/providers/zookeeper/index.js';
 import type { ZooKeeperBackend } from '../../lib/providers/zookeeper/zookeeper-backend.js';
@@ -20,9 +20,12 @@ export interface StartedBackend {
 }
 
 /** Connects a backend: to ZooKeeper, each one is a process of its own. */
-export async function startBackend(options: ZooKeeperLockProviderOptions): Promise<StartedBackend> {
+export async function startBackend(
+  options: ZooKeeperLockProviderOptions,
+  context: Partial<BackendContext> = {},
+): Promise<StartedBackend> {
   const events: BackendEvent[] = [];
-  const backend = new ZooKeeperLockProvider(options).createBackend(contextFor(events));
+  const backend = new ZooKeeperLockProvider(options).createBackend(contextFor(events, context));
   started.add(backend);
   await backend.connect();
   return { backend, events };

@@ -1,9 +1,16 @@
 import type { AcquireRequest, Grant, ReleaseOutcome, RenewOutcome } from '../../api/lock-provider.js';
 import type { AttemptContext } from './attempt-context.js';
 import { LockNode } from './lock-node.js';
+import { folderContentFor } from './lock-path.js';
 import { LAST_SEQUENCE, type Place, sequenceOf } from './recipe.js';
 import { noConnection, type Session } from './session.js';
 import { isFailure, ZooKeeperFailure } from './zookeeper-client.js';
+
+/**
+ * How often a limited waiter looks at the queue unasked, in ms. A process that was paused, or cut off, when it was admitted does not wake the
+ * waiter behind it, for which there may be room.
+ */
+const LOOK_EVERY = 1_000;
 
 /** The outcome of one look at the queue. */
 type Step = Grant | 'behind' | 'again';
@@ -122,7 +129,10 @@ export class ZooKeeperAttempt {
       if (step === 'behind') {
         this.#queued();
         onQueued();
+        const { clock } = this.context.backend;
+        const timer = this.request.limited && clock.setTimer(this.#wake, LOOK_EVERY);
         await woken;
+        if (timer) clock.clearTimer(timer);
       }
     }
   }
@@ -154,7 +164,8 @@ export class ZooKeeperAttempt {
       if (found) return found;
     }
     const prefix = `_c_${uuid(context.backend.random.id())}-${context.recipe.markerOf(request.mode, request.limited)}`;
-    this.#node = new LockNode(session, context.folders, folder, prefix, context.backend.clock);
+    const content = folderContentFor(folder, request.key);
+    this.#node = new LockNode(session, context.folders, folder, prefix, context.backend.clock, content);
     return this.#node.enter();
   }
 

@@ -24,6 +24,8 @@ export class LockNode {
     /** `_c_<uuid>-` and the marker of its kind. */
     private readonly prefix: string,
     private readonly clock: Clock,
+    /** The content of the folder; default: the instance that makes it. */
+    private readonly folderContent?: Buffer,
   ) {}
 
   /** Without the folder; empty before it is known. */
@@ -51,8 +53,10 @@ export class LockNode {
   /** Creates it, and lists the folder in the same round trip. */
   async enter(): Promise<readonly string[]> {
     for (let tries = TRIES; ; tries -= 1) {
-      const { session, folder } = this;
-      if (!this.folders.use(folder, this.clock.now())) session.create(folder, 'persistent').catch(() => undefined);
+      const { session, folder, folderContent } = this;
+      if (!this.folders.use(folder, this.clock.now())) {
+        session.create(folder, 'persistent', folderContent).catch(() => undefined);
+      }
       this.#state = 'unknown';
       const created = session.create(`${folder}/${this.prefix}`, 'ephemeral-sequential');
       const listed = session.children(folder);
@@ -65,7 +69,7 @@ export class LockNode {
         if (this.isUncertain && !isFailure(error, 'unanswered')) this.#state = 'gone';
         if (tries === 0 || this.isThere || !isFailure(error, 'no-node')) throw error;
       }
-      await session.makePath(folder);
+      await session.makePath(folder, folderContent);
     }
   }
 

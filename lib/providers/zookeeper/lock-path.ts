@@ -4,6 +4,7 @@ import { createHash } from 'node:crypto';
 const LONGEST = 200;
 const SESSIONS = '%sessions';
 const RECORDS = '%records';
+const HASHED = '%sha256-';
 const LONE_SURROGATE = /\p{Surrogate}/u;
 
 /**
@@ -20,7 +21,28 @@ export function segmentOf(text: string): string {
     );
     if (encoded.length <= LONGEST) return encoded;
   }
-  return `%sha256-${createHash('sha256').update(text, 'utf16le').digest('hex')}`;
+  return `${HASHED}${createHash('sha256').update(text, 'utf16le').digest('hex')}`;
+}
+
+/** Whether the key cannot be read from this name of a folder. */
+export function isHashed(segment: string): boolean {
+  return segment.startsWith(HASHED);
+}
+
+/** The content of a folder whose name is a hash, from which a list learns the key; undefined for other folders. */
+export function folderContentFor(folder: string, key: string): Buffer | undefined {
+  // JSON also has a form for what is not valid Unicode.
+  return isHashed(folder.slice(folder.lastIndexOf('/') + 1)) ? Buffer.from(JSON.stringify(key)) : undefined;
+}
+
+/** The key whose hash is this name of a folder; undefined if the folder contains something else, as that of an older version does. */
+export function keyIn(content: Buffer, segment: string): string | undefined {
+  try {
+    const key: unknown = JSON.parse(content.toString());
+    return typeof key === 'string' && segmentOf(key) === segment ? key : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 /** Where the nodes of a namespace are. */

@@ -1,6 +1,6 @@
 import type { ListedLock, LockInfo } from '../../api/lock-info.js';
 import type { AttemptContext } from './attempt-context.js';
-import type { LockPaths } from './lock-path.js';
+import { isHashed, keyIn, type LockPaths } from './lock-path.js';
 import { instanceIdOf, instanceNameIn } from './node-content.js';
 import { isFailure } from './zookeeper-client.js';
 
@@ -51,8 +51,12 @@ export class OperatorView {
     const looks: Promise<ListedLock | null>[] = [];
     for (const segment of await this.#namesIn(this.paths.namespace, undefined)) {
       const key = this.paths.keyOf(segment);
-      if (!key?.startsWith(prefix)) continue;
-      const look = this.#lookClosely(key, `${this.paths.namespace}/${segment}`, instances);
+      const isHash = isHashed(segment);
+      if (key === undefined || !(isHash || key.startsWith(prefix))) continue;
+      const folder = `${this.paths.namespace}/${segment}`;
+      const look = isHash
+        ? this.#lookAtHash(segment, folder, prefix, instances)
+        : this.#lookClosely(key, folder, instances);
       // Its failure is thrown when it is its turn, unless the reader has left before.
       look.catch(() => undefined);
       looks.push(look);
@@ -93,6 +97,21 @@ export class OperatorView {
       };
       return { info, holders };
     }
+  }
+
+  /** As {@link #lookClosely}, for a folder that contains its key. Answers null if that has another prefix. */
+  async #lookAtHash(
+    segment: string,
+    folder: string,
+    prefix: string,
+    instances: Map<string, string>,
+  ): Promise<ListedLock | null> {
+    const value = await this.context.session.read(folder).catch((error: unknown) => {
+      throw this.context.unavailable(segment, error);
+    });
+    if (!value) return null;
+    const key = keyIn(value.data, segment) ?? segment;
+    return key.startsWith(prefix) ? this.#lookClosely(key, folder, instances) : null;
   }
 
   /** @param instances names by id, as far as they are known: a process that holds many keys is read once */

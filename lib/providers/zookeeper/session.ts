@@ -179,10 +179,15 @@ export class Session {
     this.#client.unwatch(path, onChange);
   }
 
-  /** Creates a persistent node and its parents, as far as they are missing. */
-  async makePath(path: string): Promise<void> {
+  /**
+   * Creates a persistent node and its parents, as far as they are missing.
+   *
+   * @param data the content of the node; default: the instance that makes it
+   */
+  async makePath(path: string, data?: Buffer): Promise<void> {
     const parts = path.split('/').slice(1);
-    const made = parts.map((_, index) => this.create(`/${parts.slice(0, index + 1).join('/')}`, 'persistent'));
+    const paths = parts.map((_, index) => `/${parts.slice(0, index + 1).join('/')}`);
+    const made = paths.map((each) => this.create(each, 'persistent', each === path ? data : undefined));
     const failures = (await Promise.allSettled(made)).map((outcome) =>
       outcome.status === 'rejected' ? (outcome.reason as unknown) : undefined,
     );

@@ -114,7 +114,8 @@ export interface LockBackend {
 
   /**
    * The keys that are held or retained now, in no order. It needs bounded memory, and no command that keeps the server from others for
-   * long, whatever the number of keys. A key that is taken or freed meanwhile may be missing or not; the others are all there.
+   * long, whatever the number of keys. A key that is taken or freed meanwhile may be missing or not; the others are all there. A key may appear twice
+   * where the iteration of the server does that.
    *
    * @throws LockConfigError with the reason, where `capabilities.list` is not claimed but there is something to say about it
    */

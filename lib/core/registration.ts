@@ -1,8 +1,9 @@
 import type { Clock, Timer } from '../api/clock.js';
 import type { LockBackend } from '../api/lock-provider.js';
 
-// A backend keeps the record for a day, so a few of these may fail.
+// A backend keeps the record for a day.
 const INTERVAL = 3_600_000;
+const RETRY = 60_000;
 
 /** Keeps the name of this instance recorded at a backend, for those who list its locks. */
 export class Registration {
@@ -14,14 +15,19 @@ export class Registration {
     private readonly clock: Clock,
   ) {}
 
-  /** Records it now, and again each hour. */
+  /** Records it now, and again each hour; after a failure in a minute. Meanwhile a list shows the id instead of the name. */
   readonly renew = (): void => {
     if (this.#hasEnded || !this.backend.register) return;
-    if (this.#timer) this.clock.clearTimer(this.#timer);
-    this.#timer = this.clock.setTimer(this.renew, INTERVAL);
-    // A list shows the id instead of the name.
-    this.backend.register().catch(() => undefined);
+    this.#renewIn(INTERVAL);
+    this.backend.register().catch(() => {
+      this.#renewIn(RETRY);
+    });
   };
+
+  #renewIn(delay: number): void {
+    if (this.#timer) this.clock.clearTimer(this.#timer);
+    this.#timer = this.#hasEnded ? undefined : this.clock.setTimer(this.renew, delay);
+  }
 
   end(): void {
     this.#hasEnded = true;

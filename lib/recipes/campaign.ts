@@ -10,7 +10,7 @@ import { type LeaderTask, Term } from './leader-term.js';
 // election is started again less and less often.
 const PAUSE = { first: 1_000, most: 30_000 };
 
-// What may pass. Everything else would fail in the same way again.
+// What may pass, and was reported. A refusal may pass as well, such as that of a database which is read-only during a failover.
 const TRANSIENT: ReadonlySet<string> = new Set(['LOCK_UNAVAILABLE', 'LOCK_LOST', 'LOCK_CAPACITY']);
 
 /** What a campaign is for. */
@@ -29,6 +29,7 @@ export interface CampaignTerms {
 export class Campaign {
   readonly #subject: LockEvent;
   #term: Term | undefined;
+  #isFirst = true;
 
   constructor(
     private readonly manager: LockManager,
@@ -56,40 +57,49 @@ export class Campaign {
     return this.#term?.overdue ?? 0;
   }
 
-  /** Campaigns until `ending` aborts. @throws what the task throws (see `onError`), and lock errors that would come again */
+  /** Campaigns until `ending` aborts. @throws what the task throws (see `onError`), and a refusal of the backend at the first ask */
   async run(ending: AbortSignal): Promise<void> {
     const { clock, random } = this.terms.plan.core;
-    for (let round = 0; !ending.aborted; round += 1) {
-      const lasted = await this.#campaign(ending);
-      if (lasted >= PAUSE.most) round = 0;
-      await pause(clock, backOff(random, round, PAUSE), ending, true);
+    let failures = 0;
+    while (!ending.aborted) {
+      const startedAt = clock.now();
+      await this.#campaign(ending);
+      if (clock.now() - startedAt >= PAUSE.most) failures = 0;
+      await pause(clock, backOff(random, failures, PAUSE), ending, true);
+      failures += 1;
+      this.#isFirst = false;
     }
   }
 
-  /** From the first ask to the end of one term. Answers for how many ms this process has led. */
-  async #campaign(ending: AbortSignal): Promise<number> {
+  /** From the first ask to the end of one term. */
+  async #campaign(ending: AbortSignal): Promise<void> {
     const { clock, events } = this.terms.plan.core;
     const startedAt = clock.now();
     const lock = await this.#elect(ending);
-    if (!lock) return 0;
+    if (!lock) return;
     const { fencingToken } = lock;
     const term = new Term(this.manager, lock, clock);
     this.#term = term;
     events.publish('elected', () => ({ ...this.#subject, waited: clock.now() - startedAt, fencingToken }));
-    return await this.#lead(term, ending);
+    await this.#lead(term, ending);
   }
 
   async #elect(ending: AbortSignal): Promise<GrantedLock | undefined> {
-    const { plan, key } = this.terms;
+    const { plan, key, onError } = this.terms;
+    const { core } = plan;
+    const startedAt = core.clock.now();
     try {
       return await this.manager.acquirePlanned(plan, key, ending);
     } catch (error) {
       if (ending.aborted || (LockError.is(error) && TRANSIENT.has(error.code))) return undefined;
-      throw error;
+      // Refused soon after the start, it is a mistake of the caller, who gets it.
+      if (!onError && this.#isFirst && core.clock.now() - startedAt < PAUSE.first) throw error;
+      core.failed(error);
+      return undefined;
     }
   }
 
-  async #lead(term: Term, ending: AbortSignal): Promise<number> {
+  async #lead(term: Term, ending: AbortSignal): Promise<void> {
     const { task, signal, onError, plan } = this.terms;
     const end = () => {
       term.end(signal?.aborted ? 'signal' : 'shutdown', ending.reason);
@@ -108,6 +118,5 @@ export class Campaign {
     plan.core.events.publish('resigned', () => ({ ...this.#subject, reason, ledFor }));
     if (failure && !onError) throw failure.error;
     if (failure) onError?.(failure.error);
-    return ledFor;
   }
 }

@@ -70,34 +70,41 @@ export class Term {
   /** Runs the task, unless the term has ended already. A failure after the end of the term is not one of the task. @throws what it throws before that */
   async run(task: LeaderTask): Promise<void> {
     if (this.#controller.signal.aborted) return;
-    const { lock } = this;
+    const { key, fencingToken } = this.lock;
     const { signal } = this.#controller;
     try {
-      await lock.run(async () => task({ key: lock.key, fencingToken: lock.fencingToken, signal }));
+      await this.join(() => task({ key, fencingToken, signal }));
     } catch (error) {
       if (!signal.aborted) throw error;
     }
   }
 
-  /** Runs more work as a part of a valid term, under its lock: this process does not resign before it has ended. */
-  async join<T>(work: () => T | PromiseLike<T>): Promise<T> {
+  /**
+   * Runs work as a part of a valid term: this process does not resign before it has ended. It enters the lock once more, so a release in it
+   * (`currentLock().release()`) ends its own entry and not the term.
+   */
+  join<T>(work: () => T | PromiseLike<T>): Promise<T> {
     const { manager, lock } = this;
     const { key, provider } = lock;
+    // The promise of the work itself: with `onLost: 'throw-early'` the call ends before it.
+    const joined = async (): Promise<T> => {
+      const running = (async () => work())();
+      this.#joined.add(running);
+      try {
+        return await running;
+      } finally {
+        this.#joined.delete(running);
+      }
+    };
     // Re-enters the lock in this very tick.
-    const running = lock.run(() => manager.withLock(key, work, { provider, reentrant: true }));
-    this.#joined.add(running);
-    try {
-      return await running;
-    } finally {
-      this.#joined.delete(running);
-    }
+    return lock.run(() => manager.withLock(key, joined, { provider, reentrant: true }));
   }
 
   /** Waits for what has joined, and gives the lock back. @param failed whether the task failed */
   async resign(failed: boolean): Promise<ResignReason> {
     // What the task has left behind ends as well.
     this.end('task-ended');
-    await Promise.allSettled(this.#joined);
+    while (this.#joined.size > 0) await Promise.allSettled(this.#joined);
     const result = await this.lock.end(failed);
     return this.#reason === 'task-ended' && result === 'lost' ? 'lost' : this.#reason;
   }

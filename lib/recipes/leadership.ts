@@ -6,7 +6,7 @@ import type { LockManager } from '../core/lock-manager.js';
 import { withAbort } from '../core/toolkit/timing.js';
 import { normalizeKeys } from '../key/lock-key.js';
 import { Campaign } from './campaign.js';
-import type { LeaderTask } from './leader-term.js';
+import type { LeaderTask, LeaderTerm } from './leader-term.js';
 
 /** How to campaign. */
 export interface CampaignOptions {
@@ -32,9 +32,17 @@ export interface CampaignState {
   readonly overdue: number;
 }
 
+/** How a campaign ends, and who gets the errors that do not end it. */
+interface EndOptions {
+  readonly signal?: AbortSignal | undefined;
+  readonly onError?: ((error: unknown) => void) | undefined;
+}
+
 /** What this process leads, and what it campaigns for: one for each application. */
 export class Leadership {
   readonly #campaigns = new Set<Campaign>();
+  /** The campaigns without a task, by their keys. */
+  readonly #idle = new Map<string, AbortController>();
   readonly #end = new AbortController();
 
   constructor(private readonly manager: LockManager) {
@@ -55,26 +63,17 @@ export class Leadership {
   }
 
   /** Runs `task` whenever this process leads, until the signal aborts or the application stops. See {@link planCampaign} and {@link Campaign}. */
-  async run(
-    key: string,
-    task: LeaderTask,
-    plan: LockPlan,
-    { signal, onError }: { signal?: AbortSignal | undefined; onError?: (error: unknown) => void } = {},
-  ): Promise<void> {
-    assertLeaderKey(key);
-    const campaign = new Campaign(this.manager, { key, plan, task, signal, onError });
-    const ending = new AbortController();
-    const endBy = (cause: AbortSignal) => () => {
-      ending.abort(cause.reason);
-    };
-    const run = () => campaign.run(ending.signal);
-    this.#campaigns.add(campaign);
-    try {
-      const { signal: stop } = this.#end;
-      await withAbort(stop, endBy(stop), signal ? () => withAbort(signal, endBy(signal), run) : run);
-    } finally {
-      this.#campaigns.delete(campaign);
-    }
+  async run(key: string, task: LeaderTask, plan: LockPlan, options: EndOptions = {}): Promise<void> {
+    this.#idle.get(idOf(key, plan))?.abort();
+    await this.#campaign(key, task, plan, options);
+  }
+
+  /** Campaigns for a key that only {@link isLeader} and {@link runIfLeader} ask about, until a campaign with a task for it begins here. */
+  async runIdle(key: string, plan: LockPlan, onError: (error: unknown) => void): Promise<void> {
+    if ([...this.#campaigns].some((each) => each.key === key && each.provider === plan.core.name)) return;
+    const idle = new AbortController();
+    this.#idle.set(idOf(key, plan), idle);
+    await this.#campaign(key, untilItsEnd, plan, { signal: idle.signal, onError });
   }
 
   /** Whether this process leads the key now, by the validity of its lock: asks no backend. @throws LockConfigError for an unknown provider */
@@ -90,6 +89,23 @@ export class Leadership {
   /** Ends all campaigns, and those that would begin later. Does not wait for their tasks. */
   end(): void {
     this.#end.abort();
+  }
+
+  async #campaign(key: string, task: LeaderTask, plan: LockPlan, { signal, onError }: EndOptions): Promise<void> {
+    assertLeaderKey(key);
+    const campaign = new Campaign(this.manager, { key, plan, task, signal, onError });
+    const ending = new AbortController();
+    const endBy = (cause: AbortSignal) => () => {
+      ending.abort(cause.reason);
+    };
+    const run = () => campaign.run(ending.signal);
+    this.#campaigns.add(campaign);
+    try {
+      const { signal: stop } = this.#end;
+      await withAbort(stop, endBy(stop), signal ? () => withAbort(signal, endBy(signal), run) : run);
+    } finally {
+      this.#campaigns.delete(campaign);
+    }
   }
 
   #termOf(key: string, provider: string | undefined) {
@@ -127,4 +143,16 @@ export function planCampaign(
 export function assertLeaderKey(key: unknown): asserts key is string {
   if (typeof key !== 'string') throw new LockKeyError(`The key of a leader must be one string, got ${typeof key}`);
   normalizeKeys(key);
+}
+
+function idOf(key: string, { core }: LockPlan): string {
+  return JSON.stringify([core.name, key]);
+}
+
+function untilItsEnd({ signal }: LeaderTerm): Promise<void> {
+  return new Promise((resolve) => {
+    signal.addEventListener('abort', () => {
+      resolve();
+    });
+  });
 }

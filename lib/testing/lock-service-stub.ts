@@ -118,6 +118,12 @@ class StubLeadership extends Leadership {
     super(locks);
   }
 
+  /** Waits while the key is busy, as a campaign does while another process leads. */
+  override async run(...[key, task, plan, options]: Parameters<Leadership['run']>): Promise<void> {
+    if (this.isLeader(key)) await super.run(key, task, plan, options);
+    else await untilAborted(options?.signal);
+  }
+
   override isLeader(key: string): boolean {
     return !this.busy.has(key);
   }
@@ -129,6 +135,15 @@ class StubLeadership extends Leadership {
   ): Promise<T> | undefined {
     return this.isLeader(key) ? this.locks.withLock(key, work, { provider }) : undefined;
   }
+}
+
+function untilAborted(signal: AbortSignal | undefined): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal?.aborted) resolve();
+    signal?.addEventListener('abort', () => {
+      resolve();
+    });
+  });
 }
 
 /** Locks that everybody gets immediately, and that exclude nobody. */

@@ -43,6 +43,23 @@ it('shows each holder by the instance of its application', async () => {
   await stop(ann.locks, clock);
 });
 
+it('ends, although a key is freed and taken again at each step', async () => {
+  const { locks } = await startManager();
+  let lock = await locks.acquire('a');
+  const other = await locks.acquire('b');
+  const keys: string[] = [];
+  for await (const { key } of locks.list()) {
+    keys.push(key);
+    await lock.release();
+    lock = await locks.acquire('a');
+    if (keys.length === 10) break;
+  }
+  expect(keys).toEqual(['a', 'b']);
+  await lock.release();
+  await other.release();
+  await locks.stop();
+});
+
 it('is by default the name of the host and the id of the process', async () => {
   const { locks, clock } = await startManager({ shutdownGrace: 0 });
   await locks.acquire('order:1');
@@ -60,12 +77,17 @@ it.each(['', 'a\nb', 'é', 'x'.repeat(101)])('refuses the instance %j', (instanc
 describe('the record of an instance', () => {
   class Recording extends DistantBackend {
     static readonly times: number[] = [];
+    static isRefused = false;
     register(): Promise<void> {
       Recording.times.push(this.surrounding.clock.now());
-      // A failure disturbs nothing.
-      return Promise.reject(new Error('The server refuses it.'));
+      return Recording.isRefused ? Promise.reject(new Error('The server refuses it.')) : Promise.resolve();
     }
   }
+
+  beforeEach(() => {
+    Recording.times.length = 0;
+    Recording.isRefused = false;
+  });
 
   it('is written after the start, after each outage and each hour, and not after the stop', async () => {
     const provider = new DistantProvider(new MemoryStore(), Recording);
@@ -86,6 +108,22 @@ describe('the record of an instance', () => {
     await locks.stop();
     await clock.advance(3 * 60 * 60_000);
     expect(written()).toHaveLength(4);
+  });
+
+  it('is written again in a minute after a failure, also when the start has failed', async () => {
+    const provider = new DistantProvider(new MemoryStore(), Recording);
+    provider.cable.cutOff();
+    Recording.isRefused = true;
+    const { locks, clock } = await startManager({ provider, failFast: false });
+    expect(Recording.times).toHaveLength(1);
+    await clock.advance(60_000);
+    expect(Recording.times).toHaveLength(2);
+    Recording.isRefused = false;
+    await clock.advance(60_000);
+    expect(Recording.times).toHaveLength(3);
+    await clock.advance(59 * 60_000);
+    expect(Recording.times).toHaveLength(3);
+    await locks.stop();
   });
 });
 

@@ -7,6 +7,7 @@ import {
   DistributedLockModule,
   type LeaderTerm,
   LockConfigError,
+  LockDefaults,
   LockManager,
   LockService,
   MemoryLockProvider,
@@ -107,6 +108,33 @@ describe('@RunAsLeader', () => {
     const app = await start({ providers: [Above] });
     await until(() => ['above', 'below'].every((key) => app.get(LockService).isLeader(key)));
     expect(steps.sort()).toEqual(['traced above', 'traced below']);
+  });
+
+  it('fails the boot without the lock module', async () => {
+    const boot = Test.createTestingModule({ providers: [Billing] }).compile();
+    await expect(boot).rejects.toThrow('import DistributedLockModule.forRoot() in the root module');
+  });
+
+  it('takes the provider of its class', async () => {
+    @LockDefaults({ provider: 'second' })
+    @Injectable()
+    class Prices {
+      @RunAsLeader('prices')
+      async follow({ signal }: LeaderTerm) {
+        await aborted(signal);
+      }
+      @OnlyLeader('prices')
+      async read(): Promise<string | undefined> {
+        return currentLock().provider;
+      }
+    }
+    const providers = { first: new MemoryLockProvider(), second: new MemoryLockProvider() };
+    const app = await start({ providers: [Prices] }, { providers, default: 'first' });
+    const locks = app.get(LockService);
+    await until(() => locks.via('second').isLeader('prices'));
+    expect(locks.isLeader('prices')).toBe(false);
+    await expect(app.get(Prices).read()).resolves.toBe('second');
+    await close(app);
   });
 
   it('logs an error of the method, and campaigns again', async () => {
@@ -367,6 +395,29 @@ describe('@OnlyLeader', () => {
     await until(() => runs.above > 0 && runs.below > 0);
   });
 
+  it('warns of an override without the decorator', async () => {
+    class Base {
+      @OnlyLeader('billing')
+      async report() {}
+      @OnlyLeader('billing')
+      async total() {}
+    }
+    @Injectable()
+    class Reports extends Base {
+      override async report() {}
+      override async total() {
+        await super.total();
+      }
+    }
+    const warnings: string[] = [];
+    const none = () => undefined;
+    const logger = { log: none, error: none, warn: (message: string) => warnings.push(message) };
+    await close(await start({ providers: [Reports] }, { ...shared()(), logger }));
+    expect(warnings).toEqual([
+      'Reports.report overrides Base.report without @OnlyLeader, so it runs in every process: decorate it as well.',
+    ]);
+  });
+
   it('says what is missing outside of an application', async () => {
     await expect(new Reports().report('a')).rejects.toThrow(/Reports\.report was called before Nest has injected/);
   });
@@ -406,6 +457,20 @@ describe('in tests of an application', () => {
     stub.busy('billing');
     expect(locks.isLeader('billing')).toBe(false);
     await expect(billing.report()).resolves.toBeUndefined();
+  });
+
+  it('the stub waits while the key is busy', async () => {
+    const stub = provideLockServiceStub();
+    const module = await Test.createTestingModule({ providers: [stub] }).compile();
+    stub.busy('prices');
+    const controller = new AbortController();
+    const led: string[] = [];
+    const campaign = module
+      .get(LockService)
+      .runAsLeader('prices', async ({ key }) => led.push(key), { signal: controller.signal });
+    controller.abort();
+    await campaign;
+    expect(led).toEqual([]);
   });
 
   it('a term of the test is enough for a unit test', async () => {

@@ -1,4 +1,4 @@
-import { LockLostError, LockUnavailableError } from '../../lib/api/errors.js';
+import { LockCapacityError, LockConfigError, LockLostError, LockUnavailableError } from '../../lib/api/errors.js';
 import type { LockManager } from '../../lib/core/lock-manager.js';
 import { currentLock } from '../../lib/nest/service/current-lock.js';
 import { LockService } from '../../lib/nest/service/lock.service.js';
@@ -190,6 +190,61 @@ describe('a campaign', () => {
     expect(obedient.terms).toHaveLength(1);
   });
 
+  it('goes on after a refusal that comes later, and reports it; one at the first ask is a mistake of the caller', async () => {
+    const provider = new ScriptedProvider();
+    const refused = new LockConfigError('The database is read-only.');
+    provider.onAcquire = (_, grant) => grant();
+    provider.onRelease = () => 'released';
+    const { locks, clock, log } = await startManager({ provider });
+    const service = new LockService(locks);
+    const stubborn = new Stubborn();
+    const campaign = watch(service.runAsLeader('billing', stubborn.task));
+    await clock.advance(0);
+    provider.onAcquire = () => {
+      throw refused;
+    };
+    stubborn.end();
+    await clock.advance(120_000);
+    expect([campaign.state, stubborn.terms.length]).toEqual(['pending', 1]);
+    expect(log.join()).toContain('The database is read-only.');
+    await expect(service.runAsLeader('other', stubborn.task)).rejects.toBe(refused);
+    provider.onAcquire = (_, grant) => grant();
+    await clock.advance(A_PAUSE);
+    expect(stubborn.terms).toHaveLength(2);
+  });
+
+  it('pauses for a second at most when it fails after a long wait', async () => {
+    const provider = new ScriptedProvider();
+    let asks = 0;
+    provider.onAcquire = async () => {
+      asks += 1;
+      await new Promise<void>((resolve) => clock.setTimer(resolve, 3_600_000));
+      throw new LockCapacityError('No connection is free.');
+    };
+    const { locks, clock } = await startManager({ provider });
+    void new LockService(locks).runAsLeader('billing', new Obedient().task);
+    for (const ask of [1, 2, 3]) {
+      await clock.advance(0);
+      expect(asks).toBe(ask);
+      await clock.advance(3_601_000);
+    }
+  });
+
+  it('without a task ends when one with a task begins here, and does not begin beside it', async () => {
+    const { one, locks, clock } = await fleet();
+    const plan = locks.plan({ wait: Infinity });
+    const idle = () => watch(one.leadership.runIdle('billing', plan, () => undefined));
+    const first = idle();
+    await clock.advance(0);
+    expect(one.isLeader('billing')).toBe(true);
+    const obedient = new Obedient();
+    void one.runAsLeader('billing', obedient.task);
+    const second = idle();
+    await clock.advance(0);
+    expect([first.state, second.state, obedient.terms.length]).toEqual(['fulfilled', 'fulfilled', 1]);
+    expect(one.leadership.campaigns).toHaveLength(1);
+  });
+
   it('is not limited by the time that the defaults of the module give to tasks', async () => {
     const { one, clock } = await fleet({ defaults: { maxHold: '1m', wait: '1s', onLost: 'throw-early' } });
     const obedient = new Obedient();
@@ -242,6 +297,42 @@ describe('a term', () => {
     void one.runAsLeader('billing', () => one.withLock('billing', async ({ key }) => inner.push(key), { wait: 0 }));
     await clock.advance(0);
     expect(inner).toEqual(['billing']);
+  });
+
+  it('does not end by a release in its task', async () => {
+    const { one, other, clock } = await fleet();
+    const rival = new Obedient();
+    const end = deferred();
+    const results: string[] = [];
+    void one.runAsLeader('billing', async () => {
+      results.push(await currentLock('billing').release());
+      await end.promise;
+    });
+    void other.runAsLeader('billing', rival.task);
+    await clock.advance(600_000);
+    expect(results).toEqual(['nested']);
+    expect([one.isLeader('billing'), rival.terms.length]).toEqual([true, 0]);
+    end.resolve();
+    await clock.advance(0);
+    expect(rival.terms).toHaveLength(1);
+  });
+
+  it("waits for what has joined it also with onLost: 'throw-early'", async () => {
+    const { one, locks, clock } = await fleet({ defaults: { onLost: 'throw-early' } });
+    const obedient = new Obedient();
+    void one.runAsLeader('billing', obedient.task);
+    await clock.advance(0);
+    const end = deferred();
+    const joined = watch(one.leadership.runIfLeader('billing', undefined, () => end.promise)!);
+    await clock.advance(0);
+    await locks.forceRelease('billing');
+    await clock.advance(600_000);
+    expect(joined.error).toBeInstanceOf(LockLostError);
+    expect(obedient.terms).toHaveLength(1);
+    expect(one.leadership.campaigns[0]?.overdue).toBeGreaterThan(0);
+    end.resolve();
+    await clock.advance(A_PAUSE);
+    expect(obedient.terms).toHaveLength(2);
   });
 
   it('does not end before what has joined it, which runs under its lock', async () => {

@@ -3,6 +3,8 @@ import { LockConfigError, LockError } from '../../api/errors.js';
 import { decoratedMethod, type DecoratedMethod } from '../../core/toolkit/decorated-method.js';
 import { Observable } from 'rxjs';
 import { assertLeaderKey, type CampaignOptions, planCampaign } from '../../recipes/leadership.js';
+import { type BareOverride, bareOverridesOf } from './lock-metadata.js';
+import { defaultsOfClass } from './lock-defaults.decorator.js';
 import type { LockPlan } from '../../core/acquire/lock-plan.js';
 import type { LockManager } from '../../core/lock-manager.js';
 
@@ -15,6 +17,8 @@ const OPTIONS = { '@RunAsLeader': ['provider', 'lease'], '@OnlyLeader': ['provid
 export class LeaderMethod {
   constructor(
     readonly decorator: '@RunAsLeader' | '@OnlyLeader',
+    /** The prototype of the class that declares it. */
+    private readonly target: object,
     /** For messages, such as `Billing.run`. */
     readonly name: string,
     readonly methodName: string | symbol,
@@ -22,10 +26,23 @@ export class LeaderMethod {
     readonly options: CampaignOptions,
   ) {}
 
+  /** The name of its provider; the class may set it by `@LockDefaults`. */
+  get provider(): string | undefined {
+    return this.options.provider ?? defaultsOfClass(this.target)?.provider;
+  }
+
   /** The lock of its campaign. @throws LockConfigError */
   planFor(manager: LockManager): LockPlan {
+    const { decorator, options, provider } = this;
+    const lease = decorator === '@RunAsLeader' ? defaultsOfClass(this.target)?.lease : undefined;
     const origin = { method: this.name, template: this.key };
-    return planCampaign(manager, this.options, this.decorator, OPTIONS[this.decorator], origin);
+    return planCampaign(
+      manager,
+      { ...(lease && { lease }), ...options, provider },
+      decorator,
+      OPTIONS[decorator],
+      origin,
+    );
   }
 
   /** What is wrong with it in an application. */
@@ -62,9 +79,8 @@ export function recordLeaderMethod(
   if (isIteration || returnType === Observable) {
     throw new LockConfigError(`${name} returns a stream: ${decorator} needs a method that returns a promise.`);
   }
-  const method = new LeaderMethod(decorator, name, methodName, key, options);
-  const own = (Reflect.getOwnMetadata(LEADER_METHODS, target) as LeaderMethod[] | undefined) ?? [];
-  Reflect.defineMetadata(LEADER_METHODS, [...own, method], target);
+  const method = new LeaderMethod(decorator, target, name, methodName, key, options);
+  Reflect.defineMetadata(LEADER_METHODS, [...ownMethodsOf(target), method], target);
   return { method, original };
 }
 
@@ -72,9 +88,21 @@ export function recordLeaderMethod(
 export function leaderMethodsOf(prototype: object): LeaderMethod[] {
   const methods: LeaderMethod[] = [];
   for (let level: object | null = prototype; level; level = Object.getPrototypeOf(level) as object | null) {
-    const own = (Reflect.getOwnMetadata(LEADER_METHODS, level) as LeaderMethod[] | undefined) ?? [];
+    const own = ownMethodsOf(level);
     const decorated = new Set(methods.map(({ methodName }) => methodName));
     methods.push(...own.filter(({ methodName }) => !decorated.has(methodName)));
   }
   return methods;
+}
+
+/** The overrides of `@OnlyLeader` methods that run in every process. One of `@RunAsLeader` is called as what it overrides. */
+export function unledOverridesOf(prototype: object): BareOverride[] {
+  const methods = leaderMethodsOf(prototype).filter(({ decorator }) => decorator === '@OnlyLeader');
+  return bareOverridesOf(prototype, methods, (level, name) =>
+    ownMethodsOf(level).some((own) => own.methodName === name),
+  );
+}
+
+function ownMethodsOf(level: object): readonly LeaderMethod[] {
+  return (Reflect.getOwnMetadata(LEADER_METHODS, level) as LeaderMethod[] | undefined) ?? [];
 }

@@ -7,7 +7,7 @@ const CLASS_DEFAULTS = Symbol('defaults of @LockDefaults');
 export type ClassLockDefaults = Pick<LockOptions, 'wait' | 'lease' | 'maxHold' | 'reentrant' | 'onLost' | 'provider'>;
 
 /**
- * Sets defaults for all `@DistributedLock` methods that a class declares, or that classes declare which extend it. The method's own
+ * Sets defaults for all `@DistributedLock` methods, and `provider` and `lease` for the `@RunAsLeader` and `@OnlyLeader` methods, that a class declares, or that classes declare which extend it. The method's own
  * options win. What a class inherits keeps the defaults of the class that declares it.
  */
 export function LockDefaults(defaults: ClassLockDefaults): ClassDecorator {

@@ -43,20 +43,29 @@ export function proxiedLocksOf(prototype: object): LockedMethod[] {
   return methods;
 }
 
-/** An override of a locked method without a lock of its own. */
-export interface UnlockedOverride {
+/** A method that overrides a decorated one and lacks the decorator. */
+export interface BareOverride {
   readonly name: string;
   readonly overridden: string;
 }
 
+/** The unlocked overrides in a class and those that it inherits. */
+export function unlockedOverridesOf(prototype: object): BareOverride[] {
+  return bareOverridesOf(prototype, lockedMethodsOf(prototype), isLocked);
+}
+
 /**
- * The unlocked overrides in a class and those that it inherits. What calls `super` is locked there: the class shows it in its source,
- * also behind wrappers of other decorators.
+ * The overrides of these methods that are not decorated. What calls `super` is guarded there: the class shows it in its source, also behind
+ * wrappers of other decorators.
  */
-export function unlockedOverridesOf(prototype: object): UnlockedOverride[] {
-  return lockedMethodsOf(prototype).flatMap(({ name: overridden, methodName }) => {
+export function bareOverridesOf(
+  prototype: object,
+  methods: readonly { readonly name: string; readonly methodName: string | symbol }[],
+  isDecorated: (level: object, methodName: string | symbol) => boolean,
+): BareOverride[] {
+  return methods.flatMap(({ name: overridden, methodName }) => {
     const level = declaring(prototype, methodName);
-    if (!level || isLocked(level, methodName)) return [];
+    if (!level || isDecorated(level, methodName)) return [];
     const { constructor } = level as { constructor: unknown };
     if (typeof constructor !== 'function') return [];
     const source = Function.prototype.toString.call(constructor);

@@ -42,7 +42,7 @@ export function OnlyLeader(key: string, options: OnlyLeaderOptions = {}): OnlyLe
     const { method, original } = recordLeaderMethod('@OnlyLeader', key, options, target, methodName, descriptor);
     const wrapper = async function (this: unknown, ...args: unknown[]): Promise<unknown> {
       const { leadership, manager } = serviceOf(method, this);
-      const run = leadership.runIfLeader(key, options.provider, () => original.apply(this, args));
+      const run = leadership.runIfLeader(key, method.provider, () => original.apply(this, args));
       if (run) return await run;
       const { core, settings, origin } = method.planFor(manager);
       core.events.publish('skipped', () => ({ key, provider: core.name, mode: settings.mode, ...origin }));

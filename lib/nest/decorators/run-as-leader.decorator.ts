@@ -1,5 +1,6 @@
 import type { LeaderTask } from '../../recipes/leader-term.js';
 import type { CampaignOptions } from '../../recipes/leadership.js';
+import { reserveServiceSlot } from '../module/service-slot.js';
 import type { Prototype } from './distributed-lock.decorator.js';
 import { recordLeaderMethod } from './leader-method.js';
 
@@ -29,5 +30,7 @@ export interface RunAsLeaderDecorator {
 export function RunAsLeader(key: string, options: CampaignOptions = {}): RunAsLeaderDecorator {
   return (target: object, methodName: string | symbol, descriptor: PropertyDescriptor) => {
     recordLeaderMethod('@RunAsLeader', key, options, target, methodName, descriptor);
+    // Without the module the boot fails, instead of a method that never runs.
+    reserveServiceSlot(target);
   };
 }

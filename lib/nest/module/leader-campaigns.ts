@@ -16,7 +16,8 @@ export interface LeaderProvider {
 interface ModuleCampaign {
   readonly method: LeaderMethod;
   readonly plan: LockPlan;
-  readonly task: LeaderTask;
+  /** Undefined for a key that only `@OnlyLeader` asks about. */
+  readonly task: LeaderTask | undefined;
 }
 
 /** What the application campaigns for by its decorators. */
@@ -55,7 +56,11 @@ export class LeaderCampaigns {
       const onError = (error: unknown) => {
         logger.error(`${method.name} failed as leader of "${method.key}"; it campaigns again. ${describe(error)}`);
       };
-      this.service.leadership.run(method.key, task, plan, { onError }).catch((error: unknown) => {
+      const { leadership } = this.service;
+      const campaign = task
+        ? leadership.run(method.key, task, plan, { onError })
+        : leadership.runIdle(method.key, plan, onError);
+      campaign.catch((error: unknown) => {
         logger.error(`${method.name} does not campaign for "${method.key}" any more. ${describe(error)}`);
       });
     }
@@ -67,7 +72,7 @@ export class LeaderCampaigns {
     const id = JSON.stringify([plan.core.name, method.key]);
     const other = this.#byKey.get(id);
     if (method.decorator === '@OnlyLeader') {
-      if (!other) this.#byKey.set(id, { method, plan, task: untilItsEnd });
+      if (!other) this.#byKey.set(id, { method, plan, task: undefined });
       return undefined;
     }
     if (!isSingleton) {
@@ -83,15 +88,6 @@ export class LeaderCampaigns {
 
 async function callOn(instance: unknown, { methodName }: LeaderMethod, term: LeaderTerm): Promise<unknown> {
   return (instance as Record<string | symbol, LeaderTask>)[methodName]?.(term);
-}
-
-/** For a key that is led for `@OnlyLeader` alone. */
-function untilItsEnd({ signal }: LeaderTerm): Promise<void> {
-  return new Promise((resolve) => {
-    signal.addEventListener('abort', () => {
-      resolve();
-    });
-  });
 }
 
 function describe(error: unknown): string {

@@ -11,7 +11,7 @@ import { ModuleRef, ModulesContainer } from '@nestjs/core';
 import type { InstanceWrapper } from '@nestjs/core/injector/instance-wrapper.js';
 import { LockConfigError } from '../../api/errors.js';
 import { LockManager } from '../../core/lock-manager.js';
-import { leaderMethodsOf } from '../decorators/leader-method.js';
+import { leaderMethodsOf, unledOverridesOf } from '../decorators/leader-method.js';
 import { reportBoot } from './boot-report.js';
 import { LeaderCampaigns, type LeaderProvider } from './leader-campaigns.js';
 import { liveServices } from './live-services.js';
@@ -55,7 +55,7 @@ export class LockExplorer implements OnModuleInit, OnApplicationBootstrap, OnMod
     this.#campaigns?.start(loggerOf(this.options));
   }
 
-  // Before the servers close and requests are drained: what a leader does needs the connections that close later.
+  // Nest calls it after those of most other modules, and before the servers close. Connections that close in a later hook still work.
   onModuleDestroy(): void {
     this.#service?.leadership.end();
   }
@@ -86,7 +86,7 @@ export class LockExplorer implements OnModuleInit, OnApplicationBootstrap, OnMod
     const problems = new Set<string>();
     const all = new Set<LockedMethod>();
     const proxied = new Set<string>();
-    const overrides = new Map<string, string>();
+    const warnings = new Set<string>();
     const leaders: LeaderProvider[] = [];
     for (const wrapper of this.#wrappers()) {
       const prototype = prototypeOf(wrapper);
@@ -100,7 +100,16 @@ export class LockExplorer implements OnModuleInit, OnApplicationBootstrap, OnMod
       for (const method of methods) all.add(method);
       for (const problem of methods.flatMap((method) => method.problems(service))) problems.add(problem);
       for (const { name } of proxiedLocksOf(prototype)) proxied.add(name);
-      for (const { name, overridden } of unlockedOverridesOf(prototype)) overrides.set(name, overridden);
+      for (const { name, overridden } of unlockedOverridesOf(prototype)) {
+        warnings.add(
+          `${name} overrides ${overridden} without @DistributedLock, so its calls are not locked: decorate it as well.`,
+        );
+      }
+      for (const { name, overridden } of unledOverridesOf(prototype)) {
+        warnings.add(
+          `${name} overrides ${overridden} without @OnlyLeader, so it runs in every process: decorate it as well.`,
+        );
+      }
       // A value that several applications share may still have the service of one that has stopped.
       if (isObject(instance) && !liveServices.has(serviceInSlot(instance))) fillServiceSlot(instance, service);
     }
@@ -112,11 +121,7 @@ export class LockExplorer implements OnModuleInit, OnApplicationBootstrap, OnMod
       );
     }
     const logger = loggerOf(this.options);
-    for (const [name, overridden] of overrides) {
-      logger.warn(
-        `${name} overrides ${overridden} without @DistributedLock, so its calls are not locked: decorate it as well.`,
-      );
-    }
+    for (const warning of warnings) logger.warn(warning);
     this.#warnOfTransactionsAbove(proxied, logger);
     reportBoot(service.manager, all, this.#campaigns.methods, logger);
   }

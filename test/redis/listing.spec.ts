@@ -2,8 +2,11 @@ import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import type { ListedLock } from '../../lib/api/lock-info.js';
 import type { AcquireRequest } from '../../lib/api/lock-provider.js';
+import { silentLogger } from '../../lib/api/logger.js';
 import { withPrefix, systemRandom } from '../../lib/core/toolkit/random.js';
 import type { RedisBackend } from '../../lib/providers/redis/redis-backend.js';
+import { hashSlotOf } from '../../lib/providers/redis/cluster/hash-slot.js';
+import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { type RedisCluster, startRedisCluster } from '../servers/redis-cluster.js';
 import {
   granted,
@@ -107,6 +110,22 @@ describe('the list of all locks on one server', () => {
     await redis.admin.del(record);
     expect(await listOf(backend)).toMatchObject([{ key: 'k', instances: ['aaaaaaaaaaaa'] }]);
     await backend.close();
+  });
+
+  it('leaves out what is no lock, and names it in a warning', async () => {
+    const warnings: string[] = [];
+    const logger = { ...silentLogger, warn: (message: string) => warnings.push(message) };
+    const { backend } = await startBackend({ url: redis.server.url }, { logger });
+    granted(await backend.acquire(request('real', LONG)));
+    for (const value of ['hello', '', '42', 'c', 'lfoo', 'x']) {
+      await redis.admin.set('lock:{1}:foreign', value);
+      expect((await listOf(backend)).map(({ key }) => key)).toEqual(['real']);
+      expect(warnings.splice(0)).toEqual([expect.stringContaining('"lock:{1}:foreign" in Redis is not a lock')]);
+    }
+    await redis.admin.del('lock:{1}:foreign');
+    await redis.admin.hset('lock:{1}:foreign', 'a', 'b');
+    expect(await listOf(backend)).toHaveLength(1);
+    expect(warnings).toHaveLength(1);
   });
 
   it('finds a prefix literally, in this namespace alone', async () => {
@@ -221,6 +240,31 @@ describe('the list of all locks in a Cluster', () => {
     cluster = await startRedisCluster({ nodeTimeout: 3_000 });
   }, 60_000);
   afterAll(() => cluster.stop());
+
+  it('is not answered in part when a slot moves to a master that was read already', async () => {
+    const ann = await startInstance({ cluster: cluster.addresses, commandTimeout: '2s' }, 'c', 'moving');
+    const layout = new KeyLayout('moving');
+    const slotOf = (key: string) => hashSlotOf(String(layout.bucketIn(layout.lockOf(key))));
+    const masterOf = (key: string) => cluster.masters[Math.floor((3 * slotOf(key)) / 16_384)]!;
+    const keys = Array.from({ length: 60 }, (_, index) => `k${index}`);
+    await Promise.all(keys.map((key) => ann.take(key)));
+    const list = ann.backend.list({ prefix: '' })[Symbol.asyncIterator]();
+    const first = (await list.next()).value as ListedLock;
+    const to = masterOf(first.key);
+    const moved = keys.find((key) => masterOf(key) !== to)!;
+    const [from, slot] = [masterOf(moved), String(slotOf(moved))];
+    await to.admin.call('CLUSTER', ['SETSLOT', slot, 'IMPORTING', from.id]);
+    await from.admin.call('CLUSTER', ['SETSLOT', slot, 'MIGRATING', to.id]);
+    const names = (await from.admin.call('CLUSTER', ['GETKEYSINSLOT', slot, '1000'])) as string[];
+    await from.admin.call('MIGRATE', ['127.0.0.1', String(to.server.port), '', '0', '5000', 'KEYS', ...names]);
+    for (const { admin } of cluster.masters) await admin.call('CLUSTER', ['SETSLOT', slot, 'NODE', to.id]);
+    const rest = async () => {
+      while (!(await list.next()).done);
+    };
+    await expect(rest()).rejects.toThrow(LockUnavailableError);
+    expect((await listOf(ann.backend)).map(({ key }) => key)).toEqual([...keys].sort());
+    await ann.backend.close();
+  }, 60_000);
 
   it('has those of every master, and is not answered in part', async () => {
     const options = { cluster: cluster.addresses, commandTimeout: '2s' };

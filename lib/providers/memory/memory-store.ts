@@ -33,9 +33,9 @@ export class MemoryStore {
     this.#clock ??= clock;
   }
 
-  /** The keys that begin with this. */
-  *keys(prefix: string): IterableIterator<string> {
-    for (const key of this.#slots.keys()) if (key.startsWith(prefix)) yield key;
+  /** The keys that begin with this, as they are now: one that is freed and taken again would come again and again from the map. */
+  keys(prefix: string): readonly string[] {
+    return Array.from(this.#slots.keys()).filter((key) => key.startsWith(prefix));
   }
 
   /** An application uses it from now on. */

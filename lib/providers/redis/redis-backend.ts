@@ -97,7 +97,8 @@ export class RedisBackend implements LockBackend, ServersListener {
       this.#servers.confirmerOf(lock, lease).add({
         lock,
         isAcquire: false,
-        weight: LIGHT,
+        // That of a limited holder reads all holders of its key.
+        weight: grant.mode === 'limited' ? HEAVY : LIGHT,
         encode: () => ['C', cohort?.name ?? grant.holder, wholeMs(lease)],
         onReply: (reply, sentAt) => {
           const held = readHeld(reply, lease);
@@ -166,7 +167,7 @@ export class RedisBackend implements LockBackend, ServersListener {
   async *list({ prefix }: { readonly prefix: string }): AsyncGenerator<ListedLock> {
     const ups = this.#ups;
     try {
-      yield* new Listing(this.#servers, this.#layout, this.#instanceNames).locks(prefix);
+      yield* new Listing(this.#servers, this.#layout, this.#instanceNames, this.context.logger).locks(prefix);
       // The cursor of one server means nothing to another, and locks that moved with their slot may have been missed.
       if (this.#ups !== ups) throw new Error('A connection was made again meanwhile.');
     } catch (cause) {

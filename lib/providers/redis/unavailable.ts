@@ -15,6 +15,7 @@ export function notListed(provider: string, cause: unknown): LockUnavailableErro
 
 function reasonOf(cause: unknown): string {
   if (cause instanceof NotReplicated) return `too few replicas have it (${cause.message})`;
+  if (cause instanceof SyntaxError) return 'its record in Redis is not that of a lock';
   return cause instanceof Error && cause.name === 'ReplyError'
     ? `Redis refuses it (${cause.message})`
     : 'Redis did not answer';

@@ -69,6 +69,8 @@ local function freeIn(lock, value)
     left = call('ZRANGE', lock .. '}r', -1, -1, 'WITHSCORES')[2] - now
   elseif sub(value, 1, 1) == 'c' then left = tonumber(sub(value, 18, 30)) - now
   else left = call('PTTL', lock) end
+  -- Without an end, because somebody else has written it: a second, so that its waiters do not ask all the time.
+  if left == -1 then left = 1000 end
   return format('%.0f', max(left, 0))
 end
 

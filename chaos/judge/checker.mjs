@@ -328,7 +328,8 @@ export class Checker {
   /** The time since which no fault has affected this waiter. A fault of one worker changes nothing in the order of the others. */
   #calmSince({ worker }) {
     const affecting = this.#faults.findLast(({ of, target }) => of !== 'worker' || worker.startsWith(`${target}/`));
-    return affecting ? affecting.end + (this.#subject.settle ?? 0) : 0;
+    const { settle = 0, reconnect = 0 } = this.#subject;
+    return affecting ? affecting.end + Math.max(settle, reconnect) : 0;
   }
 
   #countRefused() {

@@ -21,6 +21,7 @@ import * as zookeeper from './zookeeper.mjs';
  * - `control`: the rules that it must break, if it is a control
  * - `fair`: whether callers are served in their order; `processes`: each process has one place in the queue
  * - `settle`: for how many ms after a fault the order may be disturbed, and a newly acquired lock may still be lost by the fault
+ * - `reconnect`: for how many ms after a fault clients may still be without a connection, so that the order may be disturbed
  * - `lifetime`: how long a lock lasts without a confirmation, in ms
  * - `recovery`: within how many ms after the last fault every waiter must be served, by its documentation
  * - `cleanupWithin`: within how many ms the backend must have removed the data of dead processes, if not within `recovery`

@@ -66,7 +66,12 @@ async function campaigning(library, { manager, options, endOf, ...locks }) {
         };
         const campaign = leadership.run(key, lead, plan, { signal: section.signal });
         // After an election both do nothing.
-        campaign.then(() => reject(signal?.aborted ? signal.reason : busy()), reject);
+        campaign
+          .then(() => {
+            signal?.throwIfAborted();
+            throw busy();
+          })
+          .catch(reject);
       }),
     pending: () => locks.pending() + leadership.campaigns.length,
   };

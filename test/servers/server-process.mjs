@@ -61,6 +61,8 @@ export function answers(port, { hello, answer }) {
     });
     socket.once('data', (data) => finish(answer.test(data.toString('latin1'))));
     socket.once('error', () => finish(false));
+    // A server that is starting may close it without a word, and then there is no timeout any more.
+    socket.once('close', () => finish(false));
     socket.setTimeout(500, () => finish(false));
     function finish(isUp) {
       socket.destroy();

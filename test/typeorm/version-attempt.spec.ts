@@ -48,11 +48,11 @@ function request(wait = 60_000): { request: AcquireRequest; leave(): void } {
 }
 
 const heldBy = (holder: string, version: bigint, remaining: number): Lease => ({
-  ...{ version, serverTime: 0 },
+  ...{ version, serverTime: 0, holders: null, pieces: [] },
   holds: [{ holder, token: version, limited: undefined, expires: remaining * 1000 }],
 });
 const busy = heldBy('other', 7n, 5);
-const free: Lease = { version: 7n, serverTime: 0, holds: [] };
+const free: Lease = { version: 7n, serverTime: 0, holds: [], holders: null, pieces: [] };
 const outcomeOf = (answer: Promise<unknown>) => Promise.race([answer, Promise.resolve('pending')]);
 const until = async (isTrue: () => boolean) => {
   while (!isTrue()) await new Promise((resolve) => setTimeout(resolve, 1));

@@ -67,9 +67,9 @@ export function sqliteHarness(dataSource: () => DataSource, admin: () => DataSou
 }
 
 async function heldLeases(admin: DataSource, namespace: string): Promise<number> {
-  // In the list of limited holders those that are retained are null.
-  const rows = await admin.query<unknown[]>(
-    `SELECT name FROM ${TABLE} WHERE name LIKE '${namespace}#lease:%' AND (holder IS NOT NULL OR holders LIKE '%["%')`,
+  // A piece of `holders` begins with the holder and `=` while it is held, and ends at 0 when it was freed.
+  const rows = await admin.query<{ holder: unknown; holders: string | Buffer | null }[]>(
+    `SELECT holder, holders FROM ${TABLE} WHERE name LIKE '${namespace}#lease:%'`,
   );
-  return rows.length;
+  return rows.filter(({ holder, holders }) => holder !== null || /=(?!0{16})/.test(holders?.toString() ?? '')).length;
 }

@@ -1,9 +1,11 @@
 import type { ListedLock, LockInfo } from '../../../api/lock-info.js';
 import { instancesOf, timeOfToken } from '../../../core/toolkit/listing.js';
-import { type Lease, type LeaseHold, smallestLimit, usedBy } from './lease.js';
+import { grantedOf, type Lease, type LeaseHold, smallestLimit, usedBy } from './lease.js';
 
 /** What an operator sees of a key; `null` for one that is free. */
-export function infoOf(key: string, { holds, serverTime }: Lease): LockInfo | null {
+export function infoOf(key: string, lease: Lease): LockInfo | null {
+  const { serverTime } = lease;
+  const holds = grantedOf(lease.holds);
   const latest = latestOf(holds);
   if (!latest) return null;
   const holders = holds.filter(isLive).length;
@@ -20,12 +22,12 @@ export function infoOf(key: string, { holds, serverTime }: Lease): LockInfo | nu
 
 /** A key in the list of all, with the ids of its instances. */
 export function listedLock(key: string, lease: Lease): ListedLock | null {
-  const { holds, serverTime } = lease;
+  const holds = grantedOf(lease.holds);
   const info = infoOf(key, lease);
   const token = latestOf(holds)?.token;
   if (!info || token === undefined) return null;
   const instances = instancesOf(holds.flatMap(({ holder }) => holder ?? []));
-  return { ...info, instances, since: timeOfToken(token, serverTime / 1000) };
+  return { ...info, instances, since: timeOfToken(token, lease.serverTime / 1000) };
 }
 
 /** The holder that came last; of what is only retained, the last one that had it. */

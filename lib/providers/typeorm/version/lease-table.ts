@@ -1,5 +1,5 @@
 import { LockTable } from '../lock-table.js';
-import { type Lease, type LeaseColumns, type LeaseHold, leaseOf, writeHolders } from './lease.js';
+import { type Lease, type LeaseColumns, leaseOf } from './lease.js';
 
 /** A hold, as its row has it. */
 export interface HeldLease {
@@ -28,8 +28,8 @@ const ROWS_IN_A_BATCH = 500;
  * one step, only by the database's clock.
  *
  * A claim changes the version, always to a larger one: `max(version + 1, server time in µs)`. So the version that a claim
- * compares with never comes back, and a claim whose answer is missing can be made void by setting the version once more. So does each change of
- * limited holders, and forceRelease(), which such a change must not undo. Renewals and releases of exclusive locks compare the holder instead.
+ * compares with never comes back, and a claim whose answer is missing can be made void by setting the version once more. So does
+ * forceRelease(), which a claim must not undo. Renewals and releases compare the holder instead.
  */
 export class LeaseTable extends LockTable {
   /** Reads the row; undefined if there is none. */
@@ -38,32 +38,28 @@ export class LeaseTable extends LockTable {
     return lease;
   }
 
-  /** Takes the lease for `duration` ms if it is free and its version still the one that was seen. Answers the new version. */
-  async claim({ name, holder, version }: HeldLease, duration: number): Promise<bigint | undefined> {
+  /**
+   * Takes the lease for `duration` ms if it is free and its version still the one that was seen. Answers the new version. The time in the column
+   * `expires` is not lowered by limited holders that leave: there all must have ended when it was seen, and be the same still.
+   */
+  async claim(
+    name: string,
+    { version, holders }: Lease,
+    holder: string,
+    duration: number,
+  ): Promise<bigint | undefined> {
     const { value, now, updateToken, tokenOf } = this.family;
     const rest =
       `, holder = ${value(1)}, holders = NULL, expires = ${now} + ${value(2)} ` +
-      `WHERE name = ${value(3)} AND token = ${value(4)} AND expires <= ${now}`;
-    const values = [holder, toMicroseconds(duration), name, version];
-    return tokenOf(await this.run(updateToken(this.name, this.#nextVersion, rest), values));
+      `WHERE name = ${value(3)} AND token = ${value(4)} AND (expires <= ${now} OR holders = ${value(5)})`;
+    const values = [holder, toMicroseconds(duration), name, version, holders];
+    return tokenOf(await this.run(updateToken(this.name, this.nextVersion, rest), values));
   }
 
   /** Makes a claim void that compares with this version and may still be in flight. A claim that has arrived is not touched. */
   async voidClaim(name: string, version: bigint): Promise<void> {
     const rest = ` WHERE name = ${this.family.value(1)} AND token = ${this.family.value(2)}`;
-    await this.run(this.family.updateToken(this.name, this.#nextVersion, rest), [name, version]);
-  }
-
-  /** Replaces all holds by limited ones if the version is still the one that was seen. Answers whether it was. */
-  async replace(name: string, seen: Lease, version: bigint, holds: readonly LeaseHold[]): Promise<boolean> {
-    const { value, changed } = this.family;
-    const expires = Math.max(seen.serverTime, ...holds.map((hold) => hold.expires));
-    const answer = await this.run(
-      `UPDATE ${this.name} SET token = ${value(1)}, holder = NULL, holders = ${value(2)}, expires = ${value(3)} ` +
-        `WHERE name = ${value(4)} AND token = ${value(5)}`,
-      [version, writeHolders(holds), expires, name, seen.version],
-    );
-    return changed(answer) === 1;
+    await this.run(this.family.updateToken(this.name, this.nextVersion, rest), [name, version]);
   }
 
   /** Renews all of them to `duration` ms from now. Answers the holders that still had theirs. */
@@ -87,9 +83,11 @@ export class LeaseTable extends LockTable {
 
   /** Frees the row, whether it is held or retained. Answers whether it was not free. */
   async forceRelease(name: string): Promise<boolean> {
+    const seen = await this.look(name);
+    if (!seen || seen.holds.length === 0) return false;
     const { value, now, updateToken, tokenOf } = this.family;
     const rest = `, holder = NULL, holders = NULL, expires = ${now} WHERE name = ${value(1)} AND expires > ${now}`;
-    return tokenOf(await this.run(updateToken(this.name, this.#nextVersion, rest), [name])) !== undefined;
+    return tokenOf(await this.run(updateToken(this.name, this.nextVersion, rest), [name])) !== undefined;
   }
 
   /**
@@ -157,7 +155,8 @@ export class LeaseTable extends LockTable {
     return `token, holder, holders, expires, ${this.family.now} AS server_time`;
   }
 
-  get #nextVersion(): string {
+  /** Of a claim. */
+  get nextVersion(): string {
     return `${this.family.greatest}(token + 1, ${this.family.now})`;
   }
 

@@ -19,6 +19,32 @@ export interface Lease {
   readonly serverTime: number;
   /** Those that have not ended, the latest last. Without one the row is free. */
   readonly holds: readonly LeaseHold[];
+  /** The column `holders`: `null` in the row of an exclusive lock. */
+  readonly holders: string | null;
+  /** What it consists of. */
+  readonly pieces: readonly Piece[];
+}
+
+/** A limited hold in the column `holders`. */
+export interface Piece {
+  readonly text: string;
+  readonly hold: LeaseHold;
+  readonly hasEnded: boolean;
+  /** Released and not retained. */
+  readonly isFreed: boolean;
+}
+
+/*
+ * A piece is `;<holder>=<end>,<token>,<weight>,<limit>`, with `~` instead of `=` where it is retained. The end is in µs since 1970: 16 digits
+ * from 2001 to 2286, so its text compares as the number does, and is replaced in its place.
+ */
+const PIECE = /;([^;=~]+)([=~])(\d+),(\d+),(\d+),(\d+)/g;
+export const HELD = '=';
+export const RETAINED = '~';
+export const FREED = '0'.repeat(16);
+
+export function pieceStart(holder: string): string {
+  return `;${holder}`;
 }
 
 /** A row as the drivers answer it; a 64-bit number comes as a number, as text or as a bigint, and bytes as a Buffer. */
@@ -30,15 +56,49 @@ export interface LeaseColumns {
   readonly server_time: string | number | bigint;
 }
 
-export function leaseOf({ token, holder, holders, expires, server_time }: LeaseColumns): Lease {
-  const version = BigInt(token);
-  const serverTime = Number(server_time);
-  const end = Number(expires);
-  const all =
-    holders === null
-      ? [{ holder: holder?.toString(), token: version, limited: undefined, expires: end }]
-      : readHolders(holders.toString());
-  return { version, serverTime, holds: end > serverTime ? all.filter((hold) => hold.expires > serverTime) : [] };
+export function leaseOf(columns: LeaseColumns): Lease {
+  const version = BigInt(columns.token);
+  const serverTime = Number(columns.server_time);
+  const expires = Number(columns.expires);
+  const holders = columns.holders?.toString() ?? null;
+  const pieces = Array.from((holders ?? '').matchAll(PIECE), ([text, holder, state, end, token, weight, limit]) => ({
+    text,
+    hold: {
+      holder: state === HELD ? holder : undefined,
+      token: BigInt(token ?? 0),
+      limited: { weight: Number(weight), limit: Number(limit) },
+      expires: Number(end),
+    },
+    hasEnded: Math.min(expires, Number(end)) <= serverTime,
+    isFreed: end === FREED,
+  }));
+  const alone = { holder: columns.holder?.toString(), token: version, limited: undefined, expires };
+  const limited = pieces.filter(({ hasEnded }) => !hasEnded).map(({ hold }) => hold);
+  const exclusive = expires > serverTime ? [alone] : [];
+  return { version, serverTime, holds: holders === null ? exclusive : limited, holders, pieces };
+}
+
+/**
+ * Whether a holder that is in the row was granted, and did not only reserve its place. Those before it count although they have ended, unless they
+ * were freed: a renewal that was sent before that may still be executed.
+ */
+export function isGranted({ pieces }: Lease, { token, limited }: LeaseHold): boolean {
+  const before = pieces.filter(({ hold, isFreed }) => hold.token < token && !isFreed);
+  return admits(
+    before.map(({ hold }) => hold),
+    limited,
+  );
+}
+
+/** Those that fit beside all before them. Others have reserved a place, and leave it. */
+export function grantedOf(holds: readonly LeaseHold[]): readonly LeaseHold[] {
+  let used = 0;
+  let smallest = Infinity;
+  return holds.filter(({ limited }) => {
+    used += limited?.weight ?? 0;
+    smallest = Math.min(smallest, limited?.limit ?? Infinity);
+    return used <= smallest;
+  });
 }
 
 /** Whether the row is granted beside these, to a limited lock on these terms or to an exclusive one. */
@@ -62,27 +122,4 @@ export function usedBy(holds: readonly LeaseHold[]): number {
 /** Of limited holds; `Infinity` without one. */
 export function smallestLimit(holds: readonly LeaseHold[]): number {
   return holds.reduce((smallest, { limited }) => Math.min(smallest, limited?.limit ?? Infinity), Infinity);
-}
-
-/** A hold in the column `holders`: a list without names, because each write contains all holds. */
-type Entry = readonly [holder: string | null, token: string, weight: number, limit: number, expires: number];
-
-/** What the column `holders` has of these. */
-export function writeHolders(holds: readonly LeaseHold[]): string | null {
-  if (holds.length === 0) return null;
-  return JSON.stringify(
-    holds.map(({ holder = null, token, limited, expires }): Entry => {
-      const { weight = 1, limit = 1 } = limited ?? {};
-      return [holder, String(token), weight, limit, expires];
-    }),
-  );
-}
-
-function readHolders(text: string): readonly LeaseHold[] {
-  return (JSON.parse(text) as readonly Entry[]).map(([holder, token, weight, limit, expires]) => ({
-    holder: holder ?? undefined,
-    token: BigInt(token),
-    limited: { weight, limit },
-    expires,
-  }));
 }

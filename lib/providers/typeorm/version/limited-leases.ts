@@ -1,108 +1,154 @@
 import type { LimitTerms } from '../../../api/lock-options.js';
-import type { Lease, LeaseHold } from './lease.js';
+import type { DatabaseFamily } from '../family.js';
+import { FREED, HELD, type Lease, pieceStart, RETAINED } from './lease.js';
 import { type LeaseTable, toMicroseconds } from './lease-table.js';
 
-/** What is to become of the hold of one holder. */
-interface Change {
-  readonly holder: string;
-  readonly edit: (hold: LeaseHold, serverTime: number) => readonly LeaseHold[];
-  /** With whether there was such a hold. */
-  readonly resolve: (hadIt: boolean) => void;
-  readonly reject: (error: unknown) => void;
+/** How a database spells what is done with text. */
+interface Spelling {
+  readonly positionOf: string;
+  readonly join: (...parts: readonly string[]) => string;
+  readonly textOf: (number: string) => string;
 }
 
+const SPELLINGS: Readonly<Record<DatabaseFamily, Spelling>> = {
+  mysql: {
+    positionOf: 'INSTR',
+    join: (...parts) => `CONCAT(${parts.join(', ')})`,
+    textOf: (number) => `CAST(${number} AS CHAR)`,
+  },
+  postgres: {
+    positionOf: 'strpos',
+    join: (...parts) => parts.join(' || '),
+    textOf: (number) => `CAST(${number} AS text)`,
+  },
+  sqlite: {
+    positionOf: 'INSTR',
+    join: (...parts) => parts.join(' || '),
+    // A driver may bind a number as a floating-point one.
+    textOf: (number) => `CAST(CAST(${number} AS INTEGER) AS TEXT)`,
+  },
+};
+
+/** Adds a value to those of a statement. They are counted where they occur in its text. */
+type Bind = (value: unknown) => string;
+
+/** What a holder asks for, and the row as it has seen it. */
+export interface LimitedClaim {
+  readonly name: string;
+  readonly seen: Lease;
+  readonly holder: string;
+  readonly limited: LimitTerms;
+}
+
+// Each piece that is removed nests the expression once more. A claim adds one piece, so they do not accumulate.
+const MOST_REMOVED = 50;
+
 /**
- * The holders of limited leases: a list in the row of the key, replaced as a whole.
+ * The holders of limited leases: pieces of text in the row of the key, in the order of their claims.
  *
- * Each replacement writes a larger version and compares with the one that was read, so it never undoes another one. What it writes counts
- * from the server's time at the read, so leases are counted from the sending of that, one round trip earlier than those of exclusive locks.
- *
- * Renewals and releases that come while one of the same row is in flight share the next replacement: with one for each, sixteen holders
- * of one process would compete with each other (measured on MariaDB: 44 instead of 400 grants a second).
+ * A renewal or release is one statement, which changes the end in its own piece and compares no version. So other callers, however fast,
+ * do not make it fail. A piece that was freed never changes again, and one that has ended only by a statement that was sent before.
  */
 export class LimitedLeases {
-  /** By row: those for the next replacement. */
-  readonly #waiting = new Map<string, Change[]>();
+  readonly #spelling: Spelling;
 
-  constructor(private readonly leases: LeaseTable) {}
+  constructor(
+    private readonly leases: LeaseTable,
+    database: DatabaseFamily,
+  ) {
+    this.#spelling = SPELLINGS[database];
+  }
 
-  /** Adds a holder for `duration` ms, if the row is still as it was seen. Answers its token. */
-  async claim(
-    name: string,
-    seen: Lease,
-    holder: string,
-    limited: LimitTerms,
-    duration: number,
-  ): Promise<bigint | undefined> {
-    const token = nextVersion(seen);
-    const hold = { holder, token, limited, expires: seen.serverTime + toMicroseconds(duration) };
-    return (await this.leases.replace(name, seen, token, [...seen.holds, hold])) ? token : undefined;
+  /**
+   * Takes a lease for `duration` ms beside the holders that were seen. Answers its token, or undefined when another claim was faster. The pieces
+   * that had ended must be the same still: so those that it counted can only have become fewer.
+   */
+  async claim(claim: LimitedClaim, duration: number): Promise<bigint | undefined> {
+    const { version, serverTime, pieces } = claim.seen;
+    const { positionOf } = this.#spelling;
+    const time = BigInt(serverTime);
+    const token = version >= time ? version + 1n : time;
+    const isSame = (bind: Bind) => [
+      `token = ${bind(version)}`,
+      ...pieces
+        .filter(({ hasEnded, isFreed }) => hasEnded && !isFreed)
+        .map(({ text }) => `${positionOf}(holders, ${bind(text)}) > 0`),
+    ];
+    const isAdded = await this.#add(claim, duration, (bind) => bind(token), isSame);
+    return isAdded ? token : undefined;
+  }
+
+  /**
+   * Adds a holder behind all others, whether there is room for it or not, so no other claim makes it fail. Its caller then has to look at those
+   * before it. Executed until this time of the server, or never.
+   */
+  reserve(claim: LimitedClaim, duration: number, until: number): Promise<boolean> {
+    const { now } = this.leases.family;
+    const isOpen = (bind: Bind) => [`${now} <= ${bind(until)}`, `(holders IS NOT NULL OR expires <= ${now})`];
+    return this.#add(claim, duration, () => this.leases.nextVersion, isOpen);
   }
 
   /** Renews a hold to `duration` ms from now. Answers whether it had not ended. */
   renew(name: string, holder: string, duration: number): Promise<boolean> {
-    return this.#change(name, holder, (hold, serverTime) => [
-      { ...hold, expires: serverTime + toMicroseconds(duration) },
-    ]);
+    return this.#change(name, holder, HELD, duration);
   }
 
   /** Ends a hold, or retains it for `keepFor` ms. Answers whether this holder had it. */
   release(name: string, holder: string, keepFor: number): Promise<boolean> {
-    return this.#change(name, holder, (hold, serverTime) =>
-      keepFor > 0 ? [{ ...hold, holder: undefined, expires: serverTime + toMicroseconds(keepFor) }] : [],
+    return this.#change(name, holder, RETAINED, keepFor);
+  }
+
+  async #add(
+    { name, seen, holder, limited }: LimitedClaim,
+    duration: number,
+    token: (bind: Bind) => string,
+    conditions: (bind: Bind) => readonly string[],
+  ): Promise<boolean> {
+    const { name: table, family, run } = this.leases;
+    const { positionOf, join, textOf } = this.#spelling;
+    const values: unknown[] = [];
+    const bind: Bind = (value) => family.value(values.push(value));
+    const ended = seen.pieces.filter(({ hasEnded }) => hasEnded).map(({ text }) => text);
+    // Of an earlier claim of its own that was not answered, and has ended: renewals look for the first piece.
+    const own = ended.filter((text) => text.startsWith(pieceStart(holder)));
+    const without = (pieces: readonly string[]) =>
+      pieces.reduce((text, piece) => `REPLACE(${text}, ${bind(piece)}, '')`, `COALESCE(holders, '')`);
+    const end = () => `${family.now} + ${bind(toMicroseconds(duration))}`;
+    // MySQL assigns from left to right, so `token` comes last.
+    const holders = join(
+      without([...own, ...ended].slice(0, MOST_REMOVED)),
+      bind(pieceStart(holder) + HELD),
+      textOf(end()),
+      bind(','),
+      textOf(token(bind)),
+      bind(`,${limited.weight},${limited.limit}`),
     );
+    const sql =
+      `UPDATE ${table} SET holder = NULL, holders = ${holders}, ` +
+      `expires = ${family.greatest}(expires, ${end()}), token = ${token(bind)} ` +
+      `WHERE name = ${bind(name)} AND ${conditions(bind).join(' AND ')} ` +
+      `AND ${positionOf}(${without(own)}, ${bind(pieceStart(holder))}) = 0`;
+    return family.changed(await run(sql, values)) === 1;
   }
 
-  #change(name: string, holder: string, edit: Change['edit']): Promise<boolean> {
-    return new Promise((resolve, reject) => {
-      const change = { holder, edit, resolve, reject };
-      const waiting = this.#waiting.get(name);
-      if (waiting) {
-        waiting.push(change);
-        return;
-      }
-      this.#waiting.set(name, [change]);
-      // The watchdog renews all that is due in one tick.
-      queueMicrotask(() => void this.#work(name));
-    });
+  async #change(name: string, holder: string, state: string, duration: number): Promise<boolean> {
+    const { name: table, family, run } = this.leases;
+    const { positionOf, join, textOf } = this.#spelling;
+    const values: unknown[] = [];
+    const bind: Bind = (value) => family.value(values.push(value));
+    const start = pieceStart(holder) + HELD;
+    const position = () => `${positionOf}(holders, ${bind(start)})`;
+    const end = () => `${family.now} + ${bind(toMicroseconds(duration))}`;
+    const holders = join(
+      `SUBSTR(holders, 1, ${position()} - 1)`,
+      bind(pieceStart(holder) + state),
+      duration > 0 ? textOf(end()) : bind(FREED),
+      `SUBSTR(holders, ${position()} + ${start.length + FREED.length})`,
+    );
+    const sql =
+      `UPDATE ${table} SET holders = ${holders}${duration > 0 ? `, expires = ${family.greatest}(expires, ${end()})` : ''} ` +
+      `WHERE name = ${bind(name)} AND expires > ${family.now} AND ${position()} > 0 ` +
+      `AND SUBSTR(holders, ${position()} + ${start.length}, ${FREED.length}) > ${textOf(family.now)}`;
+    return family.changed(await run(sql, values)) === 1;
   }
-
-  async #work(name: string): Promise<void> {
-    let changes: readonly Change[] = [];
-    try {
-      while ((changes = this.#waiting.get(name) ?? []).length > 0) {
-        this.#waiting.set(name, []);
-        await this.#replace(name, changes);
-      }
-    } catch (error) {
-      // Those that wait would wait for a server that does not answer.
-      for (const { reject } of [...changes, ...(this.#waiting.get(name) ?? [])]) reject(error);
-    }
-    this.#waiting.delete(name);
-  }
-
-  /** Again when another replacement was faster: of those that compete one always succeeds. */
-  async #replace(name: string, changes: readonly Change[]): Promise<void> {
-    for (;;) {
-      const seen = await this.leases.look(name);
-      let holds = seen?.holds ?? [];
-      const hadIt = changes.map(({ holder, edit }) => {
-        const own = holds.find((hold) => hold.holder === holder);
-        if (!seen || !own) return false;
-        holds = holds.flatMap((hold) => (hold === own ? edit(own, seen.serverTime) : [hold]));
-        return true;
-      });
-      const isUnchanged = !seen || !hadIt.includes(true);
-      if (!isUnchanged && !(await this.leases.replace(name, seen, nextVersion(seen), holds))) continue;
-      changes.forEach(({ resolve }, index) => {
-        resolve(hadIt[index] === true);
-      });
-      return;
-    }
-  }
-}
-
-function nextVersion({ version, serverTime }: Lease): bigint {
-  const time = BigInt(serverTime);
-  return version >= time ? version + 1n : time;
 }

@@ -65,7 +65,7 @@ export async function connectToSqlite(
   return {
     run,
     leases,
-    limited: new LimitedLeases(leases),
+    limited: new LimitedLeases(leases, 'sqlite'),
     renewals: new Renewals(clock, leases),
     async purge(unusedFor) {
       const { name, family } = leases;

@@ -12,8 +12,8 @@ import { validUntil } from '../../../core/toolkit/validity.js';
 import { failureOf } from '../failure.js';
 import { leaseLabelOf, leaseNameOf } from '../lock-name.js';
 import type { Connected, LockAttempt } from '../sql-backend.js';
-import { admits, type Lease, otherLimit } from './lease.js';
-import type { LeaseTable } from './lease-table.js';
+import { admits, isGranted, type Lease, otherLimit } from './lease.js';
+import { type LeaseTable, toMicroseconds } from './lease-table.js';
 import type { LimitedLeases } from './limited-leases.js';
 import type { Renewals } from './renewals.js';
 
@@ -21,6 +21,10 @@ import type { Renewals } from './renewals.js';
 const PAUSE = { first: 10, most: 200 };
 // How long before the end of the wait the last look is made, in ms.
 const LAST_LOOK = 50;
+// How many claims of others may be faster than those of an attempt that does not wait.
+const MOST_LOST = 5;
+// For how long a place behind limited holders may be reserved by a statement that was sent, in ms.
+const RESERVE_WITHIN = 500;
 
 /** The database of the leases, connected: a server, or SQLite. */
 export interface LeaseDatabase extends Connected {
@@ -39,9 +43,11 @@ export class VersionAttempt implements LockAttempt {
   #isWaiting = false;
   /** The version with which a claim compares that was sent and not answered: it may arrive at any time. */
   #openClaim: bigint | undefined;
+  /** Until when a reservation that was sent and not answered may arrive, in µs of the server's time. */
+  #openUntil = -Infinity;
   /** It has asked. An attempt that was made only for a release does not know what an earlier one has left. */
   #hasAsked = false;
-  /** The row may be ours: a claim was sent, or the row was found so. A look changes nothing. */
+  /** The row may be ours, or a place in it: a claim was sent, or we were found there. A look changes nothing. */
   #mayHold = false;
   #keepUntil = -Infinity;
   readonly #name: string;
@@ -55,7 +61,7 @@ export class VersionAttempt implements LockAttempt {
   }
 
   get mayArrive(): boolean {
-    return this.#openClaim !== undefined;
+    return this.#openClaim !== undefined || this.#openUntil > 0;
   }
 
   async renew({ fencingToken, mode }: Grant, lease: number): Promise<RenewOutcome> {
@@ -79,7 +85,7 @@ export class VersionAttempt implements LockAttempt {
       const leave = () => {
         this.#hasLeft = true;
         // The row was busy when it was seen last. But a claim that is in flight may be granted, so its answer decides.
-        if (this.#isWaiting && this.#openClaim === undefined) resolve('busy');
+        if (this.#isWaiting && !this.#mayHold) resolve('busy');
       };
       withAbort(request.signal, leave, () => this.#claimWhenFree(request)).then(resolve, reject);
     });
@@ -87,8 +93,8 @@ export class VersionAttempt implements LockAttempt {
 
   /**
    * Ends it, in whatever state it is. A claim that was not answered is made void first: in the other order it could arrive
-   * between the two. Without a claim there is nothing to release: in an outage each caller would leave a statement that is repeated for
-   * a whole lease.
+   * between the two. For a reservation it waits until that cannot arrive any more. Without a claim there is nothing to release: in an
+   * outage each caller would leave a statement that is repeated for a whole lease.
    */
   async release({ keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
     this.#isReleased = true;
@@ -98,6 +104,7 @@ export class VersionAttempt implements LockAttempt {
     try {
       if (this.#openClaim !== undefined) await leases.voidClaim(this.#name, this.#openClaim);
       this.#openClaim = undefined;
+      if (this.#openUntil > 0) await this.#outlastReservation();
       const table = mode === 'limited' ? limited : leases;
       return (await table.release(this.#name, holder, keepFor)) ? 'released' : 'lost';
     } catch {
@@ -105,66 +112,100 @@ export class VersionAttempt implements LockAttempt {
     }
   }
 
+  async #outlastReservation(): Promise<void> {
+    const { clock } = this.context;
+    const seen = await this.database.leases.look(this.#name);
+    const remaining = seen ? (this.#openUntil - seen.serverTime) / 1000 : 0;
+    // At most that long, although the clock of the server may have been set back.
+    if (remaining > 0) await pause(clock, Math.min(remaining, RESERVE_WITHIN), new AbortController().signal, true);
+    this.#openUntil = -Infinity;
+  }
+
   async #claimWhenFree(request: AcquireRequest): Promise<Grant | 'busy'> {
     const { clock, random } = this.context;
-    const { leases } = this.database;
+    const { leases, limited } = this.database;
     const waitUntil = clock.now() + request.wait;
+    let lost = 0;
     for (let round = 0; ;) {
       const sentAt = clock.now();
       const seen = await leases.look(this.#name);
+      if (this.#isReleased) return 'busy';
       // A claim that was not answered has arrived or never will, if the version is another one.
       if (seen?.version !== this.#openClaim) this.#openClaim = undefined;
-      if (this.#hasEnded()) return this.#endWithoutClaim();
+      if (!seen || seen.serverTime > this.#openUntil) this.#openUntil = -Infinity;
+      const own = seen?.holds.find(({ holder }) => holder === request.holder);
+      this.#mayHold = own !== undefined || this.mayArrive;
+      if (seen && own) {
+        if (isGranted(seen, own)) {
+          const remaining = (own.expires - seen.serverTime) / 1000;
+          if (request.minHold > 0) this.#keepUntil = sentAt + Math.min(remaining, request.minHold);
+          return this.#grant(request, seen, own.token, sentAt, remaining);
+        }
+        await limited.release(this.#name, request.holder, 0);
+        this.#mayHold = this.mayArrive;
+        // It had a place, and there was no room for it.
+        if (request.wait <= 0) return this.#endWithoutClaim();
+      }
+      if (this.#hasLeft) return this.#endWithoutClaim();
       if (!seen) {
         await leases.createRow(this.#name, leaseLabelOf(request.key));
         continue;
       }
-      // Ours since a claim whose answer was lost.
-      const own = seen.holds.find(({ holder }) => holder === request.holder);
-      if (own) {
-        this.#mayHold = true;
-        const remaining = (own.expires - seen.serverTime) / 1000;
-        if (request.minHold > 0) this.#keepUntil = sentAt + Math.min(remaining, request.minHold);
-        return this.#grant(request, seen, own.token, sentAt, remaining);
-      }
       if (admits(seen.holds, request.limited)) {
-        const grant = await this.#claim(request, seen, sentAt);
-        if (grant) return grant;
-        // Another claim was faster: the next look shows for how long it holds.
-        continue;
+        const answer = await this.#claim(request, seen, lost > 0);
+        if (answer) return answer;
+        lost += 1;
+        // Another claim was faster, and the next look shows for how long it holds; or a place is reserved, and it shows whether there is room.
+        if (this.#mayHold || request.wait > 0 || lost < MOST_LOST) continue;
       }
-      if (request.wait <= 0) return 'busy';
+      if (request.wait <= 0) return this.#endWithoutClaim();
       this.#reportWaiting(otherLimit(seen.holds, request.limited));
       const firstEnd = Math.min(...seen.holds.map(({ expires }) => expires - seen.serverTime)) / 1000;
       const lastLook = waitUntil - LAST_LOOK - clock.now();
       const delay = Math.min(backOff(random, round, PAUSE), firstEnd, lastLook > 0 ? lastLook : Infinity);
       await pause(clock, Math.max(1, delay), request.signal);
-      if (this.#hasEnded()) return 'busy';
+      if (this.#hasEnded()) return this.#endWithoutClaim();
       round += 1;
     }
   }
 
-  /** @param seenAt when the row was asked for: the lease of a limited lock counts from then on, that of an exclusive one from the claim */
-  async #claim(request: AcquireRequest, seen: Lease, seenAt: number): Promise<Grant | 'busy' | undefined> {
+  /**
+   * Undefined if another claim was faster, or a place is reserved. A caller with a slow connection could lose each race against a fast one
+   * that comes and goes, so after the first it reserves a place.
+   */
+  async #claim(request: AcquireRequest, seen: Lease, hasLost: boolean): Promise<Grant | 'busy' | undefined> {
     const { clock } = this.context;
     const { leases, limited } = this.database;
     const { holder } = request;
+    const sentAt = clock.now();
     const name = this.#name;
-    const sentAt = request.limited ? seenAt : clock.now();
-    this.#openClaim = seen.version;
-    this.#mayHold = true;
     const duration = Math.max(request.lease, request.minHold);
-    const claim = request.limited
-      ? limited.claim(name, seen, holder, request.limited, duration)
-      : leases.claim({ name, holder, version: seen.version }, duration);
+    const [openClaim, openUntil] = [this.#openClaim, this.#openUntil];
+    this.#mayHold = true;
+    let claim: Promise<bigint | boolean | undefined>;
+    if (request.limited && hasLost) {
+      this.#openUntil = seen.serverTime + toMicroseconds(RESERVE_WITHIN);
+      claim = limited.reserve({ name, seen, holder, limited: request.limited }, duration, this.#openUntil);
+    } else {
+      this.#openClaim = seen.version;
+      claim = request.limited
+        ? limited.claim({ name, seen, holder, limited: request.limited }, duration)
+        : leases.claim(name, seen, holder, duration);
+    }
     const token = await claim.catch((error: unknown) => {
       if (['busy', 'rolled-back'].includes(failureOf(error))) return undefined;
       throw error;
     });
     // The release that was sent meanwhile makes the claim void, or frees what it was granted.
     if (this.#isReleased) return 'busy';
+    // An earlier one that was not answered may still arrive.
+    this.#openClaim = openClaim;
+    this.#openUntil = openUntil;
+    if (typeof token !== 'bigint') {
+      this.#mayHold = token === true || this.mayArrive;
+      return undefined;
+    }
     this.#openClaim = undefined;
-    if (token === undefined) return undefined;
     if (request.minHold > 0) this.#keepUntil = clock.now() + request.minHold;
     return this.#grant(request, seen, token, sentAt, request.lease);
   }
@@ -187,7 +228,7 @@ export class VersionAttempt implements LockAttempt {
 
   /** @throws Error when a claim of an earlier call may still be granted: that is not busy, and the core releases it then */
   #endWithoutClaim(): 'busy' {
-    if (this.#openClaim === undefined || this.#isReleased) return 'busy';
+    if (!this.#mayHold || this.#isReleased) return 'busy';
     throw new Error('A statement was not answered, and may still take the lock.');
   }
 

@@ -100,7 +100,7 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
     return {
       ...server,
       leases,
-      limited: new LimitedLeases(leases),
+      limited: new LimitedLeases(leases, database),
       renewals: new Renewals(context.clock, leases),
       purge: (unusedFor) => purge(server, unusedFor),
     };

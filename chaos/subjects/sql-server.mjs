@@ -55,9 +55,10 @@ export function dataSource(type, port) {
 export async function leases({ withConnection }) {
   const now = Date.now() * 1_000;
   const rows = await withConnection((admin) =>
-    admin.query(
-      `SELECT name FROM distributed_lock WHERE (holder IS NOT NULL OR holders LIKE '%["%') AND expires > ${now}`,
-    ),
+    admin.query(`SELECT name, holder, holders FROM distributed_lock WHERE expires > ${now}`),
   );
-  return rows.map(({ name }) => String(name));
+  // A limited holder is `;<holder>=<end>,…`; `~` instead of `=` is one that is retained.
+  const isHeld = ({ holder, holders }) =>
+    holder !== null || Array.from(String(holders).matchAll(/=(\d+),/g)).some(([, end]) => Number(end) > now);
+  return rows.filter(isHeld).map(({ name }) => String(name));
 }

@@ -75,7 +75,7 @@ export class Campaign {
   async #campaign(ending: AbortSignal): Promise<void> {
     const { clock, events } = this.terms.plan.core;
     const startedAt = clock.now();
-    const lock = await this.#elect(ending);
+    const lock = await this.#elect(ending, startedAt);
     if (!lock) return;
     const { fencingToken } = lock;
     const term = new Term(this.manager, lock, clock);
@@ -84,10 +84,9 @@ export class Campaign {
     await this.#lead(term, ending);
   }
 
-  async #elect(ending: AbortSignal): Promise<GrantedLock | undefined> {
+  async #elect(ending: AbortSignal, startedAt: number): Promise<GrantedLock | undefined> {
     const { plan, key, onError } = this.terms;
     const { core } = plan;
-    const startedAt = core.clock.now();
     try {
       return await this.manager.acquirePlanned(plan, key, ending);
     } catch (error) {

@@ -64,7 +64,7 @@ export class Leadership {
 
   /** Runs `task` whenever this process leads, until the signal aborts or the application stops. See {@link planCampaign} and {@link Campaign}. */
   async run(key: string, task: LeaderTask, plan: LockPlan, options: EndOptions = {}): Promise<void> {
-    this.#idle.get(idOf(key, plan))?.abort();
+    this.#idle.get(campaignIdOf(key, plan))?.abort();
     await this.#campaign(key, task, plan, options);
   }
 
@@ -72,7 +72,7 @@ export class Leadership {
   async runIdle(key: string, plan: LockPlan, onError: (error: unknown) => void): Promise<void> {
     if ([...this.#campaigns].some((each) => each.key === key && each.provider === plan.core.name)) return;
     const idle = new AbortController();
-    this.#idle.set(idOf(key, plan), idle);
+    this.#idle.set(campaignIdOf(key, plan), idle);
     await this.#campaign(key, untilItsEnd, plan, { signal: idle.signal, onError });
   }
 
@@ -145,7 +145,8 @@ export function assertLeaderKey(key: unknown): asserts key is string {
   normalizeKeys(key);
 }
 
-function idOf(key: string, { core }: LockPlan): string {
+/** The same for all campaigns for one key of one provider. */
+export function campaignIdOf(key: string, { core }: LockPlan): string {
   return JSON.stringify([core.name, key]);
 }
 

@@ -1,5 +1,6 @@
 import type { LoggerService } from '@nestjs/common';
 import type { LockPlan } from '../../core/acquire/lock-plan.js';
+import { campaignIdOf } from '../../recipes/leadership.js';
 import type { LeaderTask, LeaderTerm } from '../../recipes/leader-term.js';
 import type { LeaderMethod } from '../decorators/leader-method.js';
 import type { LockService } from '../service/lock.service.js';
@@ -69,7 +70,7 @@ export class LeaderCampaigns {
   /** @returns what is wrong with it */
   #add(method: LeaderMethod, { instance, isSingleton }: LeaderProvider): string | undefined {
     const plan = method.planFor(this.service.manager);
-    const id = JSON.stringify([plan.core.name, method.key]);
+    const id = campaignIdOf(method.key, plan);
     const other = this.#byKey.get(id);
     if (method.decorator === '@OnlyLeader') {
       if (!other) this.#byKey.set(id, { method, plan, task: undefined });

@@ -16,7 +16,10 @@ export const RULES = {
   token: { id: 'V4', text: 'a token is not larger than those of earlier holders' },
   stuck: { id: 'V5', text: 'waiters of a free key were not served in time' },
   leak: { id: 'V6', text: 'something remains after everything was released' },
-  overtaken: { id: 'V7', text: 'a waiter of a fair lock was overtaken by one that came later' },
+  overtaken: {
+    id: 'V7',
+    text: 'a waiter of a fair lock was overtaken by one that came later, and not within the first cohort of a process',
+  },
   limit: { id: 'V8', text: 'the holders of a limited lock took more than the limit, each by its own claim' },
   late: { id: 'V10', text: 'a lock was held for longer than its lease after its last confirmation' },
   release: { id: 'V11', text: 'the outcome of a release is wrong or undocumented' },
@@ -31,6 +34,8 @@ const RELEASE_RESULTS = ['released', 'lost', 'pending'];
 const LATE = 20;
 // A caller that came half a second later came later, whatever the scheduler of this machine does.
 const CERTAINLY_LATER = 500;
+// A process lets callers in for 10 ms after its grant. The resource records each of them when its first act arrives.
+const COHORT = 100;
 // An election with a server that restarts. Faults come one after the other, each time at other workers and servers.
 const LONGEST_FAULT = 8_000;
 
@@ -96,6 +101,7 @@ export class Checker {
       weight,
       crowds: [],
       passedBy: [],
+      overtakenByCohort: new Map(),
       worker: op.split('.')[0],
       startedAt: at,
       before: at,
@@ -128,6 +134,7 @@ export class Checker {
     state.waiting.delete(op.op);
     op.token = token === null ? null : BigInt(token);
     this.#checkToken(at, op, accepted, state);
+    this.#countCohort(at, op, state);
     this.#checkOrder(at, op, state);
     state.movedAt.set(op.worker, at);
     if (op.token !== null && op.token > state.largest) state.largest = op.token;
@@ -295,10 +302,27 @@ export class Checker {
       if (!waiter?.sentAt || waiter.sentAt < this.#calmSince(waiter)) continue;
       const isLater = queuedAt - this.#waiterQueuedAt(waiter, op, state) > CERTAINLY_LATER;
       if (!isLater) continue;
-      if (conflict(op, waiter)) this.#violation('overtaken', at, waiter, `by ${op.op}`);
+      if (conflict(op, waiter)) {
+        if (!this.#isFirstCohort(op, waiter, state)) this.#violation('overtaken', at, waiter, `by ${op.op}`);
+      }
       // Those that are granted together enter in any order. Of limited holders the tokens tell who was granted first.
       else if (op.mode === 'limited') waiter.passedBy.push(op);
     }
+  }
+
+  /** Callers of one process that enter one after the other, with nobody else between them, are one cohort. */
+  #countCohort(at, { worker }, state) {
+    const { cohort } = state;
+    if (cohort?.worker === worker && at - cohort.beganAt <= COHORT) return;
+    state.cohort = { worker, beganAt: at };
+  }
+
+  /** Where a process may let in its next callers under one grant, each waiter may be overtaken by one cohort of each other process. */
+  #isFirstCohort(op, waiter, { cohort }) {
+    if (this.#subject.fair !== 'cohorts' || op.worker === waiter.worker) return false;
+    const known = waiter.overtakenByCohort.get(op.worker);
+    waiter.overtakenByCohort.set(op.worker, known ?? cohort);
+    return known === undefined || known === cohort;
   }
 
   /**
@@ -306,7 +330,7 @@ export class Checker {
    * with the first of them, so they count as queued with that one. A reader that asks after that entry does not.
    */
   #entrantQueuedAt(at, op, { groups, waiting }) {
-    if (this.#subject.fair !== 'processes' || op.mode !== 'shared') return op.startedAt;
+    if (this.#subject.fair === true || op.mode !== 'shared') return op.startedAt;
     let group = groups.get(op.worker);
     if (group?.token !== op.token || op.startedAt > group.enteredAt) {
       const readers = [...waiting]
@@ -321,7 +345,8 @@ export class Checker {
 
   /** Where a process has one place in the queue, its next caller is queued when the caller before has entered or left. */
   #waiterQueuedAt(waiter, op, state) {
-    if (this.#subject.fair !== 'processes' || waiter.worker === op.worker) return waiter.sentAt;
+    const isQueued = this.#subject.fair === true || (this.#subject.fair === 'cohorts' && waiter.mode !== 'limited');
+    if (isQueued || waiter.worker === op.worker) return waiter.sentAt;
     return Math.max(waiter.sentAt, state.movedAt.get(waiter.worker) ?? 0);
   }
 

@@ -19,7 +19,8 @@ import * as zookeeper from './zookeeper.mjs';
  *
  * - `title`, `faults` (their names), `workers` (if not the usual number)
  * - `control`: the rules that it must break, if it is a control
- * - `fair`: whether callers are served in their order; `processes`: each process has one place in the queue
+ * - `fair`: whether callers are served in their order; `processes`: each process has one place in the queue;
+ *   `cohorts`: processes are served by their longest-waiting caller, and may let in more callers under one grant
  * - `settle`: for how many ms after a fault the order may be disturbed, and a newly acquired lock may still be lost by the fault
  * - `reconnect`: for how many ms after a fault clients may still be without a connection, so that the order may be disturbed
  * - `lifetime`: how long a lock lasts without a confirmation, in ms

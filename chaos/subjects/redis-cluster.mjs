@@ -11,7 +11,7 @@ export const recovery = 15_000;
 export const lifetime = LEASE;
 /** On reconnect, or at the deadline: docs/how-it-works/redis.md, "After a failover". */
 export const noticedWithin = LEASE;
-export const fair = true;
+export const fair = 'cohorts';
 /** A restarted master refuses every command for 2 s (CLUSTER_WRITABLE_DELAY), and waiters ask it again within one second. */
 export const settle = 3_000;
 export const faults = [

@@ -11,7 +11,7 @@ export const cleanupWithin = 10_000 + 1_000;
 export const lifetime = LEASE;
 /** By the next renewal, or at the deadline if no renewal is answered: docs/providers/redis.md. */
 export const noticedWithin = LEASE;
-export const fair = true;
+export const fair = 'cohorts';
 /** What a client asks is queued when it has reconnected; after outages of some seconds it tries again within 2 s. */
 export const reconnect = 2_000;
 export const faults = [

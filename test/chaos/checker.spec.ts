@@ -49,7 +49,10 @@ describe('the rule that no write is accepted after a later holder', () => {
 
 describe('the rule that no waiter is overtaken', () => {
   /** `w2` asks while another caller of its own process has the lock. Then `w3` asks, and enters first. */
-  function judged(fair: boolean | 'processes', { otherLeaves = 0, askedLater = 600, fault = {}, wait = 1_000 }) {
+  function judged(
+    fair: boolean | 'processes' | 'cohorts',
+    { otherLeaves = 0, askedLater = 600, fault = {}, wait = 1_000 },
+  ) {
     const checker = new Checker({ fair, allows: {}, lifetime: 100, recovery: 100, settle: 50 });
     const observe = (at: number, event: string, worker: string, more: object = {}) => {
       checker.observe({ at, event, op: `${worker}/1.0.1`, key: 'a', mode: 'exclusive', ...more });
@@ -68,6 +71,36 @@ describe('the rule that no waiter is overtaken', () => {
   it.each([true, 'processes'] as const)('is broken by a caller that came half a second later (fair: %s)', (fair) => {
     expect(judged(fair, { otherLeaves: 3, fault: none })).toEqual(['overtaken']);
     expect(judged(fair, { otherLeaves: 3, fault: none, askedLater: 400 })).toEqual([]);
+  });
+
+  it('lets each waiter be overtaken by one cohort of each other process, where there are cohorts', () => {
+    const entered = (fair: boolean | 'cohorts', entries: readonly (readonly [at: number, worker: string])[]) => {
+      const checker = new Checker({ fair, allows: {}, lifetime: 100, recovery: 100 });
+      const observe = (at: number, event: string, op: string, more: object = {}) => {
+        checker.observe({ at, event, op, key: 'a', mode: 'exclusive', ...more });
+      };
+      observe(0, 'attempt', 'waiter/1.0.1');
+      observe(1, 'sent', 'waiter/1.0.1');
+      const held = { accepted: true, token: null, held: true, remaining: 1 };
+      entries.forEach(([, worker], index) => observe(700, 'attempt', `${worker}/1.${index}.1`));
+      entries.forEach(([at, worker], index) => {
+        const op = `${worker}/1.${index}.1`;
+        observe(at, 'enter', op, held);
+        observe(at + 1, 'left', op);
+      });
+      return checker.violations.map(({ rule }) => rule).filter((rule) => rule === 'overtaken');
+    };
+    const cohort = [
+      [800, 'w2'],
+      [805, 'w2'],
+      [809, 'w2'],
+    ] as const;
+    expect(entered('cohorts', cohort)).toEqual([]);
+    expect(entered('cohorts', [...cohort, [812, 'w3'], [815, 'w3']])).toEqual([]);
+    expect(entered(true, cohort)).toHaveLength(3);
+    // A second cohort of the same process: after another process, or later than a cohort lets callers in.
+    expect(entered('cohorts', [...cohort, [812, 'w3'], [815, 'w2']])).toEqual(['overtaken']);
+    expect(entered('cohorts', [...cohort, [950, 'w2']])).toEqual(['overtaken']);
   });
 
   it('counts one place in the queue for each process, where that is so', () => {

@@ -43,11 +43,6 @@ export interface LockEventMap {
    * (`@OnlyLeader`).
    */
   skipped: LockEvent;
-  /**
-   * A limited lock was granted, or queued, beside a holder with another limit: the smaller one applies. Published once for each pair of
-   * limits.
-   */
-  'limits-differ': LockEvent & { readonly limit: number; readonly other: number };
   /** This process became the leader of the key. `waited`: since it began to campaign for this term. */
   elected: LockEvent & { readonly waited: number; readonly fencingToken: bigint | null };
   /** A term of this process has ended, its task as well. `ledFor`: from the election until the lock was lost or given back. */

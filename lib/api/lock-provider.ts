@@ -147,8 +147,9 @@ export interface LockCapabilities {
    */
   readonly limits?: boolean;
   /**
-   * First come, first served: among all callers of the server where it queues them (`queue: 'backend'`). Where the core does,
-   * among processes and within each: a process has one place, and its next caller goes behind other processes that came meanwhile.
+   * It keeps the queue of the processes that wait for a key, by the age of their requests or in the order in which these came. A process
+   * that releases a lock and has callers left asks again before the release, so that the release sees all who wait; elsewhere it asks
+   * after it.
    */
   readonly fair: boolean;
   /** Grants carry a fencing token. */
@@ -168,11 +169,6 @@ export interface LockCapabilities {
   readonly forceRelease: boolean;
   /** `list` gives all locks of the namespace. Default false. */
   readonly list?: boolean;
-  /**
-   * Where waiters queue. `backend`: its queue takes every waiter. `local`: a waiter is expensive (a connection, a node), so
-   * the core queues in the process, and at most one waiter per process, key and depth of nesting asks the backend.
-   */
-  readonly queue: 'backend' | 'local';
 }
 
 /**
@@ -194,8 +190,8 @@ export interface CasStore {
 }
 
 /**
- * The backend of another provider, as one that is built on it sees it. The core has put its local queue in front where that is
- * needed, and repeats a release that was not answered until the lease is over, so the caller may forget it.
+ * The backend of another provider, as one that is built on it sees it. Each of its requests is a caller in the queue of
+ * its key, placed by its age. The core repeats a release that was not answered until the lease is over, so the caller may forget it.
  *
  * A lock is renewed and released by the very grant that `acquire` gave, because the queue knows by it which readers share one lock; an attempt
  * that was not granted is released by its own request.
@@ -213,13 +209,8 @@ export interface Member extends Pick<
 export type BackendEvent =
   /** The server took the lock away from this holder, or its session died. */
   | { readonly type: 'lost'; readonly holder: string; readonly cause?: unknown }
-  /** This attempt is queued. Must be reported: until then the core takes the attempt for unanswered and waits for the answer. */
-  | {
-      readonly type: 'waiting';
-      readonly holder: string;
-      /** Of a limited lock: the smallest limit of the holders, if that is not its own. */
-      readonly otherLimit?: number | undefined;
-    }
+  /** This request is queued. Must be reported: until then the core takes the request for unanswered and waits for the answer. */
+  | { readonly type: 'waiting'; readonly holder: string }
   /** The server does not answer. Holds stay valid until their deadline. */
   | { readonly type: 'unavailable'; readonly cause: unknown }
   /** The server answers again. The core renews all holds before `emit` returns; waiters may ask after that. */
@@ -256,6 +247,10 @@ export interface AcquireRequest extends Holder {
   readonly minHold: number;
   /** How many ms the caller still waits at the time of the call; 0 is one attempt that never queues. */
   readonly wait: number;
+  /** For how many ms its oldest caller has waited, with fractions; read when it is sent. A backend with a queue places it by that. */
+  readonly age: number;
+  /** How many callers it could serve one after the other, 1 to 64; read when it is sent. See {@link Grant.followers}. */
+  readonly callers: number;
   /**
    * How many other keys of this provider the caller holds already, which it frees only after this one. A backend with a limited number
    * of connections keeps some for such callers. Default 0.
@@ -276,8 +271,8 @@ export interface Grant extends Holder {
   readonly validUntil: number;
   /** How many ms the server keeps the lock without a renewal. The watchdog renews each third of it. */
   readonly lease: number;
-  /** Of a limited lock: the smallest limit of the other holders, if that is not its own. */
-  readonly otherLimit?: number | undefined;
+  /** How many callers may have the lock one after the other behind the first, each with the next token. Default: none. */
+  readonly followers?: number | undefined;
 }
 
 /** `lost`: not this holder's any more. `unknown`: no answer, which is not loss before the deadline. */

@@ -102,10 +102,7 @@ export class LockManager {
 
   /** Acquires the lock. @throws LockBusyError when it was busy for the whole `wait`. */
   async acquire(key: LockKey, options: LockOptions = {}): Promise<Lock> {
-    const lock = await this.#acquirer.acquire(normalizeKeys(key), this.plan(options), options.signal);
-    // A key that it has re-entered keeps the context of its first entry.
-    for (const hold of lock.holds) if (hold.entries === 1) hold.isApart = true;
-    return lock;
+    return await this.#acquirer.acquire(normalizeKeys(key), this.plan(options), options.signal);
   }
 
   /** Acquires the lock if it is free (`wait` defaults to 0); `null` when it is busy. */
@@ -132,8 +129,8 @@ export class LockManager {
 
   /** Checks options against their provider, once for any number of calls. @throws LockConfigError */
   plan(options: LockOptions, origin: LockOrigin = DIRECT_CALL): LockPlan {
-    const { core, waiters } = this.#providers.get(options.provider ?? this.#default);
-    return { core, waiters, settings: resolveSettings(options, this.#defaults, core), origin };
+    const { core, queues } = this.#providers.get(options.provider ?? this.#default);
+    return { core, queues, settings: resolveSettings(options, this.#defaults, core), origin };
   }
 
   /** The innermost lock around the caller, or that of a key; undefined outside of a lock, and after its release. */
@@ -168,9 +165,9 @@ export class LockManager {
 
   /** Frees the key; a lock that is held is lost. Resolves to whether it was held or retained (`minHold`). */
   async forceRelease(key: string, provider?: string): Promise<boolean> {
-    const core = this.#core(provider);
+    const { core, queues } = this.#providers.get(provider ?? this.#default);
     if (!core.capabilities.forceRelease || !core.backend.forceRelease) return notOffered(core, 'forceRelease');
-    const wasLocked = await core.backend.forceRelease(oneKey(key));
+    const wasLocked = await queues.forceRelease(oneKey(key));
     core.events.publish('force-released', () => ({ key, provider: core.name, wasLocked }));
     return wasLocked;
   }
@@ -197,10 +194,10 @@ export class LockManager {
       core.holds.valid.map((hold) => ({
         key: hold.key,
         provider: core.name,
-        mode: hold.grant.mode,
+        mode: hold.mode,
         method: hold.subject.method,
         acquiredAt: new Date(wallTime - (now - hold.grantedAt)),
-        fencingToken: hold.grant.fencingToken,
+        fencingToken: hold.fencingToken,
         remaining: hold.remaining(),
         entries: hold.entries,
       })),
@@ -210,8 +207,8 @@ export class LockManager {
   /** What this process waits for. */
   waiting(): WaitingLock[] {
     const now = this.#clock.now();
-    return [...this.#providers].flatMap(({ core, waiters }) =>
-      waiters.terms.map(({ subject, startedAt }) => ({
+    return [...this.#providers].flatMap(({ core, queues }) =>
+      queues.terms.map(({ subject, startedAt }) => ({
         key: subject.key,
         provider: core.name,
         mode: subject.mode,
@@ -253,12 +250,12 @@ export class LockManager {
       return;
     }
     this.#lifecycle.state = 'draining';
-    for (const { waiters } of this.#providers) waiters.dismiss('without-locks', stopping);
+    for (const { queues } of this.#providers) queues.dismiss('without-locks', stopping);
     // The timer keeps the process alive: it would otherwise end in the middle of the stop, and skip what comes after it.
     await withTimeout(this.#clock, this.#grace, Promise.allSettled([this.#starting, this.#idle()]));
     this.#lifecycle.state = 'stopped';
-    for (const { core, waiters } of this.#providers) {
-      waiters.dismiss('all', stopping);
+    for (const { core, queues } of this.#providers) {
+      queues.dismiss('all', stopping);
       core.holds.loseAll('shutdown');
     }
     await this.#providers.close();

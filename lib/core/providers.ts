@@ -2,14 +2,15 @@ import { LockConfigError, LockError } from '../api/errors.js';
 import type { LockLogger } from '../api/logger.js';
 import type { LockProvider } from '../api/lock-provider.js';
 import { isRetryable } from './toolkit/retryable.js';
-import { Waiters } from './acquire/waiters.js';
+import { KeyQueues } from './acquire/key-queues.js';
+import { memberOf } from './acquire/member.js';
 import type { CoreParts } from './core-parts.js';
 import { ProviderCore } from './provider-core.js';
 
-/** One provider of an application, with the callers that acquire from it. */
+/** One provider of an application, with the queues of its keys. */
 interface Entry {
   readonly core: ProviderCore;
-  readonly waiters: Waiters;
+  readonly queues: KeyQueues;
   /** The names of the providers that it is built on. */
   readonly members: readonly string[];
 }
@@ -41,12 +42,15 @@ export class Providers implements Iterable<Entry> {
       }
       const { members = [] } = provider;
       for (const member of members) add(member, [...path, name]);
-      const memberOf = (member: string) => {
-        if (members.includes(member)) return this.get(member).core.asMember();
+      const memberNamed = (member: string) => {
+        if (members.includes(member)) {
+          const entry = this.get(member);
+          return memberOf(entry.core, entry.queues);
+        }
         throw new LockConfigError(`Lock provider "${name}" does not name "${member}" among its members.`);
       };
-      const core = new ProviderCore(name, provider, parts, memberOf);
-      this.#byName.set(name, { core, waiters: new Waiters(core, maxWaiters), members });
+      const core = new ProviderCore(name, provider, parts, memberNamed);
+      this.#byName.set(name, { core, queues: new KeyQueues(core, maxWaiters), members });
     };
     for (const name of Object.keys(providers)) add(name, []);
   }

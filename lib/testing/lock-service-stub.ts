@@ -156,7 +156,6 @@ class StubBackend implements LockBackend {
     lease: 'per-lock',
     minHold: true,
     forceRelease: true,
-    queue: 'backend',
   };
   readonly #holders = new Map<string, AcquireRequest>();
   #token = 0n;

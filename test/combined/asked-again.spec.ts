@@ -77,7 +77,7 @@ describe('CombinedProvider, asked again after a member did not answer', () => {
     const signal = new AbortController().signal;
     const request: AcquireRequest = {
       ...{ key: 'k', holder: 'h', mode: 'exclusive', lease: 9_000, renew: true, minHold: 0 },
-      ...{ wait: 5_000, signal },
+      ...{ wait: 5_000, age: 0, callers: 1, signal },
     };
     members.a.onAcquire = down;
     await expect(all.acquire(request)).rejects.toThrow(LockUnavailableError);

@@ -192,7 +192,7 @@ describe('CombinedProvider', () => {
 
   it('keeps the lock of a provider that it shares with a reader of that provider alone, also after a renewal', async () => {
     const stores = [new MemoryStore(), new MemoryStore()];
-    const queued = (store: MemoryStore) => new DistantProvider(store, DistantBackend, 'local');
+    const queued = (store: MemoryStore) => new DistantProvider(store, DistantBackend, false);
     const process = () => combine({ a: queued(stores[0]!), b: queued(stores[1]!) });
     const [one, two] = [await process(), await process()];
     const writer = await two.locks.acquire('k');
@@ -405,12 +405,12 @@ describe('CombinedProvider', () => {
 
   it('promises what all providers promise', async () => {
     const all = new CombinedProvider({ providers: ['a', 'b'] });
-    const b = new ScriptedProvider({ shared: false, lease: 'session', maxLease: 5_000, queue: 'local' });
+    const b = new ScriptedProvider({ shared: false, lease: 'session', maxLease: 5_000 });
     b.onRelease = () => 'lost';
     const { locks, clock } = await startManager({ providers: { all, a: new MemoryLockProvider(), b }, default: 'all' });
     expect(locks.backend(CombinedBackend, 'all').capabilities).toEqual({
       ...{ shared: false, fair: true, fencing: false, lease: 'session' },
-      ...{ maxLease: 5_000, minHold: true, forceRelease: false, queue: 'local' },
+      ...{ maxLease: 5_000, minHold: true, forceRelease: false },
     });
     await stop(locks, clock);
   });

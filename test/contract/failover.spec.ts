@@ -1,4 +1,4 @@
-import type { LockCapabilities, LockProvider } from '../../lib/api/lock-provider.js';
+import type { LockProvider } from '../../lib/api/lock-provider.js';
 import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import { describeLockProvider, type ProviderHarness } from '../../lib/provider-kit/index.js';
@@ -10,7 +10,7 @@ import { type Cable, DistantBackend, DistantProvider } from './memory-server.js'
 const SECOND = 1_000;
 
 /** Two providers in memory, and the record on a third. */
-function harness(queue: LockCapabilities['queue']): ProviderHarness {
+function harness(fair: boolean): ProviderHarness {
   const clock = new FakeClock();
   const stores = { a: new MemoryStore(), b: new MemoryStore(), record: new MemoryStore() };
   const each = Object.values(stores);
@@ -32,12 +32,11 @@ function harness(queue: LockCapabilities['queue']): ProviderHarness {
       lease: 'session',
       minHold: false,
       forceRelease: true,
-      queue: 'backend',
     },
     create: () =>
       new HostedComposite(new FailoverProvider({ providers: ['a', 'b'], casStore: 'record', window: SECOND }), {
-        a: new DistantProvider(stores.a, DistantBackend, queue),
-        b: new DistantProvider(stores.b, DistantBackend, queue),
+        a: new DistantProvider(stores.a, DistantBackend, fair),
+        b: new DistantProvider(stores.b, DistantBackend, fair),
         record: new DistantCasProvider(stores.record, shared),
       }),
     faults: {
@@ -49,5 +48,5 @@ function harness(queue: LockCapabilities['queue']): ProviderHarness {
   };
 }
 
-describeLockProvider('failover', harness('backend'));
-describeLockProvider('failover on members behind the local queue', harness('local'));
+describeLockProvider('failover', harness(true));
+describeLockProvider('failover on members without a queue', harness(false));

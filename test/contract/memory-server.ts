@@ -14,23 +14,21 @@ import { MemoryBackend } from '../../lib/providers/memory/memory-backend.js';
 import type { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import type { ProviderHarness } from '../../lib/provider-kit/index.js';
 
-type Queue = LockCapabilities['queue'];
-
 /** A memory store as if it were behind a network, for all that the kit does to a backend. */
 export class MemoryServer {
   constructor(
     readonly store: MemoryStore,
     private readonly Backend: new (...terms: DistantTerms) => DistantBackend = DistantBackend,
-    private readonly queue: Queue = 'backend',
+    private readonly fair = true,
   ) {}
 
   create(): DistantProvider {
-    return new DistantProvider(this.store, this.Backend, this.queue);
+    return new DistantProvider(this.store, this.Backend, this.fair);
   }
 
   harness(): ProviderHarness {
     return {
-      capabilities: capabilitiesWith(this.queue),
+      capabilities: capabilitiesWith(this.fair),
       create: () => this.create(),
       faults: {
         revoke: (namespace, key) => Promise.resolve(void this.store.free(`${namespace}:${key}`)),
@@ -71,15 +69,15 @@ export class DistantProvider implements LockProvider {
   constructor(
     private readonly store: MemoryStore,
     private readonly Backend: new (...terms: DistantTerms) => DistantBackend = DistantBackend,
-    private readonly queue: Queue = 'backend',
+    private readonly fair = true,
   ) {}
 
   createBackend(context: BackendContext): DistantBackend {
-    return new this.Backend(context, this.store, this.cable, this.queue);
+    return new this.Backend(context, this.store, this.cable, this.fair);
   }
 }
 
-type DistantTerms = [context: BackendContext, store: MemoryStore, cable: Cable, queue: Queue];
+type DistantTerms = [context: BackendContext, store: MemoryStore, cable: Cable, fair: boolean];
 
 /** The memory backend with a cable that can be pulled. */
 export class DistantBackend extends MemoryBackend {
@@ -88,9 +86,9 @@ export class DistantBackend extends MemoryBackend {
   readonly memory: MemoryStore;
   readonly cable: Cable;
 
-  constructor(...[context, store, cable, queue]: DistantTerms) {
+  constructor(...[context, store, cable, fair]: DistantTerms) {
     super(context, store);
-    this.capabilities = capabilitiesWith(queue);
+    this.capabilities = capabilitiesWith(fair);
     this.surrounding = context;
     this.memory = store;
     this.cable = cable;
@@ -133,12 +131,10 @@ export class DistantBackend extends MemoryBackend {
   }
 }
 
-function capabilitiesWith(queue: Queue): LockCapabilities {
+function capabilitiesWith(fair: boolean): LockCapabilities {
   return {
     ...{ shared: true, limits: true, fencing: true, lease: 'per-lock', minHold: true, forceRelease: true, list: true },
-    queue,
-    // Behind the local queue the order among processes is that of their first waiters only.
-    fair: queue === 'backend',
+    fair,
   };
 }
 
@@ -148,8 +144,8 @@ function cableOf(provider: LockProvider): Cable {
 }
 
 // The core's request has its fields on its prototype.
-export function copyOf({ key, holder, mode, limited, lease, renew, minHold, wait }: AcquireRequest) {
-  return { key, holder, mode, limited, lease, renew, minHold, wait };
+export function copyOf({ key, holder, mode, limited, lease, renew, minHold, wait, age, callers }: AcquireRequest) {
+  return { key, holder, mode, limited, lease, renew, minHold, wait, age, callers };
 }
 
 function unreachable(): LockUnavailableError {

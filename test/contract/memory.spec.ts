@@ -5,7 +5,7 @@ import { DistantBackend, MemoryServer } from './memory-server.js';
 import { modestHarness } from './modest-provider.js';
 
 const native = () => new MemoryServer(new MemoryStore()).harness();
-const queued = () => new MemoryServer(new MemoryStore(), DistantBackend, 'local').harness();
+const queued = () => new MemoryServer(new MemoryStore(), DistantBackend, false).harness();
 
 describeLockProvider('memory, fake clock', { ...native(), clock: new FakeClock() });
 describeLockProvider('memory, real clock', native());

@@ -22,7 +22,6 @@ const CAPABILITIES: LockCapabilities = {
   lease: 'session',
   minHold: false,
   forceRelease: false,
-  queue: 'local',
 };
 
 /**
@@ -34,7 +33,7 @@ class ModestBackend extends DistantBackend {
   readonly #held = new Map<string, Grant>();
 
   constructor(context: BackendContext, store: MemoryStore, cable: Cable) {
-    super(context, store, cable, 'local');
+    super(context, store, cable, false);
   }
 
   override async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {

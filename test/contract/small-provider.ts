@@ -41,7 +41,6 @@ class SmallBackend implements LockBackend {
     lease: 'per-lock',
     minHold: false,
     forceRelease: false,
-    queue: 'local',
   };
   readonly #redis: Redis;
   /** Those that ask, by their holders. */

@@ -1,3 +1,4 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
 import { subscribe, tracingChannel, unsubscribe } from 'node:diagnostics_channel';
 import type { LockEventName } from '../../lib/api/lock-events.js';
 import { deferred, startManager, watch } from './manager-rig.js';
@@ -54,15 +55,14 @@ describe('the tracing channel of acquisitions', () => {
     expect(acquire.last()).toMatchObject({ ...OF_A, error: queued.error });
   });
 
-  it('is a store around the acquisition: what the provider does for it belongs to it', async () => {
+  it('is a store around the acquisition, and not around the request, which outlives the caller', async () => {
     const provider = ScriptedProvider.obliging();
     const { locks } = await startManager({ provider });
-    const { AsyncLocalStorage } = await import('node:async_hooks');
     const store = new AsyncLocalStorage<unknown>();
     const { start } = tracingChannel<unknown, { key: string }>('nestjs-distributed-lock:acquire');
     start.bindStore(store, (trace) => trace.key);
     leaving.push(() => void start.unbindStore(store));
-    let seen: unknown;
+    let seen: unknown = 'nothing';
     provider.onAcquire = (_, grant) => {
       seen = store.getStore();
       return grant();
@@ -70,7 +70,7 @@ describe('the tracing channel of acquisitions', () => {
     await locks.withLock('a', () => {
       expect(store.getStore()).toBeUndefined();
     });
-    expect(seen).toBe('a');
+    expect(seen).toBeUndefined();
   });
 });
 
@@ -91,6 +91,19 @@ describe('the tracing channel of holds', () => {
     expect(hold.names()).toEqual(['start', 'end', 'asyncStart', 'asyncEnd']);
     expect(hold.contexts()).toBe(1);
     expect(hold.last()).toMatchObject({ result: 'released' });
+  });
+
+  it('begins in the async context of its caller, also after a local handoff', async () => {
+    const provider = ScriptedProvider.obliging();
+    provider.onAcquire = (_, grant) => ({ ...grant(), followers: 1 });
+    const { locks, clock } = await startManager({ provider });
+    const store = new AsyncLocalStorage<string>();
+    const seen: (string | undefined)[] = [];
+    listen('tracing:nestjs-distributed-lock:hold:start', () => seen.push(store.getStore()));
+    const callers = ['ann', 'bob', 'cid'].map((name) => store.run(name, () => locks.withLock('a', () => undefined)));
+    await clock.advance(0);
+    await Promise.all(callers);
+    expect(seen).toEqual(['ann', 'bob', 'cid']);
   });
 
   it('tells a loss, also one that only the release finds, and a release that was not answered', async () => {

@@ -75,8 +75,8 @@ describe('a provider that is built on others', () => {
     await locks.stop();
   });
 
-  it('asks them through the local queue where a waiter is expensive', async () => {
-    const member = new ScriptedProvider({ queue: 'local' });
+  it('asks them through the queue of their key', async () => {
+    const member = new ScriptedProvider();
     member.onRelease = () => 'released';
     const { locks } = await startManager({ providers: { all: new Alias('member'), member }, default: 'all' });
     const first = locks.acquire('order:1');

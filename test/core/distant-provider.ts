@@ -16,7 +16,7 @@ const YEARS = 1e11;
 
 interface Distance {
   readonly store: MemoryStore;
-  readonly queue: LockCapabilities['queue'];
+  readonly fair: boolean;
   readonly scheduler: fc.Scheduler;
   /** `session`: what nobody releases stays permanently, as it does in ZooKeeper while its session lives. */
   readonly life?: LockCapabilities['lease'];
@@ -43,9 +43,9 @@ class DistantBackend extends MemoryBackend {
     private readonly fails: () => boolean,
   ) {
     super(context, distance.store);
-    const { queue } = distance;
     this.capabilities = {
-      ...{ shared: true, fair: true, fencing: true, lease: 'per-lock', minHold: true, forceRelease: true, queue },
+      ...{ shared: true, fencing: true, lease: 'per-lock', minHold: true, forceRelease: true },
+      fair: distance.fair,
     };
   }
 
@@ -64,6 +64,12 @@ class DistantBackend extends MemoryBackend {
       ...{ key, holder, mode, renew, minHold, lease: YEARS },
       get wait() {
         return request.wait;
+      },
+      get age() {
+        return request.age;
+      },
+      get callers() {
+        return request.callers;
       },
       get signal() {
         return request.signal;

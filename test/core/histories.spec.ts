@@ -36,7 +36,10 @@ const caller = fc.record({
   steps: fc.integer({ min: 0, max: 3 }),
 });
 
-describe.each(['backend', 'local'] as const)('recorded histories (%s queue)', (queue) => {
+describe.each([
+  ['fair', true],
+  ['polling', false],
+])('recorded histories (%s backend)', (_, fair) => {
   it('are those of a mutex, whatever is lost and whoever leaves', async () => {
     await fc.assert(
       fc.asyncProperty(
@@ -46,7 +49,7 @@ describe.each(['backend', 'local'] as const)('recorded histories (%s queue)', (q
         async (scheduler, callers, faultsAt) => {
           const clock = new FakeClock();
           let calls = 0;
-          const distance = { store: new MemoryStore(), queue, scheduler, life: 'session' } as const;
+          const distance = { store: new MemoryStore(), fair, scheduler, life: 'session' } as const;
           const provider = new DistantProvider(distance, () => faultsAt.includes(calls++));
           const locks = new LockManager({ providers: { main: provider }, clock });
           await locks.start();

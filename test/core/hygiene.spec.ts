@@ -3,12 +3,12 @@ import { LockManager } from '../../lib/core/lock-manager.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import { exploration } from '../exploration.js';
-import { QUEUES, startManager } from './manager-rig.js';
+import { BACKENDS, startManager } from './manager-rig.js';
 import { ScriptedProvider } from './scripted-provider.js';
 
 const ROUNDS = exploration(2_000, 20_000);
 
-describe.each(QUEUES)('nothing is left (%s queue)', (_, provide) => {
+describe.each(BACKENDS)('nothing is left (%s backend)', (_, provide) => {
   it(`after ${ROUNDS} acquires and releases`, async () => {
     const table = new MemoryStore();
     const { locks, clock } = await startManager({ provider: provide(table) });

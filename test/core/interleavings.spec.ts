@@ -24,7 +24,10 @@ const script: fc.Arbitrary<Script> = fc.record({
   steps: fc.integer({ min: 0, max: 3 }),
 });
 
-describe.each(['backend', 'local'] as const)('all interleavings that were tried (%s queue)', (queue) => {
+describe.each([
+  ['fair', true],
+  ['polling', false],
+])('all interleavings that were tried (%s backend)', (_backend, fair) => {
   it.each([
     ['without faults', 0, 'per-lock'],
     ['with replies that are lost', 4, 'per-lock'],
@@ -39,7 +42,7 @@ describe.each(['backend', 'local'] as const)('all interleavings that were tried 
           const store = new MemoryStore();
           const clock = new FakeClock();
           let calls = 0;
-          const provider = new DistantProvider({ store, queue, life, scheduler }, () => faultsAt.includes(calls++));
+          const provider = new DistantProvider({ store, fair, life, scheduler }, () => faultsAt.includes(calls++));
           const locks = new LockManager({ providers: { main: provider }, clock });
           await locks.start();
 
@@ -104,7 +107,7 @@ describe.each(['backend', 'local'] as const)('all interleavings that were tried 
         fc.scheduler(),
         fc.array(fc.boolean(), { minLength: 3, maxLength: 8 }),
         async (scheduler, leaves) => {
-          const provider = new DistantProvider({ store: new MemoryStore(), queue: 'local', scheduler });
+          const provider = new DistantProvider({ store: new MemoryStore(), fair, scheduler });
           const clock = new FakeClock();
           const locks = new LockManager({ providers: { main: provider }, clock });
           await locks.start();

@@ -17,7 +17,7 @@ interface Journey {
 class DistantLease {
   readonly capabilities: LockCapabilities = {
     ...{ shared: false, fair: false, fencing: false, lease: 'per-lock' },
-    ...{ minHold: false, forceRelease: false, queue: 'local' },
+    ...{ minHold: false, forceRelease: false },
   };
   /** When the backend forgets it, by its clock. */
   ends = -Infinity;

@@ -9,7 +9,7 @@ import { PollingProvider } from './polling-provider.js';
 
 const EVENTS: readonly LockEventName[] = [
   ...(['waiting', 'acquired', 'released', 'renewed', 'renewal-failed', 'lost'] as const),
-  ...(['busy', 'skipped', 'limits-differ', 'release-pending', 'unavailable'] as const),
+  ...(['busy', 'skipped', 'release-pending', 'unavailable'] as const),
 ];
 
 export interface RecordedEvent<N extends LockEventName = LockEventName> {
@@ -37,10 +37,10 @@ export async function startManager(options: Partial<LockManagerOptions> & { read
   return { locks, clock, log, events, names: () => events.map(({ name }) => name) };
 }
 
-/** The two ways to queue, over the same table of locks. */
-export const QUEUES: readonly [string, (store: MemoryStore) => LockProvider][] = [
-  ['backend', (store) => new MemoryLockProvider({ store })],
-  ['local', (store) => new PollingProvider(store)],
+/** One backend that keeps a queue and one that polls, over the same table of locks. */
+export const BACKENDS: readonly [string, (store: MemoryStore) => LockProvider][] = [
+  ['fair', (store) => new MemoryLockProvider({ store })],
+  ['polling', (store) => new PollingProvider(store)],
 ];
 
 /** What has become of a promise so far. Makes it a handled one, whatever becomes of it. */

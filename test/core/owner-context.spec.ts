@@ -4,6 +4,7 @@ import { LockManager } from '../../lib/core/lock-manager.js';
 import { surroundingLocks } from '../../lib/core/hold/granted-lock.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { deferred, startManager } from './manager-rig.js';
+import { ScriptedProvider } from './scripted-provider.js';
 
 const inNextTurn = () => new Promise<void>((resolve) => setImmediate(resolve));
 
@@ -115,6 +116,28 @@ describe('the context of a lock', () => {
     await inNextTurn();
     await inNextTurn();
     expect(await alive(references, last)).toBeLessThan(10);
+    await locks.stop();
+  });
+
+  it('keeps none of the ended locks of 20 000 local handoffs', async () => {
+    const provider = ScriptedProvider.obliging();
+    provider.onAcquire = (_, grant) => ({ ...grant(), followers: 63 });
+    const locks = new LockManager({ providers: { main: provider } });
+    await locks.start();
+    const references: WeakRef<Lock>[] = [];
+    const last = await startingItself(313, (next) =>
+      Promise.all(
+        Array.from({ length: 64 }, (_, caller) =>
+          locks.withLock('job', (lock) => {
+            references.push(new WeakRef(lock));
+            if (caller === 63) next();
+          }),
+        ),
+      ),
+    );
+    expect(references.length).toBeGreaterThan(20_000);
+    expect(provider.order.length).toBeLessThan(references.length / 2);
+    expect(await alive(references, last)).toBeLessThan(100);
     await locks.stop();
   });
 

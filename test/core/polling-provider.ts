@@ -12,9 +12,9 @@ import { copyOf } from '../contract/memory-server.js';
 
 const POLL = 5;
 
-/** Memory as a backend without a queue: it waits by asking again, so the core queues locally. */
+/** Memory as a backend without a queue: a request waits by asking again. */
 export class PollingProvider implements LockProvider {
-  /** How many waiters are in its backends now, and at most ever. */
+  /** How many requests wait in its backends now, and at most ever. */
   waiters = 0;
   mostWaiters = 0;
 
@@ -28,7 +28,7 @@ export class PollingProvider implements LockProvider {
 class PollingBackend extends MemoryBackend {
   override readonly capabilities: LockCapabilities = {
     ...{ shared: true, limits: true, fencing: true, lease: 'per-lock', minHold: true, forceRelease: true },
-    ...{ queue: 'local', fair: false },
+    fair: false,
   };
 
   constructor(

@@ -57,7 +57,6 @@ export class ScriptedProvider implements LockProvider, LockBackend {
       lease: 'per-lock',
       minHold: true,
       forceRelease: false,
-      queue: 'backend',
       ...capabilities,
     };
   }

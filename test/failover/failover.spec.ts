@@ -58,7 +58,7 @@ describe('failover', () => {
   it('keeps the lock that readers of one process share until the last of them has left', async () => {
     const store = new MemoryStore();
     const queued = () =>
-      fleet.start({ providers: ['q', 'b'] }, { q: new DistantProvider(store, DistantBackend, 'local') });
+      fleet.start({ providers: ['q', 'b'] }, { q: new DistantProvider(store, DistantBackend, false) });
     const [one, two] = [await queued(), await queued()];
     const readers = await fleet.drive(
       Promise.all([1, 2].map(() => one.locks.acquire('k', { mode: 'shared', wait: 1_000 }))),
@@ -67,6 +67,36 @@ describe('failover', () => {
     expect(await fleet.drive(two.locks.tryAcquire('k'))).toBeNull();
     await readers[1]?.release();
     await (await take(two)).release();
+  });
+
+  it('shares the queue of a provider with those that use it directly, in the order in which they came', async () => {
+    const [one] = (await start(1)) as [FleetProcess];
+    const order: string[] = [];
+    const inside = new Set<string>();
+    const use = (name: string, provider: string) =>
+      one.locks.withLock(
+        'k',
+        async () => {
+          expect([...inside]).toEqual([]);
+          inside.add(name);
+          order.push(name);
+          await fleet.passed(20);
+          inside.delete(name);
+        },
+        { provider, wait: 10_000 },
+      );
+    const turns = ['main', 'a', 'main', 'a', 'a', 'main'];
+    const all: Promise<unknown>[] = [];
+    for (const [turn, provider] of turns.entries()) {
+      all.push(use(`${provider} ${turn}`, provider));
+      await advance(1);
+    }
+    await fleet.drive(Promise.all(all));
+    expect(order.filter((name) => name.startsWith('a'))).toEqual(['a 1', 'a 3', 'a 4']);
+    expect(order.filter((name) => name.startsWith('main'))).toEqual(['main 0', 'main 2', 'main 5']);
+    // The request of the failover provider is one caller, as old as the oldest of its own.
+    expect(order).toEqual(['main 0', 'a 1', 'main 2', 'a 3', 'a 4', 'main 5']);
+    expect(on('a')).toBe(false);
   });
 
   it('keeps a lock for as long as its task takes', async () => {
@@ -735,11 +765,7 @@ describe('failover', () => {
     ['one key', 450],
     ['one key, without waiting', 0],
   ])('leaves a provider that hangs, although its callers get busy: %s', async (traffic, wait) => {
-    const q = new DistantProvider(
-      new MemoryStore(),
-      DistantBackend,
-      traffic === 'waiters that leave' ? 'backend' : 'local',
-    );
+    const q = new DistantProvider(new MemoryStore(), DistantBackend, traffic === 'waiters that leave');
     const one = await fleet.start({ providers: ['q', 'b'] }, { q });
     const hanging = one.locks.backend(DistantBackend, 'q');
     hanging.acquire = async ({ holder, signal, wait: remaining }) => {

@@ -49,7 +49,7 @@ export class DistantCasProvider implements LockProvider {
   ) {}
 
   createBackend(context: Parameters<LockProvider['createBackend']>[0]): DistantCasBackend {
-    return new DistantCasBackend(this.shared, context, this.store, this.cable, 'backend');
+    return new DistantCasBackend(this.shared, context, this.store, this.cable, true);
   }
 }
 

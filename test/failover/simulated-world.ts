@@ -118,7 +118,6 @@ class RemoteBackend implements LockBackend {
     lease: 'per-lock',
     minHold: false,
     forceRelease: false,
-    queue: 'backend',
   };
 
   constructor(

@@ -11,7 +11,7 @@ describeLockProvider(
     {
       capabilities: {
         ...common,
-        ...{ fencing: true, wideTokens: true, lease: 'session', minHold: false, queue: 'backend' },
+        ...{ fencing: true, wideTokens: true, lease: 'session', minHold: false },
       },
       lease: WINDOW,
       // A member keeps the lock of a process that died for two windows.

@@ -82,6 +82,5 @@ export const common: LockCapabilities = {
   lease: 'per-lock',
   minHold: true,
   forceRelease: true,
-  queue: 'local',
 };
 export const members = ['redis', 'mariadb'];

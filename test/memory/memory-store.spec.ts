@@ -14,6 +14,7 @@ function setUp() {
     mode,
     lease,
     minHold,
+    age: 0,
   });
   const take = (holder: string, mode?: LockMode, lease?: number, minHold?: number): StoredHold | undefined =>
     store.tryTake('k', request(holder, mode, lease, minHold), () => lost.push(holder));
@@ -110,8 +111,8 @@ describe('the store of locks', () => {
     wait('r2', 'shared');
     wait('r3', 'shared');
     expect(take('late', 'shared')).toBeUndefined();
-    writer.leave();
-    writer.leave();
+    writer();
+    writer();
     expect(served).toEqual(['r2', 'r3']);
   });
 
@@ -252,7 +253,7 @@ describe('the store of locks', () => {
     const { take, wait, store, clock } = setUp();
     take('one');
     const places = Array.from({ length: 1_000 }, (_, each) => wait(`w${each}`));
-    for (const place of places) place.leave();
+    for (const place of places) place();
     store.release('k', 'one', 0);
     expect([store.size, clock.pendingTimers]).toEqual([0, 0]);
   });

@@ -6,6 +6,7 @@ import type { RedisClusterClient } from '../../lib/providers/redis/index.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { type ClusterNode, type RedisCluster, startRedisCluster } from '../servers/redis-cluster.js';
 import {
+  ask,
   granted,
   isSettled,
   RELEASE,
@@ -139,21 +140,24 @@ describe('a Redis Cluster', () => {
   it('a killed master: a replica takes over its holds, and the locks of the other masters notice nothing', async () => {
     const [lost = '', ...others] = spread();
     const master = masterOf(slotOf(lost));
-    const held = granted(await two.backend.acquire(request(lost, { lease: 600_000 })));
+    const held = request(lost, { lease: 600_000 });
+    const { fencingToken } = granted(await two.backend.acquire(held));
+    // By the one that asks for no replica: the promoted one has none.
+    const found = granted(await one.backend.acquire(held));
+    expect(found.fencingToken).toBe(fencingToken);
     const before = one.events.length;
-    const waiter = one.backend.acquire(request(lost, { wait: 600_000 }));
+    const waiter = ask(one.backend, request(lost, { wait: 600_000 }));
     await until(() => one.events.length > before, 'it waits');
     master.server.signal('SIGKILL');
     const begun = performance.now();
     await until(() => one.events.some(({ type }) => type === 'unavailable'), 'it knows');
     for (const key of others) await one.backend.release(granted(await one.backend.acquire(request(key))), RELEASE);
-    // By the one that asks for no replica: the promoted one has none.
-    const renewed = await untilAnswered(() => one.backend.renew(held, 600_000), 60_000);
+    const renewed = await untilAnswered(() => one.backend.renew(found, 600_000), 60_000);
     console.info(`Master of a Cluster killed: the hold was renewed after ${Math.round(performance.now() - begun)} ms.`);
     expect(renewed).toMatchObject({ validUntil: expect.any(Number) });
     expect(await untilAnswered(() => one.backend.release(held, RELEASE))).toBe('released');
     const next = granted(await waiter);
-    expect(next.fencingToken).toBeGreaterThan(held.fencingToken ?? 0n);
+    expect(next.fencingToken).toBeGreaterThan(fencingToken ?? 0n);
     await one.backend.release(next, RELEASE);
   }, 120_000);
 });

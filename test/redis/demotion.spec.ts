@@ -14,6 +14,7 @@ import {
   until,
   untilAnswered,
   untilWaiting,
+  ask,
 } from './seam.js';
 
 const SEEN = `${new KeyLayout('lock').counter}seen`;
@@ -80,9 +81,9 @@ describe('a master that hands off, and connections to it that stay open', () => 
     const other = await start(1_000);
     const held = granted(await holder.backend.acquire(request('k')));
     let stale: Grant | 'busy' | undefined;
-    void slow.backend.acquire(request('k')).then((answer) => (stale = answer));
+    void ask(slow.backend, request('k')).then((answer) => (stale = answer));
     await untilWaiting(slow);
-    const waiter = other.backend.acquire(request('k'));
+    const waiter = ask(other.backend, request('k'));
     await untilWaiting(other);
     // Each waiter counts as alive for a minute from now: the old master hangs for longer than the 3 s that it gives them.
     for (const process of await oldAdmin.zrange(SEEN, '0', '-1')) await oldAdmin.zincrby(SEEN, 60_000, process);

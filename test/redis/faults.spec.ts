@@ -6,6 +6,7 @@ import { LockUnavailableError } from '../../lib/api/errors.js';
 import { startRedisServer } from '../servers/redis-server.mjs';
 import { makeServerClock } from '../servers/server-clock.js';
 import {
+  ask,
   backendOf,
   expire,
   granted,
@@ -114,13 +115,14 @@ describe('what goes wrong between a process and Redis', () => {
 
   it('keeps the place of its waiters over a reconnect', async () => {
     const holder = granted(await processes.steady.backend.acquire(request('k')));
-    const first = processes.shaky.backend.acquire(request('k'));
+    const first = ask(processes.shaky.backend, request('k'));
     await until(async () => (await processes.steady.backend.inspect('k'))?.waiters === 1, 'the first waits');
     const second = processes.steady.backend.acquire(request('k'));
     await until(async () => (await processes.steady.backend.inspect('k'))?.waiters === 2, 'the second waits');
     await untilWaiting(processes.shaky);
     processes.proxy.cut();
     await up(processes.shaky);
+    await untilWaiting(processes.shaky, 2);
     // A process that does not listen yet is passed over.
     await until(async () => (await redis.admin.pubsub('CHANNELS')).length === 2, 'both processes listen');
     await processes.steady.backend.release(holder, RELEASE);

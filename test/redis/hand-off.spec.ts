@@ -1,9 +1,11 @@
 import { describe, expect, it } from '@jest/globals';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import {
+  ask,
   expire,
   granted,
   isSettled,
+  leave,
   redisForTests,
   RELEASE,
   request,
@@ -113,7 +115,7 @@ describe('the hand-off between two processes', () => {
 
   it('finds by asking again what a lost message should have told', async () => {
     const holder = granted(await processes.steady.backend.acquire(request('k')));
-    const waiter = processes.shaky.backend.acquire(request('k'));
+    const waiter = ask(processes.shaky.backend, request('k'));
     await waiting('k', 1);
     await untilWaiting(processes.shaky);
     // The server does not notice that nobody reads: the message is sent and lost.
@@ -126,7 +128,7 @@ describe('the hand-off between two processes', () => {
 
   it('passes over a process that does not listen, and serves it when it asks again', async () => {
     const holder = granted(await processes.steady.backend.acquire(request('k')));
-    const deaf = processes.shaky.backend.acquire(request('k'));
+    const deaf = ask(processes.shaky.backend, request('k'));
     await waiting('k', 1);
     await untilWaiting(processes.shaky);
     const second = processes.steady.backend.acquire(request('k'));
@@ -167,7 +169,7 @@ describe('the hand-off between two processes', () => {
     const leaving = request('k');
     const answer = processes.shaky.backend.acquire(leaving);
     await waiting('k', 1);
-    leaving.abort();
+    expect(await leave(processes.shaky.backend, leaving)).toBe('lost');
     expect(await answer).toBe('busy');
     await waiting('k', 0);
     await processes.steady.backend.release(holder, RELEASE);
@@ -182,9 +184,10 @@ describe('the hand-off between two processes', () => {
     await untilWaiting(processes.shaky);
     processes.proxy.holdReplies();
     await processes.steady.backend.release(holder, RELEASE);
-    leaving.abort();
+    const released = leave(processes.shaky.backend, leaving);
     expect(await answer).toBe('busy');
     processes.proxy.passReplies();
+    expect(await released).toBe('released');
     await until(async () => (await processes.steady.backend.inspect('k')) === null, 'it is free');
   });
 
@@ -226,9 +229,10 @@ describe('the hand-off between two processes', () => {
       await waiting('k', 1);
       const reader = processes.steady.backend.acquire(request('k', shared));
       await waiting('k', 2);
-      writer.abort();
+      const released = leave(processes.shaky.backend, writer);
       expect(await left).toBe('busy');
       granted(await reader);
+      expect(await released).toBe('lost');
     });
 
     it('lets the readers behind a dead writer in', async () => {
@@ -334,36 +338,23 @@ describe('the hand-off between two processes', () => {
     },
   );
 
-  it('asks for all waiters when the first of them is granted as if nobody waited', async () => {
+  it('asks again each second for each request, with its age, so that their order is back when the data was lost', async () => {
     const { backend, time, events } = await startWithFakeClock({ url: redis.server.url });
-    await processes.steady.backend.acquire(request('k'));
-    const waiters = [request('k'), request('k'), request('k')].map((each) => backend.acquire(each));
-    await untilWaiting({ backend, events }, 3);
-    const lock = new KeyLayout('lock').lockOf('k');
-    await redis.admin.del(lock, `${lock}}q`);
-    // The one second in which it asks for the first. From then on its clock stands still.
-    await time.advance(1_000);
-    for (const waiter of waiters) await backend.release(granted(await waiter), RELEASE);
-    await backend.close();
-  });
-
-  it('asks for one waiter of each key a second, and for all of a key whose queue was lost', async () => {
-    const { backend, time, events } = await startWithFakeClock({ url: redis.server.url });
-    const held = granted(await processes.steady.backend.acquire(request('k')));
-    const requests = Array.from({ length: 100 }, () => request('k'));
+    const held = granted(await processes.steady.backend.acquire(request('k', { lease: 600_000 })));
+    // As requests of other processes would be: each came 10 ms after the one before it.
+    const requests = Array.from({ length: 100 }, (_, index) => request('k', { age: 2_000 - 10 * index }));
     const answers = requests.map((each) => backend.acquire(each));
     await untilWaiting({ backend, events }, 100);
     const queue = `${new KeyLayout('lock').lockOf('k')}}q`;
-    const before = await redis.admin.zrange(queue, '0', '-1', 'WITHSCORES');
+    const order = async () => (await redis.admin.zrange(queue, '0', '-1')).map((member) => member.replace(/^.*:/, ''));
+    expect(await order()).toEqual(requests.map(({ holder }) => holder));
     await redis.admin.del(queue);
     await time.advance(1_000);
     await until(async () => (await redis.admin.zcard(queue)) === 100, 'all are back');
-    expect(await redis.admin.zrange(queue, '0', '-1', 'WITHSCORES')).toEqual(before);
-    requests.forEach(({ abort }) => {
-      abort();
-    });
-    await Promise.all(answers);
-    await waiting('k', 0);
+    expect(await order()).toEqual(requests.map(({ holder }) => holder));
+    await Promise.all(requests.map((each) => leave(backend, each)));
+    expect(new Set(await Promise.all(answers))).toEqual(new Set(['busy']));
+    expect(await redis.admin.exists(queue)).toBe(0);
     await processes.steady.backend.release(held, RELEASE);
     await backend.close();
   });
@@ -388,7 +379,7 @@ describe('the hand-off between two processes', () => {
     const { backend, time, events } = await startWithFakeClock({ url: redis.server.url });
     granted(await processes.steady.backend.acquire(request('k')));
     const requests = Array.from({ length: 100 }, () => request('k'));
-    const answers = requests.map(({ ...terms }) => backend.acquire(terms));
+    const answers = requests.map((each) => backend.acquire(each));
     await untilWaiting({ backend, events }, 100);
     await redis.admin.config('RESETSTAT');
     for (let second = 0; second < 3; second += 1) {
@@ -398,9 +389,7 @@ describe('the hand-off between two processes', () => {
       await backend.inspect('nothing');
     }
     expect(await calls()).toBe(3 * (1 + 2));
-    requests.forEach(({ abort }) => {
-      abort();
-    });
+    await Promise.all(requests.map((each) => leave(backend, each)));
     expect(new Set(await Promise.all(answers))).toEqual(new Set(['busy']));
     await waiting('k', 0);
     await backend.close();

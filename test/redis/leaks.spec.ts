@@ -1,6 +1,6 @@
 import { describe, expect, it } from '@jest/globals';
 import { CountingClock } from './counting-clock.js';
-import { granted, RELEASE, request, startBackend, until, redisForTests } from './seam.js';
+import { granted, leave, RELEASE, request, startBackend, until, redisForTests } from './seam.js';
 
 describe('what is left behind', () => {
   const redis = redisForTests();
@@ -29,8 +29,9 @@ describe('what is left behind', () => {
       // Some leave before they were sent, some before they were answered, some from the queue.
       if (round % 3 === 1) await Promise.resolve();
       if (round % 3 === 2) await backend.inspect('k');
-      for (const ask of asks) ask.abort();
+      const released = asks.map((ask) => leave(backend, ask));
       expect(new Set(await Promise.all(answers))).toEqual(new Set(['busy']));
+      expect(new Set(await Promise.all(released))).toEqual(new Set(['lost']));
     }
     await until(async () => (await backend.inspect('k'))?.waiters === 0, 'the queue is empty');
     expect(await backend.release(holder, RELEASE)).toBe('released');

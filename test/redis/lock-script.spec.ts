@@ -7,7 +7,7 @@ describe('the lock script, by itself', () => {
 
   const run = (process: string, ...operations: Operation[]) => callScript(redis.admin, process, operations);
   const token = expect.stringMatching(/^\d{16}$/);
-  const queued = expect.stringMatching(/^q\d{33,}$/i);
+  const queued = expect.stringMatching(/^q\d{17,}$/);
   const refused = ['b'];
   const now = () => serverTime(redis.admin);
 
@@ -37,7 +37,7 @@ describe('the lock script, by itself', () => {
     expect(await run(HERE, ['R', 'one', 0], ['A3000', 'four', 60_000])).toEqual([
       1,
       queued,
-      expect.stringMatching(/^\d{32}3000:two lock:\{1\}:k$/),
+      expect.stringMatching(/^\d{34}3000:two lock:\{1\}:k$/),
     ]);
     // A provisional lease: it ends after 3 s, and the record of it stays 10 s more.
     const provisional = String(await redis.admin.get(LOCK));
@@ -57,26 +57,125 @@ describe('the lock script, by itself', () => {
 
   it('a process that nobody hears is removed until it asks again; without another waiter the lock is free', async () => {
     await run(HERE, ['A3000', 'one', 60_000]);
-    const ticket = String(((await run(THERE, ['A3000', 'two', 60_000])) as string[])[0]).slice(1, 17);
+    await run(THERE, ['A3000', 'two', 60_000]);
     expect(await run(HERE, ['R', 'one', 0])).toEqual([1]);
     expect(await redis.admin.exists(LOCK, `${LOCK}}q`)).toBe(0);
     // A caller that does not wait may have it meanwhile, since no live waiter is queued.
     expect(await run(HERE, ['T', 'three', 60_000])).toEqual(token);
     await run(HERE, ['R', 'three', 0]);
     // Asking again it is alive.
-    expect(await run(THERE, [`A3000:${ticket}`, 'two', 60_000])).toEqual(token);
+    expect(await run(THERE, ['A3000:1000000', 'two', 60_000])).toEqual(token);
   });
 
-  it('a ticket keeps its place also when the queue was lost', async () => {
-    await run(HERE, ['A3000', 'one', 60_000]);
-    await run(HERE, ['A3000', 'two', 60_000], ['A3000', 'three', 60_000]);
-    const [first, second] = (await redis.admin.zrange(`${LOCK}}q`, '0', '-1', 'WITHSCORES'))
-      .map(String)
-      .filter((_, index) => index % 2 === 1);
+  it('an entry stands at the time when its oldest caller came, and each ask writes that again', async () => {
+    const order = () => redis.admin.zrange(`${LOCK}}q`, '0', '-1');
+    const [two, three] = [`x${HERE}3000:two`, `x${THERE}3000:three`];
+    await run(HERE, ['A3000', 'one', 60_000], ['A3000:5000000', 'two', 60_000]);
+    const asked = await now();
+    await run(THERE, ['A3000:2500000', 'three', 60_000]);
+    expect(Number(await redis.admin.zscore(`${LOCK}}q`, three)) / 1_000).toBeGreaterThanOrEqual(asked - 2_500);
+    expect(Number(await redis.admin.zscore(`${LOCK}}q`, three)) / 1_000).toBeLessThanOrEqual((await now()) - 2_500);
+    expect(await order()).toEqual([two, three]);
+    // The oldest caller of the first has left.
+    await run(HERE, ['A3000:1000000', 'two', 60_000]);
+    expect(await order()).toEqual([three, two]);
     await redis.admin.del(`${LOCK}}q`);
-    await run(HERE, [`A3000:${second ?? ''}`, 'three', 60_000]);
-    await run(HERE, [`A3000:${first ?? ''}`, 'two', 60_000]);
-    expect(await redis.admin.zrange(`${LOCK}}q`, '0', '-1')).toEqual([`x${HERE}3000:two`, `x${HERE}3000:three`]);
+    await run(HERE, ['A3000:1100000', 'two', 60_000]);
+    await run(THERE, ['A3000:2600000', 'three', 60_000]);
+    expect(await order()).toEqual([three, two]);
+  });
+
+  it('a process that asks before it releases keeps the place of its caller; the other way round it loses it', async () => {
+    const waits = async (process: string, name: string, age: number) => {
+      await run(process, [`N3000:${age}::1`, name, 60_000]);
+    };
+    for (const [operations, next] of [
+      [
+        [
+          ['N3000:9000000::1', 'second', 60_000],
+          ['R', 'first', 0],
+        ],
+        'second',
+      ],
+      [
+        [
+          ['R', 'first', 0],
+          ['N3000:9000000::1', 'second', 60_000],
+        ],
+        'other',
+      ],
+    ] as const) {
+      const listener = redis.admin.duplicate();
+      await listener.subscribe(`${COUNTER}${THERE}`);
+      await run(HERE, ['A3000', 'first', 60_000]);
+      await waits(THERE, 'other', 1_000_000);
+      await run(HERE, ...operations);
+      expect(await redis.admin.get(LOCK)).toMatch(new RegExp(`^c\\d{29}\\w{12}${next}$`));
+      await run(HERE, ['F', '', 0], ['F', '', 0], ['F', '', 0]);
+      await redis.admin.flushall();
+      listener.disconnect();
+    }
+  });
+
+  it('a mode letter that it does not know blocks the queue while its process lives, whatever comes behind it', async () => {
+    await run(HERE, ['A3000', 'one', 60_000], ['A3000', 'two', 60_000]);
+    await redis.admin.zadd(`${LOCK}}q`, 1, `z${HERE}3000:later`);
+    expect(await run(HERE, ['R', 'one', 0])).toEqual([1]);
+    expect(await redis.admin.exists(LOCK)).toBe(0);
+    expect(await run(HERE, ['T', 'three', 60_000], ['A3000', 'four', 60_000], ['a3000', 'five', 60_000])).toEqual([
+      'b',
+      queued,
+      queued,
+    ]);
+    // It leaves: those behind it are served by the next look.
+    await redis.admin.zrem(`${LOCK}}q`, `z${HERE}3000:later`);
+    expect(await run(HERE, ['I', '', 0])).toEqual([
+      expect.stringMatching(/^held exclusive 1 2 /),
+      expect.stringMatching(/^\d{34}3000:two lock:\{1\}:k$/),
+    ]);
+  });
+
+  it('a mode letter that it does not know is removed with its process', async () => {
+    await run(HERE, ['A3000', 'one', 60_000], ['A3000', 'two', 60_000]);
+    await redis.admin.zadd(`${LOCK}}q`, 1, `z${THERE}3000:later`);
+    expect(await run(HERE, ['R', 'one', 0])).toEqual([1, expect.stringMatching(/^\d{34}3000:two lock/)]);
+    expect(await redis.admin.exists(`${LOCK}}q`)).toBe(0);
+  });
+
+  it('a block of tokens is as long as the callers asked for, and the last one is stored; out of the queue one, while the counter is ahead of the clock', async () => {
+    const tokenOf = (reply: unknown) => BigInt(String(reply).slice(0, 16));
+    await redis.admin.set(COUNTER, '8000000000000000');
+    const [last] = (await run(HERE, ['N3000:0::5', 'one', 60_000])) as string[];
+    // Its first one is larger than all before.
+    expect(tokenOf(last) - 4n).toBeGreaterThan(8_000_000_000_000_000n);
+    expect(await redis.admin.get(LOCK)).toBe(`p${last}one`);
+    expect(BigInt(String(await redis.admin.get(COUNTER)))).toBeGreaterThanOrEqual(tokenOf(last));
+    // A hold that is found again names the last one, however many callers it is for now.
+    expect(await run(HERE, ['N3000:0::64', 'one', 60_000])).toEqual([expect.stringMatching(new RegExp(`^h${last}`))]);
+    const before = BigInt(String(await redis.admin.get(COUNTER)));
+    const notice = ((await run(HERE, ['N3000:0::2', 'two', 60_000], ['R', 'one', 0])) as string[])[2];
+    // The counter is ahead of the clock, which would never catch up with blocks of 64.
+    expect(String(notice).slice(32, 34)).toBe('01');
+    expect(tokenOf(notice)).toBeGreaterThan(before);
+    expect((await redis.admin.get(LOCK))?.slice(1, 17)).toBe(String(notice).slice(0, 16));
+    expect(BigInt(String(await redis.admin.get(COUNTER)))).toBeGreaterThanOrEqual(tokenOf(notice));
+    // Another process always gets a larger one.
+    await run(HERE, ['R', 'two', 0]);
+    expect(tokenOf(await run(THERE, ['A3000', 'three', 60_000]))).toBeGreaterThan(tokenOf(notice));
+  });
+
+  it.each([
+    ['an exclusive one', 'A3000:0', 64],
+    ['one of several callers', 'N3000:0::2', 64],
+    ['one with a minHold', 'B03000:0:600000', 1],
+    ['a shared one', 'a3000:0', 1],
+    ['a limited one', 'l3000 1 2:0', 1],
+  ])('out of the queue, %s gets as many tokens as its process may serve callers', async (_, code, tokens) => {
+    await run(HERE, ['A3000', 'one', 60_000], [code, 'two', 60_000]);
+    const held = BigInt((await redis.admin.get(LOCK))!.slice(1, 17));
+    const [, notice] = (await run(HERE, ['R', 'one', 0])) as string[];
+    expect(Number(String(notice).slice(32, 34))).toBe(tokens);
+    expect(BigInt(String(notice).slice(0, 16)) - BigInt(tokens - 1)).toBeGreaterThan(held);
   });
 
   it('numbers grow also from a counter that is ahead of the clock, and from one that was lost', async () => {
@@ -117,31 +216,30 @@ describe('the lock script, by itself', () => {
   it('limited holders have a token each, take no more than the smallest limit, and the last one frees the lock', async () => {
     const [first, second] = (await run(HERE, ['l3000 1 2', 'one', 60_000], ['m3000 1 3', 'two', 60_000])) as string[];
     expect(first).toEqual(token);
-    // The limit of the other is smaller, so it applies.
-    expect(second).toMatch(/^\d{16} 2$/);
-    expect(Number(second?.slice(0, 16))).toBeGreaterThan(Number(first));
+    expect(second).toEqual(token);
+    expect(Number(second)).toBeGreaterThan(Number(first));
     expect(await run(HERE, ['m3000 1 3', 'three', 1], ['T', 'four', 1], ['t', 'five', 1])).toEqual(['b', 'b', 'b']);
     expect(await run(HERE, ['I', '', 0])).toEqual([
       expect.stringMatching(/^held limited 2 0 \d+ \d{16} \d{16} one,two 2 2$/),
     ]);
     expect(await run(HERE, ['l3000 1 2', 'one', 1], ['C', 'two', 90_000])).toEqual([
       expect.stringMatching(new RegExp(`^h${first}\\d+$`)),
-      `h${second?.slice(0, 16)}90000`,
+      `h${second}90000`,
     ]);
     expect(await run(HERE, ['e', 'one', 0], ['e', 'one', 0], ['e', 'two', 0])).toEqual([1, 0, 1]);
     expect(await redis.admin.keys(`${LOCK}*`)).toEqual([]);
   });
 
-  it('limited waiters that fit are granted together, and the notice names another limit', async () => {
-    await run(HERE, ['A3000', 'one', 60_000], ['l3000 1 3', 'two', 60_000], ['l3000 1 2', 'three', 60_000]);
+  it('limited waiters that fit are granted together, by the smallest limit among theirs', async () => {
+    await run(HERE, ['A3000', 'one', 60_000], ['l3000 1 3:3000', 'two', 60_000], ['l3000 1 2:2000', 'three', 60_000]);
     await run(HERE, ['l3000 1 3', 'four', 60_000]);
     expect(await run(HERE, ['R', 'one', 0])).toEqual([
       1,
-      expect.stringMatching(/^\d{32}3000:two lock:\{1\}:k$/),
-      expect.stringMatching(/^\d{32}3000 3:three lock:\{1\}:k$/),
+      expect.stringMatching(/^\d{34}3000:two lock:\{1\}:k$/),
+      expect.stringMatching(/^\d{34}3000:three lock:\{1\}:k$/),
     ]);
     // It has three, but one that holds has two.
-    expect(await run(HERE, ['e', 'two', 0])).toEqual([1, expect.stringMatching(/^\d{32}3000 2:four lock:\{1\}:k$/)]);
+    expect(await run(HERE, ['e', 'two', 0])).toEqual([1, expect.stringMatching(/^\d{34}3000:four lock:\{1\}:k$/)]);
     expect(await redis.admin.zcard(`${LOCK}}q`)).toBe(0);
   });
 
@@ -153,7 +251,7 @@ describe('the lock script, by itself', () => {
       await until(async () => (await now()) > Number(ends), 'a lease is over');
       expect(await run(HERE, [code, `long${index}`, 60_000])).toEqual([
         expect.stringMatching(/^h/),
-        expect.stringMatching(new RegExp(`^\\d{32}3000:waiter${index} lock`)),
+        expect.stringMatching(new RegExp(`^\\d{34}3000:waiter${index} lock`)),
       ]);
       await run(HERE, ['F', '', 0]);
     }

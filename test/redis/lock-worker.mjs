@@ -28,6 +28,8 @@ process.on('message', async ({ key, lease, holdFor }) => {
     renew: true,
     minHold: 0,
     wait: 60_000,
+    age: 0,
+    callers: 1,
   };
   const grant = await backend.acquire({ ...request, signal: new AbortController().signal });
   process.send({ event: 'granted', token: String(grant.fencingToken) });

@@ -22,6 +22,7 @@ import {
   untilAnswered,
   redisForTests,
   twoProcesses,
+  leave,
 } from './seam.js';
 
 const shared = { mode: 'shared' } as const;
@@ -183,12 +184,13 @@ describe('a connection that falls silent, is lost or is only slow', () => {
       await time.advance(1_000);
       await until(async () => (await calls()) === 1, 'it has asked again and was refused');
       await redis.admin.script('LOAD', LOCK_SCRIPT.text);
-      ask.abort();
+      const released = leave(slow.backend, ask);
       expect(await answer).toBe('busy');
       await until(async () => (await calls()) === 2, 'it has left');
       processes.proxy.passReplies();
       // Answered after the refusal, so that the next command goes after whatever that one made it send.
       await slow.backend.inspect('k');
+      expect(await released).toBe('lost');
       expect(await slow.backend.inspect('k')).toMatchObject({ holders: 1, waiters: 0 });
     });
   });
@@ -300,12 +302,18 @@ describe('messages and connections, one step after the other', () => {
 
   it('does not date a message by what it knew before the connection was lost', async () => {
     const held = granted(await other.backend.acquire(request('k')));
-    let answer: unknown;
-    void backend.acquire(request('k')).then((outcome) => (answer = outcome));
+    const ask = request('k');
+    let answer: unknown = backend.acquire(ask);
+    const lost = expect(answer).rejects.toThrow(LockUnavailableError);
     await drain();
     await other.backend.release(held, RELEASE);
     await wire.collect();
     wire.cut();
+    await lost;
+    await drain();
+    // The core asks again, and the message arrives before the reply.
+    answer = undefined;
+    void backend.acquire(ask).then((outcome) => (answer = outcome));
     wire.hear();
     await settle();
     expect(answer).toBeUndefined();

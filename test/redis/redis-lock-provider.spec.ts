@@ -89,7 +89,7 @@ describe('RedisLockProvider at the seam', () => {
     const first = granted(await one.backend.acquire(request('stock')));
     const order: number[] = [];
     const waiters = Array.from({ length: 20 }, async (_, index) => {
-      const grant = granted(await one.backend.acquire(request('stock')));
+      const grant = granted(await one.backend.acquire(request('stock', { age: 20 - index })));
       order.push(index);
       await one.backend.release(grant, RELEASE);
     });

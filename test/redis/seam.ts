@@ -1,6 +1,12 @@
 import { afterAll, afterEach, beforeAll, beforeEach } from '@jest/globals';
 import { Redis } from 'ioredis';
-import type { AcquireRequest, BackendContext, BackendEvent, Grant } from '../../lib/api/lock-provider.js';
+import type {
+  AcquireRequest,
+  BackendContext,
+  BackendEvent,
+  Grant,
+  ReleaseOutcome,
+} from '../../lib/api/lock-provider.js';
 import { systemClock } from '../../lib/core/toolkit/clock.js';
 import { silentLogger } from '../../lib/api/logger.js';
 import { systemRandom } from '../../lib/core/toolkit/random.js';
@@ -142,6 +148,7 @@ export interface TestRequest extends AcquireRequest {
 /** An attempt to acquire `key`; waits for 60 s unless it is aborted. */
 export function request(key: string, terms: Partial<AcquireRequest> = {}): TestRequest {
   const controller = new AbortController();
+  const since = performance.now();
   return {
     key,
     holder: random.id(),
@@ -150,12 +157,27 @@ export function request(key: string, terms: Partial<AcquireRequest> = {}): TestR
     renew: true,
     minHold: 0,
     wait: 60_000,
+    get age() {
+      return performance.now() - since;
+    },
+    callers: 1,
     signal: controller.signal,
     abort: () => {
       controller.abort();
     },
     ...terms,
   };
+}
+
+/** Its last caller leaves: the core aborts it, and releases it in any case. Answers what the release did. */
+export function leave(backend: RedisBackend, request: TestRequest): Promise<ReleaseOutcome> {
+  request.abort();
+  return backend.release(request, RELEASE);
+}
+
+/** Asks for a lock as the core does: again with the same request, until there is an answer. */
+export function ask(backend: RedisBackend, request: TestRequest): Promise<Grant | 'busy'> {
+  return untilAnswered(() => backend.acquire(request), 60_000);
 }
 
 /** The grant in an answer that must be one. */

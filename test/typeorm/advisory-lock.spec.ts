@@ -88,6 +88,8 @@ describe.each(databases)('advisory locks on %s', (type) => {
         renew: true,
         minHold: 0,
         wait,
+        age: 0,
+        callers: 1,
         signal,
       });
     const answers = await Promise.all(['one', 'two', 'three'].map((holder) => ask(holder)));

@@ -95,7 +95,10 @@ async function play(seed: number): Promise<number> {
     const limited = random.fraction() < 0.85 ? { limit: random.pick([2, 3]), weight: random.pick([1, 2]) } : undefined;
     const terms = { key: 'k', holder: systemRandom().id(), mode: limited ? 'limited' : 'exclusive' } as const;
     const { signal } = new AbortController();
-    const request: AcquireRequest = { ...terms, limited, lease: LEASE, renew: true, minHold: 0, wait: 0, signal };
+    const request: AcquireRequest = {
+      ...{ ...terms, limited, lease: LEASE, renew: true, minHold: 0 },
+      ...{ wait: 0, age: 0, callers: 1, signal },
+    };
     const attempt = new VersionAttempt(context, database, terms);
     const asks = random.pick([1, 1, 3]);
     let answer: Grant | 'busy' | undefined;

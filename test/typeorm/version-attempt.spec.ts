@@ -44,7 +44,7 @@ function request(wait = 60_000): { request: AcquireRequest; leave(): void } {
     caller.abort();
   };
   const terms = { key: 'k', holder: 'me', mode: 'exclusive', lease: 30_000, renew: true, minHold: 0 } as const;
-  return { request: { ...terms, wait, signal: caller.signal }, leave };
+  return { request: { ...terms, wait, age: 0, callers: 1, signal: caller.signal }, leave };
 }
 
 const heldBy = (holder: string, version: bigint, remaining: number): Lease => ({

@@ -99,12 +99,6 @@ describe('The order of limited nodes', () => {
     expect(sequenceOf(name)).toBe(4);
     expect(mutex.modeOf(named('limit-3-1-', 4))).toBe('exclusive');
   });
-
-  it('reports the limit of the holders, where it is another one', () => {
-    expect(placeOf(limit(3, 1, 2), limit(5, 1, 1), limit(3, 1, 2)).otherLimit).toBe(5);
-    expect(placeOf(limit(3, 1, 2), limit(3, 1, 1), limit(3, 1, 2)).otherLimit).toBeUndefined();
-    expect(placeOf(limit(3, 1, 2), write(1), limit(3, 1, 2)).otherLimit).toBeUndefined();
-  });
 });
 
 describe('The number of a node', () => {

@@ -47,6 +47,8 @@ export function request(key: string, terms: Partial<AcquireRequest> = {}): TestR
     renew: true,
     minHold: 0,
     wait: 60_000,
+    age: 0,
+    callers: 1,
     signal: controller.signal,
     abort: () => {
       controller.abort();

@@ -17,11 +17,15 @@ export interface AcquireTerms {
   readonly limited: LimitTerms | undefined;
   /** When the caller came, on the monotonic clock. */
   readonly startedAt: number;
+  /** When the caller came to the queue of this key: later than that for the second of several keys. */
+  readonly since: number;
   /** When the caller stops waiting, on the monotonic clock. */
   readonly deadline: number;
   readonly signal: AbortSignal | undefined;
   /** How many other keys of this provider the caller holds. */
   readonly depth: number;
+  /** How many callers it stands for: more than one for a request of a provider that is built on this one. */
+  readonly callers: number;
   /** The locks around the caller. As long as one of them is held, a drain waits for the caller instead of sending it away. */
   readonly around: readonly Pick<Lock, 'isHeld'>[];
 }

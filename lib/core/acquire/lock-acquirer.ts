@@ -28,15 +28,21 @@ export class LockAcquirer {
     const startedAt = this.clock.now();
     const holds: Hold[] = [];
     try {
-      for (const key of keys) holds.push(await this.#acquireKey(key, plan, signal, startedAt, holds));
+      for (const key of keys) {
+        const hold = await this.#acquireKey(key, plan, signal, startedAt, holds);
+        holds.push(hold);
+        if (hold.entries === 1) hold.trace();
+      }
       // The machine may have been suspended while the caller waited for the last key, or for this very answer; the backend knows
       // whether the others are still held.
       const isUnverified = (hold: Hold) => hold.status() === 'unverified';
       while (holds.length > 1) {
         const hold = holds.find(isUnverified);
         if (!hold) break;
-        await plan.core.holds.extend(hold, hold.lease);
+        await plan.core.holds.extend(hold, hold.grant.lease);
       }
+      // It may have aborted in the very tick of the grant.
+      signal?.throwIfAborted();
       return this.#granted(holds, plan);
     } catch (error) {
       // All are sent before the first answer is awaited: the caller has waited long enough.
@@ -48,7 +54,7 @@ export class LockAcquirer {
   /** @param acquired what was acquired for the same lock so far */
   #acquireKey(
     key: string,
-    { core, waiters, settings, origin }: LockPlan,
+    { core, queues, settings, origin }: LockPlan,
     signal: AbortSignal | undefined,
     startedAt: number,
     acquired: readonly Hold[],
@@ -68,10 +74,11 @@ export class LockAcquirer {
       depth += keys;
     }
     const deadline = startedAt + settings.wait;
+    const since = acquired.length === 0 ? startedAt : this.clock.now();
     const { limited } = settings;
-    const terms = { subject, lease: settings, limited, startedAt, deadline, signal, depth, around };
-    if (!acquireChannel.hasSubscribers) return waiters.acquire(terms);
-    return traceAcquisition(subject, signal, () => waiters.acquire(terms));
+    const terms = { subject, lease: settings, limited, startedAt, since, deadline, signal, depth, callers: 1, around };
+    if (!acquireChannel.hasSubscribers) return queues.acquire(terms);
+    return traceAcquisition(subject, signal, () => queues.acquire(terms));
   }
 
   /** The last check before the task runs: the application may have stopped, or a key been lost, while the caller waited. */

@@ -1,7 +1,7 @@
 import type { LockBusyError } from '../../api/errors.js';
 import type { ProviderCore } from '../provider-core.js';
 import type { LockSettings } from './lock-settings.js';
-import type { Waiters } from './waiters.js';
+import type { KeyQueues } from './key-queues.js';
 
 /** Where a lock is declared: for messages, and for labels of bounded cardinality. */
 export interface LockOrigin {
@@ -12,7 +12,7 @@ export interface LockOrigin {
 /** Options that were checked against their provider, ready for any number of calls. */
 export interface LockPlan {
   readonly core: ProviderCore;
-  readonly waiters: Waiters;
+  readonly queues: KeyQueues;
   readonly settings: LockSettings;
   readonly origin: LockOrigin;
 }

@@ -52,7 +52,7 @@ export function enter(
       subject,
     );
   }
-  const { mode } = hold.grant;
+  const { mode } = hold;
   if (mode !== 'exclusive' && mode !== subject.mode) {
     throw new LockDeadlockError(
       `${nameOf(subject)} is held ${mode} by this very task, which now wants it ${subject.mode} and would wait for itself: use one mode for both, or take it exclusive from the start.`,

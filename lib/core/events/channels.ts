@@ -18,7 +18,6 @@ export const eventChannels: Readonly<Record<LockEventName, Channel>> = {
   lost: channel(`${PREFIX}:lost`),
   busy: channel(`${PREFIX}:busy`),
   skipped: channel(`${PREFIX}:skipped`),
-  'limits-differ': channel(`${PREFIX}:limits-differ`),
   elected: channel(`${PREFIX}:elected`),
   resigned: channel(`${PREFIX}:resigned`),
   'release-pending': channel(`${PREFIX}:release-pending`),

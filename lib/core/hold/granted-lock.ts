@@ -75,15 +75,15 @@ export class GrantedLock implements Lock {
   }
 
   get holder(): string {
-    return this.holds[0].grant.holder;
+    return this.holds[0].holder;
   }
 
   get fencingToken(): bigint | null {
-    return this.holds.length === 1 ? this.holds[0].grant.fencingToken : null;
+    return this.holds.length === 1 ? this.holds[0].fencingToken : null;
   }
 
   get fencingTokens(): ReadonlyMap<string, bigint | null> {
-    return new Map(this.holds.map((hold) => [hold.key, hold.grant.fencingToken]));
+    return new Map(this.holds.map((hold) => [hold.key, hold.fencingToken]));
   }
 
   get signal(): AbortSignal {
@@ -151,7 +151,7 @@ export class GrantedLock implements Lock {
     await Promise.all(
       this.holds.map((hold) => {
         const untilEnd = hold.endsAt - this.core.clock.now();
-        return this.core.holds.extend(hold, Math.min(milliseconds ?? hold.lease, Math.max(untilEnd, MIN_LEASE)));
+        return this.core.holds.extend(hold, Math.min(milliseconds ?? hold.grant.lease, Math.max(untilEnd, MIN_LEASE)));
       }),
     );
     // Released or lost while the answer was on its way.
@@ -163,7 +163,6 @@ export class GrantedLock implements Lock {
    * runs in the context of its last run, so contexts that kept ended locks would grow with every run.
    */
   run<T>(task: () => T): T {
-    for (const hold of this.holds) hold.isApart = false;
     return contexts.run([this, ...surroundingLocks().filter((outer) => outer !== this)], task);
   }
 

@@ -1,30 +1,21 @@
 import { LockLostError, type LossReason } from '../../api/errors.js';
 import type { LockEvent } from '../../api/lock-events.js';
-import type { LimitTerms } from '../../api/lock-options.js';
-import type { LeaseTerms } from '../acquire/acquire-terms.js';
+import type { LimitTerms, LockMode } from '../../api/lock-options.js';
 import type { Clock } from '../../api/clock.js';
-import { type Grant } from '../../api/lock-provider.js';
-import { LeaseValidity } from '../toolkit/validity.js';
 import { nameOf } from '../events/subject.js';
-import type { SuspensionDetector } from '../toolkit/suspension.js';
 import { type HoldEnd, traceHold } from '../events/tracing.js';
+import type { GrantHolder, HeldGrant } from './held-grant.js';
 
 /** Called once when a hold is lost. */
 export type LossListener = (error: LockLostError) => void;
 
 /**
- * One key held by one owner, from its grant to its last release: the record that a lock, its nested entries and the
- * watchdog share.
+ * One key held by one owner, from its grant to its last release: the record that a lock and its nested entries share.
  *
  * Validity is computed from the clock at each question. The watchdog's timer only makes a loss known earlier; after a
  * blocked event loop it is late, and then the first question finds the loss. Once lost, it stays lost.
  */
-export class Hold {
-  readonly key: string;
-  /** The length of the lease for the next renewals, in ms. */
-  lease: number;
-  /** When the watchdog should renew next, on the monotonic clock; `Infinity` for a lease that is not renewed. */
-  renewAt: number;
+export class Hold implements GrantHolder {
   /** When `maxHold` ends, on the monotonic clock. */
   endsAt = Infinity;
   /** How many locks of its owner are open on this hold: the first and those that re-entered. */
@@ -33,32 +24,35 @@ export class Hold {
   acquiredBy: object | undefined;
   /** Why its release did not end it as it should have. */
   releaseError: LockLostError | undefined;
-  /** Whether only the caller of `acquire()` has it in hand: it opened no context in which other calls can enter it again. */
-  isApart = false;
   /** Ends its trace, if somebody listened to the tracing channel at its start. */
   #endTrace: ((end: HoldEnd) => void) | undefined;
-  readonly #validity: LeaseValidity;
   #state: 'held' | 'released' | 'lost' = 'held';
   #error: LockLostError | undefined;
   #listeners: Set<LossListener> | undefined;
 
   constructor(
     readonly subject: LockEvent,
-    readonly grant: Grant,
-    readonly terms: LeaseTerms,
+    readonly grant: HeldGrant,
+    /** Random id of this hold. */
+    readonly holder: string,
+    readonly fencingToken: bigint | null,
     readonly limited: LimitTerms | undefined,
     readonly grantedAt: number,
-    /** How many suspensions of the machine were known when the last acknowledged command was sent. */
-    private confirmedAfter: number,
     private readonly clock: Clock,
-    private readonly suspension: SuspensionDetector,
     private readonly onLost: (hold: Hold, error: LockLostError) => void,
-  ) {
-    this.key = grant.key;
-    this.lease = grant.lease;
-    this.#validity = new LeaseValidity(grant.lease, grant.validUntil);
-    this.renewAt = terms.renew ? this.#nextRenewal() : Infinity;
-    this.#endTrace = traceHold(subject, grant.fencingToken);
+  ) {}
+
+  get key(): string {
+    return this.subject.key;
+  }
+
+  get mode(): LockMode {
+    return this.subject.mode;
+  }
+
+  /** Reports it to the tracing channel, in the async context of its caller. */
+  trace(): void {
+    if (this.#state === 'held') this.#endTrace = traceHold(this.subject, this.fencingToken);
   }
 
   /** Reports to the tracing channel how it ended. */
@@ -68,18 +62,10 @@ export class Hold {
     this.#endTrace = undefined;
   }
 
-  get validUntil(): number {
-    return this.#validity.until;
-  }
-
-  /** Until when the backend may keep the lock if no release reaches it, on the monotonic clock. */
-  get mayBeKeptUntil(): number {
-    return Math.max(this.clock.now() + this.#validity.longest, this.keepUntil);
-  }
-
   /** Until when the key stays retained after a release (`minHold`), on the monotonic clock; 0 for not at all. */
   get keepUntil(): number {
-    return this.terms.minHold === 0 ? 0 : this.grantedAt + this.terms.minHold;
+    const { minHold } = this.grant.request;
+    return minHold === 0 ? 0 : this.grantedAt + minHold;
   }
 
   /** Why it is not held any more, if it was lost. Looks at the clock. */
@@ -91,7 +77,7 @@ export class Hold {
   /** Milliseconds until the deadline; 0 when not held. */
   remaining(): number {
     this.#expireIfDue();
-    return this.#state === 'held' ? Math.min(this.#validity.until, this.endsAt) - this.clock.now() : 0;
+    return this.#state === 'held' ? Math.min(this.grant.validUntil, this.endsAt) - this.clock.now() : 0;
   }
 
   /**
@@ -101,26 +87,13 @@ export class Hold {
   status(): 'held' | 'unverified' | 'released' | 'lost' {
     this.#expireIfDue();
     if (this.#state !== 'held') return this.#state;
-    return this.suspension.observe() === this.confirmedAfter ? 'held' : 'unverified';
+    return this.grant.isVerified() ? 'held' : 'unverified';
   }
 
   /** Still ours by the deadline, without the look at a suspension: for the core, which has just asked. */
   isValid(): boolean {
     this.#expireIfDue();
     return this.#state === 'held';
-  }
-
-  /** A renewal to its lease is about to be sent. Answers its number, for {@link confirm}. */
-  beginRenewal(): number {
-    return this.#validity.renewing(this.lease, this.clock.now());
-  }
-
-  /** The renewal of this number, sent after `suspensions` suspensions, was acknowledged. */
-  confirm(renewal: number, until: number, suspensions: number): void {
-    // An acknowledgement that is processed after the deadline does not bring a lost lock back.
-    if (!this.isValid() || !this.#validity.acknowledged(renewal, until)) return;
-    this.confirmedAfter = suspensions;
-    if (this.terms.renew) this.renewAt = this.#nextRenewal();
   }
 
   /** Ends it as lost, unless it has ended already. */
@@ -158,15 +131,8 @@ export class Hold {
 
   #expireIfDue(): void {
     if (this.#state !== 'held') return;
-    const now = this.clock.now();
-    if (now >= this.endsAt) this.lose('max-hold');
-    else if (now >= this.#validity.until) this.lose('expired');
-  }
-
-  // A third of the lease: two renewals may fail before the deadline (the cadence of Redisson and DistributedLock).
-  // Counted back from the deadline, which was computed from the time when the acknowledged command was sent.
-  #nextRenewal(): number {
-    return this.#validity.until - (this.lease * 2) / 3;
+    if (this.clock.now() >= this.endsAt) this.lose('max-hold');
+    else this.grant.isValid();
   }
 }
 

@@ -1,21 +1,19 @@
 import { LockUnavailableError, type LockLostError, type LossReason } from '../../api/errors.js';
+import type { LockBackend, ReleaseOutcome } from '../../api/lock-provider.js';
 import type { ReleaseResult } from '../../api/lock.js';
 import type { AcquireTerms } from '../acquire/acquire-terms.js';
 import type { CoreParts } from '../core-parts.js';
-import { Hold, lostError } from './hold.js';
-import type { Grant, LockBackend, ReleaseOutcome } from '../../api/lock-provider.js';
 import type { Reachability } from '../events/reachability.js';
-import type { Releases } from './releases.js';
 import { nameOf } from '../events/subject.js';
 import { HolderTable } from '../toolkit/holder-table.js';
+import type { HeldGrant } from './held-grant.js';
+import { Hold, lostError } from './hold.js';
 import { Watchdog } from './watchdog.js';
 
-// A mistake in the code shows in development, where few locks are held; a busy server must not pay for the words of "busy".
-const LOOKED_THROUGH = 100;
-
-/** What this process holds at one provider: from the grant, through the renewals, to the release or the loss. */
+/** What the callers of this process hold at one provider: from the grant, through the renewals, to the release or the loss. */
 export class Holds {
-  readonly #byHolder = new HolderTable<Hold>();
+  /** By the id of the request. */
+  readonly #grants = new HolderTable<HeldGrant>();
   readonly #watchdog: Watchdog;
   #onceIdle: (() => void) | undefined;
   #confirmedAfter = 0;
@@ -25,32 +23,22 @@ export class Holds {
     backend: Pick<LockBackend, 'renew'>,
     private readonly parts: CoreParts,
     reachability: Reachability,
-    private readonly releases: Releases,
   ) {
     const { clock, suspension, events } = parts;
-    this.#watchdog = new Watchdog(this.#byHolder, backend, clock, suspension, events, reachability);
+    this.#watchdog = new Watchdog(this.#grants, backend, clock, suspension, events, reachability);
   }
 
   /** Those that are valid, the oldest first. */
   get valid(): readonly Hold[] {
-    return this.#byHolder
+    return this.#grants
       .values()
+      .flatMap((grant) => [...grant.holders].filter((holder) => holder instanceof Hold))
       .filter((hold) => hold.isValid())
       .sort((one, other) => one.grantedAt - other.grantedAt || (one.key < other.key ? -1 : 1));
   }
 
-  /**
-   * Whether the key is held by a lock that nobody can re-enter, as far as a short look shows: it only words an error, and the look
-   * goes over all holds.
-   */
-  hasApart(key: string): boolean {
-    if (this.#byHolder.size > LOOKED_THROUGH) return false;
-    for (const hold of this.#byHolder.values()) if (hold.key === key && hold.isApart && hold.isValid()) return true;
-    return false;
-  }
-
   get isIdle(): boolean {
-    return this.#byHolder.size === 0;
+    return this.#grants.size === 0;
   }
 
   /** Resolves when nothing is held. */
@@ -58,14 +46,26 @@ export class Holds {
     if (!this.isIdle) await new Promise<void>((resolve) => (this.#onceIdle = resolve));
   }
 
-  /** @param suspensions how many suspensions of the machine were known when the grant was asked for */
-  begin({ subject, lease, limited, startedAt }: AcquireTerms, grant: Grant, suspensions: number, now: number): Hold {
-    const { clock, events, suspension } = this.parts;
-    const hold = new Hold(subject, grant, lease, limited, now, suspensions, clock, suspension, this.#onLost);
-    this.#byHolder.set(grant.holder, hold);
-    this.#watchdog.added(hold);
-    events.publish('acquired', () => ({ ...subject, waited: now - startedAt, fencingToken: grant.fencingToken }));
+  /** A caller holds by the grant from `now` on, the first one or after another. */
+  begin(grant: HeldGrant, { subject, limited, startedAt }: AcquireTerms, now: number): Hold {
+    const { clock, events, random } = this.parts;
+    const { token, id } = grant;
+    const holder = grant.isFirst ? id : random.id();
+    const hold = new Hold(subject, grant, holder, token, limited, now, clock, this.#onLost);
+    grant.holders.add(hold);
+    if (!this.#grants.has(id)) {
+      this.#grants.set(id, grant);
+      this.#watchdog.added(grant);
+    }
+    events.publish('acquired', () => ({ ...subject, waited: now - startedAt, fencingToken: token }));
     return hold;
+  }
+
+  /** The grant is given back or lost. Before its release is sent, so that no renewal follows it. */
+  ended(grant: HeldGrant): void {
+    if (!this.#grants.delete(grant.id)) return;
+    this.#watchdog.removed();
+    if (this.isIdle) this.#onceIdle?.();
   }
 
   /**
@@ -82,17 +82,15 @@ export class Holds {
       if (lock === hold.acquiredBy && !failed) this.#warnOfOutliving(hold);
       return 'nested';
     }
-    // Removed from the watchdog before the release is sent: no renewal may follow it.
     if (!hold.markReleased()) return 'lost';
-    this.#forget(hold);
-    const outcome = await this.releases.send(hold.grant, { keepUntil: hold.keepUntil, failed }, hold.mayBeKeptUntil);
-    return this.#released(hold, outcome);
+    return this.#released(hold, await hold.grant.leave(hold, { keepUntil: hold.keepUntil, failed }));
   }
 
   /** Renews the hold now, for `lease` ms from now on. */
   async extend(hold: Hold, lease: number): Promise<void> {
-    hold.lease = lease;
-    const outcome = await this.#watchdog.renew(hold);
+    const { grant } = hold;
+    grant.changeLease(lease);
+    const outcome = await this.#watchdog.renew(grant);
     const error = hold.lostError;
     if (error) throw error;
     if (outcome === 'unknown') {
@@ -105,8 +103,13 @@ export class Holds {
   }
 
   /** The end of the hold has moved. */
-  reschedule(hold: Hold): void {
-    this.#watchdog.reschedule(hold);
+  reschedule({ grant }: Hold): void {
+    this.#watchdog.reschedule(grant);
+  }
+
+  /** Asks the backend whether a grant still stands. */
+  check(grant: HeldGrant): void {
+    void this.#watchdog.renew(grant);
   }
 
   /** Asks the backend whether all of them still stand: it was out of reach, or may have forgotten them. */
@@ -122,22 +125,16 @@ export class Holds {
     this.confirm();
   }
 
-  /** The backend reports that this holder has lost its lock. */
-  revoke(holder: string, cause: unknown): void {
-    this.#byHolder.get(holder)?.lose('revoked', cause);
-  }
-
   /** Takes all locks away from their tasks and gives them back. */
   loseAll(reason: LossReason): void {
-    for (const hold of this.#byHolder.values()) hold.lose(reason);
+    for (const grant of this.#grants.values()) grant.lose(reason);
   }
 
   readonly #onLost = (hold: Hold, error: LockLostError): void => {
-    this.#forget(hold);
     this.#publishLost(hold, error);
     this.parts.logger.warn(error.message);
-    // Its id is dead from here on. What it may still hold would block others for a lease.
-    void this.releases.send(hold.grant, { keepUntil: hold.keepUntil, failed: true }, hold.mayBeKeptUntil);
+    // Its maxHold has passed: nobody else goes on under a grant that its task may still use.
+    hold.grant.abandon(hold, { keepUntil: hold.keepUntil, failed: true });
   };
 
   #warnOfOutliving({ subject }: Hold): void {
@@ -147,12 +144,6 @@ export class Holds {
       `${nameOf(subject)} stays held although the call that acquired it has ended: a nested call of the same key has not ended. ` +
         'Await nested calls, or start work that outlives the call with detached(). (Warned once.)',
     );
-  }
-
-  #forget(hold: Hold): void {
-    this.#byHolder.delete(hold.grant.holder);
-    this.#watchdog.removed();
-    if (this.isIdle) this.#onceIdle?.();
   }
 
   #released(hold: Hold, outcome: ReleaseOutcome): ReleaseResult {

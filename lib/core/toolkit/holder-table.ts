@@ -1,7 +1,7 @@
 const SMALLEST = 64;
 // It shrinks only from here on: bursts of a few hundred locks would have it grow and shrink all the time.
 const SHRINKS_FROM = 4_096;
-// How many characters of an id count for its place: the last ones, since ids that are counted up differ there as well.
+// How many characters of an id count for its place, unless noted otherwise: the last ones, since ids that are counted up differ there as well.
 const SIGNIFICANT = 6;
 
 /**
@@ -20,6 +20,9 @@ export class HolderTable<T> {
   #values: (T | undefined)[] = free(SMALLEST);
   #mask = SMALLEST - 1;
   #size = 0;
+
+  /** @param significant how many characters of an id count for its place, from its end */
+  constructor(private readonly significant = SIGNIFICANT) {}
 
   get size(): number {
     return this.#size;
@@ -72,7 +75,7 @@ export class HolderTable<T> {
 
   #home(id: string): number {
     let hash = 0;
-    for (let index = Math.max(0, id.length - SIGNIFICANT); index < id.length; index += 1) {
+    for (let index = Math.max(0, id.length - this.significant); index < id.length; index += 1) {
       hash = (Math.imul(hash, 31) + id.charCodeAt(index)) | 0;
     }
     return (hash ^ (hash >>> 15)) & this.#mask;

@@ -155,14 +155,13 @@ function capabilitiesOf(all: readonly LockCapabilities[]): LockCapabilities {
     maxLease: Math.min(...all.map(({ maxLease = Infinity }) => maxLease)),
     minHold: allCan('minHold'),
     forceRelease: allCan('forceRelease'),
-    queue: all.some(({ queue }) => queue === 'local') ? 'local' : 'backend',
   };
 }
 
 /** Asks the member to release what nobody holds, which changes nothing. */
 async function isReachable(member: Member, { random }: BackendContext): Promise<boolean> {
   const { signal } = new AbortController();
-  const terms = { lease: 0, renew: false, minHold: 0, wait: 0, signal };
+  const terms = { lease: 0, renew: false, minHold: 0, wait: 0, age: 0, callers: 1, signal };
   try {
     // Some know without a question to their server that they hold nothing, but not what others hold.
     await member.inspect?.(PROBE_KEY);

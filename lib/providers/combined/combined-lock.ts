@@ -161,10 +161,10 @@ export class CombinedLock {
   }
 
   async #ask(lock: MemberLock, { signal }: AbortController): Promise<Grant | 'busy'> {
-    const { key, mode, lease, renew, minHold, depth = 0 } = this.#request;
+    const { key, mode, lease, renew, minHold, depth = 0, age } = this.#request;
     // A caller whose time is up between two members still gets those that are free.
     const wait = signal.aborted ? 0 : this.#request.wait;
-    const request = { key, holder: lock.id, mode, lease, renew, minHold, depth, wait, signal };
+    const request = { key, holder: lock.id, mode, lease, renew, minHold, depth, wait, age, callers: 1, signal };
     if (!lock.wasSent) lock.request = request;
     try {
       return await lock.member.acquire(request);

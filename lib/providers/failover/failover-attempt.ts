@@ -44,6 +44,14 @@ export class FailoverAttempt implements AcquireRequest {
     return this.#request.wait;
   }
 
+  get age(): number {
+    return this.#request.age;
+  }
+
+  get callers(): number {
+    return this.#request.callers;
+  }
+
   get signal(): AbortSignal {
     this.#withdrawal ??= new AbortController();
     return (this.#signal ??= AbortSignal.any([this.#request.signal, this.#withdrawal.signal]));

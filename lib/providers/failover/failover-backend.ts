@@ -208,8 +208,9 @@ export class FailoverBackend implements LockBackend {
     }
     attempt.reported(validUntil);
     const { key, holder, mode } = request;
+    const { followers } = answer;
     const lease = Math.min(this.settings.window, answer.lease);
-    return { key, holder, mode, fencingToken: this.#tokenOf(answer.fencingToken, epoch), validUntil, lease };
+    return { key, holder, mode, fencingToken: this.#tokenOf(answer.fencingToken, epoch), validUntil, lease, followers };
   }
 
   #isDue({ isDoubtful, suspensions, keptUntil }: FailoverAttempt, { lease }: Grant, known: number): boolean {
@@ -312,6 +313,5 @@ function capabilitiesOf(members: readonly Member[], fencing: boolean): LockCapab
     // A switch forgets retained keys.
     minHold: false,
     forceRelease: all.every(({ forceRelease }) => forceRelease),
-    queue: 'backend',
   };
 }

@@ -85,6 +85,8 @@ export class FailoverMember {
       renew: false,
       minHold: 0,
       wait: 0,
+      age: 0,
+      callers: 1,
       signal: leaving.signal,
     };
     try {

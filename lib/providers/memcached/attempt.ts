@@ -58,7 +58,8 @@ export class MemcachedAttempt {
   }
 
   #grant({ leaseEndsAt }: Hold): Grant {
-    const { key, holder, mode, lease } = this.request;
-    return { key, holder, mode, lease, validUntil: validUntil(leaseEndsAt - lease, lease), fencingToken: null };
+    const { key, holder, mode, lease, callers } = this.request;
+    const until = validUntil(leaseEndsAt - lease, lease);
+    return { key, holder, mode, lease, validUntil: until, fencingToken: null, followers: callers - 1 };
   }
 }

@@ -35,7 +35,6 @@ export class MemcachedBackend implements LockBackend {
     lease: 'per-lock',
     minHold: true,
     forceRelease: true,
-    queue: 'local',
   };
   readonly #connection: ReconnectingConnection;
   /** Those in flight, by their holders. */

@@ -30,7 +30,6 @@ export class MemoryBackend implements LockBackend {
     minHold: true,
     forceRelease: true,
     list: true,
-    queue: 'backend',
   };
 
   constructor(
@@ -62,15 +61,15 @@ export class MemoryBackend implements LockBackend {
     if (hold) return Promise.resolve(grantOf(attempt, hold, clock.now()));
     if (attempt.wait <= 0 || attempt.signal.aborted) return Promise.resolve('busy');
     return new Promise((resolve) => {
-      const place = this.store.wait(key, attempt, onLost, (served) => {
+      const dequeue = this.store.wait(key, attempt, onLost, (served) => {
         resolve(served ? grantOf(attempt, served, clock.now()) : 'busy');
       });
       const leave = () => {
-        place.leave();
+        dequeue();
         resolve('busy');
       };
       attempt.signal.addEventListener('abort', leave, { once: true });
-      this.context.emit({ type: 'waiting', holder, otherLimit: place.otherLimit });
+      this.context.emit({ type: 'waiting', holder });
     });
   }
 
@@ -104,7 +103,7 @@ export class MemoryBackend implements LockBackend {
       yield {
         ...info,
         instances: instancesOf(found.holds.map(({ holder }) => holder)).map((id) => this.store.nameOf(id)),
-        since: this.#sinceOf(info),
+        since: this.#sinceOf(found),
       };
     }
   }
@@ -123,14 +122,15 @@ export class MemoryBackend implements LockBackend {
       ...(mode === 'limited' && { limit: smallestLimit, used }),
       waiters,
       expiresIn: endsAt - this.context.clock.now(),
-      fencingToken: holds.at(-1)?.token ?? null,
+      fencingToken: mode === 'limited' ? null : (holds.at(-1)?.token ?? null),
     };
   }
 
   // Readers share the token of the first of them.
-  #sinceOf({ mode, fencingToken }: LockInfo): Date | null {
-    if (mode === 'shared' || fencingToken === null) return null;
-    return timeOfToken(fencingToken, this.context.clock.wallTime());
+  #sinceOf({ mode, holds }: SlotReport): Date | null {
+    const token = holds.at(-1)?.token;
+    if (mode === 'shared' || token === undefined) return null;
+    return timeOfToken(token, this.context.clock.wallTime());
   }
 
   // A namespace has no ':', so no pair of namespace and key has the name of another.
@@ -142,6 +142,12 @@ export class MemoryBackend implements LockBackend {
 function grantOf({ key, holder, mode, lease }: AcquireRequest, hold: StoredHold, now: number): Grant {
   // A hold that was found again is as old as it is: asking does not renew it.
   const remaining = Math.min(lease, hold.expiresAt - now);
-  const { token, otherLimit } = hold;
-  return { key, holder, mode, fencingToken: token, validUntil: validUntil(now, remaining), lease, otherLimit };
+  return {
+    key,
+    holder,
+    mode,
+    fencingToken: mode === 'limited' ? null : hold.token,
+    validUntil: validUntil(now, remaining),
+    lease,
+  };
 }

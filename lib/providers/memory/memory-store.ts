@@ -1,7 +1,7 @@
 import type { Clock } from '../../api/clock.js';
 import type { Instance } from '../../api/lock-provider.js';
 import type { LockMode } from '../../api/lock-options.js';
-import { NOBODY, Slot, type StoredHold, type StoreRequest, type Waiter } from './slot.js';
+import { Slot, type StoredHold, type StoreRequest, type Waiter } from './slot.js';
 
 /** What an operator sees of a key. */
 export interface SlotReport {
@@ -66,28 +66,25 @@ export class MemoryStore {
     this.#serve(key, slot, now);
     const own = slot.heldBy(request.holder);
     if (own) return own;
-    if (slot.waiters.size > 0 || !slot.admits(request)) return undefined;
+    if (slot.waiters.length > 0 || !slot.admits(request)) return undefined;
     return this.#grant(slot, request, onLost, now);
   }
 
-  /** Queues. `serve` is called once: with the hold, or with undefined when the waiter was released meanwhile. */
+  /** Queues. `serve` is called once: with the hold, or with undefined when the waiter was released meanwhile. Answers how to leave. */
   wait(
     key: string,
     request: StoreRequest,
     onLost: () => void,
     serve: (hold: StoredHold | undefined) => void,
-  ): { readonly otherLimit: number | undefined; leave(): void } {
+  ): () => void {
     const slot = this.#slotOf(key);
-    const waiter: Waiter = { request, onLost, serve };
-    if (slot.waiters === NOBODY) slot.waiters = new Set();
-    slot.waiters.add(waiter);
-    this.#wake(key, slot, this.#now());
-    return {
-      otherLimit: slot.otherLimit(request),
-      leave: () => {
-        // Those behind one that leaves may be able to enter.
-        if (slot.waiters.delete(waiter)) this.#refresh(key, slot, this.#now());
-      },
+    const now = this.#now();
+    const waiter: Waiter = { request, since: now - request.age, onLost, serve };
+    slot.enqueue(waiter);
+    this.#wake(key, slot, now);
+    return () => {
+      // Those behind one that leaves may be able to enter.
+      if (slot.dequeue(waiter)) this.#refresh(key, slot, this.#now());
     };
   }
 
@@ -141,7 +138,7 @@ export class MemoryStore {
     const holds = all.filter(({ isRetained }) => !isRetained);
     const mode = all[0]?.mode ?? 'exclusive';
     const endsAt = all.reduce((latest, { expiresAt }) => Math.max(latest, expiresAt), 0);
-    return { holds, mode, used, smallestLimit, waiters: waiters.size, endsAt };
+    return { holds, mode, used, smallestLimit, waiters: waiters.length, endsAt };
   }
 
   /** Brings a slot up to date: what has run out ends, who may enter does, and what is of no use any more goes. */
@@ -155,7 +152,7 @@ export class MemoryStore {
   #serve(key: string, slot: Slot, now: number): void {
     for (const waiter of slot.waiters) {
       if (!slot.admits(waiter.request)) break;
-      slot.waiters.delete(waiter);
+      slot.dequeue(waiter);
       waiter.serve(this.#grant(slot, waiter.request, waiter.onLost, now));
     }
     this.#wake(key, slot, now);
@@ -164,7 +161,7 @@ export class MemoryStore {
   #dismiss(slot: Slot, holder: string): void {
     for (const waiter of slot.waiters) {
       if (waiter.request.holder !== holder) continue;
-      slot.waiters.delete(waiter);
+      slot.dequeue(waiter);
       waiter.serve(undefined);
     }
   }
@@ -175,7 +172,6 @@ export class MemoryStore {
       holder,
       mode,
       limited,
-      otherLimit: slot.otherLimit(request),
       token: slot.tokenOfReaders(mode) ?? this.#nextToken(),
       expiresAt: now + Math.max(lease, minHold),
       keepUntil: now + minHold,
@@ -200,7 +196,7 @@ export class MemoryStore {
   #wake(key: string, slot: Slot, now: number): void {
     const clock = this.#clock;
     if (!clock) return;
-    const wakesAt = slot.waiters.size === 0 ? Infinity : slot.firstEnd;
+    const wakesAt = slot.waiters.length === 0 ? Infinity : slot.firstEnd;
     if (wakesAt === slot.wakesAt) return;
     if (slot.timer) clock.clearTimer(slot.timer);
     slot.timer = undefined;
@@ -225,7 +221,7 @@ export class MemoryStore {
   }
 
   #tidy(key: string, slot: Slot): void {
-    if (slot.waiters.size === 0 && slot.isFree) this.#slots.delete(key);
+    if (slot.waiters.length === 0 && slot.isFree) this.#slots.delete(key);
   }
 
   #sweep(now: number): void {

@@ -3,15 +3,13 @@ import type { LimitTerms, LockMode } from '../../api/lock-options.js';
 import type { AcquireRequest } from '../../api/lock-provider.js';
 
 /** Somebody who asks the store for a key. */
-export type StoreRequest = Pick<AcquireRequest, 'holder' | 'mode' | 'limited' | 'lease' | 'minHold'>;
+export type StoreRequest = Pick<AcquireRequest, 'holder' | 'mode' | 'limited' | 'lease' | 'minHold' | 'age'>;
 
 /** Somebody who has it. */
 export interface StoredHold {
   readonly holder: string;
   readonly mode: LockMode;
   readonly limited: LimitTerms | undefined;
-  /** Of a limited lock: the smallest limit of the others when it was granted, if that is not its own. */
-  readonly otherLimit: number | undefined;
   readonly token: bigint;
   /** When the lease ends, on the monotonic clock. */
   expiresAt: number;
@@ -26,18 +24,20 @@ export interface StoredHold {
 /** Somebody in the queue of a key. */
 export interface Waiter {
   readonly request: StoreRequest;
+  /** When its oldest caller came, on the monotonic clock. */
+  readonly since: number;
   readonly onLost: () => void;
   readonly serve: (hold: StoredHold | undefined) => void;
 }
 
 // The queue of every key that nobody has waited for: most locks never need one of their own.
-export const NOBODY = new Set<Waiter>();
+const NOBODY: readonly Waiter[] = [];
 // The limits of every key without limited locks.
 const NO_LIMITS = new Map<number, number>();
 
 /** One key: who has it, and who waits for it. */
 export class Slot {
-  /** First come, first served. A Set keeps the order and lets a waiter in the middle leave at no cost. */
+  /** By age, the oldest first: at most one for each application and depth of nesting. */
   waiters = NOBODY;
   timer: Timer | undefined;
   /** When the timer fires; `Infinity` without one. */
@@ -88,10 +88,16 @@ export class Slot {
     return mode === 'shared' && this.#live > 0 ? this.#lastToken : undefined;
   }
 
-  /** Of a limited lock: the smallest limit of the holders, if that is not its own. */
-  otherLimit({ limited }: StoreRequest): number | undefined {
-    const smallest = this.smallestLimit;
-    return limited && smallest !== Infinity && smallest !== limited.limit ? smallest : undefined;
+  enqueue(waiter: Waiter): void {
+    const behind = this.waiters.findLastIndex(({ since }) => since <= waiter.since) + 1;
+    this.waiters = this.waiters.toSpliced(behind, 0, waiter);
+  }
+
+  /** Answers whether it was queued. */
+  dequeue(waiter: Waiter): boolean {
+    if (!this.waiters.includes(waiter)) return false;
+    this.waiters = this.waiters.filter((each) => each !== waiter);
+    return true;
   }
 
   admits({ mode, limited }: StoreRequest): boolean {

@@ -6,8 +6,6 @@ import type { OperationArguments } from './wire.js';
 /** One operation on one lock: a part of a script call. */
 export interface Operation {
   readonly lock: string;
-  /** Acquiring operations follow renewals and releases of the same tick, because they may need the locks that those free. */
-  readonly isAcquire: boolean;
   /** The share of one script call that it takes: a call is full at `CALL`. */
   readonly weight: number;
   /** The fields to send; `undefined` if the operation has become pointless since it was added. Called when it is sent. */
@@ -56,14 +54,13 @@ interface Resent {
  * Collects the operations of a tick on locks that share a counter, sends them in as few script calls as is useful, and delivers the
  * replies.
  *
- * Operations of one call run one after the other, with no operation of another client between them. Calls run in the order in which
- * they were sent.
+ * Operations of one call run one after the other in the order in which they were added, with no operation of another client between
+ * them. Calls run in the order in which they were sent.
  */
 export class Batcher {
   /** To the server that keeps these locks now. The router that owns this batcher sets it. */
   connection: CommandSender | undefined;
-  #others: Operation[] = [];
-  #acquires: Operation[] = [];
+  #operations: Operation[] = [];
 
   constructor(
     private readonly process: string,
@@ -80,14 +77,14 @@ export class Batcher {
 
   add(operation: Operation): void {
     // After the promise jobs that are ready now: operations that they add travel in the same call.
-    if (this.#others.length === 0 && this.#acquires.length === 0) nextTick(this.#flush);
-    (operation.isAcquire ? this.#acquires : this.#others).push(operation);
+    if (this.#operations.length === 0) nextTick(this.#flush);
+    this.#operations.push(operation);
   }
 
   /** Adds one without a holder, and answers its reply. */
   run(lock: string, code: 'I' | 'F', weight: number): Promise<unknown> {
     return new Promise((onReply, onFailure) => {
-      this.add({ lock, isAcquire: false, weight, encode: () => [code, '', '0'], onReply, onFailure });
+      this.add({ lock, weight, encode: () => [code, '', '0'], onReply, onFailure });
     });
   }
 
@@ -131,9 +128,8 @@ export class Batcher {
   };
 
   #take(): readonly Operation[] {
-    const operations = this.#acquires.length === 0 ? this.#others : this.#others.concat(this.#acquires);
-    this.#others = [];
-    this.#acquires = [];
+    const operations = this.#operations;
+    this.#operations = [];
     return operations;
   }
 

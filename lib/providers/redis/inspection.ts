@@ -5,6 +5,8 @@ import type { Servers } from './servers.js';
 /** What the server knows about a lock that is held or retained. */
 export interface Inspection {
   readonly info: LockInfo;
+  /** That of the latest holder. */
+  readonly token: bigint;
   /** When it answered, by its clock, in ms since 1970. */
   readonly serverTime: number;
   /** The ids of the instances of the first 100 holders. */
@@ -28,7 +30,12 @@ function readInspection(key: string, reply: unknown): Inspection | null {
     ...(mode === 'limited' && { limit: Number(limit), used: Number(used) }),
     waiters: Number(waiters),
     expiresIn: Number(expiresIn),
-    fencingToken: BigInt(token ?? 0),
+    fencingToken: mode === 'limited' ? null : BigInt(token ?? 0),
   };
-  return { info, serverTime: Number(serverTime) / 1_000, instances: instances ? instances.split(',') : [] };
+  return {
+    info,
+    token: BigInt(token ?? 0),
+    serverTime: Number(serverTime) / 1_000,
+    instances: instances ? instances.split(',') : [],
+  };
 }

@@ -72,11 +72,11 @@ export class Listing {
     );
     const found = looks.filter((each) => each !== null);
     await this.#readNames(new Set(found.flatMap(({ instances }) => instances)));
-    return found.map(({ info, instances, serverTime }) => ({
+    return found.map(({ info, token, instances, serverTime }) => ({
       ...info,
       instances: [...new Set(instances.map((id) => this.#names.get(id) ?? id))],
       // Readers share the token of the first of them.
-      since: info.mode === 'shared' || info.fencingToken === null ? null : timeOfToken(info.fencingToken, serverTime),
+      since: info.mode === 'shared' ? null : timeOfToken(token, serverTime),
     }));
   }
 

@@ -14,22 +14,21 @@ import type {
   RenewOutcome,
 } from '../../api/lock-provider.js';
 import { validUntil } from '../../core/toolkit/validity.js';
-import { Attempts } from './attempts.js';
 import { HEAVY, LIGHT } from './batcher.js';
 import { connectionsOf, isClusterClient, loadIoredis, type RedisSettings } from './client/redis-options.js';
 import { ClusterServers } from './cluster/cluster-servers.js';
-import { Cohorts } from './cohort.js';
 import { examine } from './diagnostics.js';
 import { look } from './inspection.js';
 import { InstanceNames } from './instance-names.js';
 import { KeyLayout } from './key-layout.js';
 import { Listing } from './listing.js';
-import { PendingLeaves } from './pending-leaves.js';
+import { RedisRequest } from './redis-request.js';
+import { RedisRequests } from './redis-requests.js';
 import type { ServersListener } from './server.js';
 import type { Servers } from './servers.js';
 import { SingleServer } from './single-server.js';
 import { notListed, unavailable } from './unavailable.js';
-import { readHeld, releaseArguments, wholeMs } from './wire.js';
+import { readHeld, wholeMs } from './wire.js';
 
 /** The id of a process in the queue and on its channel: 48 random bits, as wide as the script expects. */
 const PROCESS_ID_DIGITS = 12;
@@ -45,13 +44,10 @@ export class RedisBackend implements LockBackend, ServersListener {
     minHold: true,
     forceRelease: true,
     list: true,
-    queue: 'backend',
   };
   readonly #layout: KeyLayout;
   readonly #servers: Servers;
-  readonly #cohorts = new Cohorts();
-  readonly #leaves: PendingLeaves;
-  readonly #attempts: Attempts;
+  readonly #requests: RedisRequests;
   readonly #instanceNames: InstanceNames;
   #wasConnected = false;
   /** How often a server was connected or took over. */
@@ -65,8 +61,7 @@ export class RedisBackend implements LockBackend, ServersListener {
     this.#layout = new KeyLayout(context.namespace);
     this.#servers = this.#serversOf(settings);
     this.#instanceNames = new InstanceNames(this.#servers, this.#layout);
-    this.#leaves = new PendingLeaves(context.clock);
-    this.#attempts = new Attempts(context, this.#servers, this.#cohorts, this.#leaves, settings.waitReplicas > 0);
+    this.#requests = new RedisRequests(context, this.#servers, settings.waitReplicas > 0);
   }
 
   async connect(): Promise<void> {
@@ -86,31 +81,23 @@ export class RedisBackend implements LockBackend, ServersListener {
   }
 
   acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
-    return this.#attempts.acquire(request, this.#layout.lockOf(request.key));
+    return this.#requests.acquire(request, this.#layout.lockOf(request.key));
   }
 
   renew(grant: Grant, lease: number): Promise<RenewOutcome> {
     const lock = this.#layout.lockOf(grant.key);
-    const cohort = this.#cohorts.of(grant.holder);
-    const renewal = cohort?.validity.renewing(lease, this.context.clock.now()) ?? 0;
+    const token = this.#requests.tokenOf(grant);
     return new Promise((resolve) => {
       this.#servers.confirmerOf(lock, lease).add({
         lock,
-        isAcquire: false,
         // That of a limited holder reads all holders of its key.
         weight: grant.mode === 'limited' ? HEAVY : LIGHT,
-        encode: () => ['C', cohort?.name ?? grant.holder, wholeMs(lease)],
+        encode: () => ['C', grant.holder, wholeMs(lease)],
         onReply: (reply, sentAt) => {
           const held = readHeld(reply, lease);
-          // Another token: the provisional lease had run out and the lock was granted to us again. The token in use is overtaken.
-          if (held?.token === (cohort?.token ?? grant.fencingToken)) {
-            const until = validUntil(sentAt, Math.min(held.left, lease));
-            cohort?.validity.acknowledged(renewal, until);
-            resolve({ validUntil: until });
-          } else if (held || reply === 0) {
-            if (cohort) this.#cohorts.dissolve(cohort);
-            resolve('lost');
-          } else resolve('unknown');
+          // Another token: the provisional lease had run out and the lock was granted to us again. The tokens in use are overtaken.
+          if (held && held.token === token) resolve({ validUntil: validUntil(sentAt, Math.min(held.left, lease)) });
+          else resolve(held || reply === 0 ? 'lost' : 'unknown');
         },
         onFailure: () => {
           resolve('unknown');
@@ -120,30 +107,31 @@ export class RedisBackend implements LockBackend, ServersListener {
   }
 
   release(holder: Holder, { keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
-    if (keepFor === 0 && this.#attempts.handOff(holder.holder)) return Promise.resolve('released');
-    const entry = this.#attempts.end(holder.holder);
-    if (entry === 'unsent') return Promise.resolve('lost');
-    const lock = this.#layout.lockOf(holder.key);
-    const batcher = this.#servers.batcherOf(lock);
+    const request = this.#requests.end(holder) ?? this.#forgotten(holder);
+    if (!request.sent) return Promise.resolve('lost');
     return new Promise((resolve) => {
-      const onUnknown = () => {
-        // The core releases again, and that leaves the queue as it is.
-        if (entry) this.#leaves.add(entry, batcher);
-        resolve('unknown');
-      };
-      batcher.add({
-        lock,
-        isAcquire: false,
+      this.#servers.batcherOf(request.lock).add({
+        lock: request.lock,
         weight: HEAVY,
-        encode: () => releaseArguments(entry ?? holder, entry?.provisional ?? '', keepFor),
+        encode: () => request.encodeRelease(keepFor),
         onReply: (reply) => {
-          if (reply === 1) resolve('released');
-          else if (reply === 0) resolve('lost');
-          else onUnknown();
+          resolve(reply === 1 ? 'released' : reply === 0 ? 'lost' : 'unknown');
         },
-        onFailure: onUnknown,
+        onFailure: () => {
+          resolve('unknown');
+        },
       });
     });
+  }
+
+  /** A request whose release was sent before. */
+  #forgotten(holder: Holder): RedisRequest {
+    const terms = { lease: 0, renew: false, minHold: 0, wait: 0, age: 0, callers: 1 };
+    const { signal } = new AbortController();
+    const request = new RedisRequest({ ...terms, signal, ...holder }, this.#layout.lockOf(holder.key));
+    request.sent = true;
+    request.mayBeQueued = 'minHold' in holder;
+    return request;
   }
 
   async inspect(key: string): Promise<LockInfo | null> {
@@ -187,9 +175,7 @@ export class RedisBackend implements LockBackend, ServersListener {
 
   async close(): Promise<void> {
     this.#isClosed = true;
-    this.#attempts.close(new Error('The backend was closed.'));
-    this.#leaves.close();
-    this.#cohorts.clear();
+    this.#requests.close(new Error('The backend was closed.'));
     // Operations that were added in this tick are sent at its end.
     await new Promise<void>((resolve) => {
       nextTick(resolve);
@@ -199,27 +185,26 @@ export class RedisBackend implements LockBackend, ServersListener {
 
   onUp(): void {
     this.#ups += 1;
-    // In this order: holds are renewed before any attempt asks, so no waiter is granted a lock that is still ours.
+    // The core renews holds before it asks again, so no request is granted a lock that is still ours.
     if (this.#wasConnected) this.context.emit({ type: 'recovered' });
-    this.#cohorts.dissolveAll();
-    this.#leaves.retry();
-    this.#attempts.askAgain();
   }
 
   onDown(cause: unknown): void {
-    if (!this.#isClosed) this.context.emit({ type: 'unavailable', cause });
+    if (this.#isClosed) return;
+    this.context.emit({ type: 'unavailable', cause });
+    this.#requests.onDown(cause);
   }
 
   onListening(): void {
-    this.#attempts.askAgain();
+    this.#requests.askAgain();
   }
 
   onMessage(message: string): void {
-    this.#attempts.onNotice(message, undefined);
+    this.#requests.onNotice(message, undefined);
   }
 
   onNotice(notice: string, sentAt: number): void {
-    this.#attempts.onNotice(notice, sentAt);
+    this.#requests.onNotice(notice, sentAt);
   }
 
   #serversOf(settings: RedisSettings): Servers {

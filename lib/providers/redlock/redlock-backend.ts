@@ -45,7 +45,6 @@ export class RedlockBackend implements LockBackend {
       maxLease: settings.maxLease,
       minHold: true,
       forceRelease: true,
-      queue: 'local',
     };
   }
 

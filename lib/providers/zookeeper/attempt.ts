@@ -21,7 +21,6 @@ export class ZooKeeperAttempt {
   #grant: Grant | undefined;
   #wasHeld = false;
   #isQueued = false;
-  #otherLimit: number | undefined;
   #hasLeft = false;
   #acquiring: Promise<unknown> = Promise.resolve();
   #wake: () => void = () => undefined;
@@ -151,7 +150,6 @@ export class ZooKeeperAttempt {
     }
     if (isWornOut(node.name)) return this.#replaceFolder(session, node);
     const place = recipe.placeOf(node.name, names);
-    this.#otherLimit = place.otherLimit;
     return place.isHeld ? this.#hold(session, node, place) : this.#watch(session, node, place);
   }
 
@@ -204,7 +202,8 @@ export class ZooKeeperAttempt {
     if (session.isOver) return 'again';
     const { key, holder, mode } = this.request;
     const { validUntil, lease } = session;
-    this.#grant = { key, holder, mode, fencingToken, validUntil, lease, otherLimit: this.#otherLimit };
+    // No resource can use the token of a limited lock: it would refuse all holders but the latest.
+    this.#grant = { key, holder, mode, fencingToken: mode === 'limited' ? null : fencingToken, validUntil, lease };
     return this.#grant;
   }
 
@@ -226,7 +225,7 @@ export class ZooKeeperAttempt {
   #queued(): void {
     if (this.#isQueued) return;
     this.#isQueued = true;
-    this.context.backend.emit({ type: 'waiting', holder: this.request.holder, otherLimit: this.#otherLimit });
+    this.context.backend.emit({ type: 'waiting', holder: this.request.holder });
   }
 
   /** Answers whether the node of the hold exists, and loses the hold if not. From then on its removal is noticed when it happens. */

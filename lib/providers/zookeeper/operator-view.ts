@@ -93,7 +93,7 @@ export class OperatorView {
         ...recipe.usageOf(holders),
         waiters: names.length - holders.length,
         expiresIn: null,
-        fencingToken: stat.createdAt,
+        fencingToken: mode === 'limited' ? null : stat.createdAt,
       };
       return { info, holders };
     }

@@ -19,8 +19,6 @@ export interface Place {
   readonly first: string;
   /** Of a limited holder: whether the node behind it may wait until it has entered. */
   readonly isAwaited: boolean;
-  /** Of a limited node: the smallest limit of the other holders, if that is not its own. */
-  readonly otherLimit?: number | undefined;
 }
 
 /**
@@ -90,20 +88,17 @@ class Recipe {
   }
 
   #limitedPlace(queue: readonly QueuedNode[], index: number): Place {
-    const { name: first, terms } = queue[index] as QueuedNode;
+    const { name: first } = queue[index] as QueuedNode;
     const holders = holdersIn(queue);
-    const limits = holders.flatMap((holder) => (holder.name === first ? [] : (holder.terms?.limit ?? [])));
-    const smallest = Math.min(...limits);
-    const otherLimit = limits.length > 0 && smallest !== terms?.limit ? smallest : undefined;
     if (index < holders.length) {
-      return { isHeld: true, first, isAwaited: queue[index + 1]?.mode === 'limited', otherLimit };
+      return { isHeld: true, first, isAwaited: queue[index + 1]?.mode === 'limited' };
     }
     const previous = queue[index - 1];
     // Behind limited holders any of them may go. All other waiters have one node to watch, so that a departure wakes one.
     if (index === holders.length && previous?.mode === 'limited') {
-      return { isHeld: false, first, isAwaited: false, otherLimit };
+      return { isHeld: false, first, isAwaited: false };
     }
-    return { isHeld: false, ...(previous && { behind: previous.name }), first, isAwaited: false, otherLimit };
+    return { isHeld: false, ...(previous && { behind: previous.name }), first, isAwaited: false };
   }
 
   #queueOf(names: readonly string[]): readonly QueuedNode[] {

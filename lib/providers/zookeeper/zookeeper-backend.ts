@@ -62,7 +62,6 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
       minHold: false,
       forceRelease: true,
       list: true,
-      queue: 'local',
     };
     this.#paths = new LockPaths(settings.root, context.namespace);
     this.#shared = new AttemptContext(context, settings.recipe === 'mutex' ? mutex : readWrite);

@@ -8,7 +8,7 @@ import { changed, type Acquired } from './changed.js';
 export class ReacquiresOnRenewal extends DistantBackend {
   override async renew(grant: Grant, lease: number): Promise<RenewOutcome> {
     const { signal } = new AbortController();
-    await super.acquire({ ...grant, lease, renew: true, minHold: 0, wait: 0, signal });
+    await super.acquire({ ...grant, lease, renew: true, minHold: 0, wait: 0, age: 0, callers: 1, signal });
     return super.renew(grant, lease);
   }
 }

@@ -2,17 +2,19 @@
  * The records of a lock and the handoff: its holder, its waiters, the processes that are alive, and the grant to the next waiter.
  *
  * Keys of one bucket, all in one hash slot:
- *   counter        <ns>:{b}           STRING  the last number given out, as fencing token or as ticket
+ *   counter        <ns>:{b}           STRING  the last fencing token that was given out or reserved
  *   seen           <ns>:{b}seen       ZSET    process → server time (ms) of its last ask
  *   lock           <ns>:{b}:<key>     STRING  see below
- *   queue          <lock>}q           ZSET    member → ticket; member = mode (x|s|l) process provisional terms ':' holder. A provisional
- *                                             lease that begins with 0 is that of an attempt with minHold; terms = ' ' weight ' ' limit in
- *                                             mode l, and else empty
+ *   queue          <lock>}q           ZSET    member → when its oldest caller came: server time (µs) − its age at the last ask;
+ *                                             member = mode (x|s|l) process provisional terms ':' holder. A provisional lease that begins
+ *                                             with 0 is that of a request with minHold; terms = ' ' weight ' ' limit in mode l, and else
+ *                                             empty. A request has one member, and a process one request for a key and depth of nesting.
  *   readers        <lock>}r           ZSET    reader → server time (ms) when its lease ends;
  *                                             reader = 'h' holder | 'c' process holder (provisional) | 'k' holder (retained)
  *
  * The lock's value starts with its state; fields have fixed widths (token 16 digits, time 13, process 12):
- *   p token holder                held, and no waiter has queued since: a release need not read the queue
+ *   p token holder                held, and nobody has queued since: a release need not read the queue. The token is the last of those
+ *                                 that are reserved for the callers of its process, which hold the lock one after the other
  *   w token holder                held, perhaps with waiters
  *   m token time holder           held, not to be freed before time (minHold)
  *   c token time process holder   handed off and not yet confirmed: a provisional lease that ends at time. The key outlives it, so
@@ -23,11 +25,15 @@
  *   k ...                         retained: nobody holds it until the key expires
  */
 export const HANDOFF = `
--- The waiters of a process that has not asked for LIVE ms are removed; if it lives, it asks again with their tickets. Every record of
--- waiting expires after KEEP ms. Both are longer than the second between two asks of a process with waiters, and FRESH is shorter.
+-- The requests of a process that has not asked for LIVE ms are removed; if it lives, it asks again. Every record of waiting expires after
+-- KEEP ms. Both are longer than the second between two asks of a process with waiters, and FRESH is shorter.
 local FRESH, LIVE, KEEP = 500, 3000, 10000
--- At most so many waiters of one process are handed the lock together.
-local COHORT = 16
+-- So many tokens are reserved for a process that is handed the lock, because more callers may have come to it since it asked. One is, while
+-- the counter is more than AHEAD µs ahead of the clock: at 20 000 handoffs a second it would run away from it, and after a loss of data
+-- the clock alone keeps tokens growing.
+local COHORT, AHEAD = 64, 1000
+-- So many of the queue are read at first: usually the head is granted.
+local PAGE = 16
 
 local sub, byte, find, format, max, min = string.sub, string.byte, string.find, string.format, math.max, math.min
 local process = ARGV[1]
@@ -39,28 +45,31 @@ local HOLDER_AT = { p = 18, w = 18, m = 31, c = 43 }
 local counter, seen = KEYS[1], KEYS[1] .. 'seen'
 local notices = {}
 
--- The next number of the bucket: larger than every earlier one, and not below the server's clock, so that numbers keep
--- growing after the counter was lost. The first number of a call reserves one for each of its operations and more: the counter is
--- written before any record with a number. With more, so many following numbers are taken as well.
-local nextNumber, reserved = 0, 0
-local function number(more)
-  more = more or 0
-  if nextNumber + more >= reserved then
-    local ahead = #KEYS + more + 8
-    nextNumber = max(nextNumber, micros)
-    local last = tonumber(call('SET', counter, nextNumber + ahead, 'GET') or 0)
-    if last >= nextNumber then
-      nextNumber = last + 1
-      call('SET', counter, nextNumber + ahead)
+-- The last of the next tokens of the bucket, one unless there is a count: larger than every earlier one, and not below the server's clock,
+-- so that tokens keep growing after the counter was lost. The first of a call reserves one for each of its operations and more: the
+-- counter is written before any record with a token. Answers also how many were taken, which may be less of those to spare.
+local lastToken, reserved = 0, 0
+local function takeTokens(count, isSpare)
+  count = count or 1
+  if lastToken + count > reserved then
+    local ahead = #KEYS + count + 8
+    lastToken = max(lastToken, micros)
+    local last = tonumber(call('SET', counter, lastToken + ahead, 'GET') or 0)
+    if last >= lastToken then
+      lastToken = last
+      if last - micros > AHEAD then
+        if isSpare then count = 1 end
+        ahead = count
+      end
+      call('SET', counter, lastToken + ahead)
     end
-    reserved = nextNumber + ahead
+    reserved = lastToken + ahead
   end
-  local first = nextNumber + 1
-  nextNumber = first + more
-  return format('%016.0f', first)
+  lastToken = lastToken + count
+  return format('%016.0f', lastToken), count
 end
 
--- When a process has asked last, read once a call: thousands of its waiters may be queued.
+-- When a process has asked last, read once a call: it may be queued several times.
 local lastAsk = {}
 local function lastAskOf(who)
   if who == process then return now end
@@ -184,13 +193,6 @@ local function admits(value, mode, weight, limit)
   return used + weight <= min(smallest, limit)
 end
 
--- The smallest limit of the holders, if it is another one than that of the caller, as replies and notices have it.
-local function other(value, limit)
-  if not limit or not isLimited(value) then return '' end
-  local _, smallest = usage(value)
-  return smallest ~= limit and format(' %.0f', smallest) or ''
-end
-
 -- The record of this process's holder among the readers, and when its lease ends; nothing when it does not read.
 local function readerOf(lock, holder)
   for _, reader in ipairs({ 'h' .. holder, 'c' .. process .. holder }) do
@@ -216,7 +218,7 @@ end
 -- Adds a reader; the first one takes the lock for all. Answers the token, which all share, and the lock's value.
 local function join(lock, value, reader, ttl)
   if not value then
-    value = 's' .. number()
+    value = 's' .. takeTokens()
     -- What is left of readers whose lock was deleted or evicted is not theirs any more.
     call('DEL', lock .. '}r')
     call('SET', lock, value, 'PX', ttl + KEEP)
@@ -227,7 +229,7 @@ end
 
 -- Adds a limited holder. Answers its token, and the lock's value.
 local function enter(lock, value, state, who, holder, ttl, terms)
-  local token, weight, limit = number(), termsOf(terms)
+  local token, weight, limit = takeTokens(), termsOf(terms)
   local used, smallest, first, last = usage(value or 'l')
   local ends = now + ttl
   local record = state .. format('%.0f', ends) .. ' ' .. token .. who .. holder .. ' ' .. terms .. ';'
@@ -257,43 +259,29 @@ end
 -- Notifies the process of the first waiter that the key is retained, for so many ms: it asks when they are over.
 local function announceRetained(lock, ms)
   local head = call('ZRANGE', lock .. '}q', 0, 0)[1]
-  if head then notify(sub(head, 2, 13), format('k%.0f %s', ms, lock)) end
+  if head then notify(sub(head, 2, 13), format('k%.0f:%s', ms, string.match(head, ':(.*)$'))) end
 end
 
--- The holders of the writers directly behind page[i] that differ from it in nothing else. None for an attempt with minHold: the server
--- would only record that of the first one, and that of the next would end if its process crashed.
-local function followersOf(page, i)
-  local behind, prefix = {}, string.match(page[i], '^.-:')
-  if sub(prefix, 14, 14) == '0' then return behind end
-  for at = i + 1, math.min(#page, i + COHORT - 1) do
-    if sub(page[at], 1, #prefix) ~= prefix then break end
-    behind[#behind + 1] = sub(page[at], #prefix + 1)
-  end
-  return behind
-end
-
--- Hands the lock to the waiter page[i], with a provisional lease: its process must confirm. A writer gets the lock together with its
--- followers, to which the process hands it by itself; their tokens follow. They stay in the queue until the process releases them, so
--- they keep their positions in any case. Answers the lock's value, or false when the process does not listen. The value is written before
--- the message is sent, because a message about a grant that could not be written would be believed.
-local function handOff(lock, value, page, i, otherLimit)
-  local member, before = page[i], value
+-- Hands the lock to a member of the queue, with a provisional lease: its process must confirm. A writer gets tokens for a cohort, unless
+-- it has a minHold: the server would only record that of the first caller, and that of the next would end if its process crashed.
+-- Answers the lock's value, or false when the process does not listen. The value is written before the message is sent, because a
+-- message about a grant that could not be written would be believed.
+local function handOff(lock, value, member)
+  local before = value
   local mode, who = sub(member, 1, 1), sub(member, 2, 13)
   local provisional, terms, holder = string.match(member, '^(%d+) ?([%d ]*):(.*)$', 14)
-  local token, holders = nil, holder
+  local token, count = nil, 1
   if mode == 'x' then
-    local behind = followersOf(page, i)
-    token = number(#behind)
+    token, count = takeTokens(byte(provisional) ~= 48 and COHORT or 1, true) -- 0
     -- Joined as text: a number keeps 14 digits, and this has 13 until the year 2286.
     value = 'c' .. token .. (now + provisional) .. who .. holder
     call('SET', lock, value, 'PX', provisional + KEEP)
-    if #behind > 0 then holders = holder .. ',' .. table.concat(behind, ',') end
   elseif mode == 's' then
     token, value = join(lock, value, 'c' .. who .. holder, tonumber(provisional))
   else
     token, value = enter(lock, value, 'c', who, holder, tonumber(provisional), terms)
   end
-  if notify(who, token .. stamp .. provisional .. otherLimit .. ':' .. holders .. ' ' .. lock) then
+  if notify(who, token .. stamp .. format('%02d', count) .. provisional .. ':' .. holder .. ' ' .. lock) then
     call('ZREM', lock .. '}q', member)
     return value
   end
@@ -304,21 +292,21 @@ local function handOff(lock, value, page, i, otherLimit)
   return false
 end
 
--- The grant loop, run by every look that may find the lock free: from the head, every waiter that may enter is granted. Waiters of dead
--- processes are removed: when they were only passed over, 10 000 of them were read again by each look. Answers the lock's value, and whether a live
--- waiter was left.
+-- The grant loop, run by every look that may find the lock free: from the head, every request that may enter is granted. Those of dead
+-- processes are removed: when they were only passed over, 10 000 of them were read again by each look. Answers the lock's value, and
+-- whether a live one was left. A mode letter that it does not know blocks the queue, so that a later version can add one.
 local function serve(lock, value)
-  local queue, count = lock .. '}q', min(COHORT, room(value))
+  local queue, count = lock .. '}q', min(PAGE, room(value))
   while room(value) > 0 do
     local page, dead, isBlocked = call('ZRANGE', queue, 0, count - 1), {}, false
-    for i, member in ipairs(page) do
+    for _, member in ipairs(page) do
       local granted = false
       if now - lastAskOf(sub(member, 2, 13)) < LIVE then
         local mode, weight, limit = sub(member, 1, 1)
         if mode == 'l' then weight, limit = termsOf(string.match(member, '^%d+ ([%d ]*)', 14)) end
-        isBlocked = not admits(value, mode, weight, limit)
+        isBlocked = not find('xsl', mode, 1, true) or not admits(value, mode, weight, limit)
         if isBlocked then break end
-        granted = handOff(lock, value, page, i, other(value, limit))
+        granted = handOff(lock, value, member)
       end
       if granted then value = granted else dead[#dead + 1] = member end
       isBlocked = room(value) <= 0
@@ -327,7 +315,7 @@ local function serve(lock, value)
     if #dead > 0 then call('ZREM', queue, unpack(dead)) end
     if isBlocked then return value, true end
     if #page < count then break end
-    count = 16 * COHORT
+    count = 16 * PAGE
   end
   return value, false
 end

@@ -14,7 +14,7 @@ local call = redis.call
 
 if #KEYS == 2 then
   local counter, lock, letter, holder = KEYS[1], KEYS[2], string.byte(ARGV[2]), ARGV[3]
-  local limited = (letter == 108 or letter == 109) and string.match(ARGV[2], '^%a%d*( [%d ]+)$') -- l, m
+  local limited = (letter == 108 or letter == 109) and string.match(ARGV[2], '^%a%d*( [%d ]+):?%d*$') -- l, m
   if letter == 65 or letter == 84 or limited then -- A, T
     if call('EXISTS', lock, lock .. '}q') == 0 then
       local time = call('TIME')

@@ -4,46 +4,47 @@
  * KEYS   the bucket's counter, then the lock of each operation
  * ARGV   the calling process, then three per operation: what to do, the holder, and a duration in ms
  *
- *   A provisional :ticket            lease    acquire, and queue if it must. The ticket of an earlier ask keeps the position.
- *   B provisional :ticket :minHold   lease    the same with a minHold
- *   T, U ::minHold                   lease    the same without queueing
- *   a, t                             lease    the same in shared mode
- *   l, m                             lease    the same in mode limited. Here, and in its release, provisional is followed by ' ' weight ' ' limit
- *   C minHold                        lease    confirm or renew, to lease ms from now
- *   R provisional                    keepFor  release; `r` in shared mode, `e` in mode limited. With its provisional lease it also leaves the queue. The holder
- *                                             may be followed by ',' and members of its cohort that have released as well.
- *   F                                -        force-release
- *   I                                -        inspect
+ *   A provisional :age                    lease    acquire for one caller, and queue if it must, at the age in µs of its oldest caller
+ *   N provisional :age ::callers          lease    the same for several callers, which get a token each
+ *   B provisional :age :minHold           lease    the same with a minHold, for one
+ *   T, M :::callers, U ::minHold          lease    these without queueing. With the provisional lease it also leaves the queue
+ *   a, t                                  lease    A and T in shared mode
+ *   l, m                                  lease    A and T in mode limited. Here, and in its release, provisional is followed by ' ' weight ' ' limit
+ *   C minHold                             lease    confirm or renew, to lease ms from now
+ *   R provisional                         keepFor  release; `r` in shared mode, `e` in mode limited. With its provisional lease it also leaves the queue
+ *   F                                     -        force-release
+ *   I                                     -        inspect
  *
- * A key that is retained while attempts wait for it is announced to the process of the first: 'k' ms ' ' lock.
+ * Operations run in the order in which they are sent. A process that releases a lock and has callers left asks first.
  *
- * The reply has one entry per operation, then a notice (token, server time in µs, provisional ' ' other limit ':' holders ' ' lock) for each
- * waiter of the calling process that was granted in this call. A lone operation of the fast path answers without an array.
+ * A key that is retained while requests wait for it is announced to the process of the first: 'k' ms ':' holder.
  *
- *   token                  held, with the whole lease asked for. Of a limited lock ' ' and the smallest limit of the holders follow, if
- *                          that is another one; also after q
+ * The reply has one entry per operation, then a notice (token, server time in µs, number of tokens, provisional ':' holder ' ' lock) for each
+ * request of the calling process that was granted in this call. A lone operation of the fast path answers without an array.
+ *
+ *   token                  held, with the whole lease asked for: the last of the tokens of its callers
  *   h token ms             held, with that many ms left
- *   q ticket time ms       queued, at that server time (µs), and the lock frees itself in that many ms unless it is renewed. Q: the
- *                          ticket was not in the queue any more
+ *   q time ms              queued, at that server time (µs), and the lock frees itself in that many ms unless it is renewed
  *   b                      busy
  *   1 / 0                  released or lost; 0 for a renewal: lost; force-released or not
  *   an error               of this operation alone; it may have been executed in part
  */
 export const OPERATIONS = `
-local function grant(lock, value, holder, mode, terms, lease, minHold)
+-- callers: of its process, which may hold it one after the other. queued: there may be a queue.
+local function grant(lock, value, holder, mode, terms, lease, minHold, callers, queued)
   local ttl = max(lease, minHold)
   if mode == 's' then return (join(lock, value, 'h' .. holder, ttl)) end
   if mode == 'l' then return (enter(lock, value, 'h', process, holder, ttl, terms)) end
-  local token = number()
+  local token = takeTokens(callers)
   if minHold > 0 then
     call('SET', lock, format('m%s%013.0f%s', token, now + minHold, holder), 'PX', ttl)
   else
-    call('SET', lock, 'w' .. token .. holder, 'PX', ttl)
+    call('SET', lock, (queued and 'w' or 'p') .. token .. holder, 'PX', ttl)
   end
   return token
 end
 
--- The answer for a lock that the holder has already, or nil.
+-- The answer for a lock that the holder has already, or nil: with the last of its tokens, because it is unknown which were used.
 local function held(lock, value, holder)
   local left, token
   if isOwn(value, holder) then
@@ -78,9 +79,9 @@ local MODES = { a = 's', t = 's', l = 'l', m = 'l' }
 
 -- exist: how many of lock and queue there are.
 local function acquire(lock, code, holder, lease, exist)
-  local letter, provisional, terms, ticket, minHold = string.match(code, '^(%a)(%d*) ?([%d ]*):?(%d*):?(%d*)$')
+  local letter, provisional, terms, age, minHold, callers = string.match(code, '^(%a)(%d*) ?([%d ]*):?(%d*):?(%d*):?(%d*)$')
   local queue, mode = lock .. '}q', MODES[letter] or 'x'
-  local once = letter == 'T' or letter == 'U' or letter == 't' or letter == 'm'
+  local once = letter == 'T' or letter == 'M' or letter == 'U' or letter == 't' or letter == 'm'
   lease, minHold = tonumber(lease), tonumber(minHold) or 0
 
   local value = call('GET', lock)
@@ -91,27 +92,28 @@ local function acquire(lock, code, holder, lease, exist)
     if isLimited(value) then serve(lock, value) end
     return own
   end
+  local member = mode .. process .. provisional .. (terms == '' and '' or ' ' .. terms) .. ':' .. holder
   if once then
-    -- Waiters that are alive go first; whether one is left, only the grant loop knows.
-    if queued then value, blocked = serve(lock, value) end
+    if queued then
+      -- An earlier ask of it may have queued it.
+      call('ZREM', queue, member)
+      -- Waiters that are alive go first; whether one is left, only the grant loop knows.
+      value, blocked = serve(lock, value)
+    end
   else
     blocked = queued
   end
   local weight, limit
   if mode == 'l' then weight, limit = termsOf(terms) end
   if not blocked and admits(value, mode, weight, limit) then
-    local otherLimit = other(value, limit)
-    return grant(lock, value, holder, mode, terms, lease, minHold) .. otherLimit
+    return grant(lock, value, holder, mode, terms, lease, minHold, tonumber(callers), queued)
   end
   if once then return 'b' end
 
-  local member = mode .. process .. provisional .. (terms == '' and '' or ' ' .. terms) .. ':' .. holder
-  local again = ticket ~= ''
-  if not again then ticket = number() end
   -- First a write that a full memory allows, after which this script may write. Otherwise no process could report that it is alive.
-  if again then call('PEXPIRE', seen, KEEP) end
-  local isNew = call('ZADD', queue, 'NX', ticket, member) == 1
-  if not isNew then ticket = format('%016.0f', tonumber(call('ZSCORE', queue, member))) end
+  call('PEXPIRE', seen, KEEP)
+  -- Written again with each ask: whoever is the oldest caller now, and whatever was lost meanwhile, the order is that of the ages.
+  call('ZADD', queue, format('%.0f', micros - (tonumber(age) or 0)), member)
   -- This process is alive and waits. Written again after FRESH ms at the earliest, so busy queues do not pay for it.
   local isFresh = now - tonumber(call('ZSCORE', seen, process) or 0) < FRESH
   if not isFresh then
@@ -121,7 +123,7 @@ local function acquire(lock, code, holder, lease, exist)
   call('PEXPIRE', queue, KEEP)
   if value and sub(value, 1, 1) == 'p' then call('SETRANGE', lock, 0, 'w') end
   value = serve(lock, value)
-  return (again and isNew and 'Q' or 'q') .. ticket .. stamp .. freeIn(lock, value) .. other(value, limit)
+  return 'q' .. stamp .. freeIn(lock, value)
 end
 
 -- The record of a reader under another letter.
@@ -168,21 +170,6 @@ local function renew(lock, code, holder, lease)
   return 0
 end
 
--- The members of the queue that leave with a release, and whether one of them holds the lock under its own name: it was granted
--- the lock again after it had held it in its cohort.
-local function leaving(value, code, holder, provisional)
-  local letter = byte(code)
-  local mode = letter == 114 and 's' or letter == 101 and 'l' or 'x' -- r, e
-  local prefix, others = mode .. process .. provisional .. ':', find(holder, ',', 1, true)
-  if not others then return { prefix .. holder }, false end
-  local members, own = {}, false
-  for each in string.gmatch(holder, '[^,]+') do
-    members[#members + 1] = prefix .. each
-    own = own or isOwn(value, each)
-  end
-  return members, own
-end
-
 local function release(lock, code, holder, keepFor)
   local value, provisional = call('GET', lock), sub(code, 2)
   if value and byte(value) == 112 and sub(value, 18) == holder and provisional == '' and keepFor == '0' then -- p
@@ -195,12 +182,6 @@ local function release(lock, code, holder, keepFor)
   if isLimited(value) then from, to = recordOf(value, holder)
   elseif isJoint(value) then reader = readerOf(lock, holder) end
   local own = reader or from or isOwn(value, holder)
-  local members
-  if provisional ~= '' then
-    local ownByAnother
-    members, ownByAnother = leaving(value, code, holder, provisional)
-    own = own or ownByAnother
-  end
   if from then
     value = changeRecord(lock, value, from, to, keepFor > 0 and 'k', keepFor)
     if keepFor > 0 then retained = keepFor end
@@ -225,7 +206,11 @@ local function release(lock, code, holder, keepFor)
     call('DEL', lock)
     value = false
   end
-  if members then call('ZREM', lock .. '}q', unpack(members)) end
+  if provisional ~= '' then
+    local letter = byte(code)
+    local mode = letter == 114 and 's' or letter == 101 and 'l' or 'x' -- r, e
+    call('ZREM', lock .. '}q', mode .. process .. provisional .. ':' .. holder)
+  end
   serve(lock, value)
   if retained then announceRetained(lock, retained) end
   return own and 1 or 0
@@ -279,7 +264,7 @@ local function run(i)
   if letter == 65 or letter == 84 then -- A, T: usually the lock is free and has no waiters
     local exist = call('EXISTS', lock, lock .. '}q')
     if exist > 0 then return acquire(lock, code, holder, ms, exist) end
-    local token = number()
+    local token = takeTokens()
     call('SET', lock, 'p' .. token .. holder, 'PX', ms)
     return token
   elseif letter == 82 or letter == 114 or letter == 101 then -- R, r, e
@@ -291,7 +276,7 @@ local function run(i)
   elseif letter == 73 then -- I
     return inspect(lock)
   end
-  return acquire(lock, code, holder, ms, call('EXISTS', lock, lock .. '}q')) -- B, U, a, t, l, m
+  return acquire(lock, code, holder, ms, call('EXISTS', lock, lock .. '}q')) -- N, M, B, U, a, t, l, m
 end
 
 -- Each by itself: an error of one (a key of another type, memory full) is its own reply, and disturbs neither what ran before it nor

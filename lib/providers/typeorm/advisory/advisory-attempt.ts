@@ -42,19 +42,22 @@ export class AdvisoryAttempt implements LockAttempt, SessionUser {
 
   async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
     if (this.#grant && this.#place && !this.#hasEnded()) {
-      return { ...this.#grant, validUntil: this.#place.session.validUntil };
+      // It is unknown which of its tokens were used.
+      const { fencingToken, followers = 0 } = this.#grant;
+      const last = fencingToken === null ? null : fencingToken + BigInt(followers);
+      return { ...this.#grant, fencingToken: last, followers: 0, validUntil: this.#place.session.validUntil };
     }
     const { context, holding } = this.database;
     for (;;) {
       const shared = await holding.shared(request, this);
-      const grant = await this.#lockOn(shared, () => shared.tryLock(this.#name, this.holder.mode));
+      const grant = await this.#lockOn(shared, request, () => shared.tryLock(this.#name, this.holder.mode));
       if (grant) return grant;
       if (request.wait <= 0 || this.#hasEnded() || request.signal.aborted) return 'busy';
       context.emit({ type: 'waiting', holder: this.holder.holder });
       const leave = () => {
         this.#abandon();
       };
-      const answer = await withAbort(request.signal, leave, () => this.#queue(request.key));
+      const answer = await withAbort(request.signal, leave, () => this.#queue(request));
       if (answer) return answer;
       await pauseBeforeRetry(context, request.signal);
     }
@@ -91,16 +94,16 @@ export class AdvisoryAttempt implements LockAttempt, SessionUser {
    * Waits in the server's queue, on a session that has nothing else: a caller that leaves ends it. Resolves to nothing if there is no
    * connection for that.
    */
-  async #queue(key: string): Promise<Grant | 'busy' | undefined> {
+  async #queue(request: AcquireRequest): Promise<Grant | 'busy' | undefined> {
     try {
-      const own = await this.database.holding.alone(key, this);
+      const own = await this.database.holding.alone(request.key, this);
       if (!own) return undefined;
       const lock = () => {
         if (this.#hasEnded()) return Promise.resolve(false);
         this.#waitsOn = own;
         return own.awaitLock(this.#name, this.holder.mode);
       };
-      return (await this.#lockOn(own, lock)) ?? 'busy';
+      return (await this.#lockOn(own, request, lock)) ?? 'busy';
     } catch (error) {
       // The end of the session by ourselves is not a failure.
       if (this.#hasEnded()) return 'busy';
@@ -109,30 +112,37 @@ export class AdvisoryAttempt implements LockAttempt, SessionUser {
   }
 
   /** Locks on this session and stays on it, or leaves it. */
-  async #lockOn(place: HoldingSession, lock: () => Promise<boolean>): Promise<Grant | undefined> {
+  async #lockOn(
+    place: HoldingSession,
+    request: AcquireRequest,
+    lock: () => Promise<boolean>,
+  ): Promise<Grant | undefined> {
     const { session } = place;
     let isLocked = false;
     try {
       isLocked = await lock();
       if (!isLocked) return undefined;
-      const fencingToken = await this.#tokenOn(session);
+      const { callers } = request;
+      const lastToken = await this.#tokenOn(session, callers);
       if (session.isLost()) throw new Error('The connection was lost.');
       if (this.#hasEnded()) return undefined;
       const { key, holder, mode } = this.holder;
       this.#place = place;
-      this.#grant = { key, holder, mode, fencingToken, validUntil: session.validUntil, lease: this.settings.guard };
+      const fencingToken = lastToken === null ? null : lastToken - BigInt(callers - 1);
+      const { validUntil } = session;
+      this.#grant = { key, holder, mode, fencingToken, followers: callers - 1, validUntil, lease: this.settings.guard };
       return this.#grant;
     } finally {
       if (!this.#grant) this.#leave(place, isLocked);
     }
   }
 
-  /** The token, counted on the session that has the lock: a holder that has lost it to the guard cannot count any more. */
-  async #tokenOn(session: Session): Promise<bigint | null> {
+  /** The last token of as many callers, counted on the session that has the lock: a holder that has lost it to the guard cannot count any more. */
+  async #tokenOn(session: Session, callers: number): Promise<bigint | null> {
     const { table, advisory } = this.database;
     // After a wait, the last answered statement was sent before the wait: validity has to begin again.
     if (this.#waitsOn) isDone(await session.run(advisory.afterWait));
-    return this.#counter === undefined ? null : table.nextTokens(this.#counter, 1n, session.run);
+    return this.#counter === undefined ? null : table.nextTokens(this.#counter, BigInt(callers), session.run);
   }
 
   #leave(place: HoldingSession, isLocked: boolean): void {

@@ -30,7 +30,6 @@ export class AdvisoryLockBackend extends SqlBackend<AdvisoryDatabase> {
       lease: 'session',
       minHold: false,
       forceRelease: false,
-      queue: 'local',
     };
     this.casStore = new SqlCasStore(settings, context, () => this.database());
   }

@@ -26,7 +26,6 @@ export class RowLockBackend extends SqlBackend<RowDatabase> {
       lease: 'session',
       minHold: false,
       forceRelease: false,
-      queue: 'local',
     };
     this.casStore = new SqlCasStore(settings, context, () => this.database());
   }

@@ -16,7 +16,7 @@ export function infoOf(key: string, lease: Lease): LockInfo | null {
     holders,
     waiters: null,
     expiresIn: Math.max(...holds.map(({ expires }) => expires - serverTime)) / 1000,
-    fencingToken: latest.token,
+    fencingToken: latest.limited ? null : latest.token,
   };
 }
 

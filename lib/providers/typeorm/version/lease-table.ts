@@ -39,7 +39,8 @@ export class LeaseTable extends LockTable {
   }
 
   /**
-   * Takes the lease for `duration` ms if it is free and its version still the one that was seen. Answers the new version. The time in the column
+   * Takes the lease for `duration` ms if it is free and its version still the one that was seen. Answers the new version, which is the last of
+   * the tokens of as many callers. The time in the column
    * `expires` is not lowered by limited holders that leave: there all must have ended when it was seen, and be the same still.
    */
   async claim(
@@ -47,13 +48,15 @@ export class LeaseTable extends LockTable {
     { version, holders }: Lease,
     holder: string,
     duration: number,
+    callers: number,
   ): Promise<bigint | undefined> {
     const { value, now, updateToken, tokenOf } = this.family;
     const rest =
       `, holder = ${value(1)}, holders = NULL, expires = ${now} + ${value(2)} ` +
       `WHERE name = ${value(3)} AND token = ${value(4)} AND (expires <= ${now} OR holders = ${value(5)})`;
     const values = [holder, toMicroseconds(duration), name, version, holders];
-    return tokenOf(await this.run(updateToken(this.name, this.nextVersion, rest), values));
+    const next = callers === 1 ? this.nextVersion : `${this.nextVersion} + ${callers - 1}`;
+    return tokenOf(await this.run(updateToken(this.name, next, rest), values));
   }
 
   /** Makes a claim void that compares with this version and may still be in flight. A claim that has arrived is not touched. */

@@ -108,12 +108,6 @@ export function admits(holds: readonly LeaseHold[], terms: LimitTerms | undefine
   return usedBy(holds) + terms.weight <= Math.min(smallestLimit(holds), terms.limit);
 }
 
-/** The smallest limit of the others, if that is not the one of these terms. */
-export function otherLimit(others: readonly LeaseHold[], terms: LimitTerms | undefined): number | undefined {
-  const smallest = smallestLimit(others);
-  return terms && smallest !== Infinity && smallest !== terms.limit ? smallest : undefined;
-}
-
 /** How much limited holds take together. */
 export function usedBy(holds: readonly LeaseHold[]): number {
   return holds.reduce((used, { limited }) => used + (limited?.weight ?? 0), 0);

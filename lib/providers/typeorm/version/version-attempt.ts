@@ -12,7 +12,7 @@ import { validUntil } from '../../../core/toolkit/validity.js';
 import { failureOf } from '../failure.js';
 import { leaseLabelOf, leaseNameOf } from '../lock-name.js';
 import type { Connected, LockAttempt } from '../sql-backend.js';
-import { admits, isGranted, type Lease, otherLimit } from './lease.js';
+import { admits, isGranted, type Lease } from './lease.js';
 import { type LeaseTable, toMicroseconds } from './lease-table.js';
 import type { LimitedLeases } from './limited-leases.js';
 import type { Renewals } from './renewals.js';
@@ -50,6 +50,8 @@ export class VersionAttempt implements LockAttempt {
   /** The row may be ours, or a place in it: a claim was sent, or we were found there. A look changes nothing. */
   #mayHold = false;
   #keepUntil = -Infinity;
+  /** The version of its hold: the last of the tokens that its callers may use. */
+  #version = 0n;
   readonly #name: string;
 
   constructor(
@@ -64,14 +66,14 @@ export class VersionAttempt implements LockAttempt {
     return this.#openClaim !== undefined || this.#openUntil > 0;
   }
 
-  async renew({ fencingToken, mode }: Grant, lease: number): Promise<RenewOutcome> {
+  async renew({ mode }: Grant, lease: number): Promise<RenewOutcome> {
     const name = this.#name;
     const { holder } = this.subject;
     const { limited, renewals } = this.database;
     const sentAt = this.context.clock.now();
     // A crash must not cut `minHold` short.
     const duration = Math.max(lease, this.#keepUntil - sentAt);
-    if (mode !== 'limited') return renewals.add({ name, holder, version: fencingToken ?? 0n }, lease, duration);
+    if (mode !== 'limited') return renewals.add({ name, holder, version: this.#version }, lease, duration);
     const isRenewed = await limited.renew(name, holder, duration);
     return isRenewed ? { validUntil: validUntil(sentAt, lease) } : 'lost';
   }
@@ -139,7 +141,7 @@ export class VersionAttempt implements LockAttempt {
         if (isGranted(seen, own)) {
           const remaining = (own.expires - seen.serverTime) / 1000;
           if (request.minHold > 0) this.#keepUntil = sentAt + Math.min(remaining, request.minHold);
-          return this.#grant(request, seen, own.token, sentAt, remaining);
+          return this.#grant(request, own.token, 1, sentAt, remaining);
         }
         await limited.release(this.#name, request.holder, 0);
         this.#mayHold = this.mayArrive;
@@ -159,7 +161,7 @@ export class VersionAttempt implements LockAttempt {
         if (this.#mayHold || request.wait > 0 || lost < MOST_LOST) continue;
       }
       if (request.wait <= 0) return this.#endWithoutClaim();
-      this.#reportWaiting(otherLimit(seen.holds, request.limited));
+      this.#reportWaiting();
       const firstEnd = Math.min(...seen.holds.map(({ expires }) => expires - seen.serverTime)) / 1000;
       const lastLook = waitUntil - LAST_LOOK - clock.now();
       const delay = Math.min(backOff(random, round, PAUSE), firstEnd, lastLook > 0 ? lastLook : Infinity);
@@ -180,6 +182,7 @@ export class VersionAttempt implements LockAttempt {
     const sentAt = clock.now();
     const name = this.#name;
     const duration = Math.max(request.lease, request.minHold);
+    const callers = request.minHold > 0 ? 1 : request.callers;
     const [openClaim, openUntil] = [this.#openClaim, this.#openUntil];
     this.#mayHold = true;
     let claim: Promise<bigint | boolean | undefined>;
@@ -190,7 +193,7 @@ export class VersionAttempt implements LockAttempt {
       this.#openClaim = seen.version;
       claim = request.limited
         ? limited.claim({ name, seen, holder, limited: request.limited }, duration)
-        : leases.claim(name, seen, holder, duration);
+        : leases.claim(name, seen, holder, duration, callers);
     }
     const token = await claim.catch((error: unknown) => {
       if (['busy', 'rolled-back'].includes(failureOf(error))) return undefined;
@@ -207,23 +210,26 @@ export class VersionAttempt implements LockAttempt {
     }
     this.#openClaim = undefined;
     if (request.minHold > 0) this.#keepUntil = clock.now() + request.minHold;
-    return this.#grant(request, seen, token, sentAt, request.lease);
+    return this.#grant(request, token, callers, sentAt, request.lease);
   }
 
-  #grant(request: AcquireRequest, { holds }: Lease, fencingToken: bigint, sentAt: number, remaining: number): Grant {
-    const { key, holder, mode, lease, limited } = request;
-    const others = holds.filter((hold) => hold.holder !== holder);
+  /** @param version the last of the tokens of as many callers */
+  #grant(request: AcquireRequest, version: bigint, callers: number, sentAt: number, remaining: number): Grant {
+    const { key, holder, mode, lease } = request;
+    this.#version = version;
     return {
-      ...{ key, holder, mode, fencingToken, lease },
+      ...{ key, holder, mode, lease },
+      // No resource can use the token of a limited lock: it would refuse all holders but the latest.
+      fencingToken: mode === 'limited' ? null : version - BigInt(callers - 1),
+      followers: callers - 1,
       validUntil: validUntil(sentAt, Math.min(lease, remaining)),
-      otherLimit: otherLimit(others, limited),
     };
   }
 
-  #reportWaiting(limit: number | undefined): void {
+  #reportWaiting(): void {
     if (this.#isWaiting) return;
     this.#isWaiting = true;
-    this.context.emit({ type: 'waiting', holder: this.subject.holder, otherLimit: limit });
+    this.context.emit({ type: 'waiting', holder: this.subject.holder });
   }
 
   /** @throws Error when a claim of an earlier call may still be granted: that is not busy, and the core releases it then */

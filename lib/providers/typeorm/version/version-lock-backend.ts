@@ -25,7 +25,6 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
     minHold: true,
     forceRelease: true,
     list: true,
-    queue: 'local',
   };
   /** On a server; not in SQLite. */
   readonly casStore?: CasStore;

@@ -1,14 +1,16 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
 import { jest } from '@jest/globals';
 import type { LockCapabilities } from '../../lib/api/lock-provider.js';
 import { LockCapacityError, LockBusyError, LockUnavailableError } from '../../lib/api/errors.js';
 import type { LockOptions } from '../../lib/api/lock-options.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import { startManager, watch } from './manager-rig.js';
 import { PollingProvider } from './polling-provider.js';
 import { ScriptedProvider } from './scripted-provider.js';
 
 async function started(capabilities: Partial<LockCapabilities> = {}) {
-  const provider = new ScriptedProvider({ queue: 'local', ...capabilities });
+  const provider = new ScriptedProvider(capabilities);
   const rig = await startManager({ provider });
   const queued = () => {
     const { holder } = provider.asks.at(-1)?.input ?? { holder: '' };
@@ -19,11 +21,19 @@ async function started(capabilities: Partial<LockCapabilities> = {}) {
 
 const SHARED: LockOptions = { mode: 'shared' };
 
-describe('the queue in front of a dear backend', () => {
-  it('sends one waiter per key to the backend, whatever the crowd', async () => {
-    const provider = new PollingProvider(new MemoryStore());
+describe('the queue of a key', () => {
+  it('sends one request per key to the backend, whatever the crowd, and none while its process holds the key', async () => {
+    const store = new MemoryStore();
+    const provider = new PollingProvider(store);
     const { locks, clock } = await startManager({ provider });
-    const lock = await locks.acquire('a');
+    const other = new LockManager({ providers: { main: new PollingProvider(store) }, clock });
+    await other.start();
+    const own = await locks.acquire('a');
+    watch(locks.acquire('a', { wait: 50 }));
+    await clock.advance(100);
+    expect(provider.mostWaiters).toBe(0);
+    await own.release();
+    const lock = await other.acquire('a');
     const crowd = Array.from({ length: 50 }, () => watch(locks.withLock('a', () => undefined, { wait: 60_000 })));
     await clock.advance(100);
     expect(provider.mostWaiters).toBe(1);
@@ -40,14 +50,15 @@ describe('the queue in front of a dear backend', () => {
     const gone = watch(locks.acquire('a', { signal: controller.signal }));
     const last = watch(locks.acquire('a'));
     expect(provider.asks).toHaveLength(1);
+    provider.onRelease = () => 'released';
     provider.asks[0]?.grant();
     await clock.advance(0);
+    await served.value?.release();
     provider.asks[1]?.answer('busy');
     await clock.advance(0);
     controller.abort('enough');
-    provider.asks[2]?.answer('busy');
-    await clock.advance(0);
-    provider.asks[3]?.grant();
+    // The request of the one that has left serves the next.
+    provider.asks[2]?.grant();
     await clock.advance(0);
     expect([served.state, busy.error, gone.error, last.state]).toEqual([
       'fulfilled',
@@ -55,12 +66,13 @@ describe('the queue in front of a dear backend', () => {
       'enough',
       'fulfilled',
     ]);
-    expect(provider.asks).toHaveLength(4);
+    expect(provider.asks).toHaveLength(3);
   });
 
   it('lets a waiter in the middle leave at once, without a word to the backend', async () => {
-    const { locks, clock, provider } = await started();
+    const { locks, clock, provider, queued } = await started();
     watch(locks.acquire('a'));
+    queued();
     const short = watch(locks.acquire('a', { wait: 100 }));
     await clock.advance(100);
     expect(short.error).toBeInstanceOf(LockBusyError);
@@ -73,18 +85,12 @@ describe('the queue in front of a dear backend', () => {
     const next = watch(locks.acquire('a', { wait: 10_000 }));
     await clock.advance(2_000);
     expect(head.error).toBeInstanceOf(LockUnavailableError);
-    watch(locks.acquire('a', { wait: 10_000 }));
-    // What the head is granted after all goes back, and lets nobody ask out of turn.
+    const last = watch(locks.acquire('a', { wait: 10_000 }));
+    // What it asked for is granted to the next, once.
     provider.asks[0]?.grant();
     await clock.advance(0);
-    expect(provider.asks).toHaveLength(2);
-    provider.asks[1]?.grant();
-    await clock.advance(0);
-    expect(next.state).toBe('fulfilled');
-    expect(provider.releases.map(({ input }) => input.holder)).toEqual([
-      provider.asks[0]?.input.holder,
-      provider.asks[0]?.input.holder,
-    ]);
+    expect([next.state, last.state]).toEqual(['fulfilled', 'pending']);
+    expect(provider.order).toEqual(['acquire a']);
   });
 
   it('does not call a lock busy that nobody could be asked about, and asks one at a time', async () => {
@@ -96,8 +102,7 @@ describe('the queue in front of a dear backend', () => {
     await clock.advance(500);
     const trying = watch(locks.tryAcquire('a'));
     await clock.advance(1_500);
-    expect(late.value).toBeNull();
-    for (const { error } of [...line, trying]) expect(error).toBeInstanceOf(LockUnavailableError);
+    for (const { error } of [...line, late, trying]) expect(error).toBeInstanceOf(LockUnavailableError);
     // One at a time, however long the line.
     expect(provider.order.filter((call) => call === 'acquire a').length).toBeLessThanOrEqual(20);
   });
@@ -130,17 +135,19 @@ describe('the queue in front of a dear backend', () => {
     provider.asks[1]?.grant();
     await clock.advance(0);
     expect([head.state, next.state]).toEqual(['fulfilled', 'pending']);
-    expect(provider.asks).toHaveLength(3);
+    expect(provider.asks).toHaveLength(2);
   });
 
-  it('serves the next when a head that was not answered has been given back', async () => {
+  it('repeats the request of a head that has left without an answer for the next, under the same id', async () => {
     const { locks, clock, provider } = await started();
     const head = watch(locks.acquire('a', { wait: 0 }));
     const next = watch(locks.acquire('a', { wait: 10_000 }));
     provider.asks[0]?.fail(new Error('reply lost'));
     await clock.advance(0);
     expect(head.error).toBeInstanceOf(LockUnavailableError);
-    expect(provider.order).toEqual(['acquire a', 'release a', 'acquire a']);
+    await clock.advance(50);
+    expect(provider.order).toEqual(['acquire a', 'acquire a']);
+    expect(provider.asks[1]?.input.holder).toBe(provider.asks[0]?.input.holder);
     provider.asks[1]?.grant();
     await clock.advance(0);
     expect(next.state).toBe('fulfilled');
@@ -158,9 +165,15 @@ describe('the queue in front of a dear backend', () => {
     expect(next.state).toBe('fulfilled');
   });
 
-  it('says busy to one attempt behind a line', async () => {
-    const { locks, provider } = await started();
+  it('says busy to one attempt behind a request that is queued, and to one that meets the queueing', async () => {
+    const { locks, clock, provider, queued } = await started();
     watch(locks.acquire('a'));
+    const early = watch(locks.tryAcquire('a'));
+    await clock.advance(500);
+    expect(early.state).toBe('pending');
+    queued();
+    await clock.advance(0);
+    expect(early.value).toBeNull();
     expect(await locks.tryAcquire('a')).toBeNull();
     expect(provider.asks).toHaveLength(1);
   });
@@ -209,8 +222,12 @@ describe('readers in that queue', () => {
     expect([first.state, writer.state, behind.state]).toEqual(['fulfilled', 'pending', 'pending']);
     expect(provider.asks[1]?.input.mode).toBe('exclusive');
     const late = watch(locks.acquire('a', SHARED));
+    provider.onRelease = () => 'released';
+    await first.value?.release();
     provider.asks[1]?.grant();
     await clock.advance(0);
+    expect([writer.state, behind.state]).toEqual(['fulfilled', 'pending']);
+    await writer.value?.release();
     provider.asks[2]?.grant();
     await clock.advance(0);
     expect([behind.state, late.state]).toEqual(['fulfilled', 'fulfilled']);
@@ -304,15 +321,21 @@ describe('readers in that queue', () => {
   });
 
   it('that make one attempt are busy behind a writer, and no longer when it has left', async () => {
-    const { locks, clock, provider } = await started();
+    const { locks, clock, provider, queued } = await started();
     const first = watch(locks.acquire('a', SHARED));
     const leaving = new AbortController();
     const writer = watch(locks.acquire('a', { signal: leaving.signal }));
+    provider.asks[0]?.grant();
+    await clock.advance(0);
+    const behind = watch(locks.tryAcquire('a', SHARED));
+    queued();
+    await clock.advance(0);
+    expect(behind.value).toBeNull();
     expect(await locks.tryAcquire('a', SHARED)).toBeNull();
     leaving.abort('enough');
     await clock.advance(0);
     const second = watch(locks.tryAcquire('a', SHARED));
-    provider.asks[0]?.grant();
+    provider.asks[2]?.grant();
     await clock.advance(0);
     expect([first.state, writer.error, second.value?.isHeld()]).toEqual(['fulfilled', 'enough', true]);
   });
@@ -332,7 +355,6 @@ describe('limited holders in that queue', () => {
       await clock.advance(0);
     }
     expect(pool.map(({ value }) => value?.isHeld())).toEqual([true, true, true]);
-    expect(new Set(pool.map(({ value }) => value?.fencingToken)).size).toBe(3);
   });
 
   it('that make one attempt are busy with the first one that is, unless they want less', async () => {
@@ -354,11 +376,13 @@ describe('limited holders in that queue', () => {
     watch(locks.acquire('a', { limit: 2, signal: leaving.signal }));
     const attempt = watch(locks.tryAcquire('a', { limit: 2 }));
     leaving.abort('enough');
-    provider.asks[0]?.answer('busy');
     await clock.advance(0);
-    provider.asks[1]?.grant();
+    expect(attempt.state).toBe('pending');
+    // Its request serves the next.
+    provider.asks[0]?.grant();
     await clock.advance(0);
     expect(attempt.value?.isHeld()).toBe(true);
+    expect(provider.asks).toHaveLength(1);
   });
 
   it('that make one attempt do not overtake a waiter', async () => {
@@ -373,11 +397,15 @@ describe('limited holders in that queue', () => {
   });
 
   it('and exclusive ones do not hold together', async () => {
-    const { locks, provider } = await started(limited);
-    watch(locks.tryAcquire('a', { limit: 2 }));
+    const { locks, clock, provider } = await started(limited);
+    const pairs = [
+      [watch(locks.tryAcquire('a', { limit: 2 })), watch(locks.tryAcquire('a'))],
+      [watch(locks.tryAcquire('b')), watch(locks.tryAcquire('b', { limit: 2 }))],
+    ];
+    for (const ask of provider.asks) ask.grant();
+    await clock.advance(0);
+    for (const [one, other] of pairs) expect([one?.value?.isHeld(), other?.value]).toEqual([true, null]);
     expect(await locks.tryAcquire('a')).toBeNull();
-    watch(locks.tryAcquire('b'));
-    expect(await locks.tryAcquire('b', { limit: 2 })).toBeNull();
     expect(provider.asks).toHaveLength(2);
   });
 });
@@ -414,5 +442,228 @@ describe('an outage under a crowd', () => {
     expect(first.error).toBeInstanceOf(LockBusyError);
     await clock.advance(10_000);
     expect(second.error).toMatchObject({ code: 'LOCK_UNAVAILABLE', cause: expect.any(TypeError) as unknown });
+  });
+});
+
+describe('the request of a process', () => {
+  it.each([
+    ['before it releases where the backend has a queue', true, ['acquire a', 'acquire a', 'release a']],
+    ['after it has released elsewhere', false, ['acquire a', 'release a', 'acquire a']],
+  ])('is sent %s, in the same tick', async (_, fair, order) => {
+    const { locks, clock, provider } = await started({ fair });
+    const first = watch(locks.acquire('a'));
+    provider.asks[0]?.grant();
+    await clock.advance(0);
+    watch(locks.acquire('a'));
+    void first.value?.release();
+    expect(provider.order).toEqual(order);
+  });
+
+  it('survives its caller, and carries the age of the oldest that is left', async () => {
+    const { locks, clock, provider, queued } = await started();
+    const leaving = new AbortController();
+    const first = watch(locks.acquire('a', { signal: leaving.signal }));
+    queued();
+    await clock.advance(30);
+    const second = watch(locks.acquire('a'));
+    await clock.advance(70);
+    leaving.abort('enough');
+    await clock.advance(0);
+    expect(first.error).toBe('enough');
+    expect(provider.order).toEqual(['acquire a']);
+    expect(provider.asks[0]?.input.signal.aborted).toBe(false);
+    provider.asks[0]?.fail(new LockUnavailableError('connection lost'));
+    await clock.advance(50);
+    const [one, again] = provider.asks.map(({ input }) => input);
+    expect(again?.holder).toBe(one?.holder);
+    expect(again?.age).toBe(clock.now() - 30);
+    provider.asks[1]?.grant();
+    await clock.advance(0);
+    expect(second.value?.isHeld()).toBe(true);
+  });
+
+  it.each<[string, LockOptions]>([
+    ['mode', { mode: 'shared' }],
+    ['lease', { lease: 5_000 }],
+    ['minHold', { minHold: 500 }],
+    ['renewal', { renew: false }],
+  ])('is released when its caller leaves and the next wants another %s, and a new one is sent', async (_, options) => {
+    const { locks, clock, provider, queued } = await started();
+    const leaving = new AbortController();
+    watch(locks.acquire('a', { signal: leaving.signal }));
+    queued();
+    const next = watch(locks.acquire('a', options));
+    leaving.abort('enough');
+    await clock.advance(0);
+    const [one, other] = provider.asks.map(({ input }) => input);
+    expect(one?.signal.aborted).toBe(true);
+    expect(provider.releases.map(({ input }) => input.holder)).toEqual([one?.holder]);
+    expect(other?.holder).not.toBe(one?.holder);
+    // Its id is dead: what is granted to it all the same is released.
+    provider.asks[0]?.grant();
+    await clock.advance(0);
+    expect(next.state).toBe('pending');
+    expect(provider.releases.map(({ input }) => input.holder)).toEqual([one?.holder, one?.holder]);
+    provider.asks[1]?.grant();
+    await clock.advance(0);
+    expect(next.value?.isHeld()).toBe(true);
+  });
+
+  it('fits its head where modes are mixed and heads leave', async () => {
+    const { locks, clock, provider, queued } = await started();
+    provider.onRelease = () => 'released';
+    const leaving = new AbortController();
+    const callers = [{ signal: leaving.signal }, SHARED, SHARED, {}, SHARED].map((options) =>
+      watch(locks.acquire('a', options)),
+    );
+    queued();
+    leaving.abort('enough');
+    await clock.advance(0);
+    provider.asks[1]?.grant();
+    await clock.advance(0);
+    expect(provider.asks.map(({ input }) => input.mode)).toEqual(['exclusive', 'shared', 'exclusive']);
+    const held = () => callers.map(({ value }) => value?.isHeld() ?? false);
+    expect(held()).toEqual([false, true, true, false, false]);
+    await callers[1]?.value?.release();
+    await callers[2]?.value?.release();
+    provider.asks[2]?.grant();
+    await clock.advance(0);
+    expect(held()).toEqual([false, false, false, true, false]);
+    await callers[3]?.value?.release();
+    provider.asks[3]?.grant();
+    await clock.advance(0);
+    expect(held()).toEqual([false, false, false, false, true]);
+  });
+
+  it('is made again once, where a grant was over on arrival and one attempt waited for it', async () => {
+    const { locks, clock, provider } = await started();
+    const head = watch(locks.acquire('a'));
+    const trying = watch(locks.tryAcquire('a'));
+    provider.asks[0]?.grant({ validUntil: clock.now() });
+    await clock.advance(0);
+    expect(trying.value).toBeNull();
+    await clock.advance(50);
+    expect(provider.asks).toHaveLength(2);
+    provider.asks[1]?.grant();
+    await clock.advance(0);
+    expect(head.value?.isHeld()).toBe(true);
+    expect(provider.releases.map(({ input }) => input.holder)).toEqual([provider.asks[0]?.input.holder]);
+  });
+
+  it('is not made for one attempt that the readers of its own process exclude', async () => {
+    const { locks, clock, provider } = await started();
+    const reader = watch(locks.acquire('a', SHARED));
+    const writing = watch(locks.tryAcquire('a'));
+    provider.asks[0]?.grant();
+    await clock.advance(0);
+    expect([reader.value?.isHeld(), writing.value]).toEqual([true, null]);
+    expect(provider.asks).toHaveLength(1);
+  });
+
+  it('that is refused by name after its caller has left is made again for the next, who is not refused for it', async () => {
+    const { locks, clock, provider } = await started();
+    const leaving = new AbortController();
+    watch(locks.acquire('a', { wait: 500, signal: leaving.signal }));
+    const next = watch(locks.acquire('a', { wait: 10_000 }));
+    leaving.abort('enough');
+    await clock.advance(500);
+    provider.asks[0]?.fail(new LockCapacityError('pool exhausted'));
+    await clock.advance(0);
+    expect(next.state).toBe('pending');
+    provider.asks[1]?.fail(new LockCapacityError('pool exhausted'));
+    await clock.advance(0);
+    expect(next.error).toBeInstanceOf(LockCapacityError);
+  });
+
+  it('that is refused by name while it is queued leaves no timer', async () => {
+    const { locks, clock, provider, queued } = await started();
+    provider.onRelease = () => 'lost';
+    const caller = watch(locks.acquire('a', { wait: Infinity }));
+    queued();
+    provider.asks[0]?.fail(new LockCapacityError('pool exhausted'));
+    await clock.advance(0);
+    expect(caller.error).toBeInstanceOf(LockCapacityError);
+    expect(clock.pendingTimers).toBe(0);
+  });
+
+  it('runs in the async context of no caller', async () => {
+    const { locks, clock, provider } = await started();
+    const store = new AsyncLocalStorage<string>();
+    const seen: (string | undefined)[] = [];
+    provider.onAcquire = () => void seen.push(store.getStore());
+    watch(store.run('caller', () => locks.acquire('a')));
+    provider.asks[0]?.fail(new Error('a moment'));
+    await clock.advance(100);
+    expect(seen).toEqual([undefined, undefined]);
+  });
+});
+
+describe('a caller whose wait is over', () => {
+  it('is not busy in an outage, though a hundred others make one attempt too', async () => {
+    const { locks, clock, provider } = await started();
+    provider.onAcquire = () => Promise.reject(new LockUnavailableError('down'));
+    const patient = watch(locks.acquire('a', { wait: Infinity }));
+    const trying: ReturnType<typeof watch>[] = [];
+    for (let caller = 0; caller < 100; caller += 1) {
+      trying.push(watch(locks.acquire('a', { wait: 0 })));
+      await clock.advance(caller % 7);
+    }
+    await clock.advance(1_000);
+    for (const { error } of trying) expect(error).toMatchObject({ code: 'LOCK_UNAVAILABLE' });
+    expect(patient.state).toBe('pending');
+    expect(provider.order.filter((call) => call === 'acquire a').length).toBeLessThan(10);
+  });
+
+  it('is not busy behind a request that is never answered', async () => {
+    const { locks, clock } = await started();
+    const crowd = Array.from({ length: 100 }, () => watch(locks.acquire('a', { wait: 0 })));
+    await clock.advance(1_000);
+    for (const { error } of crowd) expect(error).toMatchObject({ code: 'LOCK_UNAVAILABLE' });
+  });
+
+  it('is busy behind a request that was queued long before', async () => {
+    const { locks, clock, provider, queued } = await started();
+    watch(locks.acquire('a', { wait: Infinity }));
+    queued();
+    await clock.advance(60_000);
+    const short = watch(locks.acquire('a', { wait: 200 }));
+    await clock.advance(200);
+    expect(short.error).toBeInstanceOf(LockBusyError);
+    expect(provider.order).toEqual(['acquire a']);
+  });
+
+  it('is busy while its own process holds the key, though the backend is out of reach', async () => {
+    const { locks, clock, provider } = await started();
+    watch(locks.acquire('a'));
+    provider.asks[0]?.grant();
+    await clock.advance(0);
+    provider.onRenew = () => Promise.resolve('unknown');
+    provider.context.emit({ type: 'unavailable', cause: new Error('down') });
+    const waiting = watch(locks.acquire('a', { wait: 200 }));
+    expect(await locks.tryAcquire('a')).toBeNull();
+    await clock.advance(200);
+    expect(waiting.error).toBeInstanceOf(LockBusyError);
+    expect(provider.order.filter((call) => call === 'acquire a')).toHaveLength(1);
+  });
+
+  it('waits for the answer in flight, and enters by it', async () => {
+    const { locks, clock, provider } = await started();
+    const waiting = watch(locks.acquire('a', { wait: 3_000 }));
+    await clock.advance(3_500);
+    expect(waiting.state).toBe('pending');
+    provider.asks[0]?.grant();
+    await clock.advance(0);
+    expect(waiting.value?.isHeld()).toBe(true);
+  });
+
+  it('never comes where there is no deadline: no timer of it is longer than a timer can be', async () => {
+    const { locks, clock, queued } = await started();
+    const timers = jest.spyOn(clock, 'setTimer');
+    const waiting = watch(locks.acquire('a', { wait: Infinity }));
+    queued();
+    await clock.advance(60_000);
+    expect(waiting.state).toBe('pending');
+    expect(timers.mock.calls.length).toBeGreaterThan(0);
+    for (const [, delay] of timers.mock.calls) expect(delay).toBeLessThan(2 ** 31);
   });
 });

@@ -1,0 +1,473 @@
+import type { Timer } from '../../api/clock.js';
+import type { Grant, ReleaseOutcome } from '../../api/lock-provider.js';
+import { type GrantOwner, HeldGrant } from '../hold/held-grant.js';
+import type { ReleaseTerms } from '../hold/releases.js';
+import type { ProviderCore } from '../provider-core.js';
+import { detached } from '../toolkit/detached.js';
+import { isRetryable, wasSent } from '../toolkit/retryable.js';
+import { backOff } from '../toolkit/timing.js';
+import type { Caller, CallerQueue } from './caller.js';
+import { KeyRequest, type RequestQueue } from './key-request.js';
+
+// How long a caller whose wait is over waits for the answer to an ask in flight: with `wait: 0` a backend that needs 20 ms to answer is not
+// down, and one that gives up at the deadline itself knows why (its pool is exhausted).
+const ANSWER_TIMEOUT = 1_000;
+const RETRY = { first: 50, most: 1_000 };
+// How long after its grant a cohort lets callers in, in ms. With longer tasks the round trip does not matter, so processes alternate.
+const COHORT_TIME = 10;
+// How long a server may keep a request in its queue that does not ask any more, in ms.
+const QUEUED_FOR = 10_000;
+const UNUSED: ReleaseTerms = { keepUntil: 0, failed: true };
+
+/**
+ * The callers of one key in this process, which hold equally many other keys, and what the process asks the backend for them.
+ *
+ * It makes at most one request, on behalf of its oldest caller, the head. What the backend grants, it grants to the process: the head
+ * enters, with the readers directly behind it. When a holder releases, the head may enter under the same grant, as a cohort (lock
+ * cohorting, after Dice, Marathe and Shavit, PPoPP 2012). Otherwise the next request is sent together with the release: before it where
+ * the backend has a queue, so that the release sees all who wait, and after it where the backend is polled.
+ *
+ * A request is repeated while its outcome is unknown. Its id is dead as soon as a release was sent for it; a grant that comes later is
+ * released. So is a grant that was over before it was received, and the head is asked for under a new id.
+ */
+export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
+  #head: Caller | undefined;
+  #tail: Caller | undefined;
+  #count = 0;
+  /** How many of the callers are late. */
+  #late = 0;
+  #arrivals = 0;
+  #request: KeyRequest | undefined;
+  /** Ends the pause of the request. */
+  #retry: Timer | undefined;
+  /** What this process holds. */
+  readonly #grants = new Map<HeldGrant, KeyRequest>();
+
+  constructor(
+    readonly key: string,
+    readonly depth: number,
+    private readonly provider: ProviderCore,
+    /** Called when nobody is left, and nothing is held or asked for. */
+    private readonly onEmpty: (queue: KeyQueue) => void,
+  ) {}
+
+  /** How many callers wait. */
+  get size(): number {
+    return this.#count;
+  }
+
+  /** The callers, the oldest first. */
+  get callers(): readonly Caller[] {
+    const callers: Caller[] = [];
+    for (let caller = this.#head; caller !== undefined; caller = caller.next) callers.push(caller);
+    return callers;
+  }
+
+  /** A caller comes. */
+  add(caller: Caller): void {
+    if (caller.isLate && this.#refuses(caller)) return;
+    const isFirst = this.#head === undefined;
+    this.#insert(caller);
+    this.#advance();
+    if (!caller.isQueued) return;
+    if (!isFirst || this.#request === undefined) caller.waits();
+    caller.wakeAt(caller.isLate ? this.#answerDueAt(caller) : caller.deadline);
+  }
+
+  leave(caller: Caller, error: unknown): void {
+    if (!caller.isQueued) return;
+    this.#remove(caller);
+    caller.refuse(error);
+    this.#advance();
+  }
+
+  /** Takes a caller out without a word. Resolves to what the backend answers to the release of its request, and to `lost` without one. */
+  withdraw(caller: Caller): Promise<ReleaseOutcome> {
+    this.#remove(caller);
+    const request = this.#request;
+    const released =
+      request?.isAlone && request.fits(caller) ? this.#giveUp(request) : Promise.resolve('lost' as const);
+    this.#advance();
+    return released;
+  }
+
+  /** The deadline of the caller has passed, or the answer is overdue that it waits for. */
+  onTime(caller: Caller): void {
+    if (!caller.isQueued) return;
+    const now = this.provider.clock.now();
+    const request = this.#request;
+    if (now < caller.deadline) caller.wakeAt(caller.deadline);
+    else if (request?.state === 'asking' && now < this.#answerDueAt(caller)) {
+      this.#setLate(caller);
+      caller.wakeAt(this.#answerDueAt(caller));
+    } else {
+      if (request?.state === 'asking') this.provider.failed(request.failure);
+      this.#remove(caller);
+      this.#refuse(caller);
+      this.#advance();
+    }
+  }
+
+  /** A caller that repeats its own request asks again. Answers false if there is none to repeat. */
+  again(caller: Caller): boolean {
+    const request = this.#request;
+    if (request?.state !== 'pausing' || !request.fits(caller)) return false;
+    this.#ask(request);
+    return true;
+  }
+
+  /** The backend answers again: a request that pauses is sent now. */
+  hurry(): void {
+    if (this.#request?.state === 'pausing' && !this.#request.isAlone) this.#ask(this.#request);
+  }
+
+  /** When the oldest caller came, on the monotonic clock. */
+  get since(): number {
+    return this.#head?.terms.since ?? Infinity;
+  }
+
+  /** What this process holds is not handed on any more. */
+  endCohorts(): void {
+    for (const grant of this.#grants.keys()) grant.followers = 0;
+  }
+
+  /** Asks the backend whether this process still holds what it held. */
+  check(): void {
+    for (const [grant, { isAlone }] of this.#grants) if (!isAlone) this.provider.holds.check(grant);
+  }
+
+  onQueued(request: KeyRequest): void {
+    this.provider.answered();
+    if (request.state !== 'asking') return;
+    this.#become(request, 'queued');
+    request.sent = true;
+    request.rounds = 1;
+    request.failure = undefined;
+    this.#head?.waits();
+    this.#refuseLate();
+  }
+
+  left(grant: HeldGrant, terms: ReleaseTerms): Promise<ReleaseOutcome> {
+    const now = this.provider.clock.now();
+    const next = this.#head;
+    if (next === undefined || !this.#mayFollow(next, grant, now)) return this.#giveBack(grant, terms);
+    grant.handOff();
+    this.#remove(next);
+    next.enter(grant, now);
+    this.#advance();
+    return Promise.resolve('released');
+  }
+
+  lost(grant: HeldGrant): void {
+    const { minHold } = grant.request;
+    void this.#giveBack(grant, { keepUntil: minHold === 0 ? 0 : grant.grantedAt + minHold, failed: true });
+  }
+
+  /** Sees to it that the head is asked for, unless this process holds the key alone. */
+  #advance(): void {
+    // First, because it may find that a grant is over, which ends with a look from here.
+    const isHeldAlone = this.#isHeldAlone();
+    const head = this.#head;
+    const request = this.#request;
+    if (request !== undefined) {
+      if (head !== undefined && request.fits(head)) {
+        request.oldest = head;
+        return;
+      }
+      void this.#giveUp(request);
+    }
+    if (head === undefined) {
+      if (this.#grants.size === 0) this.onEmpty(this);
+    } else if (isHeldAlone) this.#refuseLate();
+    else if (head.isLate && this.#isHeldBeside(head)) {
+      this.#remove(head);
+      head.refuseBusy(true);
+      this.#advance();
+    } else this.#ask(this.#newRequest(head));
+  }
+
+  #newRequest(head: Caller): KeyRequest {
+    const { clock, random, requests } = this.provider;
+    const request = new KeyRequest(head, random.id(), this, clock);
+    requests.set(request.holder, request);
+    this.#request = request;
+    return request;
+  }
+
+  #ask(request: KeyRequest): void {
+    const { clock, suspension, releases } = this.provider;
+    const now = clock.now();
+    this.#endPause();
+    this.#become(request, 'asking');
+    request.askedAt = now;
+    request.askedFor = request.oldest;
+    request.suspensions = suspension.recent(now);
+    request.rounds += 1;
+    releases.begin();
+    void detached(this.#send, request);
+  }
+
+  readonly #send = async (request: KeyRequest): Promise<void> => {
+    let answer: Grant | 'busy';
+    try {
+      answer = await this.provider.backend.acquire(request);
+    } catch (error) {
+      this.#onFailure(request, error);
+      this.provider.releases.end();
+      return;
+    }
+    if (request === this.#request) this.#onAnswer(request, answer);
+    // Its id is dead. A grant that comes all the same is released whenever it comes.
+    else if (answer !== 'busy') void this.#release(request, true);
+    this.provider.releases.end();
+  };
+
+  #onAnswer(request: KeyRequest, answer: Grant | 'busy'): void {
+    const { provider } = this;
+    const now = provider.clock.now();
+    const { askedFor } = request;
+    if (answer === 'busy') {
+      provider.answered();
+      provider.requests.delete(request.holder);
+      this.#endRequest(request);
+      this.#onBusy(request, askedFor);
+    } else if (
+      !request.isRevoked &&
+      now < answer.validUntil &&
+      // An answer is as fresh as the clock says only if the machine was not suspended.
+      provider.suspension.observeGrant(now) === request.suspensions
+    ) {
+      provider.answered();
+      this.#endRequest(request);
+      this.#admit(request, answer, now);
+      this.#advance();
+    } else {
+      void this.#giveUp(request);
+      if (this.#head !== undefined) this.#pause(this.#newRequest(this.#head), request.rounds);
+      this.#refuseLate();
+      this.#advance();
+    }
+  }
+
+  /** The backend refuses the caller that it was asked for, and late ones that want as much. */
+  #onBusy(request: KeyRequest, askedFor: Caller | undefined): void {
+    for (const caller of this.callers) {
+      if (!caller.isQueued) continue;
+      if (caller !== askedFor && !(caller.isLate && wantsNoLess(caller, request))) continue;
+      this.#remove(caller);
+      caller.refuseBusy(false);
+    }
+    this.#advance();
+  }
+
+  #admit(request: KeyRequest, grant: Grant, now: number): void {
+    const { clock, suspension } = this.provider;
+    const { suspensions, isAlone } = request;
+    const held = new HeldGrant(request, grant, now, this.#arrivals, suspensions, !isAlone, this, clock, suspension);
+    request.held = held;
+    this.#grants.set(held, request);
+    let caller = this.#head;
+    while (caller !== undefined) {
+      this.#remove(caller);
+      caller.enter(held, now);
+      caller = this.#head;
+      if (request.mode !== 'shared' || caller === undefined || !request.fits(caller)) break;
+    }
+  }
+
+  #onFailure(request: KeyRequest, error: unknown): void {
+    request.sent ||= wasSent(error);
+    if (request !== this.#request) return;
+    if (isRetryable(error)) {
+      this.provider.failed(error);
+      request.failure = error;
+      this.#pause(request, request.rounds);
+      this.#refuseLate();
+      return;
+    }
+    // It has answered the caller that it was asked for, and the others may get another answer.
+    const { askedFor } = request;
+    this.#become(request, 'pausing');
+    void this.#giveUp(request);
+    if (askedFor?.isQueued) {
+      this.#remove(askedFor);
+      askedFor.refuse(error);
+    }
+    this.#advance();
+  }
+
+  /** @param round how often it was asked for in vain */
+  #pause(request: KeyRequest, round: number): void {
+    this.#become(request, 'pausing');
+    request.rounds = round;
+    if (request.isAlone && request.failure !== undefined) {
+      request.oldest?.unanswered(request.failure);
+      return;
+    }
+    const { clock, random } = this.provider;
+    const ask = () => {
+      this.#ask(request);
+    };
+    this.#retry = clock.setTimer(ask, backOff(random, round - 1, RETRY), true);
+  }
+
+  #endPause(): void {
+    if (this.#retry !== undefined) this.provider.clock.clearTimer(this.#retry);
+    this.#retry = undefined;
+  }
+
+  /** Whether the holder's own process goes on under the grant. */
+  #mayFollow(caller: Caller, grant: HeldGrant, now: number): boolean {
+    const { mode, renew, minHold } = grant.request;
+    return (
+      grant.followers > 0 &&
+      mode !== 'shared' &&
+      renew &&
+      minHold === 0 &&
+      caller.arrival <= grant.arrivals &&
+      now - grant.grantedAt <= COHORT_TIME &&
+      now < grant.validUntil &&
+      this.#grants.get(grant)?.fits(caller) === true &&
+      grant.isVerifiedAt(now)
+    );
+  }
+
+  #giveBack(grant: HeldGrant, terms: ReleaseTerms): Promise<ReleaseOutcome> {
+    const { capabilities, holds, releases, requests } = this.provider;
+    grant.end();
+    this.#grants.delete(grant);
+    holds.ended(grant);
+    requests.delete(grant.id);
+    if (capabilities.fair) this.#advance();
+    const released = releases.send(grant.grant, terms, Math.max(grant.mayBeKeptUntil, terms.keepUntil));
+    if (!capabilities.fair) this.#advance();
+    return released;
+  }
+
+  /** The request serves nobody any more. */
+  #giveUp(request: KeyRequest): Promise<ReleaseOutcome> {
+    const isAsked = request.askedAt !== -Infinity;
+    const isSent = request.sent || request.state !== 'pausing';
+    this.#endRequest(request);
+    request.abort();
+    if (isAsked) return this.#release(request, isSent);
+    this.provider.requests.delete(request.holder);
+    return Promise.resolve('lost');
+  }
+
+  /** Releases what it was granted, or may have been. One that was never sent is released only for what the backend knows of it here. */
+  #release(request: KeyRequest, isSent: boolean): Promise<ReleaseOutcome> {
+    const { clock, releases } = this.provider;
+    const { lease, minHold } = request;
+    this.provider.requests.delete(request.holder);
+    return releases.send(request, UNUSED, isSent ? clock.now() + Math.max(lease, minHold, QUEUED_FOR) : -Infinity);
+  }
+
+  #endRequest(request: KeyRequest): void {
+    this.#endPause();
+    this.#become(request, 'over');
+    request.oldest = undefined;
+    request.askedFor = undefined;
+    this.#request = undefined;
+  }
+
+  #become(request: KeyRequest, state: KeyRequest['state']): void {
+    const { suspension } = this.provider;
+    if (request.state === 'queued') suspension.queued(-1);
+    if (state === 'queued') suspension.queued(1);
+    request.state = state;
+  }
+
+  /** Whether a late caller gets its answer without an ask, which is then given. */
+  #refuses(caller: Caller): boolean {
+    const isHeld = this.#isHeldBeside(caller);
+    const isRefused = isHeld || (this.#request !== undefined && this.#request.state !== 'asking');
+    if (isRefused) this.#refuse(caller, isHeld);
+    return isRefused;
+  }
+
+  /** Its wait is over. What is not known to be busy is unavailable: the backend was asked, and has not answered. */
+  #refuse(caller: Caller, isHeldHere = this.#isHeldBeside(caller)): void {
+    const request = this.#request;
+    const isUnknown = request?.state === 'asking' || (request?.state === 'pausing' && request.failure !== undefined);
+    if (isUnknown && !isHeldHere) caller.refuseUnavailable(request.failure);
+    else caller.refuseBusy(isHeldHere);
+  }
+
+  /** Those that waited only for the answer have it. */
+  #refuseLate(): void {
+    if (this.#late === 0) return;
+    for (const caller of this.callers) {
+      if (!caller.isLate || !caller.isQueued) continue;
+      this.#remove(caller);
+      this.#refuse(caller);
+    }
+    this.#advance();
+  }
+
+  /** How long a late caller waits for the answer that is in flight: also one that crosses its deadline is its own. */
+  #answerDueAt({ deadline }: Caller): number {
+    return Math.max(this.#request?.askedAt ?? 0, deadline) + ANSWER_TIMEOUT;
+  }
+
+  #isHeldAlone(): boolean {
+    for (const grant of this.#grants.keys()) if (grant.request.mode === 'exclusive' && grant.isValid()) return true;
+    return false;
+  }
+
+  /** Whether this process holds what excludes the caller. */
+  #isHeldBeside({ terms: { subject } }: Caller): boolean {
+    for (const grant of this.#grants.keys()) {
+      const { mode } = grant.request;
+      if ((mode === 'exclusive' || mode !== subject.mode) && grant.isValid()) return true;
+    }
+    return false;
+  }
+
+  /** Behind those that came before it, of which a request of a provider that is built on this one may tell later. */
+  #insert(caller: Caller): void {
+    let before = this.#tail;
+    if (caller.isAlone) {
+      while (before && before.terms.since > caller.terms.since && before !== this.#request?.oldest)
+        before = before.previous;
+    }
+    caller.previous = before;
+    caller.next = before ? before.next : this.#head;
+    if (caller.next) caller.next.previous = caller;
+    else this.#tail = caller;
+    if (before) before.next = caller;
+    else this.#head = caller;
+    this.#arrivals += 1;
+    caller.arrival = this.#arrivals;
+    caller.isQueued = true;
+    this.#count += 1;
+    if (caller.isLate) this.#late += 1;
+  }
+
+  #remove(caller: Caller): void {
+    if (caller.previous) caller.previous.next = caller.next;
+    else this.#head = caller.next;
+    if (caller.next) caller.next.previous = caller.previous;
+    else this.#tail = caller.previous;
+    caller.previous = undefined;
+    caller.next = undefined;
+    caller.isQueued = false;
+    caller.clearTimer();
+    this.#count -= 1;
+    if (caller.isLate) this.#late -= 1;
+  }
+
+  #setLate(caller: Caller): void {
+    if (caller.isLate) return;
+    caller.isLate = true;
+    this.#late += 1;
+  }
+}
+
+/** Whether a caller is busy if the request was a moment ago. */
+function wantsNoLess({ terms: { subject, limited } }: Caller, request: KeyRequest): boolean {
+  if (limited && request.limited) {
+    return limited.weight >= request.limited.weight && limited.limit <= request.limited.limit;
+  }
+  return subject.mode === 'exclusive' || subject.mode === request.mode;
+}

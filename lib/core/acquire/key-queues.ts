@@ -1,0 +1,99 @@
+import { LockCapacityError } from '../../api/errors.js';
+import type { LockEvent } from '../../api/lock-events.js';
+import { nameOf } from '../events/subject.js';
+import type { Hold } from '../hold/hold.js';
+import type { ProviderCore } from '../provider-core.js';
+import { HolderTable } from '../toolkit/holder-table.js';
+import type { AcquireTerms } from './acquire-terms.js';
+import { LocalCaller } from './caller.js';
+import { KeyQueue } from './key-queue.js';
+
+/** The queues of one provider in this process: one for each key that is held or waited for. */
+export class KeyQueues {
+  /**
+   * By how many other keys the callers hold. Behind a caller that holds fewer, a caller could wait for a connection that only its own end would
+   * free.
+   */
+  readonly #byDepth: HolderTable<KeyQueue>[] = [];
+
+  constructor(
+    private readonly provider: ProviderCore,
+    /** How many may wait for one key. */
+    private readonly limit: number,
+  ) {
+    provider.observe((event) => {
+      if (event.type === 'recovered') this.#hurry();
+    });
+  }
+
+  /** Acquires one key, and waits for it as long as the terms allow. @throws LockCapacityError when too many wait for it already */
+  acquire(terms: AcquireTerms): Promise<Hold> {
+    const { subject, depth } = terms;
+    const queue = this.of(subject.key, depth);
+    if (queue.size >= this.limit) {
+      throw new LockCapacityError(
+        `${nameOf(subject)} has ${queue.size} callers waiting in this process already: shed load, shorten "wait", or raise maxWaiters.`,
+        subject,
+      );
+    }
+    const caller = new LocalCaller(terms, queue, this.provider);
+    queue.add(caller);
+    return caller.outcome;
+  }
+
+  /** The queue of a key for callers that hold so many others. */
+  of(key: string, depth: number): KeyQueue {
+    const queues = this.#tableOf(depth);
+    let queue = queues.get(key);
+    if (queue === undefined) {
+      queue = new KeyQueue(key, depth, this.provider, this.#onEmpty);
+      queues.set(key, queue);
+    }
+    return queue;
+  }
+
+  /** What the callers of this application want that wait. */
+  get terms(): AcquireTerms[] {
+    return this.#waiting.map(({ terms }) => terms);
+  }
+
+  /** Sends callers away: all, or those that hold nothing. */
+  dismiss(which: 'all' | 'without-locks', errorFor: (subject: LockEvent) => Error): void {
+    for (const caller of this.#waiting) {
+      const { around, subject } = caller.terms;
+      if (which === 'all' || !around.some((lock) => lock.isHeld())) caller.dismiss(errorFor(subject));
+    }
+  }
+
+  /** Frees a key on the backend, if that can. What this process holds of it is not handed on, and found to be lost. */
+  async forceRelease(key: string): Promise<boolean> {
+    const queues = this.#byDepth.flatMap((table) => table.get(key) ?? []);
+    for (const queue of queues) queue.endCohorts();
+    const wasLocked = await this.provider.backend.forceRelease?.(key);
+    for (const queue of queues) queue.check();
+    return wasLocked ?? false;
+  }
+
+  #tableOf(depth: number): HolderTable<KeyQueue> {
+    // Without a gap, whatever the first depth is.
+    while (this.#byDepth.length <= depth) this.#byDepth.push(new HolderTable(Infinity));
+    return this.#byDepth[depth] as HolderTable<KeyQueue>;
+  }
+
+  get #waiting(): LocalCaller[] {
+    return this.#all().flatMap(({ callers }) => callers.filter((caller) => caller instanceof LocalCaller));
+  }
+
+  #all(): KeyQueue[] {
+    return this.#byDepth.flatMap((queues) => queues.values());
+  }
+
+  /** The backend answers again. The oldest ask first: where the queue was lost, the first that asks has the lock. */
+  #hurry(): void {
+    for (const queue of this.#all().sort((one, other) => one.since - other.since)) queue.hurry();
+  }
+
+  readonly #onEmpty = ({ key, depth }: KeyQueue): void => {
+    this.#byDepth[depth]?.delete(key);
+  };
+}

@@ -1,0 +1,130 @@
+import type { AcquireRequest, Grant } from '../../api/lock-provider.js';
+import { type OperationArguments, wholeMs } from './wire.js';
+
+/**
+ * How long a lock is kept for the receiver of a handoff that has not confirmed it, in ms: while a dead or frozen process
+ * is at the head of the queue, the others wait this long, not a lease.
+ */
+const PROVISIONAL = 3_000;
+
+/** What asks for a lock: with a place in the queue, and without. */
+const LETTERS = {
+  exclusive: ['A', 'T'],
+  several: ['N', 'M'],
+  minHold: ['B', 'U'],
+  shared: ['a', 't'],
+  limited: ['l', 'm'],
+} as const;
+
+const RELEASE = { exclusive: 'R', shared: 'r', limited: 'e' } as const;
+
+/**
+ * One request for one lock on this Redis, from its first ask to its release. {@link RedisRequests} changes it.
+ *
+ * - `asking`: its first ask, or the first after a failure, is in flight.
+ * - `queued`: it is in the server's queue, and asks again from time to time.
+ * - `unknown`: it was answered that nothing is known. The core asks again, or releases it.
+ * - `granted`: it was answered with a grant.
+ */
+export class RedisRequest {
+  readonly holder: string;
+  state: 'asking' | 'queued' | 'unknown' | 'granted' = 'asking';
+  /** An ask of it is in flight. */
+  isAsking = false;
+  /** A confirmation of it is in flight. */
+  isConfirming = false;
+  /** It was granted, and has to be confirmed before it is answered. */
+  isUnconfirmed = false;
+  /** Something of it may have reached a server. */
+  sent = false;
+  /** It may be in the server's queue. */
+  mayBeQueued = false;
+  /** For how many callers it asked last. */
+  callers = 1;
+  /** The last of the tokens that the server has given to it. */
+  token = 0n;
+  /** How many they are, one for each caller that may hold the lock by them. */
+  tokens = 1;
+  readonly #provisional: string;
+  #resolve!: (answer: Grant | 'busy') => void;
+  #reject!: (error: Error) => void;
+  #onAbort: (() => void) | undefined;
+
+  constructor(
+    readonly request: AcquireRequest,
+    readonly lock: string,
+  ) {
+    const { holder, limited, minHold, lease } = request;
+    this.holder = holder;
+    const share = limited ? ` ${limited.weight} ${limited.limit}` : '';
+    // The script recognizes by the 0 that no other caller may hold the lock after this one.
+    this.#provisional = (minHold > 0 ? '0' : '') + wholeMs(Math.min(lease, PROVISIONAL)) + share;
+  }
+
+  /** It waits for its answer. */
+  get isOpen(): boolean {
+    return this.state === 'asking' || this.state === 'queued';
+  }
+
+  /** It is asked for, the first time or again after a failure. */
+  begin(): Promise<Grant | 'busy'> {
+    this.state = 'asking';
+    return new Promise((resolve, reject) => {
+      this.#resolve = resolve;
+      this.#reject = reject;
+    });
+  }
+
+  /** The fields of an ask; `undefined` when it is answered. */
+  readonly encodeAsk = (): OperationArguments | undefined => {
+    if (!this.isOpen) return undefined;
+    const { holder, lease, minHold, mode, wait, age } = this.request;
+    const isOnce = wait === 0 && this.state !== 'queued';
+    this.callers = mode === 'exclusive' && minHold === 0 ? this.request.callers : 1;
+    const kind = this.callers > 1 ? 'several' : mode === 'exclusive' && minHold > 0 ? 'minHold' : mode;
+    let code: string = LETTERS[kind][isOnce ? 1 : 0];
+    if (!isOnce || mode === 'limited' || this.mayBeQueued) code += this.#provisional;
+    if (!isOnce) code += `:${Math.round(age * 1_000)}`;
+    if (minHold > 0) code += `${isOnce ? ':' : ''}:${wholeMs(minHold)}`;
+    else if (kind === 'several') code += `${isOnce ? ':' : ''}::${this.callers}`;
+    this.mayBeQueued ||= !isOnce;
+    this.sent = true;
+    return [code, holder, wholeMs(lease)];
+  };
+
+  /** The fields of a confirmation; `undefined` when it is answered. */
+  readonly encodeConfirmation = (): OperationArguments | undefined => {
+    if (!this.isOpen) return undefined;
+    const { holder, lease, minHold } = this.request;
+    return [minHold > 0 ? `C${wholeMs(minHold)}` : 'C', holder, wholeMs(lease)];
+  };
+
+  /** The fields of its release, which also takes it out of the queue if it may be there. */
+  encodeRelease(keepFor: number): OperationArguments {
+    const { holder, mode } = this.request;
+    return [RELEASE[mode] + (this.mayBeQueued ? this.#provisional : ''), holder, wholeMs(keepFor)];
+  }
+
+  /** Calls `listener` when its caller has left, until it is answered. */
+  whenAborted(listener: () => void): void {
+    if (this.#onAbort) return;
+    this.#onAbort = listener;
+    this.request.signal.addEventListener('abort', listener, { once: true });
+  }
+
+  settle(answer: Grant | 'busy'): void {
+    this.#end(answer === 'busy' ? 'unknown' : 'granted');
+    this.#resolve(answer);
+  }
+
+  fail(error: Error): void {
+    this.#end('unknown');
+    this.#reject(error);
+  }
+
+  #end(state: 'granted' | 'unknown'): void {
+    this.state = state;
+    if (this.#onAbort) this.request.signal.removeEventListener('abort', this.#onAbort);
+    this.#onAbort = undefined;
+  }
+}

@@ -1,0 +1,293 @@
+import type { Timer } from '../../api/clock.js';
+import type { AcquireRequest, BackendContext, Grant, Holder } from '../../api/lock-provider.js';
+import { HolderTable } from '../../core/toolkit/holder-table.js';
+import { validUntil } from '../../core/toolkit/validity.js';
+import { HEAVY, type Operation, REPEATED } from './batcher.js';
+import { NotSent } from './client/redis-client.js';
+import { RedisRequest } from './redis-request.js';
+import type { Servers } from './servers.js';
+import { unavailable } from './unavailable.js';
+import { readHeld, readNotice, readQueued, readRetained } from './wire.js';
+
+/** How often a process asks again for each lock that it waits for, in ms: well inside the 3 s after which it counts as dead. */
+const ASK_AGAIN = 1_000;
+/** How many callers of a process may have a share of a limited lock one after the other. */
+const COHORT = 64;
+
+/**
+ * All requests of this process, by id: from the first ask until the release, because the server may name them in a message.
+ *
+ * A request asks, waits in the server's queue, and turns what it is granted into an answer. A grant that may have run out on its way, or
+ * whose provisional lease would not be renewed, is confirmed before it is answered. A message about an id that is not here is answered
+ * with a release: the server has remembered it from a snapshot or a replica that lagged, and would keep others out for it.
+ */
+export class RedisRequests {
+  readonly #requests = new HolderTable<RedisRequest>();
+  /** Asks again for each request that is queued. */
+  #timer: Timer | undefined;
+  /** When requests ask again whose lock frees itself earlier. */
+  readonly #wakeUps = new Map<RedisRequest, { readonly timer: Timer; readonly at: number }>();
+
+  constructor(
+    private readonly context: BackendContext,
+    private readonly servers: Servers,
+    /** Every grant must be confirmed before it is answered. */
+    private readonly confirmsAll: boolean,
+  ) {}
+
+  acquire(request: AcquireRequest, lock: string): Promise<Grant | 'busy'> {
+    let known = this.#requests.get(request.holder);
+    if (known?.request !== request) {
+      const again = known;
+      known = new RedisRequest(request, lock);
+      if (again) {
+        known.sent = again.sent;
+        known.mayBeQueued = again.mayBeQueued;
+      }
+      // Before it is sent: a message about the grant may overtake the reply.
+      this.#requests.set(request.holder, known);
+    }
+    const answer = known.begin();
+    this.#ask(known, HEAVY);
+    return answer;
+  }
+
+  /** The last token that the server has given to this holder; `undefined` for one that is not known here. */
+  tokenOf({ holder }: Holder): bigint | undefined {
+    const known = this.#requests.get(holder);
+    return known?.state === 'granted' ? known.token : undefined;
+  }
+
+  /** It is released from now on. Answers it, if it is known here. */
+  end({ holder }: Holder): RedisRequest | undefined {
+    const known = this.#requests.get(holder);
+    if (!known) return undefined;
+    this.#requests.delete(holder);
+    this.#stopWaking(known);
+    if (known.isOpen) known.settle('busy');
+    return known;
+  }
+
+  onNotice(text: string, sentAt: number | undefined): void {
+    const retained = readRetained(text);
+    if (retained) {
+      const known = this.#requests.get(retained.holder);
+      if (known?.state === 'queued') this.#wakeIn(known, retained.freeIn);
+      return;
+    }
+    const notice = readNotice(text);
+    // Any other text on our channel is not for us.
+    if (!notice) return;
+    const known = this.#requests.get(notice.holder);
+    if (!known) {
+      this.#releaseUnknown(notice);
+      return;
+    }
+    // Answered already: a message may come after the ask that found the grant.
+    if (!known.isOpen) return;
+    // Unless an ask is in flight that may queue it once more.
+    known.mayBeQueued = known.isAsking;
+    const { clock } = this.context;
+    const grantedAt = sentAt ?? this.servers.clockOf(known.lock)?.earliest(notice.serverTime, clock.now());
+    const until = grantedAt === undefined ? -Infinity : validUntil(grantedAt, notice.provisional);
+    this.#grant(known, notice.token, notice.tokens, until, false);
+  }
+
+  /** Messages may have been missed. */
+  askAgain(): void {
+    for (const known of this.#waiting()) this.#repeat(known);
+  }
+
+  /** Requests that wait on a server that cannot be reached fail: the core asks again when it is back. */
+  onDown(cause: unknown): void {
+    for (const known of this.#waiting()) {
+      if (!this.servers.batcherOf(known.lock).isReachable) this.#fail(known, cause);
+    }
+  }
+
+  /** The backend closes: no caller is left waiting. */
+  close(cause: unknown): void {
+    if (this.#timer !== undefined) this.context.clock.clearTimer(this.#timer);
+    for (const known of this.#requests.values()) {
+      this.#stopWaking(known);
+      if (known.isOpen) this.#fail(known, cause);
+    }
+    this.#requests.clear();
+  }
+
+  /** Those that are not answered, and not about to be; the oldest first, because where the queue was lost the first that asks has the lock. */
+  #waiting(): RedisRequest[] {
+    return this.#requests
+      .values()
+      .filter((known) => known.state === 'queued' || known.isUnconfirmed)
+      .sort((one, other) => other.request.age - one.request.age);
+  }
+
+  #ask(known: RedisRequest, weight: number): void {
+    known.isAsking = true;
+    const { sent, mayBeQueued } = known;
+    const operation: Operation = {
+      lock: known.lock,
+      weight,
+      encode: known.encodeAsk,
+      onReply: (reply, sentAt) => {
+        known.isAsking = false;
+        if (known.isOpen) this.#onReply(known, reply, sentAt);
+      },
+      onFailure: (error) => {
+        known.isAsking = false;
+        if (error instanceof NotSent) Object.assign(known, { sent, mayBeQueued });
+        if (known.isOpen) this.#fail(known, error);
+      },
+    };
+    this.servers.batcherOf(known.lock).add(operation);
+  }
+
+  /** Asks again, unless a question of the request is in flight: two at a time could be granted twice. */
+  #repeat(known: RedisRequest): void {
+    if (known.isAsking || known.isConfirming || !known.isOpen) return;
+    this.#ask(known, REPEATED);
+  }
+
+  #onReply(known: RedisRequest, reply: unknown, sentAt: number): void {
+    const held = readHeld(reply, known.request.lease);
+    if (held) {
+      if (held.isWhole) known.mayBeQueued = false;
+      // A message should have announced the grant.
+      else if (known.state === 'queued') this.servers.probe(known.lock);
+      this.#grant(known, held.token, held.isWhole ? known.callers : 1, validUntil(sentAt, held.left), held.isWhole);
+      return;
+    }
+    const queued = readQueued(reply);
+    if (queued) {
+      this.servers.clockOf(known.lock)?.observe(sentAt, queued.serverTime);
+      known.isUnconfirmed = false;
+      this.#onQueued(known, queued.freeIn);
+    } else if (reply === 'b') {
+      this.#requests.delete(known.holder);
+      known.settle('busy');
+    } else this.#fail(known, new Error('The server answered something that is not an answer of the lock script.'));
+  }
+
+  #onQueued(known: RedisRequest, freeIn: number): void {
+    this.#lookLater();
+    if (freeIn < ASK_AGAIN) this.#wakeIn(known, freeIn);
+    if (known.state === 'queued') return;
+    known.state = 'queued';
+    const { holder, signal } = known.request;
+    this.context.emit({ type: 'waiting', holder });
+    if (!known.isOpen) return;
+    // The core releases it.
+    const leave = () => {
+      known.settle('busy');
+    };
+    if (signal.aborted) leave();
+    else known.whenAborted(leave);
+  }
+
+  /** @param callers how many may have the lock one after the other; `token` is that of the last */
+  #grant(known: RedisRequest, token: bigint, callers: number, until: number, isWhole: boolean): void {
+    known.token = token;
+    known.tokens = callers;
+    const { renew, minHold } = known.request;
+    const isTooShort = !isWhole && (!renew || minHold > 0);
+    if (this.confirmsAll || isTooShort || until <= this.context.clock.now()) this.#confirm(known);
+    else this.#hold(known, until);
+  }
+
+  /** Renews the hold to its whole lease before it is answered, if the server still has it. */
+  #confirm(known: RedisRequest): void {
+    known.isUnconfirmed = true;
+    if (known.isConfirming) return;
+    known.isConfirming = true;
+    const { lock } = known;
+    this.#lookLater();
+    this.servers.confirmerOf(lock, known.request.lease).add({
+      lock,
+      weight: HEAVY,
+      encode: known.encodeConfirmation,
+      onReply: (reply, sentAt) => {
+        known.isConfirming = false;
+        if (known.isOpen) this.#onConfirmed(known, reply, sentAt);
+      },
+      onFailure: (error) => {
+        known.isConfirming = false;
+        if (known.isOpen) this.#fail(known, error);
+      },
+    });
+  }
+
+  #onConfirmed(known: RedisRequest, reply: unknown, sentAt: number): void {
+    const held = readHeld(reply, known.request.lease);
+    if (!held) {
+      this.#repeat(known);
+      return;
+    }
+    // Another token: the provisional lease had run out, and it was granted the lock again. How many callers that was for is unknown.
+    if (held.token !== known.token) known.tokens = 1;
+    known.token = held.token;
+    const until = validUntil(sentAt, held.left);
+    if (until <= this.context.clock.now()) this.#confirm(known);
+    else this.#hold(known, until);
+  }
+
+  #hold(known: RedisRequest, until: number): void {
+    this.#stopWaking(known);
+    known.isUnconfirmed = false;
+    const { key, holder, mode, lease } = known.request;
+    // The tokens of limited locks are the server's own: a resource that compares them would refuse all holders but the latest.
+    const fencingToken = mode === 'limited' ? null : known.token - BigInt(known.tokens - 1);
+    const followers = mode === 'limited' ? COHORT - 1 : known.tokens - 1;
+    known.settle({ key, holder, mode, fencingToken, followers, validUntil: until, lease });
+  }
+
+  /** The outcome is unknown. */
+  #fail(known: RedisRequest, cause: unknown): void {
+    this.#stopWaking(known);
+    known.isUnconfirmed = false;
+    known.fail(unavailable(this.context.name, known.request.key, cause, known.sent));
+  }
+
+  #releaseUnknown({ lock, holder }: { readonly lock: string; readonly holder: string }): void {
+    this.servers.batcherOf(lock).add({
+      lock,
+      weight: HEAVY,
+      encode: () => (this.#requests.has(holder) ? undefined : ['R', holder, '0']),
+      // Without an answer the server ends the provisional lease.
+      onReply: () => undefined,
+      onFailure: () => undefined,
+    });
+  }
+
+  /** The lock frees itself in so many ms unless it is renewed. */
+  #wakeIn(known: RedisRequest, freeIn: number): void {
+    const { clock } = this.context;
+    const at = clock.now() + freeIn;
+    const wakeUp = this.#wakeUps.get(known);
+    if (wakeUp && at >= wakeUp.at) return;
+    this.#stopWaking(known);
+    const wake = () => {
+      this.#wakeUps.delete(known);
+      this.#repeat(known);
+    };
+    // A key that ends in 0 ms is there until the next one.
+    this.#wakeUps.set(known, { timer: clock.setTimer(wake, freeIn + 1), at });
+  }
+
+  #stopWaking(known: RedisRequest): void {
+    const wakeUp = this.#wakeUps.get(known);
+    if (!wakeUp) return;
+    this.context.clock.clearTimer(wakeUp.timer);
+    this.#wakeUps.delete(known);
+  }
+
+  /** Each that waits asks, which shows that this process lives and finds a grant whose message was lost. */
+  #lookLater(): void {
+    this.#timer ??= this.context.clock.setTimer(() => {
+      this.#timer = undefined;
+      const waiting = this.#waiting();
+      for (const known of waiting) this.#repeat(known);
+      if (waiting.length > 0) this.#lookLater();
+    }, ASK_AGAIN);
+  }
+}

@@ -37,7 +37,7 @@ it('the commands of the page answer as it shows, and the deprived process is tol
   }));
   const lost = new Promise((resolve) => shop.events.once('lost', resolve));
   await shop.acquire('order:42', { lease: '3s' }); // it notices at its next renewal
-  const next = shop.acquire('order:42');
+  const next = shop.acquire('order:42', { wait: '10m' });
   await (await shop.acquire('order:77', { minHold: '1m' })).release();
   await shop.acquire('invoice:1');
 

@@ -105,7 +105,7 @@ export class LocalCaller extends Caller {
   }
 
   enter(grant: HeldGrant, now: number): void {
-    this.#end();
+    this.#forgetSignal();
     this.#resolve(this.provider.holds.begin(grant, this.terms, now));
   }
 
@@ -137,7 +137,7 @@ export class LocalCaller extends Caller {
   }
 
   refuse(error: unknown): void {
-    this.#end();
+    this.#forgetSignal();
     this.#reject(error);
   }
 
@@ -157,8 +157,7 @@ export class LocalCaller extends Caller {
     this.queue.leave(this, this.terms.signal?.reason);
   }
 
-  #end(): void {
-    this.clearTimer();
+  #forgetSignal(): void {
     if (this.terms.signal) forgetAbort(this.terms.signal, this);
   }
 }

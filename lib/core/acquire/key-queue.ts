@@ -7,6 +7,7 @@ import { detached } from '../toolkit/detached.js';
 import { isRetryable, wasSent } from '../toolkit/retryable.js';
 import { backOff } from '../toolkit/timing.js';
 import type { Caller, CallerQueue } from './caller.js';
+import { CallerList } from './caller-list.js';
 import { KeyRequest, type RequestQueue } from './key-request.js';
 
 // How long a caller whose wait is over waits for the answer to an ask in flight: with `wait: 0` a backend that needs 20 ms to answer is not
@@ -31,12 +32,7 @@ const UNUSED: ReleaseTerms = { keepUntil: 0, failed: true };
  * released. So is a grant that was over before it was received, and the head is asked for under a new id.
  */
 export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
-  #head: Caller | undefined;
-  #tail: Caller | undefined;
-  #count = 0;
-  /** How many of the callers are late. */
-  #late = 0;
-  #arrivals = 0;
+  readonly #callers = new CallerList();
   #request: KeyRequest | undefined;
   /** Ends the pause of the request. */
   #retry: Timer | undefined;
@@ -53,21 +49,19 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
 
   /** How many callers wait. */
   get size(): number {
-    return this.#count;
+    return this.#callers.size;
   }
 
   /** The callers, the oldest first. */
   get callers(): readonly Caller[] {
-    const callers: Caller[] = [];
-    for (let caller = this.#head; caller !== undefined; caller = caller.next) callers.push(caller);
-    return callers;
+    return this.#callers.all();
   }
 
   /** A caller comes. */
   add(caller: Caller): void {
     if (caller.isLate && this.#refuses(caller)) return;
-    const isFirst = this.#head === undefined;
-    this.#insert(caller);
+    const isFirst = this.#callers.head === undefined;
+    this.#callers.insert(caller, this.#request?.oldest);
     this.#advance();
     if (!caller.isQueued) return;
     if (!isFirst || this.#request === undefined) caller.waits();
@@ -76,14 +70,14 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
 
   leave(caller: Caller, error: unknown): void {
     if (!caller.isQueued) return;
-    this.#remove(caller);
+    this.#callers.remove(caller);
     caller.refuse(error);
     this.#advance();
   }
 
   /** Takes a caller out without a word. Resolves to what the backend answers to the release of its request, and to `lost` without one. */
   withdraw(caller: Caller): Promise<ReleaseOutcome> {
-    this.#remove(caller);
+    this.#callers.remove(caller);
     const request = this.#request;
     const released =
       request?.isAlone && request.fits(caller) ? this.#giveUp(request) : Promise.resolve('lost' as const);
@@ -98,11 +92,11 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
     const request = this.#request;
     if (now < caller.deadline) caller.wakeAt(caller.deadline);
     else if (request?.state === 'asking' && now < this.#answerDueAt(caller)) {
-      this.#setLate(caller);
+      this.#callers.setLate(caller);
       caller.wakeAt(this.#answerDueAt(caller));
     } else {
       if (request?.state === 'asking') this.provider.failed(request.failure);
-      this.#remove(caller);
+      this.#callers.remove(caller);
       this.#refuse(caller);
       this.#advance();
     }
@@ -123,7 +117,7 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
 
   /** When the oldest caller came, on the monotonic clock. */
   get since(): number {
-    return this.#head?.terms.since ?? Infinity;
+    return this.#callers.head?.terms.since ?? Infinity;
   }
 
   /** What this process holds is not handed on any more. */
@@ -143,16 +137,16 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
     request.sent = true;
     request.rounds = 1;
     request.failure = undefined;
-    this.#head?.waits();
+    this.#callers.head?.waits();
     this.#refuseLate();
   }
 
   left(grant: HeldGrant, terms: ReleaseTerms): Promise<ReleaseOutcome> {
     const now = this.provider.clock.now();
-    const next = this.#head;
+    const next = this.#callers.head;
     if (next === undefined || !this.#mayFollow(next, grant, now)) return this.#giveBack(grant, terms);
     grant.handOff();
-    this.#remove(next);
+    this.#callers.remove(next);
     next.enter(grant, now);
     this.#advance();
     return Promise.resolve('released');
@@ -167,7 +161,7 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
   #advance(): void {
     // First, because it may find that a grant is over, which ends with a look from here.
     const isHeldAlone = this.#isHeldAlone();
-    const head = this.#head;
+    const head = this.#callers.head;
     const request = this.#request;
     if (request !== undefined) {
       if (head !== undefined && request.fits(head)) {
@@ -180,7 +174,7 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
       if (this.#grants.size === 0) this.onEmpty(this);
     } else if (isHeldAlone) this.#refuseLate();
     else if (head.isLate && this.#isHeldBeside(head)) {
-      this.#remove(head);
+      this.#callers.remove(head);
       head.refuseBusy(true);
       this.#advance();
     } else this.#ask(this.#newRequest(head));
@@ -197,7 +191,7 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
   #ask(request: KeyRequest): void {
     const { clock, suspension, releases } = this.provider;
     const now = clock.now();
-    this.#endPause();
+    if (this.#retry !== undefined) this.#endPause(this.#retry);
     this.#become(request, 'asking');
     request.askedAt = now;
     request.askedFor = request.oldest;
@@ -243,7 +237,7 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
       this.#advance();
     } else {
       void this.#giveUp(request);
-      if (this.#head !== undefined) this.#pause(this.#newRequest(this.#head), request.rounds);
+      if (this.#callers.head !== undefined) this.#pause(this.#newRequest(this.#callers.head), request.rounds);
       this.#refuseLate();
       this.#advance();
     }
@@ -251,10 +245,10 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
 
   /** The backend refuses the caller that it was asked for, and late ones that want as much. */
   #onBusy(request: KeyRequest, askedFor: Caller | undefined): void {
-    for (const caller of this.callers) {
+    for (const caller of this.#callers.all()) {
       if (!caller.isQueued) continue;
       if (caller !== askedFor && !(caller.isLate && wantsNoLess(caller, request))) continue;
-      this.#remove(caller);
+      this.#callers.remove(caller);
       caller.refuseBusy(false);
     }
     this.#advance();
@@ -263,14 +257,24 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
   #admit(request: KeyRequest, grant: Grant, now: number): void {
     const { clock, suspension } = this.provider;
     const { suspensions, isAlone } = request;
-    const held = new HeldGrant(request, grant, now, this.#arrivals, suspensions, !isAlone, this, clock, suspension);
+    const held = new HeldGrant(
+      request,
+      grant,
+      now,
+      this.#callers.arrivals,
+      suspensions,
+      !isAlone,
+      this,
+      clock,
+      suspension,
+    );
     request.held = held;
     this.#grants.set(held, request);
-    let caller = this.#head;
+    let caller = this.#callers.head;
     while (caller !== undefined) {
-      this.#remove(caller);
+      this.#callers.remove(caller);
       caller.enter(held, now);
-      caller = this.#head;
+      caller = this.#callers.head;
       if (request.mode !== 'shared' || caller === undefined || !request.fits(caller)) break;
     }
   }
@@ -290,7 +294,7 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
     this.#become(request, 'pausing');
     void this.#giveUp(request);
     if (askedFor?.isQueued) {
-      this.#remove(askedFor);
+      this.#callers.remove(askedFor);
       askedFor.refuse(error);
     }
     this.#advance();
@@ -311,8 +315,8 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
     this.#retry = clock.setTimer(ask, backOff(random, round - 1, RETRY), true);
   }
 
-  #endPause(): void {
-    if (this.#retry !== undefined) this.provider.clock.clearTimer(this.#retry);
+  #endPause(timer: Timer): void {
+    this.provider.clock.clearTimer(timer);
     this.#retry = undefined;
   }
 
@@ -364,7 +368,7 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
   }
 
   #endRequest(request: KeyRequest): void {
-    this.#endPause();
+    if (this.#retry !== undefined) this.#endPause(this.#retry);
     this.#become(request, 'over');
     request.oldest = undefined;
     request.askedFor = undefined;
@@ -396,10 +400,10 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
 
   /** Those that waited only for the answer have it. */
   #refuseLate(): void {
-    if (this.#late === 0) return;
-    for (const caller of this.callers) {
+    if (this.#callers.late === 0) return;
+    for (const caller of this.#callers.all()) {
       if (!caller.isLate || !caller.isQueued) continue;
-      this.#remove(caller);
+      this.#callers.remove(caller);
       this.#refuse(caller);
     }
     this.#advance();
@@ -422,45 +426,6 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
       if ((mode === 'exclusive' || mode !== subject.mode) && grant.isValid()) return true;
     }
     return false;
-  }
-
-  /** Behind those that came before it, of which a request of a provider that is built on this one may tell later. */
-  #insert(caller: Caller): void {
-    let before = this.#tail;
-    if (caller.isAlone) {
-      while (before && before.terms.since > caller.terms.since && before !== this.#request?.oldest)
-        before = before.previous;
-    }
-    caller.previous = before;
-    caller.next = before ? before.next : this.#head;
-    if (caller.next) caller.next.previous = caller;
-    else this.#tail = caller;
-    if (before) before.next = caller;
-    else this.#head = caller;
-    this.#arrivals += 1;
-    caller.arrival = this.#arrivals;
-    caller.isQueued = true;
-    this.#count += 1;
-    if (caller.isLate) this.#late += 1;
-  }
-
-  #remove(caller: Caller): void {
-    if (caller.previous) caller.previous.next = caller.next;
-    else this.#head = caller.next;
-    if (caller.next) caller.next.previous = caller.previous;
-    else this.#tail = caller.previous;
-    caller.previous = undefined;
-    caller.next = undefined;
-    caller.isQueued = false;
-    caller.clearTimer();
-    this.#count -= 1;
-    if (caller.isLate) this.#late -= 1;
-  }
-
-  #setLate(caller: Caller): void {
-    if (caller.isLate) return;
-    caller.isLate = true;
-    this.#late += 1;
   }
 }
 

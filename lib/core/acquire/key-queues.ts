@@ -43,7 +43,7 @@ export class KeyQueues {
 
   /** The queue of a key for callers that hold so many others. */
   of(key: string, depth: number): KeyQueue {
-    const queues = this.#tableOf(depth);
+    const queues = this.#byDepth[depth] ?? this.#tableOf(depth);
     let queue = queues.get(key);
     if (queue === undefined) {
       queue = new KeyQueue(key, depth, this.provider, this.#onEmpty);

@@ -28,6 +28,8 @@ export interface GrantOwner {
  * machine were known at the last acknowledged command. So an answer to a renewal concerns those who hold by the grant when it comes.
  */
 export class HeldGrant {
+  /** The id under which the backend has it. */
+  readonly id: string;
   readonly holders = new Set<GrantHolder>();
   /** The length of the lease for the next renewals, in ms. */
   lease: number;
@@ -55,16 +57,12 @@ export class HeldGrant {
     private readonly clock: Clock,
     private readonly suspension: SuspensionDetector,
   ) {
+    this.id = request.holder;
     this.lease = grant.lease;
     this.followers = grant.followers ?? 0;
     this.token = grant.fencingToken;
     this.#validity = new LeaseValidity(grant.lease, grant.validUntil);
     this.renewAt = isWatched && request.renew ? this.#nextRenewal() : Infinity;
-  }
-
-  /** The id under which the backend has it. */
-  get id(): string {
-    return this.request.holder;
   }
 
   get validUntil(): number {

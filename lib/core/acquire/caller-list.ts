@@ -1,0 +1,63 @@
+import type { Caller } from './caller.js';
+
+/** The callers of one queue, the oldest first. A linked list, because any of thousands may leave. */
+export class CallerList {
+  head: Caller | undefined;
+  #tail: Caller | undefined;
+  /** How many there are. */
+  size = 0;
+  /** How many of them are late. */
+  late = 0;
+  /** How many have come so far. */
+  arrivals = 0;
+
+  /** All as they are now: each may leave meanwhile. */
+  all(): readonly Caller[] {
+    const callers: Caller[] = [];
+    for (let caller = this.head; caller !== undefined; caller = caller.next) callers.push(caller);
+    return callers;
+  }
+
+  /**
+   * Behind those that came before it, of which a request of a provider that is built on this one may tell later.
+   *
+   * @param asked the one that is asked for: nobody is placed before it
+   */
+  insert(caller: Caller, asked: Caller | undefined): void {
+    let before = this.#tail;
+    if (caller.isAlone) {
+      while (before && before.terms.since > caller.terms.since && before !== asked) before = before.previous;
+    }
+    caller.previous = before;
+    caller.next = before ? before.next : this.head;
+    if (caller.next) caller.next.previous = caller;
+    else this.#tail = caller;
+    if (before) before.next = caller;
+    else this.head = caller;
+    this.arrivals += 1;
+    caller.arrival = this.arrivals;
+    caller.isQueued = true;
+    this.size += 1;
+    if (caller.isLate) this.late += 1;
+  }
+
+  remove(caller: Caller): void {
+    if (caller.previous) caller.previous.next = caller.next;
+    else this.head = caller.next;
+    if (caller.next) caller.next.previous = caller.previous;
+    else this.#tail = caller.previous;
+    caller.previous = undefined;
+    caller.next = undefined;
+    caller.isQueued = false;
+    caller.clearTimer();
+    this.size -= 1;
+    if (caller.isLate) this.late -= 1;
+  }
+
+  /** From now on it waits only for the answer that is in flight. */
+  setLate(caller: Caller): void {
+    if (caller.isLate) return;
+    caller.isLate = true;
+    this.late += 1;
+  }
+}

@@ -196,7 +196,12 @@ describe('three servers, of which some fall silent', () => {
         }
       }),
     );
-    expect(most).toBe(3);
+    expect(most).toBeLessThanOrEqual(3);
+    // All of it can be taken, by holders on two servers.
+    const [first, second] = processes as [LockManager, LockManager];
+    await first.acquire('crowded', { limit: 3, weight: 2 });
+    await second.acquire('crowded', { limit: 3 });
+    expect(await second.tryAcquire('crowded', { limit: 3 })).toBeNull();
   }, 180_000);
 
   it('the compare-and-set store never answers an old value, on a follower that has not heard of the change', async () => {

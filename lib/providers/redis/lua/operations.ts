@@ -112,7 +112,7 @@ local function acquire(lock, code, holder, lease, exist)
 
   -- First a write that a full memory allows, after which this script may write. Otherwise no process could report that it is alive.
   call('PEXPIRE', seen, KEEP)
-  -- Written again with each ask: whoever is the oldest caller now, and whatever was lost meanwhile, the order is that of the ages.
+  -- Written again with each ask, so that the order is that of the ages also after the oldest caller has left or the queue was lost.
   call('ZADD', queue, format('%.0f', micros - (tonumber(age) or 0)), member)
   -- This process is alive and waits. Written again after FRESH ms at the earliest, so busy queues do not pay for it.
   local isFresh = now - tonumber(call('ZSCORE', seen, process) or 0) < FRESH

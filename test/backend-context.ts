@@ -1,12 +1,13 @@
-import type { BackendContext, BackendEvent, LockCapabilities, LockProvider } from '../lib/api/lock-provider.js';
+import type { BackendContext, LockCapabilities, LockProvider } from '../lib/api/lock-provider.js';
 import { silentLogger } from '../lib/api/logger.js';
 import { systemClock } from '../lib/core/toolkit/clock.js';
 import { systemRandom } from '../lib/core/toolkit/random.js';
+import type { TestEvent } from './direct-backend.js';
 
 const random = systemRandom();
 
 /** What the core would give to a backend; its events go into `events`. */
-export function contextFor(events: BackendEvent[] = [], parts: Partial<BackendContext> = {}): BackendContext {
+export function contextFor(events: TestEvent[] = [], parts: Partial<BackendContext> = {}): BackendContext {
   return {
     name: 'main',
     namespace: 'lock',

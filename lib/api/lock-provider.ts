@@ -1,4 +1,5 @@
 import type { Clock } from './clock.js';
+import type { LockError } from './errors.js';
 import type { ListedLock, LockInfo } from './lock-info.js';
 import type { LimitTerms, LockMode } from './lock-options.js';
 import type { LockLogger } from './logger.js';
@@ -30,7 +31,7 @@ export interface LockProvider {
 
 /** An application among those that share the locks of a namespace. */
 export interface Instance {
-  /** 12 hexadecimal digits. Each id of the application's `random`, and so of each of its holders, begins with them. */
+  /** 12 hexadecimal digits. Each id of the application's `random`, and so of each of its requests, begins with them. */
   readonly id: string;
   /** The module option `instance`, for people. */
   readonly name: string;
@@ -56,8 +57,8 @@ export interface BackendContext {
  * A provider at work, in one application.
  *
  * The contract:
- * - **A holder id is one attempt.** Every operation is idempotent per (key, holder): an `acquire` repeated after a lost reply finds its
- *   own hold, with the same token. At most one `acquire` per id is in flight. The core never asks again with an id after it has
+ * - **The request is the handle.** Every operation names it, and is idempotent: an `acquire` repeated after a lost reply finds its own
+ *   hold, with the same token. At most one `acquire` of a request is in flight. The core never asks again for a request after it has
  *   called `release` for it; an `acquire` of it that is still in flight must then not be left holding.
  * - **Three outcomes.** Held, busy, and unknown: what was sent and not answered is unknown and never reported as busy.
  * - **No answer takes forever**: `renew` and `release` settle within a bounded time even when the server is gone.
@@ -75,36 +76,36 @@ export interface LockBackend {
   connect(): Promise<void>;
 
   /**
-   * Asks for a lock. With `attempt.wait` 0 it answers immediately; otherwise it may queue until `attempt.signal` aborts. The
-   * core aborts it when the wait is over, so a backend needs no timer for that.
+   * Asks for a lock. With `request.wait` 0 it answers immediately; otherwise it may queue until `request.signal` aborts. The
+   * core aborts it when nobody is left to serve, so a backend needs no timer for that.
    *
    * - A {@link Grant} when it is held.
-   * - `'busy'` when somebody else has it and the wait is over or the signal aborted. Then the attempt is in no queue any more. After an
+   * - `'busy'` when somebody else has it and the wait is over or the signal aborted. Then the request is in no queue any more. After an
    *   abort the answer comes immediately, while the server is notified in the background.
    *
-   * @throws LockUnavailableError when the outcome is unknown or the server is down. The core asks again with the same id, or gives up
-   * and calls `release` for it. `sent: false` reports that nothing of the attempt, in any call of it, can have reached a server.
+   * @throws LockUnavailableError when the outcome is unknown or the server is down. The core asks again for the same request, or gives up
+   * and calls `release` for it. `sent: false` reports that nothing of the request, in any call of it, can have reached a server.
    */
-  acquire(attempt: AcquireRequest): Promise<Grant | 'busy'>;
+  acquire(request: AcquireRequest): Promise<Grant | 'busy'>;
 
   /**
-   * Renews the hold to `lease` ms from now. Never acquires a lost one again.
+   * Renews what was granted to `lease` ms from now. Never acquires a lost one again.
    *
    * Called for one lock at a time, so that no lock waits for the outcome of another: a server that hangs must not cost the locks of
    * those that answer. The core renews all locks that are due in one tick, so a backend can still send them together.
    */
-  renew(grant: Grant, lease: number): Promise<RenewOutcome>;
+  renew(request: AcquireRequest, lease: number): Promise<RenewOutcome>;
 
   /**
-   * Ends a hold, or whatever an attempt left behind. Also called for holders that were never granted. The core calls it for every
-   * attempt whose caller has left, and again while the outcome is `unknown` and the lease may last.
+   * Ends a hold, or whatever a request has left behind, in whatever state it is, and also if it was never asked for. The core calls it for
+   * every request that it gives up, and again while the outcome is `unknown`.
    *
    * - `released`: it was held, and is not any more (or is retained, see {@link ReleaseOptions.keepFor}).
-   * - `lost`: this holder does not hold the key.
+   * - `lost`: it does not hold the key.
    * - `unknown`: no answer.
    * - {@link Uncommitted}: for locks whose release is a COMMIT.
    */
-  release(holder: Holder, options: ReleaseOptions): Promise<ReleaseOutcome>;
+  release(request: AcquireRequest, options: ReleaseOptions): Promise<ReleaseOutcome>;
 
   /** What the server knows about the key, or `null` when it is free. */
   inspect?(key: string): Promise<LockInfo | null>;
@@ -191,26 +192,19 @@ export interface CasStore {
 
 /**
  * The backend of another provider, as one that is built on it sees it. Each of its requests is a caller in the queue of
- * its key, placed by its age. The core repeats a release that was not answered until the lease is over, so the caller may forget it.
- *
- * A lock is renewed and released by the very grant that `acquire` gave, because the queue knows by it which readers share one lock; an attempt
- * that was not granted is released by its own request.
+ * its key, placed by its age. The core repeats a release that was not answered until there is nothing left to release, so the caller may
+ * forget it.
  */
 export interface Member extends Pick<
   LockBackend,
-  'capabilities' | 'acquire' | 'renew' | 'inspect' | 'forceRelease' | 'casStore'
+  'capabilities' | 'acquire' | 'renew' | 'release' | 'inspect' | 'forceRelease' | 'casStore'
 > {
-  release(lock: Grant | AcquireRequest, options: ReleaseOptions): Promise<ReleaseOutcome>;
-  /** Calls `listener` with what the backend reports, of all holders alike. */
+  /** Calls `listener` with what the backend reports. */
   observe(listener: (event: BackendEvent) => void): void;
 }
 
-/** What a backend may report without a call. */
+/** What a backend may report of itself without a call. What it reports of one request, it tells that request. */
 export type BackendEvent =
-  /** The server took the lock away from this holder, or its session died. */
-  | { readonly type: 'lost'; readonly holder: string; readonly cause?: unknown }
-  /** This request is queued. Must be reported: until then the core takes the request for unanswered and waits for the answer. */
-  | { readonly type: 'waiting'; readonly holder: string }
   /** The server does not answer. Holds stay valid until their deadline. */
   | { readonly type: 'unavailable'; readonly cause: unknown }
   /** The server answers again. The core renews all holds before `emit` returns; waiters may ask after that. */
@@ -223,17 +217,16 @@ export type BackendEvent =
       readonly reason: 'failure' | 'failback' | 'manual';
     };
 
-/** One attempt to hold one key, from its first ask to its last release. */
-export interface Holder {
+/**
+ * What {@link LockBackend.acquire} is asked for: one attempt to hold one key, from its first ask to its last release. One object stands for
+ * it all the time, and what is reported of it is told to that.
+ */
+export interface AcquireRequest {
+  /** 128 random bits as hexadecimal digits, never used twice: by this the server distinguishes it from all others. */
+  readonly id: string;
   /** The logical key. The backend adds the namespace and its own encoding. */
   readonly key: string;
-  /** 128 random bits as hexadecimal digits, never used twice. */
-  readonly holder: string;
   readonly mode: LockMode;
-}
-
-/** What {@link LockBackend.acquire} is asked for. */
-export interface AcquireRequest extends Holder {
   /**
    * In mode `limited`, and only there: it is granted while what the holders take together with it is at most the smallest limit among
    * theirs and its own. Holds that are retained count.
@@ -245,26 +238,35 @@ export interface AcquireRequest extends Holder {
   readonly renew: boolean;
   /** The server keeps the key for at least this many ms from the grant on, also if the holder crashes. */
   readonly minHold: number;
-  /** How many ms the caller still waits at the time of the call; 0 is one attempt that never queues. */
+  /**
+   * How many other keys of this provider the caller holds already, which it frees only after this one. A backend with a limited number
+   * of connections keeps some for such callers.
+   */
+  readonly otherKeysHeld: number;
+  /** How many ms the first of its callers still waits; 0 is one attempt that never queues. Read when it is sent. */
   readonly wait: number;
   /** For how many ms its oldest caller has waited, with fractions; read when it is sent. A backend with a queue places it by that. */
   readonly age: number;
   /** How many callers it could serve one after the other, 1 to 64; read when it is sent. See {@link Grant.followers}. */
   readonly callers: number;
   /**
-   * How many other keys of this provider the caller holds already, which it frees only after this one. A backend with a limited number
-   * of connections keeps some for such callers. Default 0.
-   */
-  readonly depth?: number;
-  /**
-   * Aborts when the caller has left (its wait is over, it was cancelled, the application stops).
+   * Aborts when nobody is left to serve (their waits are over, they were cancelled, the application stops).
    * Made when it is first read: an AbortSignal costs 2 µs, more than a whole uncontended lock in memory. Read it when you queue.
    */
   readonly signal: AbortSignal;
+  /** The backend's own: the core never looks at it. */
+  state?: unknown;
+  /**
+   * It waits: for the lock, or for something else that `instead` names, such as a connection, which a caller then gets that leaves. Must be
+   * told: until then the core takes the request for unanswered and waits for the answer.
+   */
+  waits(instead?: LockError): void;
+  /** What it was granted is gone: the server took it away, or its session died. Before the grant has arrived, the grant is not used. */
+  lost(cause?: unknown): void;
 }
 
 /** A lock, granted. */
-export interface Grant extends Holder {
+export interface Grant {
   /** Larger than every earlier one of this key; `null` where none is honest. Shared by readers granted together. */
   readonly fencingToken: bigint | null;
   /** Until when, on the monotonic clock, the lock is surely ours: see `validUntil` of the toolkit. */
@@ -275,10 +277,10 @@ export interface Grant extends Holder {
   readonly followers?: number | undefined;
 }
 
-/** `lost`: not this holder's any more. `unknown`: no answer, which is not loss before the deadline. */
+/** `lost`: not held any more. `unknown`: no answer, which is not loss before the deadline. */
 export type RenewOutcome = { readonly validUntil: number } | 'lost' | 'unknown';
 
-/** `lost`: it was not this holder's any more. `unknown`: no answer. */
+/** `lost`: it was not held any more. `unknown`: no answer. */
 export type ReleaseOutcome = 'released' | 'lost' | 'unknown' | Uncommitted;
 
 /** The lock is free, or ends by itself, and what was written in its transaction is not surely saved. The holder learns it as a loss. */

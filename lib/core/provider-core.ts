@@ -13,19 +13,10 @@ import { Reachability } from './events/reachability.js';
 import { Registration } from './registration.js';
 import { Holds } from './hold/holds.js';
 import { Releases } from './hold/releases.js';
-import { HolderTable } from './toolkit/holder-table.js';
 import type { SuspensionDetector } from './toolkit/suspension.js';
 
 // How long shutdown waits for releases that were not answered yet, in ms. The leases of the rest end by themselves.
 const LAST_RELEASES = 2_000;
-
-/** What the backend reports of one request goes to it. */
-interface ReportedRequest {
-  /** It is queued. */
-  waits(): void;
-  /** It has lost what it was granted. */
-  lost(cause: unknown): void;
-}
 
 /** What the core keeps for one provider of one application: its backend, what this process holds there, and the releases that are pending. */
 export class ProviderCore {
@@ -39,8 +30,6 @@ export class ProviderCore {
   readonly kind: string;
   readonly holds: Holds;
   readonly releases: Releases;
-  /** What the backend is asked for or has granted, by id. */
-  readonly requests = new HolderTable<ReportedRequest>();
   readonly registration: Registration;
   readonly #reachability: Reachability;
   readonly #observers: ((event: BackendEvent) => void)[] = [];
@@ -92,12 +81,6 @@ export class ProviderCore {
 
   #onEvent(event: BackendEvent): void {
     switch (event.type) {
-      case 'lost':
-        this.requests.get(event.holder)?.lost(event.cause);
-        break;
-      case 'waiting':
-        this.requests.get(event.holder)?.waits();
-        break;
       case 'unavailable':
         this.failed(event.cause);
         break;

@@ -2,12 +2,11 @@ import assert from 'node:assert/strict';
 import { validUntil } from '../core/toolkit/validity.js';
 import {
   type AcquireRequest,
+  type BackendEvent,
   type Grant,
-  type Holder,
   type Instance,
   type LockBackend,
   type LockProvider,
-  type BackendEvent,
   type ReleaseOptions,
   type ReleaseOutcome,
   type RenewOutcome,
@@ -16,9 +15,10 @@ import { type Clock } from '../api/clock.js';
 import { type Random } from '../api/random.js';
 import type { LimitTerms, LockMode } from '../api/lock-options.js';
 
-/** How a case asks. What it leaves open: a new holder that wants the key exclusively for half a minute, at once or not. */
+/** How a case asks. What it leaves open: a new request that wants the key exclusively for half a minute, at once or not. */
 export interface AskTerms {
-  readonly holder?: string;
+  /** Asks again for this one, which has its own terms but for `wait` and `signal`. */
+  readonly request?: DirectRequest;
   readonly mode?: LockMode;
   /** Makes the mode `limited`. */
   readonly limited?: LimitTerms;
@@ -29,7 +29,54 @@ export interface AskTerms {
   readonly signal?: AbortSignal;
 }
 
+/** A grant, and the request that it was granted to. */
+export interface DirectGrant extends Grant {
+  readonly request: DirectRequest;
+}
+
 const CALM_LEASE = 30_000;
+
+/** What a case asks for: it remembers what the backend has told it. */
+export class DirectRequest implements AcquireRequest {
+  readonly mode: LockMode;
+  readonly limited: LimitTerms | undefined;
+  readonly lease: number;
+  readonly renew = true;
+  readonly minHold: number;
+  readonly otherKeysHeld = 0;
+  readonly callers = 1;
+  state: unknown;
+  wait = 0;
+  signal: AbortSignal = new AbortController().signal;
+  /** The backend has told it that it waits. */
+  isQueued = false;
+  readonly #madeAt: number;
+
+  constructor(
+    readonly key: string,
+    readonly id: string,
+    { limited, mode, lease = CALM_LEASE, minHold = 0 }: AskTerms,
+    private readonly clock: Clock,
+  ) {
+    this.mode = limited ? 'limited' : (mode ?? 'exclusive');
+    this.limited = limited;
+    this.lease = lease;
+    this.minHold = minHold;
+    this.#madeAt = clock.now();
+  }
+
+  get age(): number {
+    return this.clock.now() - this.#madeAt;
+  }
+
+  waits(): void {
+    this.isQueued = true;
+  }
+
+  lost(): void {
+    // The cases find a loss by the next renewal or release.
+  }
+}
 
 /** Calls a backend as the core does, with nothing of the core between: for what the core relies on. */
 export class DirectCaller {
@@ -43,40 +90,36 @@ export class DirectCaller {
     private readonly random: Random,
   ) {}
 
+  /** A request that was not sent yet. */
+  request(key: string, terms: AskTerms = {}): DirectRequest {
+    return new DirectRequest(key, this.random.id(), terms, this.clock);
+  }
+
   /** Asks, and checks what must be true of every grant. */
-  async ask(key: string, terms: AskTerms = {}): Promise<Grant | 'busy'> {
-    const { holder = this.random.id(), limited, lease = CALM_LEASE, minHold = 0, wait = 0 } = terms;
-    const { clock } = this;
-    const mode = limited ? 'limited' : (terms.mode ?? 'exclusive');
+  async ask(key: string, terms: AskTerms = {}): Promise<DirectGrant | 'busy'> {
+    const { request = this.request(key, terms), wait = 0, signal } = terms;
     // The core aborts when the wait is over, so backends need no timer for it.
     const leaving = new AbortController();
     const leave = () => {
       leaving.abort();
     };
-    terms.signal?.addEventListener('abort', leave, { once: true });
+    signal?.addEventListener('abort', leave, { once: true });
     const timer = wait > 0 ? this.clock.setTimer(leave, wait) : undefined;
-    const { signal } = leaving;
-    const startedAt = clock.now();
-    const request: AcquireRequest = {
-      ...{ key, holder, mode, limited, lease, minHold, wait, signal },
-      renew: true,
-      callers: 1,
-      get age() {
-        return clock.now() - startedAt;
-      },
-    };
+    request.wait = wait;
+    request.signal = leaving.signal;
     try {
       const answer = await this.backend.acquire(request);
-      if (answer !== 'busy') this.#assertSound(answer, request);
-      return answer;
+      if (answer === 'busy') return answer;
+      this.#assertSound(answer, request);
+      return { ...answer, request };
     } finally {
       if (timer) this.clock.clearTimer(timer);
-      terms.signal?.removeEventListener('abort', leave);
+      signal?.removeEventListener('abort', leave);
     }
   }
 
   /** Asks for what must be granted. */
-  async take(key: string, terms?: AskTerms): Promise<Grant> {
+  async take(key: string, terms?: AskTerms): Promise<DirectGrant> {
     return granted(await this.ask(key, terms), key);
   }
 
@@ -86,33 +129,23 @@ export class DirectCaller {
     assert.equal(answer === 'busy' ? 'busy' : 'granted', 'busy', `"${shortened(key)}" should be busy`);
   }
 
-  renew(grant: Grant, lease = grant.lease): Promise<RenewOutcome> {
-    return this.backend.renew(grant, lease);
+  renew(grant: DirectGrant, lease = grant.lease): Promise<RenewOutcome> {
+    return this.backend.renew(grant.request, lease);
   }
 
   /** Renews what must still be held. */
-  async assertRenewable(grant: Grant): Promise<void> {
+  async assertRenewable(grant: DirectGrant): Promise<void> {
     const outcome = await this.renew(grant);
     assert.equal(typeof outcome, 'object', `the hold should be renewed, but was answered ${JSON.stringify(outcome)}`);
   }
 
-  release(holder: Holder, options: Partial<ReleaseOptions> = {}): Promise<ReleaseOutcome> {
-    return this.backend.release(holder, { keepFor: 0, failed: false, ...options });
-  }
-
-  /** An id that nobody has yet, for attempts that a case has to name before they are answered. */
-  newHolder(): string {
-    return this.random.id();
-  }
-
-  /** Whether the backend has reported that this attempt is queued. */
-  isQueued(holder: string): boolean {
-    return this.events.some((event) => event.type === 'waiting' && event.holder === holder);
+  release(of: DirectGrant | DirectRequest, options: Partial<ReleaseOptions> = {}): Promise<ReleaseOutcome> {
+    const request = 'request' in of ? of.request : of;
+    return this.backend.release(request, { keepFor: 0, failed: false, ...options });
   }
 
   #assertSound(grant: Grant, asked: AcquireRequest): void {
     const now = this.clock.now();
-    assert.deepEqual([grant.key, grant.holder, grant.mode], [asked.key, asked.holder, asked.mode], 'the grant is ours');
     assert.ok(grant.lease > 0, 'a grant has the time for which the backend keeps it');
     assert.ok(grant.validUntil > now, `a grant is valid when it arrives, but ended ${now - grant.validUntil} ms ago`);
     // Counted from the sending. When that was only the provider knows, but surely not after the answer.
@@ -135,7 +168,7 @@ function shortened(key: string): string {
 }
 
 /** The grant that `answer` must be. */
-export function granted(answer: Grant | 'busy', key = 'the key'): Grant {
+export function granted<T extends Grant>(answer: T | 'busy', key = 'the key'): T {
   assert.ok(answer !== 'busy', `"${shortened(key)}" should be granted, but is busy`);
   return answer;
 }

@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
-import type { Grant } from '../api/lock-provider.js';
 import type { LimitTerms, LockMode } from '../api/lock-options.js';
-import type { DirectCaller } from './direct-caller.js';
+import type { DirectCaller, DirectGrant } from './direct-caller.js';
 import type { SeededRandom } from './seeded-random.js';
 import type { Stage } from './stage.js';
 
@@ -14,7 +13,7 @@ interface Kind {
 interface ModelHold {
   readonly kind: Kind;
   readonly caller: DirectCaller;
-  readonly grant: Grant;
+  readonly grant: DirectGrant;
   /** Until when its lease is certainly not over, and from when on it certainly is. `Infinity` for a lease that outlives the run. */
   readonly safeUntil: number;
   readonly overAt: number;
@@ -94,7 +93,7 @@ export class LockModel {
   async #release(key: string, holds: ModelHold[]): Promise<void> {
     const hold = holds[Math.floor(this.random.fraction() * holds.length)];
     if (!hold) return;
-    this.history.push(`release ${hold.grant.mode} ${key}`);
+    this.history.push(`release ${hold.grant.request.mode} ${key}`);
     this.#markGone([hold]);
     const outcome = await hold.caller.release(hold.grant);
     if (hold.safeUntil > this.stage.clock.now()) assert.equal(outcome, 'released');
@@ -104,7 +103,7 @@ export class LockModel {
     const [hold] = holds;
     // A renewal would move the end of a short lease.
     if (hold?.overAt !== Infinity) return;
-    this.history.push(`renew ${hold.grant.mode} ${hold.grant.key}`);
+    this.history.push(`renew ${hold.grant.request.mode} ${hold.grant.request.key}`);
     await hold.caller.assertRenewable(hold.grant);
   }
 
@@ -112,7 +111,7 @@ export class LockModel {
     const hold = this.#gone.at(Math.floor(this.random.fraction() * this.#gone.length));
     if (!hold) return;
     const act = this.random.pick(['release', 'renew']);
-    this.history.push(`late ${act} ${hold.grant.key}`);
+    this.history.push(`late ${act} ${hold.grant.request.key}`);
     const outcome = act === 'release' ? await hold.caller.release(hold.grant) : await hold.caller.renew(hold.grant);
     assert.equal(outcome, 'lost');
   }
@@ -146,15 +145,15 @@ export class LockModel {
     await Promise.all(held.map(({ caller, grant }) => caller.assertRenewable(grant)));
   }
 
-  #checkToken(grant: Grant, holds: readonly ModelHold[]): void {
+  #checkToken(grant: DirectGrant, holds: readonly ModelHold[]): void {
     if (grant.fencingToken === null) return;
-    const last = this.#lastToken.get(grant.key) ?? 0n;
-    const shared = grant.mode === 'shared' && holds.length > 0;
+    const last = this.#lastToken.get(grant.request.key) ?? 0n;
+    const shared = grant.request.mode === 'shared' && holds.length > 0;
     assert.ok(
       shared ? grant.fencingToken >= last : grant.fencingToken > last,
       `token ${grant.fencingToken} after ${last}`,
     );
-    this.#lastToken.set(grant.key, grant.fencingToken);
+    this.#lastToken.set(grant.request.key, grant.fencingToken);
   }
 }
 

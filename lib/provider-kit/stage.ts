@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
 import { LockManager } from '../core/lock-manager.js';
 import { LockConfigError } from '../api/errors.js';
-import type { BackendEvent, Grant, LockProvider } from '../api/lock-provider.js';
+import type { BackendEvent, LockProvider } from '../api/lock-provider.js';
 import type { LockOptions } from '../api/lock-options.js';
 import type { Lock } from '../api/lock.js';
 import { instanceIdOf } from '../core/toolkit/listing.js';
 import { withPrefix } from '../core/toolkit/random.js';
 import { ArmedTimers } from './armed-timers.js';
-import { DirectCaller, type AskTerms } from './direct-caller.js';
+import { type AskTerms, DirectCaller, type DirectGrant, type DirectRequest } from './direct-caller.js';
 import { DEFAULT_BOUNDS, DEFAULT_LEASE, type ProviderBounds, type ProviderHarness } from './provider-harness.js';
 import { Secrets } from './secrets.js';
 import { TestProcess } from './test-process.js';
@@ -173,12 +173,12 @@ export class Stage {
   async askInLine(
     caller: DirectCaller,
     key: string,
-    terms: Omit<AskTerms, 'holder'> = {},
-  ): Promise<{ readonly holder: string; readonly answer: Promise<Grant | 'busy'> }> {
-    const holder = caller.newHolder();
-    const answer = unattended(caller.ask(key, { wait: PATIENT, ...terms, holder }));
-    await this.#untilQueued(() => caller.isQueued(holder));
-    return { holder, answer };
+    terms: Omit<AskTerms, 'request'> = {},
+  ): Promise<{ readonly request: DirectRequest; readonly answer: Promise<DirectGrant | 'busy'> }> {
+    const request = caller.request(key, terms);
+    const answer = unattended(caller.ask(key, { wait: PATIENT, ...terms, request }));
+    await this.#untilQueued(() => request.isQueued);
+    return { request, answer };
   }
 
   #untilQueued(probe: () => boolean): Promise<void> {

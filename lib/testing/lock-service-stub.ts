@@ -5,7 +5,6 @@ import { LockManager } from '../core/lock-manager.js';
 import {
   type AcquireRequest,
   type Grant,
-  type Holder,
   type LockCapabilities,
   type LockProvider,
   type BackendContext,
@@ -157,7 +156,7 @@ class StubBackend implements LockBackend {
     minHold: true,
     forceRelease: true,
   };
-  readonly #holders = new Map<string, AcquireRequest>();
+  readonly #held = new Set<AcquireRequest>();
   #token = 0n;
 
   constructor(
@@ -171,25 +170,24 @@ class StubBackend implements LockBackend {
   }
 
   acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
-    const { key, holder, mode, lease } = request;
+    const { key, lease } = request;
     if (this.busy.has(key)) return Promise.resolve('busy');
     this.acquired.push(key);
-    this.#holders.set(holder, request);
+    this.#held.add(request);
     this.#token += 1n;
-    const grant = { key, holder, mode, lease, fencingToken: this.#token, validUntil: this.#validUntil(lease) };
-    return Promise.resolve(grant);
+    return Promise.resolve({ lease, fencingToken: this.#token, validUntil: this.#validUntil(lease) });
   }
 
-  renew({ holder }: Grant, lease: number): Promise<RenewOutcome> {
-    return Promise.resolve(this.#holders.has(holder) ? { validUntil: this.#validUntil(lease) } : 'lost');
+  renew(request: AcquireRequest, lease: number): Promise<RenewOutcome> {
+    return Promise.resolve(this.#held.has(request) ? { validUntil: this.#validUntil(lease) } : 'lost');
   }
 
-  release({ holder }: Holder): Promise<ReleaseOutcome> {
-    return Promise.resolve(this.#holders.delete(holder) ? 'released' : 'lost');
+  release(request: AcquireRequest): Promise<ReleaseOutcome> {
+    return Promise.resolve(this.#held.delete(request) ? 'released' : 'lost');
   }
 
   inspect(key: string): Promise<LockInfo | null> {
-    const held = [...this.#holders.values()].filter((request) => request.key === key);
+    const held = [...this.#held].filter((request) => request.key === key);
     if (held.length === 0 && !this.busy.has(key)) return Promise.resolve(null);
     const [{ mode } = { mode: 'exclusive' as const }] = held;
     return Promise.resolve({
@@ -204,12 +202,12 @@ class StubBackend implements LockBackend {
 
   /** Answers whether anybody held it. */
   lose(key: string): boolean {
-    const holders = [...this.#holders].filter(([, request]) => request.key === key);
-    for (const [holder] of holders) {
-      this.#holders.delete(holder);
-      this.context.emit({ type: 'lost', holder });
+    const held = [...this.#held].filter((request) => request.key === key);
+    for (const request of held) {
+      this.#held.delete(request);
+      request.lost();
     }
-    return holders.length > 0;
+    return held.length > 0;
   }
 
   close(): Promise<void> {

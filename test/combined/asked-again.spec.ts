@@ -1,5 +1,5 @@
 import type { LockManager } from '../../lib/core/lock-manager.js';
-import type { AcquireRequest, LockProvider } from '../../lib/api/lock-provider.js';
+import type { LockProvider } from '../../lib/api/lock-provider.js';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import { CombinedBackend } from '../../lib/providers/combined/combined-backend.js';
 import { CombinedProvider } from '../../lib/providers/combined/combined-provider.js';
@@ -8,6 +8,7 @@ import type { FakeClock } from '../../lib/testing/fake-clock.js';
 import { startManager, watch } from '../core/manager-rig.js';
 import { ScriptedProvider } from '../core/scripted-provider.js';
 import { TestFleet } from '../failover/fleet-rig.js';
+import { requestFor } from '../direct-backend.js';
 
 const down = () => {
   throw new LockUnavailableError('down');
@@ -49,7 +50,7 @@ describe('CombinedProvider, asked again after a member did not answer', () => {
     const { a, b } = { a: ScriptedProvider.obliging(), b: ScriptedProvider.obliging() };
     const { locks, clock } = await combine({ a, b });
     let inA = '';
-    a.onAcquire = ({ holder }, grant) => ((inA = holder), grant());
+    a.onAcquire = ({ id }, grant) => ((inA = id), grant());
     // The first member grants and loses it while the second is waited for, and does not answer when it is released.
     b.onAcquire = undefined;
     a.onRelease = () => ((a.onRelease = () => 'released'), 'unknown');
@@ -60,7 +61,7 @@ describe('CombinedProvider, asked again after a member did not answer', () => {
       first.answer('busy');
     });
     b.onAcquire = (_, grant) => grant();
-    a.context.emit({ type: 'lost', holder: inA });
+    a.revoke(inA);
     await clock.advance(1_000);
     expect(lock.value?.isHeld()).toBe(true);
     await (await locks.acquire('y')).release();
@@ -74,16 +75,14 @@ describe('CombinedProvider, asked again after a member did not answer', () => {
     const members = { a: ScriptedProvider.obliging(), b: ScriptedProvider.obliging() };
     const { locks, clock } = await combine(members);
     const all = locks.backend(CombinedBackend, 'all');
-    const signal = new AbortController().signal;
-    const request: AcquireRequest = {
-      ...{ key: 'k', holder: 'h', mode: 'exclusive', lease: 9_000, renew: true, minHold: 0 },
-      ...{ wait: 5_000, age: 0, callers: 1, signal },
-    };
+    let wait = 5_000;
+    const request = Object.defineProperty(requestFor('k', 'h'), 'wait', { get: () => wait });
     members.a.onAcquire = down;
     await expect(all.acquire(request)).rejects.toThrow(LockUnavailableError);
     const waits: number[] = [];
     members.a.onAcquire = ({ wait }) => (waits.push(wait), 'busy');
-    expect(await all.acquire({ ...request, wait: 0 })).toBe('busy');
+    wait = 0;
+    expect(await all.acquire(request)).toBe('busy');
     expect(waits).toEqual([0]);
     await stop(locks, clock);
   });
@@ -96,8 +95,8 @@ describe('CombinedProvider, whose caller leaves', () => {
     const { a, b } = members;
     const heldInA = new Set<string>();
     let inA = '';
-    a.onAcquire = ({ holder }, grant) => (heldInA.add(holder), (inA = holder), grant());
-    a.onRelease = ({ holder }) => (heldInA.delete(holder) ? 'released' : 'lost');
+    a.onAcquire = ({ id }, grant) => (heldInA.add(id), (inA = id), grant());
+    a.onRelease = ({ id }) => (heldInA.delete(id) ? 'released' : 'lost');
     b.onAcquire = undefined;
     b.onRelease = () => new Promise((resolve) => clock.setTimer(() => resolve('released'), 2_000));
     const lock = watch(locks.acquire('x', { lease: '30s', wait: 500 }));
@@ -108,7 +107,7 @@ describe('CombinedProvider, whose caller leaves', () => {
     });
     await clock.advance(300);
     // What it had in the first member is lost, and the release in the second takes longer than the caller waits.
-    a.context.emit({ type: 'lost', holder: inA });
+    a.revoke(inA);
     heldInA.delete(inA);
     b.onAcquire = down;
     await clock.advance(25_000);

@@ -58,7 +58,7 @@ describe('CombinedProvider', () => {
       throw new LockUnavailableError('not connected', { sent: false });
     };
     const gone: string[] = [];
-    members.a.onRelease = ({ holder }) => (gone.push(holder), gone.length < 3 ? 'unknown' : 'released');
+    members.a.onRelease = ({ id }) => (gone.push(id), gone.length < 3 ? 'unknown' : 'released');
     const attempt = watch(locks.tryAcquire('order'));
     await clock.advance(5_000);
     expect(attempt.error).toMatchObject({ code: 'LOCK_UNAVAILABLE' });
@@ -75,7 +75,7 @@ describe('CombinedProvider', () => {
       member.onRelease = ({ key }) => (said.push(`${name} ${key}`), 'released');
     }
     expect(await locks.tryAcquire('order')).toBeNull();
-    expect(said).toEqual(['c order', 'b order', 'a order']);
+    expect(said).toEqual(['b order', 'a order']);
     await stop(locks, clock);
   });
 
@@ -85,7 +85,7 @@ describe('CombinedProvider', () => {
     const ids: string[] = [];
     let failures = 1;
     b.onAcquire = (request, grant) => {
-      ids.push(request.holder);
+      ids.push(request.id);
       return failures-- > 0 ? down() : grant();
     };
     const lock = watch(locks.acquire('order'));
@@ -157,15 +157,15 @@ describe('CombinedProvider', () => {
     const [a, b] = [ScriptedProvider.obliging(), scripted()];
     const { locks, clock } = await combine({ a, b });
     let inA = '';
-    a.onAcquire = ({ holder }, grant) => ((inA = holder), grant());
+    a.onAcquire = ({ id }, grant) => ((inA = id), grant());
     const lock = watch(locks.acquire('order', { wait: 60_000, lease: '6s' }));
     await clock.advance(1);
     const [first] = b.asks;
-    b.context.emit({ type: 'waiting', holder: first?.input.holder ?? '' });
+    b.queue(first?.input.id ?? '');
     first?.input.signal.addEventListener('abort', () => {
       first.answer('busy');
     });
-    a.context.emit({ type: 'lost', holder: inA });
+    a.revoke(inA);
     await clock.advance(3_000);
     expect(first?.input.signal.aborted).toBe(true);
     expect(a.order.filter((call) => call === 'acquire order')).toHaveLength(2);
@@ -251,7 +251,7 @@ describe('CombinedProvider', () => {
       await locks.acquire('answered', { lease: '9s' }),
     ];
     b.onRenew = (renewal) =>
-      renewal.grant.key === 'silent' ? new Promise(() => undefined) : Promise.resolve(b.acknowledge(renewal));
+      renewal.request.key === 'silent' ? new Promise(() => undefined) : Promise.resolve(b.acknowledge(renewal));
     await clock.advance(18_000);
     expect([silent.isHeld(), answered.isHeld()]).toEqual([false, true]);
     await stop(locks, clock);

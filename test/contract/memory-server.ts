@@ -2,7 +2,6 @@ import type {
   AcquireRequest,
   BackendContext,
   Grant,
-  Holder,
   LockCapabilities,
   LockProvider,
   ReleaseOptions,
@@ -122,12 +121,12 @@ export class DistantBackend extends MemoryBackend {
     return answer;
   }
 
-  override renew(grant: Grant, lease: number): Promise<RenewOutcome> {
-    return this.isConnected ? super.renew(grant, lease) : Promise.resolve('unknown');
+  override renew(request: AcquireRequest, lease: number): Promise<RenewOutcome> {
+    return this.isConnected ? super.renew(request, lease) : Promise.resolve('unknown');
   }
 
-  override release(holder: Holder, options: ReleaseOptions): Promise<ReleaseOutcome> {
-    return this.isConnected ? super.release(holder, options) : Promise.resolve('unknown');
+  override release(request: AcquireRequest, options: ReleaseOptions): Promise<ReleaseOutcome> {
+    return this.isConnected ? super.release(request, options) : Promise.resolve('unknown');
   }
 }
 
@@ -144,8 +143,17 @@ function cableOf(provider: LockProvider): Cable {
 }
 
 // The core's request has its fields on its prototype.
-export function copyOf({ key, holder, mode, limited, lease, renew, minHold, wait, age, callers }: AcquireRequest) {
-  return { key, holder, mode, limited, lease, renew, minHold, wait, age, callers };
+export function copyOf(request: AcquireRequest): Omit<AcquireRequest, 'signal'> {
+  const { key, id, mode, limited, lease, renew, minHold, otherKeysHeld, wait, age, callers } = request;
+  return {
+    ...{ key, id, mode, limited, lease, renew, minHold, otherKeysHeld, wait, age, callers },
+    waits: (instead) => {
+      request.waits(instead);
+    },
+    lost: (cause) => {
+      request.lost(cause);
+    },
+  };
 }
 
 function unreachable(): LockUnavailableError {

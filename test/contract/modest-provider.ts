@@ -3,7 +3,6 @@ import type {
   AcquireRequest,
   BackendContext,
   Grant,
-  Holder,
   LockCapabilities,
   ReleaseOptions,
   ReleaseOutcome,
@@ -30,7 +29,7 @@ const CAPABILITIES: LockCapabilities = {
  */
 class ModestBackend extends DistantBackend {
   override readonly capabilities = CAPABILITIES;
-  readonly #held = new Map<string, Grant>();
+  readonly #held = new Set<AcquireRequest>();
 
   constructor(context: BackendContext, store: MemoryStore, cable: Cable) {
     super(context, store, cable, false);
@@ -40,27 +39,26 @@ class ModestBackend extends DistantBackend {
     const { signal } = request;
     const answer = await super.acquire({ ...copyOf(request), lease: SESSION, signal });
     if (answer === 'busy') return 'busy';
-    const grant = { ...answer, fencingToken: null };
-    this.#held.set(grant.holder, grant);
-    return grant;
+    this.#held.add(request);
+    return { ...answer, fencingToken: null };
   }
 
   override list(): never {
     throw new LockConfigError('It has no list.');
   }
 
-  override renew(grant: Grant): Promise<RenewOutcome> {
-    return super.renew(grant, SESSION);
+  override renew(request: AcquireRequest): Promise<RenewOutcome> {
+    return super.renew(request, SESSION);
   }
 
-  override release(holder: Holder, options: ReleaseOptions): Promise<ReleaseOutcome> {
-    this.#held.delete(holder.holder);
-    return super.release(holder, options);
+  override release(request: AcquireRequest, options: ReleaseOptions): Promise<ReleaseOutcome> {
+    this.#held.delete(request);
+    return super.release(request, options);
   }
 
   /** Its session ends, and with it all that it holds. */
   override async close(): Promise<void> {
-    for (const grant of this.#held.values()) await super.release(grant, { keepFor: 0, failed: true });
+    for (const request of this.#held) await super.release(request, { keepFor: 0, failed: true });
   }
 }
 

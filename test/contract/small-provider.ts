@@ -5,7 +5,6 @@ import {
   type BackendContext,
   backOff,
   type Grant,
-  type Holder,
   type LockBackend,
   type LockCapabilities,
   type LockProvider,
@@ -33,6 +32,11 @@ export class SmallProvider implements LockProvider {
   }
 }
 
+/** One ask: the state of its request. */
+class Ask {
+  isOver = false;
+}
+
 class SmallBackend implements LockBackend {
   readonly capabilities: LockCapabilities = {
     shared: false,
@@ -43,8 +47,8 @@ class SmallBackend implements LockBackend {
     forceRelease: false,
   };
   readonly #redis: Redis;
-  /** Those that ask, by their holders. */
-  readonly #asking = new Map<string, { isOver: boolean }>();
+  /** The asks that are in flight. */
+  readonly #asking = new Set<Ask>();
 
   constructor(
     private readonly context: BackendContext,
@@ -74,52 +78,52 @@ class SmallBackend implements LockBackend {
   }
 
   async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
-    const { key, holder, mode, lease, wait } = request;
+    const { key, id, lease, wait } = request;
     const { clock, random } = this.context;
-    const attempt = { isOver: false };
-    this.#asking.set(holder, attempt);
+    const ask = new Ask();
+    request.state = ask;
+    this.#asking.add(ask);
     try {
-      for (let round = 0; !attempt.isOver; round += 1) {
+      for (let round = 0; !ask.isOver; round += 1) {
         // A caller whose wait ends during a pause asks once more.
         const isLast = wait <= 0 || request.signal.aborted;
         const sentAt = clock.now();
-        const left = await this.#run(ACQUIRE, key, holder, lease);
-        if (left > 0) return { key, holder, mode, lease, fencingToken: null, validUntil: validUntil(sentAt, left) };
+        const left = await this.#run(ACQUIRE, key, id, lease);
+        if (left > 0) return { lease, fencingToken: null, validUntil: validUntil(sentAt, left) };
         if (isLast) break;
-        if (round === 0) this.context.emit({ type: 'waiting', holder });
+        if (round === 0) request.waits();
         await pause(clock, backOff(random, round, { first: 10, most: 200 }), request.signal);
       }
       return 'busy';
     } catch (cause) {
       throw this.#unavailable(cause);
     } finally {
-      this.#asking.delete(holder);
+      this.#asking.delete(ask);
     }
   }
 
-  async renew({ key, holder }: Grant, lease: number): Promise<RenewOutcome> {
+  async renew({ key, id }: AcquireRequest, lease: number): Promise<RenewOutcome> {
     const sentAt = this.context.clock.now();
     try {
-      const isHeld = (await this.#run(RENEW, key, holder, lease)) === 1;
+      const isHeld = (await this.#run(RENEW, key, id, lease)) === 1;
       return isHeld ? { validUntil: validUntil(sentAt, lease) } : 'lost';
     } catch {
       return 'unknown';
     }
   }
 
-  async release({ key, holder }: Holder): Promise<ReleaseOutcome> {
+  async release({ key, id, state }: AcquireRequest): Promise<ReleaseOutcome> {
     // No ask may follow the release. One that is in flight precedes it on the same connection.
-    const attempt = this.#asking.get(holder);
-    if (attempt) attempt.isOver = true;
+    if (state instanceof Ask) state.isOver = true;
     try {
-      return (await this.#run(RELEASE, key, holder)) === 1 ? 'released' : 'lost';
+      return (await this.#run(RELEASE, key, id)) === 1 ? 'released' : 'lost';
     } catch {
       return 'unknown';
     }
   }
 
   async close(): Promise<void> {
-    for (const attempt of this.#asking.values()) attempt.isOver = true;
+    for (const ask of this.#asking) ask.isOver = true;
     this.#redis.removeAllListeners('close');
     // QUIT is answered after the commands that are in flight.
     await this.#redis.quit().catch(() => this.#redis.disconnect());

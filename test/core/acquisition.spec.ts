@@ -178,7 +178,7 @@ describe('a backend that answers late, wrongly or never', () => {
     await clock.advance(2_000);
     expect(trying.error).toBeInstanceOf(LockUnavailableError);
     expect(provider.releases).toHaveLength(1);
-    expect(provider.releases[0]?.input.holder).toBe(provider.asks[0]?.input.holder);
+    expect(provider.releases[0]?.input.id).toBe(provider.asks[0]?.input.id);
     expect(log).toEqual(['Lock provider "main" does not answer']);
   });
 
@@ -206,7 +206,7 @@ describe('a backend that answers late, wrongly or never', () => {
     provider.asks[2]?.grant();
     await clock.advance(0);
     expect(waiting.state).toBe('fulfilled');
-    expect(new Set(provider.asks.map(({ input }) => input.holder)).size).toBe(1);
+    expect(new Set(provider.asks.map(({ input }) => input.id)).size).toBe(1);
     expect(names()).toEqual(['unavailable', 'acquired']);
   });
 
@@ -221,9 +221,9 @@ describe('a backend that answers late, wrongly or never', () => {
     const { locks, clock } = await startManager({ provider, random });
     let isDown = true;
     const asked: string[] = [];
-    provider.onAcquire = ({ key, holder }, grant) => {
+    provider.onAcquire = ({ key, id }, grant) => {
       if (isDown) throw new LockUnavailableError('the server is loading');
-      asked.push(`${key} ${holder}`);
+      asked.push(`${key} ${id}`);
       return grant();
     };
     const served: number[] = [];
@@ -296,11 +296,11 @@ describe('a backend that answers late, wrongly or never', () => {
     provider.asks[0]?.grant({ validUntil: clock.now() });
     await clock.advance(50);
     expect(waiting.state).toBe('pending');
-    expect(provider.releases[0]?.input.holder).toBe(provider.asks[0]?.input.holder);
+    expect(provider.releases[0]?.input.id).toBe(provider.asks[0]?.input.id);
     provider.asks[1]?.grant();
     await clock.advance(0);
     expect(waiting.state).toBe('fulfilled');
-    expect(provider.asks[1]?.input.holder).not.toBe(provider.asks[0]?.input.holder);
+    expect(provider.asks[1]?.input.id).not.toBe(provider.asks[0]?.input.id);
     expect(names()).toEqual(['acquired']);
   });
 
@@ -345,7 +345,7 @@ describe('a backend that answers late, wrongly or never', () => {
     const waiting = watch(locks.acquire('a'));
     const [ask] = provider.asks;
     ask?.grant();
-    provider.context.emit({ type: 'lost', holder: ask?.input.holder ?? '' });
+    provider.revoke(ask?.input.id ?? '');
     await clock.advance(0);
     expect(waiting.state).toBe('pending');
     expect(provider.releases).toHaveLength(1);
@@ -384,7 +384,7 @@ describe('a backend that answers late, wrongly or never', () => {
     expect(waiting.error).toBe('too late');
     // The first was sent with the abort, and may have overtaken the ask.
     expect(provider.order).toEqual(['acquire a', 'release a', 'release a']);
-    expect(new Set(provider.releases.map(({ input }) => input.holder))).toEqual(new Set([ask?.input.holder]));
+    expect(new Set(provider.releases.map(({ input }) => input.id))).toEqual(new Set([ask?.input.id]));
     expect(locks.held()).toEqual([]);
   });
 
@@ -438,8 +438,7 @@ describe('a backend that answers late, wrongly or never', () => {
     const { locks, clock, names } = await startManager({ provider });
     const waiting = watch(locks.acquire('a', { wait: 100 }));
     const [ask] = provider.asks;
-    for (let twice = 0; twice < 2; twice += 1)
-      provider.context.emit({ type: 'waiting', holder: ask?.input.holder ?? '' });
+    for (let twice = 0; twice < 2; twice += 1) provider.queue(ask?.input.id ?? '');
     await clock.advance(100);
     expect(ask?.input.signal.aborted).toBe(true);
     ask?.answer('busy');
@@ -503,11 +502,11 @@ describe('a grant that comes too late', () => {
     const { locks, clock, provider, grantLate, names } = await late();
     const caller = watch(locks.acquire('a', { wait: 30_000 }));
     for (let round = 0; round < 3; round += 1) {
-      provider.context.emit({ type: 'waiting', holder: provider.asks.at(-1)?.input.holder ?? '' });
+      provider.queue(provider.asks.at(-1)?.input.id ?? '');
       grantLate();
       await clock.advance(1_000);
     }
-    expect(new Set(provider.asks.map(({ input }) => input.holder)).size).toBe(4);
+    expect(new Set(provider.asks.map(({ input }) => input.id)).size).toBe(4);
     provider.asks.at(-1)?.grant();
     await clock.advance(0);
     expect(names()).toEqual(['waiting', 'acquired']);

@@ -111,7 +111,7 @@ describe('the tracing channel of holds', () => {
     const { locks, clock } = await startManager({ provider });
     const hold = traced('hold');
     const revoked = await locks.acquire('a');
-    provider.context.emit({ type: 'lost', holder: revoked.holder });
+    provider.revoke(revoked.holder);
     await clock.advance(0);
     expect(hold.last()).toMatchObject({ ...OF_A, error: { code: 'LOCK_LOST', reason: 'revoked' } });
     const gone = await locks.acquire('a');

@@ -33,7 +33,7 @@ describe('a cohort', () => {
     await clock.advance(0);
     expect(callers.map(({ value }) => value?.fencingToken)).toEqual([10n, 11n, 12n]);
     const ids = callers.map(({ value }) => value?.holder);
-    expect(ids[0]).toBe(provider.asks[0]?.input.holder);
+    expect(ids[0]).toBe(provider.asks[0]?.input.id);
     expect(new Set(ids).size).toBe(3);
     expect(late?.state).toBe('pending');
     // The next one is asked for before the release, so that the release sees all who wait.
@@ -190,7 +190,7 @@ describe('a cohort is ended', () => {
     const { clock, provider, crowd, grant } = await started();
     const callers = crowd({}, {});
     await grant(63);
-    provider.context.emit({ type: 'lost', holder: provider.asks[0]?.input.holder ?? '' });
+    provider.revoke(provider.asks[0]?.input.id ?? '');
     expect(await end(callers[0])).toBe('lost');
     await clock.advance(0);
     expect(states(callers)).toEqual([false, 'waits']);
@@ -254,7 +254,7 @@ describe('a local handoff', () => {
     await grant(63);
     await end(callers[0]);
     await clock.advance(0);
-    provider.context.emit({ type: 'lost', holder: provider.asks[0]?.input.holder ?? '' });
+    provider.revoke(provider.asks[0]?.input.id ?? '');
     expect(callers[1]?.value?.isHeld()).toBe(false);
   });
 
@@ -279,14 +279,14 @@ describe('a local handoff', () => {
     await end(callers[0]);
     const released: string[] = [];
     provider.onRenew = (renewal) => {
-      expect(renewal.grant.holder).toBe(provider.asks[0]?.input.holder);
+      expect(renewal.request.id).toBe(provider.asks[0]?.input.id);
       return Promise.resolve(provider.acknowledge(renewal));
     };
-    provider.onRelease = ({ holder }) => (released.push(holder), 'released');
+    provider.onRelease = ({ id }) => (released.push(id), 'released');
     await clock.advance(120_000);
     expect(callers[1]?.value?.isHeld()).toBe(true);
     expect(await end(callers[1])).toBe('released');
-    expect(released).toEqual([provider.asks[0]?.input.holder]);
+    expect(released).toEqual([provider.asks[0]?.input.id]);
     await clock.advance(60_000);
     expect(clock.pendingTimers).toBe(0);
   });
@@ -334,7 +334,7 @@ describe('a local handoff', () => {
       provider.asks.at(-1)?.grant({ followers: 63, fencingToken: null });
       await clock.advance(0);
     }
-    provider.context.emit({ type: 'waiting', holder: provider.asks.at(-1)?.input.holder ?? '' });
+    provider.queue(provider.asks.at(-1)?.input.id ?? '');
     expect(states(callers)).toEqual([true, true, 'waits', 'waits']);
     await end(callers[0]);
     await clock.advance(0);

@@ -1,5 +1,5 @@
 import { LockManager } from '../../lib/core/lock-manager.js';
-import type { BackendContext, BackendEvent, Grant } from '../../lib/api/lock-provider.js';
+import type { BackendContext, BackendEvent } from '../../lib/api/lock-provider.js';
 import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import { startManager } from './manager-rig.js';
 import { ScriptedProvider } from './scripted-provider.js';
@@ -20,7 +20,7 @@ class Alias extends ScriptedProvider {
     const [first] = members;
     if (first) {
       this.onAcquire = (request) => first.acquire(request);
-      this.onRelease = (holder, options) => first.release(holder as Grant, options);
+      this.onRelease = (request, options) => first.release(request, options);
     }
     return super.createBackend(context);
   }

@@ -3,7 +3,6 @@ import type {
   AcquireRequest,
   BackendContext,
   Grant,
-  Holder,
   LockCapabilities,
   LockProvider,
   ReleaseOptions,
@@ -53,15 +52,15 @@ class DistantBackend extends MemoryBackend {
     return this.#travel('acquire', () => super.acquire(this.#lasting(request)));
   }
 
-  override release(holder: Holder, options: ReleaseOptions): Promise<ReleaseOutcome> {
-    return this.#travel('release', () => super.release(holder, options));
+  override release(request: AcquireRequest, options: ReleaseOptions): Promise<ReleaseOutcome> {
+    return this.#travel('release', () => super.release(request, options));
   }
 
   #lasting(request: AcquireRequest): AcquireRequest {
     if (this.distance.life !== 'session') return request;
-    const { key, holder, mode, renew, minHold } = request;
+    const { key, id, mode, renew, minHold, otherKeysHeld } = request;
     return {
-      ...{ key, holder, mode, renew, minHold, lease: YEARS },
+      ...{ key, id, mode, renew, minHold, otherKeysHeld, lease: YEARS },
       get wait() {
         return request.wait;
       },
@@ -73,6 +72,12 @@ class DistantBackend extends MemoryBackend {
       },
       get signal() {
         return request.signal;
+      },
+      waits: () => {
+        request.waits();
+      },
+      lost: (cause) => {
+        request.lost(cause);
       },
     };
   }

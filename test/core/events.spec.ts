@@ -28,7 +28,7 @@ describe('events', () => {
     provider.onAcquire = ({ key }, grant) => (key === 'busy' ? 'busy' : grant());
     await locks.tryAcquire('busy');
     const lost = await locks.acquire('a');
-    provider.context.emit({ type: 'lost', holder: lost.holder });
+    provider.revoke(lost.holder);
     const pending = await locks.acquire('a');
     provider.onRelease = () => 'unknown';
     await pending.release();
@@ -134,7 +134,7 @@ describe('events', () => {
       await lock.release();
     }
     provider.onAcquire = (request) => {
-      secrets.push(request.holder);
+      secrets.push(request.id);
       throw new Error('refused');
     };
     const failing = watch(locks.acquire('a', { wait: 0 }));

@@ -13,8 +13,7 @@ async function started(capabilities: Partial<LockCapabilities> = {}) {
   const provider = new ScriptedProvider(capabilities);
   const rig = await startManager({ provider });
   const queued = () => {
-    const { holder } = provider.asks.at(-1)?.input ?? { holder: '' };
-    provider.context.emit({ type: 'waiting', holder });
+    provider.asks.at(-1)?.input.waits();
   };
   return { ...rig, provider, queued };
 }
@@ -130,7 +129,7 @@ describe('the queue of a key', () => {
     const next = watch(locks.acquire('a', { wait: 10_000 }));
     provider.asks[0]?.fail(new Error('reply lost'));
     await clock.advance(100);
-    const holders = provider.asks.map(({ input }) => input.holder);
+    const holders = provider.asks.map(({ input }) => input.id);
     expect(holders).toEqual([holders[0], holders[0]]);
     provider.asks[1]?.grant();
     await clock.advance(0);
@@ -147,7 +146,7 @@ describe('the queue of a key', () => {
     expect(head.error).toBeInstanceOf(LockUnavailableError);
     await clock.advance(50);
     expect(provider.order).toEqual(['acquire a', 'acquire a']);
-    expect(provider.asks[1]?.input.holder).toBe(provider.asks[0]?.input.holder);
+    expect(provider.asks[1]?.input.id).toBe(provider.asks[0]?.input.id);
     provider.asks[1]?.grant();
     await clock.advance(0);
     expect(next.state).toBe('fulfilled');
@@ -204,12 +203,12 @@ describe('readers in that queue', () => {
     expect(await readers[1]?.value?.release()).toBe('released');
     expect(provider.releases).toHaveLength(0);
     const last = watch(readers[2]?.value?.release() ?? Promise.reject(new Error()));
-    expect(provider.releases[0]?.input.holder).toBe(provider.asks[0]?.input.holder);
+    expect(provider.releases[0]?.input.id).toBe(provider.asks[0]?.input.id);
     provider.releases[0]?.answer('unknown');
     await clock.advance(100);
     // Sent again under the id that the backend knows.
     expect(last.value).toBe('pending');
-    expect(provider.releases[1]?.input.holder).toBe(provider.asks[0]?.input.holder);
+    expect(provider.releases[1]?.input.id).toBe(provider.asks[0]?.input.id);
   });
 
   it('that come later form the next group; those behind a writer stay behind it', async () => {
@@ -255,7 +254,7 @@ describe('readers in that queue', () => {
     const extending = watch(readers[0]?.value?.extend(1_000) ?? Promise.reject(new Error()));
     expect(provider.renewals[0]?.input).toMatchObject({
       lease: 30_000,
-      grant: { holder: provider.asks[0]?.input.holder },
+      request: { id: provider.asks[0]?.input.id },
     });
     provider.renewals[0]?.answer(provider.acknowledge(provider.renewals[0].input));
     await clock.advance(0);
@@ -278,7 +277,7 @@ describe('readers in that queue', () => {
     provider.asks[0]?.grant();
     await clock.advance(0);
     await readers[0]?.value?.release();
-    provider.context.emit({ type: 'lost', holder: provider.asks[0]?.input.holder ?? '' });
+    provider.revoke(provider.asks[0]?.input.id ?? '');
     expect(readers.map(({ value }) => value?.isHeld())).toEqual([false, false, false]);
     expect(names().filter((name) => name === 'lost')).toHaveLength(2);
     expect(provider.order.filter((call) => call === 'release a')).toHaveLength(1);
@@ -475,7 +474,7 @@ describe('the request of a process', () => {
     provider.asks[0]?.fail(new LockUnavailableError('connection lost'));
     await clock.advance(50);
     const [one, again] = provider.asks.map(({ input }) => input);
-    expect(again?.holder).toBe(one?.holder);
+    expect(again?.id).toBe(one?.id);
     expect(again?.age).toBe(clock.now() - 30);
     provider.asks[1]?.grant();
     await clock.advance(0);
@@ -497,13 +496,13 @@ describe('the request of a process', () => {
     await clock.advance(0);
     const [one, other] = provider.asks.map(({ input }) => input);
     expect(one?.signal.aborted).toBe(true);
-    expect(provider.releases.map(({ input }) => input.holder)).toEqual([one?.holder]);
-    expect(other?.holder).not.toBe(one?.holder);
+    expect(provider.releases.map(({ input }) => input.id)).toEqual([one?.id]);
+    expect(other?.id).not.toBe(one?.id);
     // Its id is dead: what is granted to it all the same is released.
     provider.asks[0]?.grant();
     await clock.advance(0);
     expect(next.state).toBe('pending');
-    expect(provider.releases.map(({ input }) => input.holder)).toEqual([one?.holder, one?.holder]);
+    expect(provider.releases.map(({ input }) => input.id)).toEqual([one?.id, one?.id]);
     provider.asks[1]?.grant();
     await clock.advance(0);
     expect(next.value?.isHeld()).toBe(true);
@@ -547,7 +546,7 @@ describe('the request of a process', () => {
     provider.asks[1]?.grant();
     await clock.advance(0);
     expect(head.value?.isHeld()).toBe(true);
-    expect(provider.releases.map(({ input }) => input.holder)).toEqual([provider.asks[0]?.input.holder]);
+    expect(provider.releases.map(({ input }) => input.id)).toEqual([provider.asks[0]?.input.id]);
   });
 
   it('is not made for one attempt that the readers of its own process exclude', async () => {

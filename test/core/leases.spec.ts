@@ -32,12 +32,12 @@ class DistantLease {
   async connect(): Promise<void> {}
   async close(): Promise<void> {}
 
-  async acquire({ key, holder, mode, lease }: AcquireRequest): Promise<Grant> {
+  async acquire({ lease }: AcquireRequest): Promise<Grant> {
     this.ends = this.clock.now() + lease;
-    return { key, holder, mode, lease, fencingToken: null, validUntil: validUntil(this.clock.now(), lease) };
+    return { lease, fencingToken: null, validUntil: validUntil(this.clock.now(), lease) };
   }
 
-  renew(_: Grant, lease: number): Promise<RenewOutcome> {
+  renew(_: AcquireRequest, lease: number): Promise<RenewOutcome> {
     const { clock } = this;
     const journey = this.journeys[this.#sent++ % this.journeys.length] ?? { there: 0, back: 0, fate: 'answered' };
     const sentAt = clock.now();

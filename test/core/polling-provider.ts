@@ -42,11 +42,11 @@ class PollingBackend extends MemoryBackend {
   override async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
     const { clock } = this.surrounding;
     const { signal } = request;
-    const once = { ...copyOf(request), wait: 0, signal };
+    const once: AcquireRequest = { ...copyOf(request), wait: 0, signal };
     const giveUpAt = clock.now() + request.wait;
     let answer = await super.acquire(once);
     if (answer !== 'busy' || request.wait <= 0) return answer;
-    this.surrounding.emit({ type: 'waiting', holder: request.holder });
+    request.waits();
     this.counts.waiters += 1;
     this.counts.mostWaiters = Math.max(this.counts.mostWaiters, this.counts.waiters);
     while (answer === 'busy' && clock.now() < giveUpAt) {

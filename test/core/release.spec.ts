@@ -93,7 +93,7 @@ describe('a release', () => {
     provider.releases[2]?.answer('lost');
     await clock.advance(10_000);
     expect(provider.releases).toHaveLength(3);
-    expect(new Set(provider.releases.map(({ input }) => input.holder))).toEqual(new Set([lock.holder]));
+    expect(new Set(provider.releases.map(({ input }) => input.id))).toEqual(new Set([lock.holder]));
     expect(names()).toEqual(['acquired', 'unavailable', 'release-pending']);
     expect(clock.pendingTimers).toBe(0);
   });

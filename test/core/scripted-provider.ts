@@ -2,7 +2,6 @@ import { validUntil } from '../../lib/core/toolkit/validity.js';
 import {
   type AcquireRequest,
   type Grant,
-  type Holder,
   type LockCapabilities,
   type LockProvider,
   type BackendContext,
@@ -25,7 +24,7 @@ export type Ask = Call<AcquireRequest, Grant | 'busy'> & { grant(over?: Partial<
 
 /** What one call of `renew` asks for. */
 export interface Renewal {
-  readonly grant: Grant;
+  readonly request: AcquireRequest;
   readonly lease: number;
 }
 
@@ -37,7 +36,7 @@ export class ScriptedProvider implements LockProvider, LockBackend {
   readonly capabilities: LockCapabilities;
   readonly asks: Ask[] = [];
   readonly renewals: Call<Renewal, RenewOutcome>[] = [];
-  readonly releases: (Call<Holder, ReleaseOutcome> & { readonly options: ReleaseOptions })[] = [];
+  readonly releases: (Call<AcquireRequest, ReleaseOutcome> & { readonly options: ReleaseOptions })[] = [];
   /** What was called, in order, with the last three characters of each holder id. */
   readonly order: string[] = [];
   context!: BackendContext;
@@ -45,9 +44,10 @@ export class ScriptedProvider implements LockProvider, LockBackend {
   /** Answers instead of the test, where it is set. May throw, to fail like a provider with a bug. */
   onAcquire: ((request: AcquireRequest, grant: () => Grant) => Awaitable<Grant | 'busy'> | undefined) | undefined;
   onRenew: ((renewal: Renewal) => Promise<RenewOutcome> | undefined) | undefined;
-  onRelease: ((holder: Holder, options: ReleaseOptions) => Awaitable<ReleaseOutcome> | undefined) | undefined;
+  onRelease: ((request: AcquireRequest, options: ReleaseOptions) => Awaitable<ReleaseOutcome> | undefined) | undefined;
   onConnect: () => Promise<void> = () => Promise.resolve();
   #token = 0n;
+  readonly #requests = new Map<string, AcquireRequest>();
 
   constructor(capabilities: Partial<LockCapabilities> = {}) {
     this.capabilities = {
@@ -77,11 +77,9 @@ export class ScriptedProvider implements LockProvider, LockBackend {
 
   async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
     this.order.push(`acquire ${request.key}`);
+    this.#requests.set(request.id, request);
     const { asks, context } = this;
     const grant = (over: Partial<Grant> = {}): Grant => ({
-      key: request.key,
-      holder: request.holder,
-      mode: request.mode,
       fencingToken: (this.#token += 1n),
       lease: request.lease,
       validUntil: validUntil(context.clock.now(), request.lease),
@@ -101,9 +99,9 @@ export class ScriptedProvider implements LockProvider, LockBackend {
     });
   }
 
-  renew(grant: Grant, lease: number): Promise<RenewOutcome> {
-    this.order.push(`renew ${grant.key}`);
-    const renewal = { grant, lease };
+  renew(request: AcquireRequest, lease: number): Promise<RenewOutcome> {
+    this.order.push(`renew ${request.key}`);
+    const renewal = { request, lease };
     return (
       this.onRenew?.(renewal) ??
       new Promise((resolve, reject) => {
@@ -112,14 +110,24 @@ export class ScriptedProvider implements LockProvider, LockBackend {
     );
   }
 
-  async release(holder: Holder, options: ReleaseOptions): Promise<ReleaseOutcome> {
-    this.order.push(`release ${holder.key}`);
+  async release(request: AcquireRequest, options: ReleaseOptions): Promise<ReleaseOutcome> {
+    this.order.push(`release ${request.key}`);
     return (
-      this.onRelease?.(holder, options) ??
+      this.onRelease?.(request, options) ??
       new Promise((resolve, reject) => {
-        this.releases.push({ input: holder, options, answer: resolve, fail: reject });
+        this.releases.push({ input: request, options, answer: resolve, fail: reject });
       })
     );
+  }
+
+  /** The server reports that the request of this id is queued. */
+  queue(id: string): void {
+    this.#requests.get(id)?.waits();
+  }
+
+  /** The server reports that it has taken away what the request of this id was granted. */
+  revoke(id: string, cause?: unknown): void {
+    this.#requests.get(id)?.lost(cause);
   }
 
   /** Every ask is granted at once, every renewal acknowledged, every release confirmed. */

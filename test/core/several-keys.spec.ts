@@ -159,7 +159,7 @@ describe('the depth of a request', () => {
       const backend = super.createBackend(context);
       const acquire = backend.acquire.bind(backend);
       backend.acquire = (request) => {
-        this.depths.push([request.key, request.depth]);
+        this.depths.push([request.key, request.otherKeysHeld]);
         return acquire(request);
       };
       return backend;

@@ -417,7 +417,7 @@ describe('a caller that is sent away', () => {
       await clock.advance(0);
       const stopping = locks.stop();
       await clock.advance(0);
-      provider.context.emit({ type: 'lost', holder: provider.asks[0]?.input.holder ?? '' });
+      provider.revoke(provider.asks[0]?.input.id ?? '');
       for (let turn = 0; turn < turns; turn += 1) await Promise.resolve();
       provider.asks[1]?.grant({ validUntil: -1 });
       await clock.advance(5_000);

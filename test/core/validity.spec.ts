@@ -99,7 +99,8 @@ describe('the watchdog', () => {
 
   it('asks a provider that gains nothing by it no more often than one that does not answer', async () => {
     const { lock, clock, provider } = await held();
-    provider.onRenew = ({ grant: { validUntil } }) => Promise.resolve({ validUntil });
+    const validUntil = clock.now() + LEASE - 100;
+    provider.onRenew = () => Promise.resolve({ validUntil });
     await clock.advance(LEASE);
     expect(lock.isHeld()).toBe(false);
     expect(provider.order.filter((call) => call === 'renew a').length).toBeLessThanOrEqual(7);
@@ -110,7 +111,7 @@ describe('the watchdog', () => {
     await locks.acquire(['b', 'c'], { lease: LEASE });
     const inThisTick = new Set<string>();
     const ticks: string[][] = [];
-    provider.onRenew = ({ grant: { key } }) => {
+    provider.onRenew = ({ request: { key } }) => {
       if (inThisTick.size === 0) {
         queueMicrotask(() => {
           ticks.push([...inThisTick].sort());
@@ -190,7 +191,7 @@ describe('the watchdog', () => {
     const { lock, clock, provider, locks } = await held();
     const other = await locks.acquire('other', { lease: LEASE });
     provider.onRenew = (renewal) =>
-      renewal.grant.key === 'other' ? new Promise(() => undefined) : Promise.resolve(provider.acknowledge(renewal));
+      renewal.request.key === 'other' ? new Promise(() => undefined) : Promise.resolve(provider.acknowledge(renewal));
     await clock.advance(2 * LEASE);
     expect([lock.isHeld(), other.isHeld()]).toEqual([true, false]);
   });
@@ -205,9 +206,9 @@ describe('the watchdog', () => {
   it('is told of a loss by the backend at once, with its cause', async () => {
     const { lock, provider } = await held();
     const cause = new Error('session expired');
-    provider.context.emit({ type: 'lost', holder: lock.holder, cause });
+    provider.revoke(lock.holder, cause);
     expect(lock.signal.reason).toMatchObject({ reason: 'revoked', cause });
-    provider.context.emit({ type: 'lost', holder: 'nobody' });
+    provider.revoke('nobody');
   });
 
   it('renews everything after a reconnect, before the backend may be asked for more', async () => {
@@ -394,7 +395,7 @@ describe('a suspended machine', () => {
     const provider = new ScriptedProvider();
     const { locks, clock } = await startManager({ provider });
     const waiting = watch(locks.acquire('a', { wait: Infinity }));
-    provider.context.emit({ type: 'waiting', holder: provider.asks[0]?.input.holder ?? '' });
+    provider.queue(provider.asks[0]?.input.id ?? '');
     await clock.advance(12 * 3_600_000);
     clock.suspend(4_000);
     provider.asks[0]?.grant({ validUntil: clock.now() + 3_000 });

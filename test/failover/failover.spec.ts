@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it, jest } from '@jest/globals';
 import type { Lock } from '../../lib/api/lock.js';
+import type { AcquireRequest } from '../../lib/api/lock-provider.js';
 import { LockBusyError, LockUnavailableError } from '../../lib/api/errors.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import type { EpochRecord } from '../../lib/providers/failover/epoch-record.js';
@@ -532,11 +533,10 @@ describe('failover', () => {
   it('comes back to a provider under another id, so that a place in its queue that is given up late frees nobody', async () => {
     const [one, two] = (await start(2)) as [FleetProcess, FleetProcess];
     const first = await take(two);
-    const cancelled: string[] = [];
+    const cancelled: AcquireRequest[] = [];
     const acquire = one.a.acquire.bind(one.a);
     one.a.acquire = (request) => {
-      const { holder } = request;
-      if (request.key === 'k') request.signal.addEventListener('abort', () => cancelled.push(holder));
+      if (request.key === 'k') request.signal.addEventListener('abort', () => cancelled.push(request));
       return acquire(request);
     };
     const waiting = one.locks.acquire('k', { wait: 600_000 });
@@ -550,8 +550,7 @@ describe('failover', () => {
     expect(on('a')).toBe(true);
     expect(cancelled).toHaveLength(1);
     // The provider is told in the background, again and again until it answers.
-    for (const holder of cancelled)
-      await one.a.release({ key: 'k', holder, mode: 'exclusive' }, { keepFor: 0, failed: true });
+    for (const request of cancelled) await one.a.release(request, { keepFor: 0, failed: true });
     await advance(CONFIRMED);
     expect(await fleet.drive(two.locks.tryAcquire('k'))).toBeNull();
     expect(await lock.release()).toBe('released');
@@ -768,8 +767,9 @@ describe('failover', () => {
     const q = new DistantProvider(new MemoryStore(), DistantBackend, traffic === 'waiters that leave');
     const one = await fleet.start({ providers: ['q', 'b'] }, { q });
     const hanging = one.locks.backend(DistantBackend, 'q');
-    hanging.acquire = async ({ holder, signal, wait: remaining }) => {
-      if (remaining > 0) hanging.surrounding.emit({ type: 'waiting', holder });
+    hanging.acquire = async (request) => {
+      const { signal, wait: remaining } = request;
+      if (remaining > 0) request.waits();
       // As backends do that notify the server in the background.
       const left = new Promise<'busy'>((resolve) => {
         if (remaining > 0)

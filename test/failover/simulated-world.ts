@@ -3,7 +3,6 @@ import { validUntil } from '../../lib/core/toolkit/validity.js';
 import {
   type AcquireRequest,
   type Grant,
-  type Holder,
   type LockCapabilities,
   type BackendContext,
   type CasStore,
@@ -132,17 +131,17 @@ class RemoteBackend implements LockBackend {
   }
 
   async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
-    const { clock, emit } = this.context;
-    const { key, holder, mode, lease } = request;
+    const { clock } = this.context;
+    const { key, id, lease } = request;
     for (;;) {
       const sentAt = clock.now();
-      const taken = await this.wires.call(() => this.server.take(key, holder, lease));
+      const taken = await this.wires.call(() => this.server.take(key, id, lease));
       if (taken) {
         const { token: fencingToken, remaining } = taken;
-        return { key, holder, mode, lease, fencingToken, validUntil: validUntil(sentAt, Math.min(lease, remaining)) };
+        return { lease, fencingToken, validUntil: validUntil(sentAt, Math.min(lease, remaining)) };
       }
       if (request.wait <= 0 || hasLeft(request)) return 'busy';
-      emit({ type: 'waiting', holder });
+      request.waits();
       await new Promise<void>((resolve) => {
         const over = () => {
           clock.clearTimer(timer);
@@ -156,15 +155,15 @@ class RemoteBackend implements LockBackend {
     }
   }
 
-  renew({ key, holder }: Grant, lease: number): Promise<RenewOutcome> {
+  renew({ key, id }: AcquireRequest, lease: number): Promise<RenewOutcome> {
     const sentAt = this.context.clock.now();
     return this.wires.call(() =>
-      this.server.renew(key, holder, lease) ? { validUntil: validUntil(sentAt, lease) } : 'lost',
+      this.server.renew(key, id, lease) ? { validUntil: validUntil(sentAt, lease) } : 'lost',
     );
   }
 
-  release({ key, holder }: Holder): Promise<ReleaseOutcome> {
-    return this.wires.call(() => this.server.release(key, holder)).catch(() => 'unknown');
+  release({ key, id }: AcquireRequest): Promise<ReleaseOutcome> {
+    return this.wires.call(() => this.server.release(key, id)).catch(() => 'unknown');
   }
 
   close(): Promise<void> {

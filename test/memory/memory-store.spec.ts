@@ -9,22 +9,20 @@ function setUp() {
   store.use(clock);
   const lost: string[] = [];
   const served: string[] = [];
-  const request = (holder: string, mode: LockMode = 'exclusive', lease = 1_000, minHold = 0) => ({
-    holder,
+  const request = (id: string, mode: LockMode = 'exclusive', lease = 1_000, minHold = 0) => ({
+    id,
     mode,
     lease,
     minHold,
     age: 0,
+    lost: () => {
+      lost.push(id);
+    },
   });
   const take = (holder: string, mode?: LockMode, lease?: number, minHold?: number): StoredHold | undefined =>
-    store.tryTake('k', request(holder, mode, lease, minHold), () => lost.push(holder));
+    store.tryTake('k', request(holder, mode, lease, minHold));
   const wait = (holder: string, mode?: LockMode) =>
-    store.wait(
-      'k',
-      request(holder, mode),
-      () => lost.push(holder),
-      (hold) => served.push(hold ? holder : `not ${holder}`),
-    );
+    store.wait('k', request(holder, mode), (hold) => served.push(hold ? holder : `not ${holder}`));
   return { clock, store, lost, served, request, take, wait };
 }
 
@@ -51,16 +49,15 @@ describe('the store of locks', () => {
 
   it('still knows its holders after thousands of grants, when it has swept what nobody asks for', async () => {
     const { store, request, clock } = setUp();
-    const none = () => undefined;
     for (let each = 0; each < 1_500; each += 1) {
-      expect(store.tryTake(`k${each}`, request('one'), none)).toBeDefined();
-      expect(store.tryTake(`k${each}`, request('two'), none)).toBeUndefined();
+      expect(store.tryTake(`k${each}`, request('one'))).toBeDefined();
+      expect(store.tryTake(`k${each}`, request('two'))).toBeUndefined();
     }
     expect(store.size).toBe(1_500);
     clock.block(1_000);
     for (let each = 0; each < 1_600; each += 1) {
-      expect(store.tryTake('busy', request(`h${each}`), none)).toBeDefined();
-      expect(store.tryTake('busy', request('other'), none)).toBeUndefined();
+      expect(store.tryTake('busy', request(`h${each}`))).toBeDefined();
+      expect(store.tryTake('busy', request('other'))).toBeUndefined();
       store.release('busy', `h${each}`, 0);
     }
     expect(store.size).toBe(0);
@@ -137,13 +134,8 @@ describe('the store of locks', () => {
         Object.defineProperty(hold, property, { get: () => ((reads += 1), value) });
       }
     };
-    for (const reader of readers) count(store.tryTake('k', request(reader, 'shared'), () => undefined));
-    store.wait(
-      'k',
-      request('writer'),
-      () => undefined,
-      () => undefined,
-    );
+    for (const reader of readers) count(store.tryTake('k', request(reader, 'shared')));
+    store.wait('k', request('writer'), () => undefined);
     for (const reader of readers) store.release('k', reader, 0);
     expect(reads).toBeLessThan(10 * readers.length);
     expect(store.look('k')?.holds.map(({ holder }) => holder)).toEqual(['writer']);
@@ -219,14 +211,14 @@ describe('the store of locks', () => {
 
   it('stands firm when somebody who is told of the loss takes the key at once', () => {
     const { store, request } = setUp();
-    const none = () => undefined;
-    store.tryTake('k', request('one'), () => {
+    const lost = () => {
       store.release('k', 'one', 0);
-      expect(store.tryTake('k', request('two'), none)).toBeDefined();
-    });
+      expect(store.tryTake('k', request('two'))).toBeDefined();
+    };
+    store.tryTake('k', { ...request('one'), lost });
     store.free('k');
     expect(store.size).toBe(1);
-    expect(store.tryTake('k', request('three'), none)).toBeUndefined();
+    expect(store.tryTake('k', request('three'))).toBeUndefined();
   });
 
   it('gives tokens that grow, over releases, force and a wall clock that is set back', () => {

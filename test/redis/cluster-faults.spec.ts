@@ -1,5 +1,4 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
-import type { Grant } from '../../lib/api/lock-provider.js';
 import { hashSlotOf } from '../../lib/providers/redis/cluster/hash-slot.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { type ClusterNode, type RedisCluster, startRedisCluster } from '../servers/redis-cluster.js';
@@ -14,6 +13,7 @@ import {
   untilAnswered,
   untilWaiting,
 } from './seam.js';
+import type { TestGrant } from '../direct-backend.js';
 
 const layout = new KeyLayout('lock');
 const slotOf = (key: string) => hashSlotOf(String(layout.bucketIn(layout.lockOf(key))));
@@ -67,8 +67,8 @@ describe('what goes wrong in a Redis Cluster', () => {
       old.server.signal('SIGCONT');
       // Busy when it has learned meanwhile that it is no master any more, and the ask was sent on.
       expect(['unknown', 'busy']).toContain(await answer);
-      expect(await next.admin.get(layout.lockOf(key))).toContain(again.holder);
-      expect(late).toMatchObject({ holder: again.holder });
+      expect(await next.admin.get(layout.lockOf(key))).toContain(again.id);
+      expect(late).toMatchObject({ holder: again.id });
       await backend.release(again, RELEASE);
     }, 60_000);
 
@@ -151,7 +151,7 @@ describe('what goes wrong in a Redis Cluster', () => {
       const holds = await Promise.all(
         cluster.masters.map(async (master) => granted(await one.backend.acquire(request(keyOn(master))))),
       );
-      const [hung, ...healthy] = holds as [Grant, ...Grant[]];
+      const [hung, ...healthy] = holds as [TestGrant, ...TestGrant[]];
       const answers: unknown[] = [];
       cluster.masters[0]?.server.signal('SIGSTOP');
       // In one tick, as the watchdog sends them.

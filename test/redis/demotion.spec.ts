@@ -1,6 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { Redis } from 'ioredis';
-import type { Grant } from '../../lib/api/lock-provider.js';
 import { isDemotion } from '../../lib/providers/redis/client/command-connection.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
@@ -16,6 +15,7 @@ import {
   untilWaiting,
   ask,
 } from './seam.js';
+import type { TestGrant } from '../direct-backend.js';
 
 const SEEN = `${new KeyLayout('lock').counter}seen`;
 
@@ -80,7 +80,7 @@ describe('a master that hands off, and connections to it that stay open', () => 
     const slow = await start(8_000);
     const other = await start(1_000);
     const held = granted(await holder.backend.acquire(request('k')));
-    let stale: Grant | 'busy' | undefined;
+    let stale: TestGrant | 'busy' | undefined;
     void ask(slow.backend, request('k')).then((answer) => (stale = answer));
     await untilWaiting(slow);
     const waiter = ask(other.backend, request('k'));
@@ -107,7 +107,7 @@ describe('a master that hands off, and connections to it that stay open', () => 
     expect(stale).toBeUndefined();
     expect(await other.backend.release(grant, RELEASE)).toBe('released');
     await until(() => stale !== undefined, 'its turn comes');
-    expect(granted(stale as Grant).fencingToken).toBeGreaterThan(grant.fencingToken ?? 0n);
+    expect(granted(stale as TestGrant).fencingToken).toBeGreaterThan(grant.fencingToken ?? 0n);
   }, 120_000);
 });
 

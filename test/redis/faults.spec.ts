@@ -188,7 +188,7 @@ describe('what goes wrong between a process and Redis', () => {
       const error: unknown = await processes.steady.backend.acquire(refused).catch((reason: unknown) => reason);
       expect(error).toBeInstanceOf(LockUnavailableError);
       expect(String(error)).toMatch(/Redis refuses it \(OOM/);
-      expect(inspect(error, { depth: 10 })).not.toContain(refused.holder);
+      expect(inspect(error, { depth: 10 })).not.toContain(refused.id);
       const renewed = processes.steady.backend.renew(held, 60_000);
       expect(await processes.steady.backend.release(grant, RELEASE)).toBe('released');
       expect(await renewed).toMatchObject({});

@@ -347,11 +347,11 @@ describe('the hand-off between two processes', () => {
     await untilWaiting({ backend, events }, 100);
     const queue = `${new KeyLayout('lock').lockOf('k')}}q`;
     const order = async () => (await redis.admin.zrange(queue, '0', '-1')).map((member) => member.replace(/^.*:/, ''));
-    expect(await order()).toEqual(requests.map(({ holder }) => holder));
+    expect(await order()).toEqual(requests.map(({ id }) => id));
     await redis.admin.del(queue);
     await time.advance(1_000);
     await until(async () => (await redis.admin.zcard(queue)) === 100, 'all are back');
-    expect(await order()).toEqual(requests.map(({ holder }) => holder));
+    expect(await order()).toEqual(requests.map(({ id }) => id));
     await Promise.all(requests.map((each) => leave(backend, each)));
     expect(new Set(await Promise.all(answers))).toEqual(new Set(['busy']));
     expect(await redis.admin.exists(queue)).toBe(0);

@@ -1,7 +1,6 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it, jest } from '@jest/globals';
 import fc from 'fast-check';
 import { Redis } from 'ioredis';
-import type { Grant } from '../../lib/api/lock-provider.js';
 import { HolderTable } from '../../lib/core/toolkit/holder-table.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import type { RedisBackend } from '../../lib/providers/redis/redis-backend.js';
@@ -13,6 +12,7 @@ import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs'
 import { makeServerClock } from '../servers/server-clock.js';
 import { InterleavedNetwork } from './interleaved-network.js';
 import { backendOf, RELEASE, request, type TestRequest } from './seam.js';
+import type { DirectBackend, TestGrant } from '../direct-backend.js';
 
 /**
  * Two processes and up to five requests on one key, the real client code and the real script, with every step of the network and of time
@@ -79,7 +79,7 @@ interface Attempt {
   readonly ask: TestRequest & { callers: number };
   readonly by: number;
   state: 'waiting' | 'unknown' | 'held' | 'over';
-  grant: Grant | undefined;
+  grant: TestGrant | undefined;
   validUntil: number;
 }
 
@@ -89,7 +89,7 @@ const settle = () => new Promise<void>((resolve) => setImmediate(() => setImmedi
 class World {
   readonly time = new FakeClock();
   readonly attempts: Attempt[] = [];
-  readonly backends: RedisBackend[] = [];
+  readonly backends: DirectBackend<RedisBackend>[] = [];
   readonly crashed = [false, false];
   /** How many grants were for several callers. */
   cohorts = 0;
@@ -229,9 +229,9 @@ class World {
     ]);
     const living = this.attempts.filter(({ by }) => !this.crashed[by]);
     for (const { ask } of living.filter(({ state }) => state === 'over')) {
-      if (value?.endsWith(ask.holder)) throw new Error('A request that is over holds the lock.');
-      if (queue.some((member) => member.endsWith(ask.holder))) throw new Error('A request that is over is queued.');
-      if (readers.some((reader) => reader.endsWith(ask.holder))) throw new Error('A request that is over reads.');
+      if (value?.endsWith(ask.id)) throw new Error('A request that is over holds the lock.');
+      if (queue.some((member) => member.endsWith(ask.id))) throw new Error('A request that is over is queued.');
+      if (readers.some((reader) => reader.endsWith(ask.id))) throw new Error('A request that is over reads.');
     }
     // Who crashed keeps its lease. But while the lock is free or no more than claimed, those that wait come in.
     const isIdle = living.every(({ state }) => state !== 'held') && (value === null || value.startsWith('c'));
@@ -286,7 +286,7 @@ class World {
   }
 
   /** What is wrong with a grant. Each of its callers may use the next token. */
-  #whyNot({ mode, fencingToken, followers = 0, validUntil }: Grant): Error | undefined {
+  #whyNot({ mode, fencingToken, followers = 0, validUntil }: TestGrant): Error | undefined {
     const token = fencingToken ?? 0n;
     const largest = this.#largestToken;
     const together = token === largest && mode === 'shared' && this.#largestMode === 'shared';
@@ -301,7 +301,7 @@ class World {
   // As the core does it.
   #act(action: 'release' | 'renew' | 'abort' | 'again', attempt: Attempt | undefined): void {
     if (!attempt || this.crashed[attempt.by]) return;
-    const backend = this.backends[attempt.by] as RedisBackend;
+    const backend = this.backends[attempt.by] as DirectBackend<RedisBackend>;
     const { grant } = attempt;
     if (action === 'again' && attempt.state === 'unknown') this.#send(attempt);
     else if (action === 'abort' && (attempt.state === 'waiting' || attempt.state === 'unknown')) {
@@ -317,7 +317,7 @@ class World {
     }
   }
 
-  #insist(backend: RedisBackend, attempt: Attempt): void {
+  #insist(backend: DirectBackend<RedisBackend>, attempt: Attempt): void {
     attempt.state = 'over';
     const again = async () => {
       while ((await backend.release(attempt.ask, RELEASE)) === 'unknown') {

@@ -19,10 +19,11 @@ import {
   until,
   untilWaiting,
 } from './seam.js';
+import type { DirectBackend } from '../direct-backend.js';
 
 const LONG = { lease: 600_000 };
 
-async function listOf(backend: RedisBackend, prefix = ''): Promise<ListedLock[]> {
+async function listOf(backend: DirectBackend<RedisBackend>, prefix = ''): Promise<ListedLock[]> {
   const locks: ListedLock[] = [];
   for await (const lock of backend.list({ prefix })) locks.push(lock);
   return locks.sort((one, other) => (one.key < other.key ? -1 : 1));
@@ -35,7 +36,7 @@ async function startInstance(options: Parameters<typeof startBackend>[0], digit:
   const started = await startBackend(options, { namespace, random, instance: { id, name: `instance-${digit}` } });
   await started.backend.register();
   const take = async (key: string, terms: Partial<AcquireRequest> = {}) =>
-    granted(await started.backend.acquire(request(key, { ...LONG, holder: random.id(), ...terms })));
+    granted(await started.backend.acquire(request(key, { ...LONG, id: random.id(), ...terms })));
   return { ...started, random, take };
 }
 

@@ -22,22 +22,26 @@ await backend.connect();
 process.on('message', async ({ key, lease, holdFor }) => {
   const request = {
     key,
-    holder: random.id(),
+    id: random.id(),
     mode: 'exclusive',
     lease,
     renew: true,
     minHold: 0,
+    otherKeysHeld: 0,
     wait: 60_000,
     age: 0,
     callers: 1,
+    signal: new AbortController().signal,
+    waits: () => process.send({ event: 'waiting' }),
+    lost: () => process.send({ event: 'lost' }),
   };
-  const grant = await backend.acquire({ ...request, signal: new AbortController().signal });
+  const grant = await backend.acquire(request);
   process.send({ event: 'granted', token: String(grant.fencingToken) });
-  const renewal = setInterval(() => void backend.renew(grant, lease), lease / 3);
+  const renewal = setInterval(() => void backend.renew(request, lease), lease / 3);
   if (holdFor === undefined) return;
   setTimeout(async () => {
     clearInterval(renewal);
-    process.send({ event: 'released', outcome: await backend.release(grant, { keepFor: 0, failed: false }) });
+    process.send({ event: 'released', outcome: await backend.release(request, { keepFor: 0, failed: false }) });
   }, holdFor);
 });
 process.on('disconnect', () => process.exit());

@@ -24,6 +24,7 @@ import {
   twoProcesses,
   leave,
 } from './seam.js';
+import type { DirectBackend } from '../direct-backend.js';
 
 const shared = { mode: 'shared' } as const;
 
@@ -114,7 +115,8 @@ describe('a connection that falls silent, is lost or is only slow', () => {
     await expect(lost).rejects.toThrow(LockUnavailableError);
     await up(processes.shaky);
     let answer: unknown;
-    void processes.shaky.backend.acquire({ ...ask, wait: 0 }).then((outcome) => (answer = outcome));
+    Object.assign(ask, { wait: 0 });
+    void processes.shaky.backend.acquire(ask).then((outcome) => (answer = outcome));
     await until(() => answer !== undefined, 'it is answered');
     expect(answer).toBe('busy');
     await waiting(0);
@@ -201,7 +203,7 @@ describe('messages and connections, one step after the other', () => {
   let listener: Redis;
   let time: FakeClock;
   let wire: InterleavedNetwork;
-  let backend: RedisBackend;
+  let backend: DirectBackend<RedisBackend>;
   let other: StartedBackend;
 
   const settle = () => new Promise<void>((resolve) => setImmediate(() => setImmediate(resolve)));
@@ -262,7 +264,7 @@ describe('messages and connections, one step after the other', () => {
     let answer: unknown;
     void backend.acquire(ask).then((outcome) => (answer = outcome));
     await drain();
-    wire.messages.push({ channel: 'lock', text: text(ask.holder) });
+    wire.messages.push({ channel: 'lock', text: text(ask.id) });
     expect(() => {
       wire.hear();
     }).not.toThrow();
@@ -273,7 +275,7 @@ describe('messages and connections, one step after the other', () => {
     await wire.collect();
     wire.hear();
     await settle();
-    expect(answer).toMatchObject({ holder: ask.holder });
+    expect(answer).toMatchObject({ holder: ask.id });
   });
 
   it('leaves the queue with its release when a message granted it the lock while it asked again', async () => {

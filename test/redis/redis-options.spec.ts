@@ -5,6 +5,7 @@ import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import { type RedisClient, RedisLockProvider, type RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
 import { startRedisServer } from '../servers/redis-server.mjs';
 import { backendOf, contextFor, granted, RELEASE, request, startBackend, until } from './seam.js';
+import { direct } from '../direct-backend.js';
 
 describe('the options of RedisLockProvider', () => {
   it('takes a client of ioredis 5 and of ioredis 6, by their types and at work', async () => {
@@ -42,7 +43,10 @@ describe('the options of RedisLockProvider', () => {
   it('serves any number of applications with one provider, at the same time and one after the other', async () => {
     const server = await startRedisServer();
     const provider = new RedisLockProvider({ url: server.url });
-    const applications = [provider.createBackend(contextFor([])), provider.createBackend(contextFor([]))] as const;
+    const applications = [
+      direct(provider.createBackend(contextFor([]))),
+      direct(provider.createBackend(contextFor([]))),
+    ] as const;
     await Promise.all(applications.map((backend) => backend.connect()));
     const held = granted(await applications[0].acquire(request('k')));
     expect(await applications[1].acquire(request('k', { wait: 0 }))).toBe('busy');
@@ -50,7 +54,7 @@ describe('the options of RedisLockProvider', () => {
     await applications[0].close();
     // The other one keeps its connections, and a third one has its own.
     granted(await applications[1].acquire(request('other')));
-    const third = provider.createBackend(contextFor([]));
+    const third = direct(provider.createBackend(contextFor([])));
     await third.connect();
     granted(await third.acquire(request('k')));
     await Promise.all([applications[1].close(), third.close()]);

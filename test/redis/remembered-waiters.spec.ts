@@ -44,7 +44,7 @@ describe('waiters that the server remembers again', () => {
       await redis.admin.zadd(`${lock}}q`, ticket, `x${name}3000:${random.id()}`);
     }
     // One that has waited and left is no more alive than one that nobody knows.
-    await redis.admin.zadd(`${lock}}q`, 31, `x${name}3000:${left.holder}`);
+    await redis.admin.zadd(`${lock}}q`, 31, `x${name}3000:${left.id}`);
     // One after the other they would keep the lock for a minute and a half, and this test would run out of time.
     await steady.backend.release(held, RELEASE);
     const grant = granted(await next);

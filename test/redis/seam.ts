@@ -1,12 +1,6 @@
 import { afterAll, afterEach, beforeAll, beforeEach } from '@jest/globals';
 import { Redis } from 'ioredis';
-import type {
-  AcquireRequest,
-  BackendContext,
-  BackendEvent,
-  Grant,
-  ReleaseOutcome,
-} from '../../lib/api/lock-provider.js';
+import type { AcquireRequest, BackendContext, ReleaseOutcome } from '../../lib/api/lock-provider.js';
 import { systemClock } from '../../lib/core/toolkit/clock.js';
 import { silentLogger } from '../../lib/api/logger.js';
 import { systemRandom } from '../../lib/core/toolkit/random.js';
@@ -16,7 +10,17 @@ import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import type { RedisBackend } from '../../lib/providers/redis/redis-backend.js';
 import { FakeClock } from '../../lib/testing/index.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
+import {
+  type DirectBackend,
+  direct,
+  requestFor,
+  type TestEvent,
+  type TestGrant,
+  type TestRequest,
+} from '../direct-backend.js';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
+
+export type { TestGrant, TestRequest } from '../direct-backend.js';
 
 const random = systemRandom();
 
@@ -51,12 +55,12 @@ export function redisForTests(): { readonly server: RedisServer; readonly admin:
 
 /** A connected backend, and the events that it emitted. */
 export interface StartedBackend {
-  readonly backend: RedisBackend;
-  readonly events: BackendEvent[];
+  readonly backend: DirectBackend<RedisBackend>;
+  readonly events: TestEvent[];
 }
 
 /** What the core gives to a backend; its events go into `events`. */
-export function contextFor(events: BackendEvent[], context: Partial<BackendContext> = {}): BackendContext {
+export function contextFor(events: TestEvent[], context: Partial<BackendContext> = {}): BackendContext {
   return {
     name: 'redis',
     namespace: 'lock',
@@ -76,11 +80,11 @@ export function contextFor(events: BackendEvent[], context: Partial<BackendConte
 export function backendOf(
   options: RedisLockProviderOptions,
   context: Partial<BackendContext> = {},
-  events: BackendEvent[] = [],
-): RedisBackend {
+  events: TestEvent[] = [],
+): DirectBackend<RedisBackend> {
   const backend = new RedisLockProvider(options).createBackend(contextFor(events, context));
   started.add(backend);
-  return backend;
+  return direct(backend, events);
 }
 
 /** Connects a backend: to Redis, each one is a process of its own. */
@@ -88,7 +92,7 @@ export async function startBackend(
   options: RedisLockProviderOptions,
   context: Partial<BackendContext> = {},
 ): Promise<StartedBackend> {
-  const events: BackendEvent[] = [];
+  const events: TestEvent[] = [];
   const backend = backendOf(options, context, events);
   await backend.connect();
   return { backend, events };
@@ -140,48 +144,24 @@ export function twoProcesses(
   };
 }
 
-/** One attempt, and the way to abort it. */
-export interface TestRequest extends AcquireRequest {
-  abort(): void;
-}
-
-/** An attempt to acquire `key`; waits for 60 s unless it is aborted. */
+/** A request for `key`; waits for 60 s unless it is aborted. */
 export function request(key: string, terms: Partial<AcquireRequest> = {}): TestRequest {
-  const controller = new AbortController();
-  const since = performance.now();
-  return {
-    key,
-    holder: random.id(),
-    mode: 'exclusive',
-    lease: 30_000,
-    renew: true,
-    minHold: 0,
-    wait: 60_000,
-    get age() {
-      return performance.now() - since;
-    },
-    callers: 1,
-    signal: controller.signal,
-    abort: () => {
-      controller.abort();
-    },
-    ...terms,
-  };
+  return requestFor(key, random.id(), terms);
 }
 
 /** Its last caller leaves: the core aborts it, and releases it in any case. Answers what the release did. */
-export function leave(backend: RedisBackend, request: TestRequest): Promise<ReleaseOutcome> {
+export function leave(backend: DirectBackend<RedisBackend>, request: TestRequest): Promise<ReleaseOutcome> {
   request.abort();
   return backend.release(request, RELEASE);
 }
 
 /** Asks for a lock as the core does: again with the same request, until there is an answer. */
-export function ask(backend: RedisBackend, request: TestRequest): Promise<Grant | 'busy'> {
+export function ask(backend: DirectBackend<RedisBackend>, request: AcquireRequest): Promise<TestGrant | 'busy'> {
   return untilAnswered(() => backend.acquire(request), 60_000);
 }
 
 /** The grant in an answer that must be one. */
-export function granted(answer: Grant | 'busy'): Grant {
+export function granted(answer: TestGrant | 'busy'): TestGrant {
   if (answer === 'busy') throw new Error('Expected a grant, and it was busy.');
   return answer;
 }

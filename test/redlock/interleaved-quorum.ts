@@ -1,9 +1,9 @@
-import type { Grant } from '../../lib/api/lock-provider.js';
 import { RedlockProvider, type RedisClient, type RedisConnection } from '../../lib/providers/redlock/index.js';
 import type { RedlockBackend } from '../../lib/providers/redlock/redlock-backend.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { contextFor, RELEASE, request } from '../redis/seam.js';
 import { ModelNode } from './model-node.js';
+import { type DirectBackend, direct, type TestGrant } from '../direct-backend.js';
 
 /** What happens next. Processes and nodes are numbered. */
 export type Step =
@@ -90,13 +90,13 @@ function codeOf({ args }: Message): string | undefined {
 
 class Process {
   readonly lines: readonly Line[];
-  readonly held: Grant[] = [];
-  readonly backend: RedlockBackend;
+  readonly held: TestGrant[] = [];
+  readonly backend: DirectBackend<RedlockBackend>;
 
   constructor(nodes: readonly ModelNode[], clock: FakeClock) {
     this.lines = nodes.map((node) => new Line(node));
     const provider = new RedlockProvider({ nodes: this.lines.map((client) => ({ client })), maxLease: '1h' });
-    this.backend = provider.createBackend(contextFor([], { clock }));
+    this.backend = direct(provider.createBackend(contextFor([], { clock })));
   }
 
   async start(): Promise<this> {

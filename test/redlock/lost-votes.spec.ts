@@ -1,10 +1,11 @@
 import { afterAll, afterEach, beforeAll, beforeEach } from '@jest/globals';
-import type { Grant, RenewOutcome } from '../../lib/api/lock-provider.js';
+import type { RenewOutcome } from '../../lib/api/lock-provider.js';
 import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';
 import { FakeClock } from '../../lib/testing/index.js';
 import { granted, RELEASE, request, until } from '../redis/seam.js';
 import type { TcpProxy } from '../servers/tcp-proxy.js';
 import { type Quorum, type StartedRedlock, startQuorum, startRedlock, wiresTo } from './quorum.js';
+import type { TestGrant } from '../direct-backend.js';
 
 const layout = new RedlockKeyLayout('lock');
 const ORDER = layout.lockOf('order');
@@ -26,11 +27,11 @@ describe('three nodes of which some lose a vote while the lock is held', () => {
     await ann.backend.acquire(request('warm'));
   };
   const take = async (key: string) => granted(await ann.backend.acquire(request(key, { lease: LEASE })));
-  const renew = (grant: Grant, lease = LEASE): Promise<RenewOutcome> => ann.backend.renew(grant, lease);
+  const renew = (grant: TestGrant, lease = LEASE): Promise<RenewOutcome> => ann.backend.renew(grant, lease);
   const has = async (node: number, key: string) => (await quorum.admins[node]!.exists(key).catch(() => 0)) === 1;
   const restartEmpty = (node: number) => quorum.servers[node]!.crash();
   /** Renews until the node has a vote for the hold again, and once more: from then on the vote counts. */
-  const regain = async (grant: Grant, node: number) => {
+  const regain = async (grant: TestGrant, node: number) => {
     await until(async () => {
       expect(await renew(grant)).toEqual(RENEWED);
       return has(node, ORDER);

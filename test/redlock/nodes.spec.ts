@@ -1,10 +1,10 @@
 import { afterAll, afterEach, beforeAll, beforeEach } from '@jest/globals';
-import type { Grant } from '../../lib/api/lock-provider.js';
 import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';
 import { FakeClock } from '../../lib/testing/index.js';
 import { granted, RELEASE, request, until } from '../redis/seam.js';
 import { type Quorum, startLocks, startQuorum, startRedlock, wiresTo } from './quorum.js';
+import type { TestGrant } from '../direct-backend.js';
 
 const ONE_ATTEMPT = { wait: 0 };
 
@@ -170,7 +170,7 @@ describe('five nodes of which some fail', () => {
     const backends = await Promise.all([1, 2].map(() => startRedlock({ nodes })));
     const tokens: bigint[] = [];
     const take = async (round: number, holds = backends[round % 2]!) => {
-      let grant: Grant | undefined;
+      let grant: TestGrant | undefined;
       await until(async () => {
         const answer = await holds.backend.acquire(request('order', ONE_ATTEMPT)).catch(() => 'busy' as const);
         if (answer !== 'busy') grant = answer;

@@ -3,12 +3,13 @@ import { Redis } from 'ioredis';
 import { type Clock } from '../../lib/api/clock.js';
 import { systemClock } from '../../lib/core/toolkit/clock.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
-import type { BackendContext, BackendEvent } from '../../lib/api/lock-provider.js';
+import type { BackendContext } from '../../lib/api/lock-provider.js';
 import { silentLogger } from '../../lib/api/logger.js';
 import { RedlockProvider, type RedlockProviderOptions } from '../../lib/providers/redlock/index.js';
 import type { RedlockBackend } from '../../lib/providers/redlock/redlock-backend.js';
 import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';
 import type { FakeClock } from '../../lib/testing/index.js';
+import { type DirectBackend, direct, type TestEvent } from '../direct-backend.js';
 import { contextFor } from '../redis/seam.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
@@ -81,8 +82,8 @@ afterAll(() => Promise.all([...closing].map((close) => close())));
 const TERMS = { maxLease: '10m', commandTimeout: '10s' } as const;
 
 export interface StartedRedlock {
-  readonly backend: RedlockBackend;
-  readonly events: BackendEvent[];
+  readonly backend: DirectBackend<RedlockBackend>;
+  readonly events: TestEvent[];
 }
 
 /** A backend without the core: to Redis, each one is a process of its own. */
@@ -90,9 +91,10 @@ export async function startRedlock(
   options: Partial<RedlockProviderOptions> & Pick<RedlockProviderOptions, 'nodes'>,
   context: Partial<BackendContext> = {},
 ): Promise<StartedRedlock> {
-  const events: BackendEvent[] = [];
-  const backend = new RedlockProvider({ ...TERMS, ...options }).createBackend(
-    contextFor(events, { name: 'redlock', ...context }),
+  const events: TestEvent[] = [];
+  const backend = direct(
+    new RedlockProvider({ ...TERMS, ...options }).createBackend(contextFor(events, { name: 'redlock', ...context })),
+    events,
   );
   closing.add(() => backend.close());
   await backend.connect();

@@ -4,12 +4,13 @@ import { RedlockProvider } from '../../lib/providers/redlock/index.js';
 import { FakeClock } from '../../lib/testing/index.js';
 import { contextFor, granted, RELEASE, request, until } from '../redis/seam.js';
 import { type Quorum, startQuorum, startRedlock } from './quorum.js';
+import { direct } from '../direct-backend.js';
 
 describe('one RedlockProvider in several applications', () => {
   let quorum: Quorum;
   let provider: RedlockProvider;
   const start = async () => {
-    const backend = provider.createBackend(contextFor([]));
+    const backend = direct(provider.createBackend(contextFor([])));
     await backend.connect();
     return backend;
   };
@@ -42,7 +43,9 @@ describe('one RedlockProvider in several applications', () => {
     // Its time stands still, so a pause ends only by a release.
     const { backend, events } = await startRedlock(quorum, { clock: new FakeClock() });
     const first = granted(await backend.acquire(request('waited for')));
-    const waiting = [request('waited for'), request('waited for', { depth: 1 })].map((ask) => backend.acquire(ask));
+    const waiting = [request('waited for'), request('waited for', { otherKeysHeld: 1 })].map((ask) =>
+      backend.acquire(ask),
+    );
     await until(() => events.length === waiting.length, 'both pause');
     const order: number[] = [];
     const done = waiting.map(async (answer, index) => {
@@ -59,7 +62,7 @@ describe('one RedlockProvider in several applications', () => {
   });
 
   it('opens nothing before `connect`: an attempt is unavailable and was not sent, and there is nothing to close', async () => {
-    const backend = provider.createBackend(contextFor([]));
+    const backend = direct(provider.createBackend(contextFor([])));
     const asked = backend.acquire(request('order', { wait: 0, lease: 500 }));
     await expect(asked).rejects.toBeInstanceOf(LockUnavailableError);
     await expect(asked).rejects.toMatchObject({ sent: false });

@@ -38,7 +38,7 @@ const plan: fc.Arbitrary<Plan> = fc
     ),
     delayedRestart: fc.boolean(),
     incidents: fc.array(incident, { minLength: 4, maxLength: 12, size: 'max' }),
-    losses: fc.array(loss, { maxLength: 3 }),
+    losses: fc.array(loss, { minLength: 1, maxLength: 3 }),
   })
   .map((each) => ({
     ...each,

@@ -10,6 +10,7 @@ import type { CompiledLibrary } from '../servers/compiled-library.js';
 import { typeOrmLibrary } from './lease-processes.js';
 import { LockProcesses } from './lock-processes.js';
 import { SqlBackend, type SqlType } from './sql-backend.js';
+import { direct, requestFor } from '../direct-backend.js';
 
 const databases: readonly SqlType[] = ['mariadb', 'postgres'];
 let library: CompiledLibrary;
@@ -78,32 +79,20 @@ describe.each(databases)('advisory locks on %s', (type) => {
 
   it('a session never blocks itself, so a process itself keeps its callers apart', async () => {
     const provider = await backend.advisoryProvider();
-    const locks = (await processes.start(provider)).backend(AdvisoryLockBackend);
-    const ask = (holder: string, wait = 0, signal = new AbortController().signal) =>
-      locks.acquire({
-        key: 'k',
-        holder,
-        mode: 'exclusive',
-        lease: 0,
-        renew: true,
-        minHold: 0,
-        wait,
-        age: 0,
-        callers: 1,
-        signal,
-      });
+    const locks = direct((await processes.start(provider)).backend(AdvisoryLockBackend));
+    const ask = (id: string, wait = 0) => locks.acquire(requestFor('k', id, { wait }));
     const answers = await Promise.all(['one', 'two', 'three'].map((holder) => ask(holder)));
     const [grant, ...more] = answers.filter((answer) => answer !== 'busy');
     expect(more).toEqual([]);
     // Asked again with its own id it is the same hold, and one release ends it.
-    expect(await ask(grant!.holder)).toMatchObject({ holder: grant!.holder });
+    expect(await locks.acquire(grant!.request)).toMatchObject({ holder: grant!.holder });
     const waiter = ask('four', 60_000);
     await sleep(50);
-    expect(await locks.release(grant!, { keepFor: 0, failed: false })).toBe('released');
+    expect(await locks.release(grant!)).toBe('released');
     const next = await waiter;
     expect(next).toMatchObject({ holder: 'four' });
     expect(await holders('k')).toHaveLength(1);
-    if (next !== 'busy') await locks.release(next, { keepFor: 0, failed: false });
+    if (next !== 'busy') await locks.release(next);
     expect(await holders('k')).toEqual([]);
   });
 

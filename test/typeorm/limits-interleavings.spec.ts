@@ -13,6 +13,7 @@ import { Renewals } from '../../lib/providers/typeorm/version/renewals.js';
 import { type LeaseDatabase, VersionAttempt } from '../../lib/providers/typeorm/version/version-attempt.js';
 import { contextFor } from '../backend-context.js';
 import { exploration } from '../exploration.js';
+import { requestFor } from '../direct-backend.js';
 
 const RUNS = exploration(60, 3_000);
 const ACTORS = 3;
@@ -67,8 +68,8 @@ class Judge {
   readonly #holds = new Map<string, LimitTerms | undefined>();
   #lastToken = 0n;
 
-  enter({ holder, fencingToken }: Grant, limited: LimitTerms | undefined): void {
-    this.#holds.set(holder, limited);
+  enter({ id, limited }: AcquireRequest, { fencingToken }: Grant): void {
+    this.#holds.set(id, limited);
     const all = [...this.#holds.values()];
     const limits = all.map((terms) => terms?.limit ?? 0);
     const used = all.reduce((sum, terms) => sum + (terms?.weight ?? 1), 0);
@@ -77,8 +78,8 @@ class Judge {
     this.#lastToken = fencingToken ?? 0n;
   }
 
-  leave(holder: string): void {
-    this.#holds.delete(holder);
+  leave({ id }: AcquireRequest): void {
+    this.#holds.delete(id);
   }
 }
 
@@ -93,25 +94,21 @@ async function play(seed: number): Promise<number> {
   /** As the core does it: asks again by the same id, and releases whatever came of it. */
   const act = async (): Promise<void> => {
     const limited = random.fraction() < 0.85 ? { limit: random.pick([2, 3]), weight: random.pick([1, 2]) } : undefined;
-    const terms = { key: 'k', holder: systemRandom().id(), mode: limited ? 'limited' : 'exclusive' } as const;
-    const { signal } = new AbortController();
-    const request: AcquireRequest = {
-      ...{ ...terms, limited, lease: LEASE, renew: true, minHold: 0 },
-      ...{ wait: 0, age: 0, callers: 1, signal },
-    };
-    const attempt = new VersionAttempt(context, database, terms);
+    const mode = limited ? 'limited' : 'exclusive';
+    const request = requestFor('k', systemRandom().id(), { mode, limited, lease: LEASE, wait: 0 });
+    const attempt = new VersionAttempt(context, database, request);
     const asks = random.pick([1, 1, 3]);
     let answer: Grant | 'busy' | undefined;
     for (let ask = 0; ask < asks && answer === undefined; ask += 1) {
-      answer = await attempt.acquire(request).catch(() => undefined);
+      answer = await attempt.acquire().catch(() => undefined);
     }
     if (answer === 'busy') return;
     if (answer) {
       grants += 1;
-      judge.enter(answer, limited);
+      judge.enter(request, answer);
       await turns(Math.floor(random.fraction() * 20));
-      expect(await attempt.renew(answer, LEASE).catch(() => 'unknown')).not.toBe('lost');
-      judge.leave(answer.holder);
+      expect(await attempt.renew(LEASE).catch(() => 'unknown')).not.toBe('lost');
+      judge.leave(request);
     }
     while ((await attempt.release({ keepFor: 0, failed: false })) === 'unknown');
   };

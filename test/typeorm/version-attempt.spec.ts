@@ -7,9 +7,10 @@ import { VersionLockBackend } from '../../lib/providers/typeorm/version/version-
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { contextFor } from '../backend-context.js';
 import { startManager } from '../core/manager-rig.js';
+import { requestFor } from '../direct-backend.js';
 
 /** A lease table whose statements the test answers, in the order in which they were sent. */
-function scripted(renewals: object = {}, clock: Clock = systemClock) {
+function scripted(terms: Partial<AcquireRequest> = {}, renewals: object = {}, clock: Clock = systemClock) {
   const sent: string[] = [];
   const open: { resolve(answer: unknown): void; reject(error: Error): void }[] = [];
   const statement = (name: string) => () => {
@@ -18,14 +19,15 @@ function scripted(renewals: object = {}, clock: Clock = systemClock) {
   };
   const names = ['look', 'createRow', 'claim', 'voidClaim', 'release'];
   const leases = Object.fromEntries(names.map((name) => [name, statement(name)]));
-  const attempt = new VersionAttempt(contextFor([], { clock }), { leases, renewals } as unknown as LeaseDatabase, {
-    key: 'k',
-    holder: 'me',
-    mode: 'exclusive',
-  });
+  const request = requestFor('k', 'me', terms);
+  const database = { leases, renewals } as unknown as LeaseDatabase;
+  const attempt = new VersionAttempt(contextFor([], { clock }), database, request);
   const turn = () => new Promise((resolve) => setImmediate(resolve));
   return {
     attempt,
+    leave: () => {
+      request.abort();
+    },
     sent,
     async answer(answer: unknown) {
       open.shift()?.resolve(answer);
@@ -36,15 +38,6 @@ function scripted(renewals: object = {}, clock: Clock = systemClock) {
       await turn();
     },
   };
-}
-
-function request(wait = 60_000): { request: AcquireRequest; leave(): void } {
-  const caller = new AbortController();
-  const leave = () => {
-    caller.abort();
-  };
-  const terms = { key: 'k', holder: 'me', mode: 'exclusive', lease: 30_000, renew: true, minHold: 0 } as const;
-  return { request: { ...terms, wait, age: 0, callers: 1, signal: caller.signal }, leave };
 }
 
 const heldBy = (holder: string, version: bigint, remaining: number): Lease => ({
@@ -60,9 +53,8 @@ const until = async (isTrue: () => boolean) => {
 
 describe('a caller that leaves', () => {
   it('gets busy immediately while the row is held, although a look is in flight', async () => {
-    const { attempt, sent, answer } = scripted();
-    const { request: terms, leave } = request();
-    const acquired = attempt.acquire(terms);
+    const { attempt, leave, sent, answer } = scripted();
+    const acquired = attempt.acquire();
     await answer(busy);
     await until(() => sent.length === 2);
     leave();
@@ -76,9 +68,8 @@ describe('a caller that leaves', () => {
       [8n, expect.objectContaining({ fencingToken: 8n })],
       [undefined, 'busy'],
     ] as const) {
-      const { attempt, sent, answer } = scripted();
-      const { request: terms, leave } = request();
-      const acquired = attempt.acquire(terms);
+      const { attempt, leave, sent, answer } = scripted();
+      const acquired = attempt.acquire();
       await answer(busy);
       await until(() => sent.length === 2);
       await answer(free);
@@ -92,29 +83,26 @@ describe('a caller that leaves', () => {
   });
 
   it('does not get busy while a claim may still be granted, and the release makes that claim void', async () => {
-    const { attempt, sent, answer, fail } = scripted();
-    const first = attempt.acquire(request().request);
+    const { attempt, leave, sent, answer, fail } = scripted();
+    const first = attempt.acquire();
     await answer(free);
     await fail();
     await expect(first).rejects.toThrow('No answer.');
-    const { request: terms, leave } = request();
-    const again = attempt.acquire(terms);
+    const again = attempt.acquire();
     leave();
     await Promise.all([answer(free), expect(again).rejects.toThrow(/may still take the lock/)]);
-    expect(attempt.mayArrive).toBe(true);
     const released = attempt.release({ keepFor: 0, failed: true });
     await answer(undefined);
     await answer(false);
     expect(await released).toBe('lost');
-    expect(attempt.mayArrive).toBe(false);
     expect(sent).toEqual(['look', 'claim', 'look', 'voidClaim', 'release']);
   });
 });
 
 describe('an attempt that has only looked', () => {
   it('is released without a statement', async () => {
-    const { attempt, sent, fail } = scripted();
-    const acquired = attempt.acquire(request(0).request);
+    const { attempt, sent, fail } = scripted({ wait: 0 });
+    const acquired = attempt.acquire();
     await Promise.all([fail(), expect(acquired).rejects.toThrow('No answer.')]);
     expect(await attempt.release({ keepFor: 0, failed: true })).toBe('lost');
     expect(sent).toEqual(['look']);
@@ -122,7 +110,7 @@ describe('an attempt that has only looked', () => {
 
   it('and is released while it looks, sends no claim behind that', async () => {
     const { attempt, sent, answer } = scripted();
-    const acquired = attempt.acquire(request().request);
+    const acquired = attempt.acquire();
     expect(await attempt.release({ keepFor: 0, failed: true })).toBe('lost');
     await answer(free);
     expect(await acquired).toBe('busy');
@@ -131,7 +119,7 @@ describe('an attempt that has only looked', () => {
 
   it('is not one that has found its own row, and not one that was made for a release: these send it', async () => {
     const { attempt, sent, answer } = scripted();
-    const acquired = attempt.acquire(request().request);
+    const acquired = attempt.acquire();
     await answer(heldBy('me', 7n, 30_000));
     expect(await acquired).toMatchObject({ fencingToken: 7n });
     void attempt.release({ keepFor: 0, failed: true });
@@ -176,18 +164,17 @@ describe('minHold of a claim whose answer was lost', () => {
       renewed.push(duration);
       return Promise.resolve({ validUntil });
     };
-    const { attempt, answer, fail } = scripted({ add }, clock);
-    const terms = { ...request(0).request, lease, minHold };
-    const first = attempt.acquire(terms);
+    const { attempt, answer, fail } = scripted({ wait: 0, lease, minHold }, { add }, clock);
+    const first = attempt.acquire();
     await answer(free);
     await Promise.all([fail(), expect(first).rejects.toThrow('No answer.')]);
-    const again = attempt.acquire(terms);
+    const again = attempt.acquire();
     await answer(heldBy('me', 8n, remaining));
     const grant = await again;
     if (grant === 'busy') throw new Error('It is ours.');
-    await attempt.renew(grant, lease);
+    await attempt.renew(lease);
     await clock.advance(minHold);
-    await attempt.renew(grant, 1_000);
+    await attempt.renew(1_000);
     return renewed;
   };
 

@@ -3,6 +3,7 @@ import { execFileSync } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { systemClock } from '../../lib/core/toolkit/clock.js';
+import { systemRandom } from '../../lib/core/toolkit/random.js';
 import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import {
   LockTables1700000000000,
@@ -13,6 +14,7 @@ import type { CompiledLibrary } from '../servers/compiled-library.js';
 import { contend, typeOrmLibrary } from './lease-processes.js';
 import { SqlBackend, type SqlType, TABLE } from './sql-backend.js';
 import { leaseRows, versionProvider } from './version-backend.js';
+import { requestFor } from '../direct-backend.js';
 
 // One database at a time: a run of one alone is `npm test -- test/typeorm/version-lock.spec.ts -t mariadb`.
 const databases: readonly SqlType[] = ['mariadb', 'postgres'];
@@ -151,19 +153,16 @@ describe.each(databases)('leases on %s', (type) => {
   });
 
   it('renewals of many are one statement, and each has an answer of its own', async () => {
-    const locks = await application();
-    const held = await Promise.all(Array.from({ length: 60 }, (_, index) => locks.acquire(`many:${index}`)));
+    const locks = (await application()).backend(VersionLockBackend);
+    const held = Array.from({ length: 60 }, (_, index) => requestFor(`many:${index}`, systemRandom().id()));
+    for (const request of held) expect(await locks.acquire(request)).not.toBe('busy');
     await backend.admin.query(`UPDATE ${TABLE} SET holder = NULL, expires = 0 WHERE name = 'test#lease:many:7'`);
-    const grants = held.map(({ key, holder, fencingToken }) => ({
-      ...{ key, holder, fencingToken, mode: 'exclusive' as const, validUntil: 0, lease: 30_000 },
-    }));
-    const renewing = locks.backend(VersionLockBackend);
-    const outcomes = await Promise.all(grants.map((grant) => renewing.renew(grant, 30_000)));
+    const outcomes = await Promise.all(held.map((request) => locks.renew(request, 30_000)));
     expect(outcomes.map((outcome) => typeof outcome)).toEqual(
       held.map((_, index) => (index === 7 ? 'string' : 'object')),
     );
     expect(outcomes[7]).toBe('lost');
-    await Promise.all(held.map((lock) => lock.release()));
+    await Promise.all(held.map((request) => locks.release(request, { keepFor: 0, failed: false })));
   });
 
   it('a purge deletes what is old and free, and never what is held, parked, or locked by a row lock', async () => {

@@ -1,5 +1,5 @@
 import { jest } from '@jest/globals';
-import type { AcquireRequest, Grant } from '../../lib/api/lock-provider.js';
+import type { AcquireRequest } from '../../lib/api/lock-provider.js';
 import { SeededRandom } from '../../lib/provider-kit/seeded-random.js';
 import { readWrite } from '../../lib/providers/zookeeper/recipe.js';
 import { readOptions } from '../../lib/providers/zookeeper/zookeeper-options.js';
@@ -13,6 +13,7 @@ import { FakeZooKeeper } from './fake-zookeeper.js';
 import { LaggingZooKeeper } from './lagging-zookeeper.js';
 import { granted, request, startBackend, type TestRequest, until, untilWaiting } from './seam.js';
 import { ZooKeeperAdmin } from './zookeeper-admin.js';
+import { type DirectBackend, direct, type TestGrant } from '../direct-backend.js';
 
 jest.setTimeout(60_000);
 
@@ -35,10 +36,10 @@ const TURNS = 4;
 class Caller {
   turns = TURNS;
   asked: TestRequest | undefined;
-  grant: Grant | undefined;
+  grant: TestGrant | undefined;
   hasLeft = false;
 
-  constructor(readonly backend: ZooKeeperBackend) {}
+  constructor(readonly backend: DirectBackend<ZooKeeperBackend>) {}
 
   get isDone(): boolean {
     return this.turns === 0 && !this.asked;
@@ -60,7 +61,7 @@ async function play(seed: number): Promise<void> {
   const settings = readOptions({ connectString: 'nowhere', sessionTimeout: 12_000 });
   const callers = Array.from(
     { length: PROCESSES },
-    () => new Caller(new ZooKeeperBackend(contextFor([], { clock }), settings, async () => ensemble.connect)),
+    () => new Caller(direct(new ZooKeeperBackend(contextFor([], { clock }), settings, async () => ensemble.connect))),
   );
   const connecting = Promise.all(callers.map(({ backend }) => backend.connect()));
   const settle = () => new Promise((resolve) => setImmediate(resolve));
@@ -89,7 +90,7 @@ async function play(seed: number): Promise<void> {
     caller.asked?.abort();
   };
   const release = (caller: Caller) => {
-    const grant = caller.grant as Grant;
+    const grant = caller.grant as TestGrant;
     caller.grant = undefined;
     caller.hasLeft = true;
     void caller.backend.release(grant).then(() => (caller.asked = undefined));
@@ -139,7 +140,7 @@ describe('A waiter behind one that was admitted and stands still', () => {
     const clock = new FakeClock();
     clocks.push(clock);
     const settings = readOptions({ connectString: 'nowhere', sessionTimeout: 12_000 });
-    const backend = new ZooKeeperBackend(contextFor([], { clock }), settings, async () => server.connect);
+    const backend = direct(new ZooKeeperBackend(contextFor([], { clock }), settings, async () => server.connect));
     const connected = backend.connect();
     await clock.advance(0);
     await connected;

@@ -1,4 +1,3 @@
-import type { BackendEvent } from '../../lib/api/lock-provider.js';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import { FakeClock } from '../../lib/testing/index.js';
 import { ZooKeeperBackend } from '../../lib/providers/zookeeper/zookeeper-backend.js';
@@ -7,6 +6,7 @@ import { readOptions } from '../../lib/providers/zookeeper/zookeeper-options.js'
 import { FakeZooKeeper } from './fake-zookeeper.js';
 import { contextFor } from '../backend-context.js';
 import { granted, request, type TestRequest } from './seam.js';
+import { type DirectBackend, direct, type TestEvent } from '../direct-backend.js';
 
 const TIMEOUT = 12_000;
 const FOLDER = '/lock/order';
@@ -14,15 +14,15 @@ const FOLDER = '/lock/order';
 describe('The node of an attempt', () => {
   let clock: FakeClock;
   let server: FakeZooKeeper;
-  let backend: ZooKeeperBackend;
-  let events: BackendEvent[];
+  let backend: DirectBackend<ZooKeeperBackend>;
+  let events: TestEvent[];
 
   beforeEach(async () => {
     clock = new FakeClock();
     server = new FakeZooKeeper();
     events = [];
     const settings = readOptions({ connectString: 'nowhere', sessionTimeout: TIMEOUT });
-    backend = new ZooKeeperBackend(contextFor(events, { clock }), settings, async () => server.connect);
+    backend = direct(new ZooKeeperBackend(contextFor(events, { clock }), settings, async () => server.connect), events);
     const connected = backend.connect();
     await clock.advance(0);
     await connected;

@@ -13,6 +13,7 @@ import { startTcpProxy } from '../servers/tcp-proxy.js';
 import { startZooKeeper, type ZooKeeperServer } from '../servers/zookeeper-server.mjs';
 import { granted, request, until } from './seam.js';
 import { ZooKeeperAdmin } from './zookeeper-admin.js';
+import { type DirectBackend, direct } from '../direct-backend.js';
 
 jest.setTimeout(60_000);
 
@@ -36,27 +37,30 @@ describe('The list of locks, on a real server', () => {
     namespace: string,
     context: Partial<BackendContext> = {},
     options = {},
-  ): Promise<ZooKeeperBackend> {
+  ): Promise<DirectBackend<ZooKeeperBackend>> {
     instances += 1;
     const instance = { id: String(instances).padStart(12, 'a'), name: `web-${instances}` };
     const random = withPrefix(systemRandom(), instance.id);
     const { connectString } = server;
     const provider = new ZooKeeperLockProvider({ connectString, sessionTimeout: 30_000, ...options });
-    const backend = provider.createBackend(contextFor([], { namespace, instance, random, ...context }));
+    const backend = direct(provider.createBackend(contextFor([], { namespace, instance, random, ...context })));
     backends.push(backend);
     await backend.connect();
     return backend;
   }
-  const take = async (backend: ZooKeeperBackend, key: string, mode: 'exclusive' | 'shared' = 'exclusive') =>
-    granted(await backend.acquire(request(key, { mode })));
-  const limit = async (backend: ZooKeeperBackend, key: string, limited: LimitTerms) =>
+  const take = async (
+    backend: DirectBackend<ZooKeeperBackend>,
+    key: string,
+    mode: 'exclusive' | 'shared' = 'exclusive',
+  ) => granted(await backend.acquire(request(key, { mode })));
+  const limit = async (backend: DirectBackend<ZooKeeperBackend>, key: string, limited: LimitTerms) =>
     granted(await backend.acquire(request(key, { mode: 'limited', limited })));
-  async function listOf(backend: ZooKeeperBackend, prefix = ''): Promise<ListedLock[]> {
+  async function listOf(backend: DirectBackend<ZooKeeperBackend>, prefix = ''): Promise<ListedLock[]> {
     const locks: ListedLock[] = [];
     for await (const lock of backend.list({ prefix })) locks.push(lock);
     return locks.sort((one, other) => (one.key < other.key ? -1 : 1));
   }
-  const keysOf = async (backend: ZooKeeperBackend, prefix?: string) =>
+  const keysOf = async (backend: DirectBackend<ZooKeeperBackend>, prefix?: string) =>
     (await listOf(backend, prefix)).map(({ key }) => key);
 
   it('has each key with its mode, holders, waiters, token and instances', async () => {

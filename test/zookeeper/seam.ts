@@ -1,9 +1,19 @@
 import { afterAll } from '@jest/globals';
-import type { AcquireRequest, BackendContext, BackendEvent, Grant } from '../../lib/api/lock-provider.js';
+import type { AcquireRequest, BackendContext } from '../../lib/api/lock-provider.js';
 import { systemRandom } from '../../lib/core/toolkit/random.js';
 import { ZooKeeperLockProvider, type ZooKeeperLockProviderOptions } from '../../lib/providers/zookeeper/index.js';
 import type { ZooKeeperBackend } from '../../lib/providers/zookeeper/zookeeper-backend.js';
 import { contextFor } from '../backend-context.js';
+import {
+  type DirectBackend,
+  direct,
+  requestFor,
+  type TestEvent,
+  type TestGrant,
+  type TestRequest,
+} from '../direct-backend.js';
+
+export type { TestGrant, TestRequest } from '../direct-backend.js';
 
 const random = systemRandom();
 
@@ -15,8 +25,8 @@ afterAll(async () => {
 
 /** A backend that is connected, and its events. */
 export interface StartedBackend {
-  readonly backend: ZooKeeperBackend;
-  readonly events: BackendEvent[];
+  readonly backend: DirectBackend<ZooKeeperBackend>;
+  readonly events: TestEvent[];
 }
 
 /** Connects a backend: to ZooKeeper, each one is a process of its own. */
@@ -24,41 +34,21 @@ export async function startBackend(
   options: ZooKeeperLockProviderOptions,
   context: Partial<BackendContext> = {},
 ): Promise<StartedBackend> {
-  const events: BackendEvent[] = [];
-  const backend = new ZooKeeperLockProvider(options).createBackend(contextFor(events, context));
-  started.add(backend);
+  const events: TestEvent[] = [];
+  const made = new ZooKeeperLockProvider(options).createBackend(contextFor(events, context));
+  const backend = direct(made, events);
+  started.add(made);
   await backend.connect();
   return { backend, events };
 }
 
-/** One attempt, and the way to abort it. */
-export interface TestRequest extends AcquireRequest {
-  abort(): void;
-}
-
-/** An attempt to acquire `key`; waits for 60 s unless it is aborted. */
+/** A request for `key`; waits for 60 s unless it is aborted. */
 export function request(key: string, terms: Partial<AcquireRequest> = {}): TestRequest {
-  const controller = new AbortController();
-  return {
-    key,
-    holder: random.id(),
-    mode: 'exclusive',
-    lease: 30_000,
-    renew: true,
-    minHold: 0,
-    wait: 60_000,
-    age: 0,
-    callers: 1,
-    signal: controller.signal,
-    abort: () => {
-      controller.abort();
-    },
-    ...terms,
-  };
+  return requestFor(key, random.id(), terms);
 }
 
 /** The grant in an answer that must be one. */
-export function granted(answer: Grant | 'busy'): Grant {
+export function granted(answer: TestGrant | 'busy'): TestGrant {
   if (answer === 'busy') throw new Error('Expected a grant, and it was busy.');
   return answer;
 }

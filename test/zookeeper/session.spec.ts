@@ -1,4 +1,3 @@
-import { type Grant, type BackendEvent } from '../../lib/api/lock-provider.js';
 import { validUntil } from '../../lib/core/toolkit/validity.js';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import { FakeClock } from '../../lib/testing/index.js';
@@ -7,6 +6,7 @@ import { readOptions } from '../../lib/providers/zookeeper/zookeeper-options.js'
 import { FakeZooKeeper } from './fake-zookeeper.js';
 import { contextFor } from '../backend-context.js';
 import { granted, request } from './seam.js';
+import { type DirectBackend, direct, type TestEvent, type TestGrant } from '../direct-backend.js';
 
 const TIMEOUT = 12_000;
 const LEASE = (TIMEOUT * 2) / 3;
@@ -14,15 +14,15 @@ const LEASE = (TIMEOUT * 2) / 3;
 describe('A session of ZooKeeper', () => {
   let clock: FakeClock;
   let server: FakeZooKeeper;
-  let backend: ZooKeeperBackend;
-  let events: BackendEvent[];
+  let backend: DirectBackend<ZooKeeperBackend>;
+  let events: TestEvent[];
 
   beforeEach(async () => {
     clock = new FakeClock();
     server = new FakeZooKeeper();
     events = [];
     const settings = readOptions({ connectString: 'nowhere', sessionTimeout: TIMEOUT });
-    backend = new ZooKeeperBackend(contextFor(events, { clock }), settings, async () => server.connect);
+    backend = direct(new ZooKeeperBackend(contextFor(events, { clock }), settings, async () => server.connect), events);
     const connected = backend.connect();
     await clock.advance(0);
     await connected;
@@ -93,7 +93,7 @@ describe('A session of ZooKeeper', () => {
     const renewal = backend.renew(grant);
     await clock.advance(TIMEOUT / 6);
     expect(await backend.inspect('order')).toMatchObject({ state: 'held' });
-    expect(granted(await backend.acquire(request('order', grant))).validUntil).toBe(grant.validUntil);
+    expect(granted(await backend.acquire(grant.request)).validUntil).toBe(grant.validUntil);
     // Silence on the write is silence of the session: the connection is given up, and the outcome unknown.
     await clock.advance(TIMEOUT / 3);
     expect(server.client.reconnects).toBeGreaterThan(0);
@@ -179,7 +179,7 @@ describe('A session of ZooKeeper', () => {
   });
 
   it('renews any number of holds by one heartbeat, and looks at their nodes a hundred at a time', async () => {
-    const grants: Grant[] = [];
+    const grants: TestGrant[] = [];
     for (let index = 0; index < 300; index += 1) grants.push(granted(await backend.acquire(request(`k${index}`))));
     const looks = () => server.requests.filter((each) => each.startsWith('watch')).length;
     server.client.silentFor = /^watch/;
@@ -261,7 +261,10 @@ describe('A session of ZooKeeper', () => {
   it('fails to connect immediately when it is closed meanwhile, and leaves no timer', async () => {
     const timers = clock.pendingTimers;
     const settings = readOptions({ connectString: 'nowhere', sessionTimeout: TIMEOUT });
-    const stopped = new ZooKeeperBackend(contextFor(events, { clock }), settings, async () => server.connect);
+    const stopped = direct(
+      new ZooKeeperBackend(contextFor(events, { clock }), settings, async () => server.connect),
+      events,
+    );
     const start = stopped.connect();
     await Promise.all([expect(start).rejects.toThrow(/cannot reach ZooKeeper/), stopped.close()]);
     await clock.advance(0);

@@ -4,7 +4,6 @@ import { createRequire } from 'node:module';
 import { type AddressInfo, createServer } from 'node:net';
 import { inspect } from 'node:util';
 import zookeeper, { CreateMode } from 'node-zookeeper-client';
-import type { Grant } from '../../lib/api/lock-provider.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import { ZooKeeperLockProvider } from '../../lib/providers/zookeeper/index.js';
@@ -13,6 +12,7 @@ import { startZooKeeper, type ZooKeeperServer } from '../servers/zookeeper-serve
 import { contextFor } from '../backend-context.js';
 import { granted, request, startBackend, type StartedBackend, until, untilWaiting } from './seam.js';
 import { ZooKeeperAdmin } from './zookeeper-admin.js';
+import { direct, type TestGrant } from '../direct-backend.js';
 
 /** A busy machine delays a process or a server for less. */
 const SESSION = 30_000;
@@ -45,13 +45,13 @@ describe('ZooKeeperLockProvider on a real server', () => {
   let keys = 0;
   const newKey = () => `key:${(keys += 1)}`;
   const folderOf = (key: string) => `/lock/${key}`;
-  const direct = () => startBackend({ connectString: server.connectString, sessionTimeout: SESSION });
+  const connect = () => startBackend({ connectString: server.connectString, sessionTimeout: SESSION });
   const wired = (sessionTimeout = SESSION) => startBackend({ connectString: `127.0.0.1:${wire.port}`, sessionTimeout });
   const has = ({ events }: StartedBackend, wanted: string) => events.some(({ type }) => type === wanted);
   const czxidOf = async (path: string) => (await admin.stat(path))!.czxid.readBigInt64BE();
 
   it('gives the zxid of its node as the token, alone, behind others and before others', async () => {
-    const { backend, events } = await direct();
+    const { backend, events } = await connect();
     const key = newKey();
     const nodeOf = async (sequence: number) =>
       `${folderOf(key)}/${(await admin.children(folderOf(key))).find((name) => name.endsWith(`0${sequence}`))}`;
@@ -69,7 +69,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
   });
 
   it('has tokens that grow when the folder was removed and its numbers begin again (Z7)', async () => {
-    const { backend } = await direct();
+    const { backend } = await connect();
     const key = newKey();
     const first = granted(await backend.acquire(request(key)));
     await backend.release(first);
@@ -80,7 +80,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
   });
 
   it('has tokens that grow also when a writer of Curator 5.5 takes its read lock after other readers have queued', async () => {
-    const { backend, events } = await direct();
+    const { backend, events } = await connect();
     const key = newKey();
     await backend.release(granted(await backend.acquire(request(key))));
     const id = (digit: string) => `_c_${digit.repeat(8)}-1111-1111-1111-111111111111`;
@@ -99,10 +99,10 @@ describe('ZooKeeperLockProvider on a real server', () => {
   });
 
   it('goes on when its requests have used up their numbers', async () => {
-    const connect = jest.spyOn(ConnectionManager.prototype, 'connect');
-    const { backend } = await direct();
-    const [connection] = connect.mock.contexts as { xid: number }[];
-    connect.mockRestore();
+    const connecting = jest.spyOn(ConnectionManager.prototype, 'connect');
+    const { backend } = await connect();
+    const [connection] = connecting.mock.contexts as { xid: number }[];
+    connecting.mockRestore();
     const held = granted(await backend.acquire(request(newKey())));
     connection!.xid = 2 ** 31 - 3;
     for (let time = 0; time < 5; time += 1) {
@@ -155,7 +155,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
   });
 
   it('is unavailable, not busy, for a waiter whose wait ends while it is cut off', async () => {
-    const one = await direct();
+    const one = await connect();
     const other = await wired();
     const key = newKey();
     const held = granted(await one.backend.acquire(request(key)));
@@ -170,8 +170,8 @@ describe('ZooKeeperLockProvider on a real server', () => {
   });
 
   it('wakes one of 200 waiters by a release', async () => {
-    const holder = await direct();
-    const waiters = await direct();
+    const holder = await connect();
+    const waiters = await connect();
     const key = newKey();
     const held = granted(await holder.backend.acquire(request(key)));
     const places = Array.from({ length: 200 }, () => waiters.backend.acquire(request(key)));
@@ -198,7 +198,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
     wire.passReplies();
     wire.cut();
     await expect(lost).rejects.toBeInstanceOf(LockUnavailableError);
-    let grant: Grant | 'busy' = 'busy';
+    let grant: TestGrant | 'busy' = 'busy';
     await until(async () => {
       grant = await backend.acquire(attempt).catch(() => 'busy' as const);
       return grant !== 'busy';
@@ -209,7 +209,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
   });
 
   it('takes no second node after its place was lost in the race of a predecessor that goes immediately (Z5)', async () => {
-    const [one, other] = [await direct(), await direct()];
+    const [one, other] = [await connect(), await connect()];
     const key = newKey();
     for (let round = 0; round < 40; round += 1) {
       const held = granted(await one.backend.acquire(request(key)));
@@ -245,7 +245,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
 
   it('loses its holds with the session, and is queued again with the next one (Z4)', async () => {
     const cutOff = await wired(SHORT_SESSION);
-    const other = await direct();
+    const other = await connect();
     const [key, busy] = [newKey(), newKey()];
     const held = granted(await cutOff.backend.acquire(request(key)));
     const obstacle = granted(await other.backend.acquire(request(busy)));
@@ -279,7 +279,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
   }, 120_000);
 
   it('leaves nothing of waiters that were cancelled', async () => {
-    const { backend, events } = await direct();
+    const { backend, events } = await connect();
     const key = newKey();
     const held = granted(await backend.acquire(request(key)));
     const waiters = Array.from({ length: 20 }, () => request(key));
@@ -311,7 +311,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
       connectString: `127.0.0.1:${wire.port}`,
       sessionTimeout: SHORT_SESSION,
     });
-    const backend = provider.createBackend(contextFor(events));
+    const backend = direct(provider.createBackend(contextFor(events)), events);
     await expect(backend.connect()).rejects.toThrow(/cannot reach ZooKeeper: check its connectString/);
     wire.admit();
     await until(() => has({ backend, events }, 'recovered'), 'it has found the server');

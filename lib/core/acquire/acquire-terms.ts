@@ -23,7 +23,7 @@ export interface AcquireTerms {
   readonly deadline: number;
   readonly signal: AbortSignal | undefined;
   /** How many other keys of this provider the caller holds. */
-  readonly depth: number;
+  readonly otherKeysHeld: number;
   /** How many callers it stands for: more than one for a request of a provider that is built on this one. */
   readonly callers: number;
   /** The locks around the caller. As long as one of them is held, a drain waits for the caller instead of sending it away. */

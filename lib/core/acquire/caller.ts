@@ -63,8 +63,8 @@ export abstract class Caller {
   /** It gets this error. */
   abstract refuse(error: unknown): void;
 
-  /** It waits: for others in the queue, or its request is queued at the backend. */
-  abstract waits(): void;
+  /** It waits: for others in the queue, or its request at the backend, for the lock or for what `instead` names. */
+  abstract waits(instead?: LockError): void;
 
   /** Looks again at `time`, on the monotonic clock. */
   wakeAt(time: number): void {

@@ -1,4 +1,5 @@
 import type { Timer } from '../../api/clock.js';
+import type { LockError } from '../../api/errors.js';
 import type { Grant, ReleaseOutcome } from '../../api/lock-provider.js';
 import { type GrantOwner, HeldGrant } from '../hold/held-grant.js';
 import type { ReleaseTerms } from '../hold/releases.js';
@@ -41,7 +42,7 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
 
   constructor(
     readonly key: string,
-    readonly depth: number,
+    readonly otherKeysHeld: number,
     private readonly provider: ProviderCore,
     /** Called when nobody is left, and nothing is held or asked for. */
     private readonly onEmpty: (queue: KeyQueue) => void,
@@ -91,11 +92,11 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
     const now = this.provider.clock.now();
     const request = this.#request;
     if (now < caller.deadline) caller.wakeAt(caller.deadline);
-    else if (request?.state === 'asking' && now < this.#answerDueAt(caller)) {
+    else if (request?.phase === 'asking' && now < this.#answerDueAt(caller)) {
       this.#callers.setLate(caller);
       caller.wakeAt(this.#answerDueAt(caller));
     } else {
-      if (request?.state === 'asking') this.provider.failed(request.failure);
+      if (request?.phase === 'asking') this.provider.failed(request.failure);
       this.#callers.remove(caller);
       this.#refuse(caller);
       this.#advance();
@@ -105,14 +106,14 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
   /** A caller that repeats its own request asks again. Answers false if there is none to repeat. */
   again(caller: Caller): boolean {
     const request = this.#request;
-    if (request?.state !== 'pausing' || !request.fits(caller)) return false;
+    if (request?.phase !== 'pausing' || !request.fits(caller)) return false;
     this.#ask(request);
     return true;
   }
 
   /** The backend answers again: a request that pauses is sent now. */
   hurry(): void {
-    if (this.#request?.state === 'pausing' && !this.#request.isAlone) this.#ask(this.#request);
+    if (this.#request?.phase === 'pausing' && !this.#request.isAlone) this.#ask(this.#request);
   }
 
   /** When the oldest caller came, on the monotonic clock. */
@@ -130,14 +131,14 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
     for (const [grant, { isAlone }] of this.#grants) if (!isAlone) this.provider.holds.check(grant);
   }
 
-  onQueued(request: KeyRequest): void {
-    this.provider.answered();
-    if (request.state !== 'asking') return;
-    this.#become(request, 'queued');
-    request.sent = true;
+  onQueued(request: KeyRequest, instead: LockError | undefined): void {
+    if (instead === undefined) this.provider.answered();
+    if (request.phase !== 'asking' && request.phase !== 'queued') return;
+    if (request.phase === 'asking') this.#become(request, 'queued');
+    request.sent ||= instead === undefined;
     request.rounds = 1;
-    request.failure = undefined;
-    this.#callers.head?.waits();
+    request.failure = instead;
+    this.#callers.head?.waits(instead);
     this.#refuseLate();
   }
 
@@ -181,11 +182,9 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
   }
 
   #newRequest(head: Caller): KeyRequest {
-    const { clock, random, requests } = this.provider;
-    const request = new KeyRequest(head, random.id(), this, clock);
-    requests.set(request.holder, request);
-    this.#request = request;
-    return request;
+    const { clock, random } = this.provider;
+    this.#request = new KeyRequest(head, random.id(), this, clock);
+    return this.#request;
   }
 
   #ask(request: KeyRequest): void {
@@ -222,7 +221,6 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
     const { askedFor } = request;
     if (answer === 'busy') {
       provider.answered();
-      provider.requests.delete(request.holder);
       this.#endRequest(request);
       this.#onBusy(request, askedFor);
     } else if (
@@ -337,13 +335,12 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
   }
 
   #giveBack(grant: HeldGrant, terms: ReleaseTerms): Promise<ReleaseOutcome> {
-    const { capabilities, holds, releases, requests } = this.provider;
+    const { capabilities, holds, releases } = this.provider;
     grant.end();
     this.#grants.delete(grant);
     holds.ended(grant);
-    requests.delete(grant.id);
     if (capabilities.fair) this.#advance();
-    const released = releases.send(grant.grant, terms, Math.max(grant.mayBeKeptUntil, terms.keepUntil));
+    const released = releases.send(grant.request, terms, Math.max(grant.mayBeKeptUntil, terms.keepUntil));
     if (!capabilities.fair) this.#advance();
     return released;
   }
@@ -351,19 +348,16 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
   /** The request serves nobody any more. */
   #giveUp(request: KeyRequest): Promise<ReleaseOutcome> {
     const isAsked = request.askedAt !== -Infinity;
-    const isSent = request.sent || request.state !== 'pausing';
+    const isSent = request.sent || request.phase !== 'pausing';
     this.#endRequest(request);
     request.abort();
-    if (isAsked) return this.#release(request, isSent);
-    this.provider.requests.delete(request.holder);
-    return Promise.resolve('lost');
+    return isAsked ? this.#release(request, isSent) : Promise.resolve('lost');
   }
 
   /** Releases what it was granted, or may have been. One that was never sent is released only for what the backend knows of it here. */
   #release(request: KeyRequest, isSent: boolean): Promise<ReleaseOutcome> {
     const { clock, releases } = this.provider;
     const { lease, minHold } = request;
-    this.provider.requests.delete(request.holder);
     return releases.send(request, UNUSED, isSent ? clock.now() + Math.max(lease, minHold, QUEUED_FOR) : -Infinity);
   }
 
@@ -375,17 +369,17 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
     this.#request = undefined;
   }
 
-  #become(request: KeyRequest, state: KeyRequest['state']): void {
+  #become(request: KeyRequest, phase: KeyRequest['phase']): void {
     const { suspension } = this.provider;
-    if (request.state === 'queued') suspension.queued(-1);
-    if (state === 'queued') suspension.queued(1);
-    request.state = state;
+    if (request.phase === 'queued') suspension.queued(-1);
+    if (phase === 'queued') suspension.queued(1);
+    request.phase = phase;
   }
 
   /** Whether a late caller gets its answer without an ask, which is then given. */
   #refuses(caller: Caller): boolean {
     const isHeld = this.#isHeldBeside(caller);
-    const isRefused = isHeld || (this.#request !== undefined && this.#request.state !== 'asking');
+    const isRefused = isHeld || (this.#request !== undefined && this.#request.phase !== 'asking');
     if (isRefused) this.#refuse(caller, isHeld);
     return isRefused;
   }
@@ -393,9 +387,13 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
   /** Its wait is over. What is not known to be busy is unavailable: the backend was asked, and has not answered. */
   #refuse(caller: Caller, isHeldHere = this.#isHeldBeside(caller)): void {
     const request = this.#request;
-    const isUnknown = request?.state === 'asking' || (request?.state === 'pausing' && request.failure !== undefined);
-    if (isUnknown && !isHeldHere) caller.refuseUnavailable(request.failure);
-    else caller.refuseBusy(isHeldHere);
+    const failure = request?.failure;
+    if (isHeldHere || request === undefined) caller.refuseBusy(isHeldHere);
+    else if (request.phase !== 'queued') {
+      if (request.phase === 'asking' || failure !== undefined) caller.refuseUnavailable(failure);
+      else caller.refuseBusy(false);
+    } else if (failure === undefined) caller.refuseBusy(false);
+    else caller.refuse(failure);
   }
 
   /** Those that waited only for the answer have it. */

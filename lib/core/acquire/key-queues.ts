@@ -14,7 +14,7 @@ export class KeyQueues {
    * By how many other keys the callers hold. Behind a caller that holds fewer, a caller could wait for a connection that only its own end would
    * free.
    */
-  readonly #byDepth: HolderTable<KeyQueue>[] = [];
+  readonly #tables: HolderTable<KeyQueue>[] = [];
 
   constructor(
     private readonly provider: ProviderCore,
@@ -28,8 +28,8 @@ export class KeyQueues {
 
   /** Acquires one key, and waits for it as long as the terms allow. @throws LockCapacityError when too many wait for it already */
   acquire(terms: AcquireTerms): Promise<Hold> {
-    const { subject, depth } = terms;
-    const queue = this.of(subject.key, depth);
+    const { subject, otherKeysHeld } = terms;
+    const queue = this.of(subject.key, otherKeysHeld);
     if (queue.size >= this.limit) {
       throw new LockCapacityError(
         `${nameOf(subject)} has ${queue.size} callers waiting in this process already: shed load, shorten "wait", or raise maxWaiters.`,
@@ -42,11 +42,11 @@ export class KeyQueues {
   }
 
   /** The queue of a key for callers that hold so many others. */
-  of(key: string, depth: number): KeyQueue {
-    const queues = this.#byDepth[depth] ?? this.#tableOf(depth);
+  of(key: string, otherKeysHeld: number): KeyQueue {
+    const queues = this.#tables[otherKeysHeld] ?? this.#tableOf(otherKeysHeld);
     let queue = queues.get(key);
     if (queue === undefined) {
-      queue = new KeyQueue(key, depth, this.provider, this.#onEmpty);
+      queue = new KeyQueue(key, otherKeysHeld, this.provider, this.#onEmpty);
       queues.set(key, queue);
     }
     return queue;
@@ -67,17 +67,17 @@ export class KeyQueues {
 
   /** Frees a key on the backend, if that can. What this process holds of it is not handed on, and found to be lost. */
   async forceRelease(key: string): Promise<boolean> {
-    const queues = this.#byDepth.flatMap((table) => table.get(key) ?? []);
+    const queues = this.#tables.flatMap((table) => table.get(key) ?? []);
     for (const queue of queues) queue.endCohorts();
     const wasLocked = await this.provider.backend.forceRelease?.(key);
     for (const queue of queues) queue.check();
     return wasLocked ?? false;
   }
 
-  #tableOf(depth: number): HolderTable<KeyQueue> {
-    // Without a gap, whatever the first depth is.
-    while (this.#byDepth.length <= depth) this.#byDepth.push(new HolderTable(Infinity));
-    return this.#byDepth[depth] as HolderTable<KeyQueue>;
+  #tableOf(otherKeysHeld: number): HolderTable<KeyQueue> {
+    // Without a gap, whatever the first number is.
+    while (this.#tables.length <= otherKeysHeld) this.#tables.push(new HolderTable(Infinity));
+    return this.#tables[otherKeysHeld] as HolderTable<KeyQueue>;
   }
 
   get #waiting(): LocalCaller[] {
@@ -85,7 +85,7 @@ export class KeyQueues {
   }
 
   #all(): KeyQueue[] {
-    return this.#byDepth.flatMap((queues) => queues.values());
+    return this.#tables.flatMap((queues) => queues.values());
   }
 
   /** The backend answers again. The oldest ask first: where the queue was lost, the first that asks has the lock. */
@@ -93,7 +93,7 @@ export class KeyQueues {
     for (const queue of this.#all().sort((one, other) => one.since - other.since)) queue.hurry();
   }
 
-  readonly #onEmpty = ({ key, depth }: KeyQueue): void => {
-    this.#byDepth[depth]?.delete(key);
+  readonly #onEmpty = ({ key, otherKeysHeld }: KeyQueue): void => {
+    this.#tables[otherKeysHeld]?.delete(key);
   };
 }

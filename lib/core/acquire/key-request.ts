@@ -1,4 +1,5 @@
 import type { Clock } from '../../api/clock.js';
+import type { LockError } from '../../api/errors.js';
 import type { LimitTerms, LockMode } from '../../api/lock-options.js';
 import type { AcquireRequest } from '../../api/lock-provider.js';
 import type { HeldGrant } from '../hold/held-grant.js';
@@ -9,15 +10,15 @@ const COHORT = 64;
 
 /** Where a request was made. */
 export interface RequestQueue {
-  /** The backend has queued it. */
-  onQueued(request: KeyRequest): void;
+  /** It waits at the backend: for the lock, or for what `instead` names. */
+  onQueued(request: KeyRequest, instead: LockError | undefined): void;
 }
 
 /**
  * What this process asks a backend for, on behalf of the oldest caller of a queue. It outlives that caller if it fits the next.
  *
  * - `asking`: its ask is in flight, and the backend has neither answered nor queued it.
- * - `queued`: the backend has queued it.
+ * - `queued`: it waits at the backend.
  * - `pausing`: it was not sent yet, or its last ask was not answered. It will be sent.
  * - `over`: it was granted, refused or given up.
  */
@@ -28,8 +29,10 @@ export class KeyRequest implements AcquireRequest {
   readonly lease: number;
   readonly renew: boolean;
   readonly minHold: number;
-  readonly depth: number;
-  state: 'asking' | 'queued' | 'pausing' | 'over' = 'pausing';
+  readonly otherKeysHeld: number;
+  /** The backend's own. */
+  state: unknown;
+  phase: 'asking' | 'queued' | 'pausing' | 'over' = 'pausing';
   /** The caller that it asks for now. It has none when it is over: its grant and its release would keep what is around that. */
   oldest: Caller | undefined;
   /** When it was last sent, on the monotonic clock. */
@@ -42,7 +45,7 @@ export class KeyRequest implements AcquireRequest {
   rounds = 0;
   /** Something of it may have reached the server. */
   sent = false;
-  /** Why its last ask was not answered. */
+  /** Why its last ask was not answered, or what it waits for instead of the lock. */
   failure: unknown;
   /** What it was granted. */
   held: HeldGrant | undefined;
@@ -55,11 +58,11 @@ export class KeyRequest implements AcquireRequest {
 
   constructor(
     oldest: Caller,
-    readonly holder: string,
+    readonly id: string,
     private readonly queue: RequestQueue,
     private readonly clock: Clock,
   ) {
-    const { subject, lease, depth, limited } = oldest.terms;
+    const { subject, lease, otherKeysHeld, limited } = oldest.terms;
     this.oldest = oldest;
     if (oldest.isAlone) this.#alone = oldest;
     this.key = subject.key;
@@ -68,7 +71,7 @@ export class KeyRequest implements AcquireRequest {
     this.lease = lease.lease;
     this.renew = lease.renew;
     this.minHold = lease.minHold;
-    this.depth = depth;
+    this.otherKeysHeld = otherKeysHeld;
   }
 
   get age(): number {
@@ -115,13 +118,11 @@ export class KeyRequest implements AcquireRequest {
     );
   }
 
-  /** The backend has queued it. */
-  waits(): void {
-    this.queue.onQueued(this);
+  waits(instead?: LockError): void {
+    this.queue.onQueued(this, instead);
   }
 
-  /** The server has taken away what it granted, or is about to grant. */
-  lost(cause: unknown): void {
+  lost(cause?: unknown): void {
     if (this.held) this.held.lose('revoked', cause);
     else this.isRevoked = true;
   }

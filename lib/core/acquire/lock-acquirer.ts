@@ -8,6 +8,7 @@ import { traceAcquisition } from '../events/tracing.js';
 import { type Hold, lostError } from '../hold/hold.js';
 import { GrantedLock, surroundingLocks } from '../hold/granted-lock.js';
 import type { Lifecycle } from '../lifecycle.js';
+import type { AcquireTerms } from './acquire-terms.js';
 import type { LockPlan } from './lock-plan.js';
 import { enter, heldAlready } from './re-entry.js';
 
@@ -66,17 +67,28 @@ export class LockAcquirer {
     const around = surroundingLocks(this.owner);
     this.lifecycle.assertAccepting(subject, () => around.some((lock) => lock.isHeld()));
     // Keys that the caller has re-entered are among those that it held before.
-    let depth = acquired.filter(({ entries }) => entries === 1).length;
+    let otherKeysHeld = acquired.filter(({ entries }) => entries === 1).length;
     if (around.length > 0) {
       const { same, later, keys } = heldAlready(key, core.name, around);
       if (same) return enter(same, subject, settings);
       if (later !== undefined) this.#warnOfOrder(subject, later);
-      depth += keys;
+      otherKeysHeld += keys;
     }
     const deadline = startedAt + settings.wait;
     const since = acquired.length === 0 ? startedAt : this.clock.now();
     const { limited } = settings;
-    const terms = { subject, lease: settings, limited, startedAt, since, deadline, signal, depth, callers: 1, around };
+    const terms: AcquireTerms = {
+      subject,
+      lease: settings,
+      limited,
+      startedAt,
+      since,
+      deadline,
+      signal,
+      otherKeysHeld,
+      callers: 1,
+      around,
+    };
     if (!acquireChannel.hasSubscribers) return queues.acquire(terms);
     return traceAcquisition(subject, signal, () => queues.acquire(terms));
   }

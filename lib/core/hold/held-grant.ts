@@ -45,7 +45,7 @@ export class HeldGrant {
 
   constructor(
     readonly request: AcquireRequest,
-    readonly grant: Grant,
+    grant: Grant,
     readonly grantedAt: number,
     /** The number of the last caller that had come by then. */
     readonly arrivals: number,
@@ -57,7 +57,7 @@ export class HeldGrant {
     private readonly clock: Clock,
     private readonly suspension: SuspensionDetector,
   ) {
-    this.id = request.holder;
+    this.id = request.id;
     this.lease = grant.lease;
     this.followers = grant.followers ?? 0;
     this.token = grant.fencingToken;

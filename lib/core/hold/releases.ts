@@ -1,5 +1,5 @@
 import type { Clock, Timer } from '../../api/clock.js';
-import type { Holder, LockBackend, ReleaseOutcome } from '../../api/lock-provider.js';
+import type { AcquireRequest, LockBackend, ReleaseOutcome } from '../../api/lock-provider.js';
 import type { Random } from '../../api/random.js';
 import type { Reachability } from '../events/reachability.js';
 import { backOff, withTimeout } from '../toolkit/timing.js';
@@ -16,7 +16,7 @@ export interface ReleaseTerms {
 
 /** A release that was sent. It is pending once a try has ended without an answer. */
 interface PendingRelease {
-  readonly holder: Holder;
+  readonly request: AcquireRequest;
   readonly terms: ReleaseTerms;
   /** When the lease is over anyway, on the monotonic clock. */
   readonly until: number;
@@ -49,8 +49,8 @@ export class Releases {
    * Releases a lock. A release that was not answered, which resolves to `unknown`, is sent again in the background until it was answered
    * or `until`, when the lease is over anyway.
    */
-  send(holder: Holder, terms: ReleaseTerms, until: number): Promise<ReleaseOutcome> {
-    return this.#send({ holder, terms, until, isSent: true });
+  send(request: AcquireRequest, terms: ReleaseTerms, until: number): Promise<ReleaseOutcome> {
+    return this.#send({ request, terms, until, isSent: true });
   }
 
   /** Sends again now what is pending: the backend answers again. */
@@ -99,7 +99,7 @@ export class Releases {
     const keepFor = keepUntil === 0 ? 0 : Math.max(0, keepUntil - this.clock.now());
     let outcome: ReleaseOutcome;
     try {
-      outcome = await this.backend.release(release.holder, { keepFor, failed });
+      outcome = await this.backend.release(release.request, { keepFor, failed });
     } catch (cause) {
       // A backend that fails has not answered.
       this.reachability.failed(cause);

@@ -94,7 +94,7 @@ export class Watchdog {
     const number = grant.beginRenewal();
     let outcome: RenewOutcome;
     try {
-      outcome = await this.backend.renew(grant.grant, grant.lease);
+      outcome = await this.backend.renew(grant.request, grant.lease);
     } catch (error) {
       this.reachability.failed(error);
       outcome = 'unknown';

@@ -49,7 +49,7 @@ export const fencingCases: readonly CaseDefinition[] = [
       const ann = await stage.direct();
       const grant = await ann.take('order');
       await ann.assertRenewable(grant);
-      const again = await ann.take('order', { holder: grant.holder });
+      const again = await ann.take('order', { request: grant.request });
       assert.equal(again.fencingToken, grant.fencingToken);
     },
   },

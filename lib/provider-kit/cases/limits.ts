@@ -1,9 +1,8 @@
 import assert from 'node:assert/strict';
 import { LockConfigError } from '../../api/errors.js';
 import type { LimitTerms } from '../../api/lock-options.js';
-import type { Grant } from '../../api/lock-provider.js';
 import { type CaseDefinition, leaseOfItsOwn, type Need, unclaimed } from '../case-definition.js';
-import { type AskTerms, granted } from '../direct-caller.js';
+import { type AskTerms, type DirectGrant, granted } from '../direct-caller.js';
 import { rejectsWith } from '../expectations.js';
 
 const limits: Need = ({ capabilities }) => (capabilities.limits ? undefined : unclaimed('it has no limits'));
@@ -34,8 +33,8 @@ export const limitCases: readonly CaseDefinition[] = [
         await bob.take('report', of(3)),
       ];
       await ann.assertBusy('report', of(3));
-      await bob.assertRenewable(holders[1] as Grant);
-      assert.equal(await ann.release(holders[0] as Grant), 'released');
+      await bob.assertRenewable(holders[1] as DirectGrant);
+      assert.equal(await ann.release(holders[0] as DirectGrant), 'released');
       await bob.take('report', of(3));
       await ann.assertBusy('report', of(3));
     },
@@ -180,9 +179,8 @@ export const limitCases: readonly CaseDefinition[] = [
     needs: [limits],
     async run(stage) {
       const [ann, bob] = await stage.directs(2);
-      const holder = ann.newHolder();
-      const grant = await ann.take('report', { ...of(2), holder });
-      const again = await ann.take('report', { ...of(2), holder });
+      const grant = await ann.take('report', of(2));
+      const again = await ann.take('report', { ...of(2), request: grant.request });
       assert.equal(again.fencingToken, grant.fencingToken);
       await bob.take('report', of(2));
       await bob.assertBusy('report', of(2));
@@ -203,7 +201,7 @@ export const limitCases: readonly CaseDefinition[] = [
       leaving.abort();
       assert.equal(await heavy.answer, 'busy');
       // As the core does for each attempt whose caller has left.
-      await bob.backend.release({ key: 'report', holder: heavy.holder, mode: 'limited' }, { keepFor: 0, failed: true });
+      await bob.release(heavy.request, { failed: true });
       granted(await stage.within(stage.bounds.handoff, behind.answer, 'the one behind'));
     },
   },

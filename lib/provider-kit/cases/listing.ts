@@ -87,7 +87,7 @@ export const listingCases: readonly CaseDefinition[] = [
       assert.deepEqual([...(lock?.instances ?? [])].sort(), [ann.instance.name, bob.instance.name].sort());
       assert.equal(lock?.fencingToken, last.fencingToken);
       assert.ok([null, 1].includes(lock.waiters), `one waits, but ${String(lock.waiters)} are listed`);
-      await cid.release({ key: 'page', holder: waiter.holder, mode: 'exclusive' });
+      await cid.release(waiter.request);
     },
   },
   {

@@ -86,7 +86,6 @@ async function assertApart(stage: Stage, families: readonly (readonly string[])[
     for (const key of keys) grants.push(await ann.take(key));
     for (const key of keys) await bob.assertBusy(key);
     for (const grant of grants) {
-      assert.equal(grant.key, keys[grants.indexOf(grant)], 'a grant has the key as it was asked for');
       assert.equal(await ann.release(grant), 'released');
     }
     for (const key of keys) await bob.release(await bob.take(key));

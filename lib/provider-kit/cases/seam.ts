@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
-import type { Grant, RenewOutcome } from '../../api/lock-provider.js';
+import type { RenewOutcome } from '../../api/lock-provider.js';
 import { cutOff, leaseOfItsOwn, type CaseDefinition } from '../case-definition.js';
+import type { DirectGrant } from '../direct-caller.js';
 import { assertBetween } from '../expectations.js';
 
 const PATIENT = 30_000;
@@ -15,7 +16,7 @@ export const seamCases: readonly CaseDefinition[] = [
       const grant = await ann.take('order', { lease: stage.lease });
       const answeredAt = stage.clock.now();
       await stage.sleep(stage.lease * 0.3);
-      const again = await ann.take('order', { holder: grant.holder, lease: stage.lease });
+      const again = await ann.take('order', { request: grant.request });
       assert.equal(again.fencingToken, grant.fencingToken);
       // Where the backend reports how much remains, the second deadline may lie nearer to the real end of the lease.
       const most = stage.capabilities.lease === 'per-lock' ? answeredAt + stage.lease : Infinity;
@@ -31,9 +32,9 @@ export const seamCases: readonly CaseDefinition[] = [
     needs: [leaseOfItsOwn],
     async run(stage) {
       const [ann, bob] = await stage.directs(2);
-      const { holder } = await ann.take('order', { lease: stage.lease });
+      const { request } = await ann.take('order', { lease: stage.lease });
       await stage.sleep(stage.lease * 0.6);
-      await ann.take('order', { holder, lease: stage.lease });
+      await ann.take('order', { request });
       await stage.leaseEnds(stage.lease * 0.4);
       await bob.take('order');
     },
@@ -43,7 +44,7 @@ export const seamCases: readonly CaseDefinition[] = [
     title: 'a release of what was never granted answers lost and harms nobody',
     async run(stage) {
       const [ann, bob] = await stage.directs(2);
-      const stranger = { key: 'order', holder: ann.newHolder(), mode: 'exclusive' } as const;
+      const stranger = ann.request('order');
       assert.equal(await ann.release(stranger), 'lost', 'of a free key');
       const grant = await bob.take('order');
       assert.equal(await ann.release(stranger), 'lost', 'of a busy key');
@@ -59,8 +60,8 @@ export const seamCases: readonly CaseDefinition[] = [
       for (let round = 0; round < 10; round += 1) {
         const held = round % 2 ? await ann.take('order') : undefined;
         const leaving = new AbortController();
-        const attempt = { key: 'order', holder: bob.newHolder(), mode: 'exclusive' } as const;
-        const answer = bob.ask('order', { holder: attempt.holder, wait: 10_000, signal: leaving.signal });
+        const attempt = bob.request('order');
+        const answer = bob.ask('order', { request: attempt, wait: 10_000, signal: leaving.signal });
         leaving.abort();
         await bob.release(attempt);
         // As the core does with a grant that has crossed the abort.
@@ -77,8 +78,8 @@ export const seamCases: readonly CaseDefinition[] = [
     async run(stage) {
       const [ann, bob] = await stage.directs(2);
       for (const sent of ['before', 'after'] as const) {
-        const attempt = { key: `order sent ${sent} the cut`, holder: ann.newHolder(), mode: 'exclusive' } as const;
-        const ask = () => ann.ask(attempt.key, { holder: attempt.holder }).catch(() => 'unknown');
+        const attempt = ann.request(`order sent ${sent} the cut`);
+        const ask = () => ann.ask(attempt.key, { request: attempt }).catch(() => 'unknown');
         const early = sent === 'before' ? ask() : undefined;
         await stage.cutOff(ann);
         await stage.within(stage.bounds.noAnswer, early ?? ask(), 'the answer');
@@ -147,13 +148,18 @@ export const seamCases: readonly CaseDefinition[] = [
       const ann = await stage.direct();
       // Where a lock may cost a connection, few are held; as many are renewed all the same.
       const heldCount = stage.capabilities.lease === 'per-lock' ? 150 : 4;
-      const grants: Grant[] = [];
+      const grants: DirectGrant[] = [];
       const isHeld = (index: number) => index % Math.floor(300 / heldCount) === 0;
       for (let index = 0; index < 300; index += 1) {
         grants.push(
           isHeld(index)
             ? await ann.take(`key:${index}`)
-            : { ...strangerOf(`key:${index}`, ann.newHolder()), validUntil: stage.clock.now() + 10_000, lease: 30_000 },
+            : {
+                request: ann.request(`key:${index}`),
+                fencingToken: null,
+                validUntil: stage.clock.now() + 10_000,
+                lease: 30_000,
+              },
         );
       }
       const outcomes = await Promise.all(grants.map((grant) => ann.renew(grant, 30_000)));
@@ -187,9 +193,9 @@ export const seamCases: readonly CaseDefinition[] = [
     async run(stage) {
       const [ann, bob, cid] = await stage.directs(3);
       const held = await ann.take('order');
-      const holder = bob.newHolder();
-      assert.equal(await bob.ask('order', { holder }), 'busy');
-      assert.equal(bob.isQueued(holder), false);
+      const request = bob.request('order');
+      assert.equal(await bob.ask('order', { request }), 'busy');
+      assert.equal(request.isQueued, false);
       await ann.release(held);
       await cid.take('order');
     },
@@ -212,10 +218,6 @@ export const seamCases: readonly CaseDefinition[] = [
     },
   },
 ];
-
-function strangerOf(key: string, holder: string) {
-  return { key, holder, mode: 'exclusive', fencingToken: null } as const;
-}
 
 function nameOf(outcome: RenewOutcome): string {
   return typeof outcome === 'object' ? 'renewed' : outcome;

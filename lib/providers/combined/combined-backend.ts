@@ -3,9 +3,7 @@ import type { LockInfo } from '../../api/lock-info.js';
 import type {
   AcquireRequest,
   BackendContext,
-  BackendEvent,
   Grant,
-  Holder,
   LockBackend,
   LockCapabilities,
   Member,
@@ -13,7 +11,7 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../../api/lock-provider.js';
-import { UNUSED } from '../../core/toolkit/composite.js';
+import { probeFor, UNUSED } from '../../core/toolkit/composite.js';
 import { CombinedLock } from './combined-lock.js';
 
 // Released at the start, to see which members answer.
@@ -25,9 +23,6 @@ export class CombinedBackend implements LockBackend {
   /** Present if all members have them. */
   readonly inspect?: (key: string) => Promise<LockInfo | null>;
   readonly forceRelease?: (key: string) => Promise<boolean>;
-  readonly #byHolder = new Map<string, CombinedLock>();
-  /** By the ids that the members know. */
-  readonly #byMemberId = new Map<string, CombinedLock>();
   readonly #releasing = new Set<Promise<ReleaseOutcome>>();
 
   constructor(
@@ -38,8 +33,9 @@ export class CombinedBackend implements LockBackend {
     const all = [...members.values()];
     this.capabilities = capabilitiesOf(all.map(({ capabilities }) => capabilities));
     for (const member of all) {
+      // The switches of a member that is a failover are its own.
       member.observe((event) => {
-        this.#onMemberEvent(event);
+        if (event.type !== 'failover') this.context.emit(event);
       });
     }
     if (!this.capabilities.forceRelease) return;
@@ -66,8 +62,8 @@ export class CombinedBackend implements LockBackend {
       const answer = await lock.acquire();
       if (typeof answer === 'object') return answer;
       // It was released while it was in flight.
-      if (this.#byHolder.get(request.holder) !== lock) return 'busy';
-      this.#byHolder.delete(request.holder);
+      if (request.state !== lock) return 'busy';
+      request.state = undefined;
       const outcome = await this.#release(lock, UNUSED);
       if (answer === 'busy' || hasLeft(request)) return 'busy';
       // Lost while it waited for the next member: again from the start, unless what it had may still be in its own way.
@@ -75,15 +71,15 @@ export class CombinedBackend implements LockBackend {
     }
   }
 
-  async renew({ holder }: Grant, lease: number): Promise<RenewOutcome> {
-    return (await this.#byHolder.get(holder)?.renew(lease)) ?? 'lost';
+  async renew({ state }: AcquireRequest, lease: number): Promise<RenewOutcome> {
+    return state instanceof CombinedLock ? state.renew(lease) : 'lost';
   }
 
-  async release({ holder }: Holder, options: ReleaseOptions): Promise<ReleaseOutcome> {
-    const lock = this.#byHolder.get(holder);
-    if (!lock) return 'lost';
-    this.#byHolder.delete(holder);
-    return this.#release(lock, options);
+  async release(request: AcquireRequest, options: ReleaseOptions): Promise<ReleaseOutcome> {
+    const { state } = request;
+    if (!(state instanceof CombinedLock)) return 'lost';
+    request.state = undefined;
+    return this.#release(state, options);
   }
 
   /** Releases are bounded, and the members close after this backend. */
@@ -91,16 +87,12 @@ export class CombinedBackend implements LockBackend {
     await Promise.all(this.#releasing);
   }
 
-  /** The lock of this holder, with new ids if those that it had were released. */
+  /** The lock of this request, with new ids if those that it had were released. */
   #lockFor(request: AcquireRequest): CombinedLock {
-    const known = this.#byHolder.get(request.holder);
-    if (known) {
-      known.askedAgain(request);
-      return known;
-    }
+    if (request.state instanceof CombinedLock) return request.state;
     const { clock, random } = this.context;
-    const lock = new CombinedLock(request, [...this.members.values()], clock, random, this.#byMemberId);
-    this.#byHolder.set(request.holder, lock);
+    const lock = new CombinedLock(request, [...this.members.values()], clock, random);
+    request.state = lock;
     return lock;
   }
 
@@ -109,29 +101,6 @@ export class CombinedBackend implements LockBackend {
     this.#releasing.add(release);
     void release.finally(() => this.#releasing.delete(release));
     return release;
-  }
-
-  #onMemberEvent(event: BackendEvent): void {
-    switch (event.type) {
-      case 'waiting': {
-        const lock = this.#byMemberId.get(event.holder);
-        if (lock) this.context.emit({ type: 'waiting', holder: lock.holder });
-        break;
-      }
-      case 'lost': {
-        const lock = this.#byMemberId.get(event.holder);
-        lock?.lost(event.holder);
-        if (lock?.isComplete) this.context.emit({ ...event, holder: lock.holder });
-        break;
-      }
-      case 'unavailable':
-      case 'recovered':
-        this.context.emit(event);
-        break;
-      case 'failover':
-        // The switches of a member that is a failover are its own.
-        break;
-    }
   }
 
   #unanswered(key: string): LockUnavailableError {
@@ -160,12 +129,10 @@ function capabilitiesOf(all: readonly LockCapabilities[]): LockCapabilities {
 
 /** Asks the member to release what nobody holds, which changes nothing. */
 async function isReachable(member: Member, { random }: BackendContext): Promise<boolean> {
-  const { signal } = new AbortController();
-  const terms = { lease: 0, renew: false, minHold: 0, wait: 0, age: 0, callers: 1, signal };
   try {
     // Some know without a question to their server that they hold nothing, but not what others hold.
     await member.inspect?.(PROBE_KEY);
-    const probe: AcquireRequest = { key: PROBE_KEY, holder: random.id(), mode: 'exclusive', ...terms };
+    const probe = probeFor(PROBE_KEY, random.id(), 0, new AbortController().signal);
     return (await member.release(probe, UNUSED)) !== 'unknown';
   } catch {
     return false;

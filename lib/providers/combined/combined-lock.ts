@@ -1,5 +1,6 @@
 import type { Clock } from '../../api/clock.js';
-import { LockUnavailableError } from '../../api/errors.js';
+import { type LockError, LockUnavailableError } from '../../api/errors.js';
+import type { LockMode } from '../../api/lock-options.js';
 import type {
   AcquireRequest,
   Grant,
@@ -13,16 +14,55 @@ import { UNUSED } from '../../core/toolkit/composite.js';
 import { isUnavailable } from '../../core/toolkit/retryable.js';
 import { pause } from '../../core/toolkit/timing.js';
 
+const NEVER = new AbortController().signal;
+
 /** What one attempt has in one member, or asks for there, under an id that only this member gets. */
-interface MemberLock {
-  readonly member: Member;
-  readonly id: string;
-  /** What the member was asked for: the latest ask that may have reached its server. */
-  request: AcquireRequest | undefined;
-  wasSent: boolean;
+class MemberLock implements AcquireRequest {
+  readonly key: string;
+  readonly mode: LockMode;
+  readonly lease: number;
+  readonly renew: boolean;
+  readonly minHold: number;
+  readonly otherKeysHeld: number;
+  readonly callers = 1;
+  /** The member's own. */
+  state: unknown;
+  /** Aborts when the member is not waited for any more. */
+  signal = NEVER;
   grant: Grant | undefined;
   /** Until when it is held, on the monotonic clock; in the past once it is lost. */
-  validUntil: number;
+  validUntil = -Infinity;
+
+  constructor(
+    readonly member: Member,
+    readonly id: string,
+    private readonly request: AcquireRequest,
+    private readonly onLost: (lock: MemberLock, cause: unknown) => void,
+  ) {
+    this.key = request.key;
+    this.mode = request.mode;
+    this.lease = request.lease;
+    this.renew = request.renew;
+    this.minHold = request.minHold;
+    this.otherKeysHeld = request.otherKeysHeld;
+  }
+
+  get age(): number {
+    return this.request.age;
+  }
+
+  // A caller whose time is up between two members still gets those that are free.
+  get wait(): number {
+    return this.signal.aborted ? 0 : this.request.wait;
+  }
+
+  waits(instead?: LockError): void {
+    this.request.waits(instead);
+  }
+
+  lost(cause?: unknown): void {
+    this.onLost(this, cause);
+  }
 }
 
 /**
@@ -33,7 +73,6 @@ interface MemberLock {
  */
 export class CombinedLock {
   readonly #locks: MemberLock[] = [];
-  #request: AcquireRequest;
   #isComplete = false;
   #isReleased = false;
   /** Until when the lock is held, as last reported to the core, on the monotonic clock. */
@@ -42,29 +81,11 @@ export class CombinedLock {
   #waiting: AbortController | undefined;
 
   constructor(
-    request: AcquireRequest,
+    private readonly request: AcquireRequest,
     private readonly members: readonly Member[],
     private readonly clock: Clock,
     private readonly random: Random,
-    /** Leads from the ids that members know to their locks. */
-    private readonly byMemberId: Map<string, CombinedLock>,
-  ) {
-    this.#request = request;
-  }
-
-  get holder(): string {
-    return this.#request.holder;
-  }
-
-  /** All members have granted it. */
-  get isComplete(): boolean {
-    return this.#isComplete;
-  }
-
-  /** The caller asks again, and may not wait as long any more. */
-  askedAgain(request: AcquireRequest): void {
-    this.#request = request;
-  }
+  ) {}
 
   /**
    * Asks the members in order, from the first that has not granted yet. `lost`: what one member had granted was lost before all
@@ -75,8 +96,8 @@ export class CombinedLock {
   async acquire(): Promise<Grant | 'busy' | 'lost'> {
     const end = new AbortController();
     this.#waiting = end;
-    const { wait, holder, key, mode } = this.#request;
-    if (wait > 0) abortWith(end, this.#request.signal);
+    const { wait } = this.request;
+    if (wait > 0) abortWith(end, this.request.signal);
     let isRenewing = false;
     try {
       for (const [index, member] of this.members.entries()) {
@@ -89,7 +110,7 @@ export class CombinedLock {
         const answer = await this.#ask(lock, end);
         if (this.#isReleased) {
           // Its id ended while it was in flight, and that release may have arrived first.
-          if (answer !== 'busy') void member.release(answer, UNUSED);
+          if (answer !== 'busy') void member.release(lock, UNUSED);
           return 'busy';
         }
         if (answer !== 'busy') {
@@ -106,7 +127,7 @@ export class CombinedLock {
     if (this.#hasLost()) return 'lost';
     this.#isComplete = true;
     const lease = Math.min(...this.#granted().map(({ grant }) => grant.lease));
-    return { key, holder, mode, lease, validUntil: this.#report(), fencingToken: null };
+    return { lease, validUntil: this.#report(), fencingToken: null };
   }
 
   /** Renews in all members at the same time. A loss is reported immediately; a renewal when all have answered. */
@@ -128,13 +149,6 @@ export class CombinedLock {
     });
   }
 
-  /** The member that knows this id reports its lock as lost. */
-  lost(id: string): void {
-    const lock = this.#locks.find((each) => each.id === id);
-    if (lock) lock.validUntil = -Infinity;
-    this.#waiting?.abort();
-  }
-
   /**
    * Releases in all members, the last one first. A loss is reported immediately; the other outcomes when all have answered. The core
    * repeats what a member has not answered.
@@ -153,27 +167,33 @@ export class CombinedLock {
   }
 
   #begin(member: Member): MemberLock {
-    const id = this.random.id();
-    const lock = { member, id, request: undefined, wasSent: false, grant: undefined, validUntil: -Infinity };
+    const lock = new MemberLock(member, this.random.id(), this.request, this.#onLost);
     this.#locks.push(lock);
-    this.byMemberId.set(id, this);
     return lock;
   }
 
+  /** A member reports its lock as lost. */
+  readonly #onLost = (lock: MemberLock, cause: unknown): void => {
+    if (this.#isReleased) return;
+    lock.validUntil = -Infinity;
+    if (this.#isComplete) this.request.lost(cause);
+    else this.#stopAsking();
+  };
+
+  /** The member that is asked answers busy now, also if it has not answered at all. */
+  #stopAsking(): void {
+    const asked = this.#locks.at(-1);
+    if (asked && !asked.grant) void asked.member.release(asked, UNUSED);
+  }
+
   async #ask(lock: MemberLock, { signal }: AbortController): Promise<Grant | 'busy'> {
-    const { key, mode, lease, renew, minHold, depth = 0, age } = this.#request;
-    // A caller whose time is up between two members still gets those that are free.
-    const wait = signal.aborted ? 0 : this.#request.wait;
-    const request = { key, holder: lock.id, mode, lease, renew, minHold, depth, wait, age, callers: 1, signal };
-    if (!lock.wasSent) lock.request = request;
+    lock.signal = signal;
     try {
-      return await lock.member.acquire(request);
+      return await lock.member.acquire(lock);
     } catch (error) {
-      const isUnsent = isUnavailable(error) && !error.sent;
-      lock.wasSent ||= !isUnsent;
       // Something is left in the members before it.
-      if (isUnsent && lock !== this.#locks[0]) {
-        const { provider } = error;
+      if (isUnavailable(error) && !error.sent && lock !== this.#locks[0]) {
+        const { key, provider } = error;
         throw new LockUnavailableError(error.message, { key, provider, cause: error });
       }
       throw error;
@@ -186,18 +206,17 @@ export class CombinedLock {
       const lease = Math.min(...this.#granted().map(({ grant }) => grant.lease));
       await pause(this.clock, lease / 3, end.signal);
       if (end.signal.aborted) return;
-      if ((await this.renew(this.#request.lease)) === 'lost') end.abort();
+      if ((await this.renew(this.request.lease)) === 'lost') this.#stopAsking();
     }
   }
 
   async #releaseInReverse(options: ReleaseOptions, report: (outcome: ReleaseOutcome) => void): Promise<ReleaseOutcome> {
     let isUnknown = false;
-    for (const { member, id, request, grant } of this.#locks.toReversed()) {
-      const asked = grant ?? request;
+    for (const lock of this.#locks.toReversed()) {
+      const { member } = lock;
       // A member that cannot retain keys frees its own immediately.
       const keepFor = member.capabilities.minHold ? options.keepFor : 0;
-      const outcome = asked ? await member.release(asked, { ...options, keepFor }) : 'lost';
-      this.byMemberId.delete(id);
+      const outcome = await member.release(lock, { ...options, keepFor });
       if (outcome === 'unknown') isUnknown = true;
       else if (outcome !== 'released' && this.#isComplete) report(outcome);
     }
@@ -220,9 +239,9 @@ export class CombinedLock {
   }
 }
 
-async function renewIn({ member, grant }: { member: Member; grant: Grant }, lease: number): Promise<RenewOutcome> {
+async function renewIn(lock: MemberLock, lease: number): Promise<RenewOutcome> {
   try {
-    return await member.renew(grant, lease);
+    return await lock.member.renew(lock, lease);
   } catch {
     // A member that fails has not answered.
     return 'unknown';

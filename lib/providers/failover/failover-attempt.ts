@@ -1,4 +1,6 @@
-import type { AcquireRequest, Grant, Holder } from '../../api/lock-provider.js';
+import type { LockError } from '../../api/errors.js';
+import type { LockMode } from '../../api/lock-options.js';
+import type { AcquireRequest, Grant } from '../../api/lock-provider.js';
 import type { Confirmation } from './confirmation.js';
 import type { Epoch } from './epochs.js';
 
@@ -8,53 +10,48 @@ import type { Epoch } from './epochs.js';
  */
 export class FailoverAttempt implements AcquireRequest {
   readonly key: string;
-  readonly mode: Holder['mode'];
-  readonly depth: number;
+  readonly mode: LockMode;
+  readonly otherKeysHeld: number;
   readonly renew = true;
   readonly minHold = 0;
+  /** The member's own. */
+  state: unknown;
   /** What the member has granted. */
   grant: Grant | undefined;
   #reportedUntil = -Infinity;
   #isDoubtful = false;
   #keptUntil = -Infinity;
-  #request: AcquireRequest;
   #signal: AbortSignal | undefined;
   #withdrawal: AbortController | undefined;
 
   constructor(
-    request: AcquireRequest,
+    readonly request: AcquireRequest,
     readonly epoch: Epoch,
-    readonly holder: string,
+    readonly id: string,
     readonly lease: number,
     /** How many suspensions of the machine were known when the member was last asked. */
     public suspensions: number,
   ) {
-    this.#request = request;
     this.key = request.key;
     this.mode = request.mode;
-    this.depth = request.depth ?? 0;
-  }
-
-  /** What its caller asked for last. */
-  get request(): AcquireRequest {
-    return this.#request;
+    this.otherKeysHeld = request.otherKeysHeld;
   }
 
   get wait(): number {
-    return this.#request.wait;
+    return this.request.wait;
   }
 
   get age(): number {
-    return this.#request.age;
+    return this.request.age;
   }
 
   get callers(): number {
-    return this.#request.callers;
+    return this.request.callers;
   }
 
   get signal(): AbortSignal {
     this.#withdrawal ??= new AbortController();
-    return (this.#signal ??= AbortSignal.any([this.#request.signal, this.#withdrawal.signal]));
+    return (this.#signal ??= AbortSignal.any([this.request.signal, this.#withdrawal.signal]));
   }
 
   /** Until when the member keeps the lock, on the monotonic clock. */
@@ -77,11 +74,22 @@ export class FailoverAttempt implements AcquireRequest {
     return Math.min(this.#keptUntil, confirmation.validUntil(this.epoch.number));
   }
 
-  /** The caller asks again. Its signal may be another one: a provider that is built on this one makes one for each ask. */
-  askedAgain(request: AcquireRequest): void {
-    if (request === this.#request) return;
-    this.#request = request;
+  /** Asked again, with a signal that may be another one: a provider that is built on this one makes one for each ask. */
+  askedAgain(): void {
     this.#signal = undefined;
+  }
+
+  /** It stands for its request: it was not released, and no attempt of another epoch has replaced it. */
+  get isCurrent(): boolean {
+    return this.request.state === this;
+  }
+
+  waits(instead?: LockError): void {
+    if (this.isCurrent) this.request.waits(instead);
+  }
+
+  lost(cause?: unknown): void {
+    if (this.isCurrent) this.request.lost(cause);
   }
 
   granted(grant: Grant): void {

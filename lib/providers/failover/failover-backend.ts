@@ -7,7 +7,6 @@ import type {
   CasStore,
   Diagnostic,
   Grant,
-  Holder,
   LockBackend,
   LockCapabilities,
   Member,
@@ -41,9 +40,8 @@ export class FailoverBackend implements LockBackend {
   readonly capabilities: LockCapabilities;
   readonly #epochs: Epochs;
   readonly #suspension: SuspensionDetector;
-  readonly #byHolder = new HolderTable<FailoverAttempt>();
-  /** By the ids that the members know. */
-  readonly #byMemberHolder = new HolderTable<FailoverAttempt>();
+  /** Those that wait or hold, by the ids that the members know. */
+  readonly #attempts = new HolderTable<FailoverAttempt>();
 
   /** Checked by the provider: `members` are those of `settings.providers`, in their order. */
   constructor(
@@ -93,9 +91,9 @@ export class FailoverBackend implements LockBackend {
    * Most renewals renew the confirmation alone. The member is asked when a third of its lease is over, or would be before the next
    * renewal.
    */
-  async renew({ holder }: Grant): Promise<RenewOutcome> {
+  async renew(request: AcquireRequest): Promise<RenewOutcome> {
     const suspensions = this.#suspension.observe();
-    const attempt = this.#byHolder.get(holder);
+    const attempt = this.#attemptOf(request);
     if (!attempt?.grant) return 'lost';
     // Renewals of one lock may overlap, and each reports what was gained since it came.
     const { reportedUntil } = attempt;
@@ -114,12 +112,12 @@ export class FailoverBackend implements LockBackend {
   }
 
   /** On the member that was asked, also after a switch. The core repeats there what was not answered. */
-  release({ holder }: Holder, options: ReleaseOptions): Promise<ReleaseOutcome> {
-    const attempt = this.#byHolder.get(holder);
+  release(request: AcquireRequest, options: ReleaseOptions): Promise<ReleaseOutcome> {
+    const attempt = this.#attemptOf(request);
     if (!attempt) return Promise.resolve('lost');
     // An ask that is still in flight finds that it was released.
     this.#forget(attempt);
-    return attempt.epoch.member.locking.release(attempt.grant ?? attempt, options);
+    return attempt.epoch.member.locking.release(attempt, options);
   }
 
   async inspect(key: string): Promise<LockInfo | null> {
@@ -167,29 +165,33 @@ export class FailoverBackend implements LockBackend {
 
   /** How many attempts are waiting or granted, for tests of leaks. */
   get size(): number {
-    return this.#byMemberHolder.size;
+    return this.#attempts.size;
   }
 
   #attemptFor(request: AcquireRequest, epoch: Epoch, now: number): FailoverAttempt {
-    const known = this.#byHolder.get(request.holder);
+    const known = this.#attemptOf(request);
     if (known?.epoch === epoch) {
-      known.askedAgain(request);
+      known.askedAgain();
       return known;
     }
     if (known) this.#giveBack(known);
     const { context, settings } = this;
     const suspensions = this.#suspension.recent(now);
     const attempt = new FailoverAttempt(request, epoch, context.random.id(), memberLease(settings), suspensions);
-    this.#byHolder.set(request.holder, attempt);
-    this.#byMemberHolder.set(attempt.holder, attempt);
+    this.#attempts.set(attempt.id, attempt);
+    request.state = attempt;
     return attempt;
+  }
+
+  #attemptOf({ state }: AcquireRequest): FailoverAttempt | undefined {
+    return state instanceof FailoverAttempt ? state : undefined;
   }
 
   /** What a member's answer is worth when it comes. */
   #admit(attempt: FailoverAttempt, answer: Grant | 'busy'): Grant | 'busy' {
-    const { epoch, request } = attempt;
+    const { epoch } = attempt;
     if (answer !== 'busy') attempt.granted(answer);
-    if (this.#byHolder.get(request.holder) !== attempt) {
+    if (!attempt.isCurrent) {
       // Released while in flight, and that release may have arrived first.
       if (answer !== 'busy') this.#giveBack(attempt);
       return 'busy';
@@ -207,10 +209,9 @@ export class FailoverBackend implements LockBackend {
       throw this.#overtaken();
     }
     attempt.reported(validUntil);
-    const { key, holder, mode } = request;
     const { followers } = answer;
     const lease = Math.min(this.settings.window, answer.lease);
-    return { key, holder, mode, fencingToken: this.#tokenOf(answer.fencingToken, epoch), validUntil, lease, followers };
+    return { fencingToken: this.#tokenOf(answer.fencingToken, epoch), validUntil, lease, followers };
   }
 
   #isDue({ isDoubtful, suspensions, keptUntil }: FailoverAttempt, { lease }: Grant, known: number): boolean {
@@ -221,9 +222,9 @@ export class FailoverBackend implements LockBackend {
   /** Waits only so long that the confirmation can still be reported in time. An answer that comes later still counts. */
   #renewOnMember(attempt: FailoverAttempt, grant: Grant, suspensions: number): Promise<RenewOutcome> {
     let isLate = false;
-    const answer = attempt.epoch.member.renew(grant, grant.lease).then((outcome) => {
+    const answer = attempt.epoch.member.renew(attempt, grant.lease).then((outcome) => {
       if (typeof outcome === 'object') attempt.renewed(outcome.validUntil, suspensions);
-      if (isLate && outcome === 'lost') this.context.emit({ type: 'lost', holder: attempt.request.holder });
+      if (isLate && outcome === 'lost') attempt.lost();
       return outcome;
     });
     return withTimeout(this.context.clock, this.#epochs.record.timeout, answer, () => {
@@ -235,13 +236,12 @@ export class FailoverBackend implements LockBackend {
   /** Releases what nobody uses. */
   #giveBack(attempt: FailoverAttempt): void {
     this.#forget(attempt);
-    void attempt.epoch.member.locking.release(attempt.grant ?? attempt, UNUSED);
+    void attempt.epoch.member.locking.release(attempt, UNUSED);
   }
 
   #forget(attempt: FailoverAttempt): void {
-    this.#byMemberHolder.delete(attempt.holder);
-    const { holder } = attempt.request;
-    if (this.#byHolder.get(holder) === attempt) this.#byHolder.delete(holder);
+    this.#attempts.delete(attempt.id);
+    if (attempt.isCurrent) attempt.request.state = undefined;
   }
 
   #heldUntil(attempt: FailoverAttempt): number {
@@ -250,21 +250,15 @@ export class FailoverBackend implements LockBackend {
 
   /** Waiters of a member that grants no more leave its queue. */
   #withdrawOthers(epoch: number): void {
-    for (const attempt of this.#byMemberHolder.values()) {
+    for (const attempt of this.#attempts.values()) {
       if (attempt.epoch.number !== epoch && !attempt.grant) attempt.withdraw();
     }
   }
 
   #onMemberEvent(name: string, event: BackendEvent): void {
     switch (event.type) {
-      case 'lost':
-      case 'waiting': {
-        const attempt = this.#byMemberHolder.get(event.holder);
-        if (attempt) this.context.emit({ ...event, holder: attempt.request.holder });
-        break;
-      }
       case 'recovered':
-        for (const attempt of this.#byMemberHolder.values()) {
+        for (const attempt of this.#attempts.values()) {
           if (attempt.epoch.member.name === name) attempt.doubted();
         }
         this.context.emit(event);

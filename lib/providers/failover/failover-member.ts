@@ -1,6 +1,6 @@
 import type { Timer } from '../../api/clock.js';
-import type { AcquireRequest, BackendContext, Grant, Member, RenewOutcome } from '../../api/lock-provider.js';
-import { UNUSED } from '../../core/toolkit/composite.js';
+import type { AcquireRequest, BackendContext, Member, RenewOutcome } from '../../api/lock-provider.js';
+import { probeFor, UNUSED } from '../../core/toolkit/composite.js';
 import { isUnavailable } from '../../core/toolkit/retryable.js';
 import { jitter, pause } from '../../core/toolkit/timing.js';
 import type { FailoverSettings } from './failover-options.js';
@@ -55,9 +55,9 @@ export class FailoverMember {
   }
 
   /** Never rejects. */
-  async renew(grant: Grant, lease: number): Promise<RenewOutcome> {
+  async renew(request: AcquireRequest, lease: number): Promise<RenewOutcome> {
     try {
-      const outcome = await this.locking.renew(grant, lease);
+      const outcome = await this.locking.renew(request, lease);
       if (outcome === 'unknown') this.health.failed();
       else this.health.succeeded();
       return outcome;
@@ -75,20 +75,9 @@ export class FailoverMember {
   async #probe(): Promise<void> {
     const { random, name } = this.context;
     const leaving = new AbortController();
-    const probe: AcquireRequest = {
-      // One key for all processes: a SQL member would keep a row for each. Busy by another process is an answer too. That its
-      // own probe is in the way is none, because the queue in front of the member may have answered that.
-      key: `failover:${name}:probe`,
-      holder: random.id(),
-      mode: 'exclusive',
-      lease: PROBE_LEASE,
-      renew: false,
-      minHold: 0,
-      wait: 0,
-      age: 0,
-      callers: 1,
-      signal: leaving.signal,
-    };
+    // One key for all processes: a SQL member would keep a row for each. Busy by another process is an answer too. That its
+    // own probe is in the way is none, because the queue in front of the member may have answered that.
+    const probe = probeFor(`failover:${name}:probe`, random.id(), PROBE_LEASE, leaving.signal);
     try {
       const answer = await this.#inTime(this.locking.acquire(probe), leaving);
       if (answer !== undefined) this.health.succeeded();

@@ -32,7 +32,7 @@ export class MemcachedAttempt {
 
   async #acquire(): Promise<Grant | 'busy'> {
     const { request, context, connection, itemKey } = this;
-    const { holder, lease, minHold } = request;
+    const { id: holder, lease, minHold } = request;
     const seconds = secondsFor(Math.max(lease, minHold));
     let isOthers = false;
     for (let round = 0; !this.#isReleased;) {
@@ -50,7 +50,7 @@ export class MemcachedAttempt {
         isOthers = true;
       }
       if (isLast) break;
-      if (round === 0) context.emit({ type: 'waiting', holder });
+      if (round === 0) request.waits();
       await pause(context.clock, backOff(context.random, round, PAUSE), request.signal);
       round += 1;
     }
@@ -58,8 +58,8 @@ export class MemcachedAttempt {
   }
 
   #grant({ leaseEndsAt }: Hold): Grant {
-    const { key, holder, mode, lease, callers } = this.request;
+    const { lease, callers } = this.request;
     const until = validUntil(leaseEndsAt - lease, lease);
-    return { key, holder, mode, lease, validUntil: until, fencingToken: null, followers: callers - 1 };
+    return { lease, validUntil: until, fencingToken: null, followers: callers - 1 };
   }
 }

@@ -3,7 +3,6 @@ import type {
   BackendContext,
   Diagnostic,
   Grant,
-  Holder,
   LockBackend,
   LockCapabilities,
   ReleaseOptions,
@@ -37,8 +36,8 @@ export class MemcachedBackend implements LockBackend {
     forceRelease: true,
   };
   readonly #connection: ReconnectingConnection;
-  /** Those in flight, by their holders. */
-  readonly #attempts = new Map<string, MemcachedAttempt>();
+  /** Those in flight. */
+  readonly #attempts = new Set<MemcachedAttempt>();
 
   constructor(
     private readonly context: BackendContext,
@@ -52,19 +51,19 @@ export class MemcachedBackend implements LockBackend {
   }
 
   async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
-    const { key, holder } = request;
-    const attempt = new MemcachedAttempt(this.context, this.#connection, this.#itemKey(key), request);
-    this.#attempts.set(holder, attempt);
+    const attempt = new MemcachedAttempt(this.context, this.#connection, this.#itemKey(request.key), request);
+    request.state = attempt;
+    this.#attempts.add(attempt);
     try {
       return await attempt.answer;
     } finally {
-      this.#attempts.delete(holder);
+      this.#attempts.delete(attempt);
     }
   }
 
-  renew({ key, holder }: Grant, lease: number): Promise<RenewOutcome> {
+  renew({ key, id }: AcquireRequest, lease: number): Promise<RenewOutcome> {
     const { clock } = this.context;
-    return this.#change(key, holder, async (connection, item, hold) => {
+    return this.#change(key, id, async (connection, item, hold) => {
       const now = clock.now();
       const next = { ...hold, leaseEndsAt: now + lease };
       const seconds = secondsFor(Math.max(lease, hold.keptUntil - now));
@@ -73,10 +72,10 @@ export class MemcachedBackend implements LockBackend {
     });
   }
 
-  release({ key, holder }: Holder, { keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
-    this.#attempts.get(holder)?.release();
+  release({ key, id, state }: AcquireRequest, { keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
+    if (state instanceof MemcachedAttempt) state.release();
     const itemKey = this.#itemKey(key);
-    return this.#change(key, holder, async (connection, item) => {
+    return this.#change(key, id, async (connection, item) => {
       const isDone = await (keepFor > 0
         ? connection.replace(itemKey, item, RETAINED, secondsFor(keepFor))
         : connection.delete(itemKey, item));
@@ -108,7 +107,7 @@ export class MemcachedBackend implements LockBackend {
   }
 
   async close(): Promise<void> {
-    const attempts = [...this.#attempts.values()];
+    const attempts = [...this.#attempts];
     for (const attempt of attempts) attempt.release();
     // Each command that was sent is answered before the connection closes, or is given up after `commandTimeout`.
     await Promise.allSettled(attempts.map(({ answer }) => answer));

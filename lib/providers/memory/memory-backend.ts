@@ -4,7 +4,6 @@ import type {
   AcquireRequest,
   BackendContext,
   Grant,
-  Holder,
   LockBackend,
   LockCapabilities,
   ReleaseOptions,
@@ -50,37 +49,33 @@ export class MemoryBackend implements LockBackend {
     return Promise.resolve();
   }
 
-  acquire(attempt: AcquireRequest): Promise<Grant | 'busy'> {
+  acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
     const { clock } = this.context;
-    const { holder } = attempt;
-    const key = this.#name(attempt.key);
-    const onLost = () => {
-      this.context.emit({ type: 'lost', holder });
-    };
-    const hold = this.store.tryTake(key, attempt, onLost);
-    if (hold) return Promise.resolve(grantOf(attempt, hold, clock.now()));
-    if (attempt.wait <= 0 || attempt.signal.aborted) return Promise.resolve('busy');
+    const key = this.#name(request.key);
+    const hold = this.store.tryTake(key, request);
+    if (hold) return Promise.resolve(grantOf(request, hold, clock.now()));
+    if (request.wait <= 0 || request.signal.aborted) return Promise.resolve('busy');
     return new Promise((resolve) => {
-      const dequeue = this.store.wait(key, attempt, onLost, (served) => {
-        resolve(served ? grantOf(attempt, served, clock.now()) : 'busy');
+      const dequeue = this.store.wait(key, request, (served) => {
+        resolve(served ? grantOf(request, served, clock.now()) : 'busy');
       });
       const leave = () => {
         dequeue();
         resolve('busy');
       };
-      attempt.signal.addEventListener('abort', leave, { once: true });
-      this.context.emit({ type: 'waiting', holder });
+      request.signal.addEventListener('abort', leave, { once: true });
+      request.waits();
     });
   }
 
-  renew({ key, holder }: Grant, lease: number): Promise<RenewOutcome> {
+  renew({ key, id }: AcquireRequest, lease: number): Promise<RenewOutcome> {
     const now = this.context.clock.now();
-    const isHeld = this.store.renew(this.#name(key), holder, lease);
+    const isHeld = this.store.renew(this.#name(key), id, lease);
     return Promise.resolve(isHeld ? { validUntil: validUntil(now, lease) } : 'lost');
   }
 
-  release({ key, holder }: Holder, { keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
-    return Promise.resolve(this.store.release(this.#name(key), holder, keepFor) ? 'released' : 'lost');
+  release({ key, id }: AcquireRequest, { keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
+    return Promise.resolve(this.store.release(this.#name(key), id, keepFor) ? 'released' : 'lost');
   }
 
   inspect(key: string): Promise<LockInfo | null> {
@@ -139,13 +134,10 @@ export class MemoryBackend implements LockBackend {
   }
 }
 
-function grantOf({ key, holder, mode, lease }: AcquireRequest, hold: StoredHold, now: number): Grant {
+function grantOf({ mode, lease }: AcquireRequest, hold: StoredHold, now: number): Grant {
   // A hold that was found again is as old as it is: asking does not renew it.
   const remaining = Math.min(lease, hold.expiresAt - now);
   return {
-    key,
-    holder,
-    mode,
     fencingToken: mode === 'limited' ? null : hold.token,
     validUntil: validUntil(now, remaining),
     lease,

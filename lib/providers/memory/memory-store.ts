@@ -59,27 +59,22 @@ export class MemoryStore {
   }
 
   /** The hold, if it can be had now: nobody excludes it, and nobody waits for the key. Asked again, a holder finds its own. */
-  tryTake(key: string, request: StoreRequest, onLost: () => void): StoredHold | undefined {
+  tryTake(key: string, request: StoreRequest): StoredHold | undefined {
     const slot = this.#slotOf(key);
     const now = this.#now();
     slot.expire(now);
     this.#serve(key, slot, now);
-    const own = slot.heldBy(request.holder);
+    const own = slot.heldBy(request.id);
     if (own) return own;
     if (slot.waiters.length > 0 || !slot.admits(request)) return undefined;
-    return this.#grant(slot, request, onLost, now);
+    return this.#grant(slot, request, now);
   }
 
   /** Queues. `serve` is called once: with the hold, or with undefined when the waiter was released meanwhile. Answers how to leave. */
-  wait(
-    key: string,
-    request: StoreRequest,
-    onLost: () => void,
-    serve: (hold: StoredHold | undefined) => void,
-  ): () => void {
+  wait(key: string, request: StoreRequest, serve: (hold: StoredHold | undefined) => void): () => void {
     const slot = this.#slotOf(key);
     const now = this.#now();
-    const waiter: Waiter = { request, since: now - request.age, onLost, serve };
+    const waiter: Waiter = { request, since: now - request.age, serve };
     slot.enqueue(waiter);
     this.#wake(key, slot, now);
     return () => {
@@ -124,7 +119,7 @@ export class MemoryStore {
     for (const hold of holds) slot.remove(hold);
     this.#refresh(key, slot, now);
     // Last, when the store is as it will be: a listener may come back with another attempt.
-    for (const hold of holds) if (!hold.isRetained) hold.onLost();
+    for (const hold of holds) if (!hold.isRetained) hold.request.lost();
     return holds.length > 0;
   }
 
@@ -153,30 +148,30 @@ export class MemoryStore {
     for (const waiter of slot.waiters) {
       if (!slot.admits(waiter.request)) break;
       slot.dequeue(waiter);
-      waiter.serve(this.#grant(slot, waiter.request, waiter.onLost, now));
+      waiter.serve(this.#grant(slot, waiter.request, now));
     }
     this.#wake(key, slot, now);
   }
 
   #dismiss(slot: Slot, holder: string): void {
     for (const waiter of slot.waiters) {
-      if (waiter.request.holder !== holder) continue;
+      if (waiter.request.id !== holder) continue;
       slot.dequeue(waiter);
       waiter.serve(undefined);
     }
   }
 
-  #grant(slot: Slot, request: StoreRequest, onLost: () => void, now: number): StoredHold {
-    const { holder, mode, limited, lease, minHold } = request;
+  #grant(slot: Slot, request: StoreRequest, now: number): StoredHold {
+    const { id, mode, limited, lease, minHold } = request;
     const hold: StoredHold = {
-      holder,
+      holder: id,
       mode,
       limited,
       token: slot.tokenOfReaders(mode) ?? this.#nextToken(),
       expiresAt: now + Math.max(lease, minHold),
       keepUntil: now + minHold,
       isRetained: false,
-      onLost,
+      request,
     };
     slot.add(hold);
     // After the hold is in its slot, because the sweep deletes empty slots.

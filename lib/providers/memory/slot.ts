@@ -3,7 +3,7 @@ import type { LimitTerms, LockMode } from '../../api/lock-options.js';
 import type { AcquireRequest } from '../../api/lock-provider.js';
 
 /** Somebody who asks the store for a key. */
-export type StoreRequest = Pick<AcquireRequest, 'holder' | 'mode' | 'limited' | 'lease' | 'minHold' | 'age'>;
+export type StoreRequest = Pick<AcquireRequest, 'id' | 'mode' | 'limited' | 'lease' | 'minHold' | 'age' | 'lost'>;
 
 /** Somebody who has it. */
 export interface StoredHold {
@@ -17,8 +17,8 @@ export interface StoredHold {
   readonly keepUntil: number;
   /** Released before that: nobody has it any more, and it excludes others as before until it expires. */
   isRetained: boolean;
-  /** Called when the lock is taken away. */
-  readonly onLost: () => void;
+  /** It is told when the lock is taken away. */
+  readonly request: StoreRequest;
 }
 
 /** Somebody in the queue of a key. */
@@ -26,7 +26,6 @@ export interface Waiter {
   readonly request: StoreRequest;
   /** When its oldest caller came, on the monotonic clock. */
   readonly since: number;
-  readonly onLost: () => void;
   readonly serve: (hold: StoredHold | undefined) => void;
 }
 

@@ -6,7 +6,6 @@ import type {
   BackendContext,
   Diagnostic,
   Grant,
-  Holder,
   LockBackend,
   LockCapabilities,
   ReleaseOptions,
@@ -22,7 +21,7 @@ import { look } from './inspection.js';
 import { InstanceNames } from './instance-names.js';
 import { KeyLayout } from './key-layout.js';
 import { Listing } from './listing.js';
-import { RedisRequest } from './redis-request.js';
+import { requestOf } from './redis-request.js';
 import { RedisRequests } from './redis-requests.js';
 import type { ServersListener } from './server.js';
 import type { Servers } from './servers.js';
@@ -84,15 +83,16 @@ export class RedisBackend implements LockBackend, ServersListener {
     return this.#requests.acquire(request, this.#layout.lockOf(request.key));
   }
 
-  renew(grant: Grant, lease: number): Promise<RenewOutcome> {
-    const lock = this.#layout.lockOf(grant.key);
-    const token = this.#requests.tokenOf(grant);
+  renew(request: AcquireRequest, lease: number): Promise<RenewOutcome> {
+    const known = requestOf(request);
+    if (known?.state !== 'granted') return Promise.resolve('lost');
+    const { lock, holder, token } = known;
     return new Promise((resolve) => {
       this.#servers.confirmerOf(lock, lease).add({
         lock,
         // That of a limited holder reads all holders of its key.
-        weight: grant.mode === 'limited' ? HEAVY : LIGHT,
-        encode: () => ['C', grant.holder, wholeMs(lease)],
+        weight: request.mode === 'limited' ? HEAVY : LIGHT,
+        encode: () => ['C', holder, wholeMs(lease)],
         onReply: (reply, sentAt) => {
           const held = readHeld(reply, lease);
           // Another token: the provisional lease had run out and the lock was granted to us again. The tokens in use are overtaken.
@@ -106,14 +106,15 @@ export class RedisBackend implements LockBackend, ServersListener {
     });
   }
 
-  release(holder: Holder, { keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
-    const request = this.#requests.end(holder) ?? this.#forgotten(holder);
-    if (!request.sent) return Promise.resolve('lost');
+  release(request: AcquireRequest, { keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
+    const known = requestOf(request);
+    if (known) this.#requests.end(known);
+    if (!known?.sent) return Promise.resolve('lost');
     return new Promise((resolve) => {
-      this.#servers.batcherOf(request.lock).add({
-        lock: request.lock,
+      this.#servers.batcherOf(known.lock).add({
+        lock: known.lock,
         weight: HEAVY,
-        encode: () => request.encodeRelease(keepFor),
+        encode: () => known.encodeRelease(keepFor),
         onReply: (reply) => {
           resolve(reply === 1 ? 'released' : reply === 0 ? 'lost' : 'unknown');
         },
@@ -122,16 +123,6 @@ export class RedisBackend implements LockBackend, ServersListener {
         },
       });
     });
-  }
-
-  /** A request whose release was sent before. */
-  #forgotten(holder: Holder): RedisRequest {
-    const terms = { lease: 0, renew: false, minHold: 0, wait: 0, age: 0, callers: 1 };
-    const { signal } = new AbortController();
-    const request = new RedisRequest({ ...terms, signal, ...holder }, this.#layout.lockOf(holder.key));
-    request.sent = true;
-    request.mayBeQueued = 'minHold' in holder;
-    return request;
   }
 
   async inspect(key: string): Promise<LockInfo | null> {

@@ -54,8 +54,8 @@ export class RedisRequest {
     readonly request: AcquireRequest,
     readonly lock: string,
   ) {
-    const { holder, limited, minHold, lease } = request;
-    this.holder = holder;
+    const { id, limited, minHold, lease } = request;
+    this.holder = id;
     const share = limited ? ` ${limited.weight} ${limited.limit}` : '';
     // The script recognizes by the 0 that no other caller may hold the lock after this one.
     this.#provisional = (minHold > 0 ? '0' : '') + wholeMs(Math.min(lease, PROVISIONAL)) + share;
@@ -78,7 +78,7 @@ export class RedisRequest {
   /** The fields of an ask; `undefined` when it is answered. */
   readonly encodeAsk = (): OperationArguments | undefined => {
     if (!this.isOpen) return undefined;
-    const { holder, lease, minHold, mode, wait, age } = this.request;
+    const { lease, minHold, mode, wait, age } = this.request;
     const isOnce = wait === 0 && this.state !== 'queued';
     this.callers = mode === 'exclusive' && minHold === 0 ? this.request.callers : 1;
     const kind = this.callers > 1 ? 'several' : mode === 'exclusive' && minHold > 0 ? 'minHold' : mode;
@@ -89,20 +89,20 @@ export class RedisRequest {
     else if (kind === 'several') code += `${isOnce ? ':' : ''}::${this.callers}`;
     this.mayBeQueued ||= !isOnce;
     this.sent = true;
-    return [code, holder, wholeMs(lease)];
+    return [code, this.holder, wholeMs(lease)];
   };
 
   /** The fields of a confirmation; `undefined` when it is answered. */
   readonly encodeConfirmation = (): OperationArguments | undefined => {
     if (!this.isOpen) return undefined;
-    const { holder, lease, minHold } = this.request;
-    return [minHold > 0 ? `C${wholeMs(minHold)}` : 'C', holder, wholeMs(lease)];
+    const { lease, minHold } = this.request;
+    return [minHold > 0 ? `C${wholeMs(minHold)}` : 'C', this.holder, wholeMs(lease)];
   };
 
   /** The fields of its release, which also takes it out of the queue if it may be there. */
   encodeRelease(keepFor: number): OperationArguments {
-    const { holder, mode } = this.request;
-    return [RELEASE[mode] + (this.mayBeQueued ? this.#provisional : ''), holder, wholeMs(keepFor)];
+    const kind = RELEASE[this.request.mode];
+    return [kind + (this.mayBeQueued ? this.#provisional : ''), this.holder, wholeMs(keepFor)];
   }
 
   /** Calls `listener` when its caller has left, until it is answered. */
@@ -127,4 +127,9 @@ export class RedisRequest {
     if (this.#onAbort) this.request.signal.removeEventListener('abort', this.#onAbort);
     this.#onAbort = undefined;
   }
+}
+
+/** What is known of a request here, if it was asked for. */
+export function requestOf({ state }: AcquireRequest): RedisRequest | undefined {
+  return state instanceof RedisRequest ? state : undefined;
 }

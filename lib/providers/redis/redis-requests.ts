@@ -1,10 +1,10 @@
 import type { Timer } from '../../api/clock.js';
-import type { AcquireRequest, BackendContext, Grant, Holder } from '../../api/lock-provider.js';
+import type { AcquireRequest, BackendContext, Grant } from '../../api/lock-provider.js';
 import { HolderTable } from '../../core/toolkit/holder-table.js';
 import { validUntil } from '../../core/toolkit/validity.js';
 import { HEAVY, type Operation, REPEATED } from './batcher.js';
 import { NotSent } from './client/redis-client.js';
-import { RedisRequest } from './redis-request.js';
+import { RedisRequest, requestOf } from './redis-request.js';
 import type { Servers } from './servers.js';
 import { unavailable } from './unavailable.js';
 import { readHeld, readNotice, readQueued, readRetained } from './wire.js';
@@ -36,36 +36,23 @@ export class RedisRequests {
   ) {}
 
   acquire(request: AcquireRequest, lock: string): Promise<Grant | 'busy'> {
-    let known = this.#requests.get(request.holder);
-    if (known?.request !== request) {
-      const again = known;
+    let known = requestOf(request);
+    if (known === undefined) {
       known = new RedisRequest(request, lock);
-      if (again) {
-        known.sent = again.sent;
-        known.mayBeQueued = again.mayBeQueued;
-      }
-      // Before it is sent: a message about the grant may overtake the reply.
-      this.#requests.set(request.holder, known);
+      request.state = known;
     }
+    // Before it is sent: a message about the grant may overtake the reply.
+    this.#requests.set(known.holder, known);
     const answer = known.begin();
     this.#ask(known, HEAVY);
     return answer;
   }
 
-  /** The last token that the server has given to this holder; `undefined` for one that is not known here. */
-  tokenOf({ holder }: Holder): bigint | undefined {
-    const known = this.#requests.get(holder);
-    return known?.state === 'granted' ? known.token : undefined;
-  }
-
-  /** It is released from now on. Answers it, if it is known here. */
-  end({ holder }: Holder): RedisRequest | undefined {
-    const known = this.#requests.get(holder);
-    if (!known) return undefined;
-    this.#requests.delete(holder);
+  /** It is released from now on. */
+  end(known: RedisRequest): void {
+    this.#requests.delete(known.holder);
     this.#stopWaking(known);
     if (known.isOpen) known.settle('busy');
-    return known;
   }
 
   onNotice(text: string, sentAt: number | undefined): void {
@@ -174,14 +161,14 @@ export class RedisRequests {
     if (freeIn < ASK_AGAIN) this.#wakeIn(known, freeIn);
     if (known.state === 'queued') return;
     known.state = 'queued';
-    const { holder, signal } = known.request;
-    this.context.emit({ type: 'waiting', holder });
+    const { request } = known;
+    request.waits();
     if (!known.isOpen) return;
     // The core releases it.
     const leave = () => {
       known.settle('busy');
     };
-    if (signal.aborted) leave();
+    if (request.signal.aborted) leave();
     else known.whenAborted(leave);
   }
 
@@ -234,11 +221,11 @@ export class RedisRequests {
   #hold(known: RedisRequest, until: number): void {
     this.#stopWaking(known);
     known.isUnconfirmed = false;
-    const { key, holder, mode, lease } = known.request;
+    const { mode, lease } = known.request;
     // The tokens of limited locks are the server's own: a resource that compares them would refuse all holders but the latest.
     const fencingToken = mode === 'limited' ? null : known.token - BigInt(known.tokens - 1);
     const followers = mode === 'limited' ? COHORT - 1 : known.tokens - 1;
-    known.settle({ key, holder, mode, fencingToken, followers, validUntil: until, lease });
+    known.settle({ fencingToken, followers, validUntil: until, lease });
   }
 
   /** The outcome is unknown. */

@@ -11,9 +11,10 @@ const LARGEST_WINDOW = 250;
 // The last round of a wait begins this many ms before its end, so that a key which became free by then is not missed.
 const LAST_ROUND = 20;
 
-/** One attempt to get a majority of the votes, in as many rounds as it takes while its caller waits. */
+/** One attempt to get a majority of the votes, in as many rounds as it takes while its callers wait; then what it was granted. */
 export class Attempt {
   readonly votes = new Votes();
+  grant: RedlockGrant | undefined;
   #hasLeft = false;
   #isWaiting = false;
   #round: Round | undefined;
@@ -22,16 +23,18 @@ export class Attempt {
   constructor(
     private readonly context: BackendContext,
     private readonly nodes: Nodes,
-    private readonly lock: string,
-    private readonly request: AcquireRequest,
+    readonly lock: string,
+    readonly request: AcquireRequest,
   ) {}
 
   /** @throws LockUnavailableError when a majority does not answer. */
   async run(): Promise<RedlockGrant | 'busy'> {
     const { context, nodes, lock, request, votes } = this;
+    this.#isWaiting = false;
     for (let failures = 0; !this.#hasLeft; failures += 1) {
       this.#round = new Round(context, nodes, lock, request, votes);
       const outcome = await this.#round.run();
+      if (outcome !== 'busy') this.grant = outcome;
       if (outcome !== 'busy' || request.wait <= 0) return outcome;
       this.#wait();
       await this.#pause(failures);
@@ -54,13 +57,13 @@ export class Attempt {
   #wait(): void {
     if (this.#isWaiting || this.#hasLeft) return;
     this.#isWaiting = true;
-    const { signal, holder } = this.request;
+    const { signal } = this.request;
     const leave = () => {
       this.leave();
     };
     if (signal.aborted) leave();
     else signal.addEventListener('abort', leave, { once: true });
-    this.context.emit({ type: 'waiting', holder });
+    this.request.waits();
   }
 
   async #pause(failures: number): Promise<void> {

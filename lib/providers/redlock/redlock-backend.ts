@@ -4,7 +4,6 @@ import type {
   BackendContext,
   Diagnostic,
   Grant,
-  Holder,
   LockBackend,
   LockCapabilities,
   ReleaseOptions,
@@ -20,15 +19,13 @@ import { Nodes } from './nodes.js';
 import { type Agreement, agreement } from './poll.js';
 import type { RedlockSettings } from './redlock-options.js';
 import { renew } from './renewal.js';
-import type { RedlockGrant } from './round.js';
 
 /** The locks of one application on the nodes. */
 export class RedlockBackend implements LockBackend {
   readonly capabilities: LockCapabilities;
   readonly #layout: RedlockKeyLayout;
   readonly #nodes: Nodes;
-  readonly #attempts = new Map<string, Attempt>();
-  /** The attempts that ask for a lock, by the lock: the core lets one waiter per key and depth of nesting ask. */
+  /** The attempts that ask for a lock, by the lock: the core makes one request per key and number of other keys held. */
   readonly #byLock = new Map<string, Set<Attempt>>();
 
   constructor(
@@ -53,32 +50,31 @@ export class RedlockBackend implements LockBackend {
   }
 
   async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
-    const { holder } = request;
     const lock = this.#layout.lockOf(request.key);
-    const attempt = new Attempt(this.context, this.#nodes, lock, request);
-    this.#attempts.set(holder, attempt);
+    const attempt = attemptOf(request) ?? new Attempt(this.context, this.#nodes, lock, request);
+    request.state = attempt;
     const asking = this.#byLock.get(lock) ?? new Set();
     this.#byLock.set(lock, asking.add(attempt));
     try {
       return await attempt.run();
     } finally {
-      if (this.#attempts.get(holder) === attempt) this.#attempts.delete(holder);
       asking.delete(attempt);
       if (asking.size === 0) this.#byLock.delete(lock);
     }
   }
 
-  renew(grant: Grant, lease: number): Promise<RenewOutcome> {
-    return renew(this.context, this.#nodes, this.#layout.lockOf(grant.key), grant, lease);
+  async renew(request: AcquireRequest, lease: number): Promise<RenewOutcome> {
+    const attempt = attemptOf(request);
+    return attempt?.grant ? renew(this.context, this.#nodes, attempt.lock, request.id, attempt.grant, lease) : 'lost';
   }
 
-  async release(holder: Holder | RedlockGrant, { keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
-    const lock = this.#layout.lockOf(holder.key);
-    const attempt = this.#attempts.get(holder.holder);
-    attempt?.leave();
-    const votes = 'votes' in holder ? holder.votes : attempt?.votes;
-    if (votes) votes.isReleased = true;
-    const args = ['R', holder.holder, wholeMs(keepFor), NO_TOKEN, NO_ROUND] as const;
+  async release(request: AcquireRequest, { keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
+    const attempt = attemptOf(request);
+    if (!attempt) return 'lost';
+    const { lock, votes } = attempt;
+    attempt.leave();
+    votes.isReleased = true;
+    const args = ['R', request.id, wholeMs(keepFor), NO_TOKEN, NO_ROUND] as const;
     const { outcome } = this.#nodes.poll({ lock, args, votes }, agreement);
     // Sent behind the release.
     for (const other of this.#byLock.get(lock) ?? []) other.askNow();
@@ -102,9 +98,13 @@ export class RedlockBackend implements LockBackend {
   }
 
   async close(): Promise<void> {
-    for (const attempt of this.#attempts.values()) attempt.leave();
+    for (const attempts of this.#byLock.values()) for (const attempt of attempts) attempt.leave();
     await this.#nodes.close();
   }
+}
+
+function attemptOf({ state }: AcquireRequest): Attempt | undefined {
+  return state instanceof Attempt ? state : undefined;
 }
 
 /** The release of a lock that a majority of the nodes had the vote for, or not. */

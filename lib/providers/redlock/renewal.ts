@@ -1,10 +1,9 @@
-import type { BackendContext, Grant, RenewOutcome } from '../../api/lock-provider.js';
+import type { BackendContext, RenewOutcome } from '../../api/lock-provider.js';
 import { validUntil } from '../../core/toolkit/validity.js';
 import { NO_ROUND, NO_TOKEN, tokenDigits, wholeMs } from './lock-script.js';
 import type { Nodes } from './nodes.js';
 import { agreement, type Question } from './poll.js';
 import type { RedlockGrant } from './round.js';
-import { Votes } from './votes.js';
 
 /**
  * Renews one lock: a majority of the nodes has to extend votes that count. Decided as soon as a majority has answered for this lock,
@@ -14,12 +13,11 @@ export async function renew(
   context: BackendContext,
   nodes: Nodes,
   lock: string,
-  grant: Grant,
+  holder: string,
+  grant: RedlockGrant,
   lease: number,
 ): Promise<RenewOutcome> {
-  const { holder, fencingToken } = grant;
-  // A grant of another backend has no votes, so it is lost.
-  const { keptUntil = 0, votes = new Votes() } = grant as Partial<RedlockGrant>;
+  const { fencingToken, keptUntil, votes } = grant;
   const ms = wholeMs(Math.max(lease, keptUntil - context.clock.now()));
   const acknowledgedBefore = votes.acknowledged();
   // The nodes that have lost the vote, or never gave it.

@@ -48,12 +48,12 @@ export class Round implements Question {
     private readonly request: AcquireRequest,
     readonly votes: Votes,
   ) {
-    const { holder, lease, minHold } = request;
+    const { id, lease, minHold } = request;
     const estimate = nodes.tokens.next(context.clock.now());
     const token = estimate === undefined ? NO_TOKEN : tokenDigits(estimate);
     this.#kept = Math.max(lease, minHold);
     this.#number = nodes.nextRound();
-    this.args = ['V', holder, wholeMs(this.#kept), token, this.#number];
+    this.args = ['V', id, wholeMs(this.#kept), token, this.#number];
   }
 
   /** @throws LockUnavailableError when a majority does not answer. */
@@ -147,15 +147,12 @@ export class Round implements Question {
   }
 
   #grant(token: number, sentAt: number): RedlockGrant {
-    const { key, holder, mode, lease, minHold } = this.request;
+    const { lease, minHold } = this.request;
     const deadline = validUntil(sentAt, Math.min(lease, this.#lasting()));
     if (this.context.clock.now() >= deadline) {
       throw this.#failed(new Error('The votes came when the lease was over.'));
     }
     return {
-      key,
-      holder,
-      mode,
       lease,
       fencingToken: BigInt(token),
       validUntil: deadline,
@@ -173,12 +170,12 @@ export class Round implements Question {
   /** Ends the round's votes. On each connection this follows the round's question, so it also ends votes that are still in flight. */
   #cleanUp(): void {
     if (!this.votes.mayExist) return;
-    const args = ['C', this.request.holder, '0', NO_TOKEN, this.#number] as const;
+    const args = ['C', this.request.id, '0', NO_TOKEN, this.#number] as const;
     this.nodes.send({ lock: this.lock, args, votes: this.votes });
   }
 
   #write(token: number): Question {
-    return { lock: this.lock, args: ['W', this.request.holder, '0', tokenDigits(token), this.#number] };
+    return { lock: this.lock, args: ['W', this.request.id, '0', tokenDigits(token), this.#number] };
   }
 
   #failed(cause: unknown): LockUnavailableError {

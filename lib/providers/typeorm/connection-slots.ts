@@ -6,7 +6,7 @@ export interface ConnectionRequest {
   readonly wait: number;
   readonly signal?: AbortSignal;
   /** How many locks of this provider its caller holds already. */
-  readonly depth?: number;
+  readonly otherKeysHeld?: number;
 }
 
 // A longer timer fires immediately.
@@ -16,7 +16,7 @@ const LONGEST_TIMER = 2 ** 31 - 1;
  * A limited number of connections, in the order of the requests.
  *
  * A caller that holds a lock keeps its connection until its nested locks are done. If such callers had all connections, none of them
- * would progress. So the last `reserved` ones are for nested requests: the first `depth` of them for callers that hold `depth` locks. And no waiter
+ * would progress. So the last `reserved` ones are for nested requests: the first `n` of them for callers that hold `n` locks. And no waiter
  * has the last connection that a request may have, so that a key that is free can be had while others are waited for.
  */
 export class ConnectionSlots {
@@ -29,8 +29,8 @@ export class ConnectionSlots {
     private readonly reserved: number,
   ) {}
 
-  /** Takes a connection. Resolves to false when none was free in the time of the request. */
-  async take(request: ConnectionRequest): Promise<boolean> {
+  /** Takes a connection, and calls `onWait` if it has to wait for one. Resolves to false when none was free in the time of the request. */
+  async take(request: ConnectionRequest, onWait: () => void): Promise<boolean> {
     const limit = this.#limitOf(request);
     if (this.#used < limit) {
       this.#used += 1;
@@ -40,6 +40,7 @@ export class ConnectionSlots {
     const served = new AbortController();
     const waiter = { limit, served };
     this.#waiting.add(waiter);
+    onWait();
     // A signal is made when it is read.
     const { signal } = request;
     const end = signal ? AbortSignal.any([signal, served.signal]) : served.signal;
@@ -64,7 +65,7 @@ export class ConnectionSlots {
     }
   }
 
-  #limitOf({ depth = 0 }: ConnectionRequest): number {
-    return this.most - Math.max(0, this.reserved - depth);
+  #limitOf({ otherKeysHeld = 0 }: ConnectionRequest): number {
+    return this.most - Math.max(0, this.reserved - otherKeysHeld);
   }
 }

@@ -12,6 +12,13 @@ export interface SessionLimits extends SessionKind {
   readonly reserved: number;
 }
 
+/** What a session is wanted for. */
+interface SessionRequest extends ConnectionRequest {
+  readonly key?: string;
+  /** It waits for a connection, and a caller that leaves gets this error. */
+  waits?(instead: LockCapacityError): void;
+}
+
 /** The sessions of one kind: a limited number, each used again while it is fresh. */
 export class Sessions {
   readonly slots: ConnectionSlots;
@@ -33,16 +40,11 @@ export class Sessions {
    *
    * @throws LockCapacityError when all connections are taken for `wait` ms, or until the signal aborts
    */
-  async take(request: ConnectionRequest & { readonly key?: string }): Promise<Session> {
-    if (!(await this.slots.take(request))) {
-      const { key } = request;
-      const { name: provider } = this.server;
-      throw new LockCapacityError(
-        `${key === undefined ? 'A connection' : `Lock "${key}"`} of provider "${provider}" was not available. All ${this.limits.most} connections were in use. ` +
-          'Raise maxConnections (and nestedConnections for locks inside locks), or hold fewer locks at a time.',
-        { key, provider },
-      );
-    }
+  async take(request: SessionRequest): Promise<Session> {
+    const onWait = () => {
+      request.waits?.(this.#exhausted(request.key));
+    };
+    if (!(await this.slots.take(request, onWait))) throw this.#exhausted(request.key);
     try {
       const session = this.#reuse(await this.server.control()) ?? (await this.server.open(this.limits));
       if (this.#isClosed) {
@@ -86,6 +88,15 @@ export class Sessions {
     if (this.#sweep) this.server.clock.clearTimer(this.#sweep);
     for (const session of this.#used) session.destroy();
     await Promise.all(this.#idle.splice(0).map(({ session }) => session.close()));
+  }
+
+  #exhausted(key: string | undefined): LockCapacityError {
+    const { name: provider } = this.server;
+    return new LockCapacityError(
+      `${key === undefined ? 'A connection' : `Lock "${key}"`} of provider "${provider}" was not available. All ${this.limits.most} connections were in use. ` +
+        'Raise maxConnections (and nestedConnections for locks inside locks), or hold fewer locks at a time.',
+      { key, provider },
+    );
   }
 
   /** The session that was used last, if the control session is still the one that can end it. */

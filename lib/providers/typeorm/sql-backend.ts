@@ -3,7 +3,6 @@ import type {
   BackendContext,
   Diagnostic,
   Grant,
-  Holder,
   LockBackend,
   LockCapabilities,
   ReleaseOptions,
@@ -13,15 +12,13 @@ import type {
 import type { Run } from './answer.js';
 import { lockErrorOf } from './failure.js';
 
-/** One attempt to hold one key, from its first call to its release. */
-export interface LockAttempt {
+/** One request for one key, from its first call to its release. */
+export abstract class LockAttempt {
   /** Asks for the lock. A repeated call finds the hold of an earlier one. */
-  acquire(request: AcquireRequest): Promise<Grant | 'busy'>;
-  renew(grant: Grant, lease: number): Promise<RenewOutcome>;
+  abstract acquire(): Promise<Grant | 'busy'>;
+  abstract renew(lease: number): Promise<RenewOutcome>;
   /** Ends it, in whatever state it is. */
-  release(options: ReleaseOptions): Promise<ReleaseOutcome>;
-  /** Whether a statement of it may still arrive at the server, so that the next release has to take it into account. */
-  readonly mayArrive?: boolean;
+  abstract release(options: ReleaseOptions): Promise<ReleaseOutcome>;
 }
 
 /** A database that is connected. */
@@ -33,10 +30,9 @@ export interface Connected {
   close(): Promise<void>;
 }
 
-/** The common part of all kinds of locks in a database: connecting, attempts by their holder ids, errors. */
+/** The common part of all kinds of locks in a database: connecting, the attempt of each request, errors. */
 export abstract class SqlBackend<D extends Connected> implements LockBackend {
   abstract readonly capabilities: LockCapabilities;
-  readonly #attempts = new Map<string, LockAttempt>();
   #database: Promise<D> | undefined;
 
   constructor(protected readonly context: BackendContext) {}
@@ -46,37 +42,29 @@ export abstract class SqlBackend<D extends Connected> implements LockBackend {
   }
 
   acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
-    const { key, holder } = request;
-    const acquire = async (database: D): Promise<Grant | 'busy'> => {
-      const attempt = this.#attempts.get(holder) ?? this.attempt(database, request);
+    const { key } = request;
+    const acquire = (database: D): Promise<Grant | 'busy'> => {
+      const attempt = attemptOf(request) ?? this.attempt(database, request);
       // It stays after a failure: the core repeats it or releases it, and it knows which statement may still arrive at the server.
-      this.#attempts.set(holder, attempt);
-      const answer = await attempt.acquire(request);
-      if (answer === 'busy') this.#attempts.delete(holder);
-      return answer;
+      request.state = attempt;
+      return attempt.acquire();
     };
     return this.operate(`Lock "${key}"`, acquire, key);
   }
 
-  async renew(grant: Grant, lease: number): Promise<RenewOutcome> {
+  async renew(request: AcquireRequest, lease: number): Promise<RenewOutcome> {
     try {
-      const database = await this.database();
-      const attempt = this.#attempts.get(grant.holder) ?? this.attempt(database, grant);
-      return await attempt.renew(grant, lease);
+      return (await attemptOf(request)?.renew(lease)) ?? 'lost';
     } catch {
       return 'unknown';
     }
   }
 
-  async release(holder: Holder, options: ReleaseOptions): Promise<ReleaseOutcome> {
+  async release(request: AcquireRequest, options: ReleaseOptions): Promise<ReleaseOutcome> {
     try {
-      // After this line the attempt of an earlier call is in the table.
-      const database = await this.database();
-      const attempt = this.#attempts.get(holder.holder) ?? this.attempt(database, holder);
-      const outcome = await attempt.release(options);
-      const isKept = outcome === 'unknown' && attempt.mayArrive;
-      if (!isKept && this.#attempts.get(holder.holder) === attempt) this.#attempts.delete(holder.holder);
-      return outcome;
+      // After this line an ask that came before has made its attempt.
+      await this.database();
+      return (await attemptOf(request)?.release(options)) ?? 'lost';
     } catch {
       return 'unknown';
     }
@@ -92,7 +80,7 @@ export abstract class SqlBackend<D extends Connected> implements LockBackend {
   }
 
   protected abstract open(): Promise<D>;
-  protected abstract attempt(database: D, holder: Holder): LockAttempt;
+  protected abstract attempt(database: D, request: AcquireRequest): LockAttempt;
 
   /** The database. Each call connects again until that has succeeded. */
   protected database(): Promise<D> {
@@ -112,4 +100,8 @@ export abstract class SqlBackend<D extends Connected> implements LockBackend {
       throw lockErrorOf(error, what, { provider: this.context.name, key });
     }
   }
+}
+
+function attemptOf({ state }: AcquireRequest): LockAttempt | undefined {
+  return state instanceof LockAttempt ? state : undefined;
 }

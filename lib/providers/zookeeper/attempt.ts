@@ -42,7 +42,8 @@ export class ZooKeeperAttempt {
   }
 
   /** Asks for the lock. Called again after a failure, it goes on with the node that it has. */
-  acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
+  acquire(): Promise<Grant | 'busy'> {
+    const { request } = this;
     return new Promise((resolve, reject) => {
       let signal: AbortSignal | undefined;
       const leave = () => {
@@ -91,7 +92,7 @@ export class ZooKeeperAttempt {
   lose(cause: Error): void {
     if (!this.#grant) return;
     this.#grant = undefined;
-    this.context.backend.emit({ type: 'lost', holder: this.request.holder, cause });
+    this.request.lost(cause);
   }
 
   async release(): Promise<ReleaseOutcome> {
@@ -200,10 +201,9 @@ export class ZooKeeperAttempt {
       await session.heartbeat();
     }
     if (session.isOver) return 'again';
-    const { key, holder, mode } = this.request;
     const { validUntil, lease } = session;
     // No resource can use the token of a limited lock: it would refuse all holders but the latest.
-    this.#grant = { key, holder, mode, fencingToken: mode === 'limited' ? null : fencingToken, validUntil, lease };
+    this.#grant = { fencingToken: this.request.mode === 'limited' ? null : fencingToken, validUntil, lease };
     return this.#grant;
   }
 
@@ -225,7 +225,7 @@ export class ZooKeeperAttempt {
   #queued(): void {
     if (this.#isQueued) return;
     this.#isQueued = true;
-    this.context.backend.emit({ type: 'waiting', holder: this.request.holder });
+    this.request.waits();
   }
 
   /** Answers whether the node of the hold exists, and loses the hold if not. From then on its removal is noticed when it happens. */

@@ -4,7 +4,6 @@ import type {
   CasStore,
   Diagnostic,
   Grant,
-  Holder,
   LockBackend,
   LockCapabilities,
   ReleaseOutcome,
@@ -39,7 +38,8 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
   readonly #shared: AttemptContext;
   readonly #paths: LockPaths;
   readonly #operatorView: OperatorView;
-  readonly #attempts = new Map<string, ZooKeeperAttempt>();
+  /** Those of which something may be left on the servers. */
+  readonly #attempts = new Set<ZooKeeperAttempt>();
   #hasSession = false;
   #endConnect: ((isUp: boolean) => void) | undefined;
   /** Before, the core learns of the connection by the outcome of `connect`. */
@@ -83,23 +83,16 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
   }
 
   acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
-    const { key, holder } = request;
-    let attempt = this.#attempts.get(holder);
-    if (!attempt) {
-      attempt = new ZooKeeperAttempt(this.#shared, request, this.#paths.folderOf(key), () => {
-        this.#attempts.delete(holder);
-      });
-      this.#attempts.set(holder, attempt);
-    }
-    return attempt.acquire(request);
+    const attempt = this.#attemptOf(request) ?? this.#begin(request);
+    return attempt.acquire();
   }
 
-  async renew({ holder }: Grant): Promise<RenewOutcome> {
-    return this.#attempts.get(holder)?.renew() ?? 'lost';
+  async renew(request: AcquireRequest): Promise<RenewOutcome> {
+    return this.#attemptOf(request)?.renew() ?? 'lost';
   }
 
-  async release({ holder }: Holder): Promise<ReleaseOutcome> {
-    return this.#attempts.get(holder)?.release() ?? 'lost';
+  async release(request: AcquireRequest): Promise<ReleaseOutcome> {
+    return this.#attemptOf(request)?.release() ?? 'lost';
   }
 
   inspect(key: string): Promise<LockInfo | null> {
@@ -127,7 +120,7 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
     if (session.isUp) await this.#releaseAll(session);
     await session.close(CLOSE_TIMEOUT);
     // Every caller that still waits gets an answer.
-    await Promise.all(Array.from(this.#attempts.values(), (attempt) => attempt.release()));
+    await Promise.all(Array.from(this.#attempts, (attempt) => attempt.release()));
   }
 
   // --- reports of the session ---
@@ -136,7 +129,7 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
     this.#endConnect?.(true);
     // In this order: holds are renewed before any waiter asks.
     if (this.#hasConnected) this.context.emit({ type: 'recovered' });
-    for (const attempt of this.#attempts.values()) attempt.lookAgain();
+    for (const attempt of this.#attempts) attempt.lookAgain();
     this.onPatrol(session);
   }
 
@@ -170,6 +163,19 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
     return this.#attempts.size > 0;
   }
 
+  #begin(request: AcquireRequest): ZooKeeperAttempt {
+    const attempt = new ZooKeeperAttempt(this.#shared, request, this.#paths.folderOf(request.key), () => {
+      this.#attempts.delete(attempt);
+    });
+    this.#attempts.add(attempt);
+    request.state = attempt;
+    return attempt;
+  }
+
+  #attemptOf({ state }: AcquireRequest): ZooKeeperAttempt | undefined {
+    return state instanceof ZooKeeperAttempt && this.#attempts.has(state) ? state : undefined;
+  }
+
   /** Opens the first session. Resolves to whether it is up in time. */
   #openFirst(makeClient: ClientFactory): Promise<boolean> {
     const { clock } = this.context;
@@ -187,12 +193,12 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
 
   /** The end of the session would remove the nodes, but not their folders. */
   async #releaseAll(session: Session): Promise<void> {
-    const releases = Array.from(this.#attempts.values(), (attempt) => attempt.release());
+    const releases = Array.from(this.#attempts, (attempt) => attempt.release());
     const released = Promise.all(releases).then(() => this.#shared.folders.close(session));
     await withTimeout(this.context.clock, CLOSE_TIMEOUT, released);
   }
 
   #lose(session: Session, cause: Error): void {
-    for (const attempt of this.#attempts.values()) if (attempt.isOf(session)) attempt.lose(cause);
+    for (const attempt of this.#attempts) if (attempt.isOf(session)) attempt.lose(cause);
   }
 }

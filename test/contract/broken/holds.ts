@@ -1,4 +1,4 @@
-import type { AcquireRequest, Holder, ReleaseOptions, ReleaseOutcome } from '../../../lib/api/lock-provider.js';
+import type { AcquireRequest, ReleaseOptions, ReleaseOutcome } from '../../../lib/api/lock-provider.js';
 import type { LockInfo } from '../../../lib/api/lock-info.js';
 import { copyOf, DistantBackend } from '../memory-server.js';
 import { changed, type Acquired } from './changed.js';
@@ -6,16 +6,16 @@ import { changed, type Acquired } from './changed.js';
 // Faults in who holds what, and in what is told of it. See ../kit-catches.spec.ts.
 
 export class FreesAnybody extends DistantBackend {
-  override async release(holder: Holder, options: ReleaseOptions): Promise<ReleaseOutcome> {
-    const outcome = await super.release(holder, options);
-    if (outcome === 'lost') this.memory.free(`${this.surrounding.namespace}:${holder.key}`);
+  override async release(request: AcquireRequest, options: ReleaseOptions): Promise<ReleaseOutcome> {
+    const outcome = await super.release(request, options);
+    if (outcome === 'lost') this.memory.free(`${this.surrounding.namespace}:${request.key}`);
     return outcome;
   }
 }
 
 export class AlwaysReleased extends DistantBackend {
-  override async release(holder: Holder, options: ReleaseOptions): Promise<ReleaseOutcome> {
-    await super.release(holder, options);
+  override async release(request: AcquireRequest, options: ReleaseOptions): Promise<ReleaseOutcome> {
+    await super.release(request, options);
     return 'released';
   }
 }
@@ -28,15 +28,15 @@ export class ForgetsToRelease extends DistantBackend {
 
 export class AdmitsEverybody extends DistantBackend {
   override acquire(request: AcquireRequest): Acquired {
-    const { signal, mode } = request;
-    return changed(super.acquire({ ...copyOf(request), mode: 'shared', signal }), (grant) => ({ ...grant, mode }));
+    const { signal } = request;
+    return super.acquire({ ...copyOf(request), mode: 'shared', signal });
   }
 }
 
 export class ReadersExcludeEachOther extends DistantBackend {
   override acquire(request: AcquireRequest): Acquired {
-    const { signal, mode } = request;
-    return changed(super.acquire({ ...copyOf(request), mode: 'exclusive', signal }), (grant) => ({ ...grant, mode }));
+    const { signal } = request;
+    return super.acquire({ ...copyOf(request), mode: 'exclusive', signal });
   }
 }
 
@@ -50,14 +50,14 @@ export class RestartsTokens extends DistantBackend {
 export class SameIdTwice extends DistantBackend {
   override acquire(request: AcquireRequest): Acquired {
     const name = `${this.surrounding.namespace}:${request.key}`;
-    const isOwn = this.memory.look(name)?.holds.some(({ holder }) => holder === request.holder);
+    const isOwn = this.memory.look(name)?.holds.some(({ holder }) => holder === request.id);
     return isOwn ? Promise.resolve('busy') : super.acquire(request);
   }
 }
 
 export class FreesParkedKeys extends DistantBackend {
-  override release(holder: Holder): Promise<ReleaseOutcome> {
-    return super.release(holder, { keepFor: 0, failed: false });
+  override release(request: AcquireRequest): Promise<ReleaseOutcome> {
+    return super.release(request, { keepFor: 0, failed: false });
   }
 }
 
@@ -83,7 +83,7 @@ export class ShowsHolders extends DistantBackend {
 
 export class TellsHolders extends DistantBackend {
   override acquire(request: AcquireRequest): Acquired {
-    this.surrounding.logger.debug(`SET ${request.key} ${request.holder}`);
+    this.surrounding.logger.debug(`SET ${request.key} ${request.id}`);
     return super.acquire(request);
   }
 }

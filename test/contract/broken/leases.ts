@@ -1,37 +1,37 @@
 import { validUntil } from '../../../lib/core/toolkit/validity.js';
-import { type AcquireRequest, type Grant, type RenewOutcome } from '../../../lib/api/lock-provider.js';
+import { type AcquireRequest, type RenewOutcome } from '../../../lib/api/lock-provider.js';
 import { copyOf, DistantBackend } from '../memory-server.js';
 import { changed, type Acquired } from './changed.js';
 
 // Faults in how long a hold lasts. See ../kit-catches.spec.ts.
 
 export class ReacquiresOnRenewal extends DistantBackend {
-  override async renew(grant: Grant, lease: number): Promise<RenewOutcome> {
+  override async renew(request: AcquireRequest, lease: number): Promise<RenewOutcome> {
     const { signal } = new AbortController();
-    await super.acquire({ ...grant, lease, renew: true, minHold: 0, wait: 0, age: 0, callers: 1, signal });
-    return super.renew(grant, lease);
+    await super.acquire({ ...copyOf(request), lease, wait: 0, signal });
+    return super.renew(request, lease);
   }
 }
 
 export class OneOutcomeForAllRenewals extends DistantBackend {
   #first: Promise<RenewOutcome> | undefined;
 
-  override renew(grant: Grant, lease: number): Promise<RenewOutcome> {
-    const outcome = super.renew(grant, lease);
+  override renew(request: AcquireRequest, lease: number): Promise<RenewOutcome> {
+    const outcome = super.renew(request, lease);
     this.#first ??= outcome.finally(() => (this.#first = undefined));
     return this.#first;
   }
 }
 
 export class NeverRenews extends DistantBackend {
-  override renew(_: Grant, lease: number): Promise<RenewOutcome> {
+  override renew(_: AcquireRequest, lease: number): Promise<RenewOutcome> {
     return Promise.resolve({ validUntil: validUntil(this.surrounding.clock.now(), lease) });
   }
 }
 
 export class ProlongsWhenAskedAgain extends DistantBackend {
   override acquire(request: AcquireRequest): Acquired {
-    this.memory.renew(`${this.surrounding.namespace}:${request.key}`, request.holder, request.lease);
+    this.memory.renew(`${this.surrounding.namespace}:${request.key}`, request.id, request.lease);
     return super.acquire(request);
   }
 }

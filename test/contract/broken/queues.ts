@@ -1,11 +1,4 @@
-import type {
-  AcquireRequest,
-  Grant,
-  Holder,
-  BackendEvent,
-  ReleaseOptions,
-  ReleaseOutcome,
-} from '../../../lib/api/lock-provider.js';
+import type { AcquireRequest, Grant, ReleaseOptions, ReleaseOutcome } from '../../../lib/api/lock-provider.js';
 import type { MemoryStore } from '../../../lib/providers/memory/memory-store.js';
 import { copyOf, DistantBackend } from '../memory-server.js';
 import type { Acquired } from './changed.js';
@@ -49,11 +42,8 @@ export class LeaksWhatIsGrantedAtTheAbort extends DistantBackend {
 }
 
 export class QueuesWithoutSayingSo extends DistantBackend {
-  constructor(...[context, ...rest]: ConstructorParameters<typeof DistantBackend>) {
-    const emit = (event: BackendEvent) => {
-      if (event.type !== 'waiting') context.emit(event);
-    };
-    super({ ...context, emit }, ...rest);
+  override acquire(request: AcquireRequest): Acquired {
+    return super.acquire({ ...copyOf(request), signal: request.signal, waits: () => undefined });
   }
 }
 
@@ -63,11 +53,11 @@ export class LastComeFirstServed extends DistantBackend {
   override async acquire(request: AcquireRequest): Acquired {
     const stack = LastComeFirstServed.#stacks.get(this.memory) ?? [];
     LastComeFirstServed.#stacks.set(this.memory, stack);
-    const { signal, holder } = request;
+    const { signal } = request;
     const attempt = () => super.acquire({ ...copyOf(request), wait: 0, signal });
     const first = await attempt();
     if (first !== 'busy' || request.wait <= 0) return first;
-    this.surrounding.emit({ type: 'waiting', holder });
+    request.waits();
     return new Promise((resolve) => {
       const look = async () => {
         const outcome = signal.aborted ? 'busy' : await attempt();
@@ -80,8 +70,8 @@ export class LastComeFirstServed extends DistantBackend {
     });
   }
 
-  override async release(holder: Holder, options: ReleaseOptions): Promise<ReleaseOutcome> {
-    const outcome = await super.release(holder, options);
+  override async release(request: AcquireRequest, options: ReleaseOptions): Promise<ReleaseOutcome> {
+    const outcome = await super.release(request, options);
     void LastComeFirstServed.#stacks.get(this.memory)?.at(-1)?.();
     return outcome;
   }

@@ -1,14 +1,12 @@
 import type {
   AcquireRequest,
-  Grant,
-  Holder,
   LockCapabilities,
   ReleaseOptions,
   ReleaseOutcome,
   RenewOutcome,
 } from '../../../lib/api/lock-provider.js';
 import { copyOf, DistantBackend } from '../memory-server.js';
-import { changed, type Acquired } from './changed.js';
+import { type Acquired } from './changed.js';
 
 // Faults towards a backend that is out of reach, in names, and in what is left behind. See ../kit-catches.spec.ts.
 
@@ -19,8 +17,8 @@ export class UnavailableIsBusy extends DistantBackend {
 }
 
 export class UnansweredIsLost extends DistantBackend {
-  override async renew(grant: Grant, lease: number): Promise<RenewOutcome> {
-    const outcome = await super.renew(grant, lease);
+  override async renew(request: AcquireRequest, lease: number): Promise<RenewOutcome> {
+    const outcome = await super.renew(request, lease);
     return outcome === 'unknown' ? 'lost' : outcome;
   }
 }
@@ -78,7 +76,7 @@ export class TimerThatStays extends DistantBackend {
 export class KeepsARecordOfEachLock extends DistantBackend {
   override async acquire(request: AcquireRequest): Acquired {
     const { signal } = request;
-    await super.acquire({ ...copyOf(request), key: `seen:${request.holder}`, lease: 86_400_000, signal });
+    await super.acquire({ ...copyOf(request), key: `seen:${request.id}`, lease: 86_400_000, signal });
     return super.acquire(request);
   }
 }
@@ -92,15 +90,16 @@ export class NoNamespace extends DistantBackend {
 export function renamed(rename: (key: string) => string) {
   return class extends DistantBackend {
     override acquire(request: AcquireRequest): Acquired {
-      const { signal } = request;
-      const { key } = request;
-      return changed(super.acquire({ ...copyOf(request), key: rename(key), signal }), (grant) => ({ ...grant, key }));
+      const { key, signal } = request;
+      return super.acquire({ ...copyOf(request), key: rename(key), signal });
     }
-    override renew(grant: Grant, lease: number): Promise<RenewOutcome> {
-      return super.renew({ ...grant, key: rename(grant.key) }, lease);
+    override renew(request: AcquireRequest, lease: number): Promise<RenewOutcome> {
+      const { key, signal } = request;
+      return super.renew({ ...copyOf(request), key: rename(key), signal }, lease);
     }
-    override release(holder: Holder, options: ReleaseOptions): Promise<ReleaseOutcome> {
-      return super.release({ ...holder, key: rename(holder.key) }, options);
+    override release(request: AcquireRequest, options: ReleaseOptions): Promise<ReleaseOutcome> {
+      const { key, signal } = request;
+      return super.release({ ...copyOf(request), key: rename(key), signal }, options);
     }
   };
 }

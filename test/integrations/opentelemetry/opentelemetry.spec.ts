@@ -126,7 +126,7 @@ describe('spans', () => {
     expect([cancelled, leaving, unanswered].map(({ state }) => state)).toEqual(['rejected', 'rejected', 'rejected']);
     provider.onAcquire = (_, grant) => grant();
     const lock = await locks.acquire('a');
-    provider.context.emit({ type: 'lost', holder: lock.holder });
+    provider.revoke(lock.holder);
     await clock.advance(0);
     const told = finished().map(({ name, attributes, status }) => [
       name,
@@ -185,7 +185,7 @@ describe('metrics', () => {
     expect(await byOutcome('distributed_lock.held')).toEqual({ now: 1 });
     expect(await byOutcome('distributed_lock.waiting')).toEqual({ now: 1 });
     // The callers behind a holder of their own process are asked for when that has lost the lock.
-    provider.context.emit({ type: 'lost', holder: held.holder });
+    provider.revoke(held.holder);
     await clock.advance(0);
     provider.asks[0]?.grant();
     await (await waiting).release();

@@ -1,11 +1,11 @@
-import type { AcquireRequest, Grant, Holder, ReleaseOutcome, RenewOutcome } from '../../../api/lock-provider.js';
+import type { AcquireRequest, Grant, ReleaseOutcome, RenewOutcome } from '../../../api/lock-provider.js';
 import { withAbort } from '../../../core/toolkit/timing.js';
 import type { Database } from '../database.js';
 import { counterNameOf } from '../lock-name.js';
 import type { SessionLockSettings } from '../options.js';
 import { pauseBeforeRetry } from '../retry-pause.js';
 import type { Session } from '../session.js';
-import type { LockAttempt } from '../sql-backend.js';
+import { LockAttempt } from '../sql-backend.js';
 import { type AdvisoryStatements, isDone } from './advisory-statements.js';
 import type { HoldingSession, SessionUser } from './holding-session.js';
 import type { HoldingSessions } from './holding-sessions.js';
@@ -19,7 +19,7 @@ export interface AdvisoryDatabase extends Database {
 }
 
 /** One attempt to hold one advisory lock: asks on a shared session, and waits on one of its own. */
-export class AdvisoryAttempt implements LockAttempt, SessionUser {
+export class AdvisoryAttempt extends LockAttempt implements SessionUser {
   readonly #name: string;
   /** The fencing counter, or undefined without fencing. */
   readonly #counter: string | undefined;
@@ -33,14 +33,16 @@ export class AdvisoryAttempt implements LockAttempt, SessionUser {
   constructor(
     private readonly database: AdvisoryDatabase,
     private readonly settings: SessionLockSettings,
-    private readonly holder: Holder,
+    private readonly request: AcquireRequest,
   ) {
+    super();
     const { namespace } = database.context;
-    this.#name = database.advisory.nameOf(database.scope, namespace, holder.key);
-    this.#counter = settings.fencing ? counterNameOf(namespace, holder.key) : undefined;
+    this.#name = database.advisory.nameOf(database.scope, namespace, request.key);
+    this.#counter = settings.fencing ? counterNameOf(namespace, request.key) : undefined;
   }
 
-  async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
+  async acquire(): Promise<Grant | 'busy'> {
+    const { request } = this;
     if (this.#grant && this.#place && !this.#hasEnded()) {
       // It is unknown which of its tokens were used.
       const { fencingToken, followers = 0 } = this.#grant;
@@ -50,14 +52,14 @@ export class AdvisoryAttempt implements LockAttempt, SessionUser {
     const { context, holding } = this.database;
     for (;;) {
       const shared = await holding.shared(request, this);
-      const grant = await this.#lockOn(shared, request, () => shared.tryLock(this.#name, this.holder.mode));
+      const grant = await this.#lockOn(shared, () => shared.tryLock(this.#name, request.mode));
       if (grant) return grant;
       if (request.wait <= 0 || this.#hasEnded() || request.signal.aborted) return 'busy';
-      context.emit({ type: 'waiting', holder: this.holder.holder });
+      request.waits();
       const leave = () => {
         this.#abandon();
       };
-      const answer = await withAbort(request.signal, leave, () => this.#queue(request));
+      const answer = await withAbort(request.signal, leave, () => this.#queue());
       if (answer) return answer;
       await pauseBeforeRetry(context, request.signal);
     }
@@ -77,7 +79,7 @@ export class AdvisoryAttempt implements LockAttempt, SessionUser {
     this.#isOver = true;
     try {
       if (place.session.isLost()) return 'lost';
-      return (await place.unlock(this.#name, this.holder.mode)) ? 'released' : 'lost';
+      return (await place.unlock(this.#name, this.request.mode)) ? 'released' : 'lost';
     } catch {
       return place.session.isLost() ? 'lost' : 'unknown';
     } finally {
@@ -87,23 +89,24 @@ export class AdvisoryAttempt implements LockAttempt, SessionUser {
 
   onSessionLost(cause: unknown): void {
     if (!this.#grant || this.#hasEnded()) return;
-    this.database.context.emit({ type: 'lost', holder: this.holder.holder, cause });
+    this.request.lost(cause);
   }
 
   /**
    * Waits in the server's queue, on a session that has nothing else: a caller that leaves ends it. Resolves to nothing if there is no
    * connection for that.
    */
-  async #queue(request: AcquireRequest): Promise<Grant | 'busy' | undefined> {
+  async #queue(): Promise<Grant | 'busy' | undefined> {
+    const { key, mode } = this.request;
     try {
-      const own = await this.database.holding.alone(request.key, this);
+      const own = await this.database.holding.alone(key, this);
       if (!own) return undefined;
       const lock = () => {
         if (this.#hasEnded()) return Promise.resolve(false);
         this.#waitsOn = own;
-        return own.awaitLock(this.#name, this.holder.mode);
+        return own.awaitLock(this.#name, mode);
       };
-      return (await this.#lockOn(own, request, lock)) ?? 'busy';
+      return (await this.#lockOn(own, lock)) ?? 'busy';
     } catch (error) {
       // The end of the session by ourselves is not a failure.
       if (this.#hasEnded()) return 'busy';
@@ -112,25 +115,20 @@ export class AdvisoryAttempt implements LockAttempt, SessionUser {
   }
 
   /** Locks on this session and stays on it, or leaves it. */
-  async #lockOn(
-    place: HoldingSession,
-    request: AcquireRequest,
-    lock: () => Promise<boolean>,
-  ): Promise<Grant | undefined> {
+  async #lockOn(place: HoldingSession, lock: () => Promise<boolean>): Promise<Grant | undefined> {
     const { session } = place;
     let isLocked = false;
     try {
       isLocked = await lock();
       if (!isLocked) return undefined;
-      const { callers } = request;
+      const { callers } = this.request;
       const lastToken = await this.#tokenOn(session, callers);
       if (session.isLost()) throw new Error('The connection was lost.');
       if (this.#hasEnded()) return undefined;
-      const { key, holder, mode } = this.holder;
       this.#place = place;
       const fencingToken = lastToken === null ? null : lastToken - BigInt(callers - 1);
       const { validUntil } = session;
-      this.#grant = { key, holder, mode, fencingToken, followers: callers - 1, validUntil, lease: this.settings.guard };
+      this.#grant = { fencingToken, followers: callers - 1, validUntil, lease: this.settings.guard };
       return this.#grant;
     } finally {
       if (!this.#grant) this.#leave(place, isLocked);
@@ -148,7 +146,7 @@ export class AdvisoryAttempt implements LockAttempt, SessionUser {
   #leave(place: HoldingSession, isLocked: boolean): void {
     // From here on others may use it.
     this.#waitsOn = undefined;
-    const unlocked = isLocked ? place.unlock(this.#name, this.holder.mode) : Promise.resolve();
+    const unlocked = isLocked ? place.unlock(this.#name, this.request.mode) : Promise.resolve();
     unlocked
       .catch(() => undefined)
       .finally(() => {

@@ -1,5 +1,5 @@
 import { LockConfigError } from '../../../api/errors.js';
-import type { BackendContext, CasStore, Holder, LockCapabilities } from '../../../api/lock-provider.js';
+import type { AcquireRequest, BackendContext, CasStore, LockCapabilities } from '../../../api/lock-provider.js';
 import { SqlCasStore } from '../cas-store.js';
 import { connectToServer } from '../database.js';
 import { IS_READ_ONLY } from '../mysql-dialect.js';
@@ -60,7 +60,7 @@ export class AdvisoryLockBackend extends SqlBackend<AdvisoryDatabase> {
     }
   }
 
-  protected attempt(database: AdvisoryDatabase, holder: Holder): AdvisoryAttempt {
-    return new AdvisoryAttempt(database, this.settings, holder);
+  protected attempt(database: AdvisoryDatabase, request: AcquireRequest): AdvisoryAttempt {
+    return new AdvisoryAttempt(database, this.settings, request);
   }
 }

@@ -1,7 +1,6 @@
 import type {
   AcquireRequest,
   Grant,
-  Holder,
   ReleaseOptions,
   ReleaseOutcome,
   RenewOutcome,
@@ -13,7 +12,7 @@ import type { Database } from '../database.js';
 import { counterNameOf, rowNameOf } from '../lock-name.js';
 import { pauseBeforeRetry } from '../retry-pause.js';
 import type { Session } from '../session.js';
-import type { LockAttempt } from '../sql-backend.js';
+import { LockAttempt } from '../sql-backend.js';
 import type { TokenCounters } from '../token-counters.js';
 import { offerTransaction, withdrawTransaction } from './entity-manager-of.js';
 import { LentTransaction, UncommittedError } from './lent-transaction.js';
@@ -25,8 +24,7 @@ export interface RowDatabase extends Database {
 }
 
 /** One attempt to lock one row, from its connection to the end of its transaction. */
-export class RowAttempt implements LockAttempt {
-  readonly #holder: string;
+export class RowAttempt extends LockAttempt {
   readonly #row: string;
   /** The fencing counter, or undefined without fencing. */
   readonly #counter: string | undefined;
@@ -39,27 +37,28 @@ export class RowAttempt implements LockAttempt {
   constructor(
     private readonly database: RowDatabase,
     private readonly settings: RowLockSettings,
-    { key, holder }: Holder,
+    private readonly request: AcquireRequest,
   ) {
+    super();
     const { namespace } = database.context;
-    this.#holder = holder;
+    const { key } = request;
     this.#row = rowNameOf(namespace, key);
     this.#counter = settings.fencing ? counterNameOf(namespace, key) : undefined;
   }
 
-  async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
+  async acquire(): Promise<Grant | 'busy'> {
     if (this.#grant && this.#session && !this.#hasEnded()) {
       return { ...this.#grant, validUntil: this.#session.validUntil };
     }
     const { counters, server } = this.database;
     try {
-      const session = await this.#lockRow(request);
+      const session = await this.#lockRow();
       if (!session) return 'busy';
       const token = this.#counter === undefined ? null : await counters.next(this.#counter);
       // A holder that was frozen until its guard freed the row could otherwise have the larger token of two. And after a wait,
       // the last answered statement was sent before the wait: validity has to begin again.
       if (token !== null || this.#isWaiting) await session.run(server.dialect.heartbeat);
-      return this.#hold(session, request, token);
+      return this.#hold(session, token);
     } catch (error) {
       this.#session?.destroy();
       // The caller has left, and the end of the connection by ourselves is not a failure.
@@ -83,7 +82,7 @@ export class RowAttempt implements LockAttempt {
     this.#isOver = true;
     // From here on others may use it.
     this.#session = undefined;
-    withdrawTransaction(this.#holder);
+    withdrawTransaction(this.request.id);
     if (session.isLost()) {
       session.destroy();
       return 'lost';
@@ -111,19 +110,20 @@ export class RowAttempt implements LockAttempt {
   }
 
   /** Resolves to a session whose transaction has locked the row, or to nothing where it is busy. */
-  async #lockRow(request: AcquireRequest): Promise<Session | undefined> {
+  async #lockRow(): Promise<Session | undefined> {
+    const { request } = this;
     const { table, sessions, server, context } = this.database;
     const { dialect } = server;
     const isRow = `WHERE name = ${table.family.value(1)}`;
     const lock = `SELECT ${dialect.isReadOnly} AS read_only FROM ${table.name} ${isRow} ${dialect.forMode(request.mode)}`;
     this.#isWaiting = false;
     for (let made = 0; ;) {
-      const session = await this.#takeSession(request);
+      const session = await this.#takeSession();
       if (!session) return undefined;
       if (this.#isLocked(await session.beginWith(`${lock} SKIP LOCKED`, this.#row))) return session;
       const exists = firstRow(await session.run(`SELECT 1 FROM ${table.name} ${isRow}`, [this.#row])) !== undefined;
       if (exists && request.wait > 0 && !this.#hasEnded()) {
-        if (!this.#isWaiting) context.emit({ type: 'waiting', holder: this.#holder });
+        if (!this.#isWaiting) request.waits();
         this.#isWaiting = true;
         if (sessions.slots.mayWait(request) && this.#isLocked(await this.#wait(session, lock, request.signal)))
           return session;
@@ -147,9 +147,12 @@ export class RowAttempt implements LockAttempt {
     }
   }
 
-  async #takeSession(request: AcquireRequest): Promise<Session | undefined> {
+  async #takeSession(): Promise<Session | undefined> {
+    const { key, wait, otherKeysHeld } = this.request;
+    // Once the row was busy, its caller waits for that, with a connection or without.
+    const again = () => ({ key, wait, otherKeysHeld, signal: this.request.signal });
     try {
-      this.#session = await this.database.sessions.take(request);
+      this.#session = await this.database.sessions.take(this.#isWaiting ? again() : this.request);
       return this.#session;
     } catch (error) {
       // The row was busy when it was seen last.
@@ -177,25 +180,24 @@ export class RowAttempt implements LockAttempt {
     return withAbort(signal, leave, () => session.send(lock, [this.#row]));
   }
 
-  #hold(session: Session, { key, mode }: AcquireRequest, fencingToken: bigint | null): Grant | 'busy' {
-    const { context } = this.database;
-    const holder = this.#holder;
+  #hold(session: Session, fencingToken: bigint | null): Grant | 'busy' {
+    const { request } = this;
     if (this.#hasEnded() || session.isLost()) {
       session.destroy();
       if (this.#hasEnded()) return 'busy';
       throw new Error('The connection was lost.');
     }
     session.onLost = (cause) => {
-      context.emit({ type: 'lost', holder, cause });
+      request.lost(cause);
     };
-    this.#grant = { key, holder, mode, fencingToken, validUntil: session.validUntil, lease: this.settings.guard };
-    if (mode === 'exclusive') offerTransaction(holder, () => (this.#lent ??= this.#lend(session)).manager);
+    this.#grant = { fencingToken, validUntil: session.validUntil, lease: this.settings.guard };
+    if (request.mode === 'exclusive') offerTransaction(request.id, () => (this.#lent ??= this.#lend(session)).manager);
     return this.#grant;
   }
 
   #lend(session: Session): LentTransaction {
     const { context } = this.database;
-    return new LentTransaction(session, this.settings.dataSource, this.#holder, (error) => {
+    return new LentTransaction(session, this.settings.dataSource, this.request.id, (error) => {
       context.logger.error(
         `A subscriber failed at the end of a transaction of lock provider "${context.name}": ${String(error)}`,
       );
@@ -205,7 +207,7 @@ export class RowAttempt implements LockAttempt {
   /** Ends it silently, in whatever state it is. */
   #abandon(): void {
     this.#isOver = true;
-    withdrawTransaction(this.#holder);
+    withdrawTransaction(this.request.id);
     // Otherwise a statement is in flight that is answered soon, and acquire() gives the session back.
     if (this.#grant || this.#isWaiting) this.#session?.destroy();
   }

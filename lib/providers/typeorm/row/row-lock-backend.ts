@@ -1,5 +1,5 @@
 import { LockConfigError } from '../../../api/errors.js';
-import type { BackendContext, CasStore, Holder, LockCapabilities } from '../../../api/lock-provider.js';
+import type { AcquireRequest, BackendContext, CasStore, LockCapabilities } from '../../../api/lock-provider.js';
 import { SqlCasStore } from '../cas-store.js';
 import { connectToServer } from '../database.js';
 import { purge, type PurgeOptions, readUnusedFor } from '../purge.js';
@@ -59,7 +59,7 @@ export class RowLockBackend extends SqlBackend<RowDatabase> {
     return { ...database, counters: new TokenCounters(database.table) };
   }
 
-  protected attempt(database: RowDatabase, holder: Holder): RowAttempt {
-    return new RowAttempt(database, this.settings, holder);
+  protected attempt(database: RowDatabase, request: AcquireRequest): RowAttempt {
+    return new RowAttempt(database, this.settings, request);
   }
 }

@@ -2,7 +2,6 @@ import type {
   AcquireRequest,
   BackendContext,
   Grant,
-  Holder,
   ReleaseOptions,
   ReleaseOutcome,
   RenewOutcome,
@@ -11,7 +10,7 @@ import { backOff, pause, withAbort } from '../../../core/toolkit/timing.js';
 import { validUntil } from '../../../core/toolkit/validity.js';
 import { failureOf } from '../failure.js';
 import { leaseLabelOf, leaseNameOf } from '../lock-name.js';
-import type { Connected, LockAttempt } from '../sql-backend.js';
+import { type Connected, LockAttempt } from '../sql-backend.js';
 import { admits, isGranted, type Lease } from './lease.js';
 import { type LeaseTable, toMicroseconds } from './lease-table.js';
 import type { LimitedLeases } from './limited-leases.js';
@@ -36,7 +35,7 @@ export interface LeaseDatabase extends Connected {
 }
 
 /** One attempt to hold one lease, from its first look to its release. */
-export class VersionAttempt implements LockAttempt {
+export class VersionAttempt extends LockAttempt {
   #isReleased = false;
   /** Its caller has left. `request.wait` does not show it: that has run down to 0 by then, as for an attempt that never waits. */
   #hasLeft = false;
@@ -45,8 +44,6 @@ export class VersionAttempt implements LockAttempt {
   #openClaim: bigint | undefined;
   /** Until when a reservation that was sent and not answered may arrive, in µs of the server's time. */
   #openUntil = -Infinity;
-  /** It has asked. An attempt that was made only for a release does not know what an earlier one has left. */
-  #hasAsked = false;
   /** The row may be ours, or a place in it: a claim was sent, or we were found there. A look changes nothing. */
   #mayHold = false;
   #keepUntil = -Infinity;
@@ -57,18 +54,15 @@ export class VersionAttempt implements LockAttempt {
   constructor(
     private readonly context: BackendContext,
     private readonly database: LeaseDatabase,
-    private readonly subject: Holder,
+    private readonly request: AcquireRequest,
   ) {
-    this.#name = leaseNameOf(context.namespace, subject.key);
+    super();
+    this.#name = leaseNameOf(context.namespace, request.key);
   }
 
-  get mayArrive(): boolean {
-    return this.#openClaim !== undefined || this.#openUntil > 0;
-  }
-
-  async renew({ mode }: Grant, lease: number): Promise<RenewOutcome> {
+  async renew(lease: number): Promise<RenewOutcome> {
     const name = this.#name;
-    const { holder } = this.subject;
+    const { id: holder, mode } = this.request;
     const { limited, renewals } = this.database;
     const sentAt = this.context.clock.now();
     // A crash must not cut `minHold` short.
@@ -79,9 +73,9 @@ export class VersionAttempt implements LockAttempt {
   }
 
   /** Asks, again and again while `request.wait` lasts. A repeated call finds the hold that an unanswered one has left. */
-  acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
-    this.#hasAsked = true;
-    if (request.wait <= 0) return this.#claimWhenFree(request);
+  acquire(): Promise<Grant | 'busy'> {
+    const { request } = this;
+    if (request.wait <= 0) return this.#claimWhenFree();
     this.#isWaiting = false;
     return new Promise((resolve, reject) => {
       const leave = () => {
@@ -89,7 +83,7 @@ export class VersionAttempt implements LockAttempt {
         // The row was busy when it was seen last. But a claim that is in flight may be granted, so its answer decides.
         if (this.#isWaiting && !this.#mayHold) resolve('busy');
       };
-      withAbort(request.signal, leave, () => this.#claimWhenFree(request)).then(resolve, reject);
+      withAbort(request.signal, leave, () => this.#claimWhenFree()).then(resolve, reject);
     });
   }
 
@@ -100,9 +94,9 @@ export class VersionAttempt implements LockAttempt {
    */
   async release({ keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
     this.#isReleased = true;
-    if (this.#hasAsked && !this.#mayHold) return 'lost';
+    if (!this.#mayHold) return 'lost';
     const { leases, limited } = this.database;
-    const { holder, mode } = this.subject;
+    const { id: holder, mode } = this.request;
     try {
       if (this.#openClaim !== undefined) await leases.voidClaim(this.#name, this.#openClaim);
       this.#openClaim = undefined;
@@ -123,7 +117,8 @@ export class VersionAttempt implements LockAttempt {
     this.#openUntil = -Infinity;
   }
 
-  async #claimWhenFree(request: AcquireRequest): Promise<Grant | 'busy'> {
+  async #claimWhenFree(): Promise<Grant | 'busy'> {
+    const { request } = this;
     const { clock, random } = this.context;
     const { leases, limited } = this.database;
     const waitUntil = clock.now() + request.wait;
@@ -135,16 +130,16 @@ export class VersionAttempt implements LockAttempt {
       // A claim that was not answered has arrived or never will, if the version is another one.
       if (seen?.version !== this.#openClaim) this.#openClaim = undefined;
       if (!seen || seen.serverTime > this.#openUntil) this.#openUntil = -Infinity;
-      const own = seen?.holds.find(({ holder }) => holder === request.holder);
-      this.#mayHold = own !== undefined || this.mayArrive;
+      const own = seen?.holds.find(({ holder }) => holder === request.id);
+      this.#mayHold = own !== undefined || this.#mayArrive;
       if (seen && own) {
         if (isGranted(seen, own)) {
           const remaining = (own.expires - seen.serverTime) / 1000;
           if (request.minHold > 0) this.#keepUntil = sentAt + Math.min(remaining, request.minHold);
-          return this.#grant(request, own.token, 1, sentAt, remaining);
+          return this.#grant(own.token, 1, sentAt, remaining);
         }
-        await limited.release(this.#name, request.holder, 0);
-        this.#mayHold = this.mayArrive;
+        await limited.release(this.#name, request.id, 0);
+        this.#mayHold = this.#mayArrive;
         // It had a place, and there was no room for it.
         if (request.wait <= 0) return this.#endWithoutClaim();
       }
@@ -154,7 +149,7 @@ export class VersionAttempt implements LockAttempt {
         continue;
       }
       if (admits(seen.holds, request.limited)) {
-        const answer = await this.#claim(request, seen, lost > 0);
+        const answer = await this.#claim(seen, lost > 0);
         if (answer) return answer;
         lost += 1;
         // Another claim was faster, and the next look shows for how long it holds; or a place is reserved, and it shows whether there is room.
@@ -175,10 +170,11 @@ export class VersionAttempt implements LockAttempt {
    * Undefined if another claim was faster, or a place is reserved. A caller with a slow connection could lose each race against a fast one
    * that comes and goes, so after the first it reserves a place.
    */
-  async #claim(request: AcquireRequest, seen: Lease, hasLost: boolean): Promise<Grant | 'busy' | undefined> {
+  async #claim(seen: Lease, hasLost: boolean): Promise<Grant | 'busy' | undefined> {
+    const { request } = this;
     const { clock } = this.context;
     const { leases, limited } = this.database;
-    const { holder } = request;
+    const { id: holder } = request;
     const sentAt = clock.now();
     const name = this.#name;
     const duration = Math.max(request.lease, request.minHold);
@@ -205,20 +201,20 @@ export class VersionAttempt implements LockAttempt {
     this.#openClaim = openClaim;
     this.#openUntil = openUntil;
     if (typeof token !== 'bigint') {
-      this.#mayHold = token === true || this.mayArrive;
+      this.#mayHold = token === true || this.#mayArrive;
       return undefined;
     }
     this.#openClaim = undefined;
     if (request.minHold > 0) this.#keepUntil = clock.now() + request.minHold;
-    return this.#grant(request, token, callers, sentAt, request.lease);
+    return this.#grant(token, callers, sentAt, request.lease);
   }
 
   /** @param version the last of the tokens of as many callers */
-  #grant(request: AcquireRequest, version: bigint, callers: number, sentAt: number, remaining: number): Grant {
-    const { key, holder, mode, lease } = request;
+  #grant(version: bigint, callers: number, sentAt: number, remaining: number): Grant {
+    const { mode, lease } = this.request;
     this.#version = version;
     return {
-      ...{ key, holder, mode, lease },
+      lease,
       // No resource can use the token of a limited lock: it would refuse all holders but the latest.
       fencingToken: mode === 'limited' ? null : version - BigInt(callers - 1),
       followers: callers - 1,
@@ -229,13 +225,18 @@ export class VersionAttempt implements LockAttempt {
   #reportWaiting(): void {
     if (this.#isWaiting) return;
     this.#isWaiting = true;
-    this.context.emit({ type: 'waiting', holder: this.subject.holder });
+    this.request.waits();
   }
 
   /** @throws Error when a claim of an earlier call may still be granted: that is not busy, and the core releases it then */
   #endWithoutClaim(): 'busy' {
     if (!this.#mayHold || this.#isReleased) return 'busy';
     throw new Error('A statement was not answered, and may still take the lock.');
+  }
+
+  /** A statement of it may still arrive at the server. */
+  get #mayArrive(): boolean {
+    return this.#openClaim !== undefined || this.#openUntil > 0;
   }
 
   // A method, because the answer changes while something is awaited.

@@ -1,4 +1,4 @@
-import type { BackendContext, CasStore, Holder, LockCapabilities } from '../../../api/lock-provider.js';
+import type { AcquireRequest, BackendContext, CasStore, LockCapabilities } from '../../../api/lock-provider.js';
 import type { ListedLock, LockInfo } from '../../../api/lock-info.js';
 import { SqlCasStore } from '../cas-store.js';
 import { connectToServer } from '../database.js';
@@ -105,8 +105,8 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
     };
   }
 
-  protected attempt(database: LeaseDatabase, subject: Holder): VersionAttempt {
-    return new VersionAttempt(this.context, database, subject);
+  protected attempt(database: LeaseDatabase, request: AcquireRequest): VersionAttempt {
+    return new VersionAttempt(this.context, database, request);
   }
 
   #nameOf(key: string): string {

@@ -1,0 +1,88 @@
+import type {
+  AcquireRequest,
+  BackendEvent,
+  Grant,
+  LockBackend,
+  ReleaseOptions,
+  ReleaseOutcome,
+  RenewOutcome,
+} from '../lib/api/lock-provider.js';
+import type { LockMode } from '../lib/api/lock-options.js';
+
+/** What a backend has reported: of itself, and to one of its requests. */
+export type TestEvent =
+  | BackendEvent
+  | { readonly type: 'waiting'; readonly holder: string }
+  | { readonly type: 'lost'; readonly holder: string; readonly cause?: unknown };
+
+/** A grant that knows what it was granted to, so that a test can name a lock by it. */
+export interface TestGrant extends Grant {
+  readonly key: string;
+  readonly holder: string;
+  readonly mode: LockMode;
+  readonly request: AcquireRequest;
+}
+
+/** How a test calls a backend: as the core does, by the requests or by its grants. */
+interface Direct {
+  acquire(request: AcquireRequest): Promise<TestGrant | 'busy'>;
+  renew(of: AcquireRequest | TestGrant, lease?: number): Promise<RenewOutcome>;
+  release(of: AcquireRequest | TestGrant, options?: ReleaseOptions): Promise<ReleaseOutcome>;
+}
+
+export type DirectBackend<B extends LockBackend> = Direct & B;
+
+/** Makes a backend direct. What its requests are told goes into `events`. */
+export function direct<B extends LockBackend>(backend: B, events: TestEvent[] = []): DirectBackend<B> {
+  const acquire = backend.acquire.bind(backend);
+  const renew = backend.renew.bind(backend);
+  const release = backend.release.bind(backend);
+  const calls: Direct = {
+    async acquire(request) {
+      const { key, id: holder, mode } = request;
+      request.waits = () => void events.push({ type: 'waiting', holder });
+      request.lost = (cause) => void events.push({ type: 'lost', holder, cause });
+      const answer = await acquire(request);
+      return answer === 'busy' ? answer : { ...answer, key, holder, mode, request };
+    },
+    renew: (of, lease = of.lease) => renew(requestOf(of), lease),
+    release: (of, options = { keepFor: 0, failed: false }) => release(requestOf(of), options),
+  };
+  return Object.assign(backend, calls);
+}
+
+/** A request, and the way to abort it. */
+export interface TestRequest extends AcquireRequest {
+  abort(): void;
+}
+
+/** A request for `key`, which waits for 60 s unless it is aborted, or as `terms` say. */
+export function requestFor(key: string, id: string, terms: Partial<AcquireRequest> = {}): TestRequest {
+  const controller = new AbortController();
+  const since = performance.now();
+  return {
+    key,
+    id,
+    mode: 'exclusive',
+    lease: 30_000,
+    renew: true,
+    minHold: 0,
+    otherKeysHeld: 0,
+    wait: 60_000,
+    get age() {
+      return performance.now() - since;
+    },
+    callers: 1,
+    signal: controller.signal,
+    waits: () => undefined,
+    lost: () => undefined,
+    abort: () => {
+      controller.abort();
+    },
+    ...terms,
+  };
+}
+
+function requestOf(of: AcquireRequest | TestGrant): AcquireRequest {
+  return 'request' in of ? of.request : of;
+}

@@ -87,7 +87,7 @@ export class ProviderCore {
       case 'recovered':
         this.#reachability.answered();
         this.holds.confirm();
-        this.releases.retryAll();
+        this.releases.recovered();
         this.registration.renew();
         break;
       case 'failover': {

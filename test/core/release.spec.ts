@@ -1,3 +1,4 @@
+import type { Lock } from '../../lib/api/lock.js';
 import { startManager, watch } from './manager-rig.js';
 import { ScriptedProvider } from './scripted-provider.js';
 
@@ -100,9 +101,7 @@ describe('a release', () => {
 
   it('is not sent again once the lease is over', async () => {
     const { lock, clock, provider } = await held();
-    provider.onRelease = () => {
-      throw new Error('down');
-    };
+    provider.onRelease = () => 'unknown';
     expect(await lock.release()).toBe('pending');
     await clock.advance(30_000);
     const sent = provider.order.length;
@@ -110,6 +109,39 @@ describe('a release', () => {
     await clock.advance(30_000);
     expect(provider.order).toHaveLength(sent);
     expect(clock.pendingTimers).toBe(0);
+  });
+
+  it('outlasts an outage, after which its time begins again', async () => {
+    const { lock, clock, provider } = await held();
+    provider.onRelease = () => {
+      throw new Error('down');
+    };
+    expect(await lock.release()).toBe('pending');
+    await clock.advance(3_600_000);
+    provider.onRelease = () => 'unknown';
+    provider.context.emit({ type: 'recovered' });
+    await clock.advance(9_000);
+    const sent = provider.order.length;
+    await clock.advance(1_000);
+    expect(provider.order.length).toBeGreaterThan(sent);
+    await clock.advance(10_000);
+    expect(clock.pendingTimers).toBe(0);
+  });
+
+  it('that an outage leaves behind is one of a bounded number', async () => {
+    const provider = ScriptedProvider.obliging();
+    const { locks, clock } = await startManager({ provider });
+    const held: Lock[] = [];
+    for (let key = 0; key < 11_000; key += 1) held.push(await locks.acquire(`k${key}`, { lease: 10_000 }));
+    provider.onRelease = () => {
+      throw new Error('down');
+    };
+    await Promise.all(held.map((lock) => lock.release()));
+    await clock.advance(20_000);
+    const before = provider.order.length;
+    await clock.advance(1_000);
+    const sent = provider.order.slice(before).filter((call) => call.startsWith('release'));
+    expect(new Set(sent).size).toBe(10_000);
   });
 });
 

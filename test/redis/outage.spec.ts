@@ -91,4 +91,33 @@ describe('an outage of Redis', () => {
     for (let step = 0; step < 30; step += 1) await clock.advance(100);
     await stopped;
   });
+
+  it('leaves nothing locked that was asked for before it and executed at its end, however long it lasted', async () => {
+    const clock = new FakeClock();
+    const locks = new LockManager({ providers: { redis: new RedisLockProvider({ url: redis.server.url }) }, clock });
+    await locks.start();
+    // The server knows the script from here on.
+    await (await locks.acquire('warm')).release();
+    const [LEASE, WAIT] = [60_000, 200_000];
+    redis.server.signal('SIGSTOP');
+    const asked = locks.acquire('k', { lease: LEASE, wait: WAIT }).catch((error: unknown) => error);
+    // The connection on which it was sent is given up, and nothing can be sent when its caller leaves.
+    for (let time = 0; time < WAIT + 2 * LEASE; time += 1_000) {
+      await clock.advance(1_000);
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    expect(await asked).toBeInstanceOf(LockUnavailableError);
+    redis.server.signal('SIGCONT');
+    await until(async () => {
+      await clock.advance(100);
+      return (await locks.inspect('nothing').catch(() => undefined)) === null;
+    }, 'it is connected again');
+    await until(async () => {
+      await clock.advance(100);
+      return (await redis.admin.keys('*:k')).length === 0;
+    }, 'what the server has executed late is released');
+    const stopped = locks.stop();
+    for (let step = 0; step < 30; step += 1) await clock.advance(100);
+    await stopped;
+  });
 });

@@ -391,6 +391,8 @@ class QueueModel {
     const { request } = process;
     if (request?.id !== id) return;
     const { grant } = request;
+    // Sent to confirm an earlier grant, so it is not about this one.
+    if (grant && token === 0) return;
     if (!grant) {
       if (!request.isConfirming) return;
       changeRequest(process, { isConfirming: false });

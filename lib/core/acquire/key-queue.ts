@@ -335,12 +335,12 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
   }
 
   #giveBack(grant: HeldGrant, terms: ReleaseTerms): Promise<ReleaseOutcome> {
-    const { capabilities, holds, releases } = this.provider;
+    const { capabilities, clock, holds, releases } = this.provider;
     grant.end();
     this.#grants.delete(grant);
     holds.ended(grant);
     if (capabilities.fair) this.#advance();
-    const released = releases.send(grant.request, terms, Math.max(grant.mayBeKeptUntil, terms.keepUntil));
+    const released = releases.send(grant.request, terms, Math.max(grant.mayBeKeptFor, terms.keepUntil - clock.now()));
     if (!capabilities.fair) this.#advance();
     return released;
   }
@@ -356,9 +356,8 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
 
   /** Releases what it was granted, or may have been. One that was never sent is released only for what the backend knows of it here. */
   #release(request: KeyRequest, isSent: boolean): Promise<ReleaseOutcome> {
-    const { clock, releases } = this.provider;
     const { lease, minHold } = request;
-    return releases.send(request, UNUSED, isSent ? clock.now() + Math.max(lease, minHold, QUEUED_FOR) : -Infinity);
+    return this.provider.releases.send(request, UNUSED, isSent ? Math.max(lease, minHold, QUEUED_FOR) : 0);
   }
 
   #endRequest(request: KeyRequest): void {

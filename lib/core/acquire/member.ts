@@ -31,7 +31,7 @@ export function memberOf(provider: ProviderCore, queues: KeyQueues): Member {
       const now = provider.clock.now();
       const terms = { keepUntil: keepFor === 0 ? 0 : now + keepFor, failed };
       // What nobody asked for is released too: the answer shows that the backend is there.
-      return callerOf(request)?.release(terms) ?? provider.releases.send(request, terms, now);
+      return callerOf(request)?.release(terms) ?? provider.releases.send(request, terms, 0);
     },
     ...(backend.inspect && { inspect: backend.inspect.bind(backend) }),
     ...(backend.forceRelease && {

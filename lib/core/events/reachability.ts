@@ -24,6 +24,11 @@ export class Reachability {
     private readonly clock: Clock,
   ) {}
 
+  /** Whether it answers, as far as is known. */
+  get isUp(): boolean {
+    return this.#answers;
+  }
+
   answered(): void {
     if (this.#answers) return;
     this.#answers = true;

@@ -69,9 +69,9 @@ export class HeldGrant {
     return this.#validity.until;
   }
 
-  /** Until when the backend may keep the lock if no release reaches it, on the monotonic clock. */
-  get mayBeKeptUntil(): number {
-    return this.clock.now() + this.#validity.longest;
+  /** For how many ms the backend may keep the lock if no release reaches it. */
+  get mayBeKeptFor(): number {
+    return this.#validity.longest;
   }
 
   /** When something is to be done about it: a renewal is due, or it or a holder ends. On the monotonic clock. */

@@ -5,6 +5,8 @@ import type { Reachability } from '../events/reachability.js';
 import { backOff, withTimeout } from '../toolkit/timing.js';
 
 const RETRY = { first: 100, most: 1_000 };
+// How many releases outlast an outage. Beyond that they end with their time, so that an outage of an hour costs a bounded amount.
+const MOST_IN_OUTAGE = 10_000;
 
 /** How a lock is released. */
 export interface ReleaseTerms {
@@ -18,14 +20,19 @@ export interface ReleaseTerms {
 interface PendingRelease {
   readonly request: AcquireRequest;
   readonly terms: ReleaseTerms;
-  /** When the lease is over anyway, on the monotonic clock. */
-  readonly until: number;
+  /** For how many ms after the server has executed what precedes it something may be left to release. */
+  readonly lasting: number;
+  /** When that time is over, on the monotonic clock, if the server has executed everything by now. */
+  until: number;
   /** It is in flight. */
   isSent: boolean;
 }
 
 /**
  * Sends releases, and sends those again that were not answered until there is nothing left to release.
+ *
+ * The time of a release begins again when the backend answers again: what was sent before an outage may be executed at its end, however
+ * long that lasted (`test/redis/queue-model.ts` finds the way).
  *
  * One timer for all: an outage leaves as many of them as there were callers, and a loop for each took a third of a core.
  */
@@ -47,20 +54,17 @@ export class Releases {
 
   /**
    * Releases a lock. A release that was not answered, which resolves to `unknown`, is sent again in the background until it was answered
-   * or `until`, when the lease is over anyway.
+   * or `lasting` ms have passed, after which nothing is left to release.
    */
-  send(request: AcquireRequest, terms: ReleaseTerms, until: number): Promise<ReleaseOutcome> {
-    return this.#send({ request, terms, until, isSent: true });
+  send(request: AcquireRequest, terms: ReleaseTerms, lasting: number): Promise<ReleaseOutcome> {
+    return this.#send({ request, terms, lasting, until: this.clock.now() + lasting, isSent: true });
   }
 
-  /** Sends again now what is pending: the backend answers again. */
-  retryAll(): void {
+  /** The backend answers again: what is pending is sent now. */
+  recovered(): void {
     const now = this.clock.now();
-    for (const release of this.#pending) {
-      if (release.isSent) continue;
-      if (now >= release.until) this.#forget(release);
-      else void this.#send(release);
-    }
+    for (const release of this.#pending) release.until = now + release.lasting;
+    this.#retryAll();
   }
 
   /** Something is in flight that may leave a release behind: {@link close} waits for its {@link end}. */
@@ -106,10 +110,23 @@ export class Releases {
       outcome = 'unknown';
     }
     release.isSent = false;
-    if (outcome === 'unknown' && !this.#closed && this.clock.now() < release.until) this.#keep(release);
+    if (outcome === 'unknown' && !this.#closed && !this.#isOver(release)) this.#keep(release);
     else this.#forget(release);
     this.end();
     return outcome;
+  }
+
+  #retryAll(): void {
+    for (const release of this.#pending) {
+      if (release.isSent) continue;
+      if (this.#isOver(release)) this.#forget(release);
+      else void this.#send(release);
+    }
+  }
+
+  #isOver({ until, lasting }: PendingRelease): boolean {
+    if (this.clock.now() < until) return false;
+    return lasting <= 0 || this.reachability.isUp || this.#pending.size > MOST_IN_OUTAGE;
   }
 
   #keep(release: PendingRelease): void {
@@ -132,7 +149,7 @@ export class Releases {
     this.#timer = this.clock.setTimer(
       () => {
         this.#timer = undefined;
-        this.retryAll();
+        this.#retryAll();
         this.#retryLater();
       },
       backOff(this.random, this.#rounds, RETRY),

@@ -7,6 +7,7 @@ import type { Grant, LockProvider } from '../../lib/api/lock-provider.js';
 import type { Clock } from '../../lib/api/clock.js';
 import { KeyRequest } from '../../lib/core/acquire/key-request.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
+import { RedisBackend } from '../../lib/providers/redis/redis-backend.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { FakeClock } from '../../lib/testing/index.js';
@@ -455,6 +456,31 @@ describe('cohorts of processes on one Redis', () => {
       expect(await orderAfterLoss()).toEqual(['2 a', '2 b', '1 a', '1 b', '0 a', '0 b']);
       expect(asked.size).toBe(4);
     });
+  });
+
+  /** The order in which a caller of the process that releases and a younger one of another process are served. */
+  async function orderAtRelease(releasing: { readonly fair?: false } = {}): Promise<string[]> {
+    const [crowd, other] = [await start(), await start()];
+    Object.assign(crowd.locks.backend(RedisBackend).capabilities, releasing);
+    const held = await crowd.locks.acquire('k');
+    const entered: string[] = [];
+    // It comes after the grant, so it is not of its cohort.
+    const older = callers(crowd, entered, ['older']);
+    const end = (await serverTime(redis.admin)) + 1;
+    await until(async () => (await serverTime(redis.admin)) >= end, 'the next one comes later');
+    const younger = callers(other, entered, ['younger']);
+    await queued(1);
+    await held.release();
+    await Promise.all([...older, ...younger].map(async (each) => (await each).release()));
+    return entered;
+  }
+
+  it('the next request of a process is executed before its release, so the oldest caller is served', async () => {
+    expect(await orderAtRelease()).toEqual(['older', 'younger']);
+  });
+
+  it('it is another one where the release comes first (guilty control)', async () => {
+    expect(await orderAtRelease({ fair: false })).toEqual(['younger', 'older']);
   });
 
   it('20 000 handoffs in a chain keep neither memory nor the async contexts of callers', async () => {

@@ -631,6 +631,22 @@ describe('a caller whose wait is over', () => {
     expect(provider.order).toEqual(['acquire a']);
   });
 
+  it('gets the error of what its request waits for instead of the lock, and is busy once that waits for the lock', async () => {
+    const { locks, clock, provider } = await started();
+    const exhausted = new LockCapacityError('All connections are in use.', { key: 'a' });
+    watch(locks.acquire('a', { wait: Infinity }));
+    const first = watch(locks.acquire('a', { wait: 200 }));
+    provider.asks[0]?.input.waits(exhausted);
+    const trying = watch(locks.acquire('a', { wait: 0 }));
+    await clock.advance(200);
+    expect([first.error, trying.error]).toEqual([exhausted, exhausted]);
+    const second = watch(locks.acquire('a', { wait: 200 }));
+    provider.asks[0]?.input.waits();
+    await clock.advance(200);
+    expect(second.error).toBeInstanceOf(LockBusyError);
+    expect(provider.order).toEqual(['acquire a']);
+  });
+
   it('is busy while its own process holds the key, though the backend is out of reach', async () => {
     const { locks, clock, provider } = await started();
     watch(locks.acquire('a'));

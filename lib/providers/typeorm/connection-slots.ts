@@ -1,7 +1,7 @@
 import type { Clock } from '../../api/clock.js';
 import { pause } from '../../core/toolkit/timing.js';
 
-/** An attempt that needs a connection, for `wait` ms or until the signal aborts. */
+/** Who needs a connection: until the signal aborts, or without one for `wait` ms. */
 export interface ConnectionRequest {
   readonly wait: number;
   readonly signal?: AbortSignal;
@@ -41,10 +41,10 @@ export class ConnectionSlots {
     const waiter = { limit, served };
     this.#waiting.add(waiter);
     onWait();
-    // A signal is made when it is read.
+    // A signal is made when it is read. It aborts when nobody waits any more, which may be later than `wait` says: others may have come.
     const { signal } = request;
     const end = signal ? AbortSignal.any([signal, served.signal]) : served.signal;
-    await pause(this.clock, Math.min(request.wait, LONGEST_TIMER), end);
+    await pause(this.clock, signal ? LONGEST_TIMER : Math.min(request.wait, LONGEST_TIMER), end);
     this.#waiting.delete(waiter);
     return served.signal.aborted;
   }

@@ -45,6 +45,8 @@ export class LockManager {
   readonly #grace: number;
   readonly #failFast: boolean;
   readonly #clock: Clock;
+  /** The plan of a call without options, which most calls are. */
+  readonly #withoutOptions: LockPlan;
   readonly #stop = new AbortController();
   #starting: Promise<void> | undefined;
   #stopping: Promise<void> | undefined;
@@ -74,7 +76,8 @@ export class LockManager {
     this.#providers = new Providers(options.providers, parts, maxWaiters);
     this.#acquirer = new LockAcquirer(this, this.#lifecycle, clock, logger);
     // Wrong defaults are found now rather than at the first call.
-    for (const { core } of this.#providers) resolveSettings({}, this.#defaults, core);
+    for (const name of this.#providers.names) this.plan({ provider: name });
+    this.#withoutOptions = this.plan({});
   }
 
   /** Names of the providers. */
@@ -101,8 +104,9 @@ export class LockManager {
   }
 
   /** Acquires the lock. @throws LockBusyError when it was busy for the whole `wait`. */
-  async acquire(key: LockKey, options: LockOptions = {}): Promise<Lock> {
-    return await this.#acquirer.acquire(normalizeKeys(key), this.plan(options), options.signal);
+  async acquire(key: LockKey, options?: LockOptions): Promise<Lock> {
+    const plan = options ? this.plan(options) : this.#withoutOptions;
+    return await this.#acquirer.acquire(normalizeKeys(key), plan, options?.signal);
   }
 
   /** Acquires the lock if it is free (`wait` defaults to 0); `null` when it is busy. */
@@ -116,9 +120,9 @@ export class LockManager {
   }
 
   /** Runs `task` under the lock, and releases it however the task ends. A nested call of the same key that still runs keeps it held. */
-  async withLock<T>(key: LockKey, task: (lock: Lock) => T | PromiseLike<T>, options: LockOptions = {}): Promise<T> {
-    const plan = this.plan(options);
-    const lock = await this.#acquirer.acquire(normalizeKeys(key), plan, options.signal);
+  async withLock<T>(key: LockKey, task: (lock: Lock) => T | PromiseLike<T>, options?: LockOptions): Promise<T> {
+    const plan = options ? this.plan(options) : this.#withoutOptions;
+    const lock = await this.#acquirer.acquire(normalizeKeys(key), plan, options?.signal);
     return await runGuarded(lock, task, plan.settings.onLost);
   }
 

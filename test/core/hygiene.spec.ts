@@ -69,7 +69,7 @@ it('puts one listener on a signal that many waiters share', async () => {
   expect(clock.pendingTimers).toBe(0);
 });
 
-it('leaves nothing of a backend that was down for long', async () => {
+it('leaves one timer for a backend that is down for long, and nothing when it is back', async () => {
   const provider = new ScriptedProvider();
   provider.onAcquire = () => Promise.reject(new Error('down'));
   provider.onRelease = () => Promise.reject(new Error('down'));
@@ -77,7 +77,12 @@ it('leaves nothing of a backend that was down for long', async () => {
   const waiting = [1, 2, 3].map((each) => locks.acquire('a', { wait: each * 1_000 }).catch((error: unknown) => error));
   await clock.advance(40_000);
   await Promise.all(waiting);
-  expect([clock.pendingTimers, locks.waiting()]).toEqual([0, []]);
+  // What may have reached it is released when it is back.
+  expect([clock.pendingTimers, locks.waiting()]).toEqual([1, []]);
+  provider.onRelease = () => 'lost';
+  provider.context.emit({ type: 'recovered' });
+  await clock.advance(1_000);
+  expect(clock.pendingTimers).toBe(0);
 });
 
 it('leaves no timer and no handle of this process', async () => {

@@ -111,9 +111,14 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
     return true;
   }
 
+  /** Its request pauses before it is sent again. */
+  get isPausing(): boolean {
+    return this.#request?.phase === 'pausing' && !this.#request.isAlone;
+  }
+
   /** The backend answers again: a request that pauses is sent now. */
   hurry(): void {
-    if (this.#request?.phase === 'pausing' && !this.#request.isAlone) this.#ask(this.#request);
+    if (this.#request && this.isPausing) this.#ask(this.#request);
   }
 
   /** When the oldest caller came, on the monotonic clock. */
@@ -154,8 +159,7 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
   }
 
   lost(grant: HeldGrant): void {
-    const { minHold } = grant.request;
-    void this.#giveBack(grant, { keepUntil: minHold === 0 ? 0 : grant.grantedAt + minHold, failed: true });
+    void this.#giveBack(grant, { keepUntil: grant.keepUntil, failed: true });
   }
 
   /** Sees to it that the head is asked for, unless this process holds the key alone. */

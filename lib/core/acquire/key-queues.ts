@@ -90,7 +90,8 @@ export class KeyQueues {
 
   /** The backend answers again. The oldest ask first: where the queue was lost, the first that asks has the lock. */
   #hurry(): void {
-    for (const queue of this.#all().sort((one, other) => one.since - other.since)) queue.hurry();
+    const pausing = this.#all().filter(({ isPausing }) => isPausing);
+    for (const queue of pausing.sort((one, other) => one.since - other.since)) queue.hurry();
   }
 
   readonly #onEmpty = ({ key, otherKeysHeld }: KeyQueue): void => {

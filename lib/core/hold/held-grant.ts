@@ -69,6 +69,12 @@ export class HeldGrant {
     return this.#validity.until;
   }
 
+  /** Until when the key stays retained after a release (`minHold`), on the monotonic clock; 0 for not at all. */
+  get keepUntil(): number {
+    const { minHold } = this.request;
+    return minHold === 0 ? 0 : this.grantedAt + minHold;
+  }
+
   /** For how many ms the backend may keep the lock if no release reaches it. */
   get mayBeKeptFor(): number {
     return this.#validity.longest;

@@ -62,12 +62,6 @@ export class Hold implements GrantHolder {
     this.#endTrace = undefined;
   }
 
-  /** Until when the key stays retained after a release (`minHold`), on the monotonic clock; 0 for not at all. */
-  get keepUntil(): number {
-    const { minHold } = this.grant.request;
-    return minHold === 0 ? 0 : this.grantedAt + minHold;
-  }
-
   /** Why it is not held any more, if it was lost. Looks at the clock. */
   get lostError(): LockLostError | undefined {
     this.#expireIfDue();

@@ -83,7 +83,7 @@ export class Holds {
       return 'nested';
     }
     if (!hold.markReleased()) return 'lost';
-    return this.#released(hold, await hold.grant.leave(hold, { keepUntil: hold.keepUntil, failed }));
+    return this.#released(hold, await hold.grant.leave(hold, { keepUntil: hold.grant.keepUntil, failed }));
   }
 
   /** Renews the hold now, for `lease` ms from now on. */
@@ -134,7 +134,7 @@ export class Holds {
     this.#publishLost(hold, error);
     this.parts.logger.warn(error.message);
     // Its maxHold has passed: nobody else goes on under a grant that its task may still use.
-    hold.grant.abandon(hold, { keepUntil: hold.keepUntil, failed: true });
+    hold.grant.abandon(hold, { keepUntil: hold.grant.keepUntil, failed: true });
   };
 
   #warnOfOutliving({ subject }: Hold): void {

@@ -39,6 +39,47 @@ async function alive(references: readonly WeakRef<object>[], context: unknown): 
 }
 
 describe('the context of a lock', () => {
+  // Memory on the clock of the machine: its timers run in the context in which they were armed.
+  it('is not that of a listener of another lock, whose loss is found by a timer that was armed in it', async () => {
+    const locks = await start();
+    const other = await locks.acquire('z', { maxHold: 60 });
+    const asked = new Promise<unknown>((resolve) => {
+      other.signal.addEventListener('abort', () => {
+        resolve(locks.tryAcquire('x'));
+      });
+    });
+    await locks.withLock('x', async (lock) => {
+      // The next renewal, which comes before the loss, is scheduled from here.
+      await lock.extend(100);
+      expect(await asked).toBeNull();
+    });
+    await locks.stop();
+  });
+
+  it('is not that of a listener of another lock that is released by force in it', async () => {
+    const locks = await start();
+    const other = await locks.acquire('z');
+    const asked = new Promise<unknown>((resolve) => {
+      other.signal.addEventListener('abort', () => {
+        resolve(Promise.all([locks.tryAcquire('x'), locks.current()]));
+      });
+    });
+    await locks.withLock('x', async () => {
+      await locks.forceRelease('z');
+      expect(await asked).toEqual([null, undefined]);
+    });
+    await locks.stop();
+  });
+
+  it('is not that of a listener of events', async () => {
+    const locks = await start();
+    const seen: unknown[] = [];
+    for (const name of ['acquired', 'released'] as const) locks.events.on(name, () => void seen.push(locks.current()));
+    await locks.withLock('x', () => locks.withLock('y', () => undefined));
+    expect(seen).toEqual([undefined, undefined, undefined, undefined]);
+    await locks.stop();
+  });
+
   it('ends with the lock, also for work that goes on in it', async () => {
     const { locks } = await startManager();
     const gate = deferred();

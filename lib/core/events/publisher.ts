@@ -1,5 +1,6 @@
 import { EventEmitter } from 'node:events';
 import type { LockEventListener, LockEventMap, LockEventName, LockEvents } from '../../api/lock-events.js';
+import { detached } from '../toolkit/detached.js';
 import { eventChannels } from './channels.js';
 
 /** The publishing side of {@link LockEvents}. */
@@ -33,10 +34,11 @@ export class LockEventPublisher implements LockEvents {
     if (this.#emitter.listenerCount(name) === 0 && !channel.hasSubscribers) return;
     const event = describe();
     channel.publish(event);
-    // One by one, so that a listener that throws stops neither the others nor the lock path that publishes.
+    // One by one, so that a listener that throws stops neither the others nor the lock path that publishes; and not under the locks of the
+    // caller for whom it is published.
     for (const listener of this.#emitter.rawListeners(name)) {
       try {
-        const result: unknown = (listener as (event: LockEventMap[N]) => unknown)(event);
+        const result: unknown = detached(listener as (event: LockEventMap[N]) => unknown, event);
         // An async listener is not awaited, but its rejection would end the process.
         if (result instanceof Promise) result.catch(this.#onListenerError);
       } catch (error) {

@@ -4,6 +4,7 @@ import type { LimitTerms, LockMode } from '../../api/lock-options.js';
 import type { Clock } from '../../api/clock.js';
 import { nameOf } from '../events/subject.js';
 import { type HoldEnd, traceHold } from '../events/tracing.js';
+import { detached } from '../toolkit/detached.js';
 import type { GrantHolder, HeldGrant } from './held-grant.js';
 
 /** Called once when a hold is lost. */
@@ -99,7 +100,8 @@ export class Hold implements GrantHolder {
     this.onLost(this, error);
     const listeners = [...(this.#listeners ?? [])];
     this.#listeners = undefined;
-    for (const listener of listeners) listener(error);
+    // Whoever has found the loss may hold locks of his own, which a listener must not re-enter.
+    for (const listener of listeners) detached(listener, error);
   }
 
   /** Ends it as released. Answers false when it had ended before. */

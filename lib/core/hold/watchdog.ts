@@ -5,6 +5,7 @@ import type { LockEventPublisher } from '../events/publisher.js';
 import type { Reachability } from '../events/reachability.js';
 import type { LockBackend, RenewOutcome } from '../../api/lock-provider.js';
 import type { HolderTable } from '../toolkit/holder-table.js';
+import { detached } from '../toolkit/detached.js';
 import type { SuspensionDetector } from '../toolkit/suspension.js';
 
 // A renewal that was not answered is sent again after a tenth of the lease, at most a second: a backend that restarts
@@ -47,7 +48,8 @@ export class Watchdog {
 
   /** The times of a grant have changed. */
   reschedule(grant: HeldGrant): void {
-    if (this.grants.has(grant.id)) this.#wakeBy(grant.nextWake);
+    // In no caller's context: this timer and those that follow it would keep that context alive.
+    if (this.grants.has(grant.id)) detached(this.#wakeBy, grant.nextWake);
   }
 
   /** Renews everything now: after a reconnect, before waiters ask; and after a suspension. */
@@ -118,7 +120,7 @@ export class Watchdog {
     return outcome;
   }
 
-  #wakeBy(time: number, now = this.clock.now()): void {
+  readonly #wakeBy = (time: number, now = this.clock.now()): void => {
     if (time >= this.#wakesAt || this.grants.size === 0) return;
     if (this.#timer !== undefined) this.clock.clearTimer(this.#timer);
     this.#wakesAt = time;
@@ -129,7 +131,7 @@ export class Watchdog {
       // Rounded up: a timer that fires a fraction early would find nothing due and spin.
       Math.min(Math.max(Math.ceil(time - now), 1), LONGEST_TIMER),
     );
-  }
+  };
 
   #sleep(): void {
     if (this.#timer !== undefined) this.clock.clearTimer(this.#timer);

@@ -61,7 +61,7 @@ describe('the context of a lock', () => {
     const other = await locks.acquire('z');
     const asked = new Promise<unknown>((resolve) => {
       other.signal.addEventListener('abort', () => {
-        resolve(Promise.all([locks.tryAcquire('x'), locks.current()]));
+        resolve(locks.tryAcquire('x').then((lock) => [lock, locks.current()]));
       });
     });
     await locks.withLock('x', async () => {

@@ -1,8 +1,12 @@
-import { afterAll, describe, expect, it } from '@jest/globals';
+import { afterAll, afterEach, beforeEach, describe, expect, it, jest } from '@jest/globals';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { inspect } from 'node:util';
 import type { BackendEvent } from '../../lib/api/lock-provider.js';
 import { LockUnavailableError } from '../../lib/api/errors.js';
+import type { LockOptions } from '../../lib/api/lock-options.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
+import { RedisLockProvider } from '../../lib/providers/redis/index.js';
+import { RedisRequests } from '../../lib/providers/redis/redis-requests.js';
 import { startRedisServer } from '../servers/redis-server.mjs';
 import { makeServerClock } from '../servers/server-clock.js';
 import {
@@ -92,6 +96,60 @@ describe('what goes wrong between a process and Redis', () => {
     await up(processes.shaky);
     expect(await processes.shaky.backend.renew(grant, 30_000)).toMatchObject({});
   }, 60_000);
+
+  describe('a caller whose wait ends while the server is silent', () => {
+    let locks: LockManager;
+
+    beforeEach(async () => {
+      const url = `redis://127.0.0.1:${processes.proxy.port}`;
+      locks = new LockManager({ providers: { redis: new RedisLockProvider({ url, commandTimeout: 300 }) } });
+      await locks.start();
+    });
+    afterEach(async () => {
+      jest.restoreAllMocks();
+      processes.proxy.passReplies();
+      await locks.stop();
+    });
+    const heldBySteady = async (key: string) =>
+      granted(await processes.steady.backend.acquire(request(key, { lease: 60_000 })));
+    const queued = async (key: string, options: LockOptions) => {
+      const asked = locks.acquire(key, { wait: 3_000, ...options }).catch((error: unknown) => error);
+      await until(async () => (await processes.steady.backend.inspect(key))?.waiters === 1, 'it waits');
+      return { asked };
+    };
+
+    it('is told that it is unavailable, not busy, where it is silent since they wait', async () => {
+      const kinds: readonly LockOptions[] = [
+        {},
+        { mode: 'shared' },
+        { renew: false },
+        { minHold: 1_000 },
+        { limit: 1 },
+      ];
+      const waiting: { asked: Promise<unknown> }[] = [];
+      for (const [index, options] of kinds.entries()) {
+        await heldBySteady(`k${index}`);
+        waiting.push(await queued(`k${index}`, options));
+      }
+      processes.proxy.holdReplies();
+      for (const { asked } of waiting) expect(await asked).toBeInstanceOf(LockUnavailableError);
+    });
+
+    it.each([{ renew: false }, { minHold: 1_000 }])(
+      'is told that it is unavailable, not busy: %j, silent since the lock was handed to it',
+      async (options) => {
+        const held = await heldBySteady('k');
+        const { asked } = await queued('k', options);
+        const { onNotice } = RedisRequests.prototype;
+        jest.spyOn(RedisRequests.prototype, 'onNotice').mockImplementation(function (this: RedisRequests, ...notice) {
+          processes.proxy.holdReplies();
+          onNotice.apply(this, notice);
+        });
+        await processes.steady.backend.release(held, RELEASE);
+        expect(await asked).toBeInstanceOf(LockUnavailableError);
+      },
+    );
+  });
 
   it('lets no command of a lost connection hold a lock for an attempt that is over', async () => {
     const ask = request('k');

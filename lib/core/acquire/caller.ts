@@ -105,7 +105,7 @@ export class LocalCaller extends Caller {
   }
 
   enter(grant: HeldGrant, now: number): void {
-    this.#forgetSignal();
+    if (this.terms.signal) forgetAbort(this.terms.signal, this);
     this.#resolve(this.provider.holds.begin(grant, this.terms, now));
   }
 
@@ -137,7 +137,7 @@ export class LocalCaller extends Caller {
   }
 
   refuse(error: unknown): void {
-    this.#forgetSignal();
+    if (this.terms.signal) forgetAbort(this.terms.signal, this);
     this.#reject(error);
   }
 
@@ -155,10 +155,6 @@ export class LocalCaller extends Caller {
   /** Its signal has aborted. */
   leave(): void {
     this.queue.leave(this, this.terms.signal?.reason);
-  }
-
-  #forgetSignal(): void {
-    if (this.terms.signal) forgetAbort(this.terms.signal, this);
   }
 }
 

@@ -165,7 +165,7 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
   /** Sees to it that the head is asked for, unless this process holds the key alone. */
   #advance(): void {
     // First, because it may find that a grant is over, which ends with a look from here.
-    const isHeldAlone = this.#isHeldAlone();
+    const isHeldAlone = this.#grants.size > 0 && this.#isHeldAlone();
     const head = this.#callers.head;
     const request = this.#request;
     if (request !== undefined) {

@@ -2,7 +2,7 @@ import { LockConfigError } from '../../api/errors.js';
 import type { Clock } from '../../api/clock.js';
 import type { LockEvent } from '../../api/lock-events.js';
 import type { LockLogger } from '../../api/logger.js';
-import { acquireChannel } from '../events/channels.js';
+import { acquireChannel, holdChannel } from '../events/channels.js';
 import { nameOf } from '../events/subject.js';
 import { traceAcquisition } from '../events/tracing.js';
 import { type Hold, lostError } from '../hold/hold.js';
@@ -32,7 +32,7 @@ export class LockAcquirer {
       for (const key of keys) {
         const hold = await this.#acquireKey(key, plan, signal, startedAt, holds);
         holds.push(hold);
-        if (hold.entries === 1) hold.trace();
+        if (hold.entries === 1 && holdChannel.hasSubscribers) hold.trace();
       }
       // The machine may have been suspended while the caller waited for the last key, or for this very answer; the backend knows
       // whether the others are still held.

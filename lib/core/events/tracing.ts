@@ -33,9 +33,8 @@ export async function traceAcquisition<T>(
 /** How a hold ended: said once, by {@link traceHold}. */
 export type HoldEnd = NonNullable<HoldTrace['result']> | LockLostError;
 
-/** Begins the trace of a hold, if anybody listens. The answer ends it. */
+/** Begins the trace of a hold. The answer ends it. */
 export function traceHold(subject: LockEvent, fencingToken: bigint | null): ((end: HoldEnd) => void) | undefined {
-  if (!holdChannel.hasSubscribers) return undefined;
   let finish: ((end: HoldEnd) => void) | undefined;
   const over = new Promise<unknown>((resolve, reject) => {
     finish = (end) => {

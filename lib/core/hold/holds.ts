@@ -65,7 +65,7 @@ export class Holds {
   ended(grant: HeldGrant): void {
     if (!this.#grants.delete(grant.id)) return;
     this.#watchdog.removed();
-    if (this.isIdle) this.#onceIdle?.();
+    if (this.#grants.size === 0) this.#onceIdle?.();
   }
 
   /**

@@ -111,7 +111,7 @@ export class Releases {
     }
     release.isSent = false;
     if (outcome === 'unknown' && !this.#closed && !this.#isOver(release)) this.#keep(release);
-    else this.#forget(release);
+    else if (this.#pending.size > 0) this.#forget(release);
     this.end();
     return outcome;
   }

@@ -22,7 +22,7 @@ export class LeaseValidity {
   #longest: number;
   #until: number;
 
-  /** @param until on the monotonic clock; `Infinity` before the lease begins */
+  /** @param until on the monotonic clock */
   constructor(lease: number, until: number) {
     this.#lease = lease;
     this.#longest = lease;
@@ -36,11 +36,6 @@ export class LeaseValidity {
   /** The longest lease that was sent, in ms: for so long the backend may keep the lock, whatever was answered. */
   get longest(): number {
     return this.#longest;
-  }
-
-  /** The lease was granted until then. */
-  begin(until: number): void {
-    this.#until = until;
   }
 
   /** A renewal to `lease` ms is about to be sent. Answers its number, for {@link acknowledged}. */

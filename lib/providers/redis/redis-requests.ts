@@ -51,7 +51,7 @@ export class RedisRequests {
   /** It is released from now on. */
   end(known: RedisRequest): void {
     this.#requests.delete(known.holder);
-    this.#stopWaking(known);
+    if (this.#wakeUps.size > 0) this.#stopWaking(known);
     if (known.isOpen) known.settle('busy');
   }
 
@@ -219,7 +219,7 @@ export class RedisRequests {
   }
 
   #hold(known: RedisRequest, until: number): void {
-    this.#stopWaking(known);
+    if (this.#wakeUps.size > 0) this.#stopWaking(known);
     known.isUnconfirmed = false;
     const { mode, lease } = known.request;
     // The tokens of limited locks are the server's own: a resource that compares them would refuse all holders but the latest.

@@ -2,21 +2,43 @@ import { setTimeout as sleep } from 'node:timers/promises';
 
 // A leader fails, or an operator changes it.
 
-const PROMOTION_TIMEOUT = 20_000;
+const SWITCH_TIMEOUT = 20_000;
 
-/** The master hangs until Sentinel or the Cluster has promoted another server, and comes back as a replica. */
+/**
+ * The master hangs until Sentinel or the Cluster has promoted another server, and comes back as a replica. Until it is one, it serves those
+ * whose connections have not noticed.
+ */
 export const failover = {
   name: 'failover',
   async begin({ backend }) {
     const old = await backend.master();
     old.signal('SIGSTOP');
-    for (const until = performance.now() + PROMOTION_TIMEOUT; (await backend.master()) === old; await sleep(50)) {
-      if (performance.now() > until) throw new Error(`No replica was promoted within ${PROMOTION_TIMEOUT} ms.`);
-    }
+    await until(async () => (await backend.master()) !== old, 'No replica was promoted');
     old.signal('SIGCONT');
+    await until(() => isReplica(old), 'The old master was not demoted');
   },
   settle: 2_000,
 };
+
+async function until(condition, failure) {
+  for (const end = performance.now() + SWITCH_TIMEOUT; !(await condition()); await sleep(50)) {
+    if (performance.now() > end) throw new Error(`${failure} within ${SWITCH_TIMEOUT} ms.`);
+  }
+}
+
+async function isReplica({ url }) {
+  const { Redis } = await import('ioredis');
+  const client = new Redis(url, { maxRetriesPerRequest: 0, retryStrategy: () => null });
+  client.on('error', () => undefined);
+  try {
+    const [role] = await client.role();
+    return role === 'slave';
+  } catch {
+    return false;
+  } finally {
+    client.disconnect();
+  }
+}
 
 /** An operator makes another provider the active one, or the same. */
 export const switchedManually = {

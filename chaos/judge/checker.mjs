@@ -171,9 +171,11 @@ export class Checker {
   _write(entry, op) {
     this._check(entry, op);
     if (!entry.accepted) return this.#countRefused();
-    // A holder that knows of its loss and writes anyway shows what a token is worth. Without a token it shows nothing.
-    const isJudged = op.token !== null || entry.held;
-    if (isJudged && op.overtakenBy !== undefined) this.#violation('stale', entry.at, op, `after ${op.overtakenBy.op}`);
+    const { overtakenBy } = op;
+    if (overtakenBy === undefined) return;
+    // A holder that knows of its loss and writes anyway shows what tokens are worth. Where it or the later one has none, it shows nothing.
+    const isJudged = entry.held || (op.token !== null && overtakenBy.token !== null);
+    if (isJudged) this.#violation('stale', entry.at, op, `after ${overtakenBy.op}`);
   }
 
   _check(entry, op) {

@@ -10,9 +10,10 @@ export default {
   testEnvironment: 'node',
   testSequencer: join(import.meta.dirname, 'scripts/test-sequencer.mjs'),
   testMatch: ['<rootDir>/test/**/*.spec.ts'],
-  extensionsToTreatAsEsm: ['.ts'],
-  transform: { '^.+\\.ts$': '@swc/jest' },
+  extensionsToTreatAsEsm: ['.ts', '.lua'],
+  transform: { '^.+\\.ts$': '@swc/jest', '\\.lua$': '<rootDir>/scripts/lua-modules.mjs' },
   moduleNameMapper: {
+    '^(\\.{1,2}/.*\\.lua)\\.js$': '$1',
     '^(\\.{1,2}/.*)\\.js$': ['$1.ts', '$1.js'],
     ...(TYPEORM && { '^typeorm$': TYPEORM }),
     ...(NESTJS && { '^@nestjs/(.*)$': `${NESTJS}/$1` }),

@@ -1,6 +1,7 @@
 import { readdirSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { ensureInstalled, root, runTool } from './ensure-installed.mjs';
+import { writeLuaModules } from './lua-modules.mjs';
 
 /** Builds the library into dist/ (modules, then bundles of them) and the sample shop, which imports it by its package name, into sample-app/dist/. */
 export function build() {
@@ -12,6 +13,7 @@ export function build() {
 export function buildLibrary() {
   rmSync(join(root, 'dist'), { recursive: true, force: true });
   runTool('typescript/bin/tsc', ['-p', 'tsconfig.build.json']);
+  writeLuaModules(join(root, 'lib'), join(root, 'dist'));
   runTool('rollup/dist/bin/rollup', ['--config', 'scripts/rollup.config.mjs', '--silent']);
 }
 
@@ -21,6 +23,7 @@ const SOURCES = [
   'sample-app/src',
   'tsconfig.json',
   'tsconfig.build.json',
+  'scripts/lua-modules.mjs',
   'scripts/rollup.config.mjs',
   'sample-app/tsconfig.json',
   'nest-cli.json',

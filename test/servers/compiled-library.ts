@@ -3,6 +3,7 @@ import { mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { writeLuaModules } from '../../scripts/lua-modules.mjs';
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 
@@ -17,6 +18,7 @@ export async function compileLibrary(): Promise<CompiledLibrary> {
   const target = await mkdtemp(join(tmpdir(), 'lock-library-'));
   await writeFile(join(target, 'package.json'), '{ "type": "module" }');
   await symlink(join(ROOT, 'node_modules'), join(target, 'node_modules'));
+  writeLuaModules(join(ROOT, 'lib'), target);
   const names = await readdir(join(ROOT, 'lib'), { recursive: true });
   await Promise.all(
     names

@@ -1,5 +1,5 @@
 /*
- * The texts that operations, replies and messages of the lock script have: see lua/operations.ts.
+ * The texts that operations, replies and messages of the lock script have: see lua/operations.lua.
  */
 
 /** The fields of one operation in the script call, besides its lock. */

@@ -1,11 +1,12 @@
 import { createHash } from 'node:crypto';
-import { HANDOFF } from './handoff.js';
-import { LONE_OPERATION } from './lone-operation.js';
-import { OPERATIONS } from './operations.js';
+import HANDOFF from './handoff.lua.js';
+import LONE_OPERATION from './lone-operation.lua.js';
+import OPERATIONS from './operations.lua.js';
 
+// Each file uses the locals of those before it.
 const TEXT = LONE_OPERATION + HANDOFF + OPERATIONS;
 
-/** The one script of this provider: every operation on a lock runs in it. See {@link OPERATIONS} for its arguments. */
+/** The one script of this provider: every operation on a lock runs in it. operations.lua lists its arguments. */
 export const LOCK_SCRIPT = scriptOf(TEXT);
 
 /**

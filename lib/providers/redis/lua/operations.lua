@@ -1,35 +1,34 @@
-/**
- * The operations, and the loop that runs those of one call.
- *
- * KEYS   the bucket's counter, then the lock of each operation
- * ARGV   the calling process, then three per operation: what to do, the holder, and a duration in ms
- *
- *   A provisional :age                    lease    acquire for one caller, and queue if it must, at the age in µs of its oldest caller
- *   N provisional :age ::callers          lease    the same for several callers, which get a token each
- *   B provisional :age :minHold           lease    the same with a minHold, for one
- *   T, M :::callers, U ::minHold          lease    these without queueing. With the provisional lease it also leaves the queue
- *   a, t                                  lease    A and T in shared mode
- *   l, m                                  lease    A and T in mode limited. Here, and in its release, provisional is followed by ' ' weight ' ' limit
- *   C minHold                             lease    confirm or renew, to lease ms from now
- *   R provisional                         keepFor  release; `r` in shared mode, `e` in mode limited. With its provisional lease it also leaves the queue
- *   F                                     -        force-release
- *   I                                     -        inspect
- *
- * Operations run in the order in which they are sent. A process that releases a lock and has callers left asks first.
- *
- * A key that is retained while requests wait for it is announced to the process of the first: 'k' ms ':' holder.
- *
- * The reply has one entry per operation, then a notice (token, server time in µs, number of tokens, provisional ':' holder ' ' lock) for each
- * request of the calling process that was granted in this call. A lone operation of the fast path answers without an array.
- *
- *   token                  held, with the whole lease asked for: the last of the tokens of its callers
- *   h token ms             held, with that many ms left
- *   q time ms              queued, at that server time (µs), and the lock frees itself in that many ms unless it is renewed
- *   b                      busy
- *   1 / 0                  released or lost; 0 for a renewal: lost; force-released or not
- *   an error               of this operation alone; it may have been executed in part
- */
-export const OPERATIONS = `
+--[[
+The operations, and the loop that runs those of one call.
+
+KEYS   the bucket's counter, then the lock of each operation
+ARGV   the calling process, then three per operation: what to do, the holder, and a duration in ms
+
+  A provisional :age                    lease    acquire for one caller, and queue if it must, at the age in µs of its oldest caller
+  N provisional :age ::callers          lease    the same for several callers, which get a token each
+  B provisional :age :minHold           lease    the same with a minHold, for one
+  T, M :::callers, U ::minHold          lease    these without queueing. With the provisional lease it also leaves the queue
+  a, t                                  lease    A and T in shared mode
+  l, m                                  lease    A and T in mode limited. Here, and in its release, provisional is followed by ' ' weight ' ' limit
+  C minHold                             lease    confirm or renew, to lease ms from now
+  R provisional                         keepFor  release; `r` in shared mode, `e` in mode limited. With its provisional lease it also leaves the queue
+  F                                     -        force-release
+  I                                     -        inspect
+
+Operations run in the order in which they are sent. A process that releases a lock and has callers left asks first.
+
+A key that is retained while requests wait for it is announced to the process of the first: 'k' ms ':' holder.
+
+The reply has one entry per operation, then a notice (token, server time in µs, number of tokens, provisional ':' holder ' ' lock) for each
+request of the calling process that was granted in this call. A lone operation of the fast path answers without an array.
+
+  token                  held, with the whole lease asked for: the last of the tokens of its callers
+  h token ms             held, with that many ms left
+  q time ms              queued, at that server time (µs), and the lock frees itself in that many ms unless it is renewed
+  b                      busy
+  1 / 0                  released or lost; 0 for a renewal: lost; force-released or not
+  an error               of this operation alone; it may have been executed in part
+]]
 -- callers: of its process, which may hold it one after the other. queued: there may be a queue.
 local function grant(lock, value, holder, mode, terms, lease, minHold, callers, queued)
   local ttl = max(lease, minHold)
@@ -288,4 +287,3 @@ for i = 1, #KEYS - 1 do
 end
 for _, notice in ipairs(notices) do replies[#replies + 1] = notice end
 return replies
-`;

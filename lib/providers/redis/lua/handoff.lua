@@ -1,30 +1,29 @@
-/**
- * The records of a lock and the handoff: its holder, its waiters, the processes that are alive, and the grant to the next waiter.
- *
- * Keys of one bucket, all in one hash slot:
- *   counter        <ns>:{b}           STRING  the last fencing token that was given out or reserved
- *   seen           <ns>:{b}seen       ZSET    process → server time (ms) of its last ask
- *   lock           <ns>:{b}:<key>     STRING  see below
- *   queue          <lock>}q           ZSET    member → when its oldest caller came: server time (µs) − its age at the last ask;
- *                                             member = mode (x|s|l) process provisional terms ':' holder. A provisional lease that begins
- *                                             with 0 is that of a request with minHold; terms = ' ' weight ' ' limit in mode l, and else
- *                                             empty. A request has one member, and a process one request for a key and depth of nesting.
- *   readers        <lock>}r           ZSET    reader → server time (ms) when its lease ends;
- *                                             reader = 'h' holder | 'c' process holder (provisional) | 'k' holder (retained)
- *
- * The lock's value starts with its state; fields have fixed widths (token 16 digits, time 13, process 12):
- *   p token holder                held, and nobody has queued since: a release need not read the queue. The token is the last of those
- *                                 that are reserved for the callers of its process, which hold the lock one after the other
- *   w token holder                held, perhaps with waiters
- *   m token time holder           held, not to be freed before time (minHold)
- *   c token time process holder   handed off and not yet confirmed: a provisional lease that ends at time. The key outlives it, so
- *                                 the next look finds which process did not answer
- *   s token                       held by the readers
- *   l record record ...           held by limited holders, the latest last; record = state time ' ' token process holder ' ' weight ' ' limit ';',
- *                                 with h, c or k as that of a reader, and the time when its lease ends
- *   k ...                         retained: nobody holds it until the key expires
- */
-export const HANDOFF = `
+--[[
+The records of a lock and the handoff: its holder, its waiters, the processes that are alive, and the grant to the next waiter.
+
+Keys of one bucket, all in one hash slot:
+  counter        <ns>:{b}           STRING  the last fencing token that was given out or reserved
+  seen           <ns>:{b}seen       ZSET    process → server time (ms) of its last ask
+  lock           <ns>:{b}:<key>     STRING  see below
+  queue          <lock>}q           ZSET    member → when its oldest caller came: server time (µs) − its age at the last ask;
+                                            member = mode (x|s|l) process provisional terms ':' holder. A provisional lease that begins
+                                            with 0 is that of a request with minHold; terms = ' ' weight ' ' limit in mode l, and else
+                                            empty. A request has one member, and a process one request for a key and depth of nesting.
+  readers        <lock>}r           ZSET    reader → server time (ms) when its lease ends;
+                                            reader = 'h' holder | 'c' process holder (provisional) | 'k' holder (retained)
+
+The lock's value starts with its state; fields have fixed widths (token 16 digits, time 13, process 12):
+  p token holder                held, and nobody has queued since: a release need not read the queue. The token is the last of those
+                                that are reserved for the callers of its process, which hold the lock one after the other
+  w token holder                held, perhaps with waiters
+  m token time holder           held, not to be freed before time (minHold)
+  c token time process holder   handed off and not yet confirmed: a provisional lease that ends at time. The key outlives it, so
+                                the next look finds which process did not answer
+  s token                       held by the readers
+  l record record ...           held by limited holders, the latest last; record = state time ' ' token process holder ' ' weight ' ' limit ';',
+                                with h, c or k as that of a reader, and the time when its lease ends
+  k ...                         retained: nobody holds it until the key expires
+]]
 -- The requests of a process that has not asked for LIVE ms are removed; if it lives, it asks again. Every record of waiting expires after
 -- KEEP ms. Both are longer than the second between two asks of a process with waiters, and FRESH is shorter.
 local FRESH, LIVE, KEEP = 500, 3000, 10000
@@ -319,4 +318,3 @@ local function serve(lock, value)
   end
   return value, false
 end
-`;

@@ -168,6 +168,15 @@ describe('rules of the lock script', () => {
       expect(await redis.admin.pttl(READERS)).toBeGreaterThan(20_000);
     });
 
+    it('those that have left retain the lock by one record, until the latest of their times', async () => {
+      const readers = Array.from({ length: 20 }, (_, index) => `r${index}`);
+      await run(HERE, ...readers.map((reader): Operation => ['t', reader, 60_000]));
+      for (const [index, reader] of readers.entries()) await lone(HERE, 'r', reader, index === 3 ? 600_000 : 70_000);
+      expect(await redis.admin.zrange(READERS, '0', '-1')).toEqual(['k']);
+      expect(Number(await redis.admin.zscore(READERS, 'k')) - (await now())).toBeGreaterThan(500_000);
+      expect(await lone(HERE, 'I', '', 0)).toMatch(/^retained shared 0 0 /);
+    });
+
     it('a release by force frees all of them', async () => {
       await run(HERE, ['t', 'one', 20_000], ['t', 'two', 20_000]);
       expect(await lone(HERE, 'F', '', 0)).toBe(1);
@@ -254,6 +263,23 @@ describe('rules of the lock script', () => {
       await run(HERE, limited('four'), ['R', 'three', 0]);
       expect(await run(HERE, ['e', 'four', 70_000])).toEqual([1]);
       expect(await run(HERE, ['e', 'four', 0])).toEqual([0]);
+    });
+
+    it('one that enters, is confirmed or renewed writes no other holder to the log', async () => {
+      const enter = (holder: string): Operation => ['m3000 1 1000', holder, 60_000];
+      await redis.admin.config('SET', 'appendonly', 'yes', 'auto-aof-rewrite-percentage', '0');
+      const persistence = async (field: string) =>
+        Number(new RegExp(`^${field}:(\\d+)`, 'm').exec(await redis.admin.info('persistence'))?.[1]);
+      await until(async () => (await persistence('aof_rewrite_in_progress')) === 0, 'the log is written');
+      await until(async () => (await persistence('aof_enabled')) === 1, 'there is a log');
+      await run(HERE, ...Array.from({ length: 300 }, (_, index) => enter(`holder ${index}`)));
+      const before = await persistence('aof_current_size');
+      await run(HERE, ['C', 'holder 150', 90_000]);
+      await run(HERE, enter('another'));
+      const written = (await persistence('aof_current_size')) - before;
+      await redis.admin.config('SET', 'appendonly', 'no');
+      expect(written).toBeGreaterThan(100);
+      expect(written).toBeLessThan(2_000);
     });
 
     it('an ask reads none of the waiters while the limit is reached', async () => {

@@ -125,11 +125,6 @@ local function acquire(lock, code, holder, lease, exist)
   return 'q' .. stamp .. freeIn(lock, value)
 end
 
--- The record of a reader under another letter.
-local function withoutProcess(letter, reader)
-  return letter .. sub(reader, sub(reader, 1, 1) == 'c' and 14 or 2)
-end
-
 local function renew(lock, code, holder, lease)
   local value = look(lock, call('GET', lock))
   local minHold = tonumber(sub(code, 2)) or 0
@@ -158,10 +153,11 @@ local function renew(lock, code, holder, lease)
   elseif isJoint(value) then
     local reader, ends = readerOf(lock, holder)
     if reader then
-      local isConfirmed = sub(reader, 1, 1) == 'h'
-      call('ZREM', lock .. '}r', reader)
-      -- Never shortened: readers do not record their minHold.
-      stay(lock, withoutProcess('h', reader), max(lease, minHold, isConfirmed and ends - now or 0))
+      local isConfirmed = byte(reader) == 104 -- h
+      -- Never shortened: readers do not record their minHold. Written before the old record is removed, which may be the only one: in a slot
+      -- that migrates, a script cannot write a key that is gone.
+      stay(lock, 'h' .. holder, max(lease, minHold, isConfirmed and ends - now or 0))
+      if not isConfirmed then call('ZREM', lock .. '}r', reader) end
       return format('h%s%.0f', sub(value, 2, 17), lease)
     end
   end
@@ -188,9 +184,8 @@ local function release(lock, code, holder, keepFor)
     if keepFor == 0 then
       if leaveReaders(lock, reader) then value = false end
     else
-      -- In this order: removing is allowed when the memory is full, and after it this script may also write.
+      stay(lock, 'k', max(keepFor, (call('ZSCORE', lock .. '}r', 'k') or 0) - now))
       call('ZREM', lock .. '}r', reader)
-      stay(lock, withoutProcess('k', reader), keepFor)
     end
     if value then
       local last = call('ZRANGE', lock .. '}r', -1, -1, 'WITHSCORES')

@@ -94,6 +94,19 @@ describe('the list of all locks on one server', () => {
     await backend.close();
   });
 
+  it('has locks with hundreds of holders, and reads about one of them in a call', async () => {
+    const { backend } = await startInstance({ url: redis.server.url }, 'a');
+    const now = Date.now();
+    const record = `h${now + 60_000} ${now}000${'e'.repeat(12)}${'f'.repeat(32)} 1 1000;`;
+    for (let lock = 0; lock < 20; lock += 1) await redis.admin.set(`lock:{1}:pool${lock}`, `l${record.repeat(400)}`);
+    await redis.admin.config('RESETSTAT');
+    const locks = await listOf(backend);
+    expect(locks.map(({ holders }) => holders)).toEqual(Array.from({ length: 20 }, () => 400));
+    const [, calls] = /cmdstat_evalsha:calls=(\d+)/.exec(await redis.admin.info('commandstats')) ?? [];
+    expect(Number(calls)).toBeGreaterThanOrEqual(20);
+    await backend.close();
+  });
+
   it('does not know since when a lock is held whose token was counted ahead of the clock', async () => {
     const { backend, take } = await startInstance({ url: redis.server.url }, 'a');
     await redis.admin.set('lock:{0}', '8000000000000000');

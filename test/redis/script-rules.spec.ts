@@ -272,14 +272,25 @@ describe('rules of the lock script', () => {
         Number(new RegExp(`^${field}:(\\d+)`, 'm').exec(await redis.admin.info('persistence'))?.[1]);
       await until(async () => (await persistence('aof_rewrite_in_progress')) === 0, 'the log is written');
       await until(async () => (await persistence('aof_enabled')) === 1, 'there is a log');
-      await run(HERE, ...Array.from({ length: 300 }, (_, index) => enter(`holder ${index}`)));
+      await run(HERE, ...Array.from({ length: 300 }, (_, index) => enter(`holder${index}`)));
       const before = await persistence('aof_current_size');
-      await run(HERE, ['C', 'holder 150', 90_000]);
+      await run(HERE, ['C', 'holder150', 90_000]);
       await run(HERE, enter('another'));
       const written = (await persistence('aof_current_size')) - before;
       await redis.admin.config('SET', 'appendonly', 'no');
       expect(written).toBeGreaterThan(100);
       expect(written).toBeLessThan(2_000);
+    });
+
+    it('a call that has looked at hundreds looks at no further lock', async () => {
+      const enter = (holder: string): Operation => ['m3000 1 1000', holder, 60_000];
+      const look: Operation = ['I', '', 0];
+      await run(HERE, ...Array.from({ length: 10 }, (_, index) => enter(`holder${index}`)));
+      expect(await run(HERE, look, look)).toEqual(
+        Array.from({ length: 2 }, () => expect.stringMatching(/^held limited 10 /)),
+      );
+      await run(HERE, ...Array.from({ length: 490 }, (_, index) => enter(`another${index}`)));
+      expect(await run(HERE, look, look)).toEqual([expect.stringMatching(/^held limited 500 /), 'a']);
     });
 
     it('an ask reads none of the waiters while the limit is reached', async () => {

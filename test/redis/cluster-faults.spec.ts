@@ -108,6 +108,40 @@ describe('what goes wrong in a Redis Cluster', () => {
     }, 120_000);
   });
 
+  describe('a master that is cut off from the other nodes, and not from its clients', () => {
+    beforeAll(async () => {
+      cluster = await startRedisCluster({ replicas: 1, nodeTimeout: 1_000, hasWiredBus: true });
+    }, 60_000);
+    afterAll(() => cluster.stop());
+
+    it('is left for its replica that was promoted, although it names itself as the master as long as the cut lasts', async () => {
+      const [old, other] = cluster.masters as [ClusterNode, ClusterNode];
+      const replica = cluster.replicas[0] as ClusterNode;
+      const { backend } = await start();
+      const key = keyOn(old);
+      const held = granted(await backend.acquire(request(key, { lease: 600_000 })));
+      // WAIT covers the own last write of a connection, and with it all that came before.
+      await old.admin.set(`${layout.lockOf(key)}:written`, '', 'PX', 1_000);
+      expect(await old.admin.wait(1, 10_000)).toBe(1);
+
+      cluster.cutOff(old);
+      const masterAccordingTo = async ({ admin }: ClusterNode) => {
+        const slots = (await admin.call('CLUSTER', ['SLOTS'])) as [number, number, [string, number]][];
+        return slots.find(([first, last]) => first <= slotOf(key) && slotOf(key) <= last)?.[2][1];
+      };
+      await until(async () => (await masterAccordingTo(other)) === replica.server.port, 'the replica is promoted');
+      await until(async () => String(await old.admin.call('CLUSTER', ['INFO'])).includes('state:fail'), 'it refuses');
+      expect(await untilAnswered(() => backend.renew(held, 600_000))).toMatchObject({
+        validUntil: expect.any(Number),
+      });
+      expect(await masterAccordingTo(old)).toBe(old.server.port);
+
+      expect(await backend.release(held, RELEASE)).toBe('released');
+      expect(await replica.admin.exists(layout.lockOf(key))).toBe(0);
+      cluster.join();
+    }, 60_000);
+  });
+
   describe('masters without replicas', () => {
     beforeAll(async () => {
       // No test waits until a node counts as dead. The start tries a lost handshake again after this time.

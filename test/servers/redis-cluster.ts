@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { type RedisServer, startRedisServer } from './redis-server.mjs';
 import { freePort } from './server-process.mjs';
+import { startTcpProxy, type TcpProxy } from './tcp-proxy.js';
 
 export interface ClusterNode {
   readonly server: RedisServer;
@@ -15,19 +16,29 @@ export interface RedisCluster {
   readonly replicas: readonly ClusterNode[];
   /** Start nodes, as ioredis' `Cluster` takes them. */
   readonly addresses: { readonly host: string; readonly port: number }[];
+  /** Lets nothing pass between this node and the others on their bus. Clients and replicas reach it. Only with `hasWiredBus`. */
+  cutOff(node: ClusterNode): void;
+  /** Ends `cutOff`. */
+  join(): void;
   stop(): Promise<void>;
 }
 
 const SLOTS = 16_384;
 const READY_WITHIN = 15_000;
 
+/** @param hasWiredBus whether the nodes speak to each other through proxies, so that one can be cut off. Linux only: each has an address of its own. */
 export async function startRedisCluster({
   replicas: copies = 0,
   nodeTimeout = 1_000,
   args = [] as readonly string[],
+  hasWiredBus = false,
 } = {}): Promise<RedisCluster> {
   const count = 3 * (1 + copies);
-  const nodes = await Promise.all(Array.from({ length: count }, () => startNode(nodeTimeout, args)));
+  const nodes = await Promise.all(
+    Array.from({ length: count }, (_, index) =>
+      startNode(nodeTimeout, args, hasWiredBus ? `127.0.0.${index + 2}` : undefined),
+    ),
+  );
   const masters = nodes.slice(0, 3);
   const replicas = nodes.slice(3);
   const [first] = masters as [StartedNode];
@@ -63,28 +74,47 @@ export async function startRedisCluster({
     masters,
     replicas,
     addresses: masters.map(({ server }) => ({ host: '127.0.0.1', port: server.port })),
+    cutOff(node) {
+      const { source } = node as StartedNode;
+      for (const each of nodes) each.bus?.freeze(each === node ? undefined : source);
+    },
+    join() {
+      for (const { bus } of nodes) bus?.thaw();
+    },
     async stop() {
       for (const { admin } of nodes) admin.disconnect();
       await Promise.all(nodes.map(({ server }) => server.stop()));
+      for (const { bus } of nodes) await bus?.close();
     },
   };
 }
 
 interface StartedNode extends ClusterNode {
+  /** On which the others call it. */
   readonly busPort: number;
+  readonly bus: TcpProxy | undefined;
+  /** The address from which it calls the others, if it has one of its own. */
+  readonly source: string | undefined;
 }
 
-async function startNode(nodeTimeout: number, given: readonly string[]): Promise<StartedNode> {
+async function startNode(nodeTimeout: number, given: readonly string[], source?: string): Promise<StartedNode> {
   // Its default is the port + 10 000, which may be no port.
-  const busPort = await freePort();
-  const args = ['--cluster-enabled', 'yes', '--cluster-config-file', 'nodes.conf', '--cluster-port', String(busPort)];
+  const ownPort = await freePort();
+  const bus = source === undefined ? undefined : await startTcpProxy(ownPort);
+  const busPort = bus?.port ?? ownPort;
+  const args = ['--cluster-enabled', 'yes', '--cluster-config-file', 'nodes.conf', '--cluster-port', String(ownPort)];
+  if (source !== undefined) {
+    // It listens on 127.0.0.1 alone. In protected mode it would refuse replicas that come from elsewhere.
+    args.push('--bind-source-addr', source, '--cluster-announce-ip', '127.0.0.1', '--protected-mode', 'no');
+    args.push('--cluster-announce-bus-port', String(busPort));
+  }
   const server = await startRedisServer({
     args: [...args, '--cluster-node-timeout', String(nodeTimeout), '--repl-diskless-sync-delay', '0', ...given],
   });
   // ioredis waits 2 s by default for a server that is gone, with a timer that keeps the process alive.
   const admin = new Redis(server.url, { maxRetriesPerRequest: null, disconnectTimeout: 100 });
   admin.on('error', () => undefined);
-  return { server, admin, busPort, id: String(await admin.call('CLUSTER', ['MYID'])) };
+  return { server, admin, busPort, bus, source, id: String(await admin.call('CLUSTER', ['MYID'])) };
 }
 
 async function until(nodes: readonly ClusterNode[], field: RegExp, value: string): Promise<void> {

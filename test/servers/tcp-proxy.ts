@@ -22,8 +22,12 @@ export interface TcpProxy {
   /** Breaks all connections and refuses new ones, until `admit`. */
   refuse(): void;
   admit(): void;
-  /** Lets nothing through in either direction, not even the end of a connection, until `thaw`: as a network that is down. */
-  freeze(): void;
+  /**
+   * Lets nothing through in either direction, not even the end of a connection, until `thaw`: as a network that is down.
+   *
+   * @param from the address of the only client that this concerns; default: all
+   */
+  freeze(from?: string): void;
   thaw(): void;
   /** New connections lead to this port: as an address that follows a fail-over. */
   leadTo(port: number): void;
@@ -49,7 +53,7 @@ export async function startTcpProxy(first: number, { patience = 0, host = '127.0
   const wires = new Set<Wire>();
   let replies: 'pass' | 'hold' | 'lose' = 'pass';
   let refusing = false;
-  let frozen = false;
+  let isFrozen = (_: Socket) => false;
   let connections = 0;
   let target = first;
 
@@ -62,7 +66,7 @@ export async function startTcpProxy(first: number, { patience = 0, host = '127.0
     const wire: Wire = { client, server: call(), held: [], isForgotten: false };
     wires.add(wire);
     client.setNoDelay(true);
-    if (frozen) client.pause();
+    if (isFrozen(client)) client.pause();
     client.on('error', () => undefined);
     client.on('close', () => {
       if (wire.isForgotten) return;
@@ -80,7 +84,7 @@ export async function startTcpProxy(first: number, { patience = 0, host = '127.0
   function join(wire: Wire, until: number): void {
     const { client, server } = wire;
     let isConnected = false;
-    if (frozen) server.pause();
+    if (isFrozen(client)) server.pause();
     server.on('connect', () => {
       isConnected = true;
       client.on('data', (data) => server.write(data));
@@ -139,12 +143,14 @@ export async function startTcpProxy(first: number, { patience = 0, host = '127.0
     admit() {
       refusing = false;
     },
-    freeze() {
-      frozen = true;
-      for (const { client, server } of wires) for (const socket of [client, server]) socket.pause();
+    freeze(from) {
+      isFrozen = ({ remoteAddress }) => from === undefined || remoteAddress === from;
+      for (const { client, server } of wires) {
+        if (isFrozen(client)) for (const socket of [client, server]) socket.pause();
+      }
     },
     thaw() {
-      frozen = false;
+      isFrozen = () => false;
       for (const { client, server } of wires) for (const socket of [client, server]) socket.resume();
     },
     leadTo(port) {

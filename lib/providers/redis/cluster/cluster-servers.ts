@@ -155,14 +155,18 @@ export class ClusterServers implements Servers, ServersListener {
   #redirect(bucket: Bucket, error: Error, sentAt: number): Promise<void> | undefined {
     if (!ELSEWHERE.test(error.message)) return undefined;
     if (this.#isClosed || this.settings.clock.now() - sentAt > this.settings.commandTimeout) return undefined;
-    return this.#seek(bucket);
+    return this.#seek(bucket, error.message.startsWith('CLUSTERDOWN '));
   }
 
-  /** Resolves when another server is known to have the bucket, or when it is time to ask the same one again. */
-  async #seek(bucket: Bucket): Promise<void> {
+  /**
+   * Resolves when another server is known to have the bucket, or when it is time to ask the same one again.
+   *
+   * @param isCutOff whether its server has lost the majority of the Cluster, by its own account
+   */
+  async #seek(bucket: Bucket, isCutOff: boolean): Promise<void> {
     const before = bucket.server;
     // A server that refuses is asked again until that takes too long.
-    await this.#refresh(before).catch(() => undefined);
+    await this.#refresh(before, isCutOff).catch(() => undefined);
     if (bucket.server === before) await this.#pause(LOOK_AGAIN);
     else
       await [...this.#nodes.values()].find(({ server }) => server === bucket.server)?.connected.catch(() => undefined);
@@ -182,17 +186,21 @@ export class ClusterServers implements Servers, ServersListener {
     })();
   }
 
-  #refresh(first?: Server): Promise<void> {
-    this.#refreshing ??= this.#readMap(first).finally(() => {
+  /** @param refusing the server that has just refused a call, if one has */
+  #refresh(refusing?: Server, isCutOff = false): Promise<void> {
+    this.#refreshing ??= this.#readMap(refusing, isCutOff).finally(() => {
       this.#refreshing = undefined;
     });
     return this.#refreshing;
   }
 
-  async #readMap(first: Server | undefined): Promise<void> {
+  async #readMap(refusing: Server | undefined, isCutOff: boolean): Promise<void> {
     if (this.#isClosed) return;
-    // The server that has just reported a slot elsewhere knows best.
-    const nodes = [...this.#nodes.values()].sort((a, b) => Number(b.server === first) - Number(a.server === first));
+    // The server that has just reported a slot elsewhere knows best. One that is cut off from the others names itself as the master of its
+    // slots as long as the cut lasts, although its replica was promoted, so it is asked last.
+    const rank = isCutOff ? 1 : -1;
+    const rankOf = ({ server }: Node) => (server === refusing ? rank : 0);
+    const nodes = [...this.#nodes.values()].sort((a, b) => rankOf(a) - rankOf(b));
     for (const { address, server } of nodes) {
       const reply = await server.commands.ask('cluster', 'SLOTS').catch(() => undefined);
       if (reply === undefined) continue;

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
+import { afterAll, beforeAll, describe, expect, it, jest } from '@jest/globals';
 import { Redis } from 'ioredis';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import type { RedisServer } from '../servers/redis-server.mjs';
@@ -123,4 +123,20 @@ describe('a failover by Sentinel in the middle of a hold', () => {
     expect(other).toBe('busy');
     expect(await untilAnswered(() => one.backend.release(held, RELEASE), SECONDS)).toBe('released');
   }, 240_000);
+
+  it('a dead Sentinel prints nothing past the logger, as often as it is called', async () => {
+    const dead = redis.sentinels[0] as RedisServer;
+    const emitted = jest.spyOn(Redis.prototype, 'silentEmit' as never) as unknown as jest.Mock;
+    dead.signal('SIGKILL');
+    // Whether a listener took the error. Without one ioredis prints it; not here, where the errors of Node are of another realm.
+    const failures = () =>
+      emitted.mock.contexts.flatMap((client, call) => {
+        const isFailure = (client as Redis).options.port === dead.port && emitted.mock.calls[call]?.[0] === 'error';
+        return isFailure ? [emitted.mock.results[call]?.value] : [];
+      });
+    await until(() => failures().length >= 10, 'it was called in vain', SECONDS);
+
+    expect(failures()).not.toContain(false);
+    emitted.mockRestore();
+  }, 60_000);
 });

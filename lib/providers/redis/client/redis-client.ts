@@ -161,6 +161,26 @@ export function keepConnecting(connection: RedisConnection, clock: Clock, timeou
   };
 }
 
+/**
+ * Listens for the errors of the connections on which ioredis hears of failovers from Sentinels. Without a listener it prints each of them
+ * with its stack to stderr: 106 a minute of one dead Sentinel. If no Sentinel answers, the connection itself has an error.
+ */
+export function withHeardSentinels(connection: RedisConnection): RedisConnection {
+  // ioredis has no event for these connections, and does not export where it makes them.
+  const { connector } = connection as {
+    readonly connector?: { connectToSentinel?: (...args: unknown[]) => RedisConnection };
+  };
+  const connect = connector?.connectToSentinel;
+  if (connector && connect) {
+    connector.connectToSentinel = (...args) => {
+      const sentinel = connect.apply(connector, args);
+      sentinel.on('error', () => undefined);
+      return sentinel;
+    };
+  }
+  return connection;
+}
+
 /** ioredis notes the command in its errors, and with it a holder's id or the password, which no log may show. */
 export function withoutCommand(error: unknown): unknown {
   if (error instanceof Error) Reflect.deleteProperty(error, 'command');

@@ -1,6 +1,12 @@
 import { LockConfigError } from '../../../api/errors.js';
 import { toMilliseconds } from '../../../api/duration.js';
-import { hardenedFor, type RedisClient, type RedisClusterClient, type RedisConnection } from './redis-client.js';
+import {
+  hardenedFor,
+  type RedisClient,
+  type RedisClusterClient,
+  type RedisConnection,
+  withHeardSentinels,
+} from './redis-client.js';
 
 /**
  * Where Redis is: exactly one of `client`, `url`, `cluster` and `options` (which may also go with `cluster`).
@@ -93,13 +99,13 @@ export async function connectionsOf({ source, commandTimeout }: RedisSettings): 
         'A client of one server is needed here, and "client" is one of a Cluster: pass a client of one server.',
       );
     }
-    return () => client.duplicate(hardened);
+    return () => withHeardSentinels(client.duplicate(hardened));
   }
   const { Redis } = await loadIoredis();
   const lazy = { lazyConnect: true };
   // Duplicated as well: options in the query of a URL would otherwise come before ours.
   const template = url === undefined ? new Redis({ ...options, ...lazy }) : new Redis(url, lazy);
-  return () => template.duplicate(hardened);
+  return () => withHeardSentinels(template.duplicate(hardened));
 }
 
 export function isClusterClient(client: RedisClient | RedisClusterClient): client is RedisClusterClient {

@@ -12,6 +12,8 @@ export type Step =
       readonly do: 'ask';
       readonly process: number;
       readonly key: string;
+      /** How many callers it asks for. */
+      readonly callers: number;
       readonly nodes: readonly number[];
       readonly withheld: number;
     }
@@ -108,33 +110,35 @@ class Process {
 export interface Played {
   readonly violations: readonly string[];
   readonly grants: number;
+  /** Grants that had followers. */
+  readonly blocks: number;
   readonly losses: number;
 }
 
 /** Plays the story on real backends, and reports how the tokens went. */
-export async function play({ skews, steps }: Story, isCredulous = false): Promise<Played> {
+export async function play(
+  { skews, steps }: Story,
+  traits: Partial<Pick<ModelNode, 'isCredulous' | 'comparesLast'>> = {},
+): Promise<Played> {
   const clock = new FakeClock();
-  const nodes = skews.map((skew) => {
-    const node = new ModelNode(() => clock.wallTime() + skew);
-    node.isCredulous = isCredulous;
-    return node;
-  });
+  const nodes = skews.map((skew) => Object.assign(new ModelNode(() => clock.wallTime() + skew), traits));
   const processes = await Promise.all(Array.from({ length: PROCESSES }, () => new Process(nodes, clock).start()));
   const highest = new Map<string, bigint>();
   const violations: string[] = [];
-  let [asking, grants, losses] = [0, 0, 0];
+  let [asking, grants, blocks, losses] = [0, 0, 0, 0];
   // Processes that were replaced may have sent something that arrives yet.
   const lines = [...processes.flatMap((process) => process.lines)];
 
-  const ask = async (process: Process, key: string) => {
+  const ask = async (process: Process, key: string, callers: number) => {
     asking += 1;
-    const answer = await process.backend.acquire(request(key, { wait: 0 })).catch(() => 'busy' as const);
+    const answer = await process.backend.acquire(request(key, { wait: 0, callers })).catch(() => 'busy' as const);
     asking -= 1;
     if (answer === 'busy') return;
     grants += 1;
     const [token, last] = [answer.fencingToken ?? 0n, highest.get(key) ?? 0n];
     if (token <= last) violations.push(`token ${token} of ${key} after ${last}`);
-    else highest.set(key, token);
+    else highest.set(key, token + BigInt(answer.followers ?? 0));
+    blocks += answer.followers ? 1 : 0;
     process.held.push(answer);
   };
 
@@ -142,7 +146,7 @@ export async function play({ skews, steps }: Story, isCredulous = false): Promis
     const process = 'process' in step ? processes[step.process]! : processes[0]!;
     switch (step.do) {
       case 'ask':
-        void ask(process, step.key);
+        void ask(process, step.key, step.callers);
         for (let round = 0; round < 4; round += 1) {
           await settled();
           for (const index of step.nodes) {
@@ -188,7 +192,7 @@ export async function play({ skews, steps }: Story, isCredulous = false): Promis
     await settled();
   }
   for (const { backend } of processes) void backend.close();
-  return { violations, grants, losses };
+  return { violations, grants, blocks, losses };
 }
 
 function settled(): Promise<void> {

@@ -14,14 +14,20 @@ const operation = fc.record({
   holder: fc.constantFrom('1'.repeat(32), '2'.repeat(32)),
   ms: fc.constantFrom('0', '60000'),
   token: fc.constantFrom('0'.repeat(16), ...TOKENS),
+  /** The last token of a block that a vote names. */
+  last: fc.constantFrom('', '', ...TOKENS),
   round: fc.constantFrom(1, 2, 3).map(roundDigits),
 });
+function tokenOf({ code, token, last }: { code: string; token: string; last: string }): string {
+  if (code === 'V') return last > token && Number(token) > 0 ? token + last : token;
+  return ['W', 'A'].includes(code) && Number(token) === 0 ? TOKENS[0]! : token;
+}
 const call = fc.array(
   operation.map((each) => ({
     ...each,
     // Redis refuses an expiry of no time, and nobody writes no token.
     ms: ['V', 'A', 'E'].includes(each.code) ? '60000' : each.ms,
-    token: ['W', 'A'].includes(each.code) && Number(each.token) === 0 ? TOKENS[0]! : each.token,
+    token: tokenOf(each),
   })),
   { minLength: 1, maxLength: 3 },
 );

@@ -9,6 +9,8 @@ export class ModelNode {
   counter: string | undefined;
   /** Writes of tokens are taken from everybody by a node that knows none, as they were once. */
   isCredulous = false;
+  /** Of a block of tokens it compares the last one instead of the first. */
+  comparesLast = false;
 
   constructor(
     /** This node's wall clock, in ms. */
@@ -78,9 +80,10 @@ export class ModelNode {
     }
   }
 
-  #elect(lock: string, mine: Vote | undefined, { holder, ms, token, round }: Omit<Operation, 'code'>): string {
+  #elect(lock: string, mine: Vote | undefined, { holder, ms, token: block, round }: Omit<Operation, 'code'>): string {
     const last = this.counter;
-    if (last !== undefined && !mine && token > last) {
+    const token = block.slice(-16);
+    if (last !== undefined && !mine && (this.comparesLast ? token : block.slice(0, 16)) > last) {
       this.counter = token;
       this.#put(lock, holder + token + round, ms);
       return token;

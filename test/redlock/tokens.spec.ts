@@ -12,10 +12,13 @@ const NONE = -1;
 const process = fc.constantFrom(...ALL);
 const key = fc.constantFrom('a', 'a', 'b', 'c');
 
-const ask = (who: number, wanted: string, withheld = NONE, nodes: readonly number[] = ALL): Step => ({
+const callers = fc.constantFrom(1, 1, 3, 64);
+
+const ask = (who: number, wanted: string, withheld = NONE, nodes: readonly number[] = ALL, several = 1): Step => ({
   do: 'ask',
   process: who,
   key: wanted,
+  callers: several,
   nodes,
   withheld,
 });
@@ -24,11 +27,16 @@ const handBack = (who: number): Step[] => [
   ...ALL.map((each): Step => ({ do: 'arrive', process: who, node: each, all: true })),
 ];
 
-const turn = fc.tuple(process, key).map(([who, wanted]) => [ask(who, wanted), ...handBack(who)]);
+const turn = fc
+  .tuple(process, key, callers)
+  .map(([who, wanted, several]) => [ask(who, wanted, NONE, ALL, several), ...handBack(who)]);
 // Who is new knows no token, and writes what the nodes have named.
 const first = fc
-  .tuple(process, key, fc.constantFrom(NONE, ...ALL))
-  .map(([who, wanted, withheld]): Step[] => [{ do: 'replace', process: who }, ask(who, wanted, withheld)]);
+  .tuple(process, key, fc.constantFrom(NONE, ...ALL), callers)
+  .map(([who, wanted, withheld, several]): Step[] => [
+    { do: 'replace', process: who },
+    ask(who, wanted, withheld, ALL, several),
+  ]);
 const odd: fc.Arbitrary<Step[]> = fc.oneof(
   process.map(handBack),
   fc
@@ -36,8 +44,8 @@ const odd: fc.Arbitrary<Step[]> = fc.oneof(
     .map(([who, where, all]): Step[] => [{ do: 'arrive', process: who, node: where, all }]),
   fc.constantFrom(1, 1, 600).map((ms): Step[] => [{ do: 'wait', ms }]),
   fc
-    .tuple(process, key, fc.constantFrom([0, 1], [0, 2], [1, 2]))
-    .map(([who, wanted, nodes]) => [ask(who, wanted, NONE, nodes)]),
+    .tuple(process, key, fc.constantFrom([0, 1], [0, 2], [1, 2]), callers)
+    .map(([who, wanted, nodes, several]) => [ask(who, wanted, NONE, nodes, several)]),
 );
 const losses = fc
   .tuple(fc.shuffledSubarray(ALL, { minLength: 1 }), fc.constantFrom(true, true, true, false))
@@ -82,30 +90,33 @@ describe('tokens of one key, while nodes lose their data and messages come late'
   });
 
   it('grow, as long as a majority of the nodes has its counter', async () => {
-    const seen = { grants: 0, losses: 0, runs: 0 };
+    const seen = { grants: 0, blocks: 0, losses: 0, runs: 0 };
     await fc.assert(
       fc.asyncProperty(story, async (each) => {
-        const { violations, grants, losses } = await play(each);
+        const { violations, grants, blocks, losses } = await play(each);
         expect(violations).toEqual([]);
         seen.runs += 1;
         seen.grants += grants;
+        seen.blocks += blocks;
         seen.losses += losses;
       }),
       { numRuns: exploration(40, 3_000) },
     );
     // Else nothing was shown.
     expect(seen.grants).toBeGreaterThan(2 * seen.runs);
+    expect(seen.blocks).toBeGreaterThan(seen.runs / 2);
     expect(seen.losses).toBeGreaterThan(seen.runs / 4);
   }, 60_000);
 
   it('grow also where a write that is older than the loss would make a node believe that it remembers', async () => {
     expect(await play(LATE_WRITES)).toMatchObject({ violations: [], losses: 1 });
-    expect((await play(LATE_WRITES, true)).violations).toHaveLength(1);
+    expect((await play(LATE_WRITES, { isCredulous: true })).violations).toHaveLength(1);
   });
 
   // What the search is worth.
   it.each<[string, () => void]>([
     ['by nodes that learn a token from a write without their vote', () => undefined],
+    ['where the last token of a block is compared instead of the first', () => undefined],
     [
       'without the write-back',
       () => {
@@ -138,9 +149,9 @@ describe('tokens of one key, while nodes lose their data and messages come late'
     'are seen to fall %s',
     async (name, plant) => {
       plant();
-      const learns = name.startsWith('by nodes');
-      // A seed that finds them soon. Others take up to 3 112 stories, 1 130 on average for the rarest.
-      expect(await isCaught(story, (each) => play(each, learns), { seed: 8, numRuns: 1_000 })).toBe(true);
+      const traits = { isCredulous: name.startsWith('by nodes'), comparesLast: name.startsWith('where the last') };
+      // A seed that finds them soon. Others take more than 400 stories for the rarest, two in three times.
+      expect(await isCaught(story, (each) => play(each, traits), { seed: 4, numRuns: 1_000 })).toBe(true);
     },
     120_000,
   );

@@ -8,7 +8,8 @@ no digit is lost (Lua's own conversion loses them above 1e14).
 A vote is `holder token round`, stored under the lock's key until its lease is over; its token is zeros until a majority has agreed on
 one. A retained key (`minHold`) has dashes instead of a holder.
 
-- `V` votes for the holder. The node raises its counter to the token if it is larger than all that it knows, and answers with it. Else it
+- `V` votes for the holder. The node raises its counter to the token if it is larger than all that it knows, and answers with it. A block
+  of tokens is its first and its last one, 32 digits: the node compares the first, and writes and answers the last. Else it
   answers `known`, the token of the vote so far, the smallest token that it would accept, and the ms left.
   `known` is `?` for a node that knows no token at all: it is new, or has lost its data. A vote that exists already is not extended,
   but belongs to the newer round then. 0: another holder has its vote.
@@ -29,8 +30,8 @@ local counter = KEYS[1]
 if #KEYS == 2 then
   local code, holder = ARGV[1], ARGV[2]
   if code == 'V' then
-    local token, last = ARGV[4], call('GET', counter)
-    if last and token > last and call('SET', KEYS[2], holder .. token .. ARGV[5], 'NX', 'PX', ARGV[3]) then
+    local first, token, last = sub(ARGV[4], 1, 16), sub(ARGV[4], -16), call('GET', counter)
+    if last and first > last and call('SET', KEYS[2], holder .. token .. ARGV[5], 'NX', 'PX', ARGV[3]) then
       call('SET', counter, token)
       return token
     end
@@ -51,7 +52,8 @@ for index = 2, #KEYS do
   if code == 'V' then
     if not vote or mine then
       local last = call('GET', counter)
-      if last and not vote and token > last then
+      if last and not vote and sub(token, 1, 16) > last then
+        token = sub(token, -16)
         call('SET', counter, token)
         call('SET', lock, holder .. token .. round, 'PX', ms)
         reply = token

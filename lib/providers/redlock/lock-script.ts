@@ -32,6 +32,11 @@ export function roundDigits(round: number): string {
   return String(round).padStart(ROUND_DIGITS, '0');
 }
 
+/** A block of tokens as `V` takes it. */
+export function blockDigits(first: number, count: number): string {
+  return count === 1 ? tokenDigits(first) : tokenDigits(first) + tokenDigits(first + count - 1);
+}
+
 /** Milliseconds as the script takes them. Rounded up: a node may keep a vote for longer than we count on it. */
 export function wholeMs(duration: number): string {
   return String(Math.ceil(duration));

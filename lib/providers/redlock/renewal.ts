@@ -17,7 +17,7 @@ export async function renew(
   grant: RedlockGrant,
   lease: number,
 ): Promise<RenewOutcome> {
-  const { fencingToken, keptUntil, votes } = grant;
+  const { fencingToken, followers = 0, keptUntil, votes } = grant;
   const ms = wholeMs(Math.max(lease, keptUntil - context.clock.now()));
   const acknowledgedBefore = votes.acknowledged();
   // The nodes that have lost the vote, or never gave it.
@@ -28,7 +28,7 @@ export async function renew(
     // Sent behind the release, the vote would outlive it.
     if (votes.isReleased) return;
     const round = nodes.nextRound();
-    const args = ['A', holder, ms, tokenDigits(Number(fencingToken)), round] as const;
+    const args = ['A', holder, ms, tokenDigits(Number(fencingToken) + followers), round] as const;
     const onReply = (reply: unknown) => {
       if (reply === 1) votes.acknowledge(node, round);
     };

@@ -1,7 +1,15 @@
 import type { LockUnavailableError } from '../../api/errors.js';
 import type { AcquireRequest, BackendContext, Grant } from '../../api/lock-provider.js';
 import { validUntil } from '../../core/toolkit/validity.js';
-import { NO_TOKEN, type OperationArguments, readVote, tokenDigits, type Vote, wholeMs } from './lock-script.js';
+import {
+  blockDigits,
+  NO_TOKEN,
+  type OperationArguments,
+  readVote,
+  tokenDigits,
+  type Vote,
+  wholeMs,
+} from './lock-script.js';
 import type { Nodes } from './nodes.js';
 import { agreement, type Answers, type Poll, type Question } from './poll.js';
 import type { Votes } from './votes.js';
@@ -25,6 +33,10 @@ export interface RedlockGrant extends Grant {
  * remembers. A node without a counter has lost it, and only adds its clock. When no majority has a counter, the
  * namespace is new (or a majority has lost its data, and the clocks are all that is left).
  *
+ * Callers of a process that hold the lock one after the other have a block of tokens. Nodes compare its first one with what they know, and
+ * all that is said of a token's writing holds for its last one. So the first is larger than all earlier blocks, and a later
+ * first is larger than the last. Of a hold that is found again only the last token is known, so it has no followers.
+ *
  * A node that has lost its counter, which all keys share, remembers again only by a write that comes together with its own vote: a majority
  * that remembers has named that token after the loss, so after all that was granted before. Any other write may have been in
  * flight since before the loss, older than tokens that were granted meanwhile; enough such nodes would make up a smaller token. The
@@ -34,9 +46,12 @@ export class Round implements Question {
   readonly args: OperationArguments;
   readonly #number: string;
   readonly #kept: number;
+  /** How many callers it could serve one after the other. */
+  readonly #callers: number;
   readonly #received: Vote[] = [];
   /** How many of the votes come from nodes without a counter. */
   #forgetful = 0;
+  /** What was agreed on: the last token of the block. */
   #token: number | undefined;
   #isGranted = false;
   #poll: Poll<Outcome> | undefined;
@@ -48,9 +63,10 @@ export class Round implements Question {
     private readonly request: AcquireRequest,
     readonly votes: Votes,
   ) {
-    const { id, lease, minHold } = request;
-    const estimate = nodes.tokens.next(context.clock.now());
-    const token = estimate === undefined ? NO_TOKEN : tokenDigits(estimate);
+    const { id, lease, renew, minHold } = request;
+    this.#callers = renew && minHold === 0 ? request.callers : 1;
+    const estimate = nodes.tokens.next(context.clock.now(), this.#callers);
+    const token = estimate === undefined ? NO_TOKEN : blockDigits(estimate, this.#callers);
     this.#kept = Math.max(lease, minHold);
     this.#number = nodes.nextRound();
     this.args = ['V', id, wholeMs(this.#kept), token, this.#number];
@@ -71,10 +87,11 @@ export class Round implements Question {
         new Error('Some nodes have lost their data, and those that answer and remember are no majority.'),
       );
     }
-    const token = await this.#agree();
+    const followers = this.#isFound ? 0 : this.#callers - 1;
+    const token = await this.#agree(followers);
     this.#isGranted = true;
     this.votes.countRound(this.#number);
-    return this.#grant(token, poll.sentAt);
+    return this.#grant(token, followers, poll.sentAt);
   }
 
   /** The caller has left: answers `busy` now. Votes that the round still gets are cleaned up. */
@@ -120,8 +137,16 @@ export class Round implements Question {
     return Math.max(...this.#received.map(({ written, least }) => Math.max(written, least)));
   }
 
-  /** Makes one token known to a majority: the one that a majority of the votes carries already, or the largest that was named. */
-  async #agree(): Promise<number> {
+  /** Whether a vote carries a token of an earlier round, whose outcome was unknown. */
+  get #isFound(): boolean {
+    return this.#received.some(({ written, left }) => written > 0 && left !== undefined);
+  }
+
+  /**
+   * Makes one token known to a majority: the one that a majority of the votes carries already, or the last of a block that begins with the
+   * largest that was named. Answers the first.
+   */
+  async #agree(followers: number): Promise<number> {
     const { nodes, context, request } = this;
     const { tokens } = nodes;
     const carried = this.#carried();
@@ -129,13 +154,13 @@ export class Round implements Question {
       this.#token = carried;
       if (this.#forgetful > 0 || tokens.isMissingAtNode) nodes.send(this.#write(carried));
     } else {
-      this.#token = this.largest;
+      this.#token = this.largest + followers;
       const write = nodes.poll(this.#write(this.#token), agreement, request.lease);
       if ((await write.outcome) !== 'agreed') throw this.#failed(write.cause);
       tokens.observe(this.#token, context.clock.now());
     }
     tokens.granted();
-    return this.#token;
+    return this.#token - followers;
   }
 
   #carried(): number | undefined {
@@ -146,7 +171,7 @@ export class Round implements Question {
     return undefined;
   }
 
-  #grant(token: number, sentAt: number): RedlockGrant {
+  #grant(token: number, followers: number, sentAt: number): RedlockGrant {
     const { lease, minHold } = this.request;
     const deadline = validUntil(sentAt, Math.min(lease, this.#lasting()));
     if (this.context.clock.now() >= deadline) {
@@ -155,6 +180,7 @@ export class Round implements Question {
     return {
       lease,
       fencingToken: BigInt(token),
+      followers,
       validUntil: deadline,
       keptUntil: minHold > 0 ? sentAt + minHold : 0,
       votes: this.votes,

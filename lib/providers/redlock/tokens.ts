@@ -40,10 +40,11 @@ export class Tokens {
     this.#last = Math.max(this.#last, token);
   }
 
-  /** A token that this process has not named yet; nothing when the nodes have not agreed on one for long. */
-  next(now: number): number | undefined {
+  /** The first of `count` tokens that this process has not named yet; nothing when the nodes have not agreed on one for long. */
+  next(now: number, count: number): number | undefined {
     if (now - this.#agreedAt > RECENT) return undefined;
-    this.#last = Math.max(this.#last + 1, this.#agreed + Math.floor((now - this.#agreedAt) * 1_000));
-    return this.#last;
+    const first = Math.max(this.#last + 1, this.#agreed + Math.floor((now - this.#agreedAt) * 1_000));
+    this.#last = first + count - 1;
+    return first;
   }
 }

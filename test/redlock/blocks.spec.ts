@@ -1,0 +1,131 @@
+import { afterAll, beforeAll, beforeEach } from '@jest/globals';
+import type { AcquireRequest } from '../../lib/api/lock-provider.js';
+import type { TestGrant } from '../direct-backend.js';
+import { FakeClock } from '../../lib/testing/index.js';
+import { granted, RELEASE, request, until } from '../redis/seam.js';
+import { type Quorum, startLocks, startQuorum, startRedlock } from './quorum.js';
+
+// A counter of the year 2100: what a process expects from its clock is smaller, so each token follows from the ones before.
+const FUTURE = 4_102_444_800_000_000n;
+const LAST_OF_64 = 63n;
+
+describe('callers of a process that have a block of tokens, on three nodes', () => {
+  let quorum: Quorum;
+  const COUNTER = 'lock:redlock';
+  // The time of a process stands still: it expects the token behind its last one.
+  const start = async () => (await startRedlock(quorum, { clock: new FakeClock() })).backend;
+  type Backend = Awaited<ReturnType<typeof start>>;
+  const take = async (backend: Backend, terms: Partial<AcquireRequest> = {}): Promise<TestGrant> =>
+    granted(await backend.acquire(request('order', terms)));
+  /** All nodes have executed the release, so that the next grant depends on the tokens alone. */
+  const giveBack = async (backend: Backend, grant: TestGrant) => {
+    expect(await backend.release(grant, RELEASE)).toBe('released');
+    await until(async () => (await quorum.votes('order')) === 0, 'all nodes have released it');
+  };
+  const pass = async (backend: Backend, callers = 1): Promise<TestGrant> => {
+    const grant = await take(backend, { callers });
+    await giveBack(backend, grant);
+    return grant;
+  };
+  const lastOf = ({ fencingToken, followers = 0 }: TestGrant) => fencingToken! + BigInt(followers);
+  const counters = () => Promise.all(quorum.admins.map((admin) => admin.get(COUNTER)));
+
+  beforeAll(async () => {
+    quorum = await startQuorum(3);
+  });
+  beforeEach(async () => {
+    await quorum.flush();
+    await Promise.all(quorum.admins.map((admin) => admin.set(COUNTER, String(FUTURE))));
+  });
+  afterAll(() => quorum.stop());
+
+  it('each caller has the next token, with one question to the nodes, and the next process has a larger one', async () => {
+    const [ann, bob] = [await startLocks(quorum, new FakeClock()), await startLocks(quorum)];
+    const first = await ann.acquire('order');
+    const tokens: (bigint | null)[] = [];
+    const waiting = [1, 2, 3, 4].map(async () => {
+      const lock = await ann.acquire('order', { wait: '1m' });
+      tokens.push(lock.fencingToken);
+      await lock.release();
+    });
+    await until(async () => (await quorum.votes('order')) === 3, 'all have voted');
+    await Promise.all(quorum.admins.map((admin) => admin.config('RESETSTAT')));
+    await first.release();
+    await Promise.all(waiting);
+    expect(tokens).toEqual([1n, 2n, 3n, 4n].map((count) => first.fencingToken! + count));
+    await until(async () => (await quorum.votes('order')) === 0, 'all nodes have released it');
+    // The first release together with the question for the others, and their release.
+    expect(await quorum.calls(0)).toBe(2);
+    expect((await bob.acquire('order')).fencingToken).toBeGreaterThan(tokens.at(-1)!);
+  });
+
+  it.each([
+    // The first lock of a process is written back.
+    ['the write-back', 0],
+    ['the votes', 1],
+  ])('the last one is written by %s, also where nobody uses it', async (_, before) => {
+    const [ann, bob] = [await start(), await start()];
+    for (let times = 0; times < before; times += 1) await pass(ann);
+    const block = await pass(ann, 64);
+    expect(block).toMatchObject({ fencingToken: FUTURE + BigInt(before) + 1n, followers: 63 });
+    await until(
+      async () => (await counters()).every((each) => each === String(lastOf(block))),
+      'all know the last one',
+    );
+    expect((await pass(bob)).fencingToken).toBe(lastOf(block) + 1n);
+  });
+
+  it('the first one is compared: a block that another process has begun is not gone on with', async () => {
+    const [ann, bob] = [await start(), await start()];
+    await pass(ann);
+    const blocks = [await pass(bob, 8), await pass(ann, 64)];
+    expect(blocks[1]!.fencingToken).toBe(lastOf(blocks[0]!) + 1n);
+    expect(lastOf(blocks[1]!)).toBe(blocks[1]!.fencingToken! + LAST_OF_64);
+  });
+
+  it('a node that has lost its data during the hold learns the last one with the next grant, or does not count', async () => {
+    const [ann, bob] = [await start(), await start()];
+    await pass(ann);
+    const block = await take(ann, { callers: 64 });
+    await quorum.admins[0]!.flushall();
+    await ann.release(block, RELEASE);
+    await until(async () => (await quorum.votes('order')) === 0, 'all nodes have released it');
+    const next = await take(bob, { callers: 64 });
+    expect(next.fencingToken).toBe(lastOf(block) + 1n);
+    await until(async () => (await counters())[0] === String(lastOf(next)), 'the node knows it');
+  });
+
+  it('a lock that is found again has the last token and no followers', async () => {
+    const ann = await start();
+    for (let times = 0; times < 2; times += 1) {
+      const asked = request('order', { callers: 64 });
+      const block = granted(await ann.acquire(asked));
+      await until(async () => (await quorum.votes('order')) === 3, 'all have voted');
+      expect(granted(await ann.acquire(asked))).toMatchObject({ fencingToken: lastOf(block), followers: 0 });
+      await giveBack(ann, block);
+    }
+  });
+
+  it.each([{ minHold: 10 }, { renew: false }])('none is reserved with %p', async (terms) => {
+    const ann = await start();
+    for (const token of [FUTURE + 1n, FUTURE + 2n]) {
+      const grant = await take(ann, { callers: 64, ...terms });
+      expect(grant).toMatchObject({ fencingToken: token, followers: 0 });
+      expect(await counters()).toContain(String(token));
+      await giveBack(ann, grant);
+    }
+  });
+
+  it('a vote that is asked for again has the last one', async () => {
+    const ann = await start();
+    const block = await take(ann, { callers: 64, lease: 600_000 });
+    await until(async () => (await quorum.votes('order')) === 3, 'all have voted');
+    await quorum.admins[0]!.del(`${COUNTER}:order`);
+    await quorum.admins[0]!.set(COUNTER, String(FUTURE));
+    await until(async () => {
+      await ann.renew(block, 600_000);
+      return (await counters())[0] === String(lastOf(block));
+    }, 'the node knows it');
+    await giveBack(ann, block);
+  });
+});

@@ -4,6 +4,7 @@ import type { LockCapabilities } from '../../lib/api/lock-provider.js';
 import { LockCapacityError, LockBusyError, LockUnavailableError } from '../../lib/api/errors.js';
 import type { LockOptions } from '../../lib/api/lock-options.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
+import { systemRandom } from '../../lib/core/toolkit/random.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import { startManager, watch } from './manager-rig.js';
 import { PollingProvider } from './polling-provider.js';
@@ -594,6 +595,27 @@ describe('the request of a process', () => {
     provider.asks[0]?.fail(new Error('a moment'));
     await clock.advance(100);
     expect(seen).toEqual([undefined, undefined]);
+  });
+});
+
+describe('a process whose callers keep coming to a backend that is polled', () => {
+  it('asks together with each release for 50 ms, and then leaves others as much', async () => {
+    const provider = ScriptedProvider.obliging({ fair: false });
+    const { locks, clock } = await startManager({ provider, random: { ...systemRandom(), fraction: () => 1 } });
+    const callers = Array.from({ length: 12 }, () => watch(locks.acquire('a', { wait: Infinity })));
+    const askedAt: number[] = [];
+    const grantAnyway = provider.onAcquire;
+    provider.onAcquire = (request, grant) => (askedAt.push(clock.now()), grantAnyway?.(request, grant));
+    for (const caller of callers) {
+      while (caller.value === undefined) await clock.advance(1);
+      await clock.advance(10);
+      await caller.value.release();
+    }
+    const pauses = askedAt.slice(1).map((at, index) => at - (askedAt[index] ?? 0));
+    // Each holds for 10 ms. After the sixth release of a row the others have 50 ms.
+    expect(pauses.filter((pause) => pause > 50)).toHaveLength(1);
+    expect(Math.max(...pauses)).toBeLessThan(70);
+    expect(Math.min(...pauses)).toBeLessThan(12);
   });
 });
 

@@ -19,6 +19,9 @@ const RETRY = { first: 50, most: 1_000 };
 const COHORT_TIME = 10;
 // How long a server may keep a request in its queue that does not ask any more, in ms.
 const QUEUED_FOR = 10_000;
+// Where the backend is polled, others ask at random moments. A process that asks with each release would keep them out for as long as callers
+// come to it. So after this time, in ms, it pauses as after a request that was not answered.
+const TURN = 50;
 const UNUSED: ReleaseTerms = { keepUntil: 0, failed: true };
 
 /**
@@ -37,6 +40,8 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
   #request: KeyRequest | undefined;
   /** Ends the pause of the request. */
   #retry: Timer | undefined;
+  /** Where the backend is polled: since when this process asks again with each release, on the monotonic clock. */
+  #turnSince: number | undefined;
   /** What this process holds. */
   readonly #grants = new Map<HeldGrant, KeyRequest>();
 
@@ -139,6 +144,7 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
   onQueued(request: KeyRequest, instead: LockError | undefined): void {
     if (instead === undefined) this.provider.answered();
     if (request.phase !== 'asking' && request.phase !== 'queued') return;
+    this.#turnSince = undefined;
     if (request.phase === 'asking') this.#become(request, 'queued');
     request.sent ||= instead === undefined;
     request.rounds = 1;
@@ -345,8 +351,19 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
     holds.ended(grant);
     if (capabilities.fair) this.#advance();
     const released = releases.send(grant.request, terms, Math.max(grant.mayBeKeptFor, terms.keepUntil - clock.now()));
-    if (!capabilities.fair) this.#advance();
+    if (!capabilities.fair) this.#advanceAfterRelease(clock.now());
     return released;
+  }
+
+  /** Asks for the head behind the release, unless it is the turn of other processes. */
+  #advanceAfterRelease(now: number): void {
+    const head = this.#callers.head;
+    this.#turnSince ??= now;
+    if (head !== undefined && this.#request === undefined && now - this.#turnSince >= TURN) {
+      this.#turnSince = undefined;
+      this.#pause(this.#newRequest(head), 1);
+    }
+    this.#advance();
   }
 
   /** The request serves nobody any more. */

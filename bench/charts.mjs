@@ -3,6 +3,7 @@
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { root } from '../scripts/ensure-installed.mjs';
+import { BASELINE } from './builds.mjs';
 import { compact, drawPage, markdownTable } from './markdown.mjs';
 import { median } from './measure.mjs';
 import { bars, growth } from './svg.mjs';
@@ -85,7 +86,8 @@ function barTable(groups) {
 /** One row for each library, with the medians of these tables. */
 function peerTable(columns) {
   const ours = columns.find(({ table }) => table)?.table.ours;
-  const names = [...new Set(columns.flatMap(({ table }) => Object.keys(table?.rounds ?? {})))];
+  const measured = new Set(columns.flatMap(({ table }) => Object.keys(table?.rounds ?? {})));
+  const names = [...measured].filter((name) => name !== BASELINE);
   const lines = new Map(
     columns.map(({ heading, table }) => [heading, new Map(table && summary(table).map((line) => [line.name, line]))]),
   );

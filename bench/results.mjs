@@ -4,6 +4,7 @@ import { arch, cpus, loadavg, platform, release, totalmem } from 'node:os';
 import { basename } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { commit } from '../scripts/commit.mjs';
+import { BASELINE, baselineVersion, OURS } from './builds.mjs';
 import { isQuick } from './measure.mjs';
 import { lacksPeers, number, summary, verdict } from './table.mjs';
 
@@ -43,9 +44,9 @@ process.on('exit', (code) => {
 
 /** The versions of what is measured, by name, and its setup in words. */
 export function about({ versions, settings }) {
-  Object.assign(facts, { versions, settings });
+  Object.assign(facts, { versions: { ...versions, ...baselineVersion }, settings });
   console.log(
-    `\n=== ${group}: ${Object.entries({ node: process.versions.node, ...versions })
+    `\n=== ${group}: ${Object.entries({ node: process.versions.node, ...facts.versions })
       .map(([name, version]) => `${name} ${version}`)
       .join(', ')}`,
   );
@@ -76,6 +77,20 @@ export function report(table) {
   const judged = verdict(table);
   if (judged) console.log(`  ${judged.word.toUpperCase()}: ${judged.measured}. The bar is ${judged.bar}.`);
   if (lacksPeers(table)) console.log('  no ratio and no bar: no other library was measured');
+}
+
+/** The part of a table that this build and the baseline fill, with the bar of their ratio. Nothing if no baseline is measured. */
+export function reportBeside({ what, unit, better, rounds }, bar) {
+  if (!rounds[BASELINE]) return;
+  report({
+    what: `${what}, beside the baseline`,
+    unit,
+    better,
+    ours: OURS,
+    base: BASELINE,
+    ...(bar && { bar: { ...bar, of: 'base' } }),
+    rounds: { [BASELINE]: rounds[BASELINE], [OURS]: rounds[OURS] },
+  });
 }
 
 /** The version of an installed package of the repository, or of another folder. */

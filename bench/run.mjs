@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process';
 import { existsSync, readdirSync } from 'node:fs';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { ensureInstalled, root } from '../scripts/ensure-installed.mjs';
 import { ensureBuilt } from '../scripts/build.mjs';
 import { commandLine, refuse } from '../scripts/command-line.mjs';
@@ -10,16 +10,21 @@ import { drawCharts } from './charts.mjs';
 const available = readdirSync(join(root, 'bench/groups')).map((file) => file.replace('.mjs', ''));
 const USAGE = `usage: npm run bench [-- options] [-- group …]
 
-  group     only these groups: ${available.join(', ')}. Default: all
-  --quick   runs everything once and briefly, as a check; no result is kept`;
+  group                only these groups: ${available.join(', ')}. Default: all
+  --quick              runs everything once and briefly, as a check; no result is kept
+  --baseline <folder>  measures another build of this package too: a clone of another commit, built`;
 
 const { values: options, positionals: wanted } = commandLine(USAGE, {
-  options: { quick: { type: 'boolean', default: false } },
+  options: { quick: { type: 'boolean', default: false }, baseline: { type: 'string' } },
   allowPositionals: true,
 });
 const isQuick = options.quick;
 const unknown = wanted.filter((group) => !available.includes(group));
 if (unknown.length > 0) refuse(`Unknown group: ${unknown.join(', ')}. Use one of: ${available.join(', ')}`);
+const baseline = options.baseline && resolve(options.baseline);
+if (baseline && !existsSync(join(baseline, 'dist/esm/index.js'))) {
+  refuse(`${baseline} holds no build of this package. Run "npm run build" there.`);
+}
 
 ensureInstalled();
 ensureBuilt();
@@ -29,7 +34,12 @@ const canPin = existsSync('/usr/bin/taskset');
 for (const group of wanted.length > 0 ? wanted : available) {
   const command = [process.execPath, join(root, 'bench/groups', `${group}.mjs`)];
   const [file, ...args] = canPin ? ['taskset', '-c', '1', ...command] : command;
-  const env = { ...process.env, BENCH_QUICK: isQuick ? '1' : '', BENCH_PINNED: canPin ? '1' : '' };
+  const env = {
+    ...process.env,
+    BENCH_QUICK: isQuick ? '1' : '',
+    BENCH_PINNED: canPin ? '1' : '',
+    BENCH_BASELINE: baseline ?? '',
+  };
   const { status, signal } = spawnSync(file, args, { cwd: root, stdio: 'inherit', env });
   if (status === 0) continue;
   console.error(`Group ${group} ended with ${signal ?? status}. Its last results are unchanged.`);

@@ -1,3 +1,4 @@
+import { BASELINE } from './builds.mjs';
 import { median, quantile } from './measure.mjs';
 
 /**
@@ -76,7 +77,7 @@ function measuredOf(table) {
 }
 
 function best({ rounds, ours, base, better, peers }) {
-  const others = (peers ?? Object.keys(rounds)).filter((name) => name !== ours && name !== base);
+  const others = (peers ?? Object.keys(rounds)).filter((name) => ![ours, base, BASELINE].includes(name));
   const sign = better === 'more' ? 1 : -1;
   return others.toSorted((a, b) => sign * (median(rounds[b]) - median(rounds[a])))[0];
 }

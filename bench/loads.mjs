@@ -1,4 +1,6 @@
 // What the candidates do while they are measured. `acquire(key)` resolves to a function that releases the lock.
+import { setTimeout as sleep } from 'node:timers/promises';
+import { mapped } from './measure.mjs';
 
 const IN_FLIGHT = 64;
 
@@ -28,14 +30,40 @@ export async function burst(acquire, callers) {
 
 /** The part of a table that bursts of so many callers fill: ms for each round, and notes on callers that gave up. */
 export function burstTable(results, callers) {
-  const byName = (value) => Object.fromEntries(Object.entries(results).map(([name, rounds]) => [name, value(rounds)]));
-  return {
-    rounds: byName((rounds) => rounds.map(({ milliseconds }) => milliseconds)),
-    notes: byName((rounds) => {
-      const gaveUp = rounds.reduce((sum, { failed }) => sum + failed, 0);
-      return gaveUp > 0 ? `${gaveUp} of ${callers * rounds.length} gave up` : '';
-    }),
+  return { rounds: mapped(results, ({ milliseconds }) => milliseconds), notes: gaveUpNotes(results, callers) };
+}
+
+/** By candidate, how many callers gave up. */
+export function gaveUpNotes(results, callers) {
+  const note = ([name, rounds]) => {
+    const gaveUp = rounds.reduce((sum, { failed }) => sum + failed, 0);
+    return [name, gaveUp > 0 ? `${gaveUp} of ${callers * rounds.length} gave up` : ''];
   };
+  return Object.fromEntries(Object.entries(results).map(note));
+}
+
+/**
+ * `callers` at once on one limit: ms until it is full, ms until each has held it or given up, and how many gave up. Callers keep
+ * their share until it is full, and for `hold` ms.
+ */
+export async function rampUp(acquire, { limit, callers, hold }) {
+  const startedAt = performance.now();
+  let entered = 0;
+  let failed = 0;
+  let onFull;
+  const full = new Promise((resolve) => (onFull = resolve));
+  await Promise.all(
+    Array.from({ length: callers }, async () => {
+      const release = await acquire('ramp').catch(() => undefined);
+      if (release) entered += 1;
+      else failed += 1;
+      if (entered === limit || entered + failed === callers) onFull(performance.now() - startedAt);
+      if (!release) return;
+      await Promise.all([full, sleep(hold)]);
+      await release();
+    }),
+  );
+  return { full: await full, all: performance.now() - startedAt, failed };
 }
 
 /** `count` keys that are all held at the same time, 64 attempts in flight: µs to acquire and release one of them. */
@@ -81,6 +109,15 @@ export async function loop(acquire, { callers, milliseconds }) {
     }),
   );
   return { counts, longest, seconds: milliseconds / 1_000 };
+}
+
+/** The parts of tables that such loops fill: acquisitions a second, fewest turns / most turns, and the longest wait in ms. */
+export function loopRounds(results) {
+  return {
+    speed: mapped(results, ({ counts, seconds }) => counts.reduce((sum, count) => sum + count, 0) / seconds),
+    fairness: mapped(results, ({ counts }) => Math.min(...counts) / Math.max(...counts)),
+    longest: mapped(results, ({ longest }) => longest),
+  };
 }
 
 async function rate(milliseconds, callers, cycle) {

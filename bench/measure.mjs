@@ -54,6 +54,11 @@ export async function interleave(candidates, { rounds, warmUp = lasting(WARM_UP)
   return results;
 }
 
+/** By candidate, one value of each round. */
+export function mapped(results, value) {
+  return Object.fromEntries(Object.entries(results).map(([name, rounds]) => [name, rounds.map(value)]));
+}
+
 /**
  * Nanoseconds of CPU time for one of `calls` sequential calls. For work that waits for nothing, it is better than the clock, which
  * would also count another process on the same core.

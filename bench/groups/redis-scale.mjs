@@ -2,29 +2,31 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { burst, manyHeld } from '../loads.mjs';
 import { interleave, isQuick, lasting } from '../measure.mjs';
-import { by, commandsDuring, each, OURS, RAW, peerNames, stop } from '../redis/setup.mjs';
+import { builds } from '../builds.mjs';
+import { candidate } from '../redis/candidates.mjs';
+import { by, commandsDuring, each, OURS, RAW, peerNames, server, stop } from '../redis/setup.mjs';
 import { report } from '../results.mjs';
 
-await idleWaiters();
+for (const keys of [1, 100]) await idleWaiters(keys);
 await heldLocks();
 await moreWaiters();
 await moreKeys();
 await stop();
 
-async function idleWaiters() {
+/** The keys are held by another client, because a process knows by itself what it holds. */
+async function idleWaiters(keys) {
   const WAITERS = 100;
   const rounds = {};
   const notes = {};
-  for (const name of [RAW, OURS, ...peerNames]) {
+  for (const name of [RAW, ...builds, ...peerNames]) {
     const { acquire } = by[name];
+    const holder = await candidate(name, server.port);
+    const names = Array.from({ length: keys }, (_, index) => `idle-${index}`);
     // Not renewed, so that only the commands of waiters are counted.
-    const release =
-      name === OURS
-        ? await acquire.locks.acquire('idle', { lease: '60s', renew: false }).then((lock) => () => lock.release())
-        : await acquire('idle');
+    const releases = await Promise.all(names.map((key) => holder.acquire(key, { lease: '60s', renew: false })));
     let gaveUp = 0;
-    const waiters = Array.from({ length: WAITERS }, () =>
-      acquire('idle').then(
+    const waiters = Array.from({ length: WAITERS }, (_, index) =>
+      acquire(names[index % keys]).then(
         (releaseLater) => releaseLater(),
         () => (gaveUp += 1),
       ),
@@ -33,11 +35,12 @@ async function idleWaiters() {
     const seconds = lasting(4_000) / 1_000;
     rounds[name] = [(await commandsDuring(() => sleep(seconds * 1_000))) / seconds];
     if (gaveUp > 0) notes[name] = `${gaveUp} of ${WAITERS} gave up meanwhile`;
-    await release();
+    await Promise.all(releases.map((release) => release()));
     await Promise.all(waiters);
+    await holder.stop();
   }
   report({
-    what: `${WAITERS} idle waiters on one key in one process`,
+    what: `${WAITERS} idle waiters on ${keys === 1 ? 'one key' : `${keys} keys`} in one process`,
     unit: 'commands a second',
     better: 'less',
     ours: OURS,
@@ -79,7 +82,7 @@ async function heldLocks() {
 /** If each release wakes all waiters, the work grows with the square of their number. If they poll, the lock is idle in between. */
 async function moreWaiters() {
   const points = isQuick ? [1, 10, 100] : [1, 10, 100, 1_000];
-  const names = [RAW, OURS, 'redis-semaphore', 'simple-redis-mutex'].filter((name) => by[name]);
+  const names = [RAW, ...builds, 'redis-semaphore', 'simple-redis-mutex'].filter((name) => by[name]);
   const rounds = Object.fromEntries(names.map((name) => [name, []]));
   for (const point of points) {
     const results = await interleave(

@@ -2,14 +2,19 @@
 // that other load of the machine affects all.
 import { fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
-import { burst, burstTable, loop, manyKeys, oneCaller } from '../loads.mjs';
-import { cpuNanoseconds, interleave, lasting, median } from '../measure.mjs';
+import { builds } from '../builds.mjs';
+import { burst, burstTable, loop, loopRounds, manyKeys, oneCaller } from '../loads.mjs';
+import { cpuNanoseconds, interleave, lasting, mapped, median } from '../measure.mjs';
+import { serverTime } from '../redis/server-time.mjs';
 import { admin, by, each, OURS, RAW, SCRIPTS, peerNames, server, stop } from '../redis/setup.mjs';
-import { report } from '../results.mjs';
+import { report, reportBeside } from '../results.mjs';
 
-const ALL = [RAW, OURS, ...peerNames];
+const ALL = [RAW, ...builds, ...peerNames];
 /** A library counts as fair if its longest wait is at most this many ms. */
 const FAIR = 100;
+const LOOPERS = 16;
+/** By number of processes, how much faster than the baseline the loopers must be. */
+const FASTER = { 1: 2, 2: 3, 4: 2.5 };
 
 const alone = await interleave(
   each([...ALL, SCRIPTS], (acquire) => oneCaller(acquire, lasting(200))),
@@ -49,40 +54,35 @@ report({
 
 for (const callers of [1, 64]) await cpuTime(callers);
 await bursts();
-for (const processes of [1, 2]) await loopers(processes);
+for (const processes of [1, 2, 4]) await loopers(processes);
 await stop();
 
 /** The CPU time of one cycle, in the client and in the server. */
 async function cpuTime(callers) {
   const CYCLES = lasting(callers === 1 ? 4_000 : 20_000);
   const costs = await interleave(
-    each([RAW, SCRIPTS, OURS], async (acquire) => {
-      const before = await serverTime();
+    each([RAW, SCRIPTS, ...builds], async (acquire) => {
+      const before = await serverTime(admin);
       // As many cycles in flight as callers, each on a key of its own.
       const client = await cpuNanoseconds(CYCLES / callers, () =>
         Promise.all(Array.from({ length: callers }, async (_, caller) => (await acquire(`cpu-${caller}`))())),
       );
-      return { client: client / callers / 1_000, server: ((await serverTime()) - before) / CYCLES };
+      return { client: client / callers / 1_000, server: ((await serverTime(admin)) - before) / CYCLES };
     }),
     { rounds: 7 },
   );
   for (const side of ['client', 'server']) {
-    report({
+    const table = {
       what: `${callers === 1 ? 'One caller' : `${callers} callers`}: CPU time of a cycle, ${side}`,
       unit: 'µs a cycle',
       better: 'less',
       ours: OURS,
       base: RAW,
       rounds: mapped(costs, (cost) => cost[side]),
-    });
+    };
+    report(table);
+    reportBeside(table, side === 'client' && callers > 1 ? { atMost: 0.65 } : undefined);
   }
-}
-
-/** µs of CPU time that the server has used. */
-async function serverTime() {
-  const info = await admin.info('cpu');
-  const seconds = (kind) => Number(new RegExp(`used_cpu_${kind}:([\\d.]+)`).exec(info)[1]);
-  return (seconds('user') + seconds('sys')) * 1_000_000;
 }
 
 async function bursts() {
@@ -100,30 +100,37 @@ async function bursts() {
   });
 
   const BURSTS = 20;
-  await admin.config('RESETSTAT');
-  for (let round = 0; round < BURSTS; round += 1) await burst(by[OURS].acquire, 16);
-  const calls = Number(/cmdstat_evalsha:calls=(\d+)/.exec(await admin.info('commandstats'))[1]);
+  const calls = {};
+  for (const build of builds) {
+    await admin.config('RESETSTAT');
+    for (let round = 0; round < BURSTS; round += 1) await burst(by[build].acquire, 16);
+    const sent = Number(/cmdstat_evalsha:calls=(\d+)/.exec(await admin.info('commandstats'))[1]);
+    calls[build] = [sent / (BURSTS * 16)];
+  }
   report({
     what: '16 callers at once on one key',
     unit: 'script calls an acquisition',
     better: 'less',
     ours: OURS,
     bar: { atMost: 0.3 },
-    rounds: { [OURS]: [calls / (BURSTS * 16)] },
+    rounds: calls,
   });
 }
 
 async function loopers(processes) {
   const run = (name) =>
-    processes === 1 ? loop(by[name].acquire, { callers: 16, milliseconds: lasting(1_000) }) : forked(name);
+    processes === 1
+      ? loop(by[name].acquire, { callers: LOOPERS, milliseconds: lasting(1_000) })
+      : forked(name, processes);
   const results = await interleave(Object.fromEntries(ALL.map((name) => [name, () => run(name)])), {
-    rounds: processes === 1 ? 3 : 2,
+    rounds: 3,
     // Separate processes warm up by themselves.
     warmUp: processes === 1 ? undefined : 0,
   });
-  const where = processes === 1 ? 'one process' : 'two processes';
-  const what = `16 waiters looping on one key in ${where}`;
-  report({
+  const where = { 1: 'one process', 2: 'two processes', 4: 'four processes' }[processes];
+  const what = `${LOOPERS} waiters looping on one key in ${where}`;
+  const { speed, fairness, longest } = loopRounds(results);
+  const speeds = {
     what: `${what}: speed`,
     unit: 'acquisitions a second',
     better: 'more',
@@ -131,16 +138,18 @@ async function loopers(processes) {
     base: RAW,
     bar: { atLeast: 1, of: 'best' },
     // A library that lets one waiter starve is fast, because the same caller acquires again and again.
-    peers: peerNames.filter((name) => median(results[name].map(({ longest }) => longest)) <= FAIR),
-    rounds: mapped(results, ({ counts, seconds }) => counts.reduce((sum, count) => sum + count, 0) / seconds),
-  });
+    peers: peerNames.filter((name) => median(longest[name]) <= FAIR),
+    rounds: speed,
+  };
+  report(speeds);
+  reportBeside(speeds, { atLeast: FASTER[processes] });
   report({
     what: `${what}: fairness`,
     unit: 'fewest turns / most turns',
     better: 'more',
     ours: OURS,
     bar: { atLeast: 0.98 },
-    rounds: mapped(results, ({ counts }) => Math.min(...counts) / Math.max(...counts)),
+    rounds: fairness,
   });
   report({
     what: `${what}: longest wait`,
@@ -148,19 +157,14 @@ async function loopers(processes) {
     better: 'less',
     ours: OURS,
     bar: { atMost: FAIR },
-    rounds: mapped(results, ({ longest }) => longest),
+    rounds: longest,
   });
 }
 
-async function forked(name) {
-  const children = [0, 1].map(() =>
-    fork(fileURLToPath(new URL('../redis/looper.mjs', import.meta.url)), [
-      name,
-      String(server.port),
-      '8',
-      String(lasting(1_500)),
-    ]),
-  );
+async function forked(name, processes) {
+  const program = fileURLToPath(new URL('../redis/looper.mjs', import.meta.url));
+  const args = [name, server.port, LOOPERS / processes, lasting(1_500)].map(String);
+  const children = Array.from({ length: processes }, () => fork(program, args));
   const message = (child) => new Promise((resolve) => child.once('message', resolve));
   await Promise.all(children.map(message));
   const results = children.map(message);
@@ -171,8 +175,4 @@ async function forked(name) {
     longest: Math.max(...parts.map(({ longest }) => longest)),
     seconds: Math.max(...parts.map(({ seconds }) => seconds)),
   };
-}
-
-function mapped(results, value) {
-  return Object.fromEntries(Object.entries(results).map(([name, rounds]) => [name, rounds.map(value)]));
 }

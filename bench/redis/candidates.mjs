@@ -1,14 +1,12 @@
 // The candidates. Each makes a function that acquires the lock `key` and resolves to a function that releases it.
 import { randomUUID } from 'node:crypto';
 import { Redis } from 'ioredis';
-import { LockManager } from 'nestjs-distributed-lock';
-import { RedisLockProvider } from 'nestjs-distributed-lock/redis';
 import { KeyLayout } from '../../dist/providers/redis/key-layout.js';
 import { LOCK_SCRIPT } from '../../dist/providers/redis/lua/lock-script.js';
+import { builds, load, OURS } from '../builds.mjs';
 import { ensurePeers } from '../peers/ensure-peers.mjs';
 
 const LEASE = 10_000;
-const OURS = 'nestjs-distributed-lock';
 const RAW = 'raw ioredis';
 const SCRIPTS = 'the same scripts, bare ioredis';
 
@@ -45,21 +43,24 @@ async function scripts(client) {
   };
 }
 
-async function ours(client) {
-  const locks = new LockManager({ providers: { redis: new RedisLockProvider({ client }) } });
+/** A build of this library. Only it takes options of a call. */
+async function ours(client, build) {
+  const { LockManager, RedisLockProvider, namespace } = await load(build, 'redis');
+  const locks = new LockManager({ providers: { redis: new RedisLockProvider({ client }) }, namespace });
   await locks.start();
-  const acquire = async (key) => {
-    const lock = await locks.acquire(key, { wait: '60s', lease: LEASE });
+  const acquire = async (key, options) => {
+    const lock = await locks.acquire(key, { wait: '60s', lease: LEASE, ...options });
     return () => lock.release();
   };
-  return Object.assign(acquire, { locks, stop: () => locks.stop() });
+  return Object.assign(acquire, { stop: () => locks.stop() });
 }
 
 /** The candidate `name` on the server at `port`, with a client of its own. */
 export async function candidate(name, port) {
   const client = new Redis({ port, lazyConnect: true });
   await client.connect();
-  const make = { [RAW]: raw, [SCRIPTS]: scripts, [OURS]: ours, ...(await peers()) }[name];
+  const own = Object.fromEntries(builds.map((build) => [build, () => ours(client, build)]));
+  const make = { [RAW]: raw, [SCRIPTS]: scripts, ...own, ...(await peers()) }[name];
   const acquire = await make(client, port);
   return {
     acquire,

@@ -1,4 +1,4 @@
-// A process whose callers acquire one key again and again, for the measurements with two processes.
+// A process whose callers acquire one key again and again, for the measurements with several processes.
 // The warm-up is long, because without it the compiler took four fifths of the time.
 import { candidate } from './candidates.mjs';
 import { loop } from '../loads.mjs';

@@ -4,6 +4,7 @@ import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { Redis } from 'ioredis';
 import { startRedisServer } from '../../test/servers/redis-server.mjs';
+import { builds } from '../builds.mjs';
 import { about, versionOf } from '../results.mjs';
 import { candidate, OURS, peers, RAW, SCRIPTS } from './candidates.mjs';
 
@@ -16,7 +17,7 @@ export const admin = new Redis(server.port);
 export const peerNames = Object.keys(await peers());
 /** All candidates by name. */
 export const by = {};
-for (const name of [RAW, SCRIPTS, OURS, ...peerNames]) by[name] = await candidate(name, server.port);
+for (const name of [RAW, SCRIPTS, ...builds, ...peerNames]) by[name] = await candidate(name, server.port);
 
 const PACKAGES = { 'redlock 4': 'redlock4', 'redlock 5 beta': 'redlock' };
 about({

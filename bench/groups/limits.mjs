@@ -2,26 +2,28 @@
 // of the machine affects both. The server runs on core 0, the clients on core 1.
 import { spawnSync } from 'node:child_process';
 import { Redis } from 'ioredis';
-import { LockManager } from 'nestjs-distributed-lock';
-import { RedisLockProvider } from 'nestjs-distributed-lock/redis';
 import { startRedisServer } from '../../test/servers/redis-server.mjs';
-import { loop, oneCaller } from '../loads.mjs';
-import { interleave, lasting } from '../measure.mjs';
+import { builds, load, OURS } from '../builds.mjs';
+import { gaveUpNotes, loop, loopRounds, oneCaller, rampUp } from '../loads.mjs';
+import { interleave, lasting, mapped } from '../measure.mjs';
 import { ensurePeers } from '../peers/ensure-peers.mjs';
-import { about, report, versionOf } from '../results.mjs';
+import { about, report, reportBeside, versionOf } from '../results.mjs';
 
-const OURS = 'nestjs-distributed-lock';
 const PEER = 'redis-semaphore';
 const LEASE = 10_000;
 const LIMIT = 4;
 const CALLERS = 16;
+const CROWD = { limit: 100, callers: 1_000, hold: 5 };
 
 const server = await startRedisServer();
 spawnSync('taskset', ['-p', '-c', '0', String(server.pid)]);
-const clients = [new Redis(server.port, { lazyConnect: true }), new Redis(server.port)];
-const locks = new LockManager({ providers: { redis: new RedisLockProvider({ client: clients[0] }) } });
-await locks.start();
-const by = { [OURS]: ours, ...(ensurePeers() && { [PEER]: await peer(clients[1]) }) };
+const clients = [];
+const managers = [];
+const makers = Object.fromEntries(builds.map((build) => [build, () => ours(build)]));
+if (ensurePeers()) makers[PEER] = peer;
+/** By candidate, what makes the function that acquires a share of a limit. */
+const by = {};
+for (const [name, make] of Object.entries(makers)) by[name] = await make();
 
 about({
   versions: { ioredis: versionOf('ioredis'), ...(by[PEER] && { [PEER]: versionOf(PEER, 'peers') }) },
@@ -39,51 +41,83 @@ report({
   ),
 });
 
-const results = await interleave(
+const loops = await interleave(
   each((acquire) => loop(acquire, { callers: CALLERS, milliseconds: lasting(1_000) })),
   { rounds: 5 },
 );
+const { speed, fairness, longest } = loopRounds(loops);
 const what = `${CALLERS} waiters looping on a limit of ${LIMIT} in one process`;
-report({
+const speeds = {
   what: `${what}: speed`,
   unit: 'acquisitions a second',
   better: 'more',
   ours: OURS,
-  rounds: mapped(({ counts, seconds }) => counts.reduce((sum, count) => sum + count, 0) / seconds),
-});
+  rounds: speed,
+};
+report(speeds);
+reportBeside(speeds);
 report({
   what: `${what}: fairness`,
   unit: 'fewest turns / most turns',
   better: 'more',
   ours: OURS,
-  rounds: mapped(({ counts }) => Math.min(...counts) / Math.max(...counts)),
+  rounds: fairness,
 });
 report({
   what: `${what}: longest wait`,
   unit: 'ms',
   better: 'less',
   ours: OURS,
-  rounds: mapped(({ longest }) => longest),
+  rounds: longest,
 });
 
-await locks.stop();
+const ramps = await interleave(
+  each((acquire) => rampUp(acquire, CROWD), CROWD.limit),
+  { rounds: 5, warmUp: 0 },
+);
+const crowd = `${CROWD.callers.toLocaleString('en')} callers at once on a limit of ${CROWD.limit}`;
+for (const [part, words] of [
+  ['full', `until ${CROWD.limit} hold it`],
+  ['all', `until each has held it for ${CROWD.hold} ms`],
+]) {
+  report({
+    what: `${crowd}, ${words}`,
+    unit: 'ms',
+    better: 'less',
+    ours: OURS,
+    rounds: mapped(ramps, (ramp) => ramp[part]),
+    notes: gaveUpNotes(ramps, CROWD.callers),
+  });
+}
+
+for (const locks of managers) await locks.stop();
 for (const client of clients) client.disconnect();
 await server.stop();
 
-async function ours(key) {
-  const lock = await locks.acquire(key, { limit: LIMIT, wait: '60s', lease: LEASE });
-  return () => lock.release();
+async function ours(build) {
+  const { LockManager, RedisLockProvider, namespace } = await load(build, 'redis');
+  const client = clientOf({ lazyConnect: true });
+  const locks = new LockManager({ providers: { redis: new RedisLockProvider({ client }) }, namespace });
+  await locks.start();
+  managers.push(locks);
+  return (limit) => async (key) => {
+    const lock = await locks.acquire(key, { limit, wait: '60s', lease: LEASE });
+    return () => lock.release();
+  };
 }
 
-async function peer(client) {
+async function peer() {
   const { semaphoreOf } = await import('../peers/adapters.mjs');
-  return semaphoreOf(client, LIMIT);
+  const client = clientOf();
+  return (limit) => semaphoreOf(client, limit);
 }
 
-function each(measure) {
-  return Object.fromEntries(Object.entries(by).map(([name, acquire]) => [name, () => measure(acquire)]));
+function clientOf(options) {
+  const client = new Redis(server.port, options);
+  clients.push(client);
+  return client;
 }
 
-function mapped(value) {
-  return Object.fromEntries(Object.entries(results).map(([name, rounds]) => [name, rounds.map(value)]));
+function each(measure, limit = LIMIT) {
+  return Object.fromEntries(Object.entries(by).map(([name, acquireOf]) => [name, () => measure(acquireOf(limit))]));
 }

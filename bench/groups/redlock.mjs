@@ -4,15 +4,17 @@ import { spawnSync } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { startRedisServer } from '../../test/servers/redis-server.mjs';
-import { burst, burstTable, manyKeys, oneCaller } from '../loads.mjs';
+import { builds, OURS } from '../builds.mjs';
+import { burst, burstTable, loop, loopRounds, manyKeys, oneCaller } from '../loads.mjs';
 import { interleave, lasting } from '../measure.mjs';
-import { candidate, names, OURS } from '../redlock/candidates.mjs';
-import { about, report, versionOf } from '../results.mjs';
+import { candidate, names } from '../redlock/candidates.mjs';
+import { about, report, reportBeside, versionOf } from '../results.mjs';
 
 const PACKAGES = { 'redlock 4': 'redlock4', 'redlock 5 beta': 'redlock' };
-const peerNames = names.filter((name) => name !== OURS);
+const peerNames = names.filter((name) => !builds.includes(name));
 
 const BURST = 16;
+const LOOPERS = 16;
 // A library that waits for all votes would wait as long as the node hangs.
 const HUNG_AT_MOST = 2_000;
 
@@ -45,6 +47,8 @@ for (const size of [3, 5]) {
   const bursts = await measured((acquire) => burst(acquire, BURST), { rounds: 7 });
   compare(`${BURST} callers at once on one key, until each has held it`, 'ms', 'less', burstTable(bursts, BURST));
 
+  if (size === 3) await hotKey(measured);
+
   servers[0].signal('SIGSTOP');
   const times = await measured(acquireFree, { rounds: 15 });
   compare('one node hung, until a free lock is acquired', 'ms', 'less', {
@@ -58,6 +62,24 @@ for (const size of [3, 5]) {
 }
 // Commands that the hung node has not answered would keep this process alive.
 process.exit(0);
+
+/** Waiters of one process that acquire one key again and again. */
+async function hotKey(measured) {
+  const load = (acquire) => loop(acquire, { callers: LOOPERS, milliseconds: lasting(1_000) });
+  const { speed, fairness, longest } = loopRounds(await measured(load, { rounds: 5 }));
+  const what = `3 nodes: ${LOOPERS} waiters looping on one key in one process`;
+  const speeds = { what: `${what}: speed`, unit: 'acquisitions a second', better: 'more', ours: OURS, rounds: speed };
+  report(speeds);
+  reportBeside(speeds, { atLeast: 3 });
+  report({
+    what: `${what}: fairness`,
+    unit: 'fewest turns / most turns',
+    better: 'more',
+    ours: OURS,
+    rounds: fairness,
+  });
+  report({ what: `${what}: longest wait`, unit: 'ms', better: 'less', ours: OURS, rounds: longest });
+}
 
 async function introduce(port) {
   const redis = new Redis(port);

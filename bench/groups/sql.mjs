@@ -4,19 +4,13 @@ import { spawnSync } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import mysql from 'mysql2/promise';
 import { DataSource } from 'typeorm';
-import { LockManager } from 'nestjs-distributed-lock';
-import {
-  TypeOrmAdvisoryLockProvider,
-  TypeOrmRowLockProvider,
-  TypeOrmVersionLockProvider,
-} from 'nestjs-distributed-lock/typeorm';
 import { ensureServers } from '../../scripts/ensure-servers.mjs';
 import { startMariaDb } from '../../test/servers/sql-server.mjs';
-import { manyKeys, oneCaller } from '../loads.mjs';
+import { builds, load as loadBuild, OURS } from '../builds.mjs';
+import { loop, loopRounds, manyKeys, oneCaller } from '../loads.mjs';
 import { interleave, isQuick, lasting } from '../measure.mjs';
-import { about, report, versionOf } from '../results.mjs';
+import { about, report, reportBeside, versionOf } from '../results.mjs';
 
-const OURS = 'nestjs-distributed-lock';
 const RAW = 'raw mysql2';
 const USUAL = 'raw mysql2, with START TRANSACTION';
 const BAR = 0.85;
@@ -30,19 +24,11 @@ const server = await startMariaDb();
 spawnSync('taskset', ['-a', '-p', '-c', '0', String(server.pid)]);
 
 const dataSource = new DataSource({ type: 'mysql', url: server.url });
-// Half of the connections may be shared, so that every kind of lock can use as many as the raw callers.
-const options = { dataSource, synchronize: true, maxConnections: 2 * CALLERS };
-const locks = new LockManager({
-  providers: {
-    row: new TypeOrmRowLockProvider(options),
-    advisory: new TypeOrmAdvisoryLockProvider(options),
-    version: new TypeOrmVersionLockProvider(options),
-  },
-  default: 'row',
-});
-await locks.start();
-const acquireFrom = (provider) => async (key) => {
-  const lock = await locks.acquire(key, { provider, wait: '60s', lease: provider === 'version' ? LEASE : undefined });
+const managers = {};
+for (const build of builds) managers[build] = await managerOf(build);
+const acquireFrom = (provider, build) => async (key) => {
+  const lease = provider === 'version' ? LEASE : undefined;
+  const lock = await managers[build].acquire(key, { provider, wait: '60s', lease });
   return () => lock.release();
 };
 
@@ -99,7 +85,8 @@ async function usual(connection, key) {
 for (const provider of Object.keys(raw)) {
   // The key ends with the number of the caller.
   const connectionOf = (key) => connections[Number(key.split('-')[1] ?? 0)];
-  const candidates = { [RAW]: (key) => raw[provider](connectionOf(key), key), [OURS]: acquireFrom(provider) };
+  const own = Object.fromEntries(builds.map((build) => [build, acquireFrom(provider, build)]));
+  const candidates = { [RAW]: (key) => raw[provider](connectionOf(key), key), ...own };
   if (provider === 'row') candidates[USUAL] = (key) => usual(connectionOf(key), key);
   // The first statement of a row lock begins its transaction.
   for (const connection of connections)
@@ -120,7 +107,7 @@ for (const provider of Object.keys(raw)) {
     );
     const statements = await statementsPerCycle(candidates[OURS], load);
     report({
-      what: `${provider[0].toUpperCase()}${provider.slice(1)} lock, ${callers}`,
+      what: `${titleOf(provider)}, ${callers}`,
       unit: 'cycles a second',
       better: 'more',
       ours: OURS,
@@ -130,12 +117,58 @@ for (const provider of Object.keys(raw)) {
       notes: { [OURS]: `${statements.toFixed(2)} statements a cycle` },
     });
   }
+  // The grant of a row lock is its transaction, so no other caller can follow under it.
+  if (provider !== 'row') await hotKey(provider, own);
 }
 await heldLocks();
 
-await locks.stop();
+for (const locks of Object.values(managers)) await locks.stop();
 await Promise.all(connections.map((connection) => connection.end()));
 await server.stop();
+
+async function managerOf(build) {
+  const { LockManager, TypeOrmAdvisoryLockProvider, TypeOrmRowLockProvider, TypeOrmVersionLockProvider, namespace } =
+    await loadBuild(build, 'typeorm');
+  // Half of the connections may be shared, so that every kind of lock can use as many as the raw callers.
+  const options = { dataSource, synchronize: true, maxConnections: 2 * CALLERS };
+  const locks = new LockManager({
+    providers: {
+      row: new TypeOrmRowLockProvider(options),
+      advisory: new TypeOrmAdvisoryLockProvider(options),
+      version: new TypeOrmVersionLockProvider(options),
+    },
+    default: 'row',
+    namespace,
+  });
+  await locks.start();
+  return locks;
+}
+
+/** Waiters of one process that acquire one key again and again. */
+async function hotKey(provider, own) {
+  const load = (acquire) => loop(acquire, { callers: CALLERS, milliseconds: lasting(1_000) });
+  const results = await interleave(
+    Object.fromEntries(Object.entries(own).map(([name, acquire]) => [name, () => load(acquire)])),
+    { rounds: 5 },
+  );
+  const { speed, fairness, longest } = loopRounds(results);
+  const what = `${titleOf(provider)}, ${CALLERS} waiters looping on one key in one process`;
+  const speeds = { what: `${what}: speed`, unit: 'acquisitions a second', better: 'more', ours: OURS, rounds: speed };
+  report(speeds);
+  reportBeside(speeds, { atLeast: 3 });
+  report({
+    what: `${what}: fairness`,
+    unit: 'fewest turns / most turns',
+    better: 'more',
+    ours: OURS,
+    rounds: fairness,
+  });
+  report({ what: `${what}: longest wait`, unit: 'ms', better: 'less', ours: OURS, rounds: longest });
+}
+
+function titleOf(provider) {
+  return `${provider[0].toUpperCase()}${provider.slice(1)} lock`;
+}
 
 async function statementsPerCycle(acquire, load) {
   let cycles = 0;
@@ -152,7 +185,7 @@ async function heldLocks() {
   let next = 0;
   await Promise.all(
     Array.from({ length: CALLERS }, async () => {
-      while (next < HELD) releases.push(await acquireFrom('version')(`held-${next++}`));
+      while (next < HELD) releases.push(await acquireFrom('version', OURS)(`held-${next++}`));
     }),
   );
   const milliseconds = lasting(20_000);

@@ -2,19 +2,17 @@
 // on core 0, the clients on core 1. Candidates take turns, so that other load of the machine affects both.
 import { spawnSync } from 'node:child_process';
 import { Redis } from 'ioredis';
-import { FailoverProvider, LockManager } from 'nestjs-distributed-lock';
-import { RedisLockProvider } from 'nestjs-distributed-lock/redis';
-import { TypeOrmRowLockProvider } from 'nestjs-distributed-lock/typeorm';
 import { DataSource } from 'typeorm';
 import { ensureServers } from '../../scripts/ensure-servers.mjs';
 import { startRedisServer } from '../../test/servers/redis-server.mjs';
 import { startMariaDb } from '../../test/servers/sql-server.mjs';
+import { builds, load, OURS } from '../builds.mjs';
 import { manyKeys } from '../loads.mjs';
 import { interleave, lasting } from '../measure.mjs';
 import { about, report, versionOf } from '../results.mjs';
 
 const BARE = 'redis alone';
-const OURS = 'failover';
+const FAILOVER = 'failover';
 
 ensureServers(['redis-server', 'mariadbd']);
 
@@ -23,19 +21,27 @@ const mariadb = await startMariaDb();
 for (const { pid } of [redis, mariadb]) spawnSync('taskset', ['-a', '-p', '-c', '0', String(pid)]);
 const dataSource = await new DataSource({ type: 'mariadb', url: mariadb.url }).initialize();
 
-const member = () => new RedisLockProvider({ url: redis.url });
-const by = {
+const by = {};
+for (const build of builds) {
+  const { bare, failover } = namesIn(build);
+  const { FailoverProvider, LockManager, namespace, RedisLockProvider, TypeOrmRowLockProvider } = await load(
+    build,
+    'redis',
+    'typeorm',
+  );
+  const member = () => new RedisLockProvider({ url: redis.url });
   // Each has a LockManager of its own, so that they share no queue, watchdog or connection.
-  [BARE]: await candidate({ main: member() }, 'bare'),
-  [OURS]: await candidate(
+  by[bare] = await candidate(LockManager, { main: member() }, `${namespace}-bare`);
+  by[failover] = await candidate(
+    LockManager,
     {
       redis: member(),
       mysql: new TypeOrmRowLockProvider({ dataSource, synchronize: true, fencing: true }),
       main: new FailoverProvider({ providers: ['redis', 'mysql'], casStore: 'mysql' }),
     },
-    'failover',
-  ),
-};
+    `${namespace}-failover`,
+  );
+}
 
 const admin = new Redis(redis.port);
 const [{ version }] = await dataSource.query('SELECT VERSION() AS version');
@@ -51,23 +57,36 @@ about({
 });
 admin.disconnect();
 
-const load = (name) => () => manyKeys(by[name].acquire, lasting(300));
-report({
-  what: '64 callers on 64 keys',
-  unit: 'cycles a second',
-  better: 'more',
-  ours: OURS,
-  base: BARE,
-  bar: { atLeast: 0.95, of: 'base' },
-  rounds: await interleave({ [BARE]: load(BARE), [OURS]: load(OURS) }, { rounds: 25, budget: Infinity }),
+const measured = (name) => () => manyKeys(by[name].acquire, lasting(300));
+const rounds = await interleave(Object.fromEntries(Object.keys(by).map((name) => [name, measured(name)])), {
+  rounds: 25,
+  budget: Infinity,
 });
+for (const build of builds) {
+  const { bare, failover } = namesIn(build);
+  report({
+    what: `64 callers on 64 keys${build === OURS ? '' : `, ${build}`}`,
+    unit: 'cycles a second',
+    better: 'more',
+    ours: failover,
+    base: bare,
+    ...(build === OURS && { bar: { atLeast: 0.95, of: 'base' } }),
+    rounds: { [bare]: rounds[bare], [failover]: rounds[failover] },
+  });
+}
 
 for (const { stop } of Object.values(by)) await stop();
 await dataSource.destroy();
 await redis.stop();
 await mariadb.stop();
 
-async function candidate(providers, namespace) {
+/** The names of the two candidates of a build. */
+function namesIn(build) {
+  const prefix = build === OURS ? '' : `${build}, `;
+  return { bare: `${prefix}${BARE}`, failover: `${prefix}${FAILOVER}` };
+}
+
+async function candidate(LockManager, providers, namespace) {
   const logger = { debug: () => undefined, warn: () => undefined, error: console.error };
   const locks = new LockManager({ providers, default: 'main', namespace, logger });
   await locks.start();

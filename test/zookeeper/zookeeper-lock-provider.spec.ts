@@ -6,11 +6,13 @@ import { inspect } from 'node:util';
 import zookeeper, { CreateMode } from 'node-zookeeper-client';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { LockUnavailableError } from '../../lib/api/errors.js';
+import { silentLogger } from '../../lib/api/logger.js';
 import { ZooKeeperLockProvider } from '../../lib/providers/zookeeper/index.js';
+import { PendingRemovals } from '../../lib/providers/zookeeper/pending-removals.js';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import { startZooKeeper, type ZooKeeperServer } from '../servers/zookeeper-server.mjs';
 import { contextFor } from '../backend-context.js';
-import { granted, request, startBackend, type StartedBackend, until, untilWaiting } from './seam.js';
+import { granted, request, startBackend, type StartedBackend, type TestRequest, until, untilWaiting } from './seam.js';
 import { ZooKeeperAdmin } from './zookeeper-admin.js';
 import { direct, type TestGrant } from '../direct-backend.js';
 
@@ -289,6 +291,46 @@ describe('ZooKeeperLockProvider on a real server', () => {
     expect(new Set(await Promise.all(answers))).toEqual(new Set(['busy']));
     await until(async () => (await admin.children(folderOf(key))).length === 1, 'their nodes are gone');
     await backend.release(held);
+  });
+
+  it('reports once that it may not remove its nodes, and does not ask again; the keys are free when its session ends', async () => {
+    const errors: string[] = [];
+    const logger = { ...silentLogger, error: (message: string) => errors.push(message) };
+    const options = { connectString: server.connectString, sessionTimeout: SHORT_SESSION };
+    const { backend } = await startBackend(options, { logger });
+    const { backend: first } = await direct();
+    const { Permission, ACL, Id } = zookeeper;
+    const withoutDelete = [new ACL(Permission.ALL - Permission.DELETE, new Id('world', 'anyone'))];
+    const [left, ...held] = Array.from({ length: 20 }, () => request(newKey(), { wait: 0 })) as [TestRequest];
+    for (const { key } of [left, ...held]) {
+      await new Promise<void>((resolve, reject) => {
+        admin.client.create(folderOf(key), Buffer.alloc(0), withoutDelete, CreateMode.PERSISTENT, (error) => {
+          if (error) reject(error);
+          else resolve();
+        });
+      });
+    }
+    // The library does not export its class.
+    const remove = jest.spyOn(Object.getPrototypeOf(admin.client) as typeof admin.client, 'remove');
+    const retry = jest.spyOn(PendingRemovals.prototype, 'retry');
+    granted(await first.acquire(request(left.key)));
+    expect(await backend.acquire(left)).toBe('busy');
+    const grants = await Promise.all(held.map(async (each) => granted(await backend.acquire(each))));
+
+    // The core sends pending releases again, and the backend tries them with each patrol.
+    for (let round = 0; round < 3; round += 1) {
+      const outcomes = await Promise.all(grants.map((grant) => backend.release(grant)));
+      expect(outcomes).toEqual(grants.map(() => 'unknown'));
+    }
+    retry.mockClear();
+    await until(() => retry.mock.calls.length >= 3, 'it has patrolled');
+    expect(remove.mock.calls.filter(([path]) => path.includes('/_c_'))).toHaveLength(1 + grants.length);
+    expect(errors).toEqual([expect.stringMatching(/refuses to remove \/lock\/key:\d+\/_c_.*NO_AUTH.*"d"/)]);
+    jest.restoreAllMocks();
+
+    await Promise.all([backend.close(), first.close()]);
+    const { backend: next } = await direct();
+    for (const { key } of [left, ...held]) granted(await next.acquire(request(key, { wait: 0 })));
   });
 
   it('leaves no node, no folder and no connection when it stops', async () => {

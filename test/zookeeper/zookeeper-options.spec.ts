@@ -31,6 +31,14 @@ describe('The options of ZooKeeperLockProvider', () => {
     expect(acl).toEqual([{ scheme: 'auth', id: '', permissions: 'cdrwa' }]);
   });
 
+  it('take an ACL whose entries together contain what locks need', () => {
+    const acl = [
+      { scheme: 'world', id: 'anyone', permissions: 'r' },
+      { scheme: 'auth', id: '', permissions: 'cdw' },
+    ];
+    expect(readOptions({ connectString, auth: { credentials: 'me:secret' }, acl }).acl).toBe(acl);
+  });
+
   it('with the recipe of a mutex, offer no shared locks', () => {
     expect(capabilitiesOf(new ZooKeeperLockProvider({ connectString })).shared).toBe(true);
     expect(capabilitiesOf(new ZooKeeperLockProvider({ connectString, recipe: 'mutex' })).shared).toBe(false);
@@ -57,6 +65,7 @@ describe('The options of ZooKeeperLockProvider', () => {
     ['acl', { connectString, acl: [null] }],
     ['acl', { connectString, acl: [{ scheme: 'world', id: 'anyone', permissions: ['r'] }] }],
     ['acl', { connectString, acl: [{ scheme: 'world', id: 'anyone', permissions: 'x' }] }],
+    ['acl', { connectString, acl: [{ scheme: 'world', id: 'anyone', permissions: 'crwa' }] }],
   ])('refuse a bad "%s": %j', (option, options) => {
     const construct = () => new ZooKeeperLockProvider(options as ZooKeeperLockProviderOptions);
     expect(construct).toThrow(LockConfigError);

@@ -11,14 +11,16 @@ import { isFailure } from './zookeeper-client.js';
 export class AttemptContext {
   readonly folders = new Folders();
   readonly guards = new Guards();
-  readonly pendingRemovals = new PendingRemovals();
+  readonly pendingRemovals: PendingRemovals;
   /** The current session. The backend opens it in `connect`, and replaces it when it is over. */
   session!: Session;
 
   constructor(
     readonly backend: BackendContext,
     readonly recipe: Recipe,
-  ) {}
+  ) {
+    this.pendingRemovals = new PendingRemovals(backend.logger);
+  }
 
   /**
    * The error for a caller whose request was refused or not answered.

@@ -259,8 +259,8 @@ export class ZooKeeperAttempt {
       const outcome = await node.remove();
       onGone();
       return outcome === 'removed' ? 'released' : 'lost';
-    } catch {
-      context.pendingRemovals.add(node, onGone);
+    } catch (error) {
+      context.pendingRemovals.add(node, onGone, error);
       return 'unknown';
     }
   }

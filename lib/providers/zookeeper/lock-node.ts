@@ -1,7 +1,7 @@
 import type { Clock } from '../../api/clock.js';
 import type { Folders } from './folders.js';
 import type { Session } from './session.js';
-import { isFailure } from './zookeeper-client.js';
+import { isFailure, ZooKeeperFailure } from './zookeeper-client.js';
 
 // Another process may remove an empty folder between our creating it and our using it, but hardly that often in a row.
 const TRIES = 10;
@@ -16,6 +16,7 @@ export class LockNode {
   #name = '';
   #state: 'unsent' | 'unknown' | 'there' | 'gone' = 'unsent';
   #isRemovalSent = false;
+  #refusal: ZooKeeperFailure | undefined;
 
   constructor(
     readonly session: Session,
@@ -110,8 +111,12 @@ export class LockNode {
     }
   }
 
-  /** Removes it. Answers whether it existed. To be called again until it answers, or the session is over. */
+  /**
+   * Removes it. Answers whether it existed. To be called again until it answers, or the session is over. A refusal is final: it is
+   * thrown again without a request, because retries of many nodes would only load the server.
+   */
   async remove(): Promise<'removed' | 'missing'> {
+    if (this.#refusal) throw this.#refusal;
     this.folders.use(this.folder, this.clock.now());
     if (this.isUncertain && !(await this.find())) this.#state = 'gone';
     if (this.#state !== 'there') return this.#isRemovalSent ? 'removed' : 'missing';
@@ -120,6 +125,7 @@ export class LockNode {
     try {
       await this.session.remove(this.path);
     } catch (error) {
+      if (error instanceof ZooKeeperFailure && error.kind === 'refused') this.#refusal = error;
       if (!isFailure(error, 'no-node')) throw error;
       this.#isRemovalSent = wasSent;
     }

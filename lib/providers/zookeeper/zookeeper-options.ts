@@ -43,7 +43,10 @@ export interface ZooKeeperLockProviderOptions {
   readonly recipe?: 'read-write' | 'mutex' | undefined;
   /** Default: nobody. */
   readonly auth?: ZooKeeperAuth | undefined;
-  /** The ACL of every node that is created. Default: with `auth` all permissions for its owner only, else all permissions for everybody. */
+  /**
+   * The ACL of every node that is created. Its owner needs `cdrw`. Default: with `auth` all permissions for its owner only, else all
+   * permissions for everybody.
+   */
   readonly acl?: readonly ZooKeeperAcl[] | undefined;
 }
 
@@ -60,6 +63,8 @@ export interface ZooKeeperSettings {
 
 const SERVER = /^[^\s:/,@[\]]+(:\d{1,5})?$/;
 const EVERYBODY: ZooKeeperAcl = { scheme: 'world', id: 'anyone', permissions: 'cdrwa' };
+/** The permissions that locks need. */
+const NEEDED = ['c', 'd', 'r', 'w'];
 const OWNER: ZooKeeperAcl = { scheme: 'auth', id: '', permissions: 'cdrwa' };
 
 /** @throws LockConfigError for options that cannot work. */
@@ -125,8 +130,16 @@ function readAcl(acl: unknown): readonly ZooKeeperAcl[] {
     typeof entry.id === 'string' &&
     typeof entry.permissions === 'string' &&
     /^[cdrwa]+$/.test(entry.permissions);
-  if (Array.isArray(acl) && acl.length > 0 && acl.every(isAcl)) return acl as readonly ZooKeeperAcl[];
-  return refuse('"acl" must be a list of { scheme, id, permissions }, with permissions of the letters cdrwa.');
+  if (!Array.isArray(acl) || acl.length === 0 || !acl.every(isAcl)) {
+    return refuse('"acl" must be a list of { scheme, id, permissions }, with permissions of the letters cdrwa.');
+  }
+  const entries = acl as readonly ZooKeeperAcl[];
+  // Which entries are ours is not known here: the server adds up the permissions of all that match.
+  const granted = entries.map(({ permissions }) => permissions).join('');
+  if (NEEDED.every((permission) => granted.includes(permission))) return entries;
+  return refuse(
+    '"acl" must contain the permissions c, d, r and w: locks cannot be acquired without c and r, released without d, and renewed without w.',
+  );
 }
 
 function refuse(what: string): never {

@@ -12,11 +12,17 @@ import { isFailure, ZooKeeperFailure } from './zookeeper-client.js';
  */
 const LOOK_EVERY = 1_000;
 
+/** The bytes of a node's path besides its folder and its marker, in the transaction that ends the session: `/_c_<uuid>-`, 10 digits, the length. */
+const REST_OF_PATH = 55;
+
 /** The outcome of one look at the queue. */
 type Step = Grant | 'behind' | 'again';
 
 /** One attempt to hold one lock: its node in the queue, its wait for the node before it, its hold. */
 export class ZooKeeperAttempt {
+  /** How many bytes its node adds to the transaction that ends the session. */
+  readonly pathBytes: number;
+  readonly #marker: string;
   #node: LockNode | undefined;
   #grant: Grant | undefined;
   #wasHeld = false;
@@ -34,7 +40,10 @@ export class ZooKeeperAttempt {
     private readonly request: AcquireRequest,
     private readonly folder: string,
     private readonly onGone: () => void,
-  ) {}
+  ) {
+    this.#marker = context.recipe.markerOf(request.mode, request.limited);
+    this.pathBytes = Buffer.byteLength(folder) + this.#marker.length + REST_OF_PATH;
+  }
 
   /** Whether its hold, or its node in the queue, was lost with that session. */
   isOf(session: Session): boolean {
@@ -162,7 +171,7 @@ export class ZooKeeperAttempt {
       const found = await known.find();
       if (found) return found;
     }
-    const prefix = `_c_${uuid(context.backend.random.id())}-${context.recipe.markerOf(request.mode, request.limited)}`;
+    const prefix = `_c_${uuid(context.backend.random.id())}-${this.#marker}`;
     const content = folderContentFor(folder, request.key);
     this.#node = new LockNode(session, context.folders, folder, prefix, context.backend.clock, content);
     return this.#node.enter();

@@ -11,7 +11,7 @@ import type {
 } from '../../api/lock-provider.js';
 import type { Timer } from '../../api/clock.js';
 import { withTimeout } from '../../core/toolkit/timing.js';
-import { LockUnavailableError } from '../../api/errors.js';
+import { LockCapacityError, LockUnavailableError } from '../../api/errors.js';
 import type { ListedLock, LockInfo } from '../../api/lock-info.js';
 import { ZooKeeperAttempt } from './attempt.js';
 import { AttemptContext } from './attempt-context.js';
@@ -31,6 +31,16 @@ const CLOSE_TIMEOUT = 2_000;
 /** How long after servers have refused our credentials the next session is opened, in ms: one server may be misconfigured for a while. */
 const REFUSED_FOR = 5_000;
 
+/**
+ * How many bytes the paths of the nodes of one session may have together.
+ *
+ * Since 3.6 a server ends a session by one transaction that names all its nodes. It writes one of any size, but reads none above
+ * `jute.maxbuffer` and `jute.maxbuffer.extrasize` together, which is 2 MB by default. Then followers leave their leader, nobody serves, and a
+ * server that is started again stops with `Unreasonable length` (ZOOKEEPER-4306): one crashed process with 25 000 locks ended an ensemble.
+ * So the bound is below `jute.maxbuffer` alone.
+ */
+const MOST_PATH_BYTES = 900_000;
+
 /** The locks of one application: one session at a time, and the attempts that hold or wait with it. */
 export class ZooKeeperBackend implements LockBackend, SessionListener {
   readonly capabilities: LockCapabilities;
@@ -40,6 +50,8 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
   readonly #operatorView: OperatorView;
   /** Those of which something may be left on the servers. */
   readonly #attempts = new Set<ZooKeeperAttempt>();
+  /** Of the nodes of all attempts. */
+  #pathBytes = 0;
   #hasSession = false;
   #endConnect: ((isUp: boolean) => void) | undefined;
   /** Before, the core learns of the connection by the outcome of `connect`. */
@@ -83,7 +95,20 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
   }
 
   acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
-    const attempt = this.#attemptOf(request) ?? this.#begin(request);
+    const known = this.#attemptOf(request);
+    if (known) return known.acquire();
+    const attempt: ZooKeeperAttempt = new ZooKeeperAttempt(
+      this.#shared,
+      request,
+      this.#paths.folderOf(request.key),
+      () => {
+        if (this.#attempts.delete(attempt)) this.#pathBytes -= attempt.pathBytes;
+      },
+    );
+    if (this.#pathBytes + attempt.pathBytes > MOST_PATH_BYTES) return Promise.reject(this.#noRoom(request.key));
+    this.#pathBytes += attempt.pathBytes;
+    this.#attempts.add(attempt);
+    request.state = attempt;
     return attempt.acquire();
   }
 
@@ -163,15 +188,6 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
     return this.#attempts.size > 0;
   }
 
-  #begin(request: AcquireRequest): ZooKeeperAttempt {
-    const attempt = new ZooKeeperAttempt(this.#shared, request, this.#paths.folderOf(request.key), () => {
-      this.#attempts.delete(attempt);
-    });
-    this.#attempts.add(attempt);
-    request.state = attempt;
-    return attempt;
-  }
-
   #attemptOf({ state }: AcquireRequest): ZooKeeperAttempt | undefined {
     return state instanceof ZooKeeperAttempt && this.#attempts.has(state) ? state : undefined;
   }
@@ -196,6 +212,15 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
     const releases = Array.from(this.#attempts, (attempt) => attempt.release());
     const released = Promise.all(releases).then(() => this.#shared.folders.close(session));
     await withTimeout(this.context.clock, CLOSE_TIMEOUT, released);
+  }
+
+  #noRoom(key: string): LockCapacityError {
+    const { name } = this.context;
+    return new LockCapacityError(
+      `Lock "${key}" was not acquired. This process holds or waits for ${this.#attempts.size} keys of provider "${name}". If it crashed with more, ` +
+        'the ZooKeeper servers could not read the transaction that ends its session. Hold fewer keys at a time, or spread them over more processes.',
+      { key, provider: name },
+    );
   }
 
   #lose(session: Session, cause: Error): void {

@@ -727,6 +727,16 @@ describe('failover', () => {
     await lock.release();
   });
 
+  it('grants nothing by a confirmation from before a suspension, also in the same millisecond of the monotonic clock', async () => {
+    const [one] = (await start(1)) as [FleetProcess];
+    const lock = await take(one);
+    fleet.clock.suspend(3_600_000);
+    one.record.cable.cutOff();
+    await expect(fleet.drive(one.locks.tryAcquire('other'))).rejects.toThrow(LockUnavailableError);
+    one.record.cable.restore();
+    await lock.release();
+  });
+
   it('grants nothing while both providers are down, and goes on when one answers', async () => {
     const [one] = (await start(1)) as [FleetProcess];
     one.a.cable.cutOff();

@@ -66,9 +66,8 @@ class Writers {
     while (!condition() && this.clock.now() < start + most) {
       await this.clock.advance(20);
       for (const { record } of this.#all) {
-        const now = this.clock.now();
-        const confirmation = record.confirmationAt(now);
-        this.shortest = Math.min(this.shortest, confirmation.validUntil(confirmation.epoch) - now);
+        const confirmation = record.confirmationNow();
+        this.shortest = Math.min(this.shortest, confirmation.validUntil(confirmation.epoch) - this.clock.now());
       }
     }
     return this.clock.now() - start;
@@ -105,7 +104,7 @@ class Writers {
       },
     };
     const policy = new SwitchPolicy(context, SETTINGS, health);
-    const suspension = new SuspensionDetector(clock, 10);
+    const suspension = new SuspensionDetector(clock);
     return { record: new SharedRecord(context, SETTINGS, casStore, suspension, policy, silent), health };
   }
 

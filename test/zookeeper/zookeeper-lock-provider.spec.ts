@@ -298,7 +298,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
     const logger = { ...silentLogger, error: (message: string) => errors.push(message) };
     const options = { connectString: server.connectString, sessionTimeout: SHORT_SESSION };
     const { backend } = await startBackend(options, { logger });
-    const { backend: first } = await direct();
+    const { backend: first } = await connect();
     const { Permission, ACL, Id } = zookeeper;
     const withoutDelete = [new ACL(Permission.ALL - Permission.DELETE, new Id('world', 'anyone'))];
     const [left, ...held] = Array.from({ length: 20 }, () => request(newKey(), { wait: 0 })) as [TestRequest];
@@ -329,7 +329,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
     jest.restoreAllMocks();
 
     await Promise.all([backend.close(), first.close()]);
-    const { backend: next } = await direct();
+    const { backend: next } = await connect();
     for (const { key } of [left, ...held]) granted(await next.acquire(request(key, { wait: 0 })));
   });
 

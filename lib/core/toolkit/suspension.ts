@@ -5,7 +5,7 @@ const TOLERANCE = 2_000;
 // The rates of the two clocks may differ by as much: NTP slews one of them by up to 500 ppm for a while, and quartz by 25 ppm, which
 // is 2 s in a day. Far below the 1 % by which every lease counts as shorter, so a suspension that hides in it harms no lease.
 const DRIFT = 500e-6;
-// Reading the uptime costs 1.4 µs, as much as a whole uncontended lock, so an ask looks once a second.
+// A look costs up to 11 µs, more than a whole uncontended lock, so an ask looks once a second.
 const SAMPLE_EVERY = 1_000;
 // How often it looks by itself while somebody is queued. The drift allowed for in 12 hours would hide 23 s of suspension; in 5 s, 3 ms.
 const LOOK_WHILE_QUEUED = 5_000;
@@ -26,11 +26,7 @@ export class SuspensionDetector {
   #queued = 0;
   #timer: Timer | undefined;
 
-  /** @param sampleEvery how old the answer of {@link recent} may be, in ms */
-  constructor(
-    clock: Clock,
-    private readonly sampleEvery = SAMPLE_EVERY,
-  ) {
+  constructor(clock: Clock) {
     this.#clock = clock;
     this.#sampledAt = clock.now();
     this.#offset = clock.uptime() - this.#sampledAt;
@@ -64,9 +60,9 @@ export class SuspensionDetector {
     return Math.abs(moved) < TOLERANCE / 2 ? this.#count : this.observe();
   }
 
-  /** How many suspensions were seen by the last look, which is at most `sampleEvery` ms (by default a second) old on the monotonic clock. */
+  /** How many suspensions were seen by the last look, which is at most a second old on the monotonic clock. */
   recent(now: number): number {
-    return now - this.#sampledAt > this.sampleEvery ? this.observe() : this.#count;
+    return now - this.#sampledAt > SAMPLE_EVERY ? this.observe() : this.#count;
   }
 
   /**

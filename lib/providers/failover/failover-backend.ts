@@ -24,9 +24,6 @@ import type { FailoverSettings } from './failover-options.js';
 
 export type { FailoverState } from './epochs.js';
 
-// Reading the time since boot costs 1.4 µs, too much for each lock; it is counted in steps of 10 ms anyway.
-const LOOK_FOR_SUSPENSION_EVERY = 10;
-
 /** How long a member keeps the lock of a process that died, in ms: a renewal every third of a window can fail twice before it ends. */
 export function memberLease({ window }: FailoverSettings): number {
   return Math.max(2 * window, 10_000);
@@ -52,7 +49,7 @@ export class FailoverBackend implements LockBackend {
     fencing: boolean,
   ) {
     this.capabilities = capabilitiesOf([...members.values()], fencing);
-    this.#suspension = new SuspensionDetector(context.clock, LOOK_FOR_SUSPENSION_EVERY);
+    this.#suspension = new SuspensionDetector(context.clock);
     this.#epochs = new Epochs(context, settings, members, casStore, this.#suspension, (epoch) => {
       this.#withdrawOthers(epoch);
     });
@@ -72,8 +69,7 @@ export class FailoverBackend implements LockBackend {
   }
 
   async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
-    const now = this.context.clock.now();
-    const attempt = this.#attemptFor(request, this.#epochs.at(now), now);
+    const attempt = this.#attemptFor(request, this.#epochs.at(this.context.clock.now()));
     const { member } = attempt.epoch;
     let answer: Grant | 'busy';
     try {
@@ -168,7 +164,7 @@ export class FailoverBackend implements LockBackend {
     return this.#attempts.size;
   }
 
-  #attemptFor(request: AcquireRequest, epoch: Epoch, now: number): FailoverAttempt {
+  #attemptFor(request: AcquireRequest, epoch: Epoch): FailoverAttempt {
     const known = this.#attemptOf(request);
     if (known?.epoch === epoch) {
       known.askedAgain();
@@ -176,7 +172,7 @@ export class FailoverBackend implements LockBackend {
     }
     if (known) this.#giveBack(known);
     const { context, settings } = this;
-    const suspensions = this.#suspension.recent(now);
+    const suspensions = this.#suspension.observe();
     const attempt = new FailoverAttempt(request, epoch, context.random.id(), memberLease(settings), suspensions);
     this.#attempts.set(attempt.id, attempt);
     request.state = attempt;
@@ -245,7 +241,7 @@ export class FailoverBackend implements LockBackend {
   }
 
   #heldUntil(attempt: FailoverAttempt): number {
-    return attempt.heldUntil(this.#epochs.record.confirmationAt(this.context.clock.now()));
+    return attempt.heldUntil(this.#epochs.record.confirmationNow());
   }
 
   /** Waiters of a member that grants no more leave its queue. */

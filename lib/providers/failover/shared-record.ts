@@ -78,9 +78,12 @@ export class SharedRecord {
     await this.#turn;
   }
 
-  /** What is confirmed at `now`. */
-  confirmationAt(now: number): Confirmation {
-    this.#noteSuspensions(this.suspension.recent(now));
+  /**
+   * What is confirmed now. Looks for a suspension each time: after one the monotonic clock shows that no time has passed, so an
+   * earlier look would not count as old.
+   */
+  confirmationNow(): Confirmation {
+    this.#noteSuspensions(this.suspension.observe());
     return this.#confirmation;
   }
 

@@ -16,6 +16,9 @@ export interface LeaderTerm {
   /**
    * Aborts when the lock is lost, when the `signal` of the campaign aborts and when the application begins to stop: end the task then.
    * Asked after a blocked event loop, it looks at the clock; its listeners are called when timers run.
+   *
+   * It has not aborted when the task starts. Like any `AbortSignal`, it never calls a listener that is added after it has aborted:
+   * look at `aborted` before you add one later.
    */
   readonly signal: AbortSignal;
 }
@@ -67,13 +70,14 @@ export class Term {
     this.#controller.abort(cause);
   }
 
-  /** Runs the task, unless the term has ended already. A failure after the end of the term is not one of the task. @throws what it throws before that */
+  /** Runs the task, unless the term has ended by then. A failure after the end of the term is not one of the task. @throws what it throws before that */
   async run(task: LeaderTask): Promise<void> {
     if (this.#controller.signal.aborted) return;
     const { key, fencingToken } = this.lock;
     const { signal } = this.#controller;
     try {
-      await this.join(() => task({ key, fencingToken, signal }));
+      // It may have ended since this call began. A task that waits for the event `abort` would wait permanently.
+      await this.join(() => (signal.aborted ? undefined : task({ key, fencingToken, signal })));
     } catch (error) {
       if (!signal.aborted) throw error;
     }

@@ -363,6 +363,46 @@ describe('a term', () => {
   });
 });
 
+describe('a term that ends between the election and the start of its task', () => {
+  const ends: [string, (locks: LockManager, controller: AbortController) => unknown][] = [
+    ['its signal', (_, controller) => controller.abort()],
+    ['a stop of the application', (locks) => locks.stop()],
+    ['a loss', (locks, controller) => locks.forceRelease('billing').then(() => controller.abort())],
+  ];
+  it.each(ends)('starts no task that would never end, at whatever moment it is ended: %s', async (_, end) => {
+    for (let moment = 0; moment < 60; moment += 1) {
+      const { one, other, locks, clock } = await fleet();
+      const controller = new AbortController();
+      const obedient = new Obedient();
+      const campaign = watch(one.runAsLeader('billing', obedient.task, { signal: controller.signal }));
+      for (let microtask = 0; microtask < moment; microtask += 1) await Promise.resolve();
+      const ended = watch(Promise.resolve(end(locks, controller)));
+      await clock.advance(0);
+      expect([moment, campaign.state, ended.state]).toEqual([moment, 'fulfilled', 'fulfilled']);
+      await expect(other.isLocked('billing')).resolves.toBe(false);
+    }
+  });
+
+  it('starts no task when it is ended by a listener of the event `elected`, or right after it', async () => {
+    for (const isLater of [false, true]) {
+      const { one, locks, clock, events } = await fleet();
+      const controller = new AbortController();
+      const elected = new Promise<void>((resolve) => {
+        locks.events.on('elected', () => {
+          if (isLater) resolve();
+          else controller.abort();
+        });
+      });
+      void elected.then(() => controller.abort());
+      const obedient = new Obedient();
+      const campaign = watch(one.runAsLeader('billing', obedient.task, { signal: controller.signal }));
+      await clock.advance(0);
+      expect([campaign.state, obedient.terms.length]).toEqual(['fulfilled', 0]);
+      expect(events.at(-1)).toMatchObject({ resigned: { reason: 'signal' } });
+    }
+  });
+});
+
 describe('an error of the task', () => {
   it('ends the campaign with that very error, and the key is free', async () => {
     const { one, other, clock, events } = await fleet();

@@ -1,5 +1,5 @@
 import { LockError } from '../api/errors.js';
-import type { LockEvent } from '../api/lock-events.js';
+import type { LockEvent, ResignReason } from '../api/lock-events.js';
 import type { LockPlan } from '../core/acquire/lock-plan.js';
 import type { GrantedLock } from '../core/hold/granted-lock.js';
 import type { LockManager } from '../core/lock-manager.js';
@@ -7,7 +7,8 @@ import { backOff, pause, withAbort } from '../core/toolkit/timing.js';
 import { type LeaderTask, Term } from './leader-term.js';
 
 // After a term others go first, and processes that lost together do not return together. A task that ends or fails soon after each
-// election is started again less and less often.
+// election is started again less and less often, as is an election that is refused. A loss is not the fault of the candidate: if it
+// counted, a few losses in a row would leave no candidate that asks.
 const PAUSE = { first: 1_000, most: 30_000 };
 
 // What may pass, and was reported. A refusal may pass as well, such as that of a database which is read-only during a failover.
@@ -63,25 +64,25 @@ export class Campaign {
     let failures = 0;
     while (!ending.aborted) {
       const startedAt = clock.now();
-      await this.#campaign(ending);
-      if (clock.now() - startedAt >= PAUSE.most) failures = 0;
+      const wasLost = (await this.#campaign(ending)) === 'lost';
+      if (wasLost || clock.now() - startedAt >= PAUSE.most) failures = 0;
       await pause(clock, backOff(random, failures, PAUSE), ending, true);
-      failures += 1;
+      if (!wasLost) failures += 1;
       this.#isFirst = false;
     }
   }
 
-  /** From the first ask to the end of one term. */
-  async #campaign(ending: AbortSignal): Promise<void> {
+  /** From the first ask to the end of one term. Resolves to why it ended; to `undefined` if there was none. */
+  async #campaign(ending: AbortSignal): Promise<ResignReason | undefined> {
     const { clock, events } = this.terms.plan.core;
     const startedAt = clock.now();
     const lock = await this.#elect(ending, startedAt);
-    if (!lock) return;
+    if (!lock) return undefined;
     const { fencingToken } = lock;
     const term = new Term(this.manager, lock, clock);
     this.#term = term;
     events.publish('elected', () => ({ ...this.#subject, waited: clock.now() - startedAt, fencingToken }));
-    await this.#lead(term, ending);
+    return await this.#lead(term, ending);
   }
 
   async #elect(ending: AbortSignal, startedAt: number): Promise<GrantedLock | undefined> {
@@ -98,7 +99,7 @@ export class Campaign {
     }
   }
 
-  async #lead(term: Term, ending: AbortSignal): Promise<void> {
+  async #lead(term: Term, ending: AbortSignal): Promise<ResignReason> {
     const { task, signal, onError, plan } = this.terms;
     const end = () => {
       term.end(signal?.aborted ? 'signal' : 'shutdown', ending.reason);
@@ -117,5 +118,6 @@ export class Campaign {
     plan.core.events.publish('resigned', () => ({ ...this.#subject, reason, ledFor }));
     if (failure && !onError) throw failure.error;
     if (failure) onError?.(failure.error);
+    return reason;
   }
 }

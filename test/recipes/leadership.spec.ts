@@ -162,6 +162,27 @@ describe('a campaign', () => {
     expect(pauses.every((pause) => longest.includes(pause))).toBe(false);
   });
 
+  it('pauses for a second at most after a loss, however many there were, so that the fleet is never without a leader for longer', async () => {
+    const store = new MemoryStore();
+    const first = await startManager({ provider: new MemoryLockProvider({ store }) });
+    const { clock } = first;
+    const start = () => startManager({ provider: new MemoryLockProvider({ store }), clock });
+    const managers = [first, await start(), await start()].map(({ locks }) => locks);
+    const services = managers.map((locks) => new LockService(locks));
+    for (const service of services) void service.runAsLeader('billing', new Obedient().task);
+    let longest = 0;
+    for (let loss = 0; loss < 30; loss += 1) {
+      await clock.advance(200);
+      await managers[0]!.forceRelease('billing');
+      const lostAt = clock.now();
+      while (!services.some((service) => service.isLeader('billing')) && clock.now() < lostAt + 60_000) {
+        await clock.advance(10);
+      }
+      longest = Math.max(longest, clock.now() - lostAt);
+    }
+    expect(longest).toBeLessThanOrEqual(1_010);
+  });
+
   it('pauses for a second at most after a long term', async () => {
     const { one, clock, events } = await fleet();
     const stubborn = new Stubborn();

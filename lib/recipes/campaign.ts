@@ -53,7 +53,7 @@ export class Campaign {
     return this.#term?.isValid ? this.#term : undefined;
   }
 
-  /** For how many ms the task of a lost term has run on. */
+  /** See {@link Term.overdue}. */
   get overdue(): number {
     return this.#term?.overdue ?? 0;
   }
@@ -112,12 +112,13 @@ export class Campaign {
         failure = { error };
       }
     });
+    // Before the resignation, which waits for the calls that have joined the term.
+    if (failure) onError?.(failure.error);
     const reason = await term.resign(failure !== undefined);
     this.#term = undefined;
     const { ledFor } = term;
     plan.core.events.publish('resigned', () => ({ ...this.#subject, reason, ledFor }));
     if (failure && !onError) throw failure.error;
-    if (failure) onError?.(failure.error);
     return reason;
   }
 }

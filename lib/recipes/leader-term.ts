@@ -31,7 +31,10 @@ export class Term {
   readonly #controller = new AbortController();
   readonly #joined = new Set<Promise<unknown>>();
   readonly #electedAt: number;
+  /** When its lock was lost. */
   #lostAt: number | undefined;
+  /** Since when nothing of it should run any more; not after an end that the application asked for, which may take its time. */
+  #overdueSince: number | undefined;
   #reason: ResignReason = 'task-ended';
 
   constructor(
@@ -43,6 +46,7 @@ export class Term {
     lossSignal(this.#controller, () => lock.lostError);
     lock.whenLost((error) => {
       this.#lostAt = clock.now();
+      this.#overdueSince ??= this.#lostAt;
       this.end('lost', error);
     });
   }
@@ -52,10 +56,12 @@ export class Term {
     return !this.#controller.signal.aborted && this.lock.isHeld();
   }
 
-  /** For how many ms something of this term has run on after the loss. */
+  /** For how many ms something of this term has run on after a loss, or after its task had ended or failed. */
   get overdue(): number {
     // Looks at the clock.
-    return this.#controller.signal.aborted && this.#lostAt !== undefined ? this.clock.now() - this.#lostAt : 0;
+    return this.#controller.signal.aborted && this.#overdueSince !== undefined
+      ? this.clock.now() - this.#overdueSince
+      : 0;
   }
 
   /** For how many ms this process has led, or had led until the loss. */
@@ -67,6 +73,7 @@ export class Term {
   end(reason: ResignReason, cause?: unknown): void {
     if (this.#controller.signal.aborted) return;
     this.#reason = reason;
+    if (reason === 'task-ended') this.#overdueSince = this.clock.now();
     this.#controller.abort(cause);
   }
 

@@ -28,7 +28,7 @@ export interface CampaignState {
   readonly provider: string;
   /** Whether this process leads now. */
   readonly isLeading: boolean;
-  /** For how many ms the task of a lost term has run on; 0 where none does. */
+  /** For how many ms something of a term has run on after its loss, or after its task had ended or failed; 0 where nothing does. */
   readonly overdue: number;
 }
 

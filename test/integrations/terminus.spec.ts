@@ -195,13 +195,33 @@ describe('leaders', () => {
     await clock.advance(1);
     expect(check()).toEqual({
       status: 'down',
-      message: 'The lock was lost, and the task still runs: billing.',
+      message: 'A term has ended, and its task or a call of @OnlyLeader still runs: billing.',
       campaigns: [{ key: 'billing', provider: 'main', leading: false }],
     });
     end.resolve();
     await clock.advance(0);
     expect(check().status).toBe('up');
     expect(() => indicator.isHealthy('leaders', { tolerance: -1 })).toThrow('"tolerance"');
+  });
+
+  it('are down when a task has failed and a call that joined its term runs on for longer than the tolerance', async () => {
+    const { locks, clock } = await startManager();
+    const service = new LockService(locks);
+    const indicator = new LeaderHealthIndicator(new HealthIndicatorService(), service);
+    const check = () => indicator.isHealthy('leaders', { tolerance }).leaders.status;
+    const [failure, end] = [deferred(), deferred()];
+    service.runAsLeader('billing', () => failure.promise).catch(() => undefined);
+    await clock.advance(0);
+    void service.leadership.runIfLeader('billing', undefined, () => end.promise);
+    await clock.advance(600_000);
+    failure.reject(new Error('its own'));
+    await clock.advance(20_000);
+    expect(check()).toBe('up');
+    await clock.advance(1);
+    expect(check()).toBe('down');
+    end.resolve();
+    await clock.advance(0);
+    expect(check()).toBe('up');
   });
 
   it('are not down while a task ends in peace, however long that takes', async () => {

@@ -446,6 +446,26 @@ describe('an error of the task', () => {
     await expect(one.runAsLeader('billing', task)).rejects.toThrow(new TypeError('a bug'));
   });
 
+  it('is reported before the resignation, which waits for what has joined the term', async () => {
+    const { one, other, locks, clock } = await fleet();
+    const stubborn = new Stubborn();
+    const reported: unknown[] = [];
+    const plan = locks.plan({ wait: Infinity });
+    void one.leadership.run('billing', stubborn.task, plan, { onError: (error) => reported.push(error) });
+    await clock.advance(0);
+    const end = deferred();
+    void one.leadership.runIfLeader('billing', undefined, () => end.promise);
+    const error = new Error('its own');
+    stubborn.fail(error);
+    await clock.advance(5_000);
+    expect(reported).toEqual([error]);
+    expect(one.leadership.campaigns).toMatchObject([{ isLeading: false, overdue: 5_000 }]);
+    await expect(other.isLocked('billing')).resolves.toBe(true);
+    end.resolve();
+    await clock.advance(A_PAUSE);
+    expect([reported.length, stubborn.terms.length]).toEqual([1, 2]);
+  });
+
   it('is ignored after the signal of the term has aborted', async () => {
     const { one, clock } = await fleet();
     const stubborn = new Stubborn();

@@ -5,7 +5,7 @@ import { LockService } from '../../nest/service/lock.service.js';
 
 /** When a leader is unhealthy. */
 export interface LeaderHealthOptions {
-  /** How long the task of a lost term may run on, in ms. Default 20 s. */
+  /** How long a task may run on after a loss, and a call of `@OnlyLeader` after that or after the task has ended, in ms. Default 20 s. */
   readonly tolerance?: Duration;
 }
 
@@ -20,9 +20,10 @@ export interface LeaderHealth {
 /**
  * Reports to Terminus what this process leads, and whether it has ceased to lead where it should have. It asks no backend.
  *
- * Down: a lock was lost longer than `tolerance` ago, and the task of that term still runs. It ignores its signal, and only a restart
- * of the process ends it, so this check belongs to liveness. The model is `HealthzAdaptor` of Kubernetes' leader election, with its
- * 20 s.
+ * Down: longer than `tolerance` ago a lock was lost, or the task of a leader ended or failed, and something of that term still runs: the
+ * task, or a call of `@OnlyLeader`. Until it ends, this process does not campaign again, and it keeps a lock that it has not lost. A task
+ * that ignores its signal is ended only by a restart of the process, so this check belongs to liveness. The model is `HealthzAdaptor` of
+ * Kubernetes' leader election, with its 20 s.
  *
  * @example
  * ```ts
@@ -53,7 +54,7 @@ export class LeaderHealthIndicator {
     const campaigns = all.map(({ key, provider, isLeading }): LeaderHealth => ({ key, provider, leading: isLeading }));
     const overdue = all.filter((campaign) => campaign.overdue > longest).map((campaign) => campaign.key);
     if (overdue.length === 0) return session.up({ campaigns });
-    const message = `The lock was lost, and the task still runs: ${overdue.join(', ')}.`;
+    const message = `A term has ended, and its task or a call of @OnlyLeader still runs: ${overdue.join(', ')}.`;
     return session.down({ message, campaigns });
   }
 }

@@ -78,8 +78,8 @@ export class LockService {
 
   /**
    * Campaigns for the key, and runs `task` whenever this process is elected: after a loss and after a task that has ended by itself it
-   * campaigns again, with a random pause of up to a second, or up to 30 s where its task ends soon each time. Never two tasks of one call at a time:
-   * after a loss it waits for the old task to end. A backend that is down is asked again and again.
+   * campaigns again, with a random pause of up to a second, or up to 30 s where its task ends soon each time. Never two tasks of one
+   * call at a time: after a loss it waits for the old task to end. A backend that is down is asked again and again.
    *
    * Resolves when `signal` has aborted or the application stops, the task has ended and the lock is given back.
    *

@@ -3,7 +3,8 @@ import type { LockEvent, ResignReason } from '../api/lock-events.js';
 import type { LockPlan } from '../core/acquire/lock-plan.js';
 import type { GrantedLock } from '../core/hold/granted-lock.js';
 import type { LockManager } from '../core/lock-manager.js';
-import { backOff, pause, withAbort } from '../core/toolkit/timing.js';
+import { withAbort } from '../core/toolkit/abort-listeners.js';
+import { backOff, pause } from '../core/toolkit/timing.js';
 import { type LeaderTask, Term } from './leader-term.js';
 
 // After a term others go first, and processes that lost together do not return together. A task that ends or fails soon after each

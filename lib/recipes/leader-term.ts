@@ -97,25 +97,22 @@ export class Term {
   join<T>(work: () => T | PromiseLike<T>): Promise<T> {
     const { manager, lock } = this;
     const { key, provider } = lock;
-    // The promise of the work itself: with `onLost: 'throw-early'` the call ends before it.
-    const joined = async (): Promise<T> => {
-      const running = (async () => work())();
-      this.#joined.add(running);
-      try {
-        return await running;
-      } finally {
-        this.#joined.delete(running);
-      }
-    };
+    let running: Promise<T> | undefined;
+    const run = (): Promise<T> => (running = (async () => work())());
     // Re-enters the lock in this very tick.
-    return lock.run(() => manager.withLock(key, joined, { provider, reentrant: true }));
+    const call = lock.run(() => manager.withLock(key, run, { provider, reentrant: true }));
+    // Both: with `onLost: 'throw-early'` the call ends before the work.
+    const over = Promise.allSettled([call]).then(() => Promise.allSettled([running]));
+    this.#joined.add(over);
+    void over.then(() => this.#joined.delete(over));
+    return call;
   }
 
   /** Waits for what has joined, and gives the lock back. @param failed whether the task failed */
   async resign(failed: boolean): Promise<ResignReason> {
     // What the task has left behind ends as well.
     this.end('task-ended');
-    while (this.#joined.size > 0) await Promise.allSettled(this.#joined);
+    while (this.#joined.size > 0) await Promise.all(this.#joined);
     const result = await this.lock.end(failed);
     return this.#reason === 'task-ended' && result === 'lost' ? 'lost' : this.#reason;
   }

@@ -1,9 +1,8 @@
-import { setMaxListeners } from 'node:events';
 import type { Duration } from '../api/duration.js';
 import { LockConfigError, LockKeyError } from '../api/errors.js';
 import type { LockOrigin, LockPlan } from '../core/acquire/lock-plan.js';
 import type { LockManager } from '../core/lock-manager.js';
-import { withAbort } from '../core/toolkit/timing.js';
+import { withAbort } from '../core/toolkit/abort-listeners.js';
 import { normalizeKeys } from '../key/lock-key.js';
 import { Campaign } from './campaign.js';
 import type { LeaderTask, LeaderTerm } from './leader-term.js';
@@ -46,8 +45,6 @@ export class Leadership {
   readonly #end = new AbortController();
 
   constructor(private readonly manager: LockManager) {
-    // Any number of campaigns.
-    setMaxListeners(0, this.#end.signal);
     const end = () => {
       this.end();
     };

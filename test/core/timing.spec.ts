@@ -1,4 +1,4 @@
-import { pause, withAbort, withTimeout } from '../../lib/core/toolkit/timing.js';
+import { pause, withTimeout } from '../../lib/core/toolkit/timing.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 
 const never = new Promise<string>(() => undefined);
@@ -52,29 +52,5 @@ describe('pause', () => {
     expect(ends).toEqual(['time', 'signal']);
     await pause(clock, 500, caller.signal);
     expect(clock.pendingTimers).toBe(0);
-  });
-});
-
-describe('withAbort', () => {
-  it('calls once, while the work goes on', async () => {
-    const caller = new AbortController();
-    let calls = 0;
-    const count = () => (calls += 1);
-    const done = await withAbort(caller.signal, count, () => {
-      caller.abort();
-      return Promise.resolve('done');
-    });
-    expect([done, calls]).toEqual(['done', 1]);
-  });
-
-  it('calls before the work where the signal has aborted, and not after the work', async () => {
-    const calls: string[] = [];
-    const call = () => calls.push('aborted');
-    const work = () => Promise.resolve(calls.push('work'));
-    await withAbort(AbortSignal.abort(), call, work);
-    const caller = new AbortController();
-    await withAbort(caller.signal, call, work);
-    caller.abort();
-    expect(calls).toEqual(['aborted', 'work', 'work']);
   });
 });

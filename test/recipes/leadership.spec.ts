@@ -1,3 +1,4 @@
+import { getEventListeners } from 'node:events';
 import { LockCapacityError, LockConfigError, LockLostError, LockUnavailableError } from '../../lib/api/errors.js';
 import type { LockManager } from '../../lib/core/lock-manager.js';
 import { currentLock } from '../../lib/nest/service/current-lock.js';
@@ -384,6 +385,23 @@ describe('a term', () => {
   });
 });
 
+describe('any number of campaigns', () => {
+  it('under one signal listen to it once', async () => {
+    const { one, locks, clock } = await fleet();
+    const controller = new AbortController();
+    const campaigns = Array.from({ length: 20 }, (_, index) =>
+      one.runAsLeader(`billing:${index}`, new Obedient().task, { signal: controller.signal }),
+    );
+    await clock.advance(0);
+    // Node warns from the eleventh.
+    expect(getEventListeners(controller.signal, 'abort')).toHaveLength(1);
+    controller.abort();
+    await Promise.all(campaigns);
+    expect(getEventListeners(controller.signal, 'abort')).toEqual([]);
+    await locks.stop();
+  });
+});
+
 describe('a term that ends between the election and the start of its task', () => {
   const ends: [string, (locks: LockManager, controller: AbortController) => unknown][] = [
     ['its signal', (_, controller) => controller.abort()],
@@ -422,6 +440,27 @@ describe('a term that ends between the election and the start of its task', () =
       expect(events.at(-1)).toMatchObject({ resigned: { reason: 'signal' } });
     }
   });
+});
+
+it('has not resigned before the call that has joined the term has ended, for its caller as well', async () => {
+  const { one, locks, clock } = await fleet();
+  const order: string[] = [];
+  locks.events.on('resigned', () => order.push('resigned'));
+  const [stubborn, end] = [new Stubborn(), deferred()];
+  void one.runAsLeader('billing', stubborn.task);
+  await clock.advance(0);
+  // As a decorated method calls it.
+  const method = async () => await one.leadership.runIfLeader('billing', undefined, () => end.promise);
+  const caller = async () => {
+    await method();
+    order.push('call has ended');
+  };
+  void caller();
+  stubborn.end();
+  await clock.advance(0);
+  end.resolve();
+  await clock.advance(0);
+  expect(order).toEqual(['call has ended', 'resigned']);
 });
 
 describe('an error of the task', () => {

@@ -4,7 +4,7 @@ import { nameOf } from '../events/subject.js';
 import type { HeldGrant } from '../hold/held-grant.js';
 import type { Hold } from '../hold/hold.js';
 import type { ProviderCore } from '../provider-core.js';
-import { forgetAbort, leaveOnAbort } from './abort-listeners.js';
+import { forgetAbort, leaveOnAbort } from '../toolkit/abort-listeners.js';
 import type { AcquireTerms } from './acquire-terms.js';
 
 // A longer timer fires immediately.

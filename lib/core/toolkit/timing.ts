@@ -60,14 +60,3 @@ export function pause(clock: Clock, delay: number, signal: AbortSignal, keepAliv
     signal.addEventListener('abort', end);
   });
 }
-
-/** What `work` gives. Calls `onAbort` when the signal aborts meanwhile; before the work, if it has aborted already. */
-export async function withAbort<T>(signal: AbortSignal, onAbort: () => void, work: () => Promise<T>): Promise<T> {
-  if (signal.aborted) onAbort();
-  signal.addEventListener('abort', onAbort, { once: true });
-  try {
-    return await work();
-  } finally {
-    signal.removeEventListener('abort', onAbort);
-  }
-}

@@ -2,7 +2,7 @@ import { LockConfigError, LockBusyError } from '../../api/errors.js';
 import type { LossPolicy } from '../../api/lock-options.js';
 import { publishSkipped } from '../../core/acquire/lock-plan.js';
 import type { GrantedLock } from '../../core/hold/granted-lock.js';
-import { withAbort } from '../../core/toolkit/timing.js';
+import { withAbort } from '../../core/toolkit/abort-listeners.js';
 import { type LockKey, normalizeKeys } from '../../key/lock-key.js';
 import { liveServices } from '../module/live-services.js';
 import { serviceInSlot } from '../module/service-slot.js';

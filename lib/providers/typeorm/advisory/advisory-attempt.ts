@@ -1,5 +1,5 @@
 import type { AcquireRequest, Grant, ReleaseOutcome, RenewOutcome } from '../../../api/lock-provider.js';
-import { withAbort } from '../../../core/toolkit/timing.js';
+import { withAbort } from '../../../core/toolkit/abort-listeners.js';
 import type { Database } from '../database.js';
 import { counterNameOf } from '../lock-name.js';
 import type { SessionLockSettings } from '../options.js';

@@ -5,7 +5,7 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../../../api/lock-provider.js';
-import { withAbort } from '../../../core/toolkit/timing.js';
+import { withAbort } from '../../../core/toolkit/abort-listeners.js';
 import { LockCapacityError, LockConfigError } from '../../../api/errors.js';
 import { firstRow } from '../answer.js';
 import type { Database } from '../database.js';

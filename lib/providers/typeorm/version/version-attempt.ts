@@ -6,7 +6,8 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../../../api/lock-provider.js';
-import { backOff, pause, withAbort } from '../../../core/toolkit/timing.js';
+import { withAbort } from '../../../core/toolkit/abort-listeners.js';
+import { backOff, pause } from '../../../core/toolkit/timing.js';
 import { validUntil } from '../../../core/toolkit/validity.js';
 import { failureOf } from '../failure.js';
 import { leaseLabelOf, leaseNameOf } from '../lock-name.js';

@@ -1,0 +1,40 @@
+/** What leaves when a signal aborts. */
+interface Leaving {
+  leave(): void;
+}
+
+// One listener for all that leave by a signal: Node warns of a leak from the eleventh listener on.
+const under = new WeakMap<AbortSignal, Set<Leaving>>();
+
+function leaveAll(this: AbortSignal): void {
+  for (const leaving of under.get(this) ?? []) leaving.leave();
+}
+
+/** It leaves when the signal aborts, or now if it has. */
+export function leaveOnAbort(signal: AbortSignal, leaving: Leaving): void {
+  if (signal.aborted) {
+    leaving.leave();
+    return;
+  }
+  const all = under.get(signal) ?? new Set();
+  under.set(signal, all.add(leaving));
+  // Does nothing when it listens already.
+  signal.addEventListener('abort', leaveAll);
+}
+
+/** Takes back {@link leaveOnAbort}. */
+export function forgetAbort(signal: AbortSignal, leaving: Leaving): void {
+  const all = under.get(signal);
+  if (all?.delete(leaving) && all.size === 0) signal.removeEventListener('abort', leaveAll);
+}
+
+/** What `work` gives. Calls `onAbort` when the signal aborts meanwhile; before the work, if it has aborted already. */
+export async function withAbort<T>(signal: AbortSignal, onAbort: () => void, work: () => Promise<T>): Promise<T> {
+  const leaving = { leave: onAbort };
+  leaveOnAbort(signal, leaving);
+  try {
+    return await work();
+  } finally {
+    forgetAbort(signal, leaving);
+  }
+}

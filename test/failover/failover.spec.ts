@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it, jest } from '@jest/globals';
 import type { Lock } from '../../lib/api/lock.js';
 import type { AcquireRequest } from '../../lib/api/lock-provider.js';
-import { LockBusyError, LockUnavailableError } from '../../lib/api/errors.js';
+import { LockBusyError, LockCapacityError, LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import type { EpochRecord } from '../../lib/providers/failover/epoch-record.js';
 import { FailoverBackend } from '../../lib/providers/failover/failover-backend.js';
@@ -157,7 +157,7 @@ describe('failover', () => {
         [{ provider: 'main', to: 'b', epoch: 2, reason: 'failure' }],
       ]);
       expect(processes[0]?.main.state.history).toMatchObject([{ epoch: 2, from: 'a', to: 'b', reason: 'failure' }]);
-      expect(processes[0]?.log).toContain('Lock provider "main": provider "a" does not answer.');
+      expect(processes[0]?.log).toContain('Lock provider "main": provider "a" does not answer, or refuses new locks.');
     });
 
     it('sends waiters to the new provider', async () => {
@@ -218,6 +218,80 @@ describe('failover', () => {
       }
       expect(tokens).toEqual([...tokens].sort((x, y) => (x < y ? -1 : 1)));
       expect(new Set(tokens).size).toBe(4);
+    });
+  });
+
+  describe('when the provider refuses new locks and renews old ones', () => {
+    const refuse = ({ a }: FleetProcess, error: () => Error) =>
+      jest.spyOn(a, 'acquire').mockImplementation(() => Promise.reject(error()));
+    const refusals: [string, () => Error][] = [
+      ['as Redis does that is out of memory', () => new LockUnavailableError('OOM command not allowed')],
+      ['as a database does that is read-only', () => new LockConfigError('cannot execute UPDATE')],
+    ];
+    // With a longer one all locks are renewed at the same moment, and several refusals between two of these count as silence.
+    const window = 2_000;
+    /** So many that one of them is renewed between any two failures. */
+    const takeMany = async (process: FleetProcess, name = 'k'): Promise<Lock[]> => {
+      const locks: Lock[] = [];
+      for (let count = 0; count < 40; count += 1) {
+        locks.push(await take(process, `${name}:${count}`));
+        await advance(70);
+      }
+      return locks;
+    };
+
+    it.each(refusals)('%s: goes over to the next after a window', async (_, error) => {
+      const [one, two] = (await start(2, { window })) as [FleetProcess, FleetProcess];
+      const held = await takeMany(one);
+      const others = await takeMany(two, 'other');
+      const refusing = [one, two].map((process) => refuse(process, error));
+      await advance(window * 0.9);
+      expect([active(one), held.every((lock) => lock.isHeld())]).toEqual(['a', true]);
+      await switchedTo('b', one, two);
+      await advance(window * 2);
+      // The price of a switch.
+      expect([...held, ...others].some((lock) => lock.isHeld())).toBe(false);
+      await (await take(one, 'new')).release();
+      expect(one.main.state.providers).toEqual({ a: 'down', b: 'up' });
+      // Its state does not change at each renewal.
+      expect(one.log.filter((line) => line.endsWith('or refuses new locks.'))).toHaveLength(1);
+      for (const each of refusing) each.mockRestore();
+      await advance(5_000);
+      expect(one.main.state.providers).toEqual({ a: 'recovering', b: 'up' });
+    });
+
+    it.each(refusals)('%s, for less than a window: keeps all locks', async (_, error) => {
+      const [one] = (await start(1, { window })) as [FleetProcess];
+      const held = await takeMany(one);
+      const refusing = refuse(one, error);
+      await advance(window * 0.8);
+      refusing.mockRestore();
+      await advance(window * 4);
+      expect([active(one), held.every((lock) => lock.isHeld())]).toEqual(['a', true]);
+    });
+
+    it('to this process, whose own locks use up its connections: stays', async () => {
+      const [one] = (await start(1)) as [FleetProcess];
+      const held = await take(one);
+      refuse(one, () => new LockCapacityError('No connection is free.'));
+      await advance(WINDOW * 4);
+      expect([active(one), held.isHeld()]).toEqual(['a', true]);
+    });
+
+    it('to one caller for a reason of its own: stays', async () => {
+      const [one] = (await start(1)) as [FleetProcess];
+      const held = await take(one);
+      const acquire = one.a.acquire.bind(one.a);
+      jest
+        .spyOn(one.a, 'acquire')
+        .mockImplementation((request) =>
+          request.key.endsWith('bad') ? Promise.reject(new LockConfigError('wrong type')) : acquire(request),
+        );
+      for (let step = 0; step < 20; step += 1) {
+        await expect(fleet.drive(one.locks.tryAcquire('bad'))).rejects.toThrow('wrong type');
+        await advance(1_000);
+      }
+      expect([active(one), held.isHeld()]).toEqual(['a', true]);
     });
   });
 

@@ -2,7 +2,7 @@ import { MemberHealth, type ProviderState } from '../../lib/providers/failover/m
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 
 describe('the health of a member', () => {
-  const terms = { failingFor: 1_000, stableFor: 30_000 };
+  const terms = { failingFor: 1_000, refusingFor: 6_000, stableFor: 30_000 };
   const judge = () => {
     const clock = new FakeClock();
     const states: ProviderState[] = [];
@@ -38,6 +38,33 @@ describe('the health of a member', () => {
     await at.clock.advance(terms.failingFor);
     at.health.failed();
     expect(at.health.state).toBe('down');
+  });
+
+  it('is down when it has granted nothing for long enough, though it renews', async () => {
+    const at = judge();
+    for (let second = 0; second < 6; second += 1) {
+      at.health.failed();
+      at.health.refused();
+      at.health.renewed();
+      await at.clock.advance(1_000);
+      expect(at.states).toEqual([]);
+    }
+    at.health.refused();
+    expect(at.states).toEqual(['down']);
+    at.health.renewed();
+    expect(at.states).toEqual(['down']);
+    at.health.succeeded();
+    expect(at.states).toEqual(['down', 'recovering']);
+  });
+
+  it('is not down by refusals between which it has granted', async () => {
+    const at = judge();
+    for (let second = 0; second < 20; second += 1) {
+      at.health.refused();
+      if (second % 5 === 0) at.health.succeeded();
+      await at.clock.advance(1_000);
+    }
+    expect(at.states).toEqual([]);
   });
 
   it('is well again only after it has answered for long enough', async () => {

@@ -143,13 +143,13 @@ export class Epochs {
 }
 
 const REASONS: Record<SwitchReason, string> = {
-  failure: 'the provider before it does not answer',
+  failure: 'the provider before it does not answer, or refuses new locks',
   failback: 'it has been stable for long enough',
   manual: 'switchTo was called',
 };
 
 const STATES: Record<ProviderState, string> = {
   up: 'is up again',
-  down: 'does not answer',
-  recovering: 'answers again',
+  down: 'does not answer, or refuses new locks',
+  recovering: 'grants locks again',
 };

@@ -75,7 +75,7 @@ export class FailoverBackend implements LockBackend {
     try {
       answer = await member.locking.acquire(attempt);
     } catch (error) {
-      member.refused(error);
+      member.notGranted(error);
       throw error;
     }
     // The local queue answers busy by itself, and every backend does so to a caller that leaves: the server may be silent.

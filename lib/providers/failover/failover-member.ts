@@ -1,4 +1,5 @@
 import type { Timer } from '../../api/clock.js';
+import { LockError } from '../../api/errors.js';
 import type { AcquireRequest, BackendContext, Member, RenewOutcome } from '../../api/lock-provider.js';
 import { probeFor, UNUSED } from '../../core/toolkit/composite.js';
 import { isUnavailable } from '../../core/toolkit/retryable.js';
@@ -32,7 +33,11 @@ export class FailoverMember {
     onChange: (state: ProviderState) => void,
   ) {
     this.#probeTimeout = settings.probeInterval / 2;
-    const terms = { failingFor: this.#probeTimeout, stableFor: settings.failbackDelay / 2 };
+    const terms = {
+      failingFor: this.#probeTimeout,
+      refusingFor: Math.max(settings.window, this.#probeTimeout),
+      stableFor: settings.failbackDelay / 2,
+    };
     this.health = new MemberHealth(terms, context.clock, onChange);
     locking.observe((event) => {
       if (event.type === 'unavailable') this.health.failed();
@@ -59,17 +64,22 @@ export class FailoverMember {
     try {
       const outcome = await this.locking.renew(request, lease);
       if (outcome === 'unknown') this.health.failed();
-      else this.health.succeeded();
+      else this.health.renewed();
       return outcome;
     } catch (error) {
-      this.refused(error);
+      if (isUnavailable(error)) this.health.failed();
       return 'unknown';
     }
   }
 
-  /** A member that refuses with a reason has answered; only silence is a failure. */
-  refused(error: unknown): void {
-    if (isUnavailable(error)) this.health.failed();
+  /** It has not granted a lock to a caller. One that is refused with a reason may have asked for what nobody gets: only a probe can tell. */
+  notGranted(error: unknown): void {
+    if (isUnavailable(error)) this.#failed();
+  }
+
+  #failed(): void {
+    this.health.failed();
+    this.health.refused();
   }
 
   async #probe(): Promise<void> {
@@ -81,9 +91,11 @@ export class FailoverMember {
     try {
       const answer = await this.#inTime(this.locking.acquire(probe), leaving);
       if (answer !== undefined) this.health.succeeded();
-      else if (!this.#isClosed) this.health.failed();
+      else if (!this.#isClosed) this.#failed();
     } catch (error) {
-      this.refused(error);
+      if (isUnavailable(error)) this.#failed();
+      // Locks of this process that use up its own connections say nothing of the server.
+      else if (!LockError.is(error) || error.code !== 'LOCK_CAPACITY') this.health.refused();
     }
     // Also after a failure: a probe that was not granted in time may be granted late.
     const released = this.locking.release(probe, UNUSED);

@@ -3,23 +3,39 @@ import type { Clock } from '../../api/clock.js';
 /**
  * - `up`: it answers.
  * - `down`: it has failed several times in a row.
- * - `recovering`: it answers again, but not yet for long enough to be preferred.
+ * - `recovering`: it grants again, but not yet for long enough to be preferred.
  */
 export type ProviderState = 'up' | 'down' | 'recovering';
 
 /** After how many failures in a row a member is down. */
 const FAILURES = 3;
 
-/** A circuit breaker: whether one member works, learned from the outcome of each call. */
+/** For how long a member must fail or answer until that counts, in ms. */
+export interface HealthTerms {
+  /** Down when it has been silent for so long. */
+  readonly failingFor: number;
+  /** Down when it has granted nothing for so long, though it renews what it has granted. */
+  readonly refusingFor: number;
+  /** Up again when it has granted for so long. */
+  readonly stableFor: number;
+}
+
+/**
+ * A circuit breaker: whether one member works, learned from the outcome of each call.
+ *
+ * A member that renews and refuses new locks (a Redis out of memory, a database that has become read-only) is of no use to new callers,
+ * so it is down as well. That takes longer than silence, because a switch ends the locks that it still renews.
+ */
 export class MemberHealth {
   #state: ProviderState = 'up';
-  #failures = 0;
-  #failingSince = 0;
+  /** Since the last answer. */
+  readonly #failures = new Streak();
+  /** Since the last grant. */
+  readonly #refusals = new Streak();
   #recoveringSince = 0;
 
   constructor(
-    /** For how long it must fail at least to be down, and answer to be up again; in ms. */
-    private readonly terms: { readonly failingFor: number; readonly stableFor: number },
+    private readonly terms: HealthTerms,
     private readonly clock: Clock,
     private readonly onChange: (state: ProviderState) => void,
   ) {}
@@ -28,13 +44,15 @@ export class MemberHealth {
     return this.#state;
   }
 
-  /** Whether the last call has failed. */
+  /** Whether the last call was not answered. */
   get isFailing(): boolean {
-    return this.#failures > 0;
+    return this.#failures.count > 0;
   }
 
+  /** It has granted a lock, or answered that it is busy. */
   succeeded(): void {
-    this.#failures = 0;
+    this.#failures.end();
+    this.#refusals.end();
     if (this.#state === 'up') return;
     const now = this.clock.now();
     if (this.#state === 'down') {
@@ -43,19 +61,53 @@ export class MemberHealth {
     } else if (now - this.#recoveringSince >= this.terms.stableFor) this.#become('up');
   }
 
+  /** It has renewed a lock: no sign that it grants new ones. */
+  renewed(): void {
+    this.#failures.end();
+  }
+
+  /** It has not answered. */
   failed(): void {
     const now = this.clock.now();
-    if (this.#failures === 0) this.#failingSince = now;
-    this.#failures += 1;
-    if (this.#state === 'recovering') this.#become('down');
-    else if (this.#state === 'up' && this.#failures >= FAILURES) {
-      // One broken connection fails everything in flight on it at the same moment.
-      if (now - this.#failingSince >= this.terms.failingFor) this.#become('down');
-    }
+    this.#failures.add(now);
+    this.#judge(now);
+  }
+
+  /** It has not granted a lock that was asked for, whatever the reason. */
+  refused(): void {
+    const now = this.clock.now();
+    this.#refusals.add(now);
+    this.#judge(now);
+  }
+
+  #judge(now: number): void {
+    const { failingFor, refusingFor } = this.terms;
+    const isDown = () => this.#failures.lasts(failingFor, now) || this.#refusals.lasts(refusingFor, now);
+    if (this.#state === 'recovering' || (this.#state === 'up' && isDown())) this.#become('down');
   }
 
   #become(state: ProviderState): void {
     this.#state = state;
     this.onChange(state);
+  }
+}
+
+/** Failures in a row. */
+class Streak {
+  count = 0;
+  #since = 0;
+
+  add(now: number): void {
+    if (this.count === 0) this.#since = now;
+    this.count += 1;
+  }
+
+  end(): void {
+    this.count = 0;
+  }
+
+  /** It has several, over so many ms: one broken connection fails everything in flight on it at the same moment. */
+  lasts(duration: number, now: number): boolean {
+    return this.count >= FAILURES && now - this.#since >= duration;
   }
 }

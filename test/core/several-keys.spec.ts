@@ -79,6 +79,26 @@ describe('several keys', () => {
     expect(locks.held()).toEqual([]);
   });
 
+  it.each<[string, object, (controller: AbortController) => void]>([
+    ['is aborted', {}, (controller) => controller.abort()],
+    ['is over', { wait: 100 }, () => undefined],
+    ['ends after the loss of one', { lease: 1_000, renew: false, wait: 2_000 }, () => undefined],
+  ])('retain none of them by minHold when the wait for the others %s', async (_, options, end) => {
+    const { locks, clock } = await startManager();
+    const blocker = await locks.acquire('b');
+    const controller = new AbortController();
+    const waiting = watch(
+      locks.acquire(['a', 'b'], { minHold: '1h', signal: controller.signal, wait: 1_000, ...options }),
+    );
+    await clock.advance(10);
+    expect(locks.held()).toHaveLength(2);
+    end(controller);
+    await clock.advance(3_000);
+    expect(waiting.state).toBe('rejected');
+    await expect(locks.inspect('a')).resolves.toBeNull();
+    await blocker.release();
+  });
+
   it('are looked at once more before the task runs: one may be lost by then', async () => {
     const { locks, clock } = await startManager();
     const blocker = await locks.acquire('b');

@@ -33,6 +33,18 @@ it('does not run again before `atLeast` has passed, also if the job has ended or
   await expect(other.runOnce('report', () => 2, options)).resolves.toEqual({ ran: true, value: 2 });
 });
 
+it('retains no key of several if one of them is busy: the job did not run', async () => {
+  const { one, other, clock } = await fleet();
+  const options: RunOnceOptions = { atLeast: '1h' };
+  const busy = await other.acquire('invoices');
+  await expect(one.runOnce(['billing', 'invoices'], () => 1, options)).resolves.toEqual({ ran: false });
+  await busy.release();
+  await expect(one.isLocked('billing')).resolves.toBe(false);
+  await expect(other.runOnce(['billing', 'invoices'], () => 2, options)).resolves.toEqual({ ran: true, value: 2 });
+  await clock.advance(3_599_000);
+  await expect(one.isLocked('billing')).resolves.toBe(true);
+});
+
 it('ends the lock of a run that takes longer than `atMost`', async () => {
   const { one, other, clock } = await fleet();
   const options: RunOnceOptions = { atLeast: 0, atMost: '1m' };

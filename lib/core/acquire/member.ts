@@ -104,6 +104,7 @@ class MemberCaller extends Caller implements GrantHolder {
 
   enter(grant: HeldGrant): void {
     this.#held = grant;
+    grant.isUsed = true;
     grant.holders.add(this);
     this.#grant(grant);
   }

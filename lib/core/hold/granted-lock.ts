@@ -53,7 +53,10 @@ export class GrantedLock implements Lock {
     readonly owner: object,
   ) {
     this.mode = mode;
-    for (const hold of holds) hold.acquiredBy ??= this;
+    for (const hold of holds) {
+      hold.acquiredBy ??= this;
+      hold.grant.isUsed = true;
+    }
   }
 
   get acquiredAt(): Date {

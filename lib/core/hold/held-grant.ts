@@ -39,6 +39,8 @@ export class HeldGrant {
   followers: number;
   /** The token of the latest holder. */
   token: bigint | null;
+  /** A lock was made of it. Before that an attempt may still fail for another key, and then no task has run. */
+  isUsed = false;
   readonly #validity: LeaseValidity;
   #handoffs = 0;
   #isOver = false;
@@ -69,10 +71,10 @@ export class HeldGrant {
     return this.#validity.until;
   }
 
-  /** Until when the key stays retained after a release (`minHold`), on the monotonic clock; 0 for not at all. */
+  /** Until when the key stays retained after a release (`minHold`), on the monotonic clock; 0 for not at all, as before it is used. */
   get keepUntil(): number {
     const { minHold } = this.request;
-    return minHold === 0 ? 0 : this.grantedAt + minHold;
+    return minHold === 0 || !this.isUsed ? 0 : this.grantedAt + minHold;
   }
 
   /** For how many ms the backend may keep the lock if no release reaches it. */

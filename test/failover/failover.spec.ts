@@ -367,6 +367,28 @@ describe('failover', () => {
       await (await take(one)).release();
     });
 
+    it.each([0.1, 0.26, 0.35, 0.45])(
+      'that takes %s of a window for each answer: grants and keeps locks',
+      async (share) => {
+        const [one, two] = (await start(2)) as [FleetProcess, FleetProcess];
+        for (const { record } of [one, two]) {
+          record.onWrite = async (execute) => {
+            await fleet.passed((share * WINDOW) / 2);
+            const found = execute();
+            await fleet.passed((share * WINDOW) / 2);
+            return found;
+          };
+        }
+        const lock = await take(one, 'long');
+        for (let step = 0; step < 60; step += 1) {
+          await (await take(two, 'short')).release();
+          await advance(WINDOW / 3);
+        }
+        expect(lock.isHeld()).toBe(true);
+        await lock.release();
+      },
+    );
+
     it('survives one answer that is lost', async () => {
       const [one] = (await start(1)) as [FleetProcess];
       const lock = await take(one);

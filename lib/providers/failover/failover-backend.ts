@@ -24,6 +24,9 @@ import type { FailoverSettings } from './failover-options.js';
 
 export type { FailoverState } from './epochs.js';
 
+/** How long the answer of a member to a renewal is waited for, before the confirmation is reported alone. */
+const RENEWAL_TIMEOUTS_PER_WINDOW = 4;
+
 /** How long a member keeps the lock of a process that died, in ms: a renewal every third of a window can fail twice before it ends. */
 export function memberLease({ window }: FailoverSettings): number {
   return Math.max(2 * window, 10_000);
@@ -223,7 +226,7 @@ export class FailoverBackend implements LockBackend {
       if (isLate && outcome === 'lost') attempt.lost();
       return outcome;
     });
-    return withTimeout(this.context.clock, this.#epochs.record.timeout, answer, () => {
+    return withTimeout(this.context.clock, this.settings.window / RENEWAL_TIMEOUTS_PER_WINDOW, answer, () => {
       isLate = true;
       return 'unknown';
     });

@@ -10,8 +10,14 @@ import type { SwitchPolicy } from './switch-policy.js';
 
 /** A confirmation is valid for three of these, so one lost answer costs nothing. */
 const WRITES_PER_WINDOW = 3;
-/** How long an answer is waited for, and how soon after a failed write the next one is sent: an outage of half a window costs nothing. */
+/** How soon after a failed write the next one is sent. */
 const TRIES_PER_WINDOW = 4;
+/**
+ * How long an answer is waited for. A confirmation counts from its sending, so an answer is worth waiting for as long as the next write can
+ * still be answered before it ends: writes that follow each other and take half a window each leave no gap. And a write whose answer is lost
+ * leaves time for one more, so an outage of half a window costs nothing.
+ */
+const ANSWERS_PER_WINDOW = 2;
 const JITTER = 0.1;
 /**
  * How often a write tries to change the record before it confirms what it finds. Many processes may report at the same moment, and
@@ -97,11 +103,6 @@ export class SharedRecord {
     return this.#cause;
   }
 
-  /** How long an answer to a write is waited for, in ms. */
-  get timeout(): number {
-    return this.settings.window / TRIES_PER_WINDOW;
-  }
-
   /** Resolves when the next write is over, whether it was answered or not. */
   nextWrite(): Promise<void> {
     return new Promise((resolve) => this.#awaiting.add(resolve));
@@ -140,7 +141,10 @@ export class SharedRecord {
   }
 
   /** Writes what `change` makes of the record, again for each record that it finds instead. Confirms it. */
-  async #amend(change: (record: EpochRecord, tries: number) => EpochRecord, timeout = this.timeout): Promise<void> {
+  async #amend(
+    change: (record: EpochRecord, tries: number) => EpochRecord,
+    timeout = this.settings.window / ANSWERS_PER_WINDOW,
+  ): Promise<void> {
     const { clock } = this.context;
     if (this.#timer) clock.clearTimer(this.#timer);
     let isConfirmed = false;

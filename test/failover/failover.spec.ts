@@ -188,7 +188,7 @@ describe('failover', () => {
       expect(fleet.kept).toBe(0);
     });
 
-    it('keeps nothing for a provider that never comes back, either', async () => {
+    it('keeps one release, sent once a second at most, for a provider that does not come back, and nothing when it does', async () => {
       const [one] = (await start(1)) as [FleetProcess];
       const lock = await take(one);
       one.a.cable.cutOff();
@@ -197,10 +197,16 @@ describe('failover', () => {
       await fleet.drive(lock.release());
       await advance(5_000);
       expect(ofTheLock()).toBeGreaterThan(3);
+      // Its lease has ended, but the provider may execute what was sent before.
       await advance(10_000);
-      // Its lease has ended.
       released.mockClear();
       await advance(40_000);
+      expect(ofTheLock()).toBeGreaterThan(30);
+      expect(ofTheLock()).toBeLessThan(90);
+      one.a.cable.restore();
+      await advance(1_000);
+      released.mockClear();
+      await advance(10_000);
       expect(ofTheLock()).toBe(0);
       expect(fleet.kept).toBe(0);
     });

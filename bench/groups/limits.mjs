@@ -7,7 +7,8 @@ import { builds, load, OURS } from '../builds.mjs';
 import { gaveUpNotes, loop, loopRounds, oneCaller, rampUp } from '../loads.mjs';
 import { interleave, lasting, mapped } from '../measure.mjs';
 import { ensurePeers } from '../peers/ensure-peers.mjs';
-import { about, report, reportBeside, versionOf } from '../results.mjs';
+import { reportLoops } from '../report-loops.mjs';
+import { about, report, versionOf } from '../results.mjs';
 
 const PEER = 'redis-semaphore';
 const LEASE = 10_000;
@@ -45,31 +46,7 @@ const loops = await interleave(
   each((acquire) => loop(acquire, { callers: CALLERS, milliseconds: lasting(1_000) })),
   { rounds: 5 },
 );
-const { speed, fairness, longest } = loopRounds(loops);
-const what = `${CALLERS} waiters looping on a limit of ${LIMIT} in one process`;
-const speeds = {
-  what: `${what}: speed`,
-  unit: 'acquisitions a second',
-  better: 'more',
-  ours: OURS,
-  rounds: speed,
-};
-report(speeds);
-reportBeside(speeds);
-report({
-  what: `${what}: fairness`,
-  unit: 'fewest turns / most turns',
-  better: 'more',
-  ours: OURS,
-  rounds: fairness,
-});
-report({
-  what: `${what}: longest wait`,
-  unit: 'ms',
-  better: 'less',
-  ours: OURS,
-  rounds: longest,
-});
+reportLoops(`${CALLERS} waiters looping on a limit of ${LIMIT} in one process`, loopRounds(loops));
 
 const ramps = await interleave(
   each((acquire) => rampUp(acquire, CROWD), CROWD.limit),

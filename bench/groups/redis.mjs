@@ -7,6 +7,7 @@ import { burst, burstTable, loop, loopRounds, manyKeys, oneCaller } from '../loa
 import { cpuNanoseconds, interleave, lasting, mapped, median } from '../measure.mjs';
 import { serverTime } from '../redis/server-time.mjs';
 import { admin, by, each, OURS, RAW, SCRIPTS, peerNames, server, stop } from '../redis/setup.mjs';
+import { reportLoops } from '../report-loops.mjs';
 import { report, reportBeside } from '../results.mjs';
 
 const ALL = [RAW, ...builds, ...peerNames];
@@ -128,36 +129,17 @@ async function loopers(processes) {
     warmUp: processes === 1 ? undefined : 0,
   });
   const where = { 1: 'one process', 2: 'two processes', 4: 'four processes' }[processes];
-  const what = `${LOOPERS} waiters looping on one key in ${where}`;
-  const { speed, fairness, longest } = loopRounds(results);
-  const speeds = {
-    what: `${what}: speed`,
-    unit: 'acquisitions a second',
-    better: 'more',
-    ours: OURS,
-    base: RAW,
-    bar: { atLeast: 1, of: 'best' },
-    // A library that lets one waiter starve is fast, because the same caller acquires again and again.
-    peers: peerNames.filter((name) => median(longest[name]) <= FAIR),
-    rounds: speed,
-  };
-  report(speeds);
-  reportBeside(speeds, { atLeast: FASTER[processes] });
-  report({
-    what: `${what}: fairness`,
-    unit: 'fewest turns / most turns',
-    better: 'more',
-    ours: OURS,
-    bar: { atLeast: 0.98 },
-    rounds: fairness,
-  });
-  report({
-    what: `${what}: longest wait`,
-    unit: 'ms',
-    better: 'less',
-    ours: OURS,
-    bar: { atMost: FAIR },
-    rounds: longest,
+  const rounds = loopRounds(results);
+  reportLoops(`${LOOPERS} waiters looping on one key in ${where}`, rounds, {
+    speed: {
+      base: RAW,
+      bar: { atLeast: 1, of: 'best' },
+      // A library that lets one waiter starve is fast, because the same caller acquires again and again.
+      peers: peerNames.filter((name) => median(rounds.longest[name]) <= FAIR),
+    },
+    beside: { atLeast: FASTER[processes] },
+    fairness: { bar: { atLeast: 0.98 } },
+    longest: { bar: { atMost: FAIR } },
   });
 }
 

@@ -8,7 +8,8 @@ import { builds, OURS } from '../builds.mjs';
 import { burst, burstTable, loop, loopRounds, manyKeys, oneCaller } from '../loads.mjs';
 import { interleave, lasting } from '../measure.mjs';
 import { candidate, names } from '../redlock/candidates.mjs';
-import { about, report, reportBeside, versionOf } from '../results.mjs';
+import { reportLoops } from '../report-loops.mjs';
+import { about, report, versionOf } from '../results.mjs';
 
 const PACKAGES = { 'redlock 4': 'redlock4', 'redlock 5 beta': 'redlock' };
 const peerNames = names.filter((name) => !builds.includes(name));
@@ -66,19 +67,8 @@ process.exit(0);
 /** Waiters of one process that acquire one key again and again. */
 async function hotKey(measured) {
   const load = (acquire) => loop(acquire, { callers: LOOPERS, milliseconds: lasting(1_000) });
-  const { speed, fairness, longest } = loopRounds(await measured(load, { rounds: 5 }));
-  const what = `3 nodes: ${LOOPERS} waiters looping on one key in one process`;
-  const speeds = { what: `${what}: speed`, unit: 'acquisitions a second', better: 'more', ours: OURS, rounds: speed };
-  report(speeds);
-  reportBeside(speeds, { atLeast: 3 });
-  report({
-    what: `${what}: fairness`,
-    unit: 'fewest turns / most turns',
-    better: 'more',
-    ours: OURS,
-    rounds: fairness,
-  });
-  report({ what: `${what}: longest wait`, unit: 'ms', better: 'less', ours: OURS, rounds: longest });
+  const rounds = loopRounds(await measured(load, { rounds: 5 }));
+  reportLoops(`3 nodes: ${LOOPERS} waiters looping on one key in one process`, rounds, { beside: { atLeast: 3 } });
 }
 
 async function introduce(port) {

@@ -9,7 +9,8 @@ import { startMariaDb } from '../../test/servers/sql-server.mjs';
 import { builds, load as loadBuild, OURS } from '../builds.mjs';
 import { loop, loopRounds, manyKeys, oneCaller } from '../loads.mjs';
 import { interleave, isQuick, lasting } from '../measure.mjs';
-import { about, report, reportBeside, versionOf } from '../results.mjs';
+import { reportLoops } from '../report-loops.mjs';
+import { about, report, versionOf } from '../results.mjs';
 
 const RAW = 'raw mysql2';
 const USUAL = 'raw mysql2, with START TRANSACTION';
@@ -151,19 +152,8 @@ async function hotKey(provider, own) {
     Object.fromEntries(Object.entries(own).map(([name, acquire]) => [name, () => load(acquire)])),
     { rounds: 5 },
   );
-  const { speed, fairness, longest } = loopRounds(results);
   const what = `${titleOf(provider)}, ${CALLERS} waiters looping on one key in one process`;
-  const speeds = { what: `${what}: speed`, unit: 'acquisitions a second', better: 'more', ours: OURS, rounds: speed };
-  report(speeds);
-  reportBeside(speeds, { atLeast: 3 });
-  report({
-    what: `${what}: fairness`,
-    unit: 'fewest turns / most turns',
-    better: 'more',
-    ours: OURS,
-    rounds: fairness,
-  });
-  report({ what: `${what}: longest wait`, unit: 'ms', better: 'less', ours: OURS, rounds: longest });
+  reportLoops(what, loopRounds(results), { beside: { atLeast: 3 } });
 }
 
 function titleOf(provider) {

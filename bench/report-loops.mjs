@@ -1,0 +1,29 @@
+import { OURS } from './builds.mjs';
+import { report, reportBeside } from './results.mjs';
+
+/**
+ * Reports what `loopRounds` has made of waiters looping on one key: speed, also beside the baseline, fairness and the longest wait.
+ *
+ * @param more the bar of the speed `beside` the baseline, and further fields of the tables `speed`, `fairness` and `longest`
+ */
+export function reportLoops(what, { speed, fairness, longest }, more = {}) {
+  const speeds = {
+    what: `${what}: speed`,
+    unit: 'acquisitions a second',
+    better: 'more',
+    ours: OURS,
+    ...more.speed,
+    rounds: speed,
+  };
+  report(speeds);
+  reportBeside(speeds, more.beside);
+  report({
+    what: `${what}: fairness`,
+    unit: 'fewest turns / most turns',
+    better: 'more',
+    ours: OURS,
+    ...more.fairness,
+    rounds: fairness,
+  });
+  report({ what: `${what}: longest wait`, unit: 'ms', better: 'less', ours: OURS, ...more.longest, rounds: longest });
+}

@@ -8,6 +8,7 @@ import type {
   RenewOutcome,
 } from '../lib/api/lock-provider.js';
 import type { LockMode } from '../lib/api/lock-options.js';
+import { systemRandom } from '../lib/core/toolkit/random.js';
 
 /** What a backend has reported: of itself, and to one of its requests. */
 export type TestEvent =
@@ -56,7 +57,20 @@ export interface TestRequest extends AcquireRequest {
   abort(): void;
 }
 
-/** A request for `key`, which waits for 60 s unless it is aborted, or as `terms` say. */
+const random = systemRandom();
+
+/** A request for `key`; waits for 60 s unless it is aborted. */
+export function request(key: string, terms: Partial<AcquireRequest> = {}): TestRequest {
+  return requestFor(key, random.id(), terms);
+}
+
+/** The grant in an answer that must be one. */
+export function granted(answer: TestGrant | 'busy'): TestGrant {
+  if (answer === 'busy') throw new Error('Expected a grant, and it was busy.');
+  return answer;
+}
+
+/** As {@link request}, with this id. */
 export function requestFor(key: string, id: string, terms: Partial<AcquireRequest> = {}): TestRequest {
   const controller = new AbortController();
   const since = performance.now();

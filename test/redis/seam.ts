@@ -10,17 +10,10 @@ import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import type { RedisBackend } from '../../lib/providers/redis/redis-backend.js';
 import { FakeClock } from '../../lib/testing/index.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
-import {
-  type DirectBackend,
-  direct,
-  requestFor,
-  type TestEvent,
-  type TestGrant,
-  type TestRequest,
-} from '../direct-backend.js';
+import { type DirectBackend, direct, type TestEvent, type TestGrant, type TestRequest } from '../direct-backend.js';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 
-export type { TestGrant, TestRequest } from '../direct-backend.js';
+export { granted, request, type TestGrant, type TestRequest } from '../direct-backend.js';
 
 const random = systemRandom();
 
@@ -144,11 +137,6 @@ export function twoProcesses(
   };
 }
 
-/** A request for `key`; waits for 60 s unless it is aborted. */
-export function request(key: string, terms: Partial<AcquireRequest> = {}): TestRequest {
-  return requestFor(key, random.id(), terms);
-}
-
 /** Its last caller leaves: the core aborts it, and releases it in any case. Answers what the release did. */
 export function leave(backend: DirectBackend<RedisBackend>, request: TestRequest): Promise<ReleaseOutcome> {
   request.abort();
@@ -158,12 +146,6 @@ export function leave(backend: DirectBackend<RedisBackend>, request: TestRequest
 /** Asks for a lock as the core does: again with the same request, until there is an answer. */
 export function ask(backend: DirectBackend<RedisBackend>, request: AcquireRequest): Promise<TestGrant | 'busy'> {
   return untilAnswered(() => backend.acquire(request), 60_000);
-}
-
-/** The grant in an answer that must be one. */
-export function granted(answer: TestGrant | 'busy'): TestGrant {
-  if (answer === 'busy') throw new Error('Expected a grant, and it was busy.');
-  return answer;
 }
 
 const layout = new KeyLayout('lock');

@@ -1,21 +1,11 @@
 import { afterAll } from '@jest/globals';
-import type { AcquireRequest, BackendContext } from '../../lib/api/lock-provider.js';
-import { systemRandom } from '../../lib/core/toolkit/random.js';
+import type { BackendContext } from '../../lib/api/lock-provider.js';
 import { ZooKeeperLockProvider, type ZooKeeperLockProviderOptions } from '../../lib/providers/zookeeper/index.js';
 import type { ZooKeeperBackend } from '../../lib/providers/zookeeper/zookeeper-backend.js';
 import { contextFor } from '../backend-context.js';
-import {
-  type DirectBackend,
-  direct,
-  requestFor,
-  type TestEvent,
-  type TestGrant,
-  type TestRequest,
-} from '../direct-backend.js';
+import { type DirectBackend, direct, type TestEvent } from '../direct-backend.js';
 
-export type { TestGrant, TestRequest } from '../direct-backend.js';
-
-const random = systemRandom();
+export { granted, request, type TestGrant, type TestRequest } from '../direct-backend.js';
 
 // A test that fails half-way must not leave connections that keep Jest from ending.
 const started = new Set<ZooKeeperBackend>();
@@ -40,17 +30,6 @@ export async function startBackend(
   started.add(made);
   await backend.connect();
   return { backend, events };
-}
-
-/** A request for `key`; waits for 60 s unless it is aborted. */
-export function request(key: string, terms: Partial<AcquireRequest> = {}): TestRequest {
-  return requestFor(key, random.id(), terms);
-}
-
-/** The grant in an answer that must be one. */
-export function granted(answer: TestGrant | 'busy'): TestGrant {
-  if (answer === 'busy') throw new Error('Expected a grant, and it was busy.');
-  return answer;
 }
 
 /** How long a test waits, in ms. A condition takes milliseconds, and seconds on a busy machine. Only a hang takes longer. */

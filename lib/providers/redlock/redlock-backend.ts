@@ -65,7 +65,7 @@ export class RedlockBackend implements LockBackend {
 
   async renew(request: AcquireRequest, lease: number): Promise<RenewOutcome> {
     const attempt = attemptOf(request);
-    return attempt?.grant ? renew(this.context, this.#nodes, attempt.lock, request.id, attempt.grant, lease) : 'lost';
+    return attempt?.grant ? renew(this.context, this.#nodes, attempt, attempt.grant, lease) : 'lost';
   }
 
   async release(request: AcquireRequest, { keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {

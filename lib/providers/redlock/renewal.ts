@@ -1,5 +1,6 @@
 import type { BackendContext, RenewOutcome } from '../../api/lock-provider.js';
 import { validUntil } from '../../core/toolkit/validity.js';
+import type { Attempt } from './attempt.js';
 import { NO_ROUND, NO_TOKEN, tokenDigits, wholeMs } from './lock-script.js';
 import type { Nodes } from './nodes.js';
 import { agreement, type Question } from './poll.js';
@@ -12,12 +13,11 @@ import type { RedlockGrant } from './round.js';
 export async function renew(
   context: BackendContext,
   nodes: Nodes,
-  lock: string,
-  holder: string,
-  grant: RedlockGrant,
+  { lock, request, votes }: Attempt,
+  { fencingToken, followers = 0, keptUntil }: RedlockGrant,
   lease: number,
 ): Promise<RenewOutcome> {
-  const { fencingToken, followers = 0, keptUntil, votes } = grant;
+  const { id: holder } = request;
   const ms = wholeMs(Math.max(lease, keptUntil - context.clock.now()));
   const acknowledgedBefore = votes.acknowledged();
   // The nodes that have lost the vote, or never gave it.

@@ -16,10 +16,9 @@ import type { Votes } from './votes.js';
 
 type Outcome = 'elected' | 'busy' | 'forgetful' | 'unavailable';
 
-/** A grant, its votes, and until when its key must stay locked whatever happens to the holder. */
+/** A grant, and until when its key must stay locked whatever happens to the holder. */
 export interface RedlockGrant extends Grant {
   readonly keptUntil: number;
-  readonly votes: Votes;
 }
 
 /**
@@ -183,7 +182,6 @@ export class Round implements Question {
       followers,
       validUntil: deadline,
       keptUntil: minHold > 0 ? sentAt + minHold : 0,
-      votes: this.votes,
     };
   }
 

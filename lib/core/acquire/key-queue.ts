@@ -406,13 +406,10 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
 
   /** Its wait is over. What is not known to be busy is unavailable: the backend was asked, and has not answered. */
   #refuse(caller: Caller, isHeldHere = this.#isHeldBeside(caller)): void {
-    const request = this.#request;
-    const failure = request?.failure;
-    if (isHeldHere || request === undefined) caller.refuseBusy(isHeldHere);
-    else if (request.phase !== 'queued') {
-      if (request.phase === 'asking' || failure !== undefined) caller.refuseUnavailable(failure);
-      else caller.refuseBusy(false);
-    } else if (failure === undefined) caller.refuseBusy(false);
+    const { phase, failure } = this.#request ?? {};
+    if (isHeldHere) caller.refuseBusy(true);
+    else if (phase === 'asking' || (phase === 'pausing' && failure !== undefined)) caller.refuseUnavailable(failure);
+    else if (failure === undefined) caller.refuseBusy(false);
     else caller.refuse(failure);
   }
 

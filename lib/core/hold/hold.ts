@@ -100,7 +100,7 @@ export class Hold implements GrantHolder {
     this.onLost(this, error);
     const listeners = [...(this.#listeners ?? [])];
     this.#listeners = undefined;
-    // Whoever has found the loss may hold locks of his own, which a listener must not re-enter.
+    // The caller that has found the loss may hold other locks, which a listener must not re-enter.
     for (const listener of listeners) detached(listener, error);
   }
 

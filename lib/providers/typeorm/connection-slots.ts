@@ -1,7 +1,7 @@
 import type { Clock } from '../../api/clock.js';
 import { pause } from '../../core/toolkit/timing.js';
 
-/** Who needs a connection: until the signal aborts, or without one for `wait` ms. */
+/** A need for a connection, until the signal aborts, or without one for `wait` ms. */
 export interface ConnectionRequest {
   readonly wait: number;
   readonly signal?: AbortSignal;

@@ -35,11 +35,11 @@ export interface LockOptions {
   /** Default `exclusive`. `shared` on a provider without shared locks is a `LockConfigError`, never silently exclusive. */
   mode?: Exclude<LockMode, 'limited'> | undefined;
   /**
-   * How many may hold the key at a time, in the whole fleet: a whole number from 1. They enter first come, first served, each with a lease,
-   * a watchdog and a loss signal of its own. While callers ask with different limits, the smallest one of the holders and the caller applies.
-   * Excludes `mode`. `LockConfigError` on a provider without limits.
+   * How many may hold the key at a time, in the whole fleet: a whole number from 1 to 10 000 times `weight`. They enter first come, first
+   * served, each with a lease, a watchdog and a loss signal of its own. While callers ask with different limits, the smallest one of the holders
+   * and the caller applies. Excludes `mode`. `LockConfigError` on a provider without limits.
    *
-   * Each holder has a fencing token of its own. A resource cannot use it: it would refuse all holders but the latest.
+   * `fencingToken` is `null`: a resource that compares tokens would refuse all holders but the latest.
    */
   limit?: number | undefined;
   /** How much of `limit` this holder takes: a whole number from 1 to `limit`. Default 1. */

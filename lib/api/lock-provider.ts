@@ -143,8 +143,8 @@ export interface LockCapabilities {
   /** Shared (reader) locks. */
   readonly shared: boolean;
   /**
-   * Limited locks, at most `limit` at a time. Each holder has a token of its own, larger than all before. A resource cannot use it to refuse
-   * a holder that lost its lock: it would refuse all holders but the latest. Default false.
+   * Limited locks, at most `limit` at a time. Their grants carry no token: a resource that compares tokens would refuse all holders but the
+   * latest. Default false.
    */
   readonly limits?: boolean;
   /**

@@ -133,6 +133,8 @@ it.each<[string, LockOptions, RegExp]>([
     { limit: 2, weight: 3 },
     /"weight" is 3, but must be a whole number from 1 to "limit", which is 2/,
   ],
+  ['more holders than a backend may keep', { limit: 10_001 }, /more than 10000 could hold the key: lower the limit/],
+  ['their number also of heavier ones', { limit: 30_001, weight: 3 }, /with a "weight" of 3, so more than 10000/],
   ['no weight', { limit: 2, weight: 0 }, /"weight" is 0/],
 ])('a limit refuses %s', async (_, options, message) => {
   const { locks } = await startManager();

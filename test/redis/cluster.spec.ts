@@ -137,12 +137,32 @@ describe('a Redis Cluster', () => {
     await one.backend.release(grant, RELEASE);
   }, 60_000);
 
-  it('a lone reader is renewed and confirmed in a slot that migrates, and keeps writers out', async () => {
+  it('a reader that leaves in a slot that migrates has released its lock', async () => {
     const key = spread().find((each) => slotOf(each) !== slotOf('moving')) ?? '';
     const slot = String(slotOf(key));
     const from = masterOf(Number(slot));
     const to = cluster.masters.find((master) => master !== from) as ClusterNode;
-    const held = granted(await one.backend.acquire(request(key, { mode: 'shared' })));
+    const [first, second] = [request(key, { mode: 'shared' }), request(key, { mode: 'shared' })];
+    for (const each of [first, second]) granted(await one.backend.acquire(each));
+    await to.admin.call('CLUSTER', ['SETSLOT', slot, 'IMPORTING', from.id]);
+    await from.admin.call('CLUSTER', ['SETSLOT', slot, 'MIGRATING', to.id]);
+    try {
+      expect(await one.backend.release(first, RELEASE)).toBe('released');
+      expect(await one.backend.release(second, RELEASE)).toBe('released');
+    } finally {
+      for (const { admin } of [to, from]) await admin.call('CLUSTER', ['SETSLOT', slot, 'STABLE']);
+    }
+  }, 60_000);
+
+  it.each([
+    ['reader', { mode: 'shared' }],
+    ['limited holder', { mode: 'limited', limited: { limit: 2, weight: 1 } }],
+  ] as const)('a lone %s is renewed in a slot that migrates, and keeps writers out', async (_, options) => {
+    const key = spread().find((each) => slotOf(each) !== slotOf('moving')) ?? '';
+    const slot = String(slotOf(key));
+    const from = masterOf(Number(slot));
+    const to = cluster.masters.find((master) => master !== from) as ClusterNode;
+    const held = granted(await one.backend.acquire(request(key, options)));
     await to.admin.call('CLUSTER', ['SETSLOT', slot, 'IMPORTING', from.id]);
     await from.admin.call('CLUSTER', ['SETSLOT', slot, 'MIGRATING', to.id]);
     try {

@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { readFile } from 'node:fs/promises';
 import { Redis } from 'ioredis';
+import { silentLogger } from '../../lib/api/logger.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { startRedisCluster } from '../servers/redis-cluster.js';
 import { granted, RELEASE, request, type StartedBackend, startBackend, until, untilWaiting } from './seam.js';
@@ -80,6 +81,31 @@ describe('under the permissions that the documentation names', () => {
     expect(await started.backend.release(grant, RELEASE)).toBe('released');
     await admin.call('ACL', ['LOG', 'RESET']);
     await started.backend.close();
+  });
+
+  it('without SUBSCRIBE a process gets a lock when nobody else waits for it, and is told so', async () => {
+    const rules = (await documentedRules('server')).filter((rule) => rule !== '+subscribe');
+    await admin.call('ACL', ['SETUSER', 'deaf', 'on', '>secret', ...rules]);
+    const warnings: string[] = [];
+    const logger = { ...silentLogger, warn: (message: string) => warnings.push(message) };
+    const deaf = await startBackend({ url: `redis://deaf:secret@127.0.0.1:${server.port}` }, { logger });
+    const other = await startBackend({ url: server.url });
+    const holder = granted(await other.backend.acquire(request('k')));
+    const waiter = deaf.backend.acquire(request('k'));
+    await untilWaiting(deaf);
+    const second = other.backend.acquire(request('k'));
+    await untilWaiting(other);
+    await other.backend.release(holder, RELEASE);
+    await other.backend.release(granted(await second), RELEASE);
+    await deaf.backend.release(granted(await waiter), RELEASE);
+    expect(warnings).toEqual([expect.stringMatching(/gets a lock only when nobody else waits for it: allow SUBSCRIBE/)]);
+    expect(await deaf.backend.diagnose()).toContainEqual({
+      severity: 'error',
+      message: expect.stringMatching(/refuses what locks need, on .*: allow \+subscribe\./),
+    });
+    await admin.call('ACL', ['LOG', 'RESET']);
+    await deaf.backend.close();
+    await other.backend.close();
   });
 
   it('and nothing else does: other keys, other channels, other commands', async () => {

@@ -108,6 +108,8 @@ export function resolveSettings(
   };
 }
 
+/** So many may hold a key together: an operator who looks at it, or a change of the limit, makes the backend read them all. */
+const MOST_HOLDERS = 10_000;
 const MODES = ['exclusive', 'shared'] as const;
 const LOSS_POLICIES: readonly LossPolicy[] = ['throw', 'throw-early', 'ignore'];
 
@@ -132,6 +134,12 @@ function limitOf(
   const taken = weight ?? 1;
   if (!Number.isSafeInteger(taken) || taken < 1 || taken > limit) {
     refuse(`Option "weight" is ${String(weight)}, but must be a whole number from 1 to "limit", which is ${limit}.`);
+  }
+  if (limit > taken * MOST_HOLDERS) {
+    refuse(
+      `Option "limit" is ${limit} with a "weight" of ${taken}, so more than ${MOST_HOLDERS} could hold the key: ` +
+        `lower the limit, raise the weights, or spread the holders over several keys.`,
+    );
   }
   return { limit, weight: taken };
 }

@@ -33,7 +33,7 @@ check('!', 'zadd', key, '0', 'x')
 for _, command in ipairs({ 'zrem', 'zscore' }) do check('!', command, key, 'x') end
 for _, command in ipairs({ 'zrange', 'zrangebyscore' }) do check('!', command, key, '0', '0') end
 check('!', isCluster and 'spublish' or 'publish', channel, 'x')
-check('?', isCluster and 'ssubscribe' or 'subscribe', channel)
+check('!', isCluster and 'ssubscribe' or 'subscribe', channel)
 if isCluster then checkPart('!', 'cluster', 'slots') end
 if waitReplicas then check('!', 'wait', '1', '0') end
 `);

@@ -75,8 +75,8 @@ export class Listing {
     return found.map(({ info, token, instances, serverTime }) => ({
       ...info,
       instances: [...new Set(instances.map((id) => this.#names.get(id) ?? id))],
-      // Readers share the token of the first of them.
-      since: info.mode === 'shared' ? null : timeOfToken(token, serverTime),
+      // Those that hold it together share the token of the first.
+      since: info.mode === 'exclusive' ? timeOfToken(token, serverTime) : null,
     }));
   }
 

@@ -27,7 +27,7 @@ import type { ServersListener } from './server.js';
 import type { Servers } from './servers.js';
 import { SingleServer } from './single-server.js';
 import { notListed, unavailable } from './unavailable.js';
-import { readHeld, wholeMs } from './wire.js';
+import { readHeld } from './wire.js';
 
 /** The id of a process in the queue and on its channel: 48 random bits, as wide as the script expects. */
 const PROCESS_ID_DIGITS = 12;
@@ -86,13 +86,12 @@ export class RedisBackend implements LockBackend, ServersListener {
   renew(request: AcquireRequest, lease: number): Promise<RenewOutcome> {
     const known = requestOf(request);
     if (known?.state !== 'granted') return Promise.resolve('lost');
-    const { lock, holder, token } = known;
+    const { lock, token } = known;
     return new Promise((resolve) => {
       this.#servers.confirmerOf(lock, lease).add({
         lock,
-        // That of a limited holder reads all holders of its key.
-        weight: request.mode === 'limited' ? HEAVY : LIGHT,
-        encode: () => ['C', holder, wholeMs(lease)],
+        weight: LIGHT,
+        encode: () => known.encodeRenewal(lease, 0),
         onReply: (reply, sentAt) => {
           const held = readHeld(reply, lease);
           // Another token: the provisional lease had run out and the lock was granted to us again. The tokens in use are overtaken.

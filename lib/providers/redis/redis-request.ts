@@ -46,6 +46,8 @@ export class RedisRequest {
   /** How many they are, one for each caller that may hold the lock by them. */
   tokens = 1;
   readonly #provisional: string;
+  /** What it takes of a limited lock, and the limit. */
+  readonly #terms: string;
   #resolve!: (answer: Grant | 'busy') => void;
   #reject!: (error: Error) => void;
   #onAbort: (() => void) | undefined;
@@ -56,9 +58,9 @@ export class RedisRequest {
   ) {
     const { id, limited, minHold, lease } = request;
     this.holder = id;
-    const share = limited ? ` ${limited.weight} ${limited.limit}` : '';
+    this.#terms = limited ? ` ${limited.weight} ${limited.limit}` : '';
     // The script recognizes by the 0 that no other caller may hold the lock after this one.
-    this.#provisional = (minHold > 0 ? '0' : '') + wholeMs(Math.min(lease, PROVISIONAL)) + share;
+    this.#provisional = (minHold > 0 ? '0' : '') + wholeMs(Math.min(lease, PROVISIONAL));
   }
 
   /** It waits for its answer. */
@@ -83,7 +85,8 @@ export class RedisRequest {
     this.callers = mode === 'exclusive' && minHold === 0 ? this.request.callers : 1;
     const kind = this.callers > 1 ? 'several' : mode === 'exclusive' && minHold > 0 ? 'minHold' : mode;
     let code: string = LETTERS[kind][isOnce ? 1 : 0];
-    if (!isOnce || mode === 'limited' || this.mayBeQueued) code += this.#provisional;
+    if (!isOnce || this.mayBeQueued) code += this.#provisional;
+    code += this.#terms;
     if (!isOnce) code += `:${Math.round(age * 1_000)}`;
     if (minHold > 0) code += `${isOnce ? ':' : ''}:${wholeMs(minHold)}`;
     else if (kind === 'several') code += `${isOnce ? ':' : ''}::${this.callers}`;
@@ -93,16 +96,17 @@ export class RedisRequest {
   };
 
   /** The fields of a confirmation; `undefined` when it is answered. */
-  readonly encodeConfirmation = (): OperationArguments | undefined => {
-    if (!this.isOpen) return undefined;
-    const { lease, minHold } = this.request;
-    return [minHold > 0 ? `C${wholeMs(minHold)}` : 'C', this.holder, wholeMs(lease)];
-  };
+  readonly encodeConfirmation = (): OperationArguments | undefined =>
+    this.isOpen ? this.encodeRenewal(this.request.lease, this.request.minHold) : undefined;
+
+  encodeRenewal(lease: number, minHold: number): OperationArguments {
+    return [`C${minHold > 0 ? wholeMs(minHold) : ''}${this.#terms}`, this.holder, wholeMs(lease)];
+  }
 
   /** The fields of its release, which also takes it out of the queue if it may be there. */
   encodeRelease(keepFor: number): OperationArguments {
     const kind = RELEASE[this.request.mode];
-    return [kind + (this.mayBeQueued ? this.#provisional : ''), this.holder, wholeMs(keepFor)];
+    return [kind + (this.mayBeQueued ? this.#provisional : '') + this.#terms, this.holder, wholeMs(keepFor)];
   }
 
   /** Calls `listener` when its caller has left, until it is answered. */

@@ -111,8 +111,8 @@ export class Subscription {
       if (!(error instanceof Error) || error.name !== 'ReplyError') return false;
       if (error.message.startsWith('NOPERM')) {
         this.logger.warn(
-          `Redis refuses this process its channel (${error.message}), so it receives locks from others up to a second late: ` +
-            `allow SUBSCRIBE on "${channel}".`,
+          `Redis refuses this process its channel (${error.message}), so it gets a lock only when nobody else waits for it: ` +
+            `allow ${this.isSharded ? 'SSUBSCRIBE' : 'SUBSCRIBE'} on "${channel}".`,
         );
       } else if (this.isSharded && error.message.includes('unknown command')) {
         // Before Redis 7. The script falls back in the same way.

@@ -9,8 +9,9 @@ Keys of one bucket, all in one hash slot:
                                             member = mode (x|s|l) process provisional terms ':' holder. A provisional lease that begins
                                             with 0 is that of a request with minHold; terms = ' ' weight ' ' limit in mode l, and else
                                             empty. A request has one member, and a process one request for a key and depth of nesting.
-  readers        <lock>}r           ZSET    reader → server time (ms) when its lease ends;
-                                            reader = 'h' holder | 'c' process holder (provisional) | 'k' (retained by those that have left)
+  holders        <lock>}r           ZSET    record → server time (ms) when its lease ends; of readers and limited holders.
+                                            record = 'h' holder terms | 'c' process holder terms (provisional) |
+                                            'k' (retained by readers that have left) | 'k' holder terms (by a limited holder)
 
 The lock's value starts with its state; fields have fixed widths (token 16 digits, time 13, process 12):
   p token holder                held, and nobody has queued since: a release need not read the queue. The token is the last of those
@@ -20,8 +21,7 @@ The lock's value starts with its state; fields have fixed widths (token 16 digit
   c token time process holder   handed off and not yet confirmed: a provisional lease that ends at time. The key outlives it, so
                                 the next look finds which process did not answer
   s token                       held by the readers
-  l record record ...           held by limited holders, the latest last; record = state time ' ' token process holder ' ' weight ' ' limit ';',
-                                with h, c or k as that of a reader, and the time when its lease ends
+  l token terms                 held by the limited holders, whose terms these are; without terms if they have different ones
   k ...                         retained: nobody holds it until the key expires
 ]]
 -- The requests of a process that has not asked for LIVE ms are removed; if it lives, it asks again. Every record of waiting expires after
@@ -34,7 +34,8 @@ local COHORT, AHEAD = 64, 1000
 -- So many of the queue are read at first: usually the head is granted.
 local PAGE = 16
 
-local sub, byte, find, format, max, min = string.sub, string.byte, string.find, string.format, math.max, math.min
+local sub, byte, find, match, format = string.sub, string.byte, string.find, string.match, string.format
+local max, min = math.max, math.min
 local process = ARGV[1]
 local time = call('TIME')
 local micros = time[1] * 1000000 + time[2]
@@ -87,126 +88,66 @@ local function forgetTheDead()
   for _, who in ipairs(call('ZRANGEBYSCORE', seen, '-inf', now - KEEP, 'LIMIT', 0, 100)) do call('ZREM', seen, who) end
 end
 
-local function isLimited(value)
-  return value and byte(value) == 108 -- l
-end
-
 -- Held by any number of readers, or by limited holders.
 local function isJoint(value)
   return value and (byte(value) == 115 or byte(value) == 108) -- s, l
 end
 
--- Of limited holders: what they take together, the smallest of their limits, and when the first and the last of their leases end.
--- Counted once for a value, because hundreds may enter in one call.
-local counted = {}
-local function usage(value)
-  if counted.value ~= value then
-    local used, smallest, first, last = 0, math.huge, math.huge, 0
-    for ends, weight, limit in string.gmatch(value, '(%d+) %S+ (%d+) (%d+);') do
-      used, smallest = used + weight, min(smallest, limit)
-      first, last = min(first, ends), max(last, ends)
-    end
-    counted = { value = value, used = used, smallest = smallest, first = first, last = last }
-  end
-  return counted.used, counted.smallest, counted.first, counted.last
-end
-
--- The lock is kept until the last of these limited holders ends. Before they are written, because it is allowed when the memory is full, and
--- after it this script may also write.
-local function keepHolders(lock, value)
-  local _, _, _, last = usage(value)
-  call('PEXPIRE', lock, last - now + KEEP)
-end
-
--- Writes the value of limited holders. Answers it, or false when none is left and the lock is free.
-local function writeHolders(lock, value)
-  if value == 'l' then
-    call('DEL', lock)
-    return false
-  end
-  keepHolders(lock, value)
-  call('SET', lock, value, 'KEEPTTL')
-  return value
-end
-
--- Where the record of this process's holder begins and ends among the limited holders; nothing when it holds no share.
-local function recordOf(value, holder)
-  local at = find(value, process .. holder .. ' ', 1, true)
-  -- k
-  if at and byte(value, at - 31) ~= 107 then return at - 31, find(value, ';', at, true) end
-end
-
--- Puts a record under another state, with so many ms to its end; with neither it is removed. Of a change only these 14 bytes go to replicas and
--- to the log, not all holders: with 300 holders that was 25 kB for each renewal.
-local function changeRecord(lock, value, from, to, state, ttl)
-  if not state then return writeHolders(lock, sub(value, 1, from - 1) .. sub(value, to + 1)) end
-  local head = state .. format('%.0f', now + ttl)
-  value = sub(value, 1, from - 1) .. head .. sub(value, from + 14)
-  keepHolders(lock, value)
-  call('SETRANGE', lock, from - 1, head)
-  return value
-end
-
 -- Ends the provisional lease, the readers or the limited holders of a lock's value that have run out. False when the lock is free.
 local function look(lock, value)
   if not value then return false end
-  local state = sub(value, 1, 1)
-  if state == 'c' then
+  if byte(value) == 99 then -- c
     if tonumber(sub(value, 18, 30)) > now then return value end
     passOver(sub(value, 31, 42))
     call('DEL', lock)
     return false
-  elseif state == 's' then
-    local readers = lock .. '}r'
-    for _, reader in ipairs(call('ZRANGEBYSCORE', readers, '-inf', now)) do
-      if sub(reader, 1, 1) == 'c' then passOver(sub(reader, 2, 13)) end
-      call('ZREM', readers, reader)
+  elseif isJoint(value) then
+    local holders = lock .. '}r'
+    for _, record in ipairs(call('ZRANGEBYSCORE', holders, '-inf', now)) do
+      if byte(record) == 99 then passOver(sub(record, 2, 13)) end
+      call('ZREM', holders, record)
     end
-    if call('EXISTS', readers) == 0 then
+    if call('EXISTS', holders) == 0 then
       call('DEL', lock)
       return false
     end
-  elseif state == 'l' then
-    local _, _, first = usage(value)
-    if first > now then return value end
-    return writeHolders(lock, (string.gsub(value, '(%l)(%d+) ([^;]*);', function(each, ends, rest)
-      if tonumber(ends) > now then return end
-      if each == 'c' then passOver(sub(rest, 17, 28)) end
-      return ''
-    end)))
   end
   return value
 end
 
--- The weight and the limit in terms such as '2 5'.
-local function termsOf(terms)
-  local weight, limit = string.match(terms, '^(%d+) (%d+)$')
+-- The weight and the limit in terms such as ' 2 5', or at the end of a record.
+local function termsOf(text)
+  local weight, limit = match(text, ' (%d+) (%d+)$')
   return tonumber(weight), tonumber(limit)
 end
 
--- How many may enter at most.
-local function room(value)
+-- What the holders of a lock take together, and how much they may take: all that wants to enter is admitted beside readers.
+local function usage(lock, value)
   local state = value and byte(value)
-  if not state or state == 115 then return math.huge end -- s
-  if state ~= 108 then return 0 end -- l
-  local used, smallest = usage(value)
-  return smallest - used
+  if not state or state == 115 then return 0, math.huge end -- s
+  if state ~= 108 then return 0, 0 end -- l
+  local weight, limit = termsOf(sub(value, 18))
+  if weight then return weight * call('ZCARD', lock .. '}r'), limit end
+  local used, smallest = 0, math.huge
+  for _, record in ipairs(call('ZRANGE', lock .. '}r', 0, -1)) do
+    weight, limit = termsOf(record)
+    used, smallest = used + weight, min(smallest, limit)
+  end
+  return used, smallest
 end
 
--- Whether the lock is granted beside those that hold it.
-local function admits(value, mode, weight, limit)
+-- Whether the lock is granted beside those that hold it, and take so much of the smallest of their limits.
+local function admits(value, used, smallest, mode, weight, limit)
   if not value then return true end
   if mode == 'x' or sub(value, 1, 1) ~= mode then return false end
-  if mode == 's' then return true end
-  local used, smallest = usage(value)
-  return used + weight <= min(smallest, limit)
+  return mode == 's' or used + weight <= min(smallest, limit)
 end
 
--- The record of this process's holder among the readers, and when its lease ends; nothing when it does not read.
-local function readerOf(lock, holder)
-  for _, reader in ipairs({ 'h' .. holder, 'c' .. process .. holder }) do
-    local ends = call('ZSCORE', lock .. '}r', reader)
-    if ends then return reader, tonumber(ends) end
+-- The record of this process's holder among those that hold the lock together, and when its lease ends; nothing when it is not there.
+local function recordOf(lock, holder, terms)
+  for _, record in ipairs({ 'h' .. holder .. terms, 'c' .. process .. holder .. terms }) do
+    local ends = call('ZSCORE', lock .. '}r', record)
+    if ends then return record, tonumber(ends) end
   end
 end
 
@@ -216,47 +157,45 @@ local function isOwn(value, holder)
   return at and sub(value, at) == holder
 end
 
--- Keeps the record of a reader for so many ms.
-local function stay(lock, reader, ttl)
+-- Keeps a lock that is held together for at least so many ms.
+local function extend(lock, ttl)
   local till = max(call('PTTL', lock), ttl + KEEP)
-  -- First, because it is allowed when the memory is full, and after it this script may also write.
   call('PEXPIRE', lock, till)
-  call('ZADD', lock .. '}r', now + ttl, reader)
   call('PEXPIRE', lock .. '}r', till)
 end
 
--- Adds a reader; the first one takes the lock for all. Answers the token, which all share, and the lock's value.
-local function join(lock, value, reader, ttl)
+-- Keeps a record for so many ms.
+local function stay(lock, record, ttl)
+  -- First, because it is allowed when the memory is full, and after it this script may also write.
+  extend(lock, ttl)
+  call('ZADD', lock .. '}r', now + ttl, record)
+end
+
+-- Adds a reader or a limited holder; the first one takes the lock for all. Answers the token, which all share, and the lock's value.
+local function join(lock, value, mode, record, terms, ttl)
   if not value then
-    value = 's' .. takeTokens()
-    -- What is left of readers whose lock was deleted or evicted is not theirs any more.
+    value = mode .. takeTokens() .. terms
+    -- What is left of holders whose lock was deleted or evicted is not theirs any more.
     call('DEL', lock .. '}r')
     call('SET', lock, value, 'PX', ttl + KEEP)
+  elseif #value > 17 and sub(value, 18) ~= terms then
+    value = sub(value, 1, 17)
+    call('SET', lock, value, 'KEEPTTL')
   end
-  stay(lock, reader, ttl)
+  call('ZADD', lock .. '}r', now + ttl, record .. terms)
+  extend(lock, ttl)
   return sub(value, 2, 17), value
 end
 
--- Adds a limited holder. Answers its token, and the lock's value.
-local function enter(lock, value, state, who, holder, ttl, terms)
-  local token, weight, limit = takeTokens(), termsOf(terms)
-  local used, smallest, first, last = usage(value or 'l')
-  local ends = now + ttl
-  local record = state .. format('%.0f', ends) .. ' ' .. token .. who .. holder .. ' ' .. terms .. ';'
-  value = (value or 'l') .. record
-  counted = {
-    value = value, used = used + weight, smallest = min(smallest, limit), first = min(first, ends), last = max(last, ends),
-  }
-  if used > 0 then call('APPEND', lock, record)
-  else call('SET', lock, value) end
-  call('PEXPIRE', lock, counted.last - now + KEEP)
-  return token, value
-end
-
--- Answers whether the last one has left, and the lock is free.
-local function leaveReaders(lock, reader)
-  call('ZREM', lock .. '}r', reader)
-  return call('EXISTS', lock .. '}r') == 0 and call('DEL', lock)
+-- Answers whether it was the last one, and the lock is free. Asked before: what is gone from a slot that migrates cannot be asked about.
+local function leave(lock, record)
+  local holders = lock .. '}r'
+  if call('ZCARD', holders) > 1 then
+    call('ZREM', holders, record)
+    return false
+  end
+  call('DEL', lock, holders)
+  return true
 end
 
 -- Notifies a process: the calling one in this call's reply, others by a message. Answers whether it is received.
@@ -268,38 +207,28 @@ local function notify(who, notice)
   return call('PUBLISH', counter .. who, notice) > 0
 end
 
--- Notifies the process of the first waiter that the key is retained, for so many ms: it asks when they are over.
-local function announceRetained(lock, ms)
-  local head = call('ZRANGE', lock .. '}q', 0, 0)[1]
-  if head then notify(sub(head, 2, 13), format('k%.0f:%s', ms, string.match(head, ':(.*)$'))) end
-end
-
 -- Hands the lock to a member of the queue, with a provisional lease: its process must confirm. A writer gets tokens for a cohort, unless
 -- it has a minHold: the server would only record that of the first caller, and that of the next would end if its process crashed.
 -- Answers the lock's value, or false when the process does not listen. The value is written before the message is sent, because a
 -- message about a grant that could not be written would be believed.
 local function handOff(lock, value, member)
-  local before = value
   local mode, who = sub(member, 1, 1), sub(member, 2, 13)
-  local provisional, terms, holder = string.match(member, '^(%d+) ?([%d ]*):(.*)$', 14)
-  local token, count = nil, 1
+  local provisional, terms, holder = match(member, '^(%d+)([%d ]*):(.*)$', 14)
+  local token, count, record = nil, 1, 'c' .. who .. holder
   if mode == 'x' then
     token, count = takeTokens(byte(provisional) ~= 48 and COHORT or 1, true) -- 0
     -- Joined as text: a number keeps 14 digits, and this has 13 until the year 2286.
     value = 'c' .. token .. (now + provisional) .. who .. holder
     call('SET', lock, value, 'PX', provisional + KEEP)
-  elseif mode == 's' then
-    token, value = join(lock, value, 'c' .. who .. holder, tonumber(provisional))
   else
-    token, value = enter(lock, value, 'c', who, holder, tonumber(provisional), terms)
+    token, value = join(lock, value, mode, record, terms, tonumber(provisional))
   end
   if notify(who, token .. stamp .. format('%02d', count) .. provisional .. ':' .. holder .. ' ' .. lock) then
     call('ZREM', lock .. '}q', member)
     return value
   end
-  if mode == 's' then leaveReaders(lock, 'c' .. who .. holder)
-  elseif before then writeHolders(lock, before)
-  else call('DEL', lock) end
+  if mode == 'x' then call('DEL', lock)
+  else leave(lock, record .. terms) end
   passOver(who)
   return false
 end
@@ -308,20 +237,23 @@ end
 -- processes are removed: when they were only passed over, 10 000 of them were read again by each look. Answers the lock's value, and
 -- whether a live one was left. A mode letter that it does not know blocks the queue, so that a later version can add one.
 local function serve(lock, value)
-  local queue, count = lock .. '}q', min(PAGE, room(value))
-  while room(value) > 0 do
+  local used, smallest = usage(lock, value)
+  local queue, count = lock .. '}q', min(PAGE, smallest - used)
+  while used < smallest do
     local page, dead, isBlocked = call('ZRANGE', queue, 0, count - 1), {}, false
     for _, member in ipairs(page) do
       local granted = false
       if now - lastAskOf(sub(member, 2, 13)) < LIVE then
         local mode, weight, limit = sub(member, 1, 1)
-        if mode == 'l' then weight, limit = termsOf(string.match(member, '^%d+ ([%d ]*)', 14)) end
-        isBlocked = not find('xsl', mode, 1, true) or not admits(value, mode, weight, limit)
+        if mode == 'l' then weight, limit = termsOf(match(member, '^%d+([%d ]*)', 14)) end
+        isBlocked = not find('xsl', mode, 1, true) or not admits(value, used, smallest, mode, weight, limit)
         if isBlocked then break end
         granted = handOff(lock, value, member)
+        if granted and mode == 'x' then smallest = 0
+        elseif granted and mode == 'l' then used, smallest = used + weight, min(smallest, limit) end
       end
       if granted then value = granted else dead[#dead + 1] = member end
-      isBlocked = room(value) <= 0
+      isBlocked = used >= smallest
       if isBlocked then break end
     end
     if #dead > 0 then call('ZREM', queue, unpack(dead)) end
@@ -330,4 +262,17 @@ local function serve(lock, value)
     count = 16 * PAGE
   end
   return value, false
+end
+
+-- Notifies the process of the first waiter that the key is retained, for so many ms: it asks when they are over.
+local function announceRetained(lock, ms)
+  local head = call('ZRANGE', lock .. '}q', 0, 0)[1]
+  if head then notify(sub(head, 2, 13), format('k%.0f:%s', ms, match(head, ':(.*)$'))) end
+end
+
+-- After what a holder came for was done. A queue that cannot be read, because the slot of the lock migrates, must not deny that: its waiters
+-- look for themselves within a second.
+local function serveIfPossible(lock, value, retained)
+  pcall(serve, lock, value)
+  if retained then pcall(announceRetained, lock, retained) end
 end

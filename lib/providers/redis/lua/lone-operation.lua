@@ -25,8 +25,11 @@ if #KEYS == 2 then
         call('SET', counter, token)
       end
       if limited then
-        local ends = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[4])
-        call('SET', lock, 'lh' .. ends .. ' ' .. token .. ARGV[1] .. holder .. limited .. ';', 'PX', ARGV[4] + 10000)
+        local now = time[1] * 1000 + math.floor(time[2] / 1000)
+        call('DEL', lock .. '}r')
+        call('SET', lock, 'l' .. token .. limited, 'PX', ARGV[4] + 10000)
+        call('ZADD', lock .. '}r', now + ARGV[4], 'h' .. holder .. limited)
+        call('PEXPIRE', lock .. '}r', ARGV[4] + 10000)
       else
         call('SET', lock, 'p' .. token .. holder, 'PX', ARGV[4])
       end
@@ -38,14 +41,13 @@ if #KEYS == 2 then
       call('DEL', lock)
       return 1
     end
-  elseif ARGV[2] == 'e' and ARGV[4] == '0' then
-    local value, own = call('GET', lock), ARGV[1] .. holder .. ' '
+  elseif string.find(ARGV[2], 'e ', 1, true) == 1 and ARGV[4] == '0' then
+    local value, holders = call('GET', lock), lock .. '}r'
     -- It is confirmed, and nobody holds the lock beside it or waits.
-    if value and string.sub(value, 1, 2) == 'lh' and string.sub(value, 33, 32 + #own) == own
-      and string.find(value, ';', 1, true) == #value and call('EXISTS', lock .. '}q') == 0 then
-      local time = call('TIME')
-      if tonumber(string.sub(value, 3, 15)) > time[1] * 1000 + time[2] / 1000 then
-        call('DEL', lock)
+    if value and string.byte(value) == 108 and call('ZCARD', holders) == 1 and call('EXISTS', lock .. '}q') == 0 then -- l
+      local ends, time = call('ZSCORE', holders, 'h' .. holder .. string.sub(ARGV[2], 2)), call('TIME')
+      if ends and tonumber(ends) > time[1] * 1000 + time[2] / 1000 then
+        call('DEL', lock, holders)
         return 1
       end
     end

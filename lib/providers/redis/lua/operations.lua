@@ -9,9 +9,10 @@ ARGV   the calling process, then three per operation: what to do, the holder, an
   B provisional :age :minHold           lease    the same with a minHold, for one
   T, M :::callers, U ::minHold          lease    these without queueing. With the provisional lease it also leaves the queue
   a, t                                  lease    A and T in shared mode
-  l, m                                  lease    A and T in mode limited. Here, and in its release, provisional is followed by ' ' weight ' ' limit
-  C minHold                             lease    confirm or renew, to lease ms from now
-  R provisional                         keepFor  release; `r` in shared mode, `e` in mode limited. With its provisional lease it also leaves the queue
+  l, m                                  lease    A and T in mode limited, with terms behind provisional: ' ' weight ' ' limit
+  C minHold                             lease    confirm or renew, to lease ms from now; in mode limited with terms
+  R provisional                         keepFor  release; `r` in shared mode, `e` in mode limited, with terms. With its provisional lease it also
+                                                 leaves the queue
   F                                     -        force-release
   I                                     -        inspect
 
@@ -33,8 +34,7 @@ request of the calling process that was granted in this call. A lone operation o
 -- callers: of its process, which may hold it one after the other. queued: there may be a queue.
 local function grant(lock, value, holder, mode, terms, lease, minHold, callers, queued)
   local ttl = max(lease, minHold)
-  if mode == 's' then return (join(lock, value, 'h' .. holder, ttl)) end
-  if mode == 'l' then return (enter(lock, value, 'h', process, holder, ttl, terms)) end
+  if mode ~= 'x' then return (join(lock, value, mode, 'h' .. holder, terms, ttl)) end
   local token = takeTokens(callers)
   if minHold > 0 then
     call('SET', lock, format('m%s%013.0f%s', token, now + minHold, holder), 'PX', ttl)
@@ -45,30 +45,25 @@ local function grant(lock, value, holder, mode, terms, lease, minHold, callers, 
 end
 
 -- The answer for a lock that the holder has already, or nil: with the last of its tokens, because it is unknown which were used.
-local function held(lock, value, holder)
-  local left, token
+local function held(lock, value, holder, terms)
+  local left
   if isOwn(value, holder) then
-    left, token = sub(value, 1, 1) == 'c' and tonumber(sub(value, 18, 30)) - now or call('PTTL', lock), sub(value, 2, 17)
-  elseif isLimited(value) then
-    local from = recordOf(value, holder)
-    if from then left, token = sub(value, from + 1, from + 13) - now, sub(value, from + 15, from + 30) end
+    left = byte(value) == 99 and tonumber(sub(value, 18, 30)) - now or call('PTTL', lock) -- c
   elseif isJoint(value) then
-    local _, ends = readerOf(lock, holder)
-    left, token = ends and ends - now, sub(value, 2, 17)
+    local _, ends = recordOf(lock, holder, terms)
+    left = ends and ends - now
   end
-  return left and format('h%s%.0f', token, left)
+  return left and format('h%s%.0f', sub(value, 2, 17), left)
 end
 
 -- In how many ms the lock frees itself unless it is renewed; of a limited lock, the first of its holders.
 local function freeIn(lock, value)
   local left
   if not value then left = 0
-  elseif isLimited(value) then
-    local _, _, first = usage(value)
-    left = first - now
   elseif isJoint(value) then
-    left = call('ZRANGE', lock .. '}r', -1, -1, 'WITHSCORES')[2] - now
-  elseif sub(value, 1, 1) == 'c' then left = tonumber(sub(value, 18, 30)) - now
+    local at = byte(value) == 108 and 0 or -1 -- l
+    left = call('ZRANGE', lock .. '}r', at, at, 'WITHSCORES')[2] - now
+  elseif byte(value) == 99 then left = tonumber(sub(value, 18, 30)) - now -- c
   else left = call('PTTL', lock) end
   -- Without an end, because somebody else has written it: a second, so that its waiters do not ask all the time.
   if left == -1 then left = 1000 end
@@ -79,7 +74,7 @@ local MODES = { a = 's', t = 's', l = 'l', m = 'l' }
 
 -- exist: how many of lock and queue there are.
 local function acquire(lock, code, holder, lease, exist)
-  local letter, provisional, terms, age, minHold, callers = string.match(code, '^(%a)(%d*) ?([%d ]*):?(%d*):?(%d*):?(%d*)$')
+  local letter, provisional, terms, age, minHold, callers = match(code, '^(%a)(%d*)([%d ]*):?(%d*):?(%d*):?(%d*)$')
   local queue, mode = lock .. '}q', MODES[letter] or 'x'
   local once = letter == 'T' or letter == 'M' or letter == 'U' or letter == 't' or letter == 'm'
   lease, minHold = tonumber(lease), tonumber(minHold) or 0
@@ -87,12 +82,12 @@ local function acquire(lock, code, holder, lease, exist)
   local value = call('GET', lock)
   local queued, blocked = exist - (value and 1 or 0) > 0, false
   value = look(lock, value)
-  local own = held(lock, value, holder)
+  local own = held(lock, value, holder, terms)
   if own then
-    if isLimited(value) then serve(lock, value) end
+    if isJoint(value) then serveIfPossible(lock, value) end
     return own
   end
-  local member = mode .. process .. provisional .. (terms == '' and '' or ' ' .. terms) .. ':' .. holder
+  local member = mode .. process .. provisional .. terms .. ':' .. holder
   if once then
     if queued then
       -- An earlier ask of it may have queued it.
@@ -103,10 +98,11 @@ local function acquire(lock, code, holder, lease, exist)
   else
     blocked = queued
   end
-  local weight, limit
-  if mode == 'l' then weight, limit = termsOf(terms) end
-  if not blocked and admits(value, mode, weight, limit) then
-    return grant(lock, value, holder, mode, terms, lease, minHold, tonumber(callers), queued)
+  if not blocked then
+    local used, smallest = usage(lock, value)
+    if admits(value, used, smallest, mode, termsOf(terms)) then
+      return grant(lock, value, holder, mode, terms, lease, minHold, tonumber(callers), queued)
+    end
   end
   if once then return 'b' end
 
@@ -128,8 +124,8 @@ end
 
 local function renew(lock, code, holder, lease)
   local value = look(lock, call('GET', lock))
-  local minHold = tonumber(sub(code, 2)) or 0
-  lease = tonumber(lease)
+  local minHold, terms = match(code, '^C(%d*)(.*)$')
+  minHold, lease = tonumber(minHold) or 0, tonumber(lease)
   if isOwn(value, holder) then
     local state, token = sub(value, 1, 1), sub(value, 2, 17)
     local till = state == 'm' and tonumber(sub(value, 18, 30)) - now or state == 'c' and minHold or 0
@@ -141,57 +137,40 @@ local function renew(lock, code, holder, lease)
       call('SET', lock, 'w' .. token .. holder, 'KEEPTTL')
     end
     return format('h%s%.0f', token, lease)
-  elseif isLimited(value) then
-    local from, to = recordOf(value, holder)
-    if from then
-      -- Never shortened: it does not record its minHold.
-      local left = byte(value, from) == 104 and sub(value, from + 1, from + 13) - now or 0 -- h
-      local token = sub(value, from + 15, from + 30)
-      -- A holder beside this one may have run out.
-      serve(lock, changeRecord(lock, value, from, to, 'h', max(lease, minHold, left)))
-      return format('h%s%.0f', token, lease)
-    end
-  elseif isJoint(value) then
-    local reader, ends = readerOf(lock, holder)
-    if reader then
-      local isConfirmed = byte(reader) == 104 -- h
-      -- Never shortened: readers do not record their minHold. Written before the old record is removed, which may be the only one: in a slot
-      -- that migrates, a script cannot write a key that is gone.
-      stay(lock, 'h' .. holder, max(lease, minHold, isConfirmed and ends - now or 0))
-      if not isConfirmed then call('ZREM', lock .. '}r', reader) end
-      return format('h%s%.0f', sub(value, 2, 17), lease)
-    end
   end
-  serve(lock, value)
-  return 0
+  local record, ends
+  if isJoint(value) then record, ends = recordOf(lock, holder, terms) end
+  if record then
+    local isConfirmed = byte(record) == 104 -- h
+    -- Never shortened: these holders do not record their minHold. Written before the old record is removed, which may be the only one: in
+    -- a slot that migrates, a script cannot write a key that is gone.
+    stay(lock, 'h' .. holder .. terms, max(lease, minHold, isConfirmed and ends - now or 0))
+    if not isConfirmed then call('ZREM', lock .. '}r', record) end
+  end
+  -- Also beside this holder, where another may have run out.
+  serveIfPossible(lock, value)
+  return record and format('h%s%.0f', sub(value, 2, 17), lease) or 0
 end
 
 local function release(lock, code, holder, keepFor)
-  local value, provisional = call('GET', lock), sub(code, 2)
-  if value and byte(value) == 112 and sub(value, 18) == holder and provisional == '' and keepFor == '0' then -- p
+  local value = call('GET', lock)
+  if value and byte(value) == 112 and sub(value, 18) == holder and code == 'R' and keepFor == '0' then -- p
     call('DEL', lock)
     return 1
   end
   value, keepFor = look(lock, value), tonumber(keepFor)
+  local letter, provisional, terms = match(code, '^(%a)(%d*)(.*)$')
+  local record = isJoint(value) and recordOf(lock, holder, terms)
+  local own = record or isOwn(value, holder)
   local retained
-  local reader, from, to
-  if isLimited(value) then from, to = recordOf(value, holder)
-  elseif isJoint(value) then reader = readerOf(lock, holder) end
-  local own = reader or from or isOwn(value, holder)
-  if from then
-    value = changeRecord(lock, value, from, to, keepFor > 0 and 'k', keepFor)
-    if keepFor > 0 then retained = keepFor end
-  elseif reader then
-    if keepFor == 0 then
-      if leaveReaders(lock, reader) then value = false end
-    else
-      stay(lock, 'k', max(keepFor, (call('ZSCORE', lock .. '}r', 'k') or 0) - now))
-      call('ZREM', lock .. '}r', reader)
-    end
-    if value then
-      local last = call('ZRANGE', lock .. '}r', -1, -1, 'WITHSCORES')
-      if byte(last[1]) == 107 then retained = last[2] - now end -- k
-    end
+  if record and keepFor == 0 then
+    if leave(lock, record) then value = false end
+  elseif record then
+    -- Readers retain the lock together, as long as the last of them: a record for each would be thousands.
+    local kept = 'k' .. (terms == '' and '' or holder .. terms)
+    stay(lock, kept, max(keepFor, (call('ZSCORE', lock .. '}r', kept) or 0) - now))
+    call('ZREM', lock .. '}r', record)
+    if terms ~= '' then retained = keepFor end
   elseif own and keepFor > 0 then
     call('PEXPIRE', lock, keepFor)
     call('SETRANGE', lock, 0, 'k')
@@ -201,20 +180,22 @@ local function release(lock, code, holder, keepFor)
     call('DEL', lock)
     value = false
   end
-  if provisional ~= '' then
-    local letter = byte(code)
-    local mode = letter == 114 and 's' or letter == 101 and 'l' or 'x' -- r, e
-    call('ZREM', lock .. '}q', mode .. process .. provisional .. ':' .. holder)
+  if record and value and terms == '' then
+    local last = call('ZRANGE', lock .. '}r', -1, -1, 'WITHSCORES')
+    if byte(last[1]) == 107 then retained = last[2] - now end -- k
   end
-  serve(lock, value)
-  if retained then announceRetained(lock, retained) end
+  if provisional ~= '' then
+    local mode = letter == 'r' and 's' or letter == 'e' and 'l' or 'x'
+    call('ZREM', lock .. '}q', mode .. process .. provisional .. terms .. ':' .. holder)
+  end
+  serveIfPossible(lock, value, retained)
   return own and 1 or 0
 end
 
 local function forceRelease(lock)
   local value = look(lock, call('GET', lock))
   call('DEL', lock, lock .. '}r')
-  serve(lock, false)
+  serveIfPossible(lock, false)
   return value and 1 or 0
 end
 
@@ -233,22 +214,15 @@ local function inspect(lock)
     holders = holders + 1
     if holders <= 100 then instances[holders] = sub(holder, 1, 12) end
   end
-  if state == 's' then
-    local readers = call('ZRANGE', lock .. '}r', 0, -1, 'WITHSCORES')
-    read = read + 30 * #readers
-    mode, left = 'shared', readers[#readers] - now
-    for i = 1, #readers, 2 do
-      local letter = byte(readers[i])
-      if letter ~= 107 then count(sub(readers[i], letter == 99 and 14 or 2)) end -- k, c
+  if isJoint(value) then
+    local records = call('ZRANGE', lock .. '}r', 0, -1, 'WITHSCORES')
+    read = read + 30 * #records
+    mode, left = 'shared', records[#records] - now
+    for i = 1, #records, 2 do
+      local letter = byte(records[i])
+      if letter ~= 107 then count(sub(records[i], letter == 99 and 14 or 2)) end -- k, c
     end
-  elseif state == 'l' then
-    local used, smallest, _, last = usage(value)
-    read = read + #value
-    mode, left, taken = 'limited', last - now, format(' %.0f %.0f', used, smallest)
-    for letter, record in string.gmatch(value, '(%l)%d+ (%S+) ') do
-      token = sub(record, 1, 16)
-      if letter ~= 'k' then count(sub(record, 29)) end
-    end
+    if state == 'l' then mode, taken = 'limited', format(' %.0f %.0f', usage(lock, value)) end
   else
     left = state == 'c' and sub(value, 18, 30) - now or call('PTTL', lock)
     if state ~= 'k' then count(sub(value, HOLDER_AT[state])) end

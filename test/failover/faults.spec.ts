@@ -1,4 +1,5 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
+import { Redis } from 'ioredis';
 import { DataSource } from 'typeorm';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { LockUnavailableError } from '../../lib/api/errors.js';
@@ -114,6 +115,21 @@ describe('Redis with MariaDB behind it, and the record on MariaDB', () => {
     },
     240_000,
   );
+
+  it('goes over to MariaDB when Redis is out of memory, which renews what is held', async () => {
+    const [one, two] = instances as [Instance, Instance];
+    // So many, and so far apart, that one of them is renewed at any moment.
+    for (let count = 0; count < 60; count += 1) {
+      await Promise.all([one.locks.acquire(`held:${count}`), two.locks.acquire(`also:${count}`)]);
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+    const admin = new Redis(redis.port);
+    await admin.config('SET', 'maxmemory', '1');
+    admin.disconnect();
+    await expect(one.locks.acquire('new', { wait: 0 })).rejects.toThrow('OOM');
+    await until(() => active().every((provider) => provider === 'mysql'), 'all are on MariaDB', PATIENT);
+    await (await one.locks.acquire('new', { wait: '1m' })).release();
+  }, 240_000);
 
   it('does not switch for one instance that alone cannot reach Redis', async () => {
     const [lonely, other] = instances as [Instance, Instance];

@@ -157,23 +157,27 @@ describe('a Redis Cluster', () => {
   it.each([
     ['reader', { mode: 'shared' }],
     ['limited holder', { mode: 'limited', limited: { limit: 2, weight: 1 } }],
-  ] as const)('a lone %s is renewed in a slot that migrates, and keeps writers out', async (_, options) => {
-    const key = spread().find((each) => slotOf(each) !== slotOf('moving')) ?? '';
-    const slot = String(slotOf(key));
-    const from = masterOf(Number(slot));
-    const to = cluster.masters.find((master) => master !== from) as ClusterNode;
-    const held = granted(await one.backend.acquire(request(key, options)));
-    await to.admin.call('CLUSTER', ['SETSLOT', slot, 'IMPORTING', from.id]);
-    await from.admin.call('CLUSTER', ['SETSLOT', slot, 'MIGRATING', to.id]);
-    try {
-      expect(await one.backend.renew(held, 60_000)).toMatchObject({ validUntil: expect.any(Number) });
-      expect(await from.admin.zcard(`${layout.lockOf(key)}}r`)).toBe(1);
-    } finally {
-      for (const { admin } of [to, from]) await admin.call('CLUSTER', ['SETSLOT', slot, 'STABLE']);
-    }
-    expect(await two.backend.acquire(request(key, { wait: 0 }))).toBe('busy');
-    expect(await one.backend.release(held, RELEASE)).toBe('released');
-  }, 60_000);
+  ] as const)(
+    'a lone %s is renewed in a slot that migrates, and keeps writers out',
+    async (_, options) => {
+      const key = spread().find((each) => slotOf(each) !== slotOf('moving')) ?? '';
+      const slot = String(slotOf(key));
+      const from = masterOf(Number(slot));
+      const to = cluster.masters.find((master) => master !== from) as ClusterNode;
+      const held = granted(await one.backend.acquire(request(key, options)));
+      await to.admin.call('CLUSTER', ['SETSLOT', slot, 'IMPORTING', from.id]);
+      await from.admin.call('CLUSTER', ['SETSLOT', slot, 'MIGRATING', to.id]);
+      try {
+        expect(await one.backend.renew(held, 60_000)).toMatchObject({ validUntil: expect.any(Number) });
+        expect(await from.admin.zcard(`${layout.lockOf(key)}}r`)).toBe(1);
+      } finally {
+        for (const { admin } of [to, from]) await admin.call('CLUSTER', ['SETSLOT', slot, 'STABLE']);
+      }
+      expect(await two.backend.acquire(request(key, { wait: 0 }))).toBe('busy');
+      expect(await one.backend.release(held, RELEASE)).toBe('released');
+    },
+    60_000,
+  );
 
   it('a killed master: a replica takes over its holds, and the locks of the other masters notice nothing', async () => {
     const [lost = '', ...others] = spread();

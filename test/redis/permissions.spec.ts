@@ -98,7 +98,9 @@ describe('under the permissions that the documentation names', () => {
     await other.backend.release(holder, RELEASE);
     await other.backend.release(granted(await second), RELEASE);
     await deaf.backend.release(granted(await waiter), RELEASE);
-    expect(warnings).toEqual([expect.stringMatching(/gets a lock only when nobody else waits for it: allow SUBSCRIBE/)]);
+    expect(warnings).toEqual([
+      expect.stringMatching(/gets a lock only when nobody else waits for it: allow SUBSCRIBE/),
+    ]);
     expect(await deaf.backend.diagnose()).toContainEqual({
       severity: 'error',
       message: expect.stringMatching(/refuses what locks need, on .*: allow \+subscribe\./),

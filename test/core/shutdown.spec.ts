@@ -1,3 +1,4 @@
+import type { ReleaseOutcome } from '../../lib/api/lock-provider.js';
 import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
@@ -131,6 +132,21 @@ describe('stop', () => {
     await clock.advance(0);
     expect(holder.error).toMatchObject({ code: 'LOCK_LOST', reason: 'shutdown' });
     expect(clock.pendingTimers).toBe(0);
+  });
+
+  it('waits in the grace for a release that takes long, because it may commit what a task has written', async () => {
+    const provider = ScriptedProvider.obliging();
+    const { locks, clock } = await startManager({ provider, shutdownGrace: '20s' });
+    const answer = deferred<ReleaseOutcome>();
+    provider.onRelease = () => answer.promise;
+    const holder = watch(locks.withLock('a', () => 'done'));
+    await clock.advance(0);
+    const stopping = watch(locks.stop());
+    await clock.advance(15_000);
+    expect([stopping.state, provider.closes]).toEqual(['pending', 0]);
+    answer.resolve('released');
+    await clock.advance(0);
+    expect([holder.value, stopping.state]).toEqual(['done', 'fulfilled']);
   });
 
   it('is one stop, however often it is called; and nothing for what was not started', async () => {

@@ -18,7 +18,7 @@ export function startMariaDb(settings?: { options?: readonly string[] }): Promis
 export function startGaleraNode(): Promise<SqlServer>;
 
 /** Starts a PgBouncer on a free loopback port, which pools connections to the Postgres on this port by transaction. */
-export function startPgBouncer(port: number): Promise<SqlServer>;
+export function startPgBouncer(port: number, mode?: 'session' | 'transaction'): Promise<SqlServer>;
 
 /** Starts a Postgres (from the PATH or from Debian's folder) on a free loopback port, in a temporary folder. */
 export function startPostgres(): Promise<SqlServer>;

@@ -49,7 +49,7 @@ export async function startGaleraNode() {
 }
 
 /** Starts a PgBouncer on a free loopback port, which pools connections to this Postgres by transaction. */
-export async function startPgBouncer(port) {
+export async function startPgBouncer(port, mode = 'transaction') {
   const folder = await mkdtemp(join(tmpdir(), 'lock-pgbouncer-'));
   // It refuses to be root.
   const account = process.getuid?.() === 0 ? await accountOf('postgres') : undefined;
@@ -57,7 +57,7 @@ export async function startPgBouncer(port) {
   const own = await freePort();
   const settings = [
     ...['[databases]', `* = host=127.0.0.1 port=${port} user=postgres`, '[pgbouncer]', 'listen_addr = 127.0.0.1'],
-    ...[`listen_port = ${own}`, 'unix_socket_dir =', 'auth_type = any', 'pool_mode = transaction'],
+    ...[`listen_port = ${own}`, 'unix_socket_dir =', 'auth_type = any', `pool_mode = ${mode}`],
   ];
   const file = join(folder, 'pgbouncer.ini');
   await writeFile(file, settings.join('\n'));

@@ -12,13 +12,15 @@ export interface TcpProxy {
   passReplies(): void;
   /** Loses what the server answers. */
   loseReplies(): void;
+  /** From now on each answer takes so many ms longer. */
+  slow(ms: number): void;
   /** Breaks all connections; new ones may be made. What was held back is lost. */
   cut(): void;
   /**
    * Breaks a connection on the client's side alone, as a NAT does that has forgotten it: the server goes on believing in it. `port`
-   * is the client's as the server sees it.
+   * is the client's as the server sees it; without it, all of them.
    */
-  forget(port: number): void;
+  forget(port?: number): void;
   /** Breaks all connections and refuses new ones, until `admit`. */
   refuse(): void;
   admit(): void;
@@ -53,6 +55,7 @@ export async function startTcpProxy(first: number, { patience = 0, host = '127.0
   const wires = new Set<Wire>();
   let replies: 'pass' | 'hold' | 'lose' = 'pass';
   let refusing = false;
+  let delay = 0;
   let isFrozen = (_: Socket) => false;
   let connections = 0;
   let target = first;
@@ -90,7 +93,8 @@ export async function startTcpProxy(first: number, { patience = 0, host = '127.0
       client.on('data', (data) => server.write(data));
     });
     server.on('data', (data) => {
-      if (replies === 'pass') client.write(data);
+      if (replies === 'pass' && delay > 0) setTimeout(() => client.destroyed || client.write(data), delay);
+      else if (replies === 'pass') client.write(data);
       else if (replies === 'hold') wire.held.push(data);
     });
     server.on('error', () => undefined);
@@ -128,10 +132,13 @@ export async function startTcpProxy(first: number, { patience = 0, host = '127.0
     loseReplies() {
       replies = 'lose';
     },
+    slow(ms) {
+      delay = ms;
+    },
     cut,
     forget(port) {
       for (const wire of wires) {
-        if (wire.server.localPort !== port) continue;
+        if (port !== undefined && wire.server.localPort !== port) continue;
         wire.isForgotten = true;
         reset(wire.client);
       }

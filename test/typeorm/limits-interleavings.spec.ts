@@ -3,13 +3,11 @@ import fc from 'fast-check';
 import { DataSource } from 'typeorm';
 import type { AcquireRequest, Grant } from '../../lib/api/lock-provider.js';
 import type { LimitTerms } from '../../lib/api/lock-options.js';
-import { systemClock } from '../../lib/core/toolkit/clock.js';
 import { systemRandom } from '../../lib/core/toolkit/random.js';
 import { SeededRandom } from '../../lib/provider-kit/seeded-random.js';
 import type { Run } from '../../lib/providers/typeorm/answer.js';
 import { LeaseTable } from '../../lib/providers/typeorm/version/lease-table.js';
 import { LimitedLeases } from '../../lib/providers/typeorm/version/limited-leases.js';
-import { Renewals } from '../../lib/providers/typeorm/version/renewals.js';
 import { type LeaseDatabase, VersionAttempt } from '../../lib/providers/typeorm/version/version-attempt.js';
 import { contextFor } from '../backend-context.js';
 import { exploration } from '../exploration.js';
@@ -57,10 +55,10 @@ function faulty(random: SeededRandom, late: Promise<unknown>[]): LeaseDatabase {
     await turns(Math.floor(random.fraction() * 6));
     return answer;
   };
-  const leases = new LeaseTable('sqlite', 'distributed_lock', run);
+  const leases = new LeaseTable('sqlite', 'distributed_lock', run, 1);
   const limited = new LimitedLeases(leases, 'sqlite');
   const rest = { diagnose: () => [], close: () => Promise.resolve(), purge: () => Promise.resolve(0) };
-  return { run, leases, limited, renewals: new Renewals(systemClock, leases), ...rest };
+  return { run, leases, limited, ...rest };
 }
 
 /** Who believes to hold the key. */
@@ -121,15 +119,14 @@ async function play(seed: number): Promise<number> {
   await Promise.all(Array.from({ length: ACTORS }, actor));
   await Promise.all(late);
   // Whatever arrived late left nobody in the row.
-  const table = new LeaseTable('sqlite', 'distributed_lock', (sql, values) =>
-    dataSource.query(sql, [...(values ?? [])]),
-  );
+  const run: Run = (sql, values) => dataSource.query(sql, [...(values ?? [])]);
+  const table = new LeaseTable('sqlite', 'distributed_lock', run, 1);
   expect((await table.look(`run${seed}#lease:k`))?.holds).toEqual([]);
   return grants;
 }
 
 it(`statements that overtake each other, or are not answered, never let in more than the limit, and leave nobody in the row (${RUNS} runs; more in npm run test:long)`, async () => {
-  await new LeaseTable('sqlite', 'distributed_lock', (sql) => dataSource.query(sql)).prepare(true);
+  await new LeaseTable('sqlite', 'distributed_lock', (sql) => dataSource.query(sql), 1).prepare(true);
   const reserved = jest.spyOn(LimitedLeases.prototype, 'reserve');
   let grants = 0;
   await fc.assert(

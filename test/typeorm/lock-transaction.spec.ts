@@ -1,5 +1,5 @@
 import type { DataSource, EntityManager, EntitySubscriberInterface } from 'typeorm';
-import { LockLostError } from '../../lib/api/errors.js';
+import { LockBusyError, LockLostError } from '../../lib/api/errors.js';
 import { entityManagerOf, TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
 import { AccountsRig, errorOf } from './accounts.js';
 
@@ -42,6 +42,27 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
     await expect(task).rejects.toBe(error);
     expect(await refusal).toMatchObject({ message: expect.stringContaining(ENDED) as string });
     expect(await transactions()).toEqual([]);
+  });
+
+  it('a task that chooses another schema with such a table leaves the locks of others in theirs', async () => {
+    const [one, two] = [await process(), await process()];
+    await (await one.acquire('b')).release();
+    const table = isPostgres ? 'public.distributed_lock' : `${String(rig.source.options.database)}.distributed_lock`;
+    const copy = isPostgres ? '(LIKE public.distributed_lock INCLUDING ALL)' : `LIKE ${table}`;
+    for (const sql of [
+      `CREATE ${isPostgres ? 'SCHEMA' : 'DATABASE'} tenant`,
+      `CREATE TABLE tenant.distributed_lock ${copy}`,
+      `INSERT INTO tenant.distributed_lock SELECT * FROM ${table}`,
+    ]) {
+      await rig.source.query(sql);
+    }
+    await one.withLock('a', (lock) =>
+      entityManagerOf(lock).query(isPostgres ? 'SET search_path TO tenant' : 'USE tenant'),
+    );
+    const held = await one.acquire('b');
+    await expect(two.acquire('b', { wait: 0 })).rejects.toBeInstanceOf(LockBusyError);
+    await held.release();
+    await rig.source.query(isPostgres ? 'DROP SCHEMA tenant CASCADE' : 'DROP DATABASE tenant');
   });
 
   it('nor when maxHold passes', async () => {

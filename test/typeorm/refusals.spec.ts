@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
-import type { DataSource } from 'typeorm';
+import { DataSource } from 'typeorm';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { LockConfigError } from '../../lib/api/errors.js';
 import {
@@ -12,6 +12,15 @@ import { createTableSql } from '../../lib/providers/typeorm/lock-schema.js';
 import { SqlBackend, type SqlType } from './sql-backend.js';
 
 const databases: readonly SqlType[] = ['mariadb', 'postgres'];
+
+it('another driver of MySQL than mysql2 is refused at the start', async () => {
+  const driver = { createConnection: () => undefined, createPool: () => undefined, createPoolCluster: () => undefined };
+  const dataSource = new DataSource({ type: 'mysql', url: 'mysql://127.0.0.1:1/app', driver });
+  const locks = new LockManager({ providers: { sql: new TypeOrmRowLockProvider({ dataSource }) } });
+  const start = locks.start();
+  await expect(start).rejects.toBeInstanceOf(LockConfigError);
+  await expect(start).rejects.toThrow('need the driver mysql2: install it (npm install mysql2)');
+});
 
 // What a server refuses it would refuse again. The callers here would wait for an hour.
 describe.each(databases)('refusals of %s fail immediately and say what to do', (type) => {

@@ -5,6 +5,7 @@ import { DataSource } from 'typeorm';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { LockConfigError } from '../../lib/api/errors.js';
 import {
+  entityManagerOf,
   TypeOrmAdvisoryLockProvider,
   TypeOrmRowLockProvider,
   TypeOrmVersionLockProvider,
@@ -80,6 +81,36 @@ describe('a provider does not start where two callers could hold a lock at the s
     await writeFile(join(server.folder, 'data/standby.signal'), '');
     await server.crash();
     await refusedWith(/standby/, server);
+  }, 120_000);
+
+  it('behind a pooler by session, a COMMIT whose answer the pooler has not received has an unknown outcome', async () => {
+    const server = await started(startPostgres());
+    const wire = await startTcpProxy(server.port);
+    const pooler = await started(startPgBouncer(wire.port, 'session'));
+    const root = await sourceOf(server).initialize();
+    for (const sql of [
+      'CREATE TABLE written (id INT)',
+      `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(1); RETURN NULL; END'`,
+      `CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON written DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION slow()`,
+    ]) {
+      await root.query(sql);
+    }
+    const dataSource = await sourceOf(pooler).initialize();
+    const provider = new TypeOrmRowLockProvider({ dataSource, synchronize: true, allowUnsafeTopology: true });
+    const locks = new LockManager({ providers: { sql: provider } });
+    await locks.start();
+    const task = locks.withLock('a', (lock) => entityManagerOf(lock).query('INSERT INTO written VALUES (1)'));
+    const outcome = task.catch((error: unknown) => error);
+    const found = async (sql: string) => (await root.query<unknown[]>(sql)).length > 0;
+    while (!(await found(`SELECT 1 FROM pg_stat_activity WHERE state = 'active' AND query = 'COMMIT'`)));
+    wire.loseReplies();
+    while (!(await found('SELECT 1 FROM written')));
+    wire.cut();
+    expect(await outcome).toMatchObject({ reason: 'commit-unknown' });
+    wire.passReplies();
+    await locks.stop();
+    await Promise.all([dataSource.destroy(), root.destroy()]);
+    await wire.close();
   }, 120_000);
 
   it('the connections of one provider are on one server, and follow the address to another one', async () => {

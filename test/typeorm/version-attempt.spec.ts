@@ -1,6 +1,7 @@
 import type { Clock } from '../../lib/api/clock.js';
 import type { AcquireRequest, LockProvider } from '../../lib/api/lock-provider.js';
 import { systemClock } from '../../lib/core/toolkit/clock.js';
+import type { LeaseTable } from '../../lib/providers/typeorm/version/lease-table.js';
 import type { Lease } from '../../lib/providers/typeorm/version/lease.js';
 import { type LeaseDatabase, VersionAttempt } from '../../lib/providers/typeorm/version/version-attempt.js';
 import { VersionLockBackend } from '../../lib/providers/typeorm/version/version-lock-backend.js';
@@ -10,17 +11,17 @@ import { startManager } from '../core/manager-rig.js';
 import { requestFor } from '../direct-backend.js';
 
 /** A lease table whose statements the test answers, in the order in which they were sent. */
-function scripted(terms: Partial<AcquireRequest> = {}, renewals: object = {}, clock: Clock = systemClock) {
+function scripted(terms: Partial<AcquireRequest> = {}, others: Partial<LeaseTable> = {}, clock: Clock = systemClock) {
   const sent: string[] = [];
   const open: { resolve(answer: unknown): void; reject(error: Error): void }[] = [];
   const statement = (name: string) => () => {
     sent.push(name);
     return new Promise((resolve, reject) => open.push({ resolve, reject }));
   };
-  const names = ['look', 'createRow', 'claim', 'voidClaim', 'release'];
-  const leases = Object.fromEntries(names.map((name) => [name, statement(name)]));
+  const names = ['look', 'createRow', 'claim', 'voidClaim', 'release', 'free'];
+  const leases = { ...Object.fromEntries(names.map((name) => [name, statement(name)])), ...others };
   const request = requestFor('k', 'me', terms);
-  const database = { leases, renewals } as unknown as LeaseDatabase;
+  const database = { leases } as unknown as LeaseDatabase;
   const attempt = new VersionAttempt(contextFor([], { clock }), database, request);
   const turn = () => new Promise((resolve) => setImmediate(resolve));
   return {
@@ -123,7 +124,7 @@ describe('an attempt that has only looked', () => {
     await answer(heldBy('me', 7n, 30_000));
     expect(await acquired).toMatchObject({ fencingToken: 7n });
     void attempt.release({ keepFor: 0, failed: true });
-    expect(sent).toEqual(['look', 'release']);
+    expect(sent).toEqual(['look', 'free']);
   });
 
   it('leaves nothing to repeat after an outage with many callers', async () => {
@@ -157,11 +158,11 @@ describe('minHold of a claim whose answer was lost', () => {
   const durations = async (lease: number, minHold: number, remaining: number): Promise<number[]> => {
     const renewed: number[] = [];
     const clock = new FakeClock();
-    const add = (_held: unknown, validUntil: number, duration: number) => {
+    const renew = (_held: unknown, duration: number) => {
       renewed.push(duration);
-      return Promise.resolve({ validUntil });
+      return Promise.resolve(true);
     };
-    const { attempt, answer, fail } = scripted({ wait: 0, lease, minHold }, { add }, clock);
+    const { attempt, answer, fail } = scripted({ wait: 0, lease, minHold }, { renew }, clock);
     const first = attempt.acquire();
     await answer(free);
     await Promise.all([fail(), expect(first).rejects.toThrow('No answer.')]);

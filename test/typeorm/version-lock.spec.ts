@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { systemClock } from '../../lib/core/toolkit/clock.js';
 import { systemRandom } from '../../lib/core/toolkit/random.js';
-import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
+import { LockBusyError, LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import {
   LockTables1700000000000,
   TypeOrmVersionLockProvider,
@@ -108,6 +108,22 @@ describe.each(databases)('leases on %s', (type) => {
     }
     await (await locks.acquire('frozen')).release();
   }, 150_000);
+
+  it('a key that nobody holds is never busy, however late the server answers', async () => {
+    const provider = await versionProvider(backend);
+    const locks = await application(provider);
+    const wire = backend.wireOf(provider)!;
+    for (const [key, delay] of [
+      ['new', 400],
+      ['late', 1_500],
+    ] as const) {
+      wire.slow(delay);
+      const outcome = await locks.acquire(key, { wait: '1s' }).catch((error: unknown) => error);
+      wire.slow(0);
+      expect(outcome).not.toBeInstanceOf(LockBusyError);
+      await (await locks.acquire(key)).release();
+    }
+  }, 60_000);
 
   it('a server that crashes keeps the lease of a holder, and tokens go on growing', async () => {
     const locks = await application();

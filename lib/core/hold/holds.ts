@@ -15,6 +15,8 @@ export class Holds {
   /** By the id of the request. */
   readonly #grants = new HolderTable<HeldGrant>();
   readonly #watchdog: Watchdog;
+  /** How many are being given back: a release may commit what a task has written. */
+  #leaving = 0;
   #onceIdle: (() => void) | undefined;
   #confirmedAfter = 0;
   #warnedOfOutliving = false;
@@ -38,10 +40,10 @@ export class Holds {
   }
 
   get isIdle(): boolean {
-    return this.#grants.size === 0;
+    return this.#grants.size === 0 && this.#leaving === 0;
   }
 
-  /** Resolves when nothing is held. */
+  /** Resolves when nothing is held, and each release was answered or has failed once. */
   async idle(): Promise<void> {
     if (!this.isIdle) await new Promise<void>((resolve) => (this.#onceIdle = resolve));
   }
@@ -65,7 +67,7 @@ export class Holds {
   ended(grant: HeldGrant): void {
     if (!this.#grants.delete(grant.id)) return;
     this.#watchdog.removed();
-    if (this.#grants.size === 0) this.#onceIdle?.();
+    if (this.isIdle) this.#onceIdle?.();
   }
 
   /**
@@ -83,7 +85,13 @@ export class Holds {
       return 'nested';
     }
     if (!hold.markReleased()) return 'lost';
-    return this.#released(hold, await hold.grant.leave(hold, { keepUntil: hold.grant.keepUntil, failed }));
+    this.#leaving += 1;
+    try {
+      return this.#released(hold, await hold.grant.leave(hold, { keepUntil: hold.grant.keepUntil, failed }));
+    } finally {
+      this.#leaving -= 1;
+      if (this.isIdle) this.#onceIdle?.();
+    }
   }
 
   /** Renews the hold now, for `lease` ms from now on. */

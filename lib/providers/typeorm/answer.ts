@@ -6,6 +6,12 @@ export function firstRow(answer: unknown): Readonly<Record<string, unknown>> | u
   return Array.isArray(answer) ? (answer[0] as Readonly<Record<string, unknown>> | undefined) : undefined;
 }
 
+/** A name that a server has answered; undefined for NULL. */
+export function textOf(value: unknown): string | undefined {
+  // A VARBINARY comes as a Buffer.
+  return value === null || value === undefined ? undefined : (value as string | Buffer).toString();
+}
+
 /** A property of a value of unknown type. */
 export function propertyOf(value: unknown, name: string): unknown {
   return typeof value === 'object' && value !== null ? (value as Readonly<Record<string, unknown>>)[name] : undefined;

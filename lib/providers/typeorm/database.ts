@@ -1,4 +1,7 @@
 import type { BackendContext, Diagnostic } from '../../api/lock-provider.js';
+import type { Run } from './answer.js';
+import type { Dialect } from './dialect.js';
+import { partsOf } from './lock-schema.js';
 import { LockTable } from './lock-table.js';
 import { mysqlDialect } from './mysql-dialect.js';
 import type { DatabaseSettings, ServerFamily } from './options.js';
@@ -14,6 +17,8 @@ export interface Database extends Connected {
   /** The sessions on which locks are held. */
   readonly sessions: Sessions;
   readonly table: LockTable;
+  /** Its name with its schema: a task may choose another schema on the connection of its lock. */
+  readonly tableName: string;
 }
 
 /** How many connections there are, and whether the table of the locks is needed. */
@@ -51,18 +56,25 @@ export async function connectToServer(
   try {
     const { facts } = await server.control();
     const withoutWait = dialect.withoutWait.bind(dialect);
-    const table = new LockTable(settings.database, settings.table, statements.run, withoutWait);
+    const tableName = await located(dialect, statements.run, settings.table);
+    const table = new LockTable(settings.database, tableName, statements.run, withoutWait);
     if (needs.table) {
       await table.prepare(synchronize);
-      await dialect.assertTable(statements.run, settings.table);
+      await dialect.assertTable(statements.run, tableName);
     }
     const most = 1 + needs.forStatements + (needs.forLocks?.most ?? 0);
     const diagnose = () => [...server.diagnostics, ...tooMany(most, facts.maxConnections)];
-    return { context, server, sessions, run: statements.run, table, diagnose, close };
+    return { context, server, sessions, run: statements.run, table, tableName, diagnose, close };
   } catch (error) {
     await close();
     throw error;
   }
+}
+
+async function located(dialect: Dialect, run: Run, table: string): Promise<string> {
+  if (partsOf(table).schema !== undefined) return table;
+  const schema = await dialect.schemaOf(run, table);
+  return schema === undefined ? table : `${schema}.${table}`;
 }
 
 /** A few processes together would use all connections of the server. */

@@ -56,6 +56,8 @@ export interface Dialect {
   withoutWait(sql: string): string;
   /** Asks of the connection only that it answers. */
   readonly heartbeat: string;
+  /** The schema in which the table is, or would be created, when its name has none. */
+  schemaOf(run: Run, table: string): Promise<string | undefined>;
   /** Fails unless the table exists and can keep locks. @throws LockConfigError for a table that cannot */
   assertTable(run: Run, table: string): Promise<void>;
   /** Whether the server itself has sent this error, so it has received the statement. */
@@ -72,6 +74,8 @@ export interface Dialect {
    * sends it in its turn and looks at the answer; one whose rows are streamed, through `stream`.
    */
   lend(connection: DriverConnection, statement: SendStatement, stream: OpenStream): object;
+  /** For how many ms the server has been running; `Infinity` where {@link ServerFacts.kill} recognizes a connection by more than its id. */
+  uptime(run: Run): Promise<number>;
   /** Closes the connection as the server expects it, so it counts no aborted client. */
   close(connection: DriverConnection): Promise<void>;
   /** Closes the socket without notifying the server. */

@@ -15,7 +15,17 @@ export function isTableName(table: unknown): boolean {
 
 /** The name of the table, quoted for a statement. */
 export function quotedTable(family: DatabaseFamily, table: string): string {
-  return family === 'mysql' ? `\`${table.replace('.', '`.`')}\`` : `"${table.replace('.', '"."')}"`;
+  const { schema, name } = partsOf(table);
+  const quote = family === 'mysql' ? '`' : '"';
+  return [...(schema === undefined ? [] : [schema]), name]
+    .map((part) => quote + part.replaceAll(quote, quote + quote) + quote)
+    .join('.');
+}
+
+/** The schema, which may have any characters where the server has named it, and the name of the table. */
+export function partsOf(table: string): { readonly schema: string | undefined; readonly name: string } {
+  const dot = table.lastIndexOf('.');
+  return { schema: dot < 0 ? undefined : table.slice(0, dot), name: table.slice(dot + 1) };
 }
 
 /**

@@ -3,8 +3,9 @@ import type { Duplex } from 'node:stream';
 import { DataSource, type DataSourceOptions } from 'typeorm';
 import { LockConfigError } from '../../api/errors.js';
 import type { Diagnostic } from '../../api/lock-provider.js';
-import { firstRow, propertyOf } from './answer.js';
+import { firstRow, propertyOf, textOf } from './answer.js';
 import type { Dialect, DriverConnection, OpenStream, SendStatement } from './dialect.js';
+import { partsOf } from './lock-schema.js';
 
 type Callback = (error: Error | null, answer?: unknown, fields?: unknown) => void;
 
@@ -44,7 +45,7 @@ export function mysqlDialect(options: DataSourceOptions, connectTimeout: number)
   // Locks are on the writer only.
   const { replication, ...rest } = options as DataSourceOptions & { replication?: { master?: object } };
   const own = { ...rest, ...replication?.master, connectTimeout } as DataSourceOptions;
-  const driver = new DataSource(own).driver as unknown as MysqlDriver;
+  const driver = driverOf(own);
   const settings = driver.createConnectionOptions(own, own);
   // Known from the first connection on.
   let isMariaDb = false;
@@ -86,6 +87,13 @@ export function mysqlDialect(options: DataSourceOptions, connectTimeout: number)
     isReadOnly: IS_READ_ONLY,
     withoutWait: (sql) => (isMariaDb ? `SET STATEMENT innodb_lock_wait_timeout = 0 FOR ${sql}` : sql),
     heartbeat: 'DO 0',
+    async uptime(run) {
+      // In whole seconds, and up to one too many.
+      return 1_000 * (Number(firstRow(await run(`SHOW GLOBAL STATUS LIKE 'Uptime'`))?.['Value']) - 1);
+    },
+    async schemaOf(run) {
+      return textOf(firstRow(await run('SELECT DATABASE() AS name'))?.['name']);
+    },
     assertTable,
     isNoSavepoint: (error) => propertyOf(error, 'errno') === 1305,
     isAnswer: (error) => propertyOf(error, 'sqlState') !== undefined,
@@ -101,6 +109,17 @@ export function mysqlDialect(options: DataSourceOptions, connectTimeout: number)
       stream.destroy();
     },
   };
+}
+
+/** @throws LockConfigError for another driver than mysql2, which would end the process when a connection is closed from outside */
+function driverOf(options: DataSourceOptions): MysqlDriver {
+  // TypeORM 0.3 takes `mysql` first where both are installed.
+  const { driver } = new DataSource({ ...options, connectorPackage: 'mysql2' } as object as DataSourceOptions);
+  const { mysql } = driver as unknown as MysqlDriver;
+  if ('authPlugins' in mysql) return driver as unknown as MysqlDriver;
+  throw new LockConfigError(
+    'Locks on MySQL and MariaDB need the driver mysql2: install it (npm install mysql2), and remove another "driver" from the options of the DataSource.',
+  );
 }
 
 function connected(connection: MysqlConnection): Promise<MysqlConnection> {
@@ -164,7 +183,7 @@ function lend(connection: MysqlConnection, statement: SendStatement, stream: Ope
 
 /** Other storage engines take no locks on rows, and without a primary key one key would have many rows. */
 async function assertTable(run: (sql: string, parameters: readonly unknown[]) => Promise<unknown>, table: string) {
-  const [name, schema] = table.split('.').reverse();
+  const { schema, name } = partsOf(table);
   const found = firstRow(
     await run(
       `SELECT t.ENGINE AS engine, GROUP_CONCAT(c.COLUMN_NAME) AS id FROM information_schema.TABLES t ` +

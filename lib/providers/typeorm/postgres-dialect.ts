@@ -2,7 +2,7 @@ import type { EventEmitter } from 'node:events';
 import { DataSource, type DataSourceOptions } from 'typeorm';
 import { LockConfigError } from '../../api/errors.js';
 import type { Diagnostic } from '../../api/lock-provider.js';
-import { firstRow, propertyOf, type Run } from './answer.js';
+import { firstRow, propertyOf, type Run, textOf } from './answer.js';
 import type { Dialect, DriverConnection, ServerFacts, SessionKind } from './dialect.js';
 import { quotedTable } from './lock-schema.js';
 
@@ -69,10 +69,18 @@ export function postgresDialect(options: DataSourceOptions, connectTimeout: numb
     isReadOnly: 'false',
     withoutWait: (sql) => sql,
     heartbeat: 'SELECT 1',
+    uptime: () => Promise.resolve(Infinity),
+    async schemaOf(run, table) {
+      const sql =
+        `SELECT COALESCE((SELECT nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace ` +
+        `WHERE c.oid = to_regclass($1)), current_schema()) AS name`;
+      return textOf(firstRow(await run(sql, [quotedTable('postgres', table)]))?.['name']);
+    },
     assertTable,
     isNoSavepoint: (error) => propertyOf(error, 'code') === '3B001',
-    // Its text may be in any language.
-    isAnswer: (error) => propertyOf(error, 'severity') !== undefined,
+    // Its text may be in any language. Class 08 is of a pooler that has lost its connection to the server.
+    isAnswer: (error) =>
+      propertyOf(error, 'severity') !== undefined && !String(propertyOf(error, 'code')).startsWith('08'),
     // I: idle; T: in a transaction; E: in one in which a statement has failed. A client that cannot tell is older than pg 8.17.
     isInTransaction(connection: PgClient) {
       const status = connection.getTransactionStatus?.();

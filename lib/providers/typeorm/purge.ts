@@ -1,5 +1,5 @@
 import { type Duration, toMilliseconds } from '../../api/duration.js';
-import { firstRow, propertyOf, type Run } from './answer.js';
+import { firstRow, propertyOf, type Run, textOf } from './answer.js';
 import type { Database } from './database.js';
 import type { Family } from './family.js';
 
@@ -80,7 +80,5 @@ async function remove(run: Run, { name, family }: Database['table'], unused: str
 }
 
 function nameOf(row: unknown): string | undefined {
-  const name = propertyOf(row, 'name') as string | Buffer | null | undefined;
-  // A VARBINARY comes as a Buffer.
-  return name === null || name === undefined ? undefined : String(name);
+  return textOf(propertyOf(row, 'name'));
 }

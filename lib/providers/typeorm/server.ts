@@ -3,8 +3,11 @@ import type { BackendContext, Diagnostic } from '../../api/lock-provider.js';
 import { LockConfigError, LockUnavailableError } from '../../api/errors.js';
 import type { Dialect, DriverConnection, SessionKind } from './dialect.js';
 import type { DatabaseSettings } from './options.js';
+import { pause } from '../../core/toolkit/timing.js';
 import { inTime, Session, type SessionHome } from './session.js';
 
+// How long before a server that cannot be reached is asked again to end sessions, in ms.
+const PAUSE = 1_000;
 // The control session holds nothing. Eight hours, the default of MySQL.
 const CONTROL: SessionKind = { guard: 28_800_000, lockWait: 1_000, autocommit: true };
 
@@ -15,7 +18,9 @@ export class Server implements SessionHome {
   readonly statementTimeout: number;
   #diagnostics: readonly Diagnostic[] = [];
   #control: Promise<Session> | undefined;
-  #isClosed = false;
+  /** Sessions that could not be ended at the server, because their control session had ended too. */
+  readonly #orphans: Session[] = [];
+  readonly #closing = new AbortController();
 
   constructor(
     context: BackendContext,
@@ -64,12 +69,51 @@ export class Server implements SessionHome {
     return control;
   }
 
+  endOnServer(session: Session, control: Session): void {
+    this.#end(session, control).catch(() => {
+      // A NAT that has forgotten our connections resets both, and the server believes in both.
+      control.destroy();
+      if (this.#orphans.push(session) === 1) void this.#endOrphans();
+    });
+  }
+
   /** The control session is closed when it has ended the sessions that it had to end. */
   async close(): Promise<void> {
-    this.#isClosed = true;
+    this.#closing.abort();
     const control = await this.#control?.catch(() => undefined);
     await control?.inTime(control.idle()).catch(() => undefined);
     await control?.close();
+  }
+
+  /** Ends them as soon as the server can be reached again. */
+  async #endOrphans(): Promise<void> {
+    while (this.#orphans.length > 0 && !this.#closing.signal.aborted) {
+      try {
+        const control = await this.control();
+        const uptime = await this.dialect.uptime(control.run);
+        for (const session of [...this.#orphans]) {
+          if (this.#isThere(session, control, uptime)) await this.#end(session, control);
+          this.#orphans.splice(this.#orphans.indexOf(session), 1);
+        }
+      } catch {
+        await pause(this.clock, PAUSE, this.#closing.signal);
+      }
+    }
+  }
+
+  /** After a restart of the server, and at another one, its id is that of another connection; after its guard it has ended by itself. */
+  #isThere({ facts, openedAt, answered, guard }: Session, control: Session, uptime: number): boolean {
+    const now = this.clock.now();
+    return facts.server === control.facts.server && now - openedAt <= uptime && now - answered <= 2 * guard;
+  }
+
+  async #end({ facts }: Session, control: Session): Promise<void> {
+    try {
+      if (facts.kill !== undefined) await control.run(facts.kill);
+    } catch (error) {
+      // It has ended.
+      if (!this.dialect.isAnswer(error)) throw error;
+    }
   }
 
   async #open(kind: SessionKind, control: Session | undefined): Promise<Session> {
@@ -80,12 +124,10 @@ export class Server implements SessionHome {
       const run = (sql: string, parameters: readonly unknown[] = []) =>
         inTime(this.clock, this.statementTimeout, dialect.send(connection, sql, parameters));
       const facts = await dialect.setUp(connection, run, kind);
-      if (this.#isClosed) throw new Error('The locks are closed, because the application stops.');
+      if (this.#closing.signal.aborted) throw new Error('The locks are closed, because the application stops.');
       this.#diagnostics = facts.diagnostics;
       if (!this.settings.allowUnsafeTopology) this.#refuse(facts.diagnostics);
-      const session = new Session(this, connection, facts, control, kind.guard);
-      session.answered = sentAt;
-      return session;
+      return new Session(this, connection, facts, control, kind.guard, sentAt);
     } catch (error) {
       dialect.sever(connection);
       throw error;
@@ -96,7 +138,7 @@ export class Server implements SessionHome {
     const connecting = this.dialect.connect();
     try {
       const connection = await inTime(this.clock, this.statementTimeout, connecting);
-      if (!this.#isClosed) return connection;
+      if (!this.#closing.signal.aborted) return connection;
     } catch (error) {
       connecting.then(
         (late) => {

@@ -21,6 +21,8 @@ export interface SessionHome {
   readonly dialect: Dialect;
   /** How long the server may take to answer a statement of ours, in ms. */
   readonly statementTimeout: number;
+  /** Ends a session at the server, by its control session. */
+  endOnServer(session: Session, control: Session): void;
 }
 
 /** What `work` resolves to, within `timeout` ms. @throws SilentServerError */
@@ -64,8 +66,11 @@ export class Session {
     private readonly connection: DriverConnection,
     readonly facts: ServerFacts,
     readonly control: Session | undefined,
-    private readonly guard: number,
+    readonly guard: number,
+    /** When it was being opened, on the monotonic clock. */
+    readonly openedAt: number,
   ) {
+    this.answered = openedAt;
     const lose = (cause?: unknown) => {
       this.#lose(cause);
     };
@@ -213,14 +218,7 @@ export class Session {
    */
   destroy(): void {
     if (this.#state === 'ended') return;
-    const { control, facts } = this;
-    // After a restart of the server the id may be that of another connection, so only a control session that was open before may send it.
-    if (control && facts.kill !== undefined) {
-      control.run(facts.kill).catch((error: unknown) => {
-        // The control session is opened again for the next session.
-        if (error instanceof SilentServerError) control.destroy();
-      });
-    }
+    if (this.control) this.home.endOnServer(this, this.control);
     this.home.dialect.sever(this.connection);
     this.#end();
   }

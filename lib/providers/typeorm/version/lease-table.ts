@@ -1,3 +1,6 @@
+import type { Run } from '../answer.js';
+import { Batches } from '../batches.js';
+import type { DatabaseFamily } from '../family.js';
 import { LockTable } from '../lock-table.js';
 import { type Lease, type LeaseColumns, leaseOf } from './lease.js';
 
@@ -20,8 +23,13 @@ interface NamedColumns extends LeaseColumns {
   readonly label: string | Buffer | null;
 }
 
-// Three values a row. SQLite takes 32 766 in a statement, Postgres 65 535; beyond a few hundred nothing is gained.
-const ROWS_IN_A_BATCH = 500;
+/** A hold to be renewed, and for how many ms from now. */
+interface Renewal extends HeldLease {
+  readonly duration: number;
+}
+
+/** Rows that are read for a list of all. */
+const PAGE = 500;
 
 /**
  * The lease rows: each operation is one statement of autocommit, which compares the row with what was read before and sets it in
@@ -32,10 +40,25 @@ const ROWS_IN_A_BATCH = 500;
  * forceRelease(), which a claim must not undo. Renewals and releases compare the holder instead.
  */
 export class LeaseTable extends LockTable {
+  readonly #looks: Batches<string, Lease | undefined>;
+  readonly #renewals = new Batches((renewals: readonly Renewal[]) => this.#renewAll(renewals), Infinity);
+  readonly #releases = new Batches((leases: readonly HeldLease[]) => this.#releaseAll(leases), Infinity);
+
+  /** @param connections how many statements `run` sends at a time: waiters leave half of them to renewals, claims and releases */
+  constructor(
+    database: DatabaseFamily,
+    table: string,
+    run: Run,
+    connections: number,
+    withoutWait?: (sql: string) => string,
+  ) {
+    super(database, table, run, withoutWait);
+    this.#looks = new Batches((names) => this.#lookAtAll(names), Math.max(1, Math.floor(connections / 2)));
+  }
+
   /** Reads the row; undefined if there is none. */
-  async look(name: string): Promise<Lease | undefined> {
-    const [lease] = await this.#read([name]);
-    return lease;
+  look(name: string): Promise<Lease | undefined> {
+    return this.#looks.add(name);
   }
 
   /**
@@ -65,16 +88,17 @@ export class LeaseTable extends LockTable {
     await this.run(this.family.updateToken(this.name, this.nextVersion, rest), [name, version]);
   }
 
-  /** Renews all of them to `duration` ms from now. Answers the holders that still had theirs. */
-  async renew(leases: readonly HeldLease[], duration: number): Promise<ReadonlySet<string>> {
-    const renewed = new Set<string>();
-    for (const batch of inBatches(leases)) {
-      for (const holder of await this.#renewBatch(batch, duration)) renewed.add(holder);
-    }
-    return renewed;
+  /** Renews it to `duration` ms from now. Answers whether the holder still had it. */
+  renew(lease: HeldLease, duration: number): Promise<boolean> {
+    return this.#renewals.add({ ...lease, duration });
   }
 
-  /** Frees the lease, or retains it for `keepFor` ms. Answers whether this holder had it. */
+  /** Frees the lease. Answers whether the holder had it. */
+  free(lease: HeldLease): Promise<boolean> {
+    return this.#releases.add(lease);
+  }
+
+  /** Frees the lease, or retains it for `keepFor` ms, whichever its version is. Answers whether this holder had it. */
   async release(name: string, holder: string, keepFor: number): Promise<boolean> {
     const answer = await this.run(
       `UPDATE ${this.name} SET holder = NULL, expires = ${this.family.now} + ${this.family.value(1)} ` +
@@ -100,7 +124,7 @@ export class LeaseTable extends LockTable {
   async page(from: string): Promise<readonly NamedLease[]> {
     const rows = await this.run(
       `SELECT name, label, ${this.#columns} FROM ${this.name} ` +
-        `WHERE name >= ${this.family.value(1)} ORDER BY name LIMIT ${ROWS_IN_A_BATCH}`,
+        `WHERE name >= ${this.family.value(1)} ORDER BY name LIMIT ${PAGE}`,
       [from],
     );
     return (rows as readonly NamedColumns[]).map(({ name, label, ...columns }) => ({
@@ -112,46 +136,93 @@ export class LeaseTable extends LockTable {
 
   /** The labels of these rows, each with the name of its row. */
   async labels(names: readonly string[]): Promise<readonly (readonly [string, string])[]> {
-    const found: (readonly [string, string])[] = [];
-    for (const batch of inBatches(names)) {
-      const rows = await this.run(
-        `SELECT name, label FROM ${this.name} WHERE name IN (${this.#list(batch, 1)}) AND label IS NOT NULL`,
-        batch,
-      );
-      for (const { name, label } of rows as readonly NamedColumns[]) found.push([name.toString(), String(label)]);
-    }
-    return found;
+    if (names.length === 0) return [];
+    const rows = await this.run(
+      `SELECT name, label FROM ${this.name} WHERE name IN (${this.#list(names, 1)}) AND label IS NOT NULL`,
+      names,
+    );
+    return (rows as readonly NamedColumns[]).map(({ name, label }) => [name.toString(), String(label)]);
+  }
+
+  async #lookAtAll(names: readonly string[]): Promise<readonly (Lease | undefined)[]> {
+    const rows = await this.#read(names);
+    return names.map((name) => {
+      const row = rows.get(name);
+      return row && leaseOf(row);
+    });
+  }
+
+  /** One statement for each duration; nearly always all have the same. */
+  async #renewAll(renewals: readonly Renewal[]): Promise<readonly boolean[]> {
+    const durations = Array.from(new Set(renewals.map(({ duration }) => duration)), async (duration) => {
+      const together = renewals.filter((renewal) => renewal.duration === duration);
+      return this.#renewTogether(together, duration);
+    });
+    const renewed = new Set((await Promise.all(durations)).flat());
+    return renewals.map((renewal) => renewed.has(renewal));
+  }
+
+  /** Answers those that still held theirs. */
+  async #renewTogether<L extends HeldLease>(leases: readonly L[], duration: number): Promise<readonly L[]> {
+    if ((await this.#update('', duration, leases)) === leases.length) return leases;
+    // Some were lost; the rows show which. A holder that is there with the same version has held the lease without a break, since a
+    // row never returns to a version; and the UPDATE renewed it, which leaves out only leases that were not held any more.
+    const rows = await this.#read(leases.map(({ name }) => name));
+    return leases.filter(({ name, holder, version }) => {
+      const row = rows.get(name);
+      return row && leaseOf(row).holds.some((hold) => hold.holder === holder && hold.token === version);
+    });
+  }
+
+  /** Whether each of them was still held. */
+  async #releaseAll(leases: readonly HeldLease[]): Promise<readonly boolean[]> {
+    const [first, ...others] = leases;
+    if (first && others.length === 0) return [await this.release(first.name, first.holder, 0)];
+    const changed = await this.#update('holder = NULL, ', 0, leases);
+    if (changed === leases.length) return leases.map(() => true);
+    if (changed === 0) return leases.map(() => false);
+    // Some were lost; the rows show which. Those that the UPDATE has freed end at its time. One that somebody has claimed since shows by its
+    // version when that was: later, or before it, and then it was lost.
+    const rows = await this.#read(leases.map(({ name }) => name));
+    const freed = leases.flatMap(({ name, version }) => {
+      const row = rows.get(name);
+      return row && BigInt(row.token) === version && row.holder === null ? Number(row.expires) : [];
+    });
+    if (freed.length === 0) throw new Error('It is not known which of these leases were lost.');
+    const releasedAt = Math.max(...freed);
+    return leases.map(({ name, version }) => {
+      const row = rows.get(name);
+      if (!row) return false;
+      return BigInt(row.token) === version
+        ? row.holder === null && Number(row.expires) === releasedAt
+        : Number(row.token) > releasedAt;
+    });
   }
 
   /**
-   * A holder is one attempt at one key, so three lists mean the same as a list of triples, which MySQL would look up without
-   * the index.
+   * Changes the rows that are still held, and their end to `duration` ms from now. Answers how many. A holder is one attempt at one key, so
+   * three lists mean the same as a list of triples, which MySQL would look up without the index.
    */
-  async #renewBatch(leases: readonly HeldLease[], duration: number): Promise<readonly string[]> {
+  async #update(assignment: string, duration: number, leases: readonly HeldLease[]): Promise<number> {
     const names = leases.map(({ name }) => name);
     const holders = leases.map(({ holder }) => holder);
     const versions = leases.map(({ version }) => version);
     const size = leases.length;
+    const { value, now, changed } = this.family;
     const answer = await this.run(
-      `UPDATE ${this.name} SET expires = ${this.family.now} + ${this.family.value(1)} WHERE name IN (${this.#list(names, 2)}) ` +
-        `AND holder IN (${this.#list(holders, 2 + size)}) AND token IN (${this.#list(versions, 2 + 2 * size)}) ` +
-        `AND expires > ${this.family.now}`,
+      `UPDATE ${this.name} SET ${assignment}expires = ${now} + ${value(1)} WHERE name IN (${this.#list(names, 2)}) ` +
+        `AND holder IN (${this.#list(holders, 2 + size)}) AND token IN (${this.#list(versions, 2 + 2 * size)}) AND expires > ${now}`,
       [toMicroseconds(duration), ...names, ...holders, ...versions],
     );
-    if (this.family.changed(answer) === size) return holders;
-    // Some were lost; the rows show which. A holder that is there with the same version has held the lease without a break, since a
-    // row never returns to a version; and the UPDATE renewed it, which leaves out only leases that were not held any more.
-    const found = await this.#read(names);
-    const held = new Map(found.flatMap(({ holds }) => holds.map(({ holder, token }) => [holder, token])));
-    return leases.filter(({ holder, version }) => held.get(holder) === version).map(({ holder }) => holder);
+    return changed(answer);
   }
 
-  async #read(names: readonly string[]): Promise<readonly Lease[]> {
+  async #read(names: readonly string[]): Promise<ReadonlyMap<string, LeaseColumns>> {
     const rows = await this.run(
-      `SELECT ${this.#columns} FROM ${this.name} WHERE name IN (${this.#list(names, 1)})`,
+      `SELECT name, ${this.#columns} FROM ${this.name} WHERE name IN (${this.#list(names, 1)})`,
       names,
     );
-    return (rows as readonly LeaseColumns[]).map(leaseOf);
+    return new Map((rows as readonly NamedColumns[]).map((row) => [row.name.toString(), row]));
   }
 
   get #columns(): string {
@@ -170,8 +241,4 @@ export class LeaseTable extends LockTable {
 
 export function toMicroseconds(milliseconds: number): number {
   return Math.ceil(milliseconds * 1000);
-}
-
-function* inBatches<T>(all: readonly T[]): Iterable<readonly T[]> {
-  for (let from = 0; from < all.length; from += ROWS_IN_A_BATCH) yield all.slice(from, from + ROWS_IN_A_BATCH);
 }

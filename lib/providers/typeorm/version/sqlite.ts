@@ -7,7 +7,6 @@ import type { DatabaseSettings } from '../options.js';
 import { isUnused } from '../purge.js';
 import { LeaseTable } from './lease-table.js';
 import { LimitedLeases } from './limited-leases.js';
-import { Renewals } from './renewals.js';
 import type { LeaseDatabase } from './version-attempt.js';
 
 /** Answers rows as objects, or `{ changes }`, in the same tick, so no other code runs between. */
@@ -55,7 +54,7 @@ export async function connectToSqlite(
     closing.abort();
     await connection.close();
   };
-  const leases = new LeaseTable('sqlite', table, run);
+  const leases = new LeaseTable('sqlite', table, run, 1);
   try {
     await leases.prepare(synchronize);
   } catch (error) {
@@ -66,7 +65,6 @@ export async function connectToSqlite(
     run,
     leases,
     limited: new LimitedLeases(leases, 'sqlite'),
-    renewals: new Renewals(clock, leases),
     async purge(unusedFor) {
       const { name, family } = leases;
       return family.changed(await run(`DELETE FROM ${name} WHERE ${isUnused(family, unusedFor)}`));

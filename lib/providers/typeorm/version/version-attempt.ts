@@ -15,7 +15,6 @@ import { type Connected, LockAttempt } from '../sql-backend.js';
 import { admits, isGranted, type Lease } from './lease.js';
 import { type LeaseTable, toMicroseconds } from './lease-table.js';
 import type { LimitedLeases } from './limited-leases.js';
-import type { Renewals } from './renewals.js';
 
 // How long before a busy row is looked at again. One look is one indexed read.
 const PAUSE = { first: 10, most: 200 };
@@ -30,7 +29,6 @@ const RESERVE_WITHIN = 500;
 export interface LeaseDatabase extends Connected {
   readonly leases: LeaseTable;
   readonly limited: LimitedLeases;
-  readonly renewals: Renewals;
   /** Deletes the rows that nobody has used for this many ms, and resolves to their number. */
   purge(unusedFor: number): Promise<number>;
 }
@@ -64,12 +62,14 @@ export class VersionAttempt extends LockAttempt {
   async renew(lease: number): Promise<RenewOutcome> {
     const name = this.#name;
     const { id: holder, mode } = this.request;
-    const { limited, renewals } = this.database;
+    const { leases, limited } = this.database;
     const sentAt = this.context.clock.now();
     // A crash must not cut `minHold` short.
     const duration = Math.max(lease, this.#keepUntil - sentAt);
-    if (mode !== 'limited') return renewals.add({ name, holder, version: this.#version }, lease, duration);
-    const isRenewed = await limited.renew(name, holder, duration);
+    const isRenewed =
+      mode === 'limited'
+        ? await limited.renew(name, holder, duration)
+        : await leases.renew({ name, holder, version: this.#version }, duration);
     return isRenewed ? { validUntil: validUntil(sentAt, lease) } : 'lost';
   }
 
@@ -98,12 +98,17 @@ export class VersionAttempt extends LockAttempt {
     if (!this.#mayHold) return 'lost';
     const { leases, limited } = this.database;
     const { id: holder, mode } = this.request;
+    const name = this.#name;
     try {
-      if (this.#openClaim !== undefined) await leases.voidClaim(this.#name, this.#openClaim);
+      const isKnown = !this.#mayArrive && this.#version > 0n;
+      if (this.#openClaim !== undefined) await leases.voidClaim(name, this.#openClaim);
       this.#openClaim = undefined;
       if (this.#openUntil > 0) await this.#outlastReservation();
-      const table = mode === 'limited' ? limited : leases;
-      return (await table.release(this.#name, holder, keepFor)) ? 'released' : 'lost';
+      let isReleased: boolean;
+      if (mode === 'limited') isReleased = await limited.release(name, holder, keepFor);
+      else if (isKnown && keepFor === 0) isReleased = await leases.free({ name, holder, version: this.#version });
+      else isReleased = await leases.release(name, holder, keepFor);
+      return isReleased ? 'released' : 'lost';
     } catch {
       return 'unknown';
     }

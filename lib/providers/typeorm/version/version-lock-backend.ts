@@ -10,7 +10,6 @@ import { namesOfInstances, registerInstance } from './instances.js';
 import { infoOf, listedLock } from './lease-info.js';
 import { LeaseTable } from './lease-table.js';
 import { LimitedLeases } from './limited-leases.js';
-import { Renewals } from './renewals.js';
 import { connectToSqlite } from './sqlite.js';
 import { type LeaseDatabase, VersionAttempt } from './version-attempt.js';
 
@@ -95,12 +94,11 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
     if (database === 'sqlite') return connectToSqlite(settings, context);
     const needs = { forStatements: settings.maxConnections, table: true };
     const server = await connectToServer({ ...settings, database }, context, needs);
-    const leases = new LeaseTable(database, settings.table, server.run);
+    const leases = new LeaseTable(database, server.tableName, server.run, settings.maxConnections);
     return {
       ...server,
       leases,
       limited: new LimitedLeases(leases, database),
-      renewals: new Renewals(context.clock, leases),
       purge: (unusedFor) => purge(server, unusedFor),
     };
   }

@@ -1,7 +1,7 @@
-import type { DataSource, EntityManager, EntitySubscriberInterface } from 'typeorm';
+import { type DataSource, type EntityManager, type EntitySubscriberInterface, Repository } from 'typeorm';
 import { LockBusyError, LockLostError } from '../../lib/api/errors.js';
 import { entityManagerOf, TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
-import { AccountsRig, errorOf } from './accounts.js';
+import { Account, AccountsRig, errorOf } from './accounts.js';
 
 const ENDED = 'The transaction of the lock has ended';
 
@@ -63,6 +63,28 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
     await expect(two.acquire('b', { wait: 0 })).rejects.toBeInstanceOf(LockBusyError);
     await held.release();
     await rig.source.query(isPostgres ? 'DROP SCHEMA tenant CASCADE' : 'DROP DATABASE tenant');
+  });
+
+  it('a repository stays in it, also where typeorm-transactional has its own transaction', async () => {
+    const app = await rig.backend.source({ entities: [Account] }).initialize();
+    const locks = await rig.processes.start(sharingSubscribers(app));
+    // What initializeTransactionalContext() of typeorm-transactional 0.5 does.
+    Object.defineProperty(Repository.prototype, 'manager', {
+      configurable: true,
+      get: () => app.manager,
+      set: () => undefined,
+    });
+    try {
+      const task = locks.withLock('a', async (lock) => {
+        await entityManagerOf(lock).getRepository(Account).update({ id: 1 }, { balance: 7 });
+        throw new Error('undone');
+      });
+      await expect(task).rejects.toThrow('undone');
+    } finally {
+      Reflect.deleteProperty(Repository.prototype, 'manager');
+    }
+    expect(await app.query('SELECT balance FROM account WHERE id = 1')).toEqual([{ balance: 0 }]);
+    await app.destroy();
   });
 
   it('nor when maxHold passes', async () => {

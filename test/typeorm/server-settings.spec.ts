@@ -79,6 +79,26 @@ describe('settings of MariaDB', () => {
       expect(lock.isHeld()).toBe(true);
     });
   });
+
+  it('a quote in a key stays in it where a backslash is text', async () => {
+    const { admin } = backend();
+    const [before] = await admin.query<{ mode: string }[]>('SELECT @@GLOBAL.sql_mode AS mode');
+    await admin.query(`SET GLOBAL sql_mode = 'NO_BACKSLASH_ESCAPES,STRICT_TRANS_TABLES'`);
+    try {
+      const locks = await processes.start(await versionProvider(backend()));
+      const key = `it's "quoted" \\ ', token = 7 -- `;
+      await using lease = await locks.acquire(key);
+      const listed: unknown[] = [];
+      for await (const { key: each, fencingToken } of locks.list({ prefix: "it's" })) listed.push([each, fencingToken]);
+      expect(listed).toEqual([[key, lease.fencingToken]]);
+      const rows = await processes.start(await backend().provider());
+      await using lock = await rows.acquire('locked');
+      const mode = await entityManagerOf(lock).query<object[]>('SELECT @@sql_mode AS mode, ? AS value', [key]);
+      expect(mode).toEqual([{ mode: expect.stringMatching(/STRICT_TRANS_TABLES$/), value: key }]);
+    } finally {
+      await admin.query(`SET GLOBAL sql_mode = '${before!.mode}'`);
+    }
+  });
 });
 
 describe('a MariaDB that undoes the whole transaction when a wait for a lock is over', () => {

@@ -63,6 +63,8 @@ export function mysqlDialect(options: DataSourceOptions, connectTimeout: number)
         // At 0 a lease or a token would stay uncommitted, and be gone with the connection. But a row lock saves a round trip: its first
         // statement begins the transaction. And statements after a COMMIT that nobody noticed are not committed.
         `autocommit = ${autocommit ? 1 : 0}`,
+        // mysql2 escapes values with backslashes. Where the server takes these for text, a quote in a value would end the value.
+        `sql_mode = REPLACE(@@sql_mode, 'NO_BACKSLASH_ESCAPES', '')`,
         // An application may limit its own statements; a wait for a lock is not one of these.
         `${isMariaDb ? 'max_statement_time' : 'max_execution_time'} = 0`,
         // In a transaction these precede wait_timeout, and would free the lock earlier than its holder computes.

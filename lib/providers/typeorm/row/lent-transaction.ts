@@ -67,6 +67,7 @@ export class LentTransaction {
     };
     Object.assign(this.#runner, { isTransactionActive: true, transactionDepth: 1, connect });
     this.#refuseNestedSideBySide();
+    this.#keepRepositories();
     // Subscribers are called in this tick. One that fails makes the COMMIT fail.
     this.#started = this.#tell('BeforeTransactionStart').then(() => this.#tell('AfterTransactionStart'));
     this.#started.catch(() => undefined);
@@ -183,6 +184,14 @@ export class LentTransaction {
       }
     };
     manager.transaction = nested;
+  }
+
+  /** `typeorm-transactional` gives every repository the manager of its own transaction, unless the repository itself has one. */
+  #keepRepositories(): void {
+    const { manager } = this;
+    const getRepository = manager.getRepository.bind(manager) as (target: unknown) => object;
+    const keeping = (target: unknown) => Object.defineProperty(getRepository(target), 'manager', { value: manager });
+    Object.assign(manager, { getRepository: keeping });
   }
 
   async #tell(event: TransactionEvent): Promise<void> {

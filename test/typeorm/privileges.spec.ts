@@ -1,5 +1,6 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
 import type { DataSource } from 'typeorm';
+import { silentLogger } from '../../lib/api/logger.js';
 import { type BackendClass, LockManager } from '../../lib/core/lock-manager.js';
 import {
   RowLockBackend,
@@ -71,6 +72,24 @@ describe.each(databases)('a user of %s with the privileges that the docs name', 
     const store = casStoreOf(ann);
     const known = await store.compareAndSet('a', null, 'a');
     expect(await store.compareAndSet('a', known, 'b')).toBe('b');
+  });
+
+  it('without DELETE a table that is to clean itself is warned about once', async () => {
+    const warnings: string[] = [];
+    const logger = { ...silentLogger, warn: (message: string) => warnings.push(message) };
+    const locks = new LockManager({
+      providers: { sql: new TypeOrmVersionLockProvider(given()) },
+      namespace: 'unclean',
+      logger,
+    });
+    managers.push(locks);
+    await locks.start();
+    await (await locks.acquire('old')).release();
+    for (let hour = 0; hour < 2; hour += 1) {
+      await backend.admin.query(`UPDATE ${LOCKS} SET expires = 1, holder = NULL`);
+      await locks.backend(VersionLockBackend).register();
+    }
+    expect(warnings).toEqual([expect.stringMatching(/grant DELETE on its table, or set purgeAfter to false/)]);
   });
 
   it.each([

@@ -181,6 +181,34 @@ describe.each(databases)('leases on %s', (type) => {
     await Promise.all(held.map((request) => locks.release(request, { keepFor: 0, failed: false })));
   });
 
+  it('the table cleans itself: one process an hour deletes what has not been used for a week, and nothing else', async () => {
+    const [first, second] = [await application(), await application()];
+    const register = (locks: LockManager) => locks.backend(VersionLockBackend).register();
+    const age = (days: number) =>
+      backend.admin.query(
+        `UPDATE ${TABLE} SET expires = expires - ${days * 86_400_000_000} WHERE name LIKE 'test#lease:clean:%' AND holder IS NULL`,
+      );
+    const rows = async () =>
+      (await leaseRows(backend.admin, 'test')).map(({ name }) => name.split(':clean:')[1]).filter(Boolean);
+    // A process that has started before has cleaned it in this hour.
+    await backend.admin.query(`UPDATE ${TABLE} SET expires = 0, holder = NULL WHERE name = 'test#purge'`);
+    const used = await first.acquire('clean:used');
+    await used.release();
+    await using held = await first.acquire('clean:held');
+    await age(6);
+    await register(first);
+    expect((await rows()).sort()).toEqual(['held', 'used']);
+    await age(2);
+    await register(second);
+    expect((await rows()).sort()).toEqual(['held', 'used']);
+    await backend.admin.query(`UPDATE ${TABLE} SET expires = 0, holder = NULL WHERE name = 'test#purge'`);
+    await Promise.all([register(first), register(second)]);
+    expect(await rows()).toEqual(['held']);
+    expect(held.isHeld()).toBe(true);
+    await using again = await second.acquire('clean:used');
+    expect(again.fencingToken).toBeGreaterThan(used.fencingToken!);
+  });
+
   it('a purge deletes what is old and free, and never what is held, parked, or locked by a row lock', async () => {
     const provider = await versionProvider(backend);
     const locks = await application(provider);

@@ -44,6 +44,16 @@ export function instanceNameOf(namespace: string, id: string): string {
   return `${namespace}#instance:${id}`;
 }
 
+/** Between which names the rows of the leases and instances of a namespace are. */
+export function leasesAndInstancesOf(namespace: string): readonly [string, string] {
+  return [`${namespace}#instance:`, `${namespace}#lease:~`];
+}
+
+/** The row whose lease says that somebody cleans the table. No range above contains it. */
+export function purgeNameOf(namespace: string): string {
+  return `${namespace}#purge`;
+}
+
 /** As text that each database can keep, whatever its encoding. */
 export function labelOf(text: string): string {
   return JSON.stringify(text).replace(

@@ -25,26 +25,37 @@ export function readUnusedFor({ unusedFor }: PurgeOptions): number {
   return toMilliseconds(unusedFor, 'unusedFor', { min: 1_000 });
 }
 
+/** Names of rows: those between these two. */
+export type NameRange = readonly [string, string];
+
+// The characters of all names come between them.
+export const ALL_NAMES: NameRange = ['', '\u007f'];
+
 /**
- * Deletes the rows of locks that nobody has used for `unusedFor` ms, and resolves to their number. It has a connection of its own.
+ * Deletes the rows of locks in `range` that nobody has used for `unusedFor` ms, and resolves to their number. It has a connection of its own.
  *
  * A row that is held is never deleted: a lease that is held or retained ends in the future; a row lock's row is skipped if any
  * transaction has it, and stays locked by ours until it is gone. The candidates are read without locks first, since a scan
  * that locks would make free keys look busy.
  */
-export async function purge({ server, table }: Database, unusedFor: number): Promise<number> {
+export async function purge(
+  { server, table }: Database,
+  unusedFor: number,
+  [begin, afterLast] = ALL_NAMES,
+): Promise<number> {
   const { name, family } = table;
   const [first, second] = [family.value(1), family.value(2)];
   const unused = isUnused(family, unusedFor);
-  const endOfPart = `SELECT name FROM ${name} WHERE name > ${first} ORDER BY name LIMIT 1 OFFSET ${ROWS_IN_A_PART - 1}`;
-  const lastRow = `SELECT MAX(name) AS name FROM ${name}`;
+  const inRange = `FROM ${name} WHERE name > ${first} AND name < ${second}`;
+  const endOfPart = `SELECT name ${inRange} ORDER BY name LIMIT 1 OFFSET ${ROWS_IN_A_PART - 1}`;
+  const lastRow = `SELECT MAX(name) AS name ${inRange}`;
   const candidates = `SELECT name FROM ${name} WHERE name > ${first} AND name <= ${second} AND ${unused}`;
   const session = await server.open({ guard: 600_000, lockWait: 1_000, autocommit: true });
   try {
     let deleted = 0;
-    for (let from = ''; ;) {
-      const end = nameOf(firstRow(await session.run(endOfPart, [from])));
-      const to = end ?? nameOf(firstRow(await session.run(lastRow)));
+    for (let from = begin; ;) {
+      const end = nameOf(firstRow(await session.run(endOfPart, [from, afterLast])));
+      const to = end ?? nameOf(firstRow(await session.run(lastRow, [from, afterLast])));
       if (to === undefined) break;
       const names = ((await session.run(candidates, [from, to])) as readonly object[]).map((row) => nameOf(row) ?? '');
       for (let at = 0; at < names.length; at += ROWS_IN_A_BATCH) {

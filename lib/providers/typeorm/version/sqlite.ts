@@ -4,7 +4,7 @@ import { LockConfigError } from '../../../api/errors.js';
 import { backOff, pause } from '../../../core/toolkit/timing.js';
 import { propertyOf, type Run } from '../answer.js';
 import type { DatabaseSettings } from '../options.js';
-import { isUnused } from '../purge.js';
+import { ALL_NAMES, isUnused } from '../purge.js';
 import { LeaseTable } from './lease-table.js';
 import { LimitedLeases } from './limited-leases.js';
 import type { LeaseDatabase } from './version-attempt.js';
@@ -65,9 +65,10 @@ export async function connectToSqlite(
     run,
     leases,
     limited: new LimitedLeases(leases, 'sqlite'),
-    async purge(unusedFor) {
+    async purge(unusedFor, range = ALL_NAMES) {
       const { name, family } = leases;
-      return family.changed(await run(`DELETE FROM ${name} WHERE ${isUnused(family, unusedFor)}`));
+      const sql = `DELETE FROM ${name} WHERE name > ? AND name < ? AND ${isUnused(family, unusedFor)}`;
+      return family.changed(await run(sql, range));
     },
     diagnose: () => [],
     close,

@@ -11,6 +11,7 @@ import { backOff, pause } from '../../../core/toolkit/timing.js';
 import { validUntil } from '../../../core/toolkit/validity.js';
 import { failureOf } from '../failure.js';
 import { leaseLabelOf, leaseNameOf } from '../lock-name.js';
+import type { NameRange } from '../purge.js';
 import { type Connected, LockAttempt } from '../sql-backend.js';
 import { admits, isGranted, type Lease } from './lease.js';
 import { type LeaseTable, toMicroseconds } from './lease-table.js';
@@ -29,8 +30,8 @@ const RESERVE_WITHIN = 500;
 export interface LeaseDatabase extends Connected {
   readonly leases: LeaseTable;
   readonly limited: LimitedLeases;
-  /** Deletes the rows that nobody has used for this many ms, and resolves to their number. */
-  purge(unusedFor: number): Promise<number>;
+  /** Deletes the rows that nobody has used for this many ms, in a range or all, and resolves to their number. */
+  purge(unusedFor: number, range?: NameRange): Promise<number>;
 }
 
 /** One attempt to hold one lease, from its first look to its release. */

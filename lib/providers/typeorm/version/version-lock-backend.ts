@@ -1,9 +1,9 @@
 import type { AcquireRequest, BackendContext, CasStore, LockCapabilities } from '../../../api/lock-provider.js';
+import { LockConfigError } from '../../../api/errors.js';
 import type { ListedLock, LockInfo } from '../../../api/lock-info.js';
 import { SqlCasStore } from '../cas-store.js';
 import { connectToServer } from '../database.js';
-import { keyOfLease, leaseNameOf, leaseNamesBetween } from '../lock-name.js';
-import type { DatabaseSettings } from '../options.js';
+import { keyOfLease, leaseNameOf, leaseNamesBetween, leasesAndInstancesOf, purgeNameOf } from '../lock-name.js';
 import { purge, type PurgeOptions, readUnusedFor } from '../purge.js';
 import { SqlBackend } from '../sql-backend.js';
 import { namesOfInstances, registerInstance } from './instances.js';
@@ -12,6 +12,10 @@ import { LeaseTable } from './lease-table.js';
 import { LimitedLeases } from './limited-leases.js';
 import { connectToSqlite } from './sqlite.js';
 import { type LeaseDatabase, VersionAttempt } from './version-attempt.js';
+import type { VersionLockSettings } from './version-lock-options.js';
+
+// A process that registers, which each does once an hour, cleans the table, unless another one has begun to in this time, in ms.
+const PURGED_ONCE_IN = 3_000_000;
 
 /** The version locks of one application. */
 export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
@@ -27,10 +31,11 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
   };
   /** On a server; not in SQLite. */
   readonly casStore?: CasStore;
+  #hasWarned = false;
 
   constructor(
     context: BackendContext,
-    private readonly settings: DatabaseSettings,
+    private readonly settings: VersionLockSettings,
   ) {
     super(context);
     const { database } = settings;
@@ -73,9 +78,18 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
     }
   }
 
-  register(): Promise<void> {
-    const { namespace, instance } = this.context;
-    return this.operate('register()', ({ leases }) => registerInstance(leases, namespace, instance));
+  async register(): Promise<void> {
+    const { name, namespace, instance, logger } = this.context;
+    await this.operate('register()', ({ leases }) => registerInstance(leases, namespace, instance));
+    try {
+      await this.operate('purge()', (database) => this.#purgeInTurn(database));
+    } catch (error) {
+      if (this.#hasWarned || !(error instanceof LockConfigError)) return;
+      this.#hasWarned = true;
+      logger.warn(
+        `Lock provider "${name}" cannot delete rows that are not used any more: grant DELETE on its table, or set purgeAfter to false. ${error.message}`,
+      );
+    }
   }
 
   /**
@@ -86,6 +100,19 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
   async purge(options: PurgeOptions): Promise<number> {
     const unusedFor = readUnusedFor(options);
     return this.operate('purge()', (database) => database.purge(unusedFor));
+  }
+
+  /** The lease that says so is not released: it ends before the next hour. */
+  async #purgeInTurn({ leases, purge }: LeaseDatabase): Promise<void> {
+    const { namespace, instance } = this.context;
+    const { purgeAfter } = this.settings;
+    if (purgeAfter === undefined) return;
+    const name = purgeNameOf(namespace);
+    await leases.createRow(name);
+    const seen = await leases.look(name);
+    if (!seen || seen.holds.length > 0) return;
+    const isOurs = (await leases.claim(name, seen, instance.id, PURGED_ONCE_IN, 1)) !== undefined;
+    if (isOurs) await purge(purgeAfter, leasesAndInstancesOf(namespace));
   }
 
   protected async open(): Promise<LeaseDatabase> {
@@ -99,7 +126,7 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
       ...server,
       leases,
       limited: new LimitedLeases(leases, database),
-      purge: (unusedFor) => purge(server, unusedFor),
+      purge: (unusedFor, range) => purge(server, unusedFor, range),
     };
   }
 

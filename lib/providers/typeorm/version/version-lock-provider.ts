@@ -1,7 +1,10 @@
 import type { BackendContext, LockProvider } from '../../../api/lock-provider.js';
-import type { DatabaseSettings } from '../options.js';
 import { VersionLockBackend } from './version-lock-backend.js';
-import { readVersionLockOptions, type TypeOrmVersionLockProviderOptions } from './version-lock-options.js';
+import {
+  readVersionLockOptions,
+  type TypeOrmVersionLockProviderOptions,
+  type VersionLockSettings,
+} from './version-lock-options.js';
 
 /**
  * Leases in the rows of a table, each with a version column that is the fencing token: MySQL, MariaDB, Postgres, SQLite
@@ -16,7 +19,7 @@ import { readVersionLockOptions, type TypeOrmVersionLockProviderOptions } from '
  * rows. As with every lease, a pause between the last check and a write breaks it: let the data that you write compare tokens.
  */
 export class TypeOrmVersionLockProvider implements LockProvider {
-  readonly #settings: DatabaseSettings;
+  readonly #settings: VersionLockSettings;
 
   /** @throws LockConfigError for options that cannot work */
   constructor(options: TypeOrmVersionLockProviderOptions) {

@@ -103,7 +103,8 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
   }
 
   /** The lease that says so is not released: it ends before the next hour. */
-  async #purgeInTurn({ leases, purge }: LeaseDatabase): Promise<void> {
+  async #purgeInTurn(database: LeaseDatabase): Promise<void> {
+    const { leases } = database;
     const { namespace, instance } = this.context;
     const { purgeAfter } = this.settings;
     if (purgeAfter === undefined) return;
@@ -112,7 +113,7 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
     const seen = await leases.look(name);
     if (!seen || seen.holds.length > 0) return;
     const isOurs = (await leases.claim(name, seen, instance.id, PURGED_ONCE_IN, 1)) !== undefined;
-    if (isOurs) await purge(purgeAfter, leasesAndInstancesOf(namespace));
+    if (isOurs) await database.purge(purgeAfter, leasesAndInstancesOf(namespace));
   }
 
   protected async open(): Promise<LeaseDatabase> {

@@ -1,4 +1,5 @@
 import * as failover from './failover.mjs';
+import * as load from './load.mjs';
 import * as memcached from './memcached.mjs';
 import * as network from './network.mjs';
 import * as processes from './processes.mjs';
@@ -10,14 +11,14 @@ import * as sql from './sql.mjs';
  * The faults by name. A fault has
  *
  * - `of`: `worker` if it affects one worker, `server` if all workers may notice it
- * - `begin`, and `end` if it lasts. Both receive `{ fleet, backend, worker, server, random, duration }`: a worker and a server that
- *   were drawn for it, and how long it lasts, in ms
+ * - `begin`, and `end` if it lasts. Both receive `{ subject, fleet, backend, worker, server, random, duration }`: a worker and a
+ *   server that were drawn for it, and how long it lasts, in ms
  * - `settle`: for how many ms after its end it may still do harm. No other fault begins in that time
  * - `possible`: whether this backend can have it
  */
 export const faults = new Map(
   [
     ...[network, processes].map((group) => ({ group, of: 'worker' })),
-    ...[failover, memcached, redis, servers, sql].map((group) => ({ group, of: 'server' })),
+    ...[failover, load, memcached, redis, servers, sql].map((group) => ({ group, of: 'server' })),
   ].flatMap(({ group, of }) => Object.values(group).map((fault) => [fault.name, { ...fault, of }])),
 );

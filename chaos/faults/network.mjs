@@ -20,6 +20,7 @@ export const connectionsHalfOpen = {
   end: heal,
 };
 export const connectionsReset = { name: 'connections reset', begin: onAllProxies((proxy) => proxy.reset()) };
+export const connectionsForgotten = { name: 'connections forgotten', begin: onAllProxies((proxy) => proxy.forget()) };
 export const connectionsRefused = {
   name: 'connections refused',
   begin: onAllProxies((proxy) => proxy.refuse()),

@@ -18,3 +18,13 @@ export const flushAll = { name: 'FLUSHALL', begin: ({ server }) => server.admin.
 
 /** A Cluster moves the locks of one bucket to another master. */
 export const slotMoved = { name: 'slot moved', begin: ({ backend, random }) => backend.moveSlot(random) };
+
+/** A reader holds and renews a lock while the keys of its slot move one by one. */
+export const slotMigrating = {
+  name: 'slot migrating',
+  async begin({ subject: { lifetime }, fleet, backend, worker, random, duration }) {
+    const key = random.pick(['a', 'b']);
+    fleet.send(worker, 'add', { sections: [{ key, mode: 'shared', length: lifetime + 2 * duration }] });
+    await backend.moveSlot(random, { key, duration });
+  },
+};

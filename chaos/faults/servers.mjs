@@ -28,6 +28,24 @@ export const serverFlapping = {
     }
   },
 };
+
+const LONGEST_STEP = 3;
+/** Pauses the server 0 to 3 ms after a holder has called `release()`: before the handoff, within it, or before its confirmation. */
+export const serverPausedInHandoff = {
+  name: 'server paused in a handoff',
+  async begin({ fleet, backend, worker, server, random, duration }) {
+    const paused = (await backend.master?.()) ?? server;
+    // One pause that may outlast the lease, or some that do not.
+    const pauses = random.pick([1, FLAPS]);
+    for (let pause = 0; pause < pauses; pause += 1) {
+      await fleet.nextRelease(worker, 'a');
+      await sleep(random.between(0, LONGEST_STEP));
+      paused.signal('SIGSTOP');
+      await sleep(duration / pauses);
+      paused.signal('SIGCONT');
+    }
+  },
+};
 export const allServersPaused = {
   name: 'all servers paused',
   begin: ({ backend }) => backend.servers.forEach((server) => server.signal('SIGSTOP')),

@@ -14,31 +14,35 @@ export class Client {
   #name;
   #keys;
   #freshKeys;
+  #onRelease;
   #sections = 0;
 
   /** `freshKeys`: the share of sections that use a new key, which no other section uses. */
-  constructor({ subject, resource, random, name, keys, freshKeys = 0 }) {
+  constructor({ subject, resource, random, name, keys, freshKeys = 0, onRelease }) {
     this.#subject = subject;
     this.#resource = resource;
     this.#random = random;
     this.#name = name;
     this.#keys = keys;
     this.#freshKeys = freshKeys;
+    this.#onRelease = onRelease;
   }
 
-  /** One section, from the acquire to the end of the release. */
-  async section() {
+  /** One section, from the acquire to the end of the release. What is not given is drawn; with `isExtra`, no other fault uses its key. */
+  async section({ length, ...given } = {}) {
     this.#sections += 1;
     const op = `${this.#name}.${this.#sections}`;
     const isFresh = this.#freshKeys > 0 && this.#random.chance(this.#freshKeys);
     const key = isFresh ? op : this.#random.pick(this.#keys);
-    const about = { op, key, ...this.#kindFor(key) };
     const wait = this.#random.chance(0.15) ? 0 : this.#subject.wait;
-    await this.#resource.record({ event: 'attempt', ...about, wait });
-    const lock = await this.#acquire(about, wait);
+    const { wait: patience, ...about } = { op, key, wait, ...this.#kindFor(key), ...given };
+    await this.#resource.record({ event: 'attempt', ...about, wait: patience });
+    const lock = await this.#acquire(about, patience);
     if (!lock) return;
-    await this.#act(about, lock);
-    const result = await lock.release();
+    await this.#act(about, lock, length);
+    const releasing = lock.release();
+    this.#onRelease(about.key);
+    const result = await releasing;
     await this.#resource.record({ event: 'done', ...about, result, signaled: lock.isSignaled?.() });
   }
 
@@ -73,7 +77,7 @@ export class Client {
     }
   }
 
-  async #act(about, lock) {
+  async #act(about, lock, given) {
     const token = lock.token === null ? null : String(lock.token);
     const record = (event) => this.#resource.record({ event, ...about, token, ...lock.claim() });
     if ((await record('enter')) === false) {
@@ -82,7 +86,8 @@ export class Client {
       return;
     }
     // A section that outlasts its lease needs the watchdog.
-    const length = this.#random.chance(0.005) ? this.#subject.lifetime * 1.3 : this.#random.between(0, 12);
+    const drawn = this.#random.chance(0.005) ? this.#subject.lifetime * 1.3 : this.#random.between(0, 12);
+    const length = given ?? drawn;
     const acts = this.#random.between(1, 3);
     for (let act = 0; act < acts && lock.claim().held; act += 1) {
       await sleep(length / acts);

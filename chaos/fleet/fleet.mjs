@@ -5,6 +5,7 @@ import { startProxy } from './proxy.mjs';
 
 const START_TIMEOUT = 30_000;
 const USAGE_TIMEOUT = 10_000;
+const RELEASE_TIMEOUT = 2_000;
 const WORKER = join(import.meta.dirname, 'worker.mjs');
 
 /** The worker processes. Each reaches the servers through proxies of its own. */
@@ -64,6 +65,11 @@ export class Fleet {
     );
   }
 
+  /** Resolves when this worker next releases a lock of this key, or releases none in time. */
+  nextRelease(member, key) {
+    return this.#request(member, 'announceRelease', 'releasing', RELEASE_TIMEOUT, { key });
+  }
+
   async usage() {
     return Promise.all(this.#members.map((member) => this.#request(member, 'usage', 'usage', USAGE_TIMEOUT)));
   }
@@ -100,9 +106,9 @@ export class Fleet {
     await this.#message(member, 'ready', START_TIMEOUT);
   }
 
-  #request(member, type, answerType, timeout) {
+  #request(member, type, answerType, timeout, details) {
     const answer = this.#message(member, answerType, timeout);
-    this.send(member, type);
+    this.send(member, type, details);
     return answer;
   }
 

@@ -14,15 +14,17 @@ export async function startProxy(port) {
   const listener = createServer((client) => {
     if (refusing) return reset(client);
     const server = connect(port, '127.0.0.1');
-    const link = { client, server };
+    const link = { client, server, isForgotten: false };
     links.add(link);
-    forward(client, server, 'requests');
-    forward(server, client, 'replies');
+    forward(link, 'requests');
+    forward(link, 'replies');
     for (const socket of [client, server]) {
       socket.setNoDelay(true);
       if (frozen) socket.pause();
       socket.on('error', () => undefined);
       socket.on('close', () => {
+        // Neither end learns what happens to the other.
+        if (link.isForgotten && !(client.destroyed && server.destroyed)) return;
         client.destroy();
         server.destroy();
         links.delete(link);
@@ -31,18 +33,20 @@ export async function startProxy(port) {
   }).listen(0, '127.0.0.1');
   await once(listener, 'listening');
 
-  function forward(from, to, direction) {
+  function forward(link, direction) {
+    const [from, to] = direction === 'requests' ? [link.client, link.server] : [link.server, link.client];
     // Each chunk waits for the one before it, so a delay never reorders the bytes. It is counted from the arrival, so delays do not
     // add up, and none lasts longer than this after the fault.
     let previous = Promise.resolve();
     from.on('data', (data) => {
-      if (dropping[direction]) return;
+      if (link.isForgotten && direction === 'requests') return reset(from);
+      if (link.isForgotten || dropping[direction]) return;
       if (delay === 0 && previous === undefined) return to.write(data);
       const due = performance.now() + delay;
       const current = Promise.resolve(previous).then(async () => {
         const left = due - performance.now();
         if (left > 0) await sleep(left);
-        if (!to.destroyed) to.write(data);
+        if (!to.destroyed && !link.isForgotten) to.write(data);
         if (previous === current) previous = undefined;
       });
       previous = current;
@@ -56,6 +60,13 @@ export async function startProxy(port) {
   return {
     port: listener.address().port,
     reset: resetAll,
+    /**
+     * A NAT that has lost its state: what the server sends vanishes, the next packet of the client is answered by a reset, and the server
+     * never notices. New connections work.
+     */
+    forget() {
+      for (const link of links) link.isForgotten = true;
+    },
     delay: (milliseconds) => (delay = milliseconds),
     /** Drops `requests` to the server or `replies` to the client silently. */
     drop: (direction) => (dropping[direction] = true),

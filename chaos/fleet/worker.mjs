@@ -15,6 +15,7 @@ let running = false;
 let stopping = false;
 let loops = [];
 let sections = 0;
+let announced;
 
 async function loop(client, random) {
   while (running) {
@@ -22,6 +23,13 @@ async function loop(client, random) {
     sections += 1;
     await sleep(random.between(0, settings.think));
   }
+}
+
+/** Called when a lock is being released. */
+function onRelease(key) {
+  if (key !== announced) return;
+  announced = undefined;
+  process.send({ type: 'releasing' });
 }
 
 const commands = {
@@ -34,6 +42,14 @@ const commands = {
     running = false;
     await Promise.all(loops);
     process.send({ type: 'drained', pending: subject.pending?.() ?? 0 });
+  },
+  /** Sections beside those of the clients. */
+  add({ sections }) {
+    const [{ client }] = clients;
+    loops.push(...sections.map((section) => client.section(section)));
+  },
+  announceRelease({ key }) {
+    announced = key;
   },
   block({ milliseconds }) {
     for (const until = performance.now() + milliseconds; performance.now() < until;);
@@ -65,7 +81,7 @@ const clients = Array.from({ length: settings.clients }, (_, index) => {
   const random = seededRandom(`${settings.seed}/${settings.worker}/${index}`);
   const name = `${settings.worker}.${index}`;
   const { keys, freshKeys } = settings;
-  return { random, client: new Client({ subject, resource, random, name, keys, freshKeys }) };
+  return { random, client: new Client({ subject, resource, random, name, keys, freshKeys, onRelease }) };
 });
 process.on('message', ({ type, ...details }) => void commands[type](details));
 // When the coordinator dies, no other process would end this one.

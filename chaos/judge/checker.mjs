@@ -76,7 +76,7 @@ export class Checker {
       overstays: 0,
       refused: 0,
       violations: 0,
-      recovering: new Set(this.#keys.keys()),
+      recovering: new Set([...this.#keys].flatMap(([key, { isExtra }]) => (isExtra ? [] : [key]))),
     };
     this.#faults.push(this.#fault);
   }
@@ -91,8 +91,10 @@ export class Checker {
   }
 
   /** Recorded before the client calls `acquire()`. */
-  _attempt({ at, op, key, mode, limit, weight, wait }, _, state) {
+  _attempt({ at, op, key, mode, limit, weight, wait, isExtra }, _, state) {
     this.counts.attempts += 1;
+    // No other fault uses the key, so no recovery waits for it.
+    state.isExtra = isExtra;
     this.#ops.set(op, {
       op,
       key,

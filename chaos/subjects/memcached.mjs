@@ -10,7 +10,10 @@ export const lifetime = LEASE;
 export const fair = false;
 /** By the next renewal. The default is the deadline, which is later. */
 export const noticedWithin = LEASE;
-export const faults = [...CLIENT_FAULTS, ...['server paused', 'server restarted', 'FLUSHALL', 'locks evicted']];
+export const faults = [
+  ...CLIENT_FAULTS,
+  ...['server paused', 'server paused in a handoff', 'server restarted', 'FLUSHALL', 'locks evicted'],
+];
 /** docs/providers/memcached.md: it can lose locks, and it has no tokens, so nothing stops a holder that was paused between check and write. */
 export const allows = {
   ...Object.fromEntries(faults.map((name) => [name, ['stale']])),

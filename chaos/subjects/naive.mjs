@@ -8,7 +8,7 @@ export const title = 'control: SET NX PX, hand-written';
 export const control = ['overlap', 'stale'];
 export const recovery = LEASE + 5_000;
 export const fair = false;
-export const faults = ['worker paused', 'event loop blocked', 'worker killed'];
+export const faults = ['worker paused', 'event loop blocked', 'worker killed', 'server paused in a handoff'];
 export const allows = {};
 export const lifetime = LEASE;
 

@@ -16,11 +16,13 @@ export const fair = 'cohorts';
 export const settle = 3_000;
 export const faults = [
   ...CLIENT_FAULTS,
-  ...['server paused', 'server restarted', 'failover', 'slot moved'],
+  ...['server paused', 'server paused in a handoff', 'server restarted', 'failover', 'slot moved', 'slot migrating'],
   ...['CLIENT KILL', 'CLIENT PAUSE', 'SCRIPT FLUSH'],
 ];
 /** Replication is asynchronous, so a promoted replica may not have the last locks. A long pause also causes a promotion. */
-export const allows = { failover: ['overlap'], 'server paused': ['overlap'], 'server restarted': ['overlap'] };
+export const allows = Object.fromEntries(
+  ['failover', 'server paused', 'server paused in a handoff', 'server restarted'].map((name) => [name, ['overlap']]),
+);
 
 export async function startBackend() {
   const { startRedisCluster } = await import('../../test/servers/redis-cluster.ts');
@@ -60,16 +62,19 @@ export async function startBackend() {
       const { server } = await masterOf(slotOf('a'));
       return servers.find(({ port }) => port === server.port);
     },
-    /** Moves the slot of a key to another master, in the steps of an operator's tool. */
-    async moveSlot(random) {
-      const slot = slotOf(random.pick(['a', 'b', 'c']));
+    /** Moves the slot of a key to another master, in the steps of an operator's tool, which take about `duration` ms. */
+    async moveSlot(random, { key = random.pick(['a', 'b', 'c']), duration = 0 } = {}) {
+      const slot = slotOf(key);
       const from = await masterOf(slot);
       const to = random.pick((await ranges()).map(({ node }) => node).filter((node) => node !== from));
       const set = ({ admin }, ...rest) => retried(() => admin.cluster('SETSLOT', slot, ...rest));
       await set(to, 'IMPORTING', from.id);
       await set(from, 'MIGRATING', to.id);
+      const pause = duration / (1 + (await from.admin.cluster('COUNTKEYSINSLOT', slot)));
+      await sleep(pause);
       for (let keys; (keys = await from.admin.cluster('GETKEYSINSLOT', slot, 1)).length > 0;) {
         await retried(() => from.admin.migrate('127.0.0.1', to.server.port, '', 0, 5_000, 'KEYS', ...keys));
+        await sleep(pause);
       }
       for (const node of new Set([to, from, ...(await ranges()).map(({ node: each }) => each)]))
         await set(node, 'NODE', to.id);

@@ -16,7 +16,13 @@ export const fair = 'cohorts';
 export const reconnect = 2_000;
 export const faults = [
   ...CLIENT_FAULTS,
-  ...['server paused', 'server restarted', 'server restarted empty', 'server clock stepped'],
+  ...[
+    'server paused',
+    'server paused in a handoff',
+    'server restarted',
+    'server restarted empty',
+    'server clock stepped',
+  ],
   ...['CLIENT KILL', 'CLIENT PAUSE', 'SCRIPT FLUSH', 'FLUSHALL'],
 ];
 /** docs/providers/redis.md, "What it guarantees". */

@@ -55,7 +55,7 @@ export function dataSource(type, port) {
 export async function leases({ withConnection }) {
   const now = Date.now() * 1_000;
   const rows = await withConnection((admin) =>
-    admin.query(`SELECT name, holder, holders FROM distributed_lock WHERE expires > ${now}`),
+    admin.query(`SELECT name, holder, holders FROM distributed_lock WHERE name LIKE '%#lease:%' AND expires > ${now}`),
   );
   // A limited holder is `;<holder>=<end>,…`; `~` instead of `=` is one that is retained.
   const isHeld = ({ holder, holders }) =>

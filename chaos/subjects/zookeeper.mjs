@@ -12,7 +12,10 @@ export const lifetime = Math.ceil((SESSION * 2) / 3);
 export const fair = 'processes';
 /** Until the client has reconnected and its session continues. */
 export const settle = 3_000;
-export const faults = [...CLIENT_FAULTS, ...['server paused', 'server restarted', 'leader killed', 'leader cut off']];
+export const faults = [
+  ...CLIENT_FAULTS,
+  ...['server paused', 'server paused in a handoff', 'server restarted', 'leader killed', 'leader cut off'],
+];
 /** docs/providers/zookeeper.md: a quorum keeps its data under all of these. */
 export const allows = {};
 

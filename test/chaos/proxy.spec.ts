@@ -1,9 +1,10 @@
 import { once } from 'node:events';
-import { connect, createServer } from 'node:net';
+import { connect, createServer, type Socket } from 'node:net';
 
 interface Proxy {
   readonly port: number;
   delay(milliseconds: number): void;
+  forget(): void;
   close(): Promise<void>;
 }
 
@@ -32,6 +33,34 @@ it('the delays of many chunks do not add up, and keep their order', async () => 
   // Twenty delays one after the other would be 6 s.
   expect(took).toBeLessThan(4_000);
   client.destroy();
+  await proxy.close();
+  server.close();
+});
+
+it('a forgotten connection is reset at the next packet of its client, and the server never notices', async () => {
+  const accepted: Socket[] = [];
+  const server = createServer((socket) => accepted.push(socket)).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as { port: number };
+  const proxy = await startProxy(port);
+  const client = connect(proxy.port, '127.0.0.1');
+  const received: unknown[] = [];
+  client.on('data', (data) => received.push(data));
+  client.write('hello');
+  while (accepted.length === 0) await new Promise((resolve) => setTimeout(resolve, 5));
+  const [atServer] = accepted as [Socket];
+  await once(atServer, 'data');
+  proxy.forget();
+  atServer.write('lost');
+  const broken = once(client, 'error');
+  client.write('more');
+  expect(await broken).toMatchObject([{ code: 'ECONNRESET' }]);
+  // A new one works, and the old one is still there at the server.
+  const other = connect(proxy.port, '127.0.0.1');
+  other.write('hello');
+  while (accepted.length < 2) await new Promise((resolve) => setTimeout(resolve, 5));
+  expect([received, atServer.destroyed, atServer.readableEnded]).toEqual([[], false, false]);
+  other.destroy();
   await proxy.close();
   server.close();
 });

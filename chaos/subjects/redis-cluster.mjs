@@ -36,6 +36,7 @@ export async function startBackend() {
   const servers = nodes.map(({ server, admin }) => ({
     admin,
     port: server.port,
+    url: server.url,
     signal: (name) => server.signal(name),
     crash: () => server.crash(),
     connections: async () => (await admin.client('LIST')).trim().split('\n').length,

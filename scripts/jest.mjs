@@ -68,10 +68,17 @@ function outcomeOf({ name, assertionResults, message, status, startTime, endTime
   const failed = Math.max(count('failed'), status === 'failed' ? 1 : 0);
   return {
     file: relative(root, name),
-    ...{ passed, failed, skipped: assertionResults.length - passed - count('failed') },
+    ...{ passed, failed, skipped: skippedIn(assertionResults) },
     seconds: (endTime - startTime) / 1_000,
     error: failed > 0 ? firstError(assertionResults, message) : undefined,
   };
+}
+
+/** The reasons of the tests that were not run, once for each: `(not run: …)` in its name; undefined for one that names none. */
+function skippedIn(assertionResults) {
+  return assertionResults
+    .filter(({ status }) => !['passed', 'failed'].includes(status))
+    .map(({ fullName }) => /\(not run: (.*?)\)/.exec(fullName)?.[1]);
 }
 
 function firstError(assertionResults, message) {

@@ -61,11 +61,16 @@ for (const each of await run.end()) problems.push(`left behind: ${each}`);
 
 const slowest = [...files.values()].sort((a, b) => b.seconds - a.seconds).slice(0, Number(options.slowest));
 for (const { file, seconds } of slowest) console.log(`${seconds.toFixed(1).padStart(6)} s  ${file}`);
+const all = [...files.values()];
+const sum = (field) => all.reduce((total, outcome) => total + outcome[field], 0);
+const skipped = all.flatMap((outcome) => outcome.skipped);
+for (const [reason, count] of counted(skipped)) console.log(`${String(count).padStart(6)} skipped: ${reason}`);
+for (const { file, skipped: reasons } of all) {
+  if (reasons.includes(undefined)) problems.push(`skipped without a reason: ${file}`);
+}
 for (const problem of problems) console.log(problem);
-const sum = (field) => [...files.values()].reduce((total, outcome) => total + outcome[field], 0);
 const failed = sum('failed') + problems.length;
-const skipped = sum('skipped');
-console.log(`${sum('passed')} passed, ${failed} failed${skipped > 0 ? `, ${skipped} skipped` : ''}`);
+console.log(`${sum('passed')} passed, ${failed} failed${skipped.length > 0 ? `, ${skipped.length} skipped` : ''}`);
 process.exit(failed === 0 && sum('passed') > 0 ? 0 : 1);
 
 async function group(name, args, terms) {
@@ -73,6 +78,13 @@ async function group(name, args, terms) {
   for (const outcome of result.files) files.set(outcome.file, outcome);
   if (result.failed) problems.push(`${name}: Jest failed, although every file passed`);
   console.log(`${name}: ${result.files.length} files in ${Math.round(result.seconds)} s\n`);
+}
+
+/** How often each of these occurs. */
+function counted(values) {
+  const counts = new Map();
+  for (const value of values) counts.set(value, (counts.get(value) ?? 0) + 1);
+  return counts;
 }
 
 /**

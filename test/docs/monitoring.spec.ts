@@ -22,6 +22,7 @@ import { LockAdmin } from '../../lib/nest/service/lock-admin.js';
 import { hasPrometheus, type PrometheusServer, startPrometheus } from '../servers/prometheus-server.mjs';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { freePort } from '../servers/server-process.mjs';
+import { describeUnless } from '../unless.js';
 
 const folder = join(import.meta.dirname, '../../docs/monitoring');
 const RULES = join(folder, 'alert-rules.yml');
@@ -48,102 +49,102 @@ const variables = dashboard.templating.list.filter(({ type }) => type === 'query
 /** As Grafana does with everything selected. */
 const filledIn = (text: string) => text.replaceAll('$__rate_interval', '10s').replaceAll(/\$\w+/g, '.*');
 
-if (!hasPrometheus)
-  console.error('NOT RUN: the tests of the dashboard. Missing: prometheus. npm test installs it as root.');
+describeUnless(hasPrometheus ? undefined : 'they need Prometheus, which npm test installs as root')(
+  'Dashboard and alert rules',
+  () => {
+    let server: RedisServer;
+    let app: INestApplication;
+    let prometheus: PrometheusServer;
+    let exported: Exported;
+    const instrumentation = new DistributedLockInstrumentation();
+    let meterProvider: MeterProvider;
+    let startedAt: number;
 
-(hasPrometheus ? describe : describe.skip)('Dashboard and alert rules', () => {
-  let server: RedisServer;
-  let app: INestApplication;
-  let prometheus: PrometheusServer;
-  let exported: Exported;
-  const instrumentation = new DistributedLockInstrumentation();
-  let meterProvider: MeterProvider;
-  let startedAt: number;
+    beforeAll(async () => {
+      startedAt = Date.now() / 1000;
+      const port = await freePort();
+      meterProvider = new MeterProvider({ readers: [new PrometheusExporter({ port, host: '127.0.0.1' })] });
+      instrumentation.setMeterProvider(meterProvider);
+      instrumentation.enable();
+      server = await startRedisServer();
+      prometheus = await startPrometheus({ a: `127.0.0.1:${port}` }, [RULES]);
+      app = await startShop(server.url);
+      await everyOutcome(app, server);
+      exported = new Exported(await (await fetch(`http://127.0.0.1:${port}/metrics`)).text());
+      // What happened last was scraped twice, so every rate has its two samples.
+      const last = 'rate(distributed_lock_renewals_total{distributed_lock_outcome="unanswered"}[10s])';
+      while ((await prometheus.query(last)).length === 0) await sleep(200);
+    }, 120_000);
 
-  beforeAll(async () => {
-    startedAt = Date.now() / 1000;
-    const port = await freePort();
-    meterProvider = new MeterProvider({ readers: [new PrometheusExporter({ port, host: '127.0.0.1' })] });
-    instrumentation.setMeterProvider(meterProvider);
-    instrumentation.enable();
-    server = await startRedisServer();
-    prometheus = await startPrometheus({ a: `127.0.0.1:${port}` }, [RULES]);
-    app = await startShop(server.url);
-    await everyOutcome(app, server);
-    exported = new Exported(await (await fetch(`http://127.0.0.1:${port}/metrics`)).text());
-    // What happened last was scraped twice, so every rate has its two samples.
-    const last = 'rate(distributed_lock_renewals_total{distributed_lock_outcome="unanswered"}[10s])';
-    while ((await prometheus.query(last)).length === 0) await sleep(200);
-  }, 120_000);
+    afterAll(async () => {
+      await app.close();
+      instrumentation.disable();
+      await Promise.all([meterProvider.shutdown(), prometheus.stop(), server.stop()]);
+    });
 
-  afterAll(async () => {
-    await app.close();
-    instrumentation.disable();
-    await Promise.all([meterProvider.shutdown(), prometheus.stop(), server.stop()]);
-  });
+    it('name only metrics, labels and values that are exported', async () => {
+      const selectors = variables.map((variable) => labelValues(variable));
+      const expressions = [
+        ...targets.map(({ expr }) => filledIn(expr)),
+        ...selectors.map(({ selector, label }) => `sum by (${label}) (${selector})`),
+        ...(await prometheus.rules()).map(({ query }) => query),
+      ];
+      expect(expressions.flatMap((expression) => exported.unknownIn(expression))).toEqual([]);
+    });
 
-  it('name only metrics, labels and values that are exported', async () => {
-    const selectors = variables.map((variable) => labelValues(variable));
-    const expressions = [
-      ...targets.map(({ expr }) => filledIn(expr)),
-      ...selectors.map(({ selector, label }) => `sum by (${label}) (${selector})`),
-      ...(await prometheus.rules()).map(({ query }) => query),
-    ];
-    expect(expressions.flatMap((expression) => exported.unknownIn(expression))).toEqual([]);
-  });
+    it('find what does not exist', () => {
+      const wrong = [
+        ['rate(distributed_lock_renewal_total[5m])', 'distributed_lock_renewal_total'],
+        ['sum by (distributed_lock_key) (distributed_lock_held)', 'distributed_lock_key'],
+        ['distributed_lock_held{distributed_lock_mode="share"}', 'distributed_lock_mode="share"'],
+        ['distributed_lock_acquire_duration_count', 'distributed_lock_acquire_duration_count'],
+        ['{__name__=~"distributed_lock_acquire_duration(_s)?_count"}', 'distributed_lock_acquire_duration(_s)?_count'],
+      ] as const;
+      for (const [expression, unknown] of wrong) expect(exported.unknownIn(expression)).toEqual([unknown]);
+    });
 
-  it('find what does not exist', () => {
-    const wrong = [
-      ['rate(distributed_lock_renewal_total[5m])', 'distributed_lock_renewal_total'],
-      ['sum by (distributed_lock_key) (distributed_lock_held)', 'distributed_lock_key'],
-      ['distributed_lock_held{distributed_lock_mode="share"}', 'distributed_lock_mode="share"'],
-      ['distributed_lock_acquire_duration_count', 'distributed_lock_acquire_duration_count'],
-      ['{__name__=~"distributed_lock_acquire_duration(_s)?_count"}', 'distributed_lock_acquire_duration(_s)?_count'],
-    ] as const;
-    for (const [expression, unknown] of wrong) expect(exported.unknownIn(expression)).toEqual([unknown]);
-  });
+    it('the dashboard shows every metric', () => {
+      const shown = new Set(targets.flatMap(({ expr }) => exported.familiesIn(filledIn(expr))));
+      expect([...shown, ...Object.keys(LEFT_OUT)].sort()).toEqual([...exported.families].sort());
+    });
 
-  it('the dashboard shows every metric', () => {
-    const shown = new Set(targets.flatMap(({ expr }) => exported.familiesIn(filledIn(expr))));
-    expect([...shown, ...Object.keys(LEFT_OUT)].sort()).toEqual([...exported.families].sort());
-  });
+    it.each(targets)('panel "$title" shows data, under names that it has', async ({ expr, legendFormat }) => {
+      // A second more, so that the last scrape is before the last step.
+      const series = await prometheus.range(filledIn(expr), startedAt, Date.now() / 1000 + 1, 1);
+      expect(series.length).toBeGreaterThan(0);
+      const labels = new Set(series.flatMap(({ metric }) => Object.keys(metric)));
+      for (const [, label] of legendFormat.matchAll(/\{\{(\w+)\}\}/g)) expect(labels).toContain(label);
+    });
 
-  it.each(targets)('panel "$title" shows data, under names that it has', async ({ expr, legendFormat }) => {
-    // A second more, so that the last scrape is before the last step.
-    const series = await prometheus.range(filledIn(expr), startedAt, Date.now() / 1000 + 1, 1);
-    expect(series.length).toBeGreaterThan(0);
-    const labels = new Set(series.flatMap(({ metric }) => Object.keys(metric)));
-    for (const [, label] of legendFormat.matchAll(/\{\{(\w+)\}\}/g)) expect(labels).toContain(label);
-  });
+    it.each(variables)('variable %s has values', async (variable) => {
+      const { selector, label } = labelValues(variable);
+      expect(await prometheus.labelValues(label, selector)).not.toEqual([]);
+    });
 
-  it.each(variables)('variable %s has values', async (variable) => {
-    const { selector, label } = labelValues(variable);
-    expect(await prometheus.labelValues(label, selector)).not.toEqual([]);
-  });
+    it('the rules alert of a loss, and say what to do', async () => {
+      const rules = await prometheus.rules();
+      expect(rules.map(({ name }) => name)).toHaveLength(4);
+      for (const { query, annotations, labels } of rules) {
+        expect(Object.keys(annotations).sort()).toEqual(['description', 'summary']);
+        expect(labels['severity']).toMatch(/^(critical|warning)$/);
+        const [, kept = ''] = /sum by \(([^)]*)\)/.exec(query) ?? [];
+        const used = Object.values(annotations).flatMap((text) => [...text.matchAll(/\$labels\.(\w+)/g)]);
+        for (const [, label] of used) expect(kept.split(', ')).toContain(label);
+      }
+      const losses = async () =>
+        (await prometheus.alerts()).filter(({ labels }) => labels['alertname'] === 'DistributedLockLost');
+      while ((await losses()).length < 2) await sleep(200); // until the rules were evaluated
+      const fired = (await losses()).map(({ labels, state }) => `${state}: ${labels['distributed_lock_loss_reason']}`);
+      expect(fired.sort()).toEqual(['firing: max-hold', 'firing: revoked']);
+    });
 
-  it('the rules alert of a loss, and say what to do', async () => {
-    const rules = await prometheus.rules();
-    expect(rules.map(({ name }) => name)).toHaveLength(4);
-    for (const { query, annotations, labels } of rules) {
-      expect(Object.keys(annotations).sort()).toEqual(['description', 'summary']);
-      expect(labels['severity']).toMatch(/^(critical|warning)$/);
-      const [, kept = ''] = /sum by \(([^)]*)\)/.exec(query) ?? [];
-      const used = Object.values(annotations).flatMap((text) => [...text.matchAll(/\$labels\.(\w+)/g)]);
-      for (const [, label] of used) expect(kept.split(', ')).toContain(label);
-    }
-    const losses = async () =>
-      (await prometheus.alerts()).filter(({ labels }) => labels['alertname'] === 'DistributedLockLost');
-    while ((await losses()).length < 2) await sleep(200); // until the rules were evaluated
-    const fired = (await losses()).map(({ labels, state }) => `${state}: ${labels['distributed_lock_loss_reason']}`);
-    expect(fired.sort()).toEqual(['firing: max-hold', 'firing: revoked']);
-  });
-
-  it('each rule fires when it should, and only then', () => {
-    const file = join(import.meta.dirname, 'monitoring/alert-rules.test.yml');
-    const { status, stdout, stderr } = spawnSync('promtool', ['test', 'rules', file], { encoding: 'utf8' });
-    expect({ status, stdout, stderr }).toMatchObject({ status: 0 });
-  });
-});
+    it('each rule fires when it should, and only then', () => {
+      const file = join(import.meta.dirname, 'monitoring/alert-rules.test.yml');
+      const { status, stdout, stderr } = spawnSync('promtool', ['test', 'rules', file], { encoding: 'utf8' });
+      expect({ status, stdout, stderr }).toMatchObject({ status: 0 });
+    });
+  },
+);
 
 class Orders {
   @DistributedLock('order:#{id}', { wait: 0, onBusy: 'skip' })

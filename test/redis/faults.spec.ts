@@ -8,7 +8,7 @@ import { LockManager } from '../../lib/core/lock-manager.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { RedisRequests } from '../../lib/providers/redis/redis-requests.js';
 import { startRedisServer } from '../servers/redis-server.mjs';
-import { makeServerClock } from '../servers/server-clock.js';
+import { makeServerClock, NO_COMPILER } from '../servers/server-clock.js';
 import {
   ask,
   backendOf,
@@ -24,6 +24,7 @@ import {
   redisForTests,
   twoProcesses,
 } from './seam.js';
+import { describeUnless } from '../unless.js';
 
 describe('what goes wrong between a process and Redis', () => {
   const redis = redisForTests();
@@ -325,10 +326,8 @@ describe('a restart of Redis in the middle of a hold', () => {
 });
 
 const clock = makeServerClock();
-const describeWithClock = clock ? describe : describe.skip;
-if (!clock) console.warn('No C compiler: the tests that step the clock of Redis are skipped.');
 
-describeWithClock('a step of the wall clock of Redis', () => {
+describeUnless(clock ? undefined : NO_COMPILER)('a step of the wall clock of Redis', () => {
   afterAll(() => clock?.remove());
 
   it('backwards: tokens still grow, and the queue still moves; forwards: the lock is lost, and said to be', async () => {

@@ -12,6 +12,7 @@ import {
   startSale,
   styleOf,
 } from './sale-browser.mjs';
+import { describeUnless } from '../unless.js';
 
 const ITEMS = 60;
 const ORDERS = 150;
@@ -38,133 +39,134 @@ interface Visit {
 
 jest.setTimeout(TIMEOUT);
 
-if (browserPath === undefined) console.error('NOT RUN: the page of the sample, because there is no Chromium.');
+describeUnless(browserPath === undefined ? 'it needs Chromium, which npm test installs as root' : undefined)(
+  'The page of npm start',
+  () => {
+    let browser: Browser;
+    const visits = new Map<string, Visit>();
 
-(browserPath === undefined ? describe.skip : describe)('The page of npm start', () => {
-  let browser: Browser;
-  const visits = new Map<string, Visit>();
-
-  // Both sales at the same time: they wait more than they compute.
-  beforeAll(async () => {
-    browser = await launchBrowser();
-    await Promise.all(SHOPS.map(({ on, options }) => visit(on, options)));
-  });
-
-  afterAll(async () => {
-    await browser.close();
-    await Promise.all([...visits.values()].map(({ sale }) => sale.stop()));
-  });
-
-  async function visit(on: string, options: string[]): Promise<void> {
-    const sale = await startSale(...options);
-    const page = await browser.newPage({ viewport: { width: 1280, height: 900 }, colorScheme: 'light' });
-    page.setDefaultTimeout(TIMEOUT);
-    const problems: string[] = [];
-    const hosts = new Set<string>();
-    visits.set(on, { sale, page, problems, hosts });
-    page.on('console', (message) => {
-      if (['error', 'warning'].includes(message.type())) problems.push(message.text());
-    });
-    page.on('pageerror', (error) => problems.push(error.message));
-    page.on('request', (request) => hosts.add(new URL(request.url()).host));
-    await page.goto(sale.url);
-    await freezeHolder(page);
-    await closed(page);
-  }
-
-  describe.each(SHOPS)('on $on', ({ on, frozen, reason }) => {
-    const visited = () => visits.get(on)!;
-
-    it('prints the result of one sale before', () => {
-      expect(visited().sale.output).toMatch(/@DistributedLock +sold 100 of 100 +exact/);
+    // Both sales at the same time: they wait more than they compute.
+    beforeAll(async () => {
+      browser = await launchBrowser();
+      await Promise.all(SHOPS.map(({ on, options }) => visit(on, options)));
     });
 
-    it('shows a sale that oversells without a lock, and none of it with one', async () => {
-      const unguarded = await saleOf(visited().page, 'unguarded');
-      expect(unguarded).toMatchObject({
-        sold: ORDERS,
-        soldOut: 0,
-        failed: 0,
-        verdict: `Oversold by ${ORDERS - ITEMS}`,
+    afterAll(async () => {
+      await browser.close();
+      await Promise.all([...visits.values()].map(({ sale }) => sale.stop()));
+    });
+
+    async function visit(on: string, options: string[]): Promise<void> {
+      const sale = await startSale(...options);
+      const page = await browser.newPage({ viewport: { width: 1280, height: 900 }, colorScheme: 'light' });
+      page.setDefaultTimeout(TIMEOUT);
+      const problems: string[] = [];
+      const hosts = new Set<string>();
+      visits.set(on, { sale, page, problems, hosts });
+      page.on('console', (message) => {
+        if (['error', 'warning'].includes(message.type())) problems.push(message.text());
       });
-      expect(unguarded.squares).toEqual({ sold: ITEMS, over: ORDERS - ITEMS });
+      page.on('pageerror', (error) => problems.push(error.message));
+      page.on('request', (request) => hosts.add(new URL(request.url()).host));
+      await page.goto(sale.url);
+      await freezeHolder(page);
+      await closed(page);
+    }
 
-      const { sold, soldOut, failed, left, squares } = await saleOf(visited().page, 'guarded');
-      expect(sold + soldOut + failed).toBe(ORDERS);
-      expect(failed).toBeGreaterThanOrEqual(1);
-      expect(left).toBe(0);
-      // On a busy machine an order may have written and then lose its lock before it answers. Then it has failed.
-      expect(sold).toBeLessThanOrEqual(ITEMS);
-      expect(sold).toBeGreaterThanOrEqual(ITEMS - (failed - 1));
-      expect(squares).toEqual({ sold, soldOut, failed });
+    describe.each(SHOPS)('on $on', ({ on, frozen, reason }) => {
+      const visited = () => visits.get(on)!;
+
+      it('prints the result of one sale before', () => {
+        expect(visited().sale.output).toMatch(/@DistributedLock +sold 100 of 100 +exact/);
+      });
+
+      it('shows a sale that oversells without a lock, and none of it with one', async () => {
+        const unguarded = await saleOf(visited().page, 'unguarded');
+        expect(unguarded).toMatchObject({
+          sold: ORDERS,
+          soldOut: 0,
+          failed: 0,
+          verdict: `Oversold by ${ORDERS - ITEMS}`,
+        });
+        expect(unguarded.squares).toEqual({ sold: ITEMS, over: ORDERS - ITEMS });
+
+        const { sold, soldOut, failed, left, squares } = await saleOf(visited().page, 'guarded');
+        expect(sold + soldOut + failed).toBe(ORDERS);
+        expect(failed).toBeGreaterThanOrEqual(1);
+        expect(left).toBe(0);
+        // On a busy machine an order may have written and then lose its lock before it answers. Then it has failed.
+        expect(sold).toBeLessThanOrEqual(ITEMS);
+        expect(sold).toBeGreaterThanOrEqual(ITEMS - (failed - 1));
+        expect(squares).toEqual({ sold, soldOut, failed });
+      });
+
+      it('freezes the holder: the next one enters, and the stale write is refused', async () => {
+        const { page } = visited();
+        const steps = await page.locator('#steps li').allInnerTexts();
+        expect(steps[0]).toMatch(frozen);
+        expect(steps.join('\n')).toContain(`reason: ${reason}`);
+        expect(steps.at(-1)).toMatch(/refuses/);
+        const [stale, next] = [steps[0]!, steps[1]!].map(tokenOf);
+        expect(next! > stale!).toBe(true);
+        // The lease of 3 s was not cut short.
+        expect(Number(/^([\d.]+) s later/.exec(steps[1]!)?.[1])).toBeGreaterThan(1.5);
+
+        const refused = page.locator('#writes tr', { has: page.locator('.refused') });
+        expect((await refused.allInnerTexts()).map(tokenOf)).toContain(stale);
+      });
+
+      it('draws one waiting time for each order that got the lock', async () => {
+        const { page } = visited();
+        expect(await page.locator('#waits rect').count()).toBe(ORDERS);
+        expect(await page.locator('#waits rect.sold').count()).toBe(ITEMS);
+        expect(await page.locator('#waits rect.refused').count()).toBeGreaterThanOrEqual(1);
+        expect(await page.locator('#waits-summary').innerText()).toMatch(
+          /^150 orders got the lock\. Median wait [\d.]+ s/,
+        );
+      });
+
+      it('announces the result, leaves nobody in the queue, and reports no error', async () => {
+        const { page, problems, hosts, sale } = visited();
+        expect(await page.getByRole('status').innerText()).toMatch(/^The sale is over\. Without a lock 150 of 60/);
+        await page.locator('#waiting').filter({ hasText: /^0$/ }).waitFor();
+        await page.locator('#holder').filter({ hasText: 'nobody' }).waitFor();
+        expect(problems).toEqual([]);
+        expect([...hosts].filter((host) => host !== '')).toEqual([new URL(sale.url).host]);
+      });
     });
 
-    it('freezes the holder: the next one enters, and the stale write is refused', async () => {
-      const { page } = visited();
-      const steps = await page.locator('#steps li').allInnerTexts();
-      expect(steps[0]).toMatch(frozen);
-      expect(steps.join('\n')).toContain(`reason: ${reason}`);
-      expect(steps.at(-1)).toMatch(/refuses/);
-      const [stale, next] = [steps[0]!, steps[1]!].map(tokenOf);
-      expect(next! > stale!).toBe(true);
-      // The lease of 3 s was not cut short.
-      expect(Number(/^([\d.]+) s later/.exec(steps[1]!)?.[1])).toBeGreaterThan(1.5);
+    describe.each(['light', 'dark'] as const)('in %s colors', (colorScheme) => {
+      const page = () => visits.get(SHOPS[0]!.on)!.page;
+      beforeAll(() => page().emulateMedia({ colorScheme }));
 
-      const refused = page.locator('#writes tr', { has: page.locator('.refused') });
-      expect((await refused.allInnerTexts()).map(tokenOf)).toContain(stale);
+      it.each([390, 1280])('fits %i pixels', async (width) => {
+        await page().setViewportSize({ width, height: 900 });
+        expect(await overflowing(page())).toEqual([]);
+      });
+
+      it('has text that contrasts with its background', async () => {
+        expect(await contrastBelow(page(), 4.5)).toEqual([]);
+      });
     });
 
-    it('draws one waiting time for each order that got the lock', async () => {
-      const { page } = visited();
-      expect(await page.locator('#waits rect').count()).toBe(ORDERS);
-      expect(await page.locator('#waits rect.sold').count()).toBe(ITEMS);
-      expect(await page.locator('#waits rect.refused').count()).toBeGreaterThanOrEqual(1);
-      expect(await page.locator('#waits-summary').innerText()).toMatch(
-        /^150 orders got the lock\. Median wait [\d.]+ s/,
-      );
+    it('shows where the focus is, and moves nothing for those who want less motion', async () => {
+      const { page } = visits.get(SHOPS[0]!.on)!;
+      await page.emulateMedia({ reducedMotion: 'reduce' });
+      await page.locator('#open').focus();
+      await page.keyboard.press('Tab');
+      expect(await styleOf(page.locator('#freeze:focus-visible'), 'outline-style')).toBe('solid');
+      expect(await styleOf(page.locator('#lease-bar'), 'transition-duration')).toBe('0s');
     });
 
-    it('announces the result, leaves nobody in the queue, and reports no error', async () => {
-      const { page, problems, hosts, sale } = visited();
-      expect(await page.getByRole('status').innerText()).toMatch(/^The sale is over\. Without a lock 150 of 60/);
-      await page.locator('#waiting').filter({ hasText: /^0$/ }).waitFor();
-      await page.locator('#holder').filter({ hasText: 'nobody' }).waitFor();
-      expect(problems).toEqual([]);
-      expect([...hosts].filter((host) => host !== '')).toEqual([new URL(sale.url).host]);
+    it('ends while a process is stopped', async () => {
+      const { page, sale } = visits.get(SHOPS[1]!.on)!;
+      await page.locator('#open').press('Enter');
+      await page.locator('#freeze[aria-disabled=false]').press('Enter');
+      await page.locator('#steps li').first().waitFor();
+      expect(await sale.stop()).toBe(0);
     });
-  });
-
-  describe.each(['light', 'dark'] as const)('in %s colors', (colorScheme) => {
-    const page = () => visits.get(SHOPS[0]!.on)!.page;
-    beforeAll(() => page().emulateMedia({ colorScheme }));
-
-    it.each([390, 1280])('fits %i pixels', async (width) => {
-      await page().setViewportSize({ width, height: 900 });
-      expect(await overflowing(page())).toEqual([]);
-    });
-
-    it('has text that contrasts with its background', async () => {
-      expect(await contrastBelow(page(), 4.5)).toEqual([]);
-    });
-  });
-
-  it('shows where the focus is, and moves nothing for those who want less motion', async () => {
-    const { page } = visits.get(SHOPS[0]!.on)!;
-    await page.emulateMedia({ reducedMotion: 'reduce' });
-    await page.locator('#open').focus();
-    await page.keyboard.press('Tab');
-    expect(await styleOf(page.locator('#freeze:focus-visible'), 'outline-style')).toBe('solid');
-    expect(await styleOf(page.locator('#lease-bar'), 'transition-duration')).toBe('0s');
-  });
-
-  it('ends while a process is stopped', async () => {
-    const { page, sale } = visits.get(SHOPS[1]!.on)!;
-    await page.locator('#open').press('Enter');
-    await page.locator('#freeze[aria-disabled=false]').press('Enter');
-    await page.locator('#steps li').first().waitFor();
-    expect(await sale.stop()).toBe(0);
-  });
-});
+  },
+);
 
 async function saleOf(page: Page, name: string) {
   const panel = page.locator(`[data-sale=${name}]`);

@@ -53,6 +53,14 @@ describe('npm test', () => {
     );
   });
 
+  it('lists what was skipped with its reasons, and is red for a skipped test without one', async () => {
+    const { code, lines, output } = await run('skipping', 'green');
+    expect({ code, output }).toMatchObject({ code: 1 });
+    expect(output).toContain('1 skipped: there is none\n');
+    expect(output).toContain('skipped without a reason: test/scripts/fixture/skipping.test.mjs');
+    expect(lines.at(-1)).toBe('2 passed, 1 failed, 2 skipped');
+  });
+
   it('is red for a folder or a process that a test leaves behind, and removes both', async () => {
     const { code, output } = await run('litter');
     expect({ code, output }).toMatchObject({ code: 1 });

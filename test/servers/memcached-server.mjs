@@ -3,7 +3,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { answers, end, freePort, killAtExit } from './server-process.mjs';
+import { answers, end, freePort, killAtExit, programOf } from './server-process.mjs';
 
 const READY_WITHIN = 10_000;
 const GREETING = { hello: 'version\r\n', answer: /^VERSION/ };
@@ -46,7 +46,9 @@ export async function startMemcached({ args = [] } = {}) {
 async function launch(port, args) {
   // It refuses to be root unless it is told to be.
   const user = process.getuid?.() === 0 ? ['-u', 'root'] : [];
-  const child = spawn('memcached', ['-p', String(port), '-l', '127.0.0.1', ...user, ...args], { stdio: 'ignore' });
+  const child = spawn(programOf('memcached'), ['-p', String(port), '-l', '127.0.0.1', ...user, ...args], {
+    stdio: 'ignore',
+  });
   child.unref();
   killAtExit(child);
   const failed = new Promise((_, reject) => {

@@ -4,13 +4,13 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { answers, end, freePort, killAtExit, tiedToUs } from './server-process.mjs';
+import { answers, end, freePort, killAtExit, programOf, tiedToUs } from './server-process.mjs';
 
 const READY_WITHIN = 10_000;
 /** It is this very process. Also when it wants a password: then it is up. */
 const greetingOf = (pid) => ({ hello: 'INFO server\r\n', answer: new RegExp(`process_id:${pid}\\b|NOAUTH|NOPERM`) });
 
-/** Starts a redis-server of its own on a free loopback port, in a temporary folder. */
+/** Starts a Redis of its own on a free loopback port, in a temporary folder: a Valkey, where LOCK_TEST_ROOT has one. */
 export async function startRedisServer({ args: given = [], env = {}, sentinel } = {}) {
   const folder = await mkdtemp(join(tmpdir(), 'lock-redis-'));
   const port = await freePort();
@@ -49,7 +49,7 @@ export async function startRedisServer({ args: given = [], env = {}, sentinel } 
 async function launch(port, folder, args, env) {
   // First what was asked for: it may begin with a file.
   const all = [...args, '--port', String(port), '--bind', '127.0.0.1', '--dir', folder];
-  const child = spawn(...tiedToUs('redis-server', all), {
+  const child = spawn(...tiedToUs(programOf('valkey-server', 'redis-server'), all), {
     env: { ...process.env, ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
   });

@@ -51,6 +51,8 @@ export interface ServerClock {
   remove(): void;
 }
 
+export const NO_COMPILER = 'a clock for the server needs a C compiler';
+
 /** Makes a clock, or answers nothing where there is no C compiler. */
 export function makeServerClock(): ServerClock | undefined {
   const folder = mkdtempSync(join(tmpdir(), 'lock-clock-'));

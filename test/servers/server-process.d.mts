@@ -17,6 +17,12 @@ export interface Launched {
 /** Starts a program that ends with this process at the latest, and keeps the end of what it says. */
 export function launch(program: string, args: readonly string[], options?: SpawnOptions): Launched;
 
+/** A file of an installed server by its path below `/`: below the folder LOCK_TEST_ROOT if that has it. */
+export function installed(path: string): string;
+
+/** The first of these programs below LOCK_TEST_ROOT, or else the name of the last one, for the PATH. */
+export function programOf(...names: string[]): string;
+
 /** Waits until the server that `launch` has started greets on `port`. */
 export function ready(child: Launched, port: number, greeting: Greeting): Promise<void>;
 

@@ -5,13 +5,29 @@ import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { connect, createServer } from 'node:net';
-import { delimiter } from 'node:path';
+import { delimiter, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 const READY_WITHIN = 20_000;
 // Root alone has the folder of servers on its PATH.
 const ENVIRONMENT = { ...process.env, PATH: `${process.env.PATH}${delimiter}/usr/sbin` };
 const running = new Set();
+
+/**
+ * A file of an installed server by its path below `/`: below LOCK_TEST_ROOT if that folder has it. There another version can stand with
+ * everything that it needs, as `npm run test:servers` unpacks it.
+ */
+export function installed(path) {
+  const other = process.env.LOCK_TEST_ROOT && join(process.env.LOCK_TEST_ROOT, path);
+  return other && existsSync(other) ? other : join('/', path);
+}
+
+/** The first of these programs below LOCK_TEST_ROOT, or else the name of the last one, for the PATH. */
+export function programOf(...names) {
+  const root = process.env.LOCK_TEST_ROOT;
+  const paths = root ? names.flatMap((name) => ['usr/bin', 'usr/sbin'].map((folder) => join(root, folder, name))) : [];
+  return paths.find((path) => existsSync(path)) ?? names.at(-1);
+}
 
 /** Starts a program that ends with this process at the latest, and keeps the end of what it says. */
 export function launch(program, args, options = {}) {

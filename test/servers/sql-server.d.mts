@@ -11,7 +11,16 @@ export interface SqlServer {
   stop(): Promise<void>;
 }
 
-/** Starts a MariaDB (mariadbd from the PATH) on a free loopback port, in a temporary folder. */
+/**
+ * Starts a MySQL on a free loopback port, in a temporary folder, with a database `test`; a MariaDB, where there is no MySQL. The protocol of
+ * its URL says which it is.
+ */
+export function startMySqlOrMariaDb(settings?: { options?: readonly string[] }): Promise<SqlServer>;
+
+/** Whether `startMySqlOrMariaDb` starts a MySQL. */
+export function hasMySql(): boolean;
+
+/** Starts a MariaDB (mariadbd from the PATH) on a free loopback port, in a temporary folder, with a database `test`. */
 export function startMariaDb(settings?: { options?: readonly string[] }): Promise<SqlServer>;
 
 /** Starts a MariaDB as the only node of a Galera cluster (libgalera_smm.so, which Debian installs with the server). */

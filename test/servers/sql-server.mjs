@@ -1,38 +1,81 @@
 // Plain JavaScript, because the scripts that use it run before anything is built. Its types stand in sql-server.d.mts.
 import { execFile } from 'node:child_process';
 import { chmod, chown, mkdtemp, rename, rm, writeFile } from 'node:fs/promises';
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, realpathSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
-import { end, freePort, launch, ready } from './server-process.mjs';
+import { end, freePort, installed, launch, programOf, ready } from './server-process.mjs';
 
 const run = promisify(execFile);
 
+/**
+ * Starts a MySQL of its own on a free loopback port, in a temporary folder, with a database `test`; a MariaDB, where there is no MySQL. The
+ * protocol of its URL says which it is.
+ */
+export function startMySqlOrMariaDb(settings) {
+  return hasMySql() ? startMySql(settings) : startMariaDb(settings);
+}
+
 /** Starts a MariaDB of its own on a free loopback port, in a temporary folder, with a database `test`. */
 export async function startMariaDb({ options = [] } = {}) {
-  const folder = await mkdtemp(join(tmpdir(), 'lock-mariadb-'));
+  const program = programOf('mariadbd');
+  const settings = ['--debug-no-sync', '--innodb-flush-method=nosync', ...options];
+  const accounts = ['--auth-root-authentication-method=normal', '--skip-name-resolve'];
+  return startMySqlFamily('mariadb', program, settings, (common) =>
+    run(programOf('mariadb-install-db'), [...common, ...accounts]),
+  );
+}
+
+async function startMySql({ options = [] } = {}) {
+  const program = mysqlProgram();
+  // Its second protocol would take a port that is not ours.
+  const settings = ['--mysqlx=OFF', '--secure-file-priv=', '--innodb-flush-method=O_DIRECT_NO_FSYNC', ...options];
+  return startMySqlFamily('mysql', program, settings, async (common, folder) => {
+    const file = join(folder, 'first.sql');
+    await writeFile(file, FIRST_OF_MYSQL);
+    await run(program, [...common, '--initialize-insecure', '--innodb-redo-log-capacity=16M', `--init-file=${file}`]);
+  });
+}
+
+// It begins with an account for the socket alone. MariaDB has both.
+const FIRST_OF_MYSQL = `CREATE DATABASE test;
+CREATE USER root@'127.0.0.1';
+GRANT ALL ON *.* TO root@'127.0.0.1' WITH GRANT OPTION;
+`;
+
+/** @param options of the server @param install makes its data folder @param common what both need */
+async function startMySqlFamily(protocol, program, options, install) {
+  const folder = await mkdtemp(join(tmpdir(), `lock-${protocol}-`));
   const data = join(folder, 'data');
   // It refuses to be root unless it is told to be.
   const user = process.getuid?.() === 0 ? ['--user=root'] : [];
-  // Durable but for a loss of power: a test crashes the program, never the machine. A disk that is busy would stop it for seconds.
-  const noSync = ['--debug-no-sync', '--innodb-flush-method=nosync', '--innodb-flush-log-at-trx-commit=2'];
+  const root = program.startsWith('/') ? [`--basedir=${dirname(dirname(program))}`] : [];
   // A server that starts removes the temporary tables that it finds: beneath a common folder also those of one that is being set up.
-  const common = ['--no-defaults', ...user, `--datadir=${data}`, `--tmpdir=${folder}`, ...noSync];
-  const install = () =>
-    run('mariadb-install-db', [...common, '--auth-root-authentication-method=normal', '--skip-name-resolve']);
-  await copyOrMake('mariadb', data, install);
+  const common = ['--no-defaults', ...user, ...root, `--datadir=${data}`, `--tmpdir=${folder}`];
+  await copyOrMake(protocol, data, () => install(common, folder));
   const port = await freePort();
   const start = () =>
-    launch('mariadbd', [
+    launch(program, [
       ...[...common, `--port=${port}`, '--bind-address=127.0.0.1', `--socket=${join(folder, 's.sock')}`],
       ...[`--pid-file=${join(folder, 'pid')}`, '--skip-log-bin', '--skip-name-resolve', '--max-connections=1000'],
-      ...['--innodb-buffer-pool-size=64M', ...options],
+      // Durable but for a loss of power: a test crashes the program, never the machine. A disk that is busy would stop it for seconds.
+      ...['--innodb-buffer-pool-size=64M', '--innodb-flush-log-at-trx-commit=2', ...options],
     ]);
-  // The server greets whoever connects.
-  const greeting = { hello: '', answer: /MariaDB/ };
-  return server({ folder, port, url: `mysql://root@127.0.0.1:${port}/test`, start, greeting, quit: 'SIGKILL' });
+  // The server greets whoever connects: its version follows the number of the protocol.
+  const greeting = { hello: '', answer: /^....\n\d+\./s };
+  return server({ folder, port, url: `${protocol}://root@127.0.0.1:${port}/test`, start, greeting, quit: 'SIGKILL' });
+}
+
+/** Whether `startMySqlOrMariaDb` starts a MySQL. */
+export const hasMySql = () => mysqlProgram() !== undefined;
+
+/** MySQL's server; undefined where there is none, or where `mysqld` is another name of MariaDB's. */
+function mysqlProgram() {
+  const found = programOf('mysqld');
+  const path = found.startsWith('/') ? found : '/usr/sbin/mysqld';
+  return existsSync(path) && basename(realpathSync(path)) !== 'mariadbd' ? path : undefined;
 }
 
 /** Starts a MariaDB as the only node of a Galera cluster. */
@@ -41,7 +84,11 @@ export async function startGaleraNode() {
   const provider = `gmcast.listen_addr=tcp://127.0.0.1:${group};ist.recv_addr=127.0.0.1:${transfer}`;
   return startMariaDb({
     options: [
-      ...['--wsrep-on=ON', '--wsrep-provider=/usr/lib/galera/libgalera_smm.so', '--wsrep-cluster-address=gcomm://'],
+      ...[
+        '--wsrep-on=ON',
+        `--wsrep-provider=${installed('usr/lib/galera/libgalera_smm.so')}`,
+        '--wsrep-cluster-address=gcomm://',
+      ],
       ...[`--wsrep-provider-options=${provider}`, '--wsrep-node-address=127.0.0.1', '--binlog-format=ROW'],
       '--innodb-autoinc-lock-mode=2',
     ],
@@ -125,7 +172,7 @@ async function copyOrMake(name, data, make) {
 
 /** Where Debian keeps what is not on the PATH. */
 function postgresFolder() {
-  const root = '/usr/lib/postgresql';
+  const root = installed('usr/lib/postgresql');
   try {
     const [newest] = readdirSync(root).sort((a, b) => Number(b) - Number(a));
     return newest === undefined ? '' : join(root, newest, 'bin');

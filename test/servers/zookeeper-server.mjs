@@ -1,16 +1,24 @@
 // Plain JavaScript, because the scripts that use it run before anything is built. Its types stand in zookeeper-server.d.mts.
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
+import { readdirSync } from 'node:fs';
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { end, freePort, launch, ready } from './server-process.mjs';
+import { end, freePort, installed, launch, ready } from './server-process.mjs';
 
 // Before it serves, and while it has no leader, it answers that it does not.
 const GREETING = { hello: 'srvr', answer: /^Zookeeper version/ };
-/** Where Debian keeps its jars; the one of ZooKeeper names those that it needs. */
-const CLASSPATH = ['zookeeper.jar', 'slf4j-simple.jar'].map((jar) => join('/usr/share/java', jar)).join(':');
+/**
+ * Where Debian keeps its jars. That of ZooKeeper names those that it needs, in newer versions by the paths of this system: those of
+ * another root precede it.
+ */
+const JARS = installed('usr/share/java');
+const NEEDED =
+  /^(zookeeper-jute|commons-cli|commons-io|jackson-\w+|jetty9-\w+|servlet-api|metrics-core|netty-[\w-]+|slf4j-api|snappy-java)\.jar$/;
+const others = JARS === '/usr/share/java' ? [] : readdirSync(JARS).filter((name) => NEEDED.test(name));
+const CLASSPATH = [...others, 'slf4j-simple.jar', 'zookeeper.jar'].map((jar) => join(JARS, jar)).join(':');
 // Small, since a test may run three of them. A server that lives for seconds never repays the second compiler.
 const JVM = ['-Xmx256m', '-XX:+UseSerialGC', '-XX:-UsePerfData', '-XX:TieredStopAtLevel=1'];
 

@@ -92,10 +92,41 @@ describe('dialects', () => {
     expect(dialect.forMode('shared')).toBe(spelled);
   });
 
+  it.each(['8.0.0', '5.7.44-log', '10.5.23-MariaDB'])(
+    'MySQL and MariaDB refuse the boot when too old: %s',
+    async (Value) => {
+      const dialect = mysqlDialect(dataSource.options, 1_000);
+      const run = () => Promise.resolve([{ Variable_name: 'version', Value }]);
+      const setUp = dialect.setUp({} as never, run, KIND);
+      await expect(setUp).rejects.toBeInstanceOf(LockConfigError);
+      await expect(setUp).rejects.toThrow('is too old for locks');
+    },
+  );
+
+  it.each([
+    [['Variable_name', 'version'], 'tx_isolation'],
+    [['Variable_name', 'transaction_isolation'], 'transaction_isolation'],
+  ])('the isolation is set by the name that the server has: %j', async ([key, name], variable) => {
+    const sent: string[] = [];
+    const run = (sql: string) => {
+      sent.push(sql);
+      return Promise.resolve([{ [key!]: name, Value: name === 'version' ? '10.11.6-MariaDB' : 'READ-COMMITTED' }]);
+    };
+    await mysqlDialect(dataSource.options, 1_000).setUp({} as never, run, KIND);
+    expect(sent.join()).toContain(` ${variable} = 'READ-COMMITTED'`);
+  });
+
+  it("MySQL's farewell to a silent client is no answer to what was sent meanwhile", () => {
+    const { isAnswer } = mysqlDialect(dataSource.options, 1_000);
+    expect(isAnswer({ errno: 4031, sqlState: 'HY000' })).toBe(false);
+    expect(isAnswer({ errno: 1213, sqlState: '40001' })).toBe(true);
+  });
+
   it.each([
     [{ errno: 1205 }, 'busy'],
     [{ errno: 3572 }, 'busy'],
     [{ errno: 1969 }, 'busy'],
+    [{ errno: 3024 }, 'busy'],
     [{ errno: 1213 }, 'rolled-back'],
     [{ errno: 3058 }, 'rolled-back'],
     [{ errno: 1020 }, 'rolled-back'],
@@ -103,6 +134,7 @@ describe('dialects', () => {
     [{ errno: 1146 }, 'no-table'],
     [{ errno: 1142 }, 'refused'],
     [{ errno: 1290 }, 'refused'],
+    [{ errno: 1064 }, 'refused'],
     [{ errno: 1040 }, 'other'],
     [{ code: 'ECONNRESET' }, 'other'],
   ])('MySQL: %j is %s', (properties, failure) => {
@@ -117,11 +149,18 @@ describe('dialects', () => {
     ['42P01', 'no-table'],
     ['42501', 'refused'],
     ['25006', 'refused'],
+    ['42601', 'refused'],
     ['28P01', 'refused'],
     ['53300', 'other'],
     ['57P01', 'other'],
   ])('Postgres: %s is %s', (code, failure) => {
     expect(failureOf(Object.assign(new Error(), { code }))).toBe(failure);
+  });
+
+  it('Postgres refuses the boot when too old', async () => {
+    const run = () => Promise.resolve([{ pid: 1, begun: 1, version: '12.22' }]);
+    const setUp = postgresDialect({ type: 'postgres' }, 1_000).setUp({} as never, run, KIND);
+    await expect(setUp).rejects.toThrow('PostgreSQL 12.22 is too old for locks: it must be 13 or later.');
   });
 
   // Where no such server can be had: transaction_timeout is of Postgres 17.

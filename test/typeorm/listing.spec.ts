@@ -6,14 +6,13 @@ import { LockManager } from '../../lib/core/lock-manager.js';
 import { TypeOrmVersionLockProvider, VersionLockBackend } from '../../lib/providers/typeorm/index.js';
 import { FAMILIES } from '../../lib/providers/typeorm/family.js';
 import { LeaseTable } from '../../lib/providers/typeorm/version/lease-table.js';
-import { SqlBackend, type SqlType, TABLE } from './sql-backend.js';
+import { NUMBERS, SqlBackend, type SqlType, TABLE } from './sql-backend.js';
 
 const databases: readonly (SqlType | 'sqljs')[] = ['mariadb', 'postgres', 'sqljs'];
 
 /** The numbers from 1 on. */
 const MANY = {
-  mariadb: (rows: number) => `SELECT seq AS n FROM seq_1_to_${rows}`,
-  postgres: (rows: number) => `SELECT n FROM generate_series(1, ${rows}) AS n`,
+  ...NUMBERS,
   sqljs: (rows: number) =>
     `SELECT n FROM (WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < ${rows}) SELECT n FROM s) AS s`,
 };

@@ -5,11 +5,16 @@ import { Account, AccountsRig, errorOf } from './accounts.js';
 
 const ENDED = 'The transaction of the lock has ended';
 
+// The first is read by MariaDB alone, the second by MySQL alone.
+const IN_TRANSACTION =
+  `/*M! @@in_transaction */ /*!80000 (SELECT AUTOCOMMIT = 'NO' ` +
+  `FROM performance_schema.events_transactions_current WHERE THREAD_ID = ps_current_thread_id()) */`;
+
 // What the application writes through entityManagerOf() at the wrong moment.
 describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock on %s', (type) => {
   const isPostgres = type === 'postgres';
   // Tells of each write in which transaction it was made: by itself it would be 0, or have a number of its own.
-  const write = `INSERT INTO written SELECT ${isPostgres ? 'txid_current()' : '@@in_transaction'}`;
+  const write = `INSERT INTO written SELECT ${isPostgres ? 'txid_current()' : IN_TRANSACTION}`;
   const longStatement = isPostgres ? 'SELECT pg_sleep(60)' : 'SELECT SLEEP(60)';
   const rig = new AccountsRig(type, ['CREATE TABLE written (tx BIGINT NOT NULL)'], ['DELETE FROM written']);
 

@@ -7,8 +7,10 @@ import { entityManagerOf, RowLockBackend, TypeOrmRowLockProvider } from '../../l
 import { counterNameOf } from '../../lib/providers/typeorm/lock-name.js';
 import { LockCapacityError, LockConfigError, LockError, LockLostError } from '../../lib/api/errors.js';
 import { Account } from './accounts.js';
-import { SqlBackend, type SqlType, TABLE } from './sql-backend.js';
+import { NUMBERS, SqlBackend, type SqlType, TABLE } from './sql-backend.js';
 import { statementsAtOnce } from './statements-at-once.js';
+import { rowNameOf } from '../../lib/providers/typeorm/lock-name.js';
+import { LockTable } from '../../lib/providers/typeorm/lock-table.js';
 
 // One database at a time: a run of one alone is `npm test -- test/typeorm/row-lock.spec.ts -t mariadb`.
 const databases: readonly SqlType[] = ['mariadb', 'postgres'];
@@ -106,6 +108,19 @@ describe.each(databases)('row locks on %s', (type) => {
     await expect(task).rejects.toBeInstanceOf(LockLostError);
     await next;
     expect(await balances()).toEqual({ 1: 200 });
+  });
+
+  // An INSERT IGNORE would, until it gives up: its caller has found no row, and another has made and locked it meanwhile.
+  it('whoever creates the row of a key does not wait for its holder', async () => {
+    const locks = await process();
+    await using lock = await locks.acquire('account:1');
+    const family = type === 'mariadb' ? 'mysql' : 'postgres';
+    const runner = backend.admin.createQueryRunner();
+    if (type === 'mariadb') await runner.query('SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED');
+    const table = new LockTable(family, TABLE, (sql, parameters) => runner.query(sql, [...(parameters ?? [])]));
+    expect(await table.createRow(rowNameOf('test', 'account:1'))).toBe(true);
+    await runner.release();
+    expect(lock.isHeld()).toBe(true);
   });
 
   it('a holder that is cut off before its commit learns that the lock was lost', async () => {
@@ -298,12 +313,10 @@ describe.each(databases)('row locks on %s', (type) => {
   it('purge() walks a large table in parts, and deletes only what is unused', async () => {
     const provider = await backend.provider();
     const locks = await process({}, provider);
-    const rows =
-      type === 'mariadb' ? `SELECT seq AS n FROM seq_1_to_12000` : `SELECT n FROM generate_series(1, 12000) AS n`;
     const never = '9000000000000000';
     // Every hundredth row is unused.
     await backend.admin.query(
-      `INSERT INTO ${TABLE} (name, expires) SELECT CONCAT('many:', n), CASE WHEN MOD(n, 100) = 0 THEN 1 ELSE ${never} END FROM (${rows}) AS made`,
+      `INSERT INTO ${TABLE} (name, expires) SELECT CONCAT('many:', n), CASE WHEN MOD(n, 100) = 0 THEN 1 ELSE ${never} END FROM (${NUMBERS[type](12_000)}) AS made`,
     );
     const before = await locks.acquire('during');
     expect(await locks.backend(RowLockBackend).purge({ unusedFor: '1h' })).toBe(120);

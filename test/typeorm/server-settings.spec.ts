@@ -12,6 +12,8 @@ import {
 import { LockProcesses } from './lock-processes.js';
 import { SqlBackend, type SqlType } from './sql-backend.js';
 import { leaseRows, versionProvider } from './version-backend.js';
+import { hasMySql } from '../servers/sql-server.mjs';
+import { itUnless } from '../unless.js';
 
 const processes = new LockProcesses();
 
@@ -27,7 +29,7 @@ function serverOf(type: SqlType, options: readonly string[] = []): () => SqlBack
 }
 
 // What the server or the application sets for all its connections is none of a lock's.
-describe('settings of MariaDB', () => {
+describe('settings of MySQL or MariaDB', () => {
   const backend = serverOf('mariadb');
   const LIMITS = ['idle_transaction_timeout', 'idle_readonly_transaction_timeout', 'idle_write_transaction_timeout'];
 
@@ -44,29 +46,32 @@ describe('settings of MariaDB', () => {
     await work().finally(() => apply(before!));
   }
 
-  it('a limit for idle transactions ends others, and no lock', async () => {
-    await set(Object.fromEntries(LIMITS.map((name) => [name, 1])), async () => {
-      // No heartbeat is due for as long as the test takes.
-      const locks = await processes.start(await backend().provider({ sessionGuard: '30s' }));
-      await using lock = await locks.acquire('a');
-      const rival = await backend().source().initialize();
-      const runner: QueryRunner = rival.createQueryRunner();
-      const connection = (await runner.connect()) as NodeJS.EventEmitter;
-      const ended = once(connection, 'error');
-      await runner.startTransaction();
-      await runner.query('SELECT * FROM distributed_lock FOR UPDATE SKIP LOCKED');
-      await ended;
-      // The server has had the time for the lock's as well, which was idle for longer.
-      expect(lock.isHeld()).toBe(true);
-      const [limits] = await entityManagerOf(lock).query<object[]>(
-        `SELECT ${LIMITS.map((name) => `@@${name} AS ${name}`).join()}`,
-      );
-      expect(limits).toEqual(Object.fromEntries(LIMITS.map((name) => [name, expect.anything()])));
-      expect(Object.values(limits!).map(Number)).toEqual([0, 0, 0]);
-      await runner.release().catch(() => undefined);
-      await rival.destroy().catch(() => undefined);
-    });
-  });
+  itUnless(hasMySql() ? 'MySQL has no limit for idle transactions' : undefined)(
+    'a limit for idle transactions ends others, and no lock',
+    async () => {
+      await set(Object.fromEntries(LIMITS.map((name) => [name, 1])), async () => {
+        // No heartbeat is due for as long as the test takes.
+        const locks = await processes.start(await backend().provider({ sessionGuard: '30s' }));
+        await using lock = await locks.acquire('a');
+        const rival = await backend().source().initialize();
+        const runner: QueryRunner = rival.createQueryRunner();
+        const connection = (await runner.connect()) as NodeJS.EventEmitter;
+        const ended = once(connection, 'error');
+        await runner.startTransaction();
+        await runner.query('SELECT * FROM distributed_lock FOR UPDATE SKIP LOCKED');
+        await ended;
+        // The server has had the time for the lock's as well, which was idle for longer.
+        expect(lock.isHeld()).toBe(true);
+        const [limits] = await entityManagerOf(lock).query<object[]>(
+          `SELECT ${LIMITS.map((name) => `@@${name} AS ${name}`).join()}`,
+        );
+        expect(limits).toEqual(Object.fromEntries(LIMITS.map((name) => [name, expect.anything()])));
+        expect(Object.values(limits!).map(Number)).toEqual([0, 0, 0]);
+        await runner.release().catch(() => undefined);
+        await rival.destroy().catch(() => undefined);
+      });
+    },
+  );
 
   it('with autocommit off a lease and a row are committed all the same', async () => {
     await set({ autocommit: 0 }, async () => {
@@ -101,7 +106,7 @@ describe('settings of MariaDB', () => {
   });
 });
 
-describe('a MariaDB that undoes the whole transaction when a wait for a lock is over', () => {
+describe('a MySQL or MariaDB that undoes the whole transaction when a wait for a lock is over', () => {
   const backend = serverOf('mariadb', ['--innodb-rollback-on-timeout=ON']);
 
   it('loses the lock in it, and writes nothing behind it', async () => {
@@ -113,10 +118,11 @@ describe('a MariaDB that undoes the whole transaction when a wait for a lock is 
     const rival = source.createQueryRunner();
     await rival.startTransaction();
     await rival.query('UPDATE account SET balance = 1 WHERE id = 1');
-    const look = 'SELECT * FROM account WHERE id = 1 FOR UPDATE NOWAIT';
+    const look = 'SELECT * FROM account WHERE id = 1 FOR UPDATE';
 
     const lock = await ann.acquire('own');
     const manager = entityManagerOf(lock);
+    await manager.query('SET SESSION innodb_lock_wait_timeout = 1');
     await expect(manager.query(look)).rejects.toMatchObject({ errno: 1205 });
     expect(lock.isHeld()).toBe(false);
     await expect(manager.query('UPDATE account SET balance = 2 WHERE id = 2')).rejects.toThrow();

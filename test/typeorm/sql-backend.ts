@@ -13,7 +13,7 @@ import { SqlBackend as SqlLockBackend } from '../../lib/providers/typeorm/sql-ba
 import type { ProviderHarness } from '../../lib/provider-kit/index.js';
 import { capabilitiesOf } from '../backend-context.js';
 import { externalServer, wireTo } from '../servers/external-server.js';
-import { type SqlServer, startMariaDb, startPostgres } from '../servers/sql-server.mjs';
+import { type SqlServer, startMySqlOrMariaDb, startPostgres } from '../servers/sql-server.mjs';
 import type { TcpProxy } from '../servers/tcp-proxy.js';
 
 export type SqlType = 'mariadb' | 'postgres';
@@ -23,6 +23,13 @@ export const TABLE = 'distributed_lock';
 // A slow server must not cost a session, and the guard must not find a loss that is to be known without it. Tests that wait for the
 // end of a guard or of a statement set their own.
 const SESSION_DEFAULTS = { synchronize: true, sessionGuard: '10m', statementTimeout: '10s' };
+
+/** The numbers from 1 on, as rows (n). */
+export const NUMBERS = {
+  mariadb: (rows: number) =>
+    `SELECT n FROM JSON_TABLE(CONCAT('[0', REPEAT(',0', ${rows - 1}), ']'), '$[*]' COLUMNS (n FOR ORDINALITY)) AS numbers`,
+  postgres: (rows: number) => `SELECT n FROM generate_series(1, ${rows}) AS n`,
+};
 
 // InnoDB refreshes its tables of transactions only when nobody has looked at them for 100 ms.
 const INNODB_REFRESH = 150;
@@ -85,23 +92,23 @@ export class SqlBackend {
     readonly admin: DataSource,
   ) {}
 
-  /** @param options of MariaDB */
+  /** @param options of MariaDB, or of the MySQL that stands in its place where LOCK_TEST_ROOT has one */
   static async start(type: SqlType, options: readonly string[] = []): Promise<SqlBackend> {
-    return SqlBackend.#on(type, await (type === 'mariadb' ? startMariaDb({ options }) : startPostgres()));
+    return SqlBackend.#on(type === 'mariadb' ? await startMySqlOrMariaDb({ options }) : await startPostgres());
   }
 
   /** On the server that the environment names, or on one of our own. `mysql:` and `mariadb:` say which of the two it is. */
   static async forContract(type: SqlType): Promise<SqlBackend> {
     const server = externalServer(type === 'mariadb' ? 'LOCK_TEST_MYSQL_URL' : 'LOCK_TEST_POSTGRES_URL');
     if (!server) return SqlBackend.start(type);
-    const isMySql = server.url.startsWith('mysql:');
-    const backend = await SqlBackend.#on(isMySql ? 'mysql' : type, server);
+    const backend = await SqlBackend.#on(server);
     const [row] = await backend.admin.query<{ version: string }[]>('SELECT version() AS version');
     console.log(`on ${row!.version}`);
     return backend;
   }
 
-  static async #on(type: SqlType | 'mysql', server: SqlServer): Promise<SqlBackend> {
+  static async #on(server: SqlServer): Promise<SqlBackend> {
+    const type = new URL(server.url).protocol.slice(0, -1) as SqlBackend['type'];
     // Connections that come and go by themselves would be taken for those of a provider.
     const extra = type === 'postgres' ? { idleTimeoutMillis: 0 } : {};
     return new SqlBackend(type, server, await dataSource(type, server.url, { extra }).initialize());

@@ -11,17 +11,13 @@ import { describeLockProvider } from '../../lib/provider-kit/index.js';
 import type { CompiledLibrary } from '../servers/compiled-library.js';
 import { contend, typeOrmLibrary } from './lease-processes.js';
 import { sqliteHarness } from './version-backend.js';
+import { describeUnless } from '../unless.js';
 
 const folder = process.env['SQLITE_DRIVER'];
 const path = folder === undefined ? undefined : join(folder, 'node_modules/better-sqlite3');
-const run = path === undefined ? describe.skip : describe;
-if (path === undefined) {
-  console.warn(
-    'NOT RUN: leases in a file of SQLite. better-sqlite3 has to be compiled: npm run test:sqlite-file does it.',
-  );
-}
+const reason = path === undefined ? 'better-sqlite3 has to be compiled: npm run test:sqlite-file does it' : undefined;
 
-run('leases in a file of SQLite', () => {
+describeUnless(reason)('leases in a file of SQLite', () => {
   // The body of a suite also runs where the suite is skipped.
   const files = path === undefined ? '' : mkdtempSync(join(tmpdir(), 'lock-sqlite-'));
   const options: DataSourceOptions = {

@@ -12,13 +12,15 @@ import {
 } from '../../lib/providers/typeorm/index.js';
 import { AdvisoryLockBackend } from '../../lib/providers/typeorm/advisory/advisory-lock-backend.js';
 import {
+  hasMySql,
   type SqlServer,
   startGaleraNode,
-  startMariaDb,
+  startMySqlOrMariaDb,
   startPgBouncer,
   startPostgres,
 } from '../servers/sql-server.mjs';
 import { startTcpProxy } from '../servers/tcp-proxy.js';
+import { itUnless } from '../unless.js';
 
 describe('a provider does not start where two callers could hold a lock at the same time', () => {
   const servers: SqlServer[] = [];
@@ -30,8 +32,7 @@ describe('a provider does not start where two callers could hold a lock at the s
     servers.push(await server);
     return server;
   }
-  const sourceOf = ({ url }: SqlServer) =>
-    new DataSource({ type: url.startsWith('mysql') ? 'mysql' : 'postgres', url } as never);
+  const sourceOf = ({ url }: SqlServer) => new DataSource({ type: new URL(url).protocol.slice(0, -1), url } as never);
 
   /** Refused with this message, and nothing is left of it; and accepted with `allowUnsafeTopology`. */
   async function refusedWith(message: RegExp, server: SqlServer): Promise<void> {
@@ -53,19 +54,25 @@ describe('a provider does not start where two callers could hold a lock at the s
     await locks.stop();
   }
 
-  it('a node of a Galera cluster', async () => {
-    await refusedWith(/Galera/, await started(startGaleraNode()));
-  }, 120_000);
+  itUnless(hasMySql() ? 'MySQL has no Galera' : undefined)(
+    'a node of a Galera cluster',
+    async () => {
+      await refusedWith(/Galera/, await started(startGaleraNode()));
+    },
+    120_000,
+  );
 
-  it('a read-only MariaDB, also for an account that may write there', async () => {
-    const server = await started(startMariaDb());
+  it('a read-only MySQL or MariaDB, also for an account that may write there', async () => {
+    const server = await started(startMySqlOrMariaDb());
     const root = await sourceOf(server).initialize();
     await root.query('SET GLOBAL read_only = ON');
     await root.query('CREATE TABLE proof (id INT)');
     await refusedWith(/read-only \(read_only\)/, server);
-    await root.query('SET GLOBAL read_only = OFF, GLOBAL tx_read_only = ON');
+    const transactions = hasMySql() ? 'transaction_read_only' : 'tx_read_only';
+    await root.query(`SET GLOBAL read_only = OFF, GLOBAL ${transactions} = ON`);
     await root.destroy();
-    await refusedWith(/read-only \(tx_read_only\)/, server);
+    // MariaDB 11.1 and later has both names.
+    await refusedWith(/read-only \((tx|transaction)_read_only\)/, server);
   }, 120_000);
 
   it('a read-only database of Postgres, a standby, and a pooler by transaction', async () => {
@@ -114,7 +121,7 @@ describe('a provider does not start where two callers could hold a lock at the s
   }, 120_000);
 
   it('the connections of one provider are on one server, and follow the address to another one', async () => {
-    const [first, second] = await Promise.all([started(startMariaDb()), started(startMariaDb())]);
+    const [first, second] = await Promise.all([started(startMySqlOrMariaDb()), started(startMySqlOrMariaDb())]);
     const wire = await startTcpProxy(first.port);
     const dataSource = sourceOf({ ...first, url: first.url.replace(String(first.port), String(wire.port)) });
     const locks = new LockManager({ providers: { sql: new TypeOrmAdvisoryLockProvider({ dataSource }) } });

@@ -6,6 +6,7 @@ import { ZooKeeperLockProvider, type ZooKeeperLockProviderOptions } from '../../
 import { startZooKeeper, type ZooKeeperServer } from '../servers/zookeeper-server.mjs';
 import { type Observer, startObserver, until } from './observer.js';
 import { missingForPeers, type Owner, type Peer, startCurator, startKazoo } from './interop/peer.js';
+import { describeUnless } from '../unless.js';
 
 /** The kinds of ours that are not exclusive. */
 const OPTIONS: Record<string, LockOptions> = { read: { mode: 'shared' }, limited: { limit: 2 } };
@@ -13,15 +14,11 @@ const OPTIONS: Record<string, LockOptions> = { read: { mode: 'shared' }, limited
 const WAIT = 60_000;
 jest.setTimeout(120_000);
 const missing = missingForPeers();
-if (missing.length > 0) {
-  console.error(
-    `NOT RUN: the tests against Curator and kazoo. Missing: ${missing.join(', ')}. npm test installs it as root.`,
-  );
-}
+const reason = missing.length > 0 ? `npm test installs ${missing.join(', ')} as root` : undefined;
 
 // Each language's lock on the same node, in one process each; the tests ask all of them in one order, so that this process alone
 // says who held when.
-(missing.length > 0 ? describe.skip : describe)('The same lock for Nest, Java and Python', () => {
+describeUnless(reason)('The same lock for Nest, Java and Python', () => {
   let server: ZooKeeperServer;
   let curator: Peer;
   let kazoo: Peer;

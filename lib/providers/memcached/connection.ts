@@ -1,5 +1,6 @@
 import type { Clock } from '../../api/clock.js';
 import { LockConfigError } from '../../api/errors.js';
+import { whyTooOld } from '../../core/toolkit/oldest-version.js';
 import { withTimeout } from '../../core/toolkit/timing.js';
 import type { MemcachedSettings } from './memcached-options.js';
 
@@ -29,6 +30,9 @@ interface CommandOptions {
 interface Client {
   createNode(host: string, port: number, options: { readonly timeout: number }): Node;
 }
+
+// Its predecessors answer the meta commands differently, and no lock would be granted.
+const OLDEST = '1.6.10';
 
 const CLIENT: string = 'memcache';
 
@@ -62,7 +66,7 @@ export class Connection {
     });
     try {
       await connection.#within(node.connect());
-      await connection.#assertMeta();
+      await connection.#refuseOld();
     } catch (error) {
       connection.close();
       throw error;
@@ -121,20 +125,24 @@ export class Connection {
     void this.node.disconnect();
   }
 
-  async #assertMeta(): Promise<void> {
+  async #refuseOld(): Promise<void> {
+    const reason = whyTooOld('memcached', String(await this.#command('version')), OLDEST);
+    if (reason !== undefined) throw new LockConfigError(`MemcachedLockProvider cannot use this server: ${reason}`);
     try {
       await this.#command('mn');
     } catch (cause) {
       if (!(cause instanceof Error) || !cause.message.startsWith('ERROR')) throw cause;
       throw new LockConfigError(
-        'MemcachedLockProvider cannot use this server: it has no meta commands. Update it to memcached 1.6 or later.',
+        'MemcachedLockProvider cannot use this server: it has no meta commands, as a proxy may not.',
         { cause },
       );
     }
   }
 
-  #command(text: string, options?: CommandOptions): Promise<unknown> {
-    return this.#within(this.node.command(text, options));
+  async #command(text: string, options?: CommandOptions): Promise<unknown> {
+    const reply = await this.#within(this.node.command(text, options));
+    // Servers before 1.6.18 end some replies with a space.
+    return typeof reply === 'string' ? reply.trimEnd() : reply;
   }
 
   /** A server that is silent for too long has failed, and with it all commands that are in flight on this connection. */

@@ -15,6 +15,7 @@ import type {
 import { validUntil } from '../../core/toolkit/validity.js';
 import { HEAVY, LIGHT } from './batcher.js';
 import { connectionsOf, isClusterClient, loadIoredis, type RedisSettings } from './client/redis-options.js';
+import { whyTooOldRedis } from './client/oldest-redis.js';
 import { ClusterServers } from './cluster/cluster-servers.js';
 import { examine } from './diagnostics.js';
 import { look } from './inspection.js';
@@ -67,6 +68,7 @@ export class RedisBackend implements LockBackend, ServersListener {
     const { name } = this.context;
     try {
       await this.#servers.connect();
+      await this.#refuseOld();
     } catch (cause) {
       if (cause instanceof LockConfigError) throw cause;
       throw new LockUnavailableError(
@@ -161,6 +163,15 @@ export class RedisBackend implements LockBackend, ServersListener {
     const { isCluster, asks } = this.#servers;
     const { waitReplicas } = this.settings;
     return examine(asks, { isCluster, waitReplicas, key: this.#layout.counter, channel: this.#layout.channelOf('') });
+  }
+
+  /** @throws LockConfigError for a server that cannot run the lock script. Where INFO is refused, the first lock finds out. */
+  async #refuseOld(): Promise<void> {
+    const infos = await Promise.all(this.#servers.asks.map((ask) => ask('info', 'server').catch(() => '')));
+    const reason = infos.map((info) => whyTooOldRedis(String(info))).find((why) => why !== undefined);
+    if (reason === undefined) return;
+    const { name } = this.context;
+    throw new LockConfigError(`Lock provider "${name}": ${reason}`, { provider: name });
   }
 
   async close(): Promise<void> {

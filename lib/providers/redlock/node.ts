@@ -1,6 +1,7 @@
 import type { BackendContext } from '../../api/lock-provider.js';
 import { CommandConnection } from '../redis/client/command-connection.js';
 import type { RedisConnection } from '../redis/client/redis-client.js';
+import { whyTooOldRedis } from '../redis/client/oldest-redis.js';
 import { callOf, type Command, isVote } from './command.js';
 import type { RedlockKeyLayout } from './key-layout.js';
 import { LOCK_SCRIPT, LOCK_SCRIPT_SHA } from './lock-script.js';
@@ -19,8 +20,8 @@ const CLUSTERED =
 export class RedlockNode {
   /** The server's own name for its current run; it changes with each start. */
   runId: string | undefined;
-  /** Why its failures are not independent of those of other servers, so it is not asked. */
-  dependence: string | undefined;
+  /** Why it cannot be one of the nodes, so it is not asked: its failures are not independent of those of others, or it is too old. */
+  unfitness: string | undefined;
   readonly #connection: CommandConnection;
   readonly #probation: Probation | undefined;
   /** Releases that this node has not answered. */
@@ -159,9 +160,9 @@ export class RedlockNode {
     try {
       const info = await this.#info();
       this.runId = /^run_id:(\w+)/m.exec(info)?.[1];
-      this.dependence = this.#dependenceIn(info);
-      if (this.dependence !== undefined) {
-        this.#refusal = new Error(`The node ${this.dependence}`);
+      this.unfitness = this.#unfitnessIn(info);
+      if (this.unfitness !== undefined) {
+        this.#refusal = new Error(`The node ${this.unfitness}`);
         return;
       }
       // After that: a node of a Cluster would refuse the script for a reason that explains less.
@@ -178,12 +179,14 @@ export class RedlockNode {
     this.#setReady(true);
   }
 
-  #dependenceIn(info: string): string | undefined {
+  #unfitnessIn(info: string): string | undefined {
     const isDouble =
       this.runId !== undefined && this.all.some(({ runId, index }) => runId === this.runId && index !== this.index);
     if (isDouble) return SAME_SERVER;
     // It refuses the keys of other nodes, and fails over.
-    return /^redis_mode:cluster/m.test(info) ? CLUSTERED : undefined;
+    if (/^(redis|server)_mode:cluster/m.test(info)) return CLUSTERED;
+    const reason = whyTooOldRedis(info);
+    return reason && `cannot be used: ${reason}`;
   }
 
   /** Without the permission nothing is known of the server. Then it votes, except with `delayedRestart`. */

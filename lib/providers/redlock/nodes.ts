@@ -73,7 +73,7 @@ export class Nodes {
     // The others have a moment more: a mistake in the addresses is better found now than later.
     await withTimeout(context.clock, settings.commandTimeout, tries);
     this.#isConnected = true;
-    this.#refuseDependent();
+    this.#refuseUnfit();
     this.#hadMajority = this.#hasMajority();
     if (!this.#hadMajority) {
       throw new LockUnavailableError(
@@ -152,12 +152,12 @@ export class Nodes {
     if (some.length > 0) node.send(some, callOf(this.layout.counter, some));
   }
 
-  /** @throws LockConfigError for nodes whose failures are not independent of each other. */
-  #refuseDependent(): void {
+  /** @throws LockConfigError for nodes that are too old, or whose failures are not independent of each other. */
+  #refuseUnfit(): void {
     const { name } = this.context;
-    for (const { dependence, index } of this.all) {
-      if (dependence === undefined) continue;
-      throw new LockConfigError(`Lock provider "${name}": node ${index + 1} ${dependence}`, { provider: name });
+    for (const { unfitness, index } of this.all) {
+      if (unfitness === undefined) continue;
+      throw new LockConfigError(`Lock provider "${name}": node ${index + 1} ${unfitness}`, { provider: name });
     }
   }
 

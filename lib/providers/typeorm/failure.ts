@@ -17,6 +17,7 @@ const FAILURES = new Map<unknown, Failure>([
   [1205, 'busy'], // lock wait timeout; NOWAIT of MariaDB
   [3572, 'busy'], // NOWAIT of MySQL
   [1969, 'busy'], // max_statement_time of MariaDB
+  [3024, 'busy'], // max_execution_time of MySQL
   ['55P03', 'busy'], // lock_not_available: NOWAIT, lock_timeout
   ['57014', 'busy'], // query_canceled: statement_timeout
   [1213, 'rolled-back'], // deadlock
@@ -32,9 +33,10 @@ const FAILURES = new Map<unknown, Failure>([
   ['42501', 'refused'], // insufficient_privilege, row-level security among them
   ['42703', 'refused'], // no such column
   ['42P10', 'refused'], // no primary key
+  ['42601', 'refused'], // a server that does not know our SQL
   // MySQL: no access (1044, 1045, 1142, 1143, 1227, 1698), read-only (1290, 1792, 1836), READ COMMITTED with
-  // binlog_format=STATEMENT (1665), no such database, no such column.
-  ...[1044, 1045, 1142, 1143, 1227, 1698, 1290, 1792, 1836, 1665, 1049, 1054].map(
+  // binlog_format=STATEMENT (1665), no such database, no such column, a server that does not know our SQL (1064).
+  ...[1044, 1045, 1142, 1143, 1227, 1698, 1290, 1792, 1836, 1665, 1049, 1054, 1064].map(
     (errno) => [errno, 'refused'] as const,
   ),
 ]);

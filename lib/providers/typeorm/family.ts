@@ -32,6 +32,8 @@ export interface Family {
   readonly greatest: string;
   /** An INSERT that does nothing if a row of this primary key exists. */
   readonly insert: (table: string, columns: string, values: string) => string;
+  /** Such an INSERT of name and label, with the time as the last use: if the row exists, it waits for no transaction that has locked it. */
+  readonly insertKey: (table: string) => string;
   /** An UPDATE of one row that sets `token` to this expression, and whose answer contains the new token. */
   readonly updateToken: (table: string, expression: string, rest: string) => string;
   /** The token from the answer of such a statement, or undefined if no row was updated. */
@@ -49,6 +51,10 @@ const mysql: Family = {
   now: `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`,
   greatest: 'GREATEST',
   insert: (table, columns, values) => `INSERT IGNORE INTO ${table} (${columns}) VALUES (${values})`,
+  // IGNORE alone would wait. MariaDB can be told not to, MySQL cannot.
+  insertKey: (table) =>
+    `INSERT IGNORE INTO ${table} (name, expires, label) SELECT a.name, ${mysql.now}, a.label ` +
+    `FROM (SELECT ? AS name, ? AS label) AS a LEFT JOIN ${table} AS b ON b.name = a.name WHERE b.name IS NULL`,
   updateToken: (table, expression, rest) => `UPDATE ${table} SET token = LAST_INSERT_ID(${expression})${rest}`,
   tokenOf: (answer) => (mysql.changed(answer) === 1 ? BigInt(String(propertyOf(answer, 'insertId'))) : undefined),
   changed: (answer) => Number(propertyOf(answer, 'affectedRows') ?? 0),
@@ -61,6 +67,9 @@ const postgres: Family = {
   // Names the column: without a primary key the rows of one key would multiply, and each could be locked.
   insert: (table, columns, values) =>
     `INSERT INTO ${table} (${columns}) VALUES (${values}) ON CONFLICT (name) DO NOTHING`,
+  insertKey(table) {
+    return this.insert(table, 'name, expires, label', `${this.value(1)}, ${this.now}, ${this.value(2)}`);
+  },
   updateToken: (table, expression, rest) => `UPDATE ${table} SET token = ${expression}${rest} RETURNING token`,
   tokenOf: (answer) => bigintOf(firstRow(answer)?.['token']),
   changed: (answer) => Number(propertyOf(answer, 'rowCount') ?? 0),

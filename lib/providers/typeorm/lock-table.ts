@@ -45,10 +45,8 @@ export class LockTable {
    * prevents it: the row exists already and is locked, or is in a gap that is locked.
    */
   async createRow(name: string, label: string | null = null): Promise<boolean> {
-    const { family } = this;
-    const values = `${family.value(1)}, ${family.now}, ${family.value(2)}`;
     try {
-      await this.run(this.withoutWait(family.insert(this.name, 'name, expires, label', values)), [name, label]);
+      await this.run(this.withoutWait(this.family.insertKey(this.name)), [name, label]);
       return true;
     } catch (error) {
       if (failureOf(error) !== 'busy') throw error;

@@ -3,6 +3,7 @@ import type { Duplex } from 'node:stream';
 import { DataSource, type DataSourceOptions } from 'typeorm';
 import { LockConfigError } from '../../api/errors.js';
 import type { Diagnostic } from '../../api/lock-provider.js';
+import { whyTooOld } from '../../core/toolkit/oldest-version.js';
 import { firstRow, propertyOf, textOf } from './answer.js';
 import type { Dialect, DriverConnection, OpenStream, SendStatement } from './dialect.js';
 import { partsOf } from './lock-schema.js';
@@ -37,6 +38,9 @@ const IDLE_TRANSACTION = [
 /** Is true on a server that takes no writes. From MariaDB 12 on the variable is a word. */
 export const IS_READ_ONLY = `CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF')`;
 
+// MySQL says it to a client that was silent for too long. It has not seen what was sent meanwhile.
+const FAREWELL = 4031;
+
 // SERVER_STATUS_IN_TRANS of the protocol.
 const IN_TRANSACTION = 1;
 
@@ -54,12 +58,15 @@ export function mysqlDialect(options: DataSourceOptions, connectTimeout: number)
     send,
     async setUp(_, run, { guard, lockWait, autocommit }) {
       const variables = await globalVariables(run);
-      isMariaDb = String(variables.get('version')).includes('MariaDB');
+      const version = String(variables.get('version'));
+      isMariaDb = version.includes('MariaDB');
+      const reason = isMariaDb ? whyTooOld('MariaDB', version, '10.6') : whyTooOld('MySQL', version, '8.0.1');
+      if (reason !== undefined) throw new LockConfigError(`TypeORM locks cannot use this server: ${reason}`);
       const settings = [
         // The guard: both servers have it, in whole seconds; rounded up, because the holder counts by the exact time.
         `wait_timeout = ${Math.ceil(guard / 1000)}`,
         `innodb_lock_wait_timeout = ${Math.min(Math.ceil(lockWait / 1000), LONGEST_LOCK_WAIT)}`,
-        `${isMariaDb ? 'tx_isolation' : 'transaction_isolation'} = 'READ-COMMITTED'`,
+        `${variables.has('transaction_isolation') ? 'transaction_isolation' : 'tx_isolation'} = 'READ-COMMITTED'`,
         // At 0 a lease or a token would stay uncommitted, and be gone with the connection. But a row lock saves a round trip: its first
         // statement begins the transaction. And statements after a COMMIT that nobody noticed are not committed.
         `autocommit = ${autocommit ? 1 : 0}`,
@@ -98,7 +105,7 @@ export function mysqlDialect(options: DataSourceOptions, connectTimeout: number)
     },
     assertTable,
     isNoSavepoint: (error) => propertyOf(error, 'errno') === 1305,
-    isAnswer: (error) => propertyOf(error, 'sqlState') !== undefined,
+    isAnswer: (error) => propertyOf(error, 'sqlState') !== undefined && propertyOf(error, 'errno') !== FAREWELL,
     // The summary of a statement without rows contains the status of the server. Rows come without it in mysql2.
     isInTransaction(_, answer) {
       const status = Array.isArray(answer) ? undefined : propertyOf(answer, 'serverStatus');
@@ -204,7 +211,9 @@ async function assertTable(run: (sql: string, parameters: readonly unknown[]) =>
 // An account may write nevertheless (root writes on a server with read_only), but others lock on the writer.
 const READ_ONLY = ['read_only', 'super_read_only', 'innodb_read_only', 'transaction_read_only', 'tx_read_only'];
 const IDENTITY = ['server_uuid', 'server_uid', 'hostname', 'port'];
-const OTHER_VARIABLES = ['wsrep_on', 'group_replication_single_primary_mode', 'max_connections', 'version'];
+const OTHER_VARIABLES = [
+  ...['wsrep_on', 'group_replication_single_primary_mode', 'max_connections', 'version', 'transaction_isolation'],
+];
 
 async function globalVariables(run: (sql: string) => Promise<unknown>): Promise<ReadonlyMap<unknown, unknown>> {
   const names = [...READ_ONLY, ...IDENTITY, ...OTHER_VARIABLES];

@@ -2,6 +2,7 @@ import type { EventEmitter } from 'node:events';
 import { DataSource, type DataSourceOptions } from 'typeorm';
 import { LockConfigError } from '../../api/errors.js';
 import type { Diagnostic } from '../../api/lock-provider.js';
+import { whyTooOld } from '../../core/toolkit/oldest-version.js';
 import { firstRow, propertyOf, type Run, textOf } from './answer.js';
 import type { Dialect, DriverConnection, ServerFacts, SessionKind } from './dialect.js';
 import { quotedTable } from './lock-schema.js';
@@ -40,7 +41,7 @@ interface PostgresOptions extends Credentials {
 // When a connection began, in µs; a double holds it exactly.
 const BEGUN = `(EXTRACT(EPOCH FROM backend_start) * 1000000)::bigint`;
 
-/** Postgres from 9.6 on, by the driver pg. */
+/** Postgres from 13 on, by the driver pg. */
 export function postgresDialect(options: DataSourceOptions, connectTimeout: number): Dialect {
   const settings = settingsOf(options as unknown as PostgresOptions, connectTimeout);
   const { Client } = propertyOf(new DataSource(options).driver, 'postgres') as {
@@ -128,9 +129,11 @@ async function setUp({ processID }: PgClient, run: Run, { guard, lockWait }: Ses
     await run(
       `SELECT pid, ${BEGUN} AS begun, pg_postmaster_start_time()::text AS started, inet_server_addr()::text AS address, ` +
         `inet_server_port() AS port, pg_is_in_recovery() AS standby, current_setting('default_transaction_read_only') AS read_only, ` +
-        `current_setting('max_connections') AS most FROM pg_stat_activity WHERE pid = pg_backend_pid()`,
+        `current_setting('max_connections') AS most, current_setting('server_version') AS version FROM pg_stat_activity WHERE pid = pg_backend_pid()`,
     ),
   );
+  const reason = whyTooOld('PostgreSQL', String(facts?.['version']), '13');
+  if (reason !== undefined) throw new LockConfigError(`TypeORM locks cannot use this server: ${reason}`);
   const [pid, begun] = [Number(facts?.['pid']), Number(facts?.['begun'])];
   // A pooler reports its own number. A driver that reports none (pg-native) cannot be judged by it.
   const isPooled = typeof processID === 'number' && processID !== pid;

@@ -38,11 +38,6 @@ function readInfo(text: unknown): ReadonlyMap<string, string> {
 function examineInfo(info: ReadonlyMap<string, string>, isCluster: boolean, waitReplicas: number): Diagnostic[] {
   const diagnostics: Diagnostic[] = [];
   const report = (severity: Diagnostic['severity'], message: string) => diagnostics.push({ severity, message });
-
-  const [major = 0, minor = 0] = (info.get('redis_version') ?? '').split('.').map(Number);
-  if (major < 6 || (major === 6 && minor < 2)) {
-    report('error', `Redis ${info.get('redis_version') ?? ''} is too old for the lock script: 6.2 or later is needed.`);
-  }
   if (info.get('role') === 'slave') {
     report('error', 'This server is a replica: give the provider the address of the master.');
   }

@@ -1,0 +1,132 @@
+// Servers of other Debian suites than this machine's, unpacked into a folder: nothing is installed.
+import { execFile } from 'node:child_process';
+import { chmod, mkdir, mkdtemp, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+
+const run = promisify(execFile);
+// Java is this machine's own, and translations are not needed.
+const LEFT_OUT = /-locale|^openjdk-|^default-jre/;
+
+/** The archive cannot be used here. */
+export class ArchiveError extends Error {}
+
+/**
+ * Unpacks packages of a suite, with all that they depend on, into `root`, and lets these programs of theirs (paths below `root`, * for one
+ * folder) run here. What was unpacked before for the same packages is kept, unless `isCurrent` denies it.
+ */
+export async function unpacked(root, { suite, packages, programs }, isCurrent) {
+  const note = join(root, '.unpacked');
+  const wanted = JSON.stringify({ suite, packages, programs });
+  const isThere = existsSync(note) && (await readFile(note, 'utf8')) === wanted;
+  if (isThere && (await isCurrent())) return;
+  await rm(root, { recursive: true, force: true });
+  await mkdir(root, { recursive: true });
+  await download(root, suite, packages);
+  const files = (await Promise.all(programs.map((pattern) => matching(root, pattern)))).flat();
+  if (files.length > 0) {
+    const system = await systemOf(root);
+    for (const program of files) await wrap(root, program, system);
+  }
+  await writeFile(note, wanted);
+}
+
+async function download(root, suite, packages) {
+  const apt = await mkdtemp(join(tmpdir(), 'lock-apt-'));
+  try {
+    const archive = await archiveOfThisMachine();
+    const lists = join(apt, 'sources');
+    const cache = join(apt, 'cache');
+    for (const folder of [lists, join(apt, 'lists/partial'), join(cache, 'archives/partial')]) {
+      await mkdir(folder, { recursive: true });
+    }
+    await writeFile(join(apt, 'status'), '');
+    await writeFile(
+      join(lists, 'suite.sources'),
+      `Types: deb\nURIs: ${archive}\nSuites: ${suite}\nComponents: main\nSigned-By: /usr/share/keyrings/debian-archive-keyring.gpg\n`,
+    );
+    const settings = {
+      'Dir::Etc::sourcelist': '/dev/null',
+      'Dir::Etc::sourceparts': lists,
+      'Dir::State::lists': join(apt, 'lists'),
+      // As if nothing were installed: so what they depend on comes too, the C library among it.
+      'Dir::State::status': join(apt, 'status'),
+      'Dir::Cache': cache,
+      'APT::Sandbox::User': 'root',
+    };
+    const options = ['-qq', ...Object.entries(settings).flatMap(([name, value]) => ['-o', `${name}=${value}`])];
+    await aptGet([...options, 'update']);
+    await aptGet([...options, 'install', '--yes', '--download-only', '--no-install-recommends', ...packages]);
+    for (const name of await readdir(join(cache, 'archives'))) {
+      if (name.endsWith('.deb') && !LEFT_OUT.test(name)) await run('dpkg', ['-x', join(cache, 'archives', name), root]);
+    }
+  } finally {
+    await rm(apt, { recursive: true, force: true });
+  }
+}
+
+async function archiveOfThisMachine() {
+  const targets = await aptGet(['indextargets', '--format', '$(REPO_URI)']);
+  const [archive] = targets.split('\n').filter((uri) => uri !== '' && !uri.includes('security'));
+  if (archive === undefined) throw new ArchiveError('apt names no archive of Debian on this machine.');
+  return archive;
+}
+
+async function aptGet(args) {
+  try {
+    const { stdout, stderr } = await run('apt-get', args, { maxBuffer: 2 ** 26 });
+    // It only warns of an archive that does not answer.
+    if (stderr.includes('Failed to fetch')) throw new Error(stderr);
+    return stdout;
+  } catch (cause) {
+    const reason = cause.code === 'ENOENT' ? 'there is no apt-get' : String(cause.stderr || cause.message).trim();
+    throw new ArchiveError(`Debian's archive cannot be used: ${reason}`, { cause });
+  }
+}
+
+/** A program of another suite needs that suite's own loader and C library. */
+async function wrap(root, program, { loader, folders, takesName }) {
+  const path = join(root, program);
+  // Beside the wrapper, under another name: a server looks for others in its own folder, and finds their wrappers there.
+  await rename(path, `${path}.program`);
+  const name = takesName ? ` --argv0 '${path}'` : '';
+  await writeFile(
+    path,
+    `#!/bin/sh\nexec '${loader}' --library-path '${folders.join(':')}'${name} '${path}.program' "$@"\n`,
+  );
+  await chmod(path, 0o755);
+}
+
+async function systemOf(root) {
+  const places = ['lib/*-linux-gnu', 'usr/lib/*-linux-gnu', 'usr/lib/mysql/private'];
+  const folders = (await Promise.all(places.map((place) => matching(root, place)))).flat();
+  for (const folder of folders) {
+    // Up to Debian 11 the loader has the name of its version, and the other one is an absolute link.
+    const names = await readdir(join(root, folder));
+    const name =
+      names.find((each) => /^ld-2\.\d+\.so$/.test(each)) ?? names.find((each) => /^ld-linux.*\.so\.\d$/.test(each));
+    if (name === undefined) continue;
+    const loader = join(root, folder, name);
+    const { stdout } = await run(loader, ['--help']).catch(() => ({ stdout: '' }));
+    return { loader, folders: folders.map((each) => join(root, each)), takesName: stdout.includes('--argv0') };
+  }
+  throw new Error(`${root} has no loader.`);
+}
+
+/** The paths below `root` that this one with `*` names. */
+async function matching(root, pattern) {
+  let found = [''];
+  for (const part of pattern.split('/')) {
+    const expression = new RegExp(`^${part.replaceAll('.', '\\.').replaceAll('*', '.*')}$`);
+    const next = await Promise.all(
+      found.map(async (folder) => {
+        const names = await readdir(join(root, folder)).catch(() => []);
+        return names.filter((name) => expression.test(name)).map((name) => join(folder, name));
+      }),
+    );
+    found = next.flat();
+  }
+  return found;
+}

@@ -21,21 +21,34 @@ export class JestRun {
    * Runs Jest with these arguments.
    * @param workers how many test files run at the same time
    * @param silent nothing is printed
+   * @param without tests whose full names match are left out, and not counted as skipped
+   * @param node the Node.js that runs them. Default: this one
    * @returns what became of each test file
    */
-  async jest(args, { workers = availableParallelism(), env = {}, silent = false, tables = false } = {}) {
+  async jest(
+    args,
+    {
+      workers = availableParallelism(),
+      env = {},
+      silent = false,
+      tables = false,
+      without,
+      node = process.execPath,
+    } = {},
+  ) {
     const report = this.#folder.file(`report-${(this.#started += 1)}.json`);
     const options = ['--json', `--outputFile=${report}`, `--maxWorkers=${workers}`];
     if (this.config) options.push('--config', this.config);
+    if (without) options.push('--testNamePattern', `^(?!.*(${without.source}))`);
     const start = performance.now();
-    const node = [
+    const flags = [
       ...['--expose-gc', '--experimental-vm-modules', '--disable-warning=ExperimentalWarning'],
       // Every core has a test file of its own, so V8's compiler and collector threads only compete with the tests (a fifth of their CPU time).
       '--single-threaded',
     ];
     const status = await this.#folder.run(
-      process.execPath,
-      [...node, join(root, 'node_modules/jest/bin/jest.js'), ...options, ...args],
+      node,
+      [...flags, join(root, 'node_modules/jest/bin/jest.js'), ...options, ...args],
       // Jest prints its progress on standard error, and on standard output only the table of the coverage.
       {
         cwd: root,
@@ -46,11 +59,33 @@ export class JestRun {
     if (!existsSync(report)) throw new Error(`Jest ended with ${status} and without a report.`);
     const { success, testResults } = JSON.parse(readFileSync(report, 'utf8'));
     return {
-      files: testResults.map(outcomeOf),
+      files: testResults.map((result) => outcomeOf(result, without)),
       // The files may all be green, and Jest fails for another reason, such as a coverage below its threshold.
       failed: status !== 0 && success,
       seconds: (performance.now() - start) / 1_000,
     };
+  }
+
+  /**
+   * Runs each failed file once more, alone: a test that fails beside others and passes alone depends on the speed of the machine.
+   * Red twice is red. Red once is printed as unstable, and is a defect of the test or of the product all the same.
+   *
+   * @returns what is true of each file in the end
+   */
+  async repeatFailed(files, options) {
+    const outcomes = [];
+    for (const first of files) {
+      if (first.failed === 0) {
+        outcomes.push(first);
+        continue;
+      }
+      console.log(`Once more, alone: ${first.file}`);
+      const again = await this.jest(['--runTestsByPath', first.file], { ...options, workers: 1 });
+      const second = again.files[0] ?? first;
+      if (second.failed === 0) console.log(`unstable: ${first.file}: ${first.error}\n`);
+      outcomes.push(second);
+    }
+    return outcomes;
   }
 
   /** Removes everything that the run made, and answers what the tests should have ended or removed themselves. */
@@ -62,7 +97,8 @@ export class JestRun {
 }
 
 /** What became of one test file. A file that cannot be loaded has no tests, and counts as one that failed. */
-function outcomeOf({ name, assertionResults, message, status, startTime, endTime }) {
+function outcomeOf({ name, assertionResults: all, message, status, startTime, endTime }, without) {
+  const assertionResults = all.filter(({ fullName }) => !without?.test(fullName));
   const count = (...states) => assertionResults.filter((test) => states.includes(test.status)).length;
   const passed = count('passed');
   const failed = Math.max(count('failed'), status === 'failed' ? 1 : 0);

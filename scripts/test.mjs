@@ -56,12 +56,11 @@ else {
       { workers: 2 * cores },
     );
 }
-await repeatFailed();
+const all = await run.repeatFailed([...files.values()], { env });
 for (const each of await run.end()) problems.push(`left behind: ${each}`);
 
-const slowest = [...files.values()].sort((a, b) => b.seconds - a.seconds).slice(0, Number(options.slowest));
+const slowest = [...all].sort((a, b) => b.seconds - a.seconds).slice(0, Number(options.slowest));
 for (const { file, seconds } of slowest) console.log(`${seconds.toFixed(1).padStart(6)} s  ${file}`);
-const all = [...files.values()];
 const sum = (field) => all.reduce((total, outcome) => total + outcome[field], 0);
 const skipped = all.flatMap((outcome) => outcome.skipped);
 for (const [reason, count] of counted(skipped)) console.log(`${String(count).padStart(6)} skipped: ${reason}`);
@@ -85,19 +84,4 @@ function counted(values) {
   const counts = new Map();
   for (const value of values) counts.set(value, (counts.get(value) ?? 0) + 1);
   return counts;
-}
-
-/**
- * Runs each failed file once more, alone: a test that fails beside others and passes alone depends on the speed of the machine.
- * Red twice is red. Red once is printed as unstable, and is a defect of the test or of the product all the same.
- */
-async function repeatFailed() {
-  for (const first of [...files.values()].filter(({ failed }) => failed > 0)) {
-    console.log(`Once more, alone: ${first.file}`);
-    const { files: again } = await run.jest(['--runTestsByPath', first.file], { workers: 1, env });
-    const [second] = again;
-    if (!second) continue;
-    files.set(first.file, second);
-    if (second.failed === 0) console.log(`unstable: ${first.file}: ${first.error}\n`);
-  }
 }

@@ -1,0 +1,103 @@
+// The servers and runtimes that `npm run test:servers` runs the tests on, each from the suite of Debian that has it.
+import { execFile } from 'node:child_process';
+import { readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+
+const run = promisify(execFile);
+
+/** What is the same for all versions of a server: what is unpacked, which tests run, which of these are of another server. */
+const REDIS = {
+  specs: ['test/redis/', 'test/redlock/', 'test/contract/redis', 'test/contract/redlock'],
+  topologies: 'one server, Sentinel, Cluster, Redlock',
+};
+const SERVERS = {
+  Redis: { ...REDIS, packages: ['redis-server'], programs: ['usr/bin/redis-server'] },
+  Valkey: { ...REDIS, packages: ['valkey-server'], programs: ['usr/bin/valkey-server'] },
+  MySQL: {
+    specs: ['test/typeorm/', 'test/contract/typeorm'],
+    without: /postgres/i,
+    packages: ['mysql-server-core'],
+    programs: ['usr/sbin/mysqld'],
+  },
+  MariaDB: {
+    specs: ['test/typeorm/', 'test/contract/typeorm'],
+    without: /postgres/i,
+    packages: ['mariadb-server'],
+    programs: ['usr/sbin/mariadbd', 'usr/bin/my_print_defaults', 'usr/bin/resolveip'],
+  },
+  Postgres: {
+    specs: ['test/typeorm/', 'test/contract/typeorm'],
+    without: /mysql|mariadb/i,
+    packages: ['postgresql'],
+    programs: ['usr/lib/postgresql/*/bin/postgres', 'usr/lib/postgresql/*/bin/initdb'],
+  },
+  ZooKeeper: {
+    specs: ['test/zookeeper/', 'test/contract/zookeeper'],
+    packages: ['libzookeeper-java', 'libslf4j-java'],
+    programs: [],
+  },
+  memcached: {
+    specs: ['test/memcached/', 'test/contract/memcached'],
+    packages: ['memcached'],
+    programs: ['usr/bin/memcached'],
+  },
+  // The tests that need no server, and the conformance kit on every backend.
+  'Node.js': {
+    specs: ['test/(?!redis|redlock|typeorm|zookeeper|memcached|failover|combined|sample|scripts|chaos|docs|long)'],
+  },
+};
+
+/** @param refused the provider whose boot must fail on it */
+const row = (server, version, suite, { refused } = {}) => ({
+  server,
+  version,
+  suite,
+  refused,
+  name: `${server.toLowerCase().replace('.', '')}-${version}`,
+  ...SERVERS[server],
+});
+
+export const ROWS = [
+  row('Redis', '6.0', 'bullseye', { refused: 'redis' }),
+  row('Redis', '7.0', 'bookworm'),
+  row('Redis', '8.0', 'trixie'),
+  row('Valkey', '8.1', 'trixie'),
+  row('Valkey', '9.1', 'sid'),
+  row('MySQL', '9.7', 'sid'),
+  row('MariaDB', '10.5', 'bullseye', { refused: 'mysql' }),
+  row('MariaDB', '10.11', 'bookworm'),
+  row('MariaDB', '11.8', 'trixie'),
+  row('Postgres', '13', 'bullseye'),
+  row('Postgres', '15', 'bookworm'),
+  row('Postgres', '17', 'trixie'),
+  row('Postgres', '18', 'sid'),
+  row('ZooKeeper', '3.4', 'bullseye'),
+  row('ZooKeeper', '3.8', 'bookworm'),
+  row('ZooKeeper', '3.9', 'trixie'),
+  row('memcached', '1.6.9', 'bullseye', { refused: 'memcached' }),
+  row('memcached', '1.6.18', 'bookworm'),
+  row('memcached', '1.6.45', 'sid'),
+  row('Node.js', '20', undefined),
+  row('Node.js', '22', undefined),
+  row('Node.js', '24', undefined),
+];
+
+/** The whole version of a server that is unpacked in `root`. */
+export async function versionIn(root, { server, programs }) {
+  if (server === 'ZooKeeper') {
+    const jars = await readdir(join(root, 'usr/share/java'));
+    return jars.map((jar) => /^zookeeper-(\d[\d.]*)\.jar$/.exec(jar)?.[1]).find((version) => version !== undefined);
+  }
+  const [folder, name] = [programs[0].slice(0, programs[0].lastIndexOf('/')), programs[0].split('/').at(-1)];
+  const path = folder.includes('*') ? await newest(root, folder) : folder;
+  const { stdout } = await run(join(root, path, name), ['--version']);
+  // Not a number in the path by which the program names itself.
+  return /(?:v=|\s)(\d+(?:\.\d+)+)/.exec(stdout)[1];
+}
+
+async function newest(root, folder) {
+  const [before, after] = folder.split('*');
+  const names = await readdir(join(root, before));
+  return join(before, names.sort((a, b) => Number(a) - Number(b)).at(-1), after);
+}

@@ -1,0 +1,111 @@
+import { execFile } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { mkdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { ensureBuilt } from '../../scripts/build.mjs';
+import { commandLine, refuse } from '../../scripts/command-line.mjs';
+import { commit } from '../../scripts/commit.mjs';
+import { ensureInstalled, root } from '../../scripts/ensure-installed.mjs';
+import { ensureServers } from '../../scripts/ensure-servers.mjs';
+import { JestRun } from '../../scripts/jest.mjs';
+import { ArchiveError, unpacked } from './debian.mjs';
+import { drawPages } from './pages.mjs';
+import { keep, tableOf } from './results.mjs';
+import { ROWS, versionIn } from './rows.mjs';
+
+const USAGE = `usage: npm run test:servers -- [row …]
+
+Runs the conformance kit and the tests of a provider on other versions of its server, and the tests that need no server on other
+versions of Node.js. Debian's archive has the servers; they are unpacked into .cache/servers, and nothing is installed.
+
+  row   only these. Default: all of
+        ${ROWS.map(({ name }) => name).join(', ')}`;
+
+const run = promisify(execFile);
+const CACHE = join(root, '.cache/servers');
+// They wait more than they compute.
+const WORKERS = 3;
+
+const { positionals: names } = commandLine(USAGE, { options: {}, allowPositionals: true });
+const unknown = names.filter((name) => !ROWS.some((row) => row.name === name));
+if (unknown.length > 0) refuse(`There is no row ${unknown.join(', ')}.\n\n${USAGE}`);
+
+ensureInstalled();
+// What the tests of one server need beside it: a compiler, Java, servers of other kinds.
+ensureServers();
+ensureBuilt();
+const results = [];
+try {
+  for (const row of ROWS.filter(({ name }) => names.length === 0 || names.includes(name))) {
+    const result = row.server === 'Node.js' ? await onNode(row) : await onServer(row);
+    results.push(keep({ ...result, commit: commit('lib', 'test'), date: new Date().toISOString().slice(0, 10) }));
+  }
+} catch (error) {
+  if (!(error instanceof ArchiveError)) throw error;
+  console.error(`${error.message}\nThe rows that are left were not run.`);
+  process.exitCode = 1;
+}
+console.log(`\n${tableOf(results)}`);
+drawPages();
+if (results.some(({ failed }) => failed > 0)) process.exitCode = 1;
+
+async function onServer(row) {
+  const folder = join(CACHE, row.name);
+  const isCurrent = async () => `${await versionIn(folder, row)}.`.startsWith(`${row.version}.`);
+  await unpacked(folder, row, isCurrent);
+  const version = await versionIn(folder, row);
+  if (!(await isCurrent())) console.log(`${row.suite} has ${row.server} ${version} now, no longer ${row.version}.`);
+  console.log(`\n${row.server} ${version} (${row.suite})`);
+  const env = { LOCK_TEST_ROOT: folder };
+  const about = { row: row.name, server: row.server, version };
+  if (row.refused === undefined) return { ...about, ...(await tests(row, { env })) };
+  const script = join(import.meta.dirname, 'refusal.mjs');
+  try {
+    const { stdout } = await run(process.execPath, [script, row.refused], { env: { ...process.env, ...env } });
+    return { ...about, refused: stdout.trim(), failed: 0 };
+  } catch (error) {
+    console.error(error.stderr);
+    return { ...about, refused: 'no', failed: 1 };
+  }
+}
+
+/** npm has programs of Node.js, in a package for each version. */
+async function onNode(row) {
+  const folder = join(CACHE, row.name);
+  const node = join(folder, 'node_modules/node/bin/node');
+  if (!existsSync(node)) {
+    await mkdir(folder, { recursive: true });
+    await run('npm', ['install', '--prefix', folder, '--no-audit', '--no-fund', `node@${row.version}`]);
+  }
+  const { stdout } = await run(node, ['--version']);
+  const version = stdout.trim().slice(1);
+  console.log(`\nNode.js ${version}`);
+  return { row: row.name, server: row.server, version, ...(await tests(row, { node })) };
+}
+
+/** One run for each row: servers of one version cannot use the data folders that those of another have made. */
+async function tests({ specs, without }, options) {
+  const jest = new JestRun();
+  const terms = { ...options, without, workers: WORKERS };
+  const first = await jest.jest(['--testPathPatterns', ...specs], terms);
+  const files = await jest.repeatFailed(first.files, terms);
+  const leftBehind = await jest.end();
+  for (const each of leftBehind) console.log(`left behind: ${each}`);
+  for (const { file, error } of files.filter(({ failed }) => failed > 0)) console.log(`${file}: ${error}\n`);
+  const sum = (field) => files.reduce((total, file) => total + file[field], 0);
+  const ran = files.filter(({ passed, failed }) => passed + failed > 0);
+  return {
+    specs: ran.length,
+    passed: sum('passed'),
+    failed: sum('failed') + leftBehind.length,
+    skipped: counted(files.flatMap(({ skipped }) => skipped)),
+  };
+}
+
+/** How often each reason occurs. */
+function counted(reasons) {
+  const counts = {};
+  for (const reason of reasons) counts[reason] = (counts[reason] ?? 0) + 1;
+  return counts;
+}

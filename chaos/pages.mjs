@@ -4,7 +4,7 @@ import { compact, drawPage, markdownTable } from '../bench/markdown.mjs';
 import { root } from '../scripts/ensure-installed.mjs';
 import { RULES } from './judge/checker.mjs';
 import { faultTable, soakTable } from './report.mjs';
-import { keptResults } from './results.mjs';
+import { keptOnOtherServers, keptResults } from './results.mjs';
 import { subjects } from './subjects/index.mjs';
 
 export const RELIABILITY = join(root, 'docs/reliability.md');
@@ -18,6 +18,7 @@ export function partsOfPages() {
   return {
     [RELIABILITY]: {
       results: compact(resultTable(providers)),
+      servers: compact(serverTable(keptOnOtherServers())),
       controls: compact(controlTable(results.filter(isControl))),
     },
     [LAB_NOTES]: {
@@ -41,6 +42,15 @@ function resultTable(results) {
     ['subject', 'faults', 'sections', 'violations', 'minutes', 'commit'],
     results.map(({ subject, total, minutes, commit }) => {
       return [subject, total.faults, total.sections, total.violations, minutes, commit];
+    }),
+  );
+}
+
+function serverTable(results) {
+  return markdownTable(
+    ['subject', 'server', 'faults', 'sections', 'violations', 'minutes', 'commit'],
+    results.map(({ subject, server, total, minutes, commit }) => {
+      return [subject, server, total.faults, total.sections, total.violations, minutes, commit];
     }),
   );
 }

@@ -7,24 +7,38 @@ const FOLDER = join(import.meta.dirname, 'results');
 const KINDS = { faults: '.json', soak: '.soak.json' };
 
 /** Keeps the result of a run with faults or of a soak, instead of the one before. */
-export function keep(kind, { subject, title, seed, milliseconds, ...measured }) {
+export function keep(kind, { subject, title, server, seed, milliseconds, ...measured }) {
   mkdirSync(FOLDER, { recursive: true });
   const facts = {
     subject,
     title,
+    ...(server && { server: server.name }),
     date: new Date().toISOString().slice(0, 10),
     // The results of other subjects do not change it.
     commit: commit('lib', 'chaos', ':!chaos/results'),
     seed,
     minutes: Number((milliseconds / 60_000).toFixed(2)),
   };
-  writeFileSync(join(FOLDER, subject + KINDS[kind]), `${JSON.stringify({ ...facts, ...measured }, null, 2)}\n`);
+  const name = server ? `${subject}.${server.row}` : subject;
+  writeFileSync(join(FOLDER, name + KINDS[kind]), `${JSON.stringify({ ...facts, ...measured }, null, 2)}\n`);
+}
+
+/** The results with faults that were kept of runs on other servers than those of the machine. */
+export function keptOnOtherServers() {
+  return read('faults').filter(({ server }) => server !== undefined);
 }
 
 /** The results of this kind that were kept, by subject. */
 export function keptResults(kind) {
+  return new Map(
+    read(kind)
+      .filter(({ server }) => server === undefined)
+      .map((result) => [result.subject, result]),
+  );
+}
+
+function read(kind) {
   const isOfKind = (file) => (kind === 'soak') === file.endsWith(KINDS.soak);
   const files = readdirSync(FOLDER).filter((file) => file.endsWith('.json') && isOfKind(file));
-  const results = files.map((file) => JSON.parse(readFileSync(join(FOLDER, file), 'utf8')));
-  return new Map(results.map((result) => [result.subject, result]));
+  return files.map((file) => JSON.parse(readFileSync(join(FOLDER, file), 'utf8')));
 }

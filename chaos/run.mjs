@@ -9,6 +9,8 @@ import { headOf, judge } from './judge/read-history.mjs';
 import { drawPages } from './pages.mjs';
 import { faultTable, isAsExpected, soakTable, summarize, violationLines } from './report.mjs';
 import { keep } from './results.mjs';
+import { rootOf } from '../test/matrix/root.mjs';
+import { ROWS } from '../test/matrix/rows.mjs';
 import { soak } from './soak.mjs';
 import { subjects } from './subjects/index.mjs';
 
@@ -16,6 +18,7 @@ const USAGE = `usage: npm run chaos [-- options]
 
   --provider redis        the subject; may be repeated. Default: all of
                           ${Object.keys(subjects).join(', ')}
+  --server valkey-9.1     on this server, as npm run test:servers unpacks it. Default: those of this machine
   --fault "worker paused" only this fault; may be repeated
   --minutes 10            for each provider. Default: 1
   --seed 7                decides the faults and the choices of the clients. Default: a new one
@@ -28,6 +31,7 @@ const USAGE = `usage: npm run chaos [-- options]
 const { values: options } = commandLine(USAGE, {
   options: {
     provider: { type: 'string', multiple: true },
+    server: { type: 'string' },
     fault: { type: 'string', multiple: true },
     minutes: { type: 'string', default: '1' },
     seed: { type: 'string', default: String(Math.floor(Math.random() * 1_000_000)) },
@@ -64,6 +68,10 @@ if (!options.library) {
   ensureServers();
   ensureBuilt();
 }
+const row = options.server && ROWS.find(({ name }) => name === options.server);
+if (options.server && !row) refuse(`There is no server ${options.server}.`);
+const other = row && (await rootOf(row));
+if (other) process.env.LOCK_TEST_ROOT = other.folder;
 const library = options.library ?? join(root, 'dist');
 const { seed } = options;
 console.log(`seed ${seed}\n`);
@@ -92,7 +100,15 @@ async function tested(name, settings) {
   const result = await (controls.includes(name) ? runControl(name, settings) : runWithFaults(name, settings));
   if (options.keep) {
     const { title } = result.subject;
-    keep('faults', { subject: name, title, seed, milliseconds: settings.milliseconds, ...summarize(result.verdict) });
+    const server = other && { row: row.name, name: `${row.server} ${other.version}` };
+    keep('faults', {
+      subject: name,
+      title,
+      server,
+      seed,
+      milliseconds: settings.milliseconds,
+      ...summarize(result.verdict),
+    });
   }
   return print(result);
 }

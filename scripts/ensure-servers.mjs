@@ -6,7 +6,7 @@ import { delimiter, join } from 'node:path';
 // folders on free ports. A server that somebody else runs is never touched, whatever the environment names.
 const SERVERS = [
   { program: 'redis-server', package: 'redis-server' },
-  { program: 'mariadbd', package: 'mariadb-server' },
+  { program: 'mariadbd', others: ['mysqld'], package: 'mariadb-server' },
   // Debian keeps its programs off the PATH.
   { program: 'postgres', file: '/usr/lib/postgresql', package: 'postgresql' },
   { program: 'java', package: 'default-jre-headless' },
@@ -53,10 +53,10 @@ function install(missing) {
   return spawnSync('sh', ['-c', `${command} >/dev/null`], { stdio: 'inherit', env: environment }).status === 0;
 }
 
-function isInstalled({ program, file }) {
+function isInstalled({ program, others = [], file }) {
   if (file !== undefined && existsSync(file)) return true;
   // Root alone has the folder of servers on its PATH.
   return `${process.env.PATH ?? ''}${delimiter}/usr/sbin`
     .split(delimiter)
-    .some((folder) => folder !== '' && existsSync(join(folder, program)));
+    .some((folder) => folder !== '' && [program, ...others].some((name) => existsSync(join(folder, name))));
 }

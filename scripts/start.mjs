@@ -21,8 +21,9 @@ const SERVERS = {
   },
   mysql: {
     variable: 'MYSQL_URL',
+    // MySQL where it is installed. Debian has MariaDB.
     programs: ['mariadbd'],
-    start: async () => (await import('../test/servers/sql-server.mjs')).startMariaDb(),
+    start: async () => (await import('../test/servers/sql-server.mjs')).startMySqlOrMariaDb(),
   },
   postgres: {
     variable: 'POSTGRES_URL',
@@ -82,12 +83,15 @@ for (const name of PROVIDERS[options.provider]) {
   servers[name] = await startServer(SERVERS[name]);
   environment[variable] = servers[name].url ?? servers[name].connectString;
 }
+// The protocol of its address says what was started under the name mysql.
+const mysql = servers.mysql?.url.startsWith('mariadb:') ? 'MariaDB' : 'MySQL';
+const place = options.provider === 'mysql' && servers.mysql ? mysql : options.provider;
 let shops = await startShops();
 const urls = shops.map(({ url }) => url);
 
 const processes = instances === 1 ? '1 process' : `${instances} processes`;
 console.log(
-  `\nFlash sale: ${ORDERS} concurrent orders for ${ITEMS} items over HTTP, ${processes}, locks in ${options.provider}\n`,
+  `\nFlash sale: ${ORDERS} concurrent orders for ${ITEMS} items over HTTP, ${processes}, locks in ${place}\n`,
 );
 const sale = { items: ITEMS, orders: ORDERS };
 report('without a lock', await flashSale(urls, '/unguarded/orders', { ...sale, item: 'teapot' }));
@@ -101,7 +105,7 @@ const guarded = await flashSale(urls, '/orders', {
 report('@DistributedLock', guarded);
 if (isFailover) {
   console.log(
-    `\nRedis was killed when ${ITEMS / 2} were sold. Orders stood still for ${guarded.stoodStill.toFixed(1)} s, then went on with locks in MariaDB.`,
+    `\nRedis was killed when ${ITEMS / 2} were sold. Orders stood still for ${guarded.stoodStill.toFixed(1)} s, then went on with locks in ${mysql}.`,
   );
 }
 

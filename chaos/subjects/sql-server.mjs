@@ -1,12 +1,24 @@
 import { DataSource } from 'typeorm';
-import { startMariaDb, startPostgres } from '../../test/servers/sql-server.mjs';
+import { rootOf } from '../../test/matrix/root.mjs';
+import { ROWS } from '../../test/matrix/rows.mjs';
+import { hasMySql, startMariaDb, startMySqlOrMariaDb, startPostgres } from '../../test/servers/sql-server.mjs';
 
+const MARIADB = {
+  start: startMariaDb,
+  account: { username: 'root', database: 'test' },
+  others: 'SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND command <> "Daemon"',
+  kill: (id) => `KILL CONNECTION ${id}`,
+};
 const DATABASES = {
-  mariadb: {
-    start: startMariaDb,
-    account: { username: 'root', database: 'test' },
-    others: 'SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND command <> "Daemon"',
-    kill: (id) => `KILL CONNECTION ${id}`,
+  mariadb: MARIADB,
+  mysql: {
+    ...MARIADB,
+    async start() {
+      // Debian 12 has none.
+      if (!hasMySql())
+        process.env.LOCK_TEST_ROOT = (await rootOf(ROWS.find(({ server }) => server === 'MySQL'))).folder;
+      return startMySqlOrMariaDb();
+    },
   },
   postgres: {
     start: startPostgres,

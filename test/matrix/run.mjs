@@ -6,13 +6,14 @@ import { promisify } from 'node:util';
 import { ensureBuilt } from '../../scripts/build.mjs';
 import { commandLine, refuse } from '../../scripts/command-line.mjs';
 import { commit } from '../../scripts/commit.mjs';
-import { ensureInstalled, root } from '../../scripts/ensure-installed.mjs';
+import { ensureInstalled } from '../../scripts/ensure-installed.mjs';
 import { ensureServers } from '../../scripts/ensure-servers.mjs';
 import { JestRun } from '../../scripts/jest.mjs';
-import { ArchiveError, unpacked } from './debian.mjs';
+import { ArchiveError } from './debian.mjs';
 import { drawPages } from './pages.mjs';
 import { keep, tableOf } from './results.mjs';
-import { ROWS, versionIn } from './rows.mjs';
+import { CACHE, rootOf } from './root.mjs';
+import { ROWS } from './rows.mjs';
 
 const USAGE = `usage: npm run test:servers -- [row …]
 
@@ -23,7 +24,6 @@ versions of Node.js. Debian's archive has the servers; they are unpacked into .c
         ${ROWS.map(({ name }) => name).join(', ')}`;
 
 const run = promisify(execFile);
-const CACHE = join(root, '.cache/servers');
 // They wait more than they compute.
 const WORKERS = 3;
 
@@ -51,11 +51,7 @@ drawPages();
 if (results.some(({ failed }) => failed > 0)) process.exitCode = 1;
 
 async function onServer(row) {
-  const folder = join(CACHE, row.name);
-  const isCurrent = async () => `${await versionIn(folder, row)}.`.startsWith(`${row.version}.`);
-  await unpacked(folder, row, isCurrent);
-  const version = await versionIn(folder, row);
-  if (!(await isCurrent())) console.log(`${row.suite} has ${row.server} ${version} now, no longer ${row.version}.`);
+  const { folder, version } = await rootOf(row);
   console.log(`\n${row.server} ${version} (${row.suite})`);
   const env = { LOCK_TEST_ROOT: folder };
   const about = { row: row.name, server: row.server, version };

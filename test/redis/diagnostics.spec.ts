@@ -77,6 +77,13 @@ describe('the diagnostics of Redis', () => {
     expect(await about('redis_version:7.2.1\r\ncluster_enabled:1', { isCluster: true })).toEqual([]);
   });
 
+  it('calls Valkey by its own name', async () => {
+    const valkey = 'redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.1.2\r\naof_enabled:0';
+    expect(await about(valkey)).toEqual([
+      { severity: 'warning', message: expect.stringMatching(/^Valkey runs without AOF/) },
+    ]);
+  });
+
   it('says once what all servers of a Cluster have in common', async () => {
     const ask = (command: string) => Promise.resolve(command === 'info' ? 'role:slave' : []);
     expect(await examine([ask, ask, ask], { ...usage, isCluster: true })).toHaveLength(1);

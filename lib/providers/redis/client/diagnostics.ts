@@ -37,6 +37,7 @@ function readInfo(text: unknown): ReadonlyMap<string, string> {
 
 function examineInfo(info: ReadonlyMap<string, string>, isCluster: boolean, waitReplicas: number): Diagnostic[] {
   const diagnostics: Diagnostic[] = [];
+  const product = info.has('valkey_version') ? 'Valkey' : 'Redis';
   const report = (severity: Diagnostic['severity'], message: string) => diagnostics.push({ severity, message });
   if (info.get('role') === 'slave') {
     report('error', 'This server is a replica: give the provider the address of the master.');
@@ -44,7 +45,7 @@ function examineInfo(info: ReadonlyMap<string, string>, isCluster: boolean, wait
   if (!isCluster && info.get('cluster_enabled') === '1') {
     report(
       'error',
-      'This server is a node of a Redis Cluster, and was given as a single server: give the provider "cluster" with its nodes, or a Cluster client.',
+      `This server is a node of a ${product} Cluster, and was given as a single server: give the provider "cluster" with its nodes, or a Cluster client.`,
     );
   }
   const policy = info.get('maxmemory_policy') ?? 'noeviction';
@@ -57,7 +58,7 @@ function examineInfo(info: ReadonlyMap<string, string>, isCluster: boolean, wait
   if (info.get('aof_enabled') === '0') {
     report(
       'warning',
-      'Redis runs without AOF: a restart forgets the locks that are held, all whose leases last longer than it takes. Set appendonly yes.',
+      `${product} runs without AOF: a restart forgets the locks that are held, all whose leases last longer than it takes. Set appendonly yes.`,
     );
   }
   const replicas = Number(info.get('connected_slaves') ?? 0);
@@ -69,7 +70,7 @@ function examineInfo(info: ReadonlyMap<string, string>, isCluster: boolean, wait
   } else if (replicas > 0 && waitReplicas === 0) {
     report(
       'warning',
-      'Redis has replicas, and replication is asynchronous: after a failover two may hold a lock that was taken shortly before. Set waitReplicas, and fence writes with the token.',
+      `${product} has replicas, and replication is asynchronous: after a failover two may hold a lock that was taken shortly before. Set waitReplicas, and fence writes with the token.`,
     );
   }
   return diagnostics;

@@ -26,6 +26,8 @@ const zones = [
       './api',
       './core/toolkit',
       ...(name === 'redlock' ? ['./providers/redis/client'] : []),
+      // The locks of TypeORM are those of SQL, on the connections of a DataSource. No file of SQL knows TypeORM.
+      ...(name === 'typeorm' ? ['./providers/sql'] : []),
     ],
     message: 'A provider may import only api/ and core/toolkit/.',
   })),

@@ -15,19 +15,19 @@ const SERVERS = {
   Redis: { ...REDIS, packages: ['redis-server'], programs: ['usr/bin/redis-server'] },
   Valkey: { ...REDIS, packages: ['valkey-server'], programs: ['usr/bin/valkey-server'] },
   MySQL: {
-    specs: ['test/typeorm/', 'test/contract/typeorm'],
+    specs: ['test/sql/', 'test/typeorm/', 'test/contract/(sql|typeorm)'],
     without: /postgres/i,
     packages: ['mysql-server-core'],
     programs: ['usr/sbin/mysqld'],
   },
   MariaDB: {
-    specs: ['test/typeorm/', 'test/contract/typeorm'],
+    specs: ['test/sql/', 'test/typeorm/', 'test/contract/(sql|typeorm)'],
     without: /postgres/i,
     packages: ['mariadb-server'],
     programs: ['usr/sbin/mariadbd', 'usr/bin/my_print_defaults', 'usr/bin/resolveip'],
   },
   Postgres: {
-    specs: ['test/typeorm/', 'test/contract/typeorm'],
+    specs: ['test/sql/', 'test/typeorm/', 'test/contract/(sql|typeorm)'],
     without: /mysql|mariadb/i,
     packages: ['postgresql'],
     programs: ['usr/lib/postgresql/*/bin/postgres', 'usr/lib/postgresql/*/bin/initdb'],
@@ -44,7 +44,7 @@ const SERVERS = {
   },
   // The tests that need no server, and the conformance kit on every backend.
   'Node.js': {
-    specs: ['test/(?!redis|redlock|typeorm|zookeeper|memcached|failover|combined|sample|scripts|chaos|docs|long)'],
+    specs: ['test/(?!redis|redlock|sql|typeorm|zookeeper|memcached|failover|combined|sample|scripts|chaos|docs|long)'],
   },
 };
 

@@ -1,23 +1,30 @@
 import { DataSource, type DataSourceOptions } from 'typeorm';
-import { failureOf } from '../../lib/providers/typeorm/failure.js';
-import { mysqlDialect } from '../../lib/providers/typeorm/mysql-dialect.js';
-import { postgresDialect } from '../../lib/providers/typeorm/postgres-dialect.js';
-import { readSessionOptions, type TypeOrmSessionLockOptions } from '../../lib/providers/typeorm/options.js';
+import { failureOf } from '../../lib/providers/sql/failure.js';
+import { mysqlDialect, type MysqlSource } from '../../lib/providers/sql/mysql-dialect.js';
+import { postgresDialect, type PostgresSource } from '../../lib/providers/sql/postgres-dialect.js';
+import { readSessionOptions } from '../../lib/providers/sql/options.js';
+import { sourceOf } from '../../lib/providers/typeorm/data-source.js';
 import {
   TypeOrmAdvisoryLockProvider,
   TypeOrmRowLockProvider,
+  type TypeOrmSessionLockOptions,
   TypeOrmVersionLockProvider,
 } from '../../lib/providers/typeorm/index.js';
 import { LockConfigError } from '../../lib/api/errors.js';
 
 const dataSource = new DataSource({ type: 'mysql', host: 'nowhere' });
 const KIND = { guard: 30_000, lockWait: Infinity, autocommit: false };
-const readOptions = (options: TypeOrmSessionLockOptions) => readSessionOptions('TypeOrmRowLockProvider', options, 2);
+const NAME = 'TypeOrmRowLockProvider';
+const readOptions = (options: TypeOrmSessionLockOptions) =>
+  readSessionOptions(NAME, options, sourceOf(NAME, options), 2);
+const unreachable = () => Promise.reject(new Error('It is not connected here.'));
+const MYSQL: MysqlSource = { database: 'mysql', create: unreachable };
+const POSTGRES: PostgresSource = { database: 'postgres', create: unreachable };
 
 describe('options of locks that live as long as a connection', () => {
   it('have defaults', () => {
     expect(readOptions({ dataSource })).toMatchObject({
-      database: 'mysql',
+      source: { database: 'mysql' },
       table: 'distributed_lock',
       synchronize: false,
       fencing: false,
@@ -69,10 +76,11 @@ describe('options of locks that live as long as a connection', () => {
   );
 
   it('connections are made to the writer', async () => {
-    const connectTo = (dataSource: DataSource) =>
-      readOptions({ dataSource, maxConnections: 2 }).database === 'mysql'
-        ? mysqlDialect(dataSource.options, 5_000).connect()
-        : postgresDialect(dataSource.options, 5_000).connect();
+    const connectTo = (dataSource: DataSource) => {
+      const { source } = readOptions({ dataSource, maxConnections: 2 });
+      const dialect = source.database === 'mysql' ? mysqlDialect(source, 5_000) : postgresDialect(source, 5_000);
+      return dialect.connect();
+    };
     for (const type of ['mysql', 'postgres'] as const) {
       const replication = { master: { host: '127.0.0.1', port: 1 }, slaves: [] };
       const options = { type, host: 'nowhere', port: 2, replication, extra: { query_timeout: 9 } };
@@ -86,7 +94,7 @@ describe('dialects', () => {
     ['8.0.36', 'FOR SHARE'],
     ['10.11.6-MariaDB', 'LOCK IN SHARE MODE'],
   ])('MySQL and MariaDB spell a shared lock differently: %s', async (Value, spelled) => {
-    const dialect = mysqlDialect(dataSource.options, 1_000);
+    const dialect = mysqlDialect(MYSQL, 1_000);
     const run = () => Promise.resolve([{ Variable_name: 'version', Value }]);
     await dialect.setUp({} as never, run, KIND);
     expect(dialect.forMode('shared')).toBe(spelled);
@@ -95,7 +103,7 @@ describe('dialects', () => {
   it.each(['8.0.0', '5.7.44-log', '10.5.23-MariaDB'])(
     'MySQL and MariaDB refuse the boot when too old: %s',
     async (Value) => {
-      const dialect = mysqlDialect(dataSource.options, 1_000);
+      const dialect = mysqlDialect(MYSQL, 1_000);
       const run = () => Promise.resolve([{ Variable_name: 'version', Value }]);
       const setUp = dialect.setUp({} as never, run, KIND);
       await expect(setUp).rejects.toBeInstanceOf(LockConfigError);
@@ -112,12 +120,12 @@ describe('dialects', () => {
       sent.push(sql);
       return Promise.resolve([{ [key!]: name, Value: name === 'version' ? '10.11.6-MariaDB' : 'READ-COMMITTED' }]);
     };
-    await mysqlDialect(dataSource.options, 1_000).setUp({} as never, run, KIND);
+    await mysqlDialect(MYSQL, 1_000).setUp({} as never, run, KIND);
     expect(sent.join()).toContain(` ${variable} = 'READ-COMMITTED'`);
   });
 
   it("MySQL's farewell to a silent client is no answer to what was sent meanwhile", () => {
-    const { isAnswer } = mysqlDialect(dataSource.options, 1_000);
+    const { isAnswer } = mysqlDialect(MYSQL, 1_000);
     expect(isAnswer({ errno: 4031, sqlState: 'HY000' })).toBe(false);
     expect(isAnswer({ errno: 1213, sqlState: '40001' })).toBe(true);
   });
@@ -159,14 +167,14 @@ describe('dialects', () => {
 
   it('Postgres refuses the boot when too old', async () => {
     const run = () => Promise.resolve([{ pid: 1, begun: 1, version: '12.22' }]);
-    const setUp = postgresDialect({ type: 'postgres' }, 1_000).setUp({} as never, run, KIND);
+    const setUp = postgresDialect(POSTGRES, 1_000).setUp({} as never, run, KIND);
     await expect(setUp).rejects.toThrow('PostgreSQL 12.22 is too old for locks: it must be 13 or later.');
   });
 
   // Where no such server can be had: transaction_timeout is of Postgres 17.
   it('Postgres: a limit for whole transactions is taken off', async () => {
     const sent: string[] = [];
-    const dialect = postgresDialect({ type: 'postgres' }, 1_000);
+    const dialect = postgresDialect(POSTGRES, 1_000);
     await dialect.setUp({} as never, (sql) => Promise.resolve(void sent.push(sql)), KIND);
     expect(sent[0]).toMatch(/ELSE '0' END.*FROM pg_settings WHERE.*'transaction_timeout'/);
   });
@@ -180,7 +188,7 @@ describe('dialects', () => {
     ['read_only', 'NO_LOCK_NO_ADMIN', /read_only/],
   ])('MySQL: %s = %s is an error', async (Variable_name, Value, message) => {
     const run = () => Promise.resolve([{ Variable_name, Value }]);
-    const { diagnostics } = await mysqlDialect(dataSource.options, 1_000).setUp({} as never, run, KIND);
+    const { diagnostics } = await mysqlDialect(MYSQL, 1_000).setUp({} as never, run, KIND);
     expect(diagnostics).toEqual([{ severity: 'error', message: expect.stringMatching(message) as string }]);
   });
 });

@@ -10,7 +10,7 @@ const load = (file) => import(pathToFileURL(`${library}/${file}`).href);
 const [{ DataSource }, { LockManager }, { TypeOrmVersionLockProvider }] = await Promise.all([
   load('node_modules/typeorm/index.mjs'),
   load('core/lock-manager.js'),
-  load('providers/typeorm/version/version-lock-provider.js'),
+  load('providers/typeorm/index.js'),
 ]);
 
 const { driverPath, ...rest } = JSON.parse(options);

@@ -3,8 +3,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { DataSource } from 'typeorm';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { TypeOrmVersionLockProvider, VersionLockBackend } from '../../lib/providers/typeorm/index.js';
-import { LeaseTable } from '../../lib/providers/typeorm/version/lease-table.js';
-import { LimitedLeases } from '../../lib/providers/typeorm/version/limited-leases.js';
+import { LeaseTable } from '../../lib/providers/sql/version/lease-table.js';
+import { LimitedLeases } from '../../lib/providers/sql/version/limited-leases.js';
 import { SqlBackend, type SqlType, TABLE } from './sql-backend.js';
 import { versionProvider } from './version-backend.js';
 

@@ -1,4 +1,4 @@
-import { advisoryLockNumber, userLockName } from '../../lib/providers/typeorm/advisory/advisory-name.js';
+import { advisoryLockNumber, userLockName } from '../../lib/providers/sql/advisory/advisory-name.js';
 import {
   counterNameOf,
   instanceNameOf,
@@ -8,7 +8,7 @@ import {
   leaseNameOf,
   rowNameOf,
   textOf,
-} from '../../lib/providers/typeorm/lock-name.js';
+} from '../../lib/providers/sql/lock-name.js';
 
 // Golden: two versions of this package in one fleet must lock the same rows, always.
 describe('names of rows', () => {

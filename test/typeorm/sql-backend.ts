@@ -2,14 +2,22 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { DataSource } from 'typeorm';
 import type { BackendContext, CasStore, LockBackend, LockProvider } from '../../lib/api/lock-provider.js';
 import type { LockManager } from '../../lib/core/lock-manager.js';
-import { advisoryLockNumber, userLockName } from '../../lib/providers/typeorm/advisory/advisory-name.js';
-import { rowNameOf } from '../../lib/providers/typeorm/lock-name.js';
+import { advisoryLockNumber, userLockName } from '../../lib/providers/sql/advisory/advisory-name.js';
+import { rowNameOf } from '../../lib/providers/sql/lock-name.js';
 import {
   TypeOrmAdvisoryLockProvider,
   TypeOrmRowLockProvider,
   type TypeOrmSessionLockOptions,
 } from '../../lib/providers/typeorm/index.js';
-import { SqlBackend as SqlLockBackend } from '../../lib/providers/typeorm/sql-backend.js';
+import {
+  SqlAdvisoryLockProvider,
+  type SqlAdvisoryLockProviderOptions,
+  SqlRowLockProvider,
+  type SqlRowLockProviderOptions,
+  SqlVersionLockProvider,
+  type SqlVersionLockProviderOptions,
+} from '../../lib/providers/sql/index.js';
+import { SqlBackend as SqlLockBackend } from '../../lib/providers/sql/sql-backend.js';
 import type { ProviderHarness } from '../../lib/provider-kit/index.js';
 import { capabilitiesOf } from '../backend-context.js';
 import { externalServer, wireTo } from '../servers/external-server.js';
@@ -128,27 +136,50 @@ export class SqlBackend {
 
   /** A provider of advisory locks with a wire of its own. */
   advisoryProvider(options: Partial<TypeOrmSessionLockOptions> = {}): Promise<TypeOrmAdvisoryLockProvider> {
-    const asked = (namespace: string, key: string) => {
-      this.#advisoryKeys.set(namespace, (this.#advisoryKeys.get(namespace) ?? new Set()).add(key));
+    return this.wired((dataSource) =>
+      this.#observed(new TypeOrmAdvisoryLockProvider({ ...SESSION_DEFAULTS, dataSource, ...options })),
+    );
+  }
+
+  /** Notes the keys that it is asked for. */
+  #observed<P extends LockProvider>(provider: P): P {
+    const createBackend = provider.createBackend.bind(provider);
+    provider.createBackend = (context: BackendContext) => {
+      const backend = createBackend(context);
+      const acquire = backend.acquire.bind(backend);
+      backend.acquire = (request) => {
+        const { namespace } = context;
+        this.#advisoryKeys.set(namespace, (this.#advisoryKeys.get(namespace) ?? new Set()).add(request.key));
+        return acquire(request);
+      };
+      return backend;
     };
-    class Observed extends TypeOrmAdvisoryLockProvider {
-      override createBackend(context: BackendContext) {
-        const backend = super.createBackend(context);
-        const acquire = backend.acquire.bind(backend);
-        backend.acquire = (request) => {
-          asked(context.namespace, request.key);
-          return acquire(request);
-        };
-        return backend;
-      }
-    }
-    return this.wired((dataSource) => new Observed({ ...SESSION_DEFAULTS, dataSource, ...options }));
+    return provider;
+  }
+
+  /** Providers of plain drivers, each with a wire of its own. */
+  rows(options: Partial<SqlRowLockProviderOptions> = {}): Promise<SqlRowLockProvider> {
+    return this.#wiredByUrl((url) => new SqlRowLockProvider({ ...SESSION_DEFAULTS, ...options, url } as never));
+  }
+
+  leases(options: Partial<SqlVersionLockProviderOptions> = {}): Promise<SqlVersionLockProvider> {
+    return this.#wiredByUrl((url) => new SqlVersionLockProvider({ synchronize: true, ...options, url } as never));
+  }
+
+  advisory(options: Partial<SqlAdvisoryLockProviderOptions> = {}): Promise<SqlAdvisoryLockProvider> {
+    return this.#wiredByUrl((url) =>
+      this.#observed(new SqlAdvisoryLockProvider({ ...SESSION_DEFAULTS, ...options, url } as never)),
+    );
   }
 
   /** Whatever provider, with a wire of its own. */
   async wired<P extends LockProvider>(make: (dataSource: DataSource) => P): Promise<P> {
+    return this.#wiredByUrl((url) => make(dataSource(this.type, url)));
+  }
+
+  async #wiredByUrl<P extends LockProvider>(make: (url: string) => P): Promise<P> {
     const { wire, url } = await wireTo(this.server.url);
-    const provider = make(dataSource(this.type, url));
+    const provider = make(url);
     this.#wires.set(provider, wire);
     return provider;
   }
@@ -260,11 +291,10 @@ export function casStoreOf(locks: LockManager): CasStore {
 
 /** What the conformance kit needs of row locks on this database. */
 export function rowLockHarness(type: SqlType, backend: () => SqlBackend): ProviderHarness {
-  const somewhere = { dataSource: dataSource(type, `${type}://nowhere:1/test`), fencing: true };
   return {
     ...sessionHarness(backend),
-    capabilities: capabilitiesOf(new TypeOrmRowLockProvider(somewhere)),
-    create: () => backend().provider({ ...CALM, fencing: true, maxConnections: 20 }),
+    capabilities: capabilitiesOf(new SqlRowLockProvider({ url: `${type}://nowhere:1/test`, fencing: true })),
+    create: () => backend().rows({ ...CALM, fencing: true, maxConnections: 20 }),
     remainingLocks: (namespace) => backend().lockedRows(namespace),
   };
 }
@@ -272,11 +302,10 @@ export function rowLockHarness(type: SqlType, backend: () => SqlBackend): Provid
 /** What the conformance kit needs of advisory locks on this database. */
 export function advisoryLockHarness(type: SqlType, backend: () => SqlBackend): ProviderHarness {
   const common = sessionHarness(backend);
-  const somewhere = { dataSource: dataSource(type, `${type}://nowhere:1/test`), fencing: true };
   return {
     ...common,
-    capabilities: capabilitiesOf(new TypeOrmAdvisoryLockProvider(somewhere)),
-    create: () => backend().advisoryProvider({ ...CALM, fencing: true, maxConnections: 20 }),
+    capabilities: capabilitiesOf(new SqlAdvisoryLockProvider({ url: `${type}://nowhere:1/test`, fencing: true })),
+    create: () => backend().advisory({ ...CALM, fencing: true, maxConnections: 20 }),
     faults: { ...common.faults, revoke: (namespace, key) => backend().revokeAdvisory(namespace, key) },
     remainingLocks: (namespace) => backend().advisoryLocks(namespace),
   };

@@ -10,7 +10,7 @@ import {
   TypeOrmRowLockProvider,
   TypeOrmVersionLockProvider,
 } from '../../lib/providers/typeorm/index.js';
-import { AdvisoryLockBackend } from '../../lib/providers/typeorm/advisory/advisory-lock-backend.js';
+import { AdvisoryLockBackend } from '../../lib/providers/sql/advisory/advisory-lock-backend.js';
 import {
   hasMySql,
   type SqlServer,

@@ -1,10 +1,10 @@
 import type { Clock } from '../../lib/api/clock.js';
 import type { AcquireRequest, LockProvider } from '../../lib/api/lock-provider.js';
 import { systemClock } from '../../lib/core/toolkit/clock.js';
-import type { LeaseTable } from '../../lib/providers/typeorm/version/lease-table.js';
-import type { Lease } from '../../lib/providers/typeorm/version/lease.js';
-import { type LeaseDatabase, VersionAttempt } from '../../lib/providers/typeorm/version/version-attempt.js';
-import { VersionLockBackend } from '../../lib/providers/typeorm/version/version-lock-backend.js';
+import type { LeaseTable } from '../../lib/providers/sql/version/lease-table.js';
+import type { Lease } from '../../lib/providers/sql/version/lease.js';
+import { type LeaseDatabase, VersionAttempt } from '../../lib/providers/sql/version/version-attempt.js';
+import { VersionLockBackend } from '../../lib/providers/sql/version/version-lock-backend.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { contextFor } from '../backend-context.js';
 import { startManager } from '../core/manager-rig.js';
@@ -142,7 +142,7 @@ describe('an attempt that has only looked', () => {
     }
     type Settings = ConstructorParameters<typeof VersionLockBackend>[1];
     const provider: LockProvider = {
-      createBackend: (context) => new Backend(context, { database: 'sqlite' } as Settings),
+      createBackend: (context) => new Backend(context, { source: { database: 'sqlite' } } as Settings),
     };
     const { locks, clock } = await startManager({ provider, shutdownGrace: 0 });
     for (let call = 0; call < 100; call += 1) void locks.tryAcquire(`k${call}`).catch(() => undefined);

@@ -1,5 +1,5 @@
 import { DataSource } from 'typeorm';
-import { leaseNameOf } from '../../lib/providers/typeorm/lock-name.js';
+import { leaseNameOf } from '../../lib/providers/sql/lock-name.js';
 import { TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
 import type { ProviderHarness } from '../../lib/provider-kit/index.js';
 import { capabilitiesOf } from '../backend-context.js';
@@ -43,7 +43,7 @@ const capabilities = capabilitiesOf(new TypeOrmVersionLockProvider({ dataSource:
 export function versionLockHarness(backend: () => SqlBackend): ProviderHarness {
   return {
     capabilities,
-    create: () => versionProvider(backend()),
+    create: () => backend().leases({ statementTimeout: '3s' }),
     faults: {
       revoke: (namespace, key) => revokeLease(backend().admin, namespace, key),
       cutOff: async (provider) => backend().wireOf(provider)?.freeze(),

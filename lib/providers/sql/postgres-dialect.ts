@@ -1,5 +1,4 @@
 import type { EventEmitter } from 'node:events';
-import { DataSource, type DataSourceOptions } from 'typeorm';
 import { LockConfigError } from '../../api/errors.js';
 import type { Diagnostic } from '../../api/lock-provider.js';
 import { whyTooOld } from '../../core/toolkit/oldest-version.js';
@@ -8,7 +7,7 @@ import type { Dialect, DriverConnection, ServerFacts, SessionKind } from './dial
 import { quotedTable } from './lock-schema.js';
 
 /** The part of a Client of pg that is used here. */
-interface PgClient extends DriverConnection {
+export interface PgClient extends DriverConnection {
   /** The number of the server's process, as the server reported it when the connection was opened. */
   readonly processID?: number | null;
   connect(): Promise<unknown>;
@@ -21,35 +20,21 @@ interface PgClient extends DriverConnection {
   readonly connection?: { readonly stream?: { destroy(): void } };
 }
 
-/** The options of a DataSource that become those of a connection. */
-interface Credentials {
-  readonly url?: string;
-  readonly host?: string;
-  readonly port?: number;
-  readonly username?: string;
-  readonly password?: unknown;
-  readonly database?: string;
-  readonly ssl?: unknown;
-  readonly applicationName?: string;
-}
-
-interface PostgresOptions extends Credentials {
-  readonly replication?: { readonly master?: Credentials };
-  readonly extra?: object;
+/** Postgres, by the driver pg. */
+export interface PostgresSource {
+  readonly database: 'postgres';
+  /** A new client, which is not connected yet. */
+  create(connectTimeout: number): PgClient | Promise<PgClient>;
 }
 
 // When a connection began, in µs; a double holds it exactly.
 const BEGUN = `(EXTRACT(EPOCH FROM backend_start) * 1000000)::bigint`;
 
 /** Postgres from 13 on, by the driver pg. */
-export function postgresDialect(options: DataSourceOptions, connectTimeout: number): Dialect {
-  const settings = settingsOf(options as unknown as PostgresOptions, connectTimeout);
-  const { Client } = propertyOf(new DataSource(options).driver, 'postgres') as {
-    Client: new (settings: object) => PgClient;
-  };
+export function postgresDialect(source: PostgresSource, connectTimeout: number): Dialect {
   return {
     async connect() {
-      const client = new Client(settings);
+      const client = await source.create(connectTimeout);
       // An error without a listener would end the process.
       client.on('error', () => undefined);
       await client.connect();
@@ -101,20 +86,6 @@ export function postgresDialect(options: DataSourceOptions, connectTimeout: numb
   };
 }
 
-/** As TypeORM makes them for its own pool, on the primary. */
-function settingsOf({ replication, extra, ...options }: PostgresOptions, connectTimeout: number): object {
-  const { url, username, applicationName, host, port, password, database, ssl } = replication?.master ?? options;
-  const settings = {
-    ...{ connectionString: url, host, port, user: username, password, database, ssl },
-    application_name: options.applicationName ?? applicationName,
-    ...extra,
-    connectionTimeoutMillis: connectTimeout,
-  };
-  // With it pg gives up a statement that the server goes on with, so a wait would be granted a lock that nobody has.
-  Reflect.deleteProperty(settings, 'query_timeout');
-  return settings;
-}
-
 async function setUp({ processID }: PgClient, run: Run, { guard, lockWait }: SessionKind): Promise<ServerFacts> {
   // The guard of a transaction, and that of a session without one, which servers before 14 do not have. Servers from 17 on may limit
   // whole transactions: a lock lasts as long as its holder lives.
@@ -133,7 +104,7 @@ async function setUp({ processID }: PgClient, run: Run, { guard, lockWait }: Ses
     ),
   );
   const reason = whyTooOld('PostgreSQL', String(facts?.['version']), '13');
-  if (reason !== undefined) throw new LockConfigError(`TypeORM locks cannot use this server: ${reason}`);
+  if (reason !== undefined) throw new LockConfigError(`SQL locks cannot use this server: ${reason}`);
   const [pid, begun] = [Number(facts?.['pid']), Number(facts?.['begun'])];
   // A pooler reports its own number. A driver that reports none (pg-native) cannot be judged by it.
   const isPooled = typeof processID === 'number' && processID !== pid;

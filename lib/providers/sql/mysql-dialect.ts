@@ -1,6 +1,5 @@
 import type { EventEmitter } from 'node:events';
 import type { Duplex } from 'node:stream';
-import { DataSource, type DataSourceOptions } from 'typeorm';
 import { LockConfigError } from '../../api/errors.js';
 import type { Diagnostic } from '../../api/lock-provider.js';
 import { whyTooOld } from '../../core/toolkit/oldest-version.js';
@@ -11,18 +10,20 @@ import { partsOf } from './lock-schema.js';
 type Callback = (error: Error | null, answer?: unknown, fields?: unknown) => void;
 
 /** The part of a Connection of mysql2 that is used here. */
-interface MysqlConnection extends DriverConnection {
+export interface MysqlConnection extends DriverConnection {
   query(sql: unknown, values: unknown, callback?: Callback): EventEmitter;
+  execute(sql: unknown, values: unknown, callback?: Callback): EventEmitter;
   emit(event: 'error', error: unknown): void;
   connect(callback: (error: Error | null) => void): void;
   end(callback: () => void): void;
   readonly stream: Duplex;
 }
 
-/** The part of TypeORM's driver that is used here: it knows how the options of a DataSource become those of mysql2. */
-interface MysqlDriver {
-  readonly mysql: { createConnection(options: object): MysqlConnection };
-  createConnectionOptions(options: object, credentials: object): object;
+/** MySQL or MariaDB, by the driver mysql2. */
+export interface MysqlSource {
+  readonly database: 'mysql';
+  /** A new connection, which is opened by its first statement. */
+  create(connectTimeout: number): MysqlConnection | Promise<MysqlConnection>;
 }
 
 // In seconds; the largest that both servers take. A wait ends by its caller, who ends the connection.
@@ -45,23 +46,18 @@ const FAREWELL = 4031;
 const IN_TRANSACTION = 1;
 
 /** MySQL from 8.0.1 and MariaDB from 10.6 on, by the driver mysql2. */
-export function mysqlDialect(options: DataSourceOptions, connectTimeout: number): Dialect {
-  // Locks are on the writer only.
-  const { replication, ...rest } = options as DataSourceOptions & { replication?: { master?: object } };
-  const own = { ...rest, ...replication?.master, connectTimeout } as DataSourceOptions;
-  const driver = driverOf(own);
-  const settings = driver.createConnectionOptions(own, own);
+export function mysqlDialect(source: MysqlSource, connectTimeout: number): Dialect {
   // Known from the first connection on.
   let isMariaDb = false;
   return {
-    connect: () => connected(driver.mysql.createConnection(settings)),
+    connect: async () => connected(await source.create(connectTimeout)),
     send,
     async setUp(_, run, { guard, lockWait, autocommit }) {
       const variables = await globalVariables(run);
       const version = String(variables.get('version'));
       isMariaDb = version.includes('MariaDB');
       const reason = isMariaDb ? whyTooOld('MariaDB', version, '10.6') : whyTooOld('MySQL', version, '8.0.1');
-      if (reason !== undefined) throw new LockConfigError(`TypeORM locks cannot use this server: ${reason}`);
+      if (reason !== undefined) throw new LockConfigError(`SQL locks cannot use this server: ${reason}`);
       const settings = [
         // The guard: both servers have it, in whole seconds; rounded up, because the holder counts by the exact time.
         `wait_timeout = ${Math.ceil(guard / 1000)}`,
@@ -120,17 +116,6 @@ export function mysqlDialect(options: DataSourceOptions, connectTimeout: number)
   };
 }
 
-/** @throws LockConfigError for another driver than mysql2, which would end the process when a connection is closed from outside */
-function driverOf(options: DataSourceOptions): MysqlDriver {
-  // TypeORM 0.3 takes `mysql` first where both are installed.
-  const { driver } = new DataSource({ ...options, connectorPackage: 'mysql2' } as object as DataSourceOptions);
-  const { mysql } = driver as unknown as MysqlDriver;
-  if ('authPlugins' in mysql) return driver as unknown as MysqlDriver;
-  throw new LockConfigError(
-    'Locks on MySQL and MariaDB need the driver mysql2: install it (npm install mysql2), and remove another "driver" from the options of the DataSource.',
-  );
-}
-
 function connected(connection: MysqlConnection): Promise<MysqlConnection> {
   // An error without a listener would end the process.
   connection.on('error', () => undefined);
@@ -146,13 +131,19 @@ function send(connection: MysqlConnection, sql: string, parameters: readonly unk
   return query(connection, sql, parameters).then(([answer]) => answer);
 }
 
-function query(
-  connection: MysqlConnection,
-  sql: unknown,
-  values: unknown,
-): Promise<[answer: unknown, fields: unknown]> {
+function query(connection: MysqlConnection, sql: unknown, values: unknown): Answered {
+  return answerOf(connection, (callback) => connection.query(sql, values, callback));
+}
+
+function execute(connection: MysqlConnection, sql: unknown, values: unknown): Answered {
+  return answerOf(connection, (callback) => connection.execute(sql, values, callback));
+}
+
+type Answered = Promise<[answer: unknown, fields: unknown]>;
+
+function answerOf(connection: MysqlConnection, send: (callback: Callback) => unknown): Answered {
   return new Promise((resolve, reject) => {
-    connection.query(sql, values, (error, answer, fields) => {
+    send((error, answer, fields) => {
       if (!error) {
         resolve([answer, fields]);
         return;
@@ -173,20 +164,28 @@ function close(connection: MysqlConnection): Promise<void> {
 }
 
 /**
- * TypeORM 1 asks by `promise()`, 0.3 by a callback; a stream is opened without one. Of a statement with a time limit (`enableQueryTimeout`) only the
- * text is sent: the driver would give it up while the server goes on with it, and the next one could end up behind the transaction.
+ * TypeORM 1 and Drizzle ask by `promise()`, TypeORM 0.3, Kysely and Knex by a callback; a stream is opened without one. A statement loses its
+ * time limit: the driver would give it up while the server goes on with it, and the next one could end up behind the transaction.
  */
 function lend(connection: MysqlConnection, statement: SendStatement, stream: OpenStream): object {
-  const sendInTurn = (sql: unknown, values: unknown) =>
-    statement(() => query(connection, propertyOf(sql, 'sql') ?? sql, values));
+  const inTurn =
+    (send: typeof query) =>
+    (sql: unknown, values: unknown): Answered =>
+      statement(() => send(connection, typeof sql === 'object' ? { ...sql, timeout: undefined } : sql, values));
+  const withCallback =
+    (send: ReturnType<typeof inTurn>, open?: (sql: unknown, values: unknown) => EventEmitter) =>
+    (sql: unknown, values: unknown, callback?: Callback): unknown => {
+      const [given, done] = typeof values === 'function' ? [undefined, values as Callback] : [values, callback];
+      if (!done && open) return stream(() => open(sql, given), 'end');
+      return send(sql, given).then(([answer, fields]) => {
+        done?.(null, answer, fields);
+      }, done);
+    };
+  const [asText, prepared] = [inTurn(query), inTurn(execute)];
   return {
-    promise: () => ({ query: sendInTurn }),
-    query(sql: unknown, values: unknown, callback?: Callback): unknown {
-      if (!callback) return stream(() => connection.query(sql, values), 'end');
-      return sendInTurn(sql, values).then(([answer, fields]) => {
-        callback(null, answer, fields);
-      }, callback);
-    },
+    promise: () => ({ query: asText, execute: prepared }),
+    query: withCallback(asText, (sql, values) => connection.query(sql, values)),
+    execute: withCallback(prepared),
   };
 }
 

@@ -1,9 +1,10 @@
 import type { BackendContext, LockProvider } from '../../../api/lock-provider.js';
-import { readSessionOptions, type SessionLockSettings, type TypeOrmSessionLockOptions } from '../options.js';
+import { type SqlConnectionOptions, sourceOf } from '../drivers.js';
+import { readSessionOptions, type SessionLockSettings, type SqlSessionLockOptions } from '../options.js';
 import { AdvisoryLockBackend } from './advisory-lock-backend.js';
 
 /** `table` and `synchronize` matter only with `fencing`. `maxConnections` is 2 or more: one to hold on, one to wait on. */
-export type TypeOrmAdvisoryLockProviderOptions = TypeOrmSessionLockOptions;
+export type SqlAdvisoryLockProviderOptions = SqlSessionLockOptions & SqlConnectionOptions;
 
 /**
  * Locks that the server keeps for a connection, without a table: `GET_LOCK` of MariaDB from 10.6 and MySQL from 8.0.1 on,
@@ -16,12 +17,13 @@ export type TypeOrmAdvisoryLockProviderOptions = TypeOrmSessionLockOptions;
  * there. When the connection of several locks is lost, all of them are. It breaks with several writers (Galera, multi-primary: refused), a
  * failover, and a pause between the last check and the write: use the token (`fencing`).
  */
-export class TypeOrmAdvisoryLockProvider implements LockProvider {
+export class SqlAdvisoryLockProvider implements LockProvider {
   readonly #settings: SessionLockSettings;
 
   /** @throws LockConfigError for options that cannot work */
-  constructor(options: TypeOrmAdvisoryLockProviderOptions) {
-    this.#settings = readSessionOptions('TypeOrmAdvisoryLockProvider', options, 2);
+  constructor(options: SqlAdvisoryLockProviderOptions) {
+    const name = 'SqlAdvisoryLockProvider';
+    this.#settings = readSessionOptions(name, options, sourceOf(name, options), 2);
   }
 
   createBackend(context: BackendContext): AdvisoryLockBackend {

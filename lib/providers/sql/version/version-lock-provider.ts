@@ -1,14 +1,16 @@
 import type { BackendContext, LockProvider } from '../../../api/lock-provider.js';
+import { type SqlConnectionOptions, sourceOf } from '../drivers.js';
 import { VersionLockBackend } from './version-lock-backend.js';
 import {
   readVersionLockOptions,
-  type TypeOrmVersionLockProviderOptions,
+  type SqlVersionLockOptions,
   type VersionLockSettings,
 } from './version-lock-options.js';
 
+export type SqlVersionLockProviderOptions = SqlVersionLockOptions & SqlConnectionOptions;
+
 /**
- * Leases in the rows of a table, each with a version column that is the fencing token: MySQL, MariaDB, Postgres, SQLite
- * (better-sqlite3, and sql.js in one process).
+ * Leases in the rows of a table, each with a version column that is the fencing token: MySQL, MariaDB, Postgres.
  *
  * Promised: mutual exclusion while there is one writer and its wall clock is not stepped. Each operation is one statement that
  * compares the row with what was read before, and sets it by the database's clock; the row stays, so versions outlive releases,
@@ -18,12 +20,13 @@ import {
  * (forwards: leases end early; backwards: they last longer, and tokens grow all the same); with a failover or a backup that loses committed
  * rows. As with every lease, a pause between the last check and a write breaks it: let the data that you write compare tokens.
  */
-export class TypeOrmVersionLockProvider implements LockProvider {
+export class SqlVersionLockProvider implements LockProvider {
   readonly #settings: VersionLockSettings;
 
   /** @throws LockConfigError for options that cannot work */
-  constructor(options: TypeOrmVersionLockProviderOptions) {
-    this.#settings = readVersionLockOptions(options);
+  constructor(options: SqlVersionLockProviderOptions) {
+    const name = 'SqlVersionLockProvider';
+    this.#settings = readVersionLockOptions(name, options, sourceOf(name, options));
   }
 
   createBackend(context: BackendContext): VersionLockBackend {

@@ -1,18 +1,10 @@
-import type { DataSource } from 'typeorm';
 import { type ConfiguredDuration, toMilliseconds } from '../../api/duration.js';
 import { LockConfigError } from '../../api/errors.js';
-import { propertyOf } from './answer.js';
-import { type DatabaseFamily, familyOf } from './family.js';
 import { DEFAULT_TABLE, isTableName } from './lock-schema.js';
+import type { ServerSource, SqlSource } from './source.js';
 
 /** What all locks in a database have in common. */
-export interface TypeOrmLockOptions {
-  /**
-   * The application's own: `mysql`, `mariadb` or `postgres`; for the version lock also `better-sqlite3` or `sqljs`. Its options are used for
-   * connections of our own. It need not be initialized, except for `sqljs`, whose database is in the memory of the process, and for
-   * `entityManagerOf`.
-   */
-  readonly dataSource: DataSource;
+export interface SqlLockOptions {
   /** The table of the locks and of the fencing counters, `name` or `schema.name`. Default `distributed_lock`. */
   readonly table?: string | undefined;
   /** Create the table when it does not exist. Default false: create it in a migration. */
@@ -27,7 +19,7 @@ export interface TypeOrmLockOptions {
 }
 
 /** Locks that live as long as a connection. */
-export interface TypeOrmSessionLockOptions extends TypeOrmLockOptions {
+export interface SqlSessionLockOptions extends SqlLockOptions {
   /**
    * After how many ms of silence the server frees the locks of a process that is frozen or cut off. A heartbeat each third of it.
    * Default 30 s, at least 1 s.
@@ -42,12 +34,9 @@ export interface TypeOrmSessionLockOptions extends TypeOrmLockOptions {
   readonly fencing?: boolean | undefined;
 }
 
-export type ServerFamily = Exclude<DatabaseFamily, 'sqlite'>;
-
 /** The options, checked; times in ms. */
-export interface DatabaseSettings<F extends DatabaseFamily = DatabaseFamily> {
-  readonly dataSource: DataSource;
-  readonly database: F;
+export interface DatabaseSettings<S extends SqlSource = SqlSource> {
+  readonly source: S;
   readonly table: string;
   readonly synchronize: boolean;
   readonly allowUnsafeTopology: boolean;
@@ -55,7 +44,7 @@ export interface DatabaseSettings<F extends DatabaseFamily = DatabaseFamily> {
   readonly maxConnections: number;
 }
 
-export interface SessionLockSettings extends DatabaseSettings<ServerFamily> {
+export interface SessionLockSettings extends DatabaseSettings<ServerSource> {
   readonly guard: number;
   readonly fencing: boolean;
 }
@@ -67,19 +56,14 @@ interface Connections {
 }
 
 /** @throws LockConfigError for options that cannot work */
-export function readOptions(
+export function readOptions<S extends SqlSource>(
   provider: string,
-  options: TypeOrmLockOptions & { readonly maxConnections?: number | undefined },
+  options: SqlLockOptions & { readonly maxConnections?: number | undefined },
+  source: S,
   connections: Connections,
-): DatabaseSettings {
-  const type = propertyOf(propertyOf(propertyOf(options, 'dataSource'), 'options'), 'type');
-  // By its options: there may be two copies of TypeORM.
-  if (typeof type !== 'string') throw new LockConfigError(`${provider}: "dataSource" must be a DataSource of TypeORM.`);
-  const database = familyOf(type);
-  if (!database) throw new LockConfigError(`${provider} does not work with databases of type "${type}".`);
+): DatabaseSettings<S> {
   return {
-    dataSource: options.dataSource,
-    database,
+    source,
     table: readTable(provider, options.table),
     synchronize: readSwitch(provider, 'synchronize', options.synchronize),
     allowUnsafeTopology: readSwitch(provider, 'allowUnsafeTopology', options.allowUnsafeTopology),
@@ -96,19 +80,17 @@ export function readOptions(
 /** @throws LockConfigError for options that cannot work */
 export function readSessionOptions(
   provider: string,
-  options: TypeOrmSessionLockOptions,
+  options: SqlSessionLockOptions,
+  source: SqlSource,
   leastConnections: number,
 ): SessionLockSettings {
-  const settings = readOptions(provider, options, { least: leastConnections, usual: 10 });
-  const { database } = settings;
-  if (database === 'sqlite') {
+  if (source.database === 'sqlite') {
     throw new LockConfigError(
-      `${provider} works with MySQL, MariaDB and Postgres. SQLite has no such locks: use TypeOrmVersionLockProvider.`,
+      `${provider} works with MySQL, MariaDB and Postgres. SQLite has no such locks: use the version lock.`,
     );
   }
   return {
-    ...settings,
-    database,
+    ...readOptions(provider, options, source, { least: leastConnections, usual: 10 }),
     guard: toMilliseconds(options.sessionGuard ?? '30s', 'sessionGuard', { min: 1_000 }),
     fencing: readSwitch(provider, 'fencing', options.fencing),
   };

@@ -1,8 +1,8 @@
 import { type ConfiguredDuration, toMilliseconds } from '../../../api/duration.js';
-import { LockConfigError } from '../../../api/errors.js';
-import { type DatabaseSettings, readOptions, type TypeOrmLockOptions } from '../options.js';
+import type { SqlSource } from '../source.js';
+import { type DatabaseSettings, readOptions, type SqlLockOptions } from '../options.js';
 
-export interface TypeOrmVersionLockProviderOptions extends TypeOrmLockOptions {
+export interface SqlVersionLockOptions extends SqlLockOptions {
   /** How many connections this process has for locks, besides one for control. Each is used for one statement. Default 4; not for SQLite. */
   readonly maxConnections?: number | undefined;
   /**
@@ -17,17 +17,13 @@ export interface VersionLockSettings extends DatabaseSettings {
   readonly purgeAfter: number | undefined;
 }
 
-const PROVIDER = 'TypeOrmVersionLockProvider';
-
 /** @throws LockConfigError for options that cannot work */
-export function readVersionLockOptions(options: TypeOrmVersionLockProviderOptions): VersionLockSettings {
-  const settings = readOptions(PROVIDER, options, { least: 1, usual: 4 });
-  const { options: source } = settings.dataSource;
-  if (source.type === 'better-sqlite3' && (source.database === '' || source.database.startsWith(':memory:'))) {
-    throw new LockConfigError(
-      `${PROVIDER}: a database of better-sqlite3 in memory belongs to one connection only; give it a file.`,
-    );
-  }
+export function readVersionLockOptions(
+  provider: string,
+  options: SqlVersionLockOptions,
+  source: SqlSource,
+): VersionLockSettings {
+  const settings = readOptions(provider, options, source, { least: 1, usual: 4 });
   const { purgeAfter = '7d' } = options;
   return {
     ...settings,

@@ -5,6 +5,7 @@ import { connectToServer } from '../database.js';
 import { purge, type PurgeOptions, readUnusedFor } from '../purge.js';
 import { SqlBackend } from '../sql-backend.js';
 import { TokenCounters } from '../token-counters.js';
+import type { LendTransaction } from './lent-transaction.js';
 import { RowAttempt, type RowDatabase } from './row-attempt.js';
 import type { RowLockSettings } from './row-lock-options.js';
 
@@ -16,11 +17,12 @@ export class RowLockBackend extends SqlBackend<RowDatabase> {
   constructor(
     context: BackendContext,
     private readonly settings: RowLockSettings,
+    private readonly lend: LendTransaction,
   ) {
     super(context);
     this.capabilities = {
       // On Postgres readers pass a writer that waits for the row, which would starve.
-      shared: settings.database === 'mysql',
+      shared: settings.source.database === 'mysql',
       fair: false,
       fencing: settings.fencing,
       lease: 'session',
@@ -43,7 +45,7 @@ export class RowLockBackend extends SqlBackend<RowDatabase> {
   /** @throws LockConfigError always: the table does not show who has a row */
   list(): never {
     const views =
-      this.settings.database === 'mysql'
+      this.settings.source.database === 'mysql'
         ? 'performance_schema.data_locks (MySQL), information_schema.innodb_trx (MariaDB)'
         : 'pg_locks and pg_stat_activity';
     throw new LockConfigError(
@@ -60,6 +62,6 @@ export class RowLockBackend extends SqlBackend<RowDatabase> {
   }
 
   protected attempt(database: RowDatabase, request: AcquireRequest): RowAttempt {
-    return new RowAttempt(database, this.settings, request);
+    return new RowAttempt(database, this.settings, this.lend, request);
   }
 }

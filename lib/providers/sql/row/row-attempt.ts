@@ -14,8 +14,8 @@ import { pauseBeforeRetry } from '../retry-pause.js';
 import type { Session } from '../session.js';
 import { LockAttempt } from '../sql-backend.js';
 import type { TokenCounters } from '../token-counters.js';
-import { offerTransaction, withdrawTransaction } from './entity-manager-of.js';
-import { LentTransaction, UncommittedError } from './lent-transaction.js';
+import { type LendTransaction, type LentTransaction, UncommittedError } from './lent-transaction.js';
+import { offerTransaction, withdrawTransaction } from './lent-transactions.js';
 import type { RowLockSettings } from './row-lock-options.js';
 
 /** The database of the row locks, connected. */
@@ -37,6 +37,7 @@ export class RowAttempt extends LockAttempt {
   constructor(
     private readonly database: RowDatabase,
     private readonly settings: RowLockSettings,
+    private readonly lend: LendTransaction,
     private readonly request: AcquireRequest,
   ) {
     super();
@@ -191,17 +192,9 @@ export class RowAttempt extends LockAttempt {
       request.lost(cause);
     };
     this.#grant = { fencingToken, validUntil: session.validUntil, lease: this.settings.guard };
-    if (request.mode === 'exclusive') offerTransaction(request.id, () => (this.#lent ??= this.#lend(session)).manager);
+    if (request.mode === 'exclusive')
+      offerTransaction(request.id, () => (this.#lent ??= this.lend(session, request.id)));
     return this.#grant;
-  }
-
-  #lend(session: Session): LentTransaction {
-    const { context } = this.database;
-    return new LentTransaction(session, this.settings.dataSource, this.request.id, (error) => {
-      context.logger.error(
-        `A subscriber failed at the end of a transaction of lock provider "${context.name}": ${String(error)}`,
-      );
-    });
   }
 
   /** Ends it silently, in whatever state it is. */

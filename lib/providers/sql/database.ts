@@ -4,9 +4,10 @@ import type { Dialect } from './dialect.js';
 import { partsOf } from './lock-schema.js';
 import { LockTable } from './lock-table.js';
 import { mysqlDialect } from './mysql-dialect.js';
-import type { DatabaseSettings, ServerFamily } from './options.js';
+import type { DatabaseSettings } from './options.js';
 import { postgresDialect } from './postgres-dialect.js';
 import { Server } from './server.js';
+import type { ServerSource } from './source.js';
 import { type SessionLimits, Sessions } from './sessions.js';
 import type { Connected } from './sql-backend.js';
 
@@ -39,13 +40,13 @@ const AUTOCOMMIT = { guard: 600_000, lockWait: 1_000, autocommit: true, reserved
  * @throws LockConfigError on a server on which locks cannot exclude each other, and for a table that cannot keep locks
  */
 export async function connectToServer(
-  settings: DatabaseSettings<ServerFamily>,
+  settings: DatabaseSettings<ServerSource>,
   context: BackendContext,
   needs: Needs,
 ): Promise<Database> {
-  const { dataSource, statementTimeout, synchronize } = settings;
-  const dialectOf = settings.database === 'mysql' ? mysqlDialect : postgresDialect;
-  const dialect = dialectOf(dataSource.options, statementTimeout);
+  const { source, statementTimeout, synchronize } = settings;
+  const dialect =
+    source.database === 'mysql' ? mysqlDialect(source, statementTimeout) : postgresDialect(source, statementTimeout);
   const server = new Server(context, dialect, settings);
   const statements = new Sessions(server, { ...AUTOCOMMIT, most: needs.forStatements });
   const sessions = needs.forLocks ? new Sessions(server, needs.forLocks) : statements;
@@ -57,7 +58,7 @@ export async function connectToServer(
     const { facts } = await server.control();
     const withoutWait = dialect.withoutWait.bind(dialect);
     const tableName = await located(dialect, statements.run, settings.table);
-    const table = new LockTable(settings.database, tableName, statements.run, withoutWait);
+    const table = new LockTable(source.database, tableName, statements.run, withoutWait);
     if (needs.table) {
       await table.prepare(synchronize);
       await dialect.assertTable(statements.run, tableName);

@@ -5,7 +5,8 @@ import { FAMILIES } from './family.js';
 import { rowNameOf } from './lock-name.js';
 import { createRecordTableSql, quotedTable, recordTable } from './lock-schema.js';
 import { ensureTable } from './lock-table.js';
-import type { DatabaseSettings, ServerFamily } from './options.js';
+import type { DatabaseSettings } from './options.js';
+import type { ServerSource } from './source.js';
 import type { Connected } from './sql-backend.js';
 
 /**
@@ -25,11 +26,11 @@ export class SqlCasStore implements CasStore {
   #isReady = false;
 
   constructor(
-    private readonly settings: DatabaseSettings<ServerFamily>,
+    private readonly settings: DatabaseSettings<ServerSource>,
     private readonly context: BackendContext,
     private readonly connect: () => Promise<Connected>,
   ) {
-    this.#statements = statementsOf(settings.database, settings.table);
+    this.#statements = statementsOf(settings.source.database, settings.table);
   }
 
   async compareAndSet(name: string, expected: string | null, next: string): Promise<string | null> {
@@ -44,7 +45,7 @@ export class SqlCasStore implements CasStore {
 
   async #exchange(run: Run, row: string, expected: string | null, next: string): Promise<string | null> {
     const { insert, update, find } = this.#statements;
-    const { changed } = FAMILIES[this.settings.database];
+    const { changed } = FAMILIES[this.settings.source.database];
     const value = Buffer.from(next);
     const before = expected === null ? value : Buffer.from(expected);
     for (;;) {
@@ -58,7 +59,8 @@ export class SqlCasStore implements CasStore {
 
   async #prepare(run: Run): Promise<void> {
     if (this.#isReady) return;
-    const { database, table, synchronize } = this.settings;
+    const { source, table, synchronize } = this.settings;
+    const { database } = source;
     const create = createRecordTableSql(database, table);
     const columns = `name, value, revision FROM ${quotedTable(database, recordTable(table))}`;
     await ensureTable(run, { what: 'records', columns, create, synchronize });
@@ -72,7 +74,7 @@ interface Statements {
   readonly find: string;
 }
 
-function statementsOf(database: ServerFamily, table: string): Statements {
+function statementsOf(database: ServerSource['database'], table: string): Statements {
   const name = quotedTable(database, recordTable(table));
   const { insert, value } = FAMILIES[database];
   return {

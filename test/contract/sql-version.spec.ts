@@ -1,15 +1,16 @@
 import { afterAll, beforeAll } from '@jest/globals';
 import { describeLockProvider } from '../../lib/provider-kit/index.js';
-import { rowLockHarness, SqlBackend } from '../typeorm/sql-backend.js';
+import { SqlBackend } from '../typeorm/sql-backend.js';
+import { versionLockHarness } from '../typeorm/version-backend.js';
 
 let backend: SqlBackend;
 
 beforeAll(async () => {
-  backend = await SqlBackend.forContract('postgres');
+  backend = await SqlBackend.forContract('mariadb');
 }, 60_000);
 afterAll(() => backend.stop());
 
 describeLockProvider(
-  'typeorm rows on Postgres',
-  rowLockHarness('postgres', () => backend),
+  'SQL leases on MariaDB',
+  versionLockHarness(() => backend),
 );

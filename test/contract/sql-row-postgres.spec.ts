@@ -1,16 +1,15 @@
 import { afterAll, beforeAll } from '@jest/globals';
 import { describeLockProvider } from '../../lib/provider-kit/index.js';
-import { SqlBackend } from '../typeorm/sql-backend.js';
-import { versionLockHarness } from '../typeorm/version-backend.js';
+import { rowLockHarness, SqlBackend } from '../typeorm/sql-backend.js';
 
 let backend: SqlBackend;
 
 beforeAll(async () => {
-  backend = await SqlBackend.forContract('mariadb');
+  backend = await SqlBackend.forContract('postgres');
 }, 60_000);
 afterAll(() => backend.stop());
 
 describeLockProvider(
-  'typeorm leases on MariaDB',
-  versionLockHarness(() => backend),
+  'SQL rows on Postgres',
+  rowLockHarness('postgres', () => backend),
 );

@@ -38,9 +38,9 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
     private readonly settings: VersionLockSettings,
   ) {
     super(context);
-    const { database } = settings;
-    if (database === 'sqlite') return;
-    this.casStore = new SqlCasStore({ ...settings, database }, context, () => this.database());
+    const { source } = settings;
+    if (source.database === 'sqlite') return;
+    this.casStore = new SqlCasStore({ ...settings, source }, context, () => this.database());
   }
 
   inspect(key: string): Promise<LockInfo | null> {
@@ -118,10 +118,11 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
 
   protected async open(): Promise<LeaseDatabase> {
     const { context } = this;
-    const { database, ...settings } = this.settings;
-    if (database === 'sqlite') return connectToSqlite(settings, context);
+    const { source, ...settings } = this.settings;
+    const { database } = source;
+    if (database === 'sqlite') return connectToSqlite({ ...settings, source }, context);
     const needs = { forStatements: settings.maxConnections, table: true };
-    const server = await connectToServer({ ...settings, database }, context, needs);
+    const server = await connectToServer({ ...settings, source }, context, needs);
     const leases = new LeaseTable(database, server.tableName, server.run, settings.maxConnections);
     return {
       ...server,

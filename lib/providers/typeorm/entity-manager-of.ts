@@ -1,9 +1,8 @@
 import type { EntityManager } from 'typeorm';
-import { LockConfigError } from '../../../api/errors.js';
-import type { Lock } from '../../../api/lock.js';
-
-// Lends the transaction of a lock, by holder id. An id is never used twice, also by several applications of one process.
-const lenders = new Map<string, () => EntityManager>();
+import { LockConfigError } from '../../api/errors.js';
+import type { Lock } from '../../api/lock.js';
+import { transactionOf } from '../sql/row/lent-transactions.js';
+import { EntityTransaction } from './entity-transaction.js';
 
 /**
  * The EntityManager of the transaction that holds the lock, for an exclusive lock of one key of a
@@ -24,28 +23,11 @@ const lenders = new Map<string, () => EntityManager>();
  * @throws LockConfigError when the lock has no such transaction.
  */
 export function entityManagerOf(lock: Lock): EntityManager {
+  const transaction = transactionOf(lock, 'entityManagerOf');
+  if (transaction instanceof EntityTransaction) return transaction.manager;
   const { key, provider } = lock;
-  if (lock.keys.length > 1 || lock.mode === 'shared') {
-    throw new LockConfigError(
-      `Lock "${key}" of provider "${provider}" has no transaction to write in: entityManagerOf() is for exclusive locks of one key.`,
-      { key, provider },
-    );
-  }
-  lock.assertHeld();
-  const lend = lenders.get(lock.holder);
-  if (lend) return lend();
   throw new LockConfigError(
-    `Lock "${key}" has no transaction to write in: provider "${provider}" is no TypeOrmRowLockProvider.`,
+    `Lock "${key}" has no EntityManager: provider "${provider}" is no TypeOrmRowLockProvider. Use sqlClientOf().`,
     { key, provider },
   );
-}
-
-/** From now on `lend` lends the transaction of this holder. */
-export function offerTransaction(holder: string, lend: () => EntityManager): void {
-  lenders.set(holder, lend);
-}
-
-/** From now on it is not lent any more. */
-export function withdrawTransaction(holder: string): void {
-  lenders.delete(holder);
 }

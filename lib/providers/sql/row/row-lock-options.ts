@@ -1,16 +1,17 @@
 import { type ConfiguredDuration, toMilliseconds } from '../../../api/duration.js';
 import { LockConfigError } from '../../../api/errors.js';
-import { readCount, readSessionOptions, type SessionLockSettings, type TypeOrmSessionLockOptions } from '../options.js';
+import type { SqlSource } from '../source.js';
+import { readCount, readSessionOptions, type SessionLockSettings, type SqlSessionLockOptions } from '../options.js';
 
 /** `maxConnections` counts one for each key that is held or waited for. */
-export interface TypeOrmRowLockProviderOptions extends TypeOrmSessionLockOptions {
+export interface SqlRowLockOptions extends SqlSessionLockOptions {
   /**
    * How many of `maxConnections` are kept for callers that hold a row lock already. Default 1: two locks inside each other always
    * progress. Locks that are nested `d` deep, and calls that lock `d` keys, need `d - 1`.
    */
   readonly nestedConnections?: number | undefined;
   /**
-   * How long the server may take, in ms, for the COMMIT of what was written through `entityManagerOf(lock)`. Then the outcome is unknown, and
+   * How long the server may take, in ms, for the COMMIT of what was written through `sqlClientOf(lock)` or `entityManagerOf(lock)`. Then the outcome is unknown, and
    * the call rejects with `LockLostError`, reason `commit-unknown`. Default 30 s, at least 50 ms: a synchronous standby may lag.
    */
   readonly commitTimeout?: ConfiguredDuration | undefined;
@@ -22,21 +23,19 @@ export interface RowLockSettings extends SessionLockSettings {
   readonly commitTimeout: number;
 }
 
-const PROVIDER = 'TypeOrmRowLockProvider';
-
 /** @throws LockConfigError for options that cannot work */
-export function readRowLockOptions(options: TypeOrmRowLockProviderOptions): RowLockSettings {
-  const settings = readSessionOptions(PROVIDER, options, 1);
+export function readRowLockOptions(provider: string, options: SqlRowLockOptions, source: SqlSource): RowLockSettings {
+  const settings = readSessionOptions(provider, options, source, 1);
   const { maxConnections } = settings;
   const nestedConnections = readCount(
-    PROVIDER,
+    provider,
     'nestedConnections',
     options.nestedConnections ?? Math.min(1, maxConnections - 1),
     0,
   );
   if (nestedConnections >= maxConnections) {
     throw new LockConfigError(
-      `${PROVIDER}: "nestedConnections" must be less than "maxConnections", which is ${maxConnections}.`,
+      `${provider}: "nestedConnections" must be less than "maxConnections", which is ${maxConnections}.`,
     );
   }
   const commitTimeout = toMilliseconds(options.commitTimeout ?? '30s', 'commitTimeout', { min: 50 });

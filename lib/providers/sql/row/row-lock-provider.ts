@@ -1,13 +1,18 @@
 import type { BackendContext, LockProvider } from '../../../api/lock-provider.js';
+import { type SqlConnectionOptions, sourceOf } from '../drivers.js';
+import { LentTransaction } from './lent-transaction.js';
 import { RowLockBackend } from './row-lock-backend.js';
-import { readRowLockOptions, type RowLockSettings, type TypeOrmRowLockProviderOptions } from './row-lock-options.js';
+import { readRowLockOptions, type RowLockSettings, type SqlRowLockOptions } from './row-lock-options.js';
+
+/** `maxConnections` counts one for each key that is held or waited for. */
+export type SqlRowLockProviderOptions = SqlRowLockOptions & SqlConnectionOptions;
 
 /**
  * Locks on rows of a table, by `SELECT … FOR UPDATE` in a transaction of their own: MariaDB from 10.6, MySQL from 8.0.1,
- * Postgres from 9.6 on.
+ * Postgres from 13 on.
  *
  * Promised: mutual exclusion while there is one writer, shared locks on MySQL and MariaDB, and for what is written through
- * {@link entityManagerOf} an absolute guarantee: it is committed with the lock held, or not at all. A process that is frozen or cut
+ * {@link sqlClientOf} an absolute guarantee: it is committed with the lock held, or not at all. A process that is frozen or cut
  * off loses the lock when the session guard has passed (default 30 s) and knows it by then; a process that dies loses it immediately.
  * Waiters are served in the server's order.
  *
@@ -15,15 +20,16 @@ import { readRowLockOptions, type RowLockSettings, type TypeOrmRowLockProviderOp
  * multi-primary: refused) and with a failover that loses the connection; for writes elsewhere, with a pause between the last check and the
  * write, and in the half a second in which a killed connection has not noticed.
  */
-export class TypeOrmRowLockProvider implements LockProvider {
+export class SqlRowLockProvider implements LockProvider {
   readonly #settings: RowLockSettings;
 
   /** @throws LockConfigError for options that cannot work */
-  constructor(options: TypeOrmRowLockProviderOptions) {
-    this.#settings = readRowLockOptions(options);
+  constructor(options: SqlRowLockProviderOptions) {
+    const name = 'SqlRowLockProvider';
+    this.#settings = readRowLockOptions(name, options, sourceOf(name, options));
   }
 
   createBackend(context: BackendContext): RowLockBackend {
-    return new RowLockBackend(context, this.#settings);
+    return new RowLockBackend(context, this.#settings, (session, holder) => new LentTransaction(session, holder));
   }
 }

@@ -1,19 +1,7 @@
-import { AsyncLocalStorage } from 'node:async_hooks';
 import type { EventEmitter } from 'node:events';
 import { Readable } from 'node:stream';
-import type { DataSource, EntityManager, QueryRunner } from 'typeorm';
 import type { OpenStream, SendStatement } from '../dialect.js';
 import { type Session, TransactionEndedError } from '../session.js';
-
-/** TypeORM's state of a transaction in flight. */
-interface Runner extends QueryRunner {
-  transactionDepth: number;
-}
-
-/** In which nested transaction the code runs. One storage for all: on Node 20 each would slow every promise of the process permanently. */
-const nestedIn = new AsyncLocalStorage<{ readonly of: LentTransaction; readonly depth: number }>();
-
-type TransactionEvent = `${'Before' | 'After'}Transaction${'Start' | 'Commit' | 'Rollback'}`;
 
 /** The transaction was not committed, or its outcome is unknown. */
 export class UncommittedError extends Error {
@@ -26,11 +14,13 @@ export class UncommittedError extends Error {
   }
 }
 
+/** Lends the transaction of a session to the application, for this holder. */
+export type LendTransaction = (session: Session, holder: string) => LentTransaction;
+
 /**
  * The transaction of a row lock, lent to the application.
  *
- * The application uses it through a QueryRunner of its own DataSource, so that its entities, subscribers and logger apply. That
- * runner has the connection of the lock. Each statement is sent when everything before it was answered, and not at all when the
+ * The application uses the connection of the lock. Each statement is sent when everything before it was answered, and not at all when the
  * transaction has ended.
  *
  * A savepoint is set before the first of them. It is gone when another transaction is open instead of this one (`COMMIT AND CHAIN`,
@@ -38,43 +28,27 @@ export class UncommittedError extends Error {
  * COMMIT: if that fails, what would be committed was not written under the lock.
  */
 export class LentTransaction {
-  readonly #runner: Runner;
+  /** The connection of the driver, as far as statements go. */
+  readonly client: object;
   readonly #savepoint: string;
-  readonly #started: Promise<void>;
   #marked: Promise<unknown> | undefined;
   #isStreaming = false;
   /** It is being committed: a statement that comes now is not awaited by the task, and would follow the proof. */
   #isClosed = false;
-  /** How many nested transactions are open. */
-  #nested = 0;
 
   constructor(
-    private readonly session: Session,
-    dataSource: DataSource,
+    protected readonly session: Session,
     holder: string,
-    private readonly onSubscriberFailed: (error: unknown) => void,
   ) {
     this.#savepoint = `distributed_lock_${holder.slice(0, 8)}`;
-    this.#runner = dataSource.createQueryRunner('master') as Runner;
-    const connection = session.lend(this.#statement, this.#stream);
-    const connect = async (): Promise<unknown> => {
-      this.#assertOpen();
-      this.#marked ??= session.inTransaction(() => session.sendNow(`SAVEPOINT ${this.#savepoint}`));
-      await this.#marked;
-      // A stream is opened in the tick of this answer, and cannot wait for its turn.
-      await session.idle();
-      return connection;
-    };
-    Object.assign(this.#runner, { isTransactionActive: true, transactionDepth: 1, connect });
-    this.#refuseNestedSideBySide();
-    this.#keepRepositories();
-    // Subscribers are called in this tick. One that fails makes the COMMIT fail.
-    this.#started = this.#tell('BeforeTransactionStart').then(() => this.#tell('AfterTransactionStart'));
-    this.#started.catch(() => undefined);
+    this.client = session.lend(this.#statement, this.#stream);
   }
 
-  get manager(): EntityManager {
-    return this.#runner.manager;
+  /** Sets the savepoint, and returns when a stream may be opened in the same tick: it cannot wait for its turn. */
+  async ready(): Promise<void> {
+    this.#assertOpen();
+    await this.#mark();
+    await this.session.idle();
   }
 
   /** @param timeout how long the server may take for the COMMIT, in ms. @throws UncommittedError */
@@ -84,11 +58,10 @@ export class LentTransaction {
     try {
       // A stream that was left early still receives its rows.
       await session.inTime(session.idle());
-      if (this.#nested > 0 || this.#isStreaming || this.#runner.transactionDepth > 1) {
+      if (this.#isStreaming || this.isNested()) {
         throw new Error('A nested transaction, or a stream of rows, of the application has not ended: await it.');
       }
-      await this.#started;
-      await this.#tell('BeforeTransactionCommit');
+      await this.beforeCommit();
       this.#isClosed = true;
       if (this.#marked) await session.run(`RELEASE SAVEPOINT ${this.#savepoint}`);
       isSent = true;
@@ -99,27 +72,45 @@ export class LentTransaction {
       if (!session.isSilent) await this.rollback().catch(() => undefined);
       throw new UncommittedError(session.dialect.isNoSavepoint(error) ? 'replaced' : 'rolled-back', error);
     }
-    this.#end();
-    await this.#tellEnd('AfterTransactionCommit');
+    await this.afterEnd('Commit');
   }
 
   async rollback(): Promise<void> {
-    await this.#tellEnd('BeforeTransactionRollback');
+    await this.beforeRollback();
     this.#isClosed = true;
     await this.session.rollback();
-    this.#end();
-    await this.#tellEnd('AfterTransactionRollback');
+    await this.afterEnd('Rollback');
   }
 
-  /** From now on entities that were loaded here load their relations by runners of their own. */
-  #end(): void {
-    Object.assign(this.#runner, { isReleased: true, isTransactionActive: false });
+  /** Whether a nested transaction of the application is open. */
+  protected isNested(): boolean {
+    return false;
+  }
+
+  /** If it fails, nothing is committed. */
+  protected beforeCommit(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  protected beforeRollback(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  protected afterEnd(_by: 'Commit' | 'Rollback'): Promise<void> {
+    return Promise.resolve();
+  }
+
+  #mark(): Promise<unknown> {
+    return (this.#marked ??= this.session.inTransaction(() => this.session.sendNow(`SAVEPOINT ${this.#savepoint}`)));
   }
 
   readonly #statement: SendStatement = async <T extends readonly [unknown, ...unknown[]]>(send: () => Promise<T>) => {
     this.#assertOpen();
     let result!: T;
+    const marked = this.#mark();
     await this.session.inTransaction(async () => {
+      // It was sent before, and a statement without it is not proved to be in the transaction of the lock.
+      await marked;
       result = await send();
       return result[0];
     });
@@ -163,44 +154,6 @@ export class LentTransaction {
     throw new Error(
       'A stream of rows is open in the transaction of the lock: read it to its end before the next statement.',
     );
-  }
-
-  /** TypeORM's nested transactions are savepoints, which form one stack: two side by side would release or undo parts of each other. */
-  #refuseNestedSideBySide(): void {
-    const { manager } = this;
-    const transaction = manager.transaction.bind(manager) as (...args: unknown[]) => Promise<unknown>;
-    const nested = async (...args: unknown[]): Promise<unknown> => {
-      const around = nestedIn.getStore();
-      if (this.#nested !== (around?.of === this ? around.depth : 0)) {
-        throw new Error(
-          'Another nested transaction is open in the transaction of the lock: await it before the next one.',
-        );
-      }
-      this.#nested += 1;
-      try {
-        return await nestedIn.run({ of: this, depth: this.#nested }, () => transaction(...args));
-      } finally {
-        this.#nested -= 1;
-      }
-    };
-    manager.transaction = nested;
-  }
-
-  /** `typeorm-transactional` gives every repository the manager of its own transaction, unless the repository itself has one. */
-  #keepRepositories(): void {
-    const { manager } = this;
-    const getRepository = manager.getRepository.bind(manager) as (target: unknown) => object;
-    const keeping = (target: unknown) => Object.defineProperty(getRepository(target), 'manager', { value: manager });
-    Object.assign(manager, { getRepository: keeping });
-  }
-
-  async #tell(event: TransactionEvent): Promise<void> {
-    await this.#runner.broadcaster.broadcast(event);
-  }
-
-  /** A subscriber that fails here changes nothing about the end. */
-  async #tellEnd(event: TransactionEvent): Promise<void> {
-    await this.#tell(event).catch(this.onSubscriberFailed);
   }
 }
 

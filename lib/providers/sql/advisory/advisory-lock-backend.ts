@@ -20,9 +20,9 @@ export class AdvisoryLockBackend extends SqlBackend<AdvisoryDatabase> {
     private readonly settings: SessionLockSettings,
   ) {
     super(context);
-    const { database, allowUnsafeTopology, fencing } = settings;
+    const { source, allowUnsafeTopology, fencing } = settings;
     this.#statements =
-      database === 'mysql' ? userLocks(allowUnsafeTopology ? 'false' : IS_READ_ONLY) : postgresAdvisoryLocks;
+      source.database === 'mysql' ? userLocks(allowUnsafeTopology ? 'false' : IS_READ_ONLY) : postgresAdvisoryLocks;
     this.capabilities = {
       shared: this.#statements.hasShared,
       fair: false,
@@ -37,7 +37,7 @@ export class AdvisoryLockBackend extends SqlBackend<AdvisoryDatabase> {
   /** @throws LockConfigError always: the name of such a lock is a hash, in which the database cannot look for a namespace */
   list(): never {
     const views =
-      this.settings.database === 'mysql'
+      this.settings.source.database === 'mysql'
         ? 'performance_schema.metadata_locks (MySQL), information_schema.metadata_lock_info (MariaDB)'
         : "pg_locks where locktype = 'advisory'";
     throw new LockConfigError(

@@ -1,0 +1,127 @@
+import type { DataSource } from 'typeorm';
+import type { BackendContext, LockProvider } from '../../api/lock-provider.js';
+import { AdvisoryLockBackend } from '../sql/advisory/advisory-lock-backend.js';
+import {
+  readSessionOptions,
+  type SessionLockSettings,
+  type SqlLockOptions,
+  type SqlSessionLockOptions,
+} from '../sql/options.js';
+import { RowLockBackend } from '../sql/row/row-lock-backend.js';
+import { readRowLockOptions, type RowLockSettings, type SqlRowLockOptions } from '../sql/row/row-lock-options.js';
+import { VersionLockBackend } from '../sql/version/version-lock-backend.js';
+import {
+  readVersionLockOptions,
+  type SqlVersionLockOptions,
+  type VersionLockSettings,
+} from '../sql/version/version-lock-options.js';
+import { sourceOf } from './data-source.js';
+import { EntityTransaction } from './entity-transaction.js';
+
+interface OnDataSource {
+  /**
+   * The application's own: `mysql`, `mariadb` or `postgres`; for the version lock also `better-sqlite3` or `sqljs`. Its options are used for
+   * connections of our own. It need not be initialized, except for `sqljs`, whose database is in the memory of the process, and for
+   * `entityManagerOf`.
+   */
+  readonly dataSource: DataSource;
+}
+
+/** What all locks in a database have in common. */
+export interface TypeOrmLockOptions extends SqlLockOptions, OnDataSource {}
+/** Locks that live as long as a connection. */
+export interface TypeOrmSessionLockOptions extends SqlSessionLockOptions, OnDataSource {}
+/** `maxConnections` counts one for each key that is held or waited for. */
+export interface TypeOrmRowLockProviderOptions extends SqlRowLockOptions, OnDataSource {}
+export interface TypeOrmVersionLockProviderOptions extends SqlVersionLockOptions, OnDataSource {}
+/** `table` and `synchronize` matter only with `fencing`. `maxConnections` is 2 or more: one to hold on, one to wait on. */
+export type TypeOrmAdvisoryLockProviderOptions = TypeOrmSessionLockOptions;
+
+/**
+ * Locks on rows of a table, by `SELECT … FOR UPDATE` in a transaction of their own: MariaDB from 10.6, MySQL from 8.0.1,
+ * Postgres from 13 on.
+ *
+ * Promised: mutual exclusion while there is one writer, shared locks on MySQL and MariaDB, and for what is written through
+ * {@link entityManagerOf} an absolute guarantee: it is committed with the lock held, or not at all. A process that is frozen or cut
+ * off loses the lock when the session guard has passed (default 30 s) and knows it by then; a process that dies loses it immediately.
+ * Waiters are served in the server's order.
+ *
+ * It costs one connection of our own for each key that is held or waited for. It breaks with several writers (Galera,
+ * multi-primary: refused) and with a failover that loses the connection; for writes elsewhere, with a pause between the last check and the
+ * write, and in the half a second in which a killed connection has not noticed.
+ */
+export class TypeOrmRowLockProvider implements LockProvider {
+  readonly #settings: RowLockSettings;
+  readonly #dataSource: DataSource;
+
+  /** @throws LockConfigError for options that cannot work */
+  constructor(options: TypeOrmRowLockProviderOptions) {
+    const name = 'TypeOrmRowLockProvider';
+    this.#settings = readRowLockOptions(name, options, sourceOf(name, options));
+    this.#dataSource = options.dataSource;
+  }
+
+  createBackend(context: BackendContext): RowLockBackend {
+    const onSubscriberFailed = (error: unknown) => {
+      context.logger.error(
+        `A subscriber failed at the end of a transaction of lock provider "${context.name}": ${String(error)}`,
+      );
+    };
+    return new RowLockBackend(
+      context,
+      this.#settings,
+      (session, holder) => new EntityTransaction(session, this.#dataSource, holder, onSubscriberFailed),
+    );
+  }
+}
+
+/**
+ * Leases in the rows of a table, each with a version column that is the fencing token: MySQL, MariaDB, Postgres, SQLite
+ * (better-sqlite3, and sql.js in one process).
+ *
+ * Promised: mutual exclusion while there is one writer and its wall clock is not stepped. Each operation is one statement that
+ * compares the row with what was read before, and sets it by the database's clock; the row stays, so versions outlive releases,
+ * crashes and restarts. Held and waiting locks cost no connection. A holder knows of a loss by its deadline.
+ *
+ * It breaks with several writers, each with a clock and rows of its own (refused at start); with a clock of the database that is stepped
+ * (forwards: leases end early; backwards: they last longer, and tokens grow all the same); with a failover or a backup that loses committed
+ * rows. As with every lease, a pause between the last check and a write breaks it: let the data that you write compare tokens.
+ */
+export class TypeOrmVersionLockProvider implements LockProvider {
+  readonly #settings: VersionLockSettings;
+
+  /** @throws LockConfigError for options that cannot work */
+  constructor(options: TypeOrmVersionLockProviderOptions) {
+    const name = 'TypeOrmVersionLockProvider';
+    this.#settings = readVersionLockOptions(name, options, sourceOf(name, options));
+  }
+
+  createBackend(context: BackendContext): VersionLockBackend {
+    return new VersionLockBackend(context, this.#settings);
+  }
+}
+
+/**
+ * Locks that the server keeps for a connection, without a table: `GET_LOCK` of MariaDB from 10.6 and MySQL from 8.0.1 on,
+ * session-level advisory locks of Postgres from 14 on (those also shared).
+ *
+ * Promised: mutual exclusion while there is one server. A process that is frozen or cut off loses the lock when the session guard has
+ * passed (default 30 s) and knows it by then; a process that dies loses it immediately. Waiters are served in the server's order.
+ *
+ * Locks that are free when they are asked for share one connection of our own; a waiter has another one for each key, and keeps the lock
+ * there. When the connection of several locks is lost, all of them are. It breaks with several writers (Galera, multi-primary: refused), a
+ * failover, and a pause between the last check and the write: use the token (`fencing`).
+ */
+export class TypeOrmAdvisoryLockProvider implements LockProvider {
+  readonly #settings: SessionLockSettings;
+
+  /** @throws LockConfigError for options that cannot work */
+  constructor(options: TypeOrmAdvisoryLockProviderOptions) {
+    const name = 'TypeOrmAdvisoryLockProvider';
+    this.#settings = readSessionOptions(name, options, sourceOf(name, options), 2);
+  }
+
+  createBackend(context: BackendContext): AdvisoryLockBackend {
+    return new AdvisoryLockBackend(context, this.#settings);
+  }
+}

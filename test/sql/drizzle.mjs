@@ -1,0 +1,28 @@
+// Drizzle's types do not compile without skipLibCheck (0.45): used here as JavaScript. Its types stand in drizzle.d.mts.
+import { eq } from 'drizzle-orm';
+import { int, mysqlTable } from 'drizzle-orm/mysql-core';
+import { drizzle as onMysql } from 'drizzle-orm/mysql2';
+import { drizzle as onPostgres } from 'drizzle-orm/node-postgres';
+import { integer, pgTable } from 'drizzle-orm/pg-core';
+
+const DATABASES = {
+  mariadb: {
+    drizzle: onMysql,
+    account: mysqlTable('account', { id: int().primaryKey(), balance: int().notNull() }),
+  },
+  postgres: {
+    drizzle: onPostgres,
+    account: pgTable('account', { id: integer().primaryKey(), balance: integer().notNull() }),
+  },
+};
+
+export async function depositByDrizzle(type, client, amount) {
+  const { drizzle, account } = DATABASES[type];
+  const db = drizzle({ client });
+  const [{ balance }] = await db.select().from(account).where(eq(account.id, 1));
+  await db
+    .update(account)
+    .set({ balance: balance + amount })
+    .where(eq(account.id, 1));
+  return balance;
+}

@@ -1,0 +1,149 @@
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
+import knex from 'knex';
+import { Kysely, MysqlDialect, PostgresDialect } from 'kysely';
+import type { Connection } from 'mysql2';
+import type { PoolClient } from 'pg';
+import { LockConfigError, LockLostError } from '../../lib/api/errors.js';
+import type { Lock } from '../../lib/api/lock.js';
+import type { LockManager } from '../../lib/core/lock-manager.js';
+import { sqlClientOf } from '../../lib/providers/sql/index.js';
+import { entityManagerOf } from '../../lib/providers/typeorm/index.js';
+import { LockProcesses } from '../typeorm/lock-processes.js';
+import { SqlBackend, type SqlType } from '../typeorm/sql-backend.js';
+import { depositByDrizzle } from './drizzle.mjs';
+
+const databases: readonly SqlType[] = ['mariadb', 'postgres'];
+
+/** Adds `amount` to the balance of account 1 on the connection of the lock, and answers what it was. */
+type Deposit = (lock: Lock, amount: number) => Promise<number>;
+
+interface Tables {
+  readonly account: { readonly id: number; readonly balance: number };
+}
+
+const one = { release: () => undefined };
+const onMysql: Record<string, Deposit> = {
+  async mysql2(lock, amount) {
+    const client = sqlClientOf<Connection>(lock).promise();
+    const [rows] = await client.query('SELECT balance FROM account WHERE id = ?', [1]);
+    await client.execute('UPDATE account SET balance = balance + ? WHERE id = ?', [amount, 1]);
+    return (rows as { balance: number }[])[0]!.balance;
+  },
+  Drizzle: (lock, amount) => depositByDrizzle('mariadb', sqlClientOf(lock), amount),
+  Kysely(lock, amount) {
+    const connection = Object.assign(sqlClientOf<never>(lock), one);
+    const pool = {
+      getConnection: (done: (error: null, connection: unknown) => void) => done(null, connection),
+      end: () => undefined,
+    };
+    return byKysely(new Kysely({ dialect: new MysqlDialect({ pool: pool as never }) }), amount);
+  },
+  Knex: (lock, amount) => byKnex('mysql2', lock, amount),
+};
+const onPostgres: Record<string, Deposit> = {
+  async pg(lock, amount) {
+    const client = sqlClientOf<PoolClient>(lock);
+    const { rows } = await client.query<{ balance: number }>('SELECT balance FROM account WHERE id = $1', [1]);
+    await client.query({ text: 'UPDATE account SET balance = balance + $1 WHERE id = $2', values: [amount, 1] });
+    return rows[0]!.balance;
+  },
+  Drizzle: (lock, amount) => depositByDrizzle('postgres', sqlClientOf(lock), amount),
+  Kysely(lock, amount) {
+    const client = Object.assign(sqlClientOf<PoolClient>(lock), one);
+    const pool = { connect: () => Promise.resolve(client), end: () => Promise.resolve() };
+    return byKysely(new Kysely({ dialect: new PostgresDialect({ pool: pool }) }), amount);
+  },
+  Knex: (lock, amount) => byKnex('pg', lock, amount),
+};
+
+async function byKysely(db: Kysely<Tables>, amount: number): Promise<number> {
+  const { balance } = await db.selectFrom('account').select('balance').where('id', '=', 1).executeTakeFirstOrThrow();
+  await db
+    .updateTable('account')
+    .set({ balance: balance + amount })
+    .where('id', '=', 1)
+    .execute();
+  return balance;
+}
+
+async function byKnex(client: string, lock: Lock, amount: number): Promise<number> {
+  const db = knex({ client });
+  const connection = sqlClientOf<object>(lock);
+  const [row] = await db<Tables['account']>('account').connection(connection).where({ id: 1 });
+  await db('account')
+    .connection(connection)
+    .where({ id: 1 })
+    .update({ balance: row!.balance + amount });
+  await db.destroy();
+  return row!.balance;
+}
+
+describe.each(databases)('sqlClientOf on %s', (type) => {
+  const processes = new LockProcesses();
+  let backend: SqlBackend;
+  let locks: LockManager;
+  const balance = async () => {
+    const [row] = await backend.admin.query<{ balance: number }[]>('SELECT balance FROM account WHERE id = 1');
+    return row!.balance;
+  };
+  const deposits = Object.entries(type === 'mariadb' ? onMysql : onPostgres);
+  const [, plain] = deposits[0]!;
+
+  beforeAll(async () => {
+    backend = await SqlBackend.start(type);
+    await backend.admin.query('CREATE TABLE account (id INT PRIMARY KEY, balance INT NOT NULL)');
+    await backend.admin.query('INSERT INTO account (id, balance) VALUES (1, 0)');
+  }, 60_000);
+  beforeEach(async () => {
+    await backend.admin.query('UPDATE account SET balance = 10');
+    locks = await processes.start(await backend.rows());
+  });
+  afterEach(() => processes.stop());
+  afterAll(() => backend.stop());
+
+  it.each(deposits)('%s writes in the transaction of the lock', async (_, deposit) => {
+    await locks.withLock('account:1', async (lock) => {
+      expect(await deposit(lock, 5)).toBe(10);
+      expect(await balance()).toBe(10);
+    });
+    expect(await balance()).toBe(15);
+    const failure = new Error('of the task');
+    const task = locks.withLock('account:1', async (lock) => {
+      await deposit(lock, 5);
+      throw failure;
+    });
+    await expect(task).rejects.toBe(failure);
+    expect(await balance()).toBe(15);
+  });
+
+  it('writes nothing when the lock is lost, and refuses statements from then on', async () => {
+    let late: Promise<unknown> = Promise.resolve();
+    const task = locks.withLock('account:1', async (lock) => {
+      await plain(lock, 5);
+      const client = sqlClientOf<{ query(sql: string): Promise<unknown> }>(lock);
+      await backend.revoke('test', 'account:1');
+      while (lock.isHeld()) await new Promise((resolve) => setImmediate(resolve));
+      late = Promise.resolve(client.query('UPDATE account SET balance = 99')).catch((error: unknown) => error);
+      expect(() => sqlClientOf(lock)).toThrow(LockLostError);
+    });
+    await expect(task).rejects.toBeInstanceOf(LockLostError);
+    await late;
+    expect(await balance()).toBe(10);
+  });
+
+  it('sends statements one after the other, as often as a task forgets to await them', async () => {
+    await locks.withLock('account:1', async (lock) => {
+      await Promise.all(Array.from({ length: 20 }, () => plain(lock, 0)));
+      await plain(lock, 1);
+    });
+    expect(await balance()).toBe(11);
+  });
+
+  it('has no EntityManager, and says whose lock has no transaction', async () => {
+    await using lock = await locks.acquire('account:1');
+    expect(() => entityManagerOf(lock)).toThrow(/is no TypeOrmRowLockProvider. Use sqlClientOf/);
+    const leases = await processes.start(await backend.leases());
+    await using lease = await leases.acquire('account:1');
+    expect(() => sqlClientOf(lease)).toThrow(LockConfigError);
+  });
+});

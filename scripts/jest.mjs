@@ -121,7 +121,7 @@ function skippedIn(assertionResults, leftOut) {
     .filter(({ status }) => !['passed', 'failed'].includes(status))
     .map(({ fullName }) => {
       const kind = leftOut.find(({ tests }) => new RegExp(tests.source, 'i').test(fullName));
-      return kind?.reason ?? /\(not run: (.*?)\)/.exec(fullName)?.[1];
+      return kind?.reason ?? /\(not run: ((?:[^()]|\([^()]*\))*)\)/.exec(fullName)?.[1];
     });
 }
 

@@ -22,6 +22,7 @@ export class JestRun {
    * @param workers how many test files run at the same time
    * @param silent nothing is printed
    * @param without tests whose full names match are left out, and not counted as skipped
+   * @param leftOut tests that are left out by their names and counted as skipped, with the reason: `{ tests, reason }`
    * @param node the Node.js that runs them. Default: this one
    * @returns what became of each test file
    */
@@ -33,13 +34,15 @@ export class JestRun {
       silent = false,
       tables = false,
       without,
+      leftOut = [],
       node = process.execPath,
     } = {},
   ) {
     const report = this.#folder.file(`report-${(this.#started += 1)}.json`);
     const options = ['--json', `--outputFile=${report}`, `--maxWorkers=${workers}`];
     if (this.config) options.push('--config', this.config);
-    if (without) options.push('--testNamePattern', `^(?!.*(${without.source}))`);
+    const names = [without, ...leftOut.map(({ tests }) => tests)].filter(Boolean).map(({ source }) => source);
+    if (names.length > 0) options.push('--testNamePattern', `^(?!.*(${names.join('|')}))`);
     const start = performance.now();
     const flags = [
       ...['--expose-gc', '--experimental-vm-modules', '--disable-warning=ExperimentalWarning'],
@@ -59,7 +62,7 @@ export class JestRun {
     if (!existsSync(report)) throw new Error(`Jest ended with ${status} and without a report.`);
     const { success, testResults } = JSON.parse(readFileSync(report, 'utf8'));
     return {
-      files: testResults.map((result) => outcomeOf(result, without)),
+      files: testResults.map((result) => outcomeOf(result, without, leftOut)),
       // The files may all be green, and Jest fails for another reason, such as a coverage below its threshold.
       failed: status !== 0 && success,
       seconds: (performance.now() - start) / 1_000,
@@ -97,24 +100,29 @@ export class JestRun {
 }
 
 /** What became of one test file. A file that cannot be loaded has no tests, and counts as one that failed. */
-function outcomeOf({ name, assertionResults: all, message, status, startTime, endTime }, without) {
-  const assertionResults = all.filter(({ fullName }) => !without?.test(fullName));
+function outcomeOf({ name, assertionResults: all, message, status, startTime, endTime }, without, leftOut) {
+  // As Jest takes the pattern.
+  const isOther = without && new RegExp(without.source, 'i');
+  const assertionResults = all.filter(({ fullName }) => !isOther?.test(fullName));
   const count = (...states) => assertionResults.filter((test) => states.includes(test.status)).length;
   const passed = count('passed');
   const failed = Math.max(count('failed'), status === 'failed' ? 1 : 0);
   return {
     file: relative(root, name),
-    ...{ passed, failed, skipped: skippedIn(assertionResults) },
+    ...{ passed, failed, skipped: skippedIn(assertionResults, leftOut) },
     seconds: (endTime - startTime) / 1_000,
     error: failed > 0 ? firstError(assertionResults, message) : undefined,
   };
 }
 
-/** The reasons of the tests that were not run, once for each: `(not run: …)` in its name; undefined for one that names none. */
-function skippedIn(assertionResults) {
+/** The reason of each test that was not run: that of its kind, or `(not run: …)` in its name; undefined for one without a reason. */
+function skippedIn(assertionResults, leftOut) {
   return assertionResults
     .filter(({ status }) => !['passed', 'failed'].includes(status))
-    .map(({ fullName }) => /\(not run: (.*?)\)/.exec(fullName)?.[1]);
+    .map(({ fullName }) => {
+      const kind = leftOut.find(({ tests }) => new RegExp(tests.source, 'i').test(fullName));
+      return kind?.reason ?? /\(not run: ((?:[^()]|\([^()]*\))*)\)/.exec(fullName)?.[1];
+    });
 }
 
 function firstError(assertionResults, message) {

@@ -118,6 +118,20 @@ export default tseslint.config(
     rules: { 'no-restricted-imports': ['error', noNest] },
   },
   {
+    files: ['lib/providers/sql/**/*.ts'],
+    rules: {
+      'no-restricted-imports': [
+        'error',
+        {
+          patterns: [
+            ...noNest.patterns,
+            { group: ['typeorm', 'typeorm/*'], message: 'Only providers/typeorm knows TypeORM.' },
+          ],
+        },
+      ],
+    },
+  },
+  {
     // Tests say what they mean with less ceremony: doubles without methods' bodies, private members, unawaited expectations of Jest.
     files: ['test/**/*.ts'],
     rules: {

@@ -39,7 +39,13 @@ const results = [];
 try {
   for (const row of ROWS.filter(({ name }) => names.length === 0 || names.includes(name))) {
     const result = row.server === 'Node.js' ? await onNode(row) : await onServer(row);
-    results.push(keep({ ...result, commit: commit('lib', 'test', ':!test/matrix/results.json'), date: new Date().toISOString().slice(0, 10) }));
+    results.push(
+      keep({
+        ...result,
+        commit: commit('lib', 'test', ':!test/matrix/results.json'),
+        date: new Date().toISOString().slice(0, 10),
+      }),
+    );
   }
 } catch (error) {
   if (!(error instanceof ArchiveError)) throw error;

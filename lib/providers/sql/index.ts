@@ -1,5 +1,6 @@
 export { SqlAdvisoryLockProvider, type SqlAdvisoryLockProviderOptions } from './advisory/advisory-lock-provider.js';
 export type { SqlConnectionOptions, SqlServerSettings } from './drivers.js';
+export { lockTablesSql, type LockTablesOptions } from './lock-tables-sql.js';
 export type { SqlLockOptions, SqlSessionLockOptions } from './options.js';
 export type { PurgeOptions } from './purge.js';
 export { RowLockBackend } from './row/row-lock-backend.js';

@@ -1,0 +1,31 @@
+import { LockConfigError } from '../../api/errors.js';
+import { createRecordTableSql, createTableSql, DEFAULT_TABLE, isTableName } from './lock-schema.js';
+
+export interface LockTablesOptions {
+  /** `name` or `schema.name`. Default `distributed_lock`. */
+  readonly table?: string | undefined;
+  /** Also the table of the records, `<table>_record`, which a provider needs as the `casStore` of a failover. Default false; not for SQLite. */
+  readonly records?: boolean | undefined;
+}
+
+/**
+ * The statements that create the tables of the locks, as `synchronize` runs them: one for each table, for a migration of your own.
+ *
+ * @throws LockConfigError for another database, an invalid name, and records in SQLite
+ */
+export function lockTablesSql(
+  database: 'mysql' | 'postgres' | 'sqlite',
+  { table = DEFAULT_TABLE, records = false }: LockTablesOptions = {},
+): string[] {
+  if (!['mysql', 'postgres', 'sqlite'].includes(database)) {
+    throw new LockConfigError('The database of the lock tables must be mysql (also for MariaDB), postgres or sqlite.');
+  }
+  if (!isTableName(table)) {
+    throw new LockConfigError(
+      'The lock table must have a name, or a schema and a name, of at most 56 letters, digits and "_" each.',
+    );
+  }
+  if (!records) return [createTableSql(database, table)];
+  if (database === 'sqlite') throw new LockConfigError('SQLite keeps no records; use a database server.');
+  return [createTableSql(database, table), createRecordTableSql(database, table)];
+}

@@ -1,0 +1,36 @@
+import { afterAll, beforeAll, expect, it } from '@jest/globals';
+import { LockConfigError } from '../../lib/api/errors.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
+import { lockTablesSql, SqlVersionLockProvider } from '../../lib/providers/sql/index.js';
+import { SqlBackend, type SqlType } from '../typeorm/sql-backend.js';
+
+const backends = new Map<SqlType, SqlBackend>();
+beforeAll(async () => {
+  for (const type of ['mariadb', 'postgres'] as const) backends.set(type, await SqlBackend.start(type));
+}, 60_000);
+afterAll(async () => {
+  for (const backend of backends.values()) await backend.stop();
+});
+
+it.each([
+  ['mysql', 'mariadb'],
+  ['postgres', 'postgres'],
+] as const)('makes what a provider for %s needs without synchronize', async (database, type) => {
+  const { admin, server } = backends.get(type)!;
+  for (const statement of lockTablesSql(database, { table: 'own', records: true })) await admin.query(statement);
+  const locks = new LockManager({ providers: { sql: new SqlVersionLockProvider({ url: server.url, table: 'own' }) } });
+  await locks.start();
+  expect(await (await locks.acquire('a')).release()).toBe('released');
+  await locks.stop();
+  expect(await admin.query('SELECT * FROM own_record')).toEqual([]);
+});
+
+it.each([
+  ['oracle', {}, /mysql \(also for MariaDB\), postgres or sqlite/],
+  [undefined, {}, /mysql/],
+  ['postgres', { table: 'a; DROP TABLE b' }, /letters, digits/],
+  ['sqlite', { records: true }, /SQLite keeps no records/],
+])('refuses %p with %j', (database, options, message) => {
+  expect(() => lockTablesSql(database as 'mysql', options)).toThrow(LockConfigError);
+  expect(() => lockTablesSql(database as 'mysql', options)).toThrow(message);
+});

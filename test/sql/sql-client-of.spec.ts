@@ -10,6 +10,7 @@ import { sqlClientOf } from '../../lib/providers/sql/index.js';
 import { entityManagerOf } from '../../lib/providers/typeorm/index.js';
 import { LockProcesses } from '../typeorm/lock-processes.js';
 import { SqlBackend, type SqlType } from '../typeorm/sql-backend.js';
+import { itUnless } from '../unless.js';
 import { depositByDrizzle } from './drizzle.mjs';
 
 const databases: readonly SqlType[] = ['mariadb', 'postgres'];
@@ -137,6 +138,39 @@ describe.each(databases)('sqlClientOf on %s', (type) => {
       await plain(lock, 1);
     });
     expect(await balance()).toBe(11);
+  });
+
+  const itOnMysql = itUnless(
+    type === 'mariadb' ? undefined : 'streams of pg need pg-query-stream, which is not installed',
+  );
+  itOnMysql('streams rows, but not as the first statement', async () => {
+    await using lock = await locks.acquire('account:1');
+    const client = sqlClientOf<Connection>(lock);
+    const open = () => client.query('SELECT balance FROM account');
+    expect(open).toThrow(/cannot be the first statement/);
+    await plain(lock, 0);
+    const rows: unknown[] = [];
+    for await (const row of open().stream()) rows.push(row);
+    expect(rows).toEqual([{ balance: 10 }]);
+    await plain(lock, 0);
+  });
+
+  it('a first statement that is never answered is one error, and none that nobody handles', async () => {
+    const unhandled: unknown[] = [];
+    const note = (error: unknown) => unhandled.push(error);
+    process.on('unhandledRejection', note);
+    const provider = await backend.rows({ sessionGuard: '1s', statementTimeout: '500ms' });
+    const own = await processes.start(provider);
+    const task = own.withLock('account:1', (lock) => {
+      backend.wireOf(provider)?.freeze();
+      return plain(lock, 5);
+    });
+    await expect(task).rejects.toThrow();
+    backend.wireOf(provider)?.thaw();
+    await new Promise((resolve) => setImmediate(resolve));
+    process.off('unhandledRejection', note);
+    expect(unhandled).toEqual([]);
+    expect(await balance()).toBe(10);
   });
 
   it('has no EntityManager, and says whose lock has no transaction', async () => {

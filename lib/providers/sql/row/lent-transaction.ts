@@ -124,6 +124,11 @@ export class LentTransaction {
         'Another statement is in flight in the transaction of the lock: await it before you open a stream of rows.',
       );
     }
+    if (!this.#marked) {
+      throw new Error(
+        'A stream of rows cannot be the first statement in the transaction of the lock: send another one before, such as SELECT 1.',
+      );
+    }
     let rows: ReturnType<typeof open> | undefined;
     const turn = this.session.inTransaction(() => {
       const opened = (rows = open());

@@ -21,7 +21,7 @@ export class JestRun {
    * Runs Jest with these arguments.
    * @param workers how many test files run at the same time
    * @param silent nothing is printed
-   * @param without tests whose full names match are left out, and not counted as skipped
+   * @param without tests whose full names match are left out, and not counted as skipped. Patterns ignore case, as Jest does
    * @param leftOut tests that are left out by their names and counted as skipped, with the reason: `{ tests, reason }`
    * @param node the Node.js that runs them. Default: this one
    * @returns what became of each test file
@@ -101,9 +101,7 @@ export class JestRun {
 
 /** What became of one test file. A file that cannot be loaded has no tests, and counts as one that failed. */
 function outcomeOf({ name, assertionResults: all, message, status, startTime, endTime }, without, leftOut) {
-  // As Jest takes the pattern.
-  const isOther = without && new RegExp(without.source, 'i');
-  const assertionResults = all.filter(({ fullName }) => !isOther?.test(fullName));
+  const assertionResults = all.filter(({ fullName }) => !without?.test(fullName));
   const count = (...states) => assertionResults.filter((test) => states.includes(test.status)).length;
   const passed = count('passed');
   const failed = Math.max(count('failed'), status === 'failed' ? 1 : 0);
@@ -115,12 +113,19 @@ function outcomeOf({ name, assertionResults: all, message, status, startTime, en
   };
 }
 
+/** How often each of these reasons occurs. */
+export function counted(reasons) {
+  const counts = new Map();
+  for (const reason of reasons) counts.set(reason, (counts.get(reason) ?? 0) + 1);
+  return counts;
+}
+
 /** The reason of each test that was not run: that of its kind, or `(not run: …)` in its name; undefined for one without a reason. */
 function skippedIn(assertionResults, leftOut) {
   return assertionResults
     .filter(({ status }) => !['passed', 'failed'].includes(status))
     .map(({ fullName }) => {
-      const kind = leftOut.find(({ tests }) => new RegExp(tests.source, 'i').test(fullName));
+      const kind = leftOut.find(({ tests }) => tests.test(fullName));
       return kind?.reason ?? /\(not run: ((?:[^()]|\([^()]*\))*)\)/.exec(fullName)?.[1];
     });
 }

@@ -3,7 +3,7 @@ import { availableParallelism } from 'node:os';
 import { commandLine } from './command-line.mjs';
 import { ensureInstalled } from './ensure-installed.mjs';
 import { ensureServers } from './ensure-servers.mjs';
-import { JestRun } from './jest.mjs';
+import { counted, JestRun } from './jest.mjs';
 
 const USAGE = `usage: npm test [-- options] [-- path …]
 
@@ -77,11 +77,4 @@ async function group(name, args, terms) {
   for (const outcome of result.files) files.set(outcome.file, outcome);
   if (result.failed) problems.push(`${name}: Jest failed, although every file passed`);
   console.log(`${name}: ${result.files.length} files in ${Math.round(result.seconds)} s\n`);
-}
-
-/** How often each of these occurs. */
-function counted(values) {
-  const counts = new Map();
-  for (const value of values) counts.set(value, (counts.get(value) ?? 0) + 1);
-  return counts;
 }

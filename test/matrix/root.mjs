@@ -8,10 +8,10 @@ export const CACHE = join(root, '.cache/servers');
 /** The folder of a server with its whole version, for LOCK_TEST_ROOT. It is unpacked there unless it is there in the version of its row. */
 export async function rootOf(row) {
   const folder = join(CACHE, row.name);
-  const isCurrent = async () => `${await versionIn(folder, row)}.`.startsWith(`${row.version}.`);
-  await unpacked(folder, row, isCurrent);
+  const isOfRow = (version) => `${version}.`.startsWith(`${row.version}.`);
+  await unpacked(folder, row, async () => isOfRow(await versionIn(folder, row)));
   const version = await versionIn(folder, row);
   // sid moves.
-  if (!(await isCurrent())) console.log(`${row.suite} has ${row.server} ${version} now, no longer ${row.version}.`);
+  if (!isOfRow(version)) console.log(`${row.suite} has ${row.server} ${version} now, no longer ${row.version}.`);
   return { folder, version };
 }

@@ -76,7 +76,7 @@ export const ROWS = [
     leftOut: [
       {
         tests:
-          /advisory|a read-only database of Postgres|that the driver has given up|compare-and-set store on postgres (compares|needs|writers)/,
+          /advisory|a read-only database of Postgres|that the driver has given up|compare-and-set store on postgres (compares|needs|writers)/i,
         reason: 'advisory locks need Postgres 14',
       },
     ],
@@ -86,9 +86,9 @@ export const ROWS = [
   row('Postgres', '18', 'sid'),
   row('ZooKeeper', '3.4', 'bullseye', {
     leftOut: [
-      { tests: /^The same lock for Nest, Java and Python/, reason: 'Curator 5 needs ZooKeeper 3.5' },
+      { tests: /^The same lock for Nest, Java and Python/i, reason: 'Curator 5 needs ZooKeeper 3.5' },
       {
-        tests: /^three servers, of which some fall silent/,
+        tests: /^three servers, of which some fall silent/i,
         reason: 'an ensemble of 3.4 does not come together again within the time of these tests; not analysed',
       },
     ],

@@ -8,7 +8,7 @@ import { commandLine, refuse } from '../../scripts/command-line.mjs';
 import { commit } from '../../scripts/commit.mjs';
 import { ensureInstalled } from '../../scripts/ensure-installed.mjs';
 import { ensureServers } from '../../scripts/ensure-servers.mjs';
-import { JestRun } from '../../scripts/jest.mjs';
+import { counted, JestRun } from '../../scripts/jest.mjs';
 import { ArchiveError } from './debian.mjs';
 import { drawPages } from './pages.mjs';
 import { keep, tableOf } from './results.mjs';
@@ -101,13 +101,6 @@ async function tests({ specs, without, leftOut }, options) {
     specs: ran.length,
     passed: sum('passed'),
     failed: sum('failed') + leftBehind.length,
-    skipped: counted(files.flatMap(({ skipped }) => skipped)),
+    skipped: Object.fromEntries(counted(files.flatMap(({ skipped }) => skipped))),
   };
-}
-
-/** How often each reason occurs. */
-function counted(reasons) {
-  const counts = {};
-  for (const reason of reasons) counts[reason] = (counts[reason] ?? 0) + 1;
-  return counts;
 }

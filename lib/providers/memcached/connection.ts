@@ -1,6 +1,6 @@
 import type { Clock } from '../../api/clock.js';
 import { LockConfigError } from '../../api/errors.js';
-import { whyTooOld } from '../../core/toolkit/oldest-version.js';
+import { refuseOlder } from '../../core/toolkit/oldest-version.js';
 import { withTimeout } from '../../core/toolkit/timing.js';
 import type { MemcachedSettings } from './memcached-options.js';
 
@@ -126,8 +126,7 @@ export class Connection {
   }
 
   async #refuseOld(): Promise<void> {
-    const reason = whyTooOld('memcached', String(await this.#command('version')), OLDEST);
-    if (reason !== undefined) throw new LockConfigError(`MemcachedLockProvider cannot use this server: ${reason}`);
+    refuseOlder('MemcachedLockProvider', 'memcached', String(await this.#command('version')), OLDEST);
     try {
       await this.#command('mn');
     } catch (cause) {

@@ -1,7 +1,7 @@
 import { LockConfigError } from '../../api/errors.js';
 import { propertyOf } from './answer.js';
 import type { MysqlConnection } from './mysql-dialect.js';
-import type { PgClient } from './postgres-dialect.js';
+import { newClient, type PgClient } from './postgres-dialect.js';
 import type { ServerSource } from './source.js';
 
 /** What the drivers have in common; each knows more, and all of it may be given. */
@@ -70,8 +70,7 @@ function ofPostgres(settings: object): ServerSource {
     database: 'postgres',
     async create(connectTimeout) {
       const { Client } = (await load(PG)) as { Client: new (settings: object) => PgClient };
-      // With query_timeout pg gives up a statement that the server goes on with, so a wait would be granted a lock that nobody has.
-      return new Client({ ...settings, connectionTimeoutMillis: connectTimeout, query_timeout: undefined });
+      return newClient(Client, settings, connectTimeout);
     },
   };
 }

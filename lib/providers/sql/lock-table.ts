@@ -42,7 +42,7 @@ export class LockTable {
   /**
    * Creates the row of a key. In autocommit and before any attempt locks it: a lock on a row that does not exist is granted to
    * every caller under READ COMMITTED (measured on MariaDB 10.11), so it must never count. Resolves to false when another transaction
-   * prevents it: the row exists already and is locked, or is in a gap that is locked.
+   * prevents it: the row is being made there, or is in a gap that is locked.
    */
   async createRow(name: string, label: string | null = null): Promise<boolean> {
     try {

@@ -2,7 +2,7 @@ import type { EventEmitter } from 'node:events';
 import type { Duplex } from 'node:stream';
 import { LockConfigError } from '../../api/errors.js';
 import type { Diagnostic } from '../../api/lock-provider.js';
-import { whyTooOld } from '../../core/toolkit/oldest-version.js';
+import { refuseOlder } from '../../core/toolkit/oldest-version.js';
 import { firstRow, propertyOf, textOf } from './answer.js';
 import type { Dialect, DriverConnection, OpenStream, SendStatement } from './dialect.js';
 import { partsOf } from './lock-schema.js';
@@ -56,8 +56,8 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
       const variables = await globalVariables(run);
       const version = String(variables.get('version'));
       isMariaDb = version.includes('MariaDB');
-      const reason = isMariaDb ? whyTooOld('MariaDB', version, '10.6') : whyTooOld('MySQL', version, '8.0.1');
-      if (reason !== undefined) throw new LockConfigError(`SQL locks cannot use this server: ${reason}`);
+      if (isMariaDb) refuseOlder('SQL locks', 'MariaDB', version, '10.6');
+      else refuseOlder('SQL locks', 'MySQL', version, '8.0.1');
       const settings = [
         // The guard: both servers have it, in whole seconds; rounded up, because the holder counts by the exact time.
         `wait_timeout = ${Math.ceil(guard / 1000)}`,
@@ -210,12 +210,11 @@ async function assertTable(run: (sql: string, parameters: readonly unknown[]) =>
 // An account may write nevertheless (root writes on a server with read_only), but others lock on the writer.
 const READ_ONLY = ['read_only', 'super_read_only', 'innodb_read_only', 'transaction_read_only', 'tx_read_only'];
 const IDENTITY = ['server_uuid', 'server_uid', 'hostname', 'port'];
-const OTHER_VARIABLES = [
-  ...['wsrep_on', 'group_replication_single_primary_mode', 'max_connections', 'version', 'transaction_isolation'],
-];
+const TOPOLOGY = ['wsrep_on', 'group_replication_single_primary_mode'];
+const OTHER_VARIABLES = ['max_connections', 'version', 'transaction_isolation'];
 
 async function globalVariables(run: (sql: string) => Promise<unknown>): Promise<ReadonlyMap<unknown, unknown>> {
-  const names = [...READ_ONLY, ...IDENTITY, ...OTHER_VARIABLES];
+  const names = [...READ_ONLY, ...IDENTITY, ...TOPOLOGY, ...OTHER_VARIABLES];
   const rows = await run(`SHOW GLOBAL VARIABLES WHERE Variable_name IN ('${names.join("', '")}')`);
   return new Map(
     (rows as readonly object[]).map((row) => [propertyOf(row, 'Variable_name'), propertyOf(row, 'Value')]),

@@ -1,7 +1,7 @@
 import type { EventEmitter } from 'node:events';
 import { LockConfigError } from '../../api/errors.js';
 import type { Diagnostic } from '../../api/lock-provider.js';
-import { whyTooOld } from '../../core/toolkit/oldest-version.js';
+import { refuseOlder } from '../../core/toolkit/oldest-version.js';
 import { firstRow, propertyOf, type Run, textOf } from './answer.js';
 import type { Dialect, DriverConnection, ServerFacts, SessionKind } from './dialect.js';
 import { quotedTable } from './lock-schema.js';
@@ -25,6 +25,16 @@ export interface PostgresSource {
   readonly database: 'postgres';
   /** A new client, which is not connected yet. */
   create(connectTimeout: number): PgClient | Promise<PgClient>;
+}
+
+/** A new client of pg with these settings, which is not connected yet. */
+export function newClient(
+  Client: new (settings: object) => PgClient,
+  settings: object,
+  connectionTimeoutMillis: number,
+): PgClient {
+  // With query_timeout pg gives up a statement that the server goes on with, so a wait would be granted a lock that nobody has.
+  return new Client({ ...settings, connectionTimeoutMillis, query_timeout: undefined });
 }
 
 // When a connection began, in µs; a double holds it exactly.
@@ -103,8 +113,7 @@ async function setUp({ processID }: PgClient, run: Run, { guard, lockWait }: Ses
         `current_setting('max_connections') AS most, current_setting('server_version') AS version FROM pg_stat_activity WHERE pid = pg_backend_pid()`,
     ),
   );
-  const reason = whyTooOld('PostgreSQL', String(facts?.['version']), '13');
-  if (reason !== undefined) throw new LockConfigError(`SQL locks cannot use this server: ${reason}`);
+  refuseOlder('SQL locks', 'PostgreSQL', String(facts?.['version']), '13');
   const [pid, begun] = [Number(facts?.['pid']), Number(facts?.['begun'])];
   // A pooler reports its own number. A driver that reports none (pg-native) cannot be judged by it.
   const isPooled = typeof processID === 'number' && processID !== pid;

@@ -2,8 +2,8 @@ import { DataSource, type DataSourceOptions } from 'typeorm';
 import { LockConfigError } from '../../api/errors.js';
 import { propertyOf } from '../sql/answer.js';
 import { familyOf } from '../sql/family.js';
-import type { MysqlConnection } from '../sql/mysql-dialect.js';
-import type { PgClient } from '../sql/postgres-dialect.js';
+import type { MysqlConnection, MysqlSource } from '../sql/mysql-dialect.js';
+import { newClient, type PgClient, type PostgresSource } from '../sql/postgres-dialect.js';
 import type { SqlSource } from '../sql/source.js';
 import { openFile, shareSqljs } from './sqlite.js';
 
@@ -11,6 +11,10 @@ import { openFile, shareSqljs } from './sqlite.js';
 interface MysqlDriver {
   readonly mysql: { createConnection(options: object): MysqlConnection };
   createConnectionOptions(options: object, credentials: object): object;
+}
+
+interface PgDriver {
+  readonly Client: new (settings: object) => PgClient;
 }
 
 /** The options of a DataSource that become those of a connection. */
@@ -43,9 +47,9 @@ export function sourceOf(provider: string, given: { readonly dataSource: DataSou
   const { options } = dataSource;
   switch (familyOf(type)) {
     case 'mysql':
-      return { database: 'mysql', create: (connectTimeout) => mysqlConnection(options, connectTimeout) };
+      return mysqlSource(options);
     case 'postgres':
-      return { database: 'postgres', create: (connectTimeout) => pgClient(options, connectTimeout) };
+      return postgresSource(options);
     case 'sqlite':
       refuseMemory(provider, options);
       return {
@@ -57,36 +61,48 @@ export function sourceOf(provider: string, given: { readonly dataSource: DataSou
   }
 }
 
-function mysqlConnection(options: DataSourceOptions, connectTimeout: number): MysqlConnection {
+function mysqlSource(options: DataSourceOptions): MysqlSource {
   const { replication, ...rest } = options as DataSourceOptions & { replication?: { master?: object } };
-  const own = { ...rest, ...replication?.master, connectTimeout } as DataSourceOptions;
-  // TypeORM 0.3 takes `mysql` first where both are installed.
-  const { driver } = new DataSource({ ...own, connectorPackage: 'mysql2' } as object as DataSourceOptions);
-  const mysqlDriver = driver as unknown as MysqlDriver;
-  // Another one would end the process when a connection is closed from outside.
-  if (!('authPlugins' in mysqlDriver.mysql)) {
-    throw new LockConfigError(
-      'Locks on MySQL and MariaDB need the driver mysql2: install it (npm install mysql2), and remove another "driver" from the options of the DataSource.',
-    );
-  }
-  return mysqlDriver.mysql.createConnection(mysqlDriver.createConnectionOptions(own, own));
+  const own = { ...rest, ...replication?.master } as DataSourceOptions;
+  let driver: MysqlDriver | undefined;
+  return {
+    database: 'mysql',
+    create(connectTimeout) {
+      driver ??= driverOf(own);
+      const settings = { ...own, connectTimeout };
+      return driver.mysql.createConnection(driver.createConnectionOptions(settings, settings));
+    },
+  };
 }
 
-/** As TypeORM makes it for its own pool, on the primary. */
-function pgClient(options: DataSourceOptions, connectTimeout: number): PgClient {
+/** @throws LockConfigError for another driver than mysql2, which would end the process when a connection is closed from outside */
+function driverOf(options: DataSourceOptions): MysqlDriver {
+  // TypeORM 0.3 takes `mysql` first where both are installed.
+  const { driver } = new DataSource({ ...options, connectorPackage: 'mysql2' } as object as DataSourceOptions);
+  const mysqlDriver = driver as unknown as MysqlDriver;
+  if ('authPlugins' in mysqlDriver.mysql) return mysqlDriver;
+  throw new LockConfigError(
+    'Locks on MySQL and MariaDB need the driver mysql2: install it (npm install mysql2), and remove another "driver" from the options of the DataSource.',
+  );
+}
+
+/** Its clients are as TypeORM makes them for its own pool, on the primary. */
+function postgresSource(options: DataSourceOptions): PostgresSource {
   const { replication, extra, ...rest } = options as unknown as PostgresOptions;
   const { url, username, applicationName, host, port, password, database, ssl } = replication?.master ?? rest;
-  const { Client } = propertyOf(new DataSource(options).driver, 'postgres') as {
-    Client: new (settings: object) => PgClient;
-  };
-  return new Client({
+  const settings = {
     ...{ connectionString: url, host, port, user: username, password, database, ssl },
     application_name: rest.applicationName ?? applicationName,
     ...extra,
-    connectionTimeoutMillis: connectTimeout,
-    // With it pg gives up a statement that the server goes on with, so a wait would be granted a lock that nobody has.
-    query_timeout: undefined,
-  });
+  };
+  let driver: PgDriver | undefined;
+  return {
+    database: 'postgres',
+    create(connectTimeout) {
+      driver ??= propertyOf(new DataSource(options).driver, 'postgres') as PgDriver;
+      return newClient(driver.Client, settings, connectTimeout);
+    },
+  };
 }
 
 function refuseMemory(provider: string, options: DataSourceOptions): void {

@@ -1,8 +1,7 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
-import pg from 'pg';
-import type { QueryRunner } from 'typeorm';
+import { DataSource, type QueryRunner } from 'typeorm';
 import { LockConfigError } from '../../lib/api/errors.js';
 import {
   entityManagerOf,
@@ -151,10 +150,15 @@ describe('settings of Postgres', () => {
   }
 
   it.each([
-    ['row', TypeOrmRowLockProvider],
-    ['advisory', TypeOrmAdvisoryLockProvider],
-  ])("a query_timeout of the application's driver ends no wait for a lock by %s", async (_, Provider) => {
-    const dataSource = backend().source({ extra: { query_timeout: 1_000 } });
+    ['row', 'options', TypeOrmRowLockProvider],
+    ['row', 'address', TypeOrmRowLockProvider],
+    ['advisory', 'options', TypeOrmAdvisoryLockProvider],
+  ])('a query_timeout ends no wait for a lock by %s: in the %s', async (_, place, Provider) => {
+    const url = `${backend().server.url}?query_timeout=1000`;
+    const dataSource =
+      place === 'address'
+        ? new DataSource({ type: 'postgres', url })
+        : backend().source({ extra: { query_timeout: 1_000 } });
     const started = () => processes.start(new Provider({ dataSource, synchronize: true }));
     const [holding, asking] = [await started(), await started()];
     const held = await holding.acquire('a');
@@ -169,24 +173,6 @@ describe('settings of Postgres', () => {
     expect(await (await asked).release()).toBe('released');
     await using next = await holding.acquire('a');
     expect(next.isHeld()).toBe(true);
-  });
-
-  it('a wait that the driver has given up all the same leaves no lock that nobody has', async () => {
-    const locks = await processes.start(await backend().advisoryProvider());
-    const held = await locks.acquire('a');
-    // For the whole process: that is not an option of the application's pool.
-    const { defaults } = pg as { defaults: { query_timeout: number | false } };
-    defaults.query_timeout = 1_000;
-    try {
-      const asking = await processes.start(await backend().advisoryProvider());
-      await expect(asking.acquire('a', { wait: 2_000 })).rejects.toThrow();
-      await until(async () => (await waiting()) === 0);
-      expect(await held.release()).toBe('released');
-    } finally {
-      defaults.query_timeout = false;
-    }
-    await using lock = await locks.acquire('a');
-    expect(lock.isHeld()).toBe(true);
   });
 
   it('a row that vanishes when it is made is refused immediately', async () => {

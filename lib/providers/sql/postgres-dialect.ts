@@ -18,6 +18,7 @@ export interface PgClient extends DriverConnection {
   getTransactionStatus?(): 'I' | 'T' | 'E' | null;
   end(): Promise<void>;
   readonly connection?: { readonly stream?: { destroy(): void } };
+  readonly connectionParameters?: { query_timeout?: unknown };
 }
 
 /** Postgres, by the driver pg. */
@@ -33,8 +34,11 @@ export function newClient(
   settings: object,
   connectionTimeoutMillis: number,
 ): PgClient {
-  // With query_timeout pg gives up a statement that the server goes on with, so a wait would be granted a lock that nobody has.
-  return new Client({ ...settings, connectionTimeoutMillis, query_timeout: undefined });
+  const client = new Client({ ...settings, connectionTimeoutMillis });
+  // By it pg gives up a statement that the server goes on with, so a wait would be granted a lock that nobody has. An address and the
+  // defaults of pg may name it, too.
+  if (client.connectionParameters) client.connectionParameters.query_timeout = undefined;
+  return client;
 }
 
 // When a connection began, in µs; a double holds it exactly.

@@ -105,6 +105,8 @@ export async function startPgBouncer(port, mode = 'transaction') {
   const settings = [
     ...['[databases]', `* = host=127.0.0.1 port=${port} user=postgres`, '[pgbouncer]', 'listen_addr = 127.0.0.1'],
     ...[`listen_port = ${own}`, 'unix_socket_dir =', 'auth_type = any', `pool_mode = ${mode}`],
+    // In transaction mode few, so that the statements of one client go to several server processes.
+    ...(mode === 'transaction' ? ['default_pool_size = 3'] : []),
   ];
   const file = join(folder, 'pgbouncer.ini');
   await writeFile(file, settings.join('\n'));

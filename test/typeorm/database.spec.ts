@@ -78,7 +78,7 @@ describe('options of locks that live as long as a connection', () => {
   it('connections are made to the writer', async () => {
     const connectTo = (dataSource: DataSource) => {
       const { source } = readOptions({ dataSource, maxConnections: 2 });
-      const dialect = source.database === 'mysql' ? mysqlDialect(source, 5_000) : postgresDialect(source, 5_000);
+      const dialect = source.database === 'mysql' ? mysqlDialect(source, 5_000) : postgresDialect(source, 5_000, true);
       return dialect.connect();
     };
     for (const type of ['mysql', 'postgres'] as const) {
@@ -167,14 +167,14 @@ describe('dialects', () => {
 
   it('Postgres refuses the boot when too old', async () => {
     const run = () => Promise.resolve([{ pid: 1, begun: 1, version: '12.22' }]);
-    const setUp = postgresDialect(POSTGRES, 1_000).setUp({} as never, run, KIND);
+    const setUp = postgresDialect(POSTGRES, 1_000, true).setUp({} as never, run, KIND);
     await expect(setUp).rejects.toThrow('PostgreSQL 12.22 is too old for locks: it must be 13 or later.');
   });
 
   // Where no such server can be had: transaction_timeout is of Postgres 17.
   it('Postgres: a limit for whole transactions is taken off', async () => {
     const sent: string[] = [];
-    const dialect = postgresDialect(POSTGRES, 1_000);
+    const dialect = postgresDialect(POSTGRES, 1_000, true);
     await dialect.setUp({} as never, (sql) => Promise.resolve(void sent.push(sql)), KIND);
     expect(sent[0]).toMatch(/ELSE '0' END.*FROM pg_settings WHERE.*'transaction_timeout'/);
   });

@@ -21,7 +21,7 @@ import { SqlBackend as SqlLockBackend } from '../../lib/providers/sql/sql-backen
 import type { ProviderHarness } from '../../lib/provider-kit/index.js';
 import { capabilitiesOf } from '../backend-context.js';
 import { externalServer, wireTo } from '../servers/external-server.js';
-import { type SqlServer, startMySqlOrMariaDb, startPostgres } from '../servers/sql-server.mjs';
+import { type SqlServer, startMySqlOrMariaDb, startPgBouncer, startPostgres } from '../servers/sql-server.mjs';
 import type { TcpProxy } from '../servers/tcp-proxy.js';
 
 export type SqlType = 'mariadb' | 'postgres';
@@ -113,6 +113,17 @@ export class SqlBackend {
     const [row] = await backend.admin.query<{ version: string }[]>('SELECT version() AS version');
     console.log(`on ${row!.version}`);
     return backend;
+  }
+
+  /** On Postgres, behind a pooler that gives each transaction any of its connections. */
+  static async pooled(): Promise<SqlBackend> {
+    const postgres = await startPostgres();
+    const pooler = await startPgBouncer(postgres.port);
+    const stop = async () => {
+      await pooler.stop();
+      await postgres.stop();
+    };
+    return SqlBackend.#on({ ...pooler, stop });
   }
 
   static async #on(server: SqlServer): Promise<SqlBackend> {

@@ -46,7 +46,9 @@ export async function connectToServer(
 ): Promise<Database> {
   const { source, statementTimeout, synchronize } = settings;
   const dialect =
-    source.database === 'mysql' ? mysqlDialect(source, statementTimeout) : postgresDialect(source, statementTimeout);
+    source.database === 'mysql'
+      ? mysqlDialect(source, statementTimeout)
+      : postgresDialect(source, statementTimeout, needs.forLocks !== undefined);
   const server = new Server(context, dialect, settings);
   const statements = new Sessions(server, { ...AUTOCOMMIT, most: needs.forStatements });
   const sessions = needs.forLocks ? new Sessions(server, needs.forLocks) : statements;

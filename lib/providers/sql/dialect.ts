@@ -32,6 +32,8 @@ export interface ServerFacts {
   readonly kill: string | undefined;
   /** What in the configuration of the server weakens the guarantee. */
   readonly diagnostics: readonly Diagnostic[];
+  /** Whether the server may keep parsed statements for this connection. */
+  readonly prepares: boolean;
   /** How many connections the server takes from all its clients. */
   readonly maxConnections: number;
 }
@@ -40,7 +42,7 @@ export interface ServerFacts {
 export interface Dialect {
   connect(): Promise<DriverConnection>;
   /** Sends one statement over the driver's own connection, so that no subscriber or logger of the application is notified. */
-  send(connection: DriverConnection, sql: string, parameters: readonly unknown[]): Promise<unknown>;
+  send(connection: DriverConnection, sql: string, parameters: readonly unknown[], prepares?: boolean): Promise<unknown>;
   /**
    * Prepares a new connection: READ COMMITTED, and the session guard of `guard` ms, after which the server frees the locks of a holder
    * that is silent; statements wait for `lockWait` ms for locks of others.

@@ -23,6 +23,9 @@ export function familyOf(type: string): DatabaseFamily | undefined {
 export interface Family {
   /** The bound value at this position, counted from 1. */
   readonly value: (position: number) => string;
+  /** Whether a column has one of `count` values, which are bound from this position on, as `list` gives them. */
+  readonly isAmong: (column: string, position: number, count: number) => string;
+  readonly list: (values: readonly unknown[]) => readonly unknown[];
   /**
    * The database's time in µs since 1970, read once for a whole statement, after it was sent: two readings in one statement could find
    * a lease expired and renew it. UTC, because a local time comes twice at the end of summer time.
@@ -48,6 +51,8 @@ export interface Family {
  */
 const mysql: Family = {
   value: () => '?',
+  isAmong: (column, _, count) => `${column} IN (${Array(count).fill('?').join(', ')})`,
+  list: (values) => values,
   now: `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`,
   greatest: 'GREATEST',
   insert: (table, columns, values) => `INSERT IGNORE INTO ${table} (${columns}) VALUES (${values})`,
@@ -62,6 +67,9 @@ const mysql: Family = {
 
 const postgres: Family = {
   value: (position) => `$${position}`,
+  // As one value: the text is the same for every number of them, so the server parses it once.
+  isAmong: (column, position) => `${column} = ANY($${position})`,
+  list: (values) => [values],
   now: `(extract(epoch FROM statement_timestamp()) * 1000000)::bigint`,
   greatest: 'GREATEST',
   // Names the column: without a primary key the rows of one key would multiply, and each could be locked.
@@ -78,7 +86,9 @@ const postgres: Family = {
 /** From 3.35 on, which has RETURNING. */
 const sqlite: Family = {
   ...postgres,
-  value: () => '?',
+  value: mysql.value,
+  isAmong: mysql.isAmong,
+  list: mysql.list,
   // In whole ms. julianday() is in all its versions, unixepoch('subsec') since 3.42.
   now: `(CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)`,
   greatest: 'MAX',

@@ -61,10 +61,10 @@ export class LockTable {
    */
   async nextTokens(counter: string, count: bigint, run = this.run): Promise<bigint> {
     const { family, name } = this;
-    const next = `${family.greatest}(token + ${count}, ${family.now})`;
+    const next = `${family.greatest}(token + ${family.value(1)}, ${family.now})`;
     for (;;) {
-      const update = family.updateToken(name, next, ` WHERE name = ${family.value(1)}`);
-      const last = family.tokenOf(await run(update, [counter]));
+      const update = family.updateToken(name, next, ` WHERE name = ${family.value(2)}`);
+      const last = family.tokenOf(await run(update, [count, counter]));
       if (last !== undefined) return last;
       if (!(await this.createRow(counter))) throw new Error('A transaction has locked the fencing counters.');
     }

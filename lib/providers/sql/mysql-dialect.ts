@@ -80,6 +80,7 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
         server: IDENTITY.map((name) => variables.get(name)).join(' '),
         kill: `KILL CONNECTION ${id}`,
         diagnostics: diagnose(variables),
+        prepares: false,
         maxConnections: Number(variables.get('max_connections')),
       };
     },

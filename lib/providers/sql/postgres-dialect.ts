@@ -44,8 +44,21 @@ export function newClient(
 // When a connection began, in µs; a double holds it exactly.
 const BEGUN = `(EXTRACT(EPOCH FROM backend_start) * 1000000)::bigint`;
 
-/** Postgres from 13 on, by the driver pg. */
-export function postgresDialect(source: PostgresSource, connectTimeout: number): Dialect {
+// A batch of limited holders spells its statements in many ways. These would fill the memory of the server.
+const MOST_PREPARED = 50;
+
+/**
+ * Postgres from 13 on, by the driver pg.
+ *
+ * @param inSessions whether locks live in sessions, which a pooler gives to other clients
+ */
+export function postgresDialect(source: PostgresSource, connectTimeout: number, inSessions: boolean): Dialect {
+  /** By their texts. */
+  const names = new Map<string, string>();
+  const nameOf = (sql: string): string | undefined => {
+    if (names.size < MOST_PREPARED && !names.has(sql)) names.set(sql, `distributed_lock_${names.size}`);
+    return names.get(sql);
+  };
   return {
     async connect() {
       const client = await source.create(connectTimeout);
@@ -54,11 +67,12 @@ export function postgresDialect(source: PostgresSource, connectTimeout: number):
       await client.connect();
       return client;
     },
-    async send(connection: PgClient, sql, parameters) {
-      const result = await connection.query(sql, parameters);
+    async send(connection: PgClient, sql, parameters, prepares) {
+      const name = prepares && parameters.length > 0 ? nameOf(sql) : undefined;
+      const result = await connection.query(name === undefined ? sql : { name, text: sql }, parameters);
       return result.fields.length > 0 ? result.rows : result;
     },
-    setUp,
+    setUp: (connection: PgClient, run, kind) => setUp(connection, run, kind, inSessions),
     async beginWith(connection: PgClient, sql, value) {
       // Several statements in one message cannot have bound values.
       const results: unknown = await connection.query(`BEGIN; ${sql.replace('$1', literal(value))}`, undefined);
@@ -100,20 +114,17 @@ export function postgresDialect(source: PostgresSource, connectTimeout: number):
   };
 }
 
-async function setUp({ processID }: PgClient, run: Run, { guard, lockWait }: SessionKind): Promise<ServerFacts> {
-  // The guard of a transaction, and that of a session without one, which servers before 14 do not have. Servers from 17 on may limit
-  // whole transactions: a lock lasts as long as its holder lives.
-  await run(
-    `SELECT set_config(name, CASE name WHEN 'lock_timeout' THEN $2 WHEN 'default_transaction_isolation' THEN 'read committed' ` +
-      `WHEN 'idle_in_transaction_session_timeout' THEN $1 WHEN 'idle_session_timeout' THEN $1 ELSE '0' END, false) ` +
-      `FROM pg_settings WHERE name IN ('lock_timeout', 'default_transaction_isolation', 'idle_in_transaction_session_timeout', ` +
-      `'idle_session_timeout', 'transaction_timeout', 'statement_timeout')`,
-    [wholeMs(guard), wholeMs(lockWait)],
-  );
+async function setUp(
+  { processID }: PgClient,
+  run: Run,
+  { guard, lockWait, autocommit }: SessionKind,
+  inSessions: boolean,
+): Promise<ServerFacts> {
   const facts = firstRow(
     await run(
       `SELECT pid, ${BEGUN} AS begun, pg_postmaster_start_time()::text AS started, inet_server_addr()::text AS address, ` +
         `inet_server_port() AS port, pg_is_in_recovery() AS standby, current_setting('default_transaction_read_only') AS read_only, ` +
+        `current_setting('default_transaction_isolation') AS isolation, ` +
         `current_setting('max_connections') AS most, current_setting('server_version') AS version FROM pg_stat_activity WHERE pid = pg_backend_pid()`,
     ),
   );
@@ -121,6 +132,19 @@ async function setUp({ processID }: PgClient, run: Run, { guard, lockWait }: Ses
   const [pid, begun] = [Number(facts?.['pid']), Number(facts?.['begun'])];
   // A pooler reports its own number. A driver that reports none (pg-native) cannot be judged by it.
   const isPooled = typeof processID === 'number' && processID !== pid;
+  // Behind a pooler they would stay on a connection that other clients use next.
+  const mayConfigure = inSessions || !isPooled;
+  // The guard of a transaction, and that of a session without one, which servers before 14 do not have. Servers from 17 on may limit
+  // whole transactions: a lock lasts as long as its holder lives.
+  if (mayConfigure) {
+    await run(
+      `SELECT set_config(name, CASE name WHEN 'lock_timeout' THEN $2 WHEN 'default_transaction_isolation' THEN 'read committed' ` +
+        `WHEN 'idle_in_transaction_session_timeout' THEN $1 WHEN 'idle_session_timeout' THEN $1 ELSE '0' END, false) ` +
+        `FROM pg_settings WHERE name IN ('lock_timeout', 'default_transaction_isolation', 'idle_in_transaction_session_timeout', ` +
+        `'idle_session_timeout', 'transaction_timeout', 'statement_timeout')`,
+      [wholeMs(guard), wholeMs(lockWait)],
+    );
+  }
   const diagnostics: Diagnostic[] = [];
   const refuse = (message: string) => diagnostics.push({ severity: 'error', message });
   if (facts?.['standby'] === true) refuse('This server is a standby: give the provider the address of the primary.');
@@ -130,9 +154,14 @@ async function setUp({ processID }: PgClient, run: Run, { guard, lockWait }: Ses
       'Transactions are read-only here (default_transaction_read_only): give the provider the address of the writer, or set it to off for this database or role.',
     );
   }
-  if (isPooled) {
+  if (!mayConfigure && facts?.['isolation'] !== 'read committed') {
     refuse(
-      'A pooler such as PgBouncer is between this process and the server. In transaction mode it gives the locks and settings of a session to other clients. Connect to the server itself; behind a pooler in session mode set allowUnsafeTopology.',
+      `Transactions are ${String(facts?.['isolation'])} here, which cannot be changed behind a pooler: set default_transaction_isolation to 'read committed' for this role.`,
+    );
+  }
+  if (isPooled && inSessions) {
+    refuse(
+      'A pooler such as PgBouncer is between this process and the server. In transaction mode it gives the locks and settings of a session to other clients. Connect to the server itself, or use the version lock; behind a pooler in session mode set allowUnsafeTopology.',
     );
   }
   return {
@@ -143,6 +172,8 @@ async function setUp({ processID }: PgClient, run: Run, { guard, lockWait }: Ses
       ? undefined
       : `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = ${pid} AND ${BEGUN} = ${begun}`,
     diagnostics,
+    // Not where the application may send DEALLOCATE, and not where the next statement may go to another server process.
+    prepares: autocommit && !isPooled,
     maxConnections: Number(facts?.['most']),
   };
 }

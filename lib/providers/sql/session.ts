@@ -103,7 +103,7 @@ export class Session {
 
   /** Sends a statement whose turn it is. */
   sendNow(sql: string, parameters: readonly unknown[] = []): Promise<unknown> {
-    return this.home.dialect.send(this.connection, sql, parameters);
+    return this.home.dialect.send(this.connection, sql, parameters, this.facts.prepares);
   }
 
   /** The connection as the application uses it, see {@link Dialect.lend}. */

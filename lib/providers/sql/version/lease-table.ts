@@ -75,11 +75,10 @@ export class LeaseTable extends LockTable {
   ): Promise<bigint | undefined> {
     const { value, now, updateToken, tokenOf } = this.family;
     const rest =
-      `, holder = ${value(1)}, holders = NULL, expires = ${now} + ${value(2)} ` +
-      `WHERE name = ${value(3)} AND token = ${value(4)} AND (expires <= ${now} OR holders = ${value(5)})`;
-    const values = [holder, toMicroseconds(duration), name, version, holders];
-    const next = callers === 1 ? this.nextVersion : `${this.nextVersion} + ${callers - 1}`;
-    return tokenOf(await this.run(updateToken(this.name, next, rest), values));
+      `, holder = ${value(2)}, holders = NULL, expires = ${now} + ${value(3)} ` +
+      `WHERE name = ${value(4)} AND token = ${value(5)} AND (expires <= ${now} OR holders = ${value(6)})`;
+    const values = [callers - 1, holder, toMicroseconds(duration), name, version, holders];
+    return tokenOf(await this.run(updateToken(this.name, `${this.nextVersion} + ${value(1)}`, rest), values));
   }
 
   /** Makes a claim void that compares with this version and may still be in flight. A claim that has arrived is not touched. */
@@ -138,8 +137,8 @@ export class LeaseTable extends LockTable {
   async labels(names: readonly string[]): Promise<readonly (readonly [string, string])[]> {
     if (names.length === 0) return [];
     const rows = await this.run(
-      `SELECT name, label FROM ${this.name} WHERE name IN (${this.#list(names, 1)}) AND label IS NOT NULL`,
-      names,
+      `SELECT name, label FROM ${this.name} WHERE ${this.family.isAmong('name', 1, names.length)} AND label IS NOT NULL`,
+      this.family.list(names),
     );
     return (rows as readonly NamedColumns[]).map(({ name, label }) => [name.toString(), String(label)]);
   }
@@ -204,23 +203,25 @@ export class LeaseTable extends LockTable {
    * three lists mean the same as a list of triples, which MySQL would look up without the index.
    */
   async #update(assignment: string, duration: number, leases: readonly HeldLease[]): Promise<number> {
-    const names = leases.map(({ name }) => name);
-    const holders = leases.map(({ holder }) => holder);
-    const versions = leases.map(({ version }) => version);
-    const size = leases.length;
-    const { value, now, changed } = this.family;
+    const { value, isAmong, list, now, changed } = this.family;
+    const { length } = leases;
     const answer = await this.run(
-      `UPDATE ${this.name} SET ${assignment}expires = ${now} + ${value(1)} WHERE name IN (${this.#list(names, 2)}) ` +
-        `AND holder IN (${this.#list(holders, 2 + size)}) AND token IN (${this.#list(versions, 2 + 2 * size)}) AND expires > ${now}`,
-      [toMicroseconds(duration), ...names, ...holders, ...versions],
+      `UPDATE ${this.name} SET ${assignment}expires = ${now} + ${value(1)} WHERE ${isAmong('name', 2, length)} ` +
+        `AND ${isAmong('holder', 3, length)} AND ${isAmong('token', 4, length)} AND expires > ${now}`,
+      [
+        toMicroseconds(duration),
+        ...list(leases.map(({ name }) => name)),
+        ...list(leases.map(({ holder }) => holder)),
+        ...list(leases.map(({ version }) => version)),
+      ],
     );
     return changed(answer);
   }
 
   async #read(names: readonly string[]): Promise<ReadonlyMap<string, LeaseColumns>> {
     const rows = await this.run(
-      `SELECT name, ${this.#columns} FROM ${this.name} WHERE name IN (${this.#list(names, 1)})`,
-      names,
+      `SELECT name, ${this.#columns} FROM ${this.name} WHERE ${this.family.isAmong('name', 1, names.length)}`,
+      this.family.list(names),
     );
     return new Map((rows as readonly NamedColumns[]).map((row) => [row.name.toString(), row]));
   }
@@ -232,10 +233,6 @@ export class LeaseTable extends LockTable {
   /** Of a claim. */
   get nextVersion(): string {
     return `${this.family.greatest}(token + 1, ${this.family.now})`;
-  }
-
-  #list(values: readonly unknown[], from: number): string {
-    return values.map((_, index) => this.family.value(from + index)).join(', ');
   }
 }
 

@@ -1,0 +1,16 @@
+import { afterAll, beforeAll } from '@jest/globals';
+import { describeLockProvider } from '../../lib/provider-kit/index.js';
+import { SqlBackend } from '../typeorm/sql-backend.js';
+import { versionLockHarness } from '../typeorm/version-backend.js';
+
+let backend: SqlBackend;
+
+beforeAll(async () => {
+  backend = await SqlBackend.pooled();
+}, 60_000);
+afterAll(() => backend.stop());
+
+describeLockProvider(
+  'SQL leases on Postgres, behind PgBouncer in transaction mode',
+  versionLockHarness(() => backend),
+);

@@ -22,7 +22,8 @@ const TITLES = {
   waiters: 'Redis, thousands of waiters',
   garbage: 'Redis, garbage',
   redlock: 'Redlock',
-  sql: 'MariaDB',
+  mariadb: 'MariaDB',
+  postgres: 'Postgres',
   failover: 'Failover',
   zookeeper: 'ZooKeeper',
 };

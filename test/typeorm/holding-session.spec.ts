@@ -13,9 +13,11 @@ function scripted() {
     destroy: () => ends.push('destroyed'),
   };
   const holding = new HoldingSession(session as unknown as Session, postgresAdvisoryLocks, () => {});
+  const sent = () => new Promise((resolve) => setImmediate(resolve));
   const next = async () => {
+    await sent();
     answers.shift()?.();
-    await new Promise((resolve) => setImmediate(resolve));
+    await sent();
   };
   return { holding, next, answers, session, ends };
 }
@@ -48,11 +50,52 @@ describe('the locks on one session', () => {
     const locked = holding.tryLock('name', 'exclusive');
     await next();
     expect(await locked).toBe(true);
-    session.run = () => Promise.reject(new Error('interrupted'));
+    session.send = () => Promise.reject(new Error('interrupted'));
     await expect(holding.unlock('name', 'exclusive')).rejects.toThrow('interrupted');
     holding.leave(one);
     expect(ends).toEqual([]);
     holding.leave(other);
     expect(ends).toEqual(['destroyed']);
+  });
+
+  it('asks for many locks in one statement while another is in flight, and tells their callers apart', async () => {
+    const asked: unknown[] = [];
+    const answers: ((rows: object[]) => void)[] = [];
+    const send = (_: string, [names]: unknown[]) => {
+      asked.push(names);
+      return new Promise((resolve) => answers.push(resolve));
+    };
+    const session = { send, inTime: (answer: Promise<unknown>) => answer } as unknown as Session;
+    const holding = new HoldingSession(session, postgresAdvisoryLocks, () => {});
+    const first = holding.tryLock('1', 'exclusive');
+    await new Promise((resolve) => setImmediate(resolve));
+    const [free, taken, again] = ['2', '3', '1'].map((name) => holding.tryLock(name, 'exclusive'));
+    answers.shift()!([{ done: true }]);
+    expect([await first, await again]).toEqual([true, false]);
+    answers.shift()!([{ done: true }, { done: false }]);
+    expect([await free, await taken]).toEqual([true, false]);
+    expect(asked).toEqual([['1'], ['2', '3']]);
+  });
+
+  it('a lock is asked for again when its release has been executed, so that another process may get it between', async () => {
+    const { holding, next, answers } = scripted();
+    const first = holding.tryLock('name', 'exclusive');
+    await next();
+    expect(await first).toBe(true);
+    const [left, again] = [holding.unlock('name', 'exclusive'), holding.tryLock('name', 'exclusive')];
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(answers).toHaveLength(1);
+    await next();
+    expect(await left).toBe(true);
+    await next();
+    expect(await again).toBe(true);
+  });
+
+  it('after a statement about several locks failed, it is not known which of them it has, and the session is not used again', async () => {
+    const { holding, session } = scripted();
+    session.send = () => Promise.reject(new Error('out of shared memory'));
+    const asked = ['1', '2'].map((name) => holding.tryLock(name, 'exclusive'));
+    for (const answer of asked) await expect(answer).rejects.toThrow('out of shared memory');
+    expect(holding.isUsable).toBe(false);
   });
 });

@@ -6,7 +6,7 @@ import type { SessionLockSettings } from '../options.js';
 import { pauseBeforeRetry } from '../retry-pause.js';
 import type { Session } from '../session.js';
 import { LockAttempt } from '../sql-backend.js';
-import { type AdvisoryStatements, isDone } from './advisory-statements.js';
+import { type AdvisoryStatements, doneOf } from './advisory-statements.js';
 import type { HoldingSession, SessionUser } from './holding-session.js';
 import type { HoldingSessions } from './holding-sessions.js';
 
@@ -139,7 +139,7 @@ export class AdvisoryAttempt extends LockAttempt implements SessionUser {
   async #tokenOn(session: Session, callers: number): Promise<bigint | null> {
     const { table, advisory } = this.database;
     // After a wait, the last answered statement was sent before the wait: validity has to begin again.
-    if (this.#waitsOn) isDone(await session.run(advisory.afterWait));
+    if (this.#waitsOn) doneOf(await session.run(advisory.afterWait));
     return this.#counter === undefined ? null : table.nextTokens(this.#counter, BigInt(callers), session.run);
   }
 

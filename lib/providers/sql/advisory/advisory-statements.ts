@@ -4,63 +4,82 @@ import { firstRow, type Run } from '../answer.js';
 import { advisoryLockNumber, userLockName } from './advisory-name.js';
 
 /**
- * How one database spells its advisory locks. Every statement takes the name of one lock as its only value, and resolves to one
- * row: `done` is 1 or true if it succeeded.
+ * A statement about several locks, with the values that it binds. It resolves to a row for each, in their order: see {@link doneOf}. The
+ * same operation is the same function.
  */
+export type OfMany = (names: readonly string[]) => readonly [sql: string, values: readonly unknown[]];
+
+/** How one database spells its advisory locks. */
 export interface AdvisoryStatements {
   readonly hasShared: boolean;
   /** The part of the names beside namespace and key. @throws LockConfigError on a server that is too old. */
   scopeOf(run: Run): Promise<string>;
   nameOf(scope: string, namespace: string, key: string): string;
-  /** Takes the lock if it is free. A session that has it gets it once more: it never blocks itself. */
-  tryLock(mode: LockMode): string;
-  /** Takes a shared lock once more on a session that has it, unless a waiter is queued, which that would overtake. */
-  readonly joinReaders: string;
+  /** Takes those that are free. A session that has one gets it once more: it never blocks itself. */
+  tryLock(mode: LockMode): OfMany;
+  /** Takes shared locks once more on a session that has them, unless a waiter is queued, which that would overtake. */
+  readonly joinReaders: OfMany;
+  unlock(mode: LockMode): OfMany;
   /** Takes the lock as soon as it is free. */
   awaitLock(mode: LockMode): string;
   /** Looks at the server again, which may have changed during a wait. */
   readonly afterWait: string;
-  unlock(mode: LockMode): string;
 }
 
 const READ_ONLY = 2;
 
 /**
- * Whether a statement succeeded.
+ * Of each lock, whether the statement succeeded.
  *
  * @throws LockConfigError on a server that has become read-only: others may lock on the writer
  * @throws Error when the server does not know (GET_LOCK: NULL)
  */
-export function isDone(answer: unknown): boolean {
-  const done = firstRow(answer)?.['done'];
-  if (done === null || done === undefined) throw new Error('The server does not know whether the lock is free.');
-  if (Number(done) === READ_ONLY) {
+export function doneOf(answer: unknown): readonly boolean[] {
+  return (answer as readonly Readonly<Record<'done', unknown>>[]).map(({ done }) => {
+    if (done === null || done === undefined) throw new Error('The server does not know whether the lock is free.');
+    if (Number(done) !== READ_ONLY) return Number(done) === 1;
     throw new LockConfigError(
       'This server has become read-only, so others may lock on the writer: give the provider the address of the writer.',
     );
-  }
-  return Number(done) === 1;
+  });
 }
 
 // In seconds: a year, the longest that MySQL takes. Its clock is the server's wall clock; the wait ends by its caller.
 const LONGEST_WAIT = 31_536_000;
 
-/** `GET_LOCK` of MySQL and MariaDB. */
-export const userLocks = (isReadOnly: string): AdvisoryStatements => ({
-  hasShared: false,
-  async scopeOf(run) {
-    const name = firstRow(await run('SELECT DATABASE() AS name'))?.['name'];
-    return typeof name === 'string' ? name : '';
-  },
-  nameOf: userLockName,
-  tryLock: () => `SELECT IF(${isReadOnly}, ${READ_ONLY}, GET_LOCK(?, 0)) AS done`,
-  joinReaders: 'SELECT 0 AS done',
-  awaitLock: () => `SELECT GET_LOCK(?, ${LONGEST_WAIT}) AS done`,
-  afterWait: `SELECT IF(${isReadOnly}, ${READ_ONLY}, 1) AS done`,
-  unlock: () => 'SELECT COALESCE(RELEASE_LOCK(?), 0) AS done',
-});
+/** The same SELECT for each name. */
+const forEach =
+  (expression: string): OfMany =>
+  (names) => [names.map(() => `SELECT ${expression} AS done`).join(' UNION ALL '), names];
 
-const suffix = (mode: LockMode) => (mode === 'shared' ? '_shared' : '');
+/** `GET_LOCK` of MySQL and MariaDB. */
+export function userLocks(isReadOnly: string): AdvisoryStatements {
+  const tryLock = forEach(`IF(${isReadOnly}, ${READ_ONLY}, GET_LOCK(?, 0))`);
+  const unlock = forEach('COALESCE(RELEASE_LOCK(?), 0)');
+  return {
+    hasShared: false,
+    async scopeOf(run) {
+      const name = firstRow(await run('SELECT DATABASE() AS name'))?.['name'];
+      return typeof name === 'string' ? name : '';
+    },
+    nameOf: userLockName,
+    tryLock: () => tryLock,
+    joinReaders: tryLock,
+    unlock: () => unlock,
+    awaitLock: () => `SELECT GET_LOCK(?, ${LONGEST_WAIT}) AS done`,
+    afterWait: `SELECT IF(${isReadOnly}, ${READ_ONLY}, 1) AS done`,
+  };
+}
+
+/** An expression about the lock `n`, for each of a list of them, whose elements come in their order. */
+const ofEach =
+  (expression: string): OfMany =>
+  (names) => [`SELECT ${expression} AS done FROM unnest($1::bigint[]) AS n`, [names]];
+
+const TRY_EXCLUSIVE = ofEach('pg_try_advisory_lock(n)');
+const TRY_SHARED = ofEach('pg_try_advisory_lock_shared(n)');
+const UNLOCK_EXCLUSIVE = ofEach('pg_advisory_unlock(n)');
+const UNLOCK_SHARED = ofEach('pg_advisory_unlock_shared(n)');
 
 /** Advisory locks of Postgres, of the session. */
 export const postgresAdvisoryLocks: AdvisoryStatements = {
@@ -73,13 +92,13 @@ export const postgresAdvisoryLocks: AdvisoryStatements = {
     );
   },
   nameOf: (_, namespace, key) => advisoryLockNumber(namespace, key),
-  tryLock: (mode) => `SELECT pg_try_advisory_lock${suffix(mode)}($1::bigint) AS done`,
-  joinReaders:
-    `SELECT CASE WHEN EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND NOT granted ` +
-    `AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) ` +
-    `AND (classid::bigint << 32) | objid::bigint = $1::bigint) ` +
-    `THEN false ELSE pg_try_advisory_lock_shared($1::bigint) END AS done`,
-  awaitLock: (mode) => `SELECT true AS done FROM pg_advisory_lock${suffix(mode)}($1::bigint)`,
+  tryLock: (mode) => (mode === 'shared' ? TRY_SHARED : TRY_EXCLUSIVE),
+  joinReaders: ofEach(
+    `CASE WHEN EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND NOT granted ` +
+      `AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) ` +
+      `AND (classid::bigint << 32) | objid::bigint = n) THEN false ELSE pg_try_advisory_lock_shared(n) END`,
+  ),
+  unlock: (mode) => (mode === 'shared' ? UNLOCK_SHARED : UNLOCK_EXCLUSIVE),
+  awaitLock: (mode) => `SELECT true AS done FROM pg_advisory_lock${mode === 'shared' ? '_shared' : ''}($1::bigint)`,
   afterWait: 'SELECT 1 AS done',
-  unlock: (mode) => `SELECT pg_advisory_unlock${suffix(mode)}($1::bigint) AS done`,
 };

@@ -1,6 +1,7 @@
 import type { LockMode } from '../../../api/lock-options.js';
+import { Batches } from '../batches.js';
 import { type Session, SilentServerError } from '../session.js';
-import { type AdvisoryStatements, isDone } from './advisory-statements.js';
+import { type AdvisoryStatements, doneOf, type OfMany } from './advisory-statements.js';
 
 /** An attempt that has, or asks for, a lock on a session. */
 export interface SessionUser {
@@ -12,19 +13,22 @@ export interface SessionUser {
 interface Name {
   readonly mode: LockMode;
   holders: number;
-  /** While it is asked for; never rejects. */
-  asked: Promise<unknown> | undefined;
+  /** While it is asked for, or freed by its last holder; never rejects. */
+  changes: Promise<unknown> | undefined;
 }
 
 /**
  * One session and the locks on it. A session never blocks itself: what it has it would get again. So one name has one holder
  * here, or readers, and this class knows which.
+ *
+ * It answers one statement at a time. What is asked for meanwhile goes together with the next one.
  */
 export class HoldingSession {
   /** A lock that no attempt has any more could not be freed: the session has to end. */
   mayHaveLock = false;
   readonly #names = new Map<string, Name>();
   readonly #users = new Set<SessionUser>();
+  readonly #batches = new Map<OfMany, Batches<string, boolean>>();
 
   constructor(
     readonly session: Session,
@@ -35,6 +39,11 @@ export class HoldingSession {
     session.onLost = (cause) => {
       for (const user of [...this.#users]) user.onSessionLost(cause);
     };
+  }
+
+  /** Whether locks may be asked for on it. */
+  get isUsable(): boolean {
+    return !this.mayHaveLock && !this.session.isLost() && !this.session.isSilent;
   }
 
   enter(user: SessionUser): void {
@@ -53,8 +62,8 @@ export class HoldingSession {
   async tryLock(name: string, mode: LockMode): Promise<boolean> {
     for (;;) {
       const known = this.#names.get(name);
-      if (!known) return this.#ask(name, { mode, holders: 0, asked: undefined }, this.statements.tryLock(mode));
-      if (known.asked) await known.asked;
+      if (!known) return this.#ask(name, { mode, holders: 0, changes: undefined }, this.statements.tryLock(mode));
+      if (known.changes) await known.changes;
       else if (mode === 'exclusive' || known.mode === 'exclusive') return false;
       else return this.#ask(name, known, this.statements.joinReaders);
     }
@@ -64,49 +73,72 @@ export class HoldingSession {
   async awaitLock(name: string, mode: LockMode): Promise<true> {
     // Not only the end of the time makes a server answer 0: a step of its wall clock does too (measured on MariaDB 10.11: 20 s were
     // over after 1 s). A waiter leaves by ending the session.
-    while (!isDone(await this.session.send(this.statements.awaitLock(mode), [name])));
-    this.#names.set(name, { mode, holders: 1, asked: undefined });
+    while (!doneOf(await this.session.send(this.statements.awaitLock(mode), [name]))[0]);
+    this.#names.set(name, { mode, holders: 1, changes: undefined });
     return true;
   }
 
   /** Answers whether the session had the lock. */
   async unlock(name: string, mode: LockMode): Promise<boolean> {
     const known = this.#names.get(name);
-    // From here on the name may be asked for again: that statement follows this one on the same connection. While a reader asks to
-    // join, the name stays: a session never blocks itself, so a writer would be granted beside that reader.
-    if (known && (known.holders -= 1) <= 0 && !known.asked) this.#names.delete(name);
+    const unlocked = this.#together(this.statements.unlock(mode)).add(name);
+    // While a reader asks to join, the name stays: a session never blocks itself, so a writer would be granted beside that reader.
+    if (known && (known.holders -= 1) <= 0 && !known.changes) {
+      // Asked for before this is sent, the name would never become free, and a waiter of another process would not get it.
+      known.changes = unlocked.catch(() => undefined).finally(() => this.#names.delete(name));
+    }
     try {
-      return isDone(await this.session.run(this.statements.unlock(mode), [name]));
+      return await unlocked;
     } catch (error) {
       this.mayHaveLock = true;
       throw error;
     }
   }
 
-  async #ask(name: string, entry: Name, sql: string): Promise<boolean> {
-    const { session } = this;
-    const answer = session.send(sql, [name]).then(isDone);
-    const inTime = session.inTime(answer);
-    entry.asked = inTime.catch(() => undefined);
+  async #ask(name: string, entry: Name, operation: OfMany): Promise<boolean> {
+    const answer = this.#together(operation, this.statements.unlock(entry.mode)).add(name);
+    entry.changes = answer.catch(() => undefined);
     this.#names.set(name, entry);
     let isLocked = false;
     try {
-      isLocked = await inTime;
+      isLocked = await answer;
       return isLocked;
-    } catch (error) {
-      if (error instanceof SilentServerError) this.#unlockLate(answer, name, entry.mode);
-      throw error;
     } finally {
-      entry.asked = undefined;
+      entry.changes = undefined;
       if (isLocked) entry.holders += 1;
       if (entry.holders === 0) this.#names.delete(name);
     }
   }
 
-  /** A lock that is granted after its caller has given up is freed. The server counts holds, so those of others stay. */
-  #unlockLate(answer: Promise<boolean>, name: string, mode: LockMode): void {
+  #together(operation: OfMany, undo?: OfMany): Batches<string, boolean> {
+    let batches = this.#batches.get(operation);
+    if (!batches) {
+      batches = new Batches((names: readonly string[]) => this.#send(operation, names, undo), 1);
+      this.#batches.set(operation, batches);
+    }
+    return batches;
+  }
+
+  async #send(operation: OfMany, names: readonly string[], undo?: OfMany): Promise<readonly boolean[]> {
+    const { session } = this;
+    const answer = session.send(...operation(names)).then(doneOf);
+    // Those before the one that failed may have been taken.
+    answer.catch(() => (this.mayHaveLock ||= names.length > 1));
+    try {
+      return await session.inTime(answer);
+    } catch (error) {
+      if (undo && error instanceof SilentServerError) this.#undoLate(answer, names, undo);
+      throw error;
+    }
+  }
+
+  /** Locks that are granted after their callers have given up are freed. The server counts holds, so those of others stay. */
+  #undoLate(answer: Promise<readonly boolean[]>, names: readonly string[], undo: OfMany): void {
     answer
-      .then((isLocked) => isLocked && this.session.run(this.statements.unlock(mode), [name]))
+      .then(async (done) => {
+        const locked = names.filter((_, index) => done[index]);
+        if (locked.length > 0) await this.session.run(...undo(locked));
+      })
       .catch(() => undefined);
   }
 }

@@ -21,6 +21,7 @@ export const connectionsHalfOpen = {
 };
 export const connectionsReset = { name: 'connections reset', begin: onAllProxies((proxy) => proxy.reset()) };
 export const connectionsForgotten = { name: 'connections forgotten', begin: onAllProxies((proxy) => proxy.forget()) };
+export const clientsReset = { name: 'clients reset', begin: onAllProxies((proxy) => proxy.resetClients()) };
 export const connectionsRefused = {
   name: 'connections refused',
   begin: onAllProxies((proxy) => proxy.refuse()),

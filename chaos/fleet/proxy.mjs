@@ -67,6 +67,13 @@ export async function startProxy(port) {
     forget() {
       for (const link of links) link.isForgotten = true;
     },
+    /** A NAT that has lost its state, and says so to the client alone: the server believes in its connections. */
+    resetClients() {
+      for (const link of links) {
+        link.isForgotten = true;
+        reset(link.client);
+      }
+    },
     delay: (milliseconds) => (delay = milliseconds),
     /** Drops `requests` to the server or `replies` to the client silently. */
     drop: (direction) => (dropping[direction] = true),

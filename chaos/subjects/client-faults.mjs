@@ -2,6 +2,6 @@
 export const CLIENT_FAULTS = [
   ...['worker killed', 'worker paused', 'event loop blocked', 'client clock stepped'],
   ...['network delayed', 'requests lost', 'replies lost'],
-  ...['connections half-open', 'connections reset', 'connections forgotten', 'connections refused'],
+  ...['connections half-open', 'connections reset', 'clients reset', 'connections forgotten', 'connections refused'],
   'many waiting keys',
 ];

@@ -1,16 +1,18 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
+import { once } from 'node:events';
+import type { Readable } from 'node:stream';
 import knex from 'knex';
 import { Kysely, MysqlDialect, PostgresDialect } from 'kysely';
 import type { Connection } from 'mysql2';
 import type { PoolClient } from 'pg';
+import QueryStream from 'pg-query-stream';
 import { LockConfigError, LockLostError } from '../../lib/api/errors.js';
 import type { Lock } from '../../lib/api/lock.js';
 import type { LockManager } from '../../lib/core/lock-manager.js';
 import { sqlClientOf } from '../../lib/providers/sql/index.js';
 import { entityManagerOf } from '../../lib/providers/typeorm/index.js';
 import { LockProcesses } from '../typeorm/lock-processes.js';
-import { SqlBackend, type SqlType } from '../typeorm/sql-backend.js';
-import { itUnless } from '../unless.js';
+import { NUMBERS, SqlBackend, type SqlType } from '../typeorm/sql-backend.js';
 import { depositByDrizzle } from './drizzle.mjs';
 
 const databases: readonly SqlType[] = ['mariadb', 'postgres'];
@@ -140,19 +142,87 @@ describe.each(databases)('sqlClientOf on %s', (type) => {
     expect(await balance()).toBe(11);
   });
 
-  const itOnMysql = itUnless(
-    type === 'mariadb' ? undefined : 'streams of pg need pg-query-stream, which is not installed',
-  );
-  itOnMysql('streams rows, but not as the first statement', async () => {
+  /** Reads rows as a stream. */
+  const open = (lock: Lock, sql: string): Readable =>
+    type === 'mariadb'
+      ? sqlClientOf<Connection>(lock).query(sql).stream()
+      : sqlClientOf<PoolClient>(lock).query(new QueryStream(sql, [], { batchSize: 10 }));
+  const NUMBERED = NUMBERS[type](1_000);
+
+  it('streams rows, but not as the first statement', async () => {
     await using lock = await locks.acquire('account:1');
-    const client = sqlClientOf<Connection>(lock);
-    const open = () => client.query('SELECT balance FROM account');
-    expect(open).toThrow(/cannot be the first statement/);
+    expect(() => open(lock, NUMBERED)).toThrow(/cannot be the first statement/);
     await plain(lock, 0);
-    const rows: unknown[] = [];
-    for await (const row of open().stream()) rows.push(row);
-    expect(rows).toEqual([{ balance: 10 }]);
+    let read = 0;
+    for await (const row of open(lock, NUMBERED)) expect(row).toEqual({ n: (read += 1) });
+    expect(read).toBe(1_000);
     await plain(lock, 0);
+  });
+
+  it('a stream whose connection is ended while it is read fails, and does not wait for ever', async () => {
+    const read = async (lock: Lock) => {
+      await plain(lock, 5);
+      const rows = open(
+        lock,
+        type === 'mariadb' ? 'SELECT SLEEP(60)' : 'SELECT pg_sleep(0.01), n FROM generate_series(1, 1e6) AS n',
+      );
+      if (type === 'postgres') await once(rows, 'readable');
+      const ended = once(rows, 'end').catch((error: unknown) => error);
+      await backend.revoke('test', 'account:1');
+      rows.resume();
+      return ended;
+    };
+    let outcome: unknown;
+    const task = locks.withLock('account:1', async (lock) => (outcome = await read(lock)));
+    await expect(task).rejects.toBeInstanceOf(LockLostError);
+    expect(outcome).toBeInstanceOf(Error);
+    expect(await balance()).toBe(10);
+  });
+
+  it('a stream that is left early ends before the commit, and keeps what was written', async () => {
+    await locks.withLock('account:1', async (lock) => {
+      await plain(lock, 5);
+      for await (const row of open(lock, NUMBERED)) {
+        expect(row).toEqual({ n: 1 });
+        break;
+      }
+    });
+    expect(await balance()).toBe(15);
+  });
+
+  it('has what the application sets on its own connections, and our isolation after it', async () => {
+    const isPostgres = type === 'postgres';
+    const provider = await backend.rows({
+      connectionInitSql: isPostgres
+        ? [`SET TIME ZONE 'Asia/Tokyo'`, `SET default_transaction_isolation = 'serializable'`]
+        : [`SET time_zone = '+09:00'`, 'SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE'],
+    });
+    const own = await processes.start(provider);
+    await using lock = await own.acquire('account:1');
+    const [zone, isolation] = await settingsOf(lock);
+    expect(zone).toMatch(isPostgres ? 'Asia/Tokyo' : '+09:00');
+    expect(isolation).toMatch(/^read.committed$/i);
+  });
+
+  async function settingsOf(lock: Lock): Promise<string[]> {
+    if (type === 'postgres') {
+      const sql = `SELECT current_setting('TimeZone') AS zone, current_setting('transaction_isolation') AS level`;
+      const { rows } = await sqlClientOf<PoolClient>(lock).query<{ zone: string; level: string }>(sql);
+      return [rows[0]!.zone, rows[0]!.level];
+    }
+    const client = sqlClientOf<Connection>(lock).promise();
+    const [rows] = await client.query(`SELECT @@time_zone AS zone`);
+    const [found] = await client.query(
+      `SHOW SESSION VARIABLES WHERE Variable_name IN ('tx_isolation', 'transaction_isolation')`,
+    );
+    return [(rows as { zone: string }[])[0]!.zone, (found as { Value: string }[])[0]!.Value];
+  }
+
+  it('a statement of connectionInitSql that the server refuses fails the boot', async () => {
+    const provider = await backend.rows({ connectionInitSql: ['SET nothing_like_it = 1 AND'] });
+    const start = processes.start(provider);
+    await expect(start).rejects.toBeInstanceOf(LockConfigError);
+    await expect(start).rejects.toThrow(/refused "SET nothing_like_it = 1 AND" of connectionInitSql/);
   });
 
   it('a first statement that is never answered is one error, and none that nobody handles', async () => {

@@ -65,6 +65,8 @@ export async function connectToServer(
       await table.prepare(synchronize);
       await dialect.assertTable(statements.run, tableName);
     }
+    // A statement that the server refuses fails the boot, not the first lock.
+    if (needs.forLocks?.initSql?.length) (await sessions.take({ wait: 0 })).giveBack();
     const most = 1 + needs.forStatements + (needs.forLocks?.most ?? 0);
     const diagnose = () => [...server.diagnostics, ...tooMany(most, facts.maxConnections)];
     return { context, server, sessions, run: statements.run, table, tableName, diagnose, close };

@@ -22,6 +22,8 @@ export interface SessionKind {
   readonly lockWait: number;
   /** Whether a statement outside of a transaction is one by itself. */
   readonly autocommit: boolean;
+  /** Statements of the application that are sent first. */
+  readonly initSql?: readonly string[];
 }
 
 /** The server's answers on a new connection. */

@@ -1,6 +1,6 @@
 import { LockConfigError } from '../../api/errors.js';
 import { propertyOf } from './answer.js';
-import type { MysqlConnection } from './mysql-dialect.js';
+import { type MysqlConnection, newConnection } from './mysql-dialect.js';
 import { newClient, type PgClient } from './postgres-dialect.js';
 import type { ServerSource } from './source.js';
 
@@ -79,8 +79,8 @@ function ofMysql(settings: object): ServerSource {
   return {
     database: 'mysql',
     async create(connectTimeout) {
-      const { createConnection } = (await load(MYSQL2)) as { createConnection: (settings: object) => MysqlConnection };
-      return createConnection({ ...settings, connectTimeout });
+      const driver = (await load(MYSQL2)) as { createConnection(settings: object): MysqlConnection };
+      return newConnection(driver, { ...settings, connectTimeout });
     },
   };
 }

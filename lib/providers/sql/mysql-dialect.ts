@@ -26,6 +26,18 @@ export interface MysqlSource {
   create(connectTimeout: number): MysqlConnection | Promise<MysqlConnection>;
 }
 
+// A connection that waits for a lock sends nothing. So only the system can notice that it is gone: it asks each second from here on, and
+// gives up after ten.
+const KEEP_ALIVE = { enableKeepAlive: true, keepAliveInitialDelay: 10_000 };
+
+/** A new connection of mysql2 with these settings, which is opened by its first statement. */
+export function newConnection(
+  { createConnection }: { createConnection(settings: object): MysqlConnection },
+  settings: object,
+): MysqlConnection {
+  return createConnection({ ...KEEP_ALIVE, ...settings });
+}
+
 // In seconds; the largest that both servers take. A wait ends by its caller, who ends the connection.
 const LONGEST_LOCK_WAIT = 1_073_741_824;
 

@@ -28,13 +28,17 @@ export interface PostgresSource {
   create(connectTimeout: number): PgClient | Promise<PgClient>;
 }
 
+// A connection that waits for a lock sends nothing. So only the system can notice that it is gone: it asks each second from here on, and
+// gives up after ten.
+const KEEP_ALIVE = { keepAlive: true, keepAliveInitialDelayMillis: 10_000 };
+
 /** A new client of pg with these settings, which is not connected yet. */
 export function newClient(
   Client: new (settings: object) => PgClient,
   settings: object,
   connectionTimeoutMillis: number,
 ): PgClient {
-  const client = new Client({ ...settings, connectionTimeoutMillis });
+  const client = new Client({ ...KEEP_ALIVE, ...settings, connectionTimeoutMillis });
   // By it pg gives up a statement that the server goes on with, so a wait would be granted a lock that nobody has. An address and the
   // defaults of pg may name it, too.
   if (client.connectionParameters) client.connectionParameters.query_timeout = undefined;
@@ -122,7 +126,7 @@ async function setUp(
 ): Promise<ServerFacts> {
   const facts = firstRow(
     await run(
-      `SELECT pid, ${BEGUN} AS begun, pg_postmaster_start_time()::text AS started, inet_server_addr()::text AS address, ` +
+      `SELECT pid, ${BEGUN} AS begun, extract(epoch FROM pg_postmaster_start_time())::text AS started, inet_server_addr()::text AS address, ` +
         `inet_server_port() AS port, pg_is_in_recovery() AS standby, current_setting('default_transaction_read_only') AS read_only, ` +
         `current_setting('default_transaction_isolation') AS isolation, ` +
         `current_setting('max_connections') AS most, current_setting('server_version') AS version FROM pg_stat_activity WHERE pid = pg_backend_pid()`,

@@ -123,6 +123,7 @@ export class Server implements SessionHome {
       const sentAt = this.clock.now();
       const run = (sql: string, parameters: readonly unknown[] = []) =>
         inTime(this.clock, this.statementTimeout, dialect.send(connection, sql, parameters));
+      for (const sql of kind.initSql ?? []) await run(sql).catch((error: unknown) => this.#refuseInitSql(sql, error));
       const facts = await dialect.setUp(connection, run, kind);
       if (this.#closing.signal.aborted) throw new Error('The locks are closed, because the application stops.');
       this.#diagnostics = facts.diagnostics;
@@ -150,6 +151,14 @@ export class Server implements SessionHome {
     }
     this.dialect.sever(await connecting);
     throw new Error('The locks are closed, because the application stops.');
+  }
+
+  #refuseInitSql(sql: string, error: unknown): never {
+    if (!this.dialect.isAnswer(error)) throw error;
+    throw new LockConfigError(
+      `Lock provider "${this.name}": the database refused "${sql}" of connectionInitSql: ${String(error)}`,
+      { provider: this.name, cause: error },
+    );
   }
 
   #refuse(diagnostics: readonly Diagnostic[]): void {

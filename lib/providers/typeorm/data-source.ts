@@ -2,7 +2,7 @@ import { DataSource, type DataSourceOptions } from 'typeorm';
 import { LockConfigError } from '../../api/errors.js';
 import { propertyOf } from '../sql/answer.js';
 import { familyOf } from '../sql/family.js';
-import type { MysqlConnection, MysqlSource } from '../sql/mysql-dialect.js';
+import { type MysqlConnection, type MysqlSource, newConnection } from '../sql/mysql-dialect.js';
 import { newClient, type PgClient, type PostgresSource } from '../sql/postgres-dialect.js';
 import type { SqlSource } from '../sql/source.js';
 import { openFile, shareSqljs } from './sqlite.js';
@@ -70,7 +70,7 @@ function mysqlSource(options: DataSourceOptions): MysqlSource {
     create(connectTimeout) {
       driver ??= driverOf(own);
       const settings = { ...own, connectTimeout };
-      return driver.mysql.createConnection(driver.createConnectionOptions(settings, settings));
+      return newConnection(driver.mysql, driver.createConnectionOptions(settings, settings));
     },
   };
 }

@@ -145,7 +145,7 @@ export class LentTransaction {
       });
     });
     turn.catch((error: unknown) => {
-      // mysql2 does not notify a stream that its connection has ended.
+      // Drivers do not notify a stream that its connection has ended.
       if (rows && this.#isStreaming) fail(rows, error);
     });
     // Nothing was in flight, so it has been opened by now, or will not be.
@@ -163,6 +163,13 @@ export class LentTransaction {
 }
 
 function fail(rows: EventEmitter, error: unknown): void {
-  if (rows instanceof Readable) rows.destroy(error as Error);
-  else rows.emit('error', error);
+  if (!(rows instanceof Readable)) {
+    rows.emit('error', error);
+    return;
+  }
+  rows.destroy(error as Error);
+  // A stream of pg ends when the server has answered that it closed the cursor, which it will not do any more.
+  setImmediate(() => {
+    if (!rows.closed) rows.emit('error', error);
+  });
 }

@@ -55,8 +55,8 @@ export class RowLockBackend extends SqlBackend<RowDatabase> {
   }
 
   protected async open(): Promise<RowDatabase> {
-    const { guard, maxConnections: most, nestedConnections: reserved } = this.settings;
-    const forLocks = { guard, lockWait: Infinity, autocommit: false, most, reserved };
+    const { guard, maxConnections: most, nestedConnections: reserved, connectionInitSql: initSql } = this.settings;
+    const forLocks = { guard, lockWait: Infinity, autocommit: false, initSql, most, reserved };
     const database = await connectToServer(this.settings, this.context, { forStatements: 3, forLocks, table: true });
     return { ...database, counters: new TokenCounters(database.table) };
   }

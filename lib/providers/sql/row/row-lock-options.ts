@@ -15,12 +15,19 @@ export interface SqlRowLockOptions extends SqlSessionLockOptions {
    * the call rejects with `LockLostError`, reason `commit-unknown`. Default 30 s, at least 50 ms: a synchronous standby may lag.
    */
   readonly commitTimeout?: ConfiguredDuration | undefined;
+  /**
+   * Statements that are sent first on each connection of the locks, such as `SET TIME ZONE 'UTC'`: what the application sets on the
+   * connections of its own pool, and expects of the one that `sqlClientOf(lock)` or `entityManagerOf(lock)` gives. Isolation and time
+   * limits are set after them. Default none; one that the server refuses fails the boot.
+   */
+  readonly connectionInitSql?: readonly string[] | undefined;
 }
 
 /** The options, checked; times in ms. */
 export interface RowLockSettings extends SessionLockSettings {
   readonly nestedConnections: number;
   readonly commitTimeout: number;
+  readonly connectionInitSql: readonly string[];
 }
 
 /** @throws LockConfigError for options that cannot work */
@@ -39,5 +46,9 @@ export function readRowLockOptions(provider: string, options: SqlRowLockOptions,
     );
   }
   const commitTimeout = toMilliseconds(options.commitTimeout ?? '30s', 'commitTimeout', { min: 50 });
-  return { ...settings, nestedConnections, commitTimeout };
+  const { connectionInitSql = [] } = options;
+  if (!Array.isArray(connectionInitSql) || !connectionInitSql.every((sql) => typeof sql === 'string' && sql !== '')) {
+    throw new LockConfigError(`${provider}: "connectionInitSql" must be a list of statements.`);
+  }
+  return { ...settings, nestedConnections, commitTimeout, connectionInitSql };
 }

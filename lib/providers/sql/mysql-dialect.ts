@@ -32,10 +32,10 @@ const KEEP_ALIVE = { enableKeepAlive: true, keepAliveInitialDelay: 10_000 };
 
 /** A new connection of mysql2 with these settings, which is opened by its first statement. */
 export function newConnection(
-  { createConnection }: { createConnection(settings: object): MysqlConnection },
+  driver: { createConnection(settings: object): MysqlConnection },
   settings: object,
 ): MysqlConnection {
-  return createConnection({ ...KEEP_ALIVE, ...settings });
+  return driver.createConnection({ ...KEEP_ALIVE, ...settings });
 }
 
 // In seconds; the largest that both servers take. A wait ends by its caller, who ends the connection.

@@ -25,7 +25,8 @@ const sessionLocks = (title, type, provider, remainingLocks) => ({
   // A waiter sends nothing, so it notices only at the end of its wait that its connection was forgotten (the "Limits" of their pages).
   faults: SQL_FAULTS.filter((fault) => fault !== 'connections forgotten'),
   /**
-   * The server frees the lock when the connection ends, and the holder notices a moment later. Writes in the lock's own
+   * The server frees the lock when the connection ends, and the holder notices a moment later. Where only the client's side has ended, its
+   * process ends the other side itself when it has reported the loss, and the task notices a moment later. Writes in the lock's own
    * transaction are rolled back. Other writes are refused by their token.
    */
   allows: Object.fromEntries(
@@ -33,6 +34,7 @@ const sessionLocks = (title, type, provider, remainingLocks) => ({
       'KILL CONNECTION',
       'server restarted',
       'connections reset',
+      'clients reset',
       'connections refused',
       'requests lost',
       'replies lost',

@@ -63,9 +63,11 @@ export class LentTransaction {
       }
       await this.beforeCommit();
       this.#isClosed = true;
-      if (this.#marked) await session.run(`RELEASE SAVEPOINT ${this.#savepoint}`);
+      const proof = this.#marked && `RELEASE SAVEPOINT ${this.#savepoint}`;
+      if (proof && !session.dialect.sendsSeveral) await session.run(proof);
       isSent = true;
-      await session.commit(timeout);
+      // Of several statements in one message, none is executed behind one that fails.
+      await session.commit(timeout, session.dialect.sendsSeveral ? proof : undefined);
     } catch (error) {
       const isUnknown = isSent && !(error instanceof TransactionEndedError) && !session.dialect.isAnswer(error);
       if (isUnknown) throw new UncommittedError('unknown', error);

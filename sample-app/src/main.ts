@@ -26,9 +26,9 @@ async function backend(): Promise<Backend> {
     case 'redis':
       return (await import('./backends/redis.js')).redis(redisUrl);
     case 'mysql':
-      return (await import('./backends/sql.js')).sql(name, mysqlUrl, lease);
+      return (await import('./backends/mysql.js')).mysql(mysqlUrl, lease);
     case 'postgres':
-      return (await import('./backends/sql.js')).sql(name, postgresUrl, lease);
+      return (await import('./backends/postgres.js')).postgres(postgresUrl, lease);
     case 'zookeeper':
       return (await import('./backends/zookeeper.js')).zookeeper(connectString, lease);
     case 'failover':

@@ -11,6 +11,8 @@ const MYSQL = {
   mayLose: false,
 };
 
+const NO_TYPEORM = join(import.meta.dirname, 'without-typeorm.mjs');
+
 describe('npm start -- --once', () => {
   it.each([
     { in: 'memory', args: [], says: /sold exactly 100/, mayLose: false },
@@ -21,6 +23,12 @@ describe('npm start -- --once', () => {
       // On a busy machine a process may confirm its locks too late. Then an order fails, and its item is not sold.
       mayLose: true,
     },
+    {
+      in: 'postgres, by two processes',
+      args: ['--provider', 'postgres', '--instances', '2'],
+      says: /locks in postgres[^]*sold exactly 100/,
+      mayLose: false,
+    },
     ...(exploration(0, 1) === 1 ? [MYSQL] : []),
   ])(
     'oversells without a lock, sells exactly what there is with one in $in, and ends',
@@ -28,8 +36,8 @@ describe('npm start -- --once', () => {
       const script = join(import.meta.dirname, '../../scripts/start.mjs');
       const program = spawn(process.execPath, [script, '--once', ...args], {
         stdio: ['ignore', 'pipe', 'pipe'],
-        // A server of its own.
-        env: { ...process.env, MYSQL_URL: undefined },
+        // A server of its own. The SQL locks of the sample are those of a plain driver.
+        env: { ...process.env, MYSQL_URL: undefined, POSTGRES_URL: undefined, NODE_OPTIONS: `--import ${NO_TYPEORM}` },
       });
       let output = '';
       program.stdout.on('data', (text: Buffer) => (output += text.toString()));

@@ -10,7 +10,7 @@ export const versionLocks = (type) => ({
   lifetime: LEASE,
   fair: false,
   faults: SQL_FAULTS,
-  /** docs/providers/typeorm-version-lock.md: the lease in a row survives all these faults. */
+  /** docs/providers/sql-version-lock.md: the lease in a row survives all these faults. */
   allows: {},
 
   async startBackend() {

@@ -25,7 +25,7 @@ const COMMENT = /<!-- (?<kind>ts|then|not run):(?<content>.*?)-->/gs;
 const DECLARED = /\bdeclare class (\w+)/g;
 const EXPORTED = /\bexport class (\w+)/g;
 const IMPORT = /^import\s[^;]*?from\s+'[^']+';|^import\s+'[^']+';/gm;
-const STAGE = `import { start, sqlite, stub } from './test/docs/stage.js';`;
+const STAGE = `import { balanceAfter, start, sqlite, stub } from './test/docs/stage.js';`;
 
 /** All TypeScript blocks of the documentation. Imports of a page count for its later blocks, as they do for a reader. */
 export function codeBlocks(): CodeBlock[] {
@@ -81,5 +81,5 @@ function single(name: string, statement: string): string {
   const [, from = ''] = /from\s+('[^']+')/.exec(statement) ?? [];
   if (!new RegExp(`[{,]\\s*(?:type\\s+)?(?:\\w+\\s+as\\s+)?${name}\\s*[,}]`).test(statement)) return statement;
   const [found = name] = new RegExp(`(?:type\\s+)?(?:\\w+\\s+as\\s+)?${name}(?=\\s*[,}])`).exec(statement) ?? [];
-  return `import { ${found} } from ${from};`;
+  return `${/^import\s+type\s/.test(statement) ? 'import type' : 'import'} { ${found} } from ${from};`;
 }

@@ -1,14 +1,16 @@
-import { type INestApplication, type ModuleMetadata, type Type } from '@nestjs/common';
+import { type DynamicModule, type INestApplication, type ModuleMetadata, type Type } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import { TypeOrmModule } from '@nestjs/typeorm';
-import { DistributedLockModule } from '../../lib/index.js';
+import pg from 'pg';
+import { DistributedLockModule, type Lock, LockService } from '../../lib/index.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
+import { SqlRowLockProvider } from '../../lib/providers/sql/index.js';
 
 const started: INestApplication[] = [];
 
 /** Boots an application with this module, or with these parts beside locks in memory. It is closed after the block. */
-export async function start(what: Type | ModuleMetadata): Promise<INestApplication> {
-  const module = typeof what === 'function' ? what : withLocks(what);
+export async function start(what: Type | DynamicModule | ModuleMetadata): Promise<INestApplication> {
+  const module = typeof what === 'function' || 'module' in what ? what : withLocks(what);
   const app = await NestFactory.create(module, { abortOnError: false });
   started.push(app);
   return app.init();
@@ -26,6 +28,29 @@ export async function closeAll(): Promise<void> {
 /** A database in the memory of this process, with the tables of these entities. */
 export function sqlite(...entities: Type[]) {
   return TypeOrmModule.forRoot({ type: 'sqljs', entities, synchronize: true });
+}
+
+/** What is left of an account of 12 on this Postgres when 5 were withdrawn under a row lock, and 1 more by a task that then fails. */
+export async function balanceAfter(
+  url: string,
+  withdraw: (lock: Lock, id: number, amount: number) => Promise<void>,
+): Promise<number> {
+  const admin = new pg.Client(url);
+  await admin.connect();
+  await admin.query('CREATE TABLE IF NOT EXISTS account (id int PRIMARY KEY, balance int NOT NULL)');
+  await admin.query('INSERT INTO account VALUES (1, 12) ON CONFLICT (id) DO UPDATE SET balance = 12');
+  const provider = new SqlRowLockProvider({ url, synchronize: true });
+  const app = await start({ module: class Bank {}, imports: [DistributedLockModule.forRoot({ provider })] });
+  const locks = app.get(LockService);
+  await locks.withLock('account:1', (lock) => withdraw(lock, 1, 5));
+  const failed = locks.withLock('account:1', async (lock) => {
+    await withdraw(lock, 1, 1);
+    throw new Error('of the task');
+  });
+  await failed.catch(() => undefined);
+  const { rows } = await admin.query<{ balance: number }>('SELECT balance FROM account');
+  await admin.end();
+  return rows[0]!.balance;
 }
 
 /** Requests to hosts of documentation, which nobody answers but this stub. */

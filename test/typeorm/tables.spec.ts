@@ -16,14 +16,14 @@ function statementsIn(page: string): string[] {
 describe('the table of the locks', () => {
   it('is printed in the docs as it is created', () => {
     const families = ['mysql', 'postgres', 'sqlite'] as const;
-    expect(statementsIn('typeorm-table.md').filter((line) => line.startsWith('CREATE'))).toEqual(
+    expect(statementsIn('sql-table.md').filter((line) => line.startsWith('CREATE'))).toEqual(
       families.map((family) => `${createTableSql(family, DEFAULT_TABLE)};`),
     );
   });
 
   it('is printed with that of the records', () => {
     const families = ['mysql', 'postgres'] as const;
-    expect(statementsIn('typeorm-operations.md').filter((line) => line.startsWith('CREATE'))).toEqual(
+    expect(statementsIn('sql-operations.md').filter((line) => line.startsWith('CREATE'))).toEqual(
       families.map((family) => `${createRecordTableSql(family, DEFAULT_TABLE)};`),
     );
   });

@@ -120,4 +120,36 @@ describe('an outage of Redis', () => {
     for (let step = 0; step < 30; step += 1) await clock.advance(100);
     await stopped;
   });
+
+  it('is reported once, however many ask, renew and leave while Redis is frozen and when it goes on', async () => {
+    const provider = new RedisLockProvider({ url: redis.server.url, commandTimeout: 500 });
+    const locks = new LockManager({ providers: { redis: provider } });
+    await locks.start();
+    const reported: unknown[] = [];
+    locks.events.on('unavailable', (event) => reported.push(event));
+    const state = { served: 0, refused: 0, isOver: false };
+    const callers = Array.from({ length: 60 }, async (_, index) => {
+      while (!state.isOver) {
+        const task = () => new Promise<void>((resolve) => setTimeout(resolve, (index % 4) * 50));
+        const outcome = await locks
+          .withLock(`k${index % 40}`, task, { wait: 300, lease: 1_000 })
+          .catch((error: unknown) => error);
+        if (outcome) state.refused += 1;
+        else state.served += 1;
+      }
+    });
+    const until = async (isSo: () => boolean) => {
+      while (!isSo()) await new Promise((resolve) => setTimeout(resolve, 10));
+    };
+    await until(() => state.served > 200);
+    redis.server.signal('SIGSTOP');
+    await until(() => reported.length > 0 && state.refused > 500);
+    redis.server.signal('SIGCONT');
+    const before = state.served;
+    await until(() => state.served > before + 500);
+    state.isOver = true;
+    await Promise.all(callers);
+    expect(reported).toHaveLength(1);
+    await locks.stop();
+  }, 60_000);
 });

@@ -19,7 +19,7 @@ export interface LockManagerOptions {
   readonly instance?: string | undefined;
   /** Defaults for calls that leave an option open. */
   readonly defaults?: LockDefaults | undefined;
-  /** How long {@link LockManager.stop} lets holders finish, in ms. Default 10 s. */
+  /** How long {@link LockManager.stop} lets holders finish, in ms. Default 7 s: Docker kills after 10 s. */
   readonly shutdownGrace?: ConfiguredDuration | undefined;
   /** Whether a backend that cannot be reached fails the start. Default true; false starts anyway, and its locks are unavailable until it is back. */
   readonly failFast?: boolean | undefined;
@@ -33,7 +33,8 @@ export interface LockManagerOptions {
 const NAMESPACE = /^[A-Za-z0-9_.-]{1,64}$/;
 const INSTANCE = /^[\x20-\x7E]{1,100}$/;
 const PROVIDER_NAME = /^[A-Za-z0-9_-]{1,64}$/;
-const DEFAULT_GRACE = 10_000;
+// Docker and Compose kill 10 s after SIGTERM, and the last releases may take 2 s of these.
+const DEFAULT_GRACE = 7_000;
 const DEFAULT_MAX_WAITERS = 10_000;
 
 /** The options of a `LockManager`, checked and complete. @throws LockConfigError */

@@ -90,6 +90,20 @@ describe('stop', () => {
     expect(clock.pendingTimers).toBe(0);
   });
 
+  it('is over, unless noted otherwise, before Docker kills the process, even if no release is answered', async () => {
+    const provider = new ScriptedProvider();
+    const { locks, clock } = await startManager({ provider });
+    const holder = watch(locks.withLock('a', () => new Promise(() => undefined), { onLost: 'throw-early' }));
+    await clock.advance(0);
+    provider.asks[0]!.grant();
+    await clock.advance(0);
+    const stopping = watch(locks.stop());
+    await clock.advance(6_999);
+    expect(holder.state).toBe('pending');
+    await clock.advance(2_001);
+    expect([holder.state, stopping.state]).toEqual(['rejected', 'fulfilled']);
+  });
+
   it('lets holders take what they need to finish, under whichever of their locks still stands', async () => {
     const { locks, clock } = await startManager();
     const gate = deferred();

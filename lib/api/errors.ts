@@ -29,7 +29,11 @@ export type LossReason =
 // Registered, so that two copies of this package in one process recognize each other's errors.
 const BRAND = Symbol.for('nestjs-distributed-lock:LockError');
 
-/** The base of every error that this package throws. A user's own error is never wrapped in one. */
+/**
+ * The base of every error that this package throws. A user's own error is never wrapped in one.
+ *
+ * `instanceof` compares brands and codes, so it also holds for an error of another copy of this package in the process.
+ */
 export abstract class LockError extends Error {
   /** Stable, machine-readable name of the kind of error, such as `LOCK_BUSY`. */
   abstract readonly code: string;
@@ -46,7 +50,13 @@ export abstract class LockError extends Error {
     Object.defineProperty(this, BRAND, { value: true });
   }
 
-  /** `instanceof` that also holds across two copies of this package in one process. */
+  /** By brand and code, because filters of Nest and of applications know nothing but `instanceof`. */
+  static override [Symbol.hasInstance](error: unknown): boolean {
+    if (Function.prototype[Symbol.hasInstance].call(this, error)) return true;
+    return LockError.is(error) && (this === LockError || KINDS[error.code] === this);
+  }
+
+  /** The same as `error instanceof LockError`. */
   static is(error: unknown): error is LockError {
     return typeof error === 'object' && error !== null && BRAND in error;
   }
@@ -121,3 +131,14 @@ export class LockCapacityError extends LockError {
 export class VersionConflictError extends LockError {
   readonly code = 'LOCK_VERSION_CONFLICT';
 }
+
+const KINDS: Readonly<Record<string, unknown>> = {
+  LOCK_BUSY: LockBusyError,
+  LOCK_LOST: LockLostError,
+  LOCK_UNAVAILABLE: LockUnavailableError,
+  LOCK_KEY: LockKeyError,
+  LOCK_CONFIG: LockConfigError,
+  LOCK_DEADLOCK: LockDeadlockError,
+  LOCK_CAPACITY: LockCapacityError,
+  LOCK_VERSION_CONFLICT: VersionConflictError,
+};

@@ -1,6 +1,18 @@
+import { jest } from '@jest/globals';
 import * as errors from '../../lib/api/errors.js';
-import { LockError, LockLostError, LockBusyError } from '../../lib/api/errors.js';
+import { LockError, LockBusyError } from '../../lib/api/errors.js';
 import { startManager } from '../core/manager-rig.js';
+
+type ErrorClass = new (message: string, details: object) => LockError;
+
+/** The errors of a second copy of the package, loaded for each call. */
+async function copyOfErrors(): Promise<typeof errors> {
+  let copy = errors;
+  await jest.isolateModulesAsync(async () => {
+    copy = await import('../../lib/api/errors.js');
+  });
+  return copy;
+}
 
 describe('lock errors', () => {
   it('have a code, a name, a key, a provider and a cause', () => {
@@ -14,7 +26,7 @@ describe('lock errors', () => {
   it('have codes that never change', () => {
     const codes = Object.entries(errors)
       .filter(([name]) => name !== 'LockError' && name.endsWith('Error'))
-      .map(([name, Type]) => [name, new (Type as new (message: string, details: object) => LockError)('x', {}).code]);
+      .map(([name, Type]) => [name, new (Type as ErrorClass)('x', {}).code]);
     expect(Object.fromEntries(codes)).toEqual({
       LockBusyError: 'LOCK_BUSY',
       LockLostError: 'LOCK_LOST',
@@ -27,17 +39,34 @@ describe('lock errors', () => {
     });
   });
 
-  it('are recognised across two copies of the package, and nothing else is', () => {
-    const foreign = Object.defineProperty(
-      new Error('of the other copy'),
-      Symbol.for('nestjs-distributed-lock:LockError'),
-      {
-        value: true,
-      },
-    );
-    expect(LockError.is(foreign)).toBe(true);
-    expect(LockError.is(new LockLostError('lost', { reason: 'expired' }))).toBe(true);
-    for (const other of [new Error('no'), null, undefined, 'LockError', {}]) expect(LockError.is(other)).toBe(false);
+  it('are told apart by instanceof across two copies of the package, and nothing else is one', async () => {
+    const otherCopy = await copyOfErrors();
+    const kinds = Object.entries(errors).filter(([name]) => name !== 'LockError') as [
+      keyof typeof errors,
+      ErrorClass,
+    ][];
+    expect(otherCopy.LockError).not.toBe(LockError);
+    for (const [name] of kinds) {
+      const foreign = new (otherCopy[name] as ErrorClass)('of the other copy', {});
+      expect([LockError.is(foreign), foreign instanceof LockError, foreign instanceof Error]).toEqual([
+        true,
+        true,
+        true,
+      ]);
+      expect(kinds.filter(([, Kind]) => foreign instanceof Kind).map(([kind]) => kind)).toEqual([name]);
+    }
+    for (const other of [new Error('no'), null, undefined, 'LockError', {}, { code: 'LOCK_BUSY' }]) {
+      expect([LockError.is(other), other instanceof LockError, other instanceof LockBusyError]).toEqual(
+        Array(3).fill(false),
+      );
+    }
+  });
+
+  it('of a class that an application derives are no other errors of the same code', async () => {
+    class StockBusyError extends LockBusyError {}
+    const { LockBusyError: Foreign } = await copyOfErrors();
+    expect(new StockBusyError('busy') instanceof LockBusyError).toBe(true);
+    for (const Kind of [LockBusyError, Foreign]) expect(new Kind('busy') instanceof StockBusyError).toBe(false);
   });
 
   it('show no more in a log than they say', () => {

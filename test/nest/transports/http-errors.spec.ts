@@ -1,3 +1,4 @@
+import { jest } from '@jest/globals';
 import {
   type ArgumentsHost,
   type CanActivate,
@@ -226,6 +227,45 @@ describe.each<Platform>(['Express', 'Fastify'])('lock errors over HTTP on %s', (
     });
     expect((await fetch('/conflict')).status).toBe(423);
   });
+});
+
+it('answers for an error of another copy of the package, which a handler or its guard throws', async () => {
+  let otherCopy = { LockBusyError };
+  await jest.isolateModulesAsync(async () => {
+    otherCopy = await import('../../../lib/api/errors.js');
+  });
+  expect(otherCopy.LockBusyError).not.toBe(LockBusyError);
+  const fail = (): never => {
+    throw new otherCopy.LockBusyError('busy');
+  };
+  @Injectable()
+  class ForeignGuard implements CanActivate {
+    canActivate(): boolean {
+      return fail();
+    }
+  }
+  @Controller()
+  class Foreign {
+    @Get('handler')
+    async handler() {
+      fail();
+    }
+
+    @Get('locked')
+    @DistributedLock('locked')
+    async locked() {
+      fail();
+    }
+
+    @Get('guard')
+    @UseGuards(ForeignGuard)
+    guard() {}
+  }
+  const app = await serve({ controllers: [Foreign] });
+  for (const path of ['/handler', '/locked', '/guard']) {
+    const response = await app.fetch(path);
+    expect([path, response.status, response.headers.get('retry-after')]).toEqual([path, 423, '1']);
+  }
 });
 
 it('works in a testing module, whose server is made after its providers', async () => {

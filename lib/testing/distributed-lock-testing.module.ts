@@ -6,7 +6,8 @@ import { TestLocks } from './test-locks.js';
 
 /**
  * Replaces `DistributedLockModule` in tests, with the same services and options, and {@link TestLocks}
- * beside them. Providers among the options lend their names alone.
+ * beside them. Providers among the options are not connected: memory stands for them, under their names and with their capabilities, so a
+ * test refuses what production refuses.
  *
  * @example
  * ```ts

@@ -1,7 +1,12 @@
 // By name, because tests replace the global one with a fake.
 import { setImmediate } from 'node:timers';
 import type { FactoryProvider } from '@nestjs/common';
+import type { Lock } from '../api/lock.js';
+import type { LockMode, LockOptions, LossPolicy } from '../api/lock-options.js';
+import type { LockPlan } from '../core/acquire/lock-plan.js';
+import type { GrantedLock } from '../core/hold/granted-lock.js';
 import { LockManager } from '../core/lock-manager.js';
+import type { LockManagerOptions } from '../core/lock-manager-options.js';
 import {
   type AcquireRequest,
   type Grant,
@@ -14,17 +19,45 @@ import {
 } from '../api/lock-provider.js';
 import { Leadership } from '../recipes/leadership.js';
 import type { LockInfo } from '../api/lock-info.js';
+import { type LockKey, normalizeKeys } from '../key/lock-key.js';
 import { validUntil } from '../core/toolkit/validity.js';
 import { getLockServiceToken } from '../nest/decorators/inject-lock-service.decorator.js';
+import { LockAdmin } from '../nest/service/lock-admin.js';
 import { LockService, type KeyContext } from '../nest/service/lock.service.js';
+import { capabilitiesOf } from './capabilities.js';
 import { FakeClock } from './fake-clock.js';
 
 /** What the stub replaces. */
 export interface LockServiceStubOptions {
-  /** Names of the providers that the code under test speaks of; the first is the default. */
-  readonly providers?: readonly string[];
+  /**
+   * The providers that the code under test names; the first is the default. Names alone: each can do everything. Otherwise each is given with what it
+   * stands for, and refuses what that cannot do, with the same error: a provider, which is not connected, or the capabilities that differ
+   * from all (`{ minHold: false }`).
+   */
+  readonly providers?: readonly string[] | Readonly<Record<string, LockProvider | Partial<LockCapabilities>>>;
   /** The values for `#{ctx.name}`, as in the module's options. */
   readonly context?: KeyContext;
+}
+
+/** A call for a lock, with all options that apply to it: its own, those of its class, and defaults. All times in ms. */
+export interface StubCall {
+  /** Sorted, without repetition. */
+  readonly keys: readonly string[];
+  readonly provider: string;
+  /** The decorated method, or `null` for a call of `LockService`. */
+  readonly method: string | null;
+  readonly mode: LockMode;
+  /** `undefined` except in mode `limited`. */
+  readonly limit: number | undefined;
+  /** `undefined` except in mode `limited`. */
+  readonly weight: number | undefined;
+  readonly wait: number;
+  readonly lease: number;
+  readonly renew: boolean;
+  readonly maxHold: number;
+  readonly minHold: number;
+  readonly reentrant: boolean;
+  readonly onLost: LossPolicy;
 }
 
 /**
@@ -52,14 +85,27 @@ export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
   readonly provide = LockService;
   /** The keys of all locks that were taken, in order. */
   readonly acquired: string[] = [];
+  /** All calls for locks, in order: also those that found the key busy, and nested ones. */
+  readonly calls: StubCall[] = [];
   readonly #busy = new Set<string>();
   readonly #backends: StubBackend[] = [];
+  readonly #providers: Readonly<Record<string, LockProvider>>;
 
   /** The lock services on each of its `providers`, for `@InjectLockService(name)`: `providers: [stub, ...stub.named]`. */
   readonly named: readonly FactoryProvider<LockService>[];
 
+  /** The `LockAdmin` of the stub: `providers: [stub, stub.admin]`. */
+  readonly admin: FactoryProvider<LockAdmin> = {
+    provide: LockAdmin,
+    useFactory: (service: LockService) => new LockAdmin(service.manager),
+    inject: [LockService],
+  };
+
+  /** @throws LockConfigError for providers that would fail the boot */
   constructor(private readonly options: LockServiceStubOptions) {
-    this.named = (options.providers ?? []).map((name) => ({
+    const { providers } = options;
+    this.#providers = this.#standIns(providers ?? ['stub']);
+    this.named = Object.keys(providers ? this.#providers : {}).map((name) => ({
       provide: getLockServiceToken(name),
       useFactory: (service: LockService) => service.via(name),
       inject: [LockService],
@@ -67,23 +113,33 @@ export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
   }
 
   readonly useFactory = async (): Promise<LockService> => {
-    const { providers = ['stub'], context } = this.options;
-    const provider: LockProvider = {
-      createBackend: (backendContext) => {
-        const backend = new StubBackend(backendContext, this.#busy, this.acquired);
+    const [first] = Object.keys(this.#providers);
+    const options = { providers: this.#providers, default: first, clock: new FakeClock() };
+    const manager = new StubManager(options, this.calls);
+    await manager.start();
+    const leadership = new StubLeadership(manager, this.#busy);
+    return new LockService(manager, this.options.context, undefined, undefined, leadership);
+  };
+
+  #standIns(providers: NonNullable<LockServiceStubOptions['providers']>): Readonly<Record<string, LockProvider>> {
+    const standIn = (capabilities: LockCapabilities): LockProvider => ({
+      createBackend: (context) => {
+        const backend = new StubBackend(context, this.#busy, this.acquired, capabilities);
         this.#backends.push(backend);
         return backend;
       },
-    };
-    const manager = new LockManager({
-      providers: Object.fromEntries(providers.map((name) => [name, provider])),
-      default: providers[0],
+    });
+    if (isList(providers)) return Object.fromEntries(providers.map((name) => [name, standIn(EVERYTHING)]));
+    const originals = Object.entries(providers).map(
+      ([name, each]) => [name, 'createBackend' in each ? each : standIn({ ...EVERYTHING, ...each })] as const,
+    );
+    const capabilities = capabilitiesOf({
+      providers: Object.fromEntries(originals),
+      default: originals[0]?.[0],
       clock: new FakeClock(),
     });
-    await manager.start();
-    const leadership = new StubLeadership(manager, this.#busy);
-    return new LockService(manager, context, undefined, undefined, leadership);
-  };
+    return Object.fromEntries(Array.from(capabilities, ([name, can]) => [name, standIn(can)]));
+  }
 
   /** From now on the key is busy, however long a caller would wait. */
   busy(key: string): void {
@@ -105,6 +161,44 @@ export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
       setImmediate(resolve);
     });
     for (const backend of this.#backends) backend.lose(key);
+  }
+}
+
+/** Records the calls. */
+class StubManager extends LockManager {
+  constructor(
+    options: LockManagerOptions,
+    private readonly calls: StubCall[],
+  ) {
+    super(options);
+  }
+
+  override async acquire(key: LockKey, options: LockOptions = {}): Promise<Lock> {
+    this.#record(key, this.plan(options));
+    return await super.acquire(key, options);
+  }
+
+  override async withLock<T>(
+    key: LockKey,
+    task: (lock: Lock) => T | PromiseLike<T>,
+    options: LockOptions = {},
+  ): Promise<T> {
+    this.#record(key, this.plan(options));
+    return await super.withLock(key, task, options);
+  }
+
+  override async acquirePlanned(plan: LockPlan, key: LockKey, signal?: AbortSignal): Promise<GrantedLock> {
+    this.#record(key, plan);
+    return await super.acquirePlanned(plan, key, signal);
+  }
+
+  #record(key: LockKey, { core, settings, origin }: LockPlan): void {
+    const { limited, ...others } = settings;
+    const { limit, weight } = limited ?? {};
+    this.calls.push({
+      ...{ keys: normalizeKeys(key), provider: core.name, method: origin.method },
+      ...{ ...others, limit, weight },
+    });
   }
 }
 
@@ -136,6 +230,10 @@ class StubLeadership extends Leadership {
   }
 }
 
+function isList(value: object): value is readonly unknown[] {
+  return Array.isArray(value);
+}
+
 function untilAborted(signal: AbortSignal | undefined): Promise<void> {
   return new Promise((resolve) => {
     if (signal?.aborted) resolve();
@@ -145,17 +243,18 @@ function untilAborted(signal: AbortSignal | undefined): Promise<void> {
   });
 }
 
+const EVERYTHING: LockCapabilities = {
+  shared: true,
+  limits: true,
+  fair: true,
+  fencing: true,
+  lease: 'per-lock',
+  minHold: true,
+  forceRelease: true,
+};
+
 /** Locks that everybody gets immediately, and that exclude nobody. */
 class StubBackend implements LockBackend {
-  readonly capabilities: LockCapabilities = {
-    shared: true,
-    limits: true,
-    fair: true,
-    fencing: true,
-    lease: 'per-lock',
-    minHold: true,
-    forceRelease: true,
-  };
   readonly #held = new Set<AcquireRequest>();
   #token = 0n;
 
@@ -163,6 +262,7 @@ class StubBackend implements LockBackend {
     private readonly context: BackendContext,
     private readonly busy: ReadonlySet<string>,
     private readonly acquired: string[],
+    readonly capabilities: LockCapabilities,
   ) {}
 
   connect(): Promise<void> {
@@ -175,7 +275,8 @@ class StubBackend implements LockBackend {
     this.acquired.push(key);
     this.#held.add(request);
     this.#token += 1n;
-    return Promise.resolve({ lease, fencingToken: this.#token, validUntil: this.#validUntil(lease) });
+    const fencingToken = this.#tokenOf(request.mode);
+    return Promise.resolve({ lease, fencingToken, validUntil: this.#validUntil(lease) });
   }
 
   renew(request: AcquireRequest, lease: number): Promise<RenewOutcome> {
@@ -192,7 +293,7 @@ class StubBackend implements LockBackend {
     const [{ mode } = { mode: 'exclusive' as const }] = held;
     return Promise.resolve({
       ...{ key, state: 'held', mode, holders: Math.max(held.length, 1), waiters: 0 },
-      ...{ expiresIn: null, fencingToken: this.#token },
+      ...{ expiresIn: null, fencingToken: this.#tokenOf(mode) },
     });
   }
 
@@ -212,6 +313,10 @@ class StubBackend implements LockBackend {
 
   close(): Promise<void> {
     return Promise.resolve();
+  }
+
+  #tokenOf(mode: LockMode): bigint | null {
+    return this.capabilities.fencing && mode !== 'limited' ? this.#token : null;
   }
 
   #validUntil(lease: number): number {

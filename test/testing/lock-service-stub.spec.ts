@@ -2,16 +2,26 @@ import { jest } from '@jest/globals';
 import { Injectable } from '@nestjs/common';
 import { Test } from '@nestjs/testing';
 import {
+  CombinedProvider,
   currentLock,
   DistributedLock,
   InjectLockService,
+  LockAdmin,
+  LockDefaults,
   LockLostError,
+  LockManager,
+  type LockOptions,
   LockService,
   LockBusyError,
   RunOnce,
 } from '../../lib/index.js';
+import type { LockProvider } from '../../lib/api/lock-provider.js';
+import { RedlockProvider } from '../../lib/providers/redlock/index.js';
+import { SqlAdvisoryLockProvider, SqlRowLockProvider } from '../../lib/providers/sql/index.js';
 import { type LockServiceStubOptions, provideLockServiceStub } from '../../lib/testing/index.js';
 import { Gate } from '../nest/apps.js';
+
+const NODES = [1, 2, 3].map((port) => ({ url: `redis://127.0.0.1:${port}` }));
 
 @Injectable()
 class Orders {
@@ -111,6 +121,90 @@ describe('provideLockServiceStub', () => {
     await expect(stub.orders.elsewhere()).resolves.toBe('mysql');
     expect(stub.locks.acquired).toEqual(['acme']);
     await expect((await orders()).orders.elsewhere()).rejects.toThrow(/no lock provider "mysql"/);
+  });
+});
+
+describe('a stub that stands for providers', () => {
+  const rowLock = new SqlRowLockProvider({ url: 'postgres://nobody@127.0.0.1:1/none' });
+  const mysql = new SqlRowLockProvider({ url: 'mysql://nobody@127.0.0.1:1/none', fencing: true });
+  const advisory = new SqlAdvisoryLockProvider({ url: 'postgres://nobody@127.0.0.1:1/none' });
+
+  it.each<[string, LockProvider, LockOptions]>([
+    ['minHold of a row lock', rowLock, { minHold: '1s' }],
+    ['a limit of a row lock', rowLock, { limit: 3 }],
+    ['a lease of a row lock', rowLock, { lease: '1s' }],
+    ['readers of a row lock on Postgres', rowLock, { mode: 'shared' }],
+    ['a lease beyond maxLease', new RedlockProvider({ nodes: NODES, maxLease: '10s' }), { lease: '11s' }],
+    ['a limit of Redlock', new RedlockProvider({ nodes: NODES, maxLease: '1m' }), { limit: 3 }],
+  ])('refuses %s with the error of production', async (_, provider, options) => {
+    const production = new LockManager({ providers: { main: provider } });
+    const refusal = expect.objectContaining({ code: 'LOCK_CONFIG' }) as Error;
+    const expected = await production.acquire('a', options).catch((error: unknown) => error as Error);
+    expect(expected).toEqual(refusal);
+    const service = await provideLockServiceStub({ providers: { main: provider } }).useFactory();
+    await expect(service.acquire('a', options)).rejects.toMatchObject({ message: (expected as Error).message });
+    expect(await service.tryAcquire('a')).not.toBeNull();
+  });
+
+  it('grants what they can do, and no token that they do not have', async () => {
+    const providers = { mysql, advisory, memory: { fencing: false } };
+    const service = await provideLockServiceStub({ providers }).useFactory();
+    expect((await service.acquire('a', { mode: 'shared' })).fencingToken).toBe(1n);
+    for (const name of ['advisory', 'memory']) {
+      expect((await service.via(name).acquire('a')).fencingToken).toBeNull();
+    }
+    expect((await service.via('memory').acquire('b', { minHold: '1s' })).keys).toEqual(['b']);
+  });
+
+  it('refuses composites that production refuses', () => {
+    const providers = { main: new CombinedProvider({ providers: ['one', 'two'] }), one: {} };
+    expect(() => provideLockServiceStub({ providers })).toThrow('Lock provider "main" is built on "two"');
+  });
+});
+
+describe('what the stub records', () => {
+  it('are all calls with the options that apply', async () => {
+    @LockDefaults({ wait: '3s', onLost: 'ignore' })
+    @Injectable()
+    class Reports {
+      constructor(private readonly locks: LockService) {}
+
+      @DistributedLock('report:#{p0}', { limit: 5, weight: 2, maxHold: '1m' })
+      async write(_id: number) {
+        await this.locks.withLock('index', () => undefined, { mode: 'shared', wait: 0, renew: false });
+      }
+      @RunOnce('nightly', { atLeast: '1h' })
+      async nightly() {}
+    }
+    const locks = provideLockServiceStub();
+    const module = await Test.createTestingModule({ providers: [Reports, locks] }).compile();
+    locks.busy('nightly');
+    await module.get(Reports).write(7);
+    await module.get(Reports).nightly();
+    const provider = 'stub';
+    expect(locks.calls).toEqual([
+      {
+        ...{ keys: ['report:7'], provider, method: 'Reports.write', mode: 'limited', limit: 5, weight: 2 },
+        ...{ wait: 3_000, lease: 30_000, renew: true, maxHold: 60_000, minHold: 0, reentrant: true, onLost: 'ignore' },
+      },
+      {
+        ...{ keys: ['index'], provider, method: null, mode: 'shared', limit: undefined, weight: undefined, wait: 0 },
+        ...{ lease: 30_000, renew: false, maxHold: Infinity, minHold: 0, reentrant: true, onLost: 'throw' },
+      },
+      expect.objectContaining({ keys: ['nightly'], method: 'Reports.nightly', wait: 0, minHold: 3_600_000 }),
+    ]);
+    expect(locks.acquired).toEqual(['report:7', 'index']);
+  });
+
+  it('is shown by its LockAdmin', async () => {
+    const locks = provideLockServiceStub();
+    const module = await Test.createTestingModule({ providers: [locks, locks.admin] }).compile();
+    const lock = await module.get(LockService).acquire('a', { limit: 2 });
+    const admin = module.get(LockAdmin);
+    expect(admin.held()).toMatchObject([{ key: 'a', mode: 'limited' }]);
+    expect(await admin.inspect('a')).toMatchObject({ state: 'held', mode: 'limited', fencingToken: null });
+    expect(await admin.forceRelease('a')).toBe(true);
+    expect(lock.isHeld()).toBe(false);
   });
 });
 

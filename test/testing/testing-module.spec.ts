@@ -13,6 +13,7 @@ import {
   RunOnce,
 } from '../../lib/index.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
+import { SqlAdvisoryLockProvider, SqlRowLockProvider } from '../../lib/providers/sql/index.js';
 import { DistributedLockTestingModule, TestLocks } from '../../lib/testing/index.js';
 import { watch } from '../core/manager-rig.js';
 import { Gate } from '../nest/apps.js';
@@ -128,6 +129,31 @@ describe('DistributedLockTestingModule', () => {
     await expect(locks.busy('a')).rejects.toThrow(
       'Expected lock "a" to be free, so that somebody else can take it; the application holds "a" (provider "memory").',
     );
+  });
+
+  it('fails the boot where production fails it, and takes locks away whatever the provider offers', async () => {
+    const row = new SqlRowLockProvider({ url: 'postgres://nobody@127.0.0.1:1/none' });
+    await expect(start({ provider: row })).rejects.toThrow(
+      'Orders.nightly: Lock provider "default" cannot keep a key after its release: remove "minHold"',
+    );
+    const imports = [DistributedLockTestingModule.forRoot({ provider: row })];
+    const module = await compile(Test.createTestingModule({ imports }));
+    const locks = module.get(TestLocks);
+    const lock = await module.get(LockService).acquire('a');
+    expect(lock.fencingToken).toBeNull();
+    await expect(module.get(LockAdmin).forceRelease('a')).rejects.toThrow('does not offer forceRelease()');
+    expect(() => module.get(LockAdmin).list()).toThrow('does not offer list()');
+    await locks.lose('a');
+    expect(lock.isHeld()).toBe(false);
+    await locks.busy('a');
+    expect(await module.get(LockService).tryAcquire('a')).toBeNull();
+  });
+
+  it('gives no token that the provider does not have', async () => {
+    const provider = new SqlAdvisoryLockProvider({ url: 'postgres://nobody@127.0.0.1:1/none' });
+    const { module } = await start({ providers: { memory: new MemoryLockProvider(), provider }, default: 'memory' });
+    expect((await module.get(LockService).acquire('a')).fencingToken).not.toBeNull();
+    expect((await module.get(LockService).via('provider').acquire('a')).fencingToken).toBeNull();
   });
 
   it('has the providers of the options by their names, and the rest of the options', async () => {

@@ -1,0 +1,39 @@
+import { LockConfigError } from '../api/errors.js';
+import type { ListedLock } from '../api/lock-info.js';
+import type { AcquireRequest, BackendContext, Grant, LockCapabilities } from '../api/lock-provider.js';
+import { MemoryBackend } from '../providers/memory/memory-backend.js';
+import { MemoryLockProvider } from '../providers/memory/memory-lock-provider.js';
+import { MemoryStore } from '../providers/memory/memory-store.js';
+
+/** Locks in memory in place of a provider: what that cannot do, these refuse. */
+export class ProviderInMemory extends MemoryLockProvider {
+  readonly #store = new MemoryStore();
+
+  constructor(private readonly capabilities: LockCapabilities) {
+    super();
+  }
+
+  override createBackend(context: BackendContext): MemoryBackend {
+    return new BackendInMemory(context, this.#store, this.capabilities);
+  }
+}
+
+class BackendInMemory extends MemoryBackend {
+  constructor(
+    context: BackendContext,
+    store: MemoryStore,
+    override readonly capabilities: LockCapabilities,
+  ) {
+    super(context, store);
+  }
+
+  override async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
+    const grant = await super.acquire(request);
+    return grant === 'busy' || this.capabilities.fencing ? grant : { ...grant, fencingToken: null };
+  }
+
+  override list(query: { readonly prefix: string }): AsyncIterable<ListedLock> {
+    if (this.capabilities.list) return super.list(query);
+    throw new LockConfigError('The lock provider for which these locks in memory stand does not offer list().');
+  }
+}

@@ -202,8 +202,8 @@ describe.each(databases)('advisory locks on %s', (type) => {
     expect(await holders('b')).toEqual([]);
     await ann.acquire('c');
     await held.release();
-    // Nobody is granted what its caller does not want any more.
-    expect(await holders('a')).toEqual([]);
+    // Nobody keeps what its caller does not want any more: the server may grant it to the waiter's session while it ends that.
+    await until(async () => (await holders('a')).length === 0);
     await ann.stop();
     await until(async () => (await holders('c')).length === 0);
   });

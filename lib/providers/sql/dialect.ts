@@ -52,8 +52,6 @@ export interface Dialect {
   setUp(connection: DriverConnection, run: Run, kind: SessionKind): Promise<ServerFacts>;
   /** Begins a transaction with a statement of one value, in one round trip, on a session without autocommit. */
   beginWith(connection: DriverConnection, sql: string, value: string): Promise<unknown>;
-  /** Whether one message may have several statements without values. */
-  readonly sendsSeveral: boolean;
   /** Follows the SELECT that locks a row. */
   forMode(mode: LockMode): string;
   /** Is true on a server that takes no writes. Any statement may ask for it, at no cost. */

@@ -97,8 +97,6 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
       };
     },
     beginWith: (connection: MysqlConnection, sql, value) => send(connection, sql, [value]),
-    // A driver that may send several would also execute what somebody has added to a value of the application.
-    sendsSeveral: false,
     forMode(mode) {
       if (mode === 'exclusive') return 'FOR UPDATE';
       // MariaDB does not know FOR SHARE, MySQL does not know LOCK IN SHARE MODE with SKIP LOCKED.

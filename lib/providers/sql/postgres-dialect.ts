@@ -14,7 +14,7 @@ export interface PgClient extends DriverConnection {
   query(
     sql: unknown,
     values: unknown,
-  ): Promise<{ readonly fields?: readonly unknown[]; readonly rows: readonly unknown[] }>;
+  ): Promise<{ readonly fields: readonly unknown[]; readonly rows: readonly unknown[] }>;
   getTransactionStatus?(): 'I' | 'T' | 'E' | null;
   end(): Promise<void>;
   readonly connection?: { readonly stream?: { destroy(): void } };
@@ -73,9 +73,8 @@ export function postgresDialect(source: PostgresSource, connectTimeout: number, 
     },
     async send(connection: PgClient, sql, parameters, prepares) {
       const name = prepares && parameters.length > 0 ? nameOf(sql) : undefined;
-      // Of several statements, pg answers a list, which has no fields.
       const result = await connection.query(name === undefined ? sql : { name, text: sql }, parameters);
-      return (result.fields?.length ?? 0) > 0 ? result.rows : result;
+      return result.fields.length > 0 ? result.rows : result;
     },
     setUp: (connection: PgClient, run, kind) => setUp(connection, run, kind, inSessions),
     async beginWith(connection: PgClient, sql, value) {
@@ -83,7 +82,6 @@ export function postgresDialect(source: PostgresSource, connectTimeout: number, 
       const results: unknown = await connection.query(`BEGIN; ${sql.replace('$1', literal(value))}`, undefined);
       return propertyOf((results as readonly unknown[])[1], 'rows');
     },
-    sendsSeveral: true,
     forMode: () => 'FOR UPDATE',
     // A primary becomes a standby by a restart only, which ends its connections.
     isReadOnly: 'false',

@@ -138,9 +138,9 @@ export class Session {
     return answer;
   }
 
-  /** Commits what was written in the transaction, and frees its locks; after `proof`, if that succeeds, in the same message. */
-  commit(timeout?: number, proof?: string): Promise<void> {
-    return this.#endTransaction(proof === undefined ? 'COMMIT' : `${proof}; COMMIT`, timeout);
+  /** Commits what was written in the transaction, and frees its locks. */
+  commit(timeout?: number): Promise<void> {
+    return this.#endTransaction('COMMIT', timeout);
   }
 
   async rollback(): Promise<void> {
@@ -233,10 +233,10 @@ export class Session {
     });
   }
 
-  async #endTransaction(sql: string, timeout?: number): Promise<void> {
+  async #endTransaction(word: 'COMMIT' | 'ROLLBACK', timeout?: number): Promise<void> {
     const ended = this.inTransaction(() => {
       this.#hasTransaction = false;
-      return this.sendNow(sql);
+      return this.sendNow(word);
     });
     await this.inTime(ended, timeout);
   }

@@ -63,11 +63,9 @@ export class LentTransaction {
       }
       await this.beforeCommit();
       this.#isClosed = true;
-      const proof = this.#marked && `RELEASE SAVEPOINT ${this.#savepoint}`;
-      if (proof && !session.dialect.sendsSeveral) await session.run(proof);
+      if (this.#marked) await session.run(`RELEASE SAVEPOINT ${this.#savepoint}`);
       isSent = true;
-      // Of several statements in one message, none is executed behind one that fails.
-      await session.commit(timeout, session.dialect.sendsSeveral ? proof : undefined);
+      await session.commit(timeout);
     } catch (error) {
       const isUnknown = isSent && !(error instanceof TransactionEndedError) && !session.dialect.isAnswer(error);
       if (isUnknown) throw new UncommittedError('unknown', error);

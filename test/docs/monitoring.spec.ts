@@ -29,7 +29,7 @@ const RULES = join(folder, 'alert-rules.yml');
 /** Metrics that the dashboard does not show, each with the reason. */
 const LEFT_OUT: Readonly<Record<string, string>> = {};
 /** The words of PromQL that the files use. */
-const PROMQL = new Set(['sum', 'by', 'le', 'rate', 'increase', 'histogram_quantile', 'or', 'unless', 'offset']);
+const PROMQL = new Set(['sum', 'max', 'by', 'le', 'rate', 'increase', 'histogram_quantile', 'or', 'unless', 'offset']);
 const FROM_PROMETHEUS = ['job', 'instance'];
 
 interface Dashboard {

@@ -2,10 +2,12 @@ import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'nod
 import { basename, join } from 'node:path';
 import { ensureBuilt } from './build.mjs';
 import { ensureInstalled, root } from './ensure-installed.mjs';
+import { OPTIONS_PAGE, optionsPage } from './options-page.mjs';
 import { packageEntries } from './package-entries.mjs';
 
 // One report for each entry of the package, as users' compilers see it. `npm run api` writes the reports into
-// api-report/. `npm run api:check` fails if one of them is stale, so every change of the public API is reviewed.
+// api-report/, and the tables of options into the documentation. `npm run api:check` fails if one of them is stale, so every change of the
+// public API is reviewed.
 ensureInstalled();
 ensureBuilt();
 const { CompilerState, Extractor, ExtractorConfig, ExtractorLogLevel } = await import('@microsoft/api-extractor');
@@ -40,7 +42,13 @@ for (const file of stale) {
   else if (after.has(file)) writeFileSync(join(reviewed, file), after.get(file));
   else rmSync(join(reviewed, file)); // the report of an entry that is gone
 }
-process.exit(check && stale.length > 0 ? 1 : 0);
+
+const page = optionsPage();
+const isStale = page !== readFileSync(join(root, OPTIONS_PAGE), 'utf8');
+if (isStale && check)
+  console.error(`The types of options differ from ${OPTIONS_PAGE}. Run "npm run api" and commit it.`);
+else if (isStale) writeFileSync(join(root, OPTIONS_PAGE), page);
+process.exit(check && (isStale || stale.length > 0) ? 1 : 0);
 
 /** What API Extractor would read from a file of its own, for one entry. */
 function extractorConfig({ name, types }) {

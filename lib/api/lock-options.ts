@@ -32,7 +32,10 @@ export type LossPolicy = 'throw' | 'throw-early' | 'ignore';
 export interface LockOptions {
   /** Name of the provider to use. Default: the module's default provider. */
   provider?: string | undefined;
-  /** Default `exclusive`. `shared` on a provider without shared locks is a `LockConfigError`, never silently exclusive. */
+  /**
+   * `shared`: any number of readers, and no writer beside them. Default `exclusive`. `LockConfigError` on a provider without shared locks, never
+   * silently exclusive.
+   */
   mode?: Exclude<LockMode, 'limited'> | undefined;
   /**
    * How many may hold the key at a time, in the whole fleet: a whole number from 1 to 10 000 times `weight`. They enter first come, first
@@ -44,25 +47,39 @@ export interface LockOptions {
   limit?: number | undefined;
   /** How much of `limit` this holder takes: a whole number from 1 to `limit`. Default 1. */
   weight?: number | undefined;
-  /** How long to queue for a busy lock, in ms. Default 5 s (`tryAcquire` and `onBusy: 'skip'`: 0). 0 is one attempt. `Infinity` is allowed, and can wait permanently where two callers nest locks in opposite order. */
+  /**
+   * How long to queue for a busy lock, in ms. Default 5 s (`tryAcquire`, `@RunOnce` and `onBusy: 'skip'`: 0). 0 is one attempt. `Infinity` is
+   * allowed, and can wait permanently where two callers nest locks in opposite order. A backend that is silent has at least 1 s to answer,
+   * however short the wait is.
+   */
   wait?: Duration | undefined;
   /**
    * How long the backend keeps the lock without a renewal, in ms: a crashed holder blocks others for this long.
-   * Default 30 s, at least 100 ms. `LockConfigError` on a provider whose locks live as long as its session.
+   * Default 30 s (on Redlock `maxLease`, if that is shorter), at least 100 ms. `LockConfigError` on a provider whose locks live as long as its
+   * session.
    */
   lease?: Duration | undefined;
-  /** Whether the watchdog renews the lease (each third of it) until release or `maxHold`. Default true. */
+  /**
+   * Whether the watchdog renews the lease (each third of it) until release or `maxHold`. Default true. False is a `LockConfigError` on a
+   * provider whose locks live as long as its session.
+   */
   renew?: boolean | undefined;
   /** The longest time to hold the lock, in ms, counted from the last key granted; then it is released and its signal aborts. Default `Infinity`. */
   maxHold?: Duration | undefined;
   /**
-   * The shortest time to hold the lock, in ms: released earlier, the key stays retained until it has passed.
+   * The minimum time the key stays locked, in ms, even if the task ends earlier or the process crashes.
    * Default 0, at most `maxHold`. `LockConfigError` on a provider that cannot retain keys.
    */
   minHold?: Duration | undefined;
   /** Whether a task that holds the key may take it again. Default true; false makes that a `LockDeadlockError` immediately. */
   reentrant?: boolean | undefined;
-  /** What happens to a task whose lock was lost. Default `throw`. */
+  /**
+   * What the caller gets if the lock was lost while the task ran. Default `throw`.
+   *
+   * - `throw`: after the task, `LockLostError` with its `outcome`.
+   * - `throw-early`: `LockLostError` at the loss; the task runs on with its signal aborted.
+   * - `ignore`: the task's own value or error.
+   */
   onLost?: LossPolicy | undefined;
   /** Ends the wait: the call rejects with `signal.reason` and leaves nothing behind. It does not end a hold. */
   signal?: AbortSignal | undefined;

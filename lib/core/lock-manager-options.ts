@@ -25,8 +25,11 @@ export interface LockManagerOptions {
   readonly failFast?: boolean | undefined;
   /** How many callers may wait for one key in this process. Default 10 000. */
   readonly maxWaiters?: number | undefined;
+  /** Where the core reports what needs attention. Default: nowhere. */
   readonly logger?: LockLogger | undefined;
+  /** For tests: all times come from it. Default: that of the system. */
   readonly clock?: Clock | undefined;
+  /** For tests: all ids and pauses come from it. Default: that of the system. */
   readonly random?: Random | undefined;
 }
 

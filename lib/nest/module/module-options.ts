@@ -9,7 +9,7 @@ import type { HttpLockStatuses } from '../transports/http/lock-http-exception.js
 export interface DistributedLockModuleOptions {
   /** The backend, if there is one. Default: `MemoryLockProvider`, which excludes nobody outside of this process. */
   provider?: LockProvider | undefined;
-  /** The backends by name, if there are several; then `default` is required. */
+  /** The backends by name, if there are several; then `default` is required, and `provider` is left out. A name has 1 to 64 of `A-Za-z0-9_-`. */
   providers?: Readonly<Record<string, LockProvider>> | undefined;
   /** Name of the provider of calls that name none. */
   default?: string | undefined;
@@ -25,7 +25,7 @@ export interface DistributedLockModuleOptions {
   /** The values for `#{ctx.name}` in key templates, such as the tenant of the current request. */
   context?: KeyContext | undefined;
   /**
-   * The HTTP statuses of lock errors that reach a client: busy 423, unavailable 503, lost 500, conflict 409. `false` maps
+   * The HTTP statuses of lock errors that reach a client. Default: busy 423, unavailable 503, lost 500, conflict 409. `false` maps
    * nothing and leaves every `LockError` to the application's own filters.
    */
   mapErrors?: false | { http?: HttpLockStatuses } | undefined;

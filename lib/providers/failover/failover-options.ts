@@ -17,7 +17,8 @@ export interface FailoverProviderOptions {
    */
   readonly window?: ConfiguredDuration | undefined;
   /**
-   * How often each provider is probed by acquiring and releasing a lock. A probe may take half of it. Default 2 s, at most a day.
+   * How often each provider is probed by acquiring and releasing a lock. A probe may take half of it. Default 2 s, at least 20 ms and
+   * at most a day.
    */
   readonly probeInterval?: ConfiguredDuration | undefined;
   /**

@@ -7,12 +7,12 @@ export type RedlockNodeOptions = Pick<RedisLockProviderOptions, 'client' | 'url'
 
 export interface RedlockProviderOptions {
   /**
-   * At least three independent Redis servers (6.2 or later): no replicas of one master, no nodes of one Cluster. Use an odd number,
+   * At least three independent Redis servers (6.2 or later), each by `{ url }`, `{ client }` or `{ options }`: no replicas of one master, no nodes of one Cluster. Use an odd number,
    * because four nodes survive no more failures than three do.
    */
   readonly nodes: readonly RedlockNodeOptions[];
   /**
-   * The longest lease, in ms, also of extensions and of `minHold`: longer ones are refused with `LockConfigError`. It must be the same in all
+   * The longest lease, in ms, at least 100 ms; also of extensions and of `minHold`: longer ones are refused with `LockConfigError`. It must be the same in all
    * processes and never change: it is how long a node that has lost its data may have forgotten a vote that others count on.
    */
   readonly maxLease: ConfiguredDuration;

@@ -7,13 +7,14 @@ import type { ServerSource, SqlSource } from './source.js';
 export interface SqlLockOptions {
   /** The table of the locks and of the fencing counters, `name` or `schema.name`. Default `distributed_lock`. */
   readonly table?: string | undefined;
-  /** Create the table when it does not exist. Default false: create it in a migration. */
+  /** Whether to create the table when it does not exist; otherwise a migration must. Default false. */
   readonly synchronize?: boolean | undefined;
   /** How long the database may be silent after a statement of ours, in ms, before its outcome counts as unknown. Default 2 s, at least 50 ms. */
   readonly statementTimeout?: ConfiguredDuration | undefined;
   /**
-   * Use also a server on which two callers may hold a lock at the same time: Galera, several primaries, a read-only server or standby, a
-   * pooler that shares connections among clients. Default false: `LockConfigError`. For a cluster whose locks all go to one node.
+   * Whether to use a server on which two callers may hold a lock at the same time: Galera, several primaries, a read-only server or standby,
+   * a pooler that shares connections among clients. Default false. Such a server is a `LockConfigError` then. For a cluster whose locks all go
+   * to one node.
    */
   readonly allowUnsafeTopology?: boolean | undefined;
 }
@@ -21,7 +22,7 @@ export interface SqlLockOptions {
 /** Locks that live as long as a connection. */
 export interface SqlSessionLockOptions extends SqlLockOptions {
   /**
-   * After how many ms of silence the server frees the locks of a process that is frozen or cut off. A heartbeat each third of it.
+   * After how much silence the server frees the locks of a process that is frozen or cut off. A heartbeat each third of it.
    * Default 30 s, at least 1 s.
    */
   readonly sessionGuard?: ConfiguredDuration | undefined;

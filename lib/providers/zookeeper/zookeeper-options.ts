@@ -26,7 +26,7 @@ export interface ZooKeeperLockProviderOptions {
   /** The node below which all locks are, such as `/shop/locks`; created when it is missing. Default: the root. */
   readonly chroot?: string | undefined;
   /**
-   * After how many ms of silence of this process ZooKeeper frees its locks. The server may grant another timeout (by default 2 to
+   * After how much silence of this process ZooKeeper frees its locks. The server may grant another timeout (by default 2 to
    * 20 of its ticks), which then counts. Default 20 s, at least 200 ms.
    */
   readonly sessionTimeout?: ConfiguredDuration | undefined;
@@ -41,7 +41,7 @@ export interface ZooKeeperLockProviderOptions {
    * The two do not see each other, nor do they in Curator, so all services that share a key must use the same recipe.
    */
   readonly recipe?: 'read-write' | 'mutex' | undefined;
-  /** Default: nobody. */
+  /** Our identity for ACLs: `{ scheme?, credentials }`. Default: nobody. */
   readonly auth?: ZooKeeperAuth | undefined;
   /**
    * The ACL of every node that is created. Its owner needs `cdrw`. Default: with `auth` all permissions for its owner only, else all

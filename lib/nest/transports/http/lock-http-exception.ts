@@ -5,13 +5,13 @@ import { type ClientError, toClientError } from '../client-error.js';
 
 /** The statuses that lock errors get. */
 export interface HttpLockStatuses {
-  /** Default 423 Locked. */
+  /** Of `LockBusyError`. Default 423 Locked. */
   readonly busy?: number;
-  /** Default 503 Service Unavailable; also for too many waiters. */
+  /** Of `LockUnavailableError` and `LockCapacityError`. Default 503 Service Unavailable. */
   readonly unavailable?: number;
-  /** Default 500 Internal Server Error. */
+  /** Of `LockLostError`. Default 500 Internal Server Error. */
   readonly lost?: number;
-  /** Default 409 Conflict: `VersionConflictError` of `nestjs-distributed-lock/typeorm`. */
+  /** Of `VersionConflictError`. Default 409 Conflict. */
   readonly conflict?: number;
 }
 

@@ -1,5 +1,5 @@
 import { LockConfigError } from '../../../api/errors.js';
-import { toMilliseconds } from '../../../api/duration.js';
+import { type ConfiguredDuration, toMilliseconds } from '../../../api/duration.js';
 import {
   hardenedFor,
   type RedisClient,
@@ -34,7 +34,7 @@ export interface RedisLockProviderOptions {
    * How long the server may be silent while commands are in flight, in ms, before the connection counts as dead and is made again.
    * Default 2 s, at least 50 ms.
    */
-  readonly commandTimeout?: number | string | undefined;
+  readonly commandTimeout?: ConfiguredDuration | undefined;
 }
 
 /** The validated options. */

@@ -1,5 +1,5 @@
 import { LockError } from '../api/errors.js';
-import type { LockEvent, ResignReason } from '../api/lock-events.js';
+import type { LockEvent, LockEventMap } from '../api/lock-events.js';
 import type { LockPlan } from '../core/acquire/lock-plan.js';
 import type { GrantedLock } from '../core/hold/granted-lock.js';
 import type { LockManager } from '../core/lock-manager.js';
@@ -26,6 +26,8 @@ export interface CampaignTerms {
   /** Gets the errors of the task, after which the campaign goes on. Default: the first one ends it. */
   readonly onError: ((error: unknown) => void) | undefined;
 }
+
+type TermEnd = Pick<LockEventMap['resigned'], 'reason' | 'ledFor'>;
 
 /** One candidate of this process for one key: term after term, never two at a time, until it is ended. */
 export class Campaign {
@@ -62,19 +64,22 @@ export class Campaign {
   /** Campaigns until `ending` aborts. @throws what the task throws (see `onError`), and a refusal of the backend at the first ask */
   async run(ending: AbortSignal): Promise<void> {
     const { clock, random } = this.terms.plan.core;
-    let failures = 0;
+    let shortTerms = 0;
     while (!ending.aborted) {
       const startedAt = clock.now();
-      const wasLost = (await this.#campaign(ending)) === 'lost';
-      if (wasLost || clock.now() - startedAt >= PAUSE.most) failures = 0;
-      await pause(clock, backOff(random, failures, PAUSE), ending, true);
-      if (!wasLost) failures += 1;
+      const term = await this.#campaign(ending);
+      const wasLost = term?.reason === 'lost';
+      // The wait for an election says nothing about the task: only the term counts, and the wait where there was none.
+      const lasted = term?.ledFor ?? clock.now() - startedAt;
+      if (wasLost || lasted >= PAUSE.most) shortTerms = 0;
+      await pause(clock, backOff(random, shortTerms, PAUSE), ending, true);
+      if (!wasLost) shortTerms += 1;
       this.#isFirst = false;
     }
   }
 
-  /** From the first ask to the end of one term. Resolves to why it ended; to `undefined` if there was none. */
-  async #campaign(ending: AbortSignal): Promise<ResignReason | undefined> {
+  /** From the first ask to the end of one term. Resolves to how it ended; to `undefined` if there was none. */
+  async #campaign(ending: AbortSignal): Promise<TermEnd | undefined> {
     const { clock, events } = this.terms.plan.core;
     const startedAt = clock.now();
     const lock = await this.#elect(ending, startedAt);
@@ -100,7 +105,7 @@ export class Campaign {
     }
   }
 
-  async #lead(term: Term, ending: AbortSignal): Promise<ResignReason> {
+  async #lead(term: Term, ending: AbortSignal): Promise<TermEnd> {
     const { task, signal, onError, plan } = this.terms;
     const end = () => {
       term.end(signal?.aborted ? 'signal' : 'shutdown', ending.reason);
@@ -120,6 +125,6 @@ export class Campaign {
     const { ledFor } = term;
     plan.core.events.publish('resigned', () => ({ ...this.#subject, reason, ledFor }));
     if (failure && !onError) throw failure.error;
-    return reason;
+    return { reason, ledFor };
   }
 }

@@ -163,6 +163,29 @@ describe('a campaign', () => {
     expect(pauses.every((pause) => longest.includes(pause))).toBe(false);
   });
 
+  it('pauses longer and longer while its task fails soon after each election, also if it waits long for each', async () => {
+    const provider = new ScriptedProvider();
+    const asked: number[] = [];
+    const failed: number[] = [];
+    provider.onAcquire = async (_, grant) => {
+      asked.push(clock.now());
+      await new Promise<void>((resolve) => clock.setTimer(resolve, 60_000));
+      return grant();
+    };
+    provider.onRelease = () => 'released';
+    const { locks, clock } = await startManager({ provider });
+    const crash = () => Promise.reject(new Error('The task fails.'));
+    const onError = () => failed.push(clock.now());
+    void new LockService(locks).leadership.run('billing', crash, locks.plan({ wait: Infinity }), { onError });
+    await clock.advance(600_000);
+    const pauses = asked.slice(1).map((time, index) => time - failed[index]!);
+    expect(pauses.length).toBeGreaterThanOrEqual(6);
+    for (const [index, longest] of [1_000, 2_000, 4_000, 8_000, 16_000, 30_000].entries()) {
+      expect(pauses[index]).toBeGreaterThanOrEqual(longest / 2);
+      expect(pauses[index]).toBeLessThanOrEqual(longest);
+    }
+  });
+
   it('pauses for a second at most after a loss, however many there were, so that the fleet is never without a leader for longer', async () => {
     const store = new MemoryStore();
     const first = await startManager({ provider: new MemoryLockProvider({ store }) });

@@ -19,5 +19,7 @@ export interface AcquireTrace extends LockEvent {
 export interface HoldTrace extends LockEvent {
   readonly fencingToken: bigint | null;
   result?: 'released' | 'pending';
+  /** The task under it has failed. */
+  failed?: true;
   error?: LockLostError;
 }

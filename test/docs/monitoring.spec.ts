@@ -15,6 +15,7 @@ import {
   LockService,
   LockUnavailableError,
   RunAsLeader,
+  RunOnce,
 } from '../../lib/index.js';
 import { DistributedLockInstrumentation } from '../../lib/integrations/opentelemetry/index.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
@@ -29,7 +30,10 @@ const RULES = join(folder, 'alert-rules.yml');
 /** Metrics that the dashboard does not show, each with the reason. */
 const LEFT_OUT: Readonly<Record<string, string>> = {};
 /** The words of PromQL that the files use. */
-const PROMQL = new Set(['sum', 'max', 'by', 'le', 'rate', 'increase', 'histogram_quantile', 'or', 'unless', 'offset']);
+const PROMQL = new Set([
+  ...['sum', 'max', 'by', 'le', 'rate', 'increase', 'histogram_quantile', 'or', 'unless', 'offset'],
+  ...['time', 'max_over_time'],
+]);
 const FROM_PROMETHEUS = ['job', 'instance'];
 
 interface Dashboard {
@@ -123,11 +127,11 @@ describeUnless(hasPrometheus ? undefined : 'they need Prometheus, which npm test
 
     it('the rules alert of a loss, and say what to do', async () => {
       const rules = await prometheus.rules();
-      expect(rules.map(({ name }) => name)).toHaveLength(4);
+      expect(rules.map(({ name }) => name)).toHaveLength(7);
       for (const { query, annotations, labels } of rules) {
         expect(Object.keys(annotations).sort()).toEqual(['description', 'summary']);
         expect(labels['severity']).toMatch(/^(critical|warning)$/);
-        const [, kept = ''] = /sum by \(([^)]*)\)/.exec(query) ?? [];
+        const [, kept = ''] = /(?:sum|max) by \(([^)]*)\)/.exec(query) ?? [];
         const used = Object.values(annotations).flatMap((text) => [...text.matchAll(/\$labels\.(\w+)/g)]);
         for (const [, label] of used) expect(kept.split(', ')).toContain(label);
       }
@@ -153,6 +157,11 @@ class Orders {
   }
 }
 
+class Reports {
+  @RunOnce('nightly-report', { atLeast: 0 })
+  async send(): Promise<void> {}
+}
+
 class Billing {
   @RunAsLeader('billing')
   async run(): Promise<void> {}
@@ -162,7 +171,7 @@ async function startShop(url: string): Promise<INestApplication> {
   const provider = new RedisLockProvider({ url, commandTimeout: 500 });
   const locks = DistributedLockModule.forRoot({ provider, defaults: { lease: '3s', wait: 0 }, shutdownGrace: 0 });
   class ShopModule {}
-  const module = { module: ShopModule, imports: [locks], providers: [Orders, Billing] };
+  const module = { module: ShopModule, imports: [locks], providers: [Orders, Reports, Billing] };
   const app = await NestFactory.create(module, { logger: false, abortOnError: false });
   return app.init();
 }
@@ -173,6 +182,7 @@ async function everyOutcome(app: INestApplication, server: RedisServer): Promise
   const next = (name: LockEventName) => new Promise((resolve) => locks.events.once(name, resolve));
   await next('resigned');
   await orders.pay(1);
+  await app.get(Reports).send();
   await locks.acquire('order:2');
   await orders.pay(2); // busy, so skipped
   const tooLong = await locks.acquire('long', { maxHold: 50 });

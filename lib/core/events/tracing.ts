@@ -30,19 +30,21 @@ export async function traceAcquisition<T>(
   return granted[0] as T;
 }
 
-/** How a hold ended: said once, by {@link traceHold}. */
-export type HoldEnd = NonNullable<HoldTrace['result']> | LockLostError;
+/** Ends the trace of a hold, once. `failed`: the task under it failed. */
+export type EndTrace = (end: NonNullable<HoldTrace['result']> | LockLostError, failed: boolean) => void;
 
-/** Begins the trace of a hold. The answer ends it. */
-export function traceHold(subject: LockEvent, fencingToken: bigint | null): ((end: HoldEnd) => void) | undefined {
-  let finish: ((end: HoldEnd) => void) | undefined;
+/** Begins the trace of a hold. */
+export function traceHold(subject: LockEvent, fencingToken: bigint | null): EndTrace | undefined {
+  const trace: HoldTrace = { ...subject, fencingToken };
+  let finish: EndTrace | undefined;
   const over = new Promise<unknown>((resolve, reject) => {
-    finish = (end) => {
+    finish = (end, failed) => {
+      if (failed) trace.failed = true;
       if (end instanceof LockLostError) reject(end);
       else resolve(end);
     };
   });
   // The holder gets the loss as an error of its own; here it is only recorded.
-  holdChannel.tracePromise(() => over, { ...subject, fencingToken }).catch(() => undefined);
+  holdChannel.tracePromise(() => over, trace).catch(() => undefined);
   return finish;
 }

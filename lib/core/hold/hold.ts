@@ -3,7 +3,7 @@ import type { LockEvent } from '../../api/lock-events.js';
 import type { LimitTerms, LockMode } from '../../api/lock-options.js';
 import type { Clock } from '../../api/clock.js';
 import { nameOf } from '../events/subject.js';
-import { type HoldEnd, traceHold } from '../events/tracing.js';
+import { type EndTrace, traceHold } from '../events/tracing.js';
 import { detached } from '../toolkit/detached.js';
 import type { GrantHolder, HeldGrant } from './held-grant.js';
 
@@ -26,7 +26,7 @@ export class Hold implements GrantHolder {
   /** Why its release did not end it as it should have. */
   releaseError: LockLostError | undefined;
   /** Ends its trace, if somebody listened to the tracing channel at its start. */
-  #endTrace: ((end: HoldEnd) => void) | undefined;
+  #endTrace: EndTrace | undefined;
   #state: 'held' | 'released' | 'lost' = 'held';
   #error: LockLostError | undefined;
   #listeners: Set<LossListener> | undefined;
@@ -57,8 +57,8 @@ export class Hold implements GrantHolder {
   }
 
   /** Reports to the tracing channel how it ended. */
-  traceEnd(end: HoldEnd): void {
-    this.#endTrace?.(end);
+  traceEnd(...end: Parameters<EndTrace>): void {
+    this.#endTrace?.(...end);
     // Its promise keeps the async context of the caller, and with it the locks before.
     this.#endTrace = undefined;
   }

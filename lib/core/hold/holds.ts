@@ -87,7 +87,8 @@ export class Holds {
     if (!hold.markReleased()) return 'lost';
     this.#leaving += 1;
     try {
-      return this.#released(hold, await hold.grant.leave(hold, { keepUntil: hold.grant.keepUntil, failed }));
+      const outcome = await hold.grant.leave(hold, { keepUntil: hold.grant.keepUntil, failed });
+      return this.#released(hold, outcome, failed);
     } finally {
       this.#leaving -= 1;
       if (this.isIdle) this.#onceIdle?.();
@@ -154,18 +155,18 @@ export class Holds {
     );
   }
 
-  #released(hold: Hold, outcome: ReleaseOutcome): ReleaseResult {
+  #released(hold: Hold, outcome: ReleaseOutcome, failed: boolean): ReleaseResult {
     const { subject } = hold;
     const { clock, events } = this.parts;
     switch (outcome) {
       case 'released':
-        hold.traceEnd('released');
+        hold.traceEnd('released', failed);
         events.publish('released', () => ({ ...subject, held: clock.now() - hold.grantedAt }));
         return 'released';
       case 'lost':
         return this.#lostAtRelease(hold, lostError(subject, 'revoked'));
       case 'unknown':
-        hold.traceEnd('pending');
+        hold.traceEnd('pending', failed);
         events.publish('release-pending', () => subject);
         return 'pending';
       default: {
@@ -184,7 +185,7 @@ export class Holds {
 
   #publishLost(hold: Hold, error: LockLostError): void {
     const { clock, events } = this.parts;
-    hold.traceEnd(error);
+    hold.traceEnd(error, false);
     events.publish('lost', () => ({ ...hold.subject, held: clock.now() - hold.grantedAt, reason: error.reason }));
   }
 }

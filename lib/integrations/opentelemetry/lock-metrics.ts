@@ -37,6 +37,10 @@ export class LockMetrics {
       ...SECONDS,
       description: 'How long locks were held.',
     });
+    const successes = meter.createGauge('distributed_lock.last_success', {
+      description: 'When a decorated method last ended without an error under its lock, in seconds since 1970.',
+      unit: 's',
+    });
     const renewals = meter.createCounter('distributed_lock.renewals', {
       description: 'Renewals of leases, and those that the backend did not answer.',
       unit: '{renewal}',
@@ -64,7 +68,13 @@ export class LockMetrics {
     });
     this.#traces = [
       new OpenOperations<AcquireTrace, Measurement>(acquireChannel, measure(waiting, waits, acquireOutcome)),
-      new OpenOperations<HoldTrace, Measurement>(holdChannel, measure(held, holds, holdOutcome)),
+      new OpenOperations<HoldTrace, Measurement>(
+        holdChannel,
+        measure(held, holds, holdOutcome, (attributes, { method, error, failed }) => {
+          // The locks of `LockService` have no method that would tell them apart.
+          if (method !== null && !error && !failed) successes.record(Date.now() / 1000, attributes);
+        }),
+      ),
     ];
     this.#on('renewed', (event) => {
       renewals.add(1, { ...attributesOf(event), [ATTRIBUTE.outcome]: 'renewed' });
@@ -109,7 +119,12 @@ export class LockMetrics {
 }
 
 /** Counts what is in flight, and records how long it took. */
-function measure<T extends LockEvent>(now: UpDownCounter, durations: Histogram, outcome: (trace: T) => Attributes) {
+function measure<T extends LockEvent>(
+  now: UpDownCounter,
+  durations: Histogram,
+  outcome: (trace: T) => Attributes,
+  onEnd?: (attributes: Attributes, trace: T) => void,
+) {
   return {
     begin: (trace: T): Measurement => {
       const attributes = attributesOf(trace);
@@ -120,6 +135,7 @@ function measure<T extends LockEvent>(now: UpDownCounter, durations: Histogram, 
       now.add(-1, attributes);
       if (!trace) return;
       durations.record((performance.now() - startedAt) / 1000, { ...attributes, ...outcome(trace) });
+      onEnd?.(attributes, trace);
     },
   };
 }

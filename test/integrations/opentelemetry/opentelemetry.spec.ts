@@ -10,7 +10,7 @@ import {
   PeriodicExportingMetricReader,
 } from '@opentelemetry/sdk-metrics';
 import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from '@opentelemetry/sdk-trace-base';
-import { DistributedLock, LockManager, LockService, RunAsLeader, RunOnce } from '../../../lib/index.js';
+import { DistributedLock, LockLostError, LockManager, LockService, RunAsLeader, RunOnce } from '../../../lib/index.js';
 import { DistributedLockInstrumentation } from '../../../lib/integrations/opentelemetry/index.js';
 import { deferred, startManager, watch } from '../../core/manager-rig.js';
 import { ScriptedProvider } from '../../core/scripted-provider.js';
@@ -231,6 +231,38 @@ describe('metrics', () => {
     expect(await points('distributed_lock.skipped')).toMatchObject([
       { attributes: { 'code.function.name': 'Jobs.report', 'distributed_lock.template': 'report' }, value: 1 },
     ]);
+  });
+
+  it('show when a method last ended without an error: one that failed, or lost its lock, leaves the time as it was', async () => {
+    let failure: Error | undefined;
+    class Jobs {
+      @RunOnce('report', { atLeast: 0 })
+      async report() {
+        if (failure) throw failure;
+      }
+    }
+    const provider = ScriptedProvider.obliging();
+    const app = await start({ providers: [Jobs] }, { provider });
+    const lastSuccess = async () =>
+      (await points('distributed_lock.last_success')).map(({ attributes, value }) => ({
+        method: attributes['code.function.name'],
+        template: attributes['distributed_lock.template'],
+        value: Number(value),
+      }));
+    await app.get(LockService).withLock('report', () => undefined);
+    failure = new Error('The report failed.');
+    await expect(app.get(Jobs).report()).rejects.toBe(failure);
+    expect(await lastSuccess()).toEqual([]);
+    failure = undefined;
+    const before = Date.now() / 1000;
+    await app.get(Jobs).report();
+    const [first, ...others] = await lastSuccess();
+    expect(first).toMatchObject({ method: 'Jobs.report', template: 'report' });
+    expect(others).toEqual([]);
+    expect(first!.value).toBeGreaterThanOrEqual(before);
+    provider.onRelease = () => 'lost';
+    await expect(app.get(Jobs).report()).rejects.toThrow(LockLostError);
+    expect(await lastSuccess()).toEqual([first]);
   });
 
   it('count elections and resignations, and show which keys this process leads, by the method and never by the key', async () => {

@@ -19,6 +19,7 @@ export function partsOfPages() {
     [RELIABILITY]: {
       results: compact(resultTable(providers)),
       servers: compact(serverTable(keptOnOtherServers())),
+      excused: compact(excuseTable(providers)),
       controls: compact(controlTable(results.filter(isControl))),
     },
     [LAB_NOTES]: {
@@ -39,20 +40,36 @@ function inOrder(results) {
 
 function resultTable(results) {
   return markdownTable(
-    ['subject', 'faults', 'sections', 'violations', 'minutes', 'commit'],
+    ['subject', 'faults', 'sections', 'violations', 'excused acts', 'minutes', 'commit'],
     results.map(({ subject, total, minutes, commit }) => {
-      return [subject, total.faults, total.sections, total.violations, minutes, commit];
+      return [subject, total.faults, total.sections, total.violations, total.documented, minutes, commit];
     }),
   );
 }
 
 function serverTable(results) {
   return markdownTable(
-    ['subject', 'server', 'faults', 'sections', 'violations', 'minutes', 'commit'],
+    ['subject', 'server', 'faults', 'sections', 'violations', 'excused acts', 'minutes', 'commit'],
     results.map(({ subject, server, total, minutes, commit }) => {
-      return [subject, server, total.faults, total.sections, total.violations, minutes, commit];
+      return [subject, server, total.faults, total.sections, total.violations, total.documented, minutes, commit];
     }),
   );
+}
+
+/** Why acts were excused, and during which faults that documentation names. The rest followed such a fault within a lease. */
+function excuseTable(results) {
+  const byExcuse = new Map();
+  for (const { subject, total, faults } of results.filter(({ total }) => total.documented > 0)) {
+    const { allows, excuse } = subjects[subject];
+    const named = faults.filter(({ fault, documented }) => documented > 0 && fault in allows);
+    named.sort((one, other) => other.documented - one.documented);
+    const rest = total.documented - named.reduce((sum, { documented }) => sum + documented, 0);
+    const counts = named.map(({ fault, documented }) => `${fault} ${documented}`);
+    const during = [...counts, ...(rest > 0 ? [`soon after ${rest}`] : [])].join(', ');
+    byExcuse.set(excuse, [...(byExcuse.get(excuse) ?? []), `${subject} ${total.documented} (${during})`]);
+  }
+  const rows = [...byExcuse].map(([excuse, acts]) => [excuse, acts.join('; ')]);
+  return markdownTable(['why two held it', 'excused acts, and the faults during which they happened'], rows, 'text');
 }
 
 function controlTable(results) {

@@ -29,6 +29,7 @@ export const faults = [
  * MariaDB has none.
  */
 export const allows = { 'server restarted empty': ['overlap'], 'server clock stepped': ['overlap'] };
+export { excuse } from './redis.mjs';
 
 export const startBackend = async () => (await import('./redis-and-mariadb.mjs')).startBoth();
 

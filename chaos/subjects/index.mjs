@@ -26,7 +26,7 @@ import * as zookeeper from './zookeeper.mjs';
  * - `lifetime`: how long a lock lasts without a confirmation, in ms
  * - `recovery`: within how many ms after the last fault every waiter must be served, by its documentation
  * - `cleanupWithin`: within how many ms the backend must have removed the data of dead processes, if not within `recovery`
- * - `allows`: by fault, the rules that its documentation gives up under that fault
+ * - `allows`: by fault, the rules that its documentation gives up under that fault; `excuse`: why, in one sentence for the page
  * - `noticedWithin`: within how many ms a holder must notice such a loss. By default at its deadline, which V10 guards
  * - `startBackend()`, called by the coordinator: `{ servers, remainingLocks(), stop() }`. With `address` if workers find the servers by
  *   themselves, and with `providers` if the active provider can be switched

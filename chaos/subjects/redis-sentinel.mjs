@@ -12,6 +12,7 @@ export const fair = false;
 export const faults = ['worker killed', 'worker paused', 'event loop blocked', 'failover'];
 /** Replication is asynchronous, so a promoted replica may not have the last locks. */
 export const allows = { failover: ['overlap'] };
+export { excuse } from './redis-cluster.mjs';
 
 export async function startBackend() {
   const { Redis } = await import('ioredis');

@@ -31,6 +31,8 @@ export const allows = {
   FLUSHALL: ['overlap'],
   'server clock stepped': ['overlap'],
 };
+export const excuse =
+  'the server has forgotten the lock, or its clock has ended the lease. The holder learns that at its next renewal';
 
 export const startBackend = async () => (await import('./redis-node.mjs')).startRedis();
 

@@ -4,7 +4,7 @@ import { join, resolve } from 'node:path';
 import { ensureInstalled, root } from '../scripts/ensure-installed.mjs';
 import { ensureBuilt } from '../scripts/build.mjs';
 import { commandLine, refuse } from '../scripts/command-line.mjs';
-import { drawCharts } from './charts.mjs';
+import { drawPages } from './pages.mjs';
 
 // Each file in groups/ measures one group, prints ratios against the raw client in the same run, and keeps the results in results/.
 const available = readdirSync(join(root, 'bench/groups')).map((file) => file.replace('.mjs', ''));
@@ -46,4 +46,4 @@ for (const group of wanted.length > 0 ? wanted : available) {
   process.exit(status ?? 1);
 }
 
-if (!isQuick) drawCharts();
+if (!isQuick) await drawPages();

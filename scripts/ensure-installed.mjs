@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process';
 import { existsSync, statSync } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 /** The root of the repository. */
@@ -18,14 +18,14 @@ export function runTool(entry, args, options) {
   run(process.execPath, [join(root, 'node_modules', entry), ...args], options);
 }
 
-/** Installs the dependencies, unless they stand as the lock file says. Uses nothing but Node itself. */
-export function ensureInstalled() {
-  const lockFile = join(root, 'package-lock.json');
+/** Installs the dependencies of a folder, unless they are as its lock file says. Uses nothing but Node itself. */
+export function ensureInstalled(folder = root) {
+  const lockFile = join(folder, 'package-lock.json');
   // npm writes this file last, so it is older than a lock file that has changed since, and missing after a broken install.
-  const marker = join(root, 'node_modules', '.package-lock.json');
+  const marker = join(folder, 'node_modules', '.package-lock.json');
   if (existsSync(marker) && statSync(marker).mtimeMs >= statSync(lockFile).mtimeMs) return;
-  console.log('Installing dependencies (npm ci) …');
+  console.log(`Installing dependencies${folder === root ? '' : ` of ${relative(root, folder)}`} (npm ci) …`);
   // A package that counts its installations would leave its list of them in the temporary folder.
   const env = { ...process.env, DO_NOT_TRACK: '1' };
-  run('npm', ['ci', '--no-audit', '--no-fund', '--loglevel=error'], { env });
+  run('npm', ['ci', '--no-audit', '--no-fund', '--loglevel=error'], { cwd: folder, env });
 }

@@ -1,0 +1,165 @@
+// The measurements that the page compares with other libraries, and what follows from them.
+import { BASELINE } from './builds.mjs';
+import { median, quantile } from './measure.mjs';
+
+/** By group: the title and the unit of a table, and how the page names it. A table that is not kept has no row. */
+const COMPARED = {
+  redis: [
+    ['One caller, acquire + release', 'cycles a second', 'Redis: one caller, cycles/s'],
+    ['64 callers on 64 keys', 'cycles a second', 'Redis: 64 callers on 64 keys, cycles/s'],
+    [
+      '16 callers at once on one key, until each has held it',
+      'ms',
+      'Redis: 16 callers at once on one key, ms until all have held it',
+    ],
+    [
+      '16 waiters looping on one key in one process: speed',
+      'acquisitions a second',
+      'Redis: 16 loop on one key in one process, acquisitions/s',
+    ],
+    [
+      '16 waiters looping on one key in one process: longest wait',
+      'ms',
+      'Redis: 16 loop on one key in one process, longest wait, ms',
+    ],
+    [
+      '16 waiters looping on one key in two processes: speed',
+      'acquisitions a second',
+      'Redis: 16 loop on one key in two processes, acquisitions/s',
+    ],
+    [
+      '16 waiters looping on one key in two processes: longest wait',
+      'ms',
+      'Redis: 16 loop on one key in two processes, longest wait, ms',
+    ],
+  ],
+  'redis-scale': [
+    ['100 idle waiters on one key in one process', 'commands a second', 'Redis: 100 callers wait, commands/s'],
+    [
+      '10,000 locks held with leases of 10 s and renewed',
+      '% of one core',
+      'Redis: 10,000 locks held and renewed, % of a core',
+    ],
+  ],
+  limits: [
+    ['One caller of a limit of 4, acquire + release', 'cycles a second', 'Redis: a limit of 4, one caller, cycles/s'],
+    [
+      '16 waiters looping on a limit of 4 in one process: speed',
+      'acquisitions a second',
+      'Redis: a limit of 4, 16 loop, acquisitions/s',
+    ],
+    [
+      '16 waiters looping on a limit of 4 in one process: longest wait',
+      'ms',
+      'Redis: a limit of 4, 16 loop, longest wait, ms',
+    ],
+  ],
+  redlock: [3, 5].flatMap((nodes) => [
+    [
+      `${nodes} nodes: one caller, acquire + release`,
+      'cycles a second',
+      `Redlock, ${nodes} nodes: one caller, cycles/s`,
+    ],
+    [
+      `${nodes} nodes: 64 callers on 64 keys`,
+      'cycles a second',
+      `Redlock, ${nodes} nodes: 64 callers on 64 keys, cycles/s`,
+    ],
+    [
+      `${nodes} nodes: 16 callers at once on one key, until each has held it`,
+      'ms',
+      `Redlock, ${nodes} nodes: 16 callers at once on one key, ms`,
+    ],
+    [
+      `${nodes} nodes: one node hung, until a free lock is acquired`,
+      'ms',
+      `Redlock, ${nodes} nodes: one node hung, ms until acquired`,
+    ],
+  ]),
+  ...Object.fromEntries(
+    [
+      ['mariadb', 'MariaDB'],
+      ['postgres', 'Postgres'],
+    ].map(([group, name]) => [
+      group,
+      ['Row', 'Advisory', 'Version'].map((kind) => [
+        `${kind} lock, one caller`,
+        'cycles a second',
+        `${name}: ${kind.toLowerCase()} lock, one caller, cycles/s`,
+      ]),
+    ]),
+  ),
+  zookeeper: [
+    ['One caller, acquire + release, writes not synced', 'cycles a second', 'ZooKeeper: one caller, cycles/s'],
+    ['64 callers on 64 keys, writes not synced', 'cycles a second', 'ZooKeeper: 64 callers on 64 keys, cycles/s'],
+  ],
+};
+
+/** One row for each comparison of which the results are kept, in the order of the page. */
+export function comparisons(groups) {
+  return Object.entries(COMPARED).flatMap(([name, wanted]) => {
+    const { tables = [] } = groups.find(({ group }) => group === name) ?? {};
+    return wanted.flatMap(([what, unit, label]) => {
+      const table = tables.find((each) => each.what === what && each.unit === unit);
+      return table ? comparison(table, label) : [];
+    });
+  });
+}
+
+/** This library beside the best other: round by round, so that other load of the machine affects both. */
+function comparison(table, label) {
+  const { ours, rounds, better } = table;
+  const other = bestOther(table);
+  if (other === undefined) return [];
+  const ratios = rounds[ours]
+    .slice(0, rounds[other].length)
+    .map((value, round) => (better === 'more' ? value / rounds[other][round] : rounds[other][round] / value));
+  const [low, ratio, high] = [0.25, 0.5, 0.75].map((share) => quantile(ratios, share));
+  // As far as the quartiles can tell.
+  const result = low > 1 ? 'ahead' : high < 1 ? 'behind' : 'level';
+  // Nothing is a multiple of zero.
+  const hasRatio = ratio > 0 && Number.isFinite(ratio);
+  const [best, own] = [other, ours].map((name) => median(rounds[name]));
+  return [{ label, ours: own, best, other, result, ...(hasRatio && { ratio, low, high }) }];
+}
+
+/** Without those whose callers gave up: they did not do the work. The raw client counts only where there is no library. */
+function bestOther({ ours, base, rounds, better, notes = {} }) {
+  const libraries = Object.keys(rounds).filter(
+    (name) => ![ours, base, BASELINE].includes(name) && !/^raw\b/.test(name),
+  );
+  const sign = better === 'more' ? -1 : 1;
+  const able = libraries.filter((name) => !isGivenUp(notes[name] ?? ''));
+  const [best] = able.toSorted((a, b) => sign * (median(rounds[a]) - median(rounds[b])));
+  return libraries.length > 0 ? best : base;
+}
+
+export function isGivenUp(note) {
+  return /gave up|not acquired/.test(note);
+}
+
+/** Three sentences. They follow from the rows alone. */
+export function conclusion(rows) {
+  const [ahead, level, behind] = ['ahead', 'level', 'behind'].map((wanted) =>
+    rows.filter(({ result }) => result === wanted),
+  );
+  const farthest = (list) => list.filter(({ ratio }) => ratio).toSorted((a, b) => b.ratio - a.ratio);
+  return [
+    `Of ${rows.length} comparisons with the best other library in the same run, this package is ahead in ${ahead.length}, level in ${level.length} and behind in ${behind.length}.`,
+    farAway('ahead', farthest(ahead)),
+    farAway('behind', farthest(behind).reverse()),
+  ].join(' ');
+}
+
+function farAway(word, rows) {
+  if (rows.length === 0) return `It is ${word} nowhere.`;
+  const names = rows.slice(0, 3).map(({ label, ratio, other }) => {
+    // "Redis: one caller, cycles/s" -> "Redis, one caller"
+    return `${label.replace(/, [^,]+$/, '').replace(':', ',')} (${times(ratio)} × ${other})`;
+  });
+  return `It is farthest ${word} in: ${names.join('; ')}.`;
+}
+
+export function times(ratio) {
+  return ratio >= 10 ? ratio.toFixed(0) : ratio.toFixed(2);
+}

@@ -36,9 +36,10 @@ report({
   unit: 'cycles a second',
   better: 'more',
   ours: OURS,
+  bar: { atLeast: 0.9, of: 'best' },
   rounds: await interleave(
-    each((acquire) => oneCaller(acquire, lasting(200))),
-    { rounds: 15 },
+    each((acquire) => oneCaller(acquire, lasting(100))),
+    { rounds: 31 },
   ),
 });
 
@@ -46,7 +47,10 @@ const loops = await interleave(
   each((acquire) => loop(acquire, { callers: CALLERS, milliseconds: lasting(1_000) })),
   { rounds: 5 },
 );
-reportLoops(`${CALLERS} waiters looping on a limit of ${LIMIT} in one process`, loopRounds(loops));
+reportLoops(`${CALLERS} waiters looping on a limit of ${LIMIT} in one process`, loopRounds(loops), {
+  speed: { bar: { atLeast: 1.5, of: 'best' } },
+  fairness: { bar: { atLeast: 0.95 } },
+});
 
 const ramps = await interleave(
   each((acquire) => rampUp(acquire, CROWD), CROWD.limit),

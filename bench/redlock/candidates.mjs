@@ -1,16 +1,20 @@
 // The candidates. Each makes a function that acquires the lock `key` and resolves to a function that releases it.
 import { builds, load } from '../builds.mjs';
 import { ensurePeers } from '../peers/ensure-peers.mjs';
+import { scripts } from './scripts.mjs';
 
 const LEASE = 10_000;
 
 const own = Object.fromEntries(builds.map((build) => [build, (ports) => ours(ports, build)]));
+/** What this library sends, without its code. It does not clean up where it loses, so it is for keys of its own. */
+export const SCRIPTS = 'the same scripts, bare ioredis';
+
 const makers = { ...own, ...(ensurePeers() && (await import('./adapters.mjs')).peers) };
 
 export const names = Object.keys(makers);
 
 export function candidate(name, ports) {
-  return makers[name](ports);
+  return name === SCRIPTS ? scripts(ports) : makers[name](ports);
 }
 
 async function ours(ports, build) {

@@ -239,27 +239,67 @@ describe('rules of the lock script', () => {
       await redis.admin.zrange(HOLDERS, '0', '-1'),
     ];
 
-    it('one that is alone gets and leaves the same record by the short path as by the general one', async () => {
+    it('one that is alone has one key, the same by the short path as by the general one', async () => {
       for (const attempt of [limited('one', 1_000), ['m3000 1 2', 'one', 1_000]] as const) {
-        const before = await now();
         expect(await run(HERE, attempt)).toEqual(token);
         const short = await records();
-        expect(Number(await redis.admin.zscore(HOLDERS, 'hone 1 2')) - before).toBeGreaterThan(998);
-        for (const key of [LOCK, HOLDERS]) expect(await redis.admin.pttl(key)).toBeGreaterThan(10_000);
+        expect(short).toEqual(['oone 1 2', []]);
+        expect(await redis.admin.pttl(LOCK)).toBeGreaterThan(0);
+        expect(await redis.admin.pttl(LOCK)).toBeLessThanOrEqual(1_000);
         expect(await run(HERE, ['e 1 2', 'one', 0])).toBe(1);
         // Two operations never take the short path.
-        await run(HERE, attempt, ['F', '', 0], attempt);
+        await run(HERE, attempt, ['I', '', 0], attempt, ['F', '', 0], attempt);
         expect(await records()).toEqual(short);
-        await run(HERE, ['F', '', 0]);
+        expect(await run(HERE, ['e 1 2', 'one', 0], ['I', '', 0])).toEqual([1, '']);
+        expect(await redis.admin.exists(LOCK)).toBe(0);
+      }
+    });
+
+    it('one that is alone is renewed and shown without a record, and gets one with its lease when another comes', async () => {
+      const one = '1'.repeat(32);
+      const first = await run(HERE, limited(one, 5_000));
+      expect(await run(HERE, ['C 1 2', one, 60_000])).toEqual([`h${String(first)}60000`]);
+      expect(await lone(HERE, 'I', '', 0)).toMatch(/^held limited 1 0 \d+ \d{16} \d{16} 1{12} 1 2$/);
+      expect(await records()).toEqual([`o${one} 1 2`, []]);
+      const before = await now();
+      expect(await run(HERE, ['m3000 1 2', 'two', 1_000], ['m3000 1 2', 'three', 1_000])).toEqual([first, 'b']);
+      expect(await records()).toEqual(['l 1 2', ['htwo 1 2', `h${one} 1 2`]]);
+      const ends = Number(await redis.admin.zscore(HOLDERS, `h${one} 1 2`)) - before;
+      expect(ends).toBeGreaterThan(40_000);
+      expect(ends).toBeLessThanOrEqual(60_001);
+      // Both outlive the last record.
+      for (const key of [LOCK, HOLDERS]) expect(await redis.admin.pttl(key)).toBeGreaterThan(ends);
+      expect(await run(HERE, ['e 1 2', one, 0], ['e 1 2', 'two', 0])).toEqual([1, 1]);
+      expect(await redis.admin.exists(LOCK, HOLDERS)).toBe(0);
+    });
+
+    it('one that is alone is waited for, renewed and followed when the memory is full', async () => {
+      await run(HERE, limited('one'));
+      await redis.admin.config('SET', 'maxmemory', '1');
+      try {
+        expect(await run(HERE, ['C 1 2', 'one', 60_000])).toEqual([expect.stringMatching(/^h\d+60000$/)]);
+        expect(await lone(HERE, 'A3000', 'two', 60_000)).toEqual(queued);
+        expect(await run(HERE, ['e 1 2', 'one', 0])).toEqual([1, claimed('two')]);
+      } finally {
+        await redis.admin.config('SET', 'maxmemory', '0');
+      }
+    });
+
+    it('one that is alone keeps out a reader and a writer, and they get the lock when it leaves', async () => {
+      for (const [code, release] of [
+        ['A3000', 'R'],
+        ['a3000', 'r'],
+      ] as const) {
+        await run(HERE, limited('one'));
+        expect(await lone(HERE, code, 'two', 60_000)).toEqual(queued);
+        expect(await run(HERE, ['e 1 2', 'one', 0])).toEqual([1, claimed('two')]);
+        expect(await run(HERE, [release, 'two', 0])).toEqual([1]);
       }
     });
 
     it('the short path frees nothing that is over, unconfirmed, retained or waited for', async () => {
       await run(HERE, limited('one', 20));
-      await until(
-        async () => Number(await redis.admin.zscore(HOLDERS, 'hone 1 2')) < (await now()),
-        'its lease is over',
-      );
+      await until(async () => (await redis.admin.exists(LOCK)) === 0, 'its lease is over');
       expect(await run(HERE, ['e 1 2', 'one', 0])).toEqual([0]);
       await run(HERE, limited('one'));
       expect(await run(HERE, ['e 1 2', 'on', 0])).toEqual([0]);
@@ -271,22 +311,50 @@ describe('rules of the lock script', () => {
       expect(await run(HERE, ['e 1 2', 'four', 0])).toEqual([0]);
     });
 
-    it('one that enters, is renewed or leaves writes no other holder to the log', async () => {
-      const enter = (holder: string): Operation => ['m3000 1 1000', holder, 60_000];
+    /** How many bytes these calls write to the log, which is what replicas receive. */
+    const written = async (work: () => Promise<unknown>) => {
       await redis.admin.config('SET', 'appendonly', 'yes', 'auto-aof-rewrite-percentage', '0');
       const persistence = async (field: string) =>
         Number(new RegExp(`^${field}:(\\d+)`, 'm').exec(await redis.admin.info('persistence'))?.[1]);
       await until(async () => (await persistence('aof_rewrite_in_progress')) === 0, 'the log is written');
       await until(async () => (await persistence('aof_enabled')) === 1, 'there is a log');
-      await run(HERE, ...Array.from({ length: 300 }, (_, index) => enter(`holder${index}`)));
       const before = await persistence('aof_current_size');
-      await run(HERE, ['C 1 1000', 'holder150', 90_000]);
-      await run(HERE, enter('another'));
-      await run(HERE, ['e 1 1000', 'holder20', 0]);
-      const written = (await persistence('aof_current_size')) - before;
+      await work();
+      const bytes = (await persistence('aof_current_size')) - before;
       await redis.admin.config('SET', 'appendonly', 'no');
-      expect(written).toBeGreaterThan(100);
-      expect(written).toBeLessThan(2_000);
+      expect(bytes).toBeGreaterThan(100);
+      return bytes;
+    };
+
+    it('one that enters, is renewed or leaves writes no other holder to the log', async () => {
+      const enter = (holder: string): Operation => ['m3000 1 1000', holder, 60_000];
+      await run(HERE, ...Array.from({ length: 300 }, (_, index) => enter(`holder${index}`)));
+      const bytes = await written(async () => {
+        await run(HERE, ['C 1 1000', 'holder150', 90_000]);
+        await run(HERE, enter('another'));
+        await run(HERE, ['e 1 1000', 'holder20', 0]);
+      });
+      expect(bytes).toBeLessThan(2_000);
+    });
+
+    it('a release that grants to a thousand writes as much for each as for the first', async () => {
+      const holder = (index: number) => String(index).padStart(32, '0');
+      await run(HERE, ['l3000 1000 1000', 'one', 60_000]);
+      for (let first = 0; first < 1_000; first += 100) {
+        const some = Array.from({ length: 100 }, (_, index): Operation => [
+          'l3000 1 1000',
+          holder(first + index),
+          60_000,
+        ]);
+        await run(HERE, ...some);
+      }
+      let granted: unknown;
+      const bytes = await written(async () => {
+        granted = await run(HERE, ['e 1000 1000', 'one', 0]);
+      });
+      expect(granted).toHaveLength(1_001);
+      // 42 MB when each grant wrote all holders.
+      expect(bytes / 1_000).toBeLessThan(500);
     });
 
     it('a call that has looked at hundreds looks at no further lock', async () => {

@@ -68,7 +68,7 @@ class Line implements RedisClient, RedisConnection {
 
   call(command: string, ...args: string[]): Promise<unknown> {
     // The handshake.
-    if (!command.startsWith('eval') || args[1] === '1') return Promise.resolve('');
+    if (!command.startsWith('eval') || args.length === 3) return Promise.resolve('');
     return new Promise((resolve) => this.messages.push({ args: args.slice(1), resolve }));
   }
 
@@ -87,7 +87,7 @@ class Line implements RedisClient, RedisConnection {
 }
 
 function codeOf({ args }: Message): string | undefined {
-  return args[1 + Number(args[0])];
+  return args[1 + Number(args[0])]?.slice(0, 1);
 }
 
 class Process {

@@ -14,20 +14,23 @@ const operation = fc.record({
   holder: fc.constantFrom('1'.repeat(32), '2'.repeat(32)),
   ms: fc.constantFrom('0', '60000'),
   token: fc.constantFrom('0'.repeat(16), ...TOKENS),
-  /** The last token of a block that a vote names. */
-  last: fc.constantFrom('', '', ...TOKENS),
+  /** The first token of a block that a vote names. */
+  first: fc.constantFrom('', '', ...TOKENS),
   round: fc.constantFrom(1, 2, 3).map(roundDigits),
 });
-function tokenOf({ code, token, last }: { code: string; token: string; last: string }): string {
-  if (code === 'V') return last > token && Number(token) > 0 ? token + last : token;
+function tokenOf({ code, token }: { code: string; token: string }): string {
   return ['W', 'A'].includes(code) && Number(token) === 0 ? TOKENS[0]! : token;
+}
+/** The first token of a block, behind the vote that has its last one. */
+function firstOf({ code, token, first }: { code: string; token: string; first: string }): string {
+  return code === 'V' && first < token && Number(token) > 0 ? first : '';
 }
 const call = fc.array(
   operation.map((each) => ({
     ...each,
     // Redis refuses an expiry of no time, and nobody writes no token.
-    ms: ['V', 'A', 'E'].includes(each.code) ? '60000' : each.ms,
-    token: tokenOf(each),
+    ms: ['V', 'A', 'E'].includes(each.code) ? '60000' : each.code === 'R' ? each.ms : '',
+    vote: each.holder + tokenOf(each) + each.round + firstOf(each),
   })),
   { minLength: 1, maxLength: 3 },
 );
@@ -51,9 +54,9 @@ describe('the model of a node', () => {
         for (const operations of calls) {
           const args = [
             String(operations.length + 1),
-            COUNTER,
             ...operations.map(({ lock }) => `${COUNTER}:${lock}`),
-            ...operations.flatMap(({ code, holder, ms, token, round }) => [code, holder, ms, token, round]),
+            COUNTER,
+            ...operations.flatMap(({ code, ms, vote, holder }) => [code + ms, code === 'R' ? holder : vote]),
           ];
           const reply = await redis.admin.call('eval', LOCK_SCRIPT, ...args);
           expect(withoutTimes(model.run(args))).toEqual(withoutTimes(reply));

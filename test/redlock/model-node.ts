@@ -32,26 +32,26 @@ export class ModelNode {
     this.counter = undefined;
   }
 
-  /** `EVAL` and `EVALSHA`, without the script: the number of keys, the keys, and five values for each operation. */
+  /** `EVAL` and `EVALSHA`, without the script: the number of keys, the keys, and two values for each operation. */
   run([count = '0', ...rest]: readonly string[]): unknown {
-    const keys = rest.slice(1, Number(count));
     const values = rest.slice(Number(count));
-    const replies = keys.map((lock, index) => {
-      const [code = '', holder = '', ms = '', token = '', round = ''] = values.slice(5 * index);
-      return this.#operate(lock, { code, holder, ms: Number(ms), token, round });
+    const replies = rest.slice(0, values.length / 2).map((lock, index) => {
+      const [operation = '', vote = ''] = values.slice(2 * index);
+      return this.#operate(lock, operation.slice(0, 1), Number(operation.slice(1)), vote);
     });
-    const [code, , ms] = values;
-    const isAlone = keys.length === 1 && (code === 'V' || (code === 'R' && ms === '0'));
+    const [operation = ''] = values;
+    const isAlone = replies.length === 1 && (operation.startsWith('V') || operation === 'R0');
     // The short way: a vote that carries the token, a release.
-    return isAlone && (code === 'R' || String(replies[0]).length === 16) ? replies[0] : replies;
+    return isAlone && (operation === 'R0' || replies[0] === 1) ? replies[0] : replies;
   }
 
-  #operate(lock: string, { code, holder, ms, token, round }: Operation): unknown {
+  #operate(lock: string, code: string, ms: number, text: string): unknown {
+    const [holder, token, round] = [text.slice(0, 32), text.slice(32, 48), text.slice(48, 60)];
     const vote = this.#vote(lock);
     const mine = vote?.text.slice(0, 32) === holder ? vote : undefined;
     switch (code) {
       case 'V':
-        return vote && !mine ? 0 : this.#elect(lock, mine, { holder, ms, token, round });
+        return vote && !mine ? 0 : this.#elect(lock, mine, ms, text);
       case 'W':
         if (this.counter === undefined ? this.isCredulous || mine?.text.slice(48) === round : this.counter < token)
           this.counter = token;
@@ -62,7 +62,7 @@ export class ModelNode {
         return mine ? mine.text.slice(48) : 0;
       case 'A':
         if (vote) return 0;
-        this.#put(lock, holder + token + round, ms);
+        this.#put(lock, text, ms);
         if (this.counter !== undefined && this.counter < token) this.counter = token;
         return 1;
       case 'R':
@@ -80,13 +80,14 @@ export class ModelNode {
     }
   }
 
-  #elect(lock: string, mine: Vote | undefined, { holder, ms, token: block, round }: Omit<Operation, 'code'>): string {
+  #elect(lock: string, mine: Vote | undefined, ms: number, text: string): unknown {
     const last = this.counter;
-    const token = block.slice(-16);
-    if (last !== undefined && !mine && (this.comparesLast ? token : block.slice(0, 16)) > last) {
+    const [holder, token, round] = [text.slice(0, 32), text.slice(32, 48), text.slice(48, 60)];
+    const first = text.slice(60) || token;
+    if (last !== undefined && !mine && (this.comparesLast ? token : first) > last) {
       this.counter = token;
-      this.#put(lock, holder + token + round, ms);
-      return token;
+      this.#put(lock, text.slice(0, 60), ms);
+      return 1;
     }
     const least = Math.max(Math.floor(this.time() * 1_000), last === undefined ? 0 : Number(last) + 1);
     const written = mine ? mine.text.slice(32, 48) : '0'.repeat(16);
@@ -108,12 +109,4 @@ export class ModelNode {
   #left({ until }: Vote): number {
     return Math.ceil(until - this.time());
   }
-}
-
-interface Operation {
-  readonly code: string;
-  readonly holder: string;
-  readonly ms: number;
-  readonly token: string;
-  readonly round: string;
 }

@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, beforeEach } from '@jest/globals';
 import { PendingReleases } from '../../lib/providers/redlock/pending-releases.js';
 import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';
-import { NO_ROUND, NO_TOKEN } from '../../lib/providers/redlock/lock-script.js';
+import { NO_TOKEN } from '../../lib/providers/redlock/lock-script.js';
 import { granted, RELEASE, request, until } from '../redis/seam.js';
 import type { TcpProxy } from '../servers/tcp-proxy.js';
 import { type Quorum, type StartedRedlock, startQuorum, startRedlock, wiresTo } from './quorum.js';
@@ -82,12 +82,14 @@ describe('releases that a node has not answered', () => {
 });
 
 describe('the list of pending releases of one node', () => {
-  const release = (index: number, code: 'R' | 'C' = 'R') =>
-    ({ lock: 'lock:redlock:order', args: [code, String(index).padStart(32, '0'), '0', NO_TOKEN, NO_ROUND] }) as const;
+  const holder = (index: number) => String(index).padStart(32, '0');
+  const release = (index: number) => ({ lock: 'lock:redlock:order', args: ['R0', holder(index)] }) as const;
+  const cleanUp = (index: number) =>
+    ({ lock: 'lock:redlock:order', args: ['C', holder(index) + NO_TOKEN + '000000000001'] }) as const;
 
   it('has one entry for each attempt, the last one', () => {
     const pending = new PendingReleases();
-    pending.add(release(1, 'C'));
+    pending.add(cleanUp(1));
     pending.add(release(2));
     pending.add(release(1));
     expect(pending.take()).toEqual([release(1), release(2)]);

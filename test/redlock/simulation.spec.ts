@@ -1,7 +1,7 @@
 import { jest } from '@jest/globals';
 import fc from 'fast-check';
 import { Nodes } from '../../lib/providers/redlock/nodes.js';
-import { Answers } from '../../lib/providers/redlock/poll.js';
+import { Renewal } from '../../lib/providers/redlock/renewal.js';
 import { exploration } from '../exploration.js';
 import { isCaught } from '../simulation/is-caught.js';
 import { type Incident, type Loss, type Plan, simulate } from './simulated-quorum.js';
@@ -86,12 +86,8 @@ describe('three processes and nodes that lose their data, on a network that fail
     [
       'where one node is enough to extend',
       () => {
-        const { poll } = Nodes.prototype;
-        jest.spyOn(Nodes.prototype, 'poll').mockImplementation(function (this: Nodes, question, decide, lease) {
-          if (question.args[0] !== 'E') return poll.call(this, question, decide, lease);
-          const generous = ({ nodes, yes, no, faults, isTimedOut }: Answers) =>
-            decide(Object.assign(new Answers(nodes, 1), { yes, no, faults, isTimedOut }));
-          return poll.call(this, question, generous, lease);
+        jest.spyOn(Renewal.prototype, 'decide').mockImplementation(function (this: Renewal) {
+          return this.yes > 0 ? 'agreed' : this.isComplete ? 'refused' : undefined;
         });
       },
     ],

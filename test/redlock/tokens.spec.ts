@@ -1,6 +1,7 @@
 import { jest } from '@jest/globals';
 import fc from 'fast-check';
 import { Nodes } from '../../lib/providers/redlock/nodes.js';
+import { AgreementPoll } from '../../lib/providers/redlock/poll.js';
 import { Round } from '../../lib/providers/redlock/round.js';
 import { exploration } from '../exploration.js';
 import { isCaught } from '../simulation/is-caught.js';
@@ -120,12 +121,8 @@ describe('tokens of one key, while nodes lose their data and messages come late'
     [
       'without the write-back',
       () => {
-        const { poll, send } = Nodes.prototype;
-        jest.spyOn(Nodes.prototype, 'poll').mockImplementation(function (this: Nodes, question, decide, lease) {
-          const asked = poll.call(this, question, decide, lease);
-          if (question.args[0] === 'W') asked.settle('agreed');
-          return asked;
-        });
+        const { send } = Nodes.prototype;
+        jest.spyOn(AgreementPoll.prototype, 'ask').mockImplementation(() => Promise.resolve('agreed'));
         jest.spyOn(Nodes.prototype, 'send').mockImplementation(function (this: Nodes, command) {
           if (command.args[0] !== 'W') send.call(this, command);
         });
@@ -134,8 +131,8 @@ describe('tokens of one key, while nodes lose their data and messages come late'
     [
       'where nodes without a counter count',
       () => {
-        jest.spyOn(Round.prototype, 'decide').mockImplementation((answers) => {
-          return answers.isAgreed ? 'elected' : answers.isComplete ? 'busy' : undefined;
+        jest.spyOn(Round.prototype, 'decide').mockImplementation(function (this: Round) {
+          return this.isAgreed ? 'elected' : this.isComplete ? 'busy' : undefined;
         });
       },
     ],

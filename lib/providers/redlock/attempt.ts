@@ -23,23 +23,28 @@ export class Attempt {
   constructor(
     private readonly context: BackendContext,
     private readonly nodes: Nodes,
+    private readonly waiting: WaitingAttempts,
     readonly lock: string,
     readonly request: AcquireRequest,
   ) {}
 
   /** @throws LockUnavailableError when a majority does not answer. */
   async run(): Promise<RedlockGrant | 'busy'> {
-    const { context, nodes, lock, request, votes } = this;
+    const { nodes, lock, request, votes } = this;
     this.#isWaiting = false;
-    for (let failures = 0; !this.#hasLeft; failures += 1) {
-      this.#round = new Round(context, nodes, lock, request, votes);
-      const outcome = await this.#round.run();
-      if (outcome !== 'busy') this.grant = outcome;
-      if (outcome !== 'busy' || request.wait <= 0) return outcome;
-      this.#wait();
-      await this.#pause(failures);
+    try {
+      for (let failures = 0; !this.#hasLeft; failures += 1) {
+        this.#round = new Round(nodes, lock, request, votes);
+        const outcome = await this.#round.run();
+        if (outcome !== 'busy') this.grant = outcome;
+        if (outcome !== 'busy' || request.wait <= 0) return outcome;
+        this.#wait();
+        await this.#pause(failures);
+      }
+      return 'busy';
+    } finally {
+      this.waiting.delete(this);
     }
-    return 'busy';
   }
 
   /** The key was just released in this process: ask directly behind the release, if it pauses. */
@@ -57,6 +62,7 @@ export class Attempt {
   #wait(): void {
     if (this.#isWaiting || this.#hasLeft) return;
     this.#isWaiting = true;
+    this.waiting.add(this);
     const { signal } = this.request;
     const leave = () => {
       this.leave();
@@ -74,5 +80,32 @@ export class Attempt {
     const untilLast = this.request.wait - LAST_ROUND;
     this.#pausing = new AbortController();
     await pause(clock, untilLast > 0 ? Math.min(delay, untilLast) : delay, this.#pausing.signal);
+  }
+}
+
+/** The attempts that have found their lock busy and ask again: the core makes one request per key and number of other keys held. */
+export class WaitingAttempts {
+  readonly #byLock = new Map<string, Set<Attempt>>();
+
+  add(attempt: Attempt): void {
+    const others = this.#byLock.get(attempt.lock);
+    if (others) others.add(attempt);
+    else this.#byLock.set(attempt.lock, new Set([attempt]));
+  }
+
+  delete(attempt: Attempt): void {
+    const all = this.#byLock.get(attempt.lock);
+    all?.delete(attempt);
+    if (all?.size === 0) this.#byLock.delete(attempt.lock);
+  }
+
+  /** The lock was just released in this process: they ask directly behind the release. */
+  askNow(lock: string): void {
+    for (const attempt of this.#byLock.get(lock) ?? []) attempt.askNow();
+  }
+
+  /** No caller is left waiting. */
+  close(): void {
+    for (const attempts of this.#byLock.values()) for (const attempt of attempts) attempt.leave();
   }
 }

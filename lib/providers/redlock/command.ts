@@ -1,4 +1,4 @@
-import type { OperationArguments } from './lock-script.js';
+import { LOCK_SCRIPT_SHA, type OperationArguments } from './lock-script.js';
 import type { Votes } from './votes.js';
 
 /** One operation on one lock, on its way to the nodes. */
@@ -18,18 +18,30 @@ export interface Command {
   onFault?(cause: unknown): void;
 }
 
+const V = 'V'.charCodeAt(0);
+const A = 'A'.charCodeAt(0);
+
 /** Whether it makes a node vote. */
-export function isVote({ args: [code] }: Command): boolean {
-  return code === 'V' || code === 'A';
+export function isVote({ args: [operation] }: Command): boolean {
+  const code = operation.charCodeAt(0);
+  return code === V || code === A;
+}
+
+/** Whether it ends votes for good: a key that is to be retained stays locked by its vote instead where a node does not answer. */
+export function isRelease({ args: [operation] }: Command): boolean {
+  return operation === 'R0' || operation === 'C';
 }
 
 /** The arguments of one script call with these commands. */
-export function callOf(counter: string, commands: readonly Command[]): string[] {
-  const keys = [counter];
-  const values: string[] = [];
-  for (const { lock, args } of commands) {
-    keys.push(lock);
-    values.push(...args);
+export function callOf(counter: string, commands: readonly Command[], script = LOCK_SCRIPT_SHA): string[] {
+  const call = [script, ''];
+  let needsCounter = false;
+  for (const command of commands) {
+    call.push(command.lock);
+    needsCounter ||= isVote(command) || command.args[0] === 'W';
   }
-  return [String(keys.length), ...keys, ...values];
+  if (needsCounter) call.push(counter);
+  call[1] = String(call.length - 2);
+  for (const { args } of commands) call.push(args[0], args[1]);
+  return call;
 }

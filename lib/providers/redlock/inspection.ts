@@ -1,7 +1,36 @@
 import type { LockInfo } from '../../api/lock-info.js';
-import { NO_ROUND, NO_TOKEN, readShownVote, RETAINED, type ShownVote } from './lock-script.js';
+import { readShownVote, RETAINED, type ShownVote } from './lock-script.js';
 import type { Nodes } from './nodes.js';
-import type { Question } from './poll.js';
+import { Poll } from './poll.js';
+
+type Shown = readonly ShownVote[] | 'none' | 'unknown';
+
+/** Asks who has a majority of the votes. */
+class Inspection extends Poll<Shown> {
+  readonly #byHolder = new Map<string, ShownVote[]>();
+
+  constructor(nodes: Nodes, lock: string) {
+    super(nodes, lock, ['I', '']);
+  }
+
+  decide(): Shown | undefined {
+    let most: readonly ShownVote[] = [];
+    for (const votes of this.#byHolder.values()) if (votes.length > most.length) most = votes;
+    const { majority } = this.nodes;
+    if (most.length >= majority) return most;
+    const isImpossible = most.length + this.faults + this.missing < majority;
+    if (isImpossible && !this.isUnavailable) return 'none';
+    if (!this.isComplete) return undefined;
+    return this.isAnswered ? 'none' : 'unknown';
+  }
+
+  protected override isYes(reply: unknown): boolean {
+    const vote = readShownVote(reply);
+    if (!vote) return false;
+    this.#byHolder.set(vote.holder, [...(this.#byHolder.get(vote.holder) ?? []), vote]);
+    return true;
+  }
+}
 
 /**
  * Shows who has a majority of the votes; nothing when no holder has one.
@@ -9,28 +38,9 @@ import type { Question } from './poll.js';
  * @throws LockUnavailableError when a majority does not answer
  */
 export async function inspect(nodes: Nodes, key: string, lock: string): Promise<LockInfo | null> {
-  const byHolder = new Map<string, ShownVote[]>();
-  const question: Question = {
-    lock,
-    args: ['I', '', '0', NO_TOKEN, NO_ROUND],
-    isYes: (reply) => {
-      const vote = readShownVote(reply);
-      if (!vote) return false;
-      byHolder.set(vote.holder, [...(byHolder.get(vote.holder) ?? []), vote]);
-      return true;
-    },
-  };
-  const poll = nodes.poll(question, (answers) => {
-    let most: readonly ShownVote[] = [];
-    for (const votes of byHolder.values()) if (votes.length > most.length) most = votes;
-    if (most.length >= answers.majority) return most;
-    const isImpossible = most.length + answers.faults + answers.missing < answers.majority;
-    if (isImpossible && !answers.isUnavailable) return 'none';
-    if (!answers.isComplete) return undefined;
-    return answers.isAnswered ? 'none' : 'unknown';
-  });
-  const votes = await poll.outcome;
-  if (votes === 'unknown') throw nodes.unavailable(key, poll.cause);
+  const inspection = new Inspection(nodes, lock);
+  const votes = await inspection.ask();
+  if (votes === 'unknown') throw nodes.unavailable(key, inspection.cause);
   return votes === 'none' ? null : describe(key, votes, nodes.majority);
 }
 

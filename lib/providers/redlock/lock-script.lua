@@ -1,15 +1,15 @@
 --[[
 What a node does for any number of locks, in one call.
 
-KEYS: the counter of tokens, then one lock for each operation. ARGV: five values for each operation: its code, the holder
-(32 digits), milliseconds, a token (16 digits), the round (12 digits). Numbers have fixed widths, so that they compare as text and
-no digit is lost (Lua's own conversion loses them above 1e14).
+KEYS: the lock of each operation, then the counter of tokens, which only `V`, `W` and `A` need. ARGV: two values for each operation.
+The first one is its code and, where it has a duration, the milliseconds. The second one is the vote that it is about, or the beginning of it.
 
-A vote is `holder token round`, stored under the lock's key until its lease is over; its token is zeros until a majority has agreed on
-one. A retained key (`minHold`) has dashes instead of a holder.
+A vote is `holder token round` (32, 16 and 12 digits), stored under the lock's key until its lease is over; its token is zeros until a
+majority has agreed on one. A retained key (`minHold`) has dashes instead of a holder. Numbers have fixed widths, so that they
+compare as text and no digit is lost (Lua's own conversion loses them above 1e14).
 
-- `V` votes for the holder. The node raises its counter to the token if it is larger than all that it knows, and answers with it. A block
-  of tokens is its first and its last one, 32 digits: the node compares the first, and writes and answers the last. Else it
+- `V` votes for the holder. The node raises its counter to the token if it is larger than all that it knows, and answers 1. Of a block of
+  tokens the vote has the last one, and the first one follows: the node compares the first and writes the last. Else it
   answers `known`, the token of the vote so far, the smallest token that it would accept, and the ms left.
   `known` is `?` for a node that knows no token at all: it is new, or has lost its data. A vote that exists already is not extended,
   but belongs to the newer round then. 0: another holder has its vote.
@@ -22,49 +22,52 @@ one. A retained key (`minHold`) has dashes instead of a holder.
 - `I` shows the vote, `F` removes it.
 
 One vote or one release alone takes a shorter path and is answered without a list: a single caller is bound by each microsecond, on all
-nodes.
+nodes. So a vote is written before it is known whether its token is large enough, which is rarely wrong and saves one command of three.
 ]]
 local call, sub = redis.call, string.sub
-local counter = KEYS[1]
+local operations = #ARGV / 2
+local counter = KEYS[operations + 1]
 
-if #KEYS == 2 then
-  local code, holder = ARGV[1], ARGV[2]
-  if code == 'V' then
-    local first, token, last = sub(ARGV[4], 1, 16), sub(ARGV[4], -16), call('GET', counter)
-    if last and first > last and call('SET', KEYS[2], holder .. token .. ARGV[5], 'NX', 'PX', ARGV[3]) then
-      call('SET', counter, token)
-      return token
+if operations == 1 then
+  local lock, operation, vote = KEYS[1], ARGV[1], ARGV[2]
+  if string.byte(operation) == 86 then -- V
+    if call('SET', lock, sub(vote, 1, 60), 'NX', 'PX', sub(operation, 2)) then
+      local token = sub(vote, 33, 48)
+      local first, last = #vote > 60 and sub(vote, 61) or token, call('SET', counter, token, 'GET')
+      if last and first > last then return 1 end
+      call('DEL', lock)
+      if last then call('SET', counter, last)
+      else call('DEL', counter) end
     end
-  elseif code == 'R' and ARGV[3] == '0' then
-    local vote = call('GET', KEYS[2])
-    if vote and sub(vote, 1, 32) == holder then return call('DEL', KEYS[2]) end
+  elseif operation == 'R0' then
+    local standing = call('GET', lock)
+    if standing and sub(standing, 1, 32) == vote then return call('DEL', lock) end
     return 0
   end
 end
 
 local replies = {}
-for index = 2, #KEYS do
-  local lock, at = KEYS[index], 5 * index - 9
-  local code, holder, ms, token, round = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
-  local vote = call('GET', lock)
-  local mine = vote and sub(vote, 1, 32) == holder
+for index = 1, operations do
+  local lock, operation, vote = KEYS[index], ARGV[2 * index - 1], ARGV[2 * index]
+  local code, ms, holder, token, round = sub(operation, 1, 1), sub(operation, 2), sub(vote, 1, 32), sub(vote, 33, 48), sub(vote, 49, 60)
+  local standing = call('GET', lock)
+  local mine = standing and sub(standing, 1, 32) == holder
   local reply = 0
   if code == 'V' then
-    if not vote or mine then
+    if not standing or mine then
       local last = call('GET', counter)
-      if last and not vote and sub(token, 1, 16) > last then
-        token = sub(token, -16)
+      if last and not standing and (#vote > 60 and sub(vote, 61) or token) > last then
         call('SET', counter, token)
-        call('SET', lock, holder .. token .. round, 'PX', ms)
-        reply = token
+        call('SET', lock, sub(vote, 1, 60), 'PX', ms)
+        reply = 1
       else
         local time = call('TIME')
         local least = time[1] .. sub('00000' .. time[2], -6)
         if last and last >= least then least = string.format('%.0f', last + 1) end
         local written, left = '0000000000000000', ms
         if mine then
-          written, left = sub(vote, 33, 48), call('PTTL', lock)
-          if sub(vote, 49) < round then call('SET', lock, sub(vote, 1, 48) .. round, 'KEEPTTL') end
+          written, left = sub(standing, 33, 48), call('PTTL', lock)
+          if sub(standing, 49) < round then call('SET', lock, sub(standing, 1, 48) .. round, 'KEEPTTL') end
         else
           call('SET', lock, holder .. written .. round, 'PX', ms)
         end
@@ -73,16 +76,16 @@ for index = 2, #KEYS do
     end
   elseif code == 'W' then
     local last = call('GET', counter)
-    if (last and last < token) or (not last and mine and sub(vote, 49) == round) then call('SET', counter, token) end
+    if (last and last < token) or (not last and mine and sub(standing, 49) == round) then call('SET', counter, token) end
     if mine then
-      call('SET', lock, holder .. token .. sub(vote, 49), 'KEEPTTL')
+      call('SET', lock, holder .. token .. sub(standing, 49), 'KEEPTTL')
       reply = 1
     end
   elseif code == 'E' then
-    if mine and call('PEXPIRE', lock, ms) == 1 then reply = sub(vote, 49) end
+    if mine and call('PEXPIRE', lock, ms) == 1 then reply = sub(standing, 49) end
   elseif code == 'A' then
-    if not vote then
-      call('SET', lock, holder .. token .. round, 'PX', ms)
+    if not standing then
+      call('SET', lock, vote, 'PX', ms)
       local last = call('GET', counter)
       if last and last < token then call('SET', counter, token) end
       reply = 1
@@ -92,17 +95,17 @@ for index = 2, #KEYS do
       if ms == '0' then
         call('DEL', lock)
       else
-        call('SET', lock, string.rep('-', 32) .. sub(vote, 33), 'PX', ms)
+        call('SET', lock, string.rep('-', 32) .. sub(standing, 33), 'PX', ms)
       end
       reply = 1
     end
   elseif code == 'C' then
-    if mine and sub(vote, 49) <= round then reply = call('DEL', lock) end
+    if mine and sub(standing, 49) <= round then reply = call('DEL', lock) end
   elseif code == 'I' then
-    if vote then reply = sub(vote, 1, 48) .. call('PTTL', lock) end
+    if standing then reply = sub(standing, 1, 48) .. call('PTTL', lock) end
   elseif code == 'F' then
     reply = call('DEL', lock)
   end
-  replies[index - 1] = reply
+  replies[index] = reply
 end
 return replies

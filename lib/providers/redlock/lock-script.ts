@@ -7,14 +7,8 @@ export const LOCK_SCRIPT = TEXT;
 /** The name under which a node has the script once it has run it. */
 export const LOCK_SCRIPT_SHA = createHash('sha1').update(LOCK_SCRIPT).digest('hex');
 
-/** The five values of one operation. */
-export type OperationArguments = readonly [
-  code: 'V' | 'W' | 'A' | 'E' | 'R' | 'C' | 'I' | 'F',
-  holder: string,
-  ms: string,
-  token: string,
-  round: string,
-];
+/** The two values of one operation: its code with the milliseconds of its duration, and the vote that it is about, or the beginning of it. */
+export type OperationArguments = readonly [operation: string, vote: string];
 
 const TOKEN_DIGITS = 16;
 const ROUND_DIGITS = 12;
@@ -23,6 +17,12 @@ export const NO_TOKEN = '0'.repeat(TOKEN_DIGITS);
 export const NO_ROUND = '0'.repeat(ROUND_DIGITS);
 /** The holder of a retained key. */
 export const RETAINED = '-'.repeat(32);
+const HOLDER_DIGITS = RETAINED.length;
+
+/** The holder that an operation is about. */
+export function holderOf([, vote]: OperationArguments): string {
+  return vote.slice(0, HOLDER_DIGITS);
+}
 
 export function tokenDigits(token: number): string {
   return String(token).padStart(TOKEN_DIGITS, '0');
@@ -30,11 +30,6 @@ export function tokenDigits(token: number): string {
 
 export function roundDigits(round: number): string {
   return String(round).padStart(ROUND_DIGITS, '0');
-}
-
-/** A block of tokens as `V` takes it. */
-export function blockDigits(first: number, count: number): string {
-  return count === 1 ? tokenDigits(first) : tokenDigits(first) + tokenDigits(first + count - 1);
 }
 
 /** Milliseconds as the script takes them. Rounded up: a node may keep a vote for longer than we count on it. */
@@ -50,17 +45,12 @@ export interface Vote {
   readonly least: number;
   /** Whether the node knows which tokens were granted before. */
   readonly remembers: boolean;
-  /** Milliseconds until the vote ends; nothing for the whole lease. */
-  readonly left: number | undefined;
+  /** Milliseconds until the vote ends. */
+  readonly left: number;
 }
 
-/** Reads the reply to `V`; nothing when another holder has the vote. */
-export function readVote(reply: unknown): Vote | undefined {
-  if (typeof reply !== 'string') return undefined;
-  if (reply.length === TOKEN_DIGITS) {
-    const token = Number(reply);
-    return { written: token, least: token, remembers: true, left: undefined };
-  }
+/** Reads the reply to `V`, unless it says that the node has voted as asked, or for another holder. */
+export function readVote(reply: string): Vote {
   return {
     written: Number(reply.slice(1, 1 + TOKEN_DIGITS)),
     least: Number(reply.slice(1 + TOKEN_DIGITS, 1 + 2 * TOKEN_DIGITS)),
@@ -79,8 +69,8 @@ export interface ShownVote {
 export function readShownVote(reply: unknown): ShownVote | undefined {
   if (typeof reply !== 'string') return undefined;
   return {
-    holder: reply.slice(0, RETAINED.length),
-    token: BigInt(reply.slice(RETAINED.length, RETAINED.length + TOKEN_DIGITS)),
-    left: Number(reply.slice(RETAINED.length + TOKEN_DIGITS)),
+    holder: reply.slice(0, HOLDER_DIGITS),
+    token: BigInt(reply.slice(HOLDER_DIGITS, HOLDER_DIGITS + TOKEN_DIGITS)),
+    left: Number(reply.slice(HOLDER_DIGITS + TOKEN_DIGITS)),
   };
 }

@@ -2,9 +2,9 @@ import type { BackendContext } from '../../api/lock-provider.js';
 import { CommandConnection } from '../redis/client/command-connection.js';
 import type { RedisConnection } from '../redis/client/redis-client.js';
 import { whyTooOldRedis } from '../redis/client/oldest-redis.js';
-import { callOf, type Command, isVote } from './command.js';
+import { callOf, type Command, isRelease, isVote } from './command.js';
 import type { RedlockKeyLayout } from './key-layout.js';
-import { LOCK_SCRIPT, LOCK_SCRIPT_SHA } from './lock-script.js';
+import { LOCK_SCRIPT } from './lock-script.js';
 import { PendingReleases } from './pending-releases.js';
 import { Probation } from './probation.js';
 import type { RedlockSettings } from './redlock-options.js';
@@ -22,6 +22,8 @@ export class RedlockNode {
   runId: string | undefined;
   /** Why it cannot be one of the nodes, so it is not asked: its failures are not independent of those of others, or it is too old. */
   unfitness: string | undefined;
+  /** How many calls it has not answered yet. */
+  unanswered = 0;
   readonly #connection: CommandConnection;
   readonly #probation: Probation | undefined;
   /** Releases that this node has not answered. */
@@ -89,26 +91,29 @@ export class RedlockNode {
     return this.#probation?.isOver(now) ?? true;
   }
 
-  /** Sends the commands in one call. `args` are those of the call, made once for all nodes. */
-  send(commands: readonly Command[], args: readonly string[]): void {
+  /** Sends the commands in one call: {@link callOf} them, made once for all nodes. */
+  send(commands: readonly Command[], call: string[]): void {
     if (!this.#isReady) {
       this.#fail(commands, this.cause);
       return;
     }
     for (const command of commands) if (isVote(command)) command.votes?.asked(this.index);
-    this.#call('evalsha', LOCK_SCRIPT_SHA, commands, args);
+    this.#call('evalsha', commands, call);
   }
 
-  #call(command: 'evalsha' | 'eval', script: string, commands: readonly Command[], args: readonly string[]): void {
+  #call(command: 'evalsha' | 'eval', commands: readonly Command[], call: string[]): void {
+    this.unanswered += 1;
     this.#connection.send(
       command,
-      [script, ...args],
+      call,
       (reply) => {
+        this.unanswered -= 1;
         if (Array.isArray(reply)) {
           commands.forEach((each, index) => each.onReply?.(reply[index], this.index));
         } else commands[0]?.onReply?.(reply, this.index);
       },
       (error) => {
+        this.unanswered -= 1;
         if (command === 'evalsha' && error instanceof Error && error.message.startsWith('NOSCRIPT')) {
           this.#sendScript(commands);
         } else this.#fail(commands, error);
@@ -122,16 +127,14 @@ export class RedlockNode {
    */
   #sendScript(commands: readonly Command[]): void {
     const still = commands.filter((command) => command.isOpen === true || !isVote(command));
-    if (still.length > 0) this.#call('eval', LOCK_SCRIPT, still, callOf(this.layout.counter, still));
+    if (still.length > 0) this.#call('eval', still, callOf(this.layout.counter, still, LOCK_SCRIPT));
   }
 
   #fail(commands: readonly Command[], cause: unknown): void {
     this.#forgetEnded();
     for (const command of commands) {
-      const [code, , ms] = command.args;
-      // A key that is to be retained stays locked by its vote instead.
-      const isRelease = code === 'C' || (code === 'R' && ms === '0');
-      if (isRelease && !this.#hasEnded && command.votes?.mayExistAt(this.index) === true) this.#pending.add(command);
+      const mayStay = !this.#hasEnded && command.votes?.mayExistAt(this.index) === true;
+      if (mayStay && isRelease(command)) this.#pending.add(command);
       command.onFault?.(cause);
     }
   }

@@ -1,4 +1,5 @@
 import { nextTick } from 'node:process';
+import type { Clock } from '../../api/clock.js';
 import { LockConfigError, LockUnavailableError } from '../../api/errors.js';
 import type { BackendContext } from '../../api/lock-provider.js';
 import { withTimeout } from '../../core/toolkit/timing.js';
@@ -7,7 +8,6 @@ import { callOf, type Command, isVote } from './command.js';
 import type { RedlockKeyLayout } from './key-layout.js';
 import { roundDigits } from './lock-script.js';
 import { RedlockNode } from './node.js';
-import { Answers, type Decide, Poll, type Question } from './poll.js';
 import type { RedlockSettings } from './redlock-options.js';
 import { Tokens } from './tokens.js';
 
@@ -36,6 +36,10 @@ export class Nodes {
 
   get count(): number {
     return this.settings.nodes.length;
+  }
+
+  get clock(): Clock {
+    return this.context.clock;
   }
 
   get majority(): number {
@@ -83,17 +87,9 @@ export class Nodes {
     }
   }
 
-  /**
-   * Asks all nodes at the end of this tick. Decided as soon as `decide` can decide from the answers so far.
-   *
-   * @param lease of the lock in ms: a tenth of it is the longest that the answers are waited for
-   */
-  poll<T>(question: Question, decide: Decide<T>, lease = Infinity): Poll<T> {
-    const timeout = Math.min(this.settings.commandTimeout, lease * SHARE_OF_LEASE);
-    const answers = new Answers(this.count, this.majority);
-    const poll = new Poll(question, answers, decide, this.context.clock, timeout);
-    this.send(poll);
-    return poll;
+  /** How long the nodes have for an answer about a lock with this lease, in ms. */
+  timeoutOf(lease: number): number {
+    return Math.min(this.settings.commandTimeout, lease * SHARE_OF_LEASE);
   }
 
   /** Sends at the end of this tick, in the order of the calls. */
@@ -135,7 +131,8 @@ export class Nodes {
     const args = callOf(this.layout.counter, commands);
     const isForAll = commands.every(({ only }) => only === undefined);
     for (const command of commands) command.onSent?.(now);
-    for (const node of this.all) {
+    // One that has fallen silent is the last, because each sending takes time in which the others work already.
+    for (const node of [...this.all].sort((one, other) => one.unanswered - other.unanswered)) {
       const mayVote = node.mayVote(now);
       if (mayVote && isForAll) node.send(commands, args);
       else this.#sendSome(node, commands, mayVote);

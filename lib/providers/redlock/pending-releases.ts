@@ -1,4 +1,5 @@
 import type { Command } from './command.js';
+import { holderOf } from './lock-script.js';
 
 /**
  * How many releases are remembered for one node at most. A node that went down can have as many votes as locks were held or asked for then.
@@ -18,7 +19,7 @@ export class PendingReleases {
   }
 
   add({ lock, args }: PendingRelease): void {
-    const [, holder] = args;
+    const holder = holderOf(args);
     // A later one ends at least the votes that an earlier one does.
     this.#byHolder.set(holder, { lock, args });
     if (this.#byHolder.size <= MOST) return;

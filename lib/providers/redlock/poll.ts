@@ -1,63 +1,8 @@
-import type { Clock, Timer } from '../../api/clock.js';
+import type { Timer } from '../../api/clock.js';
 import type { Command } from './command.js';
-
-/** What a {@link Poll} asks the nodes. */
-export interface Question extends Pick<Command, 'lock' | 'args' | 'votes'> {
-  /** Whether the reply is a yes. Default: 1 is. */
-  isYes?(reply: unknown, node: number): boolean;
-  /** Called with each reply that comes after the decision. */
-  onLate?(reply: unknown, node: number): void;
-}
-
-/**
- * The answers to one question so far.
- *
- * A fault is anything but an answer: a node that is down, refuses, or has not answered in time. It is never counted as a no.
- */
-export class Answers {
-  yes = 0;
-  no = 0;
-  faults = 0;
-  isTimedOut = false;
-
-  constructor(
-    readonly nodes: number,
-    readonly majority: number,
-  ) {}
-
-  /** A majority has said yes. */
-  get isAgreed(): boolean {
-    return this.yes >= this.majority;
-  }
-
-  /** So many have said no that the others are no majority. */
-  get isRefused(): boolean {
-    return this.no > this.nodes - this.majority;
-  }
-
-  /** So many do not answer that the others are no majority. */
-  get isUnavailable(): boolean {
-    return this.faults > this.nodes - this.majority;
-  }
-
-  /** A majority has said yes or no. */
-  get isAnswered(): boolean {
-    return this.yes + this.no >= this.majority;
-  }
-
-  /** How many nodes have not answered yet. */
-  get missing(): number {
-    return this.nodes - this.yes - this.no - this.faults;
-  }
-
-  /** Nothing more is waited for, so it must be decided now. */
-  get isComplete(): boolean {
-    return this.isTimedOut || this.missing === 0;
-  }
-}
-
-/** The outcome, once it is certain; until then nothing. It must decide when the answers are complete. */
-export type Decide<T> = (answers: Answers) => T | undefined;
+import type { OperationArguments } from './lock-script.js';
+import type { Nodes } from './nodes.js';
+import type { Votes } from './votes.js';
 
 /** What a majority has answered. */
 export type Agreement =
@@ -69,73 +14,103 @@ export type Agreement =
   /** No majority has answered. */
   | 'unknown';
 
-/** Decides whether a majority agrees. */
-export function agreement(answers: Answers): Agreement | undefined {
-  if (answers.isAgreed) return 'agreed';
-  if (answers.isRefused) return 'refused';
-  if (answers.isUnavailable) return 'unknown';
-  if (!answers.isComplete) return undefined;
-  return answers.isAnswered ? 'undecided' : 'unknown';
-}
-
-/** One question to all nodes, decided as soon as enough of them have answered. */
-export class Poll<T> implements Command {
-  readonly lock: Command['lock'];
-  readonly args: Command['args'];
-  readonly votes: Command['votes'];
+/**
+ * One question to all nodes, and the answers to it so far. It is decided as soon as enough of them have come.
+ *
+ * A fault is anything but an answer: a node that is down, refuses, or has not answered in time. It is never counted as a no.
+ */
+export abstract class Poll<T> implements Command {
+  yes = 0;
+  no = 0;
+  faults = 0;
+  isTimedOut = false;
   /** When it was sent, on the monotonic clock: before the first node got it. */
   sentAt = 0;
   /** Why a node has not answered. */
   cause: unknown;
-  readonly outcome: Promise<T>;
   #resolve!: (outcome: T) => void;
   #isOpen = true;
   #timer: Timer | undefined;
 
+  /** @param lease of the lock in ms: a tenth of it is the longest that the answers are waited for */
   constructor(
-    private readonly question: Question,
-    private readonly answers: Answers,
-    private readonly decide: Decide<T>,
-    private readonly clock: Clock,
-    private readonly timeout: number,
-  ) {
-    this.lock = question.lock;
-    this.args = question.args;
-    this.votes = question.votes;
-    this.outcome = new Promise((resolve) => (this.#resolve = resolve));
+    protected readonly nodes: Nodes,
+    readonly lock: string,
+    readonly args: OperationArguments,
+    readonly votes?: Votes,
+    protected readonly lease = Infinity,
+  ) {}
+
+  /** Asks at the end of this tick. Called once; resolves to the outcome. */
+  ask(): Promise<T> {
+    this.nodes.send(this);
+    return new Promise((resolve) => (this.#resolve = resolve));
   }
 
   get isOpen(): boolean {
     return this.#isOpen;
   }
 
+  /** A majority has said yes. */
+  get isAgreed(): boolean {
+    return this.yes >= this.nodes.majority;
+  }
+
+  /** So many have said no that the others are no majority. */
+  get isRefused(): boolean {
+    return this.no > this.nodes.count - this.nodes.majority;
+  }
+
+  /** So many do not answer that the others are no majority. */
+  get isUnavailable(): boolean {
+    return this.faults > this.nodes.count - this.nodes.majority;
+  }
+
+  /** A majority has said yes or no. */
+  get isAnswered(): boolean {
+    return this.yes + this.no >= this.nodes.majority;
+  }
+
+  /** How many nodes have not answered yet. */
+  get missing(): number {
+    return this.nodes.count - this.yes - this.no - this.faults;
+  }
+
+  /** Nothing more is waited for, so it must be decided now. */
+  get isComplete(): boolean {
+    return this.isTimedOut || this.missing === 0;
+  }
+
+  /** The outcome, once it is certain; until then nothing. It must decide when the answers are complete. */
+  abstract decide(): T | undefined;
+
   onSent(at: number): void {
     this.sentAt = at;
     if (!this.#isOpen) return;
-    this.#timer = this.clock.setTimer(() => {
+    const { clock } = this.nodes;
+    this.#timer = clock.setTimer(() => {
       // After a blocked event loop timers run before sockets are read, so replies that have arrived are read first.
-      this.#timer = this.clock.setTimer(() => {
-        this.answers.isTimedOut = true;
+      this.#timer = clock.setTimer(() => {
+        this.isTimedOut = true;
         this.cause ??= new Error('No answer in time.');
         this.#look();
       }, 1);
-    }, this.timeout);
+    }, this.nodes.timeoutOf(this.lease));
   }
 
   onReply(reply: unknown, node: number): void {
-    const { question, answers } = this;
     if (!this.#isOpen) {
-      question.onLate?.(reply, node);
+      this.onLate(reply, node);
       return;
     }
-    if (question.isYes ? question.isYes(reply, node) : reply === 1) answers.yes += 1;
-    else answers.no += 1;
+    if (this.isYes(reply, node)) this.yes += 1;
+    else this.no += 1;
     this.#look();
   }
 
   onFault(cause: unknown): void {
     if (!this.#isOpen) return;
-    this.answers.faults += 1;
+    this.faults += 1;
     this.cause = cause;
     this.#look();
   }
@@ -144,12 +119,38 @@ export class Poll<T> implements Command {
   settle(outcome: T): void {
     if (!this.#isOpen) return;
     this.#isOpen = false;
-    if (this.#timer !== undefined) this.clock.clearTimer(this.#timer);
+    if (this.#timer !== undefined) this.nodes.clock.clearTimer(this.#timer);
     this.#resolve(outcome);
   }
 
+  /** Whether the reply is a yes. */
+  protected isYes(reply: unknown, _node: number): boolean {
+    return reply === 1;
+  }
+
+  /** A reply has come after the decision. */
+  protected onLate(_reply: unknown, _node: number): void {
+    // It changes nothing.
+  }
+
+  /** Whether a majority agrees, as far as that is certain. */
+  protected agreement(): Agreement | undefined {
+    if (this.isAgreed) return 'agreed';
+    if (this.isRefused) return 'refused';
+    if (this.isUnavailable) return 'unknown';
+    if (!this.isComplete) return undefined;
+    return this.isAnswered ? 'undecided' : 'unknown';
+  }
+
   #look(): void {
-    const outcome = this.decide(this.answers);
+    const outcome = this.decide();
     if (outcome !== undefined) this.settle(outcome);
+  }
+}
+
+/** Asks whether a majority agrees. */
+export class AgreementPoll extends Poll<Agreement> {
+  decide(): Agreement | undefined {
+    return this.agreement();
   }
 }

@@ -10,23 +10,22 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../../api/lock-provider.js';
-import { Attempt } from './attempt.js';
+import { Attempt, WaitingAttempts } from './attempt.js';
 import { diagnoseNodes } from './diagnostics.js';
 import { inspect } from './inspection.js';
 import { RedlockKeyLayout } from './key-layout.js';
-import { NO_ROUND, NO_TOKEN, wholeMs } from './lock-script.js';
+import { wholeMs } from './lock-script.js';
 import { Nodes } from './nodes.js';
-import { type Agreement, agreement } from './poll.js';
+import { type Agreement, AgreementPoll, Poll } from './poll.js';
 import type { RedlockSettings } from './redlock-options.js';
-import { renew } from './renewal.js';
+import { Renewal } from './renewal.js';
 
 /** The locks of one application on the nodes. */
 export class RedlockBackend implements LockBackend {
   readonly capabilities: LockCapabilities;
   readonly #layout: RedlockKeyLayout;
   readonly #nodes: Nodes;
-  /** The attempts that ask for a lock, by the lock: the core makes one request per key and number of other keys held. */
-  readonly #byLock = new Map<string, Set<Attempt>>();
+  readonly #waiting = new WaitingAttempts();
 
   constructor(
     private readonly context: BackendContext,
@@ -49,36 +48,29 @@ export class RedlockBackend implements LockBackend {
     return this.#nodes.connect();
   }
 
-  async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
-    const lock = this.#layout.lockOf(request.key);
-    const attempt = attemptOf(request) ?? new Attempt(this.context, this.#nodes, lock, request);
-    request.state = attempt;
-    const asking = this.#byLock.get(lock) ?? new Set();
-    this.#byLock.set(lock, asking.add(attempt));
-    try {
-      return await attempt.run();
-    } finally {
-      asking.delete(attempt);
-      if (asking.size === 0) this.#byLock.delete(lock);
+  acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
+    let attempt = attemptOf(request);
+    if (attempt === undefined) {
+      attempt = new Attempt(this.context, this.#nodes, this.#waiting, this.#layout.lockOf(request.key), request);
+      request.state = attempt;
     }
+    return attempt.run();
   }
 
   async renew(request: AcquireRequest, lease: number): Promise<RenewOutcome> {
     const attempt = attemptOf(request);
-    return attempt?.grant ? renew(this.context, this.#nodes, attempt, attempt.grant, lease) : 'lost';
+    return attempt?.grant ? new Renewal(this.#nodes, attempt, attempt.grant, lease).run() : 'lost';
   }
 
-  async release(request: AcquireRequest, { keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
+  release(request: AcquireRequest, { keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
     const attempt = attemptOf(request);
-    if (!attempt) return 'lost';
+    if (!attempt) return Promise.resolve('lost');
     const { lock, votes } = attempt;
     attempt.leave();
     votes.isReleased = true;
-    const args = ['R', request.id, wholeMs(keepFor), NO_TOKEN, NO_ROUND] as const;
-    const { outcome } = this.#nodes.poll({ lock, args, votes }, agreement);
-    // Sent behind the release.
-    for (const other of this.#byLock.get(lock) ?? []) other.askNow();
-    return RELEASED[await outcome];
+    const released = new Release(this.#nodes, lock, [`R${wholeMs(keepFor)}`, request.id], votes).ask();
+    this.#waiting.askNow(lock);
+    return released;
   }
 
   inspect(key: string): Promise<LockInfo | null> {
@@ -87,8 +79,8 @@ export class RedlockBackend implements LockBackend {
 
   async forceRelease(key: string): Promise<boolean> {
     const lock = this.#layout.lockOf(key);
-    const poll = this.#nodes.poll({ lock, args: ['F', '', '0', NO_TOKEN, NO_ROUND] }, agreement);
-    const outcome = await poll.outcome;
+    const poll = new AgreementPoll(this.#nodes, lock, ['F', '']);
+    const outcome = await poll.ask();
     if (outcome === 'unknown') throw this.#nodes.unavailable(key, poll.cause);
     return outcome !== 'refused';
   }
@@ -98,7 +90,7 @@ export class RedlockBackend implements LockBackend {
   }
 
   async close(): Promise<void> {
-    for (const attempts of this.#byLock.values()) for (const attempt of attempts) attempt.leave();
+    this.#waiting.close();
     await this.#nodes.close();
   }
 }
@@ -107,7 +99,14 @@ function attemptOf({ state }: AcquireRequest): Attempt | undefined {
   return state instanceof Attempt ? state : undefined;
 }
 
-/** The release of a lock that a majority of the nodes had the vote for, or not. */
+/** Releases a lock that a majority of the nodes had the vote for, or not. */
+class Release extends Poll<ReleaseOutcome> {
+  decide(): ReleaseOutcome | undefined {
+    const agreement = this.agreement();
+    return agreement && RELEASED[agreement];
+  }
+}
+
 const RELEASED: Readonly<Record<Agreement, ReleaseOutcome>> = {
   agreed: 'released',
   refused: 'lost',

@@ -1,17 +1,10 @@
 import type { LockUnavailableError } from '../../api/errors.js';
-import type { AcquireRequest, BackendContext, Grant } from '../../api/lock-provider.js';
+import type { AcquireRequest, Grant } from '../../api/lock-provider.js';
 import { validUntil } from '../../core/toolkit/validity.js';
-import {
-  blockDigits,
-  NO_TOKEN,
-  type OperationArguments,
-  readVote,
-  tokenDigits,
-  type Vote,
-  wholeMs,
-} from './lock-script.js';
+import type { Command } from './command.js';
+import { NO_TOKEN, readVote, tokenDigits, type Vote, wholeMs } from './lock-script.js';
 import type { Nodes } from './nodes.js';
-import { agreement, type Answers, type Poll, type Question } from './poll.js';
+import { AgreementPoll, Poll } from './poll.js';
 import type { Votes } from './votes.js';
 
 type Outcome = 'elected' | 'busy' | 'forgetful' | 'unavailable';
@@ -41,64 +34,92 @@ export interface RedlockGrant extends Grant {
  * flight since before the loss, older than tokens that were granted meanwhile; enough such nodes would make up a smaller token. The
  * counter is not enough for a lock that was just being granted while the node lost its data: `delayedRestart` outlasts those.
  */
-export class Round implements Question {
-  readonly args: OperationArguments;
+export class Round extends Poll<Outcome> {
   readonly #number: string;
   readonly #kept: number;
   /** How many callers it could serve one after the other. */
   readonly #callers: number;
+  /** The vote of a node that has voted as it was asked to. */
+  readonly #named: Vote;
   readonly #received: Vote[] = [];
   /** How many of the votes come from nodes without a counter. */
   #forgetful = 0;
   /** What was agreed on: the last token of the block. */
   #token: number | undefined;
   #isGranted = false;
-  #poll: Poll<Outcome> | undefined;
 
   constructor(
-    private readonly context: BackendContext,
-    private readonly nodes: Nodes,
-    readonly lock: string,
+    nodes: Nodes,
+    lock: string,
     private readonly request: AcquireRequest,
-    readonly votes: Votes,
+    override readonly votes: Votes,
   ) {
     const { id, lease, renew, minHold } = request;
-    this.#callers = renew && minHold === 0 ? request.callers : 1;
-    const estimate = nodes.tokens.next(context.clock.now(), this.#callers);
-    const token = estimate === undefined ? NO_TOKEN : blockDigits(estimate, this.#callers);
-    this.#kept = Math.max(lease, minHold);
-    this.#number = nodes.nextRound();
-    this.args = ['V', id, wholeMs(this.#kept), token, this.#number];
+    const callers = renew && minHold === 0 ? request.callers : 1;
+    const kept = Math.max(lease, minHold);
+    const number = nodes.nextRound();
+    const first = nodes.tokens.next(nodes.clock.now(), callers);
+    const last = first === undefined ? 0 : first + callers - 1;
+    const vote = id + tokenDigits(last) + number;
+    const args = [
+      `V${wholeMs(kept)}`,
+      first === undefined || callers === 1 ? vote : vote + tokenDigits(first),
+    ] as const;
+    super(nodes, lock, args, votes, lease);
+    this.#callers = callers;
+    this.#kept = kept;
+    this.#number = number;
+    this.#named = { written: last, least: last, remembers: true, left: kept };
   }
 
   /** @throws LockUnavailableError when a majority does not answer. */
   async run(): Promise<RedlockGrant | 'busy'> {
-    const poll = this.nodes.poll(this, (answers) => this.decide(answers), this.request.lease);
-    this.#poll = poll;
-    const outcome = await poll.outcome;
+    const outcome = await this.ask();
     if (outcome === 'busy') {
       this.#cleanUp();
       return 'busy';
     }
-    if (outcome === 'unavailable') throw this.#failed(poll.cause);
+    if (outcome === 'unavailable') throw this.#failed(this.cause);
     if (outcome === 'forgetful') {
       throw this.#failed(
         new Error('Some nodes have lost their data, and those that answer and remember are no majority.'),
       );
     }
+    const { nodes } = this;
     const followers = this.#isFound ? 0 : this.#callers - 1;
-    const token = await this.#agree(followers);
+    const carried = this.#carried();
+    const token = carried ?? this.largest + followers;
+    this.#token = token;
+    if (carried === undefined) await this.#writeBack(token);
+    else if (this.#forgetful > 0 || nodes.tokens.isMissingAtNode) nodes.send(this.#write(token));
+    nodes.tokens.granted();
     this.#isGranted = true;
     this.votes.countRound(this.#number);
-    return this.#grant(token, followers, poll.sentAt);
+    return this.#grant(token - followers, followers);
   }
 
   /** The caller has left: answers `busy` now. Votes that the round still gets are cleaned up. */
   end(): void {
-    this.#poll?.settle('busy');
+    this.settle('busy');
   }
 
-  isYes(reply: unknown, node: number): boolean {
+  decide(): Outcome | undefined {
+    if (this.isAgreed) {
+      const { majority } = this.nodes;
+      if (this.yes - this.#forgetful >= majority || this.#forgetful >= majority) return 'elected';
+    } else if (this.isRefused) return 'busy';
+    if (this.isUnavailable) return 'unavailable';
+    if (!this.isComplete) return undefined;
+    if (this.isAgreed) return 'forgetful';
+    return this.isAnswered ? 'busy' : 'unavailable';
+  }
+
+  /** The largest token that a node has named. */
+  get largest(): number {
+    return Math.max(...this.#received.map(({ written, least }) => Math.max(written, least)));
+  }
+
+  protected override isYes(reply: unknown, node: number): boolean {
     const vote = this.#read(reply, node);
     if (!vote) return false;
     this.#received.push(vote);
@@ -110,7 +131,7 @@ export class Round implements Question {
    * A vote that comes after the grant counts with the others if it carries the token of the grant: the node knew no larger token, so nobody
    * was granted by its vote in between.
    */
-  onLate(reply: unknown, node: number): void {
+  protected override onLate(reply: unknown, node: number): void {
     const vote = this.#read(reply, node);
     if (!vote) return;
     if (!vote.remembers) {
@@ -120,60 +141,35 @@ export class Round implements Question {
     if (this.#isGranted && vote.written === this.#token) this.votes.count(node, this.#number);
   }
 
-  decide(answers: Answers): Outcome | undefined {
-    if (answers.isAgreed) {
-      const remembering = answers.yes - this.#forgetful;
-      if (remembering >= answers.majority || this.#forgetful >= answers.majority) return 'elected';
-    } else if (answers.isRefused) return 'busy';
-    if (answers.isUnavailable) return 'unavailable';
-    if (!answers.isComplete) return undefined;
-    if (answers.isAgreed) return 'forgetful';
-    return answers.isAnswered ? 'busy' : 'unavailable';
-  }
-
-  /** The largest token that a node has named. */
-  get largest(): number {
-    return Math.max(...this.#received.map(({ written, least }) => Math.max(written, least)));
-  }
-
   /** Whether a vote carries a token of an earlier round, whose outcome was unknown. */
   get #isFound(): boolean {
-    return this.#received.some(({ written, left }) => written > 0 && left !== undefined);
+    return this.#received.some((vote) => vote !== this.#named && vote.written > 0);
   }
 
-  /**
-   * Makes one token known to a majority: the one that a majority of the votes carries already, or the last of a block that begins with the
-   * largest that was named. Answers the first.
-   */
-  async #agree(followers: number): Promise<number> {
-    const { nodes, context, request } = this;
-    const { tokens } = nodes;
-    const carried = this.#carried();
-    if (carried !== undefined) {
-      this.#token = carried;
-      if (this.#forgetful > 0 || tokens.isMissingAtNode) nodes.send(this.#write(carried));
-    } else {
-      this.#token = this.largest + followers;
-      const write = nodes.poll(this.#write(this.#token), agreement, request.lease);
-      if ((await write.outcome) !== 'agreed') throw this.#failed(write.cause);
-      tokens.observe(this.#token, context.clock.now());
-    }
-    tokens.granted();
-    return this.#token - followers;
-  }
-
+  /** The token that a majority of the votes carries already. */
   #carried(): number | undefined {
     for (const { written } of this.#received) {
-      const count = this.#received.filter((vote) => vote.written === written).length;
+      let count = 0;
+      for (const vote of this.#received) if (vote.written === written) count += 1;
       if (written > 0 && count >= this.nodes.majority) return written;
     }
     return undefined;
   }
 
-  #grant(token: number, followers: number, sentAt: number): RedlockGrant {
+  /** Makes the token known to a majority: the last one of a block that begins with the largest that was named. */
+  async #writeBack(token: number): Promise<void> {
+    const { nodes } = this;
+    const { lock, args } = this.#write(token);
+    const write = new AgreementPoll(nodes, lock, args, undefined, this.lease);
+    if ((await write.ask()) !== 'agreed') throw this.#failed(write.cause);
+    nodes.tokens.observe(token, nodes.clock.now());
+  }
+
+  #grant(token: number, followers: number): RedlockGrant {
     const { lease, minHold } = this.request;
+    const { sentAt } = this;
     const deadline = validUntil(sentAt, Math.min(lease, this.#lasting()));
-    if (this.context.clock.now() >= deadline) {
+    if (this.nodes.clock.now() >= deadline) {
       throw this.#failed(new Error('The votes came when the lease was over.'));
     }
     return {
@@ -187,29 +183,31 @@ export class Round implements Question {
 
   /** How long a majority of the votes lasts, counted from the sending, in ms. */
   #lasting(): number {
-    const left = this.#received.map((vote) => Math.min(vote.left ?? this.#kept, this.#kept)).sort((a, b) => b - a);
+    const left = this.#received.map((vote) => Math.min(vote.left, this.#kept)).sort((a, b) => b - a);
     return left[this.nodes.majority - 1] ?? 0;
   }
 
   /** Ends the round's votes. On each connection this follows the round's question, so it also ends votes that are still in flight. */
   #cleanUp(): void {
-    if (!this.votes.mayExist) return;
-    const args = ['C', this.request.id, '0', NO_TOKEN, this.#number] as const;
-    this.nodes.send({ lock: this.lock, args, votes: this.votes });
+    const { lock, request, votes } = this;
+    if (!votes.mayExist) return;
+    this.nodes.send({ lock, args: ['C', request.id + NO_TOKEN + this.#number], votes });
   }
 
-  #write(token: number): Question {
-    return { lock: this.lock, args: ['W', this.request.id, '0', tokenDigits(token), this.#number] };
+  #write(token: number): Command {
+    const { lock, request } = this;
+    return { lock, args: ['W', request.id + tokenDigits(token) + this.#number] };
   }
 
   #failed(cause: unknown): LockUnavailableError {
     this.#cleanUp();
+    const { request, votes } = this;
     // Where no vote may exist, nothing is left of the attempt.
-    return this.nodes.unavailable(this.request.key, cause, this.votes.mayExist);
+    return this.nodes.unavailable(request.key, cause, votes.mayExist);
   }
 
   #read(reply: unknown, node: number): Vote | undefined {
-    const vote = readVote(reply);
+    const vote = reply === 1 ? this.#named : typeof reply === 'string' ? readVote(reply) : undefined;
     if (vote) this.votes.acknowledge(node, this.#number);
     else this.votes.refused(node);
     return vote;

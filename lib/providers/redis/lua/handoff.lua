@@ -20,6 +20,7 @@ The lock's value starts with its state; fields have fixed widths (token 16 digit
   m token time holder           held, not to be freed before time (minHold)
   c token time process holder   handed off and not yet confirmed: a provisional lease that ends at time. The key outlives it, so
                                 the next look finds which process did not answer
+  o token holder terms          held by one limited holder, and nobody has come since: it has no record. The next to come writes one
   s token                       held by the readers
   l token terms                 held by the limited holders, whose terms these are; without terms if they have different ones
   k ...                         retained: nobody holds it until the key expires
@@ -93,9 +94,29 @@ local function isJoint(value)
   return value and (byte(value) == 115 or byte(value) == 108) -- s, l
 end
 
+-- Whether a lock's value is that of one limited holder without a record.
+local function isSole(value, holder, terms)
+  return value and byte(value) == 111 and sub(value, 18) == holder .. terms -- o
+end
+
+-- Writes the record of the one limited holder of a lock. Answers the lock's value.
+local function recordSole(lock, value)
+  local left, holders = call('PTTL', lock), lock .. '}r'
+  local joint = 'l' .. sub(value, 2, 17) .. match(value, ' %d+ %d+$')
+  -- First, because it is allowed when the memory is full, and after it this script may also write.
+  call('PEXPIRE', lock, left + KEEP)
+  call('SET', lock, joint, 'KEEPTTL')
+  -- What is left of holders whose lock was deleted or evicted is not theirs any more.
+  call('DEL', holders)
+  call('ZADD', holders, now + left, 'h' .. sub(value, 18))
+  call('PEXPIRE', holders, left + KEEP)
+  return joint
+end
+
 -- Ends the provisional lease, the readers or the limited holders of a lock's value that have run out. False when the lock is free.
 local function look(lock, value)
   if not value then return false end
+  if byte(value) == 111 then return recordSole(lock, value) end -- o
   if byte(value) == 99 then -- c
     if tonumber(sub(value, 18, 30)) > now then return value end
     passOver(sub(value, 31, 42))
@@ -157,33 +178,33 @@ local function isOwn(value, holder)
   return at and sub(value, at) == holder
 end
 
--- Keeps a lock that is held together for at least so many ms.
-local function extend(lock, ttl)
-  local till = max(call('PTTL', lock), ttl + KEEP)
-  call('PEXPIRE', lock, till)
-  call('PEXPIRE', lock .. '}r', till)
-end
-
 -- Keeps a record for so many ms.
 local function stay(lock, record, ttl)
+  local till = max(call('PTTL', lock), ttl + KEEP)
   -- First, because it is allowed when the memory is full, and after it this script may also write.
-  extend(lock, ttl)
+  call('PEXPIRE', lock, till)
+  call('PEXPIRE', lock .. '}r', till)
   call('ZADD', lock .. '}r', now + ttl, record)
 end
 
 -- Adds a reader or a limited holder; the first one takes the lock for all. Answers the token, which all share, and the lock's value.
 local function join(lock, value, mode, record, terms, ttl)
+  local holders, isLonger = lock .. '}r', true
   if not value then
     value = mode .. takeTokens() .. terms
-    -- What is left of holders whose lock was deleted or evicted is not theirs any more.
-    call('DEL', lock .. '}r')
+    call('DEL', holders)
     call('SET', lock, value, 'PX', ttl + KEEP)
-  elseif #value > 17 and sub(value, 18) ~= terms then
-    value = sub(value, 1, 17)
-    call('SET', lock, value, 'KEEPTTL')
+  else
+    if #value > 17 and sub(value, 18) ~= terms then
+      value = sub(value, 1, 17)
+      call('SET', lock, value, 'KEEPTTL')
+    end
+    -- Rarely: a release that grants to a thousand of them then writes a third less to the log.
+    isLonger = call('PTTL', lock) < ttl + KEEP
+    if isLonger then call('PEXPIRE', lock, ttl + KEEP) end
   end
-  call('ZADD', lock .. '}r', now + ttl, record .. terms)
-  extend(lock, ttl)
+  call('ZADD', holders, now + ttl, record .. terms)
+  if isLonger then call('PEXPIRE', holders, ttl + KEEP) end
   return sub(value, 2, 17), value
 end
 

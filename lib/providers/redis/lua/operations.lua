@@ -34,6 +34,11 @@ request of the calling process that was granted in this call. A lone operation o
 -- callers: of its process, which may hold it one after the other. queued: there may be a queue.
 local function grant(lock, value, holder, mode, terms, lease, minHold, callers, queued)
   local ttl = max(lease, minHold)
+  if mode == 'l' and not value and not queued and minHold == 0 then
+    local token = takeTokens()
+    call('SET', lock, 'o' .. token .. holder .. terms, 'PX', lease)
+    return token
+  end
   if mode ~= 'x' then return (join(lock, value, mode, 'h' .. holder, terms, ttl)) end
   local token = takeTokens(callers)
   if minHold > 0 then
@@ -123,9 +128,13 @@ local function acquire(lock, code, holder, lease, exist)
 end
 
 local function renew(lock, code, holder, lease)
-  local value = look(lock, call('GET', lock))
-  local minHold, terms = match(code, '^C(%d*)(.*)$')
+  local value, minHold, terms = call('GET', lock), match(code, '^C(%d*)(.*)$')
   minHold, lease = tonumber(minHold) or 0, tonumber(lease)
+  if isSole(value, holder, terms) then
+    call('PEXPIRE', lock, lease)
+    return format('h%s%.0f', sub(value, 2, 17), lease)
+  end
+  value = look(lock, value)
   if isOwn(value, holder) then
     local state, token = sub(value, 1, 1), sub(value, 2, 17)
     local till = state == 'm' and tonumber(sub(value, 18, 30)) - now or state == 'c' and minHold or 0
@@ -154,7 +163,8 @@ end
 
 local function release(lock, code, holder, keepFor)
   local value = call('GET', lock)
-  if value and byte(value) == 112 and sub(value, 18) == holder and code == 'R' and keepFor == '0' then -- p
+  local isPlain = value and byte(value) == 112 and sub(value, 18) == holder and code == 'R' -- p
+  if keepFor == '0' and (isPlain or byte(code) == 101 and isSole(value, holder, sub(code, 2))) then -- e
     call('DEL', lock)
     return 1
   end
@@ -206,7 +216,13 @@ local read = 0
 -- state, mode, holders, waiters, ms left, token, server time (µs), the first 12 digits of up to 100 holders, and of a limited lock
 -- used and limit; or nothing when the lock is free.
 local function inspect(lock)
-  local value = serve(lock, look(lock, call('GET', lock)))
+  local value = call('GET', lock)
+  if value and byte(value) == 111 then -- o
+    local weight, limit = termsOf(value)
+    local left, token = format('%.0f', call('PTTL', lock)), sub(value, 2, 17)
+    return table.concat({ 'held limited 1 0', left, token, stamp, sub(value, 18, 29), weight, limit }, ' ')
+  end
+  value = serve(lock, look(lock, value))
   if not value then return '' end
   local state, mode, left, token, taken = sub(value, 1, 1), 'exclusive', nil, sub(value, 2, 17), ''
   local holders, instances = 0, {}

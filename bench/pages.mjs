@@ -72,8 +72,8 @@ function comparisonTable(rows) {
 
 /** Writes the charts, and answers their images. */
 async function drawCharts(rows, groups) {
-  ensureInstalled(join(root, 'bench/charts'));
-  const { dotChart, ratioChart } = await import('./charts/charts.mjs');
+  ensureInstalled(join(root, 'scripts/charts'));
+  const { dotChart, ratioChart } = await import('./charts.mjs');
   const { tables = [] } = groups.find(({ group }) => group === 'redis') ?? {};
   const find = (what) => tables.find((table) => table.what === what);
   const [burst, speed, longest] = [BURST, `${LOOP}: speed`, `${LOOP}: longest wait`].map(find);

@@ -26,11 +26,11 @@ function press(button, path) {
 }
 
 function show(state) {
-  const { provider, processes, items, orders, ordersOver, paymentTakes, phase, guarded, freeze } = state;
+  const { provider, processes, items, orders, ordersOver, atOnce, paymentTakes, phase, guarded, freeze } = state;
   setText(find('shop'), `${processes === 1 ? '1 process' : `${processes} processes`}, locks in ${provider}`);
   setText(
     find('terms'),
-    `${orders} customers order in ${ordersOver / 1_000} seconds, and there are ${items} items. Each order reads the stock, waits ${paymentTakes} ms for the bank, and writes the stock.`,
+    `${orders} customers order in ${ordersOver / 1_000} seconds, ${atOnce} at a time, and there are ${items} items. Each order reads the stock, waits ${paymentTakes} ms for the bank, and writes the stock.`,
   );
   setText(find('freeze-how'), processes === 1 ? TASK_NOTE : PROCESS_NOTE);
   disable(openButton, phase === 'open');

@@ -33,7 +33,7 @@ describe('npm start -- --once', () => {
   ])(
     'oversells without a lock, sells exactly what there is with one in $in, and ends',
     async ({ args, says, mayLose }) => {
-      const script = join(import.meta.dirname, '../../scripts/start.mjs');
+      const script = join(import.meta.dirname, '../../sample-app/demo/start.mjs');
       const program = spawn(process.execPath, [script, '--once', ...args], {
         stdio: ['ignore', 'pipe', 'pipe'],
         // A server of its own. The SQL locks of the sample are those of a plain driver.

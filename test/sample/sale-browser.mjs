@@ -1,5 +1,5 @@
 /* global document, getComputedStyle, Node, SVGElement -- of the page */
-// Plain JavaScript, because the script that takes the screenshot uses it too. Its types stand in sale-browser.d.mts.
+// Plain JavaScript, because the script that takes the screenshot uses it too. Its types are in sale-browser.d.mts.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
@@ -19,7 +19,7 @@ export function launchBrowser() {
 
 /** Runs `npm start` with these options, and answers where its page is. */
 export async function startSale(...options) {
-  const script = join(import.meta.dirname, '../../scripts/start.mjs');
+  const script = join(import.meta.dirname, '../../sample-app/demo/start.mjs');
   const program = spawn(process.execPath, [script, ...options], { stdio: ['ignore', 'pipe', 'inherit'] });
   const gone = once(program, 'exit');
   const stop = async () => {
@@ -42,11 +42,8 @@ export async function startSale(...options) {
 /** Opens the sale and freezes the holder with the keyboard alone, and waits until the stale write was refused. */
 export async function freezeHolder(page) {
   await page.locator('#open[aria-disabled=false]').press('Enter');
-  // From here on there is a queue, so somebody enters when the lease ends.
-  await page
-    .locator('#waiting')
-    .filter({ hasText: /^[1-9]\d/ })
-    .waitFor();
+  // The sale has begun. More orders come, so somebody enters when the lease ends.
+  await page.locator('#writes tr').first().waitFor();
   await page.locator('#freeze[aria-disabled=false]').press('Enter');
   await page.locator('#steps .refused').waitFor();
 }

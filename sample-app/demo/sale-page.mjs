@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
-import { root } from './ensure-installed.mjs';
+import { root } from '../../scripts/ensure-installed.mjs';
 import { LiveSale } from './live-sale.mjs';
 
 const FILES = {

@@ -1,10 +1,10 @@
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { join } from 'node:path';
-import { ensureBuilt } from './build.mjs';
-import { commandLine, refuse } from './command-line.mjs';
-import { ensureInstalled, root } from './ensure-installed.mjs';
-import { ensureServers } from './ensure-servers.mjs';
+import { ensureBuilt } from '../../scripts/build.mjs';
+import { commandLine, refuse } from '../../scripts/command-line.mjs';
+import { ensureInstalled, root } from '../../scripts/ensure-installed.mjs';
+import { ensureServers } from '../../scripts/ensure-servers.mjs';
 import { flashSale } from './sale.mjs';
 import { serveSalePage } from './sale-page.mjs';
 
@@ -17,23 +17,23 @@ const SERVERS = {
     variable: 'REDIS_URL',
     programs: ['redis-server'],
     start: async () =>
-      (await import('../test/servers/redis-server.mjs')).startRedisServer({ args: ['--appendonly', 'yes'] }),
+      (await import('../../test/servers/redis-server.mjs')).startRedisServer({ args: ['--appendonly', 'yes'] }),
   },
   mysql: {
     variable: 'MYSQL_URL',
     // MySQL where it is installed. Debian has MariaDB.
     programs: ['mariadbd'],
-    start: async () => (await import('../test/servers/sql-server.mjs')).startMySqlOrMariaDb(),
+    start: async () => (await import('../../test/servers/sql-server.mjs')).startMySqlOrMariaDb(),
   },
   postgres: {
     variable: 'POSTGRES_URL',
     programs: ['postgres'],
-    start: async () => (await import('../test/servers/sql-server.mjs')).startPostgres(),
+    start: async () => (await import('../../test/servers/sql-server.mjs')).startPostgres(),
   },
   zookeeper: {
     variable: 'ZOOKEEPER',
     programs: ['java', 'zookeeper'],
-    start: async () => (await import('../test/servers/zookeeper-server.mjs')).startZooKeeper({ forceSync: true }),
+    start: async () => (await import('../../test/servers/zookeeper-server.mjs')).startZooKeeper({ forceSync: true }),
   },
 };
 // The servers that each provider of the shop needs.
@@ -78,7 +78,7 @@ const isFailover = options.provider === 'failover';
 const servers = {};
 for (const name of PROVIDERS[options.provider]) {
   const { variable } = SERVERS[name];
-  // A fail-over kills a server, so it never gets one that somebody else runs.
+  // A failover kills a server, so it never gets one that somebody else runs.
   if (environment[variable] !== undefined && !isFailover) continue;
   servers[name] = await startServer(SERVERS[name]);
   environment[variable] = servers[name].url ?? servers[name].connectString;
@@ -118,7 +118,7 @@ if (options.once || !kept) await end(kept ? 0 : 1);
 // A sale to look at needs a lease that is short enough to watch it end. To stop a single process would stop all callers, so the page then
 // stops a task, whose lock `maxHold` ends.
 await Promise.all(shops.map(({ stop }) => stop()));
-Object.assign(environment, { SHOP_LEASE: '3s', ...(instances === 1 && { SHOP_MAX_HOLD: '3s' }) });
+Object.assign(environment, { SHOP_LEASE: '2s', ...(instances === 1 && { SHOP_MAX_HOLD: '2s' }) });
 shops = await startShops();
 const page = await serveSalePage(shops, options.provider);
 stops.push(() => page.stop());
@@ -154,7 +154,7 @@ async function startServer({ programs, start }) {
   return started;
 }
 
-/** Ends the shops, then what they stand on. */
+/** Ends the shops, then their servers. */
 async function end(code) {
   ending = true;
   for (let stop = stops.pop(); stop; stop = stops.pop()) await stop();

@@ -1,4 +1,4 @@
-// One process of the run that scripts/dashboard.mjs draws. Its metrics are on METRICS_PORT.
+// One process of the run that dashboard.mjs draws. Its metrics are on METRICS_PORT.
 import 'reflect-metadata';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Module } from '@nestjs/common';

@@ -1,5 +1,5 @@
 // The charts of the benchmarks: dots with quartiles. A logarithmic axis has no zero at which a bar could begin.
-import { svgOf } from './svg.mjs';
+import { svgOf } from '../scripts/charts/svg.mjs';
 
 const OURS = '#d9480f';
 const OTHERS = '#495057';

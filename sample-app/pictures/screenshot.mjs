@@ -1,8 +1,8 @@
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { commandLine } from './command-line.mjs';
-import { ensureInstalled, root } from './ensure-installed.mjs';
-import { ensureServers } from './ensure-servers.mjs';
+import { commandLine } from '../../scripts/command-line.mjs';
+import { ensureInstalled, root } from '../../scripts/ensure-installed.mjs';
+import { ensureServers } from '../../scripts/ensure-servers.mjs';
 
 const USAGE = `usage: npm run screenshot [-- options]
 
@@ -22,7 +22,7 @@ const { values: options } = commandLine(USAGE, {
 
 ensureInstalled();
 ensureServers(['chromium', 'redis-server']);
-const { closed, freezeHolder, launchBrowser, startSale } = await import('../test/sample/sale-browser.mjs');
+const { closed, freezeHolder, launchBrowser, startSale } = await import('../../test/sample/sale-browser.mjs');
 
 const sale = await startSale('--provider', 'redis', '--instances', '4');
 const browser = await launchBrowser();

@@ -1,10 +1,11 @@
 import { flashSale } from './sale.mjs';
 
-const ITEMS = 60;
+const ITEMS = 100;
 const ORDERS = 150;
-/** The orders come in this time, and a bank takes that long for each: the queue grows at first, and then shrinks. */
-const ORDERS_OVER = 4_000;
-const PAYMENT_TAKES = 120;
+/** The orders come in this time, so many at once, and a bank takes that long for each: a queue is served before the next orders come. */
+const ORDERS_OVER = 9_000;
+const AT_ONCE = 5;
+const PAYMENT_TAKES = 20;
 const LAST_WRITES = 6;
 
 /**
@@ -33,6 +34,7 @@ export class LiveSale {
       items: ITEMS,
       orders: ORDERS,
       ordersOver: ORDERS_OVER,
+      atOnce: AT_ONCE,
       paymentTakes: PAYMENT_TAKES,
       phase: 'ready',
       ...this.#empty(),
@@ -100,7 +102,7 @@ export class LiveSale {
         answers.push(outcome);
         this.#onChange();
       };
-      const terms = { items: ITEMS, orders: ORDERS, over: ORDERS_OVER, paymentTakes: PAYMENT_TAKES };
+      const terms = { items: ITEMS, orders: ORDERS, over: ORDERS_OVER, atOnce: AT_ONCE, paymentTakes: PAYMENT_TAKES };
       return flashSale(urls, path, { item, ...terms, onAnswer });
     };
     await Promise.all([

@@ -11,6 +11,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
  * @param {number} sale.items how many of it there are
  * @param {number} sale.orders how many customers want one
  * @param {number} [sale.over] in which time the orders come, in ms. Default: all at once
+ * @param {number} [sale.atOnce] how many of them come at a time. Default 1
  * @param {number} [sale.paymentTakes] how long the bank takes for each, in ms
  * @param {(outcome: 'sold' | 'soldOut' | 'failed', sold: number) => void} [sale.onAnswer] called for each answer
  * @returns {Promise<{ sold: number, soldOut: number, failed: number, seconds: number, stoodStill: number }>} with the
@@ -19,7 +20,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 export async function flashSale(
   urls,
   path,
-  { item, items, orders, over = 0, paymentTakes, onAnswer = () => undefined },
+  { item, items, orders, over = 0, atOnce = 1, paymentTakes, onAnswer = () => undefined },
 ) {
   // Every order has a connection of its own, as its customer would.
   const agent = new Agent({ keepAlive: false, maxSockets: Infinity });
@@ -28,7 +29,7 @@ export async function flashSale(
   const answers = { sold: 0, soldOut: 0, failed: 0 };
   let [answeredAt, stoodStill] = [startedAt, 0];
   const order = async (_, number) => {
-    if (over > 0) await sleep((over * number) / orders);
+    if (over > 0) await sleep((over * (number - (number % atOnce))) / orders);
     const status = await call(agent, 'POST', urls[number % urls.length] + path, { item, paymentTakes });
     stoodStill = Math.max(stoodStill, performance.now() - answeredAt);
     answeredAt = performance.now();

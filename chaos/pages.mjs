@@ -3,7 +3,6 @@ import { join } from 'node:path';
 import { compact, drawPage, markdownTable } from '../bench/markdown.mjs';
 import { root } from '../scripts/ensure-installed.mjs';
 import { RULES } from './judge/checker.mjs';
-import { faultTable, soakTable } from './report.mjs';
 import { keptOnOtherServers, keptResults } from './results.mjs';
 import { subjects } from './subjects/index.mjs';
 
@@ -23,9 +22,9 @@ export function partsOfPages() {
       controls: compact(controlTable(results.filter(isControl))),
     },
     [LAB_NOTES]: {
-      totals: totalTable(providers),
-      faults: results.map(faultSection).join('\n\n'),
-      soaks: soaks.map(soakSection).join('\n\n'),
+      totals: compact(totalTable(providers)),
+      faults: compact(faultTable(providers)),
+      soaks: compact(soakTable(soaks)),
     },
   };
 }
@@ -84,22 +83,44 @@ function controlTable(results) {
 
 function totalTable(results) {
   return markdownTable(
-    ['subject', 'seed', 'overstays', 'documented exceptions', 'stale acts refused', 'slowest recovery, ms'],
+    ['subject', 'seed', 'overstays', 'stale acts refused', 'slowest recovery, ms'],
     results.map(({ title, seed, total, faults }) => {
       const slowest = Math.max(...faults.map(({ recoveryMax = 0 }) => recoveryMax));
-      return [title, seed, total.overstays, total.documented, total.refused, slowest];
+      return [title, seed, total.overstays, total.refused, slowest];
     }),
   );
 }
 
-function faultSection(result) {
-  if (result.faults.length === 0) return `**${result.title}**: only the totals were kept.`;
-  return `<details><summary>${result.title}</summary>\n\n${faultTable(result)}\n\n</details>`;
+/** One row for each fault, over all subjects. Those of each subject are in chaos/results. */
+function faultTable(results) {
+  const all = results.flatMap(({ subject, faults }) => faults.map((each) => ({ ...each, subject })));
+  const rows = [...new Set(all.map(({ fault }) => fault))].sort().map((name) => {
+    const those = all.filter(({ fault }) => fault === name);
+    const sum = (field) => those.reduce((total, each) => total + each[field], 0);
+    const slowest = those.reduce((one, other) => ((other.recoveryMax ?? 0) > (one.recoveryMax ?? 0) ? other : one));
+    const recovery = slowest.recoveryMax === undefined ? '–' : `${slowest.recoveryMax} (${slowest.subject})`;
+    return [name, those.length, ...['times', 'sections', 'documented', 'refused', 'violations'].map(sum), recovery];
+  });
+  return markdownTable(
+    [
+      ...['fault', 'subjects', 'times', 'sections', 'excused acts', 'stale acts refused', 'violations'],
+      'slowest recovery, ms',
+    ],
+    rows,
+  );
 }
 
-function soakSection({ title, sections, minutes, date, commit, ...measured }) {
-  return [`**${title}**: ${sections} sections in ${minutes} min, ${date}, commit ${commit}.`, soakTable(measured)].join(
-    '\n\n',
+function soakTable(soaks) {
+  return markdownTable(
+    ['subject', 'minutes', 'sections', 'mean of the first third → of the last'],
+    soaks.map(({ title, minutes, sections, rows }) => {
+      const text = ({ what, early, late, digits, state }) => {
+        const values = [early, late].filter((value) => value !== undefined && value !== null);
+        return `${what} ${values.map((value) => value.toFixed(digits)).join(' → ')}${state === 'flat' ? '' : ` (${state})`}`;
+      };
+      return [title, minutes, sections, rows.map(text).join('; ')];
+    }),
+    'text',
   );
 }
 

@@ -35,6 +35,10 @@ export class WaitConnection implements CommandSender {
     return this.connection.isUp;
   }
 
+  get isIdle(): boolean {
+    return this.connection.isIdle;
+  }
+
   /** The next `WAIT` leaves most of a lease of `lease` ms to the task. */
   limit(lease: number): void {
     this.#limit = Math.min(this.#limit, lease / 4);

@@ -59,6 +59,10 @@ export class CommandConnection implements CommandSender {
     return this.#up;
   }
 
+  get isIdle(): boolean {
+    return this.#flight.commands === 0;
+  }
+
   /** Why it is not up. */
   get cause(): unknown {
     return this.#cause;

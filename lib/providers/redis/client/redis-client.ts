@@ -46,6 +46,8 @@ export interface RedisClusterNode extends RedisClient, Pick<RedisConnection, 'ca
 /** Sends commands, each once. */
 export interface CommandSender {
   readonly isUp: boolean;
+  /** No command is in flight. */
+  readonly isIdle: boolean;
   /** `onFailure` gets the server's error, {@link NotSent}, or another error when the outcome is unknown. */
   send(command: string, args: string[], onReply: (reply: unknown) => void, onFailure: (error: unknown) => void): void;
 }

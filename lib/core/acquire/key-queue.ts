@@ -5,6 +5,7 @@ import { type GrantOwner, HeldGrant } from '../hold/held-grant.js';
 import type { ReleaseTerms } from '../hold/releases.js';
 import type { ProviderCore } from '../provider-core.js';
 import { detached } from '../toolkit/detached.js';
+import { promised } from '../toolkit/promised.js';
 import { isRetryable, wasSent } from '../toolkit/retryable.js';
 import { backOff } from '../toolkit/timing.js';
 import type { Caller, CallerQueue } from './caller.js';
@@ -207,22 +208,22 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
     request.suspensions = suspension.recent(now);
     request.rounds += 1;
     releases.begin();
-    void detached(this.#send, request);
+    detached(this.#send, request);
   }
 
-  readonly #send = async (request: KeyRequest): Promise<void> => {
-    let answer: Grant | 'busy';
-    try {
-      answer = await this.provider.backend.acquire(request);
-    } catch (error) {
+  readonly #send = (request: KeyRequest): void => {
+    const { backend, releases } = this.provider;
+    const onAnswer = (answer: Grant | 'busy'): void => {
+      if (request === this.#request) this.#onAnswer(request, answer);
+      // Its id is dead. A grant that comes all the same is released whenever it comes.
+      else if (answer !== 'busy') void this.#release(request, true);
+      releases.end();
+    };
+    const onFailure = (error: unknown): void => {
       this.#onFailure(request, error);
-      this.provider.releases.end();
-      return;
-    }
-    if (request === this.#request) this.#onAnswer(request, answer);
-    // Its id is dead. A grant that comes all the same is released whenever it comes.
-    else if (answer !== 'busy') void this.#release(request, true);
-    this.provider.releases.end();
+      releases.end();
+    };
+    void promised(() => backend.acquire(request)).then(onAnswer, onFailure);
   };
 
   #onAnswer(request: KeyRequest, answer: Grant | 'busy'): void {

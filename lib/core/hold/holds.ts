@@ -76,23 +76,22 @@ export class Holds {
    * @param failed whether its task failed, so that a transaction below it is rolled back
    * @param lock the lock that this entry is
    */
-  async leave(hold: Hold, failed: boolean, lock?: object): Promise<ReleaseResult> {
+  leave(hold: Hold, failed: boolean, lock?: object): Promise<ReleaseResult> {
     hold.entries -= 1;
     if (hold.entries > 0) {
-      if (hold.lostError) return 'lost';
+      if (hold.lostError) return Promise.resolve('lost');
       // After a failure the other branches of a Promise.all may well continue, and a handler after the timeout of its request.
       if (lock === hold.acquiredBy && !failed) this.#warnOfOutliving(hold);
-      return 'nested';
+      return Promise.resolve('nested');
     }
-    if (!hold.markReleased()) return 'lost';
+    if (!hold.markReleased()) return Promise.resolve('lost');
     this.#leaving += 1;
-    try {
-      const outcome = await hold.grant.leave(hold, { keepUntil: hold.grant.keepUntil, failed });
-      return this.#released(hold, outcome, failed);
-    } finally {
+    return hold.grant.leave(hold, { keepUntil: hold.grant.keepUntil, failed }).then((outcome) => {
       this.#leaving -= 1;
+      const result = this.#released(hold, outcome, failed);
       if (this.isIdle) this.#onceIdle?.();
-    }
+      return result;
+    });
   }
 
   /** Renews the hold now, for `lease` ms from now on. */

@@ -2,6 +2,7 @@ import type { Clock, Timer } from '../../api/clock.js';
 import type { AcquireRequest, LockBackend, ReleaseOutcome } from '../../api/lock-provider.js';
 import type { Random } from '../../api/random.js';
 import type { Reachability } from '../events/reachability.js';
+import { promised } from '../toolkit/promised.js';
 import { backOff, withTimeout } from '../toolkit/timing.js';
 
 const RETRY = { first: 100, most: 1_000 };
@@ -96,24 +97,24 @@ export class Releases {
     this.#pending.clear();
   }
 
-  async #send(release: PendingRelease): Promise<ReleaseOutcome> {
+  #send(release: PendingRelease): Promise<ReleaseOutcome> {
     this.begin();
     release.isSent = true;
     const { keepUntil, failed } = release.terms;
     const keepFor = keepUntil === 0 ? 0 : Math.max(0, keepUntil - this.clock.now());
-    let outcome: ReleaseOutcome;
-    try {
-      outcome = await this.backend.release(release.request, { keepFor, failed });
-    } catch (cause) {
-      // A backend that fails has not answered.
+    const onOutcome = (outcome: ReleaseOutcome): ReleaseOutcome => {
+      release.isSent = false;
+      if (outcome === 'unknown' && !this.#closed && !this.#isOver(release)) this.#keep(release);
+      else if (this.#pending.size > 0) this.#forget(release);
+      this.end();
+      return outcome;
+    };
+    // A backend that fails has not answered.
+    const onFailure = (cause: unknown): ReleaseOutcome => {
       this.reachability.failed(cause);
-      outcome = 'unknown';
-    }
-    release.isSent = false;
-    if (outcome === 'unknown' && !this.#closed && !this.#isOver(release)) this.#keep(release);
-    else if (this.#pending.size > 0) this.#forget(release);
-    this.end();
-    return outcome;
+      return onOutcome('unknown');
+    };
+    return promised(() => this.backend.release(release.request, { keepFor, failed })).then(onOutcome, onFailure);
   }
 
   #retryAll(): void {

@@ -1,0 +1,13 @@
+/**
+ * What `work` promises, or a rejection with what it throws. For work that others have written.
+ *
+ * An async function that awaits it makes two promises more. On Node 20 each of these costs 0.3 µs once an `AsyncLocalStorage` is in use.
+ */
+export function promised<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return work();
+  } catch (error) {
+    // eslint-disable-next-line @typescript-eslint/prefer-promise-reject-errors -- the error of the work, as it is
+    return Promise.reject(error);
+  }
+}

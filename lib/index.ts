@@ -7,6 +7,7 @@ export type {
   LockMode,
   LockOptions,
   LossPolicy,
+  ReleasePolicy,
 } from './api/lock-options.js';
 export type {
   LockEvent,

@@ -24,6 +24,16 @@ export interface LimitTerms {
 export type LossPolicy = 'throw' | 'throw-early' | 'ignore';
 
 /**
+ * When a call that ran under a lock ends.
+ *
+ * - `confirmed`: when the backend has answered the release.
+ * - `sent`: when the release is on its way, which saves the caller a round trip. Its outcome is an event (`released`, `release-pending` or
+ *   `lost`). The next acquire of this process finds it done, because it is executed behind it, and a shutdown waits for it. A loss that is
+ *   known when the task ends still rejects; one that only the backend knows does not reach the caller.
+ */
+export type ReleasePolicy = 'confirmed' | 'sent';
+
+/**
  * How to take a lock. What the call or the decorator leaves open comes from the class (`@LockDefaults`), then from the
  * module's `defaults`, then from the built-in default given here.
  *
@@ -81,12 +91,17 @@ export interface LockOptions {
    * - `ignore`: the task's own value or error.
    */
   onLost?: LossPolicy | undefined;
+  /**
+   * Whether `withLock`, a decorated method and `await using` wait for the answer to the release. Default `confirmed`. `lock.release()` always
+   * does. `sent` is a `LockConfigError` on a provider that does not execute commands in the order in which they were sent.
+   */
+  release?: ReleasePolicy | undefined;
   /** Ends the wait: the call rejects with `signal.reason` and leaves nothing behind. It does not end a hold. */
   signal?: AbortSignal | undefined;
 }
 
 /** The options that a module can set for all its locks. Durations may be any text, since they often come from configuration. */
-export interface LockDefaults extends Pick<LockOptions, 'reentrant' | 'onLost'> {
+export interface LockDefaults extends Pick<LockOptions, 'reentrant' | 'onLost' | 'release'> {
   /** As {@link LockOptions.wait}. */
   wait?: ConfiguredDuration | undefined;
   /** As {@link LockOptions.lease}. */

@@ -168,6 +168,11 @@ export interface LockCapabilities {
   readonly minHold: boolean;
   /** `inspect` and `forceRelease` exist. */
   readonly forceRelease: boolean;
+  /**
+   * What one process sends about a key is executed in the order in which it was sent, so that an acquire finds an earlier release done that
+   * was not answered yet. `release: 'sent'` needs it. Default false.
+   */
+  readonly ordered?: boolean;
   /** `list` gives all locks of the namespace. Default false. */
   readonly list?: boolean;
 }

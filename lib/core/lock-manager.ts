@@ -105,8 +105,7 @@ export class LockManager {
 
   /** Acquires the lock. @throws LockBusyError when it was busy for the whole `wait`. */
   async acquire(key: LockKey, options?: LockOptions): Promise<Lock> {
-    const plan = options ? this.plan(options) : this.#withoutOptions;
-    return await this.#acquirer.acquire(normalizeKeys(key), plan, options?.signal);
+    return await this.acquirePlanned(options ? this.plan(options) : this.#withoutOptions, key, options?.signal);
   }
 
   /** Acquires the lock if it is free (`wait` defaults to 0); `null` when it is busy. */
@@ -122,13 +121,13 @@ export class LockManager {
   /** Runs `task` under the lock, and releases it however the task ends. A nested call of the same key that still runs keeps it held. */
   async withLock<T>(key: LockKey, task: (lock: Lock) => T | PromiseLike<T>, options?: LockOptions): Promise<T> {
     const plan = options ? this.plan(options) : this.#withoutOptions;
-    const lock = await this.#acquirer.acquire(normalizeKeys(key), plan, options?.signal);
+    const lock = await this.acquirePlanned(plan, key, options?.signal);
     return await runGuarded(lock, task, plan.settings.onLost);
   }
 
-  /** As {@link acquire}, for options that were checked before. */
-  async acquirePlanned(plan: LockPlan, key: LockKey, signal?: AbortSignal): Promise<GrantedLock> {
-    return await this.#acquirer.acquire(normalizeKeys(key), plan, signal);
+  /** As {@link acquire}, for options that were checked before. @throws LockKeyError immediately */
+  acquirePlanned(plan: LockPlan, key: LockKey, signal?: AbortSignal): Promise<GrantedLock> {
+    return this.#acquirer.acquire(normalizeKeys(key), plan, signal);
   }
 
   /** Checks options against their provider, once for any number of calls. @throws LockConfigError */

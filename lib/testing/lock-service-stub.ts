@@ -251,6 +251,7 @@ const EVERYTHING: LockCapabilities = {
   lease: 'per-lock',
   minHold: true,
   forceRelease: true,
+  ordered: true,
 };
 
 /** Locks that everybody gets immediately, and that exclude nobody. */

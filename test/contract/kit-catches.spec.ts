@@ -19,6 +19,7 @@ const MUTANTS: readonly Mutant[] = [
   { fault: 'a release frees the lock of another', backend: holds.FreesAnybody, caughtBy: ['#5', '#6', '#6b', '#S3'] },
   { fault: 'a release of nothing answers released', backend: holds.AlwaysReleased, caughtBy: ['#5', '#6', '#S3'] },
   { fault: 'a release does nothing', backend: holds.ForgetsToRelease, caughtBy: ['#3', '#7', '#9'] },
+  { fault: 'ordered is claimed and a release is overtaken', backend: holds.ReleasesLater, caughtBy: ['#57k'] },
   { fault: 'everybody is admitted', backend: holds.AdmitsEverybody, caughtBy: ['#1', '#10', '#11'] },
   {
     fault: 'shared is claimed and readers exclude each other',

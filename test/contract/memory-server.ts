@@ -133,7 +133,7 @@ export class DistantBackend extends MemoryBackend {
 function capabilitiesWith(fair: boolean): LockCapabilities {
   return {
     ...{ shared: true, limits: true, fencing: true, lease: 'per-lock', minHold: true, forceRelease: true, list: true },
-    fair,
+    ...{ fair, ordered: true },
   };
 }
 

@@ -110,7 +110,7 @@ export class LockAcquirer {
         core.holds.reschedule(hold);
       }
     }
-    return new GrantedLock([first, ...rest], core, settings.mode, this.owner);
+    return new GrantedLock([first, ...rest], core, settings, this.owner);
   }
 
   #warnOfOrder(subject: LockEvent, held: string): void {

@@ -1,13 +1,20 @@
 import { toMilliseconds } from '../../api/duration.js';
 import { LockConfigError } from '../../api/errors.js';
-import type { LimitTerms, LockDefaults, LockMode, LockOptions, LossPolicy } from '../../api/lock-options.js';
+import type {
+  LimitTerms,
+  LockDefaults,
+  LockMode,
+  LockOptions,
+  LossPolicy,
+  ReleasePolicy,
+} from '../../api/lock-options.js';
 import type { LeaseTerms } from './acquire-terms.js';
 import type { LockCapabilities } from '../../api/lock-provider.js';
 
 /** The options that exist, those of the decorator among them. */
 const OPTIONS: ReadonlySet<string> = new Set([
   ...['provider', 'mode', 'wait', 'lease', 'renew', 'maxHold', 'minHold', 'reentrant', 'onLost', 'signal'],
-  ...['limit', 'weight'],
+  ...['limit', 'weight', 'release'],
   ...['onBusy', 'around'],
 ]);
 
@@ -39,6 +46,7 @@ export interface LockSettings extends LeaseTerms {
   readonly maxHold: number;
   readonly reentrant: boolean;
   readonly onLost: LossPolicy;
+  readonly release: ReleasePolicy;
 }
 
 /**
@@ -70,6 +78,13 @@ export function resolveSettings(
   if (!perLock && (options.lease !== undefined || options.renew === false)) {
     throw new LockConfigError(
       `Locks of provider "${name}" live as long as its session, so "lease" and "renew" cannot be set for one lock: set the session's time on the provider.`,
+      { provider: name },
+    );
+  }
+  const release = oneOf(options.release ?? defaults.release ?? 'confirmed', RELEASE_POLICIES, 'release');
+  if (release === 'sent' && !capabilities.ordered) {
+    throw new LockConfigError(
+      `Lock provider "${name}" does not execute commands in the order in which they were sent, so the next call of this process could find its own lock: remove release: 'sent', or choose another provider.`,
       { provider: name },
     );
   }
@@ -105,6 +120,7 @@ export function resolveSettings(
     minHold,
     reentrant: options.reentrant ?? defaults.reentrant ?? true,
     onLost: oneOf(options.onLost ?? defaults.onLost ?? 'throw', LOSS_POLICIES, 'onLost'),
+    release,
   };
 }
 
@@ -112,6 +128,7 @@ export function resolveSettings(
 const MOST_HOLDERS = 10_000;
 const MODES = ['exclusive', 'shared'] as const;
 const LOSS_POLICIES: readonly LossPolicy[] = ['throw', 'throw-early', 'ignore'];
+const RELEASE_POLICIES: readonly ReleasePolicy[] = ['confirmed', 'sent'];
 
 /** @throws LockConfigError where the provider has no limits, or for what no holder could ever take */
 function limitOf(

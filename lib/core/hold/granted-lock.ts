@@ -2,7 +2,7 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 import { LockConfigError, type LockLostError, LockUnavailableError } from '../../api/errors.js';
 import { toMilliseconds, type Duration } from '../../api/duration.js';
 import type { Lock, ReleaseResult } from '../../api/lock.js';
-import type { LockMode } from '../../api/lock-options.js';
+import type { LockMode, ReleasePolicy } from '../../api/lock-options.js';
 import type { ProviderCore } from '../provider-core.js';
 import { lostError, type Hold, type LossListener } from './hold.js';
 import { assertKeepable, MIN_LEASE } from '../acquire/lock-settings.js';
@@ -30,6 +30,8 @@ export function runDetached<T>(task: () => T): T {
 /** One entry of one owner into one or several holds: what the user has in hand. */
 export class GrantedLock implements Lock {
   readonly mode: LockMode;
+  /** Whether what runs under it ends when its release is confirmed, or when it is sent. */
+  readonly releasePolicy: ReleasePolicy;
   #acquiredAt: Date | undefined;
   #signal: AbortSignal | undefined;
   #listeners: LossListener[] | undefined;
@@ -43,16 +45,21 @@ export class GrantedLock implements Lock {
     this.#listeners = [];
     for (const listener of listeners) listener(error);
   };
+  readonly #onEnd = (result: ReleaseResult): ReleaseResult => {
+    this.#ending = undefined;
+    return (this.#result = result);
+  };
 
   constructor(
     /** In the order in which they were taken. */
     readonly holds: readonly [Hold, ...Hold[]],
     private readonly core: ProviderCore,
-    mode: LockMode,
+    settings: { readonly mode: LockMode; readonly release: ReleasePolicy },
     /** Whose lock this is: locks of another application are never re-entered. */
     readonly owner: object,
   ) {
-    this.mode = mode;
+    this.mode = settings.mode;
+    this.releasePolicy = settings.release;
     for (const hold of holds) {
       hold.acquiredBy ??= this;
       hold.grant.isUsed = true;
@@ -174,7 +181,8 @@ export class GrantedLock implements Lock {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.release();
+    const released = this.release();
+    if (this.releasePolicy === 'confirmed') await released;
   }
 
   /** Ends this entry, and each hold with its last entry, in reverse order. `failed`: the task under it failed. */
@@ -185,14 +193,13 @@ export class GrantedLock implements Lock {
     return (this.#ending = this.#leave(failed));
   }
 
-  async #leave(failed: boolean): Promise<ReleaseResult> {
-    const [first, ...rest] = this.holds;
+  #leave(failed: boolean): Promise<ReleaseResult> {
+    const [first, ...others] = this.holds;
+    const leave = (hold: Hold) => this.core.holds.leave(hold, failed, this);
+    if (others.length === 0) return leave(first).then(this.#onEnd);
     // All are sent before the first answer is awaited, so several keys take the time of one round trip.
-    const others = rest.toReversed().map((hold) => this.core.holds.leave(hold, failed, this));
-    const all = [await this.core.holds.leave(first, failed, this)];
-    if (others.length > 0) all.push(...(await Promise.all(others)));
-    this.#ending = undefined;
-    return (this.#result = WORST_FIRST.find((result) => all.includes(result)) ?? 'released');
+    const all = Promise.all([...others.toReversed(), first].map(leave));
+    return all.then((results) => this.#onEnd(WORST_FIRST.find((result) => results.includes(result)) ?? 'released'));
   }
 
   #status(): 'held' | 'unverified' | 'released' | 'lost' {

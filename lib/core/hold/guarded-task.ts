@@ -62,17 +62,19 @@ async function runUntilLost<T>(lock: GrantedLock, task: Task<T>, check?: (value:
 }
 
 /** Releases `lock` after work that ended with `outcome`, and gives the value or throws the error that the caller gets. */
-export async function endGuarded<T>(lock: GrantedLock, outcome: Outcome<T>, onLost: LossPolicy): Promise<T> {
+export function endGuarded<T>(lock: GrantedLock, outcome: Outcome<T>, onLost: LossPolicy): Promise<T> {
   const released = lock.end(outcome.status === 'rejected');
   // Read in this very tick: what happens to an outer lock later does not concern this task.
   const lost = lock.lostError;
-  const result = await released;
-  if (onLost !== 'ignore' && (lost !== undefined || result === 'lost')) {
-    const { message, key, provider, reason, cause } = lost ?? releaseErrorOf(lock);
-    throw new LockLostError(message, { key, provider, reason, cause, outcome });
-  }
-  if (outcome.status === 'rejected') throw outcome.reason;
-  return outcome.value;
+  const ended = lock.releasePolicy === 'confirmed' ? released : Promise.resolve(undefined);
+  return ended.then((result) => {
+    if (onLost !== 'ignore' && (lost !== undefined || result === 'lost')) {
+      const { message, key, provider, reason, cause } = lost ?? releaseErrorOf(lock);
+      throw new LockLostError(message, { key, provider, reason, cause, outcome });
+    }
+    if (outcome.status === 'rejected') throw outcome.reason;
+    return outcome.value;
+  });
 }
 
 function releaseErrorOf({ holds }: GrantedLock): LockLostError {

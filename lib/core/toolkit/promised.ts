@@ -7,7 +7,6 @@ export function promised<T>(work: () => Promise<T>): Promise<T> {
   try {
     return work();
   } catch (error) {
-    // eslint-disable-next-line @typescript-eslint/prefer-promise-reject-errors -- the error of the work, as it is
     return Promise.reject(error);
   }
 }

@@ -4,7 +4,10 @@ import type { LockOptions } from '../../api/lock-options.js';
 const CLASS_DEFAULTS = Symbol('defaults of @LockDefaults');
 
 /** What a class can set for its decorated methods. */
-export type ClassLockDefaults = Pick<LockOptions, 'wait' | 'lease' | 'maxHold' | 'reentrant' | 'onLost' | 'provider'>;
+export type ClassLockDefaults = Pick<
+  LockOptions,
+  'wait' | 'lease' | 'maxHold' | 'reentrant' | 'onLost' | 'release' | 'provider'
+>;
 
 /**
  * Sets defaults for all `@DistributedLock` methods, and `provider` and `lease` for the `@RunAsLeader` and `@OnlyLeader` methods, that a class declares, or that classes declare which extend it. The method's own

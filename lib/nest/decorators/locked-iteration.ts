@@ -17,7 +17,7 @@ export async function* lockedIteration(
     outcome = { status: 'rejected', reason };
   } finally {
     // A consumer that leaves its loop early runs nothing but this.
-    if (!outcome) await lock.end(false);
+    if (!outcome) await lock[Symbol.asyncDispose]();
   }
   return endGuarded(lock, outcome, onLost);
 }

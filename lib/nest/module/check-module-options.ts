@@ -24,6 +24,7 @@ const DEFAULTS: Record<keyof LockDefaults, true> = {
   maxHold: true,
   reentrant: true,
   onLost: true,
+  release: true,
 };
 
 /** @throws LockConfigError for options that the types would have refused */

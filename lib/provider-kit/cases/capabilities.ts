@@ -17,7 +17,7 @@ export const capabilityCases: readonly CaseDefinition[] = [
         stage.caller(provider),
       );
       // What may be left out has a default.
-      const defaults = { maxLease: Infinity, wideTokens: false, limits: false, list: false };
+      const defaults = { maxLease: Infinity, wideTokens: false, limits: false, list: false, ordered: false };
       const claimed = (capabilities: LockCapabilities) => ({ ...defaults, ...capabilities });
       for (const { backend } of backends) assert.deepEqual(claimed(backend.capabilities), claimed(stage.capabilities));
     },
@@ -200,6 +200,21 @@ export const capabilityCases: readonly CaseDefinition[] = [
         assertBetween(expiresIn ?? NaN, 1, stage.lease + stage.bounds.expiry, 'expiresIn');
       await lock.release();
       assert.equal(await bob.locks.inspect('order'), null);
+    },
+  },
+  {
+    id: '#57k',
+    title:
+      "ordered: an acquire finds a release done that was sent before it, and not answered yet; or release: 'sent' is refused",
+    async run(stage) {
+      if (!stage.capabilities.ordered) return assertRefused(stage, { release: 'sent' });
+      const [ann] = await stage.directs(1);
+      let grant = await ann.take('order');
+      for (let round = 0; round < 20; round += 1) {
+        const released = ann.release(grant);
+        grant = await ann.take('order');
+        assert.equal(await released, 'released');
+      }
     },
   },
   {

@@ -29,6 +29,7 @@ export class MemoryBackend implements LockBackend {
     minHold: true,
     forceRelease: true,
     list: true,
+    ordered: true,
   };
 
   constructor(

@@ -44,6 +44,7 @@ export class RedisBackend implements LockBackend, ServersListener {
     minHold: true,
     forceRelease: true,
     list: true,
+    ordered: true,
   };
   readonly #layout: KeyLayout;
   readonly #servers: Servers;

@@ -41,6 +41,7 @@ export class RedlockBackend implements LockBackend {
       maxLease: settings.maxLease,
       minHold: true,
       forceRelease: true,
+      ordered: true,
     };
   }
 

@@ -26,6 +26,14 @@ export class ForgetsToRelease extends DistantBackend {
   }
 }
 
+/** An acquire that follows overtakes it. */
+export class ReleasesLater extends DistantBackend {
+  override async release(...args: Parameters<DistantBackend['release']>): Promise<ReleaseOutcome> {
+    await Promise.resolve();
+    return super.release(...args);
+  }
+}
+
 export class AdmitsEverybody extends DistantBackend {
   override acquire(request: AcquireRequest): Acquired {
     const { signal } = request;

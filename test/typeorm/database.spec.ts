@@ -1,7 +1,7 @@
 import { DataSource, type DataSourceOptions } from 'typeorm';
-import { failureOf } from '../../lib/providers/sql/failure.js';
-import { mysqlDialect, type MysqlSource } from '../../lib/providers/sql/mysql-dialect.js';
-import { postgresDialect, type PostgresSource } from '../../lib/providers/sql/postgres-dialect.js';
+import { failureOf } from '../../lib/providers/sql/connection/failure.js';
+import { mysqlDialect, type MysqlSource } from '../../lib/providers/sql/connection/mysql-dialect.js';
+import { postgresDialect, type PostgresSource } from '../../lib/providers/sql/connection/postgres-dialect.js';
 import { readSessionOptions } from '../../lib/providers/sql/options.js';
 import { sourceOf } from '../../lib/providers/typeorm/data-source.js';
 import {

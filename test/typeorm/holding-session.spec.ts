@@ -1,6 +1,6 @@
 import { HoldingSession } from '../../lib/providers/sql/advisory/holding-session.js';
 import { postgresAdvisoryLocks } from '../../lib/providers/sql/advisory/advisory-statements.js';
-import type { Session } from '../../lib/providers/sql/session.js';
+import type { Session } from '../../lib/providers/sql/connection/session.js';
 
 /** A session whose statements are answered by hand: the server would give it whatever it has already. */
 function scripted() {

@@ -5,7 +5,7 @@ import type { AcquireRequest, Grant } from '../../lib/api/lock-provider.js';
 import type { LimitTerms } from '../../lib/api/lock-options.js';
 import { systemRandom } from '../../lib/core/toolkit/random.js';
 import { SeededRandom } from '../../lib/provider-kit/seeded-random.js';
-import type { Run } from '../../lib/providers/sql/answer.js';
+import type { Run } from '../../lib/providers/sql/connection/answer.js';
 import { LeaseTable } from '../../lib/providers/sql/version/lease-table.js';
 import { LimitedLeases } from '../../lib/providers/sql/version/limited-leases.js';
 import { type LeaseDatabase, VersionAttempt } from '../../lib/providers/sql/version/version-attempt.js';

@@ -4,7 +4,7 @@ import type { ListedLock } from '../../lib/api/lock-info.js';
 import { LockConfigError } from '../../lib/api/errors.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { TypeOrmVersionLockProvider, VersionLockBackend } from '../../lib/providers/typeorm/index.js';
-import { FAMILIES } from '../../lib/providers/sql/family.js';
+import { FAMILIES } from '../../lib/providers/sql/table/family.js';
 import { LeaseTable } from '../../lib/providers/sql/version/lease-table.js';
 import { NUMBERS, SqlBackend, type SqlType, TABLE } from './sql-backend.js';
 

@@ -8,7 +8,7 @@ import {
   leaseNameOf,
   rowNameOf,
   textOf,
-} from '../../lib/providers/sql/lock-name.js';
+} from '../../lib/providers/sql/table/lock-name.js';
 
 // Golden: two versions of this package in one fleet must lock the same rows, always.
 describe('names of rows', () => {

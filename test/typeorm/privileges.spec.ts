@@ -9,7 +9,7 @@ import {
   TypeOrmVersionLockProvider,
   VersionLockBackend,
 } from '../../lib/providers/typeorm/index.js';
-import { createRecordTableSql, createTableSql } from '../../lib/providers/sql/lock-schema.js';
+import { createRecordTableSql, createTableSql } from '../../lib/providers/sql/table/lock-schema.js';
 import { casStoreOf, SqlBackend, type SqlType } from './sql-backend.js';
 
 const databases: readonly SqlType[] = ['mariadb', 'postgres'];

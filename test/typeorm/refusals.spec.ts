@@ -8,7 +8,7 @@ import {
   type TypeOrmRowLockProviderOptions,
   TypeOrmVersionLockProvider,
 } from '../../lib/providers/typeorm/index.js';
-import { createTableSql } from '../../lib/providers/sql/lock-schema.js';
+import { createTableSql } from '../../lib/providers/sql/table/lock-schema.js';
 import { SqlBackend, type SqlType } from './sql-backend.js';
 
 const databases: readonly SqlType[] = ['mariadb', 'postgres'];

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { EntityManager } from 'typeorm';
 import { LockCapacityError, LockLostError } from '../../lib/api/errors.js';
 import { entityManagerOf, RowLockBackend, type TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
-import { failureOf } from '../../lib/providers/sql/failure.js';
+import { failureOf } from '../../lib/providers/sql/connection/failure.js';
 import { AccountsRig, errorOf } from './accounts.js';
 import { TABLE } from './sql-backend.js';
 

@@ -4,13 +4,13 @@ import type { DataSource, EntityManager } from 'typeorm';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import type { Lock } from '../../lib/api/lock.js';
 import { entityManagerOf, RowLockBackend, TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
-import { counterNameOf } from '../../lib/providers/sql/lock-name.js';
+import { counterNameOf } from '../../lib/providers/sql/table/lock-name.js';
 import { LockCapacityError, LockConfigError, LockError, LockLostError } from '../../lib/api/errors.js';
 import { Account } from './accounts.js';
 import { NUMBERS, SqlBackend, type SqlType, TABLE } from './sql-backend.js';
 import { statementsAtOnce } from './statements-at-once.js';
-import { rowNameOf } from '../../lib/providers/sql/lock-name.js';
-import { LockTable } from '../../lib/providers/sql/lock-table.js';
+import { rowNameOf } from '../../lib/providers/sql/table/lock-name.js';
+import { LockTable } from '../../lib/providers/sql/table/lock-table.js';
 
 // One database at a time: a run of one alone is `npm test -- test/typeorm/row-lock.spec.ts -t mariadb`.
 const databases: readonly SqlType[] = ['mariadb', 'postgres'];

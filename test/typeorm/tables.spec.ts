@@ -4,8 +4,8 @@ import { DataSource, type DataSourceOptions } from 'typeorm';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import { TypeOrmVersionLockProvider, VersionLockBackend } from '../../lib/providers/typeorm/index.js';
-import { leaseNameOf, rowNameOf } from '../../lib/providers/sql/lock-name.js';
-import { createRecordTableSql, createTableSql, DEFAULT_TABLE } from '../../lib/providers/sql/lock-schema.js';
+import { leaseNameOf, rowNameOf } from '../../lib/providers/sql/table/lock-name.js';
+import { createRecordTableSql, createTableSql, DEFAULT_TABLE } from '../../lib/providers/sql/table/lock-schema.js';
 
 /** The statements in the SQL blocks of a page of docs/providers. */
 function statementsIn(page: string): string[] {

@@ -1,5 +1,5 @@
 import { DataSource } from 'typeorm';
-import { leaseNameOf } from '../../lib/providers/sql/lock-name.js';
+import { leaseNameOf } from '../../lib/providers/sql/table/lock-name.js';
 import { TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
 import type { ProviderHarness } from '../../lib/provider-kit/index.js';
 import { capabilitiesOf } from '../backend-context.js';

@@ -1,14 +1,14 @@
 import type { BackendContext, Diagnostic } from '../../api/lock-provider.js';
-import type { Run } from './answer.js';
-import type { Dialect } from './dialect.js';
-import { partsOf } from './lock-schema.js';
-import { LockTable } from './lock-table.js';
-import { mysqlDialect } from './mysql-dialect.js';
+import type { Run } from './connection/answer.js';
+import type { Dialect } from './connection/dialect.js';
+import { partsOf } from './table/lock-schema.js';
+import { LockTable } from './table/lock-table.js';
+import { mysqlDialect } from './connection/mysql-dialect.js';
 import type { DatabaseSettings } from './options.js';
-import { postgresDialect } from './postgres-dialect.js';
-import { Server } from './server.js';
-import type { ServerSource } from './source.js';
-import { type SessionLimits, Sessions } from './sessions.js';
+import { postgresDialect } from './connection/postgres-dialect.js';
+import { Server } from './connection/server.js';
+import type { ServerSource } from './sources/source.js';
+import { type SessionLimits, Sessions } from './connection/sessions.js';
 import type { Connected } from './sql-backend.js';
 
 /** A database server, connected. */

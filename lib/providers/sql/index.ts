@@ -1,8 +1,8 @@
 export { SqlAdvisoryLockProvider, type SqlAdvisoryLockProviderOptions } from './advisory/advisory-lock-provider.js';
-export type { SqlConnectionOptions, SqlServerSettings } from './drivers.js';
-export { lockTablesSql, type LockTablesOptions } from './lock-tables-sql.js';
+export type { SqlConnectionOptions, SqlServerSettings } from './sources/drivers.js';
+export { lockTablesSql, type LockTablesOptions } from './table/lock-tables-sql.js';
 export type { SqlLockOptions, SqlSessionLockOptions } from './options.js';
-export type { PurgeOptions } from './purge.js';
+export type { PurgeOptions } from './table/purge.js';
 export { RowLockBackend } from './row/row-lock-backend.js';
 export type { SqlRowLockOptions } from './row/row-lock-options.js';
 export { SqlRowLockProvider, type SqlRowLockProviderOptions } from './row/row-lock-provider.js';

@@ -1,7 +1,7 @@
 import { type ConfiguredDuration, toMilliseconds } from '../../api/duration.js';
 import { LockConfigError } from '../../api/errors.js';
-import { DEFAULT_TABLE, isTableName } from './lock-schema.js';
-import type { ServerSource, SqlSource } from './source.js';
+import { DEFAULT_TABLE, isTableName } from './table/lock-schema.js';
+import type { ServerSource, SqlSource } from './sources/source.js';
 
 /** What all locks in a database have in common. */
 export interface SqlLockOptions {

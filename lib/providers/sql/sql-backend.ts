@@ -9,8 +9,8 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../../api/lock-provider.js';
-import type { Run } from './answer.js';
-import { lockErrorOf } from './failure.js';
+import type { Run } from './connection/answer.js';
+import { lockErrorOf } from './connection/failure.js';
 
 /** One request for one key, from its first call to its release. */
 export abstract class LockAttempt {

@@ -1,10 +1,10 @@
 import { DataSource, type DataSourceOptions } from 'typeorm';
 import { LockConfigError } from '../../api/errors.js';
-import { propertyOf } from '../sql/answer.js';
-import { familyOf } from '../sql/family.js';
-import { type MysqlConnection, type MysqlSource, newConnection } from '../sql/mysql-dialect.js';
-import { newClient, type PgClient, type PostgresSource } from '../sql/postgres-dialect.js';
-import type { SqlSource } from '../sql/source.js';
+import { propertyOf } from '../sql/connection/answer.js';
+import { familyOf } from '../sql/table/family.js';
+import { type MysqlConnection, type MysqlSource, newConnection } from '../sql/connection/mysql-dialect.js';
+import { newClient, type PgClient, type PostgresSource } from '../sql/connection/postgres-dialect.js';
+import type { SqlSource } from '../sql/sources/source.js';
 import { openFile, shareSqljs } from './sqlite.js';
 
 /** The part of TypeORM's driver that is used here: it knows how the options of a DataSource become those of mysql2. */

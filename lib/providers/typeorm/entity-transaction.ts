@@ -1,7 +1,7 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { DataSource, EntityManager, QueryRunner } from 'typeorm';
 import { LentTransaction } from '../sql/row/lent-transaction.js';
-import type { Session } from '../sql/session.js';
+import type { Session } from '../sql/connection/session.js';
 
 /** TypeORM's state of a transaction in flight. */
 interface Runner extends QueryRunner {

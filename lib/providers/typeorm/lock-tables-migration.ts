@@ -1,6 +1,6 @@
 import type { MigrationInterface, QueryRunner } from 'typeorm';
 import { LockConfigError } from '../../api/errors.js';
-import { type DatabaseFamily, familyOf } from '../sql/family.js';
+import { type DatabaseFamily, familyOf } from '../sql/table/family.js';
 import {
   createRecordTableSql,
   createTableSql,
@@ -8,7 +8,7 @@ import {
   isTableName,
   quotedTable,
   recordTable,
-} from '../sql/lock-schema.js';
+} from '../sql/table/lock-schema.js';
 
 /**
  * Creates the table of the locks: add it to the `migrations` of your DataSource. For another table than `distributed_lock`

@@ -1,7 +1,7 @@
 import { DataSource, type DataSourceOptions } from 'typeorm';
 import { LockConfigError } from '../../api/errors.js';
-import { propertyOf } from '../sql/answer.js';
-import type { SqliteConnection } from '../sql/source.js';
+import { propertyOf } from '../sql/connection/answer.js';
+import type { SqliteConnection } from '../sql/sources/source.js';
 
 /** What we use of a database of better-sqlite3. */
 interface FileDatabase {

@@ -1,10 +1,10 @@
 import type { AcquireRequest, Grant, ReleaseOutcome, RenewOutcome } from '../../../api/lock-provider.js';
 import { withAbort } from '../../../core/toolkit/abort-listeners.js';
 import type { Database } from '../database.js';
-import { counterNameOf } from '../lock-name.js';
+import { counterNameOf } from '../table/lock-name.js';
 import type { SessionLockSettings } from '../options.js';
 import { pauseBeforeRetry } from '../retry-pause.js';
-import type { Session } from '../session.js';
+import type { Session } from '../connection/session.js';
 import { LockAttempt } from '../sql-backend.js';
 import { type AdvisoryStatements, doneOf } from './advisory-statements.js';
 import type { HoldingSession, SessionUser } from './holding-session.js';

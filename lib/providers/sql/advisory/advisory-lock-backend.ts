@@ -1,8 +1,8 @@
 import { LockConfigError } from '../../../api/errors.js';
 import type { AcquireRequest, BackendContext, CasStore, LockCapabilities } from '../../../api/lock-provider.js';
-import { SqlCasStore } from '../cas-store.js';
+import { SqlCasStore } from '../table/cas-store.js';
 import { connectToServer } from '../database.js';
-import { IS_READ_ONLY } from '../mysql-dialect.js';
+import { IS_READ_ONLY } from '../connection/mysql-dialect.js';
 import type { SessionLockSettings } from '../options.js';
 import { SqlBackend } from '../sql-backend.js';
 import { AdvisoryAttempt, type AdvisoryDatabase } from './advisory-attempt.js';

@@ -1,5 +1,5 @@
 import type { BackendContext, LockProvider } from '../../../api/lock-provider.js';
-import { type SqlConnectionOptions, sourceOf } from '../drivers.js';
+import { type SqlConnectionOptions, sourceOf } from '../sources/drivers.js';
 import { readSessionOptions, type SessionLockSettings, type SqlSessionLockOptions } from '../options.js';
 import { AdvisoryLockBackend } from './advisory-lock-backend.js';
 

@@ -1,6 +1,6 @@
 import { LockConfigError } from '../../../api/errors.js';
 import type { LockMode } from '../../../api/lock-options.js';
-import { firstRow, type Run } from '../answer.js';
+import { firstRow, type Run } from '../connection/answer.js';
 import { advisoryLockNumber, userLockName } from './advisory-name.js';
 
 /**

@@ -1,6 +1,6 @@
 import type { LockMode } from '../../../api/lock-options.js';
-import { Batches } from '../batches.js';
-import { type Session, SilentServerError } from '../session.js';
+import { Batches } from '../connection/batches.js';
+import { type Session, SilentServerError } from '../connection/session.js';
 import { type AdvisoryStatements, doneOf, type OfMany } from './advisory-statements.js';
 
 /** An attempt that has, or asks for, a lock on a session. */

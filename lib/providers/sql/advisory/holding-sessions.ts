@@ -1,6 +1,6 @@
 import type { AcquireRequest } from '../../../api/lock-provider.js';
 import { LockCapacityError } from '../../../api/errors.js';
-import type { Sessions } from '../sessions.js';
+import type { Sessions } from '../connection/sessions.js';
 import type { AdvisoryStatements } from './advisory-statements.js';
 import { HoldingSession, type SessionUser } from './holding-session.js';
 

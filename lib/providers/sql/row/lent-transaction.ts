@@ -1,7 +1,7 @@
 import type { EventEmitter } from 'node:events';
 import { Readable } from 'node:stream';
-import type { OpenStream, SendStatement } from '../dialect.js';
-import { type Session, TransactionEndedError } from '../session.js';
+import type { OpenStream, SendStatement } from '../connection/dialect.js';
+import { type Session, TransactionEndedError } from '../connection/session.js';
 
 /** The transaction was not committed, or its outcome is unknown. */
 export class UncommittedError extends Error {

@@ -7,13 +7,13 @@ import type {
 } from '../../../api/lock-provider.js';
 import { withAbort } from '../../../core/toolkit/abort-listeners.js';
 import { LockCapacityError, LockConfigError } from '../../../api/errors.js';
-import { firstRow } from '../answer.js';
+import { firstRow } from '../connection/answer.js';
 import type { Database } from '../database.js';
-import { counterNameOf, rowNameOf } from '../lock-name.js';
+import { counterNameOf, rowNameOf } from '../table/lock-name.js';
 import { pauseBeforeRetry } from '../retry-pause.js';
-import type { Session } from '../session.js';
+import type { Session } from '../connection/session.js';
 import { LockAttempt } from '../sql-backend.js';
-import type { TokenCounters } from '../token-counters.js';
+import type { TokenCounters } from '../table/token-counters.js';
 import { type LendTransaction, type LentTransaction, UncommittedError } from './lent-transaction.js';
 import { offerTransaction, withdrawTransaction } from './lent-transactions.js';
 import type { RowLockSettings } from './row-lock-options.js';

@@ -1,10 +1,10 @@
 import { LockConfigError } from '../../../api/errors.js';
 import type { AcquireRequest, BackendContext, CasStore, LockCapabilities } from '../../../api/lock-provider.js';
-import { SqlCasStore } from '../cas-store.js';
+import { SqlCasStore } from '../table/cas-store.js';
 import { connectToServer } from '../database.js';
-import { purge, type PurgeOptions, readUnusedFor } from '../purge.js';
+import { purge, type PurgeOptions, readUnusedFor } from '../table/purge.js';
 import { SqlBackend } from '../sql-backend.js';
-import { TokenCounters } from '../token-counters.js';
+import { TokenCounters } from '../table/token-counters.js';
 import type { LendTransaction } from './lent-transaction.js';
 import { RowAttempt, type RowDatabase } from './row-attempt.js';
 import type { RowLockSettings } from './row-lock-options.js';

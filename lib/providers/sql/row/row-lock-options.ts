@@ -1,6 +1,6 @@
 import { type ConfiguredDuration, toMilliseconds } from '../../../api/duration.js';
 import { LockConfigError } from '../../../api/errors.js';
-import type { SqlSource } from '../source.js';
+import type { SqlSource } from '../sources/source.js';
 import { readCount, readSessionOptions, type SessionLockSettings, type SqlSessionLockOptions } from '../options.js';
 
 /** `maxConnections` counts one for each key that is held or waited for. */

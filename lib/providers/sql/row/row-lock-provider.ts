@@ -1,5 +1,5 @@
 import type { BackendContext, LockProvider } from '../../../api/lock-provider.js';
-import { type SqlConnectionOptions, sourceOf } from '../drivers.js';
+import { type SqlConnectionOptions, sourceOf } from '../sources/drivers.js';
 import { LentTransaction } from './lent-transaction.js';
 import { RowLockBackend } from './row-lock-backend.js';
 import { readRowLockOptions, type RowLockSettings, type SqlRowLockOptions } from './row-lock-options.js';

@@ -1,5 +1,5 @@
 import type { Instance } from '../../../api/lock-provider.js';
-import { instanceNameOf, labelOf, textOf } from '../lock-name.js';
+import { instanceNameOf, labelOf, textOf } from '../table/lock-name.js';
 import { type LeaseTable, toMicroseconds } from './lease-table.js';
 
 const DAY = 86_400_000;

@@ -1,7 +1,7 @@
-import type { Run } from '../answer.js';
-import { Batches } from '../batches.js';
-import type { DatabaseFamily } from '../family.js';
-import { LockTable } from '../lock-table.js';
+import type { Run } from '../connection/answer.js';
+import { Batches } from '../connection/batches.js';
+import type { DatabaseFamily } from '../table/family.js';
+import { LockTable } from '../table/lock-table.js';
 import { type Lease, type LeaseColumns, leaseOf } from './lease.js';
 
 /** A hold, as its row has it. */

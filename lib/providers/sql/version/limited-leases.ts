@@ -1,5 +1,5 @@
 import type { LimitTerms } from '../../../api/lock-options.js';
-import type { DatabaseFamily } from '../family.js';
+import type { DatabaseFamily } from '../table/family.js';
 import { FREED, HELD, type Lease, pieceStart, RETAINED } from './lease.js';
 import { type LeaseTable, toMicroseconds } from './lease-table.js';
 

@@ -1,9 +1,9 @@
 import type { BackendContext } from '../../../api/lock-provider.js';
 import { backOff, pause } from '../../../core/toolkit/timing.js';
-import { propertyOf, type Run } from '../answer.js';
+import { propertyOf, type Run } from '../connection/answer.js';
 import type { DatabaseSettings } from '../options.js';
-import type { SqliteSource } from '../source.js';
-import { ALL_NAMES, isUnused } from '../purge.js';
+import type { SqliteSource } from '../sources/source.js';
+import { ALL_NAMES, isUnused } from '../table/purge.js';
 import { LeaseTable } from './lease-table.js';
 import { LimitedLeases } from './limited-leases.js';
 import type { LeaseDatabase } from './version-attempt.js';

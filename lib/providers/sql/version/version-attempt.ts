@@ -9,9 +9,9 @@ import type {
 import { withAbort } from '../../../core/toolkit/abort-listeners.js';
 import { backOff, pause } from '../../../core/toolkit/timing.js';
 import { validUntil } from '../../../core/toolkit/validity.js';
-import { failureOf } from '../failure.js';
-import { leaseLabelOf, leaseNameOf } from '../lock-name.js';
-import type { NameRange } from '../purge.js';
+import { failureOf } from '../connection/failure.js';
+import { leaseLabelOf, leaseNameOf } from '../table/lock-name.js';
+import type { NameRange } from '../table/purge.js';
 import { type Connected, LockAttempt } from '../sql-backend.js';
 import { admits, isGranted, type Lease } from './lease.js';
 import { type LeaseTable, toMicroseconds } from './lease-table.js';

@@ -1,10 +1,10 @@
 import type { AcquireRequest, BackendContext, CasStore, LockCapabilities } from '../../../api/lock-provider.js';
 import { LockConfigError } from '../../../api/errors.js';
 import type { ListedLock, LockInfo } from '../../../api/lock-info.js';
-import { SqlCasStore } from '../cas-store.js';
+import { SqlCasStore } from '../table/cas-store.js';
 import { connectToServer } from '../database.js';
-import { keyOfLease, leaseNameOf, leaseNamesBetween, leasesAndInstancesOf, purgeNameOf } from '../lock-name.js';
-import { purge, type PurgeOptions, readUnusedFor } from '../purge.js';
+import { keyOfLease, leaseNameOf, leaseNamesBetween, leasesAndInstancesOf, purgeNameOf } from '../table/lock-name.js';
+import { purge, type PurgeOptions, readUnusedFor } from '../table/purge.js';
 import { SqlBackend } from '../sql-backend.js';
 import { namesOfInstances, registerInstance } from './instances.js';
 import { infoOf, listedLock } from './lease-info.js';

@@ -1,5 +1,5 @@
 import { type ConfiguredDuration, toMilliseconds } from '../../../api/duration.js';
-import type { SqlSource } from '../source.js';
+import type { SqlSource } from '../sources/source.js';
 import { type DatabaseSettings, readOptions, type SqlLockOptions } from '../options.js';
 
 export interface SqlVersionLockOptions extends SqlLockOptions {

@@ -1,5 +1,5 @@
 import type { BackendContext, LockProvider } from '../../../api/lock-provider.js';
-import { type SqlConnectionOptions, sourceOf } from '../drivers.js';
+import { type SqlConnectionOptions, sourceOf } from '../sources/drivers.js';
 import { VersionLockBackend } from './version-lock-backend.js';
 import {
   readVersionLockOptions,

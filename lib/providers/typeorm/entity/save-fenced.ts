@@ -9,7 +9,7 @@ import type {
 } from 'typeorm';
 import { LockConfigError, LockLostError, VersionConflictError } from '../../../api/errors.js';
 import type { Lock } from '../../../api/lock.js';
-import { propertyOf } from '../../sql/answer.js';
+import { propertyOf } from '../../sql/connection/answer.js';
 
 type ColumnMetadata = EntityMetadata['columns'][number];
 

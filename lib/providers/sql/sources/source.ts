@@ -1,5 +1,5 @@
-import type { MysqlSource } from './mysql-dialect.js';
-import type { PostgresSource } from './postgres-dialect.js';
+import type { MysqlSource } from '../connection/mysql-dialect.js';
+import type { PostgresSource } from '../connection/postgres-dialect.js';
 
 /** Answers rows as objects, or `{ changes }`, in the same tick, so no other code runs between. */
 type RunNow = (sql: string, parameters: readonly (string | number | null)[]) => unknown;

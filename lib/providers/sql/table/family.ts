@@ -1,4 +1,4 @@
-import { firstRow, propertyOf } from './answer.js';
+import { firstRow, propertyOf } from '../connection/answer.js';
 
 /** Databases that spell alike. */
 export type DatabaseFamily = 'mysql' | 'postgres' | 'sqlite';

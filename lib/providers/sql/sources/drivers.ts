@@ -1,7 +1,7 @@
-import { LockConfigError } from '../../api/errors.js';
-import { propertyOf } from './answer.js';
-import { type MysqlConnection, newConnection } from './mysql-dialect.js';
-import { newClient, type PgClient } from './postgres-dialect.js';
+import { LockConfigError } from '../../../api/errors.js';
+import { propertyOf } from '../connection/answer.js';
+import { type MysqlConnection, newConnection } from '../connection/mysql-dialect.js';
+import { newClient, type PgClient } from '../connection/postgres-dialect.js';
 import type { ServerSource } from './source.js';
 
 /** What the drivers have in common; each knows more, and all of it may be given. */

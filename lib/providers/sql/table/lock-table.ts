@@ -1,7 +1,7 @@
-import { LockConfigError } from '../../api/errors.js';
-import type { Run } from './answer.js';
+import { LockConfigError } from '../../../api/errors.js';
+import type { Run } from '../connection/answer.js';
 import { type DatabaseFamily, FAMILIES, type Family } from './family.js';
-import { failureOf } from './failure.js';
+import { failureOf } from '../connection/failure.js';
 import { createTableSql, quotedTable } from './lock-schema.js';
 
 /** The table in which each key that was ever locked has a row. The row of a row lock does not show its holder. */

@@ -1,4 +1,4 @@
-import { LockConfigError, LockError, LockUnavailableError } from '../../api/errors.js';
+import { LockConfigError, LockError, LockUnavailableError } from '../../../api/errors.js';
 import { propertyOf } from './answer.js';
 
 /**

@@ -1,4 +1,4 @@
-import { LockConfigError } from '../../api/errors.js';
+import { LockConfigError } from '../../../api/errors.js';
 import { createRecordTableSql, createTableSql, DEFAULT_TABLE, isTableName } from './lock-schema.js';
 
 export interface LockTablesOptions {

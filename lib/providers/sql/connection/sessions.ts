@@ -1,4 +1,4 @@
-import { LockCapacityError } from '../../api/errors.js';
+import { LockCapacityError } from '../../../api/errors.js';
 import type { Run } from './answer.js';
 import { type ConnectionRequest, ConnectionSlots } from './connection-slots.js';
 import type { SessionKind } from './dialect.js';

@@ -1,10 +1,10 @@
 import type { EventEmitter } from 'node:events';
-import { LockConfigError } from '../../api/errors.js';
-import type { Diagnostic } from '../../api/lock-provider.js';
-import { refuseOlder } from '../../core/toolkit/oldest-version.js';
+import { LockConfigError } from '../../../api/errors.js';
+import type { Diagnostic } from '../../../api/lock-provider.js';
+import { refuseOlder } from '../../../core/toolkit/oldest-version.js';
 import { firstRow, propertyOf, type Run, textOf } from './answer.js';
 import type { Dialect, DriverConnection, ServerFacts, SessionKind } from './dialect.js';
-import { quotedTable } from './lock-schema.js';
+import { quotedTable } from '../table/lock-schema.js';
 
 /** The part of a Client of pg that is used here. */
 export interface PgClient extends DriverConnection {

@@ -1,7 +1,7 @@
-import type { Clock } from '../../api/clock.js';
-import type { RenewOutcome } from '../../api/lock-provider.js';
-import { withTimeout } from '../../core/toolkit/timing.js';
-import { validUntil } from '../../core/toolkit/validity.js';
+import type { Clock } from '../../../api/clock.js';
+import type { RenewOutcome } from '../../../api/lock-provider.js';
+import { withTimeout } from '../../../core/toolkit/timing.js';
+import { validUntil } from '../../../core/toolkit/validity.js';
 import type { Run } from './answer.js';
 import type { Dialect, DriverConnection, OpenStream, SendStatement, ServerFacts } from './dialect.js';
 

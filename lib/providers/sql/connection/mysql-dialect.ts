@@ -1,11 +1,11 @@
 import type { EventEmitter } from 'node:events';
 import type { Duplex } from 'node:stream';
-import { LockConfigError } from '../../api/errors.js';
-import type { Diagnostic } from '../../api/lock-provider.js';
-import { refuseOlder } from '../../core/toolkit/oldest-version.js';
+import { LockConfigError } from '../../../api/errors.js';
+import type { Diagnostic } from '../../../api/lock-provider.js';
+import { refuseOlder } from '../../../core/toolkit/oldest-version.js';
 import { firstRow, propertyOf, textOf } from './answer.js';
 import type { Dialect, DriverConnection, OpenStream, SendStatement } from './dialect.js';
-import { partsOf } from './lock-schema.js';
+import { partsOf } from '../table/lock-schema.js';
 
 type Callback = (error: Error | null, answer?: unknown, fields?: unknown) => void;
 

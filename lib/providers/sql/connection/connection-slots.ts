@@ -1,5 +1,5 @@
-import type { Clock } from '../../api/clock.js';
-import { pause } from '../../core/toolkit/timing.js';
+import type { Clock } from '../../../api/clock.js';
+import { pause } from '../../../core/toolkit/timing.js';
 
 /** A need for a connection, until the signal aborts, or without one for `wait` ms. */
 export interface ConnectionRequest {

@@ -1,6 +1,6 @@
-import { type Duration, toMilliseconds } from '../../api/duration.js';
-import { firstRow, propertyOf, type Run, textOf } from './answer.js';
-import type { Database } from './database.js';
+import { type Duration, toMilliseconds } from '../../../api/duration.js';
+import { firstRow, propertyOf, type Run, textOf } from '../connection/answer.js';
+import type { Database } from '../database.js';
 import type { Family } from './family.js';
 
 /** The rows of the lock table to delete. */

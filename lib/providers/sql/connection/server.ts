@@ -1,9 +1,9 @@
-import type { Clock } from '../../api/clock.js';
-import type { BackendContext, Diagnostic } from '../../api/lock-provider.js';
-import { LockConfigError, LockUnavailableError } from '../../api/errors.js';
+import type { Clock } from '../../../api/clock.js';
+import type { BackendContext, Diagnostic } from '../../../api/lock-provider.js';
+import { LockConfigError, LockUnavailableError } from '../../../api/errors.js';
 import type { Dialect, DriverConnection, SessionKind } from './dialect.js';
-import type { DatabaseSettings } from './options.js';
-import { pause } from '../../core/toolkit/timing.js';
+import type { DatabaseSettings } from '../options.js';
+import { pause } from '../../../core/toolkit/timing.js';
 import { inTime, Session, type SessionHome } from './session.js';
 
 // How long before a server that cannot be reached is asked again to end sessions, in ms.

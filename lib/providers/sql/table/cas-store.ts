@@ -1,13 +1,13 @@
-import type { BackendContext, CasStore } from '../../api/lock-provider.js';
-import { firstRow, type Run } from './answer.js';
-import { lockErrorOf } from './failure.js';
+import type { BackendContext, CasStore } from '../../../api/lock-provider.js';
+import { firstRow, type Run } from '../connection/answer.js';
+import { lockErrorOf } from '../connection/failure.js';
 import { FAMILIES } from './family.js';
 import { rowNameOf } from './lock-name.js';
 import { createRecordTableSql, quotedTable, recordTable } from './lock-schema.js';
 import { ensureTable } from './lock-table.js';
-import type { DatabaseSettings } from './options.js';
-import type { ServerSource } from './source.js';
-import type { Connected } from './sql-backend.js';
+import type { DatabaseSettings } from '../options.js';
+import type { ServerSource } from '../sources/source.js';
+import type { Connected } from '../sql-backend.js';
 
 /**
  * Values in a table of their own, which is looked for at the first write: applications without such values need no table.

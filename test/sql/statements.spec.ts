@@ -1,0 +1,125 @@
+import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
+import { once } from 'node:events';
+import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
+import type { LockProvider } from '../../lib/api/lock-provider.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
+import {
+  SqlAdvisoryLockProvider,
+  SqlRowLockProvider,
+  SqlVersionLockProvider,
+  type SqlVersionLockProviderOptions,
+} from '../../lib/providers/sql/index.js';
+import { SqlBackend, type SqlType } from '../typeorm/sql-backend.js';
+
+/** How many commands of a client begin in these bytes, which are whole messages: a client sends one when the last was answered. */
+const commandsIn = {
+  // Packets of a length, a number and a content; a command begins with number 0.
+  mariadb(data: Buffer): number {
+    let commands = 0;
+    for (let at = 0; at + 4 <= data.length; at += 4 + data.readUIntLE(at, 3)) if (data[at + 3] === 0) commands += 1;
+    return commands;
+  },
+  // Messages of a type and a length. A simple query is one message, a prepared one ends with Sync.
+  postgres(data: Buffer): number {
+    let commands = 0;
+    for (let at = 0; at + 5 <= data.length; at += 1 + data.readUInt32BE(at + 1)) {
+      if ('QS'.includes(String.fromCharCode(data[at]!))) commands += 1;
+    }
+    return commands;
+  },
+};
+
+/** A wire to a server on which the commands of the clients are counted, from `count` on. */
+class CountingWire {
+  #commands: number | undefined;
+  readonly #sockets = new Set<Socket>();
+
+  private constructor(
+    private readonly listener: Server,
+    type: SqlType,
+    port: number,
+  ) {
+    listener.on('connection', (client) => {
+      const server = connect(port, '127.0.0.1');
+      for (const socket of [client, server]) {
+        this.#sockets.add(socket);
+        socket.on('error', () => undefined);
+      }
+      client.on('data', (data: Buffer) => {
+        if (this.#commands !== undefined) this.#commands += commandsIn[type](data);
+        server.write(data);
+      });
+      server.pipe(client);
+      client.on('close', () => server.destroy());
+    });
+  }
+
+  static async to(type: SqlType, port: number): Promise<CountingWire> {
+    const listener = createServer();
+    const wire = new CountingWire(listener, type, port);
+    listener.listen(0, '127.0.0.1');
+    await once(listener, 'listening');
+    return wire;
+  }
+
+  get port(): number {
+    return (this.listener.address() as AddressInfo).port;
+  }
+
+  async count(work: () => Promise<void>): Promise<number> {
+    this.#commands = 0;
+    await work();
+    return this.#commands;
+  }
+
+  close(): void {
+    this.listener.close();
+    for (const socket of this.#sockets) socket.destroy();
+  }
+}
+
+type Options = SqlVersionLockProviderOptions;
+const KINDS: readonly [kind: string, statements: number, of: (options: Options) => LockProvider][] = [
+  ['row', 2, (options) => new SqlRowLockProvider(options)],
+  ['advisory', 2, (options) => new SqlAdvisoryLockProvider(options)],
+  // Looks at the row, claims it and frees it.
+  ['version', 3, (options) => new SqlVersionLockProvider(options)],
+];
+
+describe.each(['mariadb', 'postgres'] as const)('statements on the wire to %s', (type) => {
+  let backend: SqlBackend;
+  let wire: CountingWire;
+
+  beforeAll(async () => {
+    backend = await SqlBackend.start(type);
+    wire = await CountingWire.to(type, backend.server.port);
+  }, 60_000);
+  afterAll(async () => {
+    wire.close();
+    await backend.stop();
+  });
+
+  it.each(KINDS)('a %s lock that is free costs %i', async (_, statements, providerOf) => {
+    const url = new URL(backend.server.url);
+    url.port = String(wire.port);
+    const provider = providerOf({ url: url.toString(), synchronize: true, statementTimeout: '10s', purgeAfter: false });
+    const locks = new LockManager({ providers: { sql: provider } });
+    await locks.start();
+    try {
+      const lease = provider instanceof SqlVersionLockProvider ? '10m' : undefined;
+      const cycle = () => locks.withLock('order', () => undefined, { lease });
+      await cycle();
+      const counts: number[] = [];
+      for (let round = 0; round < 3; round += 1) {
+        const cycles = async () => {
+          for (let number = 0; number < 20; number += 1) await cycle();
+        };
+        counts.push(await wire.count(cycles));
+      }
+      // What the provider does at its start, or in the background, only adds to a round.
+      expect(Math.min(...counts)).toBe(20 * statements);
+    } finally {
+      await locks.stop();
+    }
+  });
+});

@@ -18,8 +18,8 @@ const NAME = 'TypeOrmRowLockProvider';
 const readOptions = (options: TypeOrmSessionLockOptions) =>
   readSessionOptions(NAME, options, sourceOf(NAME, options), 2);
 const unreachable = () => Promise.reject(new Error('It is not connected here.'));
-const MYSQL: MysqlSource = { database: 'mysql', create: unreachable };
-const POSTGRES: PostgresSource = { database: 'postgres', create: unreachable };
+const MYSQL: MysqlSource = { database: 'mysql', load: unreachable };
+const POSTGRES: PostgresSource = { database: 'postgres', load: unreachable };
 
 describe('options of locks that live as long as a connection', () => {
   it('have defaults', () => {

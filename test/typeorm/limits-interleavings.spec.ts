@@ -56,7 +56,7 @@ function faulty(random: SeededRandom, late: Promise<unknown>[]): LeaseDatabase {
     return answer;
   };
   const leases = new LeaseTable('sqlite', 'distributed_lock', run, 1);
-  const limited = new LimitedLeases(leases, 'sqlite');
+  const limited = new LimitedLeases(leases);
   const rest = { diagnose: () => [], close: () => Promise.resolve(), purge: () => Promise.resolve(0) };
   return { run, leases, limited, ...rest };
 }

@@ -254,7 +254,7 @@ describe.each(databases)('limited leases on %s', (type) => {
   it('the statements of exclusive locks stay what they were: one look, and one for each step', async () => {
     const locks = await application();
     await (await locks.acquire('alone')).release();
-    const statements = ['look', 'claim', 'renew', 'release'] as const;
+    const statements = ['look', 'claim', 'renew', 'free'] as const;
     const calls = statements.map((name) => jest.spyOn(LeaseTable.prototype, name));
     const limited = jest.spyOn(LimitedLeases.prototype, 'release');
     try {

@@ -1,7 +1,6 @@
 import type { BackendContext, Diagnostic } from '../../api/lock-provider.js';
-import type { Run } from './connection/answer.js';
-import type { Dialect } from './connection/dialect.js';
-import { partsOf } from './table/lock-schema.js';
+import { firstRow, textOf } from './connection/answer.js';
+import { partsOf, TABLE_QUESTIONS } from './table/lock-schema.js';
 import { LockTable } from './table/lock-table.js';
 import { mysqlDialect } from './connection/mysql-dialect.js';
 import type { DatabaseSettings } from './options.js';
@@ -58,13 +57,11 @@ export async function connectToServer(
   };
   try {
     const { facts } = await server.control();
-    const withoutWait = dialect.withoutWait.bind(dialect);
-    const tableName = await located(dialect, statements.run, settings.table);
-    const table = new LockTable(source.database, tableName, statements.run, withoutWait);
-    if (needs.table) {
-      await table.prepare(synchronize);
-      await dialect.assertTable(statements.run, tableName);
-    }
+    const question = TABLE_QUESTIONS[source.database].schema(settings.table);
+    const schema = partsOf(settings.table).schema ?? textOf(firstRow(await statements.run(...question))?.['name']);
+    const tableName = `${schema === undefined ? '' : `${schema}.`}${partsOf(settings.table).name}`;
+    const table = new LockTable(source.database, tableName, statements.run, dialect.withoutWait);
+    if (needs.table) await table.prepare(synchronize);
     // A statement that the server refuses fails the boot, not the first lock.
     if (needs.forLocks?.initSql?.length) (await sessions.take({ wait: 0 })).giveBack();
     const most = 1 + needs.forStatements + (needs.forLocks?.most ?? 0);
@@ -74,12 +71,6 @@ export async function connectToServer(
     await close();
     throw error;
   }
-}
-
-async function located(dialect: Dialect, run: Run, table: string): Promise<string> {
-  if (partsOf(table).schema !== undefined) return table;
-  const schema = await dialect.schemaOf(run, table);
-  return schema === undefined ? table : `${schema}.${table}`;
 }
 
 /** A few processes together would use all connections of the server. */

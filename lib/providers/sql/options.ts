@@ -1,7 +1,7 @@
 import { type ConfiguredDuration, toMilliseconds } from '../../api/duration.js';
 import { LockConfigError } from '../../api/errors.js';
-import { DEFAULT_TABLE, isTableName } from './table/lock-schema.js';
-import type { ServerSource, SqlSource } from './sources/source.js';
+import { assertTableName, DEFAULT_TABLE } from './table/lock-schema.js';
+import type { SqlSource } from './sources/source.js';
 
 /** What all locks in a database have in common. */
 export interface SqlLockOptions {
@@ -36,45 +36,28 @@ export interface SqlSessionLockOptions extends SqlLockOptions {
 }
 
 /** The options, checked; times in ms. */
-export interface DatabaseSettings<S extends SqlSource = SqlSource> {
-  readonly source: S;
-  readonly table: string;
-  readonly synchronize: boolean;
-  readonly allowUnsafeTopology: boolean;
-  readonly statementTimeout: number;
-  readonly maxConnections: number;
-}
+export type DatabaseSettings<S extends SqlSource = SqlSource> = ReturnType<typeof readOptions<S>>;
+export type SessionLockSettings = ReturnType<typeof readSessionOptions>;
 
-export interface SessionLockSettings extends DatabaseSettings<ServerSource> {
-  readonly guard: number;
-  readonly fencing: boolean;
-}
-
-/** How many connections there must be, and how many there are unless noted otherwise. */
-interface Connections {
-  readonly least: number;
-  readonly usual: number;
-}
-
-/** @throws LockConfigError for options that cannot work */
+/**
+ * @param connections how many there must be, and how many there are unless noted otherwise
+ * @throws LockConfigError for options that cannot work
+ */
 export function readOptions<S extends SqlSource>(
   provider: string,
   options: SqlLockOptions & { readonly maxConnections?: number | undefined },
   source: S,
-  connections: Connections,
-): DatabaseSettings<S> {
+  connections: { readonly least: number; readonly usual: number },
+) {
+  const { table = DEFAULT_TABLE, maxConnections = connections.usual } = options;
+  assertTableName(provider, table);
   return {
     source,
-    table: readTable(provider, options.table),
+    table,
     synchronize: readSwitch(provider, 'synchronize', options.synchronize),
     allowUnsafeTopology: readSwitch(provider, 'allowUnsafeTopology', options.allowUnsafeTopology),
     statementTimeout: toMilliseconds(options.statementTimeout ?? '2s', 'statementTimeout', { min: 50 }),
-    maxConnections: readCount(
-      provider,
-      'maxConnections',
-      options.maxConnections ?? connections.usual,
-      connections.least,
-    ),
+    maxConnections: readCount(provider, 'maxConnections', maxConnections, connections.least),
   };
 }
 
@@ -84,7 +67,7 @@ export function readSessionOptions(
   options: SqlSessionLockOptions,
   source: SqlSource,
   leastConnections: number,
-): SessionLockSettings {
+) {
   if (source.database === 'sqlite') {
     throw new LockConfigError(
       `${provider} works with MySQL, MariaDB and Postgres. SQLite has no such locks: use the version lock.`,
@@ -107,12 +90,4 @@ export function readCount(provider: string, option: string, count: number, least
 function readSwitch(provider: string, option: string, value: unknown = false): boolean {
   if (typeof value === 'boolean') return value;
   throw new LockConfigError(`${provider}: "${option}" must be true or false.`);
-}
-
-function readTable(provider: string, table: unknown = DEFAULT_TABLE): string {
-  // A list of one name would pass for that name.
-  if (typeof table === 'string' && isTableName(table)) return table;
-  throw new LockConfigError(
-    `${provider}: "table" must be a name, or a schema and a name, of at most 56 letters, digits and "_" each.`,
-  );
 }

@@ -1,6 +1,7 @@
 import type {
   AcquireRequest,
   BackendContext,
+  CasStore,
   Diagnostic,
   Grant,
   LockBackend,
@@ -11,14 +12,16 @@ import type {
 } from '../../api/lock-provider.js';
 import type { Run } from './connection/answer.js';
 import { lockErrorOf } from './connection/failure.js';
+import type { DatabaseSettings } from './options.js';
+import { SqlCasStore } from './table/cas-store.js';
 
 /** One request for one key, from its first call to its release. */
-export abstract class LockAttempt {
+export interface LockAttempt {
   /** Asks for the lock. A repeated call finds the hold of an earlier one. */
-  abstract acquire(): Promise<Grant | 'busy'>;
-  abstract renew(lease: number): Promise<RenewOutcome>;
+  acquire(): Promise<Grant | 'busy'>;
+  renew(lease: number): Promise<RenewOutcome>;
   /** Ends it, in whatever state it is. */
-  abstract release(options: ReleaseOptions): Promise<ReleaseOutcome>;
+  release(options: ReleaseOptions): Promise<ReleaseOutcome>;
 }
 
 /** A database that is connected. */
@@ -31,11 +34,20 @@ export interface Connected {
 }
 
 /** The common part of all kinds of locks in a database: connecting, the attempt of each request, errors. */
-export abstract class SqlBackend<D extends Connected> implements LockBackend {
+export abstract class SqlBackend<D extends Connected, S extends DatabaseSettings> implements LockBackend {
   abstract readonly capabilities: LockCapabilities;
+  /** On a server; not in SQLite. */
+  readonly casStore?: CasStore;
   #database: Promise<D> | undefined;
 
-  constructor(protected readonly context: BackendContext) {}
+  constructor(
+    protected readonly context: BackendContext,
+    protected readonly settings: S,
+  ) {
+    const { source } = settings;
+    if (source.database === 'sqlite') return;
+    this.casStore = new SqlCasStore({ ...settings, source }, context, () => this.database());
+  }
 
   async connect(): Promise<void> {
     await this.database();
@@ -44,17 +56,16 @@ export abstract class SqlBackend<D extends Connected> implements LockBackend {
   acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
     const { key } = request;
     const acquire = (database: D): Promise<Grant | 'busy'> => {
-      const attempt = attemptOf(request) ?? this.attempt(database, request);
       // It stays after a failure: the core repeats it or releases it, and it knows which statement may still arrive at the server.
-      request.state = attempt;
+      const attempt = (request.state ??= this.attempt(database, request)) as LockAttempt;
       return attempt.acquire();
     };
     return this.operate(`Lock "${key}"`, acquire, key);
   }
 
-  async renew(request: AcquireRequest, lease: number): Promise<RenewOutcome> {
+  async renew({ state }: AcquireRequest, lease: number): Promise<RenewOutcome> {
     try {
-      return (await attemptOf(request)?.renew(lease)) ?? 'lost';
+      return (await (state as LockAttempt | undefined)?.renew(lease)) ?? 'lost';
     } catch {
       return 'unknown';
     }
@@ -64,7 +75,7 @@ export abstract class SqlBackend<D extends Connected> implements LockBackend {
     try {
       // After this line an ask that came before has made its attempt.
       await this.database();
-      return (await attemptOf(request)?.release(options)) ?? 'lost';
+      return (await (request.state as LockAttempt | undefined)?.release(options)) ?? 'lost';
     } catch {
       return 'unknown';
     }
@@ -100,8 +111,4 @@ export abstract class SqlBackend<D extends Connected> implements LockBackend {
       throw lockErrorOf(error, what, { provider: this.context.name, key });
     }
   }
-}
-
-function attemptOf({ state }: AcquireRequest): LockAttempt | undefined {
-  return state instanceof LockAttempt ? state : undefined;
 }

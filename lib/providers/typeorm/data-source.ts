@@ -1,37 +1,25 @@
 import { DataSource, type DataSourceOptions } from 'typeorm';
 import { LockConfigError } from '../../api/errors.js';
 import { propertyOf } from '../sql/connection/answer.js';
-import { familyOf } from '../sql/table/family.js';
-import { type MysqlConnection, type MysqlSource, newConnection } from '../sql/connection/mysql-dialect.js';
-import { newClient, type PgClient, type PostgresSource } from '../sql/connection/postgres-dialect.js';
+import type { MysqlDriver, MysqlSource } from '../sql/connection/mysql-dialect.js';
+import type { PostgresDriver, PostgresSource } from '../sql/connection/postgres-dialect.js';
 import type { SqlSource } from '../sql/sources/source.js';
+import type { DatabaseFamily } from '../sql/table/family.js';
 import { openFile, shareSqljs } from './sqlite.js';
 
+/** By the type of a DataSource; there are no locks for others. */
+export const FAMILY_OF: ReadonlyMap<string, DatabaseFamily> = new Map([
+  ['mysql', 'mysql'],
+  ['mariadb', 'mysql'],
+  ['postgres', 'postgres'],
+  ['better-sqlite3', 'sqlite'],
+  ['sqljs', 'sqlite'],
+]);
+
 /** The part of TypeORM's driver that is used here: it knows how the options of a DataSource become those of mysql2. */
-interface MysqlDriver {
-  readonly mysql: { createConnection(options: object): MysqlConnection };
+interface TypeOrmMysqlDriver {
+  readonly mysql: MysqlDriver;
   createConnectionOptions(options: object, credentials: object): object;
-}
-
-interface PgDriver {
-  readonly Client: new (settings: object) => PgClient;
-}
-
-/** The options of a DataSource that become those of a connection. */
-interface Credentials {
-  readonly url?: string;
-  readonly host?: string;
-  readonly port?: number;
-  readonly username?: string;
-  readonly password?: unknown;
-  readonly database?: string;
-  readonly ssl?: unknown;
-  readonly applicationName?: string;
-}
-
-interface PostgresOptions extends Credentials {
-  readonly replication?: { readonly master?: Credentials };
-  readonly extra?: object;
 }
 
 /**
@@ -45,7 +33,7 @@ export function sourceOf(provider: string, given: { readonly dataSource: DataSou
   if (typeof type !== 'string') throw new LockConfigError(`${provider}: "dataSource" must be a DataSource of TypeORM.`);
   const { dataSource } = given;
   const { options } = dataSource;
-  switch (familyOf(type)) {
+  switch (FAMILY_OF.get(type)) {
     case 'mysql':
       return mysqlSource(options);
     case 'postgres':
@@ -63,23 +51,21 @@ export function sourceOf(provider: string, given: { readonly dataSource: DataSou
 
 function mysqlSource(options: DataSourceOptions): MysqlSource {
   const { replication, ...rest } = options as DataSourceOptions & { replication?: { master?: object } };
-  const own = { ...rest, ...replication?.master } as DataSourceOptions;
-  let driver: MysqlDriver | undefined;
+  const own = { ...rest, ...replication?.master };
   return {
     database: 'mysql',
-    create(connectTimeout) {
-      driver ??= driverOf(own);
-      const settings = { ...own, connectTimeout };
-      return newConnection(driver.mysql, driver.createConnectionOptions(settings, settings));
-    },
+    load: once(() => {
+      const driver = driverOf(own as DataSourceOptions);
+      return { driver: driver.mysql, settings: driver.createConnectionOptions(own, own) };
+    }),
   };
 }
 
 /** @throws LockConfigError for another driver than mysql2, which would end the process when a connection is closed from outside */
-function driverOf(options: DataSourceOptions): MysqlDriver {
+function driverOf(options: DataSourceOptions): TypeOrmMysqlDriver {
   // TypeORM 0.3 takes `mysql` first where both are installed.
   const { driver } = new DataSource({ ...options, connectorPackage: 'mysql2' } as object as DataSourceOptions);
-  const mysqlDriver = driver as unknown as MysqlDriver;
+  const mysqlDriver = driver as unknown as TypeOrmMysqlDriver;
   if ('authPlugins' in mysqlDriver.mysql) return mysqlDriver;
   throw new LockConfigError(
     'Locks on MySQL and MariaDB need the driver mysql2: install it (npm install mysql2), and remove another "driver" from the options of the DataSource.',
@@ -88,21 +74,27 @@ function driverOf(options: DataSourceOptions): MysqlDriver {
 
 /** Its clients are as TypeORM makes them for its own pool, on the primary. */
 function postgresSource(options: DataSourceOptions): PostgresSource {
-  const { replication, extra, ...rest } = options as unknown as PostgresOptions;
-  const { url, username, applicationName, host, port, password, database, ssl } = replication?.master ?? rest;
+  const { replication, extra, ...rest } = options as unknown as Readonly<Record<string, object | undefined>>;
+  const given = (propertyOf(replication, 'master') ?? rest) as Readonly<Record<string, unknown>>;
+  const { url, username, applicationName, host, port, password, database, ssl } = given;
   const settings = {
     ...{ connectionString: url, host, port, user: username, password, database, ssl },
-    application_name: rest.applicationName ?? applicationName,
+    application_name: rest['applicationName'] ?? applicationName,
     ...extra,
   };
-  let driver: PgDriver | undefined;
   return {
     database: 'postgres',
-    create(connectTimeout) {
-      driver ??= propertyOf(new DataSource(options).driver, 'postgres') as PgDriver;
-      return newClient(driver.Client, settings, connectTimeout);
-    },
+    load: once(() => ({
+      driver: propertyOf(new DataSource(options).driver, 'postgres') as PostgresDriver,
+      settings,
+    })),
   };
+}
+
+/** The driver is loaded with the first connection, once. */
+function once<T>(load: () => T): () => Promise<T> {
+  let loaded: T | undefined;
+  return () => Promise.resolve((loaded ??= load()));
 }
 
 function refuseMemory(provider: string, options: DataSourceOptions): void {

@@ -1,14 +1,15 @@
 import type { MigrationInterface, QueryRunner } from 'typeorm';
 import { LockConfigError } from '../../api/errors.js';
-import { type DatabaseFamily, familyOf } from '../sql/table/family.js';
+import type { DatabaseFamily } from '../sql/table/family.js';
 import {
+  assertTableName,
   createRecordTableSql,
   createTableSql,
   DEFAULT_TABLE,
-  isTableName,
   quotedTable,
   recordTable,
 } from '../sql/table/lock-schema.js';
+import { FAMILY_OF } from './data-source.js';
 
 /**
  * Creates the table of the locks: add it to the `migrations` of your DataSource. For another table than `distributed_lock`
@@ -48,33 +49,31 @@ export class LockRecords1700000000001 implements MigrationInterface {
   table: string = DEFAULT_TABLE;
 
   async up(queryRunner: QueryRunner): Promise<void> {
-    await queryRunner.query(createRecordTableSql(this.#serverOf(queryRunner), this.table));
+    await queryRunner.query(createRecordTableSql(serverFor(this, queryRunner), this.table));
   }
 
   async down(queryRunner: QueryRunner): Promise<void> {
-    await queryRunner.query(`DROP TABLE ${quotedTable(this.#serverOf(queryRunner), recordTable(this.table))}`);
-  }
-
-  #serverOf(queryRunner: QueryRunner): 'mysql' | 'postgres' {
-    const family = familyFor(this, queryRunner);
-    if (family !== 'sqlite') return family;
-    throw new LockConfigError(`${this.name}: SQLite keeps no records; use a database server.`);
+    await queryRunner.query(`DROP TABLE ${quotedTable(serverFor(this, queryRunner), recordTable(this.table))}`);
   }
 }
 
-function familyFor(
-  migration: { readonly name: string; readonly table: string },
-  queryRunner: QueryRunner,
-): DatabaseFamily {
-  if (!isTableName(migration.table)) {
-    throw new LockConfigError(
-      `${migration.name}: "table" must be a name, or a schema and a name, of at most 56 letters, digits and "_" each.`,
-    );
-  }
+interface LockMigration {
+  readonly name: string;
+  readonly table: string;
+}
+
+function familyFor({ name, table }: LockMigration, queryRunner: QueryRunner): DatabaseFamily {
+  assertTableName(name, table);
   // Its new name, dataSource, is unknown to TypeORM 0.3.
   // eslint-disable-next-line @typescript-eslint/no-deprecated
   const { type } = queryRunner.connection.options;
-  const family = familyOf(type);
+  const family = FAMILY_OF.get(type);
   if (family) return family;
-  throw new LockConfigError(`${migration.name}: there are no locks for databases of type "${type}".`);
+  throw new LockConfigError(`${name}: there are no locks for databases of type "${type}".`);
+}
+
+function serverFor(migration: LockMigration, queryRunner: QueryRunner): 'mysql' | 'postgres' {
+  const family = familyFor(migration, queryRunner);
+  if (family !== 'sqlite') return family;
+  throw new LockConfigError(`${migration.name}: SQLite keeps no records; use a database server.`);
 }

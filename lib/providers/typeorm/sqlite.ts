@@ -11,25 +11,19 @@ interface FileDatabase {
     all(...parameters: unknown[]): unknown[];
     run(...parameters: unknown[]): { changes: number };
   };
+  close(): void;
+}
+
+/** The part of TypeORM's driver that is used here: it knows how the options of a DataSource become those of better-sqlite3. */
+interface FileDriver {
+  createDatabaseConnection(): Promise<FileDatabase>;
 }
 
 /** A connection of our own to the file. */
 export async function openFile(options: DataSourceOptions): Promise<SqliteConnection> {
-  const own = new DataSource({
-    ...options,
-    // A wait within the driver would stop the event loop, so we wait by ourselves.
-    timeout: 0,
-    entities: [],
-    subscribers: [],
-    migrations: [],
-    synchronize: false,
-    migrationsRun: false,
-    dropSchema: false,
-    cache: false,
-    logging: false,
-  } as DataSourceOptions);
-  await own.initialize();
-  const database = propertyOf(own.driver, 'databaseConnection') as FileDatabase;
+  // A wait within the driver would stop the event loop, so we wait by ourselves.
+  const { driver } = new DataSource({ ...options, timeout: 0 } as DataSourceOptions);
+  const database = await (driver as unknown as FileDriver).createDatabaseConnection();
   // A write-ahead log stays consistent without waiting for the disk. A power cut may remove leases of processes that it has
   // ended too, and tokens that the clock has passed.
   if (database.pragma('journal_mode', { simple: true }) === 'wal') database.pragma('synchronous = NORMAL');
@@ -38,7 +32,10 @@ export async function openFile(options: DataSourceOptions): Promise<SqliteConnec
       const statement = database.prepare(sql);
       return statement.reader ? statement.all(...parameters) : statement.run(...parameters);
     },
-    close: () => own.destroy(),
+    close() {
+      database.close();
+      return Promise.resolve();
+    },
   };
 }
 

@@ -5,7 +5,7 @@ import { counterNameOf } from '../table/lock-name.js';
 import type { SessionLockSettings } from '../options.js';
 import { pauseBeforeRetry } from '../retry-pause.js';
 import type { Session } from '../connection/session.js';
-import { LockAttempt } from '../sql-backend.js';
+import type { LockAttempt } from '../sql-backend.js';
 import { type AdvisoryStatements, doneOf } from './advisory-statements.js';
 import type { HoldingSession, SessionUser } from './holding-session.js';
 import type { HoldingSessions } from './holding-sessions.js';
@@ -19,7 +19,7 @@ export interface AdvisoryDatabase extends Database {
 }
 
 /** One attempt to hold one advisory lock: asks on a shared session, and waits on one of its own. */
-export class AdvisoryAttempt extends LockAttempt implements SessionUser {
+export class AdvisoryAttempt implements LockAttempt, SessionUser {
   readonly #name: string;
   /** The fencing counter, or undefined without fencing. */
   readonly #counter: string | undefined;
@@ -35,7 +35,6 @@ export class AdvisoryAttempt extends LockAttempt implements SessionUser {
     private readonly settings: SessionLockSettings,
     private readonly request: AcquireRequest,
   ) {
-    super();
     const { namespace } = database.context;
     this.#name = database.advisory.nameOf(database.scope, namespace, request.key);
     this.#counter = settings.fencing ? counterNameOf(namespace, request.key) : undefined;
@@ -131,7 +130,7 @@ export class AdvisoryAttempt extends LockAttempt implements SessionUser {
       this.#grant = { fencingToken, followers: callers - 1, validUntil, lease: this.settings.guard };
       return this.#grant;
     } finally {
-      if (!this.#grant) this.#leave(place, isLocked);
+      if (!this.#grant) void this.#leave(place, isLocked);
     }
   }
 
@@ -143,16 +142,11 @@ export class AdvisoryAttempt extends LockAttempt implements SessionUser {
     return this.#counter === undefined ? null : table.nextTokens(this.#counter, BigInt(callers), session.run);
   }
 
-  #leave(place: HoldingSession, isLocked: boolean): void {
+  async #leave(place: HoldingSession, isLocked: boolean): Promise<void> {
     // From here on others may use it.
     this.#waitsOn = undefined;
-    const unlocked = isLocked ? place.unlock(this.#name, this.request.mode) : Promise.resolve();
-    unlocked
-      .catch(() => undefined)
-      .finally(() => {
-        place.leave(this);
-      })
-      .catch(() => undefined);
+    if (isLocked) await place.unlock(this.#name, this.request.mode).catch(() => undefined);
+    place.leave(this);
   }
 
   /** Ends it silently, in whatever state it is. */

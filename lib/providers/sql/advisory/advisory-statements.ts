@@ -11,7 +11,6 @@ export type OfMany = (names: readonly string[]) => readonly [sql: string, values
 
 /** How one database spells its advisory locks. */
 export interface AdvisoryStatements {
-  readonly hasShared: boolean;
   /** The part of the names beside namespace and key. @throws LockConfigError on a server that is too old. */
   scopeOf(run: Run): Promise<string>;
   nameOf(scope: string, namespace: string, key: string): string;
@@ -57,7 +56,6 @@ export function userLocks(isReadOnly: string): AdvisoryStatements {
   const tryLock = forEach(`IF(${isReadOnly}, ${READ_ONLY}, GET_LOCK(?, 0))`);
   const unlock = forEach('COALESCE(RELEASE_LOCK(?), 0)');
   return {
-    hasShared: false,
     async scopeOf(run) {
       const name = firstRow(await run('SELECT DATABASE() AS name'))?.['name'];
       return typeof name === 'string' ? name : '';
@@ -76,14 +74,10 @@ const ofEach =
   (expression: string): OfMany =>
   (names) => [`SELECT ${expression} AS done FROM unnest($1::bigint[]) AS n`, [names]];
 
-const TRY_EXCLUSIVE = ofEach('pg_try_advisory_lock(n)');
-const TRY_SHARED = ofEach('pg_try_advisory_lock_shared(n)');
-const UNLOCK_EXCLUSIVE = ofEach('pg_advisory_unlock(n)');
-const UNLOCK_SHARED = ofEach('pg_advisory_unlock_shared(n)');
+const byMode = (exclusive: OfMany, shared: OfMany) => (mode: LockMode) => (mode === 'shared' ? shared : exclusive);
 
 /** Advisory locks of Postgres, of the session. */
 export const postgresAdvisoryLocks: AdvisoryStatements = {
-  hasShared: true,
   async scopeOf(run) {
     const guard = firstRow(await run(`SELECT current_setting('idle_session_timeout', true) AS guard`))?.['guard'];
     if (typeof guard === 'string') return '';
@@ -92,13 +86,13 @@ export const postgresAdvisoryLocks: AdvisoryStatements = {
     );
   },
   nameOf: (_, namespace, key) => advisoryLockNumber(namespace, key),
-  tryLock: (mode) => (mode === 'shared' ? TRY_SHARED : TRY_EXCLUSIVE),
+  tryLock: byMode(ofEach('pg_try_advisory_lock(n)'), ofEach('pg_try_advisory_lock_shared(n)')),
   joinReaders: ofEach(
     `CASE WHEN EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND NOT granted ` +
       `AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) ` +
       `AND (classid::bigint << 32) | objid::bigint = n) THEN false ELSE pg_try_advisory_lock_shared(n) END`,
   ),
-  unlock: (mode) => (mode === 'shared' ? UNLOCK_SHARED : UNLOCK_EXCLUSIVE),
+  unlock: byMode(ofEach('pg_advisory_unlock(n)'), ofEach('pg_advisory_unlock_shared(n)')),
   awaitLock: (mode) => `SELECT true AS done FROM pg_advisory_lock${mode === 'shared' ? '_shared' : ''}($1::bigint)`,
   afterWait: 'SELECT 1 AS done',
 };

@@ -16,3 +16,8 @@ export function textOf(value: unknown): string | undefined {
 export function propertyOf(value: unknown, name: string): unknown {
   return typeof value === 'object' && value !== null ? (value as Readonly<Record<string, unknown>>)[name] : undefined;
 }
+
+/** Whether a database has answered true. */
+export function isTrue(value: unknown): boolean {
+  return value === true || Number(value) === 1;
+}

@@ -8,6 +8,12 @@ export interface DriverConnection {
   on(event: 'error' | 'end', listener: (error?: unknown) => void): unknown;
 }
 
+/** A server, by its driver and the settings of a connection. */
+export interface DriverSource<Database, Driver> {
+  readonly database: Database;
+  load(): Promise<{ readonly driver: Driver; readonly settings: object }>;
+}
+
 /** Sends a statement of the application when its turn has come. The first element of the result is the server's answer. */
 export type SendStatement = <T extends readonly [unknown, ...unknown[]]>(send: () => Promise<T>) => Promise<T>;
 
@@ -57,13 +63,9 @@ export interface Dialect {
   /** Is true on a server that takes no writes. Any statement may ask for it, at no cost. */
   readonly isReadOnly: string;
   /** The same statement, which does not wait for locks of others, if the server can do that for one statement. */
-  withoutWait(sql: string): string;
+  readonly withoutWait: (sql: string) => string;
   /** Asks of the connection only that it answers. */
   readonly heartbeat: string;
-  /** The schema in which the table is, or would be created, when its name has none. */
-  schemaOf(run: Run, table: string): Promise<string | undefined>;
-  /** Fails unless the table exists and can keep locks. @throws LockConfigError for a table that cannot */
-  assertTable(run: Run, table: string): Promise<void>;
   /** Whether the server itself has sent this error, so it has received the statement. */
   isAnswer(error: unknown): boolean;
   /** Whether a savepoint did not exist when it was released. */

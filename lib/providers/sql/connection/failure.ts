@@ -12,40 +12,30 @@ import { propertyOf } from './answer.js';
  */
 type Failure = 'busy' | 'rolled-back' | 'no-table' | 'refused' | 'other';
 
-// By the number that MySQL and MariaDB give, or the five characters of Postgres.
-const FAILURES = new Map<unknown, Failure>([
-  [1205, 'busy'], // lock wait timeout; NOWAIT of MariaDB
-  [3572, 'busy'], // NOWAIT of MySQL
-  [1969, 'busy'], // max_statement_time of MariaDB
-  [3024, 'busy'], // max_execution_time of MySQL
-  ['55P03', 'busy'], // lock_not_available: NOWAIT, lock_timeout
-  ['57014', 'busy'], // query_canceled: statement_timeout
-  [1213, 'rolled-back'], // deadlock
-  [3058, 'rolled-back'], // deadlock of user locks (MySQL)
-  [1020, 'rolled-back'], // the row has changed since the snapshot (innodb_snapshot_isolation of MariaDB)
-  [1206, 'rolled-back'], // the table of locks is full
-  ['40P01', 'rolled-back'], // deadlock_detected
-  ['40001', 'rolled-back'], // serialization_failure
-  [1146, 'no-table'],
-  ['42P01', 'no-table'],
-  ['25006', 'refused'], // read_only_sql_transaction
-  ['3D000', 'refused'], // no such database
-  ['42501', 'refused'], // insufficient_privilege, row-level security among them
-  ['42703', 'refused'], // no such column
-  ['42P10', 'refused'], // no primary key
-  ['42601', 'refused'], // a server that does not know our SQL
-  // MySQL: no access (1044, 1045, 1142, 1143, 1227, 1698), read-only (1290, 1792, 1836), READ COMMITTED with
-  // binlog_format=STATEMENT (1665), no such database, no such column, a server that does not know our SQL (1064).
-  ...[1044, 1045, 1142, 1143, 1227, 1698, 1290, 1792, 1836, 1665, 1049, 1054, 1064].map(
-    (errno) => [errno, 'refused'] as const,
-  ),
-]);
+/*
+ * By the number that MySQL and MariaDB give, or the five characters of Postgres:
+ *
+ * - `busy`: lock wait timeout, NOWAIT of MariaDB (1205), NOWAIT of MySQL (3572), max_statement_time of MariaDB (1969),
+ *   max_execution_time of MySQL (3024), lock_not_available (55P03), query_canceled (57014).
+ * - `rolled-back`: deadlock (1213, 40P01), deadlock of user locks (3058, MySQL), the row has changed since the snapshot (1020,
+ *   innodb_snapshot_isolation of MariaDB), the table of locks is full (1206), serialization_failure (40001).
+ * - `refused`: no access (1044, 1045, 1142, 1143, 1227, 1698, and 42501, row-level security among them), read-only (1290, 1792, 1836,
+ *   25006), READ COMMITTED with binlog_format=STATEMENT (1665), no such database (1049, 3D000) or column (1054, 42703), no primary key
+ *   (42P10), a server that does not know our SQL (1064, 42601).
+ */
+const FAILURES: readonly (readonly [Failure, readonly unknown[]])[] = [
+  ['busy', [1205, 3572, 1969, 3024, '55P03', '57014']],
+  ['rolled-back', [1213, 3058, 1020, 1206, '40P01', '40001']],
+  ['no-table', [1146, '42P01']],
+  ['refused', [1044, 1045, 1142, 1143, 1227, 1698, 1290, 1792, 1836, 1665, 1049, 1054, 1064]],
+  ['refused', ['42501', '25006', '3D000', '42703', '42P10', '42601']],
+];
 
 /** The reason why a statement failed, by the error of its driver. */
 export function failureOf(error: unknown): Failure {
   const [errno, code] = [propertyOf(error, 'errno'), propertyOf(error, 'code')];
-  const known = FAILURES.get(errno) ?? FAILURES.get(code);
-  if (known) return known;
+  const known = FAILURES.find(([, codes]) => codes.includes(errno) || codes.includes(code));
+  if (known) return known[0];
   // SQLite has no code for them.
   if (error instanceof Error && error.message.includes('no such table')) return 'no-table';
   if (error instanceof Error && error.message.includes('no such column')) return 'refused';

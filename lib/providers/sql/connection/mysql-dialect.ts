@@ -1,11 +1,10 @@
-import type { EventEmitter } from 'node:events';
+import { type EventEmitter, once } from 'node:events';
 import type { Duplex } from 'node:stream';
-import { LockConfigError } from '../../../api/errors.js';
+import { promisify } from 'node:util';
 import type { Diagnostic } from '../../../api/lock-provider.js';
 import { refuseOlder } from '../../../core/toolkit/oldest-version.js';
-import { firstRow, propertyOf, textOf } from './answer.js';
-import type { Dialect, DriverConnection, OpenStream, SendStatement } from './dialect.js';
-import { partsOf } from '../table/lock-schema.js';
+import { firstRow, propertyOf } from './answer.js';
+import type { Dialect, DriverConnection, DriverSource, OpenStream, SendStatement } from './dialect.js';
 
 type Callback = (error: Error | null, answer?: unknown, fields?: unknown) => void;
 
@@ -17,26 +16,19 @@ export interface MysqlConnection extends DriverConnection {
   connect(callback: (error: Error | null) => void): void;
   end(callback: () => void): void;
   readonly stream: Duplex;
+  /** As the server reported it when the connection was opened. */
+  readonly threadId: number;
 }
 
-/** MySQL or MariaDB, by the driver mysql2. */
-export interface MysqlSource {
-  readonly database: 'mysql';
-  /** A new connection, which is opened by its first statement. */
-  create(connectTimeout: number): MysqlConnection | Promise<MysqlConnection>;
+export interface MysqlDriver {
+  createConnection(settings: object): MysqlConnection;
 }
+
+export type MysqlSource = DriverSource<'mysql', MysqlDriver>;
 
 // A connection that waits for a lock sends nothing. So only the system can notice that it is gone: it asks each second from here on, and
 // gives up after ten.
 const KEEP_ALIVE = { enableKeepAlive: true, keepAliveInitialDelay: 10_000 };
-
-/** A new connection of mysql2 with these settings, which is opened by its first statement. */
-export function newConnection(
-  driver: { createConnection(settings: object): MysqlConnection },
-  settings: object,
-): MysqlConnection {
-  return driver.createConnection({ ...KEEP_ALIVE, ...settings });
-}
 
 // In seconds; the largest that both servers take. A wait ends by its caller, who ends the connection.
 const LONGEST_LOCK_WAIT = 1_073_741_824;
@@ -62,9 +54,19 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
   // Known from the first connection on.
   let isMariaDb = false;
   return {
-    connect: async () => connected(await source.create(connectTimeout)),
-    send,
-    async setUp(_, run, { guard, lockWait, autocommit }) {
+    async connect() {
+      const { driver, settings } = await source.load();
+      const connection = driver.createConnection({ ...KEEP_ALIVE, ...settings, connectTimeout });
+      // An error without a listener would end the process.
+      connection.on('error', () => undefined);
+      await promisify(connection.connect.bind(connection))();
+      return connection;
+    },
+    async send(connection: MysqlConnection, sql, parameters) {
+      const [answer] = await query(connection, sql, parameters);
+      return answer;
+    },
+    async setUp({ threadId }: MysqlConnection, run, { guard, lockWait, autocommit }) {
       const variables = await globalVariables(run);
       const version = String(variables.get('version'));
       isMariaDb = version.includes('MariaDB');
@@ -86,17 +88,19 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
         ...(isMariaDb ? IDLE_TRANSACTION.map((limit) => `${limit} = 0`) : []),
       ];
       await run(`SET ${settings.map((setting) => `SESSION ${setting}`).join(', ')}`);
-      const id = Number(firstRow(await run('SELECT CONNECTION_ID() AS id'))?.['id']);
       return {
         // MariaDB derives its own from the network card and the port.
         server: IDENTITY.map((name) => variables.get(name)).join(' '),
-        kill: `KILL CONNECTION ${id}`,
+        kill: `KILL CONNECTION ${threadId}`,
         diagnostics: diagnose(variables),
         prepares: false,
         maxConnections: Number(variables.get('max_connections')),
       };
     },
-    beginWith: (connection: MysqlConnection, sql, value) => send(connection, sql, [value]),
+    async beginWith(connection: MysqlConnection, sql, value) {
+      const [rows] = await query(connection, sql, [value]);
+      return rows;
+    },
     forMode(mode) {
       if (mode === 'exclusive') return 'FOR UPDATE';
       // MariaDB does not know FOR SHARE, MySQL does not know LOCK IN SHARE MODE with SKIP LOCKED.
@@ -109,10 +113,6 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
       // In whole seconds, and up to one too many.
       return 1_000 * (Number(firstRow(await run(`SHOW GLOBAL STATUS LIKE 'Uptime'`))?.['Value']) - 1);
     },
-    async schemaOf(run) {
-      return textOf(firstRow(await run('SELECT DATABASE() AS name'))?.['name']);
-    },
-    assertTable,
     isNoSavepoint: (error) => propertyOf(error, 'errno') === 1305,
     isAnswer: (error) => propertyOf(error, 'sqlState') !== undefined && propertyOf(error, 'errno') !== FAREWELL,
     // The summary of a statement without rows contains the status of the server. Rows come without it in mysql2.
@@ -121,7 +121,12 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
       return typeof status === 'number' ? (status & IN_TRANSACTION) !== 0 : undefined;
     },
     lend,
-    close,
+    async close(connection: MysqlConnection) {
+      // The driver calls back before it has sent the message.
+      const closed = once(connection.stream, 'close');
+      connection.end(() => undefined);
+      await closed;
+    },
     sever: ({ stream }: MysqlConnection) => {
       // The driver's own destroy() waits for what was written to arrive.
       stream.destroy();
@@ -129,52 +134,24 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
   };
 }
 
-function connected(connection: MysqlConnection): Promise<MysqlConnection> {
-  // An error without a listener would end the process.
-  connection.on('error', () => undefined);
-  return new Promise((resolve, reject) => {
-    connection.connect((error) => {
-      if (error) reject(error);
-      else resolve(connection);
-    });
-  });
-}
-
-function send(connection: MysqlConnection, sql: string, parameters: readonly unknown[]): Promise<unknown> {
-  return query(connection, sql, parameters).then(([answer]) => answer);
-}
-
-function query(connection: MysqlConnection, sql: unknown, values: unknown): Answered {
-  return answerOf(connection, (callback) => connection.query(sql, values, callback));
-}
-
-function execute(connection: MysqlConnection, sql: unknown, values: unknown): Answered {
-  return answerOf(connection, (callback) => connection.execute(sql, values, callback));
-}
-
 type Answered = Promise<[answer: unknown, fields: unknown]>;
 
-function answerOf(connection: MysqlConnection, send: (callback: Callback) => unknown): Answered {
-  return new Promise((resolve, reject) => {
-    send((error, answer, fields) => {
-      if (!error) {
-        resolve([answer, fields]);
-        return;
-      }
-      // mysql2 reports the end of a connection either to the statement in flight or as this event.
-      if (propertyOf(error, 'fatal') === true) connection.emit('error', error);
-      reject(error);
+const sendBy =
+  (method: 'query' | 'execute') =>
+  (connection: MysqlConnection, sql: unknown, values: unknown): Answered =>
+    new Promise((resolve, reject) => {
+      connection[method](sql, values, (error, answer, fields) => {
+        if (!error) {
+          resolve([answer, fields]);
+          return;
+        }
+        // mysql2 reports the end of a connection either to the statement in flight or as this event.
+        if (propertyOf(error, 'fatal') === true) connection.emit('error', error);
+        reject(error);
+      });
     });
-  });
-}
-
-function close(connection: MysqlConnection): Promise<void> {
-  return new Promise((resolve) => {
-    // The driver calls back before it has sent the message.
-    connection.stream.once('close', resolve);
-    connection.end(() => undefined);
-  });
-}
+const query = sendBy('query');
+const execute = sendBy('execute');
 
 /**
  * TypeORM 1 and Drizzle ask by `promise()`, TypeORM 0.3, Kysely and Knex by a callback; a stream is opened without one. A statement loses its
@@ -200,24 +177,6 @@ function lend(connection: MysqlConnection, statement: SendStatement, stream: Ope
     query: withCallback(asText, (sql, values) => connection.query(sql, values)),
     execute: withCallback(prepared),
   };
-}
-
-/** Other storage engines take no locks on rows, and without a primary key one key would have many rows. */
-async function assertTable(run: (sql: string, parameters: readonly unknown[]) => Promise<unknown>, table: string) {
-  const { schema, name } = partsOf(table);
-  const found = firstRow(
-    await run(
-      `SELECT t.ENGINE AS engine, GROUP_CONCAT(c.COLUMN_NAME) AS id FROM information_schema.TABLES t ` +
-        `LEFT JOIN information_schema.COLUMNS c ON c.TABLE_SCHEMA = t.TABLE_SCHEMA AND c.TABLE_NAME = t.TABLE_NAME AND c.COLUMN_KEY = 'PRI' ` +
-        `WHERE t.TABLE_SCHEMA = COALESCE(?, DATABASE()) AND t.TABLE_NAME = ? GROUP BY t.ENGINE`,
-      [schema ?? null, name],
-    ),
-  );
-  // An account may lack the right to see it there.
-  if (!found || (found['engine'] === 'InnoDB' && found['id'] === 'name')) return;
-  throw new LockConfigError(
-    `Table "${table}" cannot keep locks: it must be of the engine InnoDB with "name" as its primary key. Create it by the migration LockTables.`,
-  );
 }
 
 // An account may write nevertheless (root writes on a server with read_only), but others lock on the writer.

@@ -1,10 +1,8 @@
 import type { EventEmitter } from 'node:events';
-import { LockConfigError } from '../../../api/errors.js';
 import type { Diagnostic } from '../../../api/lock-provider.js';
 import { refuseOlder } from '../../../core/toolkit/oldest-version.js';
-import { firstRow, propertyOf, type Run, textOf } from './answer.js';
-import type { Dialect, DriverConnection, ServerFacts, SessionKind } from './dialect.js';
-import { quotedTable } from '../table/lock-schema.js';
+import { firstRow, propertyOf, type Run } from './answer.js';
+import type { Dialect, DriverConnection, DriverSource, ServerFacts, SessionKind } from './dialect.js';
 
 /** The part of a Client of pg that is used here. */
 export interface PgClient extends DriverConnection {
@@ -21,29 +19,15 @@ export interface PgClient extends DriverConnection {
   readonly connectionParameters?: { query_timeout?: unknown };
 }
 
-/** Postgres, by the driver pg. */
-export interface PostgresSource {
-  readonly database: 'postgres';
-  /** A new client, which is not connected yet. */
-  create(connectTimeout: number): PgClient | Promise<PgClient>;
+export interface PostgresDriver {
+  readonly Client: new (settings: object) => PgClient;
 }
+
+export type PostgresSource = DriverSource<'postgres', PostgresDriver>;
 
 // A connection that waits for a lock sends nothing. So only the system can notice that it is gone: it asks each second from here on, and
 // gives up after ten.
 const KEEP_ALIVE = { keepAlive: true, keepAliveInitialDelayMillis: 10_000 };
-
-/** A new client of pg with these settings, which is not connected yet. */
-export function newClient(
-  Client: new (settings: object) => PgClient,
-  settings: object,
-  connectionTimeoutMillis: number,
-): PgClient {
-  const client = new Client({ ...KEEP_ALIVE, ...settings, connectionTimeoutMillis });
-  // By it pg gives up a statement that the server goes on with, so a wait would be granted a lock that nobody has. An address and the
-  // defaults of pg may name it, too.
-  if (client.connectionParameters) client.connectionParameters.query_timeout = undefined;
-  return client;
-}
 
 // When a connection began, in µs; a double holds it exactly.
 const BEGUN = `(EXTRACT(EPOCH FROM backend_start) * 1000000)::bigint`;
@@ -56,7 +40,7 @@ const MOST_PREPARED = 50;
  *
  * @param inSessions whether locks live in sessions, which a pooler gives to other clients
  */
-export function postgresDialect(source: PostgresSource, connectTimeout: number, inSessions: boolean): Dialect {
+export function postgresDialect(source: PostgresSource, connectionTimeoutMillis: number, inSessions: boolean): Dialect {
   /** By their texts. */
   const names = new Map<string, string>();
   const nameOf = (sql: string): string | undefined => {
@@ -65,7 +49,11 @@ export function postgresDialect(source: PostgresSource, connectTimeout: number, 
   };
   return {
     async connect() {
-      const client = await source.create(connectTimeout);
+      const { driver, settings } = await source.load();
+      const client = new driver.Client({ ...KEEP_ALIVE, ...settings, connectionTimeoutMillis });
+      // By it pg gives up a statement that the server goes on with, so a wait would be granted a lock that nobody has. An address and the
+      // defaults of pg may name it, too.
+      if (client.connectionParameters) client.connectionParameters.query_timeout = undefined;
       // An error without a listener would end the process.
       client.on('error', () => undefined);
       await client.connect();
@@ -88,13 +76,6 @@ export function postgresDialect(source: PostgresSource, connectTimeout: number, 
     withoutWait: (sql) => sql,
     heartbeat: 'SELECT 1',
     uptime: () => Promise.resolve(Infinity),
-    async schemaOf(run, table) {
-      const sql =
-        `SELECT COALESCE((SELECT nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace ` +
-        `WHERE c.oid = to_regclass($1)), current_schema()) AS name`;
-      return textOf(firstRow(await run(sql, [quotedTable('postgres', table)]))?.['name']);
-    },
-    assertTable,
     isNoSavepoint: (error) => propertyOf(error, 'code') === '3B001',
     // Its text may be in any language. Class 08 is of a pooler that has lost its connection to the server.
     isAnswer: (error) =>
@@ -191,19 +172,4 @@ function literal(name: string): string {
 // 0 means no limit.
 function wholeMs(milliseconds: number): string {
   return milliseconds === Infinity ? '0' : String(Math.ceil(milliseconds));
-}
-
-/** Without a primary key one key would have many rows, and each could be locked. */
-async function assertTable(run: Run, table: string): Promise<void> {
-  const found = firstRow(
-    await run(
-      `SELECT EXISTS (SELECT 1 FROM pg_index WHERE indrelid = $1::regclass AND indisunique AND indisvalid AND indpred IS NULL ` +
-        `AND indnatts = 1 AND pg_get_indexdef(indexrelid, 1, true) = 'name') AS fits`,
-      [quotedTable('postgres', table)],
-    ),
-  );
-  if (found?.['fits'] === true) return;
-  throw new LockConfigError(
-    `Table "${table}" cannot keep locks: it must be a table with "name" as its primary key. Create it by the migration LockTables.`,
-  );
 }

@@ -16,7 +16,8 @@ export class Server implements SessionHome {
   readonly name: string;
   readonly clock: Clock;
   readonly statementTimeout: number;
-  #diagnostics: readonly Diagnostic[] = [];
+  /** Weaknesses in the configuration of the server, as the newest session saw them. */
+  diagnostics: readonly Diagnostic[] = [];
   #control: Promise<Session> | undefined;
   /** Sessions that could not be ended at the server, because their control session had ended too. */
   readonly #orphans: Session[] = [];
@@ -30,11 +31,6 @@ export class Server implements SessionHome {
     this.name = context.name;
     this.clock = context.clock;
     this.statementTimeout = settings.statementTimeout;
-  }
-
-  /** Weaknesses in the configuration of the server, as the newest session saw them. */
-  get diagnostics(): readonly Diagnostic[] {
-    return this.#diagnostics;
   }
 
   /** @throws LockConfigError for a server on which locks cannot exclude each other */
@@ -79,7 +75,7 @@ export class Server implements SessionHome {
 
   /** The control session is closed when it has ended the sessions that it had to end. */
   async close(): Promise<void> {
-    this.#closing.abort();
+    this.#closing.abort(new Error('The locks are closed, because the application stops.'));
     const control = await this.#control?.catch(() => undefined);
     await control?.inTime(control.idle()).catch(() => undefined);
     await control?.close();
@@ -125,8 +121,8 @@ export class Server implements SessionHome {
         inTime(this.clock, this.statementTimeout, dialect.send(connection, sql, parameters));
       for (const sql of kind.initSql ?? []) await run(sql).catch((error: unknown) => this.#refuseInitSql(sql, error));
       const facts = await dialect.setUp(connection, run, kind);
-      if (this.#closing.signal.aborted) throw new Error('The locks are closed, because the application stops.');
-      this.#diagnostics = facts.diagnostics;
+      this.#closing.signal.throwIfAborted();
+      this.diagnostics = facts.diagnostics;
       if (!this.settings.allowUnsafeTopology) this.#refuse(facts.diagnostics);
       return new Session(this, connection, facts, control, kind.guard, sentAt);
     } catch (error) {
@@ -136,21 +132,22 @@ export class Server implements SessionHome {
   }
 
   async #connect(): Promise<DriverConnection> {
-    const connecting = this.dialect.connect();
+    const { dialect } = this;
+    const connecting = dialect.connect();
     try {
       const connection = await inTime(this.clock, this.statementTimeout, connecting);
-      if (!this.#closing.signal.aborted) return connection;
+      this.#closing.signal.throwIfAborted();
+      return connection;
     } catch (error) {
+      // It may come late.
       connecting.then(
         (late) => {
-          this.dialect.sever(late);
+          dialect.sever(late);
         },
         () => undefined,
       );
       throw error;
     }
-    this.dialect.sever(await connecting);
-    throw new Error('The locks are closed, because the application stops.');
   }
 
   #refuseInitSql(sql: string, error: unknown): never {

@@ -26,8 +26,9 @@ export interface SessionHome {
 }
 
 /** What `work` resolves to, within `timeout` ms. @throws SilentServerError */
-export function inTime<T>(clock: Clock, timeout: number, work: Promise<T>): Promise<T> {
+export function inTime<T>(clock: Clock, timeout: number, work: Promise<T>, onLate?: () => void): Promise<T> {
   return withTimeout(clock, timeout, work, () => {
+    onLate?.();
     throw new SilentServerError(`The database has not answered for ${timeout} ms.`);
   });
 }
@@ -116,13 +117,10 @@ export class Session {
   }
 
   /** What a statement of this session answers, in the time that the server may take. @throws SilentServerError */
-  async inTime<T>(work: Promise<T>, timeout = this.home.statementTimeout): Promise<T> {
-    try {
-      return await inTime(this.home.clock, timeout, work);
-    } catch (error) {
-      if (error instanceof SilentServerError) this.#isSilent = true;
-      throw error;
-    }
+  inTime<T>(work: Promise<T>, timeout = this.home.statementTimeout): Promise<T> {
+    return inTime(this.home.clock, timeout, work, () => {
+      this.#isSilent = true;
+    });
   }
 
   async begin(): Promise<void> {

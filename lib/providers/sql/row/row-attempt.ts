@@ -7,12 +7,12 @@ import type {
 } from '../../../api/lock-provider.js';
 import { withAbort } from '../../../core/toolkit/abort-listeners.js';
 import { LockCapacityError, LockConfigError } from '../../../api/errors.js';
-import { firstRow } from '../connection/answer.js';
+import { firstRow, isTrue } from '../connection/answer.js';
 import type { Database } from '../database.js';
 import { counterNameOf, rowNameOf } from '../table/lock-name.js';
 import { pauseBeforeRetry } from '../retry-pause.js';
 import type { Session } from '../connection/session.js';
-import { LockAttempt } from '../sql-backend.js';
+import type { LockAttempt } from '../sql-backend.js';
 import type { TokenCounters } from '../table/token-counters.js';
 import { type LendTransaction, type LentTransaction, UncommittedError } from './lent-transaction.js';
 import { offerTransaction, withdrawTransaction } from './lent-transactions.js';
@@ -24,7 +24,7 @@ export interface RowDatabase extends Database {
 }
 
 /** One attempt to lock one row, from its connection to the end of its transaction. */
-export class RowAttempt extends LockAttempt {
+export class RowAttempt implements LockAttempt {
   readonly #row: string;
   /** The fencing counter, or undefined without fencing. */
   readonly #counter: string | undefined;
@@ -40,7 +40,6 @@ export class RowAttempt extends LockAttempt {
     private readonly lend: LendTransaction,
     private readonly request: AcquireRequest,
   ) {
-    super();
     const { namespace } = database.context;
     const { key } = request;
     this.#row = rowNameOf(namespace, key);
@@ -135,7 +134,12 @@ export class RowAttempt extends LockAttempt {
       if (this.#hasEnded() || (exists && request.wait <= 0)) return undefined;
       if (!exists) {
         // Never locked before, or purged meanwhile.
-        if (made === 2) throw this.#vanished(request.key);
+        if (made === 2) {
+          throw new LockConfigError(
+            `Lock "${request.key}" of provider "${context.name}" was not acquired. Its row was created twice and cannot be seen: a policy of row-level security or a trigger hides or deletes it. Exempt the account of the locks from it.`,
+            { key: request.key, provider: context.name },
+          );
+        }
         if (await table.createRow(this.#row)) {
           made += 1;
           continue;
@@ -163,12 +167,12 @@ export class RowAttempt extends LockAttempt {
   }
 
   #isLocked(answer: unknown): boolean {
+    const { context } = this.database;
     const row = firstRow(answer);
     if (row && isTrue(row['read_only']) && !this.settings.allowUnsafeTopology) {
-      const { name: provider } = this.database.context;
       throw new LockConfigError(
-        `Lock provider "${provider}": this server has become read-only, so others may lock on the writer. Give the provider the address of the writer.`,
-        { provider },
+        `Lock provider "${context.name}": this server has become read-only, so others may lock on the writer. Give the provider the address of the writer.`,
+        { provider: context.name },
       );
     }
     return row !== undefined;
@@ -205,21 +209,8 @@ export class RowAttempt extends LockAttempt {
     if (this.#grant || this.#isWaiting) this.#session?.destroy();
   }
 
-  #vanished(key: string): LockConfigError {
-    const { name: provider } = this.database.context;
-    return new LockConfigError(
-      `Lock "${key}" of provider "${provider}" was not acquired. Its row was created twice and cannot be seen: a policy of row-level security or a trigger hides or deletes it. Exempt the account of the locks from it.`,
-      { key, provider },
-    );
-  }
-
   // A method, because the answer changes while something is awaited.
   #hasEnded(): boolean {
     return this.#isOver;
   }
-}
-
-/** What databases answer for true. */
-function isTrue(value: unknown): boolean {
-  return value === true || Number(value) === 1;
 }

@@ -1,35 +1,27 @@
-import { LockConfigError } from '../../../api/errors.js';
-import type { AcquireRequest, BackendContext, CasStore, LockCapabilities } from '../../../api/lock-provider.js';
-import { SqlCasStore } from '../table/cas-store.js';
+import type { AcquireRequest, BackendContext } from '../../../api/lock-provider.js';
 import { connectToServer } from '../database.js';
 import { purge, type PurgeOptions, readUnusedFor } from '../table/purge.js';
-import { SqlBackend } from '../sql-backend.js';
+import { SessionLockBackend } from '../session-lock-backend.js';
 import { TokenCounters } from '../table/token-counters.js';
 import type { LendTransaction } from './lent-transaction.js';
 import { RowAttempt, type RowDatabase } from './row-attempt.js';
 import type { RowLockSettings } from './row-lock-options.js';
 
-/** The row locks of one application. */
-export class RowLockBackend extends SqlBackend<RowDatabase> {
-  readonly capabilities: LockCapabilities;
-  readonly casStore: CasStore;
+const VIEWS = {
+  mysql: 'performance_schema.data_locks (MySQL), information_schema.innodb_trx (MariaDB)',
+  postgres: 'pg_locks and pg_stat_activity',
+};
 
+/** The row locks of one application. */
+export class RowLockBackend extends SessionLockBackend<RowDatabase, RowLockSettings> {
   constructor(
     context: BackendContext,
-    private readonly settings: RowLockSettings,
+    settings: RowLockSettings,
     private readonly lend: LendTransaction,
   ) {
-    super(context);
-    this.capabilities = {
-      // On Postgres readers pass a writer that waits for the row, which would starve.
-      shared: settings.source.database === 'mysql',
-      fair: false,
-      fencing: settings.fencing,
-      lease: 'session',
-      minHold: false,
-      forceRelease: false,
-    };
-    this.casStore = new SqlCasStore(settings, context, () => this.database());
+    const { database } = settings.source;
+    // On Postgres readers pass a writer that waits for the row, which would starve.
+    super(context, settings, database === 'mysql', VIEWS[database]);
   }
 
   /**
@@ -40,18 +32,6 @@ export class RowLockBackend extends SqlBackend<RowDatabase> {
   async purge(options: PurgeOptions): Promise<number> {
     const unusedFor = readUnusedFor(options);
     return this.operate('purge()', (database) => purge(database, unusedFor));
-  }
-
-  /** @throws LockConfigError always: the table does not show who has a row */
-  list(): never {
-    const views =
-      this.settings.source.database === 'mysql'
-        ? 'performance_schema.data_locks (MySQL), information_schema.innodb_trx (MariaDB)'
-        : 'pg_locks and pg_stat_activity';
-    throw new LockConfigError(
-      `Lock provider "${this.context.name}" cannot list its locks. A row lock belongs to a session, and the table does not show which rows are locked. Look at the views of the database: ${views}.`,
-      { provider: this.context.name },
-    );
   }
 
   protected async open(): Promise<RowDatabase> {

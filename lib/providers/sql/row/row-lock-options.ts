@@ -1,7 +1,7 @@
 import { type ConfiguredDuration, toMilliseconds } from '../../../api/duration.js';
 import { LockConfigError } from '../../../api/errors.js';
 import type { SqlSource } from '../sources/source.js';
-import { readCount, readSessionOptions, type SessionLockSettings, type SqlSessionLockOptions } from '../options.js';
+import { readCount, readSessionOptions, type SqlSessionLockOptions } from '../options.js';
 
 /** `maxConnections` counts one for each key that is held or waited for. */
 export interface SqlRowLockOptions extends SqlSessionLockOptions {
@@ -24,29 +24,19 @@ export interface SqlRowLockOptions extends SqlSessionLockOptions {
 }
 
 /** The options, checked; times in ms. */
-export interface RowLockSettings extends SessionLockSettings {
-  readonly nestedConnections: number;
-  readonly commitTimeout: number;
-  readonly connectionInitSql: readonly string[];
-}
+export type RowLockSettings = ReturnType<typeof readRowLockOptions>;
 
 /** @throws LockConfigError for options that cannot work */
-export function readRowLockOptions(provider: string, options: SqlRowLockOptions, source: SqlSource): RowLockSettings {
+export function readRowLockOptions(provider: string, options: SqlRowLockOptions, source: SqlSource) {
   const settings = readSessionOptions(provider, options, source, 1);
   const { maxConnections } = settings;
-  const nestedConnections = readCount(
-    provider,
-    'nestedConnections',
-    options.nestedConnections ?? Math.min(1, maxConnections - 1),
-    0,
-  );
-  if (nestedConnections >= maxConnections) {
+  const { nestedConnections = Math.min(1, maxConnections - 1), connectionInitSql = [] } = options;
+  if (readCount(provider, 'nestedConnections', nestedConnections, 0) >= maxConnections) {
     throw new LockConfigError(
       `${provider}: "nestedConnections" must be less than "maxConnections", which is ${maxConnections}.`,
     );
   }
   const commitTimeout = toMilliseconds(options.commitTimeout ?? '30s', 'commitTimeout', { min: 50 });
-  const { connectionInitSql = [] } = options;
   if (!Array.isArray(connectionInitSql) || !connectionInitSql.every((sql) => typeof sql === 'string' && sql !== '')) {
     throw new LockConfigError(`${provider}: "connectionInitSql" must be a list of statements.`);
   }

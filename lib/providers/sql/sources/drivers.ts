@@ -1,7 +1,5 @@
 import { LockConfigError } from '../../../api/errors.js';
 import { propertyOf } from '../connection/answer.js';
-import { type MysqlConnection, newConnection } from '../connection/mysql-dialect.js';
-import { newClient, type PgClient } from '../connection/postgres-dialect.js';
 import type { ServerSource } from './source.js';
 
 /** What the drivers have in common; each knows more, and all of it may be given. */
@@ -24,72 +22,52 @@ export type SqlConnectionOptions =
   /** What `createConnection(…)` of `mysql2` takes, for MySQL and MariaDB: also TLS, a socket, `authPlugins`. */
   | { readonly mysql: SqlServerSettings | object; readonly url?: undefined; readonly postgres?: undefined };
 
-// Variables, so that no bundler and no compiler looks for an optional peer.
-const PG: string = 'pg';
-const MYSQL2: string = 'mysql2';
+// Names in a variable, so that no bundler and no compiler looks for an optional peer.
+const DRIVERS: Readonly<Record<ServerSource['database'], string>> = { mysql: 'mysql2', postgres: 'pg' };
+const PROTOCOLS = new Map([
+  ['postgres:', 'postgres'],
+  ['postgresql:', 'postgres'],
+  ['mysql:', 'mysql'],
+  ['mariadb:', 'mysql'],
+] as const);
 
 /** @throws LockConfigError for options that name no server, or several */
 export function sourceOf(provider: string, options: SqlConnectionOptions): ServerSource {
-  const [url, postgres, mysql] = ['url', 'postgres', 'mysql'].map((name) => propertyOf(options, name));
-  if ([url, postgres, mysql].filter((given) => given !== undefined).length !== 1) {
+  const [name, other] = (['url', 'postgres', 'mysql'] as const).filter(
+    (option) => propertyOf(options, option) !== undefined,
+  );
+  if (name === undefined || other !== undefined) {
     throw new LockConfigError(`${provider} needs exactly one of "url", "postgres" and "mysql".`);
   }
-  if (url !== undefined) return ofUrl(provider, url);
-  if (postgres !== undefined) return ofPostgres(settingsOf(provider, 'postgres', postgres));
-  return ofMysql(settingsOf(provider, 'mysql', mysql));
-}
-
-function ofUrl(provider: string, url: unknown): ServerSource {
-  switch (typeof url === 'string' && URL.canParse(url) ? new URL(url).protocol : undefined) {
-    case 'postgres:':
-    case 'postgresql:':
-      return ofPostgres({ connectionString: url });
-    case 'mysql:':
-    case 'mariadb:':
-      return ofMysql({ uri: url });
-    default:
-      // Not the address itself: it may have a password.
-      throw new LockConfigError(
-        `${provider}: "url" must begin with postgres://, postgresql://, mysql:// or mariadb://.`,
-      );
-  }
-}
-
-function settingsOf(provider: string, option: string, settings: unknown): object {
+  const given: unknown = options[name];
+  if (name === 'url') return ofUrl(provider, given);
   // The method is that of pools and clients.
-  if (typeof settings === 'object' && settings !== null && typeof propertyOf(settings, 'query') !== 'function') {
-    return settings;
+  if (typeof given === 'object' && given !== null && typeof propertyOf(given, 'query') !== 'function') {
+    return withDriver(name, given);
   }
   throw new LockConfigError(
-    `${provider}: "${option}" must be the configuration of a connection, not a pool or a connection: the locks open their own.`,
+    `${provider}: "${name}" must be the configuration of a connection, not a pool or a connection: the locks open their own.`,
   );
 }
 
-function ofPostgres(settings: object): ServerSource {
-  return {
-    database: 'postgres',
-    async create(connectTimeout) {
-      const { Client } = (await load(PG)) as { Client: new (settings: object) => PgClient };
-      return newClient(Client, settings, connectTimeout);
-    },
-  };
+function ofUrl(provider: string, url: unknown): ServerSource {
+  const protocol = typeof url === 'string' && URL.canParse(url) ? new URL(url).protocol : '';
+  const database = PROTOCOLS.get(protocol as 'mysql:');
+  if (database) return withDriver(database, database === 'mysql' ? { uri: url } : { connectionString: url });
+  // Not the address itself: it may have a password.
+  throw new LockConfigError(`${provider}: "url" must begin with postgres://, postgresql://, mysql:// or mariadb://.`);
 }
 
-function ofMysql(settings: object): ServerSource {
-  return {
-    database: 'mysql',
-    async create(connectTimeout) {
-      const driver = (await load(MYSQL2)) as { createConnection(settings: object): MysqlConnection };
-      return newConnection(driver, { ...settings, connectTimeout });
-    },
-  };
+function withDriver(database: ServerSource['database'], settings: object): ServerSource {
+  const load = async () => ({ driver: await loaded(DRIVERS[database]), settings });
+  return { database, load } as ServerSource;
 }
 
-async function load(driver: string): Promise<unknown> {
+async function loaded(driver: string): Promise<unknown> {
   try {
-    const loaded: unknown = await import(driver);
+    const module: unknown = await import(driver);
     // Both are CommonJS.
-    return propertyOf(loaded, 'default') ?? loaded;
+    return propertyOf(module, 'default') ?? module;
   } catch (cause) {
     throw new LockConfigError(`SQL locks need the driver "${driver}": npm install ${driver}.`, { cause });
   }

@@ -7,7 +7,6 @@ import { createRecordTableSql, quotedTable, recordTable } from './lock-schema.js
 import { ensureTable } from './lock-table.js';
 import type { DatabaseSettings } from '../options.js';
 import type { ServerSource } from '../sources/source.js';
-import type { Connected } from '../sql-backend.js';
 
 /**
  * Values in a table of their own, which is looked for at the first write: applications without such values need no table.
@@ -22,16 +21,13 @@ import type { Connected } from '../sql-backend.js';
  * SQLite has no such store: sql.js forgets with its process, and a file with a write-ahead log may lose its last commits to a power cut.
  */
 export class SqlCasStore implements CasStore {
-  readonly #statements: Statements;
   #isReady = false;
 
   constructor(
     private readonly settings: DatabaseSettings<ServerSource>,
     private readonly context: BackendContext,
-    private readonly connect: () => Promise<Connected>,
-  ) {
-    this.#statements = statementsOf(settings.source.database, settings.table);
-  }
+    private readonly connect: () => Promise<{ readonly run: Run }>,
+  ) {}
 
   async compareAndSet(name: string, expected: string | null, next: string): Promise<string | null> {
     const { run } = await this.connect();
@@ -44,14 +40,20 @@ export class SqlCasStore implements CasStore {
   }
 
   async #exchange(run: Run, row: string, expected: string | null, next: string): Promise<string | null> {
-    const { insert, update, find } = this.#statements;
-    const { changed } = FAMILIES[this.settings.source.database];
+    const { source, table } = this.settings;
+    const { changed, insert: insertInto, value: bound } = FAMILIES[source.database];
+    const records = quotedTable(source.database, recordTable(table));
+    const insert = insertInto(records, 'name, value, revision', `${bound(1)}, ${bound(2)}, 1`);
+    const update =
+      `UPDATE ${records} SET value = ${bound(1)}, revision = revision + 1 ` +
+      `WHERE name = ${bound(2)} AND value IN (${bound(3)}, ${bound(4)})`;
     const value = Buffer.from(next);
     const before = expected === null ? value : Buffer.from(expected);
     for (;;) {
       if (expected === null && changed(await run(insert, [row, value])) === 1) return next;
       if (changed(await run(update, [value, row, before, value])) === 1) return next;
-      const found = textOf(await run(find, [row]));
+      const record = firstRow(await run(`SELECT value FROM ${records} WHERE name = ${bound(1)}`, [row]));
+      const found = record ? String(record['value']) : null;
       // Otherwise it has changed back since.
       if (found !== expected && found !== next) return found;
     }
@@ -60,33 +62,9 @@ export class SqlCasStore implements CasStore {
   async #prepare(run: Run): Promise<void> {
     if (this.#isReady) return;
     const { source, table, synchronize } = this.settings;
-    const { database } = source;
-    const create = createRecordTableSql(database, table);
-    const columns = `name, value, revision FROM ${quotedTable(database, recordTable(table))}`;
+    const columns = `name, value, revision FROM ${quotedTable(source.database, recordTable(table))}`;
+    const create = createRecordTableSql(source.database, table);
     await ensureTable(run, { what: 'records', columns, create, synchronize });
     this.#isReady = true;
   }
-}
-
-interface Statements {
-  readonly insert: string;
-  readonly update: string;
-  readonly find: string;
-}
-
-function statementsOf(database: ServerSource['database'], table: string): Statements {
-  const name = quotedTable(database, recordTable(table));
-  const { insert, value } = FAMILIES[database];
-  return {
-    insert: insert(name, 'name, value, revision', `${value(1)}, ${value(2)}, 1`),
-    update:
-      `UPDATE ${name} SET value = ${value(1)}, revision = revision + 1 ` +
-      `WHERE name = ${value(2)} AND value IN (${value(3)}, ${value(4)})`,
-    find: `SELECT value FROM ${name} WHERE name = ${value(1)}`,
-  };
-}
-
-function textOf(answer: unknown): string | null {
-  const row = firstRow(answer);
-  return row ? String(row['value']) : null;
 }

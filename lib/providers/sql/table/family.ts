@@ -3,22 +3,6 @@ import { firstRow, propertyOf } from '../connection/answer.js';
 /** Databases that spell alike. */
 export type DatabaseFamily = 'mysql' | 'postgres' | 'sqlite';
 
-/** The family of a DataSource of this type; undefined where there are no locks. */
-export function familyOf(type: string): DatabaseFamily | undefined {
-  switch (type) {
-    case 'mysql':
-    case 'mariadb':
-      return 'mysql';
-    case 'postgres':
-      return 'postgres';
-    case 'better-sqlite3':
-    case 'sqljs':
-      return 'sqlite';
-    default:
-      return undefined;
-  }
-}
-
 /** How one family of databases spells what our statements need. */
 export interface Family {
   /** The bound value at this position, counted from 1. */
@@ -43,6 +27,11 @@ export interface Family {
   readonly tokenOf: (answer: unknown) => bigint | undefined;
   /** How many rows a statement has changed. */
   readonly changed: (answer: unknown) => number;
+  /** The function that gives the position of a text in another. */
+  readonly positionOf: string;
+  readonly join: (...texts: readonly string[]) => string;
+  /** A whole number as text. */
+  readonly asText: (number: string) => string;
 }
 
 /**
@@ -63,6 +52,9 @@ const mysql: Family = {
   updateToken: (table, expression, rest) => `UPDATE ${table} SET token = LAST_INSERT_ID(${expression})${rest}`,
   tokenOf: (answer) => (mysql.changed(answer) === 1 ? BigInt(String(propertyOf(answer, 'insertId'))) : undefined),
   changed: (answer) => Number(propertyOf(answer, 'affectedRows') ?? 0),
+  positionOf: 'INSTR',
+  join: (...texts) => `CONCAT(${texts.join(', ')})`,
+  asText: (number) => `CAST(${number} AS CHAR)`,
 };
 
 const postgres: Family = {
@@ -81,6 +73,9 @@ const postgres: Family = {
   updateToken: (table, expression, rest) => `UPDATE ${table} SET token = ${expression}${rest} RETURNING token`,
   tokenOf: (answer) => bigintOf(firstRow(answer)?.['token']),
   changed: (answer) => Number(propertyOf(answer, 'rowCount') ?? 0),
+  positionOf: 'strpos',
+  join: (...texts) => texts.join(' || '),
+  asText: (number) => `CAST(${number} AS text)`,
 };
 
 /** From 3.35 on, which has RETURNING. */
@@ -93,6 +88,9 @@ const sqlite: Family = {
   now: `(CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)`,
   greatest: 'MAX',
   changed: (answer) => Number(propertyOf(answer, 'changes') ?? 0),
+  positionOf: mysql.positionOf,
+  // A driver may bind a number as a floating-point one.
+  asText: (number) => `CAST(CAST(${number} AS INTEGER) AS TEXT)`,
 };
 
 export const FAMILIES: Readonly<Record<DatabaseFamily, Family>> = { mysql, postgres, sqlite };

@@ -1,3 +1,4 @@
+import { LockConfigError } from '../../../api/errors.js';
 import type { DatabaseFamily } from './family.js';
 
 /** The default name of the table. */
@@ -7,10 +8,13 @@ export const DEFAULT_TABLE = 'distributed_lock';
 // seven are left for `_record`.
 const TABLE = /^[A-Za-z_][A-Za-z0-9_]{0,55}(\.[A-Za-z_][A-Za-z0-9_]{0,55})?$/;
 
-/** Whether this is a table's name, or a schema's and a table's, of at most 56 letters, digits and `_` each. */
-export function isTableName(table: unknown): boolean {
-  // A pattern converts other values to text: null would be a table of that name.
-  return typeof table === 'string' && TABLE.test(table);
+/** @throws LockConfigError for anything but a table's name, or a schema's and a table's */
+export function assertTableName(by: string, table: unknown): asserts table is string {
+  // A pattern converts other values to text: null would be a table of that name, and a list of one name that name.
+  if (typeof table === 'string' && TABLE.test(table)) return;
+  throw new LockConfigError(
+    `${by}: "table" must be a name, or a schema and a name, of at most 56 letters, digits and "_" each.`,
+  );
 }
 
 /** The name of the table, quoted for a statement. */
@@ -77,3 +81,38 @@ export function createRecordTableSql(database: 'mysql' | 'postgres', table: stri
     : `CREATE TABLE IF NOT EXISTS ${name} (name varchar(255) COLLATE "C" PRIMARY KEY, ` +
         `value bytea NOT NULL, revision bigint NOT NULL)`;
 }
+
+/** A question to a server about a table: the statement and its values. */
+type Question = (table: string) => readonly [sql: string, values: readonly unknown[]];
+
+/**
+ * - `schema`: in which schema a table without one in its name is, or would be created, as `name`.
+ * - `fits`: whether the table can keep locks, as `fits`; no row where the account may not see that.
+ */
+export const TABLE_QUESTIONS: Readonly<Record<'mysql' | 'postgres', Readonly<Record<'schema' | 'fits', Question>>>> = {
+  mysql: {
+    schema: () => ['SELECT DATABASE() AS name', []],
+    // Other storage engines take no locks on rows, and without a primary key one key would have many rows.
+    fits(table) {
+      const { schema, name } = partsOf(table);
+      const sql =
+        `SELECT t.ENGINE = 'InnoDB' AND GROUP_CONCAT(c.COLUMN_NAME) = 'name' AS fits FROM information_schema.TABLES t ` +
+        `LEFT JOIN information_schema.COLUMNS c ON c.TABLE_SCHEMA = t.TABLE_SCHEMA AND c.TABLE_NAME = t.TABLE_NAME AND c.COLUMN_KEY = 'PRI' ` +
+        `WHERE t.TABLE_SCHEMA = COALESCE(?, DATABASE()) AND t.TABLE_NAME = ? GROUP BY t.ENGINE`;
+      return [sql, [schema ?? null, name]];
+    },
+  },
+  postgres: {
+    schema: (table) => [
+      `SELECT COALESCE((SELECT nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace ` +
+        `WHERE c.oid = to_regclass($1)), current_schema()) AS name`,
+      [quotedTable('postgres', table)],
+    ],
+    // Without a primary key one key would have many rows, and each could be locked.
+    fits: (table) => [
+      `SELECT EXISTS (SELECT 1 FROM pg_index WHERE indrelid = $1::regclass AND indisunique AND indisvalid AND indpred IS NULL ` +
+        `AND indnatts = 1 AND pg_get_indexdef(indexrelid, 1, true) = 'name') AS fits`,
+      [quotedTable('postgres', table)],
+    ],
+  },
+};

@@ -1,8 +1,8 @@
 import { LockConfigError } from '../../../api/errors.js';
-import type { Run } from '../connection/answer.js';
+import { firstRow, isTrue, type Run } from '../connection/answer.js';
 import { type DatabaseFamily, FAMILIES, type Family } from './family.js';
 import { failureOf } from '../connection/failure.js';
-import { createTableSql, quotedTable } from './lock-schema.js';
+import { createTableSql, quotedTable, TABLE_QUESTIONS } from './lock-schema.js';
 
 /** The table in which each key that was ever locked has a row. The row of a row lock does not show its holder. */
 export class LockTable {
@@ -24,18 +24,18 @@ export class LockTable {
   /** @throws LockConfigError when the table does not exist and must not be created, or a privilege is missing */
   async prepare(synchronize: boolean): Promise<void> {
     const { name, run, database, table } = this;
-    const create = createTableSql(database, table);
-    await ensureTable(run, {
-      what: 'locks',
-      columns: `name, token, holder, expires, label, holders FROM ${name}`,
-      create,
-      synchronize,
-    });
+    const columns = `name, token, holder, expires, label, holders FROM ${name}`;
+    await ensureTable(run, { what: 'locks', columns, create: createTableSql(database, table), synchronize });
     if (database === 'sqlite') return;
     // These statements touch no row. Without the privilege the first lock would fail instead.
     await run(`INSERT INTO ${name} (name, expires, label) SELECT name, expires, label FROM ${name} WHERE 1 = 0`);
     await run(
       `UPDATE ${name} SET token = token, holder = holder, expires = expires, label = label, holders = holders WHERE 1 = 0`,
+    );
+    const answer = firstRow(await run(...TABLE_QUESTIONS[database].fits(table)));
+    if (!answer || isTrue(answer['fits'])) return;
+    throw new LockConfigError(
+      `Table "${table}" cannot keep locks: it must have "name" as its primary key, and on MySQL and MariaDB the engine InnoDB. Create it by the migration LockTables.`,
     );
   }
 

@@ -1,5 +1,5 @@
 import { LockConfigError } from '../../../api/errors.js';
-import { createRecordTableSql, createTableSql, DEFAULT_TABLE, isTableName } from './lock-schema.js';
+import { assertTableName, createRecordTableSql, createTableSql, DEFAULT_TABLE } from './lock-schema.js';
 
 export interface LockTablesOptions {
   /** `name` or `schema.name`. Default `distributed_lock`. */
@@ -20,11 +20,7 @@ export function lockTablesSql(
   if (!['mysql', 'postgres', 'sqlite'].includes(database)) {
     throw new LockConfigError('The database of the lock tables must be mysql (also for MariaDB), postgres or sqlite.');
   }
-  if (!isTableName(table)) {
-    throw new LockConfigError(
-      'The lock table must have a name, or a schema and a name, of at most 56 letters, digits and "_" each.',
-    );
-  }
+  assertTableName('lockTablesSql()', table);
   if (!records) return [createTableSql(database, table)];
   if (database === 'sqlite') throw new LockConfigError('SQLite keeps no records; use a database server.');
   return [createTableSql(database, table), createRecordTableSql(database, table)];

@@ -46,16 +46,14 @@ export async function purge(
   const { name, family } = table;
   const [first, second] = [family.value(1), family.value(2)];
   const unused = isUnused(family, unusedFor);
-  const inRange = `FROM ${name} WHERE name > ${first} AND name < ${second}`;
-  const endOfPart = `SELECT name ${inRange} ORDER BY name LIMIT 1 OFFSET ${ROWS_IN_A_PART - 1}`;
-  const lastRow = `SELECT MAX(name) AS name ${inRange}`;
+  const part = `SELECT name FROM ${name} WHERE name > ${first} AND name < ${second} ORDER BY name LIMIT ${ROWS_IN_A_PART}`;
+  const endOfPart = `SELECT MAX(name) AS name FROM (${part}) AS part`;
   const candidates = `SELECT name FROM ${name} WHERE name > ${first} AND name <= ${second} AND ${unused}`;
   const session = await server.open({ guard: 600_000, lockWait: 1_000, autocommit: true });
   try {
     let deleted = 0;
     for (let from = begin; ;) {
-      const end = nameOf(firstRow(await session.run(endOfPart, [from, afterLast])));
-      const to = end ?? nameOf(firstRow(await session.run(lastRow, [from, afterLast])));
+      const to = nameOf(firstRow(await session.run(endOfPart, [from, afterLast])));
       if (to === undefined) break;
       const names = ((await session.run(candidates, [from, to])) as readonly object[]).map((row) => nameOf(row) ?? '');
       for (let at = 0; at < names.length; at += ROWS_IN_A_BATCH) {
@@ -63,8 +61,7 @@ export async function purge(
         deleted += await remove(session.run, table, unused, names.slice(at, at + ROWS_IN_A_BATCH));
         await session.commit();
       }
-      if (end === undefined) break;
-      from = end;
+      from = to;
     }
     await session.close();
     return deleted;

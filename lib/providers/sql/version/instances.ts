@@ -23,8 +23,11 @@ export async function namesOfInstances(
   namespace: string,
   ids: ReadonlySet<string>,
 ): Promise<ReadonlyMap<string, string>> {
-  const idOf = new Map(Array.from(ids, (id) => [instanceNameOf(namespace, id), id]));
+  const ofRow = await leases.labels(Array.from(ids, (id) => instanceNameOf(namespace, id)));
   const names = new Map<string, string>();
-  for (const [row, label] of await leases.labels([...idOf.keys()])) names.set(idOf.get(row) ?? '', textOf(label));
+  for (const id of ids) {
+    const label = ofRow.get(instanceNameOf(namespace, id));
+    if (label) names.set(id, textOf(label));
+  }
   return names;
 }

@@ -2,25 +2,13 @@ import type { Run } from '../connection/answer.js';
 import { Batches } from '../connection/batches.js';
 import type { DatabaseFamily } from '../table/family.js';
 import { LockTable } from '../table/lock-table.js';
-import { type Lease, type LeaseColumns, leaseOf } from './lease.js';
+import { type Lease, leaseOf, type LeaseRow } from './lease.js';
 
 /** A hold, as its row has it. */
 export interface HeldLease {
   readonly name: string;
   readonly holder: string;
   readonly version: bigint;
-}
-
-/** A row in a list of all. */
-export interface NamedLease {
-  readonly name: string;
-  readonly label: string | null;
-  readonly lease: Lease;
-}
-
-interface NamedColumns extends LeaseColumns {
-  readonly name: string | Buffer;
-  readonly label: string | Buffer | null;
 }
 
 /** A hold to be renewed, and for how many ms from now. */
@@ -120,27 +108,22 @@ export class LeaseTable extends LockTable {
    * The next rows by name, whether they are free or not: an index on `expires` does not exist, and a statement that looks for those that are
    * held could read the whole table. For a range of names, too, Postgres may read and sort all of it (measured without statistics of the table).
    */
-  async page(from: string): Promise<readonly NamedLease[]> {
+  async page(from: string) {
     const rows = await this.run(
-      `SELECT name, label, ${this.#columns} FROM ${this.name} ` +
-        `WHERE name >= ${this.family.value(1)} ORDER BY name LIMIT ${PAGE}`,
+      `SELECT ${this.#columns} FROM ${this.name} WHERE name >= ${this.family.value(1)} ORDER BY name LIMIT ${PAGE}`,
       [from],
     );
-    return (rows as readonly NamedColumns[]).map(({ name, label, ...columns }) => ({
-      name: name.toString(),
-      label: label === null ? null : label.toString(),
-      lease: leaseOf(columns),
+    return (rows as readonly LeaseRow[]).map((row) => ({
+      name: row.name.toString(),
+      label: row.label?.toString() ?? null,
+      lease: leaseOf(row),
     }));
   }
 
   /** The labels of these rows, each with the name of its row. */
-  async labels(names: readonly string[]): Promise<readonly (readonly [string, string])[]> {
-    if (names.length === 0) return [];
-    const rows = await this.run(
-      `SELECT name, label FROM ${this.name} WHERE ${this.family.isAmong('name', 1, names.length)} AND label IS NOT NULL`,
-      this.family.list(names),
-    );
-    return (rows as readonly NamedColumns[]).map(({ name, label }) => [name.toString(), String(label)]);
+  async labels(names: readonly string[]): Promise<ReadonlyMap<string, string>> {
+    const rows = names.length > 0 ? await this.#read(names) : [];
+    return new Map(Array.from(rows, ([name, { label }]) => [name, label?.toString() ?? '']));
   }
 
   async #lookAtAll(names: readonly string[]): Promise<readonly (Lease | undefined)[]> {
@@ -175,8 +158,6 @@ export class LeaseTable extends LockTable {
 
   /** Whether each of them was still held. */
   async #releaseAll(leases: readonly HeldLease[]): Promise<readonly boolean[]> {
-    const [first, ...others] = leases;
-    if (first && others.length === 0) return [await this.release(first.name, first.holder, 0)];
     const changed = await this.#update('holder = NULL, ', 0, leases);
     if (changed === leases.length) return leases.map(() => true);
     if (changed === 0) return leases.map(() => false);
@@ -218,16 +199,16 @@ export class LeaseTable extends LockTable {
     return changed(answer);
   }
 
-  async #read(names: readonly string[]): Promise<ReadonlyMap<string, LeaseColumns>> {
+  async #read(names: readonly string[]): Promise<ReadonlyMap<string, LeaseRow>> {
     const rows = await this.run(
-      `SELECT name, ${this.#columns} FROM ${this.name} WHERE ${this.family.isAmong('name', 1, names.length)}`,
+      `SELECT ${this.#columns} FROM ${this.name} WHERE ${this.family.isAmong('name', 1, names.length)}`,
       this.family.list(names),
     );
-    return new Map((rows as readonly NamedColumns[]).map((row) => [row.name.toString(), row]));
+    return new Map((rows as readonly LeaseRow[]).map((row) => [row.name.toString(), row]));
   }
 
   get #columns(): string {
-    return `token, holder, holders, expires, ${this.family.now} AS server_time`;
+    return `name, token, holder, holders, expires, label, ${this.family.now} AS server_time`;
   }
 
   /** Of a claim. */

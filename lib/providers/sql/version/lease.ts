@@ -47,20 +47,22 @@ export function pieceStart(holder: string): string {
   return `;${holder}`;
 }
 
-/** A row as the drivers answer it; a 64-bit number comes as a number, as text or as a bigint, and bytes as a Buffer. */
-export interface LeaseColumns {
+/** A row as the drivers answer it; a 64-bit number comes as a number, as text or as a bigint, and text as a Buffer where it is kept as bytes. */
+export interface LeaseRow {
+  readonly name: string | Buffer;
   readonly token: string | number | bigint;
   readonly holder: string | Buffer | null;
   readonly holders: string | Buffer | null;
   readonly expires: string | number | bigint;
+  readonly label: string | Buffer | null;
   readonly server_time: string | number | bigint;
 }
 
-export function leaseOf(columns: LeaseColumns): Lease {
-  const version = BigInt(columns.token);
-  const serverTime = Number(columns.server_time);
-  const expires = Number(columns.expires);
-  const holders = columns.holders?.toString() ?? null;
+export function leaseOf(row: LeaseRow): Lease {
+  const version = BigInt(row.token);
+  const serverTime = Number(row.server_time);
+  const expires = Number(row.expires);
+  const holders = row.holders?.toString() ?? null;
   const pieces = Array.from((holders ?? '').matchAll(PIECE), ([text, holder, state, end, token, weight, limit]) => ({
     text,
     hold: {
@@ -72,7 +74,7 @@ export function leaseOf(columns: LeaseColumns): Lease {
     hasEnded: Math.min(expires, Number(end)) <= serverTime,
     isFreed: end === FREED,
   }));
-  const alone = { holder: columns.holder?.toString(), token: version, limited: undefined, expires };
+  const alone = { holder: row.holder?.toString(), token: version, limited: undefined, expires };
   const limited = pieces.filter(({ hasEnded }) => !hasEnded).map(({ hold }) => hold);
   const exclusive = expires > serverTime ? [alone] : [];
   return { version, serverTime, holds: holders === null ? exclusive : limited, holders, pieces };

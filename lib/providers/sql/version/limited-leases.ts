@@ -1,33 +1,6 @@
 import type { LimitTerms } from '../../../api/lock-options.js';
-import type { DatabaseFamily } from '../table/family.js';
 import { FREED, HELD, type Lease, pieceStart, RETAINED } from './lease.js';
 import { type LeaseTable, toMicroseconds } from './lease-table.js';
-
-/** How a database spells what is done with text. */
-interface Spelling {
-  readonly positionOf: string;
-  readonly join: (...parts: readonly string[]) => string;
-  readonly textOf: (number: string) => string;
-}
-
-const SPELLINGS: Readonly<Record<DatabaseFamily, Spelling>> = {
-  mysql: {
-    positionOf: 'INSTR',
-    join: (...parts) => `CONCAT(${parts.join(', ')})`,
-    textOf: (number) => `CAST(${number} AS CHAR)`,
-  },
-  postgres: {
-    positionOf: 'strpos',
-    join: (...parts) => parts.join(' || '),
-    textOf: (number) => `CAST(${number} AS text)`,
-  },
-  sqlite: {
-    positionOf: 'INSTR',
-    join: (...parts) => parts.join(' || '),
-    // A driver may bind a number as a floating-point one.
-    textOf: (number) => `CAST(CAST(${number} AS INTEGER) AS TEXT)`,
-  },
-};
 
 /** Adds a value to those of a statement. They are counted where they occur in its text. */
 type Bind = (value: unknown) => string;
@@ -50,14 +23,7 @@ const MOST_REMOVED = 50;
  * do not make it fail. A piece that was freed never changes again, and one that has ended only by a statement that was sent before.
  */
 export class LimitedLeases {
-  readonly #spelling: Spelling;
-
-  constructor(
-    private readonly leases: LeaseTable,
-    database: DatabaseFamily,
-  ) {
-    this.#spelling = SPELLINGS[database];
-  }
+  constructor(private readonly leases: LeaseTable) {}
 
   /**
    * Takes a lease for `duration` ms beside the holders that were seen. Answers its token, or undefined when another claim was faster. The pieces
@@ -65,7 +31,7 @@ export class LimitedLeases {
    */
   async claim(claim: LimitedClaim, duration: number): Promise<bigint | undefined> {
     const { version, serverTime, pieces } = claim.seen;
-    const { positionOf } = this.#spelling;
+    const { positionOf } = this.leases.family;
     const time = BigInt(serverTime);
     const token = version >= time ? version + 1n : time;
     const isSame = (bind: Bind) => [
@@ -105,7 +71,7 @@ export class LimitedLeases {
     conditions: (bind: Bind) => readonly string[],
   ): Promise<boolean> {
     const { name: table, family, run } = this.leases;
-    const { positionOf, join, textOf } = this.#spelling;
+    const { now, positionOf, join, asText, greatest, changed } = family;
     const values: unknown[] = [];
     const bind: Bind = (value) => family.value(values.push(value));
     const ended = seen.pieces.filter(({ hasEnded }) => hasEnded).map(({ text }) => text);
@@ -113,42 +79,42 @@ export class LimitedLeases {
     const own = ended.filter((text) => text.startsWith(pieceStart(holder)));
     const without = (pieces: readonly string[]) =>
       pieces.reduce((text, piece) => `REPLACE(${text}, ${bind(piece)}, '')`, `COALESCE(holders, '')`);
-    const end = () => `${family.now} + ${bind(toMicroseconds(duration))}`;
+    const end = () => `${now} + ${bind(toMicroseconds(duration))}`;
     // MySQL assigns from left to right, so `token` comes last.
     const holders = join(
       without([...own, ...ended].slice(0, MOST_REMOVED)),
       bind(pieceStart(holder) + HELD),
-      textOf(end()),
+      asText(end()),
       bind(','),
-      textOf(token(bind)),
+      asText(token(bind)),
       bind(`,${limited.weight},${limited.limit}`),
     );
     const sql =
       `UPDATE ${table} SET holder = NULL, holders = ${holders}, ` +
-      `expires = ${family.greatest}(expires, ${end()}), token = ${token(bind)} ` +
+      `expires = ${greatest}(expires, ${end()}), token = ${token(bind)} ` +
       `WHERE name = ${bind(name)} AND ${conditions(bind).join(' AND ')} ` +
       `AND ${positionOf}(${without(own)}, ${bind(pieceStart(holder))}) = 0`;
-    return family.changed(await run(sql, values)) === 1;
+    return changed(await run(sql, values)) === 1;
   }
 
   async #change(name: string, holder: string, state: string, duration: number): Promise<boolean> {
     const { name: table, family, run } = this.leases;
-    const { positionOf, join, textOf } = this.#spelling;
+    const { now, positionOf, join, asText, greatest, changed } = family;
     const values: unknown[] = [];
     const bind: Bind = (value) => family.value(values.push(value));
     const start = pieceStart(holder) + HELD;
     const position = () => `${positionOf}(holders, ${bind(start)})`;
-    const end = () => `${family.now} + ${bind(toMicroseconds(duration))}`;
+    const end = () => `${now} + ${bind(toMicroseconds(duration))}`;
     const holders = join(
       `SUBSTR(holders, 1, ${position()} - 1)`,
       bind(pieceStart(holder) + state),
-      duration > 0 ? textOf(end()) : bind(FREED),
+      duration > 0 ? asText(end()) : bind(FREED),
       `SUBSTR(holders, ${position()} + ${start.length + FREED.length})`,
     );
     const sql =
-      `UPDATE ${table} SET holders = ${holders}${duration > 0 ? `, expires = ${family.greatest}(expires, ${end()})` : ''} ` +
-      `WHERE name = ${bind(name)} AND expires > ${family.now} AND ${position()} > 0 ` +
-      `AND SUBSTR(holders, ${position()} + ${start.length}, ${FREED.length}) > ${textOf(family.now)}`;
-    return family.changed(await run(sql, values)) === 1;
+      `UPDATE ${table} SET holders = ${holders}${duration > 0 ? `, expires = ${greatest}(expires, ${end()})` : ''} ` +
+      `WHERE name = ${bind(name)} AND expires > ${now} AND ${position()} > 0 ` +
+      `AND SUBSTR(holders, ${position()} + ${start.length}, ${FREED.length}) > ${asText(now)}`;
+    return changed(await run(sql, values)) === 1;
   }
 }

@@ -28,7 +28,7 @@ export async function connectToSqlite(
   const onceUnlocked = async <T>(work: () => T | Promise<T>): Promise<T> => {
     const giveUpAt = clock.now() + statementTimeout;
     for (;;) {
-      if (closing.signal.aborted) throw new Error('The locks are closed, because the application stops.');
+      closing.signal.throwIfAborted();
       try {
         return await work();
       } catch (error) {
@@ -42,7 +42,7 @@ export async function connectToSqlite(
   const run: Run = (sql, parameters = []) => onceUnlocked(() => connection.runNow(sql, parameters.map(toSqlite)));
   const close = async () => {
     if (closing.signal.aborted) return;
-    closing.abort();
+    closing.abort(new Error('The locks are closed, because the application stops.'));
     await connection.close();
   };
   const leases = new LeaseTable('sqlite', table, run, 1);
@@ -55,7 +55,7 @@ export async function connectToSqlite(
   return {
     run,
     leases,
-    limited: new LimitedLeases(leases, 'sqlite'),
+    limited: new LimitedLeases(leases),
     async purge(unusedFor, range = ALL_NAMES) {
       const { name, family } = leases;
       const sql = `DELETE FROM ${name} WHERE name > ? AND name < ? AND ${isUnused(family, unusedFor)}`;

@@ -12,7 +12,7 @@ import { validUntil } from '../../../core/toolkit/validity.js';
 import { failureOf } from '../connection/failure.js';
 import { leaseLabelOf, leaseNameOf } from '../table/lock-name.js';
 import type { NameRange } from '../table/purge.js';
-import { type Connected, LockAttempt } from '../sql-backend.js';
+import type { Connected, LockAttempt } from '../sql-backend.js';
 import { admits, isGranted, type Lease } from './lease.js';
 import { type LeaseTable, toMicroseconds } from './lease-table.js';
 import type { LimitedLeases } from './limited-leases.js';
@@ -35,7 +35,7 @@ export interface LeaseDatabase extends Connected {
 }
 
 /** One attempt to hold one lease, from its first look to its release. */
-export class VersionAttempt extends LockAttempt {
+export class VersionAttempt implements LockAttempt {
   #isReleased = false;
   /** Its caller has left. `request.wait` does not show it: that has run down to 0 by then, as for an attempt that never waits. */
   #hasLeft = false;
@@ -56,7 +56,6 @@ export class VersionAttempt extends LockAttempt {
     private readonly database: LeaseDatabase,
     private readonly request: AcquireRequest,
   ) {
-    super();
     this.#name = leaseNameOf(context.namespace, request.key);
   }
 
@@ -163,7 +162,9 @@ export class VersionAttempt extends LockAttempt {
         if (this.#mayHold || request.wait > 0 || lost < MOST_LOST) continue;
       }
       if (request.wait <= 0) return this.#endWithoutClaim();
-      this.#reportWaiting();
+      const isFirst = !this.#isWaiting;
+      this.#isWaiting = true;
+      if (isFirst) request.waits();
       const firstEnd = Math.min(...seen.holds.map(({ expires }) => expires - seen.serverTime)) / 1000;
       const lastLook = waitUntil - LAST_LOOK - clock.now();
       const delay = Math.min(backOff(random, round, PAUSE), firstEnd, lastLook > 0 ? lastLook : Infinity);
@@ -227,12 +228,6 @@ export class VersionAttempt extends LockAttempt {
       followers: callers - 1,
       validUntil: validUntil(sentAt, Math.min(lease, remaining)),
     };
-  }
-
-  #reportWaiting(): void {
-    if (this.#isWaiting) return;
-    this.#isWaiting = true;
-    this.request.waits();
   }
 
   /** @throws Error when a claim of an earlier call may still be granted: that is not busy, and the core releases it then */

@@ -1,7 +1,6 @@
-import type { AcquireRequest, BackendContext, CasStore, LockCapabilities } from '../../../api/lock-provider.js';
+import type { AcquireRequest, LockCapabilities } from '../../../api/lock-provider.js';
 import { LockConfigError } from '../../../api/errors.js';
 import type { ListedLock, LockInfo } from '../../../api/lock-info.js';
-import { SqlCasStore } from '../table/cas-store.js';
 import { connectToServer } from '../database.js';
 import { keyOfLease, leaseNameOf, leaseNamesBetween, leasesAndInstancesOf, purgeNameOf } from '../table/lock-name.js';
 import { purge, type PurgeOptions, readUnusedFor } from '../table/purge.js';
@@ -18,7 +17,7 @@ import type { VersionLockSettings } from './version-lock-options.js';
 const PURGED_ONCE_IN = 3_000_000;
 
 /** The version locks of one application. */
-export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
+export class VersionLockBackend extends SqlBackend<LeaseDatabase, VersionLockSettings> {
   readonly capabilities: LockCapabilities = {
     shared: false,
     limits: true,
@@ -29,19 +28,7 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
     forceRelease: true,
     list: true,
   };
-  /** On a server; not in SQLite. */
-  readonly casStore?: CasStore;
   #hasWarned = false;
-
-  constructor(
-    context: BackendContext,
-    private readonly settings: VersionLockSettings,
-  ) {
-    super(context);
-    const { source } = settings;
-    if (source.database === 'sqlite') return;
-    this.casStore = new SqlCasStore({ ...settings, source }, context, () => this.database());
-  }
 
   inspect(key: string): Promise<LockInfo | null> {
     const inspect = async ({ leases }: LeaseDatabase): Promise<LockInfo | null> => {
@@ -127,7 +114,7 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
     return {
       ...server,
       leases,
-      limited: new LimitedLeases(leases, database),
+      limited: new LimitedLeases(leases),
       purge: (unusedFor, range) => purge(server, unusedFor, range),
     };
   }

@@ -1,6 +1,6 @@
 import { type ConfiguredDuration, toMilliseconds } from '../../../api/duration.js';
 import type { SqlSource } from '../sources/source.js';
-import { type DatabaseSettings, readOptions, type SqlLockOptions } from '../options.js';
+import { readOptions, type SqlLockOptions } from '../options.js';
 
 export interface SqlVersionLockOptions extends SqlLockOptions {
   /** How many connections this process has for locks, besides one for control. Each is used for one statement. Default 4; not for SQLite. */
@@ -13,20 +13,12 @@ export interface SqlVersionLockOptions extends SqlLockOptions {
 }
 
 /** The options, checked; times in ms. */
-export interface VersionLockSettings extends DatabaseSettings {
-  readonly purgeAfter: number | undefined;
-}
+export type VersionLockSettings = ReturnType<typeof readVersionLockOptions>;
 
 /** @throws LockConfigError for options that cannot work */
-export function readVersionLockOptions(
-  provider: string,
-  options: SqlVersionLockOptions,
-  source: SqlSource,
-): VersionLockSettings {
+export function readVersionLockOptions(provider: string, options: SqlVersionLockOptions, source: SqlSource) {
   const settings = readOptions(provider, options, source, { least: 1, usual: 4 });
   const { purgeAfter = '7d' } = options;
-  return {
-    ...settings,
-    purgeAfter: purgeAfter === false ? undefined : toMilliseconds(purgeAfter, 'purgeAfter', { min: 1_000 }),
-  };
+  const unusedFor = purgeAfter === false ? undefined : toMilliseconds(purgeAfter, 'purgeAfter', { min: 1_000 });
+  return { ...settings, purgeAfter: unusedFor };
 }

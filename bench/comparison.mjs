@@ -2,7 +2,7 @@
 import { BASELINE } from './builds.mjs';
 import { median, quantile } from './measure.mjs';
 
-/** By group: the title and the unit of a table, and how the page names it. A table that is not kept has no row. */
+/** By group: the title and the unit of a table, and how the page names it. A group that is not kept has no rows. */
 const COMPARED = {
   redis: [
     ['One caller, acquire + release', 'cycles a second', 'Redis: one caller, cycles/s'],
@@ -98,10 +98,13 @@ const COMPARED = {
 /** One row for each comparison of which the results are kept, in the order of the page. */
 export function comparisons(groups) {
   return Object.entries(COMPARED).flatMap(([name, wanted]) => {
-    const { tables = [] } = groups.find(({ group }) => group === name) ?? {};
+    const kept = groups.find(({ group }) => group === name);
+    if (!kept) return [];
     return wanted.flatMap(([what, unit, label]) => {
-      const table = tables.find((each) => each.what === what && each.unit === unit);
-      return table ? comparison(table, label) : [];
+      const table = kept.tables.find((each) => each.what === what && each.unit === unit);
+      if (table) return comparison(table, label);
+      console.warn(`The page has no row "${label}": group ${name} has no table "${what}" in ${unit}.`);
+      return [];
     });
   });
 }

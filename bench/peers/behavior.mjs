@@ -1,10 +1,13 @@
 // The other packages, as their users call them, each with its defaults unless a program asks for more.
+import { createRequire } from 'node:module';
 import 'reflect-metadata';
 import * as common from '@nestjs/common';
 import * as core from '@nestjs/core';
+import * as kitExports from '@nestjs-redis/lock';
 import * as murlockExports from 'murlock';
 import * as universalExports from 'nestjs-redlock-universal';
 import * as semaphoreExports from 'redis-semaphore';
+import { createClient } from 'redis5';
 import * as redlockExports from 'redlock';
 import { MemoryAdapter } from 'redlock-universal';
 import { startApplication } from '../behavior/nest.mjs';
@@ -14,6 +17,8 @@ const { IoredisAdapter, Redlock: LockByRedlock, RedlockModule, RedlockService } 
 const { Mutex, RedlockMutex, Semaphore } = semaphoreExports;
 const { default: Redlock } = redlockExports;
 const nest = { ...common, ...core };
+// Node cannot import it: the files of its ES module name each other without an extension.
+const anchanExports = createRequire(import.meta.url)('@anchan828/nest-redlock');
 
 const murlock = {
   name: 'murlock',
@@ -41,6 +46,7 @@ const redlockUniversal = {
   name: 'nestjs-redlock-universal',
   nest,
   exported: Object.keys(universalExports),
+  keysBy: 'function',
   lock: (lease) => LockByRedlock({ key: (id) => `order:${id}`, ttl: lease }),
   moduleOf: ({ url, connect, nodes = [new IoredisAdapter(connect(url))], ...options }) =>
     RedlockModule.forRoot({ nodes, ...options }),
@@ -62,6 +68,64 @@ const redlockUniversal = {
     Redlock: ({ urls, connect }) =>
       redlockUniversal.open({ nodes: urls.map((url) => new IoredisAdapter(connect(url))) }),
     'memory of one process': () => redlockUniversal.open({ nodes: [new MemoryAdapter()] }),
+  },
+};
+
+const nestRedlock = {
+  name: '@anchan828/nest-redlock',
+  nest,
+  exported: Object.keys(anchanExports),
+  keysBy: 'function',
+  lock: (lease) => anchanExports.Redlock((_, id) => `order:${id}`, lease),
+  async open({ url, connect, wait, controllers = [], clients = [connect(url)] }) {
+    const settings = wait && { retryCount: wait / 200 };
+    const module = anchanExports.RedlockModule.register({ clients, settings, isGlobal: true });
+    const app = await startApplication(nest, [module], controllers);
+    const service = app.get(anchanExports.RedlockService);
+    service.on('error', () => undefined);
+    return {
+      app,
+      run: (key, lease, task) => service.using([key], lease, (signal) => task({ signal })),
+      acquire: async (key, lease) => {
+        const grant = await service.acquire([key], lease);
+        return { grant, release: () => grant.release() };
+      },
+      stop: () => app.close(),
+    };
+  },
+  backends: {
+    Redlock: ({ urls, connect }) => nestRedlock.open({ clients: urls.map(connect) }),
+  },
+};
+
+const redisKit = {
+  name: '@nestjs-redis/lock',
+  nest,
+  exported: Object.keys(kitExports),
+  keysBy: 'nothing',
+  lock: (lease) => kitExports.Redlock('orders', lease),
+  async open({ url, urls = [url], wait, controllers = [] }) {
+    const clients = urls.map((each) => createClient({ url: each }).on('error', () => undefined));
+    await Promise.all(clients.map((client) => client.connect()));
+    const redlockConfig = wait && { maxRetryAttempts: wait / 200 };
+    const module = kitExports.RedlockModule.forRoot({ clients, redlockConfig, isGlobal: true });
+    const app = await startApplication(nest, [module], controllers);
+    const service = app.get(kitExports.RedlockService);
+    return {
+      app,
+      run: (key, lease, task) => service.withLock(key, lease, () => task({})),
+      acquire: async (key, lease) => {
+        const grant = await service.acquire(key, lease);
+        return { grant, release: () => grant.release() };
+      },
+      async stop() {
+        await app.close();
+        for (const client of clients) client.destroy();
+      },
+    };
+  },
+  backends: {
+    Redlock: ({ urls }) => redisKit.open({ urls }),
   },
 };
 
@@ -129,4 +193,4 @@ const semaphore = {
   },
 };
 
-export const peers = [murlock, redlockUniversal, redlock5, semaphore];
+export const peers = [murlock, redlockUniversal, nestRedlock, redisKit, redlock5, semaphore];

@@ -7,9 +7,9 @@ const SOURCE = 'export default class Orders { async pay(id) { return id; } }';
 const { code } = await minify(SOURCE, { module: true, mangle: true, compress: true });
 if (code.includes('(id)')) throw new Error(`The minifier renamed nothing: ${code}`);
 
-await compare('Key by a parameter, minified code', async ({ nest, lock, open, name }) => {
+await compare('Key by a parameter, minified code', async ({ nest, lock, open, name, keysBy }) => {
   if (!nest) return NONE;
-  const byFunction = name === 'nestjs-redlock-universal';
+  if (keysBy === 'nothing') return 'keys are constants';
   const endWith = async (by) => {
     const { default: Orders } = await import(`data:text/javascript,${encodeURIComponent(code)}#${name}-${by}`);
     const type = payController(nest, Orders.prototype.pay, [lock(10_000, { by })], Orders);
@@ -18,6 +18,6 @@ await compare('Key by a parameter, minified code', async ({ nest, lock, open, na
     const called = await outcome(booted.value.app.get(type).pay('1'));
     return called.error ? `each call fails, \`${nameOf(called.error)}\`` : 'works';
   };
-  if (byFunction) return `function of the arguments: ${await endWith('function')}`;
+  if (keysBy === 'function') return `function of the arguments: ${await endWith('function')}`;
   return `by name: ${await endWith('name')}; by position: ${await endWith('position')}`;
 });

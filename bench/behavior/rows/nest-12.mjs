@@ -5,7 +5,7 @@ import { payController } from '../nest.mjs';
 
 await compare('Nest 12', async ({ nest, lock, open, ...each }) => {
   if (!nest) return NONE;
-  const range = manifestOf(each).peerDependencies['@nestjs/common'];
+  const range = manifestOf(each).peerDependencies?.['@nestjs/common'];
   const type = payController(
     nest,
     async function pay(id) {
@@ -15,5 +15,6 @@ await compare('Nest 12', async ({ nest, lock, open, ...each }) => {
   );
   const { app } = await open({ controllers: [type] });
   const { value } = await outcome(app.get(type).pay('1'));
-  return `peer range \`${range.replaceAll('||', 'or')}\`; ${value ? 'works' : 'fails'}`;
+  const declared = range ? `peer range \`${range.replaceAll('||', 'or')}\`` : 'declares no peer';
+  return `${declared}; ${value ? 'works' : 'fails'}`;
 });

@@ -6,7 +6,7 @@ import { builds } from '../builds.mjs';
 import { burst, burstTable, loop, loopRounds, manyKeys, oneCaller } from '../loads.mjs';
 import { cpuNanoseconds, interleave, lasting, mapped, median } from '../measure.mjs';
 import { serverTime } from '../redis/server-time.mjs';
-import { admin, by, each, OURS, RAW, SCRIPTS, peerNames, server, stop } from '../redis/setup.mjs';
+import { admin, by, each, OURS, RAW, SCRIPTS, SENT, peerNames, server, stop } from '../redis/setup.mjs';
 import { reportLoops } from '../report-loops.mjs';
 import { report, reportBeside } from '../results.mjs';
 
@@ -18,10 +18,10 @@ const LOOPERS = 16;
 const FASTER = { 1: 2, 2: 3, 4: 2.5 };
 
 const alone = await interleave(
-  each([...ALL, SCRIPTS], (acquire) => oneCaller(acquire, lasting(200))),
+  each([...ALL, SCRIPTS, SENT], (acquire) => oneCaller(acquire, lasting(200))),
   { rounds: 15 },
 );
-const { [SCRIPTS]: sameScripts, ...others } = alone;
+const { [SCRIPTS]: sameScripts, [SENT]: sent, ...others } = alone;
 report({
   what: 'One caller, acquire + release',
   unit: 'cycles a second',
@@ -39,6 +39,31 @@ report({
   bar: { atLeast: 0.9, of: 'base' },
   rounds: { [SCRIPTS]: sameScripts, [OURS]: alone[OURS] },
 });
+
+report({
+  what: "One caller, release: 'sent'",
+  unit: 'cycles a second',
+  better: 'more',
+  ours: SENT,
+  base: RAW,
+  bar: { atLeast: 1.25, of: 'base' },
+  rounds: { [RAW]: alone[RAW], [SENT]: sent },
+});
+
+for (const callers of [4, 8, 16, 32]) {
+  report({
+    what: `${callers} callers on ${callers} keys`,
+    unit: 'cycles a second',
+    better: 'more',
+    ours: OURS,
+    base: RAW,
+    bar: { atLeast: 1, of: 'base' },
+    rounds: await interleave(
+      each([RAW, ...builds], (acquire) => manyKeys(acquire, lasting(200), callers)),
+      { rounds: 15 },
+    ),
+  });
+}
 
 report({
   what: '64 callers on 64 keys',

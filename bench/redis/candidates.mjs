@@ -10,7 +10,10 @@ const LEASE = 10_000;
 const RAW = 'raw ioredis';
 const SCRIPTS = 'the same scripts, bare ioredis';
 
-export { OURS, RAW, SCRIPTS };
+/** A cycle of this library that ends when its release is on its way. */
+const SENT = `${OURS}, release: 'sent'`;
+
+export { OURS, RAW, SCRIPTS, SENT };
 
 /** The raw client: SET NX PX and compare-and-delete, without tokens and without a queue. It polls while it waits. */
 function raw(client) {
@@ -52,7 +55,11 @@ async function ours(client, build) {
     const lock = await locks.acquire(key, { wait: '60s', lease: LEASE, ...options });
     return () => lock.release();
   };
-  return Object.assign(acquire, { stop: () => locks.stop() });
+  const sent = async (key) => {
+    const lock = await locks.acquire(key, { wait: '60s', lease: LEASE, release: 'sent' });
+    return () => lock[Symbol.asyncDispose]();
+  };
+  return Object.assign(acquire, { sent, stop: () => locks.stop() });
 }
 
 /** The candidate `name` on the server at `port`, with a client of its own. */

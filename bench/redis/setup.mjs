@@ -6,9 +6,9 @@ import { Redis } from 'ioredis';
 import { startRedisServer } from '../../test/servers/redis-server.mjs';
 import { builds } from '../builds.mjs';
 import { about, versionOf } from '../results.mjs';
-import { candidate, OURS, peers, RAW, SCRIPTS } from './candidates.mjs';
+import { candidate, OURS, peers, RAW, SCRIPTS, SENT } from './candidates.mjs';
 
-export { OURS, RAW, SCRIPTS };
+export { OURS, RAW, SCRIPTS, SENT };
 
 export const server = await startRedisServer();
 spawnSync('taskset', ['-p', '-c', '0', String(server.pid)]);
@@ -18,6 +18,9 @@ export const peerNames = Object.keys(await peers());
 /** All candidates by name. */
 export const by = {};
 for (const name of [RAW, SCRIPTS, ...builds, ...peerNames]) by[name] = await candidate(name, server.port);
+
+// The same locks as those of this library.
+by[SENT] = { acquire: by[OURS].acquire.sent, stop: () => undefined };
 
 const PACKAGES = { 'redlock 4': 'redlock4', 'redlock 5 beta': 'redlock' };
 about({

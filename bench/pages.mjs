@@ -16,6 +16,7 @@ const LAB_NOTES = join(root, 'docs/lab-notes/benchmarks.md');
 
 const TITLES = {
   decorator: 'Decorator',
+  node: 'Node 20 and Node 24',
   redis: 'Redis',
   'redis-scale': 'Redis, growth',
   limits: 'Redis, limits',

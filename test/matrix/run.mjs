@@ -1,6 +1,4 @@
 import { execFile } from 'node:child_process';
-import { existsSync } from 'node:fs';
-import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { ensureBuilt } from '../../scripts/build.mjs';
@@ -8,11 +6,12 @@ import { commandLine, refuse } from '../../scripts/command-line.mjs';
 import { commit } from '../../scripts/commit.mjs';
 import { ensureInstalled } from '../../scripts/ensure-installed.mjs';
 import { ensureServers } from '../../scripts/ensure-servers.mjs';
+import { installedNode } from '../../scripts/installed-node.mjs';
 import { counted, JestRun } from '../../scripts/jest.mjs';
 import { ArchiveError } from './debian.mjs';
 import { drawPages } from './pages.mjs';
 import { keep, tableOf } from './results.mjs';
-import { CACHE, rootOf } from './root.mjs';
+import { rootOf } from './root.mjs';
 import { ROWS } from './rows.mjs';
 
 const USAGE = `usage: npm run test:servers -- [row …]
@@ -72,18 +71,10 @@ async function onServer(row) {
   }
 }
 
-/** npm has programs of Node.js, in a package for each version. */
 async function onNode(row) {
-  const folder = join(CACHE, row.name);
-  const node = join(folder, 'node_modules/node/bin/node');
-  if (!existsSync(node)) {
-    await mkdir(folder, { recursive: true });
-    await run('npm', ['install', '--prefix', folder, '--no-audit', '--no-fund', `node@${row.version}`]);
-  }
-  const { stdout } = await run(node, ['--version']);
-  const version = stdout.trim().slice(1);
+  const { file, version } = installedNode(row.version);
   console.log(`\nNode.js ${version}`);
-  return { row: row.name, server: row.server, version, ...(await tests(row, { node })) };
+  return { row: row.name, server: row.server, version, ...(await tests(row, { node: file })) };
 }
 
 /** One run for each row: servers of one version cannot use the data folders that those of another have made. */

@@ -1,4 +1,4 @@
-// Draws bench/results/*.json into docs/benchmarks.md, docs/lab-notes/benchmarks.md and docs/benchmarks/*.svg. Nobody edits the text
+// Draws bench/results/*.json into docs/benchmarks.md, docs/scale.md, docs/lab-notes/benchmarks.md and docs/benchmarks/*.svg. Nobody edits the text
 // between the markers of these pages.
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
@@ -6,12 +6,13 @@ import { ensureInstalled, root } from '../scripts/ensure-installed.mjs';
 import { BASELINE } from './builds.mjs';
 import { comparisons, conclusion, isGivenUp, times } from './comparison.mjs';
 import { compact, drawPage, markdownTable } from './markdown.mjs';
-import { median } from './measure.mjs';
+import { median, quantile } from './measure.mjs';
 import { lacksPeers, number, summary, verdict } from './table.mjs';
 
 const RESULTS = join(root, 'bench/results');
 const PICTURES = join(root, 'docs/benchmarks');
 const PAGE = join(root, 'docs/benchmarks.md');
+const SCALE_PAGE = join(root, 'docs/scale.md');
 const LAB_NOTES = join(root, 'docs/lab-notes/benchmarks.md');
 
 const TITLES = {
@@ -19,6 +20,7 @@ const TITLES = {
   node: 'Node 20 and Node 24',
   redis: 'Redis',
   'redis-scale': 'Redis, growth',
+  scale: 'Redis, processes and keys',
   limits: 'Redis, limits',
   waiters: 'Redis, thousands of waiters',
   garbage: 'Redis, garbage',
@@ -40,6 +42,7 @@ export async function drawPages() {
     comparison: compact(comparisonTable(rows)),
     charts: (await drawCharts(rows, groups)).join('\n\n'),
   });
+  await drawScale(groups);
   drawPage(LAB_NOTES, { targets: compact(targetTable(groups)), results: groups.map(section).join('\n\n') });
 }
 
@@ -126,6 +129,36 @@ function panelOf(table) {
     });
   const [, detail] = table.what.split(': ');
   return { unit: detail ? `${detail}, ${table.unit}` : table.unit, lines };
+}
+
+/** The page on how far one Redis goes: one table, and one chart of what the server needs for a lock. */
+async function drawScale(groups) {
+  const { tables = [] } = groups.find(({ group }) => group === 'scale') ?? {};
+  const [server] = tables;
+  if (!server) return;
+  const medians = ({ rounds, ours }) => rounds[ours].map((values) => median(values));
+  const rows = tables.flatMap((table) =>
+    table.along.points.map((point, index) => [
+      `${table.what}, ${table.unit}`,
+      `${point.toLocaleString('en')} ${table.along.name}`,
+      number(medians(table)[index]),
+    ]),
+  );
+  const { dotChart } = await import('./charts.mjs');
+  const lines = server.along.points.map((point, index) => {
+    const values = server.rounds[server.ours][index];
+    const [middle, low, high] = [0.5, 0.25, 0.75].map((share) => quantile(values, share));
+    return { name: `${point}`, median: middle, low, high, text: number(middle), isOurs: true, note: '' };
+  });
+  const picture = await dotChart([{ unit: server.unit, lines }], {
+    title: server.what,
+    subtitle: `by number of ${server.along.name}. Left is better`,
+  });
+  writeFileSync(join(PICTURES, 'scale.svg'), picture);
+  drawPage(SCALE_PAGE, {
+    scale: compact(markdownTable(['what', '', ''], rows, 'text')),
+    'scale-chart': `![${server.what}, ${server.unit}, by ${server.along.name}](benchmarks/scale.svg)`,
+  });
 }
 
 /** All targets, met or not. */

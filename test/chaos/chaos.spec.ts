@@ -17,6 +17,7 @@ const ARGS = ['--import', './chaos/typescript.mjs', 'chaos/run.mjs', '--no-contr
 
 const OTHER_SUBJECTS = [
   ...['memory', 'redlock', 'typeorm-version', 'typeorm-row', 'zookeeper', 'memcached', 'redis-cluster', 'failover'],
+  'redis-node-redis',
   'combined',
 ];
 const CONTROLS = ['naive', 'naive-limit', 'redlock-package'];

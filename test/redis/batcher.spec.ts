@@ -1,5 +1,5 @@
 import { Batcher, HEAVY } from '../../lib/providers/redis/batcher.js';
-import type { CommandSender } from '../../lib/providers/redis/client/redis-client.js';
+import type { CommandSender } from '../../lib/providers/redis/client/redis-connection.js';
 import { systemClock } from '../../lib/core/toolkit/clock.js';
 
 /** A connection whose calls the test answers. */

@@ -2,6 +2,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/glob
 import { hashSlotOf } from '../../lib/providers/redis/cluster/hash-slot.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { type ClusterNode, type RedisCluster, startRedisCluster } from '../servers/redis-cluster.js';
+import { type Credentials, IOREDIS, NODE_REDIS } from './client-libraries.js';
 import {
   ask,
   granted,
@@ -18,7 +19,7 @@ import type { TestGrant } from '../direct-backend.js';
 const layout = new KeyLayout('lock');
 const slotOf = (key: string) => hashSlotOf(String(layout.bucketIn(layout.lockOf(key))));
 
-describe('what goes wrong in a Redis Cluster', () => {
+describe.each([IOREDIS, NODE_REDIS])('what goes wrong in a Redis Cluster, by %s', (library) => {
   let cluster: RedisCluster;
   const backends: StartedBackend[] = [];
 
@@ -29,8 +30,12 @@ describe('what goes wrong in a Redis Cluster', () => {
   const masterOf = (key: string) => cluster.masters[Math.floor((slotOf(key) * 3) / 16_384)] as ClusterNode;
   const keyOn = (master: ClusterNode) =>
     Array.from({ length: 100 }, (_, index) => `k${index}`).find((key) => masterOf(key) === master) ?? '';
-  const start = async (options: object = {}): Promise<StartedBackend> => {
-    const started = await startBackend({ cluster: cluster.addresses, commandTimeout: '2s', ...options });
+  const start = async (options: object = {}, credentials?: Credentials): Promise<StartedBackend> => {
+    const started = await startBackend({
+      ...library.cluster(cluster.addresses, { credentials }),
+      commandTimeout: '2s',
+      ...options,
+    });
     backends.push(started);
     return started;
   };
@@ -220,7 +225,7 @@ describe('what goes wrong in a Redis Cluster', () => {
     }, 60_000);
 
     it('where nobody tells the map any more, an ask is refused in time, and no rejection is left alone', async () => {
-      const one = await start({ options: { redisOptions: { username: 'locks', password: 'secret' } } });
+      const one = await start({}, { username: 'locks', password: 'secret' });
       const [to, , from] = cluster.masters as [ClusterNode, ClusterNode, ClusterNode];
       const key = keyOn(from);
       const rejections: unknown[] = [];

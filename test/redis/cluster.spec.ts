@@ -2,9 +2,10 @@ import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { Cluster } from 'ioredis';
 import { Cluster as Cluster5 } from 'ioredis5';
 import { hashSlotOf } from '../../lib/providers/redis/cluster/hash-slot.js';
-import type { RedisClusterClient } from '../../lib/providers/redis/index.js';
+import type { RedisClient } from '../../lib/providers/redis/index.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { type ClusterNode, type RedisCluster, startRedisCluster } from '../servers/redis-cluster.js';
+import { IOREDIS, NODE_REDIS } from './client-libraries.js';
 import {
   ask,
   granted,
@@ -23,7 +24,7 @@ const bucketOf = (key: string) => layout.bucketIn(layout.lockOf(key));
 const slotOf = (key: string) => hashSlotOf(String(bucketOf(key)));
 
 // One after the other, on the same servers.
-describe('a Redis Cluster', () => {
+describe.each([IOREDIS, NODE_REDIS])('a Redis Cluster, by %s', (library) => {
   let cluster: RedisCluster;
   let one: StartedBackend;
   let two: StartedBackend;
@@ -31,8 +32,12 @@ describe('a Redis Cluster', () => {
   beforeAll(async () => {
     // A node counts as dead after 3 s, so a slow node does not.
     cluster = await startRedisCluster({ replicas: 1, nodeTimeout: 3_000 });
-    one = await startBackend({ cluster: cluster.addresses, commandTimeout: '10s' });
-    two = await startBackend({ cluster: cluster.addresses.slice(0, 1), commandTimeout: '10s', waitReplicas: 1 });
+    one = await startBackend({ ...library.cluster(cluster.addresses), commandTimeout: '10s' });
+    two = await startBackend({
+      ...library.cluster(cluster.addresses.slice(0, 1)),
+      commandTimeout: '10s',
+      waitReplicas: 1,
+    });
   }, 60_000);
   afterAll(async () => {
     await one.backend.close();
@@ -65,7 +70,7 @@ describe('a Redis Cluster', () => {
       return (await Promise.all(lists)).flat().length;
     };
     // Its time stands still, so it does not ask again: it gets the lock from a message, or not at all.
-    const receiver = await startWithFakeClock({ cluster: cluster.addresses, waitReplicas: 1 });
+    const receiver = await startWithFakeClock({ ...library.cluster(cluster.addresses), waitReplicas: 1 });
     await until(async () => (await channels()) === 3 * 16, 'all listen');
     for (const key of spread()) {
       const held = granted(await one.backend.acquire(request(key)));
@@ -86,7 +91,7 @@ describe('a Redis Cluster', () => {
     ['5', Cluster5],
   ])('takes a client of ioredis %s, and leaves it as it is', async (_, Client) => {
     const client = new Client(cluster.addresses, { keyPrefix: 'app:', redisOptions: { connectionName: 'app' } });
-    const typed: RedisClusterClient = client;
+    const typed: RedisClient = client;
     const { backend } = await startBackend({ client: typed });
     for (const key of spread()) await backend.release(granted(await backend.acquire(request(key))), RELEASE);
     await backend.close();

@@ -9,6 +9,7 @@ import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { RedisRequests } from '../../lib/providers/redis/redis-requests.js';
 import { startRedisServer } from '../servers/redis-server.mjs';
 import { makeServerClock, NO_COMPILER } from '../servers/server-clock.js';
+import { IOREDIS, NODE_REDIS } from './client-libraries.js';
 import {
   ask,
   backendOf,
@@ -26,9 +27,9 @@ import {
 } from './seam.js';
 import { describeUnless } from '../unless.js';
 
-describe('what goes wrong between a process and Redis', () => {
+describe.each([IOREDIS, NODE_REDIS])('what goes wrong between a process and Redis, by %s', (library) => {
   const redis = redisForTests();
-  const processes = twoProcesses(redis);
+  const processes = twoProcesses(redis, library);
 
   const up = async ({ backend }: StartedBackend) => {
     await until(async () => (await backend.inspect('nothing').catch(() => 'down')) === null, 'the connection is back');
@@ -52,7 +53,7 @@ describe('what goes wrong between a process and Redis', () => {
   });
 
   it('does not believe a reply that comes after the lease', async () => {
-    const late = await startWithFakeClock({ url: `redis://127.0.0.1:${processes.proxy.port}` });
+    const late = await startWithFakeClock(library.server(`redis://127.0.0.1:${processes.proxy.port}`));
     const ask = request('k', { lease: 5_000 });
     processes.proxy.holdReplies();
     const answer = late.backend.acquire(ask);
@@ -154,7 +155,7 @@ describe('what goes wrong between a process and Redis', () => {
 
   it('lets no command of a lost connection hold a lock for an attempt that is over', async () => {
     const ask = request('k');
-    const { backend } = await startBackend({ url: redis.server.url, commandTimeout: 300 });
+    const { backend } = await startBackend({ ...library.server(redis.server.url), commandTimeout: 300 });
     redis.server.signal('SIGSTOP');
     // It reaches the server's socket and is not read.
     await expect(backend.acquire(ask)).rejects.toThrow(LockUnavailableError);
@@ -288,7 +289,7 @@ describe('what goes wrong between a process and Redis', () => {
   it('reports at its start that Redis cannot be reached, and goes on trying', async () => {
     processes.proxy.refuse();
     const events: BackendEvent[] = [];
-    const backend = backendOf({ url: `redis://127.0.0.1:${processes.proxy.port}` }, {}, events);
+    const backend = backendOf(library.server(`redis://127.0.0.1:${processes.proxy.port}`), {}, events);
     await expect(backend.connect()).rejects.toThrow(LockUnavailableError);
     await expect(backend.acquire(request('k'))).rejects.toThrow(LockUnavailableError);
     processes.proxy.admit();
@@ -301,13 +302,13 @@ describe('what goes wrong between a process and Redis', () => {
   });
 });
 
-describe('a restart of Redis in the middle of a hold', () => {
+describe.each([IOREDIS, NODE_REDIS])('a restart of Redis in the middle of a hold, by %s', (library) => {
   it.each([
     ['without persistence: the lock is lost, and tokens go on growing', [], 'lost'],
     ['with AOF: the lock is held on', ['--appendonly', 'yes', '--appendfsync', 'always'], 'held'],
   ])('%s', async (_, args, outcome) => {
     const server = await startRedisServer({ args });
-    const { backend, events } = await startBackend({ url: server.url });
+    const { backend, events } = await startBackend(library.server(server.url));
     try {
       const grant = granted(await backend.acquire(request('k')));
       await server.crash();

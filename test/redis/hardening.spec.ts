@@ -2,11 +2,14 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/glob
 import { inspect } from 'node:util';
 import { Redis } from 'ioredis';
 import { Redis as Redis5 } from 'ioredis5';
+import { createClient, createSentinel, RESP_TYPES } from 'redis';
+import { createClient as createClient5 } from 'redis5';
 import type { BackendEvent } from '../../lib/api/lock-provider.js';
 import type { RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
 import type { RedisBackend } from '../../lib/providers/redis/redis-backend.js';
 import { type RedisCluster, startRedisCluster } from '../servers/redis-cluster.js';
 import { type RedisSentinels, startRedisSentinels } from '../servers/redis-sentinels.js';
+import { NODE_REDIS } from './client-libraries.js';
 import { backendOf, granted, redisForTests, RELEASE, request, startBackend, until } from './seam.js';
 
 // What an application's client may say, and what a connection for locks must not do. Each was seen to be inherited.
@@ -24,6 +27,16 @@ const UNSUITABLE = {
   reconnectOnError: () => 2 as const,
   lazyConnect: true,
 } as const;
+
+// The same of node-redis: each was seen to be inherited as well.
+const UNSUITABLE_NODE_REDIS = {
+  disableOfflineQueue: false,
+  commandsQueueMaxLength: 1,
+  pingInterval: 5,
+  readonly: true,
+  commandOptions: { typeMapping: { [RESP_TYPES.BLOB_STRING]: Buffer, [RESP_TYPES.NUMBER]: String } },
+};
+const DELAYED = { socketTimeout: 60_000, reconnectStrategy: 60_000 };
 
 describe("the application's options do not reach the connections for locks", () => {
   const redis = redisForTests();
@@ -52,6 +65,29 @@ describe("the application's options do not reach the connections for locks", () 
     client.disconnect();
   });
 
+  it.each([
+    [
+      '6',
+      () =>
+        createClient({
+          ...UNSUITABLE_NODE_REDIS,
+          url: redis.server.url,
+          socket: DELAYED,
+          keyPrefix: 'app:',
+          clientSideCache: { ttl: 60_000, maxEntries: 10 },
+        }),
+    ],
+    ['5', () => createClient5({ ...UNSUITABLE_NODE_REDIS, url: redis.server.url, socket: DELAYED })],
+    ['5 with RESP 3', () => createClient5({ ...UNSUITABLE_NODE_REDIS, url: redis.server.url, RESP: 3 })],
+    ['6 with RESP 2', () => createClient({ ...UNSUITABLE_NODE_REDIS, url: redis.server.url, RESP: 2 })],
+  ])('given with a client of node-redis %s', async (_, make) => {
+    await worksOver({ client: make() });
+  });
+
+  it('given with options of node-redis', async () => {
+    await worksOver({ options: { ...UNSUITABLE_NODE_REDIS, socket: { ...DELAYED, port: redis.server.port } } });
+  });
+
   it('given with options', async () => {
     await worksOver({ options: { ...UNSUITABLE, port: redis.server.port } });
   });
@@ -69,29 +105,51 @@ describe('a client of Sentinel that does not try again', () => {
   }, 60_000);
   afterAll(() => redis.stop());
 
-  it('is followed by a provider that does: all Sentinels are away for a while', async () => {
-    const client = new Redis({ ...redis.options, sentinelRetryStrategy: () => null, lazyConnect: true });
-    const { backend, events } = await startBackend({ client, commandTimeout: '1s' });
-    const admin = new Redis(redis.master.url);
-    let failures = 0;
-    for (const sentinel of redis.sentinels) sentinel.signal('SIGSTOP');
-    await admin.call('CLIENT', ['KILL', 'TYPE', 'normal', 'SKIPME', 'yes']);
-    await until(() => events.some(({ type }) => type === 'unavailable'), 'it is lost');
-    await until(
-      async () => {
-        const error: unknown = await backend.acquire(request('k')).catch((reason: unknown) => reason);
-        if (inspect(error).includes('sentinels are unreachable')) failures += 1;
-        return failures > 0;
-      },
-      'every Sentinel was asked in vain',
-      60_000,
-    );
-    for (const sentinel of redis.sentinels) sentinel.signal('SIGCONT');
-    await until(() => events.some(({ type }) => type === 'recovered'), 'it is back', 60_000);
-    granted(await backend.acquire(request('k')));
-    admin.disconnect();
-    await backend.close();
-  }, 150_000);
+  it.each<[string, string, () => RedisLockProviderOptions]>([
+    [
+      'ioredis',
+      'sentinels are unreachable',
+      () => ({ client: new Redis({ ...redis.options, sentinelRetryStrategy: () => null, lazyConnect: true }) }),
+    ],
+    [
+      'node-redis',
+      'No Sentinel answered',
+      () => ({
+        client: createSentinel({
+          name: redis.options.name,
+          sentinelRootNodes: redis.options.sentinels,
+          maxCommandRediscovers: 0,
+          nodeClientOptions: { socket: { reconnectStrategy: false } },
+          sentinelClientOptions: { socket: { reconnectStrategy: false } },
+        }),
+      }),
+    ],
+  ])(
+    'is followed by a provider that does: all Sentinels are away for a while: %s',
+    async (_, reason, options) => {
+      const { backend, events } = await startBackend({ ...options(), commandTimeout: '1s' });
+      const admin = new Redis(redis.master.url);
+      let failures = 0;
+      for (const sentinel of redis.sentinels) sentinel.signal('SIGSTOP');
+      await admin.call('CLIENT', ['KILL', 'TYPE', 'normal', 'SKIPME', 'yes']);
+      await until(() => events.some(({ type }) => type === 'unavailable'), 'it is lost');
+      await until(
+        async () => {
+          const error: unknown = await backend.acquire(request('k')).catch((reason: unknown) => reason);
+          if (inspect(error).includes(reason)) failures += 1;
+          return failures > 0;
+        },
+        'every Sentinel was asked in vain',
+        60_000,
+      );
+      for (const sentinel of redis.sentinels) sentinel.signal('SIGCONT');
+      await until(() => events.some(({ type }) => type === 'recovered'), 'it is back', 60_000);
+      granted(await backend.acquire(request('k')));
+      admin.disconnect();
+      await backend.close();
+    },
+    150_000,
+  );
 });
 
 describe('errors and events show no password', () => {
@@ -112,6 +170,12 @@ describe('errors and events show no password', () => {
     ['of a client of ioredis 5', () => ({ client: new Redis5({ ...cluster.addresses[0], ...lazy }) })],
     ['of a client of ioredis 6', () => ({ client: new Redis({ ...cluster.addresses[0], ...lazy }) })],
     ['of a Cluster', () => ({ cluster: cluster.addresses, options: { redisOptions: lazy } })],
+    [
+      'of a client of node-redis 5',
+      () => ({ client: createClient5({ ...login, socket: cluster.addresses[0] ?? {} }) }),
+    ],
+    ['of a client of node-redis 6', () => ({ client: createClient({ ...login, socket: cluster.addresses[0] ?? {} }) })],
+    ['of a Cluster, by node-redis', () => NODE_REDIS.cluster(cluster.addresses, { credentials: login })],
   ])('that is refused, %s', async (_, options) => {
     const events: BackendEvent[] = [];
     const backend = backendOf(options(), {}, events);
@@ -124,5 +188,6 @@ describe('errors and events show no password', () => {
     // But they say what is wrong.
     expect(inspect(seen[1], { depth: 20 })).toContain('WRONGPASS');
   });
-  const lazy = { username: 'user', password: SECRET, lazyConnect: true };
+  const login = { username: 'user', password: SECRET };
+  const lazy = { ...login, lazyConnect: true };
 });

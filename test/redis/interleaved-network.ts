@@ -1,6 +1,6 @@
 import { EventEmitter, once } from 'node:events';
 import type { Redis } from 'ioredis';
-import type { RedisClient, RedisConnection } from '../../lib/providers/redis/index.js';
+import type { IoredisClient, IoredisConnection } from '../../lib/providers/redis/index.js';
 
 interface Request {
   /** The connection on which it was sent: they are numbered. */
@@ -25,7 +25,7 @@ export class InterleavedNetwork {
   readonly messages: { readonly channel: string; readonly text: string }[] = [];
   /** Commands of lost connections that the server has not read yet. */
   late: Request[] = [];
-  readonly client: RedisClient;
+  readonly client: IoredisClient;
   /** The subscriber's connection is dead, and nobody has noticed. */
   isSilent = false;
   /** How often the provider gave that connection up. */
@@ -129,7 +129,7 @@ export class InterleavedNetwork {
     }
   }
 
-  #duplicate(): RedisConnection {
+  #duplicate(): IoredisConnection {
     this.#made += 1;
     const isSubscriber = this.#made === 2;
     const emitter = isSubscriber ? this.#subscriber : this.#commands;

@@ -4,6 +4,7 @@ import { Redis } from 'ioredis';
 import { silentLogger } from '../../lib/api/logger.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { startRedisCluster } from '../servers/redis-cluster.js';
+import { IOREDIS, NODE_REDIS, NODE_REDIS_5 } from './client-libraries.js';
 import { granted, RELEASE, request, type StartedBackend, startBackend, until, untilWaiting } from './seam.js';
 
 // The lines that docs/providers/redis.md tells users to copy: for one server, and for a Cluster.
@@ -21,140 +22,146 @@ async function keysOf({ backend }: StartedBackend): Promise<string[]> {
   return keys;
 }
 
-describe('under the permissions that the documentation names', () => {
-  let server: RedisServer;
-  let admin: Redis;
+describe.each([IOREDIS, NODE_REDIS, NODE_REDIS_5])(
+  'under the permissions that the documentation names, by %s',
+  (library) => {
+    let server: RedisServer;
+    let admin: Redis;
 
-  beforeAll(async () => {
-    server = await startRedisServer();
-    admin = new Redis(server.url);
-    await admin.call('ACL', ['SETUSER', 'locks', 'on', '>secret', ...(await documentedRules('server'))]);
-  });
-  afterAll(async () => {
-    admin.disconnect();
-    await server.stop();
-  });
+    beforeAll(async () => {
+      server = await startRedisServer();
+      admin = new Redis(server.url);
+      await admin.call('ACL', ['SETUSER', 'locks', 'on', '>secret', ...(await documentedRules('server'))]);
+    });
+    afterAll(async () => {
+      admin.disconnect();
+      await server.stop();
+    });
 
-  it('everything works: locks, hand-off, readers, renewal, parking, inspection, list, force, and diagnostics', async () => {
-    const url = `redis://locks:secret@127.0.0.1:${server.port}`;
-    const one = await startBackend({ url });
-    const two = await startBackend({ url });
+    it('everything works: locks, hand-off, readers, renewal, parking, inspection, list, force, and diagnostics', async () => {
+      const url = `redis://locks:secret@127.0.0.1:${server.port}`;
+      const one = await startBackend(library.server(url));
+      const two = await startBackend(library.server(url));
+      const holder = granted(await one.backend.acquire(request('k')));
+      const waiter = two.backend.acquire(request('k'));
+      await until(async () => (await one.backend.inspect('k'))?.waiters === 1, 'it waits');
+      expect(await one.backend.renew(holder, 30_000)).toMatchObject({});
+      await one.backend.release(holder, RELEASE);
+      const next = granted(await waiter);
+      expect(await two.backend.renew(next, 30_000)).toMatchObject({});
+      const reader = two.backend.acquire(request('k', { mode: 'shared' }));
+      await until(async () => (await one.backend.inspect('k'))?.waiters === 1, 'it waits');
+      await two.backend.release(next, RELEASE);
+      await two.backend.release(granted(await reader), RELEASE);
+      const retained = granted(await one.backend.acquire(request('k', { minHold: 5_000 })));
+      await one.backend.release(retained, { keepFor: 4_000, failed: false });
+      await one.backend.register();
+      expect(await keysOf(one)).toEqual(['k']);
+      expect(await one.backend.forceRelease('k')).toBe(true);
+      expect((await one.backend.diagnose()).map(({ message }) => message)).toEqual([expect.stringContaining('AOF')]);
+      const log = (await admin.call('ACL', ['LOG'])) as unknown[];
+      expect(log).toEqual([]);
+      await one.backend.close();
+      await two.backend.close();
+    });
+
+    it('after a reconnect too, where our lost connection is ended at the server', async () => {
+      const { backend, events } = await startBackend(library.server(`redis://locks:secret@127.0.0.1:${server.port}`));
+      const grant = granted(await backend.acquire(request('k')));
+      await admin.call('CLIENT', ['KILL', 'USER', 'locks']);
+      await until(() => events.some(({ type }) => type === 'recovered'), 'it is back');
+      expect(await backend.release(grant, RELEASE)).toBe('released');
+      expect(await admin.call('ACL', ['LOG'])).toEqual([]);
+      await backend.close();
+    });
+
+    it('without SCAN only the list is refused', async () => {
+      const rules = (await documentedRules('server')).filter((rule) => rule !== '+scan');
+      await admin.call('ACL', ['SETUSER', 'blind', 'on', '>secret', ...rules]);
+      const started = await startBackend(library.server(`redis://blind:secret@127.0.0.1:${server.port}`));
+      const grant = granted(await started.backend.acquire(request('k')));
+      await expect(keysOf(started)).rejects.toThrow(/Redis refuses it \(NOPERM .*'scan'/);
+      expect(await started.backend.release(grant, RELEASE)).toBe('released');
+      await admin.call('ACL', ['LOG', 'RESET']);
+      await started.backend.close();
+    });
+
+    it('without SUBSCRIBE a process gets a lock when nobody else waits for it, and is told so', async () => {
+      const rules = (await documentedRules('server')).filter((rule) => rule !== '+subscribe');
+      await admin.call('ACL', ['SETUSER', 'deaf', 'on', '>secret', ...rules]);
+      const warnings: string[] = [];
+      const logger = { ...silentLogger, warn: (message: string) => warnings.push(message) };
+      const deaf = await startBackend(library.server(`redis://deaf:secret@127.0.0.1:${server.port}`), { logger });
+      const other = await startBackend({ url: server.url });
+      const holder = granted(await other.backend.acquire(request('k')));
+      const waiter = deaf.backend.acquire(request('k'));
+      await untilWaiting(deaf);
+      const second = other.backend.acquire(request('k'));
+      await untilWaiting(other);
+      await other.backend.release(holder, RELEASE);
+      await other.backend.release(granted(await second), RELEASE);
+      await deaf.backend.release(granted(await waiter), RELEASE);
+      expect(warnings).toEqual([
+        expect.stringMatching(/gets a lock only when nobody else waits for it: allow SUBSCRIBE/),
+      ]);
+      expect(await deaf.backend.diagnose()).toContainEqual({
+        severity: 'error',
+        message: expect.stringMatching(/refuses what locks need, on .*: allow \+subscribe\./),
+      });
+      await admin.call('ACL', ['LOG', 'RESET']);
+      await deaf.backend.close();
+      await other.backend.close();
+    });
+
+    it('and nothing else does: other keys, other channels, other commands', async () => {
+      const locks = new Redis(`redis://locks:secret@127.0.0.1:${server.port}`);
+      for (const [command, ...args] of [
+        ['GET', 'session:1'],
+        ['FLUSHALL'],
+        ['KEYS', '*'],
+        ['CONFIG', 'GET', '*'],
+        ['PUBLISH', 'news', 'x'],
+        ['EVAL', "return redis.call('GET', 'session:1')", '0'],
+      ] as [string, ...string[]][]) {
+        await expect(locks.call(command, args)).rejects.toThrow(/NOPERM|permission|can't access/i);
+      }
+      locks.disconnect();
+    });
+  },
+);
+
+it.each([IOREDIS, NODE_REDIS])(
+  'a Cluster needs no more than the documentation names for it, by %s',
+  async (library) => {
+    const cluster = await startRedisCluster({ replicas: 1, nodeTimeout: 5_000 });
+    const nodes = [...cluster.masters, ...cluster.replicas];
+    for (const { admin } of nodes) {
+      await admin.call('ACL', ['SETUSER', 'locks', 'on', '>secret', ...(await documentedRules('cluster'))]);
+    }
+    const options = {
+      ...library.cluster(cluster.addresses, { credentials: { username: 'locks', password: 'secret' } }),
+      waitReplicas: 1,
+      commandTimeout: '20s',
+    };
+    const one = await startBackend(options);
+    const two = await startBackend(options);
     const holder = granted(await one.backend.acquire(request('k')));
     const waiter = two.backend.acquire(request('k'));
-    await until(async () => (await one.backend.inspect('k'))?.waiters === 1, 'it waits');
-    expect(await one.backend.renew(holder, 30_000)).toMatchObject({});
+    await untilWaiting(two);
     await one.backend.release(holder, RELEASE);
     const next = granted(await waiter);
     expect(await two.backend.renew(next, 30_000)).toMatchObject({});
-    const reader = two.backend.acquire(request('k', { mode: 'shared' }));
-    await until(async () => (await one.backend.inspect('k'))?.waiters === 1, 'it waits');
-    await two.backend.release(next, RELEASE);
-    await two.backend.release(granted(await reader), RELEASE);
-    const retained = granted(await one.backend.acquire(request('k', { minHold: 5_000 })));
-    await one.backend.release(retained, { keepFor: 4_000, failed: false });
+    expect(await two.backend.release(next, RELEASE)).toBe('released');
     await one.backend.register();
-    expect(await keysOf(one)).toEqual(['k']);
-    expect(await one.backend.forceRelease('k')).toBe(true);
-    expect((await one.backend.diagnose()).map(({ message }) => message)).toEqual([expect.stringContaining('AOF')]);
-    const log = (await admin.call('ACL', ['LOG'])) as unknown[];
-    expect(log).toEqual([]);
+    granted(await one.backend.acquire(request('listed')));
+    expect(await keysOf(two)).toEqual(['listed']);
+    expect((await one.backend.diagnose()).filter(({ severity }) => severity === 'error')).toEqual([]);
+    // What a library's own client asks for beyond that is refused, and not missed.
+    const refused = await Promise.all(nodes.map(async ({ admin }) => await admin.call('ACL', ['LOG'])));
+    expect(JSON.stringify(refused)).not.toContain('"lua"');
     await one.backend.close();
     await two.backend.close();
-  });
-
-  it('after a reconnect too, where our lost connection is ended at the server', async () => {
-    const { backend, events } = await startBackend({ url: `redis://locks:secret@127.0.0.1:${server.port}` });
-    const grant = granted(await backend.acquire(request('k')));
-    await admin.call('CLIENT', ['KILL', 'USER', 'locks']);
-    await until(() => events.some(({ type }) => type === 'recovered'), 'it is back');
-    expect(await backend.release(grant, RELEASE)).toBe('released');
-    expect(await admin.call('ACL', ['LOG'])).toEqual([]);
-    await backend.close();
-  });
-
-  it('without SCAN only the list is refused', async () => {
-    const rules = (await documentedRules('server')).filter((rule) => rule !== '+scan');
-    await admin.call('ACL', ['SETUSER', 'blind', 'on', '>secret', ...rules]);
-    const started = await startBackend({ url: `redis://blind:secret@127.0.0.1:${server.port}` });
-    const grant = granted(await started.backend.acquire(request('k')));
-    await expect(keysOf(started)).rejects.toThrow(/Redis refuses it \(NOPERM .*'scan'/);
-    expect(await started.backend.release(grant, RELEASE)).toBe('released');
-    await admin.call('ACL', ['LOG', 'RESET']);
-    await started.backend.close();
-  });
-
-  it('without SUBSCRIBE a process gets a lock when nobody else waits for it, and is told so', async () => {
-    const rules = (await documentedRules('server')).filter((rule) => rule !== '+subscribe');
-    await admin.call('ACL', ['SETUSER', 'deaf', 'on', '>secret', ...rules]);
-    const warnings: string[] = [];
-    const logger = { ...silentLogger, warn: (message: string) => warnings.push(message) };
-    const deaf = await startBackend({ url: `redis://deaf:secret@127.0.0.1:${server.port}` }, { logger });
-    const other = await startBackend({ url: server.url });
-    const holder = granted(await other.backend.acquire(request('k')));
-    const waiter = deaf.backend.acquire(request('k'));
-    await untilWaiting(deaf);
-    const second = other.backend.acquire(request('k'));
-    await untilWaiting(other);
-    await other.backend.release(holder, RELEASE);
-    await other.backend.release(granted(await second), RELEASE);
-    await deaf.backend.release(granted(await waiter), RELEASE);
-    expect(warnings).toEqual([
-      expect.stringMatching(/gets a lock only when nobody else waits for it: allow SUBSCRIBE/),
-    ]);
-    expect(await deaf.backend.diagnose()).toContainEqual({
-      severity: 'error',
-      message: expect.stringMatching(/refuses what locks need, on .*: allow \+subscribe\./),
-    });
-    await admin.call('ACL', ['LOG', 'RESET']);
-    await deaf.backend.close();
-    await other.backend.close();
-  });
-
-  it('and nothing else does: other keys, other channels, other commands', async () => {
-    const locks = new Redis(`redis://locks:secret@127.0.0.1:${server.port}`);
-    for (const [command, ...args] of [
-      ['GET', 'session:1'],
-      ['FLUSHALL'],
-      ['KEYS', '*'],
-      ['CONFIG', 'GET', '*'],
-      ['PUBLISH', 'news', 'x'],
-      ['EVAL', "return redis.call('GET', 'session:1')", '0'],
-    ] as [string, ...string[]][]) {
-      await expect(locks.call(command, args)).rejects.toThrow(/NOPERM|permission|can't access/i);
-    }
-    locks.disconnect();
-  });
-});
-
-it('a Cluster needs no more than the documentation names for it', async () => {
-  const cluster = await startRedisCluster({ replicas: 1, nodeTimeout: 5_000 });
-  const nodes = [...cluster.masters, ...cluster.replicas];
-  for (const { admin } of nodes) {
-    await admin.call('ACL', ['SETUSER', 'locks', 'on', '>secret', ...(await documentedRules('cluster'))]);
-  }
-  const options = {
-    cluster: cluster.addresses,
-    options: { redisOptions: { username: 'locks', password: 'secret' } },
-    waitReplicas: 1,
-    commandTimeout: '20s',
-  };
-  const one = await startBackend(options);
-  const two = await startBackend(options);
-  const holder = granted(await one.backend.acquire(request('k')));
-  const waiter = two.backend.acquire(request('k'));
-  await untilWaiting(two);
-  await one.backend.release(holder, RELEASE);
-  const next = granted(await waiter);
-  expect(await two.backend.renew(next, 30_000)).toMatchObject({});
-  expect(await two.backend.release(next, RELEASE)).toBe('released');
-  await one.backend.register();
-  granted(await one.backend.acquire(request('listed')));
-  expect(await keysOf(two)).toEqual(['listed']);
-  expect((await one.backend.diagnose()).filter(({ severity }) => severity === 'error')).toEqual([]);
-  // What ioredis' own client asks for beyond that is refused, and not missed.
-  const refused = await Promise.all(nodes.map(async ({ admin }) => await admin.call('ACL', ['LOG'])));
-  expect(JSON.stringify(refused)).not.toContain('"lua"');
-  await one.backend.close();
-  await two.backend.close();
-  await cluster.stop();
-}, 120_000);
+    await cluster.stop();
+  },
+  120_000,
+);

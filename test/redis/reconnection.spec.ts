@@ -10,6 +10,7 @@ import { LOCK_SCRIPT } from '../../lib/providers/redis/lua/lock-script.js';
 import type { RedisBackend } from '../../lib/providers/redis/redis-backend.js';
 import { FakeClock } from '../../lib/testing/index.js';
 import { InterleavedNetwork } from './interleaved-network.js';
+import { IOREDIS, NODE_REDIS, NODE_REDIS_5 } from './client-libraries.js';
 import {
   backendOf,
   granted,
@@ -28,175 +29,181 @@ import type { DirectBackend } from '../direct-backend.js';
 
 const shared = { mode: 'shared' } as const;
 
-describe('a connection that falls silent, is lost or is only slow', () => {
-  const redis = redisForTests();
-  const processes = twoProcesses(redis);
+describe.each([IOREDIS, NODE_REDIS, NODE_REDIS_5])(
+  'a connection that falls silent, is lost or is only slow, by %s',
+  (library) => {
+    const redis = redisForTests();
+    const processes = twoProcesses(redis, library);
 
-  const up = async ({ backend }: StartedBackend) => {
-    await until(async () => (await backend.inspect('nothing').catch(() => 'down')) === null, 'the connection is back');
-  };
-  const waiting = async (count: number) => {
-    await until(async () => (await processes.steady.backend.inspect('k'))?.waiters === count, `${count} wait`);
-  };
-  /** How often the script was called since RESETSTAT, also in vain. */
-  const calls = async () =>
-    Number(/cmdstat_evalsha:calls=(\d+)/.exec(await redis.admin.info('commandstats'))?.[1] ?? 0);
-
-  it('reports at its start that an address accepts connections and never answers', async () => {
-    const sockets: Socket[] = [];
-    const mute = createServer((socket) => sockets.push(socket)).listen(0, '127.0.0.1');
-    await once(mute, 'listening');
-    const url = `redis://127.0.0.1:${(mute.address() as AddressInfo).port}`;
-    const backend = backendOf({ url, commandTimeout: 200 });
-    try {
-      let outcome: unknown;
-      backend.connect().then(
-        () => (outcome = 'started'),
-        (error: unknown) => (outcome = error),
+    const up = async ({ backend }: StartedBackend) => {
+      await until(
+        async () => (await backend.inspect('nothing').catch(() => 'down')) === null,
+        'the connection is back',
       );
-      await until(() => outcome !== undefined, 'connect() has ended');
-      expect(outcome).toBeInstanceOf(LockUnavailableError);
-    } finally {
-      await backend.close();
-      mute.close();
-      for (const socket of sockets) socket.destroy();
-    }
-  });
-
-  it('does not believe what a server answers on a connection that was given up', async () => {
-    const { backend, events } = await startBackend({ url: redis.server.url, commandTimeout: 300 });
-    await backend.inspect('nothing');
-    redis.server.signal('SIGSTOP');
-    const attempt = request('k', { wait: 0 });
-    const answer = backend.acquire(attempt).catch((error: unknown) => error);
-    await until(() => events.some(({ type }) => type === 'unavailable'), 'the connection is given up');
-    redis.server.signal('SIGCONT');
-    // The server executes what it had not read yet, and answers on the half-closed connection.
-    expect(await answer).toBeInstanceOf(LockUnavailableError);
-    await untilAnswered(() => backend.release(attempt, RELEASE));
-    await backend.close();
-  });
-
-  it('connects anew when the reply to the handshake was lost', async () => {
-    const before = processes.proxy.connections;
-    processes.proxy.loseReplies();
-    processes.proxy.cut();
-    await until(() => processes.proxy.connections >= before + 4, 'both connections are given up and made once more');
-    processes.proxy.passReplies();
-    await up(processes.shaky);
-  });
-
-  it('leaves the queue also when the ask and the first release were not answered', async () => {
-    const reader = granted(await processes.steady.backend.acquire(request('k', shared)));
-    const writer = request('k');
-    processes.proxy.loseReplies();
-    const lost = processes.shaky.backend.acquire(writer);
-    await waiting(1);
-    processes.proxy.refuse();
-    await expect(lost).rejects.toThrow(LockUnavailableError);
-    expect(await processes.shaky.backend.release(writer, RELEASE)).toBe('unknown');
-    processes.proxy.passReplies();
-    processes.proxy.admit();
-    await up(processes.shaky);
-    expect(await processes.shaky.backend.release(writer, RELEASE)).toBe('lost');
-    await waiting(0);
-    const behind = granted(await processes.shaky.backend.acquire(request('k', { ...shared, wait: 0 })));
-    expect(behind.fencingToken).toBe(reader.fencingToken);
-  });
-
-  it('leaves no waiter behind when an id whose outcome was unknown is asked again without waiting', async () => {
-    granted(await processes.steady.backend.acquire(request('k')));
-    const ask = request('k');
-    processes.proxy.loseReplies();
-    const lost = processes.shaky.backend.acquire(ask);
-    await waiting(1);
-    processes.proxy.passReplies();
-    processes.proxy.cut();
-    await expect(lost).rejects.toThrow(LockUnavailableError);
-    await up(processes.shaky);
-    let answer: unknown;
-    Object.assign(ask, { wait: 0 });
-    void processes.shaky.backend.acquire(ask).then((outcome) => (answer = outcome));
-    await until(() => answer !== undefined, 'it is answered');
-    expect(answer).toBe('busy');
-    await waiting(0);
-  });
-
-  it('keeps a healthy connection when the event loop was blocked for longer than commandTimeout', async () => {
-    const { backend, events } = await startBackend({ url: redis.server.url, commandTimeout: 1_000 });
-    const grant = granted(await backend.acquire(request('k')));
-    // In a callback of I/O: after it come the timers, and only then what the sockets have received.
-    const outcome = await new Promise((resolve, reject) => {
-      readFile(fileURLToPath(import.meta.url), () => {
-        backend.release(grant, RELEASE).then(resolve, reject);
-        // After the release was sent, which is at the end of the tick.
-        nextTick(() => {
-          for (const end = performance.now() + 4_000; performance.now() < end;);
-        });
-      });
-    });
-    expect(outcome).toBe('released');
-    expect(await backend.inspect('k')).toBeNull();
-    expect(events).toEqual([]);
-    await backend.close();
-  });
-
-  describe('when the server has forgotten the script', () => {
-    let time: FakeClock;
-    let slow: StartedBackend;
-
-    // Its time stands still unless it is advanced: nothing is asked again meanwhile, and nothing given up.
-    beforeEach(async () => {
-      time = new FakeClock();
-      slow = await startBackend({ url: `redis://127.0.0.1:${processes.proxy.port}` }, { clock: time });
-      await slow.backend.inspect('nothing');
-    });
-    afterEach(async () => {
-      processes.proxy.passReplies();
-      await slow.backend.close();
-    });
-
-    const flush = async () => {
-      await redis.admin.script('FLUSH');
-      await redis.admin.config('RESETSTAT');
-      processes.proxy.holdReplies();
     };
+    const waiting = async (count: number) => {
+      await until(async () => (await processes.steady.backend.inspect('k'))?.waiters === count, `${count} wait`);
+    };
+    /** How often the script was called since RESETSTAT, also in vain. */
+    const calls = async () =>
+      Number(/cmdstat_evalsha:calls=(\d+)/.exec(await redis.admin.info('commandstats'))?.[1] ?? 0);
 
-    it('does not ask again for an attempt that was released meanwhile', async () => {
-      await flush();
-      const ask = request('k');
-      const answer = slow.backend.acquire(ask);
-      await until(async () => (await calls()) === 1, 'the ask was refused');
-      await redis.admin.script('LOAD', LOCK_SCRIPT.text);
-      const released = slow.backend.release(ask, RELEASE);
-      await until(async () => (await calls()) === 2, 'the release was executed');
-      processes.proxy.passReplies();
-      expect(await answer).toBe('busy');
-      expect(await released).toBe('lost');
-      // On the same connection, so after whatever was sent again.
-      expect(await slow.backend.inspect('k')).toBeNull();
+    it('reports at its start that an address accepts connections and never answers', async () => {
+      const sockets: Socket[] = [];
+      const mute = createServer((socket) => sockets.push(socket)).listen(0, '127.0.0.1');
+      await once(mute, 'listening');
+      const url = `redis://127.0.0.1:${(mute.address() as AddressInfo).port}`;
+      const backend = backendOf({ ...library.server(url), commandTimeout: 200 });
+      try {
+        let outcome: unknown;
+        backend.connect().then(
+          () => (outcome = 'started'),
+          (error: unknown) => (outcome = error),
+        );
+        await until(() => outcome !== undefined, 'connect() has ended');
+        expect(outcome).toBeInstanceOf(LockUnavailableError);
+      } finally {
+        await backend.close();
+        mute.close();
+        for (const socket of sockets) socket.destroy();
+      }
     });
 
-    it('does not ask again for a waiter that has left meanwhile', async () => {
+    it('does not believe what a server answers on a connection that was given up', async () => {
+      const { backend, events } = await startBackend({ ...library.server(redis.server.url), commandTimeout: 300 });
+      await backend.inspect('nothing');
+      redis.server.signal('SIGSTOP');
+      const attempt = request('k', { wait: 0 });
+      const answer = backend.acquire(attempt).catch((error: unknown) => error);
+      await until(() => events.some(({ type }) => type === 'unavailable'), 'the connection is given up');
+      redis.server.signal('SIGCONT');
+      // The server executes what it had not read yet, and answers on the half-closed connection.
+      expect(await answer).toBeInstanceOf(LockUnavailableError);
+      await untilAnswered(() => backend.release(attempt, RELEASE));
+      await backend.close();
+    });
+
+    it('connects anew when the reply to the handshake was lost', async () => {
+      const before = processes.proxy.connections;
+      processes.proxy.loseReplies();
+      processes.proxy.cut();
+      await until(() => processes.proxy.connections >= before + 4, 'both connections are given up and made once more');
+      processes.proxy.passReplies();
+      await up(processes.shaky);
+    });
+
+    it('leaves the queue also when the ask and the first release were not answered', async () => {
+      const reader = granted(await processes.steady.backend.acquire(request('k', shared)));
+      const writer = request('k');
+      processes.proxy.loseReplies();
+      const lost = processes.shaky.backend.acquire(writer);
+      await waiting(1);
+      processes.proxy.refuse();
+      await expect(lost).rejects.toThrow(LockUnavailableError);
+      expect(await processes.shaky.backend.release(writer, RELEASE)).toBe('unknown');
+      processes.proxy.passReplies();
+      processes.proxy.admit();
+      await up(processes.shaky);
+      expect(await processes.shaky.backend.release(writer, RELEASE)).toBe('lost');
+      await waiting(0);
+      const behind = granted(await processes.shaky.backend.acquire(request('k', { ...shared, wait: 0 })));
+      expect(behind.fencingToken).toBe(reader.fencingToken);
+    });
+
+    it('leaves no waiter behind when an id whose outcome was unknown is asked again without waiting', async () => {
       granted(await processes.steady.backend.acquire(request('k')));
       const ask = request('k');
-      const answer = slow.backend.acquire(ask);
-      await until(() => slow.events.some(({ type }) => type === 'waiting'), 'it waits');
-      await flush();
-      await time.advance(1_000);
-      await until(async () => (await calls()) === 1, 'it has asked again and was refused');
-      await redis.admin.script('LOAD', LOCK_SCRIPT.text);
-      const released = leave(slow.backend, ask);
-      expect(await answer).toBe('busy');
-      await until(async () => (await calls()) === 2, 'it has left');
+      processes.proxy.loseReplies();
+      const lost = processes.shaky.backend.acquire(ask);
+      await waiting(1);
       processes.proxy.passReplies();
-      // Answered after the refusal, so that the next command goes after whatever that one made it send.
-      await slow.backend.inspect('k');
-      expect(await released).toBe('lost');
-      expect(await slow.backend.inspect('k')).toMatchObject({ holders: 1, waiters: 0 });
+      processes.proxy.cut();
+      await expect(lost).rejects.toThrow(LockUnavailableError);
+      await up(processes.shaky);
+      let answer: unknown;
+      Object.assign(ask, { wait: 0 });
+      void processes.shaky.backend.acquire(ask).then((outcome) => (answer = outcome));
+      await until(() => answer !== undefined, 'it is answered');
+      expect(answer).toBe('busy');
+      await waiting(0);
     });
-  });
-});
+
+    it('keeps a healthy connection when the event loop was blocked for longer than commandTimeout', async () => {
+      const { backend, events } = await startBackend({ ...library.server(redis.server.url), commandTimeout: 1_000 });
+      const grant = granted(await backend.acquire(request('k')));
+      // In a callback of I/O: after it come the timers, and only then what the sockets have received.
+      const outcome = await new Promise((resolve, reject) => {
+        readFile(fileURLToPath(import.meta.url), () => {
+          backend.release(grant, RELEASE).then(resolve, reject);
+          // After the release was sent, which is at the end of the tick.
+          nextTick(() => {
+            for (const end = performance.now() + 4_000; performance.now() < end;);
+          });
+        });
+      });
+      expect(outcome).toBe('released');
+      expect(await backend.inspect('k')).toBeNull();
+      expect(events).toEqual([]);
+      await backend.close();
+    });
+
+    describe('when the server has forgotten the script', () => {
+      let time: FakeClock;
+      let slow: StartedBackend;
+
+      // Its time stands still unless it is advanced: nothing is asked again meanwhile, and nothing given up.
+      beforeEach(async () => {
+        time = new FakeClock();
+        slow = await startBackend(library.server(`redis://127.0.0.1:${processes.proxy.port}`), { clock: time });
+        await slow.backend.inspect('nothing');
+      });
+      afterEach(async () => {
+        processes.proxy.passReplies();
+        await slow.backend.close();
+      });
+
+      const flush = async () => {
+        await redis.admin.script('FLUSH');
+        await redis.admin.config('RESETSTAT');
+        processes.proxy.holdReplies();
+      };
+
+      it('does not ask again for an attempt that was released meanwhile', async () => {
+        await flush();
+        const ask = request('k');
+        const answer = slow.backend.acquire(ask);
+        await until(async () => (await calls()) === 1, 'the ask was refused');
+        await redis.admin.script('LOAD', LOCK_SCRIPT.text);
+        const released = slow.backend.release(ask, RELEASE);
+        await until(async () => (await calls()) === 2, 'the release was executed');
+        processes.proxy.passReplies();
+        expect(await answer).toBe('busy');
+        expect(await released).toBe('lost');
+        // On the same connection, so after whatever was sent again.
+        expect(await slow.backend.inspect('k')).toBeNull();
+      });
+
+      it('does not ask again for a waiter that has left meanwhile', async () => {
+        granted(await processes.steady.backend.acquire(request('k')));
+        const ask = request('k');
+        const answer = slow.backend.acquire(ask);
+        await until(() => slow.events.some(({ type }) => type === 'waiting'), 'it waits');
+        await flush();
+        await time.advance(1_000);
+        await until(async () => (await calls()) === 1, 'it has asked again and was refused');
+        await redis.admin.script('LOAD', LOCK_SCRIPT.text);
+        const released = leave(slow.backend, ask);
+        expect(await answer).toBe('busy');
+        await until(async () => (await calls()) === 2, 'it has left');
+        processes.proxy.passReplies();
+        // Answered after the refusal, so that the next command goes after whatever that one made it send.
+        await slow.backend.inspect('k');
+        expect(await released).toBe('lost');
+        expect(await slow.backend.inspect('k')).toMatchObject({ holders: 1, waiters: 0 });
+      });
+    });
+  },
+);
 
 describe('messages and connections, one step after the other', () => {
   const redis = redisForTests();

@@ -4,6 +4,8 @@ import { type AddressInfo, createServer, type Server, type Socket } from 'node:n
 /** Answers as a Sentinel does whose master is on `port`, when it is let to, and tells of a fail-over when it is told to. */
 export class ScriptedSentinel {
   readonly #subscribers = new Set<Socket>();
+  /** Those that speak RESP 3, in which messages are of a type of their own. */
+  readonly #modern = new Set<Socket>();
   #asking: Socket[] = [];
   #isSilent = false;
   readonly #server: Server;
@@ -55,7 +57,7 @@ export class ScriptedSentinel {
 
   tellOfFailover(): void {
     const message = bulks('message', '+switch-master', 'locks 127.0.0.1 1 127.0.0.1 2');
-    for (const socket of this.#subscribers) socket.write(message);
+    for (const socket of this.#subscribers) socket.write(this.#push(socket, message));
   }
 
   async stop(): Promise<void> {
@@ -72,11 +74,18 @@ export class ScriptedSentinel {
         if (this.#isSilent) this.#asking.push(socket);
         else this.#tell(socket);
       } else if (command.includes('sentinels')) socket.write('*0\r\n');
-      else if (command.includes('subscribe')) {
+      else if (command.includes('hello')) {
+        this.#modern.add(socket);
+        socket.write('+OK\r\n');
+      } else if (command.includes('subscribe')) {
         this.#subscribers.add(socket);
-        socket.write(`*3\r\n${bulk('subscribe')}${bulk('+switch-master')}:1\r\n`);
+        socket.write(this.#push(socket, `*3\r\n${bulk('subscribe')}${bulk('+switch-master')}:1\r\n`));
       } else socket.write('+OK\r\n');
     }
+  }
+
+  #push(socket: Socket, array: string): string {
+    return this.#modern.has(socket) ? array.replace('*', '>') : array;
   }
 
   #tell(socket: Socket): void {

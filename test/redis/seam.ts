@@ -9,6 +9,7 @@ import { RedisLockProvider, type RedisLockProviderOptions } from '../../lib/prov
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import type { RedisBackend } from '../../lib/providers/redis/redis-backend.js';
 import { FakeClock } from '../../lib/testing/index.js';
+import { type ClientLibrary, IOREDIS } from './client-libraries.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { type DirectBackend, direct, type TestEvent, type TestGrant, type TestRequest } from '../direct-backend.js';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
@@ -107,7 +108,7 @@ export async function startWithFakeClock(
 /** Two processes on one server: a steady one, and one whose wire can be cut. Anew for each test of one `describe`. */
 export function twoProcesses(
   redis: { readonly server: RedisServer },
-  options: Pick<RedisLockProviderOptions, 'commandTimeout'> = {},
+  library: ClientLibrary = IOREDIS,
 ): { readonly steady: StartedBackend; readonly shaky: StartedBackend; readonly proxy: TcpProxy } {
   let steady!: StartedBackend;
   let shaky!: StartedBackend;
@@ -115,8 +116,8 @@ export function twoProcesses(
   beforeEach(async () => {
     proxy = await startTcpProxy(redis.server.port);
     // A server that is slow to answer must not cost the steady one its connection.
-    steady = await startBackend({ url: redis.server.url, commandTimeout: '10s' });
-    shaky = await startBackend({ url: `redis://127.0.0.1:${proxy.port}`, ...options });
+    steady = await startBackend({ ...library.server(redis.server.url), commandTimeout: '10s' });
+    shaky = await startBackend(library.server(`redis://127.0.0.1:${proxy.port}`));
     // The script is known from here on, so that a lost reply is that of an operation.
     await Promise.all([steady.backend.inspect('nothing'), shaky.backend.inspect('nothing')]);
   });

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { Redis } from 'ioredis';
+import { createCluster, createSentinel } from 'redis';
 import type { RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
 import { type RedisCluster, startRedisCluster } from '../servers/redis-cluster.js';
 import { type RedisSentinels, startRedisSentinels } from '../servers/redis-sentinels.js';
@@ -34,10 +35,25 @@ describe('a provider that is stopped at any moment leaves no connection and no t
 
   const clock = new CountingClock();
 
+  const name = 'locks-test';
   const sources: [string, () => RedisLockProviderOptions][] = [
     ['Sentinel', () => ({ options: { ...sentinels.options, connectionName: 'locks-test' }, waitReplicas: 1 })],
     ['a Cluster', () => ({ cluster: cluster.addresses, options: { redisOptions: { connectionName: 'locks-test' } } })],
+    ['Sentinel, by node-redis', () => ({ client: createSentinel(sentinelOptions()), waitReplicas: 1 })],
+    [
+      'a Cluster, by node-redis',
+      () => ({
+        client: createCluster({ rootNodes: cluster.addresses.map((socket) => ({ socket })), defaults: { name } }),
+      }),
+    ],
   ];
+
+  const sentinelOptions = () => ({
+    name: sentinels.options.name,
+    sentinelRootNodes: sentinels.options.sentinels,
+    nodeClientOptions: { name },
+    sentinelClientOptions: { name },
+  });
 
   it.each(sources)(
     'while it starts: %s',

@@ -1,4 +1,4 @@
-import { RedlockProvider, type RedisClient, type RedisConnection } from '../../lib/providers/redlock/index.js';
+import { RedlockProvider, type IoredisClient, type IoredisConnection } from '../../lib/providers/redlock/index.js';
 import type { RedlockBackend } from '../../lib/providers/redlock/redlock-backend.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { contextFor, RELEASE, request } from '../redis/seam.js';
@@ -39,13 +39,13 @@ interface Message {
 }
 
 /** What one process has sent to one node: a connection that does not break and never loses anything, and with a clock that does not move. */
-class Line implements RedisClient, RedisConnection {
+class Line implements IoredisClient, IoredisConnection {
   readonly messages: Message[] = [];
   #onReady: (() => void) | undefined;
 
   constructor(readonly node: ModelNode) {}
 
-  duplicate(): RedisConnection {
+  duplicate(): IoredisConnection {
     return this;
   }
 

@@ -1,7 +1,7 @@
 import { EventEmitter } from 'node:events';
 import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';
 import { RedlockNode } from '../../lib/providers/redlock/node.js';
-import type { RedisConnection } from '../../lib/providers/redis/client/redis-client.js';
+import type { RedisConnection } from '../../lib/providers/redis/client/redis-connection.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { contextFor } from '../redis/seam.js';
 
@@ -26,6 +26,10 @@ class SlowServer extends EventEmitter implements RedisConnection {
     if (command === 'get') return Promise.resolve(this.noted);
     if (command === 'set') this.noted = args[1]!;
     return Promise.resolve([]);
+  }
+
+  ssubscribe(): Promise<unknown> {
+    return this.subscribe();
   }
 
   subscribe(): Promise<unknown> {

@@ -1,5 +1,5 @@
 import { EventEmitter } from 'node:events';
-import type { RedisClient, RedisConnection } from '../../lib/providers/redis/index.js';
+import type { IoredisClient, IoredisConnection } from '../../lib/providers/redis/index.js';
 import type { FakeClock } from '../../lib/testing/fake-clock.js';
 import { ModelNode } from './model-node.js';
 
@@ -163,7 +163,7 @@ class Socket {
 }
 
 /** All that one process sends to one node, over one connection after another. */
-export class Wire implements RedisClient {
+export class Wire implements IoredisClient {
   weather: Weather = 'good';
   #ids: number;
 
@@ -180,7 +180,7 @@ export class Wire implements RedisClient {
     return 1 + this.chance() * (this.weather === 'slow' ? SLOW : LATENCY);
   }
 
-  duplicate(): RedisConnection {
+  duplicate(): IoredisConnection {
     return new SimulatedConnection(this);
   }
 
@@ -190,7 +190,7 @@ export class Wire implements RedisClient {
 }
 
 /** The process's end: what ioredis does with our settings. */
-class SimulatedConnection extends EventEmitter implements RedisConnection {
+class SimulatedConnection extends EventEmitter implements IoredisConnection {
   #socket: Socket | undefined;
   #pending = new Set<Request['settle']>();
   #isEnded = false;

@@ -1,6 +1,6 @@
 import { nextTick } from 'node:process';
 import type { Clock } from '../../api/clock.js';
-import { type CommandSender, NotSent } from './client/redis-client.js';
+import { type CommandSender, NotSent } from './client/redis-connection.js';
 import type { OperationArguments } from './wire.js';
 
 /** One operation on one lock: a part of a script call. */

@@ -1,9 +1,11 @@
 export { RedisLockProvider } from './redis-lock-provider.js';
-export type { RedisLockProviderOptions } from './client/redis-options.js';
+export type { RedisClient, RedisLockProviderOptions } from './client/redis-options.js';
 export type {
-  RedisClient,
-  RedisClusterClient,
-  RedisClusterConnection,
-  RedisClusterNode,
-  RedisConnection,
-} from './client/redis-client.js';
+  IoredisClient,
+  IoredisCluster,
+  IoredisClusterConnection,
+  IoredisConnection,
+  IoredisNode,
+} from './client/ioredis.js';
+export type { NodeRedisClient, NodeRedisCluster, NodeRedisConnection, NodeRedisSentinel } from './client/node-redis.js';
+export type { RedisConnection } from './client/redis-connection.js';

@@ -1,5 +1,5 @@
 import type { Instance } from '../../api/lock-provider.js';
-import { NotSent } from './client/redis-client.js';
+import { NotSent } from './client/redis-connection.js';
 import type { KeyLayout } from './key-layout.js';
 import type { Servers } from './servers.js';
 

@@ -14,7 +14,7 @@ import type {
 } from '../../api/lock-provider.js';
 import { validUntil } from '../../core/toolkit/validity.js';
 import { HEAVY, LIGHT } from './batcher.js';
-import { connectionsOf, isClusterClient, loadIoredis, type RedisSettings } from './client/redis-options.js';
+import { clusterOf, connectionsOf, isCluster, type RedisSettings } from './client/redis-options.js';
 import { whyTooOldRedis } from './client/oldest-redis.js';
 import { ClusterServers } from './cluster/cluster-servers.js';
 import { examine } from './diagnostics.js';
@@ -77,7 +77,7 @@ export class RedisBackend implements LockBackend, ServersListener {
         { provider: name, cause },
       );
     } finally {
-      // ioredis keeps trying by itself. From here on, a success is a recovery.
+      // The connections keep trying by themselves. From here on, a success is a recovery.
       this.#wasConnected = true;
     }
   }
@@ -210,14 +210,12 @@ export class RedisBackend implements LockBackend, ServersListener {
   }
 
   #serversOf(settings: RedisSettings): Servers {
-    const { client, cluster, options } = settings.source;
     const { commandTimeout, waitReplicas } = settings;
     const { clock, logger, random } = this.context;
     const process = random.id().slice(-PROCESS_ID_DIGITS);
     const shared = { clock, logger, layout: this.#layout, process, commandTimeout, waitReplicas };
-    if (client && isClusterClient(client)) return new ClusterServers(() => Promise.resolve(client), shared, this);
-    if (cluster === undefined) return new SingleServer(() => connectionsOf(settings), shared, this);
-    const connectCluster = async () => new (await loadIoredis()).Cluster(cluster, { ...options, lazyConnect: true });
-    return new ClusterServers(connectCluster, shared, this);
+    return isCluster(settings)
+      ? new ClusterServers(() => clusterOf(settings), shared, this)
+      : new SingleServer(() => connectionsOf(settings), shared, this);
   }
 }

@@ -3,7 +3,7 @@ import type { AcquireRequest, BackendContext, Grant } from '../../api/lock-provi
 import { HolderTable } from '../../core/toolkit/holder-table.js';
 import { validUntil } from '../../core/toolkit/validity.js';
 import { HEAVY, type Operation, REPEATED } from './batcher.js';
-import { NotSent } from './client/redis-client.js';
+import { NotSent } from './client/redis-connection.js';
 import { RedisRequest, requestOf } from './redis-request.js';
 import type { Servers } from './servers.js';
 import { unavailable } from './unavailable.js';

@@ -1,7 +1,7 @@
 import type { Clock } from '../../api/clock.js';
 import type { LockLogger } from '../../api/logger.js';
 import { CommandConnection, type ConnectionListener } from './client/command-connection.js';
-import type { RedisConnection } from './client/redis-client.js';
+import type { Connect } from './client/redis-connection.js';
 import type { KeyLayout } from './key-layout.js';
 import { ServerClock } from './server-clock.js';
 import { Subscription, type SubscriptionListener } from './subscription.js';
@@ -41,7 +41,7 @@ export class Server implements ConnectionListener {
 
   constructor(
     { clock, logger, commandTimeout, waitReplicas }: ServerSettings,
-    connect: () => RedisConnection,
+    connect: Connect,
     isSharded: boolean,
     private readonly listener: ServersListener,
   ) {

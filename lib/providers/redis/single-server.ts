@@ -1,6 +1,6 @@
 import { Batcher } from './batcher.js';
 import type { Ask } from './client/diagnostics.js';
-import type { RedisConnection } from './client/redis-client.js';
+import type { Connect } from './client/redis-connection.js';
 import { LOCK_SCRIPT } from './lua/lock-script.js';
 import { Server, type ServerSettings, type ServersListener } from './server.js';
 import type { ServerClock } from './server-clock.js';
@@ -15,7 +15,7 @@ export class SingleServer implements Servers {
   #isClosed = false;
 
   constructor(
-    private readonly connections: () => Promise<() => RedisConnection>,
+    private readonly connections: () => Promise<Connect>,
     private readonly settings: ServerSettings,
     private readonly listener: ServersListener,
   ) {

@@ -1,6 +1,6 @@
 import type { Clock, Timer } from '../../api/clock.js';
 import type { LockLogger } from '../../api/logger.js';
-import { keepConnecting, type RedisConnection } from './client/redis-client.js';
+import { isReplyError, keepConnecting, type RedisConnection } from './client/redis-connection.js';
 
 /** Reacts to a subscription. */
 export interface SubscriptionListener {
@@ -105,10 +105,10 @@ export class Subscription {
   async #subscribeTo(channel: string): Promise<boolean> {
     try {
       // One by one: a sharded command names channels of one hash slot.
-      await (this.isSharded ? this.connection.call('ssubscribe', channel) : this.connection.subscribe(channel));
+      await (this.isSharded ? this.connection.ssubscribe(channel) : this.connection.subscribe(channel));
       return true;
     } catch (error) {
-      if (!(error instanceof Error) || error.name !== 'ReplyError') return false;
+      if (!isReplyError(error)) return false;
       if (error.message.startsWith('NOPERM')) {
         this.logger.warn(
           `Redis refuses this process its channel (${error.message}), so it gets a lock only when nobody else waits for it: ` +

@@ -1,4 +1,5 @@
 import { LockUnavailableError } from '../../api/errors.js';
+import { isReplyError } from './client/redis-connection.js';
 import { NotReplicated } from './wait-connection.js';
 
 /** The error for an operation on `key` that was not answered, or refused; with `sent` false no command has left this process. */
@@ -16,7 +17,5 @@ export function notListed(provider: string, cause: unknown): LockUnavailableErro
 function reasonOf(cause: unknown): string {
   if (cause instanceof NotReplicated) return `too few replicas have it (${cause.message})`;
   if (cause instanceof SyntaxError) return 'its record in Redis is not that of a lock';
-  return cause instanceof Error && cause.name === 'ReplyError'
-    ? `Redis refuses it (${cause.message})`
-    : 'Redis did not answer';
+  return isReplyError(cause) ? `Redis refuses it (${cause.message})` : 'Redis did not answer';
 }

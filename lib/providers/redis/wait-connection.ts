@@ -1,4 +1,4 @@
-import type { CommandSender } from './client/redis-client.js';
+import type { CommandSender } from './client/redis-connection.js';
 
 interface Sending {
   readonly command: string;

@@ -1,3 +1,17 @@
 export { RedlockProvider } from './redlock-provider.js';
 export type { RedlockNodeOptions, RedlockProviderOptions } from './redlock-options.js';
-export type { RedisClient, RedisConnection } from '../redis/client/redis-client.js';
+export type { RedisClient } from '../redis/client/redis-options.js';
+export type {
+  IoredisClient,
+  IoredisCluster,
+  IoredisClusterConnection,
+  IoredisConnection,
+  IoredisNode,
+} from '../redis/client/ioredis.js';
+export type {
+  NodeRedisClient,
+  NodeRedisCluster,
+  NodeRedisConnection,
+  NodeRedisSentinel,
+} from '../redis/client/node-redis.js';
+export type { RedisConnection } from '../redis/client/redis-connection.js';

@@ -1,6 +1,6 @@
 import type { BackendContext } from '../../api/lock-provider.js';
 import { CommandConnection } from '../redis/client/command-connection.js';
-import type { RedisConnection } from '../redis/client/redis-client.js';
+import { isReplyError, type RedisConnection } from '../redis/client/redis-connection.js';
 import { whyTooOldRedis } from '../redis/client/oldest-redis.js';
 import { callOf, type Command, isRelease, isVote } from './command.js';
 import type { RedlockKeyLayout } from './key-layout.js';
@@ -197,7 +197,7 @@ export class RedlockNode {
     try {
       return String(await this.ask('info', 'server'));
     } catch (error) {
-      if (!(error instanceof Error) || error.name !== 'ReplyError') throw error;
+      if (!isReplyError(error)) throw error;
       this.#refusal = error;
       return '';
     }

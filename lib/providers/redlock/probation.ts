@@ -1,5 +1,6 @@
 import type { Clock, Timer } from '../../api/clock.js';
 import type { CommandConnection } from '../redis/client/command-connection.js';
+import { isReplyError } from '../redis/client/redis-connection.js';
 
 /**
  * With `delayedRestart`: when a node may vote.
@@ -53,7 +54,7 @@ export class Probation {
     try {
       return String(await this.connection.ask('get', this.runKey));
     } catch (error) {
-      if (!(error instanceof Error) || error.name !== 'ReplyError') throw error;
+      if (!isReplyError(error)) throw error;
       return '';
     }
   }

@@ -1,6 +1,7 @@
 import type { Clock, Timer } from '../../../api/clock.js';
 import type { LockLogger } from '../../../api/logger.js';
-import { type CommandSender, keepConnecting, NotSent, type RedisConnection, withoutCommand } from './redis-client.js';
+import { withoutCommand } from './ioredis.js';
+import { type CommandSender, isReplyError, keepConnecting, NotSent, type RedisConnection } from './redis-connection.js';
 
 /** Reacts to the state of a connection. */
 export interface ConnectionListener {
@@ -49,7 +50,7 @@ export class CommandConnection implements CommandSender {
     connection.on('close', () => {
       this.#lose();
     });
-    // Without a listener ioredis prints the error itself; with one the cause goes where the failure is reported.
+    // The cause goes where the failure is reported.
     connection.on('error', (error) => {
       this.#cause = withoutCommand(error);
     });
@@ -75,7 +76,7 @@ export class CommandConnection implements CommandSender {
         if (this.#up) resolve();
         else reject(this.#cause);
       };
-      // The promise of ioredis resolves too early, and its error has fewer details.
+      // The promise resolves too early, and that of ioredis has fewer details.
       this.connection.connect().catch(() => this.#onFirstOutcome?.());
     });
   }
@@ -160,7 +161,7 @@ export class CommandConnection implements CommandSender {
       },
       (error) => {
         // Refused, and not lost: then the connection works without an id.
-        if (error instanceof Error && error.name === 'ReplyError') this.#open();
+        if (isReplyError(error)) this.#open();
       },
       true,
     );
@@ -204,7 +205,7 @@ export class CommandConnection implements CommandSender {
       () => this.#lost.delete(identity),
       (error) => {
         // Without an answer it is killed again by the next connection.
-        if (!(error instanceof Error) || error.name !== 'ReplyError') return;
+        if (!isReplyError(error)) return;
         this.#lost.delete(identity);
         if (isRefusal(error)) {
           this.logger.debug('Redis refuses CLIENT KILL: a lost connection may execute commands late.');
@@ -244,7 +245,7 @@ export class CommandConnection implements CommandSender {
 
 /**
  * The commands that were sent on one connection. After the connection is given up, ioredis still reads replies on its half-closed
- * socket. A server that hung and wakes up would answer there for locks that another server has granted since, so such a reply is a failure.
+ * socket (node-redis does not). A server that hung and wakes up would answer there for locks that another server has granted since, so such a reply is a failure.
  */
 interface Flight {
   commands: number;

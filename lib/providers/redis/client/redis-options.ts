@@ -1,12 +1,27 @@
 import { LockConfigError } from '../../../api/errors.js';
 import { type ConfiguredDuration, toMilliseconds } from '../../../api/duration.js';
 import {
-  hardenedFor,
-  type RedisClient,
-  type RedisClusterClient,
-  type RedisConnection,
-  withHeardSentinels,
-} from './redis-client.js';
+  type Ioredis,
+  type IoredisClient,
+  type IoredisCluster,
+  ioredisCluster,
+  ioredisConnections,
+} from './ioredis.js';
+import {
+  type NodeRedis,
+  type NodeRedisClient,
+  type NodeRedisCluster,
+  nodeRedisCluster,
+  type NodeRedisClusterOptions,
+  nodeRedisConnections,
+  nodeRedisOptionsOf,
+  type NodeRedisSentinel,
+} from './node-redis.js';
+import { nodeRedisSentinel, type NodeRedisSentinelOptions } from './node-redis-sentinel.js';
+import type { Connect, FindCluster } from './redis-connection.js';
+
+/** A client of ioredis 5 or 6 or of `redis` 5 or 6 (node-redis), by its structure: of a single server, of Sentinel, or of a Cluster. */
+export type RedisClient = IoredisClient | IoredisCluster | NodeRedisClient | NodeRedisSentinel | NodeRedisCluster;
 
 /**
  * Where Redis is: exactly one of `client`, `url`, `cluster` and `options` (which may also go with `cluster`).
@@ -15,13 +30,19 @@ import {
  * `waitReplicas`), and closes only those.
  */
 export interface RedisLockProviderOptions {
-  /** A client of ioredis 5 or 6: of a single server, of Sentinel, or of a Cluster. It is duplicated, never used or closed. */
-  readonly client?: RedisClient | RedisClusterClient | undefined;
-  /** Such as `redis://user:password@host:6379/0`; `rediss:` for TLS. Needs `ioredis`. */
+  /**
+   * A client of ioredis 5 or 6, or of `redis` 5 or 6 (node-redis): of a single server, of Sentinel, or of a Cluster. Connections are made
+   * with its options; the client itself is never used or closed. node-redis 5 does not show those of a Sentinel client: pass them as `options`.
+   */
+  readonly client?: RedisClient | undefined;
+  /** Such as `redis://user:password@host:6379/0`; `rediss:` for TLS. Needs `ioredis` or `redis`; with both, `ioredis` is used. */
   readonly url?: string | undefined;
-  /** Nodes of a Redis Cluster, as the constructor of ioredis' `Cluster` takes them; its options are `options`. Needs `ioredis`. */
+  /** Start nodes of a Redis Cluster, as `{ host, port }` or URLs. Needs `ioredis` or `redis`; `options` are those of its Cluster client. */
   readonly cluster?: readonly (string | { readonly host?: string; readonly port?: number })[] | undefined;
-  /** The options of an ioredis client, for Sentinel (`sentinels` and `name`) and TLS. Needs `ioredis`. */
+  /**
+   * The options of a client, for Sentinel and TLS. Those of node-redis are known by `socket`, `sentinelRootNodes` or `defaults`; all others
+   * are those of the library that is installed, of `ioredis` with both.
+   */
   readonly options?: object | undefined;
   /**
    * How many replicas must have a lock before it counts as held, and each renewal of it before it counts as renewed: `WAIT`. Default 0.
@@ -57,10 +78,9 @@ export function readOptions(options: RedisLockProviderOptions): RedisSettings {
   if (url !== undefined && !(typeof url === 'string' && URL.canParse(url))) {
     throw new LockConfigError('RedisLockProvider: "url" is not a URL: write it as redis://host:6379.');
   }
-  if (client !== undefined && typeof (client as Partial<RedisClient> | null)?.duplicate !== 'function') {
-    throw new LockConfigError(
-      'RedisLockProvider: "client" is not an ioredis client (version 5 or 6): it cannot be duplicated.',
-    );
+  if (client !== undefined) {
+    const reason = whyUnusable(client);
+    if (reason !== undefined) throw new LockConfigError(`RedisLockProvider: "client" ${reason}`);
   }
   if (cluster !== undefined && !(Array.isArray(cluster) && cluster.length > 0 && cluster.every(isNode))) {
     throw new LockConfigError('RedisLockProvider: "cluster" must list at least one node, such as { host, port }.');
@@ -68,7 +88,7 @@ export function readOptions(options: RedisLockProviderOptions): RedisSettings {
   // Anything but an object has no options, and would mean the server at localhost.
   if (clientOptions !== undefined && !isObject(clientOptions)) {
     throw new LockConfigError(
-      'RedisLockProvider: "options" must be the options of an ioredis client, such as { host }.',
+      'RedisLockProvider: "options" must be the options of a client of ioredis or redis, such as { host } or { socket: { host } }.',
     );
   }
   if (!Number.isInteger(waitReplicas) || waitReplicas < 0) {
@@ -86,45 +106,115 @@ function isObject(value: unknown): boolean {
   return typeof value === 'object' && value !== null;
 }
 
-/** Makes a connection, which does nothing before its `connect`. */
-export type Connect = () => RedisConnection;
-
-/** Connections to one server. @throws LockConfigError for a Cluster, and when `ioredis` is needed and not installed. */
-export async function connectionsOf({ source, commandTimeout }: RedisSettings): Promise<Connect> {
-  const { client, url, options } = source;
-  const hardened = hardenedFor(commandTimeout);
-  if (client) {
-    if (isClusterClient(client)) {
-      throw new LockConfigError(
-        'A client of one server is needed here, and "client" is one of a Cluster: pass a client of one server.',
-      );
-    }
-    return () => withHeardSentinels(client.duplicate(hardened));
+/** What is wrong with this client, if anything is. */
+function whyUnusable(client: unknown): string | undefined {
+  const parts = (isObject(client) ? client : {}) as Partial<Record<string, unknown>>;
+  const has = (method: string) => typeof parts[method] === 'function';
+  if (has('sendCommand') && !has('call') && !has('withTypeMapping')) {
+    return 'is of an old version of "redis" (node-redis): pass a client of version 5 or 6.';
   }
-  const { Redis } = await loadIoredis();
-  const lazy = { lazyConnect: true };
-  // Duplicated as well: options in the query of a URL would otherwise come before ours.
-  const template = url === undefined ? new Redis({ ...options, ...lazy }) : new Redis(url, lazy);
-  return () => withHeardSentinels(template.duplicate(hardened));
+  if (has('duplicate')) return undefined;
+  if (has('getMasterNode')) {
+    return 'is a Sentinel client of node-redis 5, which does not show its options: pass the options as "options", or update to 6.';
+  }
+  if (has('execute')) return 'is a pool of node-redis: pass a client that createClient() made.';
+  return 'is no client of ioredis or redis (version 5 or 6 of either): it cannot be duplicated.';
 }
 
-export function isClusterClient(client: RedisClient | RedisClusterClient): client is RedisClusterClient {
+/** Whether these are the servers of a Cluster. */
+export function isCluster({ source: { client, cluster } }: RedisSettings): boolean {
+  return cluster !== undefined || (client !== undefined && (isIoredisCluster(client) || isNodeRedisCluster(client)));
+}
+
+/** Connections to one server. @throws LockConfigError for a Cluster, and when a library is needed and not installed. */
+export async function connectionsOf(settings: RedisSettings): Promise<Connect> {
+  const { source, commandTimeout } = settings;
+  const { client, url, options } = source;
+  if (isCluster(settings)) {
+    throw new LockConfigError(
+      'A client of one server is needed here, and "client" is one of a Cluster: pass a client of one server.',
+    );
+  }
+  if (client) {
+    if (isNodeRedisSentinel(client)) {
+      const read = nodeRedisOptionsOf(client) as NodeRedisSentinelOptions;
+      return nodeRedisSentinel(await loadNodeRedis(), read, commandTimeout);
+    }
+    return isNodeRedis(client)
+      ? nodeRedisConnections(client as NodeRedisClient, commandTimeout)
+      : ioredisConnections(client as IoredisClient, commandTimeout);
+  }
+  const { ioredis, nodeRedis } = await loadLibrary(options);
+  if (ioredis) {
+    const lazy = { lazyConnect: true };
+    // Duplicated as well: options in the query of a URL would otherwise come before ours.
+    const template = url === undefined ? new ioredis.Redis({ ...options, ...lazy }) : new ioredis.Redis(url, lazy);
+    return ioredisConnections(template, commandTimeout);
+  }
+  return options && 'sentinelRootNodes' in options
+    ? nodeRedisSentinel(nodeRedis, options as NodeRedisSentinelOptions, commandTimeout)
+    : nodeRedisConnections(nodeRedis.createClient(url === undefined ? { ...options } : { url }), commandTimeout);
+}
+
+/** How the nodes of a Cluster are found. @throws LockConfigError when a library is needed and not installed. */
+export async function clusterOf({ source, commandTimeout }: RedisSettings): Promise<FindCluster> {
+  const { client, cluster = [], options } = source;
+  if (client) {
+    if (!isNodeRedis(client)) return ioredisCluster(client as IoredisCluster, commandTimeout);
+    const read = nodeRedisOptionsOf(client as NodeRedisCluster) as NodeRedisClusterOptions;
+    return nodeRedisCluster(await loadNodeRedis(), read, commandTimeout);
+  }
+  const { ioredis, nodeRedis } = await loadLibrary(options);
+  if (ioredis) return ioredisCluster(new ioredis.Cluster(cluster, { ...options, lazyConnect: true }), commandTimeout);
+  const rootNodes = cluster.map((node) => (typeof node === 'string' ? { url: node } : { socket: node }));
+  return nodeRedisCluster(nodeRedis, { ...options, rootNodes }, commandTimeout);
+}
+
+function isIoredisCluster(client: RedisClient): client is IoredisCluster {
   return 'isCluster' in client && client.isCluster;
 }
 
-interface Ioredis {
-  readonly Redis: new (...args: [object] | [string, object]) => RedisClient;
-  readonly Cluster: new (nodes: readonly unknown[], options: object) => RedisClusterClient;
+// Every client of node-redis has it since version 5, and none of ioredis.
+function isNodeRedis(client: RedisClient): boolean {
+  return 'withTypeMapping' in client;
 }
 
-/** @throws LockConfigError when `ioredis` is not installed. */
-export async function loadIoredis(): Promise<Ioredis> {
+function isNodeRedisSentinel(client: RedisClient): client is NodeRedisSentinel {
+  return isNodeRedis(client) && 'getMasterNode' in client;
+}
+
+function isNodeRedisCluster(client: RedisClient): client is NodeRedisCluster {
+  return isNodeRedis(client) && 'masters' in client;
+}
+
+type Library =
+  | { readonly ioredis: Ioredis; readonly nodeRedis?: undefined }
+  | { readonly ioredis?: undefined; readonly nodeRedis: NodeRedis };
+
+/**
+ * Imported only where the application did not pass a client, because both are optional peers.
+ *
+ * @throws LockConfigError when neither is installed.
+ */
+async function loadLibrary(options: object | undefined): Promise<Library> {
+  // ioredis would take no notice of them, and connect to localhost.
+  if (options && ['socket', 'sentinelRootNodes', 'defaults'].some((each) => each in options)) {
+    return { nodeRedis: await loadNodeRedis() };
+  }
   try {
-    // An optional peer: imported only where the application did not pass a client.
-    return (await import('ioredis')) as unknown as Ioredis;
+    return { ioredis: (await import('ioredis')) as unknown as Ioredis };
+  } catch {
+    return { nodeRedis: await loadNodeRedis('"ioredis" or "redis"') };
+  }
+}
+
+/** @throws LockConfigError when it is not installed. */
+async function loadNodeRedis(needed = '"redis"'): Promise<NodeRedis> {
+  try {
+    return await import('redis');
   } catch (cause) {
     throw new LockConfigError(
-      'RedisLockProvider needs the package "ioredis" for "url", "cluster" and "options": npm install ioredis.',
+      `RedisLockProvider needs the package ${needed} for "url", "cluster", "options", and for a Sentinel or Cluster client of node-redis: npm install ${needed.split(' ')[0]?.replaceAll('"', '') ?? ''}.`,
       { cause },
     );
   }

@@ -2,14 +2,13 @@ import { setMaxListeners } from 'node:events';
 import { pause } from '../../../core/toolkit/timing.js';
 import { Batcher } from '../batcher.js';
 import type { Ask } from '../client/diagnostics.js';
-import { hardenedFor, type RedisClusterClient } from '../client/redis-client.js';
+import type { Address, FindCluster, KnownCluster } from '../client/redis-connection.js';
 import { BUCKETS } from '../key-layout.js';
 import { CLUSTER_LOCK_SCRIPT } from '../lua/lock-script.js';
 import { Server, type ServerSettings, type ServersListener } from '../server.js';
 import type { ServerClock } from '../server-clock.js';
 import type { Servers } from '../servers.js';
 import type { Subscription } from '../subscription.js';
-import { type Address, findCluster, type KnownCluster } from './discovery.js';
 import { keyOf, readSlotMap } from './slot-map.js';
 
 /** How soon the map is read again while a slot is on its way, or a master does not answer: then less and less often, in ms. */
@@ -22,8 +21,8 @@ const ELSEWHERE = /^(MOVED|ASK|TRYAGAIN|CLUSTERDOWN) /;
 /**
  * The masters of a Redis Cluster: connections to each that serves one of our buckets, and a batcher for each bucket.
  *
- * Commands do not go through ioredis' Cluster client. It sends a command again when its connection breaks (`retryDelayOnFailover`, up to
- * `maxRedirections` times), and keeps those for which it knows no node. After a failover, an ask whose attempt is over would
+ * Commands do not go through the library's Cluster client. It sends a command again when its connection breaks (of ioredis:
+ * `retryDelayOnFailover`, up to `maxRedirections` times), and keeps those for which it knows no node. After a failover, an ask whose attempt is over would
  * still be executed. Here a call is sent again only when the server has answered that it did not run it.
  *
  * While a slot migrates, its bucket waits. `ASK` is not followed: the script also touches keys that are not named
@@ -33,7 +32,7 @@ export class ClusterServers implements Servers, ServersListener {
   readonly isCluster = true;
   readonly #nodes = new Map<string, Node>();
   readonly #buckets: readonly Bucket[];
-  #client: RedisClusterClient | undefined;
+  #find: FindCluster | undefined;
   /** Aborts when the backend closes. */
   readonly #closing = new AbortController();
   #cluster: KnownCluster | undefined;
@@ -42,7 +41,7 @@ export class ClusterServers implements Servers, ServersListener {
   #delay = LOOK_AGAIN;
 
   constructor(
-    private readonly clientOf: () => Promise<RedisClusterClient>,
+    private readonly finder: () => Promise<FindCluster>,
     private readonly settings: ServerSettings,
     private readonly listener: ServersListener,
   ) {
@@ -84,7 +83,7 @@ export class ClusterServers implements Servers, ServersListener {
   }
 
   async connect(): Promise<void> {
-    this.#client = await this.clientOf();
+    this.#find = await this.finder();
     try {
       await this.#refresh();
       if (this.#nodes.size === 0) throw new Error('No node of the Cluster reports its slots.');
@@ -207,8 +206,8 @@ export class ClusterServers implements Servers, ServersListener {
       this.#apply(readSlotMap(reply, address, this.#cluster?.natMap));
       return;
     }
-    if (this.#client === undefined) return;
-    this.#cluster = await findCluster(this.#client, this.settings.commandTimeout);
+    if (this.#find === undefined) return;
+    this.#cluster = await this.#find();
     this.#apply(readSlotMap(this.#cluster.slots, this.#cluster.asked, this.#cluster.natMap));
   }
 
@@ -242,10 +241,9 @@ export class ClusterServers implements Servers, ServersListener {
     const key = keyOf(address);
     const known = this.#nodes.get(key);
     if (known) return known;
-    const template = this.#cluster?.template;
-    if (template === undefined) throw new Error('A node of the Cluster is named before one was found.');
-    const override = { ...hardenedFor(this.settings.commandTimeout), ...address, readOnly: false };
-    const server = new Server(this.settings, () => template.duplicate(override), true, this);
+    const cluster = this.#cluster;
+    if (cluster === undefined) throw new Error('A node of the Cluster is named before one was found.');
+    const server = new Server(this.settings, () => cluster.connectTo(address), true, this);
     const connected = server.connect();
     connected.catch(() => {
       this.#watch();

@@ -1,5 +1,5 @@
 import { BUCKETS } from '../key-layout.js';
-import type { Address, NatMap } from './discovery.js';
+import type { Address, NatMap } from '../client/redis-connection.js';
 import { hashSlotOf } from './hash-slot.js';
 
 const BUCKET_SLOTS = Array.from({ length: BUCKETS }, (_, bucket) => hashSlotOf(String(bucket)));

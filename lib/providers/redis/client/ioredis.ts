@@ -1,0 +1,179 @@
+import {
+  type Address,
+  backOff,
+  type Connect,
+  connectTimeoutFor,
+  type FindCluster,
+  type KnownCluster,
+  type NatMap,
+  type RedisConnection,
+} from './redis-connection.js';
+
+/*
+ * ioredis (5 or 6) as this package uses it. Its parts are written as structures, so that the types of either version fit and the
+ * application's copy need not be ours.
+ */
+
+/** The part of an ioredis client that this package uses: of a single server, or of Sentinel. */
+export interface IoredisClient {
+  /** A new client with the same options, except for those overridden. */
+  duplicate(override?: object): IoredisConnection;
+}
+
+/** One connection of our own, made by {@link IoredisClient.duplicate}. */
+export type IoredisConnection = Omit<RedisConnection, 'ssubscribe'>;
+
+/** The part of an ioredis Cluster client that this package uses. */
+export interface IoredisCluster {
+  readonly isCluster: boolean;
+  /** A new client of the same Cluster: it finds the nodes for us, and is closed again. */
+  duplicate(nodes?: [], override?: object): IoredisClusterConnection;
+}
+
+/** A client of a Cluster of our own, made by {@link IoredisCluster.duplicate}. */
+export interface IoredisClusterConnection {
+  readonly options: object;
+  connect(): Promise<unknown>;
+  disconnect(): void;
+  nodes(): IoredisNode[];
+  on(event: string, listener: (error: unknown) => void): unknown;
+}
+
+/** A node that a Cluster client has found. */
+export interface IoredisNode extends IoredisClient, Pick<RedisConnection, 'call'> {
+  readonly options: object;
+}
+
+export interface Ioredis {
+  readonly Redis: new (...args: [object] | [string, object]) => IoredisClient;
+  readonly Cluster: new (nodes: readonly unknown[], options: object) => IoredisCluster;
+}
+
+/**
+ * The settings in which our connections differ from the application's client.
+ *
+ * Nothing is sent twice and nothing is kept for later: after a reconnect, an old command would be executed for an attempt that
+ * is over. ioredis re-sends unanswered commands by default, and executed a lost `SET NX` twice (measured: the second
+ * answer says "busy" about our own key). A command that was not answered is an unknown outcome, asked again by id.
+ *
+ * `commandTimeout` and `socketTimeout` are off: ioredis arms a timer per command for them. `CommandConnection` watches
+ * for silence with one timer for all commands.
+ */
+const HARDENED = {
+  lazyConnect: true,
+  enableReadyCheck: true,
+  enableOfflineQueue: false,
+  maxRetriesPerRequest: 0,
+  autoResendUnfulfilledCommands: false,
+  autoResubscribe: false,
+  enableAutoPipelining: false,
+  commandTimeout: undefined,
+  socketTimeout: undefined,
+  // A connection that is given up must not linger half-closed when the server is frozen: its commands are unknown until then.
+  disconnectTimeout: 100,
+  // Sentinel only: leaves a master that was demoted while it hung. Without it ioredis stayed on it (measured: 1 399 lost writes).
+  failoverDetector: true,
+  // By default ioredis does not listen for a minute to a Sentinel that it has lost.
+  sentinelReconnectStrategy: backOff,
+  // Applications that prefer failing to waiting set null here. Then we never reconnected after no Sentinel had answered once.
+  sentinelRetryStrategy: backOff,
+  // The namespace is our prefix; another one would be put before the hash tag of some keys and not of others.
+  keyPrefix: '',
+  stringNumbers: false,
+  replyMapping: 'legacy',
+  // CLIENT SETINFO is for monitoring, and one more permission.
+  disableClientInfo: true,
+  retryStrategy: backOff,
+  // Replies decide about a connection, in the place that reads them.
+  reconnectOnError: undefined,
+} as const;
+
+function hardenedFor(timeout: number): object {
+  const connectTimeout = connectTimeoutFor(timeout);
+  // Sentinels freeze as masters do, and ioredis waits for their answers without end by default.
+  return { ...HARDENED, connectTimeout, sentinelCommandTimeout: connectTimeout };
+}
+
+/** Connections to the server of this client, where it may be silent for `timeout` ms. */
+export function ioredisConnections(client: IoredisClient, timeout: number): Connect {
+  const hardened = hardenedFor(timeout);
+  return () => ownConnection(client.duplicate(hardened));
+}
+
+function ownConnection(connection: IoredisConnection): RedisConnection {
+  hearSentinels(connection);
+  // The first of ioredis 5 have no such method.
+  return Object.assign(connection, { ssubscribe: (channel: string) => connection.call('ssubscribe', channel) });
+}
+
+/**
+ * Listens for the errors of the connections on which ioredis hears of failovers from Sentinels. Without a listener it prints each of them
+ * with its stack to stderr: 106 a minute of one dead Sentinel. If no Sentinel answers, the connection itself has an error.
+ */
+function hearSentinels(connection: IoredisConnection): void {
+  // ioredis has no event for these connections, and does not export where it makes them.
+  const { connector } = connection as {
+    readonly connector?: { connectToSentinel?: (...args: unknown[]) => IoredisConnection };
+  };
+  const connect = connector?.connectToSentinel;
+  if (connector && connect) {
+    connector.connectToSentinel = (...args) => {
+      const sentinel = connect.apply(connector, args);
+      sentinel.on('error', () => undefined);
+      return sentinel;
+    };
+  }
+}
+
+/** Lets a Cluster client of our own find the nodes, with the application's start nodes, DNS and TLS, and closes it again. */
+export function ioredisCluster(client: IoredisCluster, timeout: number): FindCluster {
+  return () => find(client, timeout);
+}
+
+async function find(client: IoredisCluster, timeout: number): Promise<KnownCluster> {
+  const finder = client.duplicate([], {
+    lazyConnect: true,
+    enableReadyCheck: false,
+    clusterRetryStrategy: () => null,
+    slotsRefreshInterval: undefined,
+    slotsRefreshTimeout: timeout,
+    shardedSubscribers: false,
+    redisOptions: { connectTimeout: timeout, commandTimeout: timeout, disableClientInfo: true },
+  });
+  let cause: unknown;
+  // The error of the last node that was asked in vain: that of the client has no details.
+  finder.on('node error', (error) => {
+    cause = error;
+  });
+  finder.on('error', () => undefined);
+  try {
+    await finder.connect();
+    const { natMap } = finder.options as { natMap?: NatMap };
+    for (const node of finder.nodes()) {
+      try {
+        const slots = await node.call('cluster', 'SLOTS');
+        const hardened = { ...hardenedFor(timeout), readOnly: false };
+        const connectTo = (address: Address) => ownConnection(node.duplicate({ ...hardened, ...address }));
+        return { slots, asked: addressOf(node), natMap, connectTo };
+      } catch (error) {
+        cause = error;
+      }
+    }
+  } catch (error) {
+    cause ??= error;
+  } finally {
+    finder.disconnect();
+  }
+  throw new Error('No node of the Cluster reports its slots.', { cause: withoutCommand(cause) });
+}
+
+function addressOf({ options }: IoredisNode): Address {
+  const { host = '127.0.0.1', port = 6379 } = options as Partial<Address>;
+  return { host, port };
+}
+
+/** ioredis notes the command in its errors, and with it a holder's id or the password, which no log may show. */
+export function withoutCommand(error: unknown): unknown {
+  if (error instanceof Error) Reflect.deleteProperty(error, 'command');
+  return error;
+}

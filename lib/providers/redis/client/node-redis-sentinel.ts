@@ -1,0 +1,148 @@
+import { setTimeout } from 'node:timers/promises';
+import {
+  Connection,
+  destroy,
+  hardened,
+  type Link,
+  type NodeRedis,
+  type NodeRedisClient,
+  type NodeRedisConnection,
+  type NodeRedisOptions,
+} from './node-redis.js';
+import { type Address, backOff, type Connect, connectTimeoutFor, type NatMap } from './redis-connection.js';
+
+/** The options of a Sentinel client of node-redis, as far as this package reads them. */
+export interface NodeRedisSentinelOptions {
+  readonly name: string;
+  readonly sentinelRootNodes: readonly Address[];
+  readonly nodeClientOptions?: NodeRedisOptions | undefined;
+  readonly sentinelClientOptions?: NodeRedisOptions | undefined;
+  readonly nodeAddressMap?: NatMap | undefined;
+  readonly RESP?: number | undefined;
+}
+
+/**
+ * Connections to the master that Sentinel names.
+ *
+ * The Sentinel client of node-redis sends a command again after a failover, so only its options are used, and the Sentinels are asked
+ * here. Each link asks all of them at the same time and believes the first that answers, because some may hang. It listens to them as long
+ * as it exists: a master that was demoted while it hung takes itself for the master when it wakes up.
+ */
+export function nodeRedisSentinel(library: NodeRedis, options: NodeRedisSentinelOptions, timeout: number): Connect {
+  const sentinels = new Sentinels(library, options, timeout);
+  return () => new Connection((link) => sentinels.open(link));
+}
+
+class Sentinels {
+  /** Those that a Sentinel has named last, beside those of the options. */
+  #others: readonly Address[] = [];
+  readonly #node: NodeRedisClient;
+  readonly #sentinel: NodeRedisClient;
+
+  constructor(
+    library: NodeRedis,
+    private readonly options: NodeRedisSentinelOptions,
+    private readonly timeout: number,
+  ) {
+    const { RESP, nodeClientOptions, sentinelClientOptions } = options;
+    this.#node = library.createClient({ RESP, ...nodeClientOptions });
+    this.#sentinel = library.createClient({ ...sentinelClientOptions });
+  }
+
+  /** Connects the link to the master. */
+  async open(link: Link): Promise<void> {
+    const master = await this.#find(link);
+    if (link.isOver) return;
+    const socket = { ...this.options.nodeClientOptions?.socket, ...this.#mapped(master) };
+    const client = this.#node.duplicate(hardened(socket, this.timeout, link));
+    await link.open(client);
+    const info = await client.sendCommand(['INFO', 'replication']).catch((error: unknown) => {
+      // Without the permission, the first lock finds out.
+      if (error instanceof Error && error.message.startsWith('NOPERM')) return '';
+      throw error;
+    });
+    if (/^role:slave/m.test(String(info))) {
+      throw new Error(`Sentinel names ${keyOf(master)} as the master, and that server is a replica.`);
+    }
+  }
+
+  /** Where the master is. The link ends when a Sentinel reports that another server is the master. */
+  async #find(link: Link): Promise<Address> {
+    let master: Address | undefined;
+    let cause: unknown;
+    const ask = async (sentinel: Address): Promise<Address> => {
+      const client = this.#sentinelAt(sentinel, link);
+      client.on('error', (error) => {
+        cause = error;
+      });
+      await client.connect();
+      const { name } = this.options;
+      // First, so that no failover is missed in between.
+      await client.subscribe('+switch-master', (message) => {
+        const [group, , , host = '', port] = message.split(' ');
+        const next = { host, port: Number(port) };
+        // One that is late may report the failover after which this master was found.
+        if (group !== name || (master && keyOf(next) === keyOf(master))) return;
+        link.end(new Error(`Sentinel reports a failover: ${keyOf(next)} is the master now.`));
+      });
+      const address = await client.sendCommand(['SENTINEL', 'GET-MASTER-ADDR-BY-NAME', name]);
+      if (!Array.isArray(address)) throw new Error(`A Sentinel does not know a master of the name "${name}".`);
+      this.#others = othersIn(await client.sendCommand(['SENTINEL', 'SENTINELS', name]).catch(() => []));
+      return { host: String(address[0]), port: Number(address[1]) };
+    };
+    const known = new Map([...this.options.sentinelRootNodes, ...this.#others].map((each) => [keyOf(each), each]));
+    const within = connectTimeoutFor(this.timeout);
+    const late = setTimeout(within, undefined, { ref: false, signal: link.signal }).then(() => {
+      throw new Error(`No Sentinel answered within ${within} ms.`, { cause });
+    });
+    // It ends with the link.
+    late.catch(() => undefined);
+    try {
+      master = await Promise.race([late, Promise.any([...known.values()].map(ask))]);
+      return master;
+    } catch (error) {
+      throw error instanceof AggregateError ? error.errors[0] : error;
+    }
+  }
+
+  #sentinelAt(address: Address, link: Link): NodeRedisConnection {
+    const client = this.#sentinel.duplicate({
+      // On one connection that listens and asks.
+      RESP: 3,
+      maintNotifications: 'disabled',
+      disableClientInfo: true,
+      socket: {
+        ...this.options.sentinelClientOptions?.socket,
+        ...this.#mapped(address),
+        connectTimeout: connectTimeoutFor(this.timeout),
+        socketTimeout: undefined,
+        // It listens again by itself.
+        reconnectStrategy: backOff,
+        signal: link.signal,
+      },
+    });
+    link.signal.addEventListener('abort', () => {
+      destroy(client);
+    });
+    return client;
+  }
+
+  #mapped(address: Address): Address {
+    const { nodeAddressMap } = this.options;
+    const key = keyOf(address);
+    return (typeof nodeAddressMap === 'function' ? nodeAddressMap(key) : nodeAddressMap?.[key]) ?? address;
+  }
+}
+
+/** The reply to `SENTINEL SENTINELS`. */
+function othersIn(reply: unknown): Address[] {
+  if (!Array.isArray(reply)) return [];
+  return (reply as { ip?: unknown; port?: unknown }[]).map(({ ip, port }) => ({
+    host: String(ip),
+    port: Number(port),
+  }));
+}
+
+function keyOf({ host, port }: Address): string {
+  return `${host}:${port}`;
+}

@@ -1,0 +1,135 @@
+import type { Clock, Timer } from '../../../api/clock.js';
+
+/*
+ * What this package needs of a client library. There is one file per library, `ioredis.ts` and `node-redis.ts`; nothing else knows them.
+ */
+
+/**
+ * One connection of our own to one server. It sends each command once, keeps none for later, and may end at any time.
+ *
+ * Its events: `connect` when its socket is open, `ready` when it takes commands, `error` with the cause before it ends, `close` when it has
+ * ended, `end` when it does not connect again by itself, `message` and `smessage` with a channel and a text.
+ */
+export interface RedisConnection {
+  /** Its outcome comes as events as well. */
+  connect(): Promise<unknown>;
+  /** Gives the socket up: no reply on it is believed. @param reconnect whether to connect again; the library may leave that to `end` */
+  disconnect(reconnect?: boolean): void;
+  /** Rejects with the server's error ({@link isReplyError}), or with another one when the outcome is unknown. */
+  call(command: string, ...args: string[]): Promise<unknown>;
+  subscribe(channel: string): Promise<unknown>;
+  /** To a channel in a hash slot, on the server of a Cluster. */
+  ssubscribe(channel: string): Promise<unknown>;
+  on(event: string, listener: (...args: string[]) => void): unknown;
+}
+
+/** Makes a connection, which does nothing before its `connect`. */
+export type Connect = () => RedisConnection;
+
+export interface Address {
+  readonly host: string;
+  readonly port: number;
+}
+
+/** The address that a server means, seen from this process. */
+export type NatMap = Readonly<Record<string, Address>> | ((key: string) => Address | null | undefined);
+
+/** A Cluster of which one node has answered. */
+export interface KnownCluster {
+  /** Its answer to `CLUSTER SLOTS`, and the address under which it was asked. */
+  readonly slots: unknown;
+  readonly asked: Address;
+  readonly natMap?: NatMap | undefined;
+  /** Connects to any of the nodes. */
+  connectTo(address: Address): RedisConnection;
+}
+
+/** Finds a node of the Cluster that answers. Rejects when none does. */
+export type FindCluster = () => Promise<KnownCluster>;
+
+/** Sends commands, each once. */
+export interface CommandSender {
+  readonly isUp: boolean;
+  /** No command is in flight. */
+  readonly isIdle: boolean;
+  /** `onFailure` gets the server's error, {@link NotSent}, or another error when the outcome is unknown. */
+  send(command: string, args: string[], onReply: (reply: unknown) => void, onFailure: (error: unknown) => void): void;
+}
+
+/** A command that has not left this process. */
+export class NotSent extends Error {
+  override readonly name = 'NotSent';
+}
+
+/** The name that the errors of a server have. Both libraries answer them as errors, also inside of arrays. */
+export const REPLY_ERROR = 'ReplyError';
+
+/** Whether the server has answered with this error. Any other one means that the outcome is unknown. */
+export function isReplyError(error: unknown): error is Error {
+  return error instanceof Error && error.name === REPLY_ERROR;
+}
+
+/**
+ * How long to wait before the next try, in ms: 50 more with each, as ioredis does by default. Doubled pauses would find a server
+ * that was away for half a lease only when the other half is over (measured: after 1.5 s away up to 1.5 s later, with these 0.4 s).
+ */
+export function backOff(times: number): number {
+  return Math.min(50 * times, 2_000) * (0.75 + Math.random() / 4);
+}
+
+/** Of 10 s, ioredis' default, the longest part of a failover would be spent on a host that is gone. */
+const CONNECT_WITHIN = 2_000;
+
+/** How long a socket may take to open, where a server may be silent for `timeout` ms. */
+export function connectTimeoutFor(timeout: number): number {
+  return Math.max(timeout, CONNECT_WITHIN);
+}
+
+/**
+ * Keeps a connection connecting where its library stops. Answers a function that ends it, to be called before the connection is closed.
+ *
+ * The libraries limit the time to open a socket, and then wait without end for the answers of the handshake. So a connection is given up
+ * that is not ready `timeout` ms after its socket has opened. And ioredis ends permanently when a Sentinel announces a failover while it
+ * is asked where the master is, because `disconnect()` makes that question fail (seen: a provider that was unavailable until its process
+ * was restarted). So the connection is connected again. Those of node-redis always end.
+ */
+export function keepConnecting(connection: RedisConnection, clock: Clock, timeout: number): () => void {
+  let handshake: Timer | undefined;
+  let retry: Timer | undefined;
+  let ends = 0;
+  let isOver = false;
+
+  const endHandshake = (): void => {
+    if (handshake !== undefined) clock.clearTimer(handshake);
+    handshake = undefined;
+  };
+  connection.on('connect', () => {
+    endHandshake();
+    handshake = clock.setTimer(() => {
+      // After a blocked event loop timers run before sockets are read, so replies that have arrived are read first.
+      handshake = clock.setTimer(() => {
+        handshake = undefined;
+        connection.disconnect(true);
+      }, 1);
+    }, timeout);
+  });
+  connection.on('close', endHandshake);
+  connection.on('ready', () => {
+    endHandshake();
+    ends = 0;
+  });
+  connection.on('end', () => {
+    if (isOver) return;
+    ends += 1;
+    retry = clock.setTimer(() => {
+      // Its outcome comes as events.
+      connection.connect().catch(() => undefined);
+    }, backOff(ends));
+  });
+
+  return () => {
+    isOver = true;
+    endHandshake();
+    if (retry !== undefined) clock.clearTimer(retry);
+  };
+}

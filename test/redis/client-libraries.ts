@@ -1,0 +1,59 @@
+import { createClient, createCluster, createSentinel } from 'redis';
+import { createClient as createClient5, createCluster as createCluster5 } from 'redis5';
+import type { RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
+
+interface Address {
+  readonly host: string;
+  readonly port: number;
+}
+
+export interface Credentials {
+  readonly username: string;
+  readonly password: string;
+}
+
+interface ClusterSettings {
+  readonly natMap?: Record<string, Address>;
+  readonly credentials?: Credentials | undefined;
+}
+
+/** The same servers, by one of the client libraries. */
+export interface ClientLibrary {
+  server(url: string): RedisLockProviderOptions;
+  cluster(nodes: readonly Address[], settings?: ClusterSettings): RedisLockProviderOptions;
+  sentinel(options: { readonly sentinels: Address[]; readonly name: string }): RedisLockProviderOptions;
+  toString(): string;
+}
+
+function clusterOptions(nodes: readonly Address[], { natMap, credentials }: ClusterSettings) {
+  return {
+    rootNodes: nodes.map((socket) => ({ socket })),
+    ...(natMap && { nodeAddressMap: natMap }),
+    ...(credentials && { defaults: credentials }),
+  };
+}
+
+export const IOREDIS: ClientLibrary = {
+  server: (url) => ({ url }),
+  cluster: (nodes, { natMap, credentials } = {}) => ({
+    cluster: nodes,
+    options: { natMap, redisOptions: credentials },
+  }),
+  sentinel: (options) => ({ options }),
+  toString: () => 'ioredis',
+};
+
+export const NODE_REDIS: ClientLibrary = {
+  server: (url) => ({ client: createClient({ url }) }),
+  cluster: (nodes, settings = {}) => ({ client: createCluster(clusterOptions(nodes, settings)) }),
+  sentinel: ({ sentinels, name }) => ({ client: createSentinel({ name, sentinelRootNodes: sentinels }) }),
+  toString: () => 'node-redis',
+};
+
+/** It speaks RESP 2 unless told otherwise, and does not show the options of a Sentinel client. */
+export const NODE_REDIS_5: ClientLibrary = {
+  server: (url) => ({ client: createClient5({ url }) }),
+  cluster: (nodes, settings = {}) => ({ client: createCluster5(clusterOptions(nodes, settings)) }),
+  sentinel: ({ sentinels, name }) => ({ options: { name, sentinelRootNodes: sentinels } }),
+  toString: () => 'node-redis 5',
+};

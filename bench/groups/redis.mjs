@@ -6,7 +6,7 @@ import { builds } from '../builds.mjs';
 import { burst, burstTable, loop, loopRounds, manyKeys, oneCaller } from '../loads.mjs';
 import { cpuNanoseconds, interleave, lasting, mapped, median } from '../measure.mjs';
 import { serverTime } from '../redis/server-time.mjs';
-import { admin, by, each, OURS, RAW, SCRIPTS, SENT, peerNames, server, stop } from '../redis/setup.mjs';
+import { admin, by, each, NODE_REDIS, OURS, RAW, SCRIPTS, SENT, peerNames, server, stop } from '../redis/setup.mjs';
 import { reportLoops } from '../report-loops.mjs';
 import { report, reportBeside } from '../results.mjs';
 
@@ -18,7 +18,7 @@ const LOOPERS = 16;
 const FASTER = { 1: 2, 2: 3, 4: 2.5 };
 
 const alone = await interleave(
-  each([...ALL, SCRIPTS, SENT], (acquire) => oneCaller(acquire, lasting(200))),
+  each([...ALL, NODE_REDIS, SCRIPTS, SENT], (acquire) => oneCaller(acquire, lasting(200))),
   { rounds: 15 },
 );
 const { [SCRIPTS]: sameScripts, [SENT]: sent, ...others } = alone;
@@ -73,7 +73,7 @@ report({
   base: RAW,
   bar: { atLeast: 1.5, of: 'base' },
   rounds: await interleave(
-    each(ALL, (acquire) => manyKeys(acquire, lasting(200))),
+    each([...ALL, NODE_REDIS], (acquire) => manyKeys(acquire, lasting(200))),
     { rounds: 15 },
   ),
 });
@@ -87,7 +87,7 @@ await stop();
 async function cpuTime(callers) {
   const CYCLES = lasting(callers === 1 ? 4_000 : 20_000);
   const costs = await interleave(
-    each([RAW, SCRIPTS, ...builds], async (acquire) => {
+    each([RAW, SCRIPTS, ...builds, NODE_REDIS], async (acquire) => {
       const before = await serverTime(admin);
       // As many cycles in flight as callers, each on a key of its own.
       const client = await cpuNanoseconds(CYCLES / callers, () =>

@@ -1,6 +1,7 @@
 // The candidates. Each makes a function that acquires the lock `key` and resolves to a function that releases it.
 import { randomUUID } from 'node:crypto';
 import { Redis } from 'ioredis';
+import { createClient } from 'redis';
 import { KeyLayout } from '../../dist/providers/redis/key-layout.js';
 import { LOCK_SCRIPT } from '../../dist/providers/redis/lua/lock-script.js';
 import { builds, load, OURS } from '../builds.mjs';
@@ -12,8 +13,10 @@ const SCRIPTS = 'the same scripts, bare ioredis';
 
 /** A cycle of this library that ends when its release is on its way. */
 const SENT = `${OURS}, release: 'sent'`;
+/** This library with a client of node-redis. */
+const NODE_REDIS = `${OURS}, node-redis`;
 
-export { OURS, RAW, SCRIPTS, SENT };
+export { NODE_REDIS, OURS, RAW, SCRIPTS, SENT };
 
 /** The raw client: SET NX PX and compare-and-delete, without tokens and without a queue. It polls while it waits. */
 function raw(client) {
@@ -67,7 +70,8 @@ export async function candidate(name, port) {
   const client = new Redis({ port, lazyConnect: true });
   await client.connect();
   const own = Object.fromEntries(builds.map((build) => [build, () => ours(client, build)]));
-  const make = { [RAW]: raw, [SCRIPTS]: scripts, ...own, ...(await peers()) }[name];
+  const nodeRedis = () => ours(createClient({ url: `redis://127.0.0.1:${port}` }), OURS);
+  const make = { [RAW]: raw, [SCRIPTS]: scripts, [NODE_REDIS]: nodeRedis, ...own, ...(await peers()) }[name];
   const acquire = await make(client, port);
   return {
     acquire,

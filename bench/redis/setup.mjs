@@ -6,9 +6,9 @@ import { Redis } from 'ioredis';
 import { startRedisServer } from '../../test/servers/redis-server.mjs';
 import { builds } from '../builds.mjs';
 import { about, versionOf } from '../results.mjs';
-import { candidate, OURS, peers, RAW, SCRIPTS, SENT } from './candidates.mjs';
+import { candidate, NODE_REDIS, OURS, peers, RAW, SCRIPTS, SENT } from './candidates.mjs';
 
-export { OURS, RAW, SCRIPTS, SENT };
+export { NODE_REDIS, OURS, RAW, SCRIPTS, SENT };
 
 export const server = await startRedisServer();
 spawnSync('taskset', ['-p', '-c', '0', String(server.pid)]);
@@ -17,7 +17,7 @@ export const admin = new Redis(server.port);
 export const peerNames = Object.keys(await peers());
 /** All candidates by name. */
 export const by = {};
-for (const name of [RAW, SCRIPTS, ...builds, ...peerNames]) by[name] = await candidate(name, server.port);
+for (const name of [RAW, SCRIPTS, ...builds, NODE_REDIS, ...peerNames]) by[name] = await candidate(name, server.port);
 
 // The same locks as those of this library.
 by[SENT] = { acquire: by[OURS].acquire.sent, stop: () => undefined };
@@ -27,6 +27,7 @@ about({
   versions: {
     redis: /redis_version:(\S+)/.exec(await admin.info('server'))[1],
     ioredis: versionOf('ioredis'),
+    'node-redis': versionOf('redis'),
     ...Object.fromEntries(peerNames.map((name) => [name, versionOf(PACKAGES[name] ?? name, 'peers')])),
     ...(peerNames.length > 0 && { 'node-redis (of simple-redis-mutex)': versionOf('redis', 'peers') }),
     ...(peerNames.length > 0 && { 'node-redis (of murlock)': versionOf('murlock/node_modules/redis', 'peers') }),

@@ -8,7 +8,10 @@ import * as naiveLimit from './naive-limit.mjs';
 import * as redis from './redis.mjs';
 import * as redlockPackage from './redlock-package.mjs';
 import * as redisCluster from './redis-cluster.mjs';
+import * as redisClusterNodeRedis from './redis-cluster-node-redis.mjs';
+import * as redisNodeRedis from './redis-node-redis.mjs';
 import * as redisSentinel from './redis-sentinel.mjs';
+import * as redisSentinelNodeRedis from './redis-sentinel-node-redis.mjs';
 import * as redlock from './redlock.mjs';
 import { advisoryLocks, rowLocks } from './typeorm-sessions.mjs';
 import { versionLocks } from './typeorm-version.mjs';
@@ -40,6 +43,9 @@ export const subjects = {
   redis,
   'redis-cluster': redisCluster,
   'redis-sentinel': redisSentinel,
+  'redis-node-redis': redisNodeRedis,
+  'redis-cluster-node-redis': redisClusterNodeRedis,
+  'redis-sentinel-node-redis': redisSentinelNodeRedis,
   redlock,
   'typeorm-row': rowLocks('mariadb'),
   'typeorm-row-mysql': rowLocks('mysql'),

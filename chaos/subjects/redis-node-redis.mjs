@@ -1,0 +1,14 @@
+import { load, managed } from './lock-manager.mjs';
+import { lifetime } from './redis.mjs';
+
+/** As `redis`, by a client of node-redis. */
+export * from './redis.mjs';
+export const title = 'redis, by node-redis';
+
+export async function connect({ library, ports }) {
+  const { createClient } = await import('redis');
+  const { RedisLockProvider } = await load(library, 'providers/redis/index.js');
+  const client = createClient({ url: `redis://127.0.0.1:${ports[0]}` });
+  const provider = new RedisLockProvider({ client, commandTimeout: 500 });
+  return managed({ library, provider, options: { lease: lifetime }, lifetime });
+}

@@ -18,6 +18,7 @@ const LAB_NOTES = join(root, 'docs/lab-notes/benchmarks.md');
 const TITLES = {
   decorator: 'Decorator',
   node: 'Node 20 and Node 24',
+  import: 'Import',
   redis: 'Redis',
   'redis-scale': 'Redis, growth',
   scale: 'Redis, processes and keys',

@@ -10,7 +10,7 @@ const FAR = 5;
 export const manyWaitingKeys = {
   name: 'many waiting keys',
   begin({ fleet, worker, duration }) {
-    for (const { proxies } of fleet.members) for (const proxy of proxies) proxy.delay(FAR);
+    for (const { proxies } of fleet.members) for (const proxy of proxies) proxy.slow(FAR, 'both');
     const keys = Array.from({ length: KEYS }, (_, index) => `crowd:${index}`);
     const all = (given) => keys.map((key) => ({ key, mode: 'exclusive', isExtra: true, ...given }));
     fleet.send(worker, 'add', { sections: all({ wait: 0, length: duration }) });

@@ -5,23 +5,26 @@ const heal = onAllProxies((proxy) => proxy.heal());
 
 export const networkDelayed = {
   name: 'network delayed',
-  begin: onAllProxies((proxy, { random }) => proxy.delay(random.between(20, 200))),
+  begin: onAllProxies((proxy, { random }) => proxy.slow(random.between(20, 200), 'both')),
   end: heal,
 };
 export const requestsLost = {
   name: 'requests lost',
-  begin: onAllProxies((proxy) => proxy.drop('requests')),
+  begin: onAllProxies((proxy) => proxy.loseRequests()),
   end: heal,
 };
-export const repliesLost = { name: 'replies lost', begin: onAllProxies((proxy) => proxy.drop('replies')), end: heal };
+export const repliesLost = { name: 'replies lost', begin: onAllProxies((proxy) => proxy.loseReplies()), end: heal };
 export const connectionsHalfOpen = {
   name: 'connections half-open',
   begin: onAllProxies((proxy) => proxy.freeze()),
   end: heal,
 };
-export const connectionsReset = { name: 'connections reset', begin: onAllProxies((proxy) => proxy.reset()) };
-export const connectionsForgotten = { name: 'connections forgotten', begin: onAllProxies((proxy) => proxy.forget()) };
-export const clientsReset = { name: 'clients reset', begin: onAllProxies((proxy) => proxy.resetClients()) };
+export const connectionsReset = { name: 'connections reset', begin: onAllProxies((proxy) => proxy.resetAll()) };
+export const connectionsForgotten = {
+  name: 'connections forgotten',
+  begin: onAllProxies((proxy) => proxy.loseState()),
+};
+export const clientsReset = { name: 'clients reset', begin: onAllProxies((proxy) => proxy.forget()) };
 export const connectionsRefused = {
   name: 'connections refused',
   begin: onAllProxies((proxy) => proxy.refuse()),

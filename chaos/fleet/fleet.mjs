@@ -1,7 +1,7 @@
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { join } from 'node:path';
-import { startProxy } from './proxy.mjs';
+import { startTcpProxy } from '../../test/servers/tcp-proxy.ts';
 
 const START_TIMEOUT = 30_000;
 const USAGE_TIMEOUT = 10_000;
@@ -23,7 +23,7 @@ export class Fleet {
   async start(count, ports) {
     this.#members = await Promise.all(
       Array.from({ length: count }, async (_, index) => {
-        const proxies = await Promise.all(ports.map((port) => startProxy(port)));
+        const proxies = await Promise.all(ports.map((port) => startTcpProxy(port)));
         const member = { name: `w${index + 1}`, life: 0, proxies, process: undefined };
         await this.#launch(member);
         return member;

@@ -3,11 +3,11 @@ import { LockConfigError } from '../../lib/api/errors.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { MemcachedLockProvider } from '../../lib/providers/memcached/index.js';
 import { type MemcachedServer, startMemcached } from '../servers/memcached-server.mjs';
-import { type RewritingProxy, startRewritingProxy } from '../servers/rewriting-proxy.js';
+import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 
 describe('memcached of an older version', () => {
   let server: MemcachedServer;
-  let old: RewritingProxy;
+  let old: TcpProxy;
   let locks: LockManager | undefined;
 
   beforeAll(async () => {
@@ -15,12 +15,12 @@ describe('memcached of an older version', () => {
   });
   afterEach(async () => {
     await locks?.stop();
-    old.close();
+    await old.close();
   });
   afterAll(() => server.stop());
 
   async function locksOn(rewrite: (text: string) => string): Promise<LockManager> {
-    old = await startRewritingProxy(server.port, rewrite);
+    old = await startTcpProxy(server.port, { rewrite });
     locks = new LockManager({
       providers: { memcached: new MemcachedLockProvider({ server: `127.0.0.1:${old.port}` }) },
     });

@@ -2,21 +2,23 @@ import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { LockConfigError } from '../../lib/api/errors.js';
 import { startRedlock } from '../redlock/quorum.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
-import { type RewritingProxy, startRewritingProxy } from '../servers/rewriting-proxy.js';
+import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import { startBackend } from './seam.js';
 
 describe('a Redis that is older than 6.2', () => {
   let servers: readonly RedisServer[];
-  let old: RewritingProxy;
+  let old: TcpProxy;
   const urls = () => [...servers.slice(0, 2).map(({ url }) => url), `redis://127.0.0.1:${old.port}`];
 
   beforeAll(async () => {
     servers = await Promise.all([startRedisServer(), startRedisServer(), startRedisServer()]);
     // Of the same length, which the answer tells.
-    old = await startRewritingProxy(servers[2]!.port, (text) => text.replace(/(redis_version:)\d\.\d/, '$16.0'));
+    old = await startTcpProxy(servers[2]!.port, {
+      rewrite: (text) => text.replace(/(redis_version:)\d\.\d/, '$16.0'),
+    });
   });
   afterAll(async () => {
-    old.close();
+    await old.close();
     await Promise.all(servers.map((server) => server.stop()));
   });
 

@@ -1,8 +1,11 @@
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { reset } from './reset.mjs';
 
-/** A wire between a client and a server that can be cut, and whose replies can be held back or lost. */
+type Direction = 'requests' | 'replies';
+
+/** A wire between a client and a server, with the faults that a network can have. */
 export interface TcpProxy {
   readonly port: number;
   /** How many connections were made through it so far. */
@@ -12,15 +15,24 @@ export interface TcpProxy {
   passReplies(): void;
   /** Loses what the server answers. */
   loseReplies(): void;
-  /** From now on each answer takes so many ms longer. */
-  slow(ms: number): void;
+  /** Loses what the client asks. */
+  loseRequests(): void;
+  /** From now on each answer, or with `both` each chunk in either direction, takes so many ms longer. */
+  slow(ms: number, directions?: 'replies' | 'both'): void;
   /** Breaks all connections; new ones may be made. What was held back is lost. */
   cut(): void;
+  /** The same, without a goodbye to the server either. */
+  resetAll(): void;
   /**
    * Breaks a connection on the client's side alone, as a NAT does that has forgotten it: the server goes on believing in it. `port`
    * is the client's as the server sees it; without it, all of them.
    */
   forget(port?: number): void;
+  /**
+   * As a NAT does that has lost its state: what the server sends vanishes, the next packet of the client is answered by a reset, and the
+   * server never notices. New connections work.
+   */
+  loseState(): void;
   /** Breaks all connections and refuses new ones, until `admit`. */
   refuse(): void;
   admit(): void;
@@ -31,7 +43,9 @@ export interface TcpProxy {
    */
   freeze(from?: string): void;
   thaw(): void;
-  /** New connections lead to this port: as an address that follows a fail-over. */
+  /** Ends all faults. Connections that lost bytes are reset, because their streams are no longer valid. */
+  heal(): void;
+  /** New connections lead to this port: as an address that follows a failover. */
   leadTo(port: number): void;
   close(): Promise<void>;
 }
@@ -41,21 +55,29 @@ interface Wire {
   server: Socket;
   held: Buffer[];
   isForgotten: boolean;
+  /** By direction, the chunk that is delayed and comes last: none overtakes it. */
+  readonly last: Partial<Record<Direction, Promise<void>>>;
+}
+
+interface TcpProxyOptions {
+  /** For how many ms it goes on calling a server that does not listen yet, while the client already believes to be connected. */
+  readonly patience?: number;
+  readonly host?: string;
+  /** Changes what the server says, as Latin-1: it is then another server for its clients. */
+  readonly rewrite?: (text: string) => string;
 }
 
 /** How long it waits before it calls again a server that does not listen yet, in ms. */
 const PAUSE = 10;
 
-/**
- * A proxy on a free port before the server on port `first`.
- *
- * @param patience For how many ms it goes on calling a server that does not listen yet, while the client already believes to be connected.
- */
-export async function startTcpProxy(first: number, { patience = 0, host = '127.0.0.1' } = {}): Promise<TcpProxy> {
+/** A proxy on a free port before the server on port `first`. */
+export async function startTcpProxy(first: number, options: TcpProxyOptions = {}): Promise<TcpProxy> {
+  const { patience = 0, host = '127.0.0.1', rewrite } = options;
   const wires = new Set<Wire>();
   let replies: 'pass' | 'hold' | 'lose' = 'pass';
+  let isLosingRequests = false;
   let refusing = false;
-  let delay = 0;
+  let delays = { requests: 0, replies: 0 };
   let isFrozen = (_: Socket) => false;
   let connections = 0;
   let target = first;
@@ -66,13 +88,13 @@ export async function startTcpProxy(first: number, { patience = 0, host = '127.0
       return;
     }
     connections += 1;
-    const wire: Wire = { client, server: call(), held: [], isForgotten: false };
+    const wire: Wire = { client, server: call(), held: [], isForgotten: false, last: {} };
     wires.add(wire);
     client.setNoDelay(true);
     if (isFrozen(client)) client.pause();
     client.on('error', () => undefined);
     client.on('close', () => {
-      if (wire.isForgotten) return;
+      if (wire.isForgotten && !wire.server.destroyed) return;
       wire.server.destroy();
       wires.delete(wire);
     });
@@ -90,15 +112,22 @@ export async function startTcpProxy(first: number, { patience = 0, host = '127.0
     if (isFrozen(client)) server.pause();
     server.on('connect', () => {
       isConnected = true;
-      client.on('data', (data) => server.write(data));
+      client.on('data', (data) => {
+        if (wire.isForgotten) reset(client);
+        else if (!isLosingRequests) pass(wire, 'requests', data);
+      });
     });
     server.on('data', (data) => {
-      if (replies === 'pass' && delay > 0) setTimeout(() => client.destroyed || client.write(data), delay);
-      else if (replies === 'pass') client.write(data);
-      else if (replies === 'hold') wire.held.push(data);
+      if (wire.isForgotten) return;
+      if (replies === 'hold') wire.held.push(data);
+      else if (replies === 'pass') {
+        pass(wire, 'replies', rewrite ? Buffer.from(rewrite(data.toString('latin1')), 'latin1') : data);
+      }
     });
     server.on('error', () => undefined);
     server.on('close', () => {
+      // The client does not learn of it.
+      if (wire.isForgotten && !client.destroyed) return;
       if (isConnected || client.destroyed || performance.now() >= until) {
         client.destroy();
         return;
@@ -111,6 +140,30 @@ export async function startTcpProxy(first: number, { patience = 0, host = '127.0
     });
   }
 
+  /** A delay is counted from the arrival and reorders nothing, so delays do not add up. */
+  function pass(wire: Wire, direction: Direction, data: Buffer): void {
+    const to = () => (direction === 'requests' ? wire.server : wire.client);
+    const due = performance.now() + delays[direction];
+    if (delays[direction] === 0 && !wire.last[direction]) {
+      to().write(data);
+      return;
+    }
+    const current = (wire.last[direction] ?? Promise.resolve()).then(async () => {
+      const left = due - performance.now();
+      if (left > 0) await sleep(left);
+      if (!to().destroyed && !wire.isForgotten) to().write(data);
+      if (wire.last[direction] === current) delete wire.last[direction];
+    });
+    wire.last[direction] = current;
+  }
+
+  const resetAll = () => {
+    for (const { client, server } of wires) for (const socket of [client, server]) reset(socket);
+  };
+  const thaw = () => {
+    isFrozen = () => false;
+    for (const { client, server } of wires) for (const socket of [client, server]) socket.resume();
+  };
   const cut = () => {
     for (const wire of wires) {
       reset(wire.client);
@@ -132,16 +185,23 @@ export async function startTcpProxy(first: number, { patience = 0, host = '127.0
     loseReplies() {
       replies = 'lose';
     },
-    slow(ms) {
-      delay = ms;
+    loseRequests() {
+      isLosingRequests = true;
+    },
+    slow(ms, directions = 'replies') {
+      delays = { requests: directions === 'both' ? ms : 0, replies: ms };
     },
     cut,
+    resetAll,
     forget(port) {
       for (const wire of wires) {
         if (port !== undefined && wire.server.localPort !== port) continue;
         wire.isForgotten = true;
         reset(wire.client);
       }
+    },
+    loseState() {
+      for (const wire of wires) wire.isForgotten = true;
     },
     refuse() {
       refusing = true;
@@ -156,9 +216,14 @@ export async function startTcpProxy(first: number, { patience = 0, host = '127.0
         if (isFrozen(client)) for (const socket of [client, server]) socket.pause();
       }
     },
-    thaw() {
-      isFrozen = () => false;
-      for (const { client, server } of wires) for (const socket of [client, server]) socket.resume();
+    thaw,
+    heal() {
+      if (isLosingRequests || replies !== 'pass') resetAll();
+      isLosingRequests = false;
+      replies = 'pass';
+      delays = { requests: 0, replies: 0 };
+      refusing = false;
+      thaw();
     },
     leadTo(port) {
       target = port;

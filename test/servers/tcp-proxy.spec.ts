@@ -1,23 +1,14 @@
 import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
-
-interface Proxy {
-  readonly port: number;
-  delay(milliseconds: number): void;
-  forget(): void;
-  close(): Promise<void>;
-}
-
-const proxyModule = '../../chaos/fleet/proxy.mjs';
-const { startProxy } = (await import(proxyModule)) as { startProxy: (port: number) => Promise<Proxy> };
+import { startTcpProxy } from './tcp-proxy.js';
 
 it('the delays of many chunks do not add up, and keep their order', async () => {
   const received: number[] = [];
   const server = createServer((socket) => socket.on('data', (data) => received.push(...data))).listen(0, '127.0.0.1');
   await once(server, 'listening');
   const { port } = server.address() as { port: number };
-  const proxy = await startProxy(port);
-  proxy.delay(300);
+  const proxy = await startTcpProxy(port);
+  proxy.slow(300, 'both');
   const client = connect(proxy.port, '127.0.0.1');
   client.setNoDelay(true);
   await once(client, 'connect');
@@ -37,12 +28,12 @@ it('the delays of many chunks do not add up, and keep their order', async () => 
   server.close();
 });
 
-it('a forgotten connection is reset at the next packet of its client, and the server never notices', async () => {
+it('after a loss of state, a connection is reset at the next packet of its client, and the server never notices', async () => {
   const accepted: Socket[] = [];
   const server = createServer((socket) => accepted.push(socket)).listen(0, '127.0.0.1');
   await once(server, 'listening');
   const { port } = server.address() as { port: number };
-  const proxy = await startProxy(port);
+  const proxy = await startTcpProxy(port);
   const client = connect(proxy.port, '127.0.0.1');
   const received: unknown[] = [];
   client.on('data', (data) => received.push(data));
@@ -50,7 +41,7 @@ it('a forgotten connection is reset at the next packet of its client, and the se
   while (accepted.length === 0) await new Promise((resolve) => setTimeout(resolve, 5));
   const [atServer] = accepted as [Socket];
   await once(atServer, 'data');
-  proxy.forget();
+  proxy.loseState();
   atServer.write('lost');
   const broken = once(client, 'error');
   client.write('more');

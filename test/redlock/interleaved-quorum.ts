@@ -39,7 +39,7 @@ interface Message {
 }
 
 /** What one process has sent to one node: a connection that does not break and never loses anything, and with a clock that does not move. */
-class Line implements IoredisClient, IoredisConnection {
+export class Line implements IoredisClient, IoredisConnection {
   readonly messages: Message[] = [];
   #onReady: (() => void) | undefined;
 

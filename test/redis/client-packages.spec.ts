@@ -1,0 +1,80 @@
+import { beforeEach, describe, expect, it, jest } from '@jest/globals';
+import { createClientPool, createSentinel as createSentinel5 } from 'redis5';
+
+/** What is installed, and which of them was asked for connections. */
+const installed = new Set<string>();
+const asked: string[] = [];
+
+/** A package that makes clients which connect to nothing, unless it is not installed. */
+function mock(name: string, parts: object): void {
+  jest.unstable_mockModule(name, () => {
+    if (!installed.has(name)) throw new Error(`Cannot find package '${name}'`);
+    return parts;
+  });
+}
+class FakeRedis {
+  constructor() {
+    asked.push('ioredis');
+  }
+
+  duplicate(): object {
+    return {};
+  }
+}
+mock('ioredis', { Redis: FakeRedis });
+mock('redis', {
+  createClient: (options: object) => {
+    asked.push('redis');
+    return { options, duplicate: () => ({}) };
+  },
+});
+
+/** As in an application that starts now. */
+async function optionsModule() {
+  jest.resetModules();
+  return import('../../lib/providers/redis/client/redis-options.js');
+}
+
+describe('the package that connects', () => {
+  beforeEach(() => {
+    installed.clear();
+    asked.length = 0;
+  });
+
+  const connect = async (options: object) => {
+    const { connectionsOf, readOptions } = await optionsModule();
+    (await connectionsOf(readOptions(options)))();
+  };
+
+  it.each<[string, readonly string[], object, string]>([
+    ['ioredis, where both are installed', ['ioredis', 'redis'], { url: 'redis://nowhere' }, 'ioredis'],
+    ['node-redis, where ioredis is not installed', ['redis'], { url: 'redis://nowhere' }, 'redis'],
+    ['node-redis, where the options are its own', ['ioredis', 'redis'], { options: { socket: { port: 1 } } }, 'redis'],
+  ])('is %s', async (_, packages, options, expected) => {
+    for (const each of packages) installed.add(each);
+    await connect(options);
+    expect(asked).toEqual([expected]);
+  });
+
+  it('is named, and the other one, where neither is installed', async () => {
+    await expect(connect({ url: 'redis://nowhere' })).rejects.toThrow(
+      /needs the package "ioredis" or "redis".*npm install ioredis/,
+    );
+  });
+});
+
+describe('a client that gives no connections is refused with what to do', () => {
+  it.each<[string, unknown, RegExp]>([
+    ['a pool of node-redis', createClientPool(), /pass a client that createClient\(\) made/],
+    [
+      'a Sentinel client of node-redis 5',
+      createSentinel5({ name: 'locks', sentinelRootNodes: [{ host: 'localhost', port: 1 }] }),
+      /pass the options as "options", or update to 6/,
+    ],
+    ['a client of node-redis 4', { sendCommand: () => undefined, duplicate: () => undefined }, /version 5 or 6/],
+    ['something else', { get: () => undefined }, /no client of ioredis or redis/],
+  ])('%s', async (_, client, message) => {
+    const { readOptions } = await optionsModule();
+    expect(() => readOptions({ client } as object)).toThrow(message);
+  });
+});

@@ -1,47 +1,5 @@
-import { readdirSync } from 'node:fs';
 import { createNodeResolver, importX } from 'eslint-plugin-import-x';
 import tseslint from 'typescript-eslint';
-
-/** Imports point down: `nest`, `integrations` -> `recipes` -> `core` -> `key`, `api`; `providers` -> `api`, `core/toolkit`. */
-const LAYERS = {
-  api: [],
-  key: ['api'],
-  core: ['key', 'api'],
-  recipes: ['core', 'key', 'api'],
-};
-const providers = readdirSync(new URL('./lib/providers', import.meta.url));
-const zones = [
-  ...Object.entries(LAYERS).map(([layer, below]) => ({
-    target: `./lib/${layer}`,
-    from: './lib',
-    except: [layer, ...below].map((name) => `./${name}`),
-    message: `${layer} may import only ${below.join(', ') || 'from itself'}.`,
-  })),
-  ...providers.map((name) => ({
-    target: `./lib/providers/${name}`,
-    from: './lib',
-    // Redlock connects to its nodes as the Redis provider connects to its server.
-    except: [
-      `./providers/${name}`,
-      './api',
-      './core/toolkit',
-      ...(name === 'redlock' ? ['./providers/redis/client'] : []),
-      // The locks of TypeORM are those of SQL, on the connections of a DataSource. No file of SQL knows TypeORM.
-      ...(name === 'typeorm' ? ['./providers/sql'] : []),
-    ],
-    message: 'A provider may import only api/ and core/toolkit/.',
-  })),
-  {
-    target: ['./lib/nest', './lib/integrations'],
-    from: './lib/providers',
-    except: ['./memory'],
-    message: 'Only the embedded default, memory, is known above providers/.',
-  },
-];
-
-const noNest = {
-  patterns: [{ group: ['@nestjs/*'], message: 'Only nest/, integrations/ and testing/ may import Nest.' }],
-};
 
 export default tseslint.config(
   { ignores: ['dist', 'quick-start', '.cache', 'coverage', 'sample-app/dist', '**/node_modules'] },
@@ -82,11 +40,6 @@ export default tseslint.config(
     files: ['**/*.ts'],
     extends: [tseslint.configs.strictTypeChecked],
     languageOptions: { parserOptions: { projectService: true, tsconfigRootDir: import.meta.dirname } },
-    plugins: { 'import-x': importX },
-    settings: {
-      'import-x/resolver-next': [createNodeResolver({ extensionAlias: { '.js': ['.ts', '.js'] } })],
-      'import-x/extensions': ['.ts'],
-    },
     rules: {
       // A promise that nobody awaits is a lock that nobody releases.
       '@typescript-eslint/no-floating-promises': 'error',
@@ -104,31 +57,6 @@ export default tseslint.config(
       // A user's own error is passed on as it came, whatever it is.
       '@typescript-eslint/only-throw-error': 'off',
       '@typescript-eslint/prefer-promise-reject-errors': 'off',
-    },
-  },
-  {
-    files: ['lib/**/*.ts'],
-    rules: {
-      'import-x/no-cycle': 'error',
-      'import-x/no-restricted-paths': ['error', { zones }],
-    },
-  },
-  {
-    files: ['lib/{api,key,core,recipes,providers,provider-kit}/**/*.ts'],
-    rules: { 'no-restricted-imports': ['error', noNest] },
-  },
-  {
-    files: ['lib/providers/sql/**/*.ts'],
-    rules: {
-      'no-restricted-imports': [
-        'error',
-        {
-          patterns: [
-            ...noNest.patterns,
-            { group: ['typeorm', 'typeorm/*'], message: 'Only providers/typeorm knows TypeORM.' },
-          ],
-        },
-      ],
     },
   },
   {

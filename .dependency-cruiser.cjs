@@ -1,0 +1,58 @@
+/*
+ * Imports point down, type imports included: nest, integrations -> recipes -> core -> key, api; providers -> api, core/toolkit.
+ * A path in parentheses is $1 in `to`.
+ */
+const only = (layer, below, comment) => ({
+  name: layer.startsWith('providers/(') ? 'a-provider' : layer.replace('/', '-'),
+  comment,
+  severity: 'error',
+  from: { path: `^lib/${layer}/` },
+  to: { path: '^lib/', pathNot: `^lib/(${below})/` },
+});
+
+module.exports = {
+  forbidden: [
+    { name: 'no-circle', severity: 'error', from: {}, to: { circular: true } },
+    only('api', 'api'),
+    only('key', 'key|api'),
+    only('core', 'core|key|api'),
+    only('recipes', 'recipes|core|key|api'),
+    only('providers/(?!redlock|typeorm)([^/]+)', 'providers/$1|api|core/toolkit'),
+    only(
+      'providers/redlock',
+      'providers/redlock|providers/redis/client|api|core/toolkit',
+      'Redlock connects to its nodes as the Redis provider connects to its server.',
+    ),
+    only(
+      'providers/typeorm',
+      'providers/typeorm|providers/sql|api|core/toolkit',
+      'The locks of TypeORM are those of SQL, on the connections of a DataSource.',
+    ),
+    {
+      name: 'above-providers',
+      comment: 'Only the embedded default, memory, is known above providers/.',
+      severity: 'error',
+      from: { path: '^lib/(nest|integrations)/' },
+      to: { path: '^lib/providers/', pathNot: '^lib/providers/memory/' },
+    },
+    {
+      name: 'no-nest',
+      comment: 'Only nest/, integrations/ and testing/ may import Nest.',
+      severity: 'error',
+      from: { path: '^lib/(api|key|core|recipes|providers|provider-kit)/' },
+      to: { path: '@nestjs/' },
+    },
+    {
+      name: 'no-typeorm',
+      comment: 'Only providers/typeorm knows TypeORM.',
+      severity: 'error',
+      from: { path: '^lib/providers/sql/' },
+      to: { path: '(^|/)typeorm(/|$)', pathNot: '^lib/' },
+    },
+  ],
+  options: {
+    tsPreCompilationDeps: true,
+    tsConfig: { fileName: 'tsconfig.json' },
+    doNotFollow: { path: 'node_modules' },
+  },
+};

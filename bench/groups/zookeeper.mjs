@@ -4,13 +4,13 @@ import { spawnSync } from 'node:child_process';
 import { ensureServers } from '../../scripts/ensure-servers.mjs';
 import { startZooKeeper } from '../../test/servers/zookeeper-server.mjs';
 import { manyKeys, oneCaller } from '../loads.mjs';
-import { interleave, isQuick, lasting } from '../measure.mjs';
+import { cpuNanoseconds, interleave, isQuick, lasting } from '../measure.mjs';
 import { about, report, versionOf } from '../results.mjs';
 import { candidate, OURS, RAW, RAW_PIPELINED } from '../zookeeper/candidates.mjs';
 
 const NAMES = [RAW, RAW_PIPELINED, OURS];
 const BAR = 0.9;
-const DISTINCT = isQuick ? 1_000 : 100_000;
+const DISTINCT = isQuick ? 1_000 : 30_000;
 /** Fewer than a session may hold. */
 const HELD = DISTINCT / 10;
 
@@ -27,8 +27,8 @@ for (const forceSync of [false, true]) {
     about({
       versions: { ZooKeeper: version, 'node-zookeeper-client': versionOf('node-zookeeper-client') },
       settings:
-        'One server, sessions of 20 s; writes are synced to disk or not (forceSync). The raw client creates its node, lists the ' +
-        'queue and deletes it. Pipelined, it requests the list before the first answer arrives, as this library does',
+        'One server, sessions of 20 s; writes are synced to disk or not (forceSync). The raw client is node-zookeeper-client: it creates its ' +
+        'node, lists the queue and deletes it. Pipelined, it requests the list before the first answer arrives, as this library does',
     });
   }
   const disk = forceSync ? 'each write synced to disk' : 'writes not synced';
@@ -39,6 +39,7 @@ for (const forceSync of [false, true]) {
     interleave(Object.fromEntries(NAMES.map((name) => [name, () => load(by[name].acquire)])), { rounds: 15 });
   compare(`One caller, acquire + release, ${disk}`, await rates((acquire) => oneCaller(acquire, lasting(200))));
   compare(`64 callers on 64 keys, ${disk}`, await rates((acquire) => manyKeys(acquire, lasting(200))));
+  if (!forceSync) await cpuTime(by);
   // One run is long enough.
   if (!forceSync) await distinct(by[OURS].acquire, server);
 
@@ -49,6 +50,21 @@ for (const forceSync of [false, true]) {
 function compare(what, rounds) {
   const bar = { atLeast: BAR, of: 'base' };
   report({ what, unit: 'cycles a second', better: 'more', ours: OURS, base: RAW, bar, rounds });
+}
+
+/** The CPU time of one cycle in the client: 64 in flight, each on a key of its own. */
+async function cpuTime(by) {
+  const callers = 64;
+  const cycles = lasting(50);
+  const cost = async ({ acquire }) => {
+    const nanoseconds = await cpuNanoseconds(cycles, () =>
+      Promise.all(Array.from({ length: callers }, async (_, caller) => (await acquire(`cpu-${caller}`))())),
+    );
+    return nanoseconds / callers / 1_000;
+  };
+  const rounds = await interleave(Object.fromEntries(NAMES.map((name) => [name, () => cost(by[name])])), { rounds: 7 });
+  const what = `${callers} callers: CPU time of a cycle, client`;
+  report({ what, unit: 'µs a cycle', better: 'less', ours: OURS, base: RAW, rounds });
 }
 
 /** New keys: first acquired and released by 64 callers, then a tenth as many held at the same time. */

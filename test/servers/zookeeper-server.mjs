@@ -18,7 +18,10 @@ const JARS = installed('usr/share/java');
 const NEEDED =
   /^(zookeeper-jute|commons-cli|commons-io|jackson-\w+|jetty9-\w+|servlet-api|metrics-core|netty-[\w-]+|slf4j-api|snappy-java)\.jar$/;
 const others = JARS === '/usr/share/java' ? [] : readdirSync(JARS).filter((name) => NEEDED.test(name));
-const CLASSPATH = [...others, 'slf4j-simple.jar', 'zookeeper.jar'].map((jar) => join(JARS, jar)).join(':');
+// That of ZooKeeper does not name netty-codec.jar, which TLS needs.
+const CLASSPATH = [...others, 'slf4j-simple.jar', 'zookeeper.jar', 'netty-codec.jar']
+  .map((jar) => join(JARS, jar))
+  .join(':');
 // Small, since a test may run three of them. A server that lives for seconds never repays the second compiler.
 const JVM = ['-Xmx256m', '-XX:+UseSerialGC', '-XX:-UsePerfData', '-XX:TieredStopAtLevel=1'];
 

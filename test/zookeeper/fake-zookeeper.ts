@@ -1,4 +1,6 @@
+import type { Clock } from '../../lib/api/clock.js';
 import {
+  type ClientFactory,
   type ClientListener,
   type Creation,
   type FailureKind,
@@ -29,11 +31,14 @@ export class FakeZooKeeper {
   #zxid = 100n;
   #sessions = 0n;
 
-  readonly connect = (listener: ClientListener): FakeClient => {
-    const client = new FakeClient(this, listener, (this.#sessions += 1n));
-    this.clients.push(client);
-    return client;
-  };
+  /** The clients of a process, by whose clock they act. */
+  connect(clock: Clock): ClientFactory {
+    return (listener) => {
+      const client = new FakeClient(this, listener, (this.#sessions += 1n), clock);
+      this.clients.push(client);
+      return client;
+    };
+  }
 
   get client(): FakeClient {
     return this.clients.at(-1)!;
@@ -88,6 +93,7 @@ export class FakeZooKeeper {
 /** The wire: answers immediately, or keeps requests or answers from arriving. */
 export class FakeClient implements ZooKeeperClient {
   readonly sessionTimeout = 12_000;
+  heardAt = 0;
   /** `open`: all is answered. `silent`: nothing arrives. `deaf`: all is done and nothing answered. */
   wire: 'open' | 'silent' | 'deaf' = 'open';
   /** Of these operations alone. */
@@ -96,33 +102,57 @@ export class FakeClient implements ZooKeeperClient {
   isAbandoned = false;
   /** What did not arrive, or arrived and is not carried out by the server that is asked. */
   readonly late: (() => void)[] = [];
+  #isConnected = false;
+  readonly #open = new Set<{ readonly sentAt: number; readonly fail: (error: ZooKeeperFailure) => void }>();
 
   constructor(
     private readonly server: FakeZooKeeper,
     readonly listener: ClientListener,
     readonly sessionId: bigint,
+    private readonly clock: Clock,
   ) {}
+
+  get silentSince(): number | undefined {
+    const [oldest] = this.#open;
+    return oldest && Math.max(oldest.sentAt, this.heardAt);
+  }
 
   connect(): void {
     queueMicrotask(() => {
-      this.listener.onConnected();
+      this.return();
     });
+  }
+
+  /** The connection breaks. */
+  leave(): void {
+    this.#isConnected = false;
+    for (const { fail } of this.#open) fail(failure('unanswered'));
+    this.#open.clear();
+    this.listener.onDisconnected(failure('unanswered'));
+  }
+
+  /** There is a connection. */
+  return(): void {
+    this.#isConnected = true;
+    this.heardAt = this.clock.now();
+    this.listener.onConnected();
   }
 
   /** The connection breaks, and is there again. */
   break(): void {
-    this.listener.onDisconnected();
+    this.leave();
     this.wire = 'open';
-    this.listener.onConnected();
+    this.return();
   }
 
   create(path: string, kind: NodeKind): Promise<Creation> {
-    return this.#ask(`create ${path}`, () => this.server.create(path, kind, this.sessionId));
+    return this.#ask(`create ${path}`, () => this.server.create(path, kind, this.sessionId), true);
   }
 
-  children(path: string): Promise<readonly string[]> {
+  children(path: string, onChange?: () => void): Promise<readonly string[]> {
     return this.#ask(`children ${path}`, () => {
       if (!this.server.nodes.has(path)) throw failure('no-node');
+      if (onChange) this.server.childWatches.set(path, (this.server.childWatches.get(path) ?? new Set()).add(onChange));
       return this.server.namesIn(path);
     });
   }
@@ -131,20 +161,12 @@ export class FakeClient implements ZooKeeperClient {
     return this.#ask(`stat ${path}`, () => this.server.nodes.get(path) ?? null);
   }
 
-  watch(path: string, onChange: () => void): Promise<NodeStat | null> {
-    return this.#ask(`watch ${path}`, () => {
+  read(path: string, onChange?: () => void): Promise<NodeValue | null> {
+    return this.#ask(`read ${path}`, () => {
       const node = this.server.nodes.get(path);
       if (!node) return null;
-      this.server.watches.set(path, (this.server.watches.get(path) ?? new Set()).add(onChange));
-      return node;
-    });
-  }
-
-  watchChildren(path: string, onChange: () => void): Promise<readonly string[]> {
-    return this.#ask(`watch-children ${path}`, () => {
-      if (!this.server.nodes.has(path)) throw failure('no-node');
-      this.server.childWatches.set(path, (this.server.childWatches.get(path) ?? new Set()).add(onChange));
-      return this.server.namesIn(path);
+      if (onChange) this.server.watches.set(path, (this.server.watches.get(path) ?? new Set()).add(onChange));
+      return { ...node, data: Buffer.alloc(0), version: 0 };
     });
   }
 
@@ -153,25 +175,25 @@ export class FakeClient implements ZooKeeperClient {
     this.server.childWatches.get(path)?.delete(onChange);
   }
 
-  touch(path: string): Promise<void> {
-    return this.#ask(`touch ${path}`, () => {
-      if (!this.server.nodes.has(path)) throw failure('no-node');
-      this.server.notify(this.server.watches, path);
-    });
-  }
-
-  read(): Promise<NodeValue | null> {
-    throw new Error('Records are tested on a real server.');
-  }
-
-  replace(): Promise<void> {
-    throw new Error('Records are tested on a real server.');
+  write(path: string): Promise<void> {
+    return this.#ask(
+      `write ${path}`,
+      () => {
+        if (!this.server.nodes.has(path)) throw failure('no-node');
+        this.server.notify(this.server.watches, path);
+      },
+      true,
+    );
   }
 
   remove(path: string): Promise<void> {
-    return this.#ask(`remove ${path}`, () => {
-      this.server.remove(path);
-    });
+    return this.#ask(
+      `remove ${path}`,
+      () => {
+        this.server.remove(path);
+      },
+      true,
+    );
   }
 
   reconnect(): void {
@@ -184,24 +206,38 @@ export class FakeClient implements ZooKeeperClient {
 
   abandon(): void {
     this.isAbandoned = true;
+    this.#isConnected = false;
+    for (const { fail } of this.#open) fail(failure('unanswered'));
   }
 
-  #ask<T>(request: string, execute: () => T): Promise<T> {
+  #ask<T>(request: string, execute: () => T, isWrite = false): Promise<T> {
+    if (!this.#isConnected) return Promise.reject(failure('unanswered'));
     this.server.requests.push(request);
+    const sentAt = this.clock.now();
+    this.listener.onSent(sentAt, isWrite);
     const wire = this.silentFor?.test(request) ? 'silent' : this.wire;
-    if (wire === 'silent') {
-      this.late.push(() => {
-        execute();
-      });
-      return new Promise(() => undefined);
-    }
     return new Promise((resolve, reject) => {
+      const open = { sentAt, fail: reject };
+      this.#open.add(open);
+      if (wire === 'silent') {
+        this.late.push(() => {
+          execute();
+        });
+        return;
+      }
+      const isAnswered = () => {
+        if (wire === 'deaf') return false;
+        this.heardAt = this.clock.now();
+        return this.#open.delete(open);
+      };
       try {
         this.server.onRequest(request);
         const answer = execute();
-        if (wire === 'open') resolve(answer);
+        if (!isAnswered()) return;
+        if (isWrite) this.listener.onWritten(sentAt);
+        resolve(answer);
       } catch (error) {
-        if (wire === 'open') reject(error);
+        if (isAnswered()) reject(error);
       }
     });
   }

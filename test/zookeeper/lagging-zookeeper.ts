@@ -1,15 +1,17 @@
+import type { Clock } from '../../lib/api/clock.js';
 import {
   type ClientListener,
   type Creation,
   type FailureKind,
   type NodeKind,
   type NodeStat,
+  type NodeValue,
   type ZooKeeperClient,
   ZooKeeperFailure,
 } from '../../lib/providers/zookeeper/zookeeper-client.js';
 
 interface Change {
-  readonly kind: 'create' | 'remove' | 'touch';
+  readonly kind: 'create' | 'remove' | 'write';
   readonly path: string;
   readonly owner: bigint;
 }
@@ -24,6 +26,8 @@ export class LaggingZooKeeper {
   readonly servers: LaggingServer[] = [];
   /** What the leader has; each node counts its sequential children. */
   readonly leader = new Map<string, { children: number }>();
+
+  constructor(readonly clock: Clock) {}
 
   readonly connect = (listener: ClientListener): LaggingServer => {
     const server = new LaggingServer(this, listener, BigInt(this.servers.length + 1));
@@ -45,6 +49,7 @@ export class LaggingZooKeeper {
 /** A server, and the connection of its only client. */
 export class LaggingServer implements ZooKeeperClient {
   readonly sessionTimeout = 12_000;
+  readonly silentSince = undefined;
   /** How much of the leader's log it has applied. */
   #applied = 0;
   readonly #nodes = new Map<string, NodeStat>();
@@ -57,6 +62,11 @@ export class LaggingServer implements ZooKeeperClient {
     private readonly listener: ClientListener,
     readonly sessionId: bigint,
   ) {}
+
+  /** No server is ever silent. */
+  get heardAt(): number {
+    return this.ensemble.clock.now();
+  }
 
   get steps(): readonly (() => void)[] {
     const [request] = this.#requests;
@@ -92,10 +102,10 @@ export class LaggingServer implements ZooKeeperClient {
     }).then((change) => ({ path: change.path, createdAt: BigInt(this.ensemble.log.indexOf(change) + 1) }));
   }
 
-  async touch(path: string): Promise<void> {
+  async write(path: string): Promise<void> {
     await this.#write((leader) => {
       if (!leader.has(path)) throw failure('no-node');
-      return { kind: 'touch', path, owner: 0n };
+      return { kind: 'write', path, owner: 0n };
     });
   }
 
@@ -108,17 +118,10 @@ export class LaggingServer implements ZooKeeperClient {
     });
   }
 
-  children(path: string): Promise<readonly string[]> {
+  children(path: string, onChange?: () => void): Promise<readonly string[]> {
     return this.#read(() => {
       if (!this.#nodes.has(path)) throw failure('no-node');
-      return namesIn(this.#nodes, path);
-    });
-  }
-
-  watchChildren(path: string, onChange: () => void): Promise<readonly string[]> {
-    return this.#read(() => {
-      if (!this.#nodes.has(path)) throw failure('no-node');
-      listen(this.#childWatches, path, onChange);
+      if (onChange) listen(this.#childWatches, path, onChange);
       return namesIn(this.#nodes, path);
     });
   }
@@ -127,25 +130,17 @@ export class LaggingServer implements ZooKeeperClient {
     return this.#read(() => this.#nodes.get(path) ?? null);
   }
 
-  watch(path: string, onChange: () => void): Promise<NodeStat | null> {
+  read(path: string, onChange?: () => void): Promise<NodeValue | null> {
     return this.#read(() => {
       const node = this.#nodes.get(path);
-      if (node) listen(this.#watches, path, onChange);
-      return node ?? null;
+      if (node && onChange) listen(this.#watches, path, onChange);
+      return node ? { ...node, data: Buffer.alloc(0), version: 0 } : null;
     });
   }
 
   unwatch(path: string, onChange: () => void): void {
     this.#watches.get(path)?.delete(onChange);
     this.#childWatches.get(path)?.delete(onChange);
-  }
-
-  read(): never {
-    throw new Error('No lock reads the content of a node.');
-  }
-
-  replace(): never {
-    throw new Error('No lock replaces the content of a node.');
   }
 
   reconnect(): void {
@@ -167,20 +162,23 @@ export class LaggingServer implements ZooKeeperClient {
     if (kind === 'create') this.#nodes.set(path, { createdAt: BigInt(this.#applied), owner });
     if (kind === 'remove') this.#nodes.delete(path);
     if (kind !== 'create') fire(this.#watches, path);
-    if (kind !== 'touch') fire(this.#childWatches, parentOf(path));
+    if (kind !== 'write') fire(this.#childWatches, parentOf(path));
   }
 
   #write(change: (leader: LaggingZooKeeper['leader']) => Change): Promise<Change> {
+    const sentAt = this.ensemble.clock.now();
     return this.#read(() => {
       const { log, leader } = this.ensemble;
       const made = change(leader);
       log.push(made);
       while (this.#applied < log.length) this.#apply();
+      this.listener.onWritten(sentAt);
       return made;
-    });
+    }, true);
   }
 
-  #read<T>(answer: () => T): Promise<T> {
+  #read<T>(answer: () => T, isWrite = false): Promise<T> {
+    this.listener.onSent(this.ensemble.clock.now(), isWrite);
     return new Promise((resolve, reject) => {
       this.#requests.push(() => {
         try {

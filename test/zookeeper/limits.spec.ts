@@ -56,12 +56,12 @@ class Caller {
  */
 async function play(seed: number): Promise<void> {
   const random = new SeededRandom(seed);
-  const ensemble = new LaggingZooKeeper();
   const clock = new FakeClock();
+  const ensemble = new LaggingZooKeeper(clock);
   const settings = readOptions({ connectString: 'nowhere', sessionTimeout: 12_000 });
   const callers = Array.from(
     { length: PROCESSES },
-    () => new Caller(direct(new ZooKeeperBackend(contextFor([], { clock }), settings, async () => ensemble.connect))),
+    () => new Caller(direct(new ZooKeeperBackend(contextFor([], { clock }), settings, ensemble.connect))),
   );
   const connecting = Promise.all(callers.map(({ backend }) => backend.connect()));
   const settle = () => new Promise((resolve) => setImmediate(resolve));
@@ -140,7 +140,7 @@ describe('A waiter behind one that was admitted and stands still', () => {
     const clock = new FakeClock();
     clocks.push(clock);
     const settings = readOptions({ connectString: 'nowhere', sessionTimeout: 12_000 });
-    const backend = direct(new ZooKeeperBackend(contextFor([], { clock }), settings, async () => server.connect));
+    const backend = direct(new ZooKeeperBackend(contextFor([], { clock }), settings, server.connect(clock)));
     const connected = backend.connect();
     await clock.advance(0);
     await connected;

@@ -22,7 +22,7 @@ describe('The node of an attempt', () => {
     server = new FakeZooKeeper();
     events = [];
     const settings = readOptions({ connectString: 'nowhere', sessionTimeout: TIMEOUT });
-    backend = direct(new ZooKeeperBackend(contextFor(events, { clock }), settings, async () => server.connect), events);
+    backend = direct(new ZooKeeperBackend(contextFor(events, { clock }), settings, server.connect(clock)), events);
     const connected = backend.connect();
     await clock.advance(0);
     await connected;
@@ -72,7 +72,7 @@ describe('The node of an attempt', () => {
       expect(await lost).toBeInstanceOf(LockUnavailableError);
       // All writes of a session stand in one order, so a server that acknowledges the next one has carried this one out.
       server.onRequest = (each) => {
-        if (/^(touch|create|remove)/.test(each)) for (const arrive of client.late.splice(0)) arrive();
+        if (/^(write|create|remove)/.test(each)) for (const arrive of client.late.splice(0)) arrive();
       };
     });
 
@@ -144,7 +144,7 @@ describe('The node of an attempt', () => {
   it('is looked at again when the one before it went between the list and the watch', async () => {
     const first = granted(await backend.acquire(request('order')));
     server.onRequest = (each) => {
-      if (!each.startsWith('watch')) return;
+      if (!each.startsWith('read')) return;
       server.onRequest = () => undefined;
       server.remove(`${FOLDER}/${server.namesIn(FOLDER)[0]}`);
     };

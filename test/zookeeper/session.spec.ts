@@ -22,7 +22,7 @@ describe('A session of ZooKeeper', () => {
     server = new FakeZooKeeper();
     events = [];
     const settings = readOptions({ connectString: 'nowhere', sessionTimeout: TIMEOUT });
-    backend = direct(new ZooKeeperBackend(contextFor(events, { clock }), settings, async () => server.connect), events);
+    backend = direct(new ZooKeeperBackend(contextFor(events, { clock }), settings, server.connect(clock)), events);
     const connected = backend.connect();
     await clock.advance(0);
     await connected;
@@ -89,7 +89,7 @@ describe('A session of ZooKeeper', () => {
 
   it('is not extended by reads: a follower without a leader answers them', async () => {
     const grant = granted(await backend.acquire(request('order')));
-    server.client.silentFor = /^touch/;
+    server.client.silentFor = /^write/;
     const renewal = backend.renew(grant);
     await clock.advance(TIMEOUT / 6);
     expect(await backend.inspect('order')).toMatchObject({ state: 'held' });
@@ -105,7 +105,7 @@ describe('A session of ZooKeeper', () => {
   it('shares one heartbeat among all who ask at the same time, and sends no more than a hundred in its timeout', async () => {
     const grants = [];
     for (let index = 0; index < 20; index += 1) grants.push(granted(await backend.acquire(request(`key ${index}`))));
-    const beats = () => server.requests.filter((each) => each.startsWith('touch')).length;
+    const beats = () => server.requests.filter((each) => each.startsWith('write')).length;
     await settled(Promise.all(grants.map((grant) => backend.renew(grant))));
     expect(beats()).toBe(1);
     for (let round = 0; round < 60; round += 1) {
@@ -120,19 +120,19 @@ describe('A session of ZooKeeper', () => {
     server.client.wire = 'silent';
     await clock.advance((TIMEOUT * 2) / 3);
     expect(server.client.reconnects).toBeGreaterThan(0);
-    server.client.listener.onDisconnected();
+    server.client.leave();
     expect(typesOf()).toEqual(['unavailable']);
     server.client.wire = 'open';
-    server.client.listener.onConnected();
+    server.client.return();
     expect(typesOf()).toEqual(['unavailable', 'recovered']);
   });
 
   it('gives up a connection that is not greeted in 2 s, since another server may be well', async () => {
-    server.client.listener.onDisconnected();
+    server.client.leave();
     const { reconnects } = server.client;
     await clock.advance(2_000 + TIMEOUT / 12);
     expect(server.client.reconnects).toBe(reconnects + 1);
-    server.client.listener.onConnected();
+    server.client.return();
   });
 
   it('does not take a slow server for a silent one: it answers, in its order', async () => {
@@ -151,7 +151,7 @@ describe('A session of ZooKeeper', () => {
   it('is given up after three timeouts without a connection: servers that have lost their data refuse it permanently', async () => {
     const held = granted(await backend.acquire(request('order')));
     const [old] = server.clients;
-    old!.listener.onDisconnected();
+    old!.leave();
     await clock.advance(TIMEOUT * 3 - 1_000);
     expect(server.clients).toHaveLength(1);
     server.nodes.clear();
@@ -181,8 +181,8 @@ describe('A session of ZooKeeper', () => {
   it('renews any number of holds by one heartbeat, and looks at their nodes a hundred at a time', async () => {
     const grants: TestGrant[] = [];
     for (let index = 0; index < 300; index += 1) grants.push(granted(await backend.acquire(request(`k${index}`))));
-    const looks = () => server.requests.filter((each) => each.startsWith('watch')).length;
-    server.client.silentFor = /^watch/;
+    const looks = () => server.requests.filter((each) => each.startsWith('read')).length;
+    server.client.silentFor = /^read/;
     const renewAll = () => Promise.all(grants.map((grant) => backend.renew(grant)));
     const outcomes = renewAll();
     await clock.advance(0);
@@ -206,7 +206,7 @@ describe('A session of ZooKeeper', () => {
     const held = granted(await backend.acquire(request('order')));
     await clock.advance(TIMEOUT);
     const [old] = server.clients;
-    old!.listener.onDisconnected();
+    old!.leave();
     server.endSession(old!.sessionId);
     old!.listener.onExpired();
     expect(await backend.release(held)).toBe('lost');
@@ -227,7 +227,7 @@ describe('A session of ZooKeeper', () => {
 
   it('writes while somebody waits, so that a grant is fresh; an idle one only reads', async () => {
     await clock.advance(TIMEOUT * 2);
-    expect(server.requests.some((each) => each.startsWith('touch'))).toBe(false);
+    expect(server.requests.some((each) => each.startsWith('write'))).toBe(false);
     expect(server.requests.some((each) => each.startsWith('stat'))).toBe(true);
     const first = granted(await backend.acquire(request('order')));
     const second = backend.acquire(request('order'));
@@ -243,7 +243,7 @@ describe('A session of ZooKeeper', () => {
     const waiter = backend.acquire(request('order'));
     await clock.advance(0);
     const [old] = server.clients;
-    old!.listener.onDisconnected();
+    old!.leave();
     server.endSession(old!.sessionId);
     server.onRequest = () => {
       expect(typesOf().filter((type) => type === 'lost')).toHaveLength(2);
@@ -262,7 +262,7 @@ describe('A session of ZooKeeper', () => {
     const timers = clock.pendingTimers;
     const settings = readOptions({ connectString: 'nowhere', sessionTimeout: TIMEOUT });
     const stopped = direct(
-      new ZooKeeperBackend(contextFor(events, { clock }), settings, async () => server.connect),
+      new ZooKeeperBackend(contextFor(events, { clock }), settings, server.connect(clock)),
       events,
     );
     const start = stopped.connect();

@@ -1,6 +1,5 @@
 import { jest } from '@jest/globals';
 import { once } from 'node:events';
-import { createRequire } from 'node:module';
 import { type AddressInfo, createServer } from 'node:net';
 import { inspect } from 'node:util';
 import zookeeper, { CreateMode } from 'node-zookeeper-client';
@@ -9,6 +8,7 @@ import { LockUnavailableError } from '../../lib/api/errors.js';
 import { silentLogger } from '../../lib/api/logger.js';
 import { ZooKeeperLockProvider } from '../../lib/providers/zookeeper/index.js';
 import { PendingRemovals } from '../../lib/providers/zookeeper/pending-removals.js';
+import { SocketClient } from '../../lib/providers/zookeeper/socket-client.js';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import { startZooKeeper, type ZooKeeperServer } from '../servers/zookeeper-server.mjs';
 import { contextFor } from '../backend-context.js';
@@ -21,11 +21,6 @@ const SESSION = 30_000;
 /** For tests that wait until a session has ended, or has noticed silence. */
 const SHORT_SESSION = 4_000;
 jest.setTimeout(60_000);
-/** The connection below the library's client. */
-const ConnectionManager = createRequire(import.meta.url)('node-zookeeper-client/lib/ConnectionManager.js') as {
-  readonly prototype: { connect(this: { xid: number }): void };
-};
-
 describe('ZooKeeperLockProvider on a real server', () => {
   let server: ZooKeeperServer;
   let admin: ZooKeeperAdmin;
@@ -98,21 +93,6 @@ describe('ZooKeeperLockProvider on a real server', () => {
     await admin.remove(reader);
     await backend.release(shared);
     expect(granted(await writing).fencingToken).toBeGreaterThan(shared.fencingToken!);
-  });
-
-  it('goes on when its requests have used up their numbers', async () => {
-    const connecting = jest.spyOn(ConnectionManager.prototype, 'connect');
-    const { backend } = await connect();
-    const [connection] = connecting.mock.contexts as { xid: number }[];
-    connecting.mockRestore();
-    const held = granted(await backend.acquire(request(newKey())));
-    connection!.xid = 2 ** 31 - 3;
-    for (let time = 0; time < 5; time += 1) {
-      await backend.release(granted(await backend.acquire(request(newKey()))));
-    }
-    expect(connection!.xid).toBeLessThan(1_000);
-    expect(await backend.renew(held)).toEqual({ validUntil: expect.any(Number) as number });
-    expect(await backend.release(held)).toBe('released');
   });
 
   it('starts although one of its servers hangs', async () => {
@@ -310,8 +290,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
         });
       });
     }
-    // The library does not export its class.
-    const remove = jest.spyOn(Object.getPrototypeOf(admin.client) as typeof admin.client, 'remove');
+    const remove = jest.spyOn(SocketClient.prototype, 'remove');
     const retry = jest.spyOn(PendingRemovals.prototype, 'retry');
     granted(await first.acquire(request(left.key)));
     expect(await backend.acquire(left)).toBe('busy');

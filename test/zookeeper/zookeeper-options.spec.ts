@@ -3,12 +3,17 @@ import { ZooKeeperLockProvider, type ZooKeeperLockProviderOptions } from '../../
 import { readOptions } from '../../lib/providers/zookeeper/zookeeper-options.js';
 import { capabilitiesOf } from '../backend-context.js';
 
-const connectString = 'zk1:2181,zk2:2181';
+const connectString = 'zk1:2182,zk2';
+const servers = [
+  { host: 'zk1', port: 2_182 },
+  { host: 'zk2', port: 2_181 },
+];
 
 describe('The options of ZooKeeperLockProvider', () => {
   it('have defaults: 20 s, read-write, open nodes in the root', () => {
     expect(readOptions({ connectString })).toEqual({
-      servers: connectString,
+      servers,
+      tls: undefined,
       root: '',
       sessionTimeout: 20_000,
       recipe: 'read-write',
@@ -19,10 +24,27 @@ describe('The options of ZooKeeperLockProvider', () => {
 
   it('take a path at the end of the servers, and put the chroot below it', () => {
     expect(readOptions({ connectString: `${connectString}/a`, chroot: '/b/c' })).toMatchObject({
-      servers: connectString,
+      servers,
       root: '/a/b/c',
     });
     expect(readOptions({ connectString: `${connectString}/`, chroot: '/' }).root).toBe('');
+  });
+
+  it('switch TLS on, with the options of Node or some of their own', () => {
+    expect(readOptions({ connectString, tls: true }).tls).toEqual({});
+    expect(readOptions({ connectString, tls: { ca: 'ca' } }).tls).toEqual({ ca: 'ca' });
+    expect(readOptions({ connectString, tls: false }).tls).toBeUndefined();
+  });
+
+  it('take IPv6 addresses in brackets', () => {
+    expect(readOptions({ connectString: '[::1]:2182,[fd00::a],zk1/a' })).toMatchObject({
+      servers: [
+        { host: '::1', port: 2_182 },
+        { host: 'fd00::a', port: 2_181 },
+        { host: 'zk1', port: 2_181 },
+      ],
+      root: '/a',
+    });
   });
 
   it('with credentials, close the nodes to everybody else', () => {
@@ -49,7 +71,10 @@ describe('The options of ZooKeeperLockProvider', () => {
     ['connectString', { connectString: '' }],
     ['connectString', { connectString: 'zk1:65536' }],
     ['connectString', { connectString: 'zk1:2181,' }],
-    ['connectString', { connectString: '[::1]:2181' }],
+    ['connectString', { connectString: '::1:2181' }],
+    ['connectString', { connectString: '[zk1]:2181' }],
+    ['tls', { connectString, tls: 'secret' }],
+    ['tls', { connectString, tls: null }],
     ['connectString', { connectString: 'me:secret@zk1:2181' }],
     ['chroot', { connectString, chroot: 'shop' }],
     ['chroot', { connectString, chroot: '/shop/' }],

@@ -3,8 +3,8 @@ import type { AttemptContext } from './attempt-context.js';
 import { LockNode } from './lock-node.js';
 import { folderContentFor } from './lock-path.js';
 import { LAST_SEQUENCE, type Place, sequenceOf } from './recipe.js';
-import { noConnection, type Session } from './session.js';
-import { isFailure, ZooKeeperFailure } from './zookeeper-client.js';
+import type { Session } from './session.js';
+import { isFailure, noConnection, ZooKeeperFailure } from './zookeeper-client.js';
 
 /**
  * How often a limited waiter looks at the queue unasked, in ms. A process that was paused, or cut off, when it was admitted does not wake the
@@ -183,12 +183,12 @@ export class ZooKeeperAttempt {
     const path = behind === undefined ? folder : `${folder}/${behind}`;
     const wake = this.#wake;
     this.#unwatch = () => {
-      session.unwatch(path, wake);
+      session.client.unwatch(path, wake);
     };
-    if (!this.request.limited) return (await session.watch(path, wake)) ? 'behind' : 'again';
+    if (!this.request.limited) return (await session.client.read(path, wake)) ? 'behind' : 'again';
     // The node before ours may enter as well as go, and has notified nobody if we did not watch it yet. So the names are read again, after
     // the watch is set: the server answers the requests of a session in their order.
-    const watching = behind === undefined ? undefined : session.watch(path, wake);
+    const watching = behind === undefined ? undefined : session.client.read(path, wake);
     const [names] = await Promise.all([node.find(watching ? undefined : wake), watching]);
     if (!names?.includes(node.name)) return 'again';
     const now = context.recipe.placeOf(node.name, names);
@@ -198,7 +198,7 @@ export class ZooKeeperAttempt {
   async #hold(session: Session, node: LockNode, { first, isAwaited }: Place): Promise<Step> {
     let fencingToken = node.createdAt;
     if (first !== node.name) {
-      const stat = await session.stat(`${this.folder}/${first}`);
+      const stat = await session.client.stat(`${this.folder}/${first}`);
       if (!stat) return 'again';
       // Not above our own, which is below those of all that come later: the first of the readers may have come after us, as the read
       // lock that a writer of Curator 5.5 takes before it releases its write lock (CURATOR-621).
@@ -221,7 +221,7 @@ export class ZooKeeperAttempt {
     await node.remove();
     this.#node = undefined;
     try {
-      await session.remove(this.folder);
+      await session.client.remove(this.folder);
     } catch (error) {
       if (isFailure(error, 'not-empty')) {
         throw new ZooKeeperFailure('refused', 'the sequence numbers of its queue are used up until the queue is empty');
@@ -243,7 +243,7 @@ export class ZooKeeperAttempt {
     if (!this.#grant || !node) return true;
     const { connection } = node.session;
     if (this.#guardedOn === connection) return true;
-    const stat = await node.session.watch(node.path, () => {
+    const stat = await node.session.client.read(node.path, () => {
       this.#guardedOn = 0;
       // The node may have changed and not gone, if somebody wrote into it.
       this.#look().catch(() => undefined);

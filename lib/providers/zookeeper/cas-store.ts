@@ -37,7 +37,7 @@ export class ZooKeeperCasStore implements CasStore {
 
 async function exchange(session: Session, path: string, expected: string | null, next: string): Promise<string | null> {
   for (let isFresh = false; ;) {
-    const node = await session.read(path);
+    const node = await session.client.read(path);
     const found = node && node.data.toString();
     if (found === expected || found === next) {
       if (await write(session, path, node?.version, Buffer.from(next))) return next;
@@ -58,7 +58,7 @@ async function write(session: Session, path: string, version: number | undefined
   }
   try {
     if (version === undefined) await create(session, path, data);
-    else await session.replace(path, data, version);
+    else await session.client.write(path, data, version);
     return true;
   } catch (error) {
     if (isFailure(error, 'changed', 'exists', 'no-node')) return false;
@@ -68,10 +68,10 @@ async function write(session: Session, path: string, version: number | undefined
 
 async function create(session: Session, path: string, data: Buffer): Promise<void> {
   try {
-    await session.create(path, 'persistent', data);
+    await session.client.create(path, 'persistent', data);
   } catch (error) {
     if (!isFailure(error, 'no-node')) throw error;
     await session.makePath(path.slice(0, path.lastIndexOf('/')));
-    await session.create(path, 'persistent', data);
+    await session.client.create(path, 'persistent', data);
   }
 }

@@ -13,7 +13,7 @@ export function diagnose({ servers, sessionTimeout }: ZooKeeperSettings, session
         'Change sessionTimeout, or minSessionTimeout and maxSessionTimeout of the servers.',
     });
   }
-  if (!servers.includes(',')) {
+  if (servers.length === 1) {
     found.push({
       severity: 'warning',
       message:

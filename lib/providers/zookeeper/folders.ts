@@ -44,7 +44,7 @@ export class Folders {
   async #remove(session: Session, folders: readonly string[]): Promise<void> {
     for (const folder of folders) this.#usedAt.delete(folder);
     // A folder that is used again, gone, or not ours to remove needs nothing more.
-    await Promise.allSettled(folders.map((folder) => session.remove(folder)));
+    await Promise.allSettled(folders.map((folder) => session.client.remove(folder)));
   }
 
   /** The least recently used first. */

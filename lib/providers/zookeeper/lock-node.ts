@@ -56,11 +56,11 @@ export class LockNode {
     for (let tries = TRIES; ; tries -= 1) {
       const { session, folder, folderContent } = this;
       if (!this.folders.use(folder, this.clock.now())) {
-        session.create(folder, 'persistent', folderContent).catch(() => undefined);
+        session.client.create(folder, 'persistent', folderContent).catch(() => undefined);
       }
       this.#state = 'unknown';
-      const created = session.create(`${folder}/${this.prefix}`, 'ephemeral-sequential');
-      const listed = session.children(folder);
+      const created = session.client.create(`${folder}/${this.prefix}`, 'ephemeral-sequential');
+      const listed = session.client.children(folder);
       listed.catch(() => undefined);
       try {
         const { path, createdAt } = await created;
@@ -85,11 +85,11 @@ export class LockNode {
       // moves to another connection (3.8: `processConnectRequest`, `checkSession`), so every creation that arrived precedes this write.
       if (!this.isThere) await this.session.heartbeat();
       const { session, folder } = this;
-      const names = await (onChange ? session.watchChildren(folder, onChange) : session.children(folder));
+      const names = await session.client.children(folder, onChange);
       if (this.isThere) return names;
       const name = names.find((each) => each.startsWith(this.prefix));
       if (name === undefined) return null;
-      const stat = await this.session.stat(`${this.folder}/${name}`);
+      const stat = await this.session.client.stat(`${this.folder}/${name}`);
       // Nothing else proves that it lives as long as our session.
       if (stat?.owner !== this.session.id) return null;
       this.#settle(name, stat.createdAt);
@@ -103,7 +103,7 @@ export class LockNode {
   /** Notifies those who watch it. Answers whether it exists. */
   async touch(): Promise<boolean> {
     try {
-      await this.session.touch(this.path);
+      await this.session.client.write(this.path);
       return true;
     } catch (error) {
       if (isFailure(error, 'no-node')) return false;
@@ -123,7 +123,7 @@ export class LockNode {
     const wasSent = this.#isRemovalSent;
     this.#isRemovalSent = true;
     try {
-      await this.session.remove(this.path);
+      await this.session.client.remove(this.path);
     } catch (error) {
       if (error instanceof ZooKeeperFailure && error.kind === 'refused') this.#refusal = error;
       if (!isFailure(error, 'no-node')) throw error;

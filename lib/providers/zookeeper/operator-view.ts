@@ -31,7 +31,7 @@ export class OperatorView {
     const folder = this.paths.folderOf(key);
     const removals = recipe.holdersOf(await this.#namesIn(folder, key)).map(async (name) => {
       try {
-        await session.remove(`${folder}/${name}`);
+        await session.client.remove(`${folder}/${name}`);
         return true;
       } catch (error) {
         if (isFailure(error, 'no-node')) return false;
@@ -80,7 +80,7 @@ export class OperatorView {
       const mode = recipe.modeOf(first);
       // Limited holders have a token each, and the last one has the largest.
       const latest = (mode === 'limited' && holders.at(-1)) || first;
-      const stat = await session.stat(`${folder}/${latest}`).catch((error: unknown) => {
+      const stat = await session.client.stat(`${folder}/${latest}`).catch((error: unknown) => {
         throw this.context.unavailable(key, error);
       });
       // Gone between the two looks.
@@ -106,7 +106,7 @@ export class OperatorView {
     prefix: string,
     instances: Map<string, string>,
   ): Promise<ListedLock | null> {
-    const value = await this.context.session.read(folder).catch((error: unknown) => {
+    const value = await this.context.session.client.read(folder).catch((error: unknown) => {
       throw this.context.unavailable(segment, error);
     });
     if (!value) return null;
@@ -122,7 +122,7 @@ export class OperatorView {
     const names = Array.from(nodes, async ([id, node]) => {
       const known = instances.get(id);
       if (known !== undefined) return known;
-      const value = await this.context.session.read(`${folder}/${node}`).catch((error: unknown) => {
+      const value = await this.context.session.client.read(`${folder}/${node}`).catch((error: unknown) => {
         throw this.context.unavailable(key, error);
       });
       const name = value ? instanceNameIn(value.data, id) : undefined;
@@ -137,7 +137,7 @@ export class OperatorView {
   /** @param key whose folder it is, if it is that of one key */
   async #namesIn(folder: string, key: string | undefined): Promise<readonly string[]> {
     try {
-      return await this.context.session.children(folder);
+      return await this.context.session.client.children(folder);
     } catch (error) {
       if (isFailure(error, 'no-node')) return [];
       throw this.context.unavailable(key, error);

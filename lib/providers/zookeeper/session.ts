@@ -1,17 +1,14 @@
 import type { Clock, Timer } from '../../api/clock.js';
 import { withTimeout } from '../../core/toolkit/timing.js';
-import { Calls } from './calls.js';
 import { Heartbeats } from './heartbeats.js';
 import { SessionLifetime } from './session-lifetime.js';
 import {
   type ClientFactory,
-  type Creation,
+  type ClientListener,
   isFailure,
-  type NodeKind,
-  type NodeStat,
-  type NodeValue,
+  noConnection,
   type ZooKeeperClient,
-  ZooKeeperFailure,
+  type ZooKeeperFailure,
 } from './zookeeper-client.js';
 
 /** The reports of a session. */
@@ -45,11 +42,10 @@ const WRITE_AGE = 1 / 4;
 /**
  * One session of ZooKeeper, from its opening to its end. Each backend has one at a time; everything of an older session is gone.
  *
- * Every call settles: it is answered, or fails as `unanswered` when the connection breaks. Silence breaks it too.
+ * Every request to its client settles: it is answered, or fails as `unanswered` when the connection breaks. Silence breaks it too.
  */
-export class Session {
-  readonly #client: ZooKeeperClient;
-  readonly #calls: Calls;
+export class Session implements ClientListener {
+  readonly client: ZooKeeperClient;
   readonly #lifetime: SessionLifetime;
   readonly #heartbeats: Heartbeats;
   #state: 'connecting' | 'up' | 'down' | 'over' = 'connecting';
@@ -70,7 +66,6 @@ export class Session {
     private readonly listener: SessionListener,
   ) {
     this.#lifetime = new SessionLifetime(wantedTimeout);
-    this.#calls = new Calls(clock);
     this.#heartbeats = new Heartbeats(
       clock,
       () => this.timeout,
@@ -78,22 +73,7 @@ export class Session {
     );
     this.#changedAt = clock.now();
     this.#patrolledAt = this.#changedAt;
-    this.#client = makeClient({
-      onConnected: () => {
-        this.#onConnected();
-      },
-      onDisconnected: () => {
-        this.#onDisconnected();
-      },
-      onExpired: () => {
-        this.#expire();
-      },
-      onRefused: (cause) => {
-        this.#end();
-        this.#client.abandon();
-        listener.onRefused(this, cause);
-      },
-    });
+    this.client = makeClient(this);
   }
 
   /** A new one in the same place, not open. */
@@ -103,7 +83,7 @@ export class Session {
 
   open(): void {
     this.#patrol();
-    this.#client.connect();
+    this.client.connect();
   }
 
   get isUp(): boolean {
@@ -125,7 +105,7 @@ export class Session {
   }
 
   get id(): bigint {
-    return this.#client.sessionId;
+    return this.client.sessionId;
   }
 
   /** How long a lock is valid without another write, in ms. */
@@ -138,47 +118,6 @@ export class Session {
     return this.#lifetime.validUntil;
   }
 
-  create(path: string, kind: NodeKind, data?: Buffer): Promise<Creation> {
-    return this.#write(() => this.#client.create(path, kind, data));
-  }
-
-  read(path: string): Promise<NodeValue | null> {
-    return this.#call(() => this.#client.read(path));
-  }
-
-  replace(path: string, data: Buffer, version: number): Promise<void> {
-    return this.#write(() => this.#client.replace(path, data, version));
-  }
-
-  /** Notifies those who watch the node, and proves that the session lives. */
-  touch(path: string): Promise<void> {
-    return this.#write(() => this.#client.touch(path));
-  }
-
-  remove(path: string): Promise<void> {
-    return this.#write(() => this.#client.remove(path));
-  }
-
-  children(path: string): Promise<readonly string[]> {
-    return this.#call(() => this.#client.children(path));
-  }
-
-  stat(path: string): Promise<NodeStat | null> {
-    return this.#call(() => this.#client.stat(path));
-  }
-
-  watch(path: string, onChange: () => void): Promise<NodeStat | null> {
-    return this.#call(() => this.#client.watch(path, onChange));
-  }
-
-  watchChildren(path: string, onChange: () => void): Promise<readonly string[]> {
-    return this.#call(() => this.#client.watchChildren(path, onChange));
-  }
-
-  unwatch(path: string, onChange: () => void): void {
-    this.#client.unwatch(path, onChange);
-  }
-
   /**
    * Creates a persistent node and its parents, as far as they are missing.
    *
@@ -187,7 +126,7 @@ export class Session {
   async makePath(path: string, data?: Buffer): Promise<void> {
     const parts = path.split('/').slice(1);
     const paths = parts.map((_, index) => `/${parts.slice(0, index + 1).join('/')}`);
-    const made = paths.map((each) => this.create(each, 'persistent', each === path ? data : undefined));
+    const made = paths.map((each) => this.client.create(each, 'persistent', each === path ? data : undefined));
     const failures = (await Promise.allSettled(made)).map((outcome) =>
       outcome.status === 'rejected' ? (outcome.reason as unknown) : undefined,
     );
@@ -206,8 +145,8 @@ export class Session {
   /** Ends it: immediately if the server answers within `timeout` ms, else when the server has waited for the timeout of the session. */
   async close(timeout: number): Promise<void> {
     this.#end();
-    await withTimeout(this.clock, timeout, this.#client.close());
-    this.#client.abandon();
+    await withTimeout(this.clock, timeout, this.client.close());
+    this.client.abandon();
   }
 
   /** For how long the machine has slept since it was booted, in ms, plus a constant. */
@@ -219,28 +158,50 @@ export class Session {
     return `${this.beats}/${this.id.toString(16).padStart(16, '0')}`;
   }
 
-  #onConnected(): void {
+  // --- reports of the client ---
+
+  onSent(at: number, isWrite: boolean): void {
+    this.#lifetime.sent(at, this.#asleep);
+    if (isWrite) this.#writtenAt = at;
+  }
+
+  onWritten(sentAt: number): void {
+    this.#lifetime.confirm(sentAt);
+  }
+
+  onConnected(): void {
     this.#isConnected = true;
     this.#connections += 1;
-    this.#lifetime.timeout = this.#client.sessionTimeout;
+    this.#lifetime.timeout = this.client.sessionTimeout;
     // The server greeted us after the change before this one.
     this.#lifetime.connected(this.#changedAt, this.#asleep);
     this.#changedAt = this.clock.now();
-    this.#calls.heardAt = this.#changedAt;
     if (this.#state === 'down') this.#up();
     else this.#prepare();
   }
 
-  #onDisconnected(): void {
+  onDisconnected(cause: ZooKeeperFailure): void {
     if (this.#state === 'over') return;
     this.#isConnected = false;
     this.#changedAt = this.clock.now();
-    const failure = new ZooKeeperFailure('unanswered', 'The connection to ZooKeeper is lost.');
-    this.#calls.fail(failure);
-    if (this.#state !== 'up') return;
-    this.#state = 'down';
-    this.#downSince = this.#changedAt;
-    this.listener.onDown(this, failure);
+    if (this.#state === 'down') return;
+    if (this.#state === 'up') {
+      this.#state = 'down';
+      this.#downSince = this.#changedAt;
+    }
+    this.listener.onDown(this, cause);
+  }
+
+  onExpired(): void {
+    this.#end();
+    this.client.abandon();
+    this.listener.onExpired(this);
+  }
+
+  onRefused(cause: Error): void {
+    this.#end();
+    this.client.abandon();
+    this.listener.onRefused(this, cause);
   }
 
   #up(): void {
@@ -251,7 +212,7 @@ export class Session {
   /** Creates the session's own node. Without it there are no heartbeats, and so no locks. */
   #prepare(): void {
     const node = this.#node;
-    const make = () => this.create(node, 'ephemeral');
+    const make = () => this.client.create(node, 'ephemeral');
     make()
       .catch((error: unknown) => {
         if (!isFailure(error, 'no-node')) throw error;
@@ -275,12 +236,12 @@ export class Session {
   async #beat(): Promise<void> {
     const node = this.#node;
     try {
-      await this.touch(node);
+      await this.client.write(node);
     } catch (error) {
       // An operator has removed it.
       if (!isFailure(error, 'no-node')) throw error;
       await this.makePath(this.beats);
-      await this.create(node, 'ephemeral');
+      await this.client.create(node, 'ephemeral');
     }
   }
 
@@ -293,54 +254,35 @@ export class Session {
     const isLate = now - this.#patrolledAt > 2 * PATROL * this.timeout;
     this.#patrolledAt = now;
     if (isLate) return;
-    // Half-open: the library never finds out by itself. A slow server answers at least something, in the order of the
+    // Half-open: TCP would find out after minutes. A slow server answers at least something, in the order of the
     // requests; a server without a leader answers nothing after a write.
-    if (now - Math.max(this.#calls.oldest ?? now, this.#calls.heardAt) >= this.timeout * ANSWER_TIMEOUT) {
+    const { silentSince, heardAt } = this.client;
+    if (now - (silentSince ?? now) >= this.timeout * ANSWER_TIMEOUT) {
       this.#reconnect(now);
       return;
     }
     if (!this.#isConnected) {
       // Servers silently refuse a client that has seen more than they have. If the servers have lost their data, they refuse this
       // session permanently; nothing is held by it any more.
-      if (this.#state === 'down' && now - this.#downSince >= this.timeout * GIVEN_UP) this.#expire();
+      if (this.#state === 'down' && now - this.#downSince >= this.timeout * GIVEN_UP) this.onExpired();
       else if (now - this.#changedAt >= Math.min(this.timeout * ANSWER_TIMEOUT, GREETING_TIMEOUT)) this.#reconnect(now);
       return;
     }
     if (this.#state === 'connecting') {
-      if (this.#calls.oldest === undefined) this.#prepare();
+      if (silentSince === undefined) this.#prepare();
       return;
     }
     if (this.listener.isNeeded() && now - this.#writtenAt >= this.timeout * WRITE_AGE) {
       this.heartbeat().catch(() => undefined);
-    } else if (this.#calls.oldest === undefined && now - this.#calls.heardAt >= this.timeout * SILENCE) {
-      this.stat(this.#node).catch(() => undefined);
+    } else if (silentSince === undefined && now - heardAt >= this.timeout * SILENCE) {
+      this.client.stat(this.#node).catch(() => undefined);
     }
     this.listener.onPatrol(this);
   };
 
   #reconnect(now: number): void {
     this.#changedAt = now;
-    this.#client.reconnect();
-  }
-
-  #expire(): void {
-    this.#end();
-    this.#client.abandon();
-    this.listener.onExpired(this);
-  }
-
-  async #write<T>(send: () => Promise<T>): Promise<T> {
-    const sentAt = this.clock.now();
-    this.#writtenAt = sentAt;
-    const answer = await this.#call(send);
-    this.#lifetime.confirm(sentAt);
-    return answer;
-  }
-
-  #call<T>(send: () => Promise<T>): Promise<T> {
-    if (!this.#isConnected || this.#state === 'over') return Promise.reject(noConnection());
-    this.#lifetime.sent(this.clock.now(), this.#asleep);
-    return this.#calls.send(send);
+    this.client.reconnect();
   }
 
   #end(): void {
@@ -349,11 +291,5 @@ export class Session {
     this.#isConnected = false;
     if (this.#patrolTimer) this.clock.clearTimer(this.#patrolTimer);
     this.#heartbeats.end();
-    this.#calls.fail(new ZooKeeperFailure('unanswered', 'The session of ZooKeeper is over.'));
   }
-}
-
-/** The failure of a request that was not even sent. */
-export function noConnection(): ZooKeeperFailure {
-  return new ZooKeeperFailure('unanswered', 'There is no connection to ZooKeeper.');
 }

@@ -63,7 +63,7 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
   constructor(
     private readonly context: BackendContext,
     private readonly settings: ZooKeeperSettings,
-    private readonly loadClient: () => Promise<ClientFactory>,
+    private readonly makeClient: ClientFactory,
   ) {
     this.capabilities = {
       shared: settings.recipe === 'read-write',
@@ -83,8 +83,7 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
 
   /** @throws LockUnavailableError when there is no session after 5 s, or its timeout; the reconnect goes on. */
   async connect(): Promise<void> {
-    const makeClient = await this.loadClient();
-    const isUp = !this.#isClosing && (await this.#openFirst(makeClient));
+    const isUp = await this.#openFirst();
     this.#hasConnected = true;
     if (isUp) return;
     const { name } = this.context;
@@ -193,11 +192,11 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
   }
 
   /** Opens the first session. Resolves to whether it is up in time. */
-  #openFirst(makeClient: ClientFactory): Promise<boolean> {
+  #openFirst(): Promise<boolean> {
     const { clock } = this.context;
     const { sessionTimeout } = this.settings;
     const isUp = new Promise<boolean>((resolve) => (this.#endConnect = resolve));
-    this.#open(new Session(makeClient, sessionTimeout, this.#paths.sessions, clock, this));
+    this.#open(new Session(this.makeClient, sessionTimeout, this.#paths.sessions, clock, this));
     return withTimeout(clock, Math.min(sessionTimeout, CONNECT_TIMEOUT), isUp, () => false);
   }
 

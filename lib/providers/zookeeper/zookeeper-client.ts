@@ -4,33 +4,39 @@ export interface ZooKeeperClient {
   readonly sessionId: bigint;
   /** The timeout of the session that the server has granted, in ms. Only once connected. */
   readonly sessionTimeout: number;
+  /** When the last answer arrived. */
+  readonly heardAt: number;
+  /** Since when there is a request without an answer, and no answer to an earlier one; undefined if all are answered. */
+  readonly silentSince: number | undefined;
 
   /** Connects, and reconnects by itself until `close`. */
   connect(): void;
 
   /** @param data the content of the node; default: the instance that makes it */
   create(path: string, kind: NodeKind, data?: Buffer): Promise<Creation>;
-  /** The names of the nodes in this one. */
-  children(path: string): Promise<readonly string[]>;
+  /**
+   * The names of the nodes in this one.
+   *
+   * @param onChange called once when a node in it comes or goes. When the connection breaks this is forgotten, and the caller has to look again.
+   */
+  children(path: string, onChange?: () => void): Promise<readonly string[]>;
   /** Answers null if the node does not exist. */
   stat(path: string): Promise<NodeStat | null>;
   /**
-   * As {@link stat}; `onChange` is called once when the node changes or goes. When the connection breaks the watch
-   * is forgotten, and its owner has to look again. No watch stays for a node that does not exist.
+   * The node, as this server has it; null if it does not exist.
+   *
+   * @param onChange called once when the node changes or goes; forgotten as that of {@link children}. Nothing stays for a node that does not exist.
    */
-  watch(path: string, onChange: () => void): Promise<NodeStat | null>;
-  /** As {@link children}; `onChange` is called once when a node in it comes or goes. Forgotten as that of {@link watch}. */
-  watchChildren(path: string, onChange: () => void): Promise<readonly string[]>;
-  /** Undoes {@link watch} and {@link watchChildren}: nodes live longer than the attempts that watch them. */
+  read(path: string, onChange?: () => void): Promise<NodeValue | null>;
+  /** Undoes the `onChange` of {@link read} and {@link children}: nodes live longer than the attempts that watch them. */
   unwatch(path: string, onChange: () => void): void;
   /**
-   * Writes the content again: an acknowledged write is the proof that the session lives, and those who watch the node are notified.
+   * Notifies those who watch the node.
+   *
+   * @param data default: the instance that writes
+   * @param version fails as `changed` if the node has another version by now; default: whatever it has
    */
-  touch(path: string): Promise<void>;
-  /** The content of the node, as this server has it; null if the node does not exist. */
-  read(path: string): Promise<NodeValue | null>;
-  /** Fails as `changed` if the node has another version by now. */
-  replace(path: string, data: Buffer, version: number): Promise<void>;
+  write(path: string, data?: Buffer, version?: number): Promise<void>;
   remove(path: string): Promise<void>;
 
   /** Breaks the connection, so that it is opened again, in the same session. */
@@ -57,7 +63,7 @@ export interface NodeStat {
   readonly owner: bigint;
 }
 
-export interface NodeValue {
+export interface NodeValue extends NodeStat {
   readonly data: Buffer;
   /** How often it was changed. */
   readonly version: number;
@@ -65,9 +71,12 @@ export interface NodeValue {
 
 /** The reports of a client. */
 export interface ClientListener {
+  onSent(at: number, isWrite: boolean): void;
+  /** A write that was sent then is acknowledged. */
+  onWritten(sentAt: number): void;
   onConnected(): void;
-  /** Open requests will not be answered any more, and watches are gone. */
-  onDisconnected(): void;
+  /** The connection is lost, or could not be made. Open requests have failed, and watches are gone. */
+  onDisconnected(cause: ZooKeeperFailure): void;
   /** The session is over, and this client with it. */
   onExpired(): void;
   /** The servers do not accept our credentials, and this client has given up. */
@@ -89,12 +98,18 @@ export class ZooKeeperFailure extends Error {
   constructor(
     readonly kind: FailureKind,
     message: string,
+    options?: ErrorOptions,
   ) {
-    super(message);
+    super(message, options);
     this.name = new.target.name;
   }
 }
 
 export function isFailure(error: unknown, ...kinds: readonly FailureKind[]): boolean {
   return error instanceof ZooKeeperFailure && kinds.includes(error.kind);
+}
+
+/** The failure of a request that was not even sent. */
+export function noConnection(): ZooKeeperFailure {
+  return new ZooKeeperFailure('unanswered', 'There is no connection to ZooKeeper.');
 }

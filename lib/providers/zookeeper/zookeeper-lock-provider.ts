@@ -1,10 +1,10 @@
 import type { BackendContext, LockProvider } from '../../api/lock-provider.js';
-import { nodeZooKeeperClients } from './node-zookeeper-client.js';
+import { SocketClient } from './socket-client.js';
 import { ZooKeeperBackend } from './zookeeper-backend.js';
 import { readOptions, type ZooKeeperLockProviderOptions, type ZooKeeperSettings } from './zookeeper-options.js';
 
 /**
- * Locks on a ZooKeeper ensemble (3.5 or later), by the recipes of Apache Curator, so that services in Java and Python can take
+ * Locks on a ZooKeeper ensemble (3.4 or later), by the recipes of Apache Curator, so that services in Java and Python can take
  * the same locks.
  *
  * Promised: exclusive, shared and limited locks, first come, first served among processes and within each, as long as a quorum keeps
@@ -23,6 +23,7 @@ export class ZooKeeperLockProvider implements LockProvider {
   }
 
   createBackend(context: BackendContext): ZooKeeperBackend {
-    return new ZooKeeperBackend(context, this.#settings, () => nodeZooKeeperClients(this.#settings, context.instance));
+    const settings = this.#settings;
+    return new ZooKeeperBackend(context, settings, (listener) => new SocketClient(settings, context, listener));
   }
 }

@@ -1,3 +1,4 @@
+import type { ConnectionOptions } from 'node:tls';
 import { type ConfiguredDuration, toMilliseconds } from '../../api/duration.js';
 import { LockConfigError } from '../../api/errors.js';
 
@@ -21,8 +22,13 @@ export interface ZooKeeperAcl {
 
 /** Where ZooKeeper is, and where in it the locks are. */
 export interface ZooKeeperLockProviderOptions {
-  /** `host:port` of the servers, separated by commas, such as `zk1:2181,zk2:2181,zk3:2181`; a path at the end is a part of `chroot`. */
+  /**
+   * `host:port` of the servers, separated by commas, such as `zk1:2181,zk2:2181,[fd00::3]:2181`; the port is 2181 by default. A path at
+   * the end is a part of `chroot`.
+   */
   readonly connectString: string;
+  /** Encrypts the connections: `true`, or the options of `tls.connect`, such as `{ ca, cert, key }`. Default: false. */
+  readonly tls?: ConnectionOptions | boolean | undefined;
   /** The node below which all locks are, such as `/shop/locks`; created when it is missing. Default: the root. */
   readonly chroot?: string | undefined;
   /**
@@ -50,9 +56,16 @@ export interface ZooKeeperLockProviderOptions {
   readonly acl?: readonly ZooKeeperAcl[] | undefined;
 }
 
+/** One of the servers. */
+export interface Server {
+  readonly host: string;
+  readonly port: number;
+}
+
 /** The options, checked. */
 export interface ZooKeeperSettings {
-  readonly servers: string;
+  readonly servers: readonly Server[];
+  readonly tls: ConnectionOptions | undefined;
   /** The node below which all locks are; empty for the root. */
   readonly root: string;
   readonly sessionTimeout: number;
@@ -61,7 +74,9 @@ export interface ZooKeeperSettings {
   readonly acl: readonly ZooKeeperAcl[];
 }
 
-const SERVER = /^[^\s:/,@[\]]+(:\d{1,5})?$/;
+/** A name or an IPv4 address, or an IPv6 address in brackets; and a port. */
+const SERVER = /^(?:\[([\da-f:.]+)\]|([^\s:/,@[\]]+))(?::(\d{1,5}))?$/i;
+const PORT = 2181;
 const EVERYBODY: ZooKeeperAcl = { scheme: 'world', id: 'anyone', permissions: 'cdrwa' };
 /** The permissions that locks need. */
 const NEEDED = ['c', 'd', 'r', 'w'];
@@ -78,6 +93,7 @@ export function readOptions(options: ZooKeeperLockProviderOptions): ZooKeeperSet
   const { acl = [auth ? OWNER : EVERYBODY] } = options;
   return {
     servers,
+    tls: readTls(options.tls),
     root: path + readChroot(options.chroot),
     sessionTimeout: toMilliseconds(options.sessionTimeout ?? '20s', 'sessionTimeout', { min: 200 }),
     recipe,
@@ -87,17 +103,28 @@ export function readOptions(options: ZooKeeperLockProviderOptions): ZooKeeperSet
 }
 
 // An invalid value is never shown: it may contain a password.
-function readConnectString(text: unknown): { servers: string; path: string } {
+function readConnectString(text: unknown): { servers: readonly Server[]; path: string } {
   if (typeof text !== 'string') return refuse('"connectString" is missing: write it as zk1:2181,zk2:2181.');
   const slash = text.indexOf('/');
-  const servers = slash < 0 ? text : text.slice(0, slash);
-  const isServer = (server: string) => SERVER.test(server) && Number(server.split(':')[1] ?? 1) <= 65_535;
-  if (!servers.split(',').every(isServer)) {
-    refuse(
-      '"connectString" must be names or IPv4 addresses of servers with their ports, such as zk1:2181,zk2:2181/path; credentials belong into "auth".',
-    );
-  }
+  const servers = (slash < 0 ? text : text.slice(0, slash)).split(',').map(readServer);
   return { servers, path: slash < 0 ? '' : readChroot(text.slice(slash)) };
+}
+
+function readServer(text: string): Server {
+  const [, address, name, port = PORT] = SERVER.exec(text) ?? [];
+  const server = { host: address ?? name ?? '', port: Number(port) };
+  if (server.host !== '' && server.port <= 65_535) return server;
+  return refuse(
+    '"connectString" must be names or addresses of servers with their ports, such as zk1:2181,[fd00::2]:2181/path; credentials belong into "auth".',
+  );
+}
+
+function readTls(tls: unknown): ConnectionOptions | undefined {
+  if (tls === undefined || tls === false) return undefined;
+  if (tls === true) return {};
+  return typeof tls === 'object' && tls !== null
+    ? tls
+    : refuse('"tls" must be true, false, or the options of tls.connect, such as { ca }.');
 }
 
 function readChroot(chroot: unknown = ''): string {

@@ -1,0 +1,88 @@
+import { execFileSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { ConnectionOptions } from 'node:tls';
+import { freePort } from '../servers/server-process.mjs';
+import { startZooKeeper, type ZooKeeperServer } from '../servers/zookeeper-server.mjs';
+import { granted, request, startBackend, until } from './seam.js';
+
+describe('ZooKeeperLockProvider over TLS', () => {
+  let folder: string;
+  let server: ZooKeeperServer;
+  let port: number;
+  const pem = (name: string) => readFileSync(join(folder, `${name}.pem`), 'utf8');
+
+  /** A key and a certificate that is signed by itself. */
+  async function makeCertificate(name: string): Promise<void> {
+    const [key, certificate] = [join(folder, `${name}-key.pem`), join(folder, `${name}.pem`)];
+    const made = ['-newkey', 'rsa:2048', '-nodes', '-keyout', key, '-out', certificate];
+    const says = ['-days', '1', '-subj', `/CN=${name}`, '-addext', 'subjectAltName=DNS:localhost,IP:127.0.0.1'];
+    execFileSync('openssl', ['req', '-x509', ...made, ...says], { stdio: 'ignore' });
+    await writeFile(join(folder, `${name}-both.pem`), readFileSync(key, 'utf8') + readFileSync(certificate, 'utf8'));
+  }
+
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'lock-tls-'));
+    await makeCertificate('server');
+    await makeCertificate('client');
+    port = await freePort();
+    server = await startZooKeeper({
+      config: {
+        serverCnxnFactory: 'org.apache.zookeeper.server.NettyServerCnxnFactory',
+        secureClientPort: port,
+        secureClientPortAddress: '127.0.0.1',
+        'ssl.keyStore.location': join(folder, 'server-both.pem'),
+        'ssl.keyStore.type': 'PEM',
+        'ssl.trustStore.location': join(folder, 'client.pem'),
+        'ssl.trustStore.type': 'PEM',
+      },
+    });
+  }, 60_000);
+
+  afterAll(async () => {
+    await server.stop();
+    await rm(folder, { recursive: true, force: true });
+  });
+
+  const connect = (tls: ConnectionOptions, host = 'localhost') =>
+    startBackend({ connectString: `${host}:${port}`, sessionTimeout: 4_000, tls });
+  const trusted = () => ({ ca: pem('server'), cert: pem('client'), key: pem('client-key') });
+  const causeOf = async (start: Promise<unknown>) => {
+    const error: unknown = await start.catch((reason: unknown) => reason);
+    return ((error as Error).cause as Error).cause as NodeJS.ErrnoException;
+  };
+
+  it.each(['localhost', '127.0.0.1'])('locks on a server that it knows and that knows it, at %s', async (host) => {
+    const [one, other] = [await connect(trusted(), host), await connect(trusted(), host)];
+    const held = granted(await one.backend.acquire(request(host)));
+    const second = other.backend.acquire(request(host));
+    await until(() => other.events.some(({ type }) => type === 'waiting'), 'another one waits');
+    expect(await one.backend.release(held)).toBe('released');
+    granted(await second);
+  });
+
+  it('does not talk to a server whose certificate it does not know, and says why', async () => {
+    const { cert, key } = trusted();
+    expect(await causeOf(connect({ cert, key }))).toMatchObject({ code: 'DEPTH_ZERO_SELF_SIGNED_CERT' });
+  }, 30_000);
+
+  it('fails where the server does not know its certificate', async () => {
+    await expect(connect({ ca: pem('server') })).rejects.toThrow('cannot reach ZooKeeper');
+  }, 30_000);
+
+  it('does not talk to a server of another name', async () => {
+    const tls = { ...trusted(), servername: 'elsewhere' };
+    expect(await causeOf(connect(tls))).toMatchObject({ code: 'ERR_TLS_CERT_ALTNAME_INVALID' });
+  }, 30_000);
+
+  it('fails where the server speaks no TLS, and where it speaks nothing else', async () => {
+    const options = { sessionTimeout: 4_000 };
+    const unencrypted = { ...options, connectString: server.connectString, tls: trusted() };
+    await expect(startBackend(unencrypted)).rejects.toThrow('cannot reach ZooKeeper');
+    await expect(startBackend({ ...options, connectString: `localhost:${port}` })).rejects.toThrow(
+      'cannot reach ZooKeeper',
+    );
+  }, 30_000);
+});

@@ -46,7 +46,14 @@ export { MemoryLockProvider, type MemoryLockProviderOptions } from './providers/
 export { CombinedProvider, type CombinedProviderOptions } from './providers/combined/combined-provider.js';
 
 export { currentLock } from './nest/service/current-lock.js';
-export type { BusyContext, DistributedLockOptions } from './nest/decorators/distributed-lock-options.js';
+export type {
+  BusyContext,
+  BusyHandler,
+  DistributedLockOptions,
+  HandlerName,
+  LossContext,
+  LossHandler,
+} from './nest/decorators/distributed-lock-options.js';
 export {
   DistributedLock,
   RunOnce,

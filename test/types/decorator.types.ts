@@ -5,12 +5,14 @@ import { applyDecorators, Get } from '@nestjs/common';
 import { Cron } from '@nestjs/schedule';
 import type { Observable } from 'rxjs';
 import {
+  type BusyContext,
   DistributedLock,
   InjectLockService,
   LockDefaults,
   LockFor,
   lockKey,
   type LockService,
+  type LossContext,
   RunOnce,
 } from '../../lib/index.js';
 
@@ -112,6 +114,29 @@ abstract class Locked<T extends HasId> {
   async handled() {
     return 'ran';
   }
+
+  @DistributedLock('a', {
+    wait: 0,
+    onBusy(this: Locked<HasId>, { args }: BusyContext) {
+      return [this.answer, ...args];
+    },
+  })
+  async handledWithThis() {}
+
+  @DistributedLock('a', { onBusy: 'answer', onLost: 'answerLost' })
+  async handledByName() {}
+
+  @DistributedLock('a', { onBusy: 'skip', onLost: 'answerLost' })
+  async skippedAndHandled(): Promise<number | undefined> {
+    return 1;
+  }
+  @DistributedLock('a', { onLost: ({ error }) => error.reason })
+  async lost() {}
+
+  answer(busy: BusyContext): unknown {
+    return busy;
+  }
+  answerLost(loss: LossContext): void {}
 
   @DistributedLock('#{request.params.id}', { around: 'request' })
   async request() {}
@@ -236,6 +261,35 @@ class Refused {
   // @ts-expect-error: there is no running without the lock
   @DistributedLock('a', { onBusy: 'run' })
   async unlocked() {}
+
+  // @ts-expect-error: it has no such method
+  @DistributedLock('a', { onLost: 'absent' })
+  async absentHandler() {}
+
+  // @ts-expect-error: it gets a loss, and the method wants a busy lock
+  @DistributedLock('a', { onLost: 'busy' })
+  async otherHandler() {}
+
+  // @ts-expect-error: skipping needs no handler, but the loss does
+  @DistributedLock('a', { onBusy: 'skip', onLost: 'absent' })
+  async absentWhenSkipped(): Promise<undefined> {}
+
+  // @ts-expect-error: it is a property
+  @DistributedLock('a', { onBusy: 'text' })
+  async propertyHandler() {}
+
+  // @ts-expect-error: it is called with an instance of this class
+  @DistributedLock('a', {
+    onBusy(this: Order) {
+      return this.amount;
+    },
+  })
+  async otherThis() {}
+
+  readonly text = 'text';
+  busy({ error }: BusyContext): number {
+    return error.waited;
+  }
 
   // @ts-expect-error: a key is text
   @DistributedLock(42)

@@ -7,6 +7,9 @@ import { lostError } from './hold.js';
 export type Outcome<T> =
   { readonly status: 'fulfilled'; readonly value: T } | { readonly status: 'rejected'; readonly reason: unknown };
 
+/** What the caller of a task gets whose lock was lost: by a policy, or what a function answers instead. */
+export type OnLoss<T> = LossPolicy | ((error: LockLostError) => T | PromiseLike<T>);
+
 type Task<T> = (lock: GrantedLock) => T | PromiseLike<T>;
 
 /**
@@ -18,13 +21,14 @@ type Task<T> = (lock: GrantedLock) => T | PromiseLike<T>;
 export async function runGuarded<T>(
   lock: GrantedLock,
   task: Task<T>,
-  onLost: LossPolicy,
+  onLost: OnLoss<T>,
   check?: (value: T) => void,
 ): Promise<T> {
   // It may have been lost between the grant and this tick.
   const lost = lock.lostError;
   if (lost) {
     await lock.end(true);
+    if (typeof onLost === 'function') return await onLost(lost);
     throw lost;
   }
   if (onLost === 'throw-early') return await runUntilLost(lock, task, check);
@@ -62,7 +66,7 @@ async function runUntilLost<T>(lock: GrantedLock, task: Task<T>, check?: (value:
 }
 
 /** Releases `lock` after work that ended with `outcome`, and gives the value or throws the error that the caller gets. */
-export function endGuarded<T>(lock: GrantedLock, outcome: Outcome<T>, onLost: LossPolicy): Promise<T> {
+export function endGuarded<T>(lock: GrantedLock, outcome: Outcome<T>, onLost: OnLoss<T>): Promise<T> {
   const released = lock.end(outcome.status === 'rejected');
   // Read in this very tick: what happens to an outer lock later does not concern this task.
   const lost = lock.lostError;
@@ -70,7 +74,9 @@ export function endGuarded<T>(lock: GrantedLock, outcome: Outcome<T>, onLost: Lo
   return ended.then((result) => {
     if (onLost !== 'ignore' && (lost !== undefined || result === 'lost')) {
       const { message, key, provider, reason, cause } = lost ?? releaseErrorOf(lock);
-      throw new LockLostError(message, { key, provider, reason, cause, outcome });
+      const error = new LockLostError(message, { key, provider, reason, cause, outcome });
+      if (typeof onLost === 'function') return onLost(error);
+      throw error;
     }
     if (outcome.status === 'rejected') throw outcome.reason;
     return outcome.value;

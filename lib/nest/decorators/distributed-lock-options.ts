@@ -1,5 +1,5 @@
-import type { LockOptions } from '../../api/lock-options.js';
-import type { LockBusyError } from '../../api/errors.js';
+import type { LockOptions, LossPolicy } from '../../api/lock-options.js';
+import type { LockBusyError, LockLostError } from '../../api/errors.js';
 
 /** What an `onBusy` handler gets. */
 export interface BusyContext {
@@ -14,11 +14,26 @@ export interface BusyContext {
   readonly error: LockBusyError;
 }
 
-/** Answers the call in place of the method. */
-export type BusyHandler = (busy: BusyContext) => unknown;
+/** What an `onLost` handler gets. */
+export interface LossContext extends Omit<BusyContext, 'error'> {
+  /** What would be thrown by default; its `outcome` is that of the method. */
+  readonly error: LockLostError;
+}
+
+/** Answers the call in place of the method. Its `this` is the instance: write `function (this: OrderService, busy) {…}`. */
+export type BusyHandler = (this: never, busy: BusyContext) => unknown;
+
+/** Answers the call whose lock was lost, after the method has ended. Its `this` is the instance. */
+export type LossHandler = (this: never, loss: LossContext) => unknown;
+
+/** The name of a public method of the class, which is called with the context. */
+export type HandlerName = string & Record<never, never>;
 
 /** Options of `@DistributedLock`. `S` are the parameters of `signal`. */
-export interface DistributedLockOptions<S extends readonly unknown[] = never[]> extends Omit<LockOptions, 'signal'> {
+export interface DistributedLockOptions<S extends readonly unknown[] = never[]> extends Omit<
+  LockOptions,
+  'signal' | 'onLost'
+> {
   /**
    * Takes the caller's `AbortSignal` out of the arguments of the call. It ends the wait: the call rejects with `signal.reason` and
    * leaves nothing behind. It does not end a hold. `undefined`: this call cannot be canceled.
@@ -32,11 +47,21 @@ export interface DistributedLockOptions<S extends readonly unknown[] = never[]> 
    * - `throw` (default): `LockBusyError`.
    * - `skip`: the method does not run and the call resolves to `undefined`; `wait` then defaults to 0. Compiles only for
    *   methods whose result may be undefined.
-   * - a function: its result, or what it throws, is that of the call.
+   * - a function, or the name of a method of the class: its result, or what it throws, is that of the call.
    *
    * There is no way to run the method without its lock.
    */
-  onBusy?: 'throw' | 'skip' | BusyHandler | undefined;
+  onBusy?: 'throw' | 'skip' | BusyHandler | HandlerName | undefined;
+  /**
+   * What the caller gets if the lock was lost while the method ran. Default `throw`.
+   *
+   * - `throw`: `LockLostError` after the method, with its `outcome`.
+   * - `throw-early`: `LockLostError` at the loss; the method runs on with its signal aborted.
+   * - `ignore`: the method's own value or error.
+   * - a function, or the name of a method of the class: called after the method; its result, or what it throws, is that of the call. An
+   *   Observable has sent its values by then, and a result that is not undefined follows them.
+   */
+  onLost?: LossPolicy | LossHandler | HandlerName | undefined;
   /**
    * What the lock is around. `method` (default): the decorated method. `request`: handlers only; `LockInterceptor` takes
    * the lock before pipes and inner interceptors and holds it until the response is complete. The key then comes from

@@ -2,7 +2,14 @@ import { Observable } from 'rxjs';
 import { LockConfigError } from '../../api/errors.js';
 import type { KeyFunction } from '../../key/key-function.js';
 import { decoratedMethod, copyMethodMetadata } from '../../core/toolkit/decorated-method.js';
-import type { BusyHandler, DistributedLockOptions } from './distributed-lock-options.js';
+import type { LossPolicy } from '../../api/lock-options.js';
+import type {
+  BusyContext,
+  BusyHandler,
+  DistributedLockOptions,
+  LossContext,
+  LossHandler,
+} from './distributed-lock-options.js';
 import { lockOfRun, type RunOnceOptions } from '../../recipes/run-once.js';
 import { lockedMethodsBehind, recordLockedMethod } from './lock-metadata.js';
 import { lockedCall } from './locked-call.js';
@@ -46,8 +53,29 @@ type Accepts<
   P extends readonly unknown[],
 > = Supplies<M, A> & { value?: (...args: P) => unknown };
 
-/** Decorates methods whose parameters begin with `A`, those of the key, and with `S`, those of `signal`. */
-export interface LockDecorator<A extends readonly unknown[] = readonly [], S extends readonly unknown[] = readonly []> {
+/**
+ * What a class must be for a handler `H` that gets a `C`: the class of its `this`, or one with a method of that name, unless it is one of
+ * the `Words`.
+ */
+type ClassFor<H, Words, C> = H extends Words | undefined
+  ? unknown
+  : H extends string
+    ? string extends H
+      ? unknown
+      : Record<H, (context: C) => unknown>
+    : [ThisParameterType<H>] extends [never]
+      ? unknown
+      : ThisParameterType<H>;
+
+/**
+ * Decorates methods whose parameters begin with `A`, those of the key, and with `S`, those of `signal`, in a class that is a `T`, as its
+ * handlers want.
+ */
+export interface LockDecorator<
+  A extends readonly unknown[] = readonly [],
+  S extends readonly unknown[] = readonly [],
+  T = unknown,
+> {
   // Fits no method. With a second signature TypeScript compares without type parameters, so that `applyDecorators()`,
   // which wants decorators for methods of any type, takes this one.
   (target: never, method: never, descriptor: never): void;
@@ -56,7 +84,7 @@ export interface LockDecorator<A extends readonly unknown[] = readonly [], S ext
     P extends readonly [...A, ...unknown[]],
     Q extends readonly [...S, ...unknown[]],
   >(
-    target: Prototype,
+    target: Prototype & T,
     method: string | symbol,
     descriptor: TypedPropertyDescriptor<M> & Accepts<M, A, P> & Accepts<M, S, Q>,
   ): void;
@@ -66,13 +94,14 @@ export interface LockDecorator<A extends readonly unknown[] = readonly [], S ext
 export interface SkippableLockDecorator<
   A extends readonly unknown[] = readonly [],
   S extends readonly unknown[] = readonly [],
+  T = unknown,
 > {
   <
     M extends (...args: never[]) => PromiseLike<unknown>,
     P extends readonly [...A, ...unknown[]],
     Q extends readonly [...S, ...unknown[]],
   >(
-    target: Prototype,
+    target: Prototype & T,
     method: string | symbol,
     descriptor: TypedPropertyDescriptor<M> &
       Accepts<M, A, P> &
@@ -86,7 +115,7 @@ export interface SkippableLockDecorator<
     P extends readonly [...A, ...unknown[]],
     Q extends readonly [...S, ...unknown[]],
   >(
-    target: Prototype,
+    target: Prototype & T,
     method: string | symbol,
     descriptor: TypedPropertyDescriptor<M> & Accepts<M, A, P> & Accepts<M, S, Q>,
   ): void;
@@ -113,10 +142,13 @@ export function DistributedLock<
   A extends readonly unknown[] = readonly [],
   B extends DistributedLockOptions['onBusy'] = undefined,
   S extends readonly unknown[] = readonly [],
+  L extends DistributedLockOptions['onLost'] = undefined,
 >(
   key: string | readonly string[] | KeyFunction<A>,
-  options?: DistributedLockOptions<S> & { onBusy?: B | BusyHandler },
-): 'skip' extends B ? SkippableLockDecorator<A, S> : LockDecorator<A, S>;
+  options?: DistributedLockOptions<S> & { onBusy?: B | BusyHandler; onLost?: L | LossPolicy | LossHandler },
+): 'skip' extends B
+  ? SkippableLockDecorator<A, S, ClassFor<L, LossPolicy, LossContext>>
+  : LockDecorator<A, S, ClassFor<B, 'throw' | 'skip', BusyContext> & ClassFor<L, LossPolicy, LossContext>>;
 export function DistributedLock(key: KeySource, options: DistributedLockOptions = {}): LockDecorator {
   // Without parentheses, its second argument is the name of the method.
   if (typeof options !== 'object' || (options as unknown) === null) {

@@ -5,8 +5,9 @@ import type { KeyScope } from '../../key/scope.js';
 import type { LockKey } from '../../key/lock-key.js';
 import { parameterNamesOf } from '../../key/parameter-names.js';
 import type { LockManager } from '../../core/lock-manager.js';
+import type { LockOptions, LossPolicy } from '../../api/lock-options.js';
 import type { LockPlan } from '../../core/acquire/lock-plan.js';
-import type { DistributedLockOptions } from './distributed-lock-options.js';
+import type { BusyContext, DistributedLockOptions, LossContext } from './distributed-lock-options.js';
 import { defaultsOfClass } from './lock-defaults.decorator.js';
 import type { LockService } from '../service/lock.service.js';
 
@@ -64,8 +65,12 @@ export class LockedMethod {
     return typeof method === 'function' && Reflect.hasMetadata('SCHEDULER_TYPE', method);
   }
 
-  /** Everything that is wrong with this method in an application, found without calling it. */
-  problems({ manager, context }: LockService): string[] {
+  /**
+   * Everything that is wrong with this method in an application, found without calling it.
+   *
+   * @param prototype that of the class which has or inherits it
+   */
+  problems({ manager, context }: LockService, prototype: object): string[] {
     const problems: string[] = [];
     try {
       this.planFor(manager);
@@ -78,7 +83,7 @@ export class LockedMethod {
         problems.push(`its key reads #{ctx.${name}}, but the module's "context" has no "${name}"`);
       }
     }
-    problems.push(...mistypedOptions(this.options));
+    problems.push(...mistypedOptions(this.options), ...this.#handlerProblems(prototype));
     const { around, signal } = this.options;
     if (around === 'request' && this.#needsArguments()) {
       problems.push(
@@ -115,7 +120,9 @@ export class LockedMethod {
       const own = { ...withoutUndefined(this.options), signal: undefined };
       // As with tryAcquire(), only the call itself can override it: skipping after a wait is rarely what is meant.
       if (own.onBusy === 'skip') own.wait ??= 0;
-      const options = { ...defaultsOfClass(this.target), ...own };
+      // A handler gets the error that would be thrown.
+      if (isHandler(own.onLost, LOSS_POLICIES)) own.onLost = 'throw';
+      const options = { ...defaultsOfClass(this.target), ...(own as LockOptions) };
       plan = manager.plan(options, { method: this.name, template: this.#source });
       this.#plans.set(manager, plan);
     }
@@ -141,6 +148,31 @@ export class LockedMethod {
     );
   }
 
+  /** The handler of `onBusy` or `onLost`, with the instance as its `this`; undefined for one of the words. @throws LockConfigError for an instance without such a method */
+  handlerOf(option: 'onBusy' | 'onLost', self: unknown): ((context: BusyContext | LossContext) => unknown) | undefined {
+    const given: unknown = this.options[option];
+    if (!isHandler(given, WORDS[option])) return undefined;
+    const handler: unknown = typeof given === 'string' ? (self as Record<string, unknown> | undefined)?.[given] : given;
+    if (typeof handler !== 'function') throw new LockConfigError(`${this.name}: ${noHandler(option, given)}`);
+    return (context) => handler.call(self, context) as unknown;
+  }
+
+  #handlerProblems(prototype: object): string[] {
+    const problems: string[] = [];
+    for (const option of ['onBusy', 'onLost'] as const) {
+      const given: unknown = this.options[option];
+      if (typeof given !== 'string' || !isHandler(given, WORDS[option])) continue;
+      if (typeof Reflect.get(prototype, given) !== 'function') problems.push(noHandler(option, given));
+      else if (given === this.methodName) problems.push(`option "${option}" names the method itself: name another one`);
+      else if (this.options.around === 'request') {
+        problems.push(
+          `around: 'request' takes the lock before the handler of its instance runs, so option "${option}" cannot name a method: give a function`,
+        );
+      }
+    }
+    return problems;
+  }
+
   #needsArguments(): boolean {
     return this.#keyFunction !== undefined || this.#templates.some((template) => template.usesParameters);
   }
@@ -155,6 +187,22 @@ export class LockedMethod {
   }
 }
 
+const LOSS_POLICIES: readonly LossPolicy[] = ['throw', 'throw-early', 'ignore'];
+const WORDS = { onBusy: ['throw', 'skip'], onLost: LOSS_POLICIES } as const;
+
+/** Whether an option is a handler, or names one. */
+function isHandler(given: unknown, words: readonly string[]): boolean {
+  return typeof given === 'function' || (typeof given === 'string' && !words.includes(given));
+}
+
+function noHandler(option: 'onBusy' | 'onLost', given: unknown): string {
+  return `option "${option}" is '${String(given)}', but the class has no method of that name: it must be ${inWords(option)}`;
+}
+
+function inWords(option: 'onBusy' | 'onLost'): string {
+  return `${WORDS[option].map((word) => `'${word}'`).join(', ')}, a function, or the name of a method`;
+}
+
 /** The templates of a key; none where JavaScript or a cast gives something else. */
 function sourcesOf(key: unknown): readonly string[] {
   const sources: unknown = typeof key === 'string' ? [key] : key;
@@ -167,8 +215,8 @@ function mistypedOptions({ around, onBusy, signal }: DistributedLockOptions): st
   if (signal !== undefined && typeof signal !== 'function') {
     problems.push(`option "signal" must be a function that takes the AbortSignal out of the method's arguments`);
   }
-  if (typeof onBusy !== 'function' && ![undefined, 'throw', 'skip'].includes(onBusy)) {
-    problems.push(`option "onBusy" is '${String(onBusy)}', but must be 'throw', 'skip' or a function`);
+  if (!['undefined', 'string', 'function'].includes(typeof onBusy)) {
+    problems.push(`option "onBusy" is ${String(onBusy)}, but must be ${inWords('onBusy')}`);
   }
   if (![undefined, 'method', 'request'].includes(around)) {
     problems.push(`option "around" is '${String(around)}', but must be 'method' or 'request'`);

@@ -1,7 +1,6 @@
 import { defer, EMPTY, isObservable, Observable, of } from 'rxjs';
-import type { LossPolicy } from '../../api/lock-options.js';
 import type { GrantedLock } from '../../core/hold/granted-lock.js';
-import { endGuarded } from '../../core/hold/guarded-task.js';
+import { endGuarded, type OnLoss } from '../../core/hold/guarded-task.js';
 import type { CallLock } from './method-call.js';
 
 /** Finds out, after the last value, whether it is still being sent (a file, a response): the lock is then held until that settles. */
@@ -38,17 +37,26 @@ export function lockedObservable(
 
 function underLock(
   lock: GrantedLock,
-  onLost: LossPolicy,
+  onLost: OnLoss<unknown>,
   source: Source,
   stillSending: StillSending,
 ): Observable<unknown> {
   return new Observable((subscriber) => {
     let last: unknown;
     let sending: Promise<void> | undefined;
+    // Its values are sent by then; what a handler answers comes after them.
+    let answer: Observable<unknown> = EMPTY;
+    const policy: OnLoss<unknown> =
+      typeof onLost === 'function'
+        ? async (error) => {
+            const answered = await onLost(error);
+            if (answered !== undefined) answer = asObservable(answered);
+          }
+        : onLost;
     const pass = (end: Promise<unknown>): void => {
       end.then(
         () => {
-          subscriber.complete();
+          answer.subscribe(subscriber);
         },
         (error: unknown) => {
           subscriber.error(error);
@@ -67,14 +75,14 @@ function underLock(
           subscriber.next(value);
         },
         error: (reason: unknown) => {
-          pass(endGuarded(lock, { status: 'rejected', reason }, onLost));
+          pass(endGuarded(lock, { status: 'rejected', reason }, policy));
         },
         complete: () => {
           // What is lost already must not be sent.
           sending = lock.lostError && onLost !== 'ignore' ? undefined : stillSending(last);
           // The sender of the value waits for the completion, so the completion cannot wait for the sending.
           if (sending) subscriber.complete();
-          else pass(endGuarded(lock, { status: 'fulfilled', value: last }, onLost));
+          else pass(endGuarded(lock, { status: 'fulfilled', value: last }, policy));
         },
       }),
     );
@@ -89,6 +97,9 @@ function underLock(
 
 // A skipped call gives nothing. What `onBusy` answers is an answer, also when it is undefined.
 function insteadOf({ instead, isSkipped }: Extract<CallLock, { lock: undefined }>): Observable<unknown> {
-  if (isSkipped) return EMPTY;
-  return isObservable(instead) ? instead : of(instead);
+  return isSkipped ? EMPTY : asObservable(instead);
+}
+
+function asObservable(value: unknown): Observable<unknown> {
+  return isObservable(value) ? value : of(value);
 }

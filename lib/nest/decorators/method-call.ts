@@ -1,18 +1,19 @@
 import { LockConfigError, LockBusyError } from '../../api/errors.js';
-import type { LossPolicy } from '../../api/lock-options.js';
-import { publishSkipped } from '../../core/acquire/lock-plan.js';
+import { type LockPlan, publishSkipped } from '../../core/acquire/lock-plan.js';
 import type { GrantedLock } from '../../core/hold/granted-lock.js';
+import type { OnLoss } from '../../core/hold/guarded-task.js';
 import { withAbort } from '../../core/toolkit/abort-listeners.js';
 import { type LockKey, normalizeKeys } from '../../key/lock-key.js';
 import { liveServices } from '../module/live-services.js';
 import { serviceInSlot } from '../module/service-slot.js';
 import { LockService } from '../service/lock.service.js';
 import { currentRequest } from '../transports/request-context.js';
+import type { BusyContext } from './distributed-lock-options.js';
 import type { LockedMethod } from './locked-method.js';
 
 /** The lock of one call; or what the call answers instead, because the lock stayed busy. */
 export type CallLock =
-  | { readonly lock: GrantedLock; readonly onLost: LossPolicy }
+  | { readonly lock: GrantedLock; readonly onLost: OnLoss<unknown> }
   | { readonly lock: undefined; readonly instead: unknown; readonly isSkipped: boolean };
 
 /** One call of a decorated method: of which instance, with which arguments, and whose locks it takes. */
@@ -40,7 +41,7 @@ export class MethodCall {
       const acquire = (either?: AbortSignal) => service.manager.acquirePlanned(plan, keys, either);
       const given = method.signalOf(self, args);
       const lock = await (signal && given ? underBoth(signal, given, acquire) : acquire(signal ?? given));
-      return { lock, onLost: plan.settings.onLost };
+      return { lock, onLost: this.#onLost(plan, keys) };
     } catch (error) {
       if (!(error instanceof LockBusyError)) throw error;
       const instead = await this.#whenBusy(error, keys);
@@ -50,15 +51,24 @@ export class MethodCall {
 
   /** What the call answers whose lock stayed busy; throws what is to be thrown. */
   #whenBusy(error: LockBusyError, keys: LockKey): unknown {
-    const { method, args, service } = this;
-    const { onBusy } = method.options;
-    if (onBusy === undefined || onBusy === 'throw') throw error;
+    const { method, self, service } = this;
     const plan = method.planFor(service.manager);
-    if (onBusy === 'skip') {
+    if (method.options.onBusy === 'skip') {
       publishSkipped(plan, error);
       return undefined;
     }
-    return onBusy({ keys: normalizeKeys(keys), provider: plan.core.name, method: method.name, args, error });
+    const handler = method.handlerOf('onBusy', self);
+    if (!handler) throw error;
+    return handler({ ...this.#described(plan, keys), error });
+  }
+
+  #onLost(plan: LockPlan, keys: LockKey): OnLoss<unknown> {
+    const handler = this.method.handlerOf('onLost', this.self);
+    return handler ? (error) => handler({ ...this.#described(plan, keys), error }) : plan.settings.onLost;
+  }
+
+  #described({ core }: LockPlan, keys: LockKey): Omit<BusyContext, 'error'> {
+    return { keys: normalizeKeys(keys), provider: core.name, method: this.method.name, args: this.args };
   }
 }
 

@@ -98,7 +98,7 @@ export class LockExplorer implements OnModuleInit, OnApplicationBootstrap, OnMod
       const isSingleton = wrapper.isDependencyTreeStatic() && !wrapper.isTransient;
       if (leaderMethods.length > 0) leaders.push({ methods: leaderMethods, instance, isSingleton });
       for (const method of methods) all.add(method);
-      for (const problem of methods.flatMap((method) => method.problems(service))) problems.add(problem);
+      for (const problem of methods.flatMap((method) => method.problems(service, prototype))) problems.add(problem);
       for (const { name } of proxiedLocksOf(prototype)) proxied.add(name);
       for (const { name, overridden } of unlockedOverridesOf(prototype)) {
         warnings.add(

@@ -111,6 +111,45 @@ describe('onBusy', () => {
     await expect(orders.refused(1)).rejects.toThrow(new ConflictException(['all', 'order:1']));
   });
 
+  it('a function has the instance as its this, and a method can be named, also one of a subclass', async () => {
+    @Injectable()
+    class Prices {
+      readonly cache = new Map([['a', 1]]);
+
+      @DistributedLock('price:#{id}', {
+        wait: 0,
+        onBusy(this: Prices, { args: [id] }: BusyContext) {
+          return this.cache.get(String(id));
+        },
+      })
+      async fetched(id: string): Promise<number | undefined> {
+        return id.length * 100;
+      }
+
+      @DistributedLock('price:#{id}', { wait: 0, onBusy: 'cached' })
+      async named(id: string): Promise<number | undefined> {
+        return id.length * 100;
+      }
+
+      cached({ args: [id], error }: BusyContext): unknown {
+        expect(error).toBeInstanceOf(LockBusyError);
+        return this.cache.get(String(id));
+      }
+    }
+    @Injectable()
+    class Halved extends Prices {
+      override cached(busy: BusyContext): unknown {
+        return Number(super.cached(busy)) / 2;
+      }
+    }
+    const app = await start({ providers: [Prices, Halved] });
+    await app.get(LockService).acquire('price:a');
+    await expect(app.get(Prices).fetched('a')).resolves.toBe(1);
+    await expect(app.get(Prices).named('a')).resolves.toBe(1);
+    await expect(app.get(Halved).named('a')).resolves.toBe(0.5);
+    await expect(app.get(Halved).named('b')).resolves.toBe(100);
+  });
+
   it('is not asked for anything but a busy lock', async () => {
     @Injectable()
     class Broken {

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { LockManager } from '../core/lock-manager.js';
 import { LockConfigError } from '../api/errors.js';
+import type { Clock } from '../api/clock.js';
 import type { BackendEvent, LockProvider } from '../api/lock-provider.js';
 import type { LockOptions } from '../api/lock-options.js';
 import type { Lock } from '../api/lock.js';
@@ -77,8 +78,8 @@ export class Stage {
   }
 
   /** A new process without the core. */
-  async direct(): Promise<DirectCaller> {
-    const caller = this.caller(await this.harness.create());
+  async direct(clock: Clock = this.clock): Promise<DirectCaller> {
+    const caller = this.caller(await this.harness.create(), clock);
     await caller.backend.connect();
     await caller.backend.register?.();
     return caller;
@@ -90,8 +91,8 @@ export class Stage {
   }
 
   /** A process without the core, with a backend of this provider that is not connected. */
-  caller(provider: LockProvider): DirectCaller {
-    const { namespace, clock, secrets } = this;
+  caller(provider: LockProvider, clock: Clock = this.clock): DirectCaller {
+    const { namespace, secrets } = this;
     const events: BackendEvent[] = [];
     const id = instanceIdOf(secrets.id());
     const instance = { id, name: `caller-${id}` };

@@ -49,6 +49,8 @@ const MUTANTS: readonly Mutant[] = [
   { fault: 'a failed attempt prolongs', backend: leases.FailedAttemptsProlong, caughtBy: ['#4'] },
   { fault: 'a holder that asks again is busy', backend: holds.SameIdTwice, caughtBy: ['#S1'] },
   { fault: 'the deadline is later than that of the backend', backend: leases.BelievesTooLong, caughtBy: ['#21'] },
+  { fault: 'wall clocks of two machines are compared', backend: leases.ComparesWallClocks, caughtBy: ['#21c'] },
+  { fault: 'Date.now() of two machines is compared', backend: leases.ComparesDates, caughtBy: ['#21c'] },
   { fault: 'grants are over when they arrive', backend: leases.GrantsWhatIsOver, caughtBy: ['#5'] },
   {
     fault: 'leases of their own are claimed and all are alike',

@@ -2,6 +2,9 @@ import assert from 'node:assert/strict';
 import { leaseOfItsOwn, type CaseDefinition } from '../case-definition.js';
 import { granted } from '../direct-caller.js';
 import { assertBetween } from '../expectations.js';
+import { WrongClock } from '../wrong-clock.js';
+
+const HOUR = 3_600_000;
 
 /** Leases end when they should and not before, and are renewed as long as somebody holds on. */
 export const leaseCases: readonly CaseDefinition[] = [
@@ -33,6 +36,29 @@ export const leaseCases: readonly CaseDefinition[] = [
       const limit = stage.lease + stage.bounds.takeOver;
       await stage.within(limit, bob.take('order', { wait: limit * 2 }), 'taking over');
       assert.ok(stage.clock.now() >= grant.validUntil, 'not before its holder believes so');
+    },
+  },
+  {
+    id: '#21c',
+    title: 'a lease ends in its time for a process whose wall clock is an hour fast or slow',
+    needs: [leaseOfItsOwn],
+    alone: true,
+    async run(stage) {
+      const ann = await stage.direct();
+      for (const error of [HOUR, -HOUR]) {
+        const key = `order ${error}`;
+        const clock = new WrongClock(stage.clock, error);
+        const bob = await stage.direct(clock);
+        await ann.take(key, { lease: stage.lease });
+        assert.equal(await clock.during(() => bob.ask(key)), 'busy', 'a lease that has not ended');
+        await stage.leaseEnds();
+        await clock.during(() => stage.assertFree(bob, key));
+        // What it writes itself is right for others.
+        await clock.during(() => bob.take(key, { lease: stage.lease }));
+        assert.equal(await ann.ask(key), 'busy', 'a lease of a process with another clock');
+        await stage.leaseEnds();
+        await stage.assertFree(ann, key);
+      }
     },
   },
   {

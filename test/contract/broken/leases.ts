@@ -1,5 +1,6 @@
 import { validUntil } from '../../../lib/core/toolkit/validity.js';
 import { type AcquireRequest, type RenewOutcome } from '../../../lib/api/lock-provider.js';
+import type { MemoryStore } from '../../../lib/providers/memory/memory-store.js';
 import { copyOf, DistantBackend } from '../memory-server.js';
 import { changed, type Acquired } from './changed.js';
 
@@ -54,6 +55,33 @@ export class BelievesTooLong extends DistantBackend {
 export class GrantsWhatIsOver extends DistantBackend {
   override acquire(request: AcquireRequest): Acquired {
     return changed(super.acquire(request), (grant) => ({ ...grant, validUntil: grant.validUntil - grant.lease }));
+  }
+}
+
+/** Writes when a lease ends by its own wall clock, and compares that with the wall clock of another machine. */
+export class ComparesWallClocks extends DistantBackend {
+  static readonly #ends = new WeakMap<MemoryStore, Map<string, number>>();
+
+  protected wallTime(): number {
+    return this.surrounding.clock.wallTime();
+  }
+
+  override async acquire(request: AcquireRequest): Acquired {
+    const name = `${this.surrounding.namespace}:${request.key}`;
+    const ends = ComparesWallClocks.#ends.get(this.memory) ?? new Map<string, number>();
+    ComparesWallClocks.#ends.set(this.memory, ends);
+    if ((ends.get(name) ?? Infinity) < this.wallTime()) this.memory.free(name);
+    return changed(super.acquire(request), (grant) => {
+      ends.set(name, this.wallTime() + request.lease);
+      return grant;
+    });
+  }
+}
+
+/** The same without the clock that it was given. */
+export class ComparesDates extends ComparesWallClocks {
+  protected override wallTime(): number {
+    return Date.now();
   }
 }
 

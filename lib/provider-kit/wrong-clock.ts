@@ -1,0 +1,36 @@
+import type { Clock } from '../api/clock.js';
+
+/** The clock of a machine whose wall clock is wrong by `error` ms. */
+export class WrongClock implements Clock {
+  readonly now: Clock['now'];
+  readonly uptime: Clock['uptime'];
+  readonly setTimer: Clock['setTimer'];
+  readonly clearTimer: Clock['clearTimer'];
+
+  constructor(
+    private readonly clock: Clock,
+    private readonly error: number,
+  ) {
+    this.now = () => clock.now();
+    this.uptime = () => clock.uptime();
+    this.setTimer = (...timer) => clock.setTimer(...timer);
+    this.clearTimer = (timer) => {
+      clock.clearTimer(timer);
+    };
+  }
+
+  wallTime(): number {
+    return this.clock.wallTime() + this.error;
+  }
+
+  /** Runs `work`, in which `Date.now()` is wrong as well: for a backend that does not ask its clock. Nothing else may run beside it. */
+  async during<T>(work: () => Promise<T>): Promise<T> {
+    const { now } = Date;
+    Date.now = () => now() + this.error;
+    try {
+      return await work();
+    } finally {
+      Date.now = now;
+    }
+  }
+}

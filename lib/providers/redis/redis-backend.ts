@@ -18,10 +18,8 @@ import { clusterOf, connectionsOf, isCluster, type RedisSettings } from './clien
 import { whyTooOldRedis } from './client/oldest-redis.js';
 import { ClusterServers } from './cluster/cluster-servers.js';
 import { examine } from './diagnostics.js';
-import { look } from './inspection.js';
-import { InstanceNames } from './instance-names.js';
 import { KeyLayout } from './key-layout.js';
-import { Listing } from './listing.js';
+import { OperatorView } from './operator-view.js';
 import { requestOf } from './redis-request.js';
 import { RedisRequests } from './redis-requests.js';
 import type { ServersListener } from './server.js';
@@ -49,7 +47,7 @@ export class RedisBackend implements LockBackend, ServersListener {
   readonly #layout: KeyLayout;
   readonly #servers: Servers;
   readonly #requests: RedisRequests;
-  readonly #instanceNames: InstanceNames;
+  readonly #operatorView: OperatorView;
   #wasConnected = false;
   /** How often a server was connected or took over. */
   #ups = 0;
@@ -61,7 +59,7 @@ export class RedisBackend implements LockBackend, ServersListener {
   ) {
     this.#layout = new KeyLayout(context.namespace);
     this.#servers = this.#serversOf(settings);
-    this.#instanceNames = new InstanceNames(this.#servers, this.#layout);
+    this.#operatorView = new OperatorView(this.#servers, this.#layout, context.logger);
     this.#requests = new RedisRequests(context, this.#servers, settings.waitReplicas > 0);
   }
 
@@ -129,26 +127,24 @@ export class RedisBackend implements LockBackend, ServersListener {
 
   async inspect(key: string): Promise<LockInfo | null> {
     try {
-      const found = await look(this.#servers, this.#layout.lockOf(key), key);
-      return found && found.info;
+      return await this.#operatorView.inspect(key);
     } catch (error) {
       throw unavailable(this.context.name, key, error);
     }
   }
 
   async forceRelease(key: string): Promise<boolean> {
-    const lock = this.#layout.lockOf(key);
     try {
-      return (await this.#servers.batcherOf(lock).run(lock, 'F', HEAVY)) === 1;
+      return await this.#operatorView.forceRelease(key);
     } catch (error) {
       throw unavailable(this.context.name, key, error);
     }
   }
 
-  async *list({ prefix }: { readonly prefix: string }): AsyncGenerator<ListedLock> {
+  async *list(query: { readonly prefix: string }): AsyncGenerator<ListedLock> {
     const ups = this.#ups;
     try {
-      yield* new Listing(this.#servers, this.#layout, this.#instanceNames, this.context.logger).locks(prefix);
+      yield* this.#operatorView.list(query);
       // The cursor of one server means nothing to another, and locks that moved with their slot may have been missed.
       if (this.#ups !== ups) throw new Error('A connection was made again meanwhile.');
     } catch (cause) {
@@ -157,7 +153,7 @@ export class RedisBackend implements LockBackend, ServersListener {
   }
 
   register(): Promise<void> {
-    return this.#instanceNames.record(this.context.instance);
+    return this.#operatorView.register(this.context.instance);
   }
 
   diagnose(): Promise<Diagnostic[]> {

@@ -219,6 +219,8 @@ describe.each(databases)('leases on %s', (type) => {
     await (await rowLocks.acquire('free')).release();
     const held = await locks.acquire('purge:held', { lease: 600_000 });
     await (await locks.acquire('purge:parked', { minHold: 600_000 })).release();
+    const limited = await locks.acquire('purge:limited', { limit: 2, lease: 600_000 });
+    await (await locks.acquire('purge:limited', { limit: 2 })).release();
     const free = await locks.acquire('purge:free');
     await free.release();
     // Old, as far as a row can be: what is held or parked ends in the future.
@@ -243,11 +245,14 @@ describe.each(databases)('leases on %s', (type) => {
     await churn;
     const names = await backend.admin.query<{ name: string | Buffer }[]>(`SELECT name FROM ${TABLE}`);
     const left = names.map(({ name }) => name.toString());
-    expect(left).toEqual(expect.arrayContaining(['test#lease:purge:held', 'test#lease:purge:parked', 'rows:held']));
+    expect(left).toEqual(
+      expect.arrayContaining(['rows:held', ...['held', 'limited', 'parked'].map((key) => `test#lease:purge:${key}`)]),
+    );
     expect(left).not.toContain('test#lease:purge:free');
     expect(left).not.toContain('rows:free');
     expect(await rowHeld.release()).toBe('released');
     expect(await held.release()).toBe('released');
+    expect(await limited.release()).toBe('released');
     await using again = await locks.acquire('purge:free');
     expect(again.fencingToken).toBeGreaterThan(free.fencingToken!);
   }, 60_000);

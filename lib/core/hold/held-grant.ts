@@ -52,7 +52,7 @@ export class HeldGrant {
     /** The number of the last caller that had come by then. */
     readonly arrivals: number,
     /** How many suspensions of the machine were known when the last acknowledged command was sent. */
-    private confirmedAfter: number,
+    private knownSuspensions: number,
     /** Whether the watchdog renews it, if it is renewed at all; a provider that is built on this one renews its own. */
     private readonly isWatched: boolean,
     private readonly owner: GrantOwner,
@@ -97,12 +97,12 @@ export class HeldGrant {
 
   /** Whether the machine was not suspended since the last acknowledged command was sent. */
   isVerified(): boolean {
-    return this.suspension.observe() === this.confirmedAfter;
+    return this.suspension.observe() === this.knownSuspensions;
   }
 
   /** As {@link isVerified}, for a handoff at `now`: a look that costs less. */
   isVerifiedAt(now: number): boolean {
-    return this.suspension.observeGrant(now) === this.confirmedAfter;
+    return this.suspension.observeGrant(now) === this.knownSuspensions;
   }
 
   /** From now on it is renewed to `lease` ms. Beside other holders it is never shortened. */
@@ -121,7 +121,7 @@ export class HeldGrant {
   confirm(renewal: number, until: number, suspensions: number): void {
     // An acknowledgement that is processed after the deadline does not bring a lost lock back.
     if (!this.isValid() || !this.#validity.acknowledged(renewal, until)) return;
-    this.confirmedAfter = suspensions;
+    this.knownSuspensions = suspensions;
     if (this.renewAt !== Infinity) this.renewAt = this.#nextRenewal();
   }
 

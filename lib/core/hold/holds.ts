@@ -18,7 +18,7 @@ export class Holds {
   /** How many are being given back: a release may commit what a task has written. */
   #leaving = 0;
   #onceIdle: (() => void) | undefined;
-  #confirmedAfter = 0;
+  #knownSuspensions = 0;
   #warnedOfOutliving = false;
 
   constructor(
@@ -128,8 +128,8 @@ export class Holds {
   /** A question found that the machine was suspended: asks, once for each time, whether they still stand. */
   confirmAfterSuspension(): void {
     const suspensions = this.parts.suspension.observe();
-    if (suspensions === this.#confirmedAfter) return;
-    this.#confirmedAfter = suspensions;
+    if (suspensions === this.#knownSuspensions) return;
+    this.#knownSuspensions = suspensions;
     this.confirm();
   }
 

@@ -14,7 +14,7 @@ const RETRY_FRACTION = 0.1;
 const RETRY_AT_MOST = 1_000;
 // Grants that are due within half of that travel with those that are due now. Each look goes over all: of 10 000 that were
 // taken one after the other, it would otherwise go over all for each few.
-const TOGETHER = 0.5;
+const BATCH_WINDOW = 0.5;
 
 /**
  * Renews what one provider has granted, and finds what is lost. One timer for all; renewals that
@@ -78,7 +78,7 @@ export class Watchdog {
       for (const holder of grant.holders) if (now >= holder.endsAt) holder.lose('max-hold');
       if (grant.holders.size === 0) continue;
       const retry = retryOf(grant);
-      if (grant.renewAt - retry * TOGETHER <= now) {
+      if (grant.renewAt - retry * BATCH_WINDOW <= now) {
         grant.renewAt = now + retry;
         due.push(grant);
       }

@@ -6,7 +6,7 @@ import type { OperationArguments } from './wire.js';
 /** One operation on one lock: a part of a script call. */
 export interface Operation {
   readonly lock: string;
-  /** The share of one script call that it takes: a call is full at `CALL`. */
+  /** The share of one script call that it takes: a call is full at `CALL_CAPACITY`. */
   readonly weight: number;
   /** The fields to send; `undefined` if the operation has become pointless since it was added. Called when it is sent. */
   encode(): OperationArguments | undefined;
@@ -18,19 +18,19 @@ export interface Operation {
 
 // Client and server work at the same time only when one call does not carry everything: of 8, 16, 32 and 64 operations a
 // call, 16 was the best at 64 in flight (2.2 times the raw client; 64: 1.45).
-const CALL = 256;
+const CALL_CAPACITY = 256;
 
 /** The weight of an acquire or a release: 16 a call. */
-export const HEAVY = CALL / 16;
+export const HEAVY = CALL_CAPACITY / 16;
 /** The weight of a renewal: 256 a call. 10 000 in one call stalled the server for 34 ms. */
 export const LIGHT = 1;
 /** The weight of a repeated acquire: 1 000 a call, so that a process with 100 waiters sends one command a second. */
-export const REPEATED = CALL / 1_000;
+export const REPEATED = CALL_CAPACITY / 1_000;
 
 /** How many locks one call looks at, for operators: 0.4 ms of the server's time on a busy machine. */
 export const LOOKS = 32;
 /** The weight of one such look. */
-export const LOOK = CALL / LOOKS;
+export const LOOK = CALL_CAPACITY / LOOKS;
 
 /** A script as it is sent: by its hash, or with its text where the server does not know it. */
 export interface Script {
@@ -94,7 +94,7 @@ export class Batcher {
       const sent: Operation[] = [];
       const args = [resent?.withText ? this.script.text : this.script.sha, '', this.counter];
       const values = [this.process];
-      for (let weight = 0; next < operations.length && weight < CALL; next += 1) {
+      for (let weight = 0; next < operations.length && weight < CALL_CAPACITY; next += 1) {
         const operation = operations[next] as Operation;
         const encoded = operation.encode();
         if (encoded === undefined) continue;

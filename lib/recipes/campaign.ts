@@ -16,7 +16,7 @@ const PAUSE = { first: 1_000, most: 30_000 };
 const TRANSIENT: ReadonlySet<string> = new Set(['LOCK_UNAVAILABLE', 'LOCK_LOST', 'LOCK_CAPACITY']);
 
 /** What a campaign is for. */
-export interface CampaignTerms {
+export interface Candidacy {
   readonly key: string;
   /** Checked options, with an endless wait. */
   readonly plan: LockPlan;
@@ -37,10 +37,10 @@ export class Campaign {
 
   constructor(
     private readonly manager: LockManager,
-    private readonly terms: CampaignTerms,
+    private readonly candidacy: Candidacy,
   ) {
-    const { core, settings, origin } = terms.plan;
-    this.#subject = { key: terms.key, provider: core.name, mode: settings.mode, ...origin };
+    const { core, settings, origin } = candidacy.plan;
+    this.#subject = { key: candidacy.key, provider: core.name, mode: settings.mode, ...origin };
   }
 
   get key(): string {
@@ -63,7 +63,7 @@ export class Campaign {
 
   /** Campaigns until `ending` aborts. @throws what the task throws (see `onError`), and a refusal of the backend at the first ask */
   async run(ending: AbortSignal): Promise<void> {
-    const { clock, random } = this.terms.plan.core;
+    const { clock, random } = this.candidacy.plan.core;
     let shortTerms = 0;
     while (!ending.aborted) {
       const startedAt = clock.now();
@@ -80,7 +80,7 @@ export class Campaign {
 
   /** From the first ask to the end of one term. Resolves to how it ended; to `undefined` if there was none. */
   async #campaign(ending: AbortSignal): Promise<TermEnd | undefined> {
-    const { clock, events } = this.terms.plan.core;
+    const { clock, events } = this.candidacy.plan.core;
     const startedAt = clock.now();
     const lock = await this.#elect(ending, startedAt);
     if (!lock) return undefined;
@@ -92,7 +92,7 @@ export class Campaign {
   }
 
   async #elect(ending: AbortSignal, startedAt: number): Promise<GrantedLock | undefined> {
-    const { plan, key, onError } = this.terms;
+    const { plan, key, onError } = this.candidacy;
     const { core } = plan;
     try {
       return await this.manager.acquirePlanned(plan, key, ending);
@@ -106,7 +106,7 @@ export class Campaign {
   }
 
   async #lead(term: Term, ending: AbortSignal): Promise<TermEnd> {
-    const { task, signal, onError, plan } = this.terms;
+    const { task, signal, onError, plan } = this.candidacy;
     const end = () => {
       term.end(signal?.aborted ? 'signal' : 'shutdown', ending.reason);
     };

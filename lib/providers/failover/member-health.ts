@@ -11,7 +11,7 @@ export type ProviderState = 'up' | 'down' | 'recovering';
 const FAILURES = 3;
 
 /** For how long a member must fail or answer until that counts, in ms. */
-export interface HealthTerms {
+export interface HealthThresholds {
   /** Down when it has been silent for so long. */
   readonly failingFor: number;
   /** Down when it has granted nothing for so long, though it renews what it has granted. */
@@ -35,7 +35,7 @@ export class MemberHealth {
   #recoveringSince = 0;
 
   constructor(
-    private readonly terms: HealthTerms,
+    private readonly thresholds: HealthThresholds,
     private readonly clock: Clock,
     private readonly onChange: (state: ProviderState) => void,
   ) {}
@@ -58,7 +58,7 @@ export class MemberHealth {
     if (this.#state === 'down') {
       this.#recoveringSince = now;
       this.#become('recovering');
-    } else if (now - this.#recoveringSince >= this.terms.stableFor) this.#become('up');
+    } else if (now - this.#recoveringSince >= this.thresholds.stableFor) this.#become('up');
   }
 
   /** It has renewed a lock: no sign that it grants new ones. */
@@ -81,7 +81,7 @@ export class MemberHealth {
   }
 
   #judge(now: number): void {
-    const { failingFor, refusingFor } = this.terms;
+    const { failingFor, refusingFor } = this.thresholds;
     const isDown = () => this.#failures.lasts(failingFor, now) || this.#refusals.lasts(refusingFor, now);
     if (this.#state === 'recovering' || (this.#state === 'up' && isDown())) this.#become('down');
   }

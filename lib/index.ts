@@ -70,6 +70,7 @@ export {
 } from './nest/decorators/only-leader.decorator.js';
 export { RunAsLeader, type RunAsLeaderDecorator } from './nest/decorators/run-as-leader.decorator.js';
 export { LockAdmin } from './nest/service/lock-admin.js';
+export type { Configurable, FromConfig } from './nest/decorators/decorator-options.js';
 export { LockDefaults, type ClassLockDefaults } from './nest/decorators/lock-defaults.decorator.js';
 export { LockErrorFilter } from './nest/transports/lock-error.filter.js';
 export { provideLockEventRelay, type LockEventTarget } from './integrations/event-emitter/lock-event-relay.js';

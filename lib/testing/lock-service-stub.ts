@@ -37,6 +37,8 @@ export interface LockServiceStubOptions {
   readonly providers?: readonly string[] | Readonly<Record<string, LockProvider | Partial<LockCapabilities>>>;
   /** The values for `#{ctx.name}`, as in the module's options. */
   readonly context?: KeyContext;
+  /** What functions of decorators get, as in the module's options. */
+  readonly config?: unknown;
 }
 
 /** A call for a lock, with all options that apply to it: its own, those of its class, and defaults. All times in ms. */
@@ -118,7 +120,7 @@ export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
     const manager = new StubManager(options, this.calls);
     await manager.start();
     const leadership = new StubLeadership(manager, this.#busy);
-    return new LockService(manager, this.options.context, undefined, undefined, leadership);
+    return new LockService(manager, this.options, undefined, undefined, leadership);
   };
 
   #standIns(providers: NonNullable<LockServiceStubOptions['providers']>): Readonly<Record<string, LockProvider>> {

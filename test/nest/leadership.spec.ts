@@ -395,29 +395,6 @@ describe('@OnlyLeader', () => {
     await until(() => runs.above > 0 && runs.below > 0);
   });
 
-  it('warns of an override without the decorator', async () => {
-    class Base {
-      @OnlyLeader('billing')
-      async report() {}
-      @OnlyLeader('billing')
-      async total() {}
-    }
-    @Injectable()
-    class Reports extends Base {
-      override async report() {}
-      override async total() {
-        await super.total();
-      }
-    }
-    const warnings: string[] = [];
-    const none = () => undefined;
-    const logger = { log: none, error: none, warn: (message: string) => warnings.push(message) };
-    await close(await start({ providers: [Reports] }, { ...shared()(), logger }));
-    expect(warnings).toEqual([
-      'Reports.report overrides Base.report without @OnlyLeader, so it runs in every process: decorate it as well.',
-    ]);
-  });
-
   it('says what is missing outside of an application', async () => {
     await expect(new Reports().report('a')).rejects.toThrow(/Reports\.report was called before Nest has injected/);
   });

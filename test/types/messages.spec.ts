@@ -20,10 +20,13 @@ const MISTAKES: readonly (readonly [code: string, message: RegExp])[] = [
   ["class A { @RunOnce('a', { atLeast: 'a minute' }) async run() {} }", /^Type '"a minute"' is not assignable/],
   [
     "class A { @RunOnce('a', { atLeast: 0, wait: 5 }) async run() {} }",
-    /'wait' does not exist in type 'RunOnceOptions'/,
+    /'wait' does not exist in type 'Configurable<RunOnceOptions>'/,
   ],
-  ["class A { @RunOnce('a', {}) async run() {} }", /Property 'atLeast' is missing in type/],
-  ["@LockDefaults({ minHold: '1s' }) class A {}", /'minHold' does not exist in type 'ClassLockDefaults'/],
+  [
+    "class A { @RunOnce('a', {}) async run() {} }",
+    /^Argument of type '{}' is not assignable to parameter of type 'Configurable<RunOnceOptions>'/,
+  ],
+  ["@LockDefaults({ minHold: '1s' }) class A {}", /'minHold' does not exist in type 'Configurable<ClassLockDefaults>'/],
   ["void locks.withLock('a', () => 1, { ttl: 5000 });", /'ttl' does not exist in type 'LockOptions'/],
   ["void locks.withLock('a', () => 1, { wait: true });", /^Type 'true' is not assignable to type 'Duration/],
   ["void locks.acquire('a', { ttl: 5000 });", /'ttl' does not exist in type 'LockOptions'/],

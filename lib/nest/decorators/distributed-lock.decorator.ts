@@ -11,6 +11,7 @@ import type {
   LossHandler,
 } from './distributed-lock-options.js';
 import { lockOfRun, type RunOnceOptions } from '../../recipes/run-once.js';
+import type { Configurable, FromConfig } from './decorator-options.js';
 import { lockedMethodsBehind, recordLockedMethod } from './lock-metadata.js';
 import { lockedCall } from './locked-call.js';
 import { LockedMethod, type KeySource } from './locked-method.js';
@@ -66,6 +67,18 @@ type ClassFor<H, Words, C> = H extends Words | undefined
     : [ThisParameterType<H>] extends [never]
       ? unknown
       : ThisParameterType<H>;
+
+/** The handlers of a call, in the types that tell what they want of the class. */
+interface HandlerOptions<B, L> {
+  onBusy?: B | BusyHandler | undefined;
+  onLost?: L | LossPolicy | LossHandler | undefined;
+}
+
+/** What a function of the configuration may give: not how the method is wrapped. */
+type ConfiguredLockOptions<S extends readonly unknown[]> = FromConfig<
+  Omit<DistributedLockOptions, 'around' | 'signal' | 'onBusy' | 'onLost'>
+> &
+  Pick<DistributedLockOptions<S>, 'signal'>;
 
 /**
  * Decorates methods whose parameters begin with `A`, those of the key, and with `S`, those of `signal`, in a class that is a `T`, as its
@@ -135,6 +148,7 @@ export interface SkippableLockDecorator<
  * keys are taken in sorted order, all or nothing. `#{class}` is the class that declares the method, also in its subclasses, and
  * bundlers rename classes: write a name that must outlive a build as text.
  * A template or an option that cannot work fails the boot of the application.
+ * @param options a function gets the module's `config`, once, at boot: `(config: ConfigService) => ({ lease: config.get('LOCK_LEASE') })`.
  * @throws LockConfigError at decoration for a method that cannot be locked.
  */
 // One signature: for a mistaken option TypeScript reports the last of several overloads, whose key is of another kind.
@@ -145,13 +159,15 @@ export function DistributedLock<
   L extends DistributedLockOptions['onLost'] = undefined,
 >(
   key: string | readonly string[] | KeyFunction<A>,
-  options?: DistributedLockOptions<S> & { onBusy?: B | BusyHandler; onLost?: L | LossPolicy | LossHandler },
+  options?:
+    | (DistributedLockOptions<S> & HandlerOptions<B, L>)
+    | ((config: never) => ConfiguredLockOptions<S> & HandlerOptions<B, L>),
 ): 'skip' extends B
   ? SkippableLockDecorator<A, S, ClassFor<L, LossPolicy, LossContext>>
   : LockDecorator<A, S, ClassFor<B, 'throw' | 'skip', BusyContext> & ClassFor<L, LossPolicy, LossContext>>;
-export function DistributedLock(key: KeySource, options: DistributedLockOptions = {}): LockDecorator {
+export function DistributedLock(key: KeySource, options: Configurable<DistributedLockOptions> = {}): LockDecorator {
   // Without parentheses, its second argument is the name of the method.
-  if (typeof options !== 'object' || (options as unknown) === null) {
+  if (!['object', 'function'].includes(typeof options) || (options as unknown) === null) {
     throw new LockConfigError(
       "The options of @DistributedLock must be an object: write @DistributedLock('order:#{order.id}', { wait: '2s' }).",
     );
@@ -189,7 +205,12 @@ export function DistributedLock(key: KeySource, options: DistributedLockOptions 
  * async report() {}
  * ```
  */
-export function RunOnce(key: string, options: RunOnceOptions): SkippableLockDecorator {
+export function RunOnce(key: string, options: Configurable<RunOnceOptions>): SkippableLockDecorator {
   const example = "@RunOnce('nightly-report', { atLeast: '1m' })";
-  return DistributedLock(key, { ...lockOfRun(options, '@RunOnce', example), onBusy: 'skip' });
+  const lockOf = (given: RunOnceOptions) => ({ ...lockOfRun(given, '@RunOnce', example), onBusy: 'skip' as const });
+  // What configuration gives is checked with the options of the lock.
+  return DistributedLock(
+    key,
+    typeof options === 'function' ? (config: never) => lockOf(options(config) as RunOnceOptions) : lockOf(options),
+  );
 }

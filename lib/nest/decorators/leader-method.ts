@@ -3,10 +3,10 @@ import { LockConfigError, LockError } from '../../api/errors.js';
 import { decoratedMethod, type DecoratedMethod } from '../../core/toolkit/decorated-method.js';
 import { Observable } from 'rxjs';
 import { assertLeaderKey, type CampaignOptions, planCampaign } from '../../recipes/leadership.js';
-import { type BareOverride, bareOverridesOf } from './lock-metadata.js';
+import { type Configurable, DecoratorOptions } from './decorator-options.js';
 import { defaultsOfClass } from './lock-defaults.decorator.js';
 import type { LockPlan } from '../../core/acquire/lock-plan.js';
-import type { LockManager } from '../../core/lock-manager.js';
+import type { LockService } from '../service/lock.service.js';
 
 const LEADER_METHODS = Symbol('LeaderMethods of a class');
 
@@ -15,6 +15,8 @@ const OPTIONS = { '@RunAsLeader': ['provider', 'lease'], '@OnlyLeader': ['provid
 
 /** A method that runs only in the process that leads a key. */
 export class LeaderMethod {
+  readonly #options: DecoratorOptions<CampaignOptions>;
+
   constructor(
     readonly decorator: '@RunAsLeader' | '@OnlyLeader',
     /** The prototype of the class that declares it. */
@@ -23,21 +25,25 @@ export class LeaderMethod {
     readonly name: string,
     readonly methodName: string | symbol,
     readonly key: string,
-    readonly options: CampaignOptions,
-  ) {}
+    options: Configurable<CampaignOptions>,
+  ) {
+    this.#options = new DecoratorOptions(options, decorator);
+  }
 
   /** The name of its provider; the class may set it by `@LockDefaults`. */
-  get provider(): string | undefined {
-    return this.options.provider ?? defaultsOfClass(this.target)?.provider;
+  providerIn(service: LockService): string | undefined {
+    return this.#options.in(service).provider ?? defaultsOfClass(this.target, service)?.provider;
   }
 
   /** The lock of its campaign. @throws LockConfigError */
-  planFor(manager: LockManager): LockPlan {
-    const { decorator, options, provider } = this;
-    const lease = decorator === '@RunAsLeader' ? defaultsOfClass(this.target)?.lease : undefined;
+  planFor(service: LockService): LockPlan {
+    const { decorator } = this;
+    const options = this.#options.in(service);
+    const provider = this.providerIn(service);
+    const lease = decorator === '@RunAsLeader' ? defaultsOfClass(this.target, service)?.lease : undefined;
     const origin = { method: this.name, template: this.key };
     return planCampaign(
-      manager,
+      service.manager,
       { ...(lease && { lease }), ...options, provider },
       decorator,
       OPTIONS[decorator],
@@ -46,14 +52,14 @@ export class LeaderMethod {
   }
 
   /** What is wrong with it in an application. */
-  problemIn(manager: LockManager): string | undefined {
+  problemIn(service: LockService): string | undefined {
     const { decorator, name, key } = this;
     if (typeof key === 'string' && key.includes('#{')) {
       return `${name}: ${decorator} needs a fixed key, since nobody calls it with arguments, but "${key}" is a template`;
     }
     try {
       assertLeaderKey(key);
-      this.planFor(manager);
+      this.planFor(service);
       return undefined;
     } catch (error) {
       if (!LockError.is(error)) throw error;
@@ -66,7 +72,7 @@ export class LeaderMethod {
 export function recordLeaderMethod(
   decorator: LeaderMethod['decorator'],
   key: string,
-  options: CampaignOptions,
+  options: Configurable<CampaignOptions>,
   target: object,
   methodName: string | symbol,
   descriptor: PropertyDescriptor,
@@ -93,14 +99,6 @@ export function leaderMethodsOf(prototype: object): LeaderMethod[] {
     methods.push(...own.filter(({ methodName }) => !decorated.has(methodName)));
   }
   return methods;
-}
-
-/** The overrides of `@OnlyLeader` methods that run in every process. One of `@RunAsLeader` is called as what it overrides. */
-export function unledOverridesOf(prototype: object): BareOverride[] {
-  const methods = leaderMethodsOf(prototype).filter(({ decorator }) => decorator === '@OnlyLeader');
-  return bareOverridesOf(prototype, methods, (level, name) =>
-    ownMethodsOf(level).some((own) => own.methodName === name),
-  );
 }
 
 function ownMethodsOf(level: object): readonly LeaderMethod[] {

@@ -4,7 +4,6 @@ import type { LockedMethod } from './locked-method.js';
 
 const LOCKS_OF_METHOD = Symbol('LockedMethods behind a method');
 const LOCKED_METHODS = Symbol('LockedMethods of a class');
-const CALLED_OF_SUPER = /\bsuper\s*\.\s*([\p{ID_Continue}$]+)/gu;
 
 /** Marks `wrapper` as the locked form of a method, and the class as having it. It has the marks of locks below it already. */
 export function recordLockedMethod(prototype: object, wrapper: object, method: LockedMethod): void {
@@ -41,51 +40,4 @@ export function proxiedLocksOf(prototype: object): LockedMethod[] {
     }
   }
   return methods;
-}
-
-/** A method that overrides a decorated one and lacks the decorator. */
-export interface BareOverride {
-  readonly name: string;
-  readonly overridden: string;
-}
-
-/** The unlocked overrides in a class and those that it inherits. */
-export function unlockedOverridesOf(prototype: object): BareOverride[] {
-  return bareOverridesOf(prototype, lockedMethodsOf(prototype), isLocked);
-}
-
-/**
- * The overrides of these methods that are not decorated. What calls `super` is guarded there: the class shows it in its source, also behind
- * wrappers of other decorators.
- */
-export function bareOverridesOf(
-  prototype: object,
-  methods: readonly { readonly name: string; readonly methodName: string | symbol }[],
-  isDecorated: (level: object, methodName: string | symbol) => boolean,
-): BareOverride[] {
-  return methods.flatMap(({ name: overridden, methodName }) => {
-    const level = declaring(prototype, methodName);
-    if (!level || isDecorated(level, methodName)) return [];
-    const { constructor } = level as { constructor: unknown };
-    if (typeof constructor !== 'function') return [];
-    const source = Function.prototype.toString.call(constructor);
-    if (Array.from(source.matchAll(CALLED_OF_SUPER), ([, called]) => called).includes(String(methodName))) return [];
-    return [{ name: `${constructor.name}.${String(methodName)}`, overridden }];
-  });
-}
-
-/** The prototype whose method of that name is in effect. */
-function declaring(prototype: object, name: string | symbol): object | undefined {
-  for (let level: object | null = prototype; level; level = Object.getPrototypeOf(level) as object | null) {
-    if (Object.hasOwn(level, name)) return level;
-  }
-  return undefined;
-}
-
-// A wrapper above the lock may have copied no metadata, and a mixin has copied the locked method.
-function isLocked(prototype: object, name: string | symbol): boolean {
-  const own = (Reflect.getOwnMetadata(LOCKED_METHODS, prototype) ?? []) as LockedMethod[];
-  if (own.some(({ methodName }) => methodName === name)) return true;
-  const value: unknown = Reflect.getOwnPropertyDescriptor(prototype, name)?.value;
-  return typeof value === 'function' && lockedMethodsBehind(value).length > 0;
 }

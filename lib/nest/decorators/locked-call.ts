@@ -15,7 +15,7 @@ export type ResultKind = 'promise' | 'observable' | 'iteration';
 
 /** The function that replaces a decorated method in its class. */
 export function lockedCall(method: LockedMethod, original: Method, kind: ResultKind): Method {
-  return method.options.around === 'request' ? underRequest(method, original, kind) : CALLS[kind](method, original);
+  return method.isAroundRequest ? underRequest(method, original, kind) : CALLS[kind](method, original);
 }
 
 const CALLS: Record<ResultKind, (method: LockedMethod, original: Method) => Method> = {
@@ -74,8 +74,7 @@ async function untilSettled(
   { service, lock }: RequestLock,
   run: () => unknown,
 ): Promise<unknown> {
-  const { manager } = service;
-  const plan = method.planFor(manager);
+  const plan = method.planFor(service);
   const settings = { ...plan.settings, reentrant: true };
-  return runGuarded(await manager.acquirePlanned({ ...plan, settings }, lock.keys), run, 'ignore');
+  return runGuarded(await service.manager.acquirePlanned({ ...plan, settings }, lock.keys), run, 'ignore');
 }

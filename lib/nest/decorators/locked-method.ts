@@ -8,6 +8,7 @@ import type { LockManager } from '../../core/lock-manager.js';
 import type { LockOptions, LossPolicy } from '../../api/lock-options.js';
 import type { LockPlan } from '../../core/acquire/lock-plan.js';
 import type { BusyContext, DistributedLockOptions, LossContext } from './distributed-lock-options.js';
+import { type Configurable, DecoratorOptions } from './decorator-options.js';
 import { defaultsOfClass } from './lock-defaults.decorator.js';
 import type { LockService } from '../service/lock.service.js';
 
@@ -23,6 +24,7 @@ export class LockedMethod {
   readonly #templateErrors: LockKeyError[] = [];
   readonly #keyFunction: ((...args: never[]) => LockKey) | undefined;
   readonly #source: string | null;
+  readonly #options: DecoratorOptions<DistributedLockOptions>;
   readonly #plans = new WeakMap<LockManager, LockPlan>();
 
   constructor(
@@ -30,10 +32,11 @@ export class LockedMethod {
     readonly methodName: string | symbol,
     original: (...args: never[]) => unknown,
     key: KeySource,
-    readonly options: DistributedLockOptions,
+    options: Configurable<DistributedLockOptions>,
     /** Those of decorators below this one. */
     private readonly locksBelow: readonly LockedMethod[],
   ) {
+    this.#options = new DecoratorOptions(options, '@DistributedLock');
     const owner = target.constructor;
     this.name = `${owner.name}.${String(methodName)}`;
     if (typeof key === 'function') {
@@ -70,32 +73,21 @@ export class LockedMethod {
    *
    * @param prototype that of the class which has or inherits it
    */
-  problems({ manager, context }: LockService, prototype: object): string[] {
+  problems(service: LockService, prototype: object): string[] {
     const problems: string[] = [];
     try {
-      this.planFor(manager);
+      this.planFor(service);
     } catch (error) {
       if (!LockError.is(error)) throw error;
       problems.push(error.message);
     }
     for (const name of this.#templates.flatMap((template) => template.contextNames)) {
-      if (!Object.hasOwn(context, name)) {
+      if (!Object.hasOwn(service.context, name)) {
         problems.push(`its key reads #{ctx.${name}}, but the module's "context" has no "${name}"`);
       }
     }
-    problems.push(...mistypedOptions(this.options), ...this.#handlerProblems(prototype));
-    const { around, signal } = this.options;
-    if (around === 'request' && this.#needsArguments()) {
-      problems.push(
-        `around: 'request' takes the lock before the method has arguments, so its key cannot come from them: use #{request…} or #{ctx…}`,
-      );
-    }
-    if (around === 'request' && signal) {
-      problems.push(
-        `around: 'request' takes the lock before the method has arguments, so "signal" cannot come from them: remove one of the two`,
-      );
-    }
-    if (this.locksBelow.some(({ options }) => options.around === 'request')) {
+    problems.push(...this.#optionProblems(service, prototype));
+    if (this.locksBelow.some((below) => below.isAroundRequest)) {
       problems.push(
         `a @DistributedLock is above one with around: 'request', which has to be the outermost: put that one above, or give one decorator both keys as an array`,
       );
@@ -107,22 +99,59 @@ export class LockedMethod {
     ];
   }
 
+  #optionProblems(service: LockService, prototype: object): string[] {
+    let options: DistributedLockOptions;
+    try {
+      options = this.optionsIn(service);
+    } catch {
+      // There is no plan without them either, which is a problem already.
+      return [];
+    }
+    const problems = [...mistypedOptions(options), ...this.#handlerProblems(options, prototype)];
+    const { around, signal } = options;
+    if (around !== undefined && !this.#options.fixed) {
+      problems.push(`option "around" cannot come from the configuration, since it decides how the method is wrapped`);
+    }
+    if (around === 'request' && this.#needsArguments()) {
+      problems.push(
+        `around: 'request' takes the lock before the method has arguments, so its key cannot come from them: use #{request…} or #{ctx…}`,
+      );
+    }
+    if (around === 'request' && signal) {
+      problems.push(
+        `around: 'request' takes the lock before the method has arguments, so "signal" cannot come from them: remove one of the two`,
+      );
+    }
+    return problems;
+  }
+
   /** What is probably not meant, although it can work. */
   get warnings(): readonly string[] {
     return this.#templates.flatMap((template) => template.warnings);
   }
 
-  /** The options of this method, checked against the providers of an application. @throws LockConfigError */
-  planFor(manager: LockManager): LockPlan {
+  /** Whether `LockInterceptor` takes the lock. */
+  get isAroundRequest(): boolean {
+    return this.#options.fixed?.around === 'request';
+  }
+
+  /** The options of this method in an application. @throws LockConfigError where its configuration does not give them */
+  optionsIn(service: LockService): DistributedLockOptions {
+    return this.#options.in(service);
+  }
+
+  /** The same, with those of its class, checked against the providers of the application. @throws LockConfigError */
+  planFor(service: LockService): LockPlan {
+    const { manager } = service;
     let plan = this.#plans.get(manager);
     if (!plan) {
       // The signal is one of each call.
-      const own = { ...withoutUndefined(this.options), signal: undefined };
+      const own = { ...withoutUndefined(this.optionsIn(service)), signal: undefined };
       // As with tryAcquire(), only the call itself can override it: skipping after a wait is rarely what is meant.
       if (own.onBusy === 'skip') own.wait ??= 0;
       // A handler gets the error that would be thrown.
       if (isHandler(own.onLost, LOSS_POLICIES)) own.onLost = 'throw';
-      const options = { ...defaultsOfClass(this.target), ...(own as LockOptions) };
+      const options = { ...defaultsOfClass(this.target, service), ...(own as LockOptions) };
       plan = manager.plan(options, { method: this.name, template: this.#source });
       this.#plans.set(manager, plan);
     }
@@ -140,8 +169,8 @@ export class LockedMethod {
   }
 
   /** The signal that ends the wait of one call, if it has one. @throws LockConfigError for what is no `AbortSignal` */
-  signalOf(self: unknown, args: readonly unknown[]): AbortSignal | undefined {
-    const signal: unknown = this.options.signal?.apply(self, args as never[]);
+  signalOf(service: LockService, self: unknown, args: readonly unknown[]): AbortSignal | undefined {
+    const signal: unknown = this.optionsIn(service).signal?.apply(self, args as never[]);
     if (signal === undefined || signal instanceof AbortSignal) return signal;
     throw new LockConfigError(
       `Option "signal" of ${this.name} gave ${signal === null ? 'null' : `a ${typeof signal}`}, but must give an AbortSignal, or undefined where a call has none.`,
@@ -149,22 +178,26 @@ export class LockedMethod {
   }
 
   /** The handler of `onBusy` or `onLost`, with the instance as its `this`; undefined for one of the words. @throws LockConfigError for an instance without such a method */
-  handlerOf(option: 'onBusy' | 'onLost', self: unknown): ((context: BusyContext | LossContext) => unknown) | undefined {
-    const given: unknown = this.options[option];
+  handlerOf(
+    service: LockService,
+    option: 'onBusy' | 'onLost',
+    self: unknown,
+  ): ((context: BusyContext | LossContext) => unknown) | undefined {
+    const given: unknown = this.optionsIn(service)[option];
     if (!isHandler(given, WORDS[option])) return undefined;
     const handler: unknown = typeof given === 'string' ? (self as Record<string, unknown> | undefined)?.[given] : given;
     if (typeof handler !== 'function') throw new LockConfigError(`${this.name}: ${noHandler(option, given)}`);
     return (context) => handler.call(self, context) as unknown;
   }
 
-  #handlerProblems(prototype: object): string[] {
+  #handlerProblems(options: DistributedLockOptions, prototype: object): string[] {
     const problems: string[] = [];
     for (const option of ['onBusy', 'onLost'] as const) {
-      const given: unknown = this.options[option];
+      const given: unknown = options[option];
       if (typeof given !== 'string' || !isHandler(given, WORDS[option])) continue;
       if (typeof Reflect.get(prototype, given) !== 'function') problems.push(noHandler(option, given));
       else if (given === this.methodName) problems.push(`option "${option}" names the method itself: name another one`);
-      else if (this.options.around === 'request') {
+      else if (options.around === 'request') {
         problems.push(
           `around: 'request' takes the lock before the handler of its instance runs, so option "${option}" cannot name a method: give a function`,
         );

@@ -34,36 +34,36 @@ export class MethodCall {
    */
   async lock(signal?: AbortSignal): Promise<CallLock> {
     const { method, self, args, service } = this;
-    const plan = method.planFor(service.manager);
+    const plan = method.planFor(service);
     const context = (name: string) => service.context[name]?.();
     const keys = method.keysOf({ self, args, request: currentRequest, context });
     try {
       const acquire = (either?: AbortSignal) => service.manager.acquirePlanned(plan, keys, either);
-      const given = method.signalOf(self, args);
+      const given = method.signalOf(service, self, args);
       const lock = await (signal && given ? underBoth(signal, given, acquire) : acquire(signal ?? given));
       return { lock, onLost: this.#onLost(plan, keys) };
     } catch (error) {
       if (!(error instanceof LockBusyError)) throw error;
       const instead = await this.#whenBusy(error, keys);
-      return { lock: undefined, instead, isSkipped: method.options.onBusy === 'skip' };
+      return { lock: undefined, instead, isSkipped: method.optionsIn(service).onBusy === 'skip' };
     }
   }
 
   /** What the call answers whose lock stayed busy; throws what is to be thrown. */
   #whenBusy(error: LockBusyError, keys: LockKey): unknown {
     const { method, self, service } = this;
-    const plan = method.planFor(service.manager);
-    if (method.options.onBusy === 'skip') {
+    const plan = method.planFor(service);
+    if (method.optionsIn(service).onBusy === 'skip') {
       publishSkipped(plan, error);
       return undefined;
     }
-    const handler = method.handlerOf('onBusy', self);
+    const handler = method.handlerOf(service, 'onBusy', self);
     if (!handler) throw error;
     return handler({ ...this.#described(plan, keys), error });
   }
 
   #onLost(plan: LockPlan, keys: LockKey): OnLoss<unknown> {
-    const handler = this.method.handlerOf('onLost', this.self);
+    const handler = this.method.handlerOf(this.service, 'onLost', this.self);
     return handler ? (error) => handler({ ...this.#described(plan, keys), error }) : plan.settings.onLost;
   }
 

@@ -2,6 +2,7 @@ import { copyMethodMetadata } from '../../core/toolkit/decorated-method.js';
 import type { CampaignOptions } from '../../recipes/leadership.js';
 import { reserveServiceSlot } from '../module/service-slot.js';
 import type { Prototype } from './distributed-lock.decorator.js';
+import type { Configurable } from './decorator-options.js';
 import { recordLeaderMethod } from './leader-method.js';
 import { serviceOf } from './method-call.js';
 
@@ -37,14 +38,14 @@ export interface OnlyLeaderDecorator {
  * ```
  * @param key a fixed text, not a template
  */
-export function OnlyLeader(key: string, options: OnlyLeaderOptions = {}): OnlyLeaderDecorator {
+export function OnlyLeader(key: string, options: Configurable<OnlyLeaderOptions> = {}): OnlyLeaderDecorator {
   return (target: object, methodName: string | symbol, descriptor: PropertyDescriptor) => {
     const { method, original } = recordLeaderMethod('@OnlyLeader', key, options, target, methodName, descriptor);
     const wrapper = async function (this: unknown, ...args: unknown[]): Promise<unknown> {
-      const { leadership, manager } = serviceOf(method, this);
-      const run = leadership.runIfLeader(key, method.provider, () => original.apply(this, args));
+      const service = serviceOf(method, this);
+      const run = service.leadership.runIfLeader(key, method.providerIn(service), () => original.apply(this, args));
       if (run) return await run;
-      const { core, settings, origin } = method.planFor(manager);
+      const { core, settings, origin } = method.planFor(service);
       core.events.publish('skipped', () => ({ key, provider: core.name, mode: settings.mode, ...origin }));
       return undefined;
     };

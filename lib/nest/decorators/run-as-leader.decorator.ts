@@ -2,6 +2,7 @@ import type { LeaderTask } from '../../recipes/leader-term.js';
 import type { CampaignOptions } from '../../recipes/leadership.js';
 import { reserveServiceSlot } from '../module/service-slot.js';
 import type { Prototype } from './distributed-lock.decorator.js';
+import type { Configurable } from './decorator-options.js';
 import { recordLeaderMethod } from './leader-method.js';
 
 /** Decorates async methods that take a `LeaderTerm`, or nothing. */
@@ -27,7 +28,7 @@ export interface RunAsLeaderDecorator {
  * ```
  * @param key a fixed text, not a template
  */
-export function RunAsLeader(key: string, options: CampaignOptions = {}): RunAsLeaderDecorator {
+export function RunAsLeader(key: string, options: Configurable<CampaignOptions> = {}): RunAsLeaderDecorator {
   return (target: object, methodName: string | symbol, descriptor: PropertyDescriptor) => {
     recordLeaderMethod('@RunAsLeader', key, options, target, methodName, descriptor);
     // Without the module the boot fails, instead of a method that never runs.

@@ -1,20 +1,21 @@
 import type { LoggerService } from '@nestjs/common';
 import ms from 'ms';
-import type { LockManager } from '../../core/lock-manager.js';
 import type { LockCapabilities } from '../../api/lock-provider.js';
 import type { LeaderMethod } from '../decorators/leader-method.js';
 import type { LockedMethod } from '../decorators/locked-method.js';
+import type { LockService } from '../service/lock.service.js';
 
 /**
  * Logs what an application locks with, one line for each provider, and what it locks, as one table for debugging. Warns of
  * scheduled methods whose runs nothing keeps apart, and of keys that are probably not meant.
  */
 export function reportBoot(
-  manager: LockManager,
+  service: LockService,
   methods: Iterable<LockedMethod>,
   leaderMethods: readonly LeaderMethod[],
   logger: LoggerService,
 ): void {
+  const { manager } = service;
   for (const provider of manager.providerNames) {
     const { core } = manager.plan({ provider });
     logger.log(`Lock provider "${provider}" is a ${core.kind}: ${inWords(core.capabilities)}`);
@@ -22,16 +23,16 @@ export function reportBoot(
   const locked = [...methods];
   for (const method of locked) {
     for (const warning of method.warnings) logger.warn(warning);
-    if (method.isScheduled && method.planFor(manager).settings.minHold === 0) logger.warn(runsTwice(method, manager));
+    if (method.isScheduled && method.planFor(service).settings.minHold === 0) logger.warn(runsTwice(method, service));
   }
   const planned = [...locked, ...leaderMethods];
-  const rows = planned.map((method) => row(method, manager)).sort(([a = ''], [b = '']) => a.localeCompare(b));
+  const rows = planned.map((method) => row(method, service)).sort(([a = ''], [b = '']) => a.localeCompare(b));
   if (rows.length > 0) logger.debug?.(`Locked methods:\n${table([HEAD, ...rows])}`);
 }
 
 // Processes fire a little apart, also with synchronised clocks: a process that comes when the run is over runs it once more.
-function runsTwice(method: LockedMethod, manager: LockManager): string {
-  const { core } = method.planFor(manager);
+function runsTwice(method: LockedMethod, service: LockService): string {
+  const { core } = method.planFor(service);
   return (
     `${method.name} is scheduled, but its key is free as soon as it has run, so that a process that fires later runs it again: ` +
     (core.capabilities.minHold
@@ -52,8 +53,8 @@ function inWords({ shared, limits, fair, fencing, lease, minHold }: LockCapabili
 
 const HEAD = ['method', 'key', 'provider', 'wait', 'lease'];
 
-function row(method: LockedMethod | LeaderMethod, manager: LockManager): string[] {
-  const { core, settings, origin } = method.planFor(manager);
+function row(method: LockedMethod | LeaderMethod, service: LockService): string[] {
+  const { core, settings, origin } = method.planFor(service);
   const lease = core.capabilities.lease === 'per-lock' ? duration(settings.lease) : 'session';
   return [method.name, origin.template ?? '(key function)', core.name, duration(settings.wait), lease];
 }

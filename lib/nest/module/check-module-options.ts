@@ -12,6 +12,7 @@ const OPTIONS: Record<keyof DistributedLockModuleOptions, true> = {
   instance: true,
   defaults: true,
   context: true,
+  config: true,
   mapErrors: true,
   shutdownGrace: true,
   failFast: true,

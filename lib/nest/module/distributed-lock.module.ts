@@ -4,7 +4,7 @@ import { LockManager } from '../../core/lock-manager.js';
 import { getLockServiceToken } from '../decorators/inject-lock-service.decorator.js';
 import { liveServices } from './live-services.js';
 import { LockAdmin } from '../service/lock-admin.js';
-import { LockExplorer } from './lock-explorer.js';
+import { ModuleLifecycle } from './module-lifecycle.js';
 import { InertFilter, LastResortFilter } from '../transports/lock-error.filter.js';
 import { LockInterceptor } from '../transports/lock.interceptor.js';
 import { createLockManager } from './lock-manager.factory.js';
@@ -61,14 +61,14 @@ const PROVIDERS: Provider[] = [
   {
     provide: LockService,
     useFactory: (manager: LockManager, options: DistributedLockModuleOptions) => {
-      const service = new LockService(manager, options.context);
+      const service = new LockService(manager, options);
       liveServices.add(service);
       return service;
     },
     inject: [LockManager, MODULE_OPTIONS_TOKEN],
   },
   { provide: LockAdmin, useFactory: (manager: LockManager) => new LockAdmin(manager), inject: [LockManager] },
-  LockExplorer,
+  ModuleLifecycle,
   LockInterceptor,
   { provide: APP_INTERCEPTOR, useExisting: LockInterceptor },
   {

@@ -38,7 +38,7 @@ export class LeaderCampaigns {
     for (const decorator of ['@RunAsLeader', '@OnlyLeader'] as const) {
       for (const provider of seen.values()) {
         for (const method of provider.methods.filter((each) => each.decorator === decorator)) {
-          const problem = method.problemIn(service.manager) ?? this.#add(method, provider);
+          const problem = method.problemIn(service) ?? this.#add(method, provider);
           if (problem !== undefined) problems.add(problem);
         }
       }
@@ -69,7 +69,7 @@ export class LeaderCampaigns {
 
   /** @returns what is wrong with it */
   #add(method: LeaderMethod, { instance, isSingleton }: LeaderProvider): string | undefined {
-    const plan = method.planFor(this.service.manager);
+    const plan = method.planFor(this.service);
     const id = campaignIdOf(method.key, plan);
     const other = this.#byKey.get(id);
     if (method.decorator === '@OnlyLeader') {

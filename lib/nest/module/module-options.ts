@@ -25,6 +25,11 @@ export interface DistributedLockModuleOptions {
   /** The values for `#{ctx.name}` in key templates, such as the tenant of the current request. */
   context?: KeyContext | undefined;
   /**
+   * What functions of decorators get, such as the `ConfigService` of the application: `@DistributedLock(key, (config: ConfigService) => ({ lease:
+   * config.get('LOCK_LEASE') }))`. They are called once, at boot.
+   */
+  config?: unknown;
+  /**
    * The HTTP statuses of lock errors that reach a client. Default: busy 423, unavailable 503, lost 500, conflict 409. `false` maps
    * nothing and leaves every `LockError` to the application's own filters.
    */

@@ -10,6 +10,12 @@ import { runOnce, type RunOnceOptions, type RunOnceResult } from '../../recipes/
 /** The values for `#{ctx.name}` in key templates. */
 export type KeyContext = Readonly<Record<string, () => string | number | bigint | boolean>>;
 
+/** What an application gives its decorators. */
+export interface ApplicationValues {
+  readonly context?: KeyContext | undefined;
+  readonly config?: unknown;
+}
+
 /**
  * Manual control over locks. Inject it anywhere: `DistributedLockModule` is global.
  *
@@ -22,14 +28,23 @@ export class LockService {
   constructor(
     /** @internal */
     readonly manager: LockManager,
-    /** @internal */
-    readonly context: KeyContext = {},
+    private readonly values: ApplicationValues = {},
     private readonly provider?: string,
     siblings = new Map<string, LockService>(),
     /** @internal */
     readonly leadership = new Leadership(manager),
   ) {
     this.#siblings = siblings;
+  }
+
+  /** @internal */
+  get context(): KeyContext {
+    return this.values.context ?? {};
+  }
+
+  /** @internal */
+  get config(): unknown {
+    return this.values.config;
   }
 
   /**
@@ -128,7 +143,7 @@ export class LockService {
     if (!sibling) {
       // Refuses an unknown name.
       this.manager.plan({ provider });
-      sibling = new LockService(this.manager, this.context, provider, this.#siblings, this.leadership);
+      sibling = new LockService(this.manager, this.values, provider, this.#siblings, this.leadership);
       this.#siblings.set(provider, sibling);
     }
     return sibling;

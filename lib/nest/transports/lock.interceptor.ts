@@ -35,11 +35,11 @@ export class LockInterceptor implements NestInterceptor {
     if (method && requestLockOf(method)) return next.handle();
     const request = requestOf(context);
     const result =
-      method?.options.around === 'request'
+      method?.isAroundRequest === true
         ? this.#around(method, request, context, next)
         : observedInRequest({ request }, () => next.handle());
     // A skipped handler gives no value, and Nest fails over that.
-    const skips = methods.some(({ options }) => options.onBusy === 'skip');
+    const skips = methods.some((each) => each.optionsIn(this.service).onBusy === 'skip');
     const answered = skips ? result.pipe(defaultIfEmpty(undefined)) : result;
     if (this.options.mapErrors === false) return answered;
     return answered.pipe(catchError((error: unknown) => this.#failed(error, context)));

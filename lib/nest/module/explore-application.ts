@@ -1,0 +1,80 @@
+import type { LoggerService } from '@nestjs/common';
+import type { InstanceWrapper } from '@nestjs/core/injector/instance-wrapper.js';
+import { LockConfigError } from '../../api/errors.js';
+import { leaderMethodsOf } from '../decorators/leader-method.js';
+import { lockedMethodsOf, proxiedLocksOf } from '../decorators/lock-metadata.js';
+import type { LockedMethod } from '../decorators/locked-method.js';
+import type { LockService } from '../service/lock.service.js';
+import { reportBoot } from './boot-report.js';
+import { LeaderCampaigns, type LeaderProvider } from './leader-campaigns.js';
+import { liveServices } from './live-services.js';
+import { fillServiceSlot, serviceInSlot } from './service-slot.js';
+
+/**
+ * Gives the lock service to instances that Nest did not construct (`useFactory`, `useValue`), and checks every decorated method, so that
+ * mistakes come as one list at boot and not one by one at the first call. Answers what the application campaigns for.
+ *
+ * @throws LockConfigError with the list of mistakes
+ */
+export function exploreApplication(
+  wrappers: readonly InstanceWrapper[],
+  service: LockService,
+  logger: LoggerService,
+): LeaderCampaigns {
+  const problems = new Set<string>();
+  const all = new Set<LockedMethod>();
+  const proxied = new Set<string>();
+  const leaders: LeaderProvider[] = [];
+  for (const wrapper of wrappers) {
+    const prototype = prototypeOf(wrapper);
+    if (!prototype) continue;
+    const methods = lockedMethodsOf(prototype);
+    const leaderMethods = leaderMethodsOf(prototype);
+    if (methods.length === 0 && leaderMethods.length === 0) continue;
+    const instance: unknown = wrapper.instance;
+    const isSingleton = wrapper.isDependencyTreeStatic() && !wrapper.isTransient;
+    if (leaderMethods.length > 0) leaders.push({ methods: leaderMethods, instance, isSingleton });
+    for (const method of methods) all.add(method);
+    for (const problem of methods.flatMap((method) => method.problems(service, prototype))) problems.add(problem);
+    for (const { name } of proxiedLocksOf(prototype)) proxied.add(name);
+    // A value that several applications share may still have the service of one that has stopped.
+    if (isObject(instance) && !liveServices.has(serviceInSlot(instance))) fillServiceSlot(instance, service);
+  }
+  const campaigns = new LeaderCampaigns(service, leaders);
+  for (const problem of campaigns.problems) problems.add(problem);
+  if (problems.size > 0) {
+    throw new LockConfigError(
+      `These locked methods cannot work:\n${[...problems].map((problem) => `  - ${problem}`).join('\n')}`,
+    );
+  }
+  if (hasTransactionsOfCls(wrappers)) warnOfTransactionsAbove(proxied, logger);
+  reportBoot(service, all, campaigns.methods, logger);
+  return campaigns;
+}
+
+/**
+ * `@Transactional` of nestjs-cls leaves no mark on a method but its Proxy, as `@UseCls` does, so only where the application has transactions of
+ * it the one is taken for the other.
+ */
+function hasTransactionsOfCls(wrappers: readonly InstanceWrapper[]): boolean {
+  return wrappers.some(({ metatype }) => metatype?.name === 'TransactionHost');
+}
+
+/** The next holder would read what was there before the commit. */
+function warnOfTransactionsAbove(methods: ReadonlySet<string>, logger: LoggerService): void {
+  for (const method of methods) {
+    logger.warn(
+      `${method} releases its lock before the commit, if the decorator above @DistributedLock is @Transactional: put @DistributedLock above it.`,
+    );
+  }
+}
+
+function prototypeOf({ instance, metatype, isAlias }: InstanceWrapper): object | undefined {
+  if (isAlias) return undefined;
+  if (isObject(instance)) return Object.getPrototypeOf(instance) as object | undefined;
+  return (metatype as { prototype?: object } | null)?.prototype;
+}
+
+function isObject(value: unknown): value is object {
+  return typeof value === 'object' && value !== null;
+}

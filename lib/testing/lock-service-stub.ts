@@ -1,8 +1,7 @@
 // By name, because tests replace the global one with a fake.
 import { setImmediate } from 'node:timers';
 import type { FactoryProvider } from '@nestjs/common';
-import type { Lock } from '../api/lock.js';
-import type { LockMode, LockOptions, LossPolicy } from '../api/lock-options.js';
+import type { LockMode, LossPolicy } from '../api/lock-options.js';
 import type { LockPlan } from '../core/acquire/lock-plan.js';
 import type { GrantedLock } from '../core/hold/granted-lock.js';
 import { LockManager } from '../core/lock-manager.js';
@@ -166,7 +165,7 @@ export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
   }
 }
 
-/** Records the calls. */
+/** Records the calls, all of which acquire by a plan. */
 class StubManager extends LockManager {
   constructor(
     options: LockManagerOptions,
@@ -175,23 +174,9 @@ class StubManager extends LockManager {
     super(options);
   }
 
-  override async acquire(key: LockKey, options: LockOptions = {}): Promise<Lock> {
-    this.#record(key, this.plan(options));
-    return await super.acquire(key, options);
-  }
-
-  override async withLock<T>(
-    key: LockKey,
-    task: (lock: Lock) => T | PromiseLike<T>,
-    options: LockOptions = {},
-  ): Promise<T> {
-    this.#record(key, this.plan(options));
-    return await super.withLock(key, task, options);
-  }
-
-  override async acquirePlanned(plan: LockPlan, key: LockKey, signal?: AbortSignal): Promise<GrantedLock> {
+  override acquirePlanned(plan: LockPlan, key: LockKey, signal?: AbortSignal): Promise<GrantedLock> {
     this.#record(key, plan);
-    return await super.acquirePlanned(plan, key, signal);
+    return super.acquirePlanned(plan, key, signal);
   }
 
   #record(key: LockKey, { core, settings, origin }: LockPlan): void {

@@ -186,10 +186,12 @@ describe('what the stub records', () => {
       {
         ...{ keys: ['report:7'], provider, method: 'Reports.write', mode: 'limited', limit: 5, weight: 2 },
         ...{ wait: 3_000, lease: 30_000, renew: true, maxHold: 60_000, minHold: 0, reentrant: true, onLost: 'ignore' },
+        release: 'confirmed',
       },
       {
         ...{ keys: ['index'], provider, method: null, mode: 'shared', limit: undefined, weight: undefined, wait: 0 },
         ...{ lease: 30_000, renew: false, maxHold: Infinity, minHold: 0, reentrant: true, onLost: 'throw' },
+        release: 'confirmed',
       },
       expect.objectContaining({ keys: ['nightly'], method: 'Reports.nightly', wait: 0, minHold: 3_600_000 }),
     ]);

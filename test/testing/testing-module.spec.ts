@@ -50,8 +50,9 @@ afterEach(async () => {
 
 async function compile(builder: TestingModuleBuilder): Promise<TestingModule> {
   const module = await builder.compile();
-  compiled.push(module);
   await module.init();
+  // A boot that failed has stopped its locks, and Nest 11 rejects the close of it as well.
+  compiled.push(module);
   return module;
 }
 

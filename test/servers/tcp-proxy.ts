@@ -56,7 +56,7 @@ interface Wire {
   held: Buffer[];
   isForgotten: boolean;
   /** By direction, the chunk that is delayed and comes last: none overtakes it. */
-  readonly last: Partial<Record<Direction, Promise<void>>>;
+  readonly last: Partial<Record<Direction, Promise<void> | undefined>>;
 }
 
 interface TcpProxyOptions {
@@ -152,7 +152,7 @@ export async function startTcpProxy(first: number, options: TcpProxyOptions = {}
       const left = due - performance.now();
       if (left > 0) await sleep(left);
       if (!to().destroyed && !wire.isForgotten) to().write(data);
-      if (wire.last[direction] === current) delete wire.last[direction];
+      if (wire.last[direction] === current) wire.last[direction] = undefined;
     });
     wire.last[direction] = current;
   }

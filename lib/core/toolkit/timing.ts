@@ -32,7 +32,7 @@ export function withTimeout<T, L = undefined>(
   // One promise, without a race: each statement of SQL and each answer of a node goes through here.
   return new Promise((resolve, reject) => {
     const onLate = () => {
-      resolve(Promise.resolve().then(late as () => L));
+      resolve(Promise.resolve().then(late));
     };
     const timer = clock.setTimer(onLate, timeout, true);
     work.then(

@@ -15,7 +15,7 @@ export interface RedisConnection {
   connect(): Promise<unknown>;
   /** Gives the socket up: no reply on it is believed. @param reconnect whether to connect again; the library may leave that to `end` */
   disconnect(reconnect?: boolean): void;
-  /** Rejects with the server's error ({@link isReplyError}), or with another one when the outcome is unknown. */
+  /** Rejects with the server's error (its name is `ReplyError`), or with another one when the outcome is unknown. */
   call(command: string, ...args: string[]): Promise<unknown>;
   subscribe(channel: string): Promise<unknown>;
   /** To a channel in a hash slot, on the server of a Cluster. */

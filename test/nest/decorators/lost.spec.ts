@@ -13,6 +13,9 @@ import { provideLockServiceStub } from '../../../lib/testing/index.js';
 import { Test } from '@nestjs/testing';
 import { start } from '../apps.js';
 
+/** A hundred times as long as a method needs to start, in ms: a lock that is lost before is another case. */
+const LOST_AFTER = 300;
+
 /** Waits until its own lock is lost. */
 async function untilLost(): Promise<void> {
   const { signal } = currentLock();
@@ -41,7 +44,7 @@ describe('onLost', () => {
       readonly repaired: unknown[] = [];
 
       @DistributedLock('order:#{id}', {
-        maxHold: 5,
+        maxHold: LOST_AFTER,
         onLost(this: Orders, loss: LossContext) {
           losses.push(loss);
           this.repaired.push(...loss.args);
@@ -77,7 +80,7 @@ describe('onLost', () => {
     class Orders {
       constructor(private readonly locks: LockService) {}
 
-      @DistributedLock('order:#{id}', { maxHold: 5, onLost: 'refuse' })
+      @DistributedLock('order:#{id}', { maxHold: LOST_AFTER, onLost: 'refuse' })
       async pay(id: number): Promise<void> {
         await untilLost();
         throw new Error(`of the method ${id}`);
@@ -85,7 +88,7 @@ describe('onLost', () => {
 
       @DistributedLock('outer', { onLost: (loss) => outer.push(loss) })
       async around(): Promise<void> {
-        await this.locks.withLock('inner', untilLost, { maxHold: 5 });
+        await this.locks.withLock('inner', untilLost, { maxHold: LOST_AFTER });
       }
 
       refuse({ error }: LossContext): never {
@@ -106,7 +109,7 @@ describe('onLost', () => {
     class Orders {
       readonly id = Math.random();
 
-      @DistributedLock('order', { maxHold: 5, onLost: 'answer' })
+      @DistributedLock('order', { maxHold: LOST_AFTER, onLost: 'answer' })
       async pay(): Promise<number> {
         await untilLost();
         return 0;
@@ -123,19 +126,19 @@ describe('onLost', () => {
   it('its answer is what a generator returns, and follows the values of an Observable', async () => {
     @Injectable()
     class Feed {
-      @DistributedLock('generator', { maxHold: 5, onLost: () => 'end' })
+      @DistributedLock('generator', { maxHold: LOST_AFTER, onLost: () => 'end' })
       async *generated(): AsyncGenerator<number, string | undefined> {
         yield 1;
         await untilLost();
         return undefined;
       }
 
-      @DistributedLock('observable', { maxHold: 5, onLost: () => of(2, 3) })
+      @DistributedLock('observable', { maxHold: LOST_AFTER, onLost: () => of(2, 3) })
       answered(): Observable<number> {
         return oneThenLost();
       }
 
-      @DistributedLock('silent', { maxHold: 5, onLost: () => undefined })
+      @DistributedLock('silent', { maxHold: LOST_AFTER, onLost: () => undefined })
       silent(): Observable<number> {
         return oneThenLost();
       }

@@ -14,7 +14,7 @@ function harness(): ProviderHarness {
     Object.values((provider as HostedComposite<Record<string, DistantProvider>>).hosted).map(({ cable }) => cable);
   const { capabilities } = servers.a.harness();
   return {
-    capabilities: { ...capabilities, fencing: false, limits: false, list: false },
+    capabilities: { ...capabilities, fencing: false, limits: false, list: false, ordered: false },
     create: () =>
       new HostedComposite(new CombinedProvider({ providers: ['a', 'b'] }), {
         a: servers.a.create(),

@@ -36,6 +36,9 @@ export const revocation: Need = ({ faults, capabilities }) =>
 export const leaseOfItsOwn: Need = ({ capabilities }) =>
   capabilities.lease === 'per-lock' ? undefined : unclaimed('its locks live as long as their session');
 
+export const ownClock: Need = ({ embedded }) =>
+  embedded ? unclaimed('its store has no clock but that of the machine') : undefined;
+
 export const fencing: Need = ({ capabilities }) =>
   capabilities.fencing ? undefined : unclaimed('it has no fencing tokens');
 

@@ -21,6 +21,9 @@ export interface ProviderHarness {
   /** For providers that need no real time: all of the kit runs on this clock, without waiting. */
   readonly clock?: FakeClock;
 
+  /** The store works inside of the process and has no clock but that of the machine, as SQLite. Default false. */
+  readonly embedded?: boolean;
+
   /** What can be done to the backend. */
   readonly faults?: ProviderFaults;
 

@@ -58,6 +58,7 @@ export function sqliteHarness(dataSource: () => DataSource, admin: () => DataSou
   return {
     capabilities,
     create: () => new TypeOrmVersionLockProvider({ dataSource: dataSource(), synchronize: true }),
+    embedded: true,
     // The database works on the thread of the tests, so statements of one case make the others late.
     lease: 4_000,
     concurrency: 4,

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { leaseOfItsOwn, type CaseDefinition } from '../case-definition.js';
+import { leaseOfItsOwn, ownClock, type CaseDefinition } from '../case-definition.js';
 import { granted } from '../direct-caller.js';
 import { assertBetween } from '../expectations.js';
 import { WrongClock } from '../wrong-clock.js';
@@ -41,7 +41,7 @@ export const leaseCases: readonly CaseDefinition[] = [
   {
     id: '#21c',
     title: 'a lease ends in its time for a process whose wall clock is an hour fast or slow',
-    needs: [leaseOfItsOwn],
+    needs: [leaseOfItsOwn, ownClock],
     alone: true,
     async run(stage) {
       const ann = await stage.direct();

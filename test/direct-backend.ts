@@ -73,7 +73,6 @@ export function granted(answer: TestGrant | 'busy'): TestGrant {
 /** As {@link request}, with this id. */
 export function requestFor(key: string, id: string, terms: Partial<AcquireRequest> = {}): TestRequest {
   const controller = new AbortController();
-  const since = performance.now();
   return {
     key,
     id,
@@ -83,9 +82,7 @@ export function requestFor(key: string, id: string, terms: Partial<AcquireReques
     minHold: 0,
     otherKeysHeld: 0,
     wait: 60_000,
-    get age() {
-      return performance.now() - since;
-    },
+    since: performance.now(),
     callers: 1,
     signal: controller.signal,
     waits: () => undefined,

@@ -197,7 +197,7 @@ export interface CasStore {
 
 /**
  * The backend of another provider, as one that is built on it sees it. Each of its requests is a caller in the queue of
- * its key, placed by its age. The core repeats a release that was not answered until there is nothing left to release, so the caller may
+ * its key, placed by the age of its oldest caller. The core repeats a release that was not answered until there is nothing left to release, so the caller may
  * forget it.
  */
 export interface Member extends Pick<
@@ -250,8 +250,11 @@ export interface AcquireRequest {
   readonly otherKeysHeld: number;
   /** How many ms the first of its callers still waits; 0 is one attempt that never queues. Read when it is sent. */
   readonly wait: number;
-  /** For how many ms its oldest caller has waited, with fractions; read when it is sent. A backend with a queue places it by that. */
-  readonly age: number;
+  /**
+   * When its oldest caller came, in ms with fractions on {@link BackendContext.clock}; read when it is sent. A backend with a queue places it by
+   * how long ago that is: another process has another clock.
+   */
+  readonly since: number;
   /** How many callers it could serve one after the other, 1 to 64; read when it is sent. See {@link Grant.followers}. */
   readonly callers: number;
   /**

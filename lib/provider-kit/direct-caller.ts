@@ -50,23 +50,19 @@ export class DirectRequest implements AcquireRequest {
   signal: AbortSignal = new AbortController().signal;
   /** The backend has told it that it waits. */
   isQueued = false;
-  readonly #madeAt: number;
+  readonly since: number;
 
   constructor(
     readonly key: string,
     readonly id: string,
     { limited, mode, lease = CALM_LEASE, minHold = 0 }: AskTerms,
-    private readonly clock: Clock,
+    clock: Clock,
   ) {
     this.mode = limited ? 'limited' : (mode ?? 'exclusive');
     this.limited = limited;
     this.lease = lease;
     this.minHold = minHold;
-    this.#madeAt = clock.now();
-  }
-
-  get age(): number {
-    return this.clock.now() - this.#madeAt;
+    this.since = clock.now();
   }
 
   waits(): void {

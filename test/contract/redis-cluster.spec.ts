@@ -4,7 +4,7 @@ import type { LockProvider } from '../../lib/api/lock-provider.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { describeLockProvider } from '../../lib/provider-kit/index.js';
-import { IOREDIS } from '../redis/client-libraries.js';
+import { IOREDIS, NODE_REDIS } from '../redis/client-libraries.js';
 import { backendOf } from '../redis/seam.js';
 import { type RedisCluster, startRedisCluster } from '../servers/redis-cluster.js';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
@@ -24,34 +24,35 @@ afterAll(async () => {
   await cluster.stop();
 });
 
-describeLockProvider('redis, on a Cluster', {
-  capabilities: backendOf({ url: 'redis://nowhere' }).capabilities,
-  create: async () => {
-    const own = await Promise.all(cluster.addresses.map(({ port }) => startTcpProxy(port)));
-    const natMap = Object.fromEntries(
-      cluster.addresses.map(({ host, port }, index) => [`${host}:${port}`, { host, port: own[index]?.port ?? 0 }]),
-    );
-    const nodes = own.map(({ port }) => ({ host: '127.0.0.1', port }));
-    const provider = new RedisLockProvider({ ...IOREDIS.cluster(nodes, { natMap }), commandTimeout: '10s' });
-    wires.set(provider, own);
-    return provider;
-  },
-  faults: {
-    revoke: async (namespace, key) => {
-      await admin.del(new KeyLayout(namespace).lockOf(key));
+for (const library of [IOREDIS, NODE_REDIS])
+  describeLockProvider(`redis, on a Cluster, by ${String(library)}`, {
+    capabilities: backendOf({ url: 'redis://nowhere' }).capabilities,
+    create: async () => {
+      const own = await Promise.all(cluster.addresses.map(({ port }) => startTcpProxy(port)));
+      const natMap = Object.fromEntries(
+        cluster.addresses.map(({ host, port }, index) => [`${host}:${port}`, { host, port: own[index]?.port ?? 0 }]),
+      );
+      const nodes = own.map(({ port }) => ({ host: '127.0.0.1', port }));
+      const provider = new RedisLockProvider({ ...library.cluster(nodes, { natMap }), commandTimeout: '10s' });
+      wires.set(provider, own);
+      return provider;
     },
-    cutOff: async (provider) =>
-      wires.get(provider)?.forEach((wire) => {
-        wire.refuse();
-      }),
-    restore: async (provider) =>
-      wires.get(provider)?.forEach((wire) => {
-        wire.admit();
-      }),
-  },
-  remainingLocks: async (namespace) => {
-    const keys = await Promise.all(cluster.masters.map((node) => node.admin.keys(`${namespace}:*`)));
-    // The counters are meant to stay, and names of instances for a day. When processes were last seen is forgotten after 10 s.
-    return keys.flat().filter((key) => !/:\{\d+\}(seen|instance:[0-9a-f]{12})?$/.test(key)).length;
-  },
-});
+    faults: {
+      revoke: async (namespace, key) => {
+        await admin.del(new KeyLayout(namespace).lockOf(key));
+      },
+      cutOff: async (provider) =>
+        wires.get(provider)?.forEach((wire) => {
+          wire.refuse();
+        }),
+      restore: async (provider) =>
+        wires.get(provider)?.forEach((wire) => {
+          wire.admit();
+        }),
+    },
+    remainingLocks: async (namespace) => {
+      const keys = await Promise.all(cluster.masters.map((node) => node.admin.keys(`${namespace}:*`)));
+      // The counters are meant to stay, and names of instances for a day. When processes were last seen is forgotten after 10 s.
+      return keys.flat().filter((key) => !/:\{\d+\}(seen|instance:[0-9a-f]{12})?$/.test(key)).length;
+    },
+  });

@@ -29,8 +29,6 @@ afterAll(async () => {
 
 for (const library of [IOREDIS, NODE_REDIS])
   describeLockProvider(`redis, by ${String(library)}`, {
-    // node-redis writes one turn of the event loop after it was asked to: with many cases at a time, that turn would be under test.
-    ...(library === NODE_REDIS && { concurrency: 2 }),
     capabilities: backendOf({ url: 'redis://nowhere' }).capabilities,
     create: async () => {
       const { wire, url } = await wireTo(server.url);

@@ -71,7 +71,7 @@ describe('a cohort', () => {
     const { clock, provider, crowd, grant } = await started();
     const counts: number[] = [];
     const ages: number[] = [];
-    provider.onAcquire = ({ callers, age }) => void (counts.push(callers), ages.push(age));
+    provider.onAcquire = ({ callers, since }) => void (counts.push(callers), ages.push(clock.now() - since));
     const [first] = crowd({});
     await grant(0);
     await clock.advance(30);

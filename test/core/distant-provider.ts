@@ -64,8 +64,8 @@ class DistantBackend extends MemoryBackend {
       get wait() {
         return request.wait;
       },
-      get age() {
-        return request.age;
+      get since() {
+        return request.since;
       },
       get callers() {
         return request.callers;

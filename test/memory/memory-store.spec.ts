@@ -14,7 +14,7 @@ function setUp() {
     mode,
     lease,
     minHold,
-    age: 0,
+    since: clock.now(),
     lost: () => {
       lost.push(id);
     },

@@ -449,9 +449,9 @@ describe('cohorts of processes on one Redis', () => {
 
     it('it is another one where the age is not sent again (guilty control)', async () => {
       const asked = new Set<KeyRequest>();
-      jest.spyOn(KeyRequest.prototype, 'age', 'get').mockImplementation(function (this: KeyRequest) {
+      jest.spyOn(KeyRequest.prototype, 'since', 'get').mockImplementation(function (this: KeyRequest) {
         asked.add(this);
-        return 0;
+        return performance.now();
       });
       expect(await orderAfterLoss()).toEqual(['2 a', '2 b', '1 a', '1 b', '0 a', '0 b']);
       expect(asked.size).toBe(4);

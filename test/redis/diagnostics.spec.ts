@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { Redis } from 'ioredis';
 import { examine, type Usage } from '../../lib/providers/redis/diagnostics.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
+import { freePort } from '../servers/server-process.mjs';
 import { startBackend, until } from './seam.js';
 
 const usage: Usage = { isCluster: false, waitReplicas: 0, key: 'lock:{0}', channel: 'lock:{0}' };
@@ -29,8 +30,10 @@ describe('the diagnostics of Redis', () => {
   });
 
   it('says that a node of a Cluster was given as a single server', async () => {
+    // Its default is the port + 10 000, which an outgoing connection may have.
+    const busPort = String(await freePort());
     const server = await startRedisServer({
-      args: ['--appendonly', 'yes', '--cluster-enabled', 'yes', '--cluster-port', '0'],
+      args: ['--appendonly', 'yes', '--cluster-enabled', 'yes', '--cluster-port', busPort],
     });
     const { backend } = await startBackend({ url: server.url });
     expect(await backend.diagnose()).toMatchObject([

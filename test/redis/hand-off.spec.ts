@@ -338,11 +338,37 @@ describe('the hand-off between two processes', () => {
     },
   );
 
+  it('asks again for the same caller by the better of both places, and for another one by that of this one', async () => {
+    const { backend, time, events } = await startWithFakeClock({ url: redis.server.url });
+    const held = granted(await processes.steady.backend.acquire(request('k', { lease: 600_000 })));
+    const asked = { ...request('k'), since: time.now() };
+    const answer = backend.acquire(asked);
+    await untilWaiting({ backend, events });
+    const queue = `${new KeyLayout('lock').lockOf('k')}}q`;
+    const [member] = (await redis.admin.zrange(queue, '0', '0')) as [string];
+    const askAgain = async () => {
+      await time.advance(1_000);
+      // On the same connection: it has been answered.
+      await backend.inspect('nothing');
+      return Number(await redis.admin.zscore(queue, member));
+    };
+    await redis.admin.zadd(queue, 1, member);
+    expect(await askAgain()).toBe(1);
+    asked.since = time.now();
+    expect(await askAgain()).toBeGreaterThan(1);
+    await redis.admin.zadd(queue, 1, member);
+    expect(await askAgain()).toBe(1);
+    await leave(backend, asked);
+    expect(await answer).toBe('busy');
+    await processes.steady.backend.release(held, RELEASE);
+    await backend.close();
+  });
+
   it('asks again each second for each request, with its age, so that their order is back when the data was lost', async () => {
     const { backend, time, events } = await startWithFakeClock({ url: redis.server.url });
     const held = granted(await processes.steady.backend.acquire(request('k', { lease: 600_000 })));
     // As requests of other processes would be: each came 10 ms after the one before it.
-    const requests = Array.from({ length: 100 }, (_, index) => request('k', { age: 2_000 - 10 * index }));
+    const requests = Array.from({ length: 100 }, (_, index) => request('k', { since: time.now() - 2_000 + 10 * index }));
     const answers = requests.map((each) => backend.acquire(each));
     await untilWaiting({ backend, events }, 100);
     const queue = `${new KeyLayout('lock').lockOf('k')}}q`;

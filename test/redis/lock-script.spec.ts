@@ -67,9 +67,10 @@ describe('the lock script, by itself', () => {
     expect(await run(THERE, ['A3000:1000000', 'two', 60_000])).toEqual(token);
   });
 
+  const order = () => redis.admin.zrange(`${LOCK}}q`, '0', '-1');
+  const [two, three] = [`x${HERE}3000:two`, `x${THERE}3000:three`];
+
   it('an entry stands at the time when its oldest caller came, and each ask writes that again', async () => {
-    const order = () => redis.admin.zrange(`${LOCK}}q`, '0', '-1');
-    const [two, three] = [`x${HERE}3000:two`, `x${THERE}3000:three`];
     await run(HERE, ['A3000', 'one', 60_000], ['A3000:5000000', 'two', 60_000]);
     const asked = await now();
     await run(THERE, ['A3000:2500000', 'three', 60_000]);
@@ -83,6 +84,20 @@ describe('the lock script, by itself', () => {
     await run(HERE, ['A3000:1100000', 'two', 60_000]);
     await run(THERE, ['A3000:2600000', 'three', 60_000]);
     expect(await order()).toEqual([three, two]);
+  });
+
+  it('of two asks for one caller the earlier place is kept, so that one which was late on its way does not lose it', async () => {
+    await run(THERE, ['A3000', 'one', 60_000]);
+    await run(HERE, ['A3000:2000000', 'two', 60_000]);
+    await run(THERE, ['A3000:1990000', 'three', 60_000]);
+    // Read 50 ms before it arrived.
+    await run(HERE, ['A3000:=1950000', 'two', 60_000]);
+    expect(await order()).toEqual([two, three]);
+    await run(THERE, ['A3000:=2100000', 'three', 60_000]);
+    expect(await order()).toEqual([three, two]);
+    await redis.admin.del(`${LOCK}}q`);
+    await run(HERE, ['A3000:=1000000', 'two', 60_000]);
+    expect(await order()).toEqual([two]);
   });
 
   it('a process that asks before it releases keeps the place of its caller; the other way round it loses it', async () => {

@@ -29,7 +29,7 @@ process.on('message', async ({ key, lease, holdFor }) => {
     minHold: 0,
     otherKeysHeld: 0,
     wait: 60_000,
-    age: 0,
+    since: 0,
     callers: 1,
     signal: new AbortController().signal,
     waits: () => process.send({ event: 'waiting' }),

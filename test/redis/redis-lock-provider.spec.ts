@@ -87,9 +87,10 @@ describe('RedisLockProvider at the seam', () => {
 
   it('hands off to the next waiter, first come first served', async () => {
     const first = granted(await one.backend.acquire(request('stock')));
+    const begun = performance.now();
     const order: number[] = [];
     const waiters = Array.from({ length: 20 }, async (_, index) => {
-      const grant = granted(await one.backend.acquire(request('stock', { age: 20 - index })));
+      const grant = granted(await one.backend.acquire(request('stock', { since: begun - 20 + index })));
       order.push(index);
       await one.backend.release(grant, RELEASE);
     });

@@ -115,6 +115,10 @@ describe.each([IOREDIS, NODE_REDIS])('a failover by Sentinel in the middle of a 
     // One attempt, asked for again: another one would wait for what the first may have left.
     const ask = request('killed', LONG);
     const held = granted(await untilAnswered(() => one.backend.acquire(ask), SECONDS));
+    // One replica has the lock. The old master may not follow yet, and it could be promoted too.
+    const admin = new Redis({ port: before.port });
+    await until(async () => (await admin.wait(2, 1_000)) === 2, 'both replicas have the lock', SECONDS);
+    admin.disconnect();
     before.signal('SIGKILL');
     const begun = performance.now();
     const renewed = await untilAnswered(() => one.backend.renew(held, LONG.lease), SECONDS);

@@ -21,7 +21,11 @@ export async function startRedisServer({ args: given = [], env = {}, sentinel } 
     await writeFile(file, sentinel);
     args = [file, '--sentinel', ...given];
   }
-  let child = await launch(port, folder, args, env);
+  const remove = () => rm(folder, { recursive: true, force: true });
+  let child = await launch(port, folder, args, env).catch(async (error) => {
+    await remove();
+    throw error;
+  });
   return {
     port,
     folder,
@@ -41,7 +45,7 @@ export async function startRedisServer({ args: given = [], env = {}, sentinel } 
     },
     async stop() {
       await end(child, 'SIGKILL');
-      await rm(folder, { recursive: true, force: true });
+      await remove();
     },
   };
 }

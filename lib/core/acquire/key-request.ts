@@ -74,9 +74,8 @@ export class KeyRequest implements AcquireRequest {
     this.otherKeysHeld = otherKeysHeld;
   }
 
-  get age(): number {
-    const { oldest, clock } = this;
-    return oldest ? Math.max(0, clock.now() - oldest.terms.since) : 0;
+  get since(): number {
+    return this.oldest?.terms.since ?? this.clock.now();
   }
 
   get callers(): number {

@@ -167,14 +167,14 @@ class MemberCaller extends Caller implements GrantHolder {
 }
 
 function termsOf(request: AcquireRequest, { clock, name }: ProviderCore): AcquireTerms {
-  const { key, mode, limited, lease, renew, minHold, otherKeysHeld, wait, age, callers } = request;
+  const { key, mode, limited, lease, renew, minHold, otherKeysHeld, wait, since, callers } = request;
   const now = clock.now();
   return {
     subject: { key, provider: name, mode, method: null, template: null },
     lease: { lease, renew, minHold },
     limited,
     startedAt: now,
-    since: now - age,
+    since,
     deadline: wait > 0 ? Infinity : now,
     signal: undefined,
     otherKeysHeld,

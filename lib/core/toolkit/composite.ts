@@ -14,7 +14,7 @@ export function probeFor(key: string, id: string, lease: number, signal: AbortSi
     minHold: 0,
     otherKeysHeld: 0,
     wait: 0,
-    age: 0,
+    since: 0,
     callers: 1,
     signal,
     waits: () => undefined,

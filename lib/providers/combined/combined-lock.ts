@@ -47,8 +47,8 @@ class MemberLock implements AcquireRequest {
     this.otherKeysHeld = request.otherKeysHeld;
   }
 
-  get age(): number {
-    return this.request.age;
+  get since(): number {
+    return this.request.since;
   }
 
   // A caller whose time is up between two members still gets those that are free.

@@ -41,8 +41,8 @@ export class FailoverAttempt implements AcquireRequest {
     return this.request.wait;
   }
 
-  get age(): number {
-    return this.request.age;
+  get since(): number {
+    return this.request.since;
   }
 
   get callers(): number {

@@ -74,7 +74,7 @@ export class MemoryStore {
   wait(key: string, request: StoreRequest, serve: (hold: StoredHold | undefined) => void): () => void {
     const slot = this.#slotOf(key);
     const now = this.#now();
-    const waiter: Waiter = { request, since: now - request.age, serve };
+    const waiter: Waiter = { request, since: request.since, serve };
     slot.enqueue(waiter);
     this.#wake(key, slot, now);
     return () => {

@@ -3,7 +3,7 @@ import type { LimitTerms, LockMode } from '../../api/lock-options.js';
 import type { AcquireRequest } from '../../api/lock-provider.js';
 
 /** Somebody who asks the store for a key. */
-export type StoreRequest = Pick<AcquireRequest, 'id' | 'mode' | 'limited' | 'lease' | 'minHold' | 'age' | 'lost'>;
+export type StoreRequest = Pick<AcquireRequest, 'id' | 'mode' | 'limited' | 'lease' | 'minHold' | 'since' | 'lost'>;
 
 /** Somebody who has it. */
 export interface StoredHold {

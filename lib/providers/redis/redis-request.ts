@@ -39,6 +39,9 @@ export class RedisRequest {
   sent = false;
   /** It may be in the server's queue. */
   mayBeQueued = false;
+  /** When the oldest caller came that it asked for last; and that of its place in the queue, as far as the server has answered. */
+  askedFor: number | undefined;
+  placedFor: number | undefined;
   /** For how many callers it asked last. */
   callers = 1;
   /** The last of the tokens that the server has given to it. */
@@ -71,29 +74,32 @@ export class RedisRequest {
   /** It is asked for, the first time or again after a failure. */
   begin(): Promise<Grant | 'busy'> {
     this.state = 'asking';
+    // After a failure: the queue may be another one.
+    this.placedFor = undefined;
     return new Promise((resolve, reject) => {
       this.#resolve = resolve;
       this.#reject = reject;
     });
   }
 
-  /** The fields of an ask; `undefined` when it is answered. */
-  readonly encodeAsk = (): OperationArguments | undefined => {
+  /** The fields of an ask that is sent at `now`; `undefined` when it is answered. */
+  encodeAsk(now: number): OperationArguments | undefined {
     if (!this.isOpen) return undefined;
-    const { lease, minHold, mode, wait, age } = this.request;
+    const { lease, minHold, mode, wait, since } = this.request;
     const isOnce = wait === 0 && this.state !== 'queued';
     this.callers = mode === 'exclusive' && minHold === 0 ? this.request.callers : 1;
     const kind = this.callers > 1 ? 'several' : mode === 'exclusive' && minHold > 0 ? 'minHold' : mode;
     let code: string = LETTERS[kind][isOnce ? 1 : 0];
     if (!isOnce || this.mayBeQueued) code += this.#provisional;
     code += this.#terms;
-    if (!isOnce) code += `:${Math.round(age * 1_000)}`;
+    if (!isOnce) code += `:${since === this.placedFor ? '=' : ''}${Math.round(Math.max(0, now - since) * 1_000)}`;
+    this.askedFor = since;
     if (minHold > 0) code += `${isOnce ? ':' : ''}:${wholeMs(minHold)}`;
     else if (kind === 'several') code += `${isOnce ? ':' : ''}::${this.callers}`;
     this.mayBeQueued ||= !isOnce;
     this.sent = true;
     return [code, this.holder, wholeMs(lease)];
-  };
+  }
 
   /** The fields of a confirmation; `undefined` when it is answered. */
   readonly encodeConfirmation = (): OperationArguments | undefined =>

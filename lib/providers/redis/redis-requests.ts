@@ -107,7 +107,7 @@ export class RedisRequests {
     return this.#requests
       .values()
       .filter((known) => known.state === 'queued' || known.isUnconfirmed)
-      .sort((one, other) => other.request.age - one.request.age);
+      .sort((one, other) => one.request.since - other.request.since);
   }
 
   #ask(known: RedisRequest, weight: number): void {
@@ -116,7 +116,7 @@ export class RedisRequests {
     const operation: Operation = {
       lock: known.lock,
       weight,
-      encode: known.encodeAsk,
+      encode: () => known.encodeAsk(this.context.clock.now()),
       onReply: (reply, sentAt) => {
         known.isAsking = false;
         if (known.isOpen) this.#onReply(known, reply, sentAt);
@@ -147,6 +147,7 @@ export class RedisRequests {
     }
     const queued = readQueued(reply);
     if (queued) {
+      known.placedFor = known.askedFor;
       this.servers.clockOf(known.lock)?.observe(sentAt, queued.serverTime);
       known.isUnconfirmed = false;
       this.#onQueued(known, queued.freeIn);

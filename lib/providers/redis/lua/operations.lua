@@ -4,7 +4,8 @@ The operations, and the loop that runs those of one call.
 KEYS   the bucket's counter, then the lock of each operation
 ARGV   the calling process, then three per operation: what to do, the holder, and a duration in ms
 
-  A provisional :age                    lease    acquire for one caller, and queue if it must, at the age in µs of its oldest caller
+  A provisional :age                    lease    acquire for one caller, and queue if it must, at the age in µs of its oldest caller; with
+                                                 '=' before it if that is the caller of its place in the queue
   N provisional :age ::callers          lease    the same for several callers, which get a token each
   B provisional :age :minHold           lease    the same with a minHold, for one
   T, M :::callers, U ::minHold          lease    these without queueing. With the provisional lease it also leaves the queue
@@ -79,7 +80,7 @@ local MODES = { a = 's', t = 's', l = 'l', m = 'l' }
 
 -- exist: how many of lock and queue there are.
 local function acquire(lock, code, holder, lease, exist)
-  local letter, provisional, terms, age, minHold, callers = match(code, '^(%a)(%d*)([%d ]*):?(%d*):?(%d*):?(%d*)$')
+  local letter, provisional, terms, isSame, age, minHold, callers = match(code, '^(%a)(%d*)([%d ]*):?(=?)(%d*):?(%d*):?(%d*)$')
   local queue, mode = lock .. '}q', MODES[letter] or 'x'
   local once = letter == 'T' or letter == 'M' or letter == 'U' or letter == 't' or letter == 'm'
   lease, minHold = tonumber(lease), tonumber(minHold) or 0
@@ -113,8 +114,10 @@ local function acquire(lock, code, holder, lease, exist)
 
   -- First a write that a full memory allows, after which this script may write. Otherwise no process could report that it is alive.
   call('PEXPIRE', seen, KEEP)
-  -- Written again with each ask, so that the order is that of the ages also after the oldest caller has left or the queue was lost.
-  call('ZADD', queue, format('%.0f', micros - (tonumber(age) or 0)), member)
+  -- Written again with each ask, so that the order is that of the ages also after the oldest caller has left or the queue was lost. An
+  -- age is too small by the time that it was on its way, so of two for one caller the earlier place is nearer to the truth.
+  local place = format('%.0f', micros - (tonumber(age) or 0))
+  if isSame == '=' then call('ZADD', queue, 'LT', place, member) else call('ZADD', queue, place, member) end
   -- This process is alive and waits. Written again after FRESH ms at the earliest, so busy queues do not pay for it.
   local isFresh = now - tonumber(call('ZSCORE', seen, process) or 0) < FRESH
   if not isFresh then

@@ -140,10 +140,13 @@ export const waitingCases: readonly CaseDefinition[] = [
       const held = await holder.locks.acquire('order');
       const served: number[] = [];
       const turns: Promise<unknown>[] = [];
+      let slowest = 0;
       for (let turn = 0; turn < 9; turn += 1) {
         const process = processes[turn % 3] ?? holder;
-        // A backend with a queue places a request by its age, as exactly as the time that messages take.
-        if (turn >= 3) await stage.sleep(50);
+        // A backend with a queue places a request by its age, as exactly as the time that messages take: on a busy machine they take long.
+        const travel = await stage.duration(async () => (await process.locks.acquire('elsewhere')).release());
+        slowest = Math.max(slowest, travel);
+        if (turn >= 3) await stage.sleep(Math.max(50, 5 * slowest));
         const waiter = await stage.standInLine(process, 'order');
         turns.push(
           waiter.lock.then(async (lock) => {

@@ -2,7 +2,7 @@ export * from './api/errors.js';
 export { type ConfiguredDuration, type Duration, duration } from './api/duration.js';
 export type { Lock, ReleaseResult } from './api/lock.js';
 export type {
-  LimitTerms,
+  LimitShare,
   LockDefaults as LockDefaultOptions,
   LockMode,
   LockOptions,
@@ -27,7 +27,6 @@ export type { KeyValue } from './key/key-value.js';
 
 export { LockManager } from './core/lock-manager.js';
 export type { LockManagerOptions } from './core/lock-manager-options.js';
-export type { BackendClass } from './core/lock-manager.js';
 export type { LockBackend, LockProvider } from './api/lock-provider.js';
 export type { LockLogger } from './api/logger.js';
 
@@ -69,7 +68,7 @@ export {
   type OnlyLeaderOptions,
 } from './nest/decorators/only-leader.decorator.js';
 export { RunAsLeader, type RunAsLeaderDecorator } from './nest/decorators/run-as-leader.decorator.js';
-export { LockAdmin } from './nest/service/lock-admin.js';
+export { LockAdmin, type BackendClass } from './core/lock-admin.js';
 export type { Configurable, FromConfig } from './nest/decorators/decorator-options.js';
 export { LockDefaults, type ClassLockDefaults } from './nest/decorators/lock-defaults.decorator.js';
 export { LockErrorFilter } from './nest/transports/lock-error.filter.js';

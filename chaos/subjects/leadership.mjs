@@ -24,7 +24,7 @@ async function campaigning(library, { manager, options, endOf, ...locks }) {
   const plan = planCampaign(manager, options, 'The subject', ['lease']);
   const lost = new Set();
   manager.events.on('lost', ({ key }) => lost.add(key));
-  const remaining = (key) => manager.held().find((held) => held.key === key)?.remaining ?? 0;
+  const remaining = (key) => manager.admin.held().find((held) => held.key === key)?.remaining ?? 0;
 
   return {
     ...locks,

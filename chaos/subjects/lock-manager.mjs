@@ -49,7 +49,7 @@ export async function managed({
       };
     },
     /** How many locks the library itself believes to hold or to wait for. */
-    pending: () => manager.held().length + manager.waiting().length,
+    pending: () => manager.admin.held().length + manager.admin.waiting().length,
     stop: () => manager.stop(),
   };
 }

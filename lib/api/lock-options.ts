@@ -7,7 +7,7 @@ import type { ConfiguredDuration, Duration } from './duration.js';
 export type LockMode = 'exclusive' | 'shared' | 'limited';
 
 /** The limit of a limited lock, and the part of it that one holder takes. */
-export interface LimitTerms {
+export interface LimitShare {
   /** How much all holders together may take. */
   readonly limit: number;
   /** How much of it this holder takes. */

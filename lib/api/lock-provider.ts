@@ -1,7 +1,7 @@
 import type { Clock } from './clock.js';
 import type { LockError } from './errors.js';
 import type { ListedLock, LockInfo } from './lock-info.js';
-import type { LimitTerms, LockMode } from './lock-options.js';
+import type { LimitShare, LockMode } from './lock-options.js';
 import type { LockLogger } from './logger.js';
 import type { Random } from './random.js';
 
@@ -236,7 +236,7 @@ export interface AcquireRequest {
    * In mode `limited`, and only there: it is granted while what the holders take together with it is at most the smallest limit among
    * theirs and its own. Holds that are retained count.
    */
-  readonly limited?: LimitTerms | undefined;
+  readonly limited?: LimitShare | undefined;
   /** Milliseconds to keep the lock without a renewal. Meaningless where leases are per session. */
   readonly lease: number;
   /** Whether the lease will be renewed. */

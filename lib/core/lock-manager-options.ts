@@ -15,7 +15,7 @@ export interface LockManagerOptions {
   readonly default?: string | undefined;
   /** Prefix of every key in every backend: `[A-Za-z0-9_.-]`, 1 to 64 characters. Default `lock`. */
   readonly namespace?: string | undefined;
-  /** How operators recognize this application in {@link LockManager.list}: 1 to 100 printable characters. Default: the host's name and the process id. */
+  /** How operators recognize this application in {@link LockAdmin.list}: 1 to 100 printable characters. Default: the host's name and the process id. */
   readonly instance?: string | undefined;
   /** Defaults for calls that leave an option open. */
   readonly defaults?: LockDefaults | undefined;

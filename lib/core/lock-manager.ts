@@ -1,8 +1,6 @@
 import { LockConfigError, LockBusyError } from '../api/errors.js';
 import type { LockEvents } from '../api/lock-events.js';
-import type { HeldLock, ListedLock, ListOptions, LockInfo, WaitingLock } from '../api/lock-info.js';
 import type { LockDefaults, LockOptions } from '../api/lock-options.js';
-import type { LockBackend } from '../api/lock-provider.js';
 import type { Lock } from '../api/lock.js';
 import type { Clock } from '../api/clock.js';
 import { silentLogger } from '../api/logger.js';
@@ -14,17 +12,14 @@ import { LockEventPublisher } from './events/publisher.js';
 import { runGuarded } from './hold/guarded-task.js';
 import { type GrantedLock, runDetached, surroundingLocks } from './hold/granted-lock.js';
 import { Lifecycle, stopping } from './lifecycle.js';
+import { LockAdmin } from './lock-admin.js';
 import { resolveManagerOptions, type LockManagerOptions } from './lock-manager-options.js';
-import type { ProviderCore } from './provider-core.js';
 import { Providers } from './providers.js';
 import { systemClock } from './toolkit/clock.js';
 import { instanceIdOf } from './toolkit/listing.js';
 import { systemRandom, withPrefix } from './toolkit/random.js';
 import { SuspensionDetector } from './toolkit/suspension.js';
 import { withTimeout } from './toolkit/timing.js';
-
-/** A class of backends. */
-export type BackendClass<B extends LockBackend> = abstract new (...args: never[]) => B;
 
 const DIRECT_CALL: LockOrigin = { method: null, template: null };
 
@@ -37,6 +32,8 @@ const DIRECT_CALL: LockOrigin = { method: null, template: null };
  */
 export class LockManager {
   readonly events: LockEvents;
+  /** The operators' half: who holds what, and how to end it. */
+  readonly admin: LockAdmin;
   readonly #providers: Providers;
   readonly #acquirer: LockAcquirer;
   readonly #lifecycle = new Lifecycle();
@@ -74,6 +71,7 @@ export class LockManager {
       ...{ clock, random: withPrefix(source, id), logger, events, suspension },
     };
     this.#providers = new Providers(options.providers, parts, maxWaiters);
+    this.admin = new LockAdmin(this.#providers, defaultProvider, clock);
     this.#acquirer = new LockAcquirer(this, this.#lifecycle, clock, logger);
     // Wrong defaults are found now rather than at the first call.
     for (const name of this.#providers.names) this.plan({ provider: name });
@@ -146,79 +144,9 @@ export class LockManager {
     return runDetached(task);
   }
 
-  /** What the backend knows about the key, or `null` when it is free. @throws LockConfigError where the provider cannot tell. */
-  async inspect(key: string, provider?: string): Promise<LockInfo | null> {
-    return this.#inspect(key, provider, 'inspect');
-  }
-
   /** Whether anybody holds the key, or it is retained (`minHold`). @throws LockConfigError where the provider cannot tell */
   async isLocked(key: string, provider?: string): Promise<boolean> {
-    return (await this.#inspect(key, provider, 'isLocked')) !== null;
-  }
-
-  /**
-   * All keys that are held or retained, in no order.
-   *
-   * @throws LockConfigError where the provider cannot tell; the iteration throws LockUnavailableError when the backend is down
-   */
-  list({ prefix = '', provider }: ListOptions = {}): AsyncIterable<ListedLock> {
-    const core = this.#core(provider);
-    return core.backend.list?.({ prefix }) ?? notOffered(core, 'list');
-  }
-
-  /** Frees the key; a lock that is held is lost. Resolves to whether it was held or retained (`minHold`). */
-  async forceRelease(key: string, provider?: string): Promise<boolean> {
-    const { core, queues } = this.#providers.get(provider ?? this.#default);
-    if (!core.capabilities.forceRelease || !core.backend.forceRelease) return notOffered(core, 'forceRelease');
-    const wasLocked = await queues.forceRelease(oneKey(key));
-    core.events.publish('force-released', () => ({ key, provider: core.name, wasLocked }));
-    return wasLocked;
-  }
-
-  /**
-   * The backend of a provider, for what only its kind can do.
-   *
-   * @example `locks.backend(FailoverBackend, 'main').switchTo('sql')`
-   * @throws LockConfigError where the provider has a backend of another kind
-   */
-  backend<B extends LockBackend>(kind: BackendClass<B>, provider?: string): B {
-    const { name, backend } = this.#core(provider);
-    if (backend instanceof kind) return backend;
-    throw new LockConfigError(`Lock provider "${name}" has a ${backend.constructor.name}, and no ${kind.name}.`, {
-      provider: name,
-    });
-  }
-
-  /** What this process holds. */
-  held(): HeldLock[] {
-    const now = this.#clock.now();
-    const wallTime = this.#clock.wallTime();
-    return [...this.#providers].flatMap(({ core }) =>
-      core.holds.valid.map((hold) => ({
-        key: hold.key,
-        provider: core.name,
-        mode: hold.mode,
-        method: hold.subject.method,
-        acquiredAt: new Date(wallTime - (now - hold.grantedAt)),
-        fencingToken: hold.fencingToken,
-        remaining: hold.remaining(),
-        entries: hold.entries,
-      })),
-    );
-  }
-
-  /** What this process waits for. */
-  waiting(): WaitingLock[] {
-    const now = this.#clock.now();
-    return [...this.#providers].flatMap(({ core, queues }) =>
-      queues.terms.map(({ subject, startedAt }) => ({
-        key: subject.key,
-        provider: core.name,
-        mode: subject.mode,
-        method: subject.method,
-        waited: now - startedAt,
-      })),
-    );
+    return (await this.admin.inspect(key, provider)) !== null;
   }
 
   /**
@@ -227,12 +155,6 @@ export class LockManager {
    */
   stop(): Promise<void> {
     return (this.#stopping ??= this.#drainAndClose());
-  }
-
-  async #inspect(key: string, provider: string | undefined, asked: string): Promise<LockInfo | null> {
-    const core = this.#core(provider);
-    if (!core.capabilities.forceRelease || !core.backend.inspect) return notOffered(core, asked);
-    return core.backend.inspect(oneKey(key));
   }
 
   async #connect(): Promise<void> {
@@ -269,17 +191,4 @@ export class LockManager {
     const cores = Array.from(this.#providers, ({ core }) => core);
     while (cores.some(({ holds }) => !holds.isIdle)) await Promise.all(cores.map(({ holds }) => holds.idle()));
   }
-
-  #core(name = this.#default): ProviderCore {
-    return this.#providers.get(name).core;
-  }
-}
-
-function oneKey(key: string): string {
-  const [only] = normalizeKeys(key);
-  return only ?? key;
-}
-
-function notOffered(core: ProviderCore, what: string): never {
-  throw new LockConfigError(`Lock provider "${core.name}" does not offer ${what}().`, { provider: core.name });
 }

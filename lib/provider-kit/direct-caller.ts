@@ -13,15 +13,15 @@ import {
 } from '../api/lock-provider.js';
 import { type Clock } from '../api/clock.js';
 import { type Random } from '../api/random.js';
-import type { LimitTerms, LockMode } from '../api/lock-options.js';
+import type { LimitShare, LockMode } from '../api/lock-options.js';
 
 /** How a case asks. What it leaves open: a new request that wants the key exclusively for half a minute, at once or not. */
-export interface AskTerms {
+export interface AskOptions {
   /** Asks again for this one, which has its own terms but for `wait` and `signal`. */
   readonly request?: DirectRequest;
   readonly mode?: LockMode;
   /** Makes the mode `limited`. */
-  readonly limited?: LimitTerms;
+  readonly limited?: LimitShare;
   readonly lease?: number;
   readonly minHold?: number;
   readonly wait?: number;
@@ -39,7 +39,7 @@ const CALM_LEASE = 30_000;
 /** What a case asks for: it remembers what the backend has told it. */
 export class DirectRequest implements AcquireRequest {
   readonly mode: LockMode;
-  readonly limited: LimitTerms | undefined;
+  readonly limited: LimitShare | undefined;
   readonly lease: number;
   readonly renew = true;
   readonly minHold: number;
@@ -55,7 +55,7 @@ export class DirectRequest implements AcquireRequest {
   constructor(
     readonly key: string,
     readonly id: string,
-    { limited, mode, lease = CALM_LEASE, minHold = 0 }: AskTerms,
+    { limited, mode, lease = CALM_LEASE, minHold = 0 }: AskOptions,
     clock: Clock,
   ) {
     this.mode = limited ? 'limited' : (mode ?? 'exclusive');
@@ -87,12 +87,12 @@ export class DirectCaller {
   ) {}
 
   /** A request that was not sent yet. */
-  request(key: string, terms: AskTerms = {}): DirectRequest {
+  request(key: string, terms: AskOptions = {}): DirectRequest {
     return new DirectRequest(key, this.random.id(), terms, this.clock);
   }
 
   /** Asks, and checks what must be true of every grant. */
-  async ask(key: string, terms: AskTerms = {}): Promise<DirectGrant | 'busy'> {
+  async ask(key: string, terms: AskOptions = {}): Promise<DirectGrant | 'busy'> {
     const { request = this.request(key, terms), wait = 0, signal } = terms;
     // The core aborts when the wait is over, so backends need no timer for it.
     const leaving = new AbortController();
@@ -115,12 +115,12 @@ export class DirectCaller {
   }
 
   /** Asks for what must be granted. */
-  async take(key: string, terms?: AskTerms): Promise<DirectGrant> {
+  async take(key: string, terms?: AskOptions): Promise<DirectGrant> {
     return granted(await this.ask(key, terms), key);
   }
 
   /** Fails unless somebody else has the key. */
-  async assertBusy(key: string, terms?: AskTerms): Promise<void> {
+  async assertBusy(key: string, terms?: AskOptions): Promise<void> {
     const answer = await this.ask(key, terms);
     assert.equal(answer === 'busy' ? 'busy' : 'granted', 'busy', `"${shortened(key)}" should be busy`);
   }

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import type { LimitTerms, LockMode } from '../api/lock-options.js';
+import type { LimitShare, LockMode } from '../api/lock-options.js';
 import type { DirectCaller, DirectGrant } from './direct-caller.js';
 import type { SeededRandom } from './seeded-random.js';
 import type { Stage } from './stage.js';
@@ -7,7 +7,7 @@ import type { Stage } from './stage.js';
 /** How a key is wanted. */
 interface Kind {
   readonly mode: LockMode;
-  readonly limited?: LimitTerms;
+  readonly limited?: LimitShare;
 }
 
 interface ModelHold {

@@ -8,7 +8,7 @@ import type { Lock } from '../api/lock.js';
 import { instanceIdOf } from '../core/toolkit/listing.js';
 import { withPrefix } from '../core/toolkit/random.js';
 import { ArmedTimers } from './armed-timers.js';
-import { type AskTerms, DirectCaller, type DirectGrant, type DirectRequest } from './direct-caller.js';
+import { type AskOptions, DirectCaller, type DirectGrant, type DirectRequest } from './direct-caller.js';
 import { DEFAULT_BOUNDS, DEFAULT_LEASE, type ProviderBounds, type ProviderHarness } from './provider-harness.js';
 import { Secrets } from './secrets.js';
 import { TestProcess } from './test-process.js';
@@ -174,7 +174,7 @@ export class Stage {
   async askInLine(
     caller: DirectCaller,
     key: string,
-    terms: Omit<AskTerms, 'request'> = {},
+    terms: Omit<AskOptions, 'request'> = {},
   ): Promise<{ readonly request: DirectRequest; readonly answer: Promise<DirectGrant | 'busy'> }> {
     const request = caller.request(key, terms);
     const answer = unattended(caller.ask(key, { wait: PATIENT, ...terms, request }));
@@ -204,7 +204,7 @@ export class Stage {
       return;
     }
     const operator = await this.process();
-    assert.equal(await operator.locks.forceRelease(key), true, 'somebody had it');
+    assert.equal(await operator.locks.admin.forceRelease(key), true, 'somebody had it');
   }
 
   async cutOff({ provider }: { readonly provider: LockProvider }): Promise<void> {

@@ -4,6 +4,7 @@ import type { FactoryProvider } from '@nestjs/common';
 import type { LockMode, LossPolicy } from '../api/lock-options.js';
 import type { LockPlan } from '../core/acquire/lock-plan.js';
 import type { GrantedLock } from '../core/hold/granted-lock.js';
+import { LockAdmin } from '../core/lock-admin.js';
 import { LockManager } from '../core/lock-manager.js';
 import type { LockManagerOptions } from '../core/lock-manager-options.js';
 import {
@@ -21,7 +22,6 @@ import type { LockInfo } from '../api/lock-info.js';
 import { type LockKey, normalizeKeys } from '../key/lock-key.js';
 import { validUntil } from '../core/toolkit/validity.js';
 import { getLockServiceToken } from '../nest/decorators/inject-lock-service.decorator.js';
-import { LockAdmin } from '../nest/service/lock-admin.js';
 import { LockService, type KeyContext } from '../nest/service/lock.service.js';
 import { capabilitiesOf } from './capabilities.js';
 import { FakeClock } from './fake-clock.js';
@@ -98,7 +98,7 @@ export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
   /** The `LockAdmin` of the stub: `providers: [stub, stub.admin]`. */
   readonly admin: FactoryProvider<LockAdmin> = {
     provide: LockAdmin,
-    useFactory: (service: LockService) => new LockAdmin(service.manager),
+    useFactory: ({ manager }: LockService) => manager.admin,
     inject: [LockService],
   };
 

@@ -89,7 +89,7 @@ export class TestLocks {
   #holds(key: string, provider: string | undefined): boolean {
     const name = this.#nameOf(provider);
     return this.#started(this.#application)
-      .held()
+      .admin.held()
       .some((held) => held.key === key && held.provider === name);
   }
 
@@ -99,7 +99,7 @@ export class TestLocks {
   }
 
   #fail(key: string, wanted: string): never {
-    const held = this.#started(this.#application).held();
+    const held = this.#started(this.#application).admin.held();
     const those = held.map((each) => `"${each.key}" (provider "${each.provider}")`).join(', ');
     throw new AssertionError({
       message: `Expected lock "${key}" ${wanted}; the application holds ${those || 'none'}.`,

@@ -74,7 +74,7 @@ describe('CombinedProvider, asked again after a member did not answer', () => {
   it('waits as long as it is asked to then', async () => {
     const members = { a: ScriptedProvider.obliging(), b: ScriptedProvider.obliging() };
     const { locks, clock } = await combine(members);
-    const all = locks.backend(CombinedBackend, 'all');
+    const all = locks.admin.backend(CombinedBackend, 'all');
     let wait = 5_000;
     const request = Object.defineProperty(requestFor('k', 'h'), 'wait', { get: () => wait });
     members.a.onAcquire = down;

@@ -142,7 +142,7 @@ describe('CombinedProvider', () => {
     const inB = await locks.acquire('order', { provider: 'bToo', lease: '10m' });
     const lock = watch(locks.acquire('order', { wait: Infinity, lease: '6s' }));
     await clock.advance(1);
-    await locks.forceRelease('order', 'a');
+    await locks.admin.forceRelease('order', 'a');
     const inA = await locks.acquire('order', { provider: 'aToo', lease: '10m' });
     await inB.release();
     await clock.advance(3_000);
@@ -180,7 +180,7 @@ describe('CombinedProvider', () => {
     const { locks, clock } = await combine(members);
     const lock = await locks.acquire('order', { lease: '9s' });
     const told = lock.remaining();
-    await locks.forceRelease('order', 'a');
+    await locks.admin.forceRelease('order', 'a');
     await settle();
     expect(lock.signal.aborted).toBe(true);
     await clock.advance(told - 10);
@@ -204,7 +204,7 @@ describe('CombinedProvider', () => {
     const [first, second] = await Promise.all(readers);
     await one.clock.advance(20_000);
     await first?.release();
-    expect(stores[0]?.look('lock:k')).toBeDefined();
+    expect(stores[0]?.report('lock:k')).toBeDefined();
     expect(await two.locks.tryAcquire('k')).toBeNull();
     expect(second?.isHeld()).toBe(true);
     await second?.release();
@@ -383,15 +383,15 @@ describe('CombinedProvider', () => {
       });
     const { locks, clock } = await combine({ a: operated('a'), b: operated('b') });
     const alone = await locks.acquire('order', { provider: 'b' });
-    expect(await locks.inspect('order')).toMatchObject({ state: 'held', fencingToken: null });
+    expect(await locks.admin.inspect('order')).toMatchObject({ state: 'held', fencingToken: null });
     await alone.release();
-    expect(await locks.inspect('order')).toBeNull();
+    expect(await locks.admin.inspect('order')).toBeNull();
     const lock = await locks.acquire('order');
     silent.add('b');
-    expect(await locks.forceRelease('order')).toBe(true);
+    expect(await locks.admin.forceRelease('order')).toBe(true);
     expect(lock.isHeld()).toBe(false);
     silent.add('a');
-    await expect(locks.forceRelease('order')).rejects.toThrow(LockUnavailableError);
+    await expect(locks.admin.forceRelease('order')).rejects.toThrow(LockUnavailableError);
     await stop(locks, clock);
   });
 
@@ -408,7 +408,7 @@ describe('CombinedProvider', () => {
     const b = new ScriptedProvider({ shared: false, lease: 'session', maxLease: 5_000 });
     b.onRelease = () => 'lost';
     const { locks, clock } = await startManager({ providers: { all, a: new MemoryLockProvider(), b }, default: 'all' });
-    expect(locks.backend(CombinedBackend, 'all').capabilities).toEqual({
+    expect(locks.admin.backend(CombinedBackend, 'all').capabilities).toEqual({
       ...{ shared: false, fair: true, fencing: false, lease: 'session' },
       ...{ maxLease: 5_000, minHold: true, forceRelease: false },
     });

@@ -59,7 +59,7 @@ describe.each(BACKENDS)('waiting (%s backend)', (_, provide) => {
     expect(waiting.state).toBe('pending');
     await clock.advance(1);
     expect(waiting.error).toBeInstanceOf(LockBusyError);
-    expect(locks.waiting()).toEqual([]);
+    expect(locks.admin.waiting()).toEqual([]);
   });
 
   it('tries once where nobody waits', async () => {
@@ -94,7 +94,7 @@ describe.each(BACKENDS)('waiting (%s backend)', (_, provide) => {
     controller.abort(reason);
     await clock.advance(0);
     expect(waiting.error).toBe(reason);
-    expect(locks.waiting()).toEqual([]);
+    expect(locks.admin.waiting()).toEqual([]);
     await lock.release();
     await clock.advance(10);
     expect(table.size).toBe(0);
@@ -192,7 +192,7 @@ describe('a backend that answers late, wrongly or never', () => {
     await clock.advance(0);
     expect(trying.state).toBe('rejected');
     expect(provider.releases).toHaveLength(2);
-    expect(locks.held()).toEqual([]);
+    expect(locks.admin.held()).toEqual([]);
   });
 
   it('is asked again with the same id while the caller waits', async () => {
@@ -261,7 +261,7 @@ describe('a backend that answers late, wrongly or never', () => {
     await clock.advance(301);
     expect(waiting.error).toMatchObject({ code: 'LOCK_UNAVAILABLE', cause });
     expect(provider.releases.map(({ input }) => input.key)).toEqual(['b', 'a']);
-    expect(locks.waiting()).toEqual([]);
+    expect(locks.admin.waiting()).toEqual([]);
   });
 
   it.each([
@@ -336,7 +336,7 @@ describe('a backend that answers late, wrongly or never', () => {
     await clock.advance(600);
     expect(waiting.error).toBeInstanceOf(LockBusyError);
     expect(provider.releases).toHaveLength(provider.order.filter((call) => call === 'acquire a').length);
-    expect(locks.waiting()).toEqual([]);
+    expect(locks.admin.waiting()).toEqual([]);
   });
 
   it('does not make a hold of what it took away before the grant arrived', async () => {
@@ -385,7 +385,7 @@ describe('a backend that answers late, wrongly or never', () => {
     // The first was sent with the abort, and may have overtaken the ask.
     expect(provider.order).toEqual(['acquire a', 'release a', 'release a']);
     expect(new Set(provider.releases.map(({ input }) => input.id))).toEqual(new Set([ask?.input.id]));
-    expect(locks.held()).toEqual([]);
+    expect(locks.admin.held()).toEqual([]);
   });
 
   it('has what it may have left released with an abort, and the grant that follows once more', async () => {
@@ -420,7 +420,7 @@ describe('a backend that answers late, wrongly or never', () => {
     expect(new Set(provider.releases.map(({ input }) => input.key))).toEqual(new Set(['a', 'b']));
     // The last one after the grant.
     expect(provider.releases.at(-1)?.input.key).toBe('a');
-    expect(locks.held()).toEqual([]);
+    expect(locks.admin.held()).toEqual([]);
   });
 
   it('may say busy early; that ends the wait', async () => {
@@ -468,13 +468,13 @@ describe('a backend that answers late, wrongly or never', () => {
     provider.asks[0]?.grant();
     const two = watch(locks.withLock('a', () => gate.promise));
     await clock.advance(0);
-    expect([locks.held().length, locks.waiting().length]).toEqual([1, 1]);
+    expect([locks.admin.held().length, locks.admin.waiting().length]).toEqual([1, 1]);
     provider.onRelease = () => 'released';
     gate.resolve();
     await one.promise;
     provider.asks[1]?.grant();
     await two.promise;
-    expect(locks.held()).toEqual([]);
+    expect(locks.admin.held()).toEqual([]);
   });
 });
 
@@ -528,7 +528,7 @@ describe('a grant that comes too late', () => {
 it('a key is held or waited for, never both, also for a listener of `acquired`', async () => {
   const { locks } = await startManager();
   const seen: number[][] = [];
-  locks.events.on('acquired', () => seen.push([locks.held().length, locks.waiting().length]));
+  locks.events.on('acquired', () => seen.push([locks.admin.held().length, locks.admin.waiting().length]));
   await locks.withLock('a', () => undefined);
   expect(seen).toEqual([[1, 0]]);
 });

@@ -50,10 +50,10 @@ describe('a cohort', () => {
       await clock.advance(0);
       expect(states(callers).filter((state) => state === true)).toEqual([true]);
       expect(callers[index]?.value?.isHeld()).toBe(true);
-      expect(locks.held()).toHaveLength(1);
+      expect(locks.admin.held()).toHaveLength(1);
       await end(caller);
     }
-    expect(locks.held()).toEqual([]);
+    expect(locks.admin.held()).toEqual([]);
   });
 
   it('has as many as the grant allows', async () => {
@@ -170,8 +170,8 @@ describe('a cohort is ended', () => {
         clock.suspend(5_000);
       },
     ],
-    ['a forceRelease of this process that was answered', (_, { locks }) => locks.forceRelease('a')],
-    ['a forceRelease of this process that is in flight', (_, { locks }) => void locks.forceRelease('a')],
+    ['a forceRelease of this process that was answered', (_, { locks }) => locks.admin.forceRelease('a')],
+    ['a forceRelease of this process that is in flight', (_, { locks }) => void locks.admin.forceRelease('a')],
   ])('by %s', async (_, happens) => {
     const rig = await started({ forceRelease: true });
     const { clock, provider, crowd, grant } = rig;

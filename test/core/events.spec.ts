@@ -46,7 +46,7 @@ describe('events', () => {
     locks.events.on('force-released', (event) => events.push({ name: 'force-released', event }));
     await locks.acquire('a');
     await locks.acquire('a b', { minHold: 5_000 }).then((lock) => lock.release());
-    for (const key of ['a', 'a b', 'free']) await locks.forceRelease(key);
+    for (const key of ['a', 'a b', 'free']) await locks.admin.forceRelease(key);
     await clock.advance(0);
     const forced = (key: string, wasLocked: boolean) => ({
       name: 'force-released',
@@ -65,7 +65,7 @@ describe('events', () => {
     const provider = Object.assign(new ScriptedProvider({ forceRelease: true }), { forceRelease });
     const { locks, events } = await startManager({ provider });
     locks.events.on('force-released', (event) => events.push({ name: 'force-released', event }));
-    await expect(locks.forceRelease('a')).rejects.toThrow('not answered');
+    await expect(locks.admin.forceRelease('a')).rejects.toThrow('not answered');
     expect(events).toEqual([]);
   });
 

@@ -8,7 +8,7 @@ async function running(onLost: LossPolicy) {
   const task = deferred<string>();
   const result = watch(started.locks.withLock('a', () => task.promise, { onLost }));
   await started.clock.advance(0);
-  return { ...started, task, result, lose: () => started.locks.forceRelease('a') };
+  return { ...started, task, result, lose: () => started.locks.admin.forceRelease('a') };
 }
 
 describe('withLock', () => {
@@ -23,7 +23,7 @@ describe('withLock', () => {
       }),
     ).rejects.toBe(error);
     await expect(locks.withLock('a', () => Promise.reject(error))).rejects.toBe(error);
-    expect(locks.held()).toEqual([]);
+    expect(locks.admin.held()).toEqual([]);
   });
 
   it.each<LossPolicy>(['throw', 'throw-early', 'ignore'])(
@@ -32,7 +32,7 @@ describe('withLock', () => {
       const { locks } = await startManager();
       expect(await locks.withLock('a', () => 1, { onLost })).toBe(1);
       await expect(locks.withLock('a', () => Promise.reject(new Error('mine')), { onLost })).rejects.toThrow('mine');
-      expect(locks.held()).toEqual([]);
+      expect(locks.admin.held()).toEqual([]);
     },
   );
 
@@ -119,13 +119,13 @@ describe('withLock', () => {
     const task = deferred();
     const result = watch(locks.withLock(['a', 'b'], () => task.promise, { onLost: 'throw-early' }));
     await clock.advance(0);
-    await locks.forceRelease('a');
+    await locks.admin.forceRelease('a');
     await clock.advance(0);
     expect(result.error).toBeInstanceOf(LockLostError);
-    expect(locks.held()).toMatchObject([{ key: 'b' }]);
+    expect(locks.admin.held()).toMatchObject([{ key: 'b' }]);
     task.resolve();
     await clock.advance(0);
-    expect(locks.held()).toEqual([]);
+    expect(locks.admin.held()).toEqual([]);
   });
 
   it('throws early also what was lost before the task came to its first await', async () => {
@@ -180,7 +180,7 @@ it('a task does not start under a lock that was lost since its grant', async () 
     let started: boolean | undefined;
     const result = watch(locks.withLock('a', (lock) => (started = lock.isHeld())));
     for (let turn = 0; turn < turns; turn += 1) await Promise.resolve();
-    await locks.forceRelease('a');
+    await locks.admin.forceRelease('a');
     await clock.advance(1_000);
     expect(result.state).not.toBe('pending');
     expect(started).not.toBe(false);

@@ -15,7 +15,7 @@ describe.each(BACKENDS)('nothing is left (%s backend)', (_, provide) => {
     for (let round = 0; round < ROUNDS; round += 1) {
       await locks.withLock(`key ${round % 7}`, (lock) => lock.signal);
     }
-    expect([clock.pendingTimers, table.size, locks.held(), locks.waiting()]).toEqual([0, 0, [], []]);
+    expect([clock.pendingTimers, table.size, locks.admin.held(), locks.admin.waiting()]).toEqual([0, 0, [], []]);
   });
 
   it(`after ${ROUNDS} waits that were cancelled`, async () => {
@@ -34,9 +34,9 @@ describe.each(BACKENDS)('nothing is left (%s backend)', (_, provide) => {
       expect(new Set(await Promise.all(waiting))).toEqual(new Set(['enough']));
     }
     await clock.advance(0);
-    expect([clock.pendingTimers, listeners.size, locks.waiting()]).toEqual([timersBefore, 0, []]);
+    expect([clock.pendingTimers, listeners.size, locks.admin.waiting()]).toEqual([timersBefore, 0, []]);
     await lock.release();
-    expect([clock.pendingTimers, table.size, locks.held()]).toEqual([0, 0, []]);
+    expect([clock.pendingTimers, table.size, locks.admin.held()]).toEqual([0, 0, []]);
   });
 });
 
@@ -78,7 +78,7 @@ it('leaves one timer for a backend that is down for long, and nothing when it is
   await clock.advance(40_000);
   await Promise.all(waiting);
   // What may have reached it is released when it is back.
-  expect([clock.pendingTimers, locks.waiting()]).toEqual([1, []]);
+  expect([clock.pendingTimers, locks.admin.waiting()]).toEqual([1, []]);
   provider.onRelease = () => 'lost';
   provider.context.emit({ type: 'recovered' });
   await clock.advance(1_000);

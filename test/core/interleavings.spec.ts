@@ -92,8 +92,8 @@ describe.each([
             const patient = scripts[index]?.wait === Infinity && scripts[index].abortAt === undefined;
             if (patient) expect(outcome).toBe('served');
           });
-          expect([locks.held(), locks.waiting()]).toEqual([[], []]);
-          store.look('lock:k');
+          expect([locks.admin.held(), locks.admin.waiting()]).toEqual([[], []]);
+          store.report('lock:k');
           expect([store.size, clock.pendingTimers]).toEqual([0, 0]);
         },
       ),

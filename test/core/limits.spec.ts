@@ -56,12 +56,12 @@ describe.each(BACKENDS)('limited locks (%s backend)', (_, provide) => {
       'report',
       async (outer) => {
         await locks.withLock('report', (inner) => expect(inner.holder).toBe(outer.holder), { limit: 2, weight: 1 });
-        expect((await locks.inspect('report'))?.used).toBe(2);
+        expect((await locks.admin.inspect('report'))?.used).toBe(2);
       },
       { limit: 2, weight: 2 },
     );
     await locks.withLock('report', () => locks.withLock('report', () => undefined, { limit: 2, weight: 2 }));
-    expect(await locks.inspect('report')).toBeNull();
+    expect(await locks.admin.inspect('report')).toBeNull();
   });
 
   it.each<[string, LockOptions, LockOptions, RegExp]>([
@@ -81,7 +81,7 @@ describe.each(BACKENDS)('limited locks (%s backend)', (_, provide) => {
     await expect(
       locks.withLock('report', () => locks.withLock('report', () => undefined, inner), outer),
     ).rejects.toThrow(message);
-    expect(await locks.inspect('report')).toBeNull();
+    expect(await locks.admin.inspect('report')).toBeNull();
   });
 
   it('are not entered again under a smaller limit, which could not be kept', async () => {
@@ -103,7 +103,7 @@ describe.each(BACKENDS)('limited locks (%s backend)', (_, provide) => {
     const both = watch(locks.acquire(['a', 'b'], { limit: 1, wait: 100 }));
     await clock.advance(100);
     expect(both.error).toBeInstanceOf(LockBusyError);
-    expect(await locks.inspect('a')).toBeNull();
+    expect(await locks.admin.inspect('a')).toBeNull();
   });
 
   it('under different limits fail nowhere: the smallest applies', async () => {
@@ -113,7 +113,7 @@ describe.each(BACKENDS)('limited locks (%s backend)', (_, provide) => {
     const waiting = watch(locks.acquire('report', { limit: 5, wait: '1m' }));
     await clock.advance(20);
     expect(waiting.state).toBe('pending');
-    expect(await locks.inspect('report')).toMatchObject({ limit: 3, used: 3 });
+    expect(await locks.admin.inspect('report')).toMatchObject({ limit: 3, used: 3 });
     await old.release();
     await clock.advance(20);
     expect(waiting.state).toBe('fulfilled');

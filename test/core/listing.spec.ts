@@ -17,7 +17,7 @@ async function stop(locks: LockManager, clock: FakeClock): Promise<void> {
 
 async function listOf(locks: LockManager, prefix?: string): Promise<ListedLock[]> {
   const listed: ListedLock[] = [];
-  for await (const lock of locks.list({ prefix })) listed.push(lock);
+  for await (const lock of locks.admin.list({ prefix })) listed.push(lock);
   return listed;
 }
 
@@ -48,7 +48,7 @@ it('ends, although a key is freed and taken again at each step', async () => {
   let lock = await locks.acquire('a');
   const other = await locks.acquire('b');
   const keys: string[] = [];
-  for await (const { key } of locks.list()) {
+  for await (const { key } of locks.admin.list()) {
     keys.push(key);
     await lock.release();
     lock = await locks.acquire('a');

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import type { Lock } from '../../lib/api/lock.js';
-import type { LimitTerms, LockMode, LockOptions } from '../../lib/api/lock-options.js';
+import type { LimitShare, LockMode, LockOptions } from '../../lib/api/lock-options.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import { exploration } from '../exploration.js';
 import { BACKENDS, startManager } from './manager-rig.js';
@@ -11,7 +11,7 @@ type Key = (typeof KEYS)[number];
 /** How a lock is taken, and what excludes what. */
 interface Kind {
   readonly mode: LockMode;
-  readonly limited?: LimitTerms;
+  readonly limited?: LimitShare;
 }
 
 const optionsOf = ({ mode, limited }: Kind): LockOptions => (mode === 'limited' ? { ...limited } : { mode });
@@ -158,7 +158,9 @@ class Release extends OnEntry {
     if (hold.entries > 0) return;
     model.holds = model.holds.filter((each) => each !== hold);
     model.retain(hold);
-    expect(real.locks.held().filter(({ key }) => key === hold.key)).toHaveLength(model.occupants(hold.key).length);
+    expect(real.locks.admin.held().filter(({ key }) => key === hold.key)).toHaveLength(
+      model.occupants(hold.key).length,
+    );
   }
 }
 
@@ -225,7 +227,7 @@ class Force implements Command {
   async run(model: Model, real: Real): Promise<void> {
     const occupants = model.occupants(this.key);
     const had = occupants.length > 0 || model.retainedOf(this.key).length > 0;
-    expect(await real.locks.forceRelease(this.key)).toBe(had);
+    expect(await real.locks.admin.forceRelease(this.key)).toBe(had);
     for (const hold of occupants) model.lose(hold);
     model.retained = model.retained.filter((hold) => hold.key !== this.key);
   }
@@ -245,7 +247,7 @@ async function compare(model: Model, real: Real): Promise<void> {
   for (const key of KEYS) {
     const occupants = model.occupants(key);
     const retained = model.retainedOf(key);
-    const info = await real.locks.inspect(key);
+    const info = await real.locks.admin.inspect(key);
     expect(info?.state ?? 'free').toBe(occupants.length > 0 ? 'held' : retained.length > 0 ? 'retained' : 'free');
     if (occupants.length > 0) expect(info?.holders).toBe(occupants.length);
     const limits = [...occupants, ...retained].flatMap(({ kind }) => kind.limited ?? []);
@@ -253,7 +255,7 @@ async function compare(model: Model, real: Real): Promise<void> {
     expect(info?.limit).toBe(Math.min(...limits.map(({ limit }) => limit)));
     expect(info?.used).toBe(limits.reduce((sum, { weight }) => sum + weight, 0));
   }
-  expect(real.locks.held()).toHaveLength(model.holds.length);
+  expect(real.locks.admin.held()).toHaveLength(model.holds.length);
 }
 
 class Checked implements Command {

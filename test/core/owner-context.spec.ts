@@ -65,7 +65,7 @@ describe('the context of a lock', () => {
       });
     });
     await locks.withLock('x', async () => {
-      await locks.forceRelease('z');
+      await locks.admin.forceRelease('z');
       expect(await asked).toEqual([null, undefined]);
     });
     await locks.stop();
@@ -108,7 +108,7 @@ describe('the context of a lock', () => {
     const task = locks.withLock(
       'a',
       async (lock) => {
-        await locks.forceRelease('a');
+        await locks.admin.forceRelease('a');
         expect(locks.current()).toBe(lock);
       },
       { onLost: 'ignore' },

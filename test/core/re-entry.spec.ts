@@ -13,7 +13,7 @@ describe.each(BACKENDS)('re-entry (%s backend)', (_, provide) => {
       await locks.withLock('a', (inner) => {
         expect(inner.holder).toBe(outer.holder);
         expect(inner.fencingToken).toBe(outer.fencingToken);
-        expect(locks.held()).toMatchObject([{ key: 'a', entries: 2 }]);
+        expect(locks.admin.held()).toMatchObject([{ key: 'a', entries: 2 }]);
         expect(locks.current()).toBe(inner);
       });
       const joined = await locks.acquire('a');
@@ -23,7 +23,7 @@ describe.each(BACKENDS)('re-entry (%s backend)', (_, provide) => {
       expect(locks.current('a')).toBe(outer);
       expect(locks.current('b')).toBeUndefined();
     });
-    expect(locks.held()).toEqual([]);
+    expect(locks.admin.held()).toEqual([]);
     expect(locks.current()).toBeUndefined();
     expect(names()).toEqual(['acquired', 'released']);
   });
@@ -68,7 +68,7 @@ describe.each(BACKENDS)('re-entry (%s backend)', (_, provide) => {
     await locks.withLock('a', () => expect(locks.acquire('a')).rejects.toBeInstanceOf(LockDeadlockError), {
       mode: 'shared',
     });
-    expect(locks.held()).toEqual([]);
+    expect(locks.admin.held()).toEqual([]);
   });
 
   it('does not enter a lock that was lost', async () => {
@@ -101,7 +101,7 @@ describe.each(BACKENDS)('re-entry (%s backend)', (_, provide) => {
     let later: (() => Promise<Lock>) | undefined;
     const lost = locks.withLock('a', async (outer) => {
       later = AsyncLocalStorage.bind(() => locks.acquire('a'));
-      await locks.forceRelease('a');
+      await locks.admin.forceRelease('a');
       await expect(locks.acquire('a')).rejects.toBeInstanceOf(LockLostError);
       expect(await outer.release()).toBe('lost');
       await (await locks.acquire('a')).release();
@@ -125,13 +125,13 @@ describe.each(BACKENDS)('re-entry (%s backend)', (_, provide) => {
     const inner: Promise<void>[] = [];
     for (const key of ['a', 'b']) {
       await locks.withLock(key, () => void inner.push(locks.withLock(key, () => gate.promise)));
-      expect(locks.held().at(-1)).toMatchObject({ key, entries: 1 });
+      expect(locks.admin.held().at(-1)).toMatchObject({ key, entries: 1 });
     }
     expect(log).toEqual([expect.stringMatching(/"a".* stays held .*Await nested calls/)]);
     gate.resolve();
     await Promise.all(inner);
     await clock.advance(0);
-    expect(locks.held()).toEqual([]);
+    expect(locks.admin.held()).toEqual([]);
   });
 
   it('does not warn of inner tasks that end in time, nor of those beside one that failed', async () => {
@@ -173,7 +173,7 @@ describe.each(BACKENDS)('re-entry (%s backend)', (_, provide) => {
         await closed.release();
         const open = await locks.acquire('a');
         expect([outer.signal.aborted, open.signal.aborted]).toEqual([false, false]);
-        expect(await locks.forceRelease('a')).toBe(true);
+        expect(await locks.admin.forceRelease('a')).toBe(true);
         expect([outer.signal.aborted, open.signal.aborted, closed.signal.aborted]).toEqual([true, true, false]);
         expect(await open.release()).toBe('lost');
         return 'value';
@@ -190,7 +190,7 @@ describe.each(BACKENDS)('re-entry (%s backend)', (_, provide) => {
       expect(await locks.detached(() => locks.tryAcquire('a'))).toBeNull();
       expect(other.locks.current()).toBeUndefined();
       const foreign = await other.locks.acquire('a');
-      expect(other.locks.held()).toMatchObject([{ entries: 1 }]);
+      expect(other.locks.admin.held()).toMatchObject([{ entries: 1 }]);
       await foreign.release();
     });
   });

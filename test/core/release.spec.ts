@@ -179,7 +179,7 @@ describe('minHold', () => {
     const { locks, clock } = await startManager();
     await locks.withLock('a', () => undefined, { minHold: 1_000 });
     expect(await locks.tryAcquire('a')).toBeNull();
-    expect(await locks.inspect('a')).toMatchObject({ state: 'retained', holders: 0, expiresIn: 1_000 });
+    expect(await locks.admin.inspect('a')).toMatchObject({ state: 'retained', holders: 0, expiresIn: 1_000 });
     const waiting = watch(locks.acquire('a'));
     await clock.advance(999);
     expect(waiting.state).toBe('pending');

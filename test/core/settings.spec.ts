@@ -92,7 +92,7 @@ describe('administration', () => {
     const lock = await locks.acquire('a');
     const waiting = watch(locks.acquire('a', { mode: 'shared' }));
     await clock.advance(1_000);
-    expect(await locks.inspect('a')).toEqual({
+    expect(await locks.admin.inspect('a')).toEqual({
       key: 'a',
       state: 'held',
       mode: 'exclusive',
@@ -102,8 +102,8 @@ describe('administration', () => {
       expiresIn: 29_000,
       fencingToken: lock.fencingToken,
     });
-    expect(await locks.inspect('b')).toBeNull();
-    expect(locks.held()).toEqual([
+    expect(await locks.admin.inspect('b')).toBeNull();
+    expect(locks.admin.held()).toEqual([
       {
         key: 'a',
         provider: 'main',
@@ -115,24 +115,26 @@ describe('administration', () => {
         entries: 1,
       },
     ]);
-    expect(locks.waiting()).toEqual([{ key: 'a', provider: 'main', mode: 'shared', method: null, waited: 1_000 }]);
-    expect(await locks.forceRelease('a')).toBe(true);
+    expect(locks.admin.waiting()).toEqual([
+      { key: 'a', provider: 'main', mode: 'shared', method: null, waited: 1_000 },
+    ]);
+    expect(await locks.admin.forceRelease('a')).toBe(true);
     await clock.advance(0);
     expect([lock.isHeld(), waiting.value?.isHeld()]).toEqual([false, true]);
-    expect(await locks.forceRelease('b')).toBe(false);
+    expect(await locks.admin.forceRelease('b')).toBe(false);
   });
 
   it('does not show what is over', async () => {
     const { locks, clock } = await startManager();
     await locks.acquire('a', { renew: false });
     clock.block(30_000);
-    expect(locks.held()).toEqual([]);
+    expect(locks.admin.held()).toEqual([]);
   });
 
   it('is refused where the provider has none', async () => {
     const { locks } = await startManager({ provider: new ScriptedProvider() });
-    await expect(locks.inspect('a')).rejects.toThrow('does not offer inspect()');
-    await expect(locks.forceRelease('a')).rejects.toThrow('does not offer forceRelease()');
+    await expect(locks.admin.inspect('a')).rejects.toThrow('does not offer inspect()');
+    await expect(locks.admin.forceRelease('a')).rejects.toThrow('does not offer forceRelease()');
   });
 });
 

@@ -33,10 +33,10 @@ describe('several keys', () => {
     const blocker = await locks.acquire('c');
     const waiting = watch(locks.acquire(['a', 'b', 'c'], { wait: 100 }));
     await clock.advance(50);
-    expect(locks.held()).toHaveLength(3);
+    expect(locks.admin.held()).toHaveLength(3);
     await clock.advance(50);
     expect(waiting.error).toBeInstanceOf(LockBusyError);
-    expect(locks.held()).toMatchObject([{ key: 'c' }]);
+    expect(locks.admin.held()).toMatchObject([{ key: 'c' }]);
     await blocker.release();
   });
 
@@ -76,7 +76,7 @@ describe('several keys', () => {
     const waiting = watch(locks.acquire(['a', 'b'], { signal: controller.signal }));
     await clock.advance(0);
     expect(waiting.error).toBe('enough');
-    expect(locks.held()).toEqual([]);
+    expect(locks.admin.held()).toEqual([]);
   });
 
   it.each<[string, object, (controller: AbortController) => void]>([
@@ -91,11 +91,11 @@ describe('several keys', () => {
       locks.acquire(['a', 'b'], { minHold: '1h', signal: controller.signal, wait: 1_000, ...options }),
     );
     await clock.advance(10);
-    expect(locks.held()).toHaveLength(2);
+    expect(locks.admin.held()).toHaveLength(2);
     end(controller);
     await clock.advance(3_000);
     expect(waiting.state).toBe('rejected');
-    await expect(locks.inspect('a')).resolves.toBeNull();
+    await expect(locks.admin.inspect('a')).resolves.toBeNull();
     await blocker.release();
   });
 
@@ -111,7 +111,7 @@ describe('several keys', () => {
     await clock.advance(0);
     expect(waiting.error).toMatchObject({ code: 'LOCK_LOST', key: 'a' });
     expect(ran).toBe(false);
-    expect(locks.held()).toEqual([]);
+    expect(locks.admin.held()).toEqual([]);
   });
 
   it('count maxHold from the last key', async () => {
@@ -124,7 +124,7 @@ describe('several keys', () => {
     expect(waiting.value?.isHeld()).toBe(true);
     await clock.advance(1);
     expect(waiting.value?.isHeld()).toBe(false);
-    expect(locks.held()).toEqual([]);
+    expect(locks.admin.held()).toEqual([]);
   });
 
   it('are lost together when one is lost, and say so once', async () => {
@@ -132,10 +132,10 @@ describe('several keys', () => {
     const lock = await locks.acquire(['a', 'b']);
     let aborts = 0;
     lock.signal.addEventListener('abort', () => (aborts += 1));
-    await locks.forceRelease('b');
+    await locks.admin.forceRelease('b');
     expect(lock.isHeld()).toBe(false);
     expect(lock.signal.reason).toMatchObject({ key: 'b', reason: 'revoked' });
-    await locks.forceRelease('a');
+    await locks.admin.forceRelease('a');
     expect(aborts).toBe(1);
     expect(await lock.release()).toBe('lost');
     await clock.advance(0);
@@ -146,16 +146,16 @@ describe('several keys', () => {
     const { locks } = await startManager();
     await locks.withLock('a', async (outer) => {
       const lock = await locks.acquire(['a', 'b']);
-      expect(locks.held()).toMatchObject([
+      expect(locks.admin.held()).toMatchObject([
         { key: 'a', entries: 2 },
         { key: 'b', entries: 1 },
       ]);
       expect(await lock.release()).toBe('released');
-      expect(locks.held()).toMatchObject([{ key: 'a', entries: 1 }]);
+      expect(locks.admin.held()).toMatchObject([{ key: 'a', entries: 1 }]);
       // A failure to take the second key leaves the first as it was.
       await locks.detached(() => locks.acquire('c'));
       await expect(locks.acquire(['a', 'c'], { wait: 0 })).rejects.toBeInstanceOf(LockBusyError);
-      expect(locks.held()).toMatchObject([{ key: 'a', entries: 1 }, { key: 'c' }]);
+      expect(locks.admin.held()).toMatchObject([{ key: 'a', entries: 1 }, { key: 'c' }]);
       expect(outer.isHeld()).toBe(true);
     });
   });

@@ -219,7 +219,7 @@ describe('stop', () => {
     await clock.advance(1);
     expect(waiting.error).toMatchObject(STOPPING);
     expect(stopping.state).toBe('fulfilled');
-    expect([locks.held(), locks.waiting(), clock.pendingTimers]).toEqual([[], [], 0]);
+    expect([locks.admin.held(), locks.admin.waiting(), clock.pendingTimers]).toEqual([[], [], 0]);
   });
 
   it('sends away who waits in the context of a lock that has ended', async () => {
@@ -257,7 +257,7 @@ describe('stop', () => {
     await blocker.release();
     await clock.advance(0);
     expect(waiting?.error).toMatchObject(STOPPING);
-    expect([ran, stopping.state, locks.held(), clock.pendingTimers]).toEqual([false, 'fulfilled', [], 0]);
+    expect([ran, stopping.state, locks.admin.held(), clock.pendingTimers]).toEqual([false, 'fulfilled', [], 0]);
   });
 
   it.each([0, 1, 2, 3, 4, 5, 6, 7, 8])('leaves no hold when it comes %i microtasks after the answer', async (hops) => {
@@ -276,7 +276,7 @@ describe('stop', () => {
       [false, 'rejected'],
     ]);
     expect(waiting.state).toBe(outcomes.get(ran));
-    expect([stopping.state, locks.held()]).toEqual(['fulfilled', []]);
+    expect([stopping.state, locks.admin.held()]).toEqual(['fulfilled', []]);
     // What is given up is released, and once more when its grant comes.
     expect([...new Set(provider.order)]).toEqual(['acquire a', 'release a']);
     expect(clock.pendingTimers).toBe(0);
@@ -298,7 +298,7 @@ describe('stop', () => {
     await clock.advance(99);
     clock.block(1);
     await clock.advance(10);
-    expect([waiting.state, stopping.state, locks.held()]).toEqual(['rejected', 'fulfilled', []]);
+    expect([waiting.state, stopping.state, locks.admin.held()]).toEqual(['rejected', 'fulfilled', []]);
     expect(provider.order.at(-1)).toBe('release b');
   });
 
@@ -350,7 +350,7 @@ describe('stop', () => {
     for (const release of provider.releases) release.answer('released');
     await clock.advance(0);
     expect(stopping.state).toBe('fulfilled');
-    expect(locks.held()).toEqual([]);
+    expect(locks.admin.held()).toEqual([]);
   });
 
   it('gives back a grant that is the last word to a caller whose time was up', async () => {
@@ -364,7 +364,7 @@ describe('stop', () => {
     await clock.advance(0);
     expect(waiting.error).toMatchObject(STOPPING);
     expect(provider.order).toEqual(['acquire a', 'release a', 'release a']);
-    expect(locks.held()).toEqual([]);
+    expect(locks.admin.held()).toEqual([]);
   });
 
   it('sends away who holds one of several keys and waits for the next', async () => {
@@ -413,7 +413,7 @@ describe('stop', () => {
     const stopping = watch(locks.stop());
     await clock.advance(0);
     expect(stopping.state).toBe('fulfilled');
-    expect(await locks.inspect('a')).toMatchObject({ state: 'retained' });
+    expect(await locks.admin.inspect('a')).toMatchObject({ state: 'retained' });
   });
 
   it('never rejects: a backend that fails to close is logged', async () => {

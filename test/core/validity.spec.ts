@@ -419,7 +419,7 @@ describe('a suspended machine', () => {
     provider.renewals[0]?.answer('lost');
     await clock.advance(0);
     expect(taking.error).toMatchObject({ code: 'LOCK_LOST', key: 'a' });
-    expect(locks.held()).toEqual([]);
+    expect(locks.admin.held()).toEqual([]);
   });
 
   it('asks once more where it slept while that was asked', async () => {

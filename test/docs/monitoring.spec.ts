@@ -19,7 +19,7 @@ import {
 } from '../../lib/index.js';
 import { DistributedLockInstrumentation } from '../../lib/integrations/opentelemetry/index.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
-import { LockAdmin } from '../../lib/nest/service/lock-admin.js';
+import { LockAdmin } from '../../lib/core/lock-admin.js';
 import { hasPrometheus, type PrometheusServer, startPrometheus } from '../servers/prometheus-server.mjs';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { freePort } from '../servers/server-process.mjs';

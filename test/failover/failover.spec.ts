@@ -44,7 +44,7 @@ describe('failover', () => {
   const active = ({ main }: FleetProcess) => main.state.active;
   const switchedTo = (provider: string, ...processes: FleetProcess[]) =>
     fleet.until(() => processes.every((process) => active(process) === provider), `they are on ${provider}`);
-  const on = (store: 'a' | 'b', key = 'k') => fleet.stores[store].look(`lock:${key}`) !== undefined;
+  const on = (store: 'a' | 'b', key = 'k') => fleet.stores[store].report(`lock:${key}`) !== undefined;
   const advance = (milliseconds: number) => fleet.clock.advance(milliseconds);
 
   it('locks on the preferred provider, among all processes', async () => {
@@ -165,11 +165,11 @@ describe('failover', () => {
       await take(one);
       const waiting = two.locks.acquire('k', { wait: 60_000 });
       await advance(100);
-      expect(fleet.stores.a.look('lock:k')?.waiters).toBe(1);
+      expect(fleet.stores.a.report('lock:k')?.waiters).toBe(1);
       // By hand, so that the old provider lives and shows what is left on it.
       await fleet.drive(one.main.switchTo('b'));
       await switchedTo('b', two);
-      expect(fleet.stores.a.look('lock:k')?.waiters).toBe(0);
+      expect(fleet.stores.a.report('lock:k')?.waiters).toBe(0);
       const lock = await fleet.drive(waiting);
       expect(on('b')).toBe(true);
       await lock.release();
@@ -862,8 +862,8 @@ describe('failover', () => {
   it('finds a provider down that hangs, also beside another failover of the same process', async () => {
     const other = new FailoverProvider({ providers: ['q', 'b'], casStore: 'record' });
     const { locks, main } = await fleet.start({ providers: ['q', 'b'] }, { q: fleet.newProvider(), other });
-    const beside = locks.backend(FailoverBackend, 'other');
-    const hanging = locks.backend(DistantBackend, 'q');
+    const beside = locks.admin.backend(FailoverBackend, 'other');
+    const hanging = locks.admin.backend(DistantBackend, 'q');
     hanging.acquire = () => new Promise(() => undefined);
     await fleet.until(
       () => [main, beside].every(({ state }) => state.providers['q'] === 'down'),
@@ -878,7 +878,7 @@ describe('failover', () => {
   ])('leaves a provider that hangs, although its callers get busy: %s', async (traffic, wait) => {
     const q = new DistantProvider(new MemoryStore(), DistantBackend, traffic === 'waiters that leave');
     const one = await fleet.start({ providers: ['q', 'b'] }, { q });
-    const hanging = one.locks.backend(DistantBackend, 'q');
+    const hanging = one.locks.admin.backend(DistantBackend, 'q');
     hanging.acquire = async (request) => {
       const { signal, wait: remaining } = request;
       if (remaining > 0) request.waits();

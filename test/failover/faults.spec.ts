@@ -56,7 +56,7 @@ describe('Redis with MariaDB behind it, and the record on MariaDB', () => {
       await dataSource.destroy();
       await wire.close();
     };
-    return { locks, main: locks.backend(FailoverBackend, 'main'), wire, stop };
+    return { locks, main: locks.admin.backend(FailoverBackend, 'main'), wire, stop };
   };
 
   /** The resource: the only judge. It knows of no locks but by their tokens. */

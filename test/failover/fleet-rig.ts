@@ -103,10 +103,10 @@ export class TestFleet {
     const process = {
       locks,
       log,
-      main: locks.backend(FailoverBackend, 'main'),
-      a: locks.backend(DistantBackend, 'a'),
-      b: locks.backend(DistantBackend, 'b'),
-      record: locks.backend(DistantCasBackend, 'record'),
+      main: locks.admin.backend(FailoverBackend, 'main'),
+      a: locks.admin.backend(DistantBackend, 'a'),
+      b: locks.admin.backend(DistantBackend, 'b'),
+      record: locks.admin.backend(DistantCasBackend, 'record'),
     };
     this.processes.push(process);
     return process;

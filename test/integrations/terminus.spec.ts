@@ -189,7 +189,7 @@ describe('leaders', () => {
     void service.runAsLeader('billing', () => end.promise);
     await clock.advance(600_000);
     expect(check().status).toBe('up');
-    await locks.forceRelease('billing');
+    await locks.admin.forceRelease('billing');
     await clock.advance(20_000);
     expect(check()).toMatchObject({ status: 'up', campaigns: [{ key: 'billing', leading: false }] });
     await clock.advance(1);

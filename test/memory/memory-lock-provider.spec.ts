@@ -33,7 +33,7 @@ describe('the memory provider', () => {
   it('shows readers and their number', async () => {
     const { locks } = await startManager();
     for (let twice = 0; twice < 2; twice += 1) await locks.acquire('a', { mode: 'shared' });
-    expect(await locks.inspect('a')).toMatchObject({ mode: 'shared', holders: 2, waiters: 0 });
+    expect(await locks.admin.inspect('a')).toMatchObject({ mode: 'shared', holders: 2, waiters: 0 });
   });
 
   it('warns in a worker of a cluster', async () => {

@@ -82,7 +82,7 @@ describe('the store of locks', () => {
     wait('two');
     await clock.advance(500);
     expect(store.renew('k', 'one', 2_000)).toBe(true);
-    expect(store.look('k')?.endsAt).toBe(2_500);
+    expect(store.report('k')?.endsAt).toBe(2_500);
     await clock.advance(1_999);
     expect(served).toEqual([]);
     await clock.advance(1);
@@ -138,7 +138,7 @@ describe('the store of locks', () => {
     store.wait('k', request('writer'), () => undefined);
     for (const reader of readers) store.release('k', reader, 0);
     expect(reads).toBeLessThan(10 * readers.length);
-    expect(store.look('k')?.holds.map(({ holder }) => holder)).toEqual(['writer']);
+    expect(store.report('k')?.holds.map(({ holder }) => holder)).toEqual(['writer']);
     expect(clock.pendingTimers).toBe(0);
   });
 
@@ -164,13 +164,13 @@ describe('the store of locks', () => {
     take('r2', 'shared', 1_000);
     store.release('k', 'r1', 400);
     expect(take('r3', 'shared')).toBeDefined();
-    expect(store.look('k')?.holds.map(({ holder }) => holder)).toEqual(['r2', 'r3']);
+    expect(store.report('k')?.holds.map(({ holder }) => holder)).toEqual(['r2', 'r3']);
     store.release('k', 'r2', 100);
     store.release('k', 'r3', 0);
     expect(take('w', 'exclusive')).toBeUndefined();
     wait('writer');
     expect(take('r4', 'shared')).toBeUndefined();
-    expect(store.look('k')).toMatchObject({ holds: [], mode: 'shared', waiters: 1, endsAt: 400 });
+    expect(store.report('k')).toMatchObject({ holds: [], mode: 'shared', waiters: 1, endsAt: 400 });
     await clock.advance(399);
     expect(served).toEqual([]);
     await clock.advance(1);
@@ -182,7 +182,7 @@ describe('the store of locks', () => {
     expect(take('one', 'exclusive', 100, 5_000)?.expiresAt).toBe(5_000);
     clock.block(200);
     expect(store.renew('k', 'one', 100)).toBe(true);
-    expect(store.look('k')?.endsAt).toBe(5_000);
+    expect(store.report('k')?.endsAt).toBe(5_000);
   });
 
   it('forgets a parked key when somebody looks after its time', () => {
@@ -191,9 +191,9 @@ describe('the store of locks', () => {
     store.release('k', 'one', 400);
     expect(store.size).toBe(1);
     clock.block(400);
-    expect(store.look('k')).toBeUndefined();
+    expect(store.report('k')).toBeUndefined();
     expect(store.size).toBe(0);
-    expect(store.look('never')).toBeUndefined();
+    expect(store.report('never')).toBeUndefined();
   });
 
   it('frees a key by force: holders are told, the queue is served', () => {

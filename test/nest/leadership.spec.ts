@@ -492,5 +492,5 @@ it('an application that leads closes without its server, and leaves no campaign'
   await until(() => service.isLeader('a'));
   await module.close();
   expect(service.leadership.campaigns).toEqual([]);
-  expect(module.get(LockManager).held()).toEqual([]);
+  expect(module.get(LockManager).admin.held()).toEqual([]);
 });

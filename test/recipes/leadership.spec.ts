@@ -128,21 +128,21 @@ describe('a campaign', () => {
     await clock.advance(1_000);
     void other.runAsLeader('billing', rival.task);
     const { signal } = stubborn.term;
-    await locks.forceRelease('billing');
+    await locks.admin.forceRelease('billing');
     expect(signal.reason).toBeInstanceOf(LockLostError);
     await clock.advance(0);
     expect([one.isLeader('billing'), other.isLeader('billing')]).toEqual([false, true]);
     // The key becomes free, and still no second task starts beside the old one.
-    await locks.forceRelease('billing');
+    await locks.admin.forceRelease('billing');
     await clock.advance(600_000);
     expect(stubborn.terms).toHaveLength(1);
     // What it throws by then is not a failure of a leader.
     stubborn.fail(new Error('the resource refused a stale token'));
     await clock.advance(0);
     expect(events.at(-1)).toMatchObject({ resigned: { reason: 'lost', ledFor: 1_000 } });
-    await locks.forceRelease('billing');
+    await locks.admin.forceRelease('billing');
     await clock.advance(A_PAUSE);
-    await locks.forceRelease('billing');
+    await locks.admin.forceRelease('billing');
     await clock.advance(A_PAUSE);
     expect(stubborn.terms).toHaveLength(2);
   });
@@ -197,7 +197,7 @@ describe('a campaign', () => {
     let longest = 0;
     for (let loss = 0; loss < 30; loss += 1) {
       await clock.advance(200);
-      await managers[0]!.forceRelease('billing');
+      await managers[0]!.admin.forceRelease('billing');
       const lostAt = clock.now();
       while (!services.some((service) => service.isLeader('billing')) && clock.now() < lostAt + 60_000) {
         await clock.advance(10);
@@ -370,7 +370,7 @@ describe('a term', () => {
     const end = deferred();
     const joined = watch(one.leadership.runIfLeader('billing', undefined, () => end.promise)!);
     await clock.advance(0);
-    await locks.forceRelease('billing');
+    await locks.admin.forceRelease('billing');
     await clock.advance(600_000);
     expect(joined.error).toBeInstanceOf(LockLostError);
     expect(obedient.terms).toHaveLength(1);
@@ -429,7 +429,7 @@ describe('a term that ends between the election and the start of its task', () =
   const ends: [string, (locks: LockManager, controller: AbortController) => unknown][] = [
     ['its signal', (_, controller) => controller.abort()],
     ['a stop of the application', (locks) => locks.stop()],
-    ['a loss', (locks, controller) => locks.forceRelease('billing').then(() => controller.abort())],
+    ['a loss', (locks, controller) => locks.admin.forceRelease('billing').then(() => controller.abort())],
   ];
   it.each(ends)('starts no task that would never end, at whatever moment it is ended: %s', async (_, end) => {
     for (let moment = 0; moment < 60; moment += 1) {
@@ -654,7 +654,7 @@ it('never runs two tasks of one process at a time, nor lets two lead by the cloc
   let elections = 0;
   for (const { events } of services) events.on('elected', () => (elections += 1));
   for (let step = 0; step < 300; step += 1) {
-    if (step % 7 === 0) await locks.forceRelease('billing');
+    if (step % 7 === 0) await locks.admin.forceRelease('billing');
     if (step % 11 === 0) clock.block(2_500);
     expect(services.filter((service) => service.isLeader('billing')).length).toBeLessThanOrEqual(1);
     await clock.advance(300);

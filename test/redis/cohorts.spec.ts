@@ -199,7 +199,7 @@ describe('cohorts of processes on one Redis', () => {
     const confirmed = async () => {
       await pass(1);
       await until(async () => (await redis.admin.get(lock))?.startsWith('w') === true, 'it is confirmed');
-      for (const { locks } of [crowd!, other!]) await locks.inspect('nothing');
+      for (const { locks } of [crowd!, other!]) await locks.admin.inspect('nothing');
     };
 
     it('a cohort serves 64 callers without a message, then the process that has waited longest', async () => {
@@ -340,7 +340,7 @@ describe('cohorts of processes on one Redis', () => {
         proxy.refuse();
         await until(
           () =>
-            crowd!.locks.inspect('k').then(
+            crowd!.locks.admin.inspect('k').then(
               () => false,
               () => true,
             ),
@@ -370,7 +370,7 @@ describe('cohorts of processes on one Redis', () => {
       await holder.release();
       const first = await members[0]!;
       await confirmed();
-      expect(await other!.locks.forceRelease('k')).toBe(true);
+      expect(await other!.locks.admin.forceRelease('k')).toBe(true);
       const next = await alone;
       expect(tokenOf(next)).toBeGreaterThanOrEqual(tokenOf(first) + 64n);
       // Before its clock goes on beyond the provisional lease.
@@ -391,7 +391,7 @@ describe('cohorts of processes on one Redis', () => {
       await holder.release();
       const first = await members[0]!;
       await confirmed();
-      expect(await crowd!.locks.forceRelease('k')).toBe(true);
+      expect(await crowd!.locks.admin.forceRelease('k')).toBe(true);
       await first.release();
       await (await alone).release();
       await members[1]!;
@@ -430,7 +430,7 @@ describe('cohorts of processes on one Redis', () => {
         // As if the next one came a second later: each asks again on the second.
         for (const each of times) await each.advance(1_000);
         // On the same connections, so those asks are answered: one in flight would keep the next from being sent.
-        for (const { locks } of processes) await locks.inspect('nothing');
+        for (const { locks } of processes) await locks.admin.inspect('nothing');
       }
       // The lock stays, so that nobody gets it before all have asked.
       await redis.admin.del(`${lock}}q`);
@@ -461,7 +461,7 @@ describe('cohorts of processes on one Redis', () => {
   /** The order in which a caller of the process that releases and a younger one of another process are served. */
   async function orderAtRelease(releasing: { readonly fair?: false } = {}): Promise<string[]> {
     const [crowd, other] = [await start(), await start()];
-    Object.assign(crowd.locks.backend(RedisBackend).capabilities, releasing);
+    Object.assign(crowd.locks.admin.backend(RedisBackend).capabilities, releasing);
     const held = await crowd.locks.acquire('k');
     const entered: string[] = [];
     // It comes after the grant, so it is not of its cohort.
@@ -518,6 +518,6 @@ describe('cohorts of processes on one Redis', () => {
     // The entries of this list are about 1.5 MB.
     expect(after - before).toBeLessThan(4_000_000);
     expect(contexts.filter((context) => context.deref() !== undefined).length).toBeLessThan(200);
-    expect([locks.held(), locks.waiting()]).toEqual([[], []]);
+    expect([locks.admin.held(), locks.admin.waiting()]).toEqual([[], []]);
   }, 60_000);
 });

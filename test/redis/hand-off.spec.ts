@@ -368,7 +368,9 @@ describe('the hand-off between two processes', () => {
     const { backend, time, events } = await startWithFakeClock({ url: redis.server.url });
     const held = granted(await processes.steady.backend.acquire(request('k', { lease: 600_000 })));
     // As requests of other processes would be: each came 10 ms after the one before it.
-    const requests = Array.from({ length: 100 }, (_, index) => request('k', { since: time.now() - 2_000 + 10 * index }));
+    const requests = Array.from({ length: 100 }, (_, index) =>
+      request('k', { since: time.now() - 2_000 + 10 * index }),
+    );
     const answers = requests.map((each) => backend.acquire(each));
     await untilWaiting({ backend, events }, 100);
     const queue = `${new KeyLayout('lock').lockOf('k')}}q`;

@@ -76,7 +76,7 @@ describe('an outage of Redis', () => {
     proxy.refuse();
     for (let step = 0; step < 30; step += 1) {
       await clock.advance(100);
-      await locks.inspect('nothing').catch(() => undefined);
+      await locks.admin.inspect('nothing').catch(() => undefined);
     }
     await attempts;
     // That of the pending releases, and those of connections that are tried again.
@@ -110,7 +110,7 @@ describe('an outage of Redis', () => {
     redis.server.signal('SIGCONT');
     await until(async () => {
       await clock.advance(100);
-      return (await locks.inspect('nothing').catch(() => undefined)) === null;
+      return (await locks.admin.inspect('nothing').catch(() => undefined)) === null;
     }, 'it is connected again');
     await until(async () => {
       await clock.advance(100);

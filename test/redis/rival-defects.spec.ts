@@ -57,7 +57,7 @@ describe('what other packages for locks on one Redis do wrong', () => {
   it('redlock-universal: a short lease is renewed 15 000 times a second, and a PING goes before each first acquire', async () => {
     const time = new FakeClock();
     const three = await start(redis.server.url, time);
-    await three.inspect('k');
+    await three.admin.inspect('k');
     await redis.admin.config('RESETSTAT');
     const lock = await three.acquire('k', { lease: '30s' });
     expect(await calls()).toBe(1);
@@ -65,7 +65,7 @@ describe('what other packages for locks on one Redis do wrong', () => {
     for (let second = 0; second < seconds; second += 1) {
       await time.advance(1_000);
       // On the same connection: when it is answered, so is a renewal.
-      await three.inspect('k');
+      await three.admin.inspect('k');
     }
     expect(lock.isHeld()).toBe(true);
     // The acquire, the inspections, and a renewal in each third of the lease.
@@ -78,12 +78,12 @@ describe('what other packages for locks on one Redis do wrong', () => {
     await expect(two.acquire('k', { wait: 50 })).rejects.toThrow(LockBusyError);
     await expect(one.withLock('other', () => two.acquire('k', { wait: 0 }))).rejects.toThrow(LockBusyError);
     expect(held.isHeld()).toBe(true);
-    expect(await one.inspect('k')).toMatchObject({ holders: 1, waiters: 0 });
+    expect(await one.admin.inspect('k')).toMatchObject({ holders: 1, waiters: 0 });
     expect(await held.release()).toBe('released');
   });
 
   it('simple-redis-mutex: 16 waiters cost 19 commands an acquisition, and one of them starves', async () => {
-    await one.inspect('k');
+    await one.admin.inspect('k');
     await redis.admin.config('RESETSTAT');
     const turns: number[] = [];
     const rounds = 4;

@@ -8,7 +8,7 @@ const [, , folder, url] = process.argv;
 const library = (file) => import(`${folder}/${file}.js`);
 const { DistributedLock } = await library('nest/decorators/distributed-lock.decorator');
 const { DistributedLockModule } = await library('nest/module/distributed-lock.module');
-const { LockAdmin } = await library('nest/service/lock-admin');
+const { LockAdmin } = await library('core/lock-admin');
 const { LockService } = await library('nest/service/lock.service');
 
 let opened = false;

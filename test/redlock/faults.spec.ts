@@ -3,6 +3,7 @@ import { LockLostError, LockUnavailableError } from '../../lib/api/errors.js';
 import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';
 import { FakeClock } from '../../lib/testing/index.js';
 import { granted, RELEASE, request, until } from '../redis/seam.js';
+import { IOREDIS, NODE_REDIS } from '../redis/client-libraries.js';
 import type { TcpProxy } from '../servers/tcp-proxy.js';
 import { type Quorum, startLocks, startQuorum, startRedlock, wiresTo } from './quorum.js';
 
@@ -10,14 +11,15 @@ const NAME = new RedlockKeyLayout('lock').lockOf('order');
 const ANOTHER_HOLDER = 'x'.repeat(60);
 const ONE_ATTEMPT = { wait: 0 };
 
-describe('five nodes, and what comes late', () => {
+describe.each([IOREDIS, NODE_REDIS])('five nodes, and what comes late, by %s', (library) => {
   let quorum: Quorum;
   const open: TcpProxy[] = [];
   const wired = async (options: { maxLease?: string } = {}) => {
-    const { wires, nodes } = await wiresTo(quorum);
+    const { wires, nodes } = await wiresTo(quorum, library);
     open.push(...wires);
     return { wires, ...(await startRedlock({ nodes, ...options })) };
   };
+  const own = () => quorum.servers.map(({ url }) => library.server(url));
   beforeAll(async () => {
     quorum = await startQuorum(5);
   });
@@ -74,7 +76,7 @@ describe('five nodes, and what comes late', () => {
   });
 
   it('a renewal and a release that are in flight together leave nothing, whichever goes first', async () => {
-    const { backend } = await startRedlock(quorum);
+    const { backend } = await startRedlock({ nodes: own() });
     for (const isReleasedFirst of [true, false]) {
       const grant = granted(await backend.acquire(request('order')));
       const renew = () => backend.renew(grant, 20_000);
@@ -89,7 +91,7 @@ describe('five nodes, and what comes late', () => {
 
   it('an event loop that is blocked for longer than the lease: not held immediately after it, and never again', async () => {
     const time = new FakeClock();
-    const [ann, bob] = [await startLocks(quorum, time), await startLocks(quorum)];
+    const [ann, bob] = [await startLocks({ nodes: own() }, time), await startLocks({ nodes: own() })];
     const lock = await ann.acquire('order');
     // A lease passes, and no timer fires.
     time.block(30_000);
@@ -108,7 +110,7 @@ describe('five nodes, and what comes late', () => {
   });
 
   it('all nodes hang: unavailable within the timeout of a node and not busy, and available again when they go on', async () => {
-    const { backend } = await startRedlock({ ...quorum, commandTimeout: '1s' });
+    const { backend } = await startRedlock({ nodes: own(), commandTimeout: '1s' });
     await backend.acquire(request('warm'));
     for (const server of quorum.servers) server.signal('SIGSTOP');
     const startedAt = performance.now();
@@ -134,7 +136,7 @@ describe('five nodes, and what comes late', () => {
     ],
     ['has its votes in flight', async (wires) => wires.forEach((wire) => wire.holdReplies())],
   ])('stop() while an attempt %s leaves nothing', async (_, disturb) => {
-    const { wires, nodes } = await wiresTo(quorum);
+    const { wires, nodes } = await wiresTo(quorum, library);
     open.push(...wires);
     const locks = await startLocks({ nodes });
     await (await locks.acquire('warm')).release();
@@ -158,7 +160,7 @@ describe('five nodes, and what comes late', () => {
   ])(
     'Q3: a bare majority of which one restarts empty; delayedRestart: %s',
     async (delayedRestart, maxLease) => {
-      const [ann, bob] = await Promise.all([1, 2].map(() => startRedlock({ ...quorum, maxLease, delayedRestart })));
+      const [ann, bob] = await Promise.all([1, 2].map(() => startRedlock({ nodes: own(), maxLease, delayedRestart })));
       const lease = maxLease - 100;
       const ask = (who: typeof ann, key: string) =>
         who!.backend.acquire(request(key, { ...ONE_ATTEMPT, lease })).catch(() => 'busy' as const);

@@ -10,6 +10,7 @@ import type { RedlockBackend } from '../../lib/providers/redlock/redlock-backend
 import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';
 import type { FakeClock } from '../../lib/testing/index.js';
 import { type DirectBackend, direct, type TestEvent } from '../direct-backend.js';
+import { IOREDIS } from '../redis/client-libraries.js';
 import { contextFor } from '../redis/seam.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
@@ -69,9 +70,10 @@ export async function startQuorum(size: number, options: Parameters<typeof start
 /** A wire to each of the servers. */
 export async function wiresTo(
   quorum: Quorum,
-): Promise<{ wires: readonly TcpProxy[]; nodes: readonly { url: string }[] }> {
+  library = IOREDIS,
+): Promise<{ wires: readonly TcpProxy[]; nodes: RedlockProviderOptions['nodes'] }> {
   const wires = await Promise.all(quorum.servers.map(({ port }) => startTcpProxy(port)));
-  return { wires, nodes: wires.map(({ port }) => ({ url: `redis://127.0.0.1:${port}` })) };
+  return { wires, nodes: wires.map(({ port }) => library.server(`redis://127.0.0.1:${port}`)) };
 }
 
 // A test that fails half-way must not leave connections that keep Jest from ending.

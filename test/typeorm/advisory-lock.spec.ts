@@ -79,7 +79,7 @@ describe.each(databases)('advisory locks on %s', (type) => {
 
   it('a session never blocks itself, so a process itself keeps its callers apart', async () => {
     const provider = await backend.advisoryProvider();
-    const locks = direct((await processes.start(provider)).backend(AdvisoryLockBackend));
+    const locks = direct((await processes.start(provider)).admin.backend(AdvisoryLockBackend));
     const ask = (id: string, wait = 0) => locks.acquire(requestFor('k', id, { wait }));
     const answers = await Promise.all(['one', 'two', 'three'].map((holder) => ask(holder)));
     const [grant, ...more] = answers.filter((answer) => answer !== 'busy');

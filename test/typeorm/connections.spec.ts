@@ -140,7 +140,7 @@ describe.each(['mariadb', 'postgres'] as const)('connections of locks on %s', (t
   });
 
   async function untilHeld(locks: LockManager, count: number): Promise<void> {
-    while (locks.held().length < count) await sleep(1);
+    while (locks.admin.held().length < count) await sleep(1);
   }
 
   /** How many connections there are when those of the tests before are closed. */

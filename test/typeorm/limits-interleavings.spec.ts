@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, it, jest } from '@jest/globals';
 import fc from 'fast-check';
 import { DataSource } from 'typeorm';
 import type { AcquireRequest, Grant } from '../../lib/api/lock-provider.js';
-import type { LimitTerms } from '../../lib/api/lock-options.js';
+import type { LimitShare } from '../../lib/api/lock-options.js';
 import { systemRandom } from '../../lib/core/toolkit/random.js';
 import { SeededRandom } from '../../lib/provider-kit/seeded-random.js';
 import type { Run } from '../../lib/providers/sql/connection/answer.js';
@@ -63,7 +63,7 @@ function faulty(random: SeededRandom, late: Promise<unknown>[]): LeaseDatabase {
 
 /** Who believes to hold the key. */
 class Judge {
-  readonly #holds = new Map<string, LimitTerms | undefined>();
+  readonly #holds = new Map<string, LimitShare | undefined>();
   #lastToken = 0n;
 
   enter({ id, limited }: AcquireRequest, { fencingToken }: Grant): void {
@@ -121,7 +121,7 @@ async function play(seed: number): Promise<number> {
   // Whatever arrived late left nobody in the row.
   const run: Run = (sql, values) => dataSource.query(sql, [...(values ?? [])]);
   const table = new LeaseTable('sqlite', 'distributed_lock', run, 1);
-  expect((await table.look(`run${seed}#lease:k`))?.holds).toEqual([]);
+  expect((await table.read(`run${seed}#lease:k`))?.holds).toEqual([]);
   return grants;
 }
 

@@ -58,8 +58,8 @@ describe.each(databases)('limited leases on %s', (type) => {
     const answers = await Promise.all([1, 2, 3, 4].map(() => locks.tryAcquire('pool', { limit: 2 })));
     expect(answers.map((lock) => lock?.isHeld())).toEqual([true, true, undefined, undefined]);
     for (const lock of answers) await lock?.release();
-    expect(await locks.inspect('pool')).toBeNull();
-    expect(await locks.forceRelease('pool')).toBe(false);
+    expect(await locks.admin.inspect('pool')).toBeNull();
+    expect(await locks.admin.forceRelease('pool')).toBe(false);
   });
 
   it('processes that come together are never more than the limit, and have no tokens', async () => {
@@ -98,17 +98,17 @@ describe.each(databases)('limited leases on %s', (type) => {
     expect(await holdersOf('pool')).toBeNull();
     expect(await (await alone).release()).toBe('released');
     expect(await ann.tryAcquire('pool', { limit: 3 })).toBeNull();
-    expect(await ann.forceRelease('pool')).toBe(true);
+    expect(await ann.admin.forceRelease('pool')).toBe(true);
   });
 
   it('holders of one process are renewed and released together', async () => {
     const locks = await application();
     const held = await Promise.all(Array.from({ length: 12 }, () => locks.acquire('many', { limit: 20 })));
     await Promise.all(held.map((lock) => lock.extend('1h')));
-    expect(await locks.inspect('many')).toMatchObject({ holders: 12, used: 12, limit: 20 });
-    expect((await locks.inspect('many'))?.expiresIn).toBeGreaterThan(3_000_000);
+    expect(await locks.admin.inspect('many')).toMatchObject({ holders: 12, used: 12, limit: 20 });
+    expect((await locks.admin.inspect('many'))?.expiresIn).toBeGreaterThan(3_000_000);
     expect(await Promise.all(held.map((lock) => lock.release()))).toEqual(held.map(() => 'released'));
-    expect(await locks.inspect('many')).toBeNull();
+    expect(await locks.admin.inspect('many')).toBeNull();
   });
 
   it('a renewal is one statement: claims of others before it, however many, do not make it fail or take part in it', async () => {
@@ -116,7 +116,7 @@ describe.each(databases)('limited leases on %s', (type) => {
     const lock = await ann.acquire('contended', { limit: 3, lease: '3s', renew: false });
     const { renew } = LimitedLeases.prototype;
     const cycle = async () => (await bob.acquire('contended', { limit: 3 })).release();
-    const looks = jest.spyOn(LeaseTable.prototype, 'look');
+    const looks = jest.spyOn(LeaseTable.prototype, 'read');
     const renewed = jest.spyOn(LimitedLeases.prototype, 'renew').mockImplementation(async function (
       this: LimitedLeases,
       ...change
@@ -154,7 +154,7 @@ describe.each(databases)('limited leases on %s', (type) => {
     claimed.mockRestore();
     expect(other?.isHeld()).toBe(true);
     await other?.release();
-    expect((await ann.inspect('renewed'))?.expiresIn).toBeGreaterThan(3_000_000);
+    expect((await ann.admin.inspect('renewed'))?.expiresIn).toBeGreaterThan(3_000_000);
     expect(await lock.release()).toBe('released');
   });
 
@@ -170,9 +170,9 @@ describe.each(databases)('limited leases on %s', (type) => {
     });
     const lock = await locks.acquire('kept', { limit: 2, minHold: '10m' });
     claimed.mockRestore();
-    expect((await locks.inspect('kept'))?.expiresIn).toBeGreaterThan(599_000);
+    expect((await locks.admin.inspect('kept'))?.expiresIn).toBeGreaterThan(599_000);
     await lock.release();
-    expect(await locks.forceRelease('kept')).toBe(true);
+    expect(await locks.admin.forceRelease('kept')).toBe(true);
   });
 
   it('an attempt that does not wait is granted while there is room, although each of its looks is overtaken', async () => {
@@ -202,7 +202,7 @@ describe.each(databases)('limited leases on %s', (type) => {
       const lock = await ann.tryAcquire('overtaken', { limit: 3 });
       expect(lock?.isHeld()).toBe(true);
       expect(passers).toEqual([claim, claim, reserve, claim]);
-      expect(await ann.inspect('overtaken')).toMatchObject({ holders: 1, used: 1, limit: 3 });
+      expect(await ann.admin.inspect('overtaken')).toMatchObject({ holders: 1, used: 1, limit: 3 });
       expect(await lock?.release()).toBe('released');
     } finally {
       for (const spy of spies) spy.mockRestore();
@@ -228,7 +228,7 @@ describe.each(databases)('limited leases on %s', (type) => {
       holder = await bob.acquire('full', { limit: 1 });
       const answer = await Reflect.apply(reserve, this, terms);
       expect(answer).toBe(true);
-      expect(await ann.inspect('full')).toMatchObject({ holders: 1, used: 1, limit: 1 });
+      expect(await ann.admin.inspect('full')).toMatchObject({ holders: 1, used: 1, limit: 1 });
       return answer;
     });
     try {
@@ -238,23 +238,23 @@ describe.each(databases)('limited leases on %s', (type) => {
       reserved.mockRestore();
     }
     expect(await holder?.release()).toBe('released');
-    expect(await ann.inspect('full')).toBeNull();
+    expect(await ann.admin.inspect('full')).toBeNull();
     await (await bob.acquire('full')).release();
   });
 
   it('forceRelease() frees all holders, and their renewals are lost', async () => {
     const locks = await application();
     const lock = await locks.acquire('forced', { limit: 2 });
-    expect(await locks.forceRelease('forced')).toBe(true);
-    expect(await locks.forceRelease('forced')).toBe(false);
+    expect(await locks.admin.forceRelease('forced')).toBe(true);
+    expect(await locks.admin.forceRelease('forced')).toBe(false);
     await expect(lock.extend()).rejects.toThrow(/lost/);
-    expect(await locks.inspect('forced')).toBeNull();
+    expect(await locks.admin.inspect('forced')).toBeNull();
   });
 
   it('the statements of exclusive locks stay what they were: one look, and one for each step', async () => {
     const locks = await application();
     await (await locks.acquire('alone')).release();
-    const statements = ['look', 'claim', 'renew', 'free'] as const;
+    const statements = ['read', 'claim', 'renew', 'free'] as const;
     const calls = statements.map((name) => jest.spyOn(LeaseTable.prototype, name));
     const limited = jest.spyOn(LimitedLeases.prototype, 'release');
     try {
@@ -288,7 +288,7 @@ describe.each(databases)('limited leases on %s', (type) => {
     const [, holder] = /^;(\w+)=\d{16},\d+,1,2$/.exec((await holdersOf('lost-reply'))!)!;
     const lock = await late;
     expect([lock.holder, lock.fencingToken]).toEqual([holder, null]);
-    expect(await locks.backend(VersionLockBackend).inspect('lost-reply')).toMatchObject({ holders: 1, used: 1 });
+    expect(await locks.admin.backend(VersionLockBackend).inspect('lost-reply')).toMatchObject({ holders: 1, used: 1 });
     expect(await lock.release()).toBe('released');
   });
 });

@@ -47,13 +47,13 @@ describe.each(databases)('the list of leases on %s', (type) => {
     managers.push(locks);
     await locks.start();
     // A test must not depend on how fast the name is recorded.
-    await locks.backend(VersionLockBackend).register();
+    await locks.admin.backend(VersionLockBackend).register();
     return locks;
   }
 
   async function listOf(locks: LockManager, prefix?: string): Promise<ListedLock[]> {
     const all: ListedLock[] = [];
-    for await (const lock of locks.list({ prefix })) all.push(lock);
+    for await (const lock of locks.admin.list({ prefix })) all.push(lock);
     return all.sort((one, other) => (one.key < other.key ? -1 : 1));
   }
   const keysOf = async (locks: LockManager, prefix?: string) => (await listOf(locks, prefix)).map(({ key }) => key);
@@ -127,7 +127,7 @@ describe.each(databases)('the list of leases on %s', (type) => {
       global.gc?.();
       return process.memoryUsage().heapUsed;
     };
-    for await (const lock of locks.list()) {
+    for await (const lock of locks.admin.list()) {
       if (count === 0) {
         expect(page).toHaveBeenCalledTimes(1);
         // A spy keeps what it has seen.
@@ -149,14 +149,14 @@ describe.each(databases)('the list of leases on %s', (type) => {
     const [ann, bob] = [await application('instances', 'ann'), await application('instances', 'bob')];
     const lock = await ann.acquire('a');
     await bob.acquire('b');
-    const purge = () => bob.backend(VersionLockBackend).purge({ unusedFor: '1s' });
+    const purge = () => bob.admin.backend(VersionLockBackend).purge({ unusedFor: '1s' });
     await purge();
     expect((await listOf(bob)).map(({ instances }) => instances)).toEqual([['ann'], ['bob']]);
     const id = lock.holder.slice(0, 12);
     await admin.query(`UPDATE ${TABLE} SET expires = 1 WHERE name = 'instances#instance:${id}'`);
     expect(await purge()).toBeGreaterThan(0);
     expect((await listOf(bob)).map(({ instances }) => instances)).toEqual([[id], ['bob']]);
-    await ann.backend(VersionLockBackend).register();
+    await ann.admin.backend(VersionLockBackend).register();
     expect((await listOf(bob)).map(({ instances }) => instances)).toEqual([['ann'], ['bob']]);
   });
 
@@ -178,8 +178,8 @@ describe.each(databases)('the list of leases on %s', (type) => {
       const locks = new LockManager({ providers: { sql: provider }, shutdownGrace: 0 });
       managers.push(locks);
       await locks.start();
-      expect(() => locks.list()).toThrow(LockConfigError);
-      expect(() => locks.list()).toThrow(views[type][index]!);
+      expect(() => locks.admin.list()).toThrow(LockConfigError);
+      expect(() => locks.admin.list()).toThrow(views[type][index]!);
     }
   });
 });

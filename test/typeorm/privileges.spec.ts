@@ -1,7 +1,8 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
 import type { DataSource } from 'typeorm';
 import { silentLogger } from '../../lib/api/logger.js';
-import { type BackendClass, LockManager } from '../../lib/core/lock-manager.js';
+import type { BackendClass } from '../../lib/core/lock-admin.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
 import {
   RowLockBackend,
   TypeOrmAdvisoryLockProvider,
@@ -87,7 +88,7 @@ describe.each(databases)('a user of %s with the privileges that the docs name', 
     await (await locks.acquire('old')).release();
     for (let hour = 0; hour < 2; hour += 1) {
       await backend.admin.query(`UPDATE ${LOCKS} SET expires = 1, holder = NULL`);
-      await locks.backend(VersionLockBackend).register();
+      await locks.admin.backend(VersionLockBackend).register();
     }
     expect(warnings).toEqual([expect.stringMatching(/grant DELETE on its table, or set purgeAfter to false/)]);
   });
@@ -103,9 +104,9 @@ describe.each(databases)('a user of %s with the privileges that the docs name', 
       await locks.start();
       await (await locks.acquire('old')).release();
       await backend.admin.query(`UPDATE ${LOCKS} SET expires = 1`);
-      await expect(locks.backend(Backend).purge({ unusedFor: '1s' })).rejects.toThrow(/denied/);
+      await expect(locks.admin.backend(Backend).purge({ unusedFor: '1s' })).rejects.toThrow(/denied/);
       await backend.admin.query(`GRANT DELETE ON ${LOCKS} TO locker`);
-      expect(await locks.backend(Backend).purge({ unusedFor: '1s' })).toBeGreaterThan(0);
+      expect(await locks.admin.backend(Backend).purge({ unusedFor: '1s' })).toBeGreaterThan(0);
       await backend.admin.query(`REVOKE DELETE ON ${LOCKS} FROM locker`);
     },
   );

@@ -307,7 +307,7 @@ describe.each(databases)('row locks on %s', (type) => {
 
   it('the diagnostics have nothing against a single server', async () => {
     const locks = await process();
-    expect(await locks.backend(RowLockBackend).diagnose()).toEqual([]);
+    expect(await locks.admin.backend(RowLockBackend).diagnose()).toEqual([]);
   });
 
   it('purge() walks a large table in parts, and deletes only what is unused', async () => {
@@ -319,9 +319,9 @@ describe.each(databases)('row locks on %s', (type) => {
       `INSERT INTO ${TABLE} (name, expires) SELECT CONCAT('many:', n), CASE WHEN MOD(n, 100) = 0 THEN 1 ELSE ${never} END FROM (${NUMBERS[type](12_000)}) AS made`,
     );
     const before = await locks.acquire('during');
-    expect(await locks.backend(RowLockBackend).purge({ unusedFor: '1h' })).toBe(120);
+    expect(await locks.admin.backend(RowLockBackend).purge({ unusedFor: '1h' })).toBe(120);
     expect(await before.release()).toBe('released');
-    expect(await locks.backend(RowLockBackend).purge({ unusedFor: '1h' })).toBe(0);
+    expect(await locks.admin.backend(RowLockBackend).purge({ unusedFor: '1h' })).toBe(0);
     await backend.admin.query(`DELETE FROM ${TABLE} WHERE name LIKE 'many:%'`);
   });
 
@@ -330,7 +330,7 @@ describe.each(databases)('row locks on %s', (type) => {
     const locks = await process({}, provider);
     await backend.admin.query(`ALTER TABLE ${TABLE} RENAME TO hidden`);
     try {
-      await expect(locks.backend(RowLockBackend).purge({ unusedFor: '1h' })).rejects.toBeInstanceOf(LockError);
+      await expect(locks.admin.backend(RowLockBackend).purge({ unusedFor: '1h' })).rejects.toBeInstanceOf(LockError);
     } finally {
       await backend.admin.query(`ALTER TABLE hidden RENAME TO ${TABLE}`);
     }

@@ -78,8 +78,8 @@ describe('leases in sql.js', () => {
     const late = locks.acquire('a', { wait: 60_000 });
     await runner.rollbackTransaction();
     await using lock = await late;
-    expect(await locks.inspect('a')).toMatchObject({ state: 'held', fencingToken: lock.fencingToken });
-    expect(await locks.backend(VersionLockBackend).purge({ unusedFor: 1_000 })).toBe(0);
+    expect(await locks.admin.inspect('a')).toMatchObject({ state: 'held', fencingToken: lock.fencingToken });
+    expect(await locks.admin.backend(VersionLockBackend).purge({ unusedFor: 1_000 })).toBe(0);
     await lock.release();
     await locks.stop();
     await dataSource.destroy();

@@ -52,7 +52,7 @@ describe('a provider does not start where two callers could hold a lock at the s
     const provider = new TypeOrmAdvisoryLockProvider({ dataSource: sourceOf(server), allowUnsafeTopology: true });
     const locks = new LockManager({ providers: { sql: provider } });
     await locks.start();
-    const [diagnostic] = await locks.backend(AdvisoryLockBackend).diagnose();
+    const [diagnostic] = await locks.admin.backend(AdvisoryLockBackend).diagnose();
     expect(diagnostic).toMatchObject({ severity: 'error', message: expect.stringMatching(message) });
     await (await locks.acquire('a')).release();
     await locks.stop();

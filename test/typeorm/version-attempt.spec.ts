@@ -18,7 +18,7 @@ function scripted(terms: Partial<AcquireRequest> = {}, others: Partial<LeaseTabl
     sent.push(name);
     return new Promise((resolve, reject) => open.push({ resolve, reject }));
   };
-  const names = ['look', 'createRow', 'claim', 'voidClaim', 'release', 'free'];
+  const names = ['read', 'createRow', 'claim', 'voidClaim', 'release', 'free'];
   const leases = { ...Object.fromEntries(names.map((name) => [name, statement(name)])), ...others };
   const request = requestFor('k', 'me', terms);
   const database = { leases } as unknown as LeaseDatabase;
@@ -61,7 +61,7 @@ describe('a caller that leaves', () => {
     leave();
     expect(await acquired).toBe('busy');
     await answer(free);
-    expect(sent).toEqual(['look', 'look']);
+    expect(sent).toEqual(['read', 'read']);
   });
 
   it('gets the outcome of a claim that is in flight', async () => {
@@ -74,7 +74,7 @@ describe('a caller that leaves', () => {
       await answer(busy);
       await until(() => sent.length === 2);
       await answer(free);
-      expect(sent).toEqual(['look', 'look', 'claim']);
+      expect(sent).toEqual(['read', 'read', 'claim']);
       leave();
       expect(await outcomeOf(acquired)).toBe('pending');
       await answer(version);
@@ -96,7 +96,7 @@ describe('a caller that leaves', () => {
     await answer(undefined);
     await answer(false);
     expect(await released).toBe('lost');
-    expect(sent).toEqual(['look', 'claim', 'look', 'voidClaim', 'release']);
+    expect(sent).toEqual(['read', 'claim', 'read', 'voidClaim', 'release']);
   });
 });
 
@@ -106,7 +106,7 @@ describe('an attempt that has only looked', () => {
     const acquired = attempt.acquire();
     await Promise.all([fail(), expect(acquired).rejects.toThrow('No answer.')]);
     expect(await attempt.release({ keepFor: 0, failed: true })).toBe('lost');
-    expect(sent).toEqual(['look']);
+    expect(sent).toEqual(['read']);
   });
 
   it('and is released while it looks, sends no claim behind that', async () => {
@@ -115,7 +115,7 @@ describe('an attempt that has only looked', () => {
     expect(await attempt.release({ keepFor: 0, failed: true })).toBe('lost');
     await answer(free);
     expect(await acquired).toBe('busy');
-    expect(sent).toEqual(['look']);
+    expect(sent).toEqual(['read']);
   });
 
   it('is not one that has found its own row, which sends it', async () => {
@@ -124,16 +124,16 @@ describe('an attempt that has only looked', () => {
     await answer(heldBy('me', 7n, 30_000));
     expect(await acquired).toMatchObject({ fencingToken: 7n });
     void attempt.release({ keepFor: 0, failed: true });
-    expect(sent).toEqual(['look', 'free']);
+    expect(sent).toEqual(['read', 'free']);
   });
 
   it('leaves nothing to repeat after an outage with many callers', async () => {
-    const sent = { look: 0, claim: 0, release: 0 };
+    const sent = { read: 0, claim: 0, release: 0 };
     const refused = (statement: keyof typeof sent) => () => {
       sent[statement] += 1;
       return Promise.reject(new Error('connect ECONNREFUSED'));
     };
-    const leases = { look: refused('look'), claim: refused('claim'), release: refused('release') };
+    const leases = { read: refused('read'), claim: refused('claim'), release: refused('release') };
     class Backend extends VersionLockBackend {
       protected override open(): Promise<LeaseDatabase> {
         const rest = { diagnose: () => [], close: () => Promise.resolve() };
@@ -147,7 +147,7 @@ describe('an attempt that has only looked', () => {
     const { locks, clock } = await startManager({ provider, shutdownGrace: 0 });
     for (let call = 0; call < 100; call += 1) void locks.tryAcquire(`k${call}`).catch(() => undefined);
     await clock.advance(20_000);
-    expect(sent.look).toBeGreaterThanOrEqual(100);
+    expect(sent.read).toBeGreaterThanOrEqual(100);
     expect(sent).toMatchObject({ claim: 0, release: 0 });
     await locks.stop();
     expect(clock.pendingTimers).toBe(0);

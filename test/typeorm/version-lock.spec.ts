@@ -169,7 +169,7 @@ describe.each(databases)('leases on %s', (type) => {
   });
 
   it('renewals of many are one statement, and each has an answer of its own', async () => {
-    const locks = (await application()).backend(VersionLockBackend);
+    const locks = (await application()).admin.backend(VersionLockBackend);
     const held = Array.from({ length: 60 }, (_, index) => requestFor(`many:${index}`, systemRandom().id()));
     for (const request of held) expect(await locks.acquire(request)).not.toBe('busy');
     await backend.admin.query(`UPDATE ${TABLE} SET holder = NULL, expires = 0 WHERE name = 'test#lease:many:7'`);
@@ -183,7 +183,7 @@ describe.each(databases)('leases on %s', (type) => {
 
   it('the table cleans itself: one process an hour deletes what has not been used for a week, and nothing else', async () => {
     const [first, second] = [await application(), await application()];
-    const register = (locks: LockManager) => locks.backend(VersionLockBackend).register();
+    const register = (locks: LockManager) => locks.admin.backend(VersionLockBackend).register();
     const age = (days: number) =>
       backend.admin.query(
         `UPDATE ${TABLE} SET expires = expires - ${days * 86_400_000_000} WHERE name LIKE 'test#lease:clean:%' AND holder IS NULL`,
@@ -229,7 +229,7 @@ describe.each(databases)('leases on %s', (type) => {
     );
     await backend.admin.query(`UPDATE ${TABLE} SET expires = 0 WHERE name = 'rows:free'`);
     const churning = await application();
-    const purging = locks.backend(VersionLockBackend);
+    const purging = locks.admin.backend(VersionLockBackend);
     const over = new AbortController();
     const churn = (async () => {
       for (let last = 0n; !over.signal.aborted;) {

@@ -43,7 +43,7 @@ describe('the compare-and-set store on ZooKeeper', () => {
       await wire.close();
     });
     await locks.start();
-    return { store: locks.backend(ZooKeeperBackend).casStore, wire };
+    return { store: locks.admin.backend(ZooKeeperBackend).casStore, wire };
   }
   const versionOf = async (name: string) => (await admin.stat(new LockPaths('', 'test').recordOf(name)))?.version;
 
@@ -85,7 +85,7 @@ describe('the compare-and-set store on ZooKeeper', () => {
         });
         stops.push(() => locks.stop());
         await locks.start();
-        return { main: locks.backend(FailoverBackend), locks };
+        return { main: locks.admin.backend(FailoverBackend), locks };
       }),
     );
     const [one, two] = fleet as [(typeof fleet)[0], (typeof fleet)[0]];

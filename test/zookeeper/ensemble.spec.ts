@@ -213,7 +213,7 @@ describe('three servers, of which some fall silent', () => {
       const manager = new LockManager({ providers: { zookeeper: provider }, shutdownGrace: 0 });
       managers.push(manager);
       await manager.start();
-      return manager.backend(ZooKeeperBackend).casStore;
+      return manager.admin.backend(ZooKeeperBackend).casStore;
     };
     const [ahead, behind] = [await storeOn(await ensemble.leader()), await storeOn(follower)];
     expect(await ahead.compareAndSet('epoch', null, 'one')).toBe('one');

@@ -1,7 +1,7 @@
 import { jest } from '@jest/globals';
 import { CreateMode } from 'node-zookeeper-client';
 import type { ListedLock } from '../../lib/api/lock-info.js';
-import type { LimitTerms } from '../../lib/api/lock-options.js';
+import type { LimitShare } from '../../lib/api/lock-options.js';
 import type { BackendContext } from '../../lib/api/lock-provider.js';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import { systemRandom, withPrefix } from '../../lib/core/toolkit/random.js';
@@ -53,7 +53,7 @@ describe('The list of locks, on a real server', () => {
     key: string,
     mode: 'exclusive' | 'shared' = 'exclusive',
   ) => granted(await backend.acquire(request(key, { mode })));
-  const limit = async (backend: DirectBackend<ZooKeeperBackend>, key: string, limited: LimitTerms) =>
+  const limit = async (backend: DirectBackend<ZooKeeperBackend>, key: string, limited: LimitShare) =>
     granted(await backend.acquire(request(key, { mode: 'limited', limited })));
   async function listOf(backend: DirectBackend<ZooKeeperBackend>, prefix = ''): Promise<ListedLock[]> {
     const locks: ListedLock[] = [];

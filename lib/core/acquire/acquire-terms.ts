@@ -1,9 +1,9 @@
 import type { LockEvent } from '../../api/lock-events.js';
-import type { LimitTerms } from '../../api/lock-options.js';
+import type { LimitShare } from '../../api/lock-options.js';
 import type { Lock } from '../../api/lock.js';
 
-/** For how long a lock is kept; all times in ms. */
-export interface LeaseTerms {
+/** For how long a lock is kept, and whether it is renewed; all times in ms. */
+export interface HoldTiming {
   readonly lease: number;
   readonly renew: boolean;
   readonly minHold: number;
@@ -12,9 +12,9 @@ export interface LeaseTerms {
 /** What one caller wants of one key. */
 export interface AcquireTerms {
   readonly subject: LockEvent;
-  readonly lease: LeaseTerms;
+  readonly timing: HoldTiming;
   /** In mode `limited`. */
-  readonly limited: LimitTerms | undefined;
+  readonly limited: LimitShare | undefined;
   /** When the caller came, on the monotonic clock. */
   readonly startedAt: number;
   /** When the caller came to the queue of this key: later than that for the second of several keys. */
@@ -27,5 +27,5 @@ export interface AcquireTerms {
   /** How many callers it stands for: more than one for a request of a provider that is built on this one. */
   readonly callers: number;
   /** The locks around the caller. As long as one of them is held, a drain waits for the caller instead of sending it away. */
-  readonly around: readonly Pick<Lock, 'isHeld'>[];
+  readonly outerLocks: readonly Pick<Lock, 'isHeld'>[];
 }

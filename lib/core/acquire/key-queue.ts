@@ -2,7 +2,7 @@ import type { Timer } from '../../api/clock.js';
 import type { LockError } from '../../api/errors.js';
 import type { Grant, ReleaseOutcome } from '../../api/lock-provider.js';
 import { type GrantOwner, HeldGrant } from '../hold/held-grant.js';
-import type { ReleaseTerms } from '../hold/releases.js';
+import type { ReleaseIntent } from '../hold/releases.js';
 import type { ProviderCore } from '../provider-core.js';
 import { detached } from '../toolkit/detached.js';
 import { promised } from '../toolkit/promised.js';
@@ -23,7 +23,7 @@ const QUEUED_FOR = 10_000;
 // Where the backend is polled, others ask at random moments. A process that asks with each release would keep them out for as long as callers
 // come to it. So after this time, in ms, it pauses as after a request that was not answered.
 const TURN = 50;
-const UNUSED: ReleaseTerms = { keepUntil: 0, failed: true };
+const UNUSED: ReleaseIntent = { keepUntil: 0, failed: true };
 
 /**
  * The callers of one key in this process, which hold equally many other keys, and what the process asks the backend for them.
@@ -154,10 +154,10 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
     this.#refuseLate();
   }
 
-  left(grant: HeldGrant, terms: ReleaseTerms): Promise<ReleaseOutcome> {
+  released(grant: HeldGrant, intent: ReleaseIntent): Promise<ReleaseOutcome> {
     const now = this.provider.clock.now();
     const next = this.#callers.head;
-    if (next === undefined || !this.#mayFollow(next, grant, now)) return this.#giveBack(grant, terms);
+    if (next === undefined || !this.#mayFollow(next, grant, now)) return this.#giveBack(grant, intent);
     grant.handOff();
     this.#callers.remove(next);
     next.enter(grant, now);
@@ -345,13 +345,13 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
     );
   }
 
-  #giveBack(grant: HeldGrant, terms: ReleaseTerms): Promise<ReleaseOutcome> {
+  #giveBack(grant: HeldGrant, intent: ReleaseIntent): Promise<ReleaseOutcome> {
     const { capabilities, clock, holds, releases } = this.provider;
     grant.end();
     this.#grants.delete(grant);
     holds.ended(grant);
     if (capabilities.fair) this.#advance();
-    const released = releases.send(grant.request, terms, Math.max(grant.mayBeKeptFor, terms.keepUntil - clock.now()));
+    const released = releases.send(grant.request, intent, Math.max(grant.mayBeKeptFor, intent.keepUntil - clock.now()));
     if (!capabilities.fair) this.#advanceAfterRelease(clock.now());
     return released;
   }

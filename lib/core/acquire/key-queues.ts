@@ -60,8 +60,8 @@ export class KeyQueues {
   /** Sends callers away: all, or those that hold nothing. */
   dismiss(which: 'all' | 'without-locks', errorFor: (subject: LockEvent) => Error): void {
     for (const caller of this.#waiting) {
-      const { around, subject } = caller.terms;
-      if (which === 'all' || !around.some((lock) => lock.isHeld())) caller.dismiss(errorFor(subject));
+      const { outerLocks, subject } = caller.terms;
+      if (which === 'all' || !outerLocks.some((lock) => lock.isHeld())) caller.dismiss(errorFor(subject));
     }
   }
 

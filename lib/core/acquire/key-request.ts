@@ -1,6 +1,6 @@
 import type { Clock } from '../../api/clock.js';
 import type { LockError } from '../../api/errors.js';
-import type { LimitTerms, LockMode } from '../../api/lock-options.js';
+import type { LimitShare, LockMode } from '../../api/lock-options.js';
 import type { AcquireRequest } from '../../api/lock-provider.js';
 import type { HeldGrant } from '../hold/held-grant.js';
 import type { Caller } from './caller.js';
@@ -25,7 +25,7 @@ export interface RequestQueue {
 export class KeyRequest implements AcquireRequest {
   readonly key: string;
   readonly mode: LockMode;
-  readonly limited: LimitTerms | undefined;
+  readonly limited: LimitShare | undefined;
   readonly lease: number;
   readonly renew: boolean;
   readonly minHold: number;
@@ -62,15 +62,15 @@ export class KeyRequest implements AcquireRequest {
     private readonly queue: RequestQueue,
     private readonly clock: Clock,
   ) {
-    const { subject, lease, otherKeysHeld, limited } = oldest.terms;
+    const { subject, timing, otherKeysHeld, limited } = oldest.terms;
     this.oldest = oldest;
     if (oldest.isAlone) this.#alone = oldest;
     this.key = subject.key;
     this.mode = subject.mode;
     this.limited = limited;
-    this.lease = lease.lease;
-    this.renew = lease.renew;
-    this.minHold = lease.minHold;
+    this.lease = timing.lease;
+    this.renew = timing.renew;
+    this.minHold = timing.minHold;
     this.otherKeysHeld = otherKeysHeld;
   }
 
@@ -106,12 +106,12 @@ export class KeyRequest implements AcquireRequest {
   /** Whether a grant of it serves this caller. */
   fits(caller: Caller): boolean {
     if (caller.isAlone || this.#alone) return caller === this.#alone;
-    const { subject, lease, limited } = caller.terms;
+    const { subject, timing, limited } = caller.terms;
     return (
       subject.mode === this.mode &&
-      lease.lease === this.lease &&
-      lease.renew === this.renew &&
-      lease.minHold === this.minHold &&
+      timing.lease === this.lease &&
+      timing.renew === this.renew &&
+      timing.minHold === this.minHold &&
       limited?.limit === this.limited?.limit &&
       limited?.weight === this.limited?.weight
     );

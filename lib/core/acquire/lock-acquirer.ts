@@ -47,7 +47,7 @@ export class LockAcquirer {
       return this.#granted(holds, plan);
     } catch (error) {
       // All are sent before the first answer is awaited: the caller has waited long enough.
-      await Promise.all(holds.toReversed().map((hold) => plan.core.holds.leave(hold, true)));
+      await Promise.all(holds.toReversed().map((hold) => plan.core.holds.release(hold, true)));
       throw error;
     }
   }
@@ -64,12 +64,12 @@ export class LockAcquirer {
     signal?.throwIfAborted();
     const { method, template } = origin;
     const subject = { key, provider: core.name, mode: settings.mode, method, template };
-    const around = surroundingLocks(this.owner);
-    this.lifecycle.assertAccepting(subject, () => around.some((lock) => lock.isHeld()));
+    const outer = surroundingLocks(this.owner);
+    this.lifecycle.assertAccepting(subject, () => outer.some((lock) => lock.isHeld()));
     // Keys that the caller has re-entered are among those that it held before.
     let otherKeysHeld = acquired.filter(({ entries }) => entries === 1).length;
-    if (around.length > 0) {
-      const { same, later, keys } = heldAlready(key, core.name, around);
+    if (outer.length > 0) {
+      const { same, later, keys } = heldAlready(key, core.name, outer);
       if (same) return enter(same, subject, settings);
       if (later !== undefined) this.#warnOfOrder(subject, later);
       otherKeysHeld += keys;
@@ -79,7 +79,7 @@ export class LockAcquirer {
     const { limited } = settings;
     const terms: AcquireTerms = {
       subject,
-      lease: settings,
+      timing: settings,
       limited,
       startedAt,
       since,
@@ -87,7 +87,7 @@ export class LockAcquirer {
       signal,
       otherKeysHeld,
       callers: 1,
-      around,
+      outerLocks: outer,
     };
     if (!acquireChannel.hasSubscribers) return queues.acquire(terms);
     return traceAcquisition(subject, signal, () => queues.acquire(terms));
@@ -97,8 +97,8 @@ export class LockAcquirer {
   #granted(holds: readonly Hold[], { core, settings }: LockPlan): GrantedLock {
     const [first, ...rest] = holds;
     if (!first) throw new LockConfigError('A lock needs a key.');
-    const around = surroundingLocks(this.owner);
-    this.lifecycle.assertAccepting(first.subject, () => around.some((lock) => lock.isHeld()));
+    const outer = surroundingLocks(this.owner);
+    this.lifecycle.assertAccepting(first.subject, () => outer.some((lock) => lock.isHeld()));
     const lost = holds.find((hold) => !hold.isValid());
     if (lost) throw lost.lostError ?? lostError(lost.subject, 'expired');
     if (settings.maxHold !== Infinity) {

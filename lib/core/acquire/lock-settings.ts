@@ -1,14 +1,14 @@
 import { toMilliseconds } from '../../api/duration.js';
 import { LockConfigError } from '../../api/errors.js';
 import type {
-  LimitTerms,
+  LimitShare,
   LockDefaults,
   LockMode,
   LockOptions,
   LossPolicy,
   ReleasePolicy,
 } from '../../api/lock-options.js';
-import type { LeaseTerms } from './acquire-terms.js';
+import type { HoldTiming } from './acquire-terms.js';
 import type { LockCapabilities } from '../../api/lock-provider.js';
 
 /** The options that exist, those of the decorator among them. */
@@ -39,9 +39,9 @@ export function assertKeepable(
 }
 
 /** Options, checked and complete; all times in ms. */
-export interface LockSettings extends LeaseTerms {
+export interface LockSettings extends HoldTiming {
   readonly mode: LockMode;
-  readonly limited: LimitTerms | undefined;
+  readonly limited: LimitShare | undefined;
   readonly wait: number;
   readonly maxHold: number;
   readonly reentrant: boolean;
@@ -134,7 +134,7 @@ const RELEASE_POLICIES: readonly ReleasePolicy[] = ['confirmed', 'sent'];
 function limitOf(
   { limit, weight, mode }: LockOptions,
   { name, capabilities }: { readonly name: string; readonly capabilities: LockCapabilities },
-): LimitTerms | undefined {
+): LimitShare | undefined {
   const refuse = (why: string): never => {
     throw new LockConfigError(why, { provider: name });
   };

@@ -2,7 +2,7 @@ import type { LossReason } from '../../api/errors.js';
 import { type LockError, LockUnavailableError } from '../../api/errors.js';
 import type { AcquireRequest, Grant, Member, ReleaseOutcome, RenewOutcome } from '../../api/lock-provider.js';
 import type { GrantHolder, HeldGrant } from '../hold/held-grant.js';
-import type { ReleaseTerms } from '../hold/releases.js';
+import type { ReleaseIntent } from '../hold/releases.js';
 import type { ProviderCore } from '../provider-core.js';
 import type { AcquireTerms } from './acquire-terms.js';
 import { Caller } from './caller.js';
@@ -29,9 +29,9 @@ export function memberOf(provider: ProviderCore, queues: KeyQueues): Member {
     renew: (request, lease) => callerOf(request)?.renew(lease) ?? Promise.resolve('lost'),
     release(request, { keepFor, failed }) {
       const now = provider.clock.now();
-      const terms = { keepUntil: keepFor === 0 ? 0 : now + keepFor, failed };
+      const intent = { keepUntil: keepFor === 0 ? 0 : now + keepFor, failed };
       // What nobody asked for is released too: the answer shows that the backend is there.
-      return callerOf(request)?.release(terms) ?? provider.releases.send(request, terms, 0);
+      return callerOf(request)?.release(intent) ?? provider.releases.send(request, intent, 0);
     },
     ...(backend.inspect && { inspect: backend.inspect.bind(backend) }),
     ...(backend.forceRelease && {
@@ -95,10 +95,10 @@ class MemberCaller extends Caller implements GrantHolder {
     return outcome;
   }
 
-  release(terms: ReleaseTerms): Promise<ReleaseOutcome> {
+  release(intent: ReleaseIntent): Promise<ReleaseOutcome> {
     const held = this.#held;
     this.#settle('busy');
-    if (held) return held.isValid() ? held.leave(this, terms) : Promise.resolve('lost');
+    if (held) return held.isValid() ? held.release(this, intent) : Promise.resolve('lost');
     return this.isQueued ? this.keyQueue.withdraw(this) : Promise.resolve('lost');
   }
 
@@ -171,7 +171,7 @@ function termsOf(request: AcquireRequest, { clock, name }: ProviderCore): Acquir
   const now = clock.now();
   return {
     subject: { key, provider: name, mode, method: null, template: null },
-    lease: { lease, renew, minHold },
+    timing: { lease, renew, minHold },
     limited,
     startedAt: now,
     since,
@@ -179,6 +179,6 @@ function termsOf(request: AcquireRequest, { clock, name }: ProviderCore): Acquir
     signal: undefined,
     otherKeysHeld,
     callers,
-    around: [],
+    outerLocks: [],
   };
 }

@@ -1,6 +1,6 @@
 import { LockConfigError, LockDeadlockError } from '../../api/errors.js';
 import type { LockEvent } from '../../api/lock-events.js';
-import type { LimitTerms } from '../../api/lock-options.js';
+import type { LimitShare } from '../../api/lock-options.js';
 import type { GrantedLock } from '../hold/granted-lock.js';
 import type { Hold } from '../hold/hold.js';
 import { nameOf } from '../events/subject.js';
@@ -16,13 +16,13 @@ export interface HeldAlready {
 }
 
 /**
- * Looks for `key` among the locks `around` the caller, innermost first. Work that outlives its lock, such as a timer, takes the
+ * Looks for `key` among the `outer` locks of the caller, innermost first. Work that outlives its lock, such as a timer, takes the
  * key like any other caller.
  */
-export function heldAlready(key: string, provider: string, around: readonly GrantedLock[]): HeldAlready {
+export function heldAlready(key: string, provider: string, outer: readonly GrantedLock[]): HeldAlready {
   let later: string | undefined;
   const holds = new Set<Hold>();
-  for (const lock of around) {
+  for (const lock of outer) {
     if (lock.provider !== provider) continue;
     for (const hold of lock.holds) {
       if (hold.key === key) return { same: hold, later, keys: 0 };
@@ -42,7 +42,7 @@ export function heldAlready(key: string, provider: string, around: readonly Gran
 export function enter(
   hold: Hold,
   subject: LockEvent,
-  { reentrant, limited }: { readonly reentrant: boolean; readonly limited: LimitTerms | undefined },
+  { reentrant, limited }: { readonly reentrant: boolean; readonly limited: LimitShare | undefined },
 ): Hold {
   const lost = hold.lostError;
   if (lost) throw lost;

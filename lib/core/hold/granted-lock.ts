@@ -190,15 +190,15 @@ export class GrantedLock implements Lock {
     if (this.#listeners) for (const hold of this.holds) hold.forget(this.#onLost);
     if (!this.isOpen) return this.#ending ?? Promise.resolve(this.#result);
     this.#isOpen = false;
-    return (this.#ending = this.#leave(failed));
+    return (this.#ending = this.#releaseHolds(failed));
   }
 
-  #leave(failed: boolean): Promise<ReleaseResult> {
+  #releaseHolds(failed: boolean): Promise<ReleaseResult> {
     const [first, ...others] = this.holds;
-    const leave = (hold: Hold) => this.core.holds.leave(hold, failed, this);
-    if (others.length === 0) return leave(first).then(this.#onEnd);
+    const release = (hold: Hold) => this.core.holds.release(hold, failed, this);
+    if (others.length === 0) return release(first).then(this.#onEnd);
     // All are sent before the first answer is awaited, so several keys take the time of one round trip.
-    const all = Promise.all([...others.toReversed(), first].map(leave));
+    const all = Promise.all([...others.toReversed(), first].map(release));
     return all.then((results) => this.#onEnd(WORST_FIRST.find((result) => results.includes(result)) ?? 'released'));
   }
 

@@ -3,7 +3,7 @@ import type { LossReason } from '../../api/errors.js';
 import type { AcquireRequest, Grant, ReleaseOutcome } from '../../api/lock-provider.js';
 import type { SuspensionDetector } from '../toolkit/suspension.js';
 import { LeaseValidity } from '../toolkit/validity.js';
-import type { ReleaseTerms } from './releases.js';
+import type { ReleaseIntent } from './releases.js';
 
 /** Holds by a grant: a caller's hold, or what a provider that is built on this one was granted. */
 export interface GrantHolder {
@@ -16,7 +16,7 @@ export interface GrantHolder {
 /** What decides whether the next caller goes on under a grant that is not used any more, or the backend gets it back. */
 export interface GrantOwner {
   /** The last holder has released it. */
-  left(grant: HeldGrant, terms: ReleaseTerms): Promise<ReleaseOutcome>;
+  released(grant: HeldGrant, intent: ReleaseIntent): Promise<ReleaseOutcome>;
   /** It is lost. */
   lost(grant: HeldGrant): void;
 }
@@ -138,17 +138,17 @@ export class HeldGrant {
   }
 
   /** One of its holders has released it. */
-  leave(holder: GrantHolder, terms: ReleaseTerms): Promise<ReleaseOutcome> {
+  release(holder: GrantHolder, intent: ReleaseIntent): Promise<ReleaseOutcome> {
     this.holders.delete(holder);
     if (this.holders.size > 0) return Promise.resolve('released');
-    return this.owner.left(this, terms);
+    return this.owner.released(this, intent);
   }
 
   /** One of its holders has lost what the others keep. With the last one the backend gets it back. */
-  abandon(holder: GrantHolder, terms: ReleaseTerms): void {
+  abandon(holder: GrantHolder, intent: ReleaseIntent): void {
     if (this.#isOver) return;
     this.followers = 0;
-    void this.leave(holder, terms);
+    void this.release(holder, intent);
   }
 
   /** Ends it as lost, unless it has ended already. */

@@ -1,6 +1,6 @@
 import { LockLostError, type LossReason } from '../../api/errors.js';
 import type { LockEvent } from '../../api/lock-events.js';
-import type { LimitTerms, LockMode } from '../../api/lock-options.js';
+import type { LimitShare, LockMode } from '../../api/lock-options.js';
 import type { Clock } from '../../api/clock.js';
 import { nameOf } from '../events/subject.js';
 import { type EndTrace, traceHold } from '../events/tracing.js';
@@ -37,7 +37,7 @@ export class Hold implements GrantHolder {
     /** Random id of this hold. */
     readonly holder: string,
     readonly fencingToken: bigint | null,
-    readonly limited: LimitTerms | undefined,
+    readonly limited: LimitShare | undefined,
     readonly grantedAt: number,
     private readonly clock: Clock,
     private readonly onLost: (hold: Hold, error: LockLostError) => void,

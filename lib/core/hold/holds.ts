@@ -76,7 +76,7 @@ export class Holds {
    * @param failed whether its task failed, so that a transaction below it is rolled back
    * @param lock the lock that this entry is
    */
-  leave(hold: Hold, failed: boolean, lock?: object): Promise<ReleaseResult> {
+  release(hold: Hold, failed: boolean, lock?: object): Promise<ReleaseResult> {
     hold.entries -= 1;
     if (hold.entries > 0) {
       if (hold.lostError) return Promise.resolve('lost');
@@ -86,7 +86,7 @@ export class Holds {
     }
     if (!hold.markReleased()) return Promise.resolve('lost');
     this.#leaving += 1;
-    return hold.grant.leave(hold, { keepUntil: hold.grant.keepUntil, failed }).then((outcome) => {
+    return hold.grant.release(hold, { keepUntil: hold.grant.keepUntil, failed }).then((outcome) => {
       this.#leaving -= 1;
       const result = this.#released(hold, outcome, failed);
       if (this.isIdle) this.#onceIdle?.();

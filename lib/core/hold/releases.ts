@@ -10,7 +10,7 @@ const RETRY = { first: 100, most: 1_000 };
 const MOST_IN_OUTAGE = 10_000;
 
 /** How a lock is released. */
-export interface ReleaseTerms {
+export interface ReleaseIntent {
   /** Until when its key is retained, on the monotonic clock; 0, or a time that has passed, frees it. */
   readonly keepUntil: number;
   /** The task failed or the lock was lost. */
@@ -20,7 +20,7 @@ export interface ReleaseTerms {
 /** A release that was sent. It is pending once a try has ended without an answer. */
 interface PendingRelease {
   readonly request: AcquireRequest;
-  readonly terms: ReleaseTerms;
+  readonly intent: ReleaseIntent;
   /** For how many ms after the server has executed what precedes it something may be left to release. */
   readonly lasting: number;
   /** When that time is over, on the monotonic clock, if the server has executed everything by now. */
@@ -57,8 +57,8 @@ export class Releases {
    * Releases a lock. A release that was not answered, which resolves to `unknown`, is sent again in the background until it was answered
    * or `lasting` ms have passed, after which nothing is left to release.
    */
-  send(request: AcquireRequest, terms: ReleaseTerms, lasting: number): Promise<ReleaseOutcome> {
-    return this.#send({ request, terms, lasting, until: this.clock.now() + lasting, isSent: true });
+  send(request: AcquireRequest, intent: ReleaseIntent, lasting: number): Promise<ReleaseOutcome> {
+    return this.#send({ request, intent, lasting, until: this.clock.now() + lasting, isSent: true });
   }
 
   /** The backend answers again: what is pending is sent now. */
@@ -100,7 +100,7 @@ export class Releases {
   #send(release: PendingRelease): Promise<ReleaseOutcome> {
     this.begin();
     release.isSent = true;
-    const { keepUntil, failed } = release.terms;
+    const { keepUntil, failed } = release.intent;
     const keepFor = keepUntil === 0 ? 0 : Math.max(0, keepUntil - this.clock.now());
     const onOutcome = (outcome: ReleaseOutcome): ReleaseOutcome => {
       release.isSent = false;

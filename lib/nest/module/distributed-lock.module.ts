@@ -1,9 +1,9 @@
 import { type DynamicModule, Module, type Provider } from '@nestjs/common';
 import { APP_FILTER, APP_INTERCEPTOR, HttpAdapterHost, ModulesContainer } from '@nestjs/core';
+import { LockAdmin } from '../../core/lock-admin.js';
 import { LockManager } from '../../core/lock-manager.js';
 import { getLockServiceToken } from '../decorators/inject-lock-service.decorator.js';
 import { liveServices } from './live-services.js';
-import { LockAdmin } from '../service/lock-admin.js';
 import { ModuleLifecycle } from './module-lifecycle.js';
 import { InertFilter, LastResortFilter } from '../transports/lock-error.filter.js';
 import { LockInterceptor } from '../transports/lock.interceptor.js';
@@ -67,7 +67,7 @@ const PROVIDERS: Provider[] = [
     },
     inject: [LockManager, MODULE_OPTIONS_TOKEN],
   },
-  { provide: LockAdmin, useFactory: (manager: LockManager) => new LockAdmin(manager), inject: [LockManager] },
+  { provide: LockAdmin, useFactory: ({ admin }: LockManager) => admin, inject: [LockManager] },
   ModuleLifecycle,
   LockInterceptor,
   { provide: APP_INTERCEPTOR, useExisting: LockInterceptor },

@@ -163,14 +163,14 @@ export const capabilityCases: readonly CaseDefinition[] = [
     async run(stage) {
       const [ann, bob] = await stage.processes(2);
       if (!stage.capabilities.forceRelease) {
-        await rejectsWith(LockConfigError, ann.locks.forceRelease('order'), 'forceRelease');
+        await rejectsWith(LockConfigError, ann.locks.admin.forceRelease('order'), 'forceRelease');
         return;
       }
-      assert.equal(await bob.locks.forceRelease('order'), false, 'nobody had it');
+      assert.equal(await bob.locks.admin.forceRelease('order'), false, 'nobody had it');
       const lock = await ann.locks.acquire('order', stage.shortLease);
       const { signal } = lock;
       const waiter = await stage.standInLine(bob, 'order');
-      assert.equal(await bob.locks.forceRelease('order'), true);
+      assert.equal(await bob.locks.admin.forceRelease('order'), true);
       const next = await stage.within(stage.bounds.handoff, waiter.lock, 'the waiter');
       await stage.eventually(stage.lease, () => signal.aborted, 'the loss is known');
       assert.equal(await lock.release(), 'lost');
@@ -183,12 +183,12 @@ export const capabilityCases: readonly CaseDefinition[] = [
     async run(stage) {
       const [ann, bob] = await stage.processes(2);
       if (!stage.capabilities.forceRelease) {
-        await rejectsWith(LockConfigError, ann.locks.inspect('order'), 'inspect');
+        await rejectsWith(LockConfigError, ann.locks.admin.inspect('order'), 'inspect');
         return;
       }
-      assert.equal(await bob.locks.inspect('order'), null);
+      assert.equal(await bob.locks.admin.inspect('order'), null);
       const lock = await ann.locks.acquire('order', stage.shortLease);
-      const info = await bob.locks.inspect('order');
+      const info = await bob.locks.admin.inspect('order');
       stage.secrets.overheard(info);
       assert.ok(info, 'a lock that is held is seen');
       const { key, state, mode, holders, fencingToken, expiresIn } = info;
@@ -199,7 +199,7 @@ export const capabilityCases: readonly CaseDefinition[] = [
       if (stage.capabilities.lease === 'per-lock')
         assertBetween(expiresIn ?? NaN, 1, stage.lease + stage.bounds.expiry, 'expiresIn');
       await lock.release();
-      assert.equal(await bob.locks.inspect('order'), null);
+      assert.equal(await bob.locks.admin.inspect('order'), null);
     },
   },
   {

@@ -14,10 +14,10 @@ export const hygieneCases: readonly CaseDefinition[] = [
       const [ann, bob] = await stage.processes(2);
       const lock = await ann.locks.acquire('order', stage.shortLease);
       stage.secrets.overheard(await rejection(bob.locks.acquire('order', { wait: 50 }), 'busy'));
-      stage.secrets.overheard([...ann.locks.held(), ...bob.locks.waiting()]);
+      stage.secrets.overheard([...ann.locks.admin.held(), ...bob.locks.admin.waiting()]);
       if (stage.capabilities.forceRelease) {
-        stage.secrets.overheard(await bob.locks.inspect('order'));
-        await bob.locks.forceRelease('order');
+        stage.secrets.overheard(await bob.locks.admin.inspect('order'));
+        await bob.locks.admin.forceRelease('order');
         await stage.eventually(stage.lease, () => !lock.isHeld(), 'the loss is known');
         stage.secrets.overheard(lock.signal.reason);
       }

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { LockConfigError } from '../../api/errors.js';
-import type { LimitTerms } from '../../api/lock-options.js';
+import type { LimitShare } from '../../api/lock-options.js';
 import { type CaseDefinition, leaseOfItsOwn, type Need, unclaimed } from '../case-definition.js';
-import { type AskTerms, type DirectGrant, granted } from '../direct-caller.js';
+import { type AskOptions, type DirectGrant, granted } from '../direct-caller.js';
 import { rejectsWith } from '../expectations.js';
 
 const limits: Need = ({ capabilities }) => (capabilities.limits ? undefined : unclaimed('it has no limits'));
@@ -13,7 +13,9 @@ const retained: Need = ({ capabilities }) =>
 const operators: Need = ({ capabilities }) =>
   capabilities.limits && capabilities.forceRelease ? undefined : unclaimed('it does not claim limits and forceRelease');
 
-const of = (limit: number, weight = 1): AskTerms & { readonly limited: LimitTerms } => ({ limited: { limit, weight } });
+const of = (limit: number, weight = 1): AskOptions & { readonly limited: LimitShare } => ({
+  limited: { limit, weight },
+});
 
 /** At most `limit` at a time. */
 export const limitCases: readonly CaseDefinition[] = [

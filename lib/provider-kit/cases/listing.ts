@@ -22,7 +22,7 @@ export const listingCases: readonly CaseDefinition[] = [
       if (!stage.capabilities.list) {
         const { locks } = await stage.process();
         const list = async () => {
-          for await (const lock of locks.list()) assert.fail(`"${lock.key}" was listed`);
+          for await (const lock of locks.admin.list()) assert.fail(`"${lock.key}" was listed`);
         };
         await rejectsWith(LockConfigError, list(), 'list()');
         return;

@@ -80,7 +80,7 @@ export class MemoryBackend implements LockBackend {
   }
 
   inspect(key: string): Promise<LockInfo | null> {
-    const found = this.store.look(this.#name(key));
+    const found = this.store.report(this.#name(key));
     return Promise.resolve(found ? this.#infoOf(key, found) : null);
   }
 
@@ -93,7 +93,7 @@ export class MemoryBackend implements LockBackend {
   async *list({ prefix }: { readonly prefix: string }): AsyncIterable<ListedLock> {
     const namespace = this.#name('');
     for (const name of this.store.keys(namespace + prefix)) {
-      const found = this.store.look(name);
+      const found = this.store.report(name);
       if (!found) continue;
       const info = this.#infoOf(name.slice(namespace.length), found);
       yield {

@@ -124,7 +124,7 @@ export class MemoryStore {
   }
 
   /** What is known of a key that is not free. */
-  look(key: string): SlotReport | undefined {
+  report(key: string): SlotReport | undefined {
     const slot = this.#slots.get(key);
     if (!slot) return undefined;
     this.#refresh(key, slot, this.#now());

@@ -1,5 +1,5 @@
 import type { Timer } from '../../api/clock.js';
-import type { LimitTerms, LockMode } from '../../api/lock-options.js';
+import type { LimitShare, LockMode } from '../../api/lock-options.js';
 import type { AcquireRequest } from '../../api/lock-provider.js';
 
 /** Somebody who asks the store for a key. */
@@ -9,7 +9,7 @@ export type StoreRequest = Pick<AcquireRequest, 'id' | 'mode' | 'limited' | 'lea
 export interface StoredHold {
   readonly holder: string;
   readonly mode: LockMode;
-  readonly limited: LimitTerms | undefined;
+  readonly limited: LimitShare | undefined;
   readonly token: bigint;
   /** When the lease ends, on the monotonic clock. */
   expiresAt: number;
@@ -156,7 +156,7 @@ export class Slot {
     return this.isFree ? undefined : this.#holds.values().next().value;
   }
 
-  #take({ limit, weight }: LimitTerms, sign: 1 | -1): void {
+  #take({ limit, weight }: LimitShare, sign: 1 | -1): void {
     this.#used += sign * weight;
     if (this.#limits === NO_LIMITS) this.#limits = new Map();
     const count = (this.#limits.get(limit) ?? 0) + sign;

@@ -31,7 +31,7 @@ export class OperatorView {
   ) {}
 
   async inspect(key: string): Promise<LockInfo | null> {
-    return (await this.#look(this.layout.lockOf(key), key))?.info ?? null;
+    return (await this.#read(this.layout.lockOf(key), key))?.info ?? null;
   }
 
   async forceRelease(key: string): Promise<boolean> {
@@ -67,7 +67,7 @@ export class OperatorView {
   }
 
   /** Asks about a lock; `null` when it is free. Many that are asked about in one tick travel together. */
-  async #look(lock: string, key: string): Promise<SeenLock | null> {
+  async #read(lock: string, key: string): Promise<SeenLock | null> {
     for (;;) {
       const reply = await this.servers.batcherOf(lock).run(lock, 'I', LOOK);
       // Locks with many holders fill a call before its last look.
@@ -102,7 +102,7 @@ export class OperatorView {
   ): Promise<ListedLock[]> {
     const looks = await Promise.all(
       locks.map(({ lock, key }) =>
-        this.#look(lock, key).catch((error: unknown) => {
+        this.#read(lock, key).catch((error: unknown) => {
           if (!isForeign(error)) throw error;
           this.logger.warn(`"${lock}" in Redis is not a lock, so it is not listed (${error.message}); delete it.`);
           return null;

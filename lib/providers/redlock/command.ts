@@ -1,4 +1,4 @@
-import { LOCK_SCRIPT_SHA, type OperationArguments } from './lock-script.js';
+import { Code, LOCK_SCRIPT_SHA, type OperationArguments } from './lock-script.js';
 import type { Votes } from './votes.js';
 
 /** One operation on one lock, on its way to the nodes. */
@@ -18,18 +18,15 @@ export interface Command {
   onFault?(cause: unknown): void;
 }
 
-const V = 'V'.charCodeAt(0);
-const A = 'A'.charCodeAt(0);
-
 /** Whether it makes a node vote. */
 export function isVote({ args: [operation] }: Command): boolean {
-  const code = operation.charCodeAt(0);
-  return code === V || code === A;
+  const code = operation[0];
+  return code === Code.vote || code === Code.voteAgain;
 }
 
 /** Whether it ends votes for good: a key that is to be retained stays locked by its vote instead where a node does not answer. */
 export function isRelease({ args: [operation] }: Command): boolean {
-  return operation === 'R0' || operation === 'C';
+  return operation === `${Code.release}0` || operation === Code.cleanUp;
 }
 
 /** The arguments of one script call with these commands. */
@@ -38,7 +35,7 @@ export function callOf(counter: string, commands: readonly Command[], script = L
   let needsCounter = false;
   for (const command of commands) {
     call.push(command.lock);
-    needsCounter ||= isVote(command) || command.args[0] === 'W';
+    needsCounter ||= isVote(command) || command.args[0] === Code.writeToken;
   }
   if (needsCounter) call.push(counter);
   call[1] = String(call.length - 2);

@@ -1,5 +1,5 @@
 import type { LockInfo } from '../../api/lock-info.js';
-import { readShownVote, RETAINED, type ShownVote } from './lock-script.js';
+import { Code, readShownVote, RETAINED, type ShownVote } from './lock-script.js';
 import type { Nodes } from './nodes.js';
 import { Poll } from './poll.js';
 
@@ -10,7 +10,7 @@ class Inspection extends Poll<Shown> {
   readonly #byHolder = new Map<string, ShownVote[]>();
 
   constructor(nodes: Nodes, lock: string) {
-    super(nodes, lock, ['I', '']);
+    super(nodes, lock, [Code.show, '']);
   }
 
   decide(): Shown | undefined {

@@ -7,6 +7,18 @@ export const LOCK_SCRIPT = TEXT;
 /** The name under which a node has the script once it has run it. */
 export const LOCK_SCRIPT_SHA = createHash('sha1').update(LOCK_SCRIPT).digest('hex');
 
+/** The operations by their codes, which lock-script.lua describes. */
+export const Code = {
+  vote: 'V',
+  writeToken: 'W',
+  voteAgain: 'A',
+  extend: 'E',
+  release: 'R',
+  cleanUp: 'C',
+  show: 'I',
+  forceRelease: 'F',
+} as const;
+
 /** The two values of one operation: its code with the milliseconds of its duration, and the vote that it is about, or the beginning of it. */
 export type OperationArguments = readonly [operation: string, vote: string];
 
@@ -49,7 +61,7 @@ export interface Vote {
   readonly left: number;
 }
 
-/** Reads the reply to `V`, unless it says that the node has voted as asked, or for another holder. */
+/** Reads the reply to a question for a vote, unless it says that the node has voted as asked, or for another holder. */
 export function readVote(reply: string): Vote {
   return {
     written: Number(reply.slice(1, 1 + TOKEN_DIGITS)),
@@ -59,7 +71,7 @@ export function readVote(reply: string): Vote {
   };
 }
 
-/** What `I` shows: the holder of the vote (in clear, so it must not leave the backend), its token, and the ms left. */
+/** What a node shows of a vote: the holder of the vote (in clear, so it must not leave the backend), its token, and the ms left. */
 export interface ShownVote {
   readonly holder: string;
   readonly token: bigint;

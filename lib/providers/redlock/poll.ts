@@ -93,7 +93,7 @@ export abstract class Poll<T> implements Command {
       this.#timer = clock.setTimer(() => {
         this.isTimedOut = true;
         this.cause ??= new Error('No answer in time.');
-        this.#look();
+        this.#settleIfDecided();
       }, 1);
     }, this.nodes.timeoutOf(this.lease));
   }
@@ -105,14 +105,14 @@ export abstract class Poll<T> implements Command {
     }
     if (this.isYes(reply, node)) this.yes += 1;
     else this.no += 1;
-    this.#look();
+    this.#settleIfDecided();
   }
 
   onFault(cause: unknown): void {
     if (!this.#isOpen) return;
     this.faults += 1;
     this.cause = cause;
-    this.#look();
+    this.#settleIfDecided();
   }
 
   /** Decides now, whatever the answers are. */
@@ -142,7 +142,7 @@ export abstract class Poll<T> implements Command {
     return this.isAnswered ? 'undecided' : 'unknown';
   }
 
-  #look(): void {
+  #settleIfDecided(): void {
     const outcome = this.decide();
     if (outcome !== undefined) this.settle(outcome);
   }

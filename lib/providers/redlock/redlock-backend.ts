@@ -14,7 +14,7 @@ import { Attempt, WaitingAttempts } from './attempt.js';
 import { diagnoseNodes } from './diagnostics.js';
 import { inspect } from './inspection.js';
 import { RedlockKeyLayout } from './key-layout.js';
-import { wholeMs } from './lock-script.js';
+import { Code, wholeMs } from './lock-script.js';
 import { Nodes } from './nodes.js';
 import { type Agreement, AgreementPoll, Poll } from './poll.js';
 import type { RedlockSettings } from './redlock-options.js';
@@ -69,7 +69,7 @@ export class RedlockBackend implements LockBackend {
     const { lock, votes } = attempt;
     attempt.leave();
     votes.isReleased = true;
-    const released = new Release(this.#nodes, lock, [`R${wholeMs(keepFor)}`, request.id], votes).ask();
+    const released = new Release(this.#nodes, lock, [Code.release + wholeMs(keepFor), request.id], votes).ask();
     this.#waiting.askNow(lock);
     return released;
   }
@@ -80,7 +80,7 @@ export class RedlockBackend implements LockBackend {
 
   async forceRelease(key: string): Promise<boolean> {
     const lock = this.#layout.lockOf(key);
-    const poll = new AgreementPoll(this.#nodes, lock, ['F', '']);
+    const poll = new AgreementPoll(this.#nodes, lock, [Code.forceRelease, '']);
     const outcome = await poll.ask();
     if (outcome === 'unknown') throw this.#nodes.unavailable(key, poll.cause);
     return outcome !== 'refused';

@@ -1,7 +1,7 @@
 import type { RenewOutcome } from '../../api/lock-provider.js';
 import { validUntil } from '../../core/toolkit/validity.js';
 import type { Attempt } from './attempt.js';
-import { tokenDigits, wholeMs } from './lock-script.js';
+import { Code, tokenDigits, wholeMs } from './lock-script.js';
 import type { Nodes } from './nodes.js';
 import { AgreementPoll } from './poll.js';
 import type { RedlockGrant } from './round.js';
@@ -23,7 +23,7 @@ export class Renewal extends AgreementPoll {
     lease: number,
   ) {
     const ms = wholeMs(Math.max(lease, grant.keptUntil - nodes.clock.now()));
-    super(nodes, attempt.lock, [`E${ms}`, attempt.request.id], attempt.votes, lease);
+    super(nodes, attempt.lock, [Code.extend + ms, attempt.request.id], attempt.votes, lease);
     this.#ms = ms;
   }
 
@@ -67,6 +67,6 @@ export class Renewal extends AgreementPoll {
       if (reply === 1) votes.acknowledge(node, round);
     };
     const vote = request.id + tokenDigits(Number(fencingToken) + followers) + round;
-    nodes.send({ lock, args: [`A${this.#ms}`, vote], votes, only: node, onReply });
+    nodes.send({ lock, args: [Code.voteAgain + this.#ms, vote], votes, only: node, onReply });
   }
 }

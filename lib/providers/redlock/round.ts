@@ -2,7 +2,7 @@ import type { LockUnavailableError } from '../../api/errors.js';
 import type { AcquireRequest, Grant } from '../../api/lock-provider.js';
 import { validUntil } from '../../core/toolkit/validity.js';
 import type { Command } from './command.js';
-import { NO_TOKEN, readVote, tokenDigits, type Vote, wholeMs } from './lock-script.js';
+import { Code, NO_TOKEN, readVote, tokenDigits, type Vote, wholeMs } from './lock-script.js';
 import type { Nodes } from './nodes.js';
 import { AgreementPoll, Poll } from './poll.js';
 import type { Votes } from './votes.js';
@@ -62,7 +62,7 @@ export class Round extends Poll<Outcome> {
     const last = first === undefined ? 0 : first + callers - 1;
     const vote = id + tokenDigits(last) + number;
     const args = [
-      `V${wholeMs(kept)}`,
+      Code.vote + wholeMs(kept),
       first === undefined || callers === 1 ? vote : vote + tokenDigits(first),
     ] as const;
     super(nodes, lock, args, votes, lease);
@@ -191,12 +191,12 @@ export class Round extends Poll<Outcome> {
   #cleanUp(): void {
     const { lock, request, votes } = this;
     if (!votes.mayExist) return;
-    this.nodes.send({ lock, args: ['C', request.id + NO_TOKEN + this.#number], votes });
+    this.nodes.send({ lock, args: [Code.cleanUp, request.id + NO_TOKEN + this.#number], votes });
   }
 
   #write(token: number): Command {
     const { lock, request } = this;
-    return { lock, args: ['W', request.id + tokenDigits(token) + this.#number] };
+    return { lock, args: [Code.writeToken, request.id + tokenDigits(token) + this.#number] };
   }
 
   #failed(cause: unknown): LockUnavailableError {

@@ -87,12 +87,12 @@ export class ZooKeeperAttempt {
     const node = this.#node;
     if (!this.#grant || !node || node.session.isOver) return 'lost';
     const isGuarded = this.#guardedOn === node.session.connection;
-    const look = isGuarded ? undefined : this.context.guards.add(this.#look);
+    const guard = isGuarded ? undefined : this.context.guards.add(this.#guard);
     const heartbeat = node.session.heartbeat().then(
       () => true,
       () => false,
     );
-    const [isAlive, isThere = true] = await Promise.all([heartbeat, look?.catch(() => undefined)]);
+    const [isAlive, isThere = true] = await Promise.all([heartbeat, guard?.catch(() => undefined)]);
     if (!isThere) return 'lost';
     return isAlive ? { validUntil: node.session.validUntil } : 'unknown';
   }
@@ -238,7 +238,7 @@ export class ZooKeeperAttempt {
   }
 
   /** Answers whether the node of the hold exists, and loses the hold if not. From then on its removal is noticed when it happens. */
-  readonly #look = async (): Promise<boolean> => {
+  readonly #guard = async (): Promise<boolean> => {
     const node = this.#node;
     if (!this.#grant || !node) return true;
     const { connection } = node.session;
@@ -246,7 +246,7 @@ export class ZooKeeperAttempt {
     const stat = await node.session.client.read(node.path, () => {
       this.#guardedOn = 0;
       // The node may have changed and not gone, if somebody wrote into it.
-      this.#look().catch(() => undefined);
+      this.#guard().catch(() => undefined);
     });
     if (stat) this.#guardedOn = connection;
     else this.lose(new Error('Its node was removed from ZooKeeper.'));

@@ -23,7 +23,7 @@ export class OperatorView {
   ) {}
 
   async inspect(key: string): Promise<LockInfo | null> {
-    return (await this.#look(key, this.paths.folderOf(key)))?.info ?? null;
+    return (await this.#read(key, this.paths.folderOf(key)))?.info ?? null;
   }
 
   async forceRelease(key: string): Promise<boolean> {
@@ -48,29 +48,29 @@ export class OperatorView {
       throw this.context.unavailable(undefined, error);
     });
     const instances = new Map<string, string>();
-    const looks: Promise<ListedLock | null>[] = [];
+    const reads: Promise<ListedLock | null>[] = [];
     for (const segment of await this.#namesIn(this.paths.namespace, undefined)) {
       const key = this.paths.keyOf(segment);
       const isHash = isHashed(segment);
       if (key === undefined || !(isHash || key.startsWith(prefix))) continue;
       const folder = `${this.paths.namespace}/${segment}`;
-      const look = isHash
+      const read = isHash
         ? this.#lookAtHash(segment, folder, prefix, instances)
         : this.#lookClosely(key, folder, instances);
       // Its failure is thrown when it is its turn, unless the reader has left before.
-      look.catch(() => undefined);
-      looks.push(look);
-      if (looks.length < AHEAD) continue;
-      const lock = await looks.shift();
+      read.catch(() => undefined);
+      reads.push(read);
+      if (reads.length < AHEAD) continue;
+      const lock = await reads.shift();
       if (lock) yield lock;
     }
-    for (const look of looks) {
-      const lock = await look;
+    for (const read of reads) {
+      const lock = await read;
       if (lock) yield lock;
     }
   }
 
-  async #look(key: string, folder: string): Promise<HeldKey | null> {
+  async #read(key: string, folder: string): Promise<HeldKey | null> {
     const { recipe, session } = this.context;
     for (;;) {
       const names = await this.#namesIn(folder, key);
@@ -83,7 +83,7 @@ export class OperatorView {
       const stat = await session.client.stat(`${folder}/${latest}`).catch((error: unknown) => {
         throw this.context.unavailable(key, error);
       });
-      // Gone between the two looks.
+      // Gone between the two reads.
       if (!stat) continue;
       const info: LockInfo = {
         key,
@@ -116,7 +116,7 @@ export class OperatorView {
 
   /** @param instances names by id, as far as they are known: a process that holds many keys is read once */
   async #lookClosely(key: string, folder: string, instances: Map<string, string>): Promise<ListedLock | null> {
-    const held = await this.#look(key, folder);
+    const held = await this.#read(key, folder);
     if (!held) return null;
     const nodes = new Map(held.holders.slice(0, NAMED_HOLDERS).map((name) => [instanceIdOf(name), name]));
     const names = Array.from(nodes, async ([id, node]) => {

@@ -1,11 +1,11 @@
-import type { LimitTerms, LockMode } from '../../api/lock-options.js';
+import type { LimitShare, LockMode } from '../../api/lock-options.js';
 
 /** A node of the queue, as its name describes it. */
 interface QueuedNode {
   readonly name: string;
   readonly mode: LockMode;
   /** Of a limited node. */
-  readonly terms: LimitTerms | undefined;
+  readonly terms: LimitShare | undefined;
   /** By which the queue is sorted. */
   readonly text: string;
 }
@@ -49,7 +49,7 @@ class Recipe {
   }
 
   /** The text between the id and the sequence number in the name of a node. */
-  markerOf(mode: LockMode, limited?: LimitTerms): string {
+  markerOf(mode: LockMode, limited?: LimitShare): string {
     if (limited) return `limit-${limited.limit}-${limited.weight}-${this.exclusive}`;
     return mode === 'shared' && this.shared !== undefined ? this.shared : this.exclusive;
   }

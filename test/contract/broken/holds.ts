@@ -58,7 +58,7 @@ export class RestartsTokens extends DistantBackend {
 export class SameIdTwice extends DistantBackend {
   override acquire(request: AcquireRequest): Acquired {
     const name = `${this.surrounding.namespace}:${request.key}`;
-    const isOwn = this.memory.look(name)?.holds.some(({ holder }) => holder === request.id);
+    const isOwn = this.memory.report(name)?.holds.some(({ holder }) => holder === request.id);
     return isOwn ? Promise.resolve('busy') : super.acquire(request);
   }
 }
@@ -84,7 +84,7 @@ export class ForceReleasesNothing extends DistantBackend {
 export class ShowsHolders extends DistantBackend {
   override async inspect(key: string): Promise<LockInfo | null> {
     const info = await super.inspect(key);
-    const [hold] = this.memory.look(`${this.surrounding.namespace}:${key}`)?.holds ?? [];
+    const [hold] = this.memory.report(`${this.surrounding.namespace}:${key}`)?.holds ?? [];
     return info && hold ? { ...info, key: `${key} of ${hold.holder}` } : info;
   }
 }

@@ -40,7 +40,7 @@ export class ProlongsWhenAskedAgain extends DistantBackend {
 export class FailedAttemptsProlong extends DistantBackend {
   override acquire(request: AcquireRequest): Acquired {
     const name = `${this.surrounding.namespace}:${request.key}`;
-    const [owner] = this.memory.look(name)?.holds ?? [];
+    const [owner] = this.memory.report(name)?.holds ?? [];
     if (owner) this.memory.renew(name, owner.holder, request.lease);
     return super.acquire(request);
   }

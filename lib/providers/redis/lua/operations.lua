@@ -87,7 +87,7 @@ local function acquire(lock, code, holder, lease, exist)
 
   local value = call('GET', lock)
   local queued, blocked = exist - (value and 1 or 0) > 0, false
-  value = look(lock, value)
+  value = endExpired(lock, value)
   local own = held(lock, value, holder, terms)
   if own then
     if isJoint(value) then serveIfPossible(lock, value) end
@@ -137,7 +137,7 @@ local function renew(lock, code, holder, lease)
     call('PEXPIRE', lock, lease)
     return format('h%s%.0f', sub(value, 2, 17), lease)
   end
-  value = look(lock, value)
+  value = endExpired(lock, value)
   if isOwn(value, holder) then
     local state, token = sub(value, 1, 1), sub(value, 2, 17)
     local till = state == 'm' and tonumber(sub(value, 18, 30)) - now or state == 'c' and minHold or 0
@@ -171,13 +171,13 @@ local function release(lock, code, holder, keepFor)
     call('DEL', lock)
     return 1
   end
-  value, keepFor = look(lock, value), tonumber(keepFor)
+  value, keepFor = endExpired(lock, value), tonumber(keepFor)
   local letter, provisional, terms = match(code, '^(%a)(%d*)(.*)$')
   local record = isJoint(value) and recordOf(lock, holder, terms)
   local own = record or isOwn(value, holder)
   local retained
   if record and keepFor == 0 then
-    if leave(lock, record) then value = false end
+    if leaveJoint(lock, record) then value = false end
   elseif record then
     -- Readers retain the lock together, as long as the last of them: a record for each would be thousands.
     local kept = 'k' .. (terms == '' and '' or holder .. terms)
@@ -206,7 +206,7 @@ local function release(lock, code, holder, keepFor)
 end
 
 local function forceRelease(lock)
-  local value = look(lock, call('GET', lock))
+  local value = endExpired(lock, call('GET', lock))
   call('DEL', lock, lock .. '}r')
   serveIfPossible(lock, false)
   return value and 1 or 0
@@ -225,7 +225,7 @@ local function inspect(lock)
     local left, token = format('%.0f', call('PTTL', lock)), sub(value, 2, 17)
     return table.concat({ 'held limited 1 0', left, token, stamp, sub(value, 18, 29), weight, limit }, ' ')
   end
-  value = serve(lock, look(lock, value))
+  value = serve(lock, endExpired(lock, value))
   if not value then return '' end
   local state, mode, left, token, taken = sub(value, 1, 1), 'exclusive', nil, sub(value, 2, 17), ''
   local holders, instances = 0, {}

@@ -280,12 +280,12 @@ export class Session {
     try {
       const answer = await this.#untilEnd(work);
       this.#heard(sentAt);
-      if (this.#hasTransaction) this.#look(answer);
+      if (this.#hasTransaction) this.#observe(answer);
       return answer;
     } catch (error) {
       if (dialect.isAnswer(error)) {
         this.#heard(sentAt);
-        if (this.#hasTransaction) await this.#lookAfter(error);
+        if (this.#hasTransaction) await this.#observeAfter(error);
       }
       throw error;
     }
@@ -296,7 +296,7 @@ export class Session {
     this.#isSilent = false;
   }
 
-  #look(answer: unknown, cause?: unknown): void {
+  #observe(answer: unknown, cause?: unknown): void {
     if (this.home.dialect.isInTransaction(this.connection, answer) !== false) return;
     this.#lose(cause ?? new Error('A statement in the transaction of the lock has ended it.'));
   }
@@ -305,9 +305,9 @@ export class Session {
    * A statement that fails may undo the whole transaction (a deadlock on MySQL), and the driver may report the error before the server
    * has reported the state. So the server is asked. On Postgres that fails in turn if the transaction has failed.
    */
-  async #lookAfter(error: unknown): Promise<void> {
+  async #observeAfter(error: unknown): Promise<void> {
     const answer = await this.#untilEnd(() => this.sendNow(this.home.dialect.heartbeat)).catch(() => undefined);
-    this.#look(answer, error);
+    this.#observe(answer, error);
   }
 
   #untilEnd<T>(work: () => Promise<T>): Promise<T> {

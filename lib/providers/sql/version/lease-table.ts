@@ -28,7 +28,7 @@ const PAGE = 500;
  * forceRelease(), which a claim must not undo. Renewals and releases compare the holder instead.
  */
 export class LeaseTable extends LockTable {
-  readonly #looks: Batches<string, Lease | undefined>;
+  readonly #reads: Batches<string, Lease | undefined>;
   readonly #renewals = new Batches((renewals: readonly Renewal[]) => this.#renewAll(renewals), Infinity);
   readonly #releases = new Batches((leases: readonly HeldLease[]) => this.#releaseAll(leases), Infinity);
 
@@ -41,12 +41,12 @@ export class LeaseTable extends LockTable {
     withoutWait?: (sql: string) => string,
   ) {
     super(database, table, run, withoutWait);
-    this.#looks = new Batches((names) => this.#lookAtAll(names), Math.max(1, Math.floor(connections / 2)));
+    this.#reads = new Batches((names) => this.#readLeases(names), Math.max(1, Math.floor(connections / 2)));
   }
 
   /** Reads the row; undefined if there is none. */
-  look(name: string): Promise<Lease | undefined> {
-    return this.#looks.add(name);
+  read(name: string): Promise<Lease | undefined> {
+    return this.#reads.add(name);
   }
 
   /**
@@ -97,7 +97,7 @@ export class LeaseTable extends LockTable {
 
   /** Frees the row, whether it is held or retained. Answers whether it was not free. */
   async forceRelease(name: string): Promise<boolean> {
-    const seen = await this.look(name);
+    const seen = await this.read(name);
     if (!seen || seen.holds.length === 0) return false;
     const { value, now, updateToken, tokenOf } = this.family;
     const rest = `, holder = NULL, holders = NULL, expires = ${now} WHERE name = ${value(1)} AND expires > ${now}`;
@@ -126,7 +126,7 @@ export class LeaseTable extends LockTable {
     return new Map(Array.from(rows, ([name, { label }]) => [name, label?.toString() ?? '']));
   }
 
-  async #lookAtAll(names: readonly string[]): Promise<readonly (Lease | undefined)[]> {
+  async #readLeases(names: readonly string[]): Promise<readonly (Lease | undefined)[]> {
     const rows = await this.#read(names);
     return names.map((name) => {
       const row = rows.get(name);

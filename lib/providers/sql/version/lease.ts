@@ -1,4 +1,4 @@
-import type { LimitTerms } from '../../../api/lock-options.js';
+import type { LimitShare } from '../../../api/lock-options.js';
 
 /** Somebody who has a row. */
 export interface LeaseHold {
@@ -6,7 +6,7 @@ export interface LeaseHold {
   readonly holder: string | undefined;
   readonly token: bigint;
   /** Undefined for an exclusive one. */
-  readonly limited: LimitTerms | undefined;
+  readonly limited: LimitShare | undefined;
   /** In µs since 1970. */
   readonly expires: number;
 }
@@ -104,7 +104,7 @@ export function grantedOf(holds: readonly LeaseHold[]): readonly LeaseHold[] {
 }
 
 /** Whether the row is granted beside these, to a limited lock on these terms or to an exclusive one. */
-export function admits(holds: readonly LeaseHold[], terms: LimitTerms | undefined): boolean {
+export function admits(holds: readonly LeaseHold[], terms: LimitShare | undefined): boolean {
   if (holds.length === 0) return true;
   if (!terms || holds.some(({ limited }) => !limited)) return false;
   return usedBy(holds) + terms.weight <= Math.min(smallestLimit(holds), terms.limit);

@@ -1,4 +1,4 @@
-import type { LimitTerms } from '../../../api/lock-options.js';
+import type { LimitShare } from '../../../api/lock-options.js';
 import { FREED, HELD, type Lease, pieceStart, RETAINED } from './lease.js';
 import { type LeaseTable, toMicroseconds } from './lease-table.js';
 
@@ -10,7 +10,7 @@ export interface LimitedClaim {
   readonly name: string;
   readonly seen: Lease;
   readonly holder: string;
-  readonly limited: LimitTerms;
+  readonly limited: LimitShare;
 }
 
 // Each piece that is removed nests the expression once more. A claim adds one piece, so they do not accumulate.

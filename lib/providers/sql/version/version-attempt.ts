@@ -116,7 +116,7 @@ export class VersionAttempt implements LockAttempt {
 
   async #outlastReservation(): Promise<void> {
     const { clock } = this.context;
-    const seen = await this.database.leases.look(this.#name);
+    const seen = await this.database.leases.read(this.#name);
     const remaining = seen ? (this.#openUntil - seen.serverTime) / 1000 : 0;
     // At most that long, although the clock of the server may have been set back.
     if (remaining > 0) await pause(clock, Math.min(remaining, RESERVE_WITHIN), new AbortController().signal, true);
@@ -131,7 +131,7 @@ export class VersionAttempt implements LockAttempt {
     let lost = 0;
     for (let round = 0; ;) {
       const sentAt = clock.now();
-      const seen = await leases.look(this.#name);
+      const seen = await leases.read(this.#name);
       if (this.#isReleased) return 'busy';
       // A claim that was not answered has arrived or never will, if the version is another one.
       if (seen?.version !== this.#openClaim) this.#openClaim = undefined;

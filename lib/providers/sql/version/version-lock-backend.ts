@@ -32,7 +32,7 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase, VersionLockSet
 
   inspect(key: string): Promise<LockInfo | null> {
     const inspect = async ({ leases }: LeaseDatabase): Promise<LockInfo | null> => {
-      const lease = await leases.look(this.#nameOf(key));
+      const lease = await leases.read(this.#nameOf(key));
       return lease ? infoOf(key, lease) : null;
     };
     return this.operate(`Lock "${key}"`, inspect, key);
@@ -97,7 +97,7 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase, VersionLockSet
     if (purgeAfter === undefined) return;
     const name = purgeNameOf(namespace);
     await leases.createRow(name);
-    const seen = await leases.look(name);
+    const seen = await leases.read(name);
     if (!seen || seen.holds.length > 0) return;
     const isOurs = (await leases.claim(name, seen, instance.id, PURGED_ONCE_IN, 1)) !== undefined;
     if (isOurs) await database.purge(purgeAfter, leasesAndInstancesOf(namespace));

@@ -1,0 +1,120 @@
+import { LockConfigError } from '../api/errors.js';
+import type { HeldLock, ListedLock, ListOptions, LockInfo, WaitingLock } from '../api/lock-info.js';
+import type { LockBackend } from '../api/lock-provider.js';
+import type { Clock } from '../api/clock.js';
+import { normalizeKeys } from '../key/lock-key.js';
+import type { ProviderCore } from './provider-core.js';
+import type { Providers } from './providers.js';
+
+/** A class of backends. */
+export type BackendClass<B extends LockBackend> = abstract new (...args: never[]) => B;
+
+/** What operators need: which locks are held, and a way to free them. Nothing of it is reachable from outside by itself. */
+export class LockAdmin {
+  /** @internal */
+  constructor(
+    private readonly providers: Providers,
+    private readonly defaultProvider: string,
+    private readonly clock: Clock,
+  ) {}
+
+  /**
+   * What the backend knows about a key, or `null` when it is free.
+   *
+   * @param provider default: the module's default provider
+   * @throws LockConfigError where the provider does not know.
+   */
+  async inspect(key: string, provider?: string): Promise<LockInfo | null> {
+    const core = this.#core(provider);
+    if (!core.capabilities.forceRelease || !core.backend.inspect) {
+      return notOffered(core, 'inspect() and isLocked()');
+    }
+    return core.backend.inspect(oneKey(key));
+  }
+
+  /**
+   * All keys of the namespace that are held or retained, in no order, one after the other as the backend is read. A key that is taken or
+   * freed meanwhile may be in it or not. It needs bounded memory, whatever the number of locks.
+   *
+   * @example `for await (const lock of admin.list({ prefix: 'order:' })) console.log(lock.key, lock.instances);`
+   * @throws LockConfigError where the provider cannot tell. The iteration throws LockUnavailableError when the backend does not answer.
+   */
+  list({ prefix = '', provider }: ListOptions = {}): AsyncIterable<ListedLock> {
+    const core = this.#core(provider);
+    return core.backend.list?.({ prefix }) ?? notOffered(core, 'list()');
+  }
+
+  /**
+   * Frees a key. A lock that is held is lost, and its signal aborts as soon as its process notices.
+   * Resolves to whether the key was held or retained (`minHold`).
+   *
+   * @throws LockConfigError where the provider cannot do it.
+   */
+  async forceRelease(key: string, provider = this.defaultProvider): Promise<boolean> {
+    const { core, queues } = this.providers.get(provider);
+    if (!core.capabilities.forceRelease || !core.backend.forceRelease) return notOffered(core, 'forceRelease()');
+    const wasLocked = await queues.forceRelease(oneKey(key));
+    core.events.publish('force-released', () => ({ key, provider: core.name, wasLocked }));
+    return wasLocked;
+  }
+
+  /**
+   * The backend of a provider, for what only its kind can do: `switchTo` of a `FailoverBackend`, `purge` of a `RowLockBackend`.
+   *
+   * @example `admin.backend(FailoverBackend).switchTo('sql')`
+   * @param provider default: the module's default provider
+   * @throws LockConfigError where the provider has a backend of another kind
+   */
+  backend<B extends LockBackend>(kind: BackendClass<B>, provider?: string): B {
+    const { name, backend } = this.#core(provider);
+    if (backend instanceof kind) return backend;
+    throw new LockConfigError(`Lock provider "${name}" has a ${backend.constructor.name}, and no ${kind.name}.`, {
+      provider: name,
+    });
+  }
+
+  /** The locks that this process holds. */
+  held(): HeldLock[] {
+    const now = this.clock.now();
+    const wallTime = this.clock.wallTime();
+    return [...this.providers].flatMap(({ core }) =>
+      core.holds.valid.map((hold) => ({
+        key: hold.key,
+        provider: core.name,
+        mode: hold.mode,
+        method: hold.subject.method,
+        acquiredAt: new Date(wallTime - (now - hold.grantedAt)),
+        fencingToken: hold.fencingToken,
+        remaining: hold.remaining(),
+        entries: hold.entries,
+      })),
+    );
+  }
+
+  /** The locks that this process waits for. */
+  waiting(): WaitingLock[] {
+    const now = this.clock.now();
+    return [...this.providers].flatMap(({ core, queues }) =>
+      queues.terms.map(({ subject, startedAt }) => ({
+        key: subject.key,
+        provider: core.name,
+        mode: subject.mode,
+        method: subject.method,
+        waited: now - startedAt,
+      })),
+    );
+  }
+
+  #core(name = this.defaultProvider): ProviderCore {
+    return this.providers.get(name).core;
+  }
+}
+
+function oneKey(key: string): string {
+  const [only] = normalizeKeys(key);
+  return only ?? key;
+}
+
+function notOffered(core: ProviderCore, what: string): never {
+  throw new LockConfigError(`Lock provider "${core.name}" does not offer ${what}.`, { provider: core.name });
+}

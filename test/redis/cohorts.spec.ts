@@ -483,6 +483,24 @@ describe('cohorts of processes on one Redis', () => {
     expect(await orderAtRelease({ fair: false })).toEqual(['younger', 'older']);
   });
 
+  it('callers of a limited lock that come again at once have their turns alike', async () => {
+    const { locks } = await start();
+    const turns = new Array<number>(16).fill(0);
+    let left = 16 * 200;
+    await Promise.all(
+      turns.map(async (_, caller) => {
+        while (left > 0) {
+          const lock = await locks.acquire('k', { limit: 4, wait: '60s' });
+          left -= 1;
+          turns[caller]! += 1;
+          await lock.release();
+        }
+      }),
+    );
+    // Two of them had half as many when the same ones ended each grant.
+    expect(Math.min(...turns) / Math.max(...turns)).toBeGreaterThan(0.8);
+  }, 60_000);
+
   it('20 000 handoffs in a chain keep neither memory nor the async contexts of callers', async () => {
     const { locks } = await start();
     const storage = new AsyncLocalStorage<object>();

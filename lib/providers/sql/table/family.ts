@@ -59,9 +59,9 @@ const mysql: Family = {
 
 const postgres: Family = {
   value: (position) => `$${position}`,
-  // As one value: the text is the same for every number of them, so the server parses it once.
-  isAmong: (column, position) => `${column} = ANY($${position})`,
-  list: (values) => [values],
+  // Several as one value: the text is the same for every number of them, so the server parses it once. One by itself costs the server less.
+  isAmong: (column, position, count) => (count === 1 ? `${column} = $${position}` : `${column} = ANY($${position})`),
+  list: (values) => (values.length === 1 ? values : [values]),
   now: `(extract(epoch FROM statement_timestamp()) * 1000000)::bigint`,
   greatest: 'GREATEST',
   // Names the column: without a primary key the rows of one key would multiply, and each could be locked.

@@ -1,6 +1,5 @@
 // What failover costs while nothing fails: ratios against its provider alone in the same run. Redis and the casStore in MariaDB run
 // on core 0, the clients on core 1. Candidates take turns, so that other load of the machine affects both.
-import { spawnSync } from 'node:child_process';
 import { Redis } from 'ioredis';
 import { DataSource } from 'typeorm';
 import { ensureServers } from '../../scripts/ensure-servers.mjs';
@@ -9,6 +8,7 @@ import { startMariaDb } from '../../test/servers/sql-server.mjs';
 import { builds, load, OURS } from '../builds.mjs';
 import { manyKeys } from '../loads.mjs';
 import { interleave, lasting } from '../measure.mjs';
+import { pinned } from '../pinned.mjs';
 import { about, report, versionOf } from '../results.mjs';
 
 const BARE = 'redis alone';
@@ -18,7 +18,7 @@ ensureServers(['redis-server', 'mariadbd']);
 
 const redis = await startRedisServer();
 const mariadb = await startMariaDb();
-for (const { pid } of [redis, mariadb]) spawnSync('taskset', ['-a', '-p', '-c', '0', String(pid)]);
+[redis, mariadb].forEach(pinned);
 const dataSource = await new DataSource({ type: 'mariadb', url: mariadb.url }).initialize();
 
 const by = {};

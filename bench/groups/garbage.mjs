@@ -1,19 +1,19 @@
 // What the garbage collector costs with the tables of `HolderTable`, and with a `Map` instead of each: 64 locks in flight on Redis. The
 // server runs on core 0, the clients on core 1. Both take turns, each time in a new process, because the cost depends on the age of the tables.
-import { fork, spawnSync } from 'node:child_process';
+import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { Redis } from 'ioredis';
 import { startRedisServer } from '../../test/servers/redis-server.mjs';
 import { interleave, lasting, mapped } from '../measure.mjs';
+import { pinned } from '../pinned.mjs';
 import { about, report, versionOf } from '../results.mjs';
 
 const KINDS = { HolderTable: 'table', Map: 'map' };
 const FLAGS = ['--single-threaded-gc', '--expose-gc'];
 const program = fileURLToPath(new URL('../redis/garbage.mjs', import.meta.url));
 
-const server = await startRedisServer();
-spawnSync('taskset', ['-p', '-c', '0', String(server.pid)]);
+const server = pinned(await startRedisServer());
 const admin = new Redis(server.port);
 about({
   versions: { redis: /redis_version:(\S+)/.exec(await admin.info('server'))[1], ioredis: versionOf('ioredis') },

@@ -1,11 +1,11 @@
 // Limited locks on Redis, beside the Semaphore of redis-semaphore with its defaults, in the same run. Both take turns, so that other load
 // of the machine affects both. The server runs on core 0, the clients on core 1.
-import { spawnSync } from 'node:child_process';
 import { Redis } from 'ioredis';
 import { startRedisServer } from '../../test/servers/redis-server.mjs';
 import { builds, load, OURS } from '../builds.mjs';
 import { gaveUpNotes, loop, loopRounds, oneCaller, rampUp } from '../loads.mjs';
 import { interleave, lasting, mapped } from '../measure.mjs';
+import { pinned } from '../pinned.mjs';
 import { ensurePeers } from '../peers/ensure-peers.mjs';
 import { reportLoops } from '../report-loops.mjs';
 import { about, report, versionOf } from '../results.mjs';
@@ -16,8 +16,7 @@ const LIMIT = 4;
 const CALLERS = 16;
 const CROWD = { limit: 100, callers: 1_000, hold: 5 };
 
-const server = await startRedisServer();
-spawnSync('taskset', ['-p', '-c', '0', String(server.pid)]);
+const server = pinned(await startRedisServer());
 const clients = [];
 const managers = [];
 const makers = Object.fromEntries(builds.map((build) => [build, () => ours(build)]));

@@ -1,18 +1,18 @@
 // What a lock costs the client on Node 20 and on Node 24: the npm package `node` brings the programs. Node 20 implements
 // AsyncLocalStorage by hooks of promises, which the first lock of a process switches on.
-import { fork, spawnSync } from 'node:child_process';
+import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { startRedisServer } from '../../test/servers/redis-server.mjs';
 import { installedNode } from '../../scripts/installed-node.mjs';
 import { interleave, lasting, mapped } from '../measure.mjs';
+import { pinned } from '../pinned.mjs';
 import { about, report, versionOf } from '../results.mjs';
 
 const program = fileURLToPath(new URL('../node/program.mjs', import.meta.url));
 const nodes = Object.fromEntries(['20', '24'].map((version) => [`Node ${version}`, installedNode(version)]));
 
-const server = await startRedisServer();
-spawnSync('taskset', ['-p', '-c', '0', String(server.pid)]);
+const server = pinned(await startRedisServer());
 about({
   versions: {
     ...Object.fromEntries(Object.entries(nodes).map(([name, { version }]) => [name, version])),

@@ -1,12 +1,12 @@
 // Redlock, against the libraries of that name in the same run, with their defaults. The servers run on core 0, the clients on core 1.
 // Candidates take turns, so that other load of the machine affects all.
-import { spawnSync } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { startRedisServer } from '../../test/servers/redis-server.mjs';
 import { builds, OURS } from '../builds.mjs';
 import { burst, burstTable, loop, loopRounds, manyKeys, oneCaller } from '../loads.mjs';
 import { interleave, lasting } from '../measure.mjs';
+import { pinned } from '../pinned.mjs';
 import { candidate, names, SCRIPTS } from '../redlock/candidates.mjs';
 import { reportLoops } from '../report-loops.mjs';
 import { about, report, versionOf } from '../results.mjs';
@@ -23,7 +23,7 @@ const HUNG_AT_MOST = 2_000;
 
 for (const size of [3, 5]) {
   const servers = await Promise.all(Array.from({ length: size }, () => startRedisServer()));
-  for (const { pid } of servers) spawnSync('taskset', ['-p', '-c', '0', String(pid)]);
+  servers.forEach(pinned);
   const ports = servers.map(({ port }) => port);
   if (size === 3) await introduce(ports[0]);
   const by = {};

@@ -1,12 +1,12 @@
 // How far one Redis goes: its CPU time and memory against the number of processes, of keys that are held, and of callers that wait. A process is
 // a LockManager with connections of its own; all of them run in this process, because two cores have no room for more.
-import { spawnSync } from 'node:child_process';
 import { Redis } from 'ioredis';
 import { LockManager } from '../../dist/esm/index.js';
 import { RedisLockProvider } from '../../dist/esm/redis.js';
 import { startRedisServer } from '../../test/servers/redis-server.mjs';
 import { burst, manyHeld } from '../loads.mjs';
 import { isQuick, lasting, median } from '../measure.mjs';
+import { pinned } from '../pinned.mjs';
 import { serverTime } from '../redis/server-time.mjs';
 import { about, report, versionOf } from '../results.mjs';
 
@@ -16,8 +16,7 @@ const ROUNDS = isQuick ? 1 : 3;
 const LEASE = '1h';
 const short = (points) => (isQuick ? points.slice(0, 2) : points);
 
-const server = await startRedisServer();
-spawnSync('taskset', ['-p', '-c', '0', String(server.pid)]);
+const server = pinned(await startRedisServer());
 const admin = new Redis(server.port);
 about({
   versions: { redis: /redis_version:(\S+)/.exec(await admin.info('server'))[1], ioredis: versionOf('ioredis') },

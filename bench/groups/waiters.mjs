@@ -1,7 +1,7 @@
 // Thousands of waiters in one process on one key of Redis that another process holds: what they cost while they wait, and how fast the
 // next process has the lock when theirs is killed. The server runs on core 0, the clients on core 1. Builds take turns, each with a new
 // process for its waiters.
-import { fork, spawnSync } from 'node:child_process';
+import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
@@ -9,6 +9,7 @@ import { Redis } from 'ioredis';
 import { startRedisServer } from '../../test/servers/redis-server.mjs';
 import { builds, OURS } from '../builds.mjs';
 import { interleave, isQuick, lasting, mapped } from '../measure.mjs';
+import { pinned } from '../pinned.mjs';
 import { candidate } from '../redis/candidates.mjs';
 import { serverTime } from '../redis/server-time.mjs';
 import { about, report, versionOf } from '../results.mjs';
@@ -16,8 +17,7 @@ import { about, report, versionOf } from '../results.mjs';
 const KEY = 'crowded';
 const KILLED = 10_000;
 
-const server = await startRedisServer();
-spawnSync('taskset', ['-p', '-c', '0', String(server.pid)]);
+const server = pinned(await startRedisServer());
 const admin = new Redis(server.port);
 about({
   versions: {

@@ -1,10 +1,10 @@
 // ZooKeeper: ratios against the raw client in the same run. The server runs on core 0, the clients on core 1. Candidates take turns,
 // so that other load of the machine affects all.
-import { spawnSync } from 'node:child_process';
 import { ensureServers } from '../../scripts/ensure-servers.mjs';
 import { startZooKeeper } from '../../test/servers/zookeeper-server.mjs';
 import { manyKeys, oneCaller } from '../loads.mjs';
 import { cpuNanoseconds, interleave, isQuick, lasting } from '../measure.mjs';
+import { pinned } from '../pinned.mjs';
 import { about, report, versionOf } from '../results.mjs';
 import { candidate, OURS, RAW, RAW_PIPELINED } from '../zookeeper/candidates.mjs';
 
@@ -17,9 +17,7 @@ const HELD = DISTINCT / 10;
 ensureServers(['java', 'zookeeper']);
 
 for (const forceSync of [false, true]) {
-  const server = await startZooKeeper({ forceSync, tickTime: 2_000 });
-  // All its threads, including those of the Java virtual machine.
-  spawnSync('taskset', ['-a', '-p', '-c', '0', String(server.pid)]);
+  const server = pinned(await startZooKeeper({ forceSync, tickTime: 2_000 }));
   const by = {};
   for (const name of NAMES) by[name] = await candidate(name, server.connectString);
   const version = /^Zookeeper version: ([\d.]+)/.exec(await server.ask('srvr'))[1];

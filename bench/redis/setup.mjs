@@ -1,17 +1,17 @@
 // The setup of the Redis groups: a server on core 0, and each candidate with a client of its own on core 1.
-import { fork, spawnSync } from 'node:child_process';
+import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { Redis } from 'ioredis';
 import { startRedisServer } from '../../test/servers/redis-server.mjs';
 import { builds } from '../builds.mjs';
+import { pinned } from '../pinned.mjs';
 import { about, versionOf } from '../results.mjs';
 import { candidate, NODE_REDIS, OURS, peers, RAW, SCRIPTS, SENT } from './candidates.mjs';
 
 export { NODE_REDIS, OURS, RAW, SCRIPTS, SENT };
 
-export const server = await startRedisServer();
-spawnSync('taskset', ['-p', '-c', '0', String(server.pid)]);
+export const server = pinned(await startRedisServer());
 export const admin = new Redis(server.port);
 /** The names of the other libraries. */
 export const peerNames = Object.keys(await peers());

@@ -1,10 +1,10 @@
 // SQL: acquire and release, against the driver alone that sends the same statements in the same run. The server runs on core 0, the clients
 // on core 1, and candidates take turns.
-import { spawnSync } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { builds, load as loadBuild, OURS } from '../builds.mjs';
 import { loop, loopRounds, manyKeys, oneCaller } from '../loads.mjs';
 import { interleave, isQuick, lasting } from '../measure.mjs';
+import { pinned } from '../pinned.mjs';
 import { reportLoops } from '../report-loops.mjs';
 import { about, report, versionOf } from '../results.mjs';
 
@@ -20,8 +20,8 @@ const HELD = isQuick ? 1_000 : 10_000;
  * @param database how the raw client connects, acquires and releases, and how the server names its version and counts its statements
  */
 export async function measureSql(server, database) {
-  // All its threads and processes. Those that serve connections start later and inherit the core.
-  for (const pid of [server.pid, ...childrenOf(server.pid)]) spawnSync('taskset', ['-a', '-p', '-c', '0', String(pid)]);
+  // What serves connections starts later and inherits the core.
+  pinned(server);
   const managers = {};
   for (const build of builds) managers[build] = await managerOf(build, server.url);
   const acquireFrom = (provider, build) => async (key) => {
@@ -151,12 +151,4 @@ async function heldLocks(acquire, statements) {
     notes: { [OURS]: `${((sent * 1_000) / milliseconds).toFixed(1)} statements a second` },
   });
   await Promise.all(releases.map((release) => release()));
-}
-
-/** Postgres serves each connection by a process. */
-function childrenOf(pid) {
-  return spawnSync('pgrep', ['-P', String(pid)])
-    .stdout.toString()
-    .split('\n')
-    .filter(Boolean);
 }

@@ -132,19 +132,25 @@ function panelOf(table) {
   return { unit: detail ? `${detail}, ${table.unit}` : table.unit, lines };
 }
 
-/** The page on how far one Redis goes: one table, and one chart of what the server needs for a lock. */
+/** The page on how far one Redis goes: its tables, and one chart of what the server needs for a lock. */
 async function drawScale(groups) {
   const { tables = [] } = groups.find(({ group }) => group === 'scale') ?? {};
   const [server] = tables;
   if (!server) return;
   const medians = ({ rounds, ours }) => rounds[ours].map((values) => median(values));
-  const rows = tables.flatMap((table) =>
-    table.along.points.map((point, index) => [
-      `${table.what}, ${table.unit}`,
-      `${point.toLocaleString('en')} ${table.along.name}`,
-      number(medians(table)[index]),
-    ]),
-  );
+  // One table for all that was measured along the same numbers, which are its columns.
+  const heads = new Set(tables.map(({ along }) => `${along.name}: ${along.points}`));
+  const parts = Array.from(heads, (head) => {
+    const group = tables.filter(({ along }) => `${along.name}: ${along.points}` === head);
+    const [{ along, what }] = group;
+    const [subject] = what.split(': ');
+    const rows = group.map((table) => {
+      const [, detail] = table.what.split(': ');
+      return [`${detail ? `${detail}, ` : ''}${table.unit}`, ...medians(table).map(number)];
+    });
+    const points = along.points.map((point) => point.toLocaleString('en'));
+    return compact(markdownTable([`${subject}: ${along.name}`, ...points], rows));
+  });
   const { dotChart } = await import('./charts.mjs');
   const lines = server.along.points.map((point, index) => {
     const values = server.rounds[server.ours][index];
@@ -157,7 +163,7 @@ async function drawScale(groups) {
   });
   writeFileSync(join(PICTURES, 'scale.svg'), picture);
   drawPage(SCALE_PAGE, {
-    scale: compact(markdownTable(['what', '', ''], rows, 'text')),
+    scale: parts.join('\n\n'),
     'scale-chart': `![${server.what}, ${server.unit}, by ${server.along.name}](benchmarks/scale.svg)`,
   });
 }

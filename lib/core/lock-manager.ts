@@ -17,6 +17,7 @@ import { resolveManagerOptions, type LockManagerOptions } from './lock-manager-o
 import { Providers } from './providers.js';
 import { systemClock } from './toolkit/clock.js';
 import { instanceIdOf } from './toolkit/listing.js';
+import { promised } from './toolkit/promised.js';
 import { systemRandom, withPrefix } from './toolkit/random.js';
 import { SuspensionDetector } from './toolkit/suspension.js';
 import { withTimeout } from './toolkit/timing.js';
@@ -117,10 +118,11 @@ export class LockManager {
   }
 
   /** Runs `task` under the lock, and releases it however the task ends. A nested call of the same key that still runs keeps it held. */
-  async withLock<T>(key: LockKey, task: (lock: Lock) => T | PromiseLike<T>, options?: LockOptions): Promise<T> {
-    const plan = options ? this.plan(options) : this.#withoutOptions;
-    const lock = await this.acquirePlanned(plan, key, options?.signal);
-    return await runGuarded(lock, task, plan.settings.onLost);
+  withLock<T>(key: LockKey, task: (lock: Lock) => T | PromiseLike<T>, options?: LockOptions): Promise<T> {
+    return promised(() => {
+      const plan = options ? this.plan(options) : this.#withoutOptions;
+      return runGuarded(this.acquirePlanned(plan, key, options?.signal), task, plan.settings.onLost);
+    });
   }
 
   /** As {@link acquire}, for options that were checked before. @throws LockKeyError immediately */

@@ -157,7 +157,7 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
   released(grant: HeldGrant, intent: ReleaseIntent): Promise<ReleaseOutcome> {
     const now = this.provider.clock.now();
     const next = this.#callers.head;
-    if (next === undefined || !this.#mayFollow(next, grant, now)) return this.#giveBack(grant, intent);
+    if (next === undefined || !this.#mayFollow(next, grant, now)) return this.#giveBack(grant, intent, now);
     grant.handOff();
     this.#callers.remove(next);
     next.enter(grant, now);
@@ -348,13 +348,13 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
     );
   }
 
-  #giveBack(grant: HeldGrant, intent: ReleaseIntent): Promise<ReleaseOutcome> {
+  #giveBack(grant: HeldGrant, intent: ReleaseIntent, now = this.provider.clock.now()): Promise<ReleaseOutcome> {
     const { capabilities, clock, holds, releases } = this.provider;
     grant.end();
     this.#grants.delete(grant);
     holds.ended(grant);
     if (capabilities.fair) this.#advance();
-    const released = releases.send(grant.request, intent, Math.max(grant.mayBeKeptFor, intent.keepUntil - clock.now()));
+    const released = releases.send(grant.request, intent, Math.max(grant.mayBeKeptFor, intent.keepUntil - now));
     if (!capabilities.fair) this.#advanceAfterRelease(clock.now());
     return released;
   }

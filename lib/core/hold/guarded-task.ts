@@ -1,7 +1,8 @@
 import { LockLostError } from '../../api/errors.js';
+import type { ReleaseResult } from '../../api/lock.js';
 import type { LossPolicy } from '../../api/lock-options.js';
 import type { GrantedLock } from './granted-lock.js';
-import { lostError } from './hold.js';
+import { lostError as lostErrorOf } from './hold.js';
 
 /** How a task ended. */
 export type Outcome<T> =
@@ -13,23 +14,24 @@ export type OnLoss<T> = LossPolicy | ((error: LockLostError) => T | PromiseLike<
 type Task<T> = (lock: GrantedLock) => T | PromiseLike<T>;
 
 /**
- * Runs `task` under `lock`, then releases the lock. A task does not start under a lock that is lost. The task's own value or error
+ * Runs `task` under a lock, then releases the lock. A task does not start under a lock that is lost. The task's own value or error
  * passes through, unless the lock was lost meanwhile and `onLost` demands an error; a release that fails never replaces it.
  *
  * @param check throws for a value that the task must not give; it then counts as failed.
  */
 export async function runGuarded<T>(
-  lock: GrantedLock,
+  acquired: GrantedLock | Promise<GrantedLock>,
   task: Task<T>,
   onLost: OnLoss<T>,
   check?: (value: T) => void,
 ): Promise<T> {
+  const lock = acquired instanceof Promise ? await acquired : acquired;
   // It may have been lost between the grant and this tick.
-  const lost = lock.lostError;
-  if (lost) {
+  const { lostError } = lock;
+  if (lostError) {
     await lock.end(true);
-    if (typeof onLost === 'function') return await onLost(lost);
-    throw lost;
+    if (typeof onLost === 'function') return await onLost(lostError);
+    throw lostError;
   }
   if (onLost === 'throw-early') return await runUntilLost(lock, task, check);
   let outcome: Outcome<T>;
@@ -40,7 +42,8 @@ export async function runGuarded<T>(
   } catch (reason) {
     outcome = { status: 'rejected', reason };
   }
-  return await endGuarded(lock, outcome, onLost);
+  const { lost, released } = end(lock, outcome);
+  return answerOf(lock, outcome, onLost, lost, released && (await released));
 }
 
 async function runUntilLost<T>(lock: GrantedLock, task: Task<T>, check?: (value: T) => void): Promise<T> {
@@ -67,24 +70,42 @@ async function runUntilLost<T>(lock: GrantedLock, task: Task<T>, check?: (value:
 
 /** Releases `lock` after work that ended with `outcome`, and gives the value or throws the error that the caller gets. */
 export function endGuarded<T>(lock: GrantedLock, outcome: Outcome<T>, onLost: OnLoss<T>): Promise<T> {
-  const released = lock.end(outcome.status === 'rejected');
+  const { lost, released } = end(lock, outcome);
+  return Promise.resolve(released).then((result) => answerOf(lock, outcome, onLost, lost, result));
+}
+
+/** Ends the lock. Answers why it was lost, and what its release gives if that is to be awaited. */
+function end(lock: GrantedLock, { status }: Outcome<unknown>): Ended {
+  const released = lock.end(status === 'rejected');
   // Read in this very tick: what happens to an outer lock later does not concern this task.
   const lost = lock.lostError;
-  const ended = lock.releasePolicy === 'confirmed' ? released : Promise.resolve(undefined);
-  return ended.then((result) => {
-    if (onLost !== 'ignore' && (lost !== undefined || result === 'lost')) {
-      const { message, key, provider, reason, cause } = lost ?? releaseErrorOf(lock);
-      const error = new LockLostError(message, { key, provider, reason, cause, outcome });
-      if (typeof onLost === 'function') return onLost(error);
-      throw error;
-    }
-    if (outcome.status === 'rejected') throw outcome.reason;
-    return outcome.value;
-  });
+  return { lost, released: lock.releasePolicy === 'confirmed' ? released : undefined };
+}
+
+interface Ended {
+  readonly lost: LockLostError | undefined;
+  readonly released: Promise<ReleaseResult> | undefined;
+}
+
+function answerOf<T>(
+  lock: GrantedLock,
+  outcome: Outcome<T>,
+  onLost: OnLoss<T>,
+  lost: LockLostError | undefined,
+  result: ReleaseResult | undefined,
+): T | PromiseLike<T> {
+  if (onLost !== 'ignore' && (lost !== undefined || result === 'lost')) {
+    const { message, key, provider, reason, cause } = lost ?? releaseErrorOf(lock);
+    const error = new LockLostError(message, { key, provider, reason, cause, outcome });
+    if (typeof onLost === 'function') return onLost(error);
+    throw error;
+  }
+  if (outcome.status === 'rejected') throw outcome.reason;
+  return outcome.value;
 }
 
 function releaseErrorOf({ holds }: GrantedLock): LockLostError {
   for (const { releaseError } of holds) if (releaseError) return releaseError;
   // A nested entry whose outer lock was lost in the tick of its end.
-  return lostError(holds[0].subject, 'revoked');
+  return lostErrorOf(holds[0].subject, 'revoked');
 }

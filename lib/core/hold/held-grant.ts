@@ -90,8 +90,8 @@ export class HeldGrant {
   }
 
   /** Whether it is surely ours, by the clock: it is lost if not. */
-  isValid(): boolean {
-    if (!this.#isOver && this.clock.now() >= this.#validity.until) this.lose('expired');
+  isValid(now = this.clock.now()): boolean {
+    if (!this.#isOver && now >= this.#validity.until) this.lose('expired');
     return !this.#isOver;
   }
 

@@ -127,8 +127,9 @@ export class Hold implements GrantHolder {
 
   #expireIfDue(): void {
     if (this.#state !== 'held') return;
-    if (this.clock.now() >= this.endsAt) this.lose('max-hold');
-    else this.grant.isValid();
+    const now = this.clock.now();
+    if (now >= this.endsAt) this.lose('max-hold');
+    else this.grant.isValid(now);
   }
 }
 

@@ -32,21 +32,22 @@ export class MethodCall {
    * @param signal ends the wait, like the signal that the caller may have given
    * @throws what `onBusy` throws for a busy lock, and every other lock error.
    */
-  async lock(signal?: AbortSignal): Promise<CallLock> {
+  lock(signal?: AbortSignal): Promise<CallLock> {
     const { method, self, args, service } = this;
     const plan = method.planFor(service);
     const context = (name: string) => service.context[name]?.();
     const keys = method.keysOf({ self, args, request: currentRequest, context });
-    try {
-      const acquire = (either?: AbortSignal) => service.manager.acquirePlanned(plan, keys, either);
-      const given = method.signalOf(service, self, args);
-      const lock = await (signal && given ? underBoth(signal, given, acquire) : acquire(signal ?? given));
-      return { lock, onLost: this.#onLost(plan, keys) };
-    } catch (error) {
-      if (!(error instanceof LockBusyError)) throw error;
-      const instead = await this.#whenBusy(error, keys);
-      return { lock: undefined, instead, isSkipped: method.optionsIn(service).onBusy === 'skip' };
-    }
+    const acquire = (either?: AbortSignal) => service.manager.acquirePlanned(plan, keys, either);
+    const given = method.signalOf(service, self, args);
+    const acquired = signal && given ? underBoth(signal, given, acquire) : acquire(signal ?? given);
+    return acquired.then(
+      (lock) => ({ lock, onLost: this.#onLost(plan, keys) }),
+      async (error: unknown) => {
+        if (!(error instanceof LockBusyError)) throw error;
+        const instead = await this.#whenBusy(error, keys);
+        return { lock: undefined, instead, isSkipped: method.optionsIn(service).onBusy === 'skip' };
+      },
+    );
   }
 
   /** What the call answers whose lock stayed busy; throws what is to be thrown. */

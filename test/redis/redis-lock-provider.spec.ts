@@ -90,7 +90,7 @@ describe('RedisLockProvider at the seam', () => {
     const begun = performance.now();
     const order: number[] = [];
     const waiters = Array.from({ length: 20 }, async (_, index) => {
-      const grant = granted(await one.backend.acquire(request('stock', { since: begun - 20 + index })));
+      const grant = granted(await one.backend.acquire(request('stock', { since: begun - 2_000 + 100 * index })));
       order.push(index);
       await one.backend.release(grant, RELEASE);
     });

@@ -136,5 +136,6 @@ it(`statements that overtake each other, or are not answered, never let in more 
     { numRuns: RUNS, ...(process.env.LOCK_SEED !== undefined && { seed: Number(process.env.LOCK_SEED) }) },
   );
   expect(grants).toBeGreaterThan(RUNS);
-  expect(reserved.mock.calls.length).toBeGreaterThan(RUNS / 2);
+  // Else nothing was shown of them.
+  expect(reserved.mock.calls.length).toBeGreaterThan(RUNS / 6);
 }, 3_600_000);

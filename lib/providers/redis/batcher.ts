@@ -8,8 +8,8 @@ export interface Operation {
   readonly lock: string;
   /** The share of one script call that it takes: a call is full at `CALL_CAPACITY`. */
   readonly weight: number;
-  /** The fields to send; `undefined` if the operation has become pointless since it was added. Called when it is sent. */
-  encode(): OperationArguments | undefined;
+  /** The fields to send at `now`; `undefined` if the operation has become pointless since it was added. Called when it is sent. */
+  encode(now: number): OperationArguments | undefined;
   /** The script's reply; `sentAt` is when the call was sent, on the monotonic clock. */
   onReply(reply: unknown, sentAt: number): void;
   /** It is unknown whether the operation was executed, unless `error` is `NotSent`. */
@@ -92,11 +92,13 @@ export class Batcher {
   readonly #flush = (operations: readonly Operation[] = this.#take(), resent?: Resent): void => {
     for (let next = 0; next < operations.length;) {
       const sent: Operation[] = [];
+      // Before all that is encoded: what was granted counts from here, and the ages in a call are of one moment.
+      const sentAt = this.clock.now();
       const args = [resent?.withText ? this.script.text : this.script.sha, '', this.counter];
       const values = [this.process];
       for (let weight = 0; next < operations.length && weight < CALL_CAPACITY; next += 1) {
         const operation = operations[next] as Operation;
-        const encoded = operation.encode();
+        const encoded = operation.encode(sentAt);
         if (encoded === undefined) continue;
         weight += operation.weight;
         sent.push(operation);
@@ -107,7 +109,6 @@ export class Batcher {
       args[1] = String(sent.length + 1);
       for (const value of values) args.push(value);
       const { connection } = this;
-      const sentAt = this.clock.now();
       const onFailure = (error: unknown) => {
         this.#onFailure(sent, error, sentAt, resent);
       };

@@ -116,7 +116,7 @@ export class RedisRequests {
     const operation: Operation = {
       lock: known.lock,
       weight,
-      encode: () => known.encodeAsk(this.context.clock.now()),
+      encode: (now) => known.encodeAsk(now),
       onReply: (reply, sentAt) => {
         known.isAsking = false;
         if (known.isOpen) this.#onReply(known, reply, sentAt);

@@ -89,8 +89,10 @@ export const ROWS = [
       { tests: /^The same lock for Nest, Java and Python/i, reason: 'Curator 5 needs ZooKeeper 3.5' },
       { tests: /^ZooKeeperLockProvider over TLS/i, reason: 'TLS needs ZooKeeper 3.5' },
       {
-        tests: /^three servers, of which some fall silent/i,
-        reason: 'an ensemble of 3.4 does not come together again within the time of these tests; not analysed',
+        // A follower of 3.4 that was cut off from its leader is not back after a minute, so what these tests start on it meets no quorum.
+        tests:
+          /^three servers, of which some fall silent (holders on a follower|limited holders|the compare-and-set|so has one)/i,
+        reason: 'a follower of 3.4 that was cut off does not join its leader again within a minute',
       },
     ],
   }),

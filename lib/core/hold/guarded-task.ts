@@ -2,7 +2,7 @@ import { LockLostError } from '../../api/errors.js';
 import type { ReleaseResult } from '../../api/lock.js';
 import type { LossPolicy } from '../../api/lock-options.js';
 import type { GrantedLock } from './granted-lock.js';
-import { lostError as lostErrorOf } from './hold.js';
+import { lostError } from './hold.js';
 
 /** How a task ended. */
 export type Outcome<T> =
@@ -27,11 +27,11 @@ export async function runGuarded<T>(
 ): Promise<T> {
   const lock = acquired instanceof Promise ? await acquired : acquired;
   // It may have been lost between the grant and this tick.
-  const { lostError } = lock;
-  if (lostError) {
+  const lostBefore = lock.lostError;
+  if (lostBefore) {
     await lock.end(true);
-    if (typeof onLost === 'function') return await onLost(lostError);
-    throw lostError;
+    if (typeof onLost === 'function') return await onLost(lostBefore);
+    throw lostBefore;
   }
   if (onLost === 'throw-early') return await runUntilLost(lock, task, check);
   let outcome: Outcome<T>;
@@ -107,5 +107,5 @@ function answerOf<T>(
 function releaseErrorOf({ holds }: GrantedLock): LockLostError {
   for (const { releaseError } of holds) if (releaseError) return releaseError;
   // A nested entry whose outer lock was lost in the tick of its end.
-  return lostErrorOf(holds[0].subject, 'revoked');
+  return lostError(holds[0].subject, 'revoked');
 }

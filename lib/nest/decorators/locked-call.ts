@@ -76,5 +76,5 @@ async function untilSettled(
 ): Promise<unknown> {
   const plan = method.planFor(service);
   const settings = { ...plan.settings, reentrant: true };
-  return runGuarded(await service.manager.acquirePlanned({ ...plan, settings }, lock.keys), run, 'ignore');
+  return runGuarded(service.manager.acquirePlanned({ ...plan, settings }, lock.keys), run, 'ignore');
 }

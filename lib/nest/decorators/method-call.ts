@@ -30,7 +30,7 @@ export class MethodCall {
    * Acquires the lock.
    *
    * @param signal ends the wait, like the signal that the caller may have given
-   * @throws what `onBusy` throws for a busy lock, and every other lock error.
+   * @throws what `onBusy` throws for a busy lock, and every other lock error; immediately for a key that cannot be made.
    */
   lock(signal?: AbortSignal): Promise<CallLock> {
     const { method, self, args, service } = this;

@@ -1,11 +1,11 @@
 import { createHash } from 'node:crypto';
 import HANDOFF from './handoff.lua.js';
-import LONE_OPERATION from './lone-operation.lua.js';
+import PLAIN_OPERATIONS from './plain-operations.lua.js';
 import OPERATIONS from './operations.lua.js';
 import RECORDS from './records.lua.js';
 
 // Each file uses the locals of those before it.
-const TEXT = LONE_OPERATION + RECORDS + HANDOFF + OPERATIONS;
+const TEXT = PLAIN_OPERATIONS + RECORDS + HANDOFF + OPERATIONS;
 
 /** The one script of this provider: every operation on a lock runs in it. operations.lua lists its arguments. */
 export const LOCK_SCRIPT = scriptOf(TEXT);

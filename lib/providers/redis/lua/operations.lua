@@ -22,7 +22,7 @@ Operations run in the order in which they are sent. A process that releases a lo
 A key that is retained while requests wait for it is announced to the process of the first: 'k' ms ':' holder.
 
 The reply has one entry per operation, then a notice (token, server time in µs, number of tokens, provisional ':' holder ' ' lock) for each
-request of the calling process that was granted in this call. A lone operation of the fast path answers without an array.
+request of the calling process that was granted in this call. A plain operation that is alone answers without an array.
 
   token                  held, with the whole lease asked for: the last of the tokens of its callers
   h token ms             held, with that many ms left
@@ -275,8 +275,7 @@ end
 
 -- Each by itself: an error of one (a key of another type, memory full) is its own reply, and disturbs neither what ran before it nor
 -- what comes after it.
-local replies = {}
-for i = 1, #KEYS - 1 do
+for i = #replies + 1, #KEYS - 1 do
   local ok, reply = pcall(run, i)
   replies[i] = (ok or type(reply) == 'table') and reply or { err = reply }
 end

@@ -32,23 +32,23 @@ local FRESH, LIVE, KEEP = 500, 3000, 10000
 -- away from it, and after a loss of data the clock alone keeps tokens growing.
 local AHEAD = 1000
 
-local sub, byte, find, match, format = string.sub, string.byte, string.find, string.match, string.format
+local find, match = string.find, string.match
 local max, min = math.max, math.min
 local process = ARGV[1]
-local time = call('TIME')
+time = time or call('TIME')
 local micros = time[1] * 1000000 + time[2]
 local now = math.floor(micros / 1000)
 local stamp = format('%016.0f', micros)
 local HOLDER_AT = { p = 18, w = 18, m = 31, c = 43 }
-local counter, seen = KEYS[1], KEYS[1] .. 'seen'
+local seen = counter .. 'seen'
 
 -- The last of the next tokens of the bucket, one unless there is a count: larger than every earlier one, and not below the server's clock,
 -- so that tokens keep growing after the counter was lost. The first of a call reserves one for each of its operations and more: the
 -- counter is written before any record with a token. Answers also how many were taken, which may be less of those to spare.
-local lastToken, reserved = 0, 0
+local lastToken, lastReserved = 0, 0
 local function takeTokens(count, isSpare)
   count = count or 1
-  if lastToken + count > reserved then
+  if lastToken + count > lastReserved then
     local ahead = #KEYS + count + 8
     lastToken = max(lastToken, micros)
     local last = tonumber(call('SET', counter, lastToken + ahead, 'GET') or 0)
@@ -60,7 +60,7 @@ local function takeTokens(count, isSpare)
       end
       call('SET', counter, lastToken + ahead)
     end
-    reserved = lastToken + ahead
+    lastReserved = lastToken + ahead
   end
   lastToken = lastToken + count
   return format('%016.0f', lastToken), count

@@ -1,0 +1,73 @@
+--[[
+The fast path: plain acquires and plain releases, exclusive or limited, of locks without waiters or other holders. Usually a call carries
+nothing else. The first other operation, and all behind it, fall through to the general path.
+
+It precedes the rest of the script because the functions below it are expensive to create, and few callers are bound by the round trip and
+by each microsecond in it. Measured on Redis 7.0.15, server CPU for a call of 1, 2, 4 and 8 operations: 18, 28, 42 and 63 µs; without this
+path 37, 43, 50 and 70 µs.
+
+The general path repeats both operations: one copy for both paths costs more than it saves.
+]]
+local call, byte, sub, format = redis.call, string.byte, string.sub, string.format
+local counter = KEYS[1]
+local time
+-- The last token that was given out, and the last that the counter reserves.
+local token, reserved = '', ''
+
+-- The next token. The first of a call reserves one for each of its operations: the counter is written before any record with a token.
+-- Digits are joined and compared as text: they are 16 until the year 2286.
+local function nextToken()
+  if token < reserved then
+    token = format('%.0f', token + 1)
+    return
+  end
+  local spare = #KEYS - 2
+  time = time or call('TIME')
+  local first = time[1] .. sub('00000' .. time[2], -6)
+  local till = spare == 0 and first or format('%.0f', first + spare)
+  local last = call('SET', counter, till, 'GET')
+  if last and last >= first then
+    first = format('%.0f', last + 1)
+    till = spare == 0 and first or format('%.0f', first + spare)
+    call('SET', counter, till)
+  end
+  token, reserved = first, till
+end
+
+-- Answers nothing when the operation is not plain.
+local function plain(i)
+  local lock, code, holder, ms = KEYS[i + 1], ARGV[3 * i - 1], ARGV[3 * i], ARGV[3 * i + 1]
+  local letter = byte(code)
+  local terms = (letter == 108 or letter == 109) and string.match(code, '^%a%d*( [%d ]+):?%d*$') -- l, m
+  if letter == 65 or letter == 84 or terms then -- A, T
+    if call('EXISTS', lock, lock .. '}q') == 0 then
+      nextToken()
+      call('SET', lock, (terms and 'o' or 'p') .. token .. holder .. (terms or ''), 'PX', ms)
+      return token
+    end
+  elseif ms == '0' and (code == 'R' or string.find(code, 'e ', 1, true) == 1) then
+    local value = call('GET', lock)
+    if value then
+      local state = byte(value)
+      if state == 112 and code == 'R' and sub(value, 18) == holder -- p
+        or state == 111 and letter == 101 and sub(value, 18) == holder .. sub(code, 2) then -- o, e
+        call('DEL', lock)
+        return 1
+      end
+    end
+  end
+end
+
+local replies = {}
+if #KEYS == 2 then
+  local reply = plain(1)
+  if reply then return reply end
+else
+  for i = 1, #KEYS - 1 do
+    local ok, reply = pcall(plain, i)
+    if ok and not reply then break end
+    -- An error of one operation is its own reply, as on the general path.
+    replies[i] = ok and reply or type(reply) == 'table' and reply or { err = reply }
+  end
+  if #replies == #KEYS - 1 then return replies end
+end

@@ -3,6 +3,9 @@ import type { LockLogger } from '../../../api/logger.js';
 import { withoutCommand } from './ioredis.js';
 import { type CommandSender, isReplyError, keepConnecting, NotSent, type RedisConnection } from './redis-connection.js';
 
+/** How long a connection that has fallen silent is still listened to, in ms. */
+const SECOND_LOOK = 50;
+
 /** Reacts to the state of a connection. */
 export interface ConnectionListener {
   /** It is ready for commands: for the first time, or again. */
@@ -224,9 +227,10 @@ export class CommandConnection implements CommandSender {
       if (silent < this.timeout) this.#listen(Math.max(1, Math.ceil(this.timeout - silent)));
       else if (this.#suspected) this.#giveUp(new Error(`The server did not answer for ${Math.round(silent)} ms.`));
       else {
-        // After a blocked event loop timers run before sockets are read, so replies that have arrived are read first.
+        // After a blocked event loop timers run before sockets are read, so replies that have arrived are read first. node-redis has not
+        // even written then what was sent just before (it writes from setImmediate), so there is time for a round trip.
         this.#suspected = true;
-        this.#listen(1);
+        this.#listen(SECOND_LOOK);
       }
     }, delay);
   }

@@ -1,6 +1,7 @@
 import type { Clock } from '../../api/clock.js';
 import type { LossReason } from '../../api/errors.js';
 import type { AcquireRequest, Grant, ReleaseOutcome } from '../../api/lock-provider.js';
+import type { Placed } from '../toolkit/dense-set.js';
 import type { SuspensionDetector } from '../toolkit/suspension.js';
 import { LeaseValidity } from '../toolkit/validity.js';
 import type { ReleaseIntent } from './releases.js';
@@ -27,7 +28,9 @@ export interface GrantOwner {
  * It owns all that outlives a holder: until when the lock is surely ours, the numbers of its renewals, and how many suspensions of the
  * machine were known at the last acknowledged command. So an answer to a renewal concerns those who hold by the grant when it comes.
  */
-export class HeldGrant {
+export class HeldGrant implements Placed {
+  /** Among what callers hold. */
+  place = -1;
   /** The id under which the backend has it. */
   readonly id: string;
   readonly holders = new Set<GrantHolder>();

@@ -5,15 +5,14 @@ import type { AcquireTerms } from '../acquire/acquire-terms.js';
 import type { CoreParts } from '../core-parts.js';
 import type { Reachability } from '../events/reachability.js';
 import { nameOf } from '../events/subject.js';
-import { HolderTable } from '../toolkit/holder-table.js';
+import { DenseSet } from '../toolkit/dense-set.js';
 import type { HeldGrant } from './held-grant.js';
 import { Hold, lostError } from './hold.js';
 import { Watchdog } from './watchdog.js';
 
 /** What the callers of this process hold at one provider: from the grant, through the renewals, to the release or the loss. */
 export class Holds {
-  /** By the id of the request. */
-  readonly #grants = new HolderTable<HeldGrant>();
+  readonly #grants = new DenseSet<HeldGrant>();
   readonly #watchdog: Watchdog;
   /** How many are being given back: a release may commit what a task has written. */
   #leaving = 0;
@@ -55,8 +54,8 @@ export class Holds {
     const holder = grant.isFirst ? id : random.id();
     const hold = new Hold(subject, grant, holder, token, limited, now, clock, this.#onLost);
     grant.holders.add(hold);
-    if (!this.#grants.has(id)) {
-      this.#grants.set(id, grant);
+    if (grant.place < 0) {
+      this.#grants.add(grant);
       this.#watchdog.added(grant);
     }
     events.publish('acquired', () => ({ ...subject, waited: now - startedAt, fencingToken: token }));
@@ -65,7 +64,7 @@ export class Holds {
 
   /** The grant is given back or lost. Before its release is sent, so that no renewal follows it. */
   ended(grant: HeldGrant): void {
-    if (!this.#grants.delete(grant.id)) return;
+    if (!this.#grants.delete(grant)) return;
     this.#watchdog.removed();
     if (this.isIdle) this.#onceIdle?.();
   }

@@ -4,7 +4,7 @@ import { Hold } from './hold.js';
 import type { LockEventPublisher } from '../events/publisher.js';
 import type { Reachability } from '../events/reachability.js';
 import type { LockBackend, RenewOutcome } from '../../api/lock-provider.js';
-import type { HolderTable } from '../toolkit/holder-table.js';
+import type { DenseSet } from '../toolkit/dense-set.js';
 import { detached } from '../toolkit/detached.js';
 import type { SuspensionDetector } from '../toolkit/suspension.js';
 
@@ -27,8 +27,8 @@ export class Watchdog {
   #wakesAt = Infinity;
 
   constructor(
-    /** All that callers hold, by the id of the request. */
-    private readonly grants: HolderTable<HeldGrant>,
+    /** All that callers hold. */
+    private readonly grants: DenseSet<HeldGrant>,
     private readonly backend: Pick<LockBackend, 'renew'>,
     private readonly clock: Clock,
     private readonly suspension: SuspensionDetector,
@@ -49,7 +49,7 @@ export class Watchdog {
   /** The times of a grant have changed. */
   reschedule(grant: HeldGrant): void {
     // In no caller's context: this timer and those that follow it would keep that context alive.
-    if (this.grants.has(grant.id)) detached(this.#wakeBy, grant.nextWake);
+    if (grant.place >= 0) detached(this.#wakeBy, grant.nextWake);
   }
 
   /** Renews everything now: after a reconnect, before waiters ask; and after a suspension. */

@@ -1,6 +1,7 @@
 import type { LockError } from '../../api/errors.js';
 import type { LockMode } from '../../api/lock-options.js';
 import type { AcquireRequest, Grant } from '../../api/lock-provider.js';
+import type { Placed } from '../../core/toolkit/dense-set.js';
 import type { Confirmation } from './confirmation.js';
 import type { Epoch } from './epochs.js';
 
@@ -8,7 +9,9 @@ import type { Epoch } from './epochs.js';
  * One attempt in one epoch: what the member of that epoch is asked for. It has an id of its own, because the same attempt may come back
  * to the same member in a later epoch, and a release of the earlier ask that arrives late must not free the later one.
  */
-export class FailoverAttempt implements AcquireRequest {
+export class FailoverAttempt implements AcquireRequest, Placed {
+  /** Among those of its backend. */
+  place = -1;
   readonly key: string;
   readonly mode: LockMode;
   readonly otherKeysHeld: number;

@@ -15,7 +15,7 @@ import type {
   RenewOutcome,
 } from '../../api/lock-provider.js';
 import { UNUSED } from '../../core/toolkit/composite.js';
-import { HolderTable } from '../../core/toolkit/holder-table.js';
+import { DenseSet } from '../../core/toolkit/dense-set.js';
 import { SuspensionDetector } from '../../core/toolkit/suspension.js';
 import { withTimeout } from '../../core/toolkit/timing.js';
 import { type Epoch, Epochs, type FailoverState, TOKENS_PER_EPOCH } from './epochs.js';
@@ -40,8 +40,8 @@ export class FailoverBackend implements LockBackend {
   readonly capabilities: LockCapabilities;
   readonly #epochs: Epochs;
   readonly #suspension: SuspensionDetector;
-  /** Those that wait or hold, by the ids that the members know. */
-  readonly #attempts = new HolderTable<FailoverAttempt>();
+  /** Those that wait or hold. */
+  readonly #attempts = new DenseSet<FailoverAttempt>();
 
   /** Checked by the provider: `members` are those of `settings.providers`, in their order. */
   constructor(
@@ -177,7 +177,7 @@ export class FailoverBackend implements LockBackend {
     const { context, settings } = this;
     const suspensions = this.#suspension.observe();
     const attempt = new FailoverAttempt(request, epoch, context.random.id(), memberLease(settings), suspensions);
-    this.#attempts.set(attempt.id, attempt);
+    this.#attempts.add(attempt);
     request.state = attempt;
     return attempt;
   }
@@ -239,7 +239,7 @@ export class FailoverBackend implements LockBackend {
   }
 
   #forget(attempt: FailoverAttempt): void {
-    this.#attempts.delete(attempt.id);
+    this.#attempts.delete(attempt);
     if (attempt.isCurrent) attempt.request.state = undefined;
   }
 

@@ -1,0 +1,41 @@
+/** What a {@link DenseSet} has, or may have. */
+export interface Placed {
+  /** Where it is; -1 when no set has it. The set's own. */
+  place: number;
+}
+
+/**
+ * Values in no order, in memory that is used again: each knows its place, and the last one moves to the place of one that leaves.
+ *
+ * For what comes and goes with every lock and is not looked up. A value is in one set at a time.
+ */
+export class DenseSet<T extends Placed> {
+  readonly #values: T[] = [];
+
+  get size(): number {
+    return this.#values.length;
+  }
+
+  /** Adds one that is not in it. */
+  add(value: T): void {
+    value.place = this.#values.length;
+    this.#values.push(value);
+  }
+
+  /** Answers whether it was there. */
+  delete(value: T): boolean {
+    const { place } = value;
+    if (place < 0) return false;
+    value.place = -1;
+    const last = this.#values.pop() as T;
+    if (last === value) return true;
+    this.#values[place] = last;
+    last.place = place;
+    return true;
+  }
+
+  /** All as they are now. */
+  values(): T[] {
+    return this.#values.slice();
+  }
+}

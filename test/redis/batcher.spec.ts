@@ -25,9 +25,9 @@ class Wire implements CommandSender {
   }
 }
 
-function batcherOn(wire: Wire): Batcher {
+function batcherOn(wire: Wire, onNotice: (notice: string) => void = () => undefined): Batcher {
   const script = { text: 'return', sha: 'sha' };
-  const batcher = new Batcher('process', 'counter', script, systemClock, () => undefined);
+  const batcher = new Batcher('process', 'counter', script, systemClock, onNotice);
   batcher.connection = wire;
   return batcher;
 }
@@ -84,5 +84,15 @@ describe('a batch of operations', () => {
     expect(answers).toEqual([1, 2, 3, 4, 5]);
     await turn();
     expect(wire.calls.slice(2).map(({ locks }) => locks)).toEqual([LOCKS]);
+  });
+
+  it('whose reply hands a lock on is answered at once, so that a caller that released can come again before others have had their turns', async () => {
+    const wire = new Wire();
+    const answers: unknown[] = [];
+    const batcher = batcherOn(wire, (notice) => answers.push(notice));
+    for (const lock of LOCKS) loop(batcher, lock, answers);
+    await turn();
+    wire.calls[0]?.answer([1, 2, 3, 4, 5, 'notice']);
+    expect(answers).toEqual(['notice', 1, 2, 3, 4, 5]);
   });
 });

@@ -386,15 +386,16 @@ export class Checker {
 
   #isDocumented(rule, op, at, since) {
     const { allows, lifetime, settle = 0, noticedWithin = Infinity } = this.#subject;
-    // Too many holders are what two are for an exclusive lock.
-    const documented = rule === 'limit' ? 'overlap' : rule;
     // A holder that lost its lock by a fault must notice in time, whatever fault comes in between.
     if (at - since > noticedWithin) return false;
-    return this.#faults.some((fault) => {
-      const covers = since >= fault.begin && since <= fault.end + lifetime && allows[fault.name]?.includes(documented);
-      // A fault cannot take a lock from a caller that asked after it was over. The other of the two holders may have asked later.
-      return covers && (documented !== 'overlap' || op.startedAt <= fault.end + (fault.settle ?? settle));
-    });
+    return documentedAs(rule, op).some((documented) =>
+      this.#faults.some((fault) => {
+        const covers =
+          since >= fault.begin && since <= fault.end + lifetime && allows[fault.name]?.includes(documented);
+        // A fault cannot take a lock from a caller that asked after it was over. The other of the two holders may have asked later.
+        return covers && (documented !== 'overlap' || op.startedAt <= fault.end + (fault.settle ?? settle));
+      }),
+    );
   }
 
   #key(key) {
@@ -414,6 +415,14 @@ export class Checker {
     }
     return state;
   }
+}
+
+/** Under which of these names a subject may allow it. */
+function documentedAs(rule, op) {
+  // Too many holders are what two are for an exclusive lock.
+  if (rule === 'limit') return ['overlap'];
+  // Where two hold, nothing refuses what one without a token writes, such as a limited one.
+  return rule === 'stale' && op.token === null ? ['stale', 'overlap'] : [rule];
 }
 
 /** The conflicting holder that has entered with a larger token, if there are tokens. */

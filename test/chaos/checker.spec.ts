@@ -15,8 +15,8 @@ beforeAll(async () => {
 
 describe('the rule that no write is accepted after a later holder', () => {
   /** `w1` writes after `w2` has entered. */
-  function judged(token: string | null, held: boolean, later = token && '2') {
-    const checker = new Checker({ fair: false, allows: {}, lifetime: 100, recovery: 100 });
+  function judged(token: string | null, held: boolean, later = token && '2', allows = {}) {
+    const checker = new Checker({ fair: false, allows, lifetime: 100, recovery: 100 });
     const observe = (at: number, event: string, worker: string, more: object = {}) => {
       checker.observe({
         at,
@@ -31,6 +31,8 @@ describe('the rule that no write is accepted after a later holder', () => {
     };
     for (const worker of ['w1', 'w2']) observe(0, 'attempt', worker);
     observe(10, 'enter', 'w1', { held: true, remaining: 50 });
+    checker.observe({ at: 50, event: 'begin', fault: 'FLUSHALL', of: 'server', target: 'server' });
+    checker.observe({ at: 60, event: 'end', fault: 'FLUSHALL' });
     observe(100, 'enter', 'w2', { token: later, held: true, remaining: 50 });
     observe(110, 'write', 'w1', { held, remaining: held ? 20 : 0, overdue: 50 });
     return checker.violations.map(({ rule }) => rule);
@@ -44,6 +46,13 @@ describe('the rule that no write is accepted after a later holder', () => {
 
   it('does not expect a lock without tokens to stop a holder that knows of its loss', () => {
     expect(judged(null, false)).toEqual([]);
+  });
+
+  it('does not expect a holder without a token to be stopped where a fault may let two in', () => {
+    const allows = { FLUSHALL: ['overlap'] };
+    expect(judged(null, true, null, allows)).not.toContain('stale');
+    expect(judged('1', true, '2', allows)).toContain('stale');
+    expect(judged(null, true, null, { 'CLIENT KILL': ['overlap'] })).toContain('stale');
   });
 
   it('does not expect a resource to know of a later holder without a token, such as a limited one', () => {

@@ -92,17 +92,17 @@ describe('cohorts of processes on one Redis', () => {
   function looper(entries: Entry[]) {
     let inside = 0;
     let arrivals = 0;
-    return async (process: Process) => {
+    return async (process: Process, isAlone = false) => {
       arrivals += 1;
       let arrived = arrivals;
-      // While the request of its process is on its way, the server serves others: the first caller has come when it is known to wait there.
-      const { events, admin } = process.locks;
-      const known = () => {
+      const { events } = process.locks;
+      const onWaiting = () => {
         arrived = arrivals;
       };
-      if (admin.waiting().length === 0) events.once('waiting', known);
+      // While its request is on its way the server serves others, so the only caller of a process has come when it is known to wait.
+      if (isAlone) events.once('waiting', onWaiting);
       await process.locks.withLock('k', async (held) => {
-        events.off('waiting', known);
+        events.off('waiting', onWaiting);
         inside += 1;
         expect(inside).toBe(1);
         const token = tokenOf(held);
@@ -163,7 +163,7 @@ describe('cohorts of processes on one Redis', () => {
     const crowd = Array.from({ length: left }, twice);
     let rounds = 0;
     while (left > 0) {
-      await take(one);
+      await take(one, true);
       rounds += 1;
     }
     await Promise.all(crowd);

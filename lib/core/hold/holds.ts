@@ -54,7 +54,7 @@ export class Holds {
     const holder = grant.isFirst ? id : random.id();
     const hold = new Hold(subject, grant, holder, token, limited, now, clock, this.#onLost);
     grant.holders.add(hold);
-    if (grant.place < 0) {
+    if (!this.#grants.has(grant)) {
       this.#grants.add(grant);
       this.#watchdog.added(grant);
     }

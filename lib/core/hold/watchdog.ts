@@ -49,7 +49,7 @@ export class Watchdog {
   /** The times of a grant have changed. */
   reschedule(grant: HeldGrant): void {
     // In no caller's context: this timer and those that follow it would keep that context alive.
-    if (grant.place >= 0) detached(this.#wakeBy, grant.nextWake);
+    if (this.grants.has(grant)) detached(this.#wakeBy, grant.nextWake);
   }
 
   /** Renews everything now: after a reconnect, before waiters ask; and after a suspension. */

@@ -1,6 +1,6 @@
 /** What a {@link DenseSet} has, or may have. */
 export interface Placed {
-  /** Where it is; -1 when no set has it. The set's own. */
+  /** Where it is; -1 when no set has it. Only the set reads and changes it. */
   place: number;
 }
 
@@ -16,6 +16,10 @@ export class DenseSet<T extends Placed> {
     return this.#values.length;
   }
 
+  has(value: T): boolean {
+    return value.place >= 0;
+  }
+
   /** Adds one that is not in it. */
   add(value: T): void {
     value.place = this.#values.length;
@@ -24,8 +28,8 @@ export class DenseSet<T extends Placed> {
 
   /** Answers whether it was there. */
   delete(value: T): boolean {
+    if (!this.has(value)) return false;
     const { place } = value;
-    if (place < 0) return false;
     value.place = -1;
     const last = this.#values.pop() as T;
     if (last === value) return true;

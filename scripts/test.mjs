@@ -1,5 +1,6 @@
 import { randomInt } from 'node:crypto';
 import { availableParallelism } from 'node:os';
+import { ensureBuilt } from './build.mjs';
 import { commandLine } from './command-line.mjs';
 import { ensureInstalled } from './ensure-installed.mjs';
 import { ensureServers } from './ensure-servers.mjs';
@@ -36,6 +37,8 @@ const cores = availableParallelism();
 
 ensureInstalled();
 if (!options.unit) ensureServers();
+// Programs that tests start build what is not built, several at a time.
+if (!options.unit && paths.length === 0) ensureBuilt();
 
 const run = new JestRun(options);
 const env = { LOCK_TESTS_SEED: options.seed, ...(options.long && { LOCK_TESTS_LONG: '1' }) };

@@ -2,8 +2,8 @@ import { afterEach, describe, expect, it } from '@jest/globals';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 
-const FEW = 2_000;
-const MANY = 16_000;
+const FEW = 1_000;
+const MANY = 8_000;
 const RUNS = 3;
 
 // A part that looks at all others for each would cost eight times as much for each of the many.

@@ -76,7 +76,7 @@ export class HolderTable<T> {
   #home(id: string): number {
     let hash = 0;
     for (let index = Math.max(0, id.length - this.significant); index < id.length; index += 1) {
-      hash = (Math.imul(hash, 31) + id.charCodeAt(index)) | 0;
+      hash = (31 * hash + id.charCodeAt(index)) | 0;
     }
     return (hash ^ (hash >>> 15)) & this.#mask;
   }

@@ -95,7 +95,8 @@ describe.each(databases)('a user of %s with the privileges that the docs name', 
 
   it.each([
     ['row', () => new TypeOrmRowLockProvider(given()), RowLockBackend],
-    ['version', () => new TypeOrmVersionLockProvider(given()), VersionLockBackend],
+    // Its own purge could be first.
+    ['version', () => new TypeOrmVersionLockProvider({ ...given(), purgeAfter: false }), VersionLockBackend],
   ] as const)(
     'needs DELETE to purge rows of %s',
     async (_, make, Backend: BackendClass<RowLockBackend | VersionLockBackend>) => {

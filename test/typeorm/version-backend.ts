@@ -31,10 +31,14 @@ export async function revokeLease(admin: DataSource, namespace: string, key: str
 }
 
 /** A provider on this server with a wire of its own. */
-export function versionProvider(backend: SqlBackend): Promise<TypeOrmVersionLockProvider> {
+export function versionProvider(
+  backend: SqlBackend,
   // A busy machine answers a statement late, which must not look like an outage.
-  const options = { synchronize: true, statementTimeout: '3s' };
-  return backend.wired((dataSource) => new TypeOrmVersionLockProvider({ dataSource, ...options }));
+  { statementTimeout = '3s' }: { readonly statementTimeout?: string } = {},
+): Promise<TypeOrmVersionLockProvider> {
+  return backend.wired(
+    (dataSource) => new TypeOrmVersionLockProvider({ dataSource, synchronize: true, statementTimeout }),
+  );
 }
 
 const capabilities = capabilitiesOf(new TypeOrmVersionLockProvider({ dataSource: new DataSource({ type: 'sqljs' }) }));

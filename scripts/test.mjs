@@ -56,7 +56,7 @@ else {
     await group(
       'servers',
       ['--testPathPatterns', SERVERS, ...(options.long ? [] : ['--testPathIgnorePatterns', LONG])],
-      { workers: 2 * cores },
+      { workers: 2 * cores + 1 },
     );
 }
 const all = await run.repeatFailed([...files.values()], { env });

@@ -92,15 +92,16 @@ describe('cohorts of processes on one Redis', () => {
   function looper(entries: Entry[]) {
     let inside = 0;
     let arrivals = 0;
-    return async (process: Process, isAlone = false) => {
+    return async (process: Process) => {
       arrivals += 1;
       let arrived = arrivals;
       const { events } = process.locks;
       const onWaiting = () => {
         arrived = arrivals;
       };
-      // While its request is on its way the server serves others, so the only caller of a process has come when it is known to wait.
-      if (isAlone) events.once('waiting', onWaiting);
+      // While its request is on its way the server serves others, so the first caller of a queue has come when it is known to wait. Those
+      // behind it are known at once.
+      events.once('waiting', onWaiting);
       await process.locks.withLock('k', async (held) => {
         events.off('waiting', onWaiting);
         inside += 1;
@@ -163,7 +164,7 @@ describe('cohorts of processes on one Redis', () => {
     const crowd = Array.from({ length: left }, twice);
     let rounds = 0;
     while (left > 0) {
-      await take(one, true);
+      await take(one);
       rounds += 1;
     }
     await Promise.all(crowd);

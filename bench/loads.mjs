@@ -1,6 +1,6 @@
 // What the candidates do while they are measured. `acquire(key)` resolves to a function that releases the lock.
 import { setTimeout as sleep } from 'node:timers/promises';
-import { mapped } from './measure.mjs';
+import { cpuNanoseconds, mapped } from './measure.mjs';
 
 const IN_FLIGHT = 64;
 
@@ -12,6 +12,13 @@ export async function oneCaller(acquire, milliseconds) {
 /** Each of `callers` callers on a key of its own: cycles per second. */
 export async function manyKeys(acquire, milliseconds, callers = 64) {
   return rate(milliseconds, callers, async (caller) => (await acquire(`many-${caller}`))());
+}
+
+/** µs of CPU time for one of so many cycles, of which as many are in flight as callers, each on a key of its own. */
+export async function cpuOfCycle(acquire, cycles, callers) {
+  const cycle = async (caller) => (await acquire(`cpu-${caller}`))();
+  const all = () => Promise.all(Array.from({ length: callers }, (_, caller) => cycle(caller)));
+  return (await cpuNanoseconds(cycles / callers, all)) / callers / 1_000;
 }
 
 /** `callers` at once on one key: ms until each has held it or given up, and how many gave up. */
@@ -78,6 +85,55 @@ export async function manyHeld(acquire, count) {
     while (releases.length > 0) await releases.pop()();
   });
   return ((performance.now() - startedAt) * 1_000) / count;
+}
+
+const held = [];
+
+/** Acquires so many keys, and keeps them. */
+export async function hold(acquire, count) {
+  for (let index = 0; index < count; index += 100) {
+    const keys = Array.from({ length: Math.min(100, count - index) }, (_, offset) => `kept-${index + offset}`);
+    held.push(...(await Promise.all(keys.map((key) => acquire(key)))));
+  }
+}
+
+/** The share of a core that the process uses within so many ms, in %. */
+export async function cpuShare(_acquire, milliseconds) {
+  const before = process.cpuUsage();
+  await sleep(milliseconds);
+  const { user, system } = process.cpuUsage(before);
+  return (user + system) / 10 / milliseconds;
+}
+
+/** Releases what {@link hold} has acquired. */
+export async function letGo() {
+  while (held.length > 0) await Promise.all(held.splice(0, 100).map((release) => release()));
+}
+
+/** So many callers that wait for these keys, each for one, until all have had their turns. Answers how many gave up. */
+export async function waitForTurns(acquire, keys, callers) {
+  let gaveUp = 0;
+  const turn = async (_, caller) => {
+    const release = await acquire(keys[caller % keys.length]).catch(() => undefined);
+    if (release) await release();
+    else gaveUp += 1;
+  };
+  await Promise.all(Array.from({ length: callers }, turn));
+  return gaveUp;
+}
+
+/** ms until a free lock is acquired, at most so many. */
+export async function acquireFree(acquire, atMost) {
+  const startedAt = performance.now();
+  const acquired = acquire(`free-${startedAt}`).catch(() => undefined);
+  const enough = new AbortController();
+  const release = await Promise.race([acquired, sleep(atMost, undefined, enough).catch(() => undefined)]);
+  enough.abort();
+  const took = performance.now() - startedAt;
+  // Not awaited: a library may wait for a hung node to release as well.
+  release?.().catch(() => undefined);
+  await sleep(5);
+  return took;
 }
 
 /**

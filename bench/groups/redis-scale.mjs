@@ -1,7 +1,7 @@
 // What grows: waiters of a held lock, locks that are held for long, thousands of waiters and keys.
 import { setTimeout as sleep } from 'node:timers/promises';
-import { burst, manyHeld } from '../loads.mjs';
-import { interleave, isQuick, lasting } from '../measure.mjs';
+import { burst, cpuShare, hold, letGo, manyHeld, waitForTurns } from '../loads.mjs';
+import { interleave, isQuick, lasting, mapped } from '../measure.mjs';
 import { builds } from '../builds.mjs';
 import { candidate } from '../redis/candidates.mjs';
 import { by, commandsDuring, each, OURS, RAW, peerNames, server, stop } from '../redis/setup.mjs';
@@ -19,24 +19,17 @@ async function idleWaiters(keys) {
   const rounds = {};
   const notes = {};
   for (const name of [RAW, ...builds, ...peerNames]) {
-    const { acquire } = by[name];
     const holder = await candidate(name, server.port);
     const names = Array.from({ length: keys }, (_, index) => `idle-${index}`);
     // Not renewed, so that only the commands of waiters are counted.
     const releases = await Promise.all(names.map((key) => holder.acquire(key, { lease: '60s', renew: false })));
-    let gaveUp = 0;
-    const waiters = Array.from({ length: WAITERS }, (_, index) =>
-      acquire(names[index % keys]).then(
-        (releaseLater) => releaseLater(),
-        () => (gaveUp += 1),
-      ),
-    );
+    const waiting = by[name].run(waitForTurns, names, WAITERS);
     await sleep(lasting(1_500));
     const seconds = lasting(4_000) / 1_000;
     rounds[name] = [(await commandsDuring(() => sleep(seconds * 1_000))) / seconds];
-    if (gaveUp > 0) notes[name] = `${gaveUp} of ${WAITERS} gave up meanwhile`;
     await Promise.all(releases.map((release) => release()));
-    await Promise.all(waiters);
+    const gaveUp = await waiting;
+    if (gaveUp > 0) notes[name] = `${gaveUp} of ${WAITERS} gave up meanwhile`;
     await holder.stop();
   }
   report({
@@ -57,22 +50,12 @@ async function heldLocks() {
   const cpu = {};
   const commands = {};
   for (const name of names) {
-    const { acquire } = by[name];
-    const releases = [];
-    for (let index = 0; index < HELD; index += 100) {
-      const keys = Array.from({ length: 100 }, (_, offset) => `kept-${index + offset}`);
-      releases.push(...(await Promise.all(keys.map((key) => acquire(key)))));
-    }
+    await by[name].run(hold, HELD);
     // Several times the pause between two renewals, which is 8 s for some. A shorter measurement sees one burst of them, or none.
     const milliseconds = lasting(40_000);
-    const sent = await commandsDuring(async () => {
-      const before = process.cpuUsage();
-      await sleep(milliseconds);
-      const { user, system } = process.cpuUsage(before);
-      cpu[name] = [(user + system) / 10 / milliseconds];
-    });
+    const sent = await commandsDuring(async () => (cpu[name] = [await by[name].run(cpuShare, milliseconds)]));
     commands[name] = [(sent * 1_000) / milliseconds];
-    while (releases.length > 0) await Promise.all(releases.splice(0, 100).map((release) => release()));
+    await by[name].run(letGo);
   }
   const what = `${HELD.toLocaleString('en')} locks held with leases of 10 s and renewed`;
   report({ what, unit: '% of one core', better: 'less', ours: OURS, bar: { atMost: 5 }, rounds: cpu });
@@ -86,11 +69,12 @@ async function moreWaiters() {
   const rounds = Object.fromEntries(names.map((name) => [name, []]));
   for (const point of points) {
     const results = await interleave(
-      each(names, async (acquire) => ((await burst(acquire, point)).milliseconds * 1_000) / point),
+      each(names, burst, point),
       // A library that wakes a thousand waiters for each release needs a minute.
       point < 1_000 ? { rounds: 5 } : { rounds: 1, warmUp: 0 },
     );
-    for (const name of names) rounds[name].push(results[name]);
+    const microseconds = mapped(results, ({ milliseconds }) => (milliseconds * 1_000) / point);
+    for (const name of names) rounds[name].push(microseconds[name]);
   }
   report({
     what: 'Waiters at once on one key: time per waiter until each has held it',
@@ -107,10 +91,7 @@ async function moreKeys() {
   const names = [RAW, OURS];
   const rounds = Object.fromEntries(names.map((name) => [name, []]));
   for (const point of points) {
-    const results = await interleave(
-      each(names, (acquire) => manyHeld(acquire, point)),
-      { rounds: 5 },
-    );
+    const results = await interleave(each(names, manyHeld, point), { rounds: 5 });
     for (const name of names) rounds[name].push(results[name]);
   }
   report({

@@ -1,12 +1,10 @@
 // Redis: ratios against the raw client, and against other libraries with their defaults, in the same run. Candidates take turns, so
 // that other load of the machine affects all.
-import { fork } from 'node:child_process';
-import { fileURLToPath } from 'node:url';
 import { builds } from '../builds.mjs';
-import { burst, burstTable, loop, loopRounds, manyKeys, oneCaller } from '../loads.mjs';
-import { cpuNanoseconds, interleave, lasting, mapped, median } from '../measure.mjs';
+import { burst, burstTable, cpuOfCycle, loop, loopRounds, manyKeys, oneCaller } from '../loads.mjs';
+import { interleave, lasting, mapped, median } from '../measure.mjs';
 import { serverTime } from '../redis/server-time.mjs';
-import { admin, by, each, NODE_REDIS, OURS, RAW, SCRIPTS, SENT, peerNames, server, stop } from '../redis/setup.mjs';
+import { admin, by, each, NODE_REDIS, OURS, RAW, SCRIPTS, SENT, peerNames, start, stop } from '../redis/setup.mjs';
 import { reportLoops } from '../report-loops.mjs';
 import { report, reportBeside } from '../results.mjs';
 
@@ -17,10 +15,7 @@ const LOOPERS = 16;
 /** By number of processes, how much faster than the baseline the loopers must be. */
 const FASTER = { 1: 2, 2: 3, 4: 2.5 };
 
-const alone = await interleave(
-  each([...ALL, NODE_REDIS, SCRIPTS, SENT], (acquire) => oneCaller(acquire, lasting(200))),
-  { rounds: 15 },
-);
+const alone = await interleave(each([...ALL, NODE_REDIS, SCRIPTS, SENT], oneCaller, lasting(200)), { rounds: 15 });
 const { [SCRIPTS]: sameScripts, [SENT]: sent, ...others } = alone;
 report({
   what: 'One caller, acquire + release',
@@ -58,10 +53,7 @@ for (const callers of [4, 8, 16, 32]) {
     ours: OURS,
     base: RAW,
     bar: { atLeast: 1, of: 'base' },
-    rounds: await interleave(
-      each([RAW, ...builds], (acquire) => manyKeys(acquire, lasting(200), callers)),
-      { rounds: 15 },
-    ),
+    rounds: await interleave(each([RAW, ...builds], manyKeys, lasting(200), callers), { rounds: 15 }),
   });
 }
 
@@ -72,10 +64,7 @@ report({
   ours: OURS,
   base: RAW,
   bar: { atLeast: 1.5, of: 'base' },
-  rounds: await interleave(
-    each([...ALL, NODE_REDIS], (acquire) => manyKeys(acquire, lasting(200))),
-    { rounds: 15 },
-  ),
+  rounds: await interleave(each([...ALL, NODE_REDIS], manyKeys, lasting(200)), { rounds: 15 }),
 });
 
 for (const callers of [1, 64]) await cpuTime(callers);
@@ -86,17 +75,13 @@ await stop();
 /** The CPU time of one cycle, in the client and in the server. */
 async function cpuTime(callers) {
   const CYCLES = lasting(callers === 1 ? 4_000 : 20_000);
-  const costs = await interleave(
-    each([RAW, SCRIPTS, ...builds, NODE_REDIS], async (acquire) => {
-      const before = await serverTime(admin);
-      // As many cycles in flight as callers, each on a key of its own.
-      const client = await cpuNanoseconds(CYCLES / callers, () =>
-        Promise.all(Array.from({ length: callers }, async (_, caller) => (await acquire(`cpu-${caller}`))())),
-      );
-      return { client: client / callers / 1_000, server: ((await serverTime(admin)) - before) / CYCLES };
-    }),
-    { rounds: 7 },
-  );
+  const cost = async (name) => {
+    const before = await serverTime(admin);
+    const client = await by[name].run(cpuOfCycle, CYCLES, callers);
+    return { client, server: ((await serverTime(admin)) - before) / CYCLES };
+  };
+  const names = [RAW, SCRIPTS, ...builds, NODE_REDIS];
+  const costs = await interleave(Object.fromEntries(names.map((name) => [name, () => cost(name)])), { rounds: 7 });
   for (const side of ['client', 'server']) {
     const table = {
       what: `${callers === 1 ? 'One caller' : `${callers} callers`}: CPU time of a cycle, ${side}`,
@@ -112,10 +97,7 @@ async function cpuTime(callers) {
 }
 
 async function bursts() {
-  const rounds = await interleave(
-    each(ALL, (acquire) => burst(acquire, 16)),
-    { rounds: 15 },
-  );
+  const rounds = await interleave(each(ALL, burst, 16), { rounds: 15 });
   report({
     what: '16 callers at once on one key, until each has held it',
     unit: 'ms',
@@ -129,7 +111,7 @@ async function bursts() {
   const calls = {};
   for (const build of builds) {
     await admin.config('RESETSTAT');
-    for (let round = 0; round < BURSTS; round += 1) await burst(by[build].acquire, 16);
+    for (let round = 0; round < BURSTS; round += 1) await by[build].run(burst, 16);
     const sent = Number(/cmdstat_evalsha:calls=(\d+)/.exec(await admin.info('commandstats'))[1]);
     calls[build] = [sent / (BURSTS * 16)];
   }
@@ -146,11 +128,11 @@ async function bursts() {
 async function loopers(processes) {
   const run = (name) =>
     processes === 1
-      ? loop(by[name].acquire, { callers: LOOPERS, milliseconds: lasting(1_000) })
-      : forked(name, processes);
+      ? by[name].run(loop, { callers: LOOPERS, milliseconds: lasting(1_000) })
+      : inSeveral(name, processes);
   const results = await interleave(Object.fromEntries(ALL.map((name) => [name, () => run(name)])), {
     rounds: 3,
-    // Separate processes warm up by themselves.
+    // Processes that are started for it warm up by themselves.
     warmUp: processes === 1 ? undefined : 0,
   });
   const where = { 1: 'one process', 2: 'two processes', 4: 'four processes' }[processes];
@@ -168,15 +150,14 @@ async function loopers(processes) {
   });
 }
 
-async function forked(name, processes) {
-  const program = fileURLToPath(new URL('../redis/looper.mjs', import.meta.url));
-  const args = [name, server.port, LOOPERS / processes, lasting(1_500)].map(String);
-  const children = Array.from({ length: processes }, () => fork(program, args));
-  const message = (child) => new Promise((resolve) => child.once('message', resolve));
-  await Promise.all(children.map(message));
-  const results = children.map(message);
-  for (const child of children) child.send('go');
-  const parts = await Promise.all(results);
+async function inSeveral(name, count) {
+  const processes = await Promise.all(Array.from({ length: count }, () => start(name)));
+  const loops = (milliseconds) =>
+    Promise.all(processes.map((each) => each.run(loop, { callers: LOOPERS / count, milliseconds })));
+  // A long warm-up, because without it the compiler took four fifths of the time.
+  await loops(lasting(2_500));
+  const parts = await loops(lasting(1_500));
+  await Promise.all(processes.map((each) => each.stop()));
   return {
     counts: parts.flatMap(({ counts }) => counts),
     longest: Math.max(...parts.map(({ longest }) => longest)),

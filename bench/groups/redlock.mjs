@@ -1,13 +1,13 @@
 // Redlock, against the libraries of that name in the same run, with their defaults. The servers run on core 0, the clients on core 1.
-// Candidates take turns, so that other load of the machine affects all.
-import { setTimeout as sleep } from 'node:timers/promises';
+// Candidates have a process each and take turns, so that other load of the machine affects all.
 import { Redis } from 'ioredis';
 import { startRedisServer } from '../../test/servers/redis-server.mjs';
 import { builds, OURS } from '../builds.mjs';
-import { burst, burstTable, loop, loopRounds, manyKeys, oneCaller } from '../loads.mjs';
+import { CandidateProcess } from '../candidate-process.mjs';
+import { acquireFree, burst, burstTable, loop, loopRounds, manyKeys, oneCaller } from '../loads.mjs';
 import { interleave, lasting } from '../measure.mjs';
 import { pinned } from '../pinned.mjs';
-import { candidate, names, SCRIPTS } from '../redlock/candidates.mjs';
+import { names, SCRIPTS } from '../redlock/candidates.mjs';
 import { reportLoops } from '../report-loops.mjs';
 import { about, report, versionOf } from '../results.mjs';
 
@@ -16,6 +16,7 @@ const peerNames = names.filter((name) => !builds.includes(name));
 /** With what this library sends, by bare ioredis. */
 const withScripts = [...names, SCRIPTS];
 
+const CANDIDATES = new URL('../redlock/candidates.mjs', import.meta.url);
 const BURST = 16;
 const LOOPERS = 16;
 // A library that waits for all votes would wait as long as the node hangs.
@@ -27,9 +28,9 @@ for (const size of [3, 5]) {
   const ports = servers.map(({ port }) => port);
   if (size === 3) await introduce(ports[0]);
   const by = {};
-  for (const name of withScripts) by[name] = await candidate(name, ports);
-  const measured = (load, options, candidates = names) =>
-    interleave(Object.fromEntries(candidates.map((name) => [name, () => load(by[name].acquire)])), options);
+  for (const name of withScripts) by[name] = await CandidateProcess.start(CANDIDATES, name, ports);
+  const each = (candidates, load, ...args) =>
+    Object.fromEntries(candidates.map((name) => [name, () => by[name].run(load, ...args)]));
   const compare = (what, unit, better, { rounds, notes }) =>
     report({
       what: `${size} nodes: ${what}`,
@@ -41,7 +42,7 @@ for (const size of [3, 5]) {
       notes,
     });
 
-  const alone = await measured((acquire) => oneCaller(acquire, lasting(100)), { rounds: 31 }, withScripts);
+  const alone = await interleave(each(withScripts, oneCaller, lasting(100)), { rounds: 31 });
   const { [SCRIPTS]: sameScripts, ...others } = alone;
   compare('one caller, acquire + release', 'cycles a second', 'more', { rounds: others });
   report({
@@ -54,31 +55,29 @@ for (const size of [3, 5]) {
     rounds: { [SCRIPTS]: sameScripts, [OURS]: alone[OURS] },
   });
   compare('64 callers on 64 keys', 'cycles a second', 'more', {
-    rounds: await measured((acquire) => manyKeys(acquire, lasting(200)), { rounds: 11 }),
+    rounds: await interleave(each(names, manyKeys, lasting(200)), { rounds: 11 }),
   });
-  const bursts = await measured((acquire) => burst(acquire, BURST), { rounds: 7 });
+  const bursts = await interleave(each(names, burst, BURST), { rounds: 7 });
   compare(`${BURST} callers at once on one key, until each has held it`, 'ms', 'less', burstTable(bursts, BURST));
 
-  if (size === 3) await hotKey(measured);
+  if (size === 3) await hotKey(each);
 
   servers[0].signal('SIGSTOP');
-  const times = await measured(acquireFree, { rounds: 61 });
+  const times = await interleave(each(names, acquireFree, HUNG_AT_MOST), { rounds: 61 });
   compare('one node hung, until a free lock is acquired', 'ms', 'less', {
     rounds: times,
     notes: gaveUp(times),
   });
   servers[0].signal('SIGCONT');
 
-  for (const { stop } of Object.values(by)) await stop();
+  for (const candidate of Object.values(by)) await candidate.stop();
   await Promise.all(servers.map((server) => server.stop()));
 }
-// Commands that the hung node has not answered would keep this process alive.
-process.exit(0);
 
 /** Waiters of one process that acquire one key again and again. */
-async function hotKey(measured) {
-  const load = (acquire) => loop(acquire, { callers: LOOPERS, milliseconds: lasting(1_000) });
-  const rounds = loopRounds(await measured(load, { rounds: 5 }));
+async function hotKey(each) {
+  const load = each(names, loop, { callers: LOOPERS, milliseconds: lasting(1_000) });
+  const rounds = loopRounds(await interleave(load, { rounds: 5 }));
   reportLoops(`3 nodes: ${LOOPERS} waiters looping on one key in one process`, rounds, { beside: { atLeast: 3 } });
 }
 
@@ -93,20 +92,6 @@ async function introduce(port) {
     settings: 'redis-server without persistence, one for each node; leases of 10 s; every library has its defaults',
   });
   redis.disconnect();
-}
-
-/** ms until a free lock is acquired, at most HUNG_AT_MOST. */
-async function acquireFree(acquire) {
-  const startedAt = performance.now();
-  const acquired = acquire(`hung-${startedAt}`).catch(() => undefined);
-  const enough = new AbortController();
-  const release = await Promise.race([acquired, sleep(HUNG_AT_MOST, undefined, enough).catch(() => undefined)]);
-  enough.abort();
-  const took = performance.now() - startedAt;
-  // Not awaited: a library may wait for the hung node to release as well.
-  release?.().catch(() => undefined);
-  await sleep(5);
-  return took;
 }
 
 function gaveUp(times) {

@@ -71,7 +71,9 @@ export async function candidate(name, port) {
   await client.connect();
   const own = Object.fromEntries(builds.map((build) => [build, () => ours(client, build)]));
   const nodeRedis = () => ours(createClient({ url: `redis://127.0.0.1:${port}` }), OURS);
-  const make = { [RAW]: raw, [SCRIPTS]: scripts, [NODE_REDIS]: nodeRedis, ...own, ...(await peers()) }[name];
+  const sent = async () => (await ours(client, OURS)).sent;
+  const makers = { [RAW]: raw, [SCRIPTS]: scripts, [SENT]: sent, [NODE_REDIS]: nodeRedis, ...own, ...(await peers()) };
+  const make = makers[name];
   const acquire = await make(client, port);
   return {
     acquire,

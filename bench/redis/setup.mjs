@@ -1,13 +1,14 @@
-// The setup of the Redis groups: a server on core 0, and each candidate with a client of its own on core 1.
+// The setup of the Redis groups: a server on core 0, and each candidate in a process of its own on core 1.
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { Redis } from 'ioredis';
 import { startRedisServer } from '../../test/servers/redis-server.mjs';
 import { builds } from '../builds.mjs';
+import { CandidateProcess } from '../candidate-process.mjs';
 import { pinned } from '../pinned.mjs';
 import { about, versionOf } from '../results.mjs';
-import { candidate, NODE_REDIS, OURS, peers, RAW, SCRIPTS, SENT } from './candidates.mjs';
+import { NODE_REDIS, OURS, peers, RAW, SCRIPTS, SENT } from './candidates.mjs';
 
 export { NODE_REDIS, OURS, RAW, SCRIPTS, SENT };
 
@@ -15,12 +16,9 @@ export const server = pinned(await startRedisServer());
 export const admin = new Redis(server.port);
 /** The names of the other libraries. */
 export const peerNames = Object.keys(await peers());
-/** All candidates by name. */
+/** The processes of all candidates by name. */
 export const by = {};
-for (const name of [RAW, SCRIPTS, ...builds, NODE_REDIS, ...peerNames]) by[name] = await candidate(name, server.port);
-
-// The same locks as those of this library.
-by[SENT] = { acquire: by[OURS].acquire.sent, stop: () => undefined };
+for (const name of [RAW, SCRIPTS, ...builds, SENT, NODE_REDIS, ...peerNames]) by[name] = await start(name);
 
 const PACKAGES = { 'redlock 4': 'redlock4', 'redlock 5 beta': 'redlock' };
 about({
@@ -37,9 +35,14 @@ about({
     'while it waits; every library has its defaults (murlock, which has none, has the settings of its README: 3 attempts, 1 s)',
 });
 
-/** By name, a measurement of that candidate. */
-export function each(names, measure) {
-  return Object.fromEntries(names.map((name) => [name, () => measure(by[name].acquire)]));
+/** One more process of this candidate. */
+export function start(name) {
+  return CandidateProcess.start(new URL('candidates.mjs', import.meta.url), name, server.port);
+}
+
+/** By name, this load on that candidate. */
+export function each(names, load, ...args) {
+  return Object.fromEntries(names.map((name) => [name, () => by[name].run(load, ...args)]));
 }
 
 /** How many commands the clients send while `task` runs. Commands inside scripts do not count. */

@@ -25,12 +25,7 @@ async function peer(ports, make) {
   const clients = ports.map((port) => new Redis(port));
   await Promise.all(clients.map((client) => client.ping()));
   for (const client of clients) client.on('error', () => undefined);
-  return {
-    acquire: make(clients),
-    stop: () => {
-      for (const client of clients) client.disconnect();
-    },
-  };
+  return { acquire: make(clients) };
 }
 
 function acquireWith(redlock) {

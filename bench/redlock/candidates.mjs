@@ -27,5 +27,5 @@ async function ours(ports, build) {
     const lock = await locks.acquire(key, { wait: '60s', lease: LEASE });
     return () => lock.release();
   };
-  return { acquire, stop: () => locks.stop() };
+  return { acquire };
 }

@@ -39,8 +39,5 @@ export async function scripts(ports) {
       await ask(2, lock, layout.counter, `V${LEASE}`, holder + tokenDigits(last) + roundDigits(round));
       return () => ask(1, lock, 'R0', holder);
     },
-    stop: () => {
-      for (const client of clients) client.disconnect();
-    },
   };
 }

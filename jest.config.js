@@ -20,7 +20,7 @@ export default {
   },
   // For a test that computes for less than a second, on a machine that is shared with servers: hangs are found all the same.
   testTimeout: isLong ? 1_800_000 : 20_000,
-  // A worker keeps the modules of all files that it has run, and its garbage collector visits them again and again: a tenth of its time.
+  // A worker never frees the modules of the files that it has run. Beyond this size, collecting garbage took a tenth of its time.
   workerIdleMemoryLimit: '300MB',
   coverageProvider: 'v8',
   collectCoverageFrom: ['lib/**/*.ts'],

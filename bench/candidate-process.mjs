@@ -5,30 +5,31 @@ import { fileURLToPath } from 'node:url';
 const program = fileURLToPath(new URL('run-loads.mjs', import.meta.url));
 
 /**
- * A candidate in a process of its own, as in an application. In one process all would pay for each: a lock that opens a context of
- * AsyncLocalStorage makes every await of its process dearer, the code of a client is compiled for all who use it, and all garbage is
- * collected together.
+ * A candidate in a process of its own, as in an application. In one process all would pay for what one of them does: the first lock of
+ * some makes each await of the process cost more, and a client that several use is compiled for all of them.
  */
 export class CandidateProcess {
+  #name;
   #child;
   #ended;
 
-  constructor(child) {
+  constructor(name, child) {
+    this.#name = name;
     this.#child = child;
     this.#ended = once(child, 'exit');
   }
 
   /** @param module exports `candidate(name, ...args)`, which makes the candidate */
   static async start(module, name, ...args) {
-    const started = new CandidateProcess(fork(program, [module.href, name, JSON.stringify(args)]));
-    await started.#answer();
+    const started = new CandidateProcess(name, fork(program, [module.href, name, JSON.stringify(args)]));
+    await started.#answerTo('start');
     return started;
   }
 
-  /** Runs a function of loads.mjs on the candidate. Answers what it measures. */
+  /** Runs a function of loads.mjs on the candidate, one at a time. Answers what it measures. */
   async run({ name }, ...args) {
     this.#child.send({ name, args });
-    return this.#answer();
+    return this.#answerTo(name);
   }
 
   async stop() {
@@ -36,11 +37,16 @@ export class CandidateProcess {
     await this.#ended;
   }
 
-  async #answer() {
+  async #answerTo(load) {
     const failed = this.#ended.then(([code, signal]) => {
-      throw new Error(`The process of a candidate ended with ${signal ?? code}.`);
+      throw new Error(`The process of ${this.#name} ended with ${signal ?? code} during ${load}. Its error is above.`);
     });
     const [answer] = await Promise.race([once(this.#child, 'message'), failed]);
     return answer;
   }
+}
+
+/** By name, this load on those of the processes. */
+export function each(processes, names, load, ...args) {
+  return Object.fromEntries(names.map((name) => [name, () => processes[name].run(load, ...args)]));
 }

@@ -14,7 +14,7 @@ export async function manyKeys(acquire, milliseconds, callers = 64) {
   return rate(milliseconds, callers, async (caller) => (await acquire(`many-${caller}`))());
 }
 
-/** µs of CPU time for one of so many cycles, of which as many are in flight as callers, each on a key of its own. */
+/** µs of CPU time for one of `cycles` cycles. Each of `callers` callers has a key of its own, and all are in flight together. */
 export async function cpuOfCycle(acquire, cycles, callers) {
   const cycle = async (caller) => (await acquire(`cpu-${caller}`))();
   const all = () => Promise.all(Array.from({ length: callers }, (_, caller) => cycle(caller)));
@@ -110,15 +110,16 @@ export async function letGo() {
   while (held.length > 0) await Promise.all(held.splice(0, 100).map((release) => release()));
 }
 
-/** So many callers that wait for these keys, each for one, until all have had their turns. Answers how many gave up. */
-export async function waitForTurns(acquire, keys, callers) {
+/** `callers` callers that wait for these keys, each for one, until all have held theirs or given up. Answers how many gave up in `within` ms. */
+export async function waitForKeys(acquire, keys, callers, within) {
+  const startedAt = performance.now();
   let gaveUp = 0;
-  const turn = async (_, caller) => {
+  const wait = async (_, caller) => {
     const release = await acquire(keys[caller % keys.length]).catch(() => undefined);
     if (release) await release();
-    else gaveUp += 1;
+    else if (performance.now() - startedAt < within) gaveUp += 1;
   };
-  await Promise.all(Array.from({ length: callers }, turn));
+  await Promise.all(Array.from({ length: callers }, wait));
   return gaveUp;
 }
 
@@ -132,7 +133,6 @@ export async function acquireFree(acquire, atMost) {
   const took = performance.now() - startedAt;
   // Not awaited: a library may wait for a hung node to release as well.
   release?.().catch(() => undefined);
-  await sleep(5);
   return took;
 }
 

@@ -42,7 +42,7 @@ export async function interleave(candidates, { rounds, warmUp = lasting(WARM_UP)
     spent[name] += performance.now() - startedAt;
     return result;
   };
-  // In turn here too, because code that all of them use is compiled for all of them.
+  // In turn here too, because code that candidates of one process share is compiled for all of them.
   const isCold = (name) => spent[name] < warmUp;
   while (names.some(isCold)) for (const name of names.filter(isCold)) await timed(name);
   for (let round = 0; round < (isQuick ? 1 : rounds); round += 1) {

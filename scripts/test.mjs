@@ -37,7 +37,7 @@ const cores = availableParallelism();
 
 ensureInstalled();
 if (!options.unit) ensureServers();
-// Programs that tests start build what is not built, several at a time.
+// Otherwise several tests would build at the same time.
 if (!options.unit && paths.length === 0) ensureBuilt();
 
 const run = new JestRun(options);

@@ -2,7 +2,7 @@
 // own and take turns, so that other load of the machine affects both. The server runs on core 0, the clients on core 1.
 import { startRedisServer } from '../../test/servers/redis-server.mjs';
 import { builds, OURS } from '../builds.mjs';
-import { CandidateProcess } from '../candidate-process.mjs';
+import { CandidateProcess, each } from '../candidate-process.mjs';
 import { gaveUpNotes, loop, loopRounds, oneCaller, rampUp } from '../loads.mjs';
 import { interleave, lasting, mapped } from '../measure.mjs';
 import { pinned } from '../pinned.mjs';
@@ -30,19 +30,19 @@ report({
   better: 'more',
   ours: OURS,
   bar: { atLeast: 0.9, of: 'best' },
-  rounds: await interleave(each(by, oneCaller, lasting(100)), { rounds: 31 }),
+  rounds: await interleave(each(by, names, oneCaller, lasting(100)), { rounds: 31 }),
 });
 
-const loops = await interleave(each(by, loop, { callers: CALLERS, milliseconds: lasting(1_000) }), { rounds: 5 });
+const loops = await interleave(each(by, names, loop, { callers: CALLERS, milliseconds: lasting(1_000) }), {
+  rounds: 5,
+});
 reportLoops(`${CALLERS} waiters looping on a limit of ${LIMIT} in one process`, loopRounds(loops), {
   speed: { bar: { atLeast: 1.5, of: 'best' } },
   fairness: { bar: { atLeast: 0.95 } },
 });
 
 const crowds = await candidates(CROWD.limit);
-for (const warmUp of Object.values(each(crowds, loop, { callers: CALLERS, milliseconds: lasting(1_500) })))
-  await warmUp();
-const ramps = await interleave(each(crowds, rampUp, CROWD), { rounds: 5, warmUp: 0 });
+const ramps = await interleave(each(crowds, names, rampUp, CROWD), { rounds: 5 });
 const crowd = `${CROWD.callers.toLocaleString('en')} callers at once on a limit of ${CROWD.limit}`;
 for (const [part, words] of [
   ['full', `until ${CROWD.limit} hold it`],
@@ -66,11 +66,4 @@ async function candidates(limit) {
   const module = new URL('../redis/limits.mjs', import.meta.url);
   const start = async (name) => [name, await CandidateProcess.start(module, name, server.port, limit)];
   return Object.fromEntries(await Promise.all(names.map(start)));
-}
-
-/** By name, this load on that candidate. */
-function each(processes, load, ...args) {
-  return Object.fromEntries(
-    Object.entries(processes).map(([name, process]) => [name, () => process.run(load, ...args)]),
-  );
 }

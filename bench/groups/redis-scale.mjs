@@ -1,10 +1,11 @@
 // What grows: waiters of a held lock, locks that are held for long, thousands of waiters and keys.
 import { setTimeout as sleep } from 'node:timers/promises';
-import { burst, cpuShare, hold, letGo, manyHeld, waitForTurns } from '../loads.mjs';
+import { burst, cpuShare, hold, letGo, manyHeld, waitForKeys } from '../loads.mjs';
 import { interleave, isQuick, lasting, mapped } from '../measure.mjs';
 import { builds } from '../builds.mjs';
+import { each } from '../candidate-process.mjs';
 import { candidate } from '../redis/candidates.mjs';
-import { by, commandsDuring, each, OURS, RAW, peerNames, server, stop } from '../redis/setup.mjs';
+import { by, commandsDuring, OURS, RAW, peerNames, server, stop } from '../redis/setup.mjs';
 import { report } from '../results.mjs';
 
 for (const keys of [1, 100]) await idleWaiters(keys);
@@ -23,10 +24,10 @@ async function idleWaiters(keys) {
     const names = Array.from({ length: keys }, (_, index) => `idle-${index}`);
     // Not renewed, so that only the commands of waiters are counted.
     const releases = await Promise.all(names.map((key) => holder.acquire(key, { lease: '60s', renew: false })));
-    const waiting = by[name].run(waitForTurns, names, WAITERS);
-    await sleep(lasting(1_500));
-    const seconds = lasting(4_000) / 1_000;
-    rounds[name] = [(await commandsDuring(() => sleep(seconds * 1_000))) / seconds];
+    const [before, counted] = [lasting(1_500), lasting(4_000)];
+    const waiting = by[name].run(waitForKeys, names, WAITERS, before + counted);
+    await sleep(before);
+    rounds[name] = [((await commandsDuring(() => sleep(counted))) * 1_000) / counted];
     await Promise.all(releases.map((release) => release()));
     const gaveUp = await waiting;
     if (gaveUp > 0) notes[name] = `${gaveUp} of ${WAITERS} gave up meanwhile`;
@@ -69,7 +70,7 @@ async function moreWaiters() {
   const rounds = Object.fromEntries(names.map((name) => [name, []]));
   for (const point of points) {
     const results = await interleave(
-      each(names, burst, point),
+      each(by, names, burst, point),
       // A library that wakes a thousand waiters for each release needs a minute.
       point < 1_000 ? { rounds: 5 } : { rounds: 1, warmUp: 0 },
     );
@@ -91,7 +92,7 @@ async function moreKeys() {
   const names = [RAW, OURS];
   const rounds = Object.fromEntries(names.map((name) => [name, []]));
   for (const point of points) {
-    const results = await interleave(each(names, manyHeld, point), { rounds: 5 });
+    const results = await interleave(each(by, names, manyHeld, point), { rounds: 5 });
     for (const name of names) rounds[name].push(results[name]);
   }
   report({

@@ -1,10 +1,11 @@
 // Redis: ratios against the raw client, and against other libraries with their defaults, in the same run. Candidates take turns, so
 // that other load of the machine affects all.
 import { builds } from '../builds.mjs';
+import { each } from '../candidate-process.mjs';
 import { burst, burstTable, cpuOfCycle, loop, loopRounds, manyKeys, oneCaller } from '../loads.mjs';
 import { interleave, lasting, mapped, median } from '../measure.mjs';
 import { serverTime } from '../redis/server-time.mjs';
-import { admin, by, each, NODE_REDIS, OURS, RAW, SCRIPTS, SENT, peerNames, start, stop } from '../redis/setup.mjs';
+import { admin, by, NODE_REDIS, OURS, RAW, SCRIPTS, SENT, peerNames, start, stop } from '../redis/setup.mjs';
 import { reportLoops } from '../report-loops.mjs';
 import { report, reportBeside } from '../results.mjs';
 
@@ -15,7 +16,7 @@ const LOOPERS = 16;
 /** By number of processes, how much faster than the baseline the loopers must be. */
 const FASTER = { 1: 2, 2: 3, 4: 2.5 };
 
-const alone = await interleave(each([...ALL, NODE_REDIS, SCRIPTS, SENT], oneCaller, lasting(200)), { rounds: 15 });
+const alone = await interleave(each(by, [...ALL, NODE_REDIS, SCRIPTS, SENT], oneCaller, lasting(200)), { rounds: 15 });
 const { [SCRIPTS]: sameScripts, [SENT]: sent, ...others } = alone;
 report({
   what: 'One caller, acquire + release',
@@ -53,7 +54,7 @@ for (const callers of [4, 8, 16, 32]) {
     ours: OURS,
     base: RAW,
     bar: { atLeast: 1, of: 'base' },
-    rounds: await interleave(each([RAW, ...builds], manyKeys, lasting(200), callers), { rounds: 15 }),
+    rounds: await interleave(each(by, [RAW, ...builds], manyKeys, lasting(200), callers), { rounds: 15 }),
   });
 }
 
@@ -64,7 +65,7 @@ report({
   ours: OURS,
   base: RAW,
   bar: { atLeast: 1.5, of: 'base' },
-  rounds: await interleave(each([...ALL, NODE_REDIS], manyKeys, lasting(200)), { rounds: 15 }),
+  rounds: await interleave(each(by, [...ALL, NODE_REDIS], manyKeys, lasting(200)), { rounds: 15 }),
 });
 
 for (const callers of [1, 64]) await cpuTime(callers);
@@ -97,7 +98,7 @@ async function cpuTime(callers) {
 }
 
 async function bursts() {
-  const rounds = await interleave(each(ALL, burst, 16), { rounds: 15 });
+  const rounds = await interleave(each(by, ALL, burst, 16), { rounds: 15 });
   report({
     what: '16 callers at once on one key, until each has held it',
     unit: 'ms',

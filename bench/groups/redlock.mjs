@@ -3,16 +3,17 @@
 import { Redis } from 'ioredis';
 import { startRedisServer } from '../../test/servers/redis-server.mjs';
 import { builds, OURS } from '../builds.mjs';
-import { CandidateProcess } from '../candidate-process.mjs';
+import { CandidateProcess, each } from '../candidate-process.mjs';
 import { acquireFree, burst, burstTable, loop, loopRounds, manyKeys, oneCaller } from '../loads.mjs';
 import { interleave, lasting } from '../measure.mjs';
 import { pinned } from '../pinned.mjs';
-import { names, SCRIPTS } from '../redlock/candidates.mjs';
+import { peers, SCRIPTS } from '../redlock/candidates.mjs';
 import { reportLoops } from '../report-loops.mjs';
 import { about, report, versionOf } from '../results.mjs';
 
 const PACKAGES = { 'redlock 4': 'redlock4', 'redlock 5 beta': 'redlock' };
-const peerNames = names.filter((name) => !builds.includes(name));
+const peerNames = Object.keys(await peers());
+const names = [...builds, ...peerNames];
 /** With what this library sends, by bare ioredis. */
 const withScripts = [...names, SCRIPTS];
 
@@ -29,8 +30,6 @@ for (const size of [3, 5]) {
   if (size === 3) await introduce(ports[0]);
   const by = {};
   for (const name of withScripts) by[name] = await CandidateProcess.start(CANDIDATES, name, ports);
-  const each = (candidates, load, ...args) =>
-    Object.fromEntries(candidates.map((name) => [name, () => by[name].run(load, ...args)]));
   const compare = (what, unit, better, { rounds, notes }) =>
     report({
       what: `${size} nodes: ${what}`,
@@ -42,7 +41,7 @@ for (const size of [3, 5]) {
       notes,
     });
 
-  const alone = await interleave(each(withScripts, oneCaller, lasting(100)), { rounds: 31 });
+  const alone = await interleave(each(by, withScripts, oneCaller, lasting(100)), { rounds: 31 });
   const { [SCRIPTS]: sameScripts, ...others } = alone;
   compare('one caller, acquire + release', 'cycles a second', 'more', { rounds: others });
   report({
@@ -55,15 +54,15 @@ for (const size of [3, 5]) {
     rounds: { [SCRIPTS]: sameScripts, [OURS]: alone[OURS] },
   });
   compare('64 callers on 64 keys', 'cycles a second', 'more', {
-    rounds: await interleave(each(names, manyKeys, lasting(200)), { rounds: 11 }),
+    rounds: await interleave(each(by, names, manyKeys, lasting(200)), { rounds: 11 }),
   });
-  const bursts = await interleave(each(names, burst, BURST), { rounds: 7 });
+  const bursts = await interleave(each(by, names, burst, BURST), { rounds: 7 });
   compare(`${BURST} callers at once on one key, until each has held it`, 'ms', 'less', burstTable(bursts, BURST));
 
-  if (size === 3) await hotKey(each);
+  if (size === 3) await hotKey(by);
 
   servers[0].signal('SIGSTOP');
-  const times = await interleave(each(names, acquireFree, HUNG_AT_MOST), { rounds: 61 });
+  const times = await interleave(each(by, names, acquireFree, HUNG_AT_MOST), { rounds: 61 });
   compare('one node hung, until a free lock is acquired', 'ms', 'less', {
     rounds: times,
     notes: gaveUp(times),
@@ -75,8 +74,8 @@ for (const size of [3, 5]) {
 }
 
 /** Waiters of one process that acquire one key again and again. */
-async function hotKey(each) {
-  const load = each(names, loop, { callers: LOOPERS, milliseconds: lasting(1_000) });
+async function hotKey(by) {
+  const load = each(by, names, loop, { callers: LOOPERS, milliseconds: lasting(1_000) });
   const rounds = loopRounds(await interleave(load, { rounds: 5 }));
   reportLoops(`3 nodes: ${LOOPERS} waiters looping on one key in one process`, rounds, { beside: { atLeast: 3 } });
 }

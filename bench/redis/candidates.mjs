@@ -72,8 +72,8 @@ export async function candidate(name, port) {
   const own = Object.fromEntries(builds.map((build) => [build, () => ours(client, build)]));
   const nodeRedis = () => ours(createClient({ url: `redis://127.0.0.1:${port}` }), OURS);
   const sent = async () => (await ours(client, OURS)).sent;
-  const makers = { [RAW]: raw, [SCRIPTS]: scripts, [SENT]: sent, [NODE_REDIS]: nodeRedis, ...own, ...(await peers()) };
-  const make = makers[name];
+  const makers = { [RAW]: raw, [SCRIPTS]: scripts, [SENT]: sent, [NODE_REDIS]: nodeRedis, ...own };
+  const make = makers[name] ?? (await peers())[name];
   const acquire = await make(client, port);
   return {
     acquire,

@@ -40,11 +40,6 @@ export function start(name) {
   return CandidateProcess.start(new URL('candidates.mjs', import.meta.url), name, server.port);
 }
 
-/** By name, this load on that candidate. */
-export function each(names, load, ...args) {
-  return Object.fromEntries(names.map((name) => [name, () => by[name].run(load, ...args)]));
-}
-
 /** How many commands the clients send while `task` runs. Commands inside scripts do not count. */
 export async function commandsDuring(task) {
   const counter = fork(fileURLToPath(new URL('command-counter.mjs', import.meta.url)), [String(server.port)]);

@@ -5,16 +5,18 @@ import { scripts } from './scripts.mjs';
 
 const LEASE = 10_000;
 
-const own = Object.fromEntries(builds.map((build) => [build, (ports) => ours(ports, build)]));
 /** What this library sends, without its code. It does not clean up where it loses, so it is for keys of its own. */
 export const SCRIPTS = 'the same scripts, bare ioredis';
 
-const makers = { ...own, ...(ensurePeers() && (await import('./adapters.mjs')).peers) };
+/** The candidate `name` on the servers at these ports. */
+export async function candidate(name, ports) {
+  if (name === SCRIPTS) return scripts(ports);
+  return builds.includes(name) ? ours(ports, name) : (await peers())[name](ports);
+}
 
-export const names = Object.keys(makers);
-
-export function candidate(name, ports) {
-  return name === SCRIPTS ? scripts(ports) : makers[name](ports);
+/** The other libraries, by name. */
+export async function peers() {
+  return ensurePeers() ? (await import('./adapters.mjs')).peers : {};
 }
 
 async function ours(ports, build) {

@@ -41,7 +41,7 @@ describe('the cost of a caller does not grow with the number of those that come 
     async (_, keyOf) => {
       // The first ones are not compiled.
       await cost(FEW, keyOf);
-      expect(await cost(MANY, keyOf)).toBeLessThan(5 * (await cost(FEW, keyOf)));
+      expect(await cost(MANY, keyOf)).toBeLessThan(4 * (await cost(FEW, keyOf)));
     },
     120_000,
   );

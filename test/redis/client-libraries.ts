@@ -25,8 +25,12 @@ export interface ClientLibrary {
   toString(): string;
 }
 
-function clusterOptions(nodes: readonly Address[], credentials: Credentials | undefined) {
-  return { rootNodes: nodes.map((socket) => ({ socket })), ...(credentials && { defaults: credentials }) };
+function clusterOptions(nodes: readonly Address[], { natMap, credentials }: ClusterSettings) {
+  return {
+    rootNodes: nodes.map((socket) => ({ socket })),
+    ...(natMap && { nodeAddressMap: natMap }),
+    ...(credentials && { defaults: credentials }),
+  };
 }
 
 export const IOREDIS: ClientLibrary = {
@@ -39,17 +43,13 @@ export const IOREDIS: ClientLibrary = {
   toString: () => 'ioredis',
 };
 
-// node-redis makes a class with all commands for each set of options, which took half of the CPU time of the tests: a duplicate needs none,
-// and neither do the options of a Cluster, which each test has with a map of its own.
+// node-redis makes a class with all commands for each set of options, which took half of the CPU time of some tests. A duplicate needs none.
 const template = createClient();
 const template5 = createClient5();
 
 export const NODE_REDIS: ClientLibrary = {
   server: (url) => ({ client: template.duplicate({ url }) }),
-  cluster: (nodes, { natMap, credentials } = {}) =>
-    natMap
-      ? { cluster: nodes, options: { defaults: { ...credentials }, nodeAddressMap: natMap } }
-      : { client: createCluster(clusterOptions(nodes, credentials)) },
+  cluster: (nodes, settings = {}) => ({ client: createCluster(clusterOptions(nodes, settings)) }),
   sentinel: ({ sentinels, name }) => ({ client: createSentinel({ name, sentinelRootNodes: sentinels }) }),
   toString: () => 'node-redis',
 };
@@ -57,7 +57,7 @@ export const NODE_REDIS: ClientLibrary = {
 /** It speaks RESP 2 unless told otherwise, and does not show the options of a Sentinel client. */
 export const NODE_REDIS_5: ClientLibrary = {
   server: (url) => ({ client: template5.duplicate({ url }) }),
-  cluster: (nodes, { credentials } = {}) => ({ client: createCluster5(clusterOptions(nodes, credentials)) }),
+  cluster: (nodes, settings = {}) => ({ client: createCluster5(clusterOptions(nodes, settings)) }),
   sentinel: ({ sentinels, name }) => ({ options: { name, sentinelRootNodes: sentinels } }),
   toString: () => 'node-redis 5',
 };

@@ -1,9 +1,11 @@
 import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { Cluster } from 'ioredis';
 import { Cluster as Cluster5 } from 'ioredis5';
+import { LockUnavailableError } from '../../lib/api/errors.js';
 import { hashSlotOf } from '../../lib/providers/redis/cluster/hash-slot.js';
 import type { RedisClient } from '../../lib/providers/redis/index.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
+import { startTcpProxy } from '../servers/tcp-proxy.js';
 import { type ClusterNode, type RedisCluster, startRedisCluster } from '../servers/redis-cluster.js';
 import { IOREDIS, NODE_REDIS } from './client-libraries.js';
 import {
@@ -60,6 +62,23 @@ describe.each([IOREDIS, NODE_REDIS])('a Redis Cluster, by %s', (library) => {
       const slot = await cluster.masters[0]?.admin.call('CLUSTER', ['KEYSLOT', layout.counterOf(bucket)]);
       expect(hashSlotOf(String(bucket))).toBe(slot);
     }
+  });
+
+  it('reaches its nodes where the client maps their addresses to', async () => {
+    const wires = await Promise.all(cluster.addresses.map(({ port }) => startTcpProxy(port)));
+    const nodes = wires.map(({ port }) => ({ host: '127.0.0.1', port }));
+    const natMap = Object.fromEntries(
+      cluster.addresses.map(({ host, port }, index) => [`${host}:${port}`, nodes[index]!]),
+    );
+    const { backend } = await startBackend({ ...library.cluster(nodes, { natMap }), commandTimeout: '10s' });
+    const keys = spread();
+    for (const key of keys) {
+      expect(await backend.release(granted(await backend.acquire(request(key))), RELEASE)).toBe('released');
+    }
+    for (const wire of wires) wire.refuse();
+    for (const key of keys) await expect(backend.acquire(request(key))).rejects.toThrow(LockUnavailableError);
+    await backend.close();
+    await Promise.all(wires.map((wire) => wire.close()));
   });
 
   it('hands off on every master, with one channel a bucket and none a key', async () => {

@@ -99,8 +99,7 @@ describe('cohorts of processes on one Redis', () => {
       const onWaiting = () => {
         arrived = arrivals;
       };
-      // While its request is on its way the server serves others, so the first caller of a queue has come when it is known to wait. Those
-      // behind it are known at once.
+      // While a request is on its way the server serves others, so a caller has come at the first `waiting` of its process from now on.
       events.once('waiting', onWaiting);
       await process.locks.withLock('k', async (held) => {
         events.off('waiting', onWaiting);

@@ -176,7 +176,8 @@ export class Checker {
     const { overtakenBy } = op;
     if (overtakenBy === undefined) return;
     // A holder that knows of its loss and writes anyway shows what tokens are worth. Where it or the later one has none, it shows nothing.
-    const isJudged = entry.held || (op.token !== null && overtakenBy.token !== null);
+    // Without a token, nothing stops a write that a pause has delayed either.
+    const isJudged = op.token === null ? entry.held && claimsBoth(op) : entry.held || overtakenBy.token !== null;
     if (isJudged) this.#violation('stale', entry.at, op, `after ${overtakenBy.op}`);
   }
 
@@ -232,9 +233,8 @@ export class Checker {
     if (overdue > LATE) this.#violation('late', at, op, `by ${overdue} ms`);
     op.claimedUntil = Math.max(op.claimedUntil, op.before + remaining);
     for (const crowd of op.crowds) this.#checkLimit(crowd, at);
-    const { overtakenAt } = op;
-    if (overtakenAt !== undefined && (op.claimedUntil > overtakenAt || op.before > overtakenAt)) {
-      this.#violation('overlap', at, op, `still claimed after ${op.overtakenBy.op} had entered`, overtakenAt);
+    if (claimsBoth(op)) {
+      this.#violation('overlap', at, op, `still claimed after ${op.overtakenBy.op} had entered`, op.overtakenAt);
     }
   }
 
@@ -416,6 +416,10 @@ export class Checker {
     return state;
   }
 }
+
+/** Whether it has claimed to hold the lock after a later holder had entered. */
+const claimsBoth = ({ claimedUntil, before, overtakenAt }) =>
+  overtakenAt !== undefined && (claimedUntil > overtakenAt || before > overtakenAt);
 
 /** Under which of these names a subject may allow it. */
 function documentedAs(rule, op) {

@@ -46,6 +46,13 @@ export class CandidateProcess {
   }
 }
 
+/** Starts a process for each of the candidates. Answers them by name. */
+export async function startEach(module, names, ...args) {
+  const processes = {};
+  for (const name of names) processes[name] = await CandidateProcess.start(module, name, ...args);
+  return processes;
+}
+
 /** By name, this load on those of the processes. */
 export function each(processes, names, load, ...args) {
   return Object.fromEntries(names.map((name) => [name, () => processes[name].run(load, ...args)]));

@@ -2,7 +2,7 @@
 // own and take turns, so that other load of the machine affects both. The server runs on core 0, the clients on core 1.
 import { startRedisServer } from '../../test/servers/redis-server.mjs';
 import { builds, OURS } from '../builds.mjs';
-import { CandidateProcess, each } from '../candidate-process.mjs';
+import { each, startEach } from '../candidate-process.mjs';
 import { gaveUpNotes, loop, loopRounds, oneCaller, rampUp } from '../loads.mjs';
 import { interleave, lasting, mapped } from '../measure.mjs';
 import { pinned } from '../pinned.mjs';
@@ -17,7 +17,8 @@ const CROWD = { limit: 100, callers: 1_000, hold: 5 };
 
 const server = pinned(await startRedisServer());
 const names = [...builds, ...(ensurePeers() ? [PEER] : [])];
-const by = await candidates(LIMIT);
+const CANDIDATES = new URL('../redis/limits.mjs', import.meta.url);
+const by = await startEach(CANDIDATES, names, server.port, LIMIT);
 
 about({
   versions: { ioredis: versionOf('ioredis'), ...(by[PEER] && { [PEER]: versionOf(PEER, 'peers') }) },
@@ -41,7 +42,7 @@ reportLoops(`${CALLERS} waiters looping on a limit of ${LIMIT} in one process`, 
   fairness: { bar: { atLeast: 0.95 } },
 });
 
-const crowds = await candidates(CROWD.limit);
+const crowds = await startEach(CANDIDATES, names, server.port, CROWD.limit);
 const ramps = await interleave(each(crowds, names, rampUp, CROWD), { rounds: 5 });
 const crowd = `${CROWD.callers.toLocaleString('en')} callers at once on a limit of ${CROWD.limit}`;
 for (const [part, words] of [
@@ -60,10 +61,3 @@ for (const [part, words] of [
 
 for (const candidate of [...Object.values(by), ...Object.values(crowds)]) await candidate.stop();
 await server.stop();
-
-/** The processes of the candidates by name. */
-async function candidates(limit) {
-  const module = new URL('../redis/limits.mjs', import.meta.url);
-  const start = async (name) => [name, await CandidateProcess.start(module, name, server.port, limit)];
-  return Object.fromEntries(await Promise.all(names.map(start)));
-}

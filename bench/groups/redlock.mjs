@@ -3,7 +3,7 @@
 import { Redis } from 'ioredis';
 import { startRedisServer } from '../../test/servers/redis-server.mjs';
 import { builds, OURS } from '../builds.mjs';
-import { CandidateProcess, each } from '../candidate-process.mjs';
+import { each, startEach } from '../candidate-process.mjs';
 import { acquireFree, burst, burstTable, loop, loopRounds, manyKeys, oneCaller } from '../loads.mjs';
 import { interleave, lasting } from '../measure.mjs';
 import { pinned } from '../pinned.mjs';
@@ -28,8 +28,7 @@ for (const size of [3, 5]) {
   servers.forEach(pinned);
   const ports = servers.map(({ port }) => port);
   if (size === 3) await introduce(ports[0]);
-  const by = {};
-  for (const name of withScripts) by[name] = await CandidateProcess.start(CANDIDATES, name, ports);
+  const by = await startEach(CANDIDATES, withScripts, ports);
   const compare = (what, unit, better, { rounds, notes }) =>
     report({
       what: `${size} nodes: ${what}`,

@@ -5,20 +5,20 @@ import { fileURLToPath } from 'node:url';
 import { Redis } from 'ioredis';
 import { startRedisServer } from '../../test/servers/redis-server.mjs';
 import { builds } from '../builds.mjs';
-import { CandidateProcess } from '../candidate-process.mjs';
+import { CandidateProcess, startEach } from '../candidate-process.mjs';
 import { pinned } from '../pinned.mjs';
 import { about, versionOf } from '../results.mjs';
 import { NODE_REDIS, OURS, peers, RAW, SCRIPTS, SENT } from './candidates.mjs';
 
 export { NODE_REDIS, OURS, RAW, SCRIPTS, SENT };
 
+const CANDIDATES = new URL('candidates.mjs', import.meta.url);
 export const server = pinned(await startRedisServer());
 export const admin = new Redis(server.port);
 /** The names of the other libraries. */
 export const peerNames = Object.keys(await peers());
 /** The processes of all candidates by name. */
-export const by = {};
-for (const name of [RAW, SCRIPTS, ...builds, SENT, NODE_REDIS, ...peerNames]) by[name] = await start(name);
+export const by = await startEach(CANDIDATES, [RAW, SCRIPTS, ...builds, SENT, NODE_REDIS, ...peerNames], server.port);
 
 const PACKAGES = { 'redlock 4': 'redlock4', 'redlock 5 beta': 'redlock' };
 about({
@@ -37,7 +37,7 @@ about({
 
 /** One more process of this candidate. */
 export function start(name) {
-  return CandidateProcess.start(new URL('candidates.mjs', import.meta.url), name, server.port);
+  return CandidateProcess.start(CANDIDATES, name, server.port);
 }
 
 /** How many commands the clients send while `task` runs. Commands inside scripts do not count. */

@@ -1,8 +1,7 @@
 // SQL: acquire and release, against the driver alone that sends the same statements in the same run. The server runs on core 0, the clients
 // on core 1, and candidates take turns.
-import { setTimeout as sleep } from 'node:timers/promises';
 import { builds, load as loadBuild, OURS } from '../builds.mjs';
-import { loop, loopRounds, manyKeys, oneCaller } from '../loads.mjs';
+import { cpuShare, loop, loopRounds, manyKeys, oneCaller } from '../loads.mjs';
 import { interleave, isQuick, lasting } from '../measure.mjs';
 import { pinned } from '../pinned.mjs';
 import { reportLoops } from '../report-loops.mjs';
@@ -137,9 +136,8 @@ async function heldLocks(acquire, statements) {
     }),
   );
   const milliseconds = lasting(20_000);
-  const [cpu, before] = [process.cpuUsage(), await statements()];
-  await sleep(milliseconds);
-  const { user, system } = process.cpuUsage(cpu);
+  const before = await statements();
+  const share = await cpuShare(acquire, milliseconds);
   const sent = (await statements()) - before;
   report({
     what: `${HELD.toLocaleString('en')} version locks held with leases of ${LEASE / 1_000} s and renewed`,
@@ -147,7 +145,7 @@ async function heldLocks(acquire, statements) {
     better: 'less',
     ours: OURS,
     bar: { atMost: 5 },
-    rounds: { [OURS]: [(user + system) / 10 / milliseconds] },
+    rounds: { [OURS]: [share] },
     notes: { [OURS]: `${((sent * 1_000) / milliseconds).toFixed(1)} statements a second` },
   });
   await Promise.all(releases.map((release) => release()));

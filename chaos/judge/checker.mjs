@@ -177,7 +177,7 @@ export class Checker {
     if (overtakenBy === undefined) return;
     // A holder that knows of its loss and writes anyway shows what tokens are worth. Where it or the later one has none, it shows nothing.
     // Without a token, nothing stops a write that a pause has delayed either.
-    const isJudged = op.token === null ? entry.held && claimsBoth(op) : entry.held || overtakenBy.token !== null;
+    const isJudged = op.token === null ? entry.held && claimsTooLong(op) : entry.held || overtakenBy.token !== null;
     if (isJudged) this.#violation('stale', entry.at, op, `after ${overtakenBy.op}`);
   }
 
@@ -233,7 +233,7 @@ export class Checker {
     if (overdue > LATE) this.#violation('late', at, op, `by ${overdue} ms`);
     op.claimedUntil = Math.max(op.claimedUntil, op.before + remaining);
     for (const crowd of op.crowds) this.#checkLimit(crowd, at);
-    if (claimsBoth(op)) {
+    if (claimsTooLong(op)) {
       this.#violation('overlap', at, op, `still claimed after ${op.overtakenBy.op} had entered`, op.overtakenAt);
     }
   }
@@ -418,7 +418,7 @@ export class Checker {
 }
 
 /** Whether it has claimed to hold the lock after a later holder had entered. */
-const claimsBoth = ({ claimedUntil, before, overtakenAt }) =>
+const claimsTooLong = ({ claimedUntil, before, overtakenAt }) =>
   overtakenAt !== undefined && (claimedUntil > overtakenAt || before > overtakenAt);
 
 /** Under which of these names a subject may allow it. */

@@ -13,8 +13,10 @@ import { type ClientLibrary, IOREDIS } from './client-libraries.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { type DirectBackend, direct, type TestEvent, type TestGrant, type TestRequest } from '../direct-backend.js';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
+import { TIMEOUT, until } from '../until.js';
 
 export { granted, request, type TestGrant, type TestRequest } from '../direct-backend.js';
+export { until };
 
 const random = systemRandom();
 
@@ -168,25 +170,6 @@ export async function untilExpired(admin: Redis, key: string): Promise<void> {
 }
 
 export const RELEASE = { keepFor: 0, failed: false };
-
-/** How long a test waits, in ms. A condition takes milliseconds, and seconds on a busy machine. Only a hang takes longer. */
-const TIMEOUT = 15_000;
-
-/** Resolves when `condition` holds; looks often, and fails after `within` ms, with what `whyNot` says as its cause. */
-export async function until(
-  condition: () => boolean | Promise<boolean>,
-  what: string,
-  within = TIMEOUT,
-  whyNot?: () => unknown,
-): Promise<void> {
-  const begun = Date.now();
-  for (let waited = 0; waited < within; waited = Date.now() - begun) {
-    if (await condition()) return;
-    // Less often after a while: what ends with a lease would be asked hundreds of times.
-    await new Promise((resolve) => setTimeout(resolve, 2 + Math.min(waited / 20, 20)));
-  }
-  throw new Error(`Waited ${within} ms in vain until ${what}.`, { cause: whyNot?.() });
-}
 
 /**
  * Resolves when `count` attempts of this backend have been reported as waiting. The length of the queue proves less: the reply may still be on its

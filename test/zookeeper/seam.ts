@@ -4,8 +4,10 @@ import { ZooKeeperLockProvider, type ZooKeeperLockProviderOptions } from '../../
 import type { ZooKeeperBackend } from '../../lib/providers/zookeeper/zookeeper-backend.js';
 import { contextFor } from '../backend-context.js';
 import { type DirectBackend, direct, type TestEvent } from '../direct-backend.js';
+import { until } from '../until.js';
 
 export { granted, request, type TestGrant, type TestRequest } from '../direct-backend.js';
+export { until };
 
 // A test that fails half-way must not leave connections that keep Jest from ending.
 const started = new Set<ZooKeeperBackend>();
@@ -30,24 +32,6 @@ export async function startBackend(
   started.add(made);
   await backend.connect();
   return { backend, events };
-}
-
-/** How long a test waits, in ms. A condition takes milliseconds, and seconds on a busy machine. Only a hang takes longer. */
-const TIMEOUT = 15_000;
-
-/** Resolves when `condition` holds; looks often, and fails after `within` ms. */
-export async function until(
-  condition: () => boolean | Promise<boolean>,
-  what: string,
-  within = TIMEOUT,
-): Promise<void> {
-  const begun = Date.now();
-  for (let waited = 0; waited < within; waited = Date.now() - begun) {
-    if (await condition()) return;
-    // Less often after a while: what ends with a lease would be asked hundreds of times.
-    await new Promise((resolve) => setTimeout(resolve, 2 + Math.min(waited / 20, 20)));
-  }
-  throw new Error(`Waited ${within} ms in vain until ${what}.`);
 }
 
 /** Resolves when `count` attempts of this backend are queued. */

@@ -1,12 +1,12 @@
 export * from './api/errors.js';
 export { type ConfiguredDuration, type Duration, duration } from './api/duration.js';
 export type { Lock, ReleaseResult } from './api/lock.js';
+export type { LimitShare, LockMode } from './api/lock-mode.js';
 export type {
-  LimitShare,
   LockDefaults as LockDefaultOptions,
-  LockMode,
   LockOptions,
   LossPolicy,
+  ReEntry,
   ReleasePolicy,
 } from './api/lock-options.js';
 export type {

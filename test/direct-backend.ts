@@ -7,7 +7,7 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../lib/api/lock-provider.js';
-import type { LockMode } from '../lib/api/lock-options.js';
+import type { LockMode } from '../lib/api/lock-mode.js';
 import { systemRandom } from '../lib/core/toolkit/random.js';
 
 /** What a backend has reported: of itself, and to one of its requests. */

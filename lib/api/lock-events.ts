@@ -1,5 +1,5 @@
 import type { LossReason } from './errors.js';
-import type { LockMode } from './lock-options.js';
+import type { LockMode } from './lock-mode.js';
 
 /** What every event about a lock carries. Never a holder id. */
 export interface LockEvent {

@@ -1,4 +1,4 @@
-import type { LockMode } from './lock-options.js';
+import type { LockMode } from './lock-mode.js';
 
 /** What a backend knows about a key, for operators. */
 export interface LockInfo {

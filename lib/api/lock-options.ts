@@ -1,18 +1,6 @@
 import type { ConfiguredDuration, Duration } from './duration.js';
-
-/**
- * `exclusive`: one holder. `shared`: any number of holders. `limited`: at most `limit` holders. Holders of different modes exclude each
- * other.
- */
-export type LockMode = 'exclusive' | 'shared' | 'limited';
-
-/** The limit of a limited lock, and the part of it that one holder takes. */
-export interface LimitShare {
-  /** How much all holders together may take. */
-  readonly limit: number;
-  /** How much of it this holder takes. */
-  readonly weight: number;
-}
+import type { LockMode } from './lock-mode.js';
+import type { Lock } from './lock.js';
 
 /**
  * What happens to a task whose lock was lost while it ran.
@@ -22,6 +10,18 @@ export interface LimitShare {
  * - `ignore`: the task's own value or error passes.
  */
 export type LossPolicy = 'throw' | 'throw-early' | 'ignore';
+
+/**
+ * Whether a call may enter a lock again that holds its key.
+ *
+ * - `explicit`: only with the lock in hand, which is a call under `lock.run()`, or one with {@link LockOptions.within}. Any other call
+ *   waits, also one that is nested in the lock: it gets `LockBusyError`, which says so, and the log warns of it once.
+ * - `true`: also where the async context of the call has the lock. A nested call needs no more than that. But a queue of the process that
+ *   starts a task in the context of another (p-limit below 5, p-queue below 10, bottleneck, fastq, `async.queue`) then lets two
+ *   callers in at a time: see [re-entry](../several-keys.md#re-entry).
+ * - `false`: never. A call whose async context has the lock is a `LockDeadlockError` immediately.
+ */
+export type ReEntry = boolean | 'explicit';
 
 /**
  * When a call that ran under a lock ends.
@@ -81,8 +81,13 @@ export interface LockOptions {
    * Default 0, at most `maxHold`. `LockConfigError` on a provider that cannot retain keys.
    */
   minHold?: Duration | undefined;
-  /** Whether a task that holds the key may take it again. Default true; false makes that a `LockDeadlockError` immediately. */
-  reentrant?: boolean | undefined;
+  /** Whether a call may enter a lock again that holds its key. Default `explicit`: only under `lock.run()`, or with `within`. */
+  reentrant?: ReEntry | undefined;
+  /**
+   * The lock in hand, which the call enters again if that has its key. `LockConfigError` if it has none of the keys, `LockLostError` if it
+   * was lost or released. Excludes `reentrant: false`.
+   */
+  within?: Lock | undefined;
   /**
    * What the caller gets if the lock was lost while the task ran. Default `throw`.
    *

@@ -1,7 +1,7 @@
 import type { Clock } from './clock.js';
 import type { LockError } from './errors.js';
 import type { ListedLock, LockInfo } from './lock-info.js';
-import type { LimitShare, LockMode } from './lock-options.js';
+import type { LimitShare, LockMode } from './lock-mode.js';
 import type { LockLogger } from './logger.js';
 import type { Random } from './random.js';
 

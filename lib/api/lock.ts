@@ -1,5 +1,5 @@
 import type { Duration } from './duration.js';
-import type { LockMode } from './lock-options.js';
+import type { LockMode } from './lock-mode.js';
 
 /**
  * How a release ended.
@@ -60,7 +60,10 @@ export interface Lock extends AsyncDisposable {
    * @throws LockConfigError for a lease that cannot be used.
    */
   extend(lease?: Duration): Promise<void>;
-  /** Runs `task` in this lock's context: calls in it that take the same key re-enter this lock. */
+  /**
+   * Runs `task` with this lock in hand: calls in it that take the same key re-enter this lock. So does all that `task` starts, also what a
+   * queue of the process starts in its async context, so put nothing in a queue here: `{ within: lock }` is one call's alone.
+   */
   run<T>(task: () => T): T;
   /** Gives the lock back. Idempotent; never rejects. */
   release(): Promise<ReleaseResult>;

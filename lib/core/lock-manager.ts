@@ -5,7 +5,7 @@ import type { Lock } from '../api/lock.js';
 import type { Clock } from '../api/clock.js';
 import { silentLogger } from '../api/logger.js';
 import { normalizeKeys, type LockKey } from '../key/lock-key.js';
-import { LockAcquirer } from './acquire/lock-acquirer.js';
+import { type CallOptions, LockAcquirer } from './acquire/lock-acquirer.js';
 import type { LockOrigin, LockPlan } from './acquire/lock-plan.js';
 import { resolveSettings } from './acquire/lock-settings.js';
 import { LockEventPublisher } from './events/publisher.js';
@@ -104,7 +104,7 @@ export class LockManager {
 
   /** Acquires the lock. @throws LockBusyError when it was busy for the whole `wait`. */
   async acquire(key: LockKey, options?: LockOptions): Promise<Lock> {
-    return await this.acquirePlanned(options ? this.plan(options) : this.#withoutOptions, key, options?.signal);
+    return await this.acquirePlanned(options ? this.plan(options) : this.#withoutOptions, key, options);
   }
 
   /** Acquires the lock if it is free (`wait` defaults to 0); `null` when it is busy. */
@@ -117,17 +117,17 @@ export class LockManager {
     }
   }
 
-  /** Runs `task` under the lock, and releases it however the task ends. A nested call of the same key that still runs keeps it held. */
+  /** Runs `task` under the lock, and releases it however the task ends. A call that has entered it again and still runs keeps it held. */
   withLock<T>(key: LockKey, task: (lock: Lock) => T | PromiseLike<T>, options?: LockOptions): Promise<T> {
     return promised(() => {
       const plan = options ? this.plan(options) : this.#withoutOptions;
-      return runGuarded(this.acquirePlanned(plan, key, options?.signal), task, plan.settings.onLost);
+      return runGuarded(this.acquirePlanned(plan, key, options), task, plan.settings.onLost);
     });
   }
 
   /** As {@link acquire}, for options that were checked before. @throws LockKeyError immediately */
-  acquirePlanned(plan: LockPlan, key: LockKey, signal?: AbortSignal): Promise<GrantedLock> {
-    return this.#acquirer.acquire(normalizeKeys(key), plan, signal);
+  acquirePlanned(plan: LockPlan, key: LockKey, options?: CallOptions): Promise<GrantedLock> {
+    return this.#acquirer.acquire(normalizeKeys(key), plan, options);
   }
 
   /** Checks options against their provider, once for any number of calls. @throws LockConfigError */

@@ -13,7 +13,7 @@ import {
 } from '../api/lock-provider.js';
 import { type Clock } from '../api/clock.js';
 import { type Random } from '../api/random.js';
-import type { LimitShare, LockMode } from '../api/lock-options.js';
+import type { LimitShare, LockMode } from '../api/lock-mode.js';
 
 /** How a case asks. What it leaves open: a new request that wants the key exclusively for half a minute, at once or not. */
 export interface AskOptions {

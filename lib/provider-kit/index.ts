@@ -1,6 +1,6 @@
 export { instancesOf, timeOfToken } from '../core/toolkit/listing.js';
 export type { Clock, Timer } from '../api/clock.js';
-export type { LimitShare, LockMode } from '../api/lock-options.js';
+export type { LimitShare, LockMode } from '../api/lock-mode.js';
 export type * from '../api/lock-provider.js';
 export type { LockLogger } from '../api/logger.js';
 export type { Random } from '../api/random.js';

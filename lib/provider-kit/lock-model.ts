@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import type { LimitShare, LockMode } from '../api/lock-options.js';
+import type { LimitShare, LockMode } from '../api/lock-mode.js';
 import type { DirectCaller, DirectGrant } from './direct-caller.js';
 import type { SeededRandom } from './seeded-random.js';
 import type { Stage } from './stage.js';

@@ -95,7 +95,7 @@ export class Campaign {
     const { plan, key, onError } = this.candidacy;
     const { core } = plan;
     try {
-      return await this.manager.acquirePlanned(plan, key, ending);
+      return await this.manager.acquirePlanned(plan, key, { signal: ending });
     } catch (error) {
       if (ending.aborted || (LockError.is(error) && TRANSIENT.has(error.code))) return undefined;
       // Refused soon after the start, it is a mistake of the caller, who gets it.

@@ -99,8 +99,7 @@ export class Term {
     const { key, provider } = lock;
     let running: Promise<T> | undefined;
     const run = (): Promise<T> => (running = (async () => work())());
-    // Re-enters the lock in this very tick.
-    const call = lock.run(() => manager.withLock(key, run, { provider, reentrant: true }));
+    const call = manager.withLock(key, run, { provider, within: lock });
     // Both: with `onLost: 'throw-early'` the call ends before the work.
     const over = Promise.allSettled([call]).then(() => Promise.allSettled([running]));
     this.#joined.add(over);

@@ -1,9 +1,15 @@
 // By name, because tests replace the global one with a fake.
 import { setImmediate } from 'node:timers';
 import type { FactoryProvider } from '@nestjs/common';
-import type { LockMode, LossPolicy } from '../api/lock-options.js';
+import { LockBusyError } from '../api/errors.js';
+import type { Lock } from '../api/lock.js';
+import type { LockMode } from '../api/lock-mode.js';
+import type { LossPolicy, ReEntry } from '../api/lock-options.js';
+import type { CallOptions } from '../core/acquire/lock-acquirer.js';
 import type { LockPlan } from '../core/acquire/lock-plan.js';
-import type { GrantedLock } from '../core/hold/granted-lock.js';
+import { NESTED_OR_QUEUED } from '../core/acquire/re-entry.js';
+import { nameOf } from '../core/events/subject.js';
+import { type GrantedLock, locksInHand, surroundingLocks } from '../core/hold/granted-lock.js';
 import { LockAdmin } from '../core/lock-admin.js';
 import { LockManager } from '../core/lock-manager.js';
 import type { LockManagerOptions } from '../core/lock-manager-options.js';
@@ -57,7 +63,7 @@ export interface StubCall {
   readonly renew: boolean;
   readonly maxHold: number;
   readonly minHold: number;
-  readonly reentrant: boolean;
+  readonly reentrant: ReEntry;
   readonly onLost: LossPolicy;
 }
 
@@ -174,9 +180,25 @@ class StubManager extends LockManager {
     super(options);
   }
 
-  override acquirePlanned(plan: LockPlan, key: LockKey, signal?: AbortSignal): Promise<GrantedLock> {
+  override acquirePlanned(plan: LockPlan, key: LockKey, options?: CallOptions): Promise<GrantedLock> {
     this.#record(key, plan);
-    return super.acquirePlanned(plan, key, signal);
+    this.#assertNotNested(normalizeKeys(key), plan, options?.within);
+    return super.acquirePlanned(plan, key, options);
+  }
+
+  /** With a real provider such a call would wait for itself. Here everybody gets the lock, so nothing else would show it. */
+  #assertNotNested(keys: readonly string[], { core, settings, origin }: LockPlan, within: Lock | undefined): void {
+    if (settings.reentrant !== 'explicit') return;
+    const inHand = locksInHand(this);
+    const isAround = (key: string) => (lock: GrantedLock) =>
+      lock.provider === core.name && lock.keys.includes(key) && lock !== within && !inHand.includes(lock);
+    const key = keys.find((each) => surroundingLocks(this).some(isAround(each)));
+    if (key === undefined) return;
+    const { method } = origin;
+    throw new LockBusyError(
+      `${nameOf({ key, provider: core.name, method })} is wanted in the async context of its own holder, without that lock in hand. ${NESTED_OR_QUEUED}`,
+      { key, provider: core.name, waited: settings.wait },
+    );
   }
 
   #record(key: LockKey, { core, settings, origin }: LockPlan): void {

@@ -81,7 +81,7 @@ describe('the tracing channel of holds', () => {
     const task = deferred();
     const running = locks.withLock('a', (lock) => {
       expect(hold.last()).toEqual({ ...OF_A, fencingToken: lock.fencingToken });
-      return locks.withLock('a', () => task.promise);
+      return locks.withLock('a', () => task.promise, { within: lock });
     });
     await clock.advance(0);
     expect(hold.names()).toEqual(['start', 'end']);

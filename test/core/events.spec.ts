@@ -115,7 +115,7 @@ describe('events', () => {
 
   it('are not told again of a nested entry', async () => {
     const { locks, names } = await startManager();
-    await locks.withLock('a', () => locks.withLock('a', () => undefined));
+    await locks.withLock('a', (within) => locks.withLock('a', () => undefined, { within }));
     expect(names()).toEqual(['acquired', 'released']);
   });
 

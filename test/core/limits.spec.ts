@@ -5,7 +5,7 @@ import { deferred, BACKENDS, startManager, watch } from './manager-rig.js';
 import { ScriptedProvider } from './scripted-provider.js';
 
 describe.each(BACKENDS)('limited locks (%s backend)', (_, provide) => {
-  const started = () => startManager({ provider: provide(new MemoryStore()) });
+  const started = () => startManager({ provider: provide(new MemoryStore()), defaults: { reentrant: true } });
 
   it('let at most so many tasks run at a time, in the order in which they came', async () => {
     const { locks, clock } = await started();

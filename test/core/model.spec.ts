@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import type { Lock } from '../../lib/api/lock.js';
-import type { LimitShare, LockMode, LockOptions } from '../../lib/api/lock-options.js';
+import type { LimitShare, LockMode } from '../../lib/api/lock-mode.js';
+import type { LockOptions } from '../../lib/api/lock-options.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import { exploration } from '../exploration.js';
 import { BACKENDS, startManager } from './manager-rig.js';

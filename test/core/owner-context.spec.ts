@@ -117,7 +117,7 @@ describe('the context of a lock', () => {
   });
 
   it('does not re-enter by a lock that has ended, though an inner entry keeps the key', async () => {
-    const { locks } = await startManager();
+    const { locks } = await startManager({ defaults: { reentrant: true } });
     let later: (() => Promise<Lock | null>) | undefined;
     let inner: Lock | undefined;
     await locks.withLock('a', async () => {

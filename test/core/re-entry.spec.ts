@@ -5,7 +5,7 @@ import { deferred, BACKENDS, startManager, watch } from './manager-rig.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 
 describe.each(BACKENDS)('re-entry (%s backend)', (_, provide) => {
-  const started = () => startManager({ provider: provide(new MemoryStore()) });
+  const started = () => startManager({ provider: provide(new MemoryStore()), defaults: { reentrant: true } });
 
   it('joins the lock around the task, and gives it back with the last entry', async () => {
     const { locks, names } = await started();

@@ -143,7 +143,7 @@ describe('several keys', () => {
   });
 
   it('re-enter those that are held already, and count those alone', async () => {
-    const { locks } = await startManager();
+    const { locks } = await startManager({ defaults: { reentrant: true } });
     await locks.withLock('a', async (outer) => {
       const lock = await locks.acquire(['a', 'b']);
       expect(locks.admin.held()).toMatchObject([
@@ -188,7 +188,7 @@ describe('the depth of a request', () => {
 
   it('is the number of keys of this provider that the caller holds', async () => {
     const [one, other] = [new Observed(), new Observed()];
-    const locks = new LockManager({ providers: { one, other }, default: 'one' });
+    const locks = new LockManager({ providers: { one, other }, default: 'one', defaults: { reentrant: true } });
     await locks.start();
     await locks.withLock('a', () =>
       locks.withLock(['b', 'c'], async () => {

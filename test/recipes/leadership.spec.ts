@@ -339,7 +339,8 @@ describe('a term', () => {
   it('lets its task re-enter the lock', async () => {
     const { one, clock } = await fleet();
     const inner: string[] = [];
-    void one.runAsLeader('billing', () => one.withLock('billing', async ({ key }) => inner.push(key), { wait: 0 }));
+    const options = { wait: 0, reentrant: true };
+    void one.runAsLeader('billing', () => one.withLock('billing', async ({ key }) => inner.push(key), options));
     await clock.advance(0);
     expect(inner).toEqual(['billing']);
   });

@@ -105,6 +105,19 @@ describe('provideLockServiceStub', () => {
     await expect(locks.acquire('report', { limit: 3, wait: 0 })).rejects.toThrow(LockBusyError);
   });
 
+  it('refuses a nested call that would wait for itself in production', async () => {
+    const locks = provideLockServiceStub();
+    const service = await locks.useFactory();
+    await service.withLock('a', async (lock) => {
+      await expect(service.acquire(['a', 'b'])).rejects.toThrow(/async context of its own holder.*within/);
+      await expect(service.tryAcquire('a')).resolves.toBeNull();
+      await service.withLock('a', () => undefined, { within: lock });
+      await lock.run(() => service.withLock('a', () => undefined));
+      await service.withLock('a', () => undefined, { reentrant: true });
+    });
+    await service.withLock('a', () => undefined);
+  });
+
   it('loses when told', async () => {
     const stub = await orders();
     const gate = new Gate();
@@ -185,12 +198,20 @@ describe('what the stub records', () => {
     expect(locks.calls).toEqual([
       {
         ...{ keys: ['report:7'], provider, method: 'Reports.write', mode: 'limited', limit: 5, weight: 2 },
-        ...{ wait: 3_000, lease: 30_000, renew: true, maxHold: 60_000, minHold: 0, reentrant: true, onLost: 'ignore' },
+        ...{
+          wait: 3_000,
+          lease: 30_000,
+          renew: true,
+          maxHold: 60_000,
+          minHold: 0,
+          reentrant: 'explicit',
+          onLost: 'ignore',
+        },
         release: 'confirmed',
       },
       {
         ...{ keys: ['index'], provider, method: null, mode: 'shared', limit: undefined, weight: undefined, wait: 0 },
-        ...{ lease: 30_000, renew: false, maxHold: Infinity, minHold: 0, reentrant: true, onLost: 'throw' },
+        ...{ lease: 30_000, renew: false, maxHold: Infinity, minHold: 0, reentrant: 'explicit', onLost: 'throw' },
         release: 'confirmed',
       },
       expect.objectContaining({ keys: ['nightly'], method: 'Reports.nightly', wait: 0, minHold: 3_600_000 }),

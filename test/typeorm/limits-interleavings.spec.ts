@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, it, jest } from '@jest/globals';
 import fc from 'fast-check';
 import { DataSource } from 'typeorm';
 import type { AcquireRequest, Grant } from '../../lib/api/lock-provider.js';
-import type { LimitShare } from '../../lib/api/lock-options.js';
+import type { LimitShare } from '../../lib/api/lock-mode.js';
 import { systemRandom } from '../../lib/core/toolkit/random.js';
 import { SeededRandom } from '../../lib/provider-kit/seeded-random.js';
 import type { Run } from '../../lib/providers/sql/connection/answer.js';

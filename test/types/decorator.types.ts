@@ -238,6 +238,10 @@ class Refused {
   @DistributedLock('a', { signal: new AbortController().signal })
   async signal() {}
 
+  // @ts-expect-error: a lock in hand belongs to one call
+  @DistributedLock('a', { within: null as unknown as import('../../lib/index.js').Lock })
+  async within() {}
+
   // @ts-expect-error: an order is no signal
   @DistributedLock('a', { signal: (order: Order) => order })
   async noSignal(order: Order) {}

@@ -1,7 +1,7 @@
 import { jest } from '@jest/globals';
 import { CreateMode } from 'node-zookeeper-client';
 import type { ListedLock } from '../../lib/api/lock-info.js';
-import type { LimitShare } from '../../lib/api/lock-options.js';
+import type { LimitShare } from '../../lib/api/lock-mode.js';
 import type { BackendContext } from '../../lib/api/lock-provider.js';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import { systemRandom, withPrefix } from '../../lib/core/toolkit/random.js';

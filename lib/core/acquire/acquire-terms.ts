@@ -1,6 +1,7 @@
 import type { LockEvent } from '../../api/lock-events.js';
-import type { LimitShare } from '../../api/lock-options.js';
+import type { LimitShare } from '../../api/lock-mode.js';
 import type { Lock } from '../../api/lock.js';
+import type { Hold } from '../hold/hold.js';
 
 /** For how long a lock is kept, and whether it is renewed; all times in ms. */
 export interface HoldTiming {
@@ -28,4 +29,6 @@ export interface AcquireTerms {
   readonly callers: number;
   /** The locks around the caller. As long as one of them is held, a drain waits for the caller instead of sending it away. */
   readonly outerLocks: readonly Pick<Lock, 'isHeld'>[];
+  /** What holds the key in the caller's own async context, without the caller having it in hand: the caller may wait for itself. */
+  readonly around: Hold | undefined;
 }

@@ -6,6 +6,7 @@ import type { Hold } from '../hold/hold.js';
 import type { ProviderCore } from '../provider-core.js';
 import { forgetAbort, leaveOnAbort } from '../toolkit/abort-listeners.js';
 import type { AcquireTerms } from './acquire-terms.js';
+import { holderIn, NESTED_OR_QUEUED } from './re-entry.js';
 
 // A longer timer fires immediately.
 const LONGEST_TIMER = 2 ** 31 - 1;
@@ -111,16 +112,19 @@ export class LocalCaller extends Caller {
 
   refuseBusy(isHeldHere: boolean): void {
     const { events, clock } = this.provider;
-    const { subject, startedAt, limited } = this.terms;
+    const { subject, startedAt, limited, around } = this.terms;
     const waited = clock.now() - startedAt;
     events.publish('busy', () => ({ ...subject, waited }));
+    let advice = 'raise "wait", or handle busy with onBusy or tryAcquire().';
+    if (around?.isValid())
+      advice = `${holderIn(around)} holds it, in whose async context the call runs. ${NESTED_OR_QUEUED}`;
+    // For a pool, whose holders never re-enter, that is no mistake.
+    else if (isHeldHere && !limited) {
+      advice = `this process holds it: ${advice} If the caller itself holds it, pass { within: lock }, or run what needs the lock under lock.run().`;
+    }
     this.refuse(
       new LockBusyError(
-        `${nameOf(subject)} was busy ${waited < 1 ? 'when asked' : `for the whole wait of ${Math.round(waited)} ms`}; ` +
-          // For a pool, whose holders never re-enter, that is no mistake.
-          (isHeldHere && !limited
-            ? 'this process holds it: raise "wait", or handle busy with onBusy or tryAcquire(). If the caller itself holds it, run what needs the lock under withLock() or lock.run().'
-            : 'raise "wait", or handle busy with onBusy or tryAcquire().'),
+        `${nameOf(subject)} was busy ${waited < 1 ? 'when asked' : `for the whole wait of ${Math.round(waited)} ms`}; ${advice}`,
         { key: subject.key, provider: subject.provider, waited },
       ),
     );

@@ -1,6 +1,6 @@
 import type { Clock } from '../../api/clock.js';
 import type { LockError } from '../../api/errors.js';
-import type { LimitShare, LockMode } from '../../api/lock-options.js';
+import type { LimitShare, LockMode } from '../../api/lock-mode.js';
 import type { AcquireRequest } from '../../api/lock-provider.js';
 import type { HeldGrant } from '../hold/held-grant.js';
 import type { Caller } from './caller.js';

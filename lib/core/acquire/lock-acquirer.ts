@@ -1,20 +1,26 @@
 import { LockConfigError } from '../../api/errors.js';
 import type { Clock } from '../../api/clock.js';
+import type { LockOptions } from '../../api/lock-options.js';
 import type { LockEvent } from '../../api/lock-events.js';
 import type { LockLogger } from '../../api/logger.js';
 import { acquireChannel, holdChannel } from '../events/channels.js';
 import { nameOf } from '../events/subject.js';
 import { traceAcquisition } from '../events/tracing.js';
 import { type Hold, lostError } from '../hold/hold.js';
-import { GrantedLock, surroundingLocks } from '../hold/granted-lock.js';
+import { GrantedLock, locksInHand, surroundingLocks } from '../hold/granted-lock.js';
+import type { Lock } from '../../api/lock.js';
 import type { Lifecycle } from '../lifecycle.js';
 import type { AcquireTerms } from './acquire-terms.js';
 import type { LockPlan } from './lock-plan.js';
-import { enter, heldAlready } from './re-entry.js';
+import { enter, heldAlready, holderIn, NESTED_OR_QUEUED, refusedReEntry } from './re-entry.js';
+
+/** What belongs to one call, and not to the options that many calls share. */
+export type CallOptions = Pick<LockOptions, 'signal' | 'within'>;
 
 /** Acquires the keys of one lock for one owner: re-enters what the owner holds already, acquires the rest, all or nothing. */
 export class LockAcquirer {
   #warnedOfOrder = false;
+  #warnedOfItself = false;
 
   constructor(
     /** The owner of these locks: one application never re-enters the locks of another. */
@@ -25,12 +31,13 @@ export class LockAcquirer {
   ) {}
 
   /** @param keys sorted, each once: taken in this order, two callers cannot wait for each other */
-  async acquire(keys: readonly string[], plan: LockPlan, signal: AbortSignal | undefined): Promise<GrantedLock> {
+  async acquire(keys: readonly string[], plan: LockPlan, { signal, within }: CallOptions = {}): Promise<GrantedLock> {
     const startedAt = this.clock.now();
+    const inHand = within && this.#usable(within, keys, plan);
     const holds: Hold[] = [];
     try {
       for (const key of keys) {
-        const hold = await this.#acquireKey(key, plan, signal, startedAt, holds);
+        const hold = await this.#acquireKey(key, plan, signal, inHand, startedAt, holds);
         holds.push(hold);
         if (hold.entries === 1 && holdChannel.hasSubscribers) hold.trace();
       }
@@ -44,7 +51,7 @@ export class LockAcquirer {
       }
       // It may have aborted in the very tick of the grant.
       signal?.throwIfAborted();
-      return this.#granted(holds, plan);
+      return this.#granted(holds, plan, inHand);
     } catch (error) {
       // All are sent before the first answer is awaited: the caller has waited long enough.
       await Promise.all(holds.toReversed().map((hold) => plan.core.holds.release(hold, true)));
@@ -57,6 +64,7 @@ export class LockAcquirer {
     key: string,
     { core, queues, settings, origin }: LockPlan,
     signal: AbortSignal | undefined,
+    within: GrantedLock | undefined,
     startedAt: number,
     acquired: readonly Hold[],
   ): Promise<Hold> | Hold {
@@ -64,13 +72,20 @@ export class LockAcquirer {
     signal?.throwIfAborted();
     const { method, template } = origin;
     const subject = { key, provider: core.name, mode: settings.mode, method, template };
-    const outer = surroundingLocks(this.owner);
+    const outer = this.#outerLocks(within);
     this.lifecycle.assertAccepting(subject, () => outer.some((lock) => lock.isHeld()));
+    let ownLock: Hold | undefined;
     // Keys that the caller has re-entered are among those that it held before.
     let otherKeysHeld = acquired.filter(({ entries }) => entries === 1).length;
     if (outer.length > 0) {
-      const { same, later, keys } = heldAlready(key, core.name, outer);
-      if (same) return enter(same, subject, settings);
+      const { reentrant } = settings;
+      const inHand = reentrant === 'explicit' ? locksInHand(this.owner) : [];
+      const mayEnter = (lock: GrantedLock) => reentrant === true || lock === within || inHand.includes(lock);
+      const { same, around, later, keys } = heldAlready(key, core.name, outer, mayEnter);
+      if (same) return enter(same, subject, settings.limited);
+      if (around && reentrant === false) throw refusedReEntry(subject);
+      if (around) this.#warnOfItself(subject, around);
+      ownLock = around;
       if (later !== undefined) this.#warnOfOrder(subject, later);
       otherKeysHeld += keys;
     }
@@ -88,16 +103,17 @@ export class LockAcquirer {
       otherKeysHeld,
       callers: 1,
       outerLocks: outer,
+      around: ownLock,
     };
     if (!acquireChannel.hasSubscribers) return queues.acquire(terms);
     return traceAcquisition(subject, signal, () => queues.acquire(terms));
   }
 
   /** The last check before the task runs: the application may have stopped, or a key been lost, while the caller waited. */
-  #granted(holds: readonly Hold[], { core, settings }: LockPlan): GrantedLock {
+  #granted(holds: readonly Hold[], { core, settings }: LockPlan, within: GrantedLock | undefined): GrantedLock {
     const [first, ...rest] = holds;
     if (!first) throw new LockConfigError('A lock needs a key.');
-    const outer = surroundingLocks(this.owner);
+    const outer = this.#outerLocks(within);
     this.lifecycle.assertAccepting(first.subject, () => outer.some((lock) => lock.isHeld()));
     const lost = holds.find((hold) => !hold.isValid());
     if (lost) throw lost.lostError ?? lostError(lost.subject, 'expired');
@@ -111,6 +127,41 @@ export class LockAcquirer {
       }
     }
     return new GrantedLock([first, ...rest], core, settings, this.owner);
+  }
+
+  /** The locks around the caller, with the one that it names. */
+  #outerLocks(within: GrantedLock | undefined): readonly GrantedLock[] {
+    const outer = surroundingLocks(this.owner);
+    return within === undefined || outer.includes(within) ? outer : [within, ...outer];
+  }
+
+  /** The lock that a call names as the one in its hand. @throws LockConfigError where it cannot be entered again, LockLostError where it has ended */
+  #usable(within: Lock, keys: readonly string[], { core, origin }: LockPlan): GrantedLock {
+    const subject = { key: keys[0] ?? '', provider: core.name, method: origin.method };
+    if (!(within instanceof GrantedLock) || within.owner !== this.owner) {
+      throw new LockConfigError(
+        `${nameOf(subject)}: option "within" is no lock of this application: give it the lock that withLock() or acquire() has given.`,
+        subject,
+      );
+    }
+    if (within.provider !== core.name || !keys.some((key) => within.keys.includes(key))) {
+      throw new LockConfigError(
+        `${nameOf(subject)}: option "within" is the lock "${within.keys.join('", "')}" of provider "${within.provider}", which has none of the keys of this call: leave it out.`,
+        subject,
+      );
+    }
+    const error = within.lostError ?? (within.isOpen ? undefined : lostError(within.holds[0].subject, 'released'));
+    if (error) throw error;
+    return within;
+  }
+
+  #warnOfItself(subject: LockEvent, around: Hold): void {
+    if (this.#warnedOfItself) return;
+    this.#warnedOfItself = true;
+    this.logger.warn(
+      `${nameOf(subject)} is wanted in the async context of ${holderIn(around)}, without that lock in hand, so the call waits for it to end. ` +
+        `${NESTED_OR_QUEUED} (Warned once.)`,
+    );
   }
 
   #warnOfOrder(subject: LockEvent, held: string): void {

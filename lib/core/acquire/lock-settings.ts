@@ -1,19 +1,14 @@
 import { toMilliseconds } from '../../api/duration.js';
 import { LockConfigError } from '../../api/errors.js';
-import type {
-  LimitShare,
-  LockDefaults,
-  LockMode,
-  LockOptions,
-  LossPolicy,
-  ReleasePolicy,
-} from '../../api/lock-options.js';
+import type { LimitShare, LockMode } from '../../api/lock-mode.js';
+import type { LockDefaults, LockOptions, LossPolicy, ReEntry, ReleasePolicy } from '../../api/lock-options.js';
 import type { HoldTiming } from './acquire-terms.js';
 import type { LockCapabilities } from '../../api/lock-provider.js';
 
 /** The options that exist, those of the decorator among them. */
 const OPTIONS: ReadonlySet<string> = new Set([
   ...['provider', 'mode', 'wait', 'lease', 'renew', 'maxHold', 'minHold', 'reentrant', 'onLost', 'signal'],
+  'within',
   ...['limit', 'weight', 'release'],
   ...['onBusy', 'around'],
 ]);
@@ -44,7 +39,7 @@ export interface LockSettings extends HoldTiming {
   readonly limited: LimitShare | undefined;
   readonly wait: number;
   readonly maxHold: number;
-  readonly reentrant: boolean;
+  readonly reentrant: ReEntry;
   readonly onLost: LossPolicy;
   readonly release: ReleasePolicy;
 }
@@ -118,7 +113,7 @@ export function resolveSettings(
     renew: options.renew ?? true,
     maxHold,
     minHold,
-    reentrant: options.reentrant ?? defaults.reentrant ?? true,
+    reentrant: reEntryOf(options, defaults, name),
     onLost: oneOf(options.onLost ?? defaults.onLost ?? 'throw', LOSS_POLICIES, 'onLost'),
     release,
   };
@@ -127,8 +122,20 @@ export function resolveSettings(
 /** So many may hold a key together: an operator who looks at it, or a change of the limit, makes the backend read them all. */
 const MOST_HOLDERS = 10_000;
 const MODES = ['exclusive', 'shared'] as const;
+const RE_ENTRIES: readonly ReEntry[] = [true, false, 'explicit'];
 const LOSS_POLICIES: readonly LossPolicy[] = ['throw', 'throw-early', 'ignore'];
 const RELEASE_POLICIES: readonly ReleasePolicy[] = ['confirmed', 'sent'];
+
+/** @throws LockConfigError for what is no such option, and for a call that names a lock to enter and forbids it */
+function reEntryOf({ reentrant, within }: LockOptions, defaults: LockDefaults, provider: string): ReEntry {
+  if (within !== undefined && reentrant === false) {
+    throw new LockConfigError(
+      'Options "within" and reentrant: false exclude each other: "within" names a lock to enter again. Remove one of them.',
+      { provider },
+    );
+  }
+  return oneOf(reentrant ?? defaults.reentrant ?? 'explicit', RE_ENTRIES, 'reentrant');
+}
 
 /** @throws LockConfigError where the provider has no limits, or for what no holder could ever take */
 function limitOf(
@@ -162,9 +169,8 @@ function limitOf(
 }
 
 // Settings often come from a configuration file, where the types did not look.
-function oneOf<T extends string>(value: T, allowed: readonly T[], option: string): T {
+function oneOf<T extends string | boolean>(value: T, allowed: readonly T[], option: string): T {
   if (allowed.includes(value)) return value;
-  throw new LockConfigError(
-    `Option "${option}" is '${value}', but must be ${allowed.map((each) => `'${each}'`).join(' or ')}.`,
-  );
+  const quoted = (each: T) => (typeof each === 'string' ? `'${each}'` : String(each));
+  throw new LockConfigError(`Option "${option}" is ${quoted(value)}, but must be ${allowed.map(quoted).join(' or ')}.`);
 }

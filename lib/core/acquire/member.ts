@@ -180,5 +180,6 @@ function termsOf(request: AcquireRequest, { clock, name }: ProviderCore): Acquir
     otherKeysHeld,
     callers,
     outerLocks: [],
+    around: undefined,
   };
 }

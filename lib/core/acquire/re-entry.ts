@@ -1,6 +1,6 @@
 import { LockConfigError, LockDeadlockError } from '../../api/errors.js';
 import type { LockEvent } from '../../api/lock-events.js';
-import type { LimitShare } from '../../api/lock-options.js';
+import type { LimitShare } from '../../api/lock-mode.js';
 import type { GrantedLock } from '../hold/granted-lock.js';
 import type { Hold } from '../hold/hold.js';
 import { nameOf } from '../events/subject.js';
@@ -9,6 +9,8 @@ import { nameOf } from '../events/subject.js';
 export interface HeldAlready {
   /** The hold of the same key, to be entered once more. */
   readonly same: Hold | undefined;
+  /** The hold of the same key, which the caller may not enter: it is around the caller, which has it not in hand. */
+  readonly around: Hold | undefined;
   /** A key that is held and sorts after the wanted one: two callers that nest in opposite order wait for each other. */
   readonly later: string | undefined;
   /** How many keys of the provider are held. */
@@ -18,40 +20,50 @@ export interface HeldAlready {
 /**
  * Looks for `key` among the `outer` locks of the caller, innermost first. Work that outlives its lock, such as a timer, takes the
  * key like any other caller.
+ *
+ * @param mayEnter whether the caller may enter a lock again
  */
-export function heldAlready(key: string, provider: string, outer: readonly GrantedLock[]): HeldAlready {
+export function heldAlready(
+  key: string,
+  provider: string,
+  outer: readonly GrantedLock[],
+  mayEnter: (lock: GrantedLock) => boolean,
+): HeldAlready {
+  let around: Hold | undefined;
   let later: string | undefined;
   const holds = new Set<Hold>();
   for (const lock of outer) {
     if (lock.provider !== provider) continue;
     for (const hold of lock.holds) {
-      if (hold.key === key) return { same: hold, later, keys: 0 };
+      if (hold.key === key) {
+        if (mayEnter(lock)) return { same: hold, around: undefined, later, keys: 0 };
+        around ??= hold;
+        continue;
+      }
       holds.add(hold);
       if (hold.key > key) later = hold.key;
     }
   }
-  return { same: undefined, later, keys: holds.size };
+  return { same: undefined, around, later, keys: holds.size };
+}
+
+/** The error of a call with `reentrant: false` whose key is held around it. */
+export function refusedReEntry(subject: LockEvent): LockDeadlockError {
+  return new LockDeadlockError(
+    `${nameOf(subject)} is held by this very task, and reentrant is false: it would wait for itself.`,
+    subject,
+  );
 }
 
 /**
  * Enters a hold of the caller's own once more. The outer lease, minHold and maxHold stay.
  *
  * @throws LockLostError when it is lost: the inner task would run unprotected.
- * @throws LockDeadlockError when re-entry is switched off, or when it wants more than it holds. LockConfigError for a smaller limit.
+ * @throws LockDeadlockError when it wants more than it holds. LockConfigError for a smaller limit.
  */
-export function enter(
-  hold: Hold,
-  subject: LockEvent,
-  { reentrant, limited }: { readonly reentrant: boolean; readonly limited: LimitShare | undefined },
-): Hold {
+export function enter(hold: Hold, subject: LockEvent, limited: LimitShare | undefined): Hold {
   const lost = hold.lostError;
   if (lost) throw lost;
-  if (!reentrant) {
-    throw new LockDeadlockError(
-      `${nameOf(subject)} is held by this very task, and reentrant is false: it would wait for itself.`,
-      subject,
-    );
-  }
   const { mode } = hold;
   if (mode !== 'exclusive' && mode !== subject.mode) {
     throw new LockDeadlockError(
@@ -75,3 +87,13 @@ export function enter(
   hold.entries += 1;
   return hold;
 }
+
+/** How messages name a lock of the caller's own async context. */
+export function holderIn({ subject: { method } }: Hold): string {
+  return method === null ? 'its own holder' : `its own holder ${method}`;
+}
+
+/** What can be done about a call that waits for a lock of its own async context. */
+export const NESTED_OR_QUEUED =
+  'If it is nested in that lock, it waits for itself: pass { within: lock }, call it under lock.run(), or set reentrant: true. ' +
+  'If a queue of this process has started it there, bind its tasks with AsyncResource.bind().';

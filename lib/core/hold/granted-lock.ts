@@ -2,29 +2,47 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 import { LockConfigError, type LockLostError, LockUnavailableError } from '../../api/errors.js';
 import { toMilliseconds, type Duration } from '../../api/duration.js';
 import type { Lock, ReleaseResult } from '../../api/lock.js';
-import type { LockMode, ReleasePolicy } from '../../api/lock-options.js';
+import type { LockMode } from '../../api/lock-mode.js';
+import type { ReleasePolicy } from '../../api/lock-options.js';
 import type { ProviderCore } from '../provider-core.js';
 import { lostError, type Hold, type LossListener } from './hold.js';
 import { assertKeepable, MIN_LEASE } from '../acquire/lock-settings.js';
 import { lossSignal } from './loss-signal.js';
 import { nameOf } from '../events/subject.js';
 
-// The locks around a piece of running code, innermost first. Immutable: a new lock opens a new context.
-// Entered with run() only: enterWith() leaks into the caller on Node before 24 (nodejs/node#45848).
-const contexts = new AsyncLocalStorage<readonly GrantedLock[]>();
-
 const NONE: readonly GrantedLock[] = [];
+
+/** What a piece of running code runs under. Immutable: a new lock opens a new context. */
+interface LockContext {
+  /** The locks around it, innermost first. */
+  readonly locks: readonly GrantedLock[];
+  /** Those of them that {@link GrantedLock.run} has put around it. */
+  readonly inHand: readonly GrantedLock[];
+}
+
+const NO_LOCKS: LockContext = { locks: NONE, inHand: NONE };
+
+// Entered with run() only: enterWith() leaks into the caller on Node before 24 (nodejs/node#45848).
+const contexts = new AsyncLocalStorage<LockContext>();
 
 /** The locks around the caller that have not ended, of one `owner` or of all, innermost first. A lost lock ends when its task does. */
 export function surroundingLocks(owner?: object): readonly GrantedLock[] {
-  const locks = contexts.getStore() ?? NONE;
+  return openOf((contexts.getStore() ?? NO_LOCKS).locks, owner);
+}
+
+/** Those of the {@link surroundingLocks} that the caller runs under by {@link GrantedLock.run}. */
+export function locksInHand(owner?: object): readonly GrantedLock[] {
+  return openOf((contexts.getStore() ?? NO_LOCKS).inHand, owner);
+}
+
+function openOf(locks: readonly GrantedLock[], owner?: object): readonly GrantedLock[] {
   if (locks.length === 0) return NONE;
   return locks.filter((lock) => lock.isOpen && (owner === undefined || lock.owner === owner));
 }
 
 /** Runs `task` under no lock at all. */
 export function runDetached<T>(task: () => T): T {
-  return contexts.run(NONE, task);
+  return contexts.run(NO_LOCKS, task);
 }
 
 /** One entry of one owner into one or several holds: what the user has in hand. */
@@ -168,12 +186,21 @@ export class GrantedLock implements Lock {
     this.#assertNotLost();
   }
 
-  /**
-   * Runs `task` under this lock. The new context takes over only locks that have not ended: work that starts itself again from a timer
-   * runs in the context of its last run, so contexts that kept ended locks would grow with every run.
-   */
   run<T>(task: () => T): T {
-    return contexts.run([this, ...surroundingLocks().filter((outer) => outer !== this)], task);
+    return contexts.run({ locks: this.#before(surroundingLocks()), inHand: this.#before(locksInHand()) }, task);
+  }
+
+  /** Runs `task` with this lock around it, which `task` does not have in hand by that. */
+  surround<T>(task: () => T): T {
+    return contexts.run({ locks: this.#before(surroundingLocks()), inHand: locksInHand() }, task);
+  }
+
+  /**
+   * A new context takes over only locks that have not ended: work that starts itself again from a timer runs in the context of its last
+   * run, so contexts that kept ended locks would grow with every run.
+   */
+  #before(open: readonly GrantedLock[]): readonly GrantedLock[] {
+    return [this, ...open.filter((outer) => outer !== this)];
   }
 
   release(): Promise<ReleaseResult> {

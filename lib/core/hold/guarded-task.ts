@@ -36,7 +36,7 @@ export async function runGuarded<T>(
   if (onLost === 'throw-early') return await runUntilLost(lock, task, check);
   let outcome: Outcome<T>;
   try {
-    const value = await lock.run(() => task(lock));
+    const value = await lock.surround(() => task(lock));
     check?.(value);
     outcome = { status: 'fulfilled', value };
   } catch (reason) {
@@ -52,7 +52,7 @@ async function runUntilLost<T>(lock: GrantedLock, task: Task<T>, check?: (value:
     check?.(value);
     return value;
   };
-  const running = lock.run(checked).then(
+  const running = lock.surround(checked).then(
     (value): Outcome<T> => ({ status: 'fulfilled', value }),
     (reason: unknown): Outcome<T> => ({ status: 'rejected', reason }),
   );

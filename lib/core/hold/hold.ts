@@ -1,6 +1,6 @@
 import { LockLostError, type LossReason } from '../../api/errors.js';
 import type { LockEvent } from '../../api/lock-events.js';
-import type { LimitShare, LockMode } from '../../api/lock-options.js';
+import type { LimitShare, LockMode } from '../../api/lock-mode.js';
 import type { Clock } from '../../api/clock.js';
 import { nameOf } from '../events/subject.js';
 import { type EndTrace, traceHold } from '../events/tracing.js';

@@ -32,7 +32,7 @@ export type HandlerName = string & Record<never, never>;
 /** Options of `@DistributedLock`. `S` are the parameters of `signal`. */
 export interface DistributedLockOptions<S extends readonly unknown[] = never[]> extends Omit<
   LockOptions,
-  'signal' | 'onLost'
+  'signal' | 'onLost' | 'within'
 > {
   /**
    * Takes the caller's `AbortSignal` out of the arguments of the call. It ends the wait: the call rejects with `signal.reason` and

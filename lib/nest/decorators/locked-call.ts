@@ -74,7 +74,9 @@ async function untilSettled(
   { service, lock }: RequestLock,
   run: () => unknown,
 ): Promise<unknown> {
-  const plan = method.planFor(service);
-  const settings = { ...plan.settings, reentrant: true };
-  return runGuarded(service.manager.acquirePlanned({ ...plan, settings }, lock.keys), run, 'ignore');
+  return runGuarded(
+    service.manager.acquirePlanned(method.planFor(service), lock.keys, { within: lock }),
+    run,
+    'ignore',
+  );
 }

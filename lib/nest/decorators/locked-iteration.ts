@@ -28,7 +28,7 @@ function eachStepUnder(
   start: () => AsyncGenerator,
   throwEarly: boolean,
 ): AsyncIterable<unknown, unknown, unknown> {
-  const generator = lock.run(start);
+  const generator = lock.surround(start);
   const next = (value: unknown) => {
     const lost = throwEarly ? lock.lostError : undefined;
     // Thrown into the body and not past it, so that the body can still clean up.
@@ -36,9 +36,9 @@ function eachStepUnder(
   };
   return {
     [Symbol.asyncIterator]: () => ({
-      next: (value) => lock.run(() => next(value)),
-      return: (value) => lock.run(() => generator.return(value)),
-      throw: (error) => lock.run(() => generator.throw(error)),
+      next: (value) => lock.surround(() => next(value)),
+      return: (value) => lock.surround(() => generator.return(value)),
+      throw: (error) => lock.surround(() => generator.throw(error)),
     }),
   };
 }

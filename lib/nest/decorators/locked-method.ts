@@ -243,8 +243,12 @@ function sourcesOf(key: unknown): readonly string[] {
 }
 
 /** What the types refuse, of the options that the core does not check. */
-function mistypedOptions({ around, onBusy, signal }: DistributedLockOptions): string[] {
+function mistypedOptions(options: DistributedLockOptions): string[] {
+  const { around, onBusy, signal } = options;
   const problems: string[] = [];
+  if (Reflect.get(options, 'within') !== undefined) {
+    problems.push(`option "within" belongs to one call: call the method under lock.run(), or set reentrant: true`);
+  }
   if (signal !== undefined && typeof signal !== 'function') {
     problems.push(`option "signal" must be a function that takes the AbortSignal out of the method's arguments`);
   }

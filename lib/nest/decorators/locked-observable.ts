@@ -68,7 +68,7 @@ function underLock(
         subscriber.error(error);
       });
     }
-    const inner = lock.run(() =>
+    const inner = lock.surround(() =>
       defer(() => source(lock)).subscribe({
         next: (value) => {
           last = value;

@@ -66,7 +66,8 @@ export class LockService {
   /**
    * Runs `task` under the lock and releases it however the task ends. The task's own value or error passes through.
    *
-   * Nested calls of the same key re-enter the lock. Await them: one that still runs keeps the lock held after this call has resolved.
+   * A call in it that takes the same key enters the lock again with the lock in hand: under `lock.run()`, or with `{ within: lock }`. Await
+   * such a call: while it runs it keeps the lock held, also after this call has resolved.
    *
    * @throws LockLostError when the lock was lost before the task ended (see `onLost`); otherwise as {@link acquire}.
    */
@@ -75,7 +76,7 @@ export class LockService {
   }
 
   /**
-   * Runs `task` once in the whole fleet, unless it is nested in a lock of the same key, which it re-enters: the process that gets the lock runs it, the others do not wait. For jobs that are scheduled at run
+   * Runs `task` once in the whole fleet: the process that gets the lock runs it, the others do not wait. For jobs that are scheduled at run
    * time; a method takes `@RunOnce`.
    *
    * @returns `{ ran: true, value }`, or `{ ran: false }` where another process has run it within `atLeast` ms, or runs it now

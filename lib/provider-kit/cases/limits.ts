@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { LockConfigError } from '../../api/errors.js';
-import type { LimitShare } from '../../api/lock-options.js';
+import type { LimitShare } from '../../api/lock-mode.js';
 import { type CaseDefinition, leaseOfItsOwn, type Need, unclaimed } from '../case-definition.js';
 import { type AskOptions, type DirectGrant, granted } from '../direct-caller.js';
 import { rejectsWith } from '../expectations.js';

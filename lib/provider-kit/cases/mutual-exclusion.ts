@@ -1,3 +1,4 @@
+import type { Lock } from '../../api/lock.js';
 import assert from 'node:assert/strict';
 import { revocation, leaseOfItsOwn, type CaseDefinition } from '../case-definition.js';
 
@@ -127,16 +128,17 @@ export const mutualExclusionCases: readonly CaseDefinition[] = [
   },
   {
     id: '#8',
-    title: 'a holder does not enter twice by itself; re-entry under withLock is counted and frees with the last',
+    title: 'a holder does not enter twice by itself; re-entry is counted and frees with the last',
     async run(stage) {
       const [ann, bob] = await stage.processes(2);
       const lock = await ann.locks.acquire('order');
       assert.equal(await ann.tryAcquire('order'), null);
       await lock.release();
       await ann.locks.withLock('order', async (outer) => {
-        await ann.locks.withLock('order', (inner) => {
+        const compare = (inner: Lock): void => {
           assert.equal(inner.fencingToken, outer.fencingToken);
-        });
+        };
+        await ann.locks.withLock('order', compare, { within: outer });
         assert.equal(await bob.tryAcquire('order'), null, 'the inner end does not free it');
       });
       assert.ok(await bob.tryAcquire('order'), 'the outer end frees it');

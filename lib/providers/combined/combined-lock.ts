@@ -1,6 +1,6 @@
 import type { Clock } from '../../api/clock.js';
 import { type LockError, LockUnavailableError } from '../../api/errors.js';
-import type { LockMode } from '../../api/lock-options.js';
+import type { LockMode } from '../../api/lock-mode.js';
 import type {
   AcquireRequest,
   Grant,

@@ -1,5 +1,5 @@
 import type { LockError } from '../../api/errors.js';
-import type { LockMode } from '../../api/lock-options.js';
+import type { LockMode } from '../../api/lock-mode.js';
 import type { AcquireRequest, Grant } from '../../api/lock-provider.js';
 import type { Placed } from '../../core/toolkit/dense-set.js';
 import type { Confirmation } from './confirmation.js';

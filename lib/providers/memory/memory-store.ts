@@ -1,6 +1,6 @@
 import type { Clock } from '../../api/clock.js';
 import type { Instance } from '../../api/lock-provider.js';
-import type { LockMode } from '../../api/lock-options.js';
+import type { LockMode } from '../../api/lock-mode.js';
 import { Slot, type StoredHold, type StoreRequest, type Waiter } from './slot.js';
 
 /** What an operator sees of a key. */

@@ -1,5 +1,5 @@
 import type { Timer } from '../../api/clock.js';
-import type { LimitShare, LockMode } from '../../api/lock-options.js';
+import type { LimitShare, LockMode } from '../../api/lock-mode.js';
 import type { AcquireRequest } from '../../api/lock-provider.js';
 
 /** Somebody who asks the store for a key. */

@@ -1,4 +1,4 @@
-import type { LimitShare, LockMode } from '../../api/lock-options.js';
+import type { LimitShare, LockMode } from '../../api/lock-mode.js';
 
 /** A node of the queue, as its name describes it. */
 interface QueuedNode {

@@ -244,7 +244,7 @@ describe('overriding', () => {
     class Override extends Base {
       @DistributedLock('base', { wait: 0 })
       override async run() {
-        return [keyHere(), ...(await super.run())];
+        return [keyHere(), ...(await currentLock().run(() => super.run()))];
       }
     }
     await expect((await first(Override)).run()).resolves.toEqual(['base', 'base']);

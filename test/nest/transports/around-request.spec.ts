@@ -84,7 +84,7 @@ describe("around: 'request'", () => {
     const inside: string[] = [];
     @Injectable()
     class Stock {
-      @DistributedLock('stock', { wait: 0 })
+      @DistributedLock('stock', { wait: 0, reentrant: true })
       async take() {
         inside.push('in');
         await new Promise((resolve) => setImmediate(resolve));

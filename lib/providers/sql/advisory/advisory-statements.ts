@@ -1,5 +1,5 @@
 import { LockConfigError } from '../../../api/errors.js';
-import type { LockMode } from '../../../api/lock-options.js';
+import type { LockMode } from '../../../api/lock-mode.js';
 import { firstRow, type Run } from '../connection/answer.js';
 import { advisoryLockNumber, userLockName } from './advisory-name.js';
 

@@ -1,4 +1,4 @@
-import type { LockMode } from '../../../api/lock-options.js';
+import type { LockMode } from '../../../api/lock-mode.js';
 import { Batches } from '../connection/batches.js';
 import { type Session, SilentServerError } from '../connection/session.js';
 import { type AdvisoryStatements, doneOf, type OfMany } from './advisory-statements.js';

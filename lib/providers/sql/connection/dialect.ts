@@ -1,6 +1,6 @@
 import type { EventEmitter } from 'node:events';
 import type { Diagnostic } from '../../../api/lock-provider.js';
-import type { LockMode } from '../../../api/lock-options.js';
+import type { LockMode } from '../../../api/lock-mode.js';
 import type { Run } from './answer.js';
 
 /** A driver's own connection: a Connection of mysql2, a Client of pg. */

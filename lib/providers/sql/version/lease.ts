@@ -1,4 +1,4 @@
-import type { LimitShare } from '../../../api/lock-options.js';
+import type { LimitShare } from '../../../api/lock-mode.js';
 
 /** Somebody who has a row. */
 export interface LeaseHold {

@@ -1,4 +1,4 @@
-import type { LimitShare } from '../../../api/lock-options.js';
+import type { LimitShare } from '../../../api/lock-mode.js';
 import { FREED, HELD, type Lease, pieceStart, RETAINED } from './lease.js';
 import { type LeaseTable, toMicroseconds } from './lease-table.js';
 

@@ -1,0 +1,135 @@
+import { LockBusyError, LockConfigError, LockDeadlockError, LockLostError } from '../../lib/api/errors.js';
+import type { Lock } from '../../lib/api/lock.js';
+import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
+import { BACKENDS, deferred, startManager, watch } from './manager-rig.js';
+
+describe.each(BACKENDS)('a lock that is around a call, and not in its hand (%s backend)', (_, provide) => {
+  const started = () => startManager({ provider: provide(new MemoryStore()) });
+
+  it('is waited for, as by a stranger that a queue has started in this context', async () => {
+    const { locks, clock } = await started();
+    const gate = deferred();
+    const order: string[] = [];
+    let stranger: Promise<unknown> = Promise.resolve();
+    const running = locks.withLock('a', async () => {
+      stranger = locks.withLock('a', () => order.push('stranger'));
+      await gate.promise;
+      order.push('holder');
+    });
+    await clock.advance(1_000);
+    expect(order).toEqual([]);
+    gate.resolve();
+    await running;
+    await clock.advance(100);
+    await stranger;
+    expect(order).toEqual(['holder', 'stranger']);
+  });
+
+  it('is named by the error of a call that waits for itself, and by a warning when that begins', async () => {
+    const { locks, clock, log } = await started();
+    const outer = locks.plan({}, { method: 'OrderService.pay', template: null });
+    const lock = await locks.acquirePlanned(outer, 'a');
+    const nested = lock.surround(() => watch(locks.acquire('a', { wait: '2s' })));
+    await clock.advance(0);
+    const says =
+      /its own holder OrderService\.pay.*\{ within: lock \}.*lock\.run\(\).*reentrant: true.*AsyncResource\.bind/;
+    expect(log).toEqual([expect.stringMatching(says)]);
+    await clock.advance(2_000);
+    expect(nested.error).toBeInstanceOf(LockBusyError);
+    expect(String(nested.error)).toMatch(says);
+    // Warned once.
+    await lock.surround(() => expect(locks.tryAcquire('a')).resolves.toBeNull());
+    expect(log).toHaveLength(1);
+  });
+
+  it('is not blamed once it has ended', async () => {
+    const { locks, clock } = await started();
+    const outer = await locks.acquire('a');
+    const nested = watch(outer.run(() => locks.detached(() => locks.acquire('a', { wait: 100 }))));
+    await clock.advance(100);
+    expect(String(nested.error)).not.toContain('its own holder');
+  });
+
+  it('is entered under lock.run, also after an await and under other locks', async () => {
+    const { locks, clock } = await started();
+    const running = watch(
+      locks.withLock('a', (lock) =>
+        lock.run(async () => {
+          await Promise.resolve();
+          return locks.withLock('b', () => locks.withLock('a', ({ holder }) => holder === lock.holder));
+        }),
+      ),
+    );
+    await clock.advance(100);
+    expect(running.value).toBe(true);
+    expect(locks.admin.held()).toEqual([]);
+  });
+
+  it('is entered by the call that names it, and not by others beside that', async () => {
+    const { locks, clock } = await started();
+    await locks.withLock('a', async (lock) => {
+      await locks.withLock('a', (inner) => expect(inner.holder).toBe(lock.holder), { within: lock });
+      const beside = watch(locks.withLock('a', () => undefined, { wait: 10 }));
+      await clock.advance(10);
+      expect(beside.error).toBeInstanceOf(LockBusyError);
+    });
+  });
+
+  it('is entered by its name outside of its context, where acquire() gave it', async () => {
+    const { locks } = await started();
+    const lock = await locks.acquire('a');
+    const inner = await locks.acquire(['a', 'b'], { within: lock });
+    expect(locks.admin.held()).toMatchObject([
+      { key: 'a', entries: 2 },
+      { key: 'b', entries: 1 },
+    ]);
+    expect(await inner.release()).toBe('released');
+    expect(await lock.release()).toBe('released');
+  });
+
+  it('is a deadlock where re-entry is off, also in hand', async () => {
+    const { locks } = await started();
+    await locks.withLock('a', async (lock) => {
+      const never = { reentrant: false };
+      await expect(locks.acquire('a', never)).rejects.toBeInstanceOf(LockDeadlockError);
+      await expect(lock.run(() => locks.acquire('a', never))).rejects.toBeInstanceOf(LockDeadlockError);
+    });
+  });
+
+  it('is refused as "within" where it cannot be entered', async () => {
+    const { locks } = await started();
+    const other = await started();
+    const [a, b, theirs] = [await locks.acquire('a'), await locks.acquire('b'), await other.locks.acquire('a')];
+    const acquire = (within: unknown, options = {}) => locks.acquire('a', { within: within as Lock, ...options });
+    await expect(acquire(b)).rejects.toThrow(/"within" is the lock "b".* none of the keys/);
+    for (const wrong of [theirs, {}, 'a']) await expect(acquire(wrong)).rejects.toThrow(/"within" is no lock of this/);
+    await expect(acquire(a, { reentrant: false })).rejects.toBeInstanceOf(LockConfigError);
+    await expect(acquire(a, { reentrant: 'sometimes' })).rejects.toThrow(
+      /'sometimes', but must be true or false or 'exp/,
+    );
+    await a.release();
+    await expect(acquire(a)).rejects.toBeInstanceOf(LockLostError);
+    await locks.admin.forceRelease('b');
+    await expect(locks.acquire('b', { within: b })).rejects.toBeInstanceOf(LockLostError);
+  });
+});
+
+it('is entered by its context where the module says so', async () => {
+  const { locks } = await startManager({ defaults: { reentrant: true } });
+  await locks.withLock('a', async (lock) => {
+    await locks.withLock('a', (inner) => expect(inner.holder).toBe(lock.holder));
+    await expect(locks.tryAcquire('a', { reentrant: 'explicit' })).resolves.toBeNull();
+  });
+});
+
+it('does not count as another key of a caller that waits for it', async () => {
+  const { locks, clock } = await startManager();
+  const lock = await locks.acquirePlanned(locks.plan({}), 'a');
+  const stranger = watch(lock.surround(() => locks.acquire('a')));
+  const next = watch(locks.acquire('a'));
+  await clock.advance(0);
+  await lock.release();
+  await clock.advance(0);
+  // One queue has both, so the one that came first is first.
+  expect([stranger.state, next.state]).toEqual(['fulfilled', 'pending']);
+});

@@ -1,0 +1,164 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { AsyncResource } from 'node:async_hooks';
+import { Injectable } from '@nestjs/common';
+import { DistributedLock, type ReEntry } from '../../../lib/index.js';
+import { deferred } from '../../core/manager-rig.js';
+import { start } from '../apps.js';
+
+type Task<T = void> = () => Promise<T>;
+/** Runs tasks one after the other. */
+type Queue = <T>(task: Task<T>) => Promise<T>;
+
+/** What a library exports by default. By a name that the compiler does not follow: the types of p-queue need those of browsers. */
+async function defaultOf<T>(library: string): Promise<T> {
+  const { default: exported } = (await import(library)) as { default: T | { default: T } };
+  return typeof exported === 'object' && exported !== null && 'default' in exported ? exported.default : exported;
+}
+
+const pLimit = (library: string) => async (): Promise<Queue> =>
+  (await defaultOf<(concurrency: number) => Queue>(library))(1);
+
+const pQueue = (library: string) => async (): Promise<Queue> => {
+  const PQueue = await defaultOf<new (options: { concurrency: number }) => { add: Queue }>(library);
+  const queue = new PQueue({ concurrency: 1 });
+  return (task) => queue.add(task);
+};
+
+async function bottleneck(): Promise<Queue> {
+  const { default: Bottleneck } = await import('bottleneck');
+  const queue = new Bottleneck({ maxConcurrent: 1 });
+  return (task) => queue.schedule(task);
+}
+
+async function fastq(): Promise<Queue> {
+  const { default: fast } = await import('fastq');
+  const queue = fast.promise((task: Task<unknown>) => task(), 1);
+  return <T>(task: Task<T>) => queue.push(task) as Promise<T>;
+}
+
+async function asyncQueue(): Promise<Queue> {
+  const { default: async } = await import('async');
+  const queue = async.queue((task: Task<unknown>, done: (error?: Error | null, value?: unknown) => void) => {
+    void task().then((value) => {
+      done(null, value);
+    });
+  }, 1);
+  return <T>(task: Task<T>) => queue.pushAsync<T>(task);
+}
+
+async function asyncMutex(): Promise<Queue> {
+  const { Mutex } = await import('async-mutex');
+  const mutex = new Mutex();
+  return (task) => mutex.runExclusive(task);
+}
+
+/** The libraries of the documentation, by whether a task starts in the context of the caller that has queued it. */
+const QUEUES: readonly [name: string, keepsContext: boolean, make: () => Promise<Queue>][] = [
+  ['p-limit 3', false, pLimit('p-limit3')],
+  ['p-limit 4', false, pLimit('p-limit4')],
+  ['p-limit 6', true, pLimit('p-limit6')],
+  ['p-limit 7', true, pLimit('p-limit')],
+  ['p-queue 6', false, pQueue('p-queue6')],
+  ['p-queue 9', false, pQueue('p-queue9')],
+  ['p-queue 10', true, pQueue('p-queue')],
+  ['bottleneck', false, bottleneck],
+  ['fastq', false, fastq],
+  ['`async.queue`', false, asyncQueue],
+  ['async-mutex', true, asyncMutex],
+];
+
+/**
+ * One request holds the key and calls a partner through the queue. Another one queues a call of a method with the same key.
+ *
+ * @returns how many callers were inside at the same time
+ */
+async function mostInside(queue: Queue, reentrant: ReEntry | undefined): Promise<number> {
+  let inside = 0;
+  let most = 0;
+  const enter = async (work: Task): Promise<void> => {
+    inside += 1;
+    most = Math.max(most, inside);
+    await work();
+    inside -= 1;
+  };
+  const partner = deferred();
+  const books = deferred();
+  const started = deferred();
+  let queueStranger = (): void => undefined;
+
+  @Injectable()
+  class Accounts {
+    @DistributedLock('account:#{id}', { reentrant })
+    async sync(id: number): Promise<void> {
+      await enter(async () => {
+        const answer = queue(() => partner.promise);
+        queueStranger();
+        await answer;
+        // The books are written while the queue starts its next task.
+        await books.promise;
+      });
+      expect(id).toBe(7);
+    }
+
+    @DistributedLock('account:#{id}', { reentrant })
+    async close(id: number): Promise<void> {
+      await enter(() => Promise.resolve());
+      expect(id).toBe(7);
+    }
+  }
+  const accounts = (await start({ providers: [Accounts] })).get(Accounts);
+  let stranger: Promise<void> | undefined;
+  // In the context of the test, as another request has one of its own.
+  queueStranger = AsyncResource.bind(() => {
+    stranger = queue(() => {
+      started.resolve();
+      return accounts.close(7);
+    });
+  });
+  const holder = accounts.sync(7);
+  await turns();
+  partner.resolve();
+  await started.promise;
+  await turns();
+  books.resolve();
+  await Promise.all([holder, stranger]);
+  return most;
+}
+
+/** Time for what needs nothing but turns of the event loop, as a lock in memory does. */
+const turns = () => new Promise((resolve) => setTimeout(resolve, 20));
+
+describe.each(QUEUES)('a call that %s has started', (_, keepsContext, make) => {
+  it('waits for the holder in whose context it may run', async () => {
+    expect(await mostInside(await make(), undefined)).toBe(1);
+  });
+
+  it(`is ${keepsContext ? 'a stranger' : 'taken for a nested one'} where the context is believed`, async () => {
+    expect(await mostInside(await make(), true)).toBe(keepsContext ? 1 : 2);
+  });
+
+  it('is a stranger where the task is bound', async () => {
+    const queue = await make();
+    expect(await mostInside((task) => queue(AsyncResource.bind(task)), true)).toBe(1);
+  });
+});
+
+/** The libraries of each column. */
+function documented(): string[][] {
+  const page = readFileSync(join(import.meta.dirname, '../../../docs/several-keys.md'), 'utf8');
+  const [, , row = ''] = (page.split('<!-- tested: queues -->')[1] ?? '').trim().split('\n');
+  return row
+    .split('|')
+    .slice(1, -1)
+    .map((cell) => cell.split(',').map((each) => each.trim()));
+}
+
+it('the documentation names the versions that are tested here', () => {
+  const tested = (keepsContext: boolean) =>
+    QUEUES.filter(([name, keeps]) => keeps === keepsContext && !/^p-/.test(name)).map(([name]) => name);
+  expect(documented()).toEqual([
+    ['p-limit from 5', 'p-queue from 10', ...tested(true)],
+    ['p-limit below 5', 'p-queue below 10', ...tested(false)],
+  ]);
+});

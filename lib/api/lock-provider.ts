@@ -89,6 +89,13 @@ export interface LockBackend {
   acquire(request: AcquireRequest): Promise<Grant | 'busy'>;
 
   /**
+   * For how many ms a question about a request that waits has been unanswered, such as a repeated ask or a look: a caller whose wait ends is
+   * then not told that the key is busy. `Infinity` while a grant is being confirmed. 0 while no question is in flight. Not needed by a
+   * backend that is told of each change of a key and cannot fall silent.
+   */
+  unansweredFor?(request: AcquireRequest): number;
+
+  /**
    * Renews what was granted to `lease` ms from now. Never acquires a lost one again.
    *
    * Called for one lock at a time, so that no lock waits for the outcome of another: a server that hangs must not cost the locks of
@@ -202,7 +209,7 @@ export interface CasStore {
  */
 export interface Member extends Pick<
   LockBackend,
-  'capabilities' | 'acquire' | 'renew' | 'release' | 'inspect' | 'forceRelease' | 'casStore'
+  'capabilities' | 'acquire' | 'unansweredFor' | 'renew' | 'release' | 'inspect' | 'forceRelease' | 'casStore'
 > {
   /** Calls `listener` with what the backend reports. */
   observe(listener: (event: BackendEvent) => void): void;

@@ -28,6 +28,11 @@ export const cutOff: Need = ({ faults }) =>
     ? undefined
     : { reason: 'the harness cannot cut a provider off (faults.cutOff, faults.restore)', byDesign: false };
 
+export const silence: Need = ({ faults }) =>
+  faults?.silence && faults.restore
+    ? undefined
+    : { reason: 'the harness cannot silence a provider (faults.silence, faults.restore)', byDesign: false };
+
 export const revocation: Need = ({ faults, capabilities }) =>
   faults?.revoke || capabilities.forceRelease
     ? undefined

@@ -51,7 +51,13 @@ export interface ProviderFaults {
   /** Cuts this one provider off from its backend, at once and until {@link restore}: as a broken network, or a crash. */
   cutOff?(provider: LockProvider): Promise<unknown>;
 
-  /** Ends {@link cutOff}. */
+  /**
+   * From now on nothing reaches this one provider or its backend, not even the end of a connection, until {@link restore}: as a frozen
+   * server, or a network that is down.
+   */
+  silence?(provider: LockProvider): Promise<unknown>;
+
+  /** Ends {@link cutOff} and {@link silence}. */
   restore?(provider: LockProvider): Promise<unknown>;
 }
 

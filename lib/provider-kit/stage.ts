@@ -212,6 +212,11 @@ export class Stage {
     await this.harness.faults?.cutOff?.(provider);
   }
 
+  async silence({ provider }: { readonly provider: LockProvider }): Promise<void> {
+    this.#cutOff.add(provider);
+    await this.harness.faults?.silence?.(provider);
+  }
+
   async restore({ provider }: { readonly provider: LockProvider }): Promise<void> {
     if (this.#cutOff.delete(provider)) await this.harness.faults?.restore?.(provider);
   }

@@ -23,6 +23,7 @@ function harness(): ProviderHarness {
     faults: {
       revoke: (namespace, key) => Promise.resolve(each.forEach(({ store }) => store.free(`${namespace}:${key}`))),
       cutOff: (provider) => Promise.resolve(cablesOf(provider).forEach((cable) => cable.cutOff())),
+      silence: (provider) => Promise.resolve(cablesOf(provider).forEach((cable) => cable.silence())),
       restore: (provider) => Promise.resolve(cablesOf(provider).forEach((cable) => cable.restore())),
     },
     remainingLocks: () => Promise.resolve(each.reduce((sum, { store }) => sum + store.size, 0)),

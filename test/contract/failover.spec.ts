@@ -42,6 +42,7 @@ function harness(fair: boolean): ProviderHarness {
     faults: {
       revoke: (namespace, key) => Promise.resolve(each.forEach((store) => store.free(`${namespace}:${key}`))),
       cutOff: (provider) => Promise.resolve(cablesOf(provider).forEach((cable) => cable.cutOff())),
+      silence: (provider) => Promise.resolve(cablesOf(provider).forEach((cable) => cable.silence())),
       restore: (provider) => Promise.resolve(cablesOf(provider).forEach((cable) => cable.restore())),
     },
     remainingLocks: () => Promise.resolve(each.reduce((sum, { size }) => sum + size, 0)),

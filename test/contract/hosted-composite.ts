@@ -50,6 +50,7 @@ function methodsOf(backend: LockBackend): Omit<LockBackend, 'connect' | 'close'>
     acquire: backend.acquire.bind(backend),
     renew: backend.renew.bind(backend),
     release: backend.release.bind(backend),
+    ...(backend.unansweredFor && { unansweredFor: backend.unansweredFor.bind(backend) }),
     ...(backend.inspect && { inspect: backend.inspect.bind(backend) }),
     ...(backend.forceRelease && { forceRelease: backend.forceRelease.bind(backend) }),
     ...(backend.diagnose && { diagnose: backend.diagnose.bind(backend) }),

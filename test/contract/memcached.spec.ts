@@ -32,7 +32,8 @@ describeLockProvider('memcached', {
   faults: {
     revoke: (namespace, key) => server.command(`delete ${itemKeyOf(namespace, key)}`),
     cutOff: async (provider) => wires.get(provider)?.refuse(),
-    restore: async (provider) => wires.get(provider)?.admit(),
+    silence: async (provider) => wires.get(provider)?.freeze(),
+    restore: async (provider) => wires.get(provider)?.heal(),
   },
   remainingLocks: async (namespace) => (await server.keys()).filter((key) => key.startsWith(`${namespace}:`)).length,
 });

@@ -32,6 +32,7 @@ export class MemoryServer {
       faults: {
         revoke: (namespace, key) => Promise.resolve(void this.store.free(`${namespace}:${key}`)),
         cutOff: (provider) => Promise.resolve(cableOf(provider).cutOff()),
+        silence: (provider) => Promise.resolve(cableOf(provider).silence()),
         restore: (provider) => Promise.resolve(cableOf(provider).restore()),
       },
       remainingLocks: () => Promise.resolve(this.store.size),
@@ -55,7 +56,13 @@ export class Cable {
     for (const backend of this.backends) backend.onCut();
   }
 
+  /** Nothing answers, and nobody notices. */
+  silence(): void {
+    for (const backend of this.backends) backend.silentSince = backend.surrounding.clock.now();
+  }
+
   restore(): void {
+    for (const backend of this.backends) backend.silentSince = undefined;
     this.#signal = new AbortController();
     for (const backend of this.backends) backend.onRestored();
   }
@@ -92,6 +99,13 @@ export class DistantBackend extends MemoryBackend {
     this.memory = store;
     this.cable = cable;
     cable.backends.add(this);
+  }
+
+  /** Since when it has not been answered, on the monotonic clock. */
+  silentSince: number | undefined;
+
+  unansweredFor(): number {
+    return this.silentSince === undefined ? 0 : this.surrounding.clock.now() - this.silentSince;
   }
 
   get isConnected(): boolean {

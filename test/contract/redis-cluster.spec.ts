@@ -57,9 +57,13 @@ for (const [library, clusterBy] of Object.entries(LIBRARIES))
         wires.get(provider)?.forEach((wire) => {
           wire.refuse();
         }),
+      silence: async (provider) =>
+        wires.get(provider)?.forEach((wire) => {
+          wire.freeze();
+        }),
       restore: async (provider) =>
         wires.get(provider)?.forEach((wire) => {
-          wire.admit();
+          wire.heal();
         }),
     },
     remainingLocks: async (namespace) => {

@@ -41,7 +41,8 @@ for (const library of [IOREDIS, NODE_REDIS])
         await admin.del(new KeyLayout(namespace).lockOf(key));
       },
       cutOff: async (provider) => wires.get(provider)?.refuse(),
-      restore: async (provider) => wires.get(provider)?.admit(),
+      silence: async (provider) => wires.get(provider)?.freeze(),
+      restore: async (provider) => wires.get(provider)?.heal(),
     },
     remainingLocks: async (namespace) => {
       const keys = await admin.keys(`${namespace}:*`);

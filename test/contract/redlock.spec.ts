@@ -41,8 +41,11 @@ describeLockProvider('redlock, five nodes', {
     cutOff: async (provider) => {
       for (const wire of wires.get(provider) ?? []) wire.refuse();
     },
+    silence: async (provider) => {
+      for (const wire of wires.get(provider) ?? []) wire.freeze();
+    },
     restore: async (provider) => {
-      for (const wire of wires.get(provider) ?? []) wire.admit();
+      for (const wire of wires.get(provider) ?? []) wire.heal();
     },
   },
   remainingLocks: async (namespace) => {

@@ -34,7 +34,8 @@ describeLockProvider('small, of the documentation', {
   faults: {
     revoke: (namespace, key) => admin.del(nameOf(namespace, key)),
     cutOff: async (provider) => wires.get(provider)?.refuse(),
-    restore: async (provider) => wires.get(provider)?.admit(),
+    silence: async (provider) => wires.get(provider)?.freeze(),
+    restore: async (provider) => wires.get(provider)?.heal(),
   },
   remainingLocks: async (namespace) => (await admin.keys(`${namespace}:*`)).length,
 });

@@ -35,6 +35,8 @@ export class SmallProvider implements LockProvider {
 /** One ask: the state of its request. */
 class Ask {
   isOver = false;
+  /** When the script in flight was sent. */
+  sentAt: number | undefined;
 }
 
 class SmallBackend implements LockBackend {
@@ -88,7 +90,9 @@ class SmallBackend implements LockBackend {
         // A caller whose wait ends during a pause asks once more.
         const isLast = wait <= 0 || request.signal.aborted;
         const sentAt = clock.now();
+        ask.sentAt = sentAt;
         const left = await this.#run(ACQUIRE, key, id, lease);
+        ask.sentAt = undefined;
         if (left > 0) return { lease, fencingToken: null, validUntil: validUntil(sentAt, left) };
         if (isLast) break;
         if (round === 0) request.waits();
@@ -100,6 +104,10 @@ class SmallBackend implements LockBackend {
     } finally {
       this.#asking.delete(ask);
     }
+  }
+
+  unansweredFor({ state }: AcquireRequest): number {
+    return state instanceof Ask && state.sentAt !== undefined ? this.context.clock.now() - state.sentAt : 0;
   }
 
   async renew({ key, id }: AcquireRequest, lease: number): Promise<RenewOutcome> {

@@ -49,7 +49,8 @@ const harness = (recipe: NonNullable<ZooKeeperLockProviderOptions['recipe']>): P
       await admin.remove(`${folder}/${first ?? ''}`);
     },
     cutOff: async (provider) => wires.get(provider)?.refuse(),
-    restore: async (provider) => wires.get(provider)?.admit(),
+    silence: async (provider) => wires.get(provider)?.freeze(),
+    restore: async (provider) => wires.get(provider)?.heal(),
   },
   remainingLocks: async (namespace) => {
     const paths = await admin.tree(`/${namespace}`);

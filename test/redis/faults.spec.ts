@@ -99,59 +99,63 @@ describe.each([IOREDIS, NODE_REDIS])('what goes wrong between a process and Redi
     expect(await processes.shaky.backend.renew(grant, 30_000)).toMatchObject({});
   }, 60_000);
 
-  describe('a caller whose wait ends while the server is silent', () => {
-    let locks: LockManager;
+  // Before the connection is given up, and after it.
+  describe.each([300, 10_000])(
+    'a caller whose wait ends while the server is silent (commandTimeout %d)',
+    (commandTimeout) => {
+      let locks: LockManager;
 
-    beforeEach(async () => {
-      const url = `redis://127.0.0.1:${processes.proxy.port}`;
-      locks = new LockManager({ providers: { redis: new RedisLockProvider({ url, commandTimeout: 300 }) } });
-      await locks.start();
-    });
-    afterEach(async () => {
-      jest.restoreAllMocks();
-      processes.proxy.passReplies();
-      await locks.stop();
-    });
-    const heldBySteady = async (key: string) =>
-      granted(await processes.steady.backend.acquire(request(key, { lease: 60_000 })));
-    const queued = async (key: string, options: LockOptions) => {
-      const asked = locks.acquire(key, { wait: 3_000, ...options }).catch((error: unknown) => error);
-      await until(async () => (await processes.steady.backend.inspect(key))?.waiters === 1, 'it waits');
-      return { asked };
-    };
+      beforeEach(async () => {
+        const url = `redis://127.0.0.1:${processes.proxy.port}`;
+        locks = new LockManager({ providers: { redis: new RedisLockProvider({ url, commandTimeout }) } });
+        await locks.start();
+      });
+      afterEach(async () => {
+        jest.restoreAllMocks();
+        processes.proxy.passReplies();
+        await locks.stop();
+      });
+      const heldBySteady = async (key: string) =>
+        granted(await processes.steady.backend.acquire(request(key, { lease: 60_000 })));
+      const queued = async (key: string, options: LockOptions) => {
+        const asked = locks.acquire(key, { wait: 3_000, ...options }).catch((error: unknown) => error);
+        await until(async () => (await processes.steady.backend.inspect(key))?.waiters === 1, 'it waits');
+        return { asked };
+      };
 
-    it('is told that it is unavailable, not busy, where it is silent since they wait', async () => {
-      const kinds: readonly LockOptions[] = [
-        {},
-        { mode: 'shared' },
-        { renew: false },
-        { minHold: 1_000 },
-        { limit: 1 },
-      ];
-      const waiting: { asked: Promise<unknown> }[] = [];
-      for (const [index, options] of kinds.entries()) {
-        await heldBySteady(`k${index}`);
-        waiting.push(await queued(`k${index}`, options));
-      }
-      processes.proxy.holdReplies();
-      for (const { asked } of waiting) expect(await asked).toBeInstanceOf(LockUnavailableError);
-    });
+      it('is told that it is unavailable, not busy, where it is silent since they wait', async () => {
+        const kinds: readonly LockOptions[] = [
+          {},
+          { mode: 'shared' },
+          { renew: false },
+          { minHold: 1_000 },
+          { limit: 1 },
+        ];
+        const waiting: { asked: Promise<unknown> }[] = [];
+        for (const [index, options] of kinds.entries()) {
+          await heldBySteady(`k${index}`);
+          waiting.push(await queued(`k${index}`, options));
+        }
+        processes.proxy.holdReplies();
+        for (const { asked } of waiting) expect(await asked).toBeInstanceOf(LockUnavailableError);
+      });
 
-    it.each([{ renew: false }, { minHold: 1_000 }])(
-      'is told that it is unavailable, not busy: %j, silent since the lock was handed to it',
-      async (options) => {
-        const held = await heldBySteady('k');
-        const { asked } = await queued('k', options);
-        const { onNotice } = RedisRequests.prototype;
-        jest.spyOn(RedisRequests.prototype, 'onNotice').mockImplementation(function (this: RedisRequests, ...notice) {
-          processes.proxy.holdReplies();
-          onNotice.apply(this, notice);
-        });
-        await processes.steady.backend.release(held, RELEASE);
-        expect(await asked).toBeInstanceOf(LockUnavailableError);
-      },
-    );
-  });
+      it.each([{ renew: false }, { minHold: 1_000 }])(
+        'is told that it is unavailable, not busy: %j, silent since the lock was handed to it',
+        async (options) => {
+          const held = await heldBySteady('k');
+          const { asked } = await queued('k', options);
+          const { onNotice } = RedisRequests.prototype;
+          jest.spyOn(RedisRequests.prototype, 'onNotice').mockImplementation(function (this: RedisRequests, ...notice) {
+            processes.proxy.holdReplies();
+            onNotice.apply(this, notice);
+          });
+          await processes.steady.backend.release(held, RELEASE);
+          expect(await asked).toBeInstanceOf(LockUnavailableError);
+        },
+      );
+    },
+  );
 
   it('lets no command of a lost connection hold a lock for an attempt that is over', async () => {
     const ask = request('k');

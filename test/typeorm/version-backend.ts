@@ -51,6 +51,7 @@ export function versionLockHarness(backend: () => SqlBackend): ProviderHarness {
     faults: {
       revoke: (namespace, key) => revokeLease(backend().admin, namespace, key),
       cutOff: async (provider) => backend().wireOf(provider)?.freeze(),
+      silence: async (provider) => backend().wireOf(provider)?.freeze(),
       restore: async (provider) => backend().wireOf(provider)?.thaw(),
     },
     remainingLocks: (namespace) => heldLeases(backend().admin, namespace),

@@ -98,7 +98,7 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
     const now = this.provider.clock.now();
     const request = this.#request;
     if (now < caller.deadline) caller.wakeAt(caller.deadline);
-    else if (request?.phase === 'asking' && now < this.#answerDueAt(caller)) {
+    else if ((request?.phase === 'asking' || this.unansweredFor === Infinity) && now < this.#answerDueAt(caller)) {
       this.#callers.setLate(caller);
       caller.wakeAt(this.#answerDueAt(caller));
     } else {
@@ -125,6 +125,12 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
   /** The backend answers again: a request that pauses is sent now. */
   hurry(): void {
     if (this.#request && this.isPausing) this.#ask(this.#request);
+  }
+
+  /** For how many ms a question about the request that waits is unanswered: `Infinity` while a grant of it is being confirmed. */
+  get unansweredFor(): number {
+    if (this.#request?.phase !== 'queued') return 0;
+    return this.provider.backend.unansweredFor?.(this.#request) ?? 0;
   }
 
   /** When the oldest caller came, on the monotonic clock. */
@@ -413,8 +419,9 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
     const { phase, failure } = this.#request ?? {};
     if (isHeldHere) caller.refuseBusy(true);
     else if (phase === 'asking' || (phase === 'pausing' && failure !== undefined)) caller.refuseUnavailable(failure);
-    else if (failure === undefined) caller.refuseBusy(false);
-    else caller.refuse(failure);
+    else if (failure !== undefined) caller.refuse(failure);
+    else if (this.unansweredFor >= ANSWER_TIMEOUT) caller.refuseUnavailable(undefined);
+    else caller.refuseBusy(false);
   }
 
   /** Those that waited only for the answer have it. */

@@ -33,6 +33,7 @@ export function memberOf(provider: ProviderCore, queues: KeyQueues): Member {
       // What nobody asked for is released too: the answer shows that the backend is there.
       return callerOf(request)?.release(intent) ?? provider.releases.send(request, intent, 0);
     },
+    unansweredFor: (request) => callerOf(request)?.unansweredFor ?? 0,
     ...(backend.inspect && { inspect: backend.inspect.bind(backend) }),
     ...(backend.forceRelease && {
       forceRelease: (key: string) => queues.forceRelease(key),
@@ -80,6 +81,10 @@ class MemberCaller extends Caller implements GrantHolder {
       if (!this.isQueued) this.keyQueue.add(this);
       else if (!this.keyQueue.again(this) && wait <= 0) this.keyQueue.onTime(this);
     });
+  }
+
+  get unansweredFor(): number {
+    return this.isQueued ? this.keyQueue.unansweredFor : 0;
   }
 
   async renew(lease: number): Promise<RenewOutcome> {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { LockUnavailableError } from '../../api/errors.js';
-import { cutOff, type CaseDefinition } from '../case-definition.js';
+import { cutOff, silence, type CaseDefinition } from '../case-definition.js';
 import { rejection, rejectsWith } from '../expectations.js';
 
 /** A backend that is gone is not a busy lock, and one that is back is used again. */
@@ -59,6 +59,18 @@ export const failureCases: readonly CaseDefinition[] = [
         'connect without a server',
       );
       await stage.within(stage.bounds.noAnswer, backend.close(), 'close');
+    },
+  },
+  {
+    id: '#53d',
+    title: 'a waiter whose backend has been silent for most of its wait is told that, and not that the key is busy',
+    needs: [silence],
+    async run(stage) {
+      const [ann, bob] = await stage.processes(2);
+      await ann.locks.acquire('order');
+      const waiter = await stage.standInLine(bob, 'order', { wait: 2_600 });
+      await stage.silence(bob);
+      stage.secrets.overheard(await rejectsWith(LockUnavailableError, waiter.lock, 'the waiter'));
     },
   },
   {

@@ -71,6 +71,10 @@ export class CombinedBackend implements LockBackend {
     }
   }
 
+  unansweredFor({ state }: AcquireRequest): number {
+    return state instanceof CombinedLock ? state.unansweredFor : 0;
+  }
+
   async renew({ state }: AcquireRequest, lease: number): Promise<RenewOutcome> {
     return state instanceof CombinedLock ? state.renew(lease) : 'lost';
   }

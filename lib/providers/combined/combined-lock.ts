@@ -130,6 +130,12 @@ export class CombinedLock {
     return { lease, validUntil: this.#report(), fencingToken: null };
   }
 
+  /** For how many ms the member that is asked has not answered. */
+  get unansweredFor(): number {
+    const asked = this.#locks.at(-1);
+    return (asked && !asked.grant && asked.member.unansweredFor?.(asked)) || 0;
+  }
+
   /** Renews in all members at the same time. A loss is reported immediately; a renewal when all have answered. */
   renew(lease: number): Promise<RenewOutcome> {
     if (this.#isReleased) return Promise.resolve('lost');

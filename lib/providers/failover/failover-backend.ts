@@ -71,6 +71,11 @@ export class FailoverBackend implements LockBackend {
     return this.#epochs.close();
   }
 
+  unansweredFor({ state }: AcquireRequest): number {
+    if (!(state instanceof FailoverAttempt)) return 0;
+    return state.epoch.member.locking.unansweredFor?.(state) ?? 0;
+  }
+
   async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
     const attempt = this.#attemptFor(request, this.#epochs.at(this.context.clock.now()));
     const { member } = attempt.epoch;

@@ -12,6 +12,8 @@ const PAUSE = { first: 10, most: 200 };
 export class MemcachedAttempt {
   readonly answer: Promise<Grant | 'busy'>;
   #isReleased = false;
+  /** When the question in flight was sent, on the monotonic clock. */
+  #askedAt: number | undefined;
 
   constructor(
     private readonly context: BackendContext,
@@ -30,6 +32,11 @@ export class MemcachedAttempt {
     this.#isReleased = true;
   }
 
+  /** For how many ms the server has not answered. */
+  get unansweredFor(): number {
+    return this.#askedAt === undefined ? 0 : this.context.clock.now() - this.#askedAt;
+  }
+
   async #acquire(): Promise<Grant | 'busy'> {
     const { request, context, connection, itemKey } = this;
     const { id: holder, lease, minHold } = request;
@@ -39,6 +46,7 @@ export class MemcachedAttempt {
       // A caller whose wait ends during a pause asks once more: the lock may have become free.
       const isLast = request.wait <= 0 || request.signal.aborted;
       const now = context.clock.now();
+      this.#askedAt = now;
       const hold: Hold = { holder, leaseEndsAt: now + lease, keptUntil: now + minHold };
       if (await connection.use((server) => server.add(itemKey, textOf(hold), seconds))) return this.#grant(hold);
       if (!isOthers) {
@@ -49,6 +57,7 @@ export class MemcachedAttempt {
         if (own) return this.#grant(own);
         isOthers = true;
       }
+      this.#askedAt = undefined;
       if (isLast) break;
       if (round === 0) request.waits();
       await pause(context.clock, backOff(context.random, round, PAUSE), request.signal);

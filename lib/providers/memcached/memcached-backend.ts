@@ -61,6 +61,10 @@ export class MemcachedBackend implements LockBackend {
     }
   }
 
+  unansweredFor({ state }: AcquireRequest): number {
+    return state instanceof MemcachedAttempt ? state.unansweredFor : 0;
+  }
+
   renew({ key, id }: AcquireRequest, lease: number): Promise<RenewOutcome> {
     const { clock } = this.context;
     return this.#change(key, id, async (connection, item, hold) => {

@@ -84,6 +84,11 @@ export class RedisBackend implements LockBackend, ServersListener {
     return this.#requests.acquire(request, this.#layout.lockOf(request.key));
   }
 
+  unansweredFor(request: AcquireRequest): number {
+    const known = requestOf(request);
+    return known ? this.#requests.unansweredFor(known) : 0;
+  }
+
   renew(request: AcquireRequest, lease: number): Promise<RenewOutcome> {
     const known = requestOf(request);
     if (known?.state !== 'granted') return Promise.resolve('lost');

@@ -31,6 +31,8 @@ export class RedisRequest {
   state: 'asking' | 'queued' | 'unknown' | 'granted' = 'asking';
   /** An ask of it is in flight. */
   isAsking = false;
+  /** When it was asked for last, on the monotonic clock. */
+  askedAt = -Infinity;
   /** A confirmation of it is in flight. */
   isConfirming = false;
   /** It was granted, and has to be confirmed before it is answered. */

@@ -48,6 +48,12 @@ export class RedisRequests {
     return answer;
   }
 
+  /** For how many ms the server has not answered a question of it; `Infinity` while a grant waits for its confirmation. */
+  unansweredFor(known: RedisRequest): number {
+    if (known.isUnconfirmed) return Infinity;
+    return known.isAsking ? this.context.clock.now() - known.askedAt : 0;
+  }
+
   /** It is released from now on. */
   end(known: RedisRequest): void {
     this.#requests.delete(known.holder);
@@ -112,6 +118,7 @@ export class RedisRequests {
 
   #ask(known: RedisRequest, weight: number): void {
     known.isAsking = true;
+    known.askedAt = this.context.clock.now();
     const { sent, mayBeQueued } = known;
     const operation: Operation = {
       lock: known.lock,

@@ -15,6 +15,8 @@ const LAST_ROUND = 20;
 export class Attempt {
   readonly votes = new Votes();
   grant: RedlockGrant | undefined;
+  /** When the round in flight began, on the monotonic clock. */
+  #askedAt: number | undefined;
   #hasLeft = false;
   #isWaiting = false;
   #round: Round | undefined;
@@ -35,7 +37,9 @@ export class Attempt {
     try {
       for (let failures = 0; !this.#hasLeft; failures += 1) {
         this.#round = new Round(nodes, lock, request, votes);
+        this.#askedAt = this.context.clock.now();
         const outcome = await this.#round.run();
+        this.#askedAt = undefined;
         if (outcome !== 'busy') this.grant = outcome;
         if (outcome !== 'busy' || request.wait <= 0) return outcome;
         this.#wait();
@@ -45,6 +49,11 @@ export class Attempt {
     } finally {
       this.waiting.delete(this);
     }
+  }
+
+  /** For how many ms a majority has not answered the round in flight. */
+  get unansweredFor(): number {
+    return this.#askedAt === undefined ? 0 : this.context.clock.now() - this.#askedAt;
   }
 
   /** The key was just released in this process: ask directly behind the release, if it pauses. */

@@ -58,6 +58,10 @@ export class RedlockBackend implements LockBackend {
     return attempt.run();
   }
 
+  unansweredFor(request: AcquireRequest): number {
+    return attemptOf(request)?.unansweredFor ?? 0;
+  }
+
   async renew(request: AcquireRequest, lease: number): Promise<RenewOutcome> {
     const attempt = attemptOf(request);
     return attempt?.grant ? new Renewal(this.#nodes, attempt, attempt.grant, lease).run() : 'lost';

@@ -19,6 +19,8 @@ import { SqlCasStore } from './table/cas-store.js';
 export interface LockAttempt {
   /** Asks for the lock. A repeated call finds the hold of an earlier one. */
   acquire(): Promise<Grant | 'busy'>;
+  /** For how many ms the database has not answered a question of a request that waits. */
+  readonly unansweredFor?: number;
   renew(lease: number): Promise<RenewOutcome>;
   /** Ends it, in whatever state it is. */
   release(options: ReleaseOptions): Promise<ReleaseOutcome>;
@@ -61,6 +63,10 @@ export abstract class SqlBackend<D extends Connected, S extends DatabaseSettings
       return attempt.acquire();
     };
     return this.operate(`Lock "${key}"`, acquire, key);
+  }
+
+  unansweredFor({ state }: AcquireRequest): number {
+    return (state as LockAttempt | undefined)?.unansweredFor ?? 0;
   }
 
   async renew({ state }: AcquireRequest, lease: number): Promise<RenewOutcome> {

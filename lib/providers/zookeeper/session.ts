@@ -90,6 +90,13 @@ export class Session implements ClientListener {
     return this.#state === 'up';
   }
 
+  /** For how many ms the servers have not answered a request, or nothing was heard before the connection was lost. */
+  get unansweredFor(): number {
+    const now = this.clock.now();
+    const { silentSince, heardAt } = this.client;
+    return now - (this.isUp ? (silentSince ?? now) : heardAt);
+  }
+
   get isOver(): boolean {
     return this.#state === 'over';
   }

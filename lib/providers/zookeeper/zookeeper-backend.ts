@@ -111,6 +111,10 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
     return attempt.acquire();
   }
 
+  unansweredFor(): number {
+    return this.#shared.session.unansweredFor;
+  }
+
   async renew(request: AcquireRequest): Promise<RenewOutcome> {
     return this.#attemptOf(request)?.renew() ?? 'lost';
   }

@@ -40,6 +40,8 @@ export class VersionAttempt implements LockAttempt {
   /** Its caller has left. `request.wait` does not show it: that has run down to 0 by then, as for an attempt that never waits. */
   #hasLeft = false;
   #isWaiting = false;
+  /** Since when it looks or claims without an answer, on the monotonic clock. */
+  #askedAt: number | undefined;
   /** The version with which a claim compares that was sent and not answered: it may arrive at any time. */
   #openClaim: bigint | undefined;
   /** Until when a reservation that was sent and not answered may arrive, in µs of the server's time. */
@@ -57,6 +59,10 @@ export class VersionAttempt implements LockAttempt {
     private readonly request: AcquireRequest,
   ) {
     this.#name = leaseNameOf(context.namespace, request.key);
+  }
+
+  get unansweredFor(): number {
+    return this.#askedAt === undefined ? 0 : this.context.clock.now() - this.#askedAt;
   }
 
   async renew(lease: number): Promise<RenewOutcome> {
@@ -131,6 +137,7 @@ export class VersionAttempt implements LockAttempt {
     let lost = 0;
     for (let round = 0; ;) {
       const sentAt = clock.now();
+      this.#askedAt = sentAt;
       const seen = await leases.read(this.#name);
       if (this.#isReleased) return 'busy';
       // A claim that was not answered has arrived or never will, if the version is another one.
@@ -162,6 +169,7 @@ export class VersionAttempt implements LockAttempt {
         if (this.#mayHold || request.wait > 0 || lost < MOST_LOST) continue;
       }
       if (request.wait <= 0) return this.#endWithoutClaim();
+      this.#askedAt = undefined;
       const isFirst = !this.#isWaiting;
       this.#isWaiting = true;
       if (isFirst) request.waits();

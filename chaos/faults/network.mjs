@@ -24,6 +24,26 @@ export const connectionsForgotten = {
   name: 'connections forgotten',
   begin: onAllProxies((proxy) => proxy.loseState()),
 };
+
+/** A NAT has dropped the connections of a worker while they were idle. Callers that do not wait for a holder get their locks on new ones. */
+export const connectionsDropped = {
+  name: 'connections dropped',
+  begin({ fleet, worker }) {
+    for (const proxy of worker.proxies) proxy.drop();
+    const keys = ['dropped:1', 'dropped:2', 'dropped:3'].map((key) => `${key}:${worker.name}`);
+    const sections = keys.map((key) => ({
+      key,
+      mode: 'exclusive',
+      isExtra: true,
+      wait: 0,
+      length: 0,
+      never: 'LOCK_UNAVAILABLE',
+    }));
+    fleet.send(worker, 'add', { sections });
+  },
+  // Until they have been given up, and other ones made.
+  settle: 2_000,
+};
 export const clientsReset = { name: 'clients reset', begin: onAllProxies((proxy) => proxy.forget()) };
 export const connectionsRefused = {
   name: 'connections refused',

@@ -46,6 +46,26 @@ export const serverPausedInHandoff = {
     }
   },
 };
+
+const WAIT = 2_500;
+/** Longer than the second between two questions about a waiter, and the second for which one may be unanswered. */
+const FROZEN_BEFORE_DEADLINE = 2_300;
+const FROZEN_AFTER_DEADLINE = 1_500;
+/** All servers freeze while one worker waits for a lock of another, until its wait is over. That the key is busy would be a guess. */
+export const serversFrozenAtDeadline = {
+  name: 'servers frozen at a deadline',
+  async begin({ fleet, worker, backend, random }) {
+    const holder = random.pick(fleet.members.filter((member) => member !== worker));
+    const about = { key: `frozen:${worker.name}`, mode: 'exclusive', isExtra: true };
+    fleet.send(holder, 'add', { sections: [{ ...about, wait: 0, length: WAIT + FROZEN_AFTER_DEADLINE }] });
+    await sleep((WAIT - FROZEN_BEFORE_DEADLINE) / 2);
+    fleet.send(worker, 'add', { sections: [{ ...about, wait: WAIT, length: 0, never: 'LOCK_BUSY' }] });
+    await sleep((WAIT - FROZEN_BEFORE_DEADLINE) / 2);
+    for (const server of backend.servers) server.signal('SIGSTOP');
+    await sleep(FROZEN_BEFORE_DEADLINE + FROZEN_AFTER_DEADLINE);
+    for (const server of backend.servers) server.signal('SIGCONT');
+  },
+};
 export const allServersPaused = {
   name: 'all servers paused',
   begin: ({ backend }) => backend.servers.forEach((server) => server.signal('SIGSTOP')),

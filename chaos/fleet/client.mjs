@@ -28,7 +28,7 @@ export class Client {
     this.#onRelease = onRelease;
   }
 
-  /** One section, from the acquire to the end of the release. What is not given is drawn; with `isExtra`, no other fault uses its key. */
+  /** One section, from the acquire to the end of the release. What is not given is drawn; with `isExtra`, no other fault uses its key. It must not fail with `never`. */
   async section({ length, ...given } = {}) {
     this.#sections += 1;
     const op = `${this.#name}.${this.#sections}`;

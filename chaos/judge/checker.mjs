@@ -119,7 +119,7 @@ export class Checker {
     if (op) op.sentAt = at;
   }
 
-  _failed({ at, op: id, code, unexpected }, op, state) {
+  _failed({ at, op: id, code, never, unexpected }, op, state) {
     state.waiting.delete(id);
     this.#ops.delete(id);
     state.movedAt.set(op.worker, at);
@@ -128,6 +128,7 @@ export class Checker {
       this.#violation('stuck', at, op, `nobody entered for ${Math.round(unentered)} ms`);
     }
     this.counts.failed[code] = (this.counts.failed[code] ?? 0) + 1;
+    if (code === never) this.#violation('unexpected', at, op, `${code}, which its situation excludes`);
     if (unexpected) this.#violation('unexpected', at, op, unexpected);
   }
 

@@ -16,6 +16,7 @@ export const fair = 'cohorts';
 export const settle = 3_000;
 export const faults = [
   ...CLIENT_FAULTS,
+  'connections dropped',
   ...['server paused', 'server paused in a handoff', 'server restarted', 'failover', 'slot moved', 'slot migrating'],
   ...['CLIENT KILL', 'CLIENT PAUSE', 'SCRIPT FLUSH'],
 ];

@@ -16,14 +16,16 @@ export const fair = 'cohorts';
 export const reconnect = 2_000;
 export const faults = [
   ...CLIENT_FAULTS,
+  'connections dropped',
   ...[
     'server paused',
     'server paused in a handoff',
+    'servers frozen at a deadline',
     'server restarted',
     'server restarted empty',
     'server clock stepped',
   ],
-  ...['CLIENT KILL', 'CLIENT PAUSE', 'SCRIPT FLUSH', 'FLUSHALL'],
+  ...['CLIENT KILL', 'CLIENT PAUSE', 'SCRIPT FLUSH', 'FLUSHALL', 'notices forged'],
 ];
 /** docs/providers/redis.md, "What it guarantees". */
 export const allows = {

@@ -13,7 +13,14 @@ export const noticedWithin = LEASE;
 export const fair = false;
 export const faults = [
   ...CLIENT_FAULTS,
-  ...['server paused', 'server paused in a handoff', 'server restarted', 'server restarted empty'],
+  'connections dropped',
+  ...[
+    'server paused',
+    'server paused in a handoff',
+    'servers frozen at a deadline',
+    'server restarted',
+    'server restarted empty',
+  ],
   ...['CLIENT KILL', 'CLIENT PAUSE', 'SCRIPT FLUSH', 'FLUSHALL'],
 ];
 /** docs/providers/redlock.md: a node that loses its vote within a lease may vote for another holder. */

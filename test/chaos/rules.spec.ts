@@ -27,6 +27,12 @@ describe('the rule that waiters of a free key are served', () => {
   });
 });
 
+it('an outcome that its situation excludes is not expected', async () => {
+  const failed = (code: string): Entry => [10, 'failed', 'w1/1.0.1', { code, never: 'LOCK_BUSY' }];
+  expect(await violations(attempt, failed('LOCK_BUSY'))).toEqual(['unexpected']);
+  expect(await violations(attempt, failed('LOCK_UNAVAILABLE'))).toEqual([]);
+});
+
 describe('the rule that nothing remains', () => {
   it('is broken by what the coordinator reports', async () => {
     expect(await violations([0, 'violation', undefined, { rule: 'leak', what: 'a key' }])).toEqual(['leak']);

@@ -1,7 +1,14 @@
-import { type CallHandler, type ExecutionContext, Inject, Injectable, type NestInterceptor } from '@nestjs/common';
+import {
+  type CallHandler,
+  type ExecutionContext,
+  Inject,
+  Injectable,
+  type NestInterceptor,
+  StreamableFile,
+} from '@nestjs/common';
 import { EXCEPTION_FILTERS_METADATA } from '@nestjs/common/constants.js';
 import { HttpAdapterHost } from '@nestjs/core';
-import { catchError, defaultIfEmpty, EMPTY, type Observable, tap } from 'rxjs';
+import { catchError, defaultIfEmpty, EMPTY, map, type Observable, tap } from 'rxjs';
 import { LockConfigError, LockError } from '../../api/errors.js';
 import { MethodCall } from '../decorators/method-call.js';
 import { lockedMethodsBehind } from '../decorators/lock-metadata.js';
@@ -12,7 +19,8 @@ import { type DistributedLockModuleOptions, MODULE_OPTIONS_TOKEN } from '../modu
 import { catches } from './own-filters.js';
 import { observedInRequest, requestLockOf, runInRequest } from './request-context.js';
 import { isStream } from '../decorators/stream.js';
-import { asHttpError, streamedResponse } from './http/http-response.js';
+import { reportedToGraphql } from './graphql/reported-iteration.js';
+import { asHttpError, reportFileErrors, streamedResponse } from './http/http-response.js';
 import { requestOf } from './request-of.js';
 import { sendException } from './ws/exception-event.js';
 
@@ -42,7 +50,10 @@ export class LockInterceptor implements NestInterceptor {
     const skips = methods.some((each) => each.optionsIn(this.service).onBusy === 'skip');
     const answered = skips ? result.pipe(defaultIfEmpty(undefined)) : result;
     if (this.options.mapErrors === false) return answered;
-    return answered.pipe(catchError((error: unknown) => this.#failed(error, context)));
+    return answered.pipe(
+      map((value) => this.#reported(value, context)),
+      catchError((error: unknown) => this.#failed(error, context)),
+    );
   }
 
   #around(method: LockedMethod, request: unknown, context: ExecutionContext, next: CallHandler): Observable<unknown> {
@@ -55,6 +66,19 @@ export class LockInterceptor implements NestInterceptor {
       (lock) => observedInRequest({ request, locked: { method, service, lock } }, handled),
       (result) => (isHttp ? streamedResponse(context, method.methodName, result) : undefined),
     );
+  }
+
+  /** A result that is read after the filters have run, so that its lock errors arrive as all others do. */
+  #reported(value: unknown, context: ExecutionContext): unknown {
+    switch (context.getType<string>()) {
+      case 'graphql':
+        return reportedToGraphql(value, context.getArgByIndex(3));
+      case 'http':
+        if (value instanceof StreamableFile) reportFileErrors(value, this.options, this.host.httpAdapter);
+        return value;
+      default:
+        return value;
+    }
   }
 
   // RPC and GraphQL wait for the filter, which they have everywhere: it needs no class of packages that may be absent.

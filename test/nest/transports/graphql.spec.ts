@@ -1,3 +1,4 @@
+import { Readable } from 'node:stream';
 import type { ServerResponse } from 'node:http';
 import {
   type ArgumentsHost,
@@ -11,11 +12,15 @@ import {
 import { APP_FILTER } from '@nestjs/core';
 import { ApolloServer, HeaderMap } from '@apollo/server';
 import { ApolloDriver, type ApolloDriverConfig } from '@nestjs/apollo';
-import { Args, GraphQLModule, Int, Mutation, Query, Resolver } from '@nestjs/graphql';
+import { Args, GraphQLModule, Int, Mutation, Query, Resolver, Subscription } from '@nestjs/graphql';
+import { createClient } from 'graphql-ws';
+import { WebSocket } from 'ws';
 import {
   currentLock,
   DistributedLock,
   type DistributedLockModuleOptions,
+  LockAdmin,
+  LockBusyError,
   LockError,
   LockGraphqlError,
   LockLostError,
@@ -23,7 +28,7 @@ import {
   LockUnavailableError,
 } from '../../../lib/index.js';
 import { VersionConflictError } from '../../../lib/providers/typeorm/index.js';
-import { serve } from '../apps.js';
+import { Gate, serve } from '../apps.js';
 
 @Injectable()
 class BusyGuard implements CanActivate {
@@ -77,6 +82,56 @@ class Items {
   }
 }
 
+let gate: Gate;
+beforeEach(() => (gate = new Gate()));
+
+@Resolver()
+class Feeds {
+  @Query(() => String)
+  nothing() {
+    return '';
+  }
+  @Subscription(() => String)
+  @DistributedLock('feed:#{id}', { wait: 0 })
+  async *feed(@Args('id', { type: () => Int }) id: number) {
+    yield { feed: currentLock().key };
+    await gate.opened;
+    yield { feed: `again ${id}` };
+  }
+  @Subscription(() => String)
+  @DistributedLock('feed:#{id}', { onLost: 'throw-early' })
+  async *early(@Args('id', { type: () => Int }) id: number) {
+    yield { early: `first ${id}` };
+    await gate.opened;
+    yield { early: `again ${id}` };
+  }
+  @Subscription(() => String, { filter: () => true })
+  @DistributedLock('feed:#{id}', { wait: 0 })
+  async *filtered(@Args('id', { type: () => Int }) id: number) {
+    yield { filtered: `of ${id}` };
+  }
+  @Subscription(() => String)
+  @DistributedLock('feed:#{request.args.id}', { around: 'request', wait: 0 })
+  async around(@Args('id', { type: () => Int }) id: number) {
+    return this.feed(id);
+  }
+  // The lock of a service's generator behind a stream, which is iterable and no iterator.
+  @Subscription(() => String)
+  readable(@Args('id', { type: () => Int }) id: number) {
+    return Readable.from(this.filtered(id));
+  }
+  @Subscription(() => String)
+  async *unavailable() {
+    yield { unavailable: 'first' };
+    throw new LockUnavailableError('No answer from 10.0.0.1.', { key: 'feed:1' });
+  }
+  @Subscription(() => String)
+  async *own() {
+    yield { own: 'first' };
+    throw new TypeError('own');
+  }
+}
+
 interface HttpRequest {
   readonly method: string;
   readonly headers: Record<string, string>;
@@ -121,10 +176,7 @@ interface Answer {
 }
 
 async function ask(options: DistributedLockModuleOptions = {}, ...filters: ExceptionFilter[]) {
-  const graphql = GraphQLModule.forRoot<ApolloDriverConfig>({
-    driver: MountedApolloDriver,
-    autoSchemaFile: true,
-  });
+  const graphql = GraphQLModule.forRoot<ApolloDriverConfig>({ driver: MountedApolloDriver, autoSchemaFile: true });
   const { app, fetch } = await serve(
     {
       imports: [graphql],
@@ -189,5 +241,100 @@ describe('a resolver of Apollo', () => {
     expect(caught).not.toContainEqual(expect.any(LockGraphqlError));
     const bare = await ask({ mapErrors: false });
     expect((await bare('{ busy }')).errors).toMatchObject([{ message: expect.stringMatching(/"item"/) as string }]);
+  });
+});
+
+interface Received {
+  readonly values: unknown[];
+  /** What the client got instead of the end. */
+  readonly error: { message: string; extensions?: Record<string, unknown> } | undefined;
+}
+
+/** An application whose subscriptions a client of graphql-ws reads to their end. */
+async function serveFeeds(options: DistributedLockModuleOptions = {}) {
+  const graphql = GraphQLModule.forRoot<ApolloDriverConfig>({
+    driver: MountedApolloDriver,
+    autoSchemaFile: true,
+    subscriptions: { 'graphql-ws': true },
+  });
+  const { app } = await serve({ imports: [graphql], providers: [Feeds] }, options);
+  const url = `${(await app.getUrl()).replace('http', 'ws')}/graphql`;
+  const read = async (subscription: string, onValue: () => unknown = () => undefined): Promise<Received> => {
+    const client = createClient({ url, webSocketImpl: WebSocket, retryAttempts: 0 });
+    const values: unknown[] = [];
+    try {
+      for await (const { data, errors } of client.iterate({ query: `subscription { ${subscription} }` })) {
+        // What fails before there is anything to iterate.
+        if (errors) throw errors;
+        values.push(Object.values(data ?? {})[0]);
+        await onValue();
+      }
+      return { values, error: undefined };
+    } catch (errors) {
+      return { values, error: (errors as [Received['error']])[0] };
+    } finally {
+      await client.dispose();
+    }
+  };
+  return { app, read };
+}
+
+// What no client may read: keys, classes, providers, addresses.
+const INTERNAL = /feed:|Feeds|memory|10\.0\.0\.1/;
+
+describe('a subscription of Apollo', () => {
+  it('that is locked reaches its client of graphql-ws', async () => {
+    const { read } = await serveFeeds();
+    gate.open();
+    expect(await read('feed(id: 7)')).toEqual({ values: ['feed:7', 'again 7'], error: undefined });
+  });
+
+  it.each(['feed', 'filtered', 'around', 'readable'])('reports by its code that a lock is busy (%s)', async (field) => {
+    const { app, read } = await serveFeeds();
+    await app.get(LockService).acquire('feed:1');
+    const { values, error } = await read(`${field}(id: 1)`);
+    expect({ values, error }).toMatchObject({
+      values: [],
+      error: {
+        message: 'The resource is in use by another request. Try again later.',
+        extensions: { code: 'LOCK_BUSY', retryAfter: 1 },
+      },
+    });
+    expect(JSON.stringify(error)).not.toMatch(INTERNAL);
+  });
+
+  it('reports what fails in its midst, and leaves other errors as they are', async () => {
+    const { read } = await serveFeeds();
+    const { values, error } = await read('unavailable');
+    expect(values).toEqual(['first']);
+    expect(error).toMatchObject({ extensions: { code: 'LOCK_UNAVAILABLE', retryAfter: 1 } });
+    expect(JSON.stringify(error)).not.toMatch(INTERNAL);
+    expect(await read('own')).toMatchObject({ values: ['first'], error: { message: 'own' } });
+  });
+
+  it.each([
+    ['feed', ['feed:1', 'again 1']],
+    ['early', ['first 1', 'again 1']],
+  ])('reports that its lock was lost while it ran (%s)', async (field, expected) => {
+    const { app, read } = await serveFeeds();
+    const lose = async () => {
+      await app.get(LockAdmin).forceRelease('feed:1');
+      gate.open();
+    };
+    const { values, error } = await read(`${field}(id: 1)`, lose);
+    expect(values).toEqual(expected);
+    expect(error).toMatchObject({ extensions: { code: 'LOCK_LOST' } });
+    expect(JSON.stringify(error)).not.toMatch(INTERNAL);
+  });
+
+  it('keeps the lock errors themselves for callers inside the application, and with mapErrors: false for all', async () => {
+    const { app } = await serveFeeds();
+    await app.get(LockService).acquire('feed:1');
+    const failed = app.get(Feeds).filtered(1).next();
+    await expect(failed).rejects.toBeInstanceOf(LockBusyError);
+    await expect(failed).rejects.toMatchObject({ key: 'feed:1', provider: 'memory', code: 'LOCK_BUSY' });
+    const bare = await serveFeeds({ mapErrors: false });
+    await bare.app.get(LockService).acquire('feed:1');
+    expect((await bare.read('feed(id: 1)')).error?.message).toMatch(/"feed:1"/);
   });
 });

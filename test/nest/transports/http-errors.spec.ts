@@ -1,3 +1,4 @@
+import { Readable } from 'node:stream';
 import { jest } from '@jest/globals';
 import {
   type ArgumentsHost,
@@ -11,12 +12,15 @@ import {
   Injectable,
   Scope,
   type NestMiddleware,
+  Sse,
+  StreamableFile,
   type Type,
   UseGuards,
   UseInterceptors,
 } from '@nestjs/common';
 import { APP_FILTER } from '@nestjs/core';
 import { Test } from '@nestjs/testing';
+import { NEVER, Observable } from 'rxjs';
 import {
   DistributedLock,
   DistributedLockModule,
@@ -31,7 +35,7 @@ import {
 } from '../../../lib/index.js';
 import type { BackendContext } from '../../../lib/api/lock-provider.js';
 import { VersionConflictError } from '../../../lib/providers/typeorm/index.js';
-import { type ExpressResponse, type HttpApp, type Platform, serve } from '../apps.js';
+import { type ExpressResponse, type HttpApp, isNest11, type Platform, serve } from '../apps.js';
 
 class BrokenProvider extends MemoryLockProvider {
   override createBackend(context: BackendContext) {
@@ -96,6 +100,31 @@ class Items {
   @Get('outdated')
   async outdated() {
     throw new VersionConflictError('The Order 42 was written since version 7.');
+  }
+
+  @Get('file')
+  async file() {
+    return new StreamableFile(Readable.from(this.generator()));
+  }
+
+  @Get('file/own')
+  async fileWithHandler() {
+    return new StreamableFile(Readable.from(this.generator())).setErrorHandler((error, response) => {
+      response.statusCode = 418;
+      response.send(error.name);
+    });
+  }
+
+  @Get('generator')
+  @DistributedLock('item', { wait: 0 })
+  async *generator() {
+    yield 'row';
+  }
+
+  @Sse('events')
+  @DistributedLock('events', { onLost: 'throw-early' })
+  events(): Observable<{ data: string }> {
+    return NEVER;
   }
 
   @Get('twice')
@@ -179,6 +208,29 @@ describe.each<Platform>(['Express', 'Fastify'])('lock errors over HTTP on %s', (
     });
   });
 
+  // Nest 11 sends no generator, but its JSON.
+  it.each(['/file', ...(isNest11 ? [] : ['/generator'])])(
+    '%s, which is read after the filters have run, answers the same',
+    async (path) => {
+      const { fetch } = await serveHere();
+      const response = await fetch(path);
+      expect([response.status, response.headers.get('retry-after')]).toEqual([423, '1']);
+      expect(response.headers.get('content-type')).toMatch(/^application\/problem\+json/);
+      const body = await response.text();
+      expect(JSON.parse(body)).toMatchObject({ status: 423, code: 'LOCK_BUSY' });
+      expect(body).not.toMatch(/item/);
+    },
+  );
+
+  it('tells nothing of the lock in the error event of an event stream that has begun', async () => {
+    const { app, fetch } = await serveHere();
+    const response = await fetch('/events');
+    await app.get(LockAdmin).forceRelease('events');
+    const text = await response.text();
+    expect(text).toMatch(/event: error\n.*lost its exclusive access/s);
+    expect(text).not.toMatch(/"events"|memory/);
+  });
+
   it('answers misuse as any bug of the server', async () => {
     const { fetch } = await serveHere();
     const response = await fetch('/misused');
@@ -227,6 +279,12 @@ describe.each<Platform>(['Express', 'Fastify'])('lock errors over HTTP on %s', (
     });
     expect((await fetch('/conflict')).status).toBe(423);
   });
+});
+
+it('leaves the errors of a file to its own handler', async () => {
+  const { fetch } = await serveItems();
+  const response = await fetch('/file/own');
+  expect([response.status, await response.text()]).toEqual([418, 'LockBusyError']);
 });
 
 it('answers for an error of another copy of the package, which a handler or its guard throws', async () => {

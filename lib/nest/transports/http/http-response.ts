@@ -1,12 +1,12 @@
 import type { ServerResponse } from 'node:http';
-import type { ExecutionContext } from '@nestjs/common';
+import { type ExecutionContext, StreamableFile } from '@nestjs/common';
 import { RESPONSE_PASSTHROUGH_METADATA, ROUTE_ARGS_METADATA } from '@nestjs/common/constants.js';
 import { RouteParamtypes } from '@nestjs/common/enums/route-paramtypes.enum.js';
 import type { AbstractHttpAdapter } from '@nestjs/core';
-import type { LockError } from '../../../api/errors.js';
+import { LockError } from '../../../api/errors.js';
 import type { DistributedLockModuleOptions } from '../../module/module-options.js';
 import { isStream } from '../../decorators/stream.js';
-import { type LockHttpException, toHttpException } from './lock-http-exception.js';
+import { LockHttpException, toHttpException } from './lock-http-exception.js';
 
 /** The HTTP error for a lock error, with its header on the response; misuse stays what it is. */
 export function asHttpError(
@@ -33,6 +33,26 @@ export function sendProblem(adapter: AbstractHttpAdapter, response: unknown, exc
   adapter.setHeader(response, 'Content-Type', 'application/problem+json');
   // As text: the Express adapter of Nest 11 sends each error that is an object as application/json.
   adapter.reply(response, JSON.stringify(exception.getResponse()), exception.getStatus());
+}
+
+/**
+ * Lets a file whose stream fails with a lock error before its first byte answer as all lock errors do: Express reads the stream after the
+ * filters have run, and answers 400. The application's own error handler of a file stays.
+ */
+export function reportFileErrors(
+  file: StreamableFile,
+  options: DistributedLockModuleOptions,
+  adapter: AbstractHttpAdapter,
+): void {
+  const handle = file.errorHandler;
+  // Each file has a function of its own, of one and the same text.
+  if (String(handle) !== String(new StreamableFile(new Uint8Array()).errorHandler)) return;
+  file.setErrorHandler((error: Error, response) => {
+    const answer = LockError.is(error) && !response.headersSent && !response.destroyed;
+    const exception = answer ? asHttpError(error, options, adapter, response) : error;
+    if (exception instanceof LockHttpException) sendProblem(adapter, response, exception);
+    else handle(error, response);
+  });
 }
 
 /** Resolves when a response that the handler's result does not complete is over; `undefined` when the result completes it. */

@@ -1,0 +1,48 @@
+import { LockError } from '../../../api/errors.js';
+import { toGraphqlError } from './lock-graphql-error.js';
+
+/** As much as is read of GraphQL's `info`, the fourth argument of a resolver. */
+interface ResolveInfo {
+  readonly operation: { readonly operation: string };
+  readonly path: { readonly prev: unknown };
+}
+
+/**
+ * What GraphQL iterates of the value that a resolver gave, with lock errors as GraphQL reports them; any other value as it is.
+ *
+ * A generator acquires its lock at its first `next()`, and loses it later still. The filters of Nest have run by then. Only this view for
+ * GraphQL changes: a caller inside the application that iterates the same method gets the lock errors themselves.
+ */
+export function reportedToGraphql(value: unknown, info: unknown): unknown {
+  return isIterated(value, info as ResolveInfo | undefined) ? reportedIteration(value) : value;
+}
+
+function reportedIteration(values: AsyncIterable<unknown>): AsyncIterableIterator<unknown> {
+  const source = values[Symbol.asyncIterator]();
+  const leave = source.return?.bind(source);
+  const fail = source.throw?.bind(source);
+  const reported = async <T>(step: () => Promise<T>): Promise<T> => {
+    try {
+      return await step();
+    } catch (error) {
+      throw LockError.is(error) ? toGraphqlError(error) : error;
+    }
+  };
+  return {
+    next: (...args) => reported(() => source.next(...args)),
+    // GraphQL asks whether they are there.
+    ...(leave && { return: (value) => reported(() => leave(value)) }),
+    ...(fail && { throw: (error) => reported(() => fail(error)) }),
+    [Symbol.asyncIterator]() {
+      return this;
+    },
+  };
+}
+
+// The result of a subscription is iterated, and so is a generator for a list (GraphQL 17). Another async iterable may be an object whose
+// fields are resolved, such as a page of results.
+function isIterated(value: unknown, info: ResolveInfo | undefined): value is AsyncIterable<unknown> {
+  if (typeof value !== 'object' || value === null || !(Symbol.asyncIterator in value)) return false;
+  const isSubscription = info?.operation.operation === 'subscription' && info.path.prev === undefined;
+  return isSubscription || ('next' in value && typeof value.next === 'function');
+}

@@ -33,7 +33,7 @@ export class LockErrorFilter implements ExceptionFilter<LockError | LockHttpExce
       return undefined;
     }
     if (!LockError.is(error)) throw error;
-    if (type === 'rpc') return rpcFailure(error);
+    if (type === 'rpc') return rpcFailure(error, host);
     if (type === 'graphql') throw toGraphqlError(error);
     if (type !== 'ws') throw error;
     sendException(host.switchToWs().getClient(), error);

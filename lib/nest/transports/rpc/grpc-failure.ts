@@ -1,0 +1,65 @@
+import type { ArgumentsHost } from '@nestjs/common';
+import { type Observable, of, throwError } from 'rxjs';
+import type { LockError } from '../../../api/errors.js';
+import { toClientError } from '../client-error.js';
+import { toMessageError } from '../message-error.js';
+
+/** As much as is used of the `Metadata` of @grpc/grpc-js, which this package never loads. */
+interface GrpcMetadata {
+  set(key: string, value: string): void;
+}
+
+/** What @grpc/grpc-js reads of an error. */
+interface GrpcFailure {
+  readonly code: number;
+  readonly message: string;
+  readonly metadata: GrpcMetadata;
+}
+
+/** The stream that a handler of `@GrpcStreamCall` gets. */
+interface GrpcStream {
+  readonly metadata: GrpcMetadata;
+  emit(event: 'error', failure: GrpcFailure): void;
+}
+
+type GrpcCallback = (failure: GrpcFailure) => void;
+
+// Nothing has run after busy or unavailable, so clients and proxies may repeat the call. Proxies built on Envoy can name
+// RESOURCE_EXHAUSTED and UNAVAILABLE for that, and not ABORTED, which gRPC means for a retry at a higher level:
+// https://grpc.io/docs/guides/status-codes. A lost call and a changed row must not be repeated as they are.
+const STATUSES = { busy: 8, unavailable: 14, lost: 10, conflict: 10 } as const;
+const INTERNAL = 13;
+
+/** What a filter of a gRPC server answers for a lock error; `undefined` where the call is none of gRPC. */
+export function grpcFailure(error: LockError, host: ArgumentsHost): Observable<unknown> | undefined {
+  const [first, second] = host.getArgs<[unknown, unknown]>();
+  if (isMetadata(second)) return throwError(() => toGrpcFailure(error, second));
+  if (!isStream(first)) return undefined;
+  // Nest hands the stream over and answers nothing itself: thrown, the error would be an unhandled rejection.
+  const failure = toGrpcFailure(error, first.metadata);
+  if (typeof second === 'function') (second as GrpcCallback)(failure);
+  else first.emit('error', failure);
+  return of(undefined);
+}
+
+function toGrpcFailure(error: LockError, { constructor }: GrpcMetadata): GrpcFailure {
+  const { message, code, retryAfter } = toMessageError(error);
+  const metadata = new (constructor as new () => GrpcMetadata)();
+  const kind = toClientError(error)?.kind;
+  if (!kind || !code) return { code: INTERNAL, message, metadata };
+  metadata.set('lock-code', code);
+  // Negative: the client's retry policy must not repeat the call, whatever statuses it names (gRFC A6).
+  if (retryAfter === undefined) metadata.set('grpc-retry-pushback-ms', '-1');
+  else metadata.set('retry-after', String(retryAfter));
+  return { code: STATUSES[kind], message, metadata };
+}
+
+function isMetadata(value: unknown): value is GrpcMetadata {
+  return typeof value === 'object' && value !== null && 'set' in value && 'toHttp2Headers' in value;
+}
+
+function isStream(value: unknown): value is GrpcStream {
+  return (
+    typeof value === 'object' && value !== null && 'emit' in value && 'metadata' in value && isMetadata(value.metadata)
+  );
+}

@@ -20,6 +20,8 @@ const SERVERS = [
   { program: 'chromium', file: '/usr/bin/google-chrome', package: 'chromium', isOptional: true },
   // Evaluates the dashboard and the alert rules. Those tests alone do without.
   { program: 'prometheus', package: 'prometheus', isOptional: true },
+  // Consumers whose lock is busy, which acknowledge by themselves. Those tests alone do without.
+  { program: 'rabbitmq-server', package: 'rabbitmq-server', isOptional: true },
   // Locks of other languages, which meet ours in ZooKeeper. Those tests alone do without.
   { program: 'javac', package: 'default-jdk-headless', isOptional: true },
   {

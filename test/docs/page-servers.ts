@@ -1,4 +1,5 @@
 import { startMemcached } from '../servers/memcached-server.mjs';
+import { hasRabbitmq, startRabbitmq } from '../servers/rabbitmq-server.mjs';
 import { startRedisServer } from '../servers/redis-server.mjs';
 import { startMariaDb, startPostgres } from '../servers/sql-server.mjs';
 import { startZooKeeper } from '../servers/zookeeper-server.mjs';
@@ -10,6 +11,7 @@ interface PageServer {
 
 /** The servers that the pages name, and how the tests start such a server. */
 const NAMED: readonly { readonly address: RegExp; start(): Promise<PageServer> }[] = [
+  { address: /amqp:\/\/rabbitmq:5672/g, start: async () => addressed(await startRabbitmq(), ({ url }) => url) },
   { address: /redis:\/\/[a-z]+:6379/g, start: async () => addressed(await startRedisServer(), ({ url }) => url) },
   { address: /postgres:\/\/[^']+:5432\/\w+/g, start: async () => addressed(await startPostgres(), ({ url }) => url) },
   { address: /mysql:\/\/[^']+:3306\/\w+/g, start: async () => addressed(await startMariaDb(), ({ url }) => url) },
@@ -22,6 +24,11 @@ const NAMED: readonly { readonly address: RegExp; start(): Promise<PageServer> }
 
 function addressed<S extends { stop(): Promise<void> }>(server: S, addressOf: (server: S) => string): PageServer {
   return { address: addressOf(server), stop: () => server.stop() };
+}
+
+/** Why a block cannot run here: it names a server that the tests can do without. */
+export function missingServer(code: string): string | undefined {
+  return code.includes('amqp://') && !hasRabbitmq ? 'it needs RabbitMQ, which npm test installs as root' : undefined;
 }
 
 const running = new Map<string, Promise<PageServer>>();

@@ -23,8 +23,8 @@ export function installed(path: string): string;
 /** The first of these programs below LOCK_TEST_ROOT, or else the name of the last one, for the PATH. */
 export function programOf(...names: string[]): string;
 
-/** Waits until the server that `launch` has started greets on `port`. */
-export function ready(child: Launched, port: number, greeting: Greeting): Promise<void>;
+/** Waits until the server that `launch` has started greets on `port`, for at most `within` ms. Default: 20 s. */
+export function ready(child: Launched, port: number, greeting: Greeting, within?: number): Promise<void>;
 
 /** Whether the server on `port` greets. */
 export function answers(port: number, greeting: Greeting): Promise<boolean>;

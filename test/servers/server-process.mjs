@@ -60,9 +60,9 @@ function killAll() {
   for (const child of running) child.kill('SIGKILL');
 }
 
-/** Waits until the server that `launch` has started greets on `port`. */
-export async function ready(child, port, greeting) {
-  for (const until = Date.now() + READY_WITHIN; Date.now() < until; await sleep(20)) {
+/** Waits until the server that `launch` has started greets on `port`, for at most `within` ms. */
+export async function ready(child, port, greeting, within = READY_WITHIN) {
+  for (const until = Date.now() + within; Date.now() < until; await sleep(20)) {
     if (child.failure) throw new Error(`The server cannot be started:\n${child.output}`, { cause: child.failure });
     if (await answers(port, greeting)) return;
   }

@@ -1,0 +1,10 @@
+export interface RabbitmqServer {
+  readonly url: string;
+  stop(): Promise<void>;
+}
+
+/** Whether RabbitMQ is installed. */
+export const hasRabbitmq: boolean;
+
+/** Starts a RabbitMQ of its own, with the user `guest` and no plugins. */
+export function startRabbitmq(): Promise<RabbitmqServer>;

@@ -65,7 +65,8 @@ export interface DistributedLockOptions<S extends readonly unknown[] = never[]> 
   /**
    * What the lock is around. `method` (default): the decorated method. `request`: handlers only; `LockInterceptor` takes
    * the lock before pipes and inner interceptors and holds it until the response is complete. The key then comes from
-   * `#{request…}` and `#{ctx…}`, since there are no arguments yet.
+   * `#{request…}` and `#{ctx…}`, since there are no arguments yet. A client that does not read a streamed response keeps the lock
+   * until its connection ends: set `maxHold`, or a timeout of the HTTP server.
    */
   around?: 'method' | 'request' | undefined;
 }

@@ -15,12 +15,13 @@ import { lockedMethodsBehind } from '../decorators/lock-metadata.js';
 import { LockService } from '../service/lock.service.js';
 import { lockedObservable } from '../decorators/locked-observable.js';
 import type { LockedMethod } from '../decorators/locked-method.js';
+import { loggerOf } from '../module/module-logger.js';
 import { type DistributedLockModuleOptions, MODULE_OPTIONS_TOKEN } from '../module/module-options.js';
 import { catches } from './own-filters.js';
 import { observedInRequest, requestLockOf, runInRequest } from './request-context.js';
 import { isStream } from '../decorators/stream.js';
 import { reportedToGraphql } from './graphql/reported-iteration.js';
-import { asHttpError, reportFileErrors, streamedResponse } from './http/http-response.js';
+import { asHttpError, hasSocketTimeout, reportFileErrors, streamedResponse } from './http/http-response.js';
 import { requestOf } from './request-of.js';
 import { sendException } from './ws/exception-event.js';
 
@@ -30,6 +31,8 @@ import { sendException } from './ws/exception-event.js';
  */
 @Injectable()
 export class LockInterceptor implements NestInterceptor {
+  readonly #warnedOf = new Set<LockedMethod>();
+
   constructor(
     @Inject(MODULE_OPTIONS_TOKEN) private readonly options: DistributedLockModuleOptions,
     @Inject(LockService) private readonly service: LockService,
@@ -45,7 +48,12 @@ export class LockInterceptor implements NestInterceptor {
     const result =
       method?.isAroundRequest === true
         ? this.#around(method, request, context, next)
-        : observedInRequest({ request }, () => next.handle());
+        : observedInRequest({ request }, () => next.handle()).pipe(
+            tap((value) => {
+              // The lock of a generator is held until it was read to its end.
+              if (method && context.getType() === 'http' && isStream(value)) this.#warnOfSlowReaders(method, context);
+            }),
+          );
     // A skipped handler gives no value, and Nest fails over that.
     const skips = methods.some((each) => each.optionsIn(this.service).onBusy === 'skip');
     const answered = skips ? result.pipe(defaultIfEmpty(undefined)) : result;
@@ -64,7 +72,23 @@ export class LockInterceptor implements NestInterceptor {
     return lockedObservable(
       async (signal) => runInRequest({ request }, () => call.lock(signal)),
       (lock) => observedInRequest({ request, locked: { method, service, lock } }, handled),
-      (result) => (isHttp ? streamedResponse(context, method.methodName, result) : undefined),
+      (result) => {
+        const sending = isHttp ? streamedResponse(context, method.methodName, result) : undefined;
+        if (sending) this.#warnOfSlowReaders(method, context);
+        return sending;
+      },
+    );
+  }
+
+  // Found when it streams, since the type of a method rarely says so. A bound by default would be worse: a response that goes on under a lost
+  // lock looks complete.
+  #warnOfSlowReaders(method: LockedMethod, context: ExecutionContext): void {
+    if (this.#warnedOf.has(method)) return;
+    if (method.planFor(this.service).settings.maxHold !== Infinity || hasSocketTimeout(context)) return;
+    this.#warnedOf.add(method);
+    loggerOf(this.options).warn(
+      `${method.name} streams its response under its lock: a client that stops reading keeps the lock for as long as its connection lasts. ` +
+        'Set maxHold, or let app.getHttpServer().setTimeout() end a connection that stands still. (Warned once for each method.)',
     );
   }
 

@@ -1,10 +1,13 @@
-import { PassThrough } from 'node:stream';
+import type { Server } from 'node:http';
+import { type AddressInfo, connect, type Socket } from 'node:net';
+import { PassThrough, Readable } from 'node:stream';
 import {
   type CallHandler,
   Controller,
   Delete,
   type ExecutionContext,
   Get,
+  type INestApplication,
   Injectable,
   type NestInterceptor,
   Param,
@@ -22,6 +25,7 @@ import {
   LockAdmin,
   LockInterceptor,
   LockService,
+  MemoryLockProvider,
 } from '../../../lib/index.js';
 import { type ExpressResponse, Gate, type HttpApp, isNest11, type Platform, serve, until } from '../apps.js';
 
@@ -416,5 +420,98 @@ describe.each<Platform>(['Express', 'Fastify'])("around: 'request' of a streamed
     expect(held(app)).toEqual(['events']);
     client.abort();
     await until(() => held(app).length === 0);
+  });
+});
+
+describe.each<Platform>(['Express', 'Fastify'])('a client that does not read a streamed response on %s', (platform) => {
+  const warnings: string[] = [];
+  const logger = { log: () => undefined, error: () => undefined, warn: (text: string) => warnings.push(text) };
+  const readers = new Set<Socket>();
+  afterEach(() => {
+    for (const reader of readers) reader.destroy();
+    readers.clear();
+    warnings.length = 0;
+  });
+
+  // More than the buffers of two sockets hold.
+  function* chunks() {
+    for (let chunk = 0; chunk < 1_000; chunk++) yield Buffer.alloc(64 * 1024);
+  }
+
+  @Controller()
+  class Files {
+    @Get('file')
+    @Around('file', { wait: 0 })
+    async file() {
+      return new StreamableFile(Readable.from(chunks()));
+    }
+    @Get('bounded')
+    @Around('bounded', { wait: 0, maxHold: '1s' })
+    async bounded() {
+      return new StreamableFile(Readable.from(chunks()));
+    }
+    @Get('generator')
+    @DistributedLock('generator', { wait: 0 })
+    async *generator() {
+      yield* chunks();
+    }
+    @Get('plain')
+    @Around('plain')
+    async plain() {
+      return 'plain';
+    }
+  }
+
+  const serveFiles = (prepare?: (app: INestApplication) => unknown) =>
+    serve({ controllers: [Files] }, { provider: new MemoryLockProvider(), logger }, prepare, platform);
+
+  /** Connects a client that asks and never reads, and waits until its answer is under the lock. */
+  async function ask(path: string, served: HttpApp): Promise<void> {
+    const { port } = (served.app.getHttpServer() as Server).address() as AddressInfo;
+    const reader = connect(port, '127.0.0.1').pause();
+    readers.add(reader);
+    reader.on('error', () => undefined);
+    reader.write(`GET /${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`);
+    await until(() => held(served).length === 1);
+  }
+
+  /** Only Nest 12 sends what a generator yields. */
+  const streaming = ['file', ...(isNest11 ? [] : ['generator'])];
+
+  it.each(streaming)('keeps the lock, of which the log warns once (%s)', async (path) => {
+    const served = await serveFiles();
+    await ask(path, served);
+    await until(() => warnings.length > 0);
+    for (let turn = 0; turn < 5; turn++) expect((await served.fetch(`/${path}`)).status).toBe(423);
+    for (const reader of readers) reader.destroy();
+    await until(() => held(served).length === 0);
+    await ask(path, served);
+    expect(warnings).toEqual([
+      expect.stringMatching(new RegExp(`^Files\\.${path} streams its response under its lock.*maxHold.*setTimeout`)),
+    ]);
+  });
+
+  it('loses it at its maxHold', async () => {
+    const served = await serveFiles();
+    await ask('bounded', served);
+    await until(() => held(served).length === 0);
+    const next = await served.fetch('/bounded');
+    expect(next.status).toBe(200);
+    await next.body!.cancel();
+    // The loss is logged, as every loss is.
+    expect(warnings.every((text) => text.includes('maxHold has passed'))).toBe(true);
+  });
+
+  it.each(streaming)('loses its connection by the timeout of the server, and the lock with it (%s)', async (path) => {
+    const served = await serveFiles((app) => (app.getHttpServer() as Server).setTimeout(1_000));
+    await ask(path, served);
+    await until(() => held(served).length === 0);
+    expect(warnings).toEqual([]);
+  });
+
+  it('is no matter of an answer that is not streamed', async () => {
+    const { fetch } = await serveFiles();
+    expect(await (await fetch('/plain')).text()).toBe('plain');
+    expect(warnings).toEqual([]);
   });
 });

@@ -61,13 +61,22 @@ export function streamedResponse(
   handler: string | symbol,
   result: unknown,
 ): Promise<void> | undefined {
-  const response: ServerResponse & { raw?: ServerResponse } = context.switchToHttp().getResponse();
-  // Fastify wraps Node's response, Express extends it.
-  const raw = response.raw ?? response;
+  const raw = rawResponse(context);
   if (raw.writableEnded || raw.destroyed) return undefined;
   if (!holdsStream(result) && !raw.headersSent && !respondsByItself(context.getClass(), handler)) return undefined;
   // `close` comes after the last byte, when the client goes away, and after an error, which is the application's to hear of.
   return new Promise((resolve) => raw.once('close', resolve));
+}
+
+/** Whether Node.js ends the connection when nothing has moved on it for a while, which it does not by default. */
+export function hasSocketTimeout(context: ExecutionContext): boolean {
+  return Boolean(rawResponse(context).socket?.timeout);
+}
+
+// Fastify wraps Node's response, Express extends it.
+function rawResponse(context: ExecutionContext): ServerResponse {
+  const response: ServerResponse & { raw?: ServerResponse } = context.switchToHttp().getResponse();
+  return response.raw ?? response;
 }
 
 // Nest also sends the stream in `{ data: stream }`, which an interceptor may have made of it.

@@ -31,6 +31,7 @@ const ours = {
     return {
       app,
       run: (key, lease, task) => locks.withLock(key, task, { lease }),
+      runInHand: (key, lease, task) => locks.withLock(key, (lock) => lock.run(task), { lease }),
       acquire: async (key, lease) => {
         const grant = await locks.acquire(key, { lease });
         return { grant, release: () => grant.release() };

@@ -1,10 +1,12 @@
 import { afterAll, afterEach, beforeAll, beforeEach } from '@jest/globals';
 import type { RenewOutcome } from '../../lib/api/lock-provider.js';
+import type { RedlockProviderOptions } from '../../lib/providers/redlock/index.js';
 import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';
+import { tokenDigits } from '../../lib/providers/redlock/lock-script.js';
 import { FakeClock } from '../../lib/testing/index.js';
 import { granted, RELEASE, request, until } from '../redis/seam.js';
 import type { TcpProxy } from '../servers/tcp-proxy.js';
-import { type Quorum, type StartedRedlock, startQuorum, startRedlock, wiresTo } from './quorum.js';
+import { type Quorum, startLocks, type StartedRedlock, startQuorum, startRedlock, wiresTo } from './quorum.js';
 import type { TestGrant } from '../direct-backend.js';
 
 const layout = new RedlockKeyLayout('lock');
@@ -44,6 +46,26 @@ describe('three nodes of which some lose a vote while the lock is held', () => {
     await ann.backend.acquire(request(key));
     await until(async () => (await quorum.votes(key)) === 3, 'all have executed it');
   };
+
+  /** All that other nodes than that of `wire` have answered is read, and all nodes have executed what follows from it. */
+  const heard = async (wire: TcpProxy) => {
+    wire.freeze();
+    await ann.backend.acquire(request(`heard:${performance.now()}`));
+    wire.thaw();
+    await settled();
+  };
+  /** The answer of node 3 is held back, and its vote is without the token of the grant, because the node knows a larger one. */
+  const takeWithLateVote = async () => {
+    await quorum.admins[2]!.set(layout.counter, tokenDigits(Date.now() * 1_000 + 60_000_000));
+    wires[2]!.holdReplies();
+    const grant = await take('order');
+    await until(async () => (await quorum.votes('order')) === 3, 'all have voted');
+    for (const admin of quorum.admins) await admin.config('RESETSTAT');
+    return grant;
+  };
+  /** How many calls the node has executed since then. */
+  const scripts = async (node: number) =>
+    Number(/cmdstat_evalsha:calls=(\d+)/.exec(await quorum.admins[node]!.info('commandstats'))?.[1] ?? 0);
 
   beforeAll(async () => {
     quorum = await startQuorum(3);
@@ -93,17 +115,63 @@ describe('three nodes of which some lose a vote while the lock is held', () => {
     expect(await bob.backend.acquire(request('order', ONE_ATTEMPT))).not.toBe('busy');
   });
 
-  it('a vote that was asked for again does not count before a renewal has succeeded without it', async () => {
+  it('a vote that was asked for again does not count before a renewal or a recount has succeeded without it', async () => {
     const grant = await take('order');
     await settled();
     await quorum.admins[0]!.del(ORDER);
+    // The recount of the first vote finds the second one lost.
+    wires[0]!.freeze();
     expect(await renew(grant)).toEqual(RENEWED);
+    wires[1]!.freeze();
+    wires[0]!.thaw();
     await until(() => has(0, ORDER), 'it was asked for again');
     await quorum.admins[1]!.del(ORDER);
+    wires[1]!.thaw();
     // Two of three votes exist. If the first one counted, a lock that another caller had in between would come back.
     expect(await renew(grant)).toBe('lost');
     await settled();
     expect(await quorum.votes('order')).toBe(2);
+  });
+
+  it('a vote that was asked for again counts from its recount on: the next node may lose its vote before the next renewal', async () => {
+    const grant = await take('order');
+    await settled();
+    for (const node of [0, 1, 2, 0]) {
+      await quorum.admins[node]!.del(ORDER);
+      expect(await renew(grant)).toEqual(RENEWED);
+      await until(() => has(node, ORDER), 'it was asked for again');
+      await heard(wires[(node + 1) % 3]!);
+    }
+    expect(await ann.backend.release(grant, RELEASE)).toBe('released');
+    await settled();
+    expect(await quorum.votes('order')).toBe(0);
+  });
+
+  it('a renewal that overtakes the answers to a recount waits for them', async () => {
+    const grant = await takeWithLateVote();
+    for (const wire of wires.slice(0, 2)) wire.holdReplies();
+    wires[2]!.passReplies();
+    await until(async () => (await scripts(0)) === 1 && (await scripts(1)) === 1, 'the recount is there');
+    await quorum.admins[0]!.del(ORDER);
+    const renewing = renew(grant);
+    // Now two nodes have answered: one has no vote, and the vote of the other one does not count yet.
+    wires[0]!.passReplies();
+    await ann.backend.acquire(request('behind'));
+    wires[1]!.passReplies();
+    expect(await renewing).toEqual(RENEWED);
+  });
+
+  it('a recount does not extend votes', async () => {
+    await takeWithLateVote();
+    for (const admin of quorum.admins) await admin.pexpire(ORDER, LEASE / 2);
+    wires[2]!.passReplies();
+    await until(async () => (await scripts(0)) === 1, 'the recount is there');
+    await settled();
+    for (const admin of quorum.admins) {
+      const left = await admin.pttl(ORDER);
+      expect(left).toBeGreaterThan(0);
+      expect(left).toBeLessThanOrEqual(LEASE / 2);
+    }
   });
 
   it('a renewal that fails asks no node again', async () => {
@@ -158,6 +226,58 @@ describe('three nodes of which some lose a vote while the lock is held', () => {
     expect(await renew(grant)).toEqual(RENEWED);
     expect(await ann.backend.release(grant, RELEASE)).toBe('released');
     expect(await has(0, ORDER)).toBe(false);
+  });
+});
+
+describe.each([3, 5])('%i nodes of which a bare majority has answered at the grant', (size) => {
+  const few = (size - 1) / 2;
+  let quorum: Quorum;
+  let wires: readonly TcpProxy[];
+  let nodes: RedlockProviderOptions['nodes'];
+  beforeAll(async () => {
+    quorum = await startQuorum(size);
+  });
+  beforeEach(async () => {
+    await quorum.flush();
+    ({ wires, nodes } = await wiresTo(quorum));
+  });
+  afterEach(() => Promise.all(wires.map((wire) => wire.close())));
+  afterAll(() => quorum.stop());
+
+  /** Takes the first lock of a process, so its votes cannot carry a token, and lets the other votes come after the grant. */
+  const grantBefore = async <T>(acquire: (key: string) => Promise<T>): Promise<T> => {
+    for (const wire of wires.slice(-few)) wire.holdReplies();
+    const got = await acquire('order');
+    for (const wire of wires.slice(-few)) wire.passReplies();
+    // No majority without the late ones answers this, so all that they have answered before is read then.
+    for (const wire of wires.slice(0, few)) wire.freeze();
+    await acquire('behind');
+    for (const wire of wires) wire.thaw();
+    await acquire('after');
+    await until(async () => (await quorum.votes('after')) === size, 'all have executed what was sent before');
+    return got;
+  };
+
+  it('the late votes count before the next renewal', async () => {
+    const { backend } = await startRedlock({ nodes });
+    const grant = await grantBefore(async (key) => granted(await backend.acquire(request(key, { lease: LEASE }))));
+    for (const admin of quorum.admins.slice(0, few)) await admin.del(ORDER);
+    expect(await backend.renew(grant, LEASE)).toEqual(RENEWED);
+    expect(await backend.release(grant, RELEASE)).toBe('released');
+    await backend.close();
+  });
+
+  it('its holder keeps the lock', async () => {
+    const locks = await startLocks({ nodes });
+    const lock = await grantBefore((key) => locks.acquire(key, { lease: '2s' }));
+    await quorum.servers[0]!.crash();
+    let renewals = 0;
+    locks.events.on('renewed', ({ key }) => (renewals += key === 'order' ? 1 : 0));
+    // The last one is sent when the votes of the grant would be over.
+    await until(() => renewals >= 4 || lock.signal.aborted, 'it is renewed or lost');
+    expect(lock.signal.aborted).toBe(false);
+    expect(await lock.release()).toBe('released');
+    await locks.stop();
   });
 });
 

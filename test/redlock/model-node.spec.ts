@@ -29,7 +29,7 @@ const call = fc.array(
   operation.map((each) => ({
     ...each,
     // Redis refuses an expiry of no time, and nobody writes no token.
-    ms: ['V', 'A', 'E'].includes(each.code) ? '60000' : each.code === 'R' ? each.ms : '',
+    ms: ['V', 'A'].includes(each.code) ? '60000' : ['E', 'R'].includes(each.code) ? each.ms : '',
     vote: each.holder + tokenOf(each) + each.round + firstOf(each),
   })),
   { minLength: 1, maxLength: 3 },

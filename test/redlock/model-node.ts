@@ -58,7 +58,7 @@ export class ModelNode {
         if (mine) this.votes.set(lock, { ...mine, text: holder + token + mine.text.slice(48) });
         return mine ? 1 : 0;
       case 'E':
-        if (mine) this.#put(lock, mine.text, ms);
+        if (mine && ms > 0) this.#put(lock, mine.text, ms);
         return mine ? mine.text.slice(48) : 0;
       case 'A':
         if (vote) return 0;

@@ -6,23 +6,27 @@ const { floor, imul, max } = Math;
  * no clock and no code of the product. One walk is a random order of events: messages that arrive late or never, connections that
  * break, nodes that lose their data, leases that end.
  *
- * It checks two promises:
+ * It checks three promises:
  *
  * - **Exclusion.** Two holds are valid at the same time only after nodes have lost so many votes that a hold was left without a
  *   majority. A vote that was asked for again is as good as any other here.
  * - **No return.** A renewal that was sent after another caller was granted never succeeds, whatever the nodes have lost: a lock that
  *   another caller had in between does not come back to life. (The exception: a node that loses a vote of an attempt that is not
  *   decided yet. The page on Redlock documents it, and the model does not do it.)
+ * - **No needless loss.** Once all nodes have acknowledged votes for a hold and nothing is in flight, no renewal fails while a majority of
+ *   these votes exists. (The exception: a connection broke or a vote was lost before that, and no renewal that was sent later has succeeded.)
  */
 export interface Rule {
   /** When a vote counts that was asked for again. */
-  readonly again: 'after-a-renewal' | 'same-round' | 'never';
+  readonly again: 'after-a-renewal' | 'same-round' | 'immediately' | 'never';
   /** Whether a vote counts immediately that arrives after the grant: only with the token of the grant, or always. */
   readonly late: 'with-token' | 'always';
+  /** Whether a vote that is acknowledged after the grant is recounted immediately, or waits for the next renewal. */
+  readonly recount: 'immediately' | 'never';
 }
 
 /** The rule of the product. */
-export const RULE: Rule = { again: 'after-a-renewal', late: 'with-token' };
+export const RULE: Rule = { again: 'after-a-renewal', late: 'with-token', recount: 'immediately' };
 
 export interface Walk {
   readonly violations: readonly string[];
@@ -71,12 +75,14 @@ interface Line {
 }
 
 interface Renewal {
+  /** It extends nothing, and its failure ends nothing. */
+  readonly isRecount: boolean;
   readonly sentAt: number;
   readonly sentStep: number;
   /** The votes that were acknowledged when it was sent. */
   readonly acknowledged: readonly number[];
-  yes: number;
-  no: number;
+  /** What the nodes have answered, by node: the round of the vote, 0 for none. */
+  readonly answers: number[];
   missing: number[];
   outcome: 'given' | 'failed' | undefined;
 }
@@ -100,6 +106,10 @@ interface Attempt {
   counted: number[];
   acknowledged: number[];
   renewal: Renewal | undefined;
+  /** When a vote of it was last lost or a connection of its process last broke; -1 after a renewal that was sent later has succeeded. */
+  disturbedStep: number;
+  /** The rounds of its votes by node, as they were when the process last knew all of them and nothing was in flight. */
+  whole: number[];
 }
 
 /** A small repeatable generator (mulberry32). */
@@ -162,6 +172,8 @@ export function walk(seed: number, rule: Rule = RULE, processes = 2): Walk {
       counted: [0, 0, 0],
       acknowledged: [0, 0, 0],
       renewal: undefined,
+      disturbedStep: -1,
+      whole: [],
     };
     current[process] = attempt;
     sendToAll({ do: 'vote', attempt, round: attempt.round });
@@ -183,20 +195,25 @@ export function walk(seed: number, rule: Rule = RULE, processes = 2): Walk {
     granted.push(attempt);
   };
 
-  const renew = (attempt: Attempt) => {
-    if (attempt.renewal && attempt.renewal.outcome === undefined) attempt.renewal.outcome = 'failed';
+  const renew = (attempt: Attempt, isRecount = false) => {
     const acknowledged = [...attempt.acknowledged];
     const renewal: Renewal = {
+      isRecount,
       sentAt: now,
       sentStep: step,
       acknowledged,
-      yes: 0,
-      no: 0,
+      answers: [],
       missing: [],
       outcome: undefined,
     };
-    attempt.renewal = renewal;
+    if (!isRecount) attempt.renewal = renewal;
     sendToAll({ do: 'extend', attempt, renewal });
+  };
+
+  const acknowledge = (attempt: Attempt, index: number, round: number) => {
+    if (round <= attempt.acknowledged[index]!) return;
+    attempt.acknowledged[index] = round;
+    if (attempt.state === 'held' && rule.recount === 'immediately') renew(attempt, true);
   };
 
   const askAgain = (attempt: Attempt, index: number) => {
@@ -208,8 +225,11 @@ export function walk(seed: number, rule: Rule = RULE, processes = 2): Walk {
   const succeed = (attempt: Attempt, renewal: Renewal) => {
     renewal.outcome = 'given';
     if (!isValid(attempt)) return;
-    renewals += 1;
-    attempt.validUntil = renewal.sentAt + LEASE;
+    if (!renewal.isRecount) {
+      renewals += 1;
+      attempt.validUntil = renewal.sentAt + LEASE;
+      if (renewal.sentStep > attempt.disturbedStep) attempt.disturbedStep = -1;
+    }
     look(attempt);
     renewal.acknowledged.forEach((round, index) => {
       if (round <= attempt.counted[index]!) return;
@@ -225,21 +245,32 @@ export function walk(seed: number, rule: Rule = RULE, processes = 2): Walk {
     for (const index of renewal.missing) askAgain(attempt, index);
   };
 
+  const fail = (attempt: Attempt, renewal: Renewal) => {
+    renewal.outcome = 'failed';
+    if (renewal.isRecount) return;
+    const kept = attempt.whole.filter((round, index) => {
+      const vote = standing(nodes[index]!);
+      return vote?.attempt === attempt && vote.round === round;
+    });
+    if (kept.length >= MAJORITY) violations.push(`${attempt.token} was lost needlessly`);
+    end(attempt);
+  };
+
   const onExtended = (attempt: Attempt, renewal: Renewal, index: number, round: number) => {
-    const last = attempt.acknowledged[index]!;
-    if (round === 0) {
+    if (round > 0) acknowledge(attempt, index, round);
+    else if (!renewal.isRecount) {
       if (renewal.outcome === 'given') askAgain(attempt, index);
       else if (renewal.outcome === undefined) renewal.missing.push(index);
-    } else if (round > last) attempt.acknowledged[index] = round;
-    if (renewal.outcome !== undefined || attempt.state !== 'held') return;
-    const counts = round !== 0 && (rule.again === 'same-round' || attempt.counted[index] === round);
-    if (counts) renewal.yes += 1;
-    else renewal.no += 1;
-    if (renewal.yes >= MAJORITY) succeed(attempt, renewal);
-    else if (renewal.no > NODES - MAJORITY) {
-      renewal.outcome = 'failed';
-      end(attempt);
     }
+    if (renewal.outcome !== undefined || attempt.state !== 'held') return;
+    renewal.answers[index] = round;
+    const isCounted = (at: number) => rule.again === 'same-round' || attempt.counted[at] === renewal.answers[at];
+    const answered = nodes.map((_, at) => at).filter((at) => renewal.answers[at] !== undefined);
+    const without = answered.filter((at) => renewal.answers[at] === 0);
+    const counting = answered.filter((at) => !without.includes(at) && isCounted(at));
+    if (counting.length >= MAJORITY) succeed(attempt, renewal);
+    // A vote that does not count yet may count before the last answer.
+    else if (without.length > NODES - MAJORITY || answered.length === NODES) fail(attempt, renewal);
   };
 
   const onReply = ({ to, value, isForgetful }: Reply, index: number) => {
@@ -247,19 +278,21 @@ export function walk(seed: number, rule: Rule = RULE, processes = 2): Walk {
     if (to.do === 'vote') {
       attempt.answers += 1;
       attempt.isForgetfulSomewhere ||= isForgetful;
-      if (value > 0) attempt.acknowledged[index] = to.round;
+      const isCounted = value === 2 || (value === 1 && rule.late === 'always');
+      if (attempt.state === 'held' && isCounted && attempt.counted[index] === 0) attempt.counted[index] = to.round;
+      if (value > 0 && isCounted) attempt.acknowledged[index] = max(attempt.acknowledged[index]!, to.round);
+      else if (value > 0) acknowledge(attempt, index, to.round);
       if (attempt.state === 'held') {
         if (isForgetful) sendToAll({ do: 'write', attempt, round: attempt.round });
-        const isCounted = value === 2 || (value === 1 && rule.late === 'always');
-        if (isCounted && attempt.counted[index] === 0) attempt.counted[index] = to.round;
       } else if (attempt.state === 'asking') {
         if (value === 2) attempt.agreed += 1;
         if (attempt.agreed >= MAJORITY) grant(attempt);
         else if (attempt.answers === NODES) end(attempt);
       }
     } else if (to.do === 'extend') onExtended(attempt, to.renewal, index, value);
-    else if (to.do === 'again' && value === 1 && to.round > attempt.acknowledged[index]!) {
-      attempt.acknowledged[index] = to.round;
+    else if (to.do === 'again' && value === 1) {
+      acknowledge(attempt, index, to.round);
+      if (rule.again === 'immediately') attempt.counted[index] = max(attempt.counted[index]!, to.round);
     }
   };
 
@@ -284,7 +317,7 @@ export function walk(seed: number, rule: Rule = RULE, processes = 2): Walk {
         break;
       case 'extend':
         if (mine) {
-          put(mine.round);
+          if (!message.renewal.isRecount) put(mine.round);
           value = mine.round;
         } else if (!vote && rule.again === 'same-round') {
           put(attempt.round);
@@ -310,6 +343,7 @@ export function walk(seed: number, rule: Rule = RULE, processes = 2): Walk {
     const isAskedFor = current.some((attempt) => attempt?.state === 'asking');
     if (isAskedFor && standing(node)?.attempt.state === 'asking') return;
     losses += 1;
+    if (node.vote) node.vote.attempt.disturbedStep = step;
     node.vote = undefined;
     node.counter = 0;
     for (const attempt of granted) look(attempt);
@@ -320,13 +354,27 @@ export function walk(seed: number, rule: Rule = RULE, processes = 2): Walk {
     if (node.counter === 0) node.counter = max(...nodes.map(({ counter }) => counter)) + 1;
   };
 
-  const break_ = (line: Line) => {
+  const break_ = (line: Line, process: number) => {
+    const attempt = current[process];
+    if (attempt) attempt.disturbedStep = step;
     line.strays.push(...line.requests);
     line.requests = [];
     line.replies = [];
   };
 
-  const flat = lines.flatMap((own) => own.map((line, index) => ({ line, index })));
+  /** All nodes have acknowledged votes for what the process holds, and nothing of it is in flight. */
+  const settle = (attempt: Attempt) => {
+    if (attempt.state !== 'held' || attempt.disturbedStep >= 0) return;
+    if (lines[attempt.process]!.some(({ requests, replies }) => requests.length + replies.length > 0)) return;
+    const known = attempt.acknowledged;
+    const isWhole = nodes.every((node, index) => {
+      const vote = standing(node);
+      return vote?.attempt === attempt && vote.round === known[index];
+    });
+    if (isWhole) attempt.whole = [...known];
+  };
+
+  const flat = lines.flatMap((own, process) => own.map((line, index) => ({ line, index, process })));
   /** A message or a reply gets on: one line in four is slow. */
   const slow = flat.map(() => fraction() < 0.25);
   const advance = () => {
@@ -360,10 +408,11 @@ export function walk(seed: number, rule: Rule = RULE, processes = 2): Walk {
     else if (draw < 0.965) teach(nodes[pick(NODES)]!);
     else if (draw < 0.97) slow[pick(flat.length)] = fraction() < 0.25;
     else {
-      const { line, index } = flat[pick(flat.length)]!;
-      if (draw < 0.98) break_(line);
+      const { line, index, process: owner } = flat[pick(flat.length)]!;
+      if (draw < 0.98) break_(line, owner);
       else if (line.strays.length > 0) execute(line.strays.splice(pick(line.strays.length), 1)[0]!, nodes[index]!);
     }
+    for (const held of current) if (held) settle(held);
   }
   return { violations, grants: granted.length, renewals, regained };
 }

@@ -17,8 +17,8 @@ compare as text and no digit is lost (Lua's own conversion loses them above 1e14
   that very round: a write that was in flight while the node lost its data may be older than tokens that were granted since.
 - `A` asks again for a vote that was lost, with the token of the grant: 1 where no holder had the node's vote. It never makes a counter
   where there is none, because a node that has lost its data must not be taken for one that remembers.
-- `E` extends, and answers with the round of the vote. `R` releases or retains, for any round; `C` cleans up after a round and those
-  before it, not after a later one.
+- `E` answers with the round of the vote, and extends it unless the ms are 0. `R` releases or retains, for any round; `C` cleans up after
+  a round and those before it, not after a later one.
 - `I` shows the vote, `F` removes it.
 
 One vote or one release alone takes a shorter path and is answered without a list: a single caller is bound by each microsecond, on all
@@ -82,7 +82,7 @@ for index = 1, operations do
       reply = 1
     end
   elseif code == 'E' then
-    if mine and call('PEXPIRE', lock, ms) == 1 then reply = sub(standing, 49) end
+    if mine and (ms == '0' or call('PEXPIRE', lock, ms) == 1) then reply = sub(standing, 49) end
   elseif code == 'A' then
     if not standing then
       call('SET', lock, vote, 'PX', ms)

@@ -5,6 +5,7 @@ import type { Command } from './command.js';
 import { Code, NO_TOKEN, readVote, tokenDigits, type Vote, wholeMs } from './lock-script.js';
 import type { Nodes } from './nodes.js';
 import { AgreementPoll, Poll } from './poll.js';
+import { recount } from './recount.js';
 import type { Votes } from './votes.js';
 
 type Outcome = 'elected' | 'busy' | 'forgetful' | 'unavailable';
@@ -129,7 +130,7 @@ export class Round extends Poll<Outcome> {
 
   /**
    * A vote that comes after the grant counts with the others if it carries the token of the grant: the node knew no larger token, so nobody
-   * was granted by its vote in between.
+   * was granted by its vote in between. Any other vote is recounted.
    */
   protected override onLate(reply: unknown, node: number): void {
     const vote = this.#read(reply, node);
@@ -138,7 +139,10 @@ export class Round extends Poll<Outcome> {
       this.nodes.tokens.missedAtNode();
       if (this.#token !== undefined) this.nodes.send(this.#write(this.#token));
     }
-    if (this.#isGranted && vote.written === this.#token) this.votes.count(node, this.#number);
+    if (!this.#isGranted) return;
+    const { nodes, lock, request, votes, lease } = this;
+    if (vote.written === this.#token) votes.count(node, this.#number);
+    else recount(nodes, lock, request.id, votes, lease);
   }
 
   /** Whether a vote carries a token of an earlier round, whose outcome was unknown. */

@@ -3,9 +3,9 @@
  * that was lost and given again has another round.
  *
  * A renewal succeeds only by votes that count. Votes of the grant count. A vote that a node gave later counts after the first
- * renewal that was sent when the vote was acknowledged, and that succeeded without it: a majority and this vote have then existed at the
- * same time. If it counted earlier, a lock that another caller held in between could come back to life (`test/redlock/vote-model.ts`
- * finds the way).
+ * renewal or recount that was sent when the vote was acknowledged, and that succeeded without it: a majority and this vote have then
+ * existed at the same time. If it counted earlier, a lock that another caller held in between could come back to life
+ * (`test/redlock/vote-model.ts` finds the way).
  *
  * The lists are indexed by the node's number: there is one of these objects for each attempt, and a list is smaller than a Map.
  */
@@ -35,9 +35,9 @@ export class Votes {
     return this.#possible[node] === true;
   }
 
-  /** The node has answered that it has the vote of this round. */
-  acknowledge(node: number, round: string): void {
-    raise(this.#acknowledged, node, round);
+  /** The node has answered that it has the vote of this round. Returns whether it was not known yet. */
+  acknowledge(node: number, round: string): boolean {
+    return raise(this.#acknowledged, node, round);
   }
 
   /** The rounds of the votes that are acknowledged by now. */
@@ -63,6 +63,8 @@ export class Votes {
 }
 
 // A node's answers may be read after those to a later question. Rounds have a fixed width, so they compare as text.
-function raise(rounds: string[], node: number, round: string): void {
-  if (round > (rounds[node] ?? '')) rounds[node] = round;
+function raise(rounds: string[], node: number, round: string): boolean {
+  if (round <= (rounds[node] ?? '')) return false;
+  rounds[node] = round;
+  return true;
 }

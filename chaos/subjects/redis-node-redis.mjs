@@ -9,6 +9,6 @@ export async function connect({ library, ports }) {
   const { createClient } = await import('redis');
   const { RedisLockProvider } = await load(library, 'providers/redis/index.js');
   const client = createClient({ url: `redis://127.0.0.1:${ports[0]}` });
-  const provider = new RedisLockProvider({ client, commandTimeout: 500 });
+  const provider = new RedisLockProvider({ client });
   return managed({ library, provider, options: { lease: lifetime }, lifetime });
 }

@@ -40,6 +40,6 @@ export const startBackend = async () => (await import('./redis-node.mjs')).start
 
 export async function connect({ library, ports }) {
   const { RedisLockProvider } = await load(library, 'providers/redis/index.js');
-  const provider = new RedisLockProvider({ url: `redis://127.0.0.1:${ports[0]}`, commandTimeout: 500 });
+  const provider = new RedisLockProvider({ url: `redis://127.0.0.1:${ports[0]}` });
   return managed({ library, provider, options: { lease: LEASE }, lifetime: LEASE });
 }

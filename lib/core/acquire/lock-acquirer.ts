@@ -83,8 +83,8 @@ export class LockAcquirer {
       const mayEnter = (lock: GrantedLock) => reentrant === true || lock === within || inHand.includes(lock);
       const { same, around, later, keys } = heldAlready(key, core.name, outer, mayEnter);
       if (same) return enter(same, subject, settings.limited);
-      if (around && reentrant === false) throw refusedReEntry(subject);
-      if (around) this.#warnOfItself(subject, around);
+      if (around && reentrant === false) throw around.lostError ?? refusedReEntry(subject);
+      if (around?.isValid()) this.#warnOfItself(subject, around);
       ownLock = around;
       if (later !== undefined) this.#warnOfOrder(subject, later);
       otherKeysHeld += keys;

@@ -33,6 +33,8 @@ export class RedisRequest {
   isAsking = false;
   /** When it was asked for last, on the monotonic clock. */
   askedAt = -Infinity;
+  /** It asks once more as soon as the ask in flight has queued it: the server may have executed that before what this process learned since. */
+  isToRepeat = false;
   /** A confirmation of it is in flight. */
   isConfirming = false;
   /** It was granted, and has to be confirmed before it is answered. */

@@ -7,7 +7,7 @@ import { NotSent } from './client/redis-connection.js';
 import { RedisRequest, requestOf } from './redis-request.js';
 import type { Servers } from './servers.js';
 import { unavailable } from './unavailable.js';
-import { readHeld, readNotice, readQueued, readRetained } from './wire.js';
+import { readFreeIn, readHeld, readNotice, readQueued } from './wire.js';
 
 /** How often a process asks again for each lock that it waits for, in ms: well inside the 3 s after which it counts as dead. */
 const ASK_AGAIN = 1_000;
@@ -62,10 +62,11 @@ export class RedisRequests {
   }
 
   onNotice(text: string, sentAt: number | undefined): void {
-    const retained = readRetained(text);
-    if (retained) {
-      const known = this.#requests.get(retained.holder);
-      if (known?.state === 'queued') this.#wakeIn(known, retained.freeIn);
+    const frees = readFreeIn(text);
+    if (frees) {
+      const known = this.#requests.get(frees.holder);
+      // Its ask may be unanswered: the answer comes later in the same reply, or a message has overtaken it.
+      if (known?.isOpen) this.#wakeIn(known, frees.freeIn);
       return;
     }
     const notice = readNotice(text);
@@ -88,6 +89,7 @@ export class RedisRequests {
 
   /** Messages may have been missed. */
   askAgain(): void {
+    for (const known of this.#requests.values()) known.isToRepeat = known.isAsking;
     for (const known of this.#waiting()) this.#repeat(known);
   }
 
@@ -119,6 +121,7 @@ export class RedisRequests {
   #ask(known: RedisRequest, weight: number): void {
     known.isAsking = true;
     known.askedAt = this.context.clock.now();
+    known.isToRepeat = false;
     const { sent, mayBeQueued } = known;
     const operation: Operation = {
       lock: known.lock,
@@ -158,6 +161,7 @@ export class RedisRequests {
       this.servers.clockOf(known.lock)?.observe(sentAt, queued.serverTime);
       known.isUnconfirmed = false;
       this.#onQueued(known, queued.freeIn);
+      if (known.isToRepeat) this.#repeat(known);
     } else if (reply === 'b') {
       this.#requests.delete(known.holder);
       known.settle('busy');
@@ -166,7 +170,7 @@ export class RedisRequests {
 
   #onQueued(known: RedisRequest, freeIn: number): void {
     this.#lookLater();
-    if (freeIn < ASK_AGAIN) this.#wakeIn(known, freeIn);
+    this.#wakeIn(known, freeIn);
     if (known.state === 'queued') return;
     known.state = 'queued';
     const { request } = known;
@@ -254,8 +258,9 @@ export class RedisRequests {
     });
   }
 
-  /** The lock frees itself in so many ms unless it is renewed. */
+  /** The lock frees itself in so many ms unless it is renewed. Asks for it then, if that is earlier than it asks anyway. */
   #wakeIn(known: RedisRequest, freeIn: number): void {
+    if (freeIn >= ASK_AGAIN) return;
     const { clock } = this.context;
     const at = clock.now() + freeIn;
     const wakeUp = this.#wakeUps.get(known);
@@ -263,6 +268,7 @@ export class RedisRequests {
     this.#stopWaking(known);
     const wake = () => {
       this.#wakeUps.delete(known);
+      known.isToRepeat = known.isAsking;
       this.#repeat(known);
     };
     // A key that ends in 0 ms is there until the next one.

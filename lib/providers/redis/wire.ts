@@ -79,10 +79,10 @@ export function readNotice(text: string): Notice | undefined {
   };
 }
 
-const RETAINED = /^k(\d+):([0-9a-f]+)$/;
+const FREE_IN = /^k(\d+):([0-9a-f]+)$/;
 
-/** Reads `k ms ':' holder`: the key that this request is the first to wait for is retained for so many ms more. */
-export function readRetained(text: string): { readonly holder: string; readonly freeIn: number } | undefined {
-  const [, freeIn, holder] = RETAINED.exec(text) ?? [];
+/** Reads `k ms ':' holder`: the lock for which this request waits frees itself in so many ms. */
+export function readFreeIn(text: string): { readonly holder: string; readonly freeIn: number } | undefined {
+  const [, freeIn, holder] = FREE_IN.exec(text) ?? [];
   return freeIn && holder ? { freeIn: Number(freeIn), holder } : undefined;
 }

@@ -19,7 +19,9 @@ ARGV   the calling process, then three per operation: what to do, the holder, an
 
 Operations run in the order in which they are sent. A process that releases a lock and has callers left asks first.
 
-A key that is retained while requests wait for it is announced to the process of the first: 'k' ms ':' holder.
+When a lock is retained, its first request is notified of the end: 'k' ms ':' holder. So is the next one when the first leaves, or is granted
+the lock, and the lock frees itself within a second. Of a limited lock, all of the first requests are notified, because its holders may end one
+by one. The notice may precede the answer to the ask.
 
 The reply has one entry per operation, then a notice (token, server time in µs, number of tokens, provisional ':' holder ' ' lock) for each
 request of the calling process that was granted in this call. A plain operation that is alone answers without an array.
@@ -60,20 +62,6 @@ local function held(lock, value, holder, terms)
     left = ends and ends - now
   end
   return left and format('h%s%.0f', sub(value, 2, 17), left)
-end
-
--- In how many ms the lock frees itself unless it is renewed; of a limited lock, the first of its holders.
-local function freeIn(lock, value)
-  local left
-  if not value then left = 0
-  elseif isJoint(value) then
-    local at = byte(value) == 108 and 0 or -1 -- l
-    left = call('ZRANGE', lock .. '}r', at, at, 'WITHSCORES')[2] - now
-  elseif byte(value) == 99 then left = tonumber(sub(value, 18, 30)) - now -- c
-  else left = call('PTTL', lock) end
-  -- Without an end, because somebody else has written it: a second, so that its waiters do not ask all the time.
-  if left == -1 then left = 1000 end
-  return format('%.0f', max(left, 0))
 end
 
 local MODES = { a = 's', t = 's', l = 'l', m = 'l' }
@@ -127,7 +115,7 @@ local function acquire(lock, code, holder, lease, exist)
   call('PEXPIRE', queue, KEEP)
   if value and sub(value, 1, 1) == 'p' then call('SETRANGE', lock, 0, 'w') end
   value = serve(lock, value)
-  return 'q' .. stamp .. freeIn(lock, value)
+  return format('q%s%.0f', stamp, freeIn(lock, value))
 end
 
 local function renew(lock, code, holder, lease)
@@ -201,7 +189,12 @@ local function release(lock, code, holder, keepFor)
     local mode = letter == 'r' and 's' or letter == 'e' and 'l' or 'x'
     call('ZREM', lock .. '}q', mode .. process .. provisional .. terms .. ':' .. holder)
   end
-  serveIfPossible(lock, value, retained)
+  if not own and value and provisional ~= '' then
+    -- The waiter that leaves may be the only one that was notified. After a second, all have asked again.
+    local isKnown, left = pcall(freeIn, lock, value)
+    if isKnown and left < 1000 then retained = left end
+  end
+  serveIfPossible(lock, value, retained, terms ~= '')
   return own and 1 or 0
 end
 

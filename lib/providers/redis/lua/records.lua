@@ -168,6 +168,20 @@ local function recordOf(lock, holder, terms)
   end
 end
 
+-- In how many ms the lock frees itself unless it is renewed; of a limited lock, the first of its holders.
+local function freeIn(lock, value)
+  local left
+  if not value then left = 0
+  elseif isJoint(value) then
+    local at = byte(value) == 108 and 0 or -1 -- l
+    left = call('ZRANGE', lock .. '}r', at, at, 'WITHSCORES')[2] - now
+  elseif byte(value) == 99 then left = tonumber(sub(value, 18, 30)) - now -- c
+  else left = call('PTTL', lock) end
+  -- Without an end, because somebody else has written it: a second, so that its waiters do not ask all the time.
+  if left == -1 then left = 1000 end
+  return max(left, 0)
+end
+
 -- Whether the holder holds the lock exclusively.
 local function isOwn(value, holder)
   local at = value and HOLDER_AT[sub(value, 1, 1)]

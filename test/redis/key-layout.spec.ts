@@ -46,7 +46,7 @@ describe('the names of the records in Redis', () => {
     );
   }, 60_000);
 
-  it('finds no key in the names of other records', () => {
+  it('finds no key in the names of other records and of other namespaces', () => {
     for (const name of [
       'shop:{0}',
       'shop:{0}seen',
@@ -54,6 +54,10 @@ describe('the names of the records in Redis', () => {
       'shop:{1}:a}q',
       'shop:{1}:a}r',
       'shop:{16}:a',
+      'SHOP:{1}:a',
+      'xshop:{1}:a',
+      'shop2:{1}:a',
+      '{1}:a',
     ]) {
       expect([name, layout.keyOf(name)]).toEqual([name, undefined]);
     }

@@ -42,9 +42,10 @@ export class KeyLayout {
     return `${this.#namespace}:{${(hash >>> 0) % BUCKETS}}:${encodeKey(key)}`;
   }
 
-  /** The key in the name of a lock of this namespace, or the hash that is stored instead; `undefined` for the name of another record. */
+  /** The key in the name of a lock of this namespace, or the hash that is stored instead; `undefined` for any other name. */
   keyOf(name: string): string | undefined {
-    const encoded = LOCK.exec(name.slice(this.#namespace.length + 1))?.[1];
+    const prefix = `${this.#namespace}:`;
+    const encoded = name.startsWith(prefix) ? LOCK.exec(name.slice(prefix.length))?.[1] : undefined;
     return encoded === undefined ? undefined : decodeKey(encoded);
   }
 

@@ -60,7 +60,7 @@ export class RedisBackend implements LockBackend, ServersListener {
     this.#layout = new KeyLayout(context.namespace);
     this.#servers = this.#serversOf(settings);
     this.#operatorView = new OperatorView(this.#servers, this.#layout, context.logger);
-    this.#requests = new RedisRequests(context, this.#servers, settings.waitReplicas > 0);
+    this.#requests = new RedisRequests(context, this.#servers, this.#layout, settings.waitReplicas > 0);
   }
 
   async connect(): Promise<void> {
@@ -202,12 +202,12 @@ export class RedisBackend implements LockBackend, ServersListener {
     this.#requests.askAgain();
   }
 
-  onMessage(message: string): void {
-    this.#requests.onNotice(message, undefined);
+  onMessage(message: string, channel: string): void {
+    this.#requests.onNotice(message, { channel });
   }
 
   onNotice(notice: string, sentAt: number): void {
-    this.#requests.onNotice(notice, sentAt);
+    this.#requests.onNotice(notice, { sentAt });
   }
 
   #serversOf(settings: RedisSettings): Servers {

@@ -4,6 +4,7 @@ import { HolderTable } from '../../core/toolkit/holder-table.js';
 import { validUntil } from '../../core/toolkit/validity.js';
 import { HEAVY, type Operation, REPEATED } from './batcher.js';
 import { NotSent } from './client/redis-connection.js';
+import type { KeyLayout } from './key-layout.js';
 import { RedisRequest, requestOf } from './redis-request.js';
 import type { Servers } from './servers.js';
 import { unavailable } from './unavailable.js';
@@ -13,6 +14,9 @@ import { readFreeIn, readHeld, readNotice, readQueued } from './wire.js';
 const ASK_AGAIN = 1_000;
 /** How many callers of a process may have a share of a limited lock one after the other. */
 const COHORT = 64;
+
+/** Where a notice comes from: the reply to a call that was sent at `sentAt`, or a channel, on which others may publish as well. */
+type NoticeOrigin = { readonly sentAt: number } | { readonly channel: string };
 
 /**
  * All requests of this process, by id: from the first ask until the release, because the server may name them in a message.
@@ -31,6 +35,7 @@ export class RedisRequests {
   constructor(
     private readonly context: BackendContext,
     private readonly servers: Servers,
+    private readonly layout: KeyLayout,
     /** Every grant must be confirmed before it is answered. */
     private readonly confirmsAll: boolean,
   ) {}
@@ -61,7 +66,7 @@ export class RedisRequests {
     if (known.isOpen) known.settle('busy');
   }
 
-  onNotice(text: string, sentAt: number | undefined): void {
+  onNotice(text: string, origin: NoticeOrigin): void {
     const frees = readFreeIn(text);
     if (frees) {
       const known = this.#requests.get(frees.holder);
@@ -70,21 +75,27 @@ export class RedisRequests {
       return;
     }
     const notice = readNotice(text);
-    // Any other text on our channel is not for us.
-    if (!notice) return;
+    if (!notice || !this.#concernsUs(notice.lock, origin)) return;
     const known = this.#requests.get(notice.holder);
     if (!known) {
       this.#releaseUnknown(notice);
       return;
     }
     // Answered already: a message may come after the ask that found the grant.
-    if (!known.isOpen) return;
+    if (!known.isOpen || known.lock !== notice.lock) return;
     // Unless an ask is in flight that may queue it once more.
     known.mayBeQueued = known.isAsking;
     const { clock } = this.context;
-    const grantedAt = sentAt ?? this.servers.clockOf(known.lock)?.earliest(notice.serverTime, clock.now());
+    const grantedAt =
+      'sentAt' in origin ? origin.sentAt : this.servers.clockOf(known.lock)?.earliest(notice.serverTime, clock.now());
     const until = grantedAt === undefined ? -Infinity : validUntil(grantedAt, notice.provisional);
     this.#grant(known, notice.token, notice.tokens, until, false);
+  }
+
+  /** Whether a notice is about a lock of this namespace and bucket. Otherwise a stranger could make this process act on keys that are no locks. */
+  #concernsUs(lock: string, origin: NoticeOrigin): boolean {
+    if ('sentAt' in origin) return true;
+    return this.layout.keyOf(lock) !== undefined && this.servers.channelOf(lock) === origin.channel;
   }
 
   /** Messages may have been missed. */

@@ -11,6 +11,7 @@ export class SingleServer implements Servers {
   readonly isCluster = false;
   readonly #batcher: Batcher;
   readonly #confirmer: Batcher;
+  readonly #channel: string;
   #server: Server | undefined;
   #isClosed = false;
 
@@ -25,6 +26,7 @@ export class SingleServer implements Servers {
         listener.onNotice(notice, sentAt);
       });
     this.#batcher = batcher();
+    this.#channel = layout.channelOf(process);
     this.#confirmer = waitReplicas > 0 ? batcher() : this.#batcher;
   }
 
@@ -36,12 +38,11 @@ export class SingleServer implements Servers {
   async connect(): Promise<void> {
     const connect = await this.connections();
     if (this.#isClosed) throw new Error('It was closed before it had connected.');
-    const { layout, process } = this.settings;
     const server = new Server(this.settings, connect, false, this.listener);
     this.#server = server;
     this.#batcher.connection = server.commands;
     if (server.confirmations) this.#confirmer.connection = server.confirmations;
-    server.subscription.listenTo([layout.channelOf(process)]);
+    server.subscription.listenTo([this.#channel]);
     await server.connect();
   }
 
@@ -52,6 +53,10 @@ export class SingleServer implements Servers {
   confirmerOf(_lock: string, lease: number): Batcher {
     this.#server?.confirmations?.limit(lease);
     return this.#confirmer;
+  }
+
+  channelOf(): string {
+    return this.#channel;
   }
 
   clockOf(): ServerClock | undefined {

@@ -63,7 +63,7 @@ export interface Notice {
   readonly provisional: number;
 }
 
-const NOTICE = /^(\d{16})(\d{16})(\d\d)(\d+):([0-9a-f]+) (.+)$/s;
+const NOTICE = /^(\d{16})(\d{16})(\d\d)(\d+):([0-9a-f]{32}) (.+)$/s;
 
 /** Reads `token time tokens provisional ':' holder ' ' lock`; `undefined` for any other text. */
 export function readNotice(text: string): Notice | undefined {
@@ -79,7 +79,7 @@ export function readNotice(text: string): Notice | undefined {
   };
 }
 
-const FREE_IN = /^k(\d+):([0-9a-f]+)$/;
+const FREE_IN = /^k(\d+):([0-9a-f]{32})$/;
 
 /** Reads `k ms ':' holder`: the lock for which this request waits frees itself in so many ms. */
 export function readFreeIn(text: string): { readonly holder: string; readonly freeIn: number } | undefined {

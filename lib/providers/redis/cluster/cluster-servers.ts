@@ -104,6 +104,10 @@ export class ClusterServers implements Servers, ServersListener {
     return confirmer;
   }
 
+  channelOf(lock: string): string {
+    return this.#bucketOf(lock).channel;
+  }
+
   clockOf(lock: string): ServerClock | undefined {
     return this.#bucketOf(lock).server?.serverClock;
   }
@@ -147,7 +151,6 @@ export class ClusterServers implements Servers, ServersListener {
   }
 
   #bucketOf(lock: string): Bucket {
-    // A message can name anything.
     return (this.#buckets[this.settings.layout.bucketIn(lock)] ?? this.#buckets[0]) as Bucket;
   }
 

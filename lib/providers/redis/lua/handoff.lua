@@ -72,7 +72,9 @@ local function serve(lock, value)
         if granted and mode == 'x' then smallest = 0
         elseif granted and mode == 'l' then used, smallest = used + weight, min(smallest, limit) end
       end
-      if granted then value = granted else dead[#dead + 1] = member end
+      if granted then value = granted
+      elseif find(member, '^%l%w+[%d ]*:%w+$') then dead[#dead + 1] = member
+      else refuse(queue) end
       isBlocked = used >= smallest
       if isBlocked then break end
     end

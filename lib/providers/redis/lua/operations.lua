@@ -100,20 +100,24 @@ local function acquire(lock, code, holder, lease, exist)
   end
   if once then return 'b' end
 
+  -- This process is alive and waits. Written again after FRESH ms at the earliest, so busy queues do not pay for it.
+  local isFresh = now - tonumber(call('ZSCORE', seen, process) or 0) < FRESH
+  if not isFresh then hasRecords(seen, '^%w%w%w%w%w%w%w%w%w%w%w%w$') end
+  -- A queue never lasts longer than KEEP, so one that does may be somebody else's.
+  local left = queued and call('PTTL', queue) or 0
+  if left < 0 or left > KEEP then hasRecords(queue, '^%l%w+[%d ]*:%w+$') end
   -- First a write that a full memory allows, after which this script may write. Otherwise no process could report that it is alive.
-  call('PEXPIRE', seen, KEEP)
+  call('PEXPIRE', queue, KEEP)
   -- Written again with each ask, so that the order is that of the ages also after the oldest caller has left or the queue was lost. An
   -- age is too small by the time that it was on its way, so of two for one caller the earlier place is nearer to the truth.
   local place = format('%.0f', micros - (tonumber(age) or 0))
   if isSame == '=' then call('ZADD', queue, 'LT', place, member) else call('ZADD', queue, place, member) end
-  -- This process is alive and waits. Written again after FRESH ms at the earliest, so busy queues do not pay for it.
-  local isFresh = now - tonumber(call('ZSCORE', seen, process) or 0) < FRESH
   if not isFresh then
     if call('ZADD', seen, now, process) == 1 then forgetTheDead() end
     call('PEXPIRE', seen, KEEP)
   end
-  call('PEXPIRE', queue, KEEP)
-  if value and sub(value, 1, 1) == 'p' then call('SETRANGE', lock, 0, 'w') end
+  if not queued then call('PEXPIRE', queue, KEEP) end
+  if value and byte(value) == 112 and isOurs(value) then call('SETRANGE', lock, 0, 'w') end -- p
   value = serve(lock, value)
   return format('q%s%.0f', stamp, freeIn(lock, value))
 end
@@ -200,7 +204,8 @@ end
 
 local function forceRelease(lock)
   local value = endExpired(lock, call('GET', lock))
-  call('DEL', lock, lock .. '}r')
+  if value and not isOurs(value) then refuse(lock) end
+  if hasRecords(lock .. '}r', '^[hck]%w*[%d ]*$') or value then call('DEL', lock, lock .. '}r') end
   serveIfPossible(lock, false)
   return value and 1 or 0
 end
@@ -213,6 +218,7 @@ local read = 0
 -- used and limit; or nothing when the lock is free.
 local function inspect(lock)
   local value = call('GET', lock)
+  if value and not isOurs(value) then refuse(lock) end
   if value and byte(value) == 111 then -- o
     local weight, limit = termsOf(value)
     local left, token = format('%.0f', call('PTTL', lock)), sub(value, 2, 17)

@@ -15,24 +15,30 @@ local time
 -- The last token that was given out, and the last that the counter reserves.
 local token, reserved = '', ''
 
--- The next token. The first of a call reserves one for each of its operations: the counter is written before any record with a token.
+-- Takes the next token. Not if the counter has a text that was not written here: it is put back, and the general path refuses the operation.
+-- The first of a call reserves one for each of its operations: the counter is written before any record with a token.
 -- Digits are joined and compared as text: they are 16 until the year 2286.
 local function nextToken()
   if token < reserved then
     token = format('%.0f', token + 1)
-    return
+    return true
   end
   local spare = #KEYS - 2
   time = time or call('TIME')
   local first = time[1] .. sub('00000' .. time[2], -6)
   local till = spare == 0 and first or format('%.0f', first + spare)
   local last = call('SET', counter, till, 'GET')
-  if last and last >= first then
+  if last and (last >= first or #last ~= 16) then
+    if not tonumber(last) then
+      call('SET', counter, last)
+      return false
+    end
     first = format('%.0f', last + 1)
     till = spare == 0 and first or format('%.0f', first + spare)
     call('SET', counter, till)
   end
   token, reserved = first, till
+  return true
 end
 
 -- Answers nothing when the operation is not plain.
@@ -41,8 +47,7 @@ local function plain(i)
   local letter = byte(code)
   local terms = (letter == 108 or letter == 109) and string.match(code, '^%a%d*( [%d ]+):?%d*$') -- l, m
   if letter == 65 or letter == 84 or terms then -- A, T
-    if call('EXISTS', lock, lock .. '}q') == 0 then
-      nextToken()
+    if call('EXISTS', lock, lock .. '}q') == 0 and nextToken() then
       call('SET', lock, (terms and 'o' or 'p') .. token .. holder .. (terms or ''), 'PX', ms)
       return token
     end

@@ -24,6 +24,7 @@ The lock's value starts with its state; fields have fixed widths (token 16 digit
   s token                       held by the readers
   l token terms                 held by the limited holders, whose terms these are; without terms if they have different ones
   k ...                         retained: nobody holds it until the key expires
+Any other text was not written here. The lock is then taken, by nobody who is known, and the text stays as it is.
 ]]
 -- The requests of a process that has not asked for LIVE ms are removed; if it lives, it asks again. Every record of waiting expires after
 -- KEEP ms. Both are longer than the second between two asks of a process with waiters, and FRESH is shorter.
@@ -42,6 +43,11 @@ local stamp = format('%016.0f', micros)
 local HOLDER_AT = { p = 18, w = 18, m = 31, c = 43 }
 local seen = counter .. 'seen'
 
+-- Fails an operation that would replace or delete what no script has written.
+local function refuse(key)
+  error('WRONGTYPE "' .. key .. '" holds a value that was not written for locks', 0)
+end
+
 -- The last of the next tokens of the bucket, one unless there is a count: larger than every earlier one, and not below the server's clock,
 -- so that tokens keep growing after the counter was lost. The first of a call reserves one for each of its operations and more: the
 -- counter is written before any record with a token. Answers also how many were taken, which may be less of those to spare.
@@ -51,7 +57,12 @@ local function takeTokens(count, isSpare)
   if lastToken + count > lastReserved then
     local ahead = #KEYS + count + 8
     lastToken = max(lastToken, micros)
-    local last = tonumber(call('SET', counter, lastToken + ahead, 'GET') or 0)
+    local before = call('SET', counter, lastToken + ahead, 'GET')
+    local last = tonumber(before or 0)
+    if not last then
+      call('SET', counter, before)
+      refuse(counter)
+    end
     if last >= lastToken then
       lastToken = last
       if last - micros > AHEAD then
@@ -85,6 +96,25 @@ local function forgetTheDead()
   for _, who in ipairs(call('ZRANGEBYSCORE', seen, '-inf', now - KEEP, 'LIMIT', 0, 100)) do call('ZREM', seen, who) end
 end
 
+-- Whether a script has written this value of a lock. Asked before it is replaced or deleted by others than its holder, whose id proves it.
+local function isOurs(value)
+  local _, digits = find(value, '^%l%d+')
+  if not digits or digits < 17 then return false end
+  local state = byte(value)
+  if state == 115 then return #value == 17 end -- s
+  if state == 108 then return #value == 17 or find(value, '^ %d+ %d+$', 18) end -- l
+  if state == 111 then return find(value, '^%w+ %d+ %d+$', 18) end -- o
+  if state == 99 or state == 109 then return digits >= 30 and find(value, '^%w+$', 31) end -- c, m
+  return (state == 112 or state == 119 or state == 107) and find(value, '^%w+$', 18) -- p, w, k
+end
+
+-- Whether this sorted set has records. Fails if somebody else has written it.
+local function hasRecords(set, form)
+  local first = call('ZRANGE', set, 0, 0)[1]
+  if first and not find(first, form) then refuse(set) end
+  return first
+end
+
 -- Held by any number of readers, or by limited holders.
 local function isJoint(value)
   return value and (byte(value) == 115 or byte(value) == 108) -- s, l
@@ -99,26 +129,31 @@ end
 local function recordSole(lock, value)
   local left, holders = call('PTTL', lock), lock .. '}r'
   local joint = 'l' .. sub(value, 2, 17) .. match(value, ' %d+ %d+$')
+  local hasLeft = hasRecords(holders, '^[hck]%w*[%d ]*$')
   -- First, because it is allowed when the memory is full, and after it this script may also write.
   call('PEXPIRE', lock, left + KEEP)
   call('SET', lock, joint, 'KEEPTTL')
   -- What is left of holders whose lock was deleted or evicted is not theirs any more.
-  call('DEL', holders)
+  if hasLeft then call('DEL', holders) end
   call('ZADD', holders, now + left, 'h' .. sub(value, 18))
   call('PEXPIRE', holders, left + KEEP)
   return joint
 end
 
--- Ends the provisional lease, the readers or the limited holders of a lock's value that have run out. False when the lock is free.
+-- Ends the provisional lease, the readers or the limited holders of a lock's value that have run out. False when the lock is free,
+-- '?' when it is a text that would be ended and was not written here.
 local function endExpired(lock, value)
   if not value then return false end
-  if byte(value) == 111 then return recordSole(lock, value) end -- o
+  if byte(value) == 111 then return isOurs(value) and recordSole(lock, value) or '?' end -- o
   if byte(value) == 99 then -- c
-    if tonumber(sub(value, 18, 30)) > now then return value end
+    local ends = tonumber(sub(value, 18, 30))
+    if ends and ends > now then return value end
+    if not isOurs(value) then return '?' end
     passOver(sub(value, 31, 42))
     call('DEL', lock)
     return false
   elseif isJoint(value) then
+    if not isOurs(value) then return '?' end
     local holders = lock .. '}r'
     for _, record in ipairs(call('ZRANGEBYSCORE', holders, '-inf', now)) do
       if byte(record) == 99 then passOver(sub(record, 2, 13)) end
@@ -201,8 +236,9 @@ end
 local function join(lock, value, mode, record, terms, ttl)
   local holders, isLonger = lock .. '}r', true
   if not value then
+    -- What is left of holders whose lock was deleted or evicted is not theirs any more.
+    if hasRecords(holders, '^[hck]%w*[%d ]*$') then call('DEL', holders) end
     value = mode .. takeTokens() .. terms
-    call('DEL', holders)
     call('SET', lock, value, 'PX', ttl + KEEP)
   else
     if #value > 17 and sub(value, 18) ~= terms then

@@ -1,6 +1,5 @@
-// By name, because tests replace the global one with a fake.
-import { setImmediate } from 'node:timers';
 import type { Clock, Timer } from '../api/clock.js';
+import { setImmediate } from '../core/toolkit/real-timers.js';
 
 interface FakeTimer {
   readonly at: number;

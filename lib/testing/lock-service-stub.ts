@@ -1,5 +1,3 @@
-// By name, because tests replace the global one with a fake.
-import { setImmediate } from 'node:timers';
 import type { FactoryProvider } from '@nestjs/common';
 import { LockBusyError } from '../api/errors.js';
 import type { Lock } from '../api/lock.js';
@@ -12,6 +10,7 @@ import { nameOf } from '../core/events/subject.js';
 import { type GrantedLock, locksInHand, surroundingLocks } from '../core/hold/granted-lock.js';
 import { LockAdmin } from '../core/lock-admin.js';
 import { LockManager } from '../core/lock-manager.js';
+import { setImmediate } from '../core/toolkit/real-timers.js';
 import type { LockManagerOptions } from '../core/lock-manager-options.js';
 import {
   type AcquireRequest,

@@ -145,7 +145,7 @@ class MemberCaller extends Caller implements GrantHolder {
     const { signal } = this.request;
     signal.addEventListener('abort', this.#onAbort, { once: true });
     this.#isListening = true;
-    if (signal.aborted) queueMicrotask(this.#onAbort);
+    if (signal.aborted) void Promise.resolve().then(this.#onAbort);
     this.request.waits(instead);
   }
 

@@ -1,5 +1,6 @@
 import { uptime } from 'node:os';
 import type { Clock } from '../../api/clock.js';
+import { clearTimeout, monotonicNow, setTimeout } from './real-timers.js';
 
 /**
  * For how many ms a reading of the time since boot is used again. A reading costs 11 µs, more than all else of an uncontended lock in memory,
@@ -15,7 +16,7 @@ let uptimeRead = { uptime: 0, now: -Infinity, wallTime: -Infinity };
  * by the length of the suspension within these 10 ms.
  */
 function recentUptime(): number {
-  const now = performance.now();
+  const now = monotonicNow();
   const wallTime = Date.now();
   if (now - uptimeRead.now >= UPTIME_USED_FOR || Math.abs(wallTime - uptimeRead.wallTime) >= UPTIME_USED_FOR) {
     uptimeRead = { uptime: uptime() * 1000, now, wallTime };
@@ -25,7 +26,7 @@ function recentUptime(): number {
 
 /** The clocks of this machine. `performance.now()` is CLOCK_MONOTONIC on Linux; `os.uptime()` counts suspended time too. */
 export const systemClock: Clock = {
-  now: () => performance.now(),
+  now: monotonicNow,
   uptime: recentUptime,
   wallTime: () => Date.now(),
   setTimer: (callback, delay, keepAlive = false) => {

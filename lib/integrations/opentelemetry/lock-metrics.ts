@@ -3,6 +3,7 @@ import type { Attributes, Histogram, Meter, MetricOptions, UpDownCounter } from 
 import { acquireChannel, eventChannels, holdChannel } from '../../core/events/channels.js';
 import type { LockEvent, LockEventListener, LockEventName } from '../../api/lock-events.js';
 import type { AcquireTrace, HoldTrace } from '../../api/lock-traces.js';
+import { monotonicNow } from '../../core/toolkit/real-timers.js';
 import { acquireOutcome, ATTRIBUTE, attributesOf, holdOutcome } from './attributes.js';
 import { OpenOperations } from './open-operations.js';
 
@@ -129,12 +130,12 @@ function measure<T extends LockEvent>(
     begin: (trace: T): Measurement => {
       const attributes = attributesOf(trace);
       now.add(1, attributes);
-      return { attributes, startedAt: performance.now() };
+      return { attributes, startedAt: monotonicNow() };
     },
     end: ({ attributes, startedAt }: Measurement, trace?: T) => {
       now.add(-1, attributes);
       if (!trace) return;
-      durations.record((performance.now() - startedAt) / 1000, { ...attributes, ...outcome(trace) });
+      durations.record((monotonicNow() - startedAt) / 1000, { ...attributes, ...outcome(trace) });
       onEnd?.(attributes, trace);
     },
   };

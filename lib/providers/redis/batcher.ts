@@ -1,5 +1,5 @@
-import { nextTick } from 'node:process';
 import type { Clock } from '../../api/clock.js';
+import { nextTick } from '../../core/toolkit/real-timers.js';
 import { type CommandSender, NotSent } from './client/redis-connection.js';
 import type { OperationArguments } from './wire.js';
 

@@ -1,4 +1,3 @@
-import { nextTick } from 'node:process';
 import { LockConfigError, LockUnavailableError } from '../../api/errors.js';
 import type { ListedLock, LockInfo } from '../../api/lock-info.js';
 import type {
@@ -12,6 +11,7 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../../api/lock-provider.js';
+import { nextTick } from '../../core/toolkit/real-timers.js';
 import { validUntil } from '../../core/toolkit/validity.js';
 import { HEAVY, LIGHT } from './batcher.js';
 import { clusterOf, connectionsOf, isCluster, type RedisSettings } from './client/redis-options.js';

@@ -1,7 +1,7 @@
-import { nextTick } from 'node:process';
 import type { Clock } from '../../api/clock.js';
 import { LockConfigError, LockUnavailableError } from '../../api/errors.js';
 import type { BackendContext } from '../../api/lock-provider.js';
+import { nextTick } from '../../core/toolkit/real-timers.js';
 import { withTimeout } from '../../core/toolkit/timing.js';
 import { connectionsOf } from '../redis/client/redis-options.js';
 import { callOf, type Command, isVote } from './command.js';

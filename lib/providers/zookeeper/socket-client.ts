@@ -2,6 +2,7 @@ import { connect, isIP, type Socket } from 'node:net';
 import { connect as connectSecurely } from 'node:tls';
 import type { Timer } from '../../api/clock.js';
 import type { BackendContext } from '../../api/lock-provider.js';
+import { nextTick } from '../../core/toolkit/real-timers.js';
 import { FrameSplitter } from './frame-splitter.js';
 import { encode, type Field, JuteReader } from './jute.js';
 import { contentFor } from './node-content.js';
@@ -302,7 +303,7 @@ export class SocketClient implements ZooKeeperClient {
         else reject(failureOf(code));
       };
       this.#open.push({ xid, sentAt, onAnswer, fail: reject });
-      if (this.#unsent.push(encode([xid, ...request])) === 1) process.nextTick(this.#flush);
+      if (this.#unsent.push(encode([xid, ...request])) === 1) nextTick(this.#flush);
       this.listener.onSent(sentAt, isWrite);
     });
   }

@@ -1,4 +1,5 @@
 import { EventEmitter, setMaxListeners } from 'node:events';
+import { clearTimeout, setTimeout } from '../../../core/toolkit/real-timers.js';
 import {
   type Address,
   type Connect,

@@ -1,4 +1,4 @@
-import { nextTick } from 'node:process';
+import { nextTick } from '../../../core/toolkit/real-timers.js';
 
 // Three values a row. SQLite takes 32 766 in a statement, Postgres 65 535; beyond a few hundred nothing is gained.
 const MOST = 500;

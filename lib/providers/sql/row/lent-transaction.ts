@@ -1,5 +1,6 @@
 import type { EventEmitter } from 'node:events';
 import { Readable } from 'node:stream';
+import { setImmediate } from '../../../core/toolkit/real-timers.js';
 import type { OpenStream, SendStatement } from '../connection/dialect.js';
 import { type Session, TransactionEndedError } from '../connection/session.js';
 

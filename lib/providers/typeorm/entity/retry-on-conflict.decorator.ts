@@ -1,8 +1,8 @@
-import { setTimeout as pause } from 'node:timers/promises';
 import { OptimisticLockVersionMismatchError } from 'typeorm';
 import { type Duration, toMilliseconds } from '../../../api/duration.js';
 import { LockConfigError, LockError } from '../../../api/errors.js';
 import { decoratedMethod, copyMethodMetadata } from '../../../core/toolkit/decorated-method.js';
+import { setTimeout } from '../../../core/toolkit/real-timers.js';
 
 /** How often, and after which pauses, a method runs again. */
 export interface RetryOnConflictOptions {
@@ -54,7 +54,10 @@ export function RetryOnConflict(options: RetryOnConflictOptions = {}): RetryDeco
         } catch (error) {
           if (run >= attempts || !isConflict(error)) throw error;
         }
-        await pause(Math.random() * Math.min(bound, maxDelay));
+        const pause = Math.random() * Math.min(bound, maxDelay);
+        await new Promise((resolve) => {
+          setTimeout(resolve, pause);
+        });
       }
     };
     copyMethodMetadata(retried, original);

@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import { hostname } from 'node:os';
 import { LockConfigError } from '../api/errors.js';
 import { toMilliseconds, type ConfiguredDuration } from '../api/duration.js';
@@ -15,7 +16,7 @@ export interface LockManagerOptions {
   readonly default?: string | undefined;
   /** Prefix of every key in every backend: `[A-Za-z0-9_.-]`, 1 to 64 characters. Default `lock`. */
   readonly namespace?: string | undefined;
-  /** How operators recognize this application in {@link LockAdmin.list}: 1 to 100 printable characters. Default: the host's name and the process id. */
+  /** How operators recognize this application in {@link LockAdmin.list}: 1 to 100 printable characters of ASCII. Default: the host's name, escaped as in a URL where it is not ASCII, and the process id. */
   readonly instance?: string | undefined;
   /** Defaults for calls that leave an option open. */
   readonly defaults?: LockDefaults | undefined;
@@ -35,6 +36,8 @@ export interface LockManagerOptions {
 
 const NAMESPACE = /^[A-Za-z0-9_.-]{1,64}$/;
 const INSTANCE = /^[\x20-\x7E]{1,100}$/;
+// Leaves room for a process id.
+const LONGEST_HOST = 80;
 const PROVIDER_NAME = /^[A-Za-z0-9_-]{1,64}$/;
 // Docker and Compose kill 10 s after SIGTERM, and the last releases may take 2 s of these.
 const DEFAULT_GRACE = 7_000;
@@ -64,8 +67,23 @@ export function resolveManagerOptions(options: LockManagerOptions) {
   };
 }
 
+/** Valid for any host: Windows allows letters of any language in its name, and Linux any bytes. */
 function thisProcess(): string {
-  return `${hostname().slice(0, 80)}:${process.pid}`;
+  const host = Array.from(Buffer.from(hostname()), printable).join('');
+  return `${shortened(host) || 'host'}:${process.pid}`;
+}
+
+/** As in a URL, so that people can read the name again. */
+function printable(byte: number): string {
+  const hex = byte.toString(16).toUpperCase().padStart(2, '0');
+  return byte >= 0x20 && byte <= 0x7e ? String.fromCharCode(byte) : `%${hex}`;
+}
+
+/** Hosts that begin alike still differ: in containers, process ids are equal. */
+function shortened(host: string): string {
+  if (host.length <= LONGEST_HOST) return host;
+  const hash = createHash('sha256').update(host).digest('hex').slice(0, 8);
+  return `${host.slice(0, LONGEST_HOST - hash.length - 1)}~${hash}`;
 }
 
 function defaultProvider(names: readonly string[], chosen: string | undefined): string {

@@ -17,7 +17,7 @@ export interface DistributedLockModuleOptions {
   namespace?: string | undefined;
   /**
    * How operators recognize this application in `LockAdmin.list()`: 1 to 100 printable characters of ASCII, such as the name of a pod. Default: the
-   * host's name and the process id.
+   * host's name, escaped as in a URL where it is not ASCII, and the process id.
    */
   instance?: string | undefined;
   /** Defaults for calls and methods that leave an option open. */

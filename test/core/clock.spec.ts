@@ -2,10 +2,12 @@ import { jest } from '@jest/globals';
 
 const uptime = jest.fn(() => 0);
 jest.unstable_mockModule('node:os', () => ({ uptime }));
-const { systemClock } = await import('../../lib/core/toolkit/clock.js');
-
 /** A machine whose clocks this test sets. */
 let now = 1_000_000;
+const timers = await import('../../lib/core/toolkit/real-timers.js');
+jest.unstable_mockModule('../../lib/core/toolkit/real-timers.js', () => ({ ...timers, monotonicNow: () => now }));
+const { systemClock } = await import('../../lib/core/toolkit/clock.js');
+
 let wallTime = Date.UTC(2026, 0, 1);
 let asleep = 0;
 const pass = (ms: number) => {
@@ -15,7 +17,6 @@ const pass = (ms: number) => {
 
 describe('the time since boot', () => {
   beforeEach(() => {
-    jest.spyOn(performance, 'now').mockImplementation(() => now);
     jest.spyOn(Date, 'now').mockImplementation(() => wallTime);
     uptime.mockImplementation(() => (now + asleep) / 1_000);
     // Whatever was read before is too old.

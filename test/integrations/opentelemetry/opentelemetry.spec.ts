@@ -148,19 +148,19 @@ describe('spans', () => {
   it('carry the key where it is asked for', async () => {
     instrumentation.setConfig({ keys: true });
     const { locks, clock } = await startManager();
-    await locks.withLock('order:4711', () => undefined);
+    await locks.withLock('order:no-4711', () => undefined);
     await clock.advance(0);
     expect(finished().map(({ attributes }) => attributes['distributed_lock.key'])).toEqual([
-      'order:4711',
-      'order:4711',
+      'order:no-4711',
+      'order:no-4711',
     ]);
   });
 
   it('never contain the key otherwise, nor a message that names it', async () => {
     const { locks, clock } = await startManager({ maxWaiters: 1 });
-    const lock = await locks.acquire('order:4711');
-    const waiting = watch(locks.acquire('order:4711', { wait: 10 }));
-    await expect(locks.acquire('order:4711')).rejects.toThrow('order:4711');
+    const lock = await locks.acquire('order:no-4711');
+    const waiting = watch(locks.acquire('order:no-4711', { wait: 10 }));
+    await expect(locks.acquire('order:no-4711')).rejects.toThrow('order:no-4711');
     await clock.advance(10);
     expect(waiting.state).toBe('rejected');
     await lock.release();
@@ -169,9 +169,9 @@ describe('spans', () => {
       .getFinishedSpans()
       .map(({ name, attributes, status, events }) => [name, attributes, status, events]);
     expect(said).toHaveLength(4);
-    expect(JSON.stringify(said)).not.toContain('4711');
+    expect(JSON.stringify(said)).not.toContain('no-4711');
     await meterProvider.forceFlush();
-    expect(JSON.stringify(exporter.getMetrics())).not.toContain('4711');
+    expect(JSON.stringify(exporter.getMetrics())).not.toContain('no-4711');
   });
 });
 
@@ -275,8 +275,8 @@ describe('metrics', () => {
     }
     const app = await start({ providers: [Billing] });
     const locks = app.get(LockService);
-    void locks.runAsLeader('tenant:4711', () => deferred().promise);
-    await until(() => locks.isLeader('billing') && locks.isLeader('tenant:4711'));
+    void locks.runAsLeader('tenant:no-4711', () => deferred().promise);
+    await until(() => locks.isLeader('billing') && locks.isLeader('tenant:no-4711'));
     const attributes = { 'distributed_lock.provider': 'memory', 'distributed_lock.mode': 'exclusive' };
     const decorated = { ...attributes, 'distributed_lock.template': 'billing', 'code.function.name': 'Billing.run' };
     const values = async (name: string) =>
@@ -298,7 +298,7 @@ describe('metrics', () => {
     // What has not ended is not left behind.
     instrumentation.disable();
     expect(await values('distributed_lock.leading')).toContainEqual({ attributes, value: 0 });
-    expect(JSON.stringify(exporter.getMetrics())).not.toContain('4711');
+    expect(JSON.stringify(exporter.getMetrics())).not.toContain('no-4711');
   });
 });
 

@@ -38,7 +38,11 @@ export interface Lock extends AsyncDisposable {
   readonly fencingToken: bigint | null;
   /** The fencing token of each key. */
   readonly fencingTokens: ReadonlyMap<string, bigint | null>;
-  /** Aborts with `LockLostError` when the lock is lost. Asked after a blocked event loop, it looks at the clock; its listeners are called when timers run. */
+  /**
+   * Aborts with `LockLostError` when the lock is lost. Asked after a blocked event loop, it looks at the clock; its listeners are called when timers run.
+   *
+   * In a decorated async generator it also aborts, with an `AbortError`, when the consumer calls `return()` while the generator works on its next value.
+   */
   readonly signal: AbortSignal;
   /** Milliseconds until the local deadline, by the monotonic clock; 0 when the lock is not held. */
   remaining(): number;

@@ -51,7 +51,7 @@ export class GrantedLock implements Lock {
   /** Whether what runs under it ends when its release is confirmed, or when it is sent. */
   readonly releasePolicy: ReleasePolicy;
   #acquiredAt: Date | undefined;
-  #signal: AbortSignal | undefined;
+  #controller: AbortController | undefined;
   #listeners: LossListener[] | undefined;
   #isOpen = true;
   /** While the release is in flight. A promise that was kept would keep the async context that it was made in, and with it the lock before. */
@@ -116,16 +116,22 @@ export class GrantedLock implements Lock {
 
   get signal(): AbortSignal {
     // Made when it is first read: an AbortSignal costs more than the rest of an uncontended lock.
-    if (this.#signal === undefined) {
-      const controller = new AbortController();
-      this.#signal = lossSignal(controller, () => {
+    if (this.#controller === undefined) {
+      const controller = (this.#controller = new AbortController());
+      lossSignal(controller, () => {
         for (const hold of this.holds) hold.isValid();
       });
       this.whenLost((error) => {
         controller.abort(error);
       });
     }
-    return this.#signal;
+    return this.#controller.signal;
+  }
+
+  /** Aborts the signal of a lock that is still held: nobody waits any more for the work under it. */
+  abort(reason: unknown): void {
+    // Code that asks later for the signal gets one that has aborted.
+    if (!this.signal.aborted) this.#controller?.abort(reason);
   }
 
   /** Why it is not held any more, if it was lost. */

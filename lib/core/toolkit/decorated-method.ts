@@ -3,15 +3,18 @@ import { LockConfigError } from '../../api/errors.js';
 
 type Method = (...args: unknown[]) => unknown;
 
+/**
+ * How a method gives its result. `unknown` is a plain function, which may return a promise or an async generator: compilers make one of an
+ * async generator for ES2017, and other decorators of any method.
+ */
+export type ResultKind = 'promise' | 'observable' | 'iteration' | 'unknown';
+
 /** The method that a decorator was put on. */
 export interface DecoratedMethod {
   /** For messages, such as `OrderService.pay`. */
   readonly name: string;
   readonly original: Method;
-  /** It is an async generator. */
-  readonly isIteration: boolean;
-  /** The type of its result as the compiler has emitted it, if it has. */
-  readonly returnType: unknown;
+  readonly kind: ResultKind;
 }
 
 // The types that decorators see of a method which has its result at once.
@@ -38,14 +41,43 @@ export function decoratedMethod(
     throw new LockConfigError(`${name} is a property or an accessor: ${decorator} needs a method.`);
   }
   const original = descriptor.value as Method;
-  // The function's own kind goes first: for an async generator tsc emits no return type and swc emits Promise.
-  const kind = (Object.getPrototypeOf(original) as { constructor: { name: string } }).constructor.name;
   const returnType: unknown = Reflect.getMetadata('design:returntype', target, key);
-  const isAsync = kind === 'AsyncFunction' || kind === 'AsyncGeneratorFunction';
-  if (!isAsync && (kind === 'GeneratorFunction' || SYNCHRONOUS.includes(returnType))) {
-    throw new LockConfigError(`${name} is synchronous and cannot wait, as ${decorator} does: make it async.`);
+  const kind = resultKind(original, returnType);
+  if (!kind) throw new LockConfigError(`${name} is synchronous and cannot wait, as ${decorator} does: make it async.`);
+  return { name, original, kind };
+}
+
+/** Undefined for a synchronous method. */
+function resultKind(original: Method, returnType: unknown): ResultKind | undefined {
+  switch ((Object.getPrototypeOf(original) as { constructor: { name: string } }).constructor.name) {
+    case 'AsyncGeneratorFunction':
+      return 'iteration';
+    case 'AsyncFunction':
+      return isObservableClass(returnType) ? 'observable' : 'promise';
+    case 'GeneratorFunction':
+      return undefined;
   }
-  return { name, original, isIteration: kind === 'AsyncGeneratorFunction', returnType };
+  if (SYNCHRONOUS.includes(returnType)) return undefined;
+  // A return type of Promise proves nothing: swc emits it for async generators as well.
+  return isObservableClass(returnType) ? 'observable' : 'unknown';
+}
+
+/** Whether it is the Observable of RxJS, of any copy of it: an application may have several. */
+function isObservableClass(type: unknown): boolean {
+  return typeof type === 'function' && isObservablePrototype(type.prototype);
+}
+
+/** Asked of a prototype, since an object may be a Proxy that throws for a member that it does not have. */
+export function isObservablePrototype(prototype: unknown): boolean {
+  if (typeof prototype !== 'object' || prototype === null) return false;
+  const { subscribe, pipe, lift } = prototype as Record<string, unknown>;
+  return typeof subscribe === 'function' && typeof pipe === 'function' && typeof lift === 'function';
+}
+
+/** Whether it is an async generator object, or another async iterator that is its own iterable. */
+export function isIteration(result: unknown): result is AsyncGenerator<unknown, unknown, unknown> {
+  if (typeof result !== 'object' || result === null || !(Symbol.asyncIterator in result)) return false;
+  return 'next' in result && typeof result.next === 'function';
 }
 
 /**

@@ -1,4 +1,4 @@
-import { Observable } from 'rxjs';
+import type { Observable } from 'rxjs';
 import { LockConfigError } from '../../api/errors.js';
 import type { KeyFunction } from '../../key/key-function.js';
 import { decoratedMethod, copyMethodMetadata } from '../../core/toolkit/decorated-method.js';
@@ -142,6 +142,9 @@ export interface SkippableLockDecorator<
  * method, the upper one is outside: put `@DistributedLock` above `@Transactional`, so that the commit comes before the
  * release.
  *
+ * A consumer that leaves a generator while it works on its next value aborts `currentLock().signal`. JavaScript cannot interrupt a
+ * generator that ignores the signal, so such a generator holds the lock up to its next value.
+ *
  * The branches of one `Promise.all` under a lock are one owner: the lock does not keep them apart.
  *
  * @param key a template such as `order:#{order.id}`, several of them, or a function of the method's arguments. Several
@@ -173,18 +176,12 @@ export function DistributedLock(key: KeySource, options: Configurable<Distribute
     );
   }
   return (target: object, name: string | symbol, descriptor: PropertyDescriptor) => {
-    const {
-      name: place,
-      original,
-      isIteration,
-      returnType,
-    } = decoratedMethod('@DistributedLock', target, name, descriptor);
+    const { name: place, original, kind } = decoratedMethod('@DistributedLock', target, name, descriptor);
     if (typeof target === 'function') {
       throw new LockConfigError(
         `${place} is static, and Nest injects no lock service into a class: make it an instance method of a provider.`,
       );
     }
-    const kind = isIteration ? 'iteration' : returnType === Observable ? 'observable' : 'promise';
     const method = new LockedMethod(target, name, original, key, options, lockedMethodsBehind(original));
     const wrapper = lockedCall(method, original, kind);
     copyMethodMetadata(wrapper, original);

@@ -1,7 +1,6 @@
 import 'reflect-metadata';
 import { LockConfigError, LockError } from '../../api/errors.js';
 import { decoratedMethod, type DecoratedMethod } from '../../core/toolkit/decorated-method.js';
-import { Observable } from 'rxjs';
 import { assertLeaderKey, type CampaignOptions, planCampaign } from '../../recipes/leadership.js';
 import { type Configurable, DecoratorOptions } from './decorator-options.js';
 import { defaultsOfClass } from './lock-defaults.decorator.js';
@@ -78,11 +77,11 @@ export function recordLeaderMethod(
   descriptor: PropertyDescriptor,
 ): { readonly method: LeaderMethod; readonly original: DecoratedMethod['original'] } {
   const decorated = decoratedMethod(decorator, target, methodName, descriptor);
-  const { name, original, isIteration, returnType } = decorated;
+  const { name, original, kind } = decorated;
   if (typeof target === 'function') {
     throw new LockConfigError(`${name} is static: make it an instance method of a provider.`);
   }
-  if (isIteration || returnType === Observable) {
+  if (kind === 'iteration' || kind === 'observable') {
     throw new LockConfigError(`${name} returns a stream: ${decorator} needs a method that returns a promise.`);
   }
   const method = new LeaderMethod(decorator, target, name, methodName, key, options);

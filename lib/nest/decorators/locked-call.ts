@@ -1,17 +1,16 @@
 import type { Observable } from 'rxjs';
 import { LockConfigError } from '../../api/errors.js';
 import { runGuarded } from '../../core/hold/guarded-task.js';
+import { isIteration, type ResultKind } from '../../core/toolkit/decorated-method.js';
 import { MethodCall } from './method-call.js';
 import { lockedIteration } from './locked-iteration.js';
 import type { LockedMethod } from './locked-method.js';
 import { lockedObservable } from './locked-observable.js';
+import { lockedResult } from './locked-result.js';
 import { type RequestLock, requestLockOf } from '../transports/request-context.js';
 import { isStream } from './stream.js';
 
 type Method = (...args: unknown[]) => unknown;
-
-/** How a method gives its result, which decides how long its lock is held. */
-export type ResultKind = 'promise' | 'observable' | 'iteration';
 
 /** The function that replaces a decorated method in its class. */
 export function lockedCall(method: LockedMethod, original: Method, kind: ResultKind): Method {
@@ -37,18 +36,70 @@ const CALLS: Record<ResultKind, (method: LockedMethod, original: Method) => Meth
     },
   iteration: (method, original) =>
     function (this: unknown, ...args) {
-      return lockedIteration(
-        async () => new MethodCall(method, this, args).lock(),
-        () => original.apply(this, args) as AsyncGenerator,
+      return iterated(method, this, args, () => original.apply(this, args));
+    },
+  unknown: (method, original) =>
+    function (this: unknown, ...args) {
+      const run = () => original.apply(this, args);
+      return lockedResult(
+        method.name,
+        () => awaited(method, this, args, run),
+        () => iterated(method, this, args, run),
       );
     },
 };
+
+function iterated(
+  method: LockedMethod,
+  self: unknown,
+  args: readonly unknown[],
+  start: () => unknown,
+): ReturnType<typeof lockedIteration> {
+  return lockedIteration(method.name, async (signal) => new MethodCall(method, self, args).lock(signal), start);
+}
+
+/** The result of a plain function, run under the lock. An async generator that it returns has not begun, so its steps lock again. */
+async function awaited(
+  method: LockedMethod,
+  self: unknown,
+  args: readonly unknown[],
+  run: () => unknown,
+): Promise<unknown> {
+  const call = await new MethodCall(method, self, args).lock();
+  if (!call.lock) return call.instead;
+  const { lock, onLost } = call;
+  let given: unknown;
+  const task = () => (given = run());
+  const check = (result: unknown): void => {
+    // A promise of a generator is none: the function has worked under the lock for it. That of a locked method below this one is
+    // both, as a result of such a method is.
+    if (!isIteration(given) || !isIteration(result)) refuseStream(method, result);
+    else if (lock.holds.some(({ grant }) => grant.keepUntil > 0)) {
+      throw new LockConfigError(
+        `${method.name} returns an async generator, which was awaited before it was iterated. That locked and released its key, and "minHold" now keeps it: iterate the result without await, or compile for ES2018 or later.`,
+      );
+    } else throw new NotBegun(result);
+  };
+  try {
+    return await runGuarded(lock, task, onLost, check);
+  } catch (error) {
+    if (error instanceof NotBegun) return iterated(method, self, args, () => error.steps);
+    throw error;
+  }
+}
+
+/** Ends the lock of a function that has done nothing but return a generator. */
+class NotBegun extends Error {
+  constructor(readonly steps: unknown) {
+    super('The generator has not begun.');
+  }
+}
 
 /** A stream that outlives its method would be read without the lock, so the caller does not get it. */
 function refuseStream(method: LockedMethod, result: unknown): void {
   if (!isStream(result)) return;
   throw new LockConfigError(
-    `${method.name} returns a stream, which would be read after its lock is released: annotate the return type as Observable (imported without "type"), write an async generator, or use around: 'request' on a handler.`,
+    `${method.name} returns a stream, which would be read after its lock is released: annotate the return type as Observable (imported without "type", with "emitDecoratorMetadata", which esbuild lacks), write an async generator, or use around: 'request' on a handler.`,
   );
 }
 
@@ -63,7 +114,7 @@ function underRequest(method: LockedMethod, original: Method, kind: ResultKind):
       );
     }
     const run = () => original.apply(this, args);
-    return kind === 'promise' ? untilSettled(method, held, run) : run();
+    return kind === 'promise' || kind === 'unknown' ? untilSettled(method, held, run) : run();
   };
 }
 

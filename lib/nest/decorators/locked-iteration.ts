@@ -1,19 +1,66 @@
+import { LockConfigError } from '../../api/errors.js';
 import type { GrantedLock } from '../../core/hold/granted-lock.js';
 import { endGuarded, type Outcome } from '../../core/hold/guarded-task.js';
+import { leaveOnAbort } from '../../core/toolkit/abort-listeners.js';
 import type { CallLock } from './method-call.js';
 
-/** An async generator that holds its lock from the first `next()` until it returns, throws or is left. */
-export async function* lockedIteration(
-  acquire: () => Promise<CallLock>,
-  start: () => AsyncGenerator,
-): AsyncGenerator<unknown, unknown, unknown> {
-  const call = await acquire();
+type Steps = AsyncGenerator<unknown, unknown, unknown>;
+type Acquire = (signal: AbortSignal) => Promise<CallLock>;
+
+/**
+ * An async generator that holds its lock from the first `next()` until it returns, throws or is left.
+ *
+ * JavaScript lets a generator run on to its next `yield` after a `return()` during a step. So such a `return()` ends the wait for the
+ * lock, or aborts the signal of the lock, at which the body can end.
+ *
+ * @param name of the method, for messages
+ * @param start gives what is iterated, under the lock
+ */
+export function lockedIteration(name: string, acquire: Acquire, start: () => unknown): Steps {
+  const leaving = new AbortController();
+  const steps = eachStep(name, acquire, start, leaving.signal);
+  const next = steps.next.bind(steps);
+  const fail = steps.throw.bind(steps);
+  const leave = steps.return.bind(steps);
+  let running = 0;
+  const counted = (step: Promise<IteratorResult<unknown, unknown>>) => {
+    running += 1;
+    return step.finally(() => {
+      running -= 1;
+    });
+  };
+  return Object.assign(steps, {
+    next: (value: unknown) => counted(next(value)),
+    throw: (error: unknown) => counted(fail(error)),
+    return: (value: unknown) => {
+      if (running > 0) leaving.abort(new DOMException(`The consumer of ${name} has left it.`, 'AbortError'));
+      return leave(value);
+    },
+  });
+}
+
+async function* eachStep(name: string, acquire: Acquire, start: () => unknown, leaving: AbortSignal): Steps {
+  const call = await acquire(leaving).catch((error: unknown) => {
+    if (isEndBy(leaving, error)) return undefined;
+    throw error;
+  });
+  if (!call) return undefined;
   if (!call.lock) return isAsyncIterable(call.instead) ? yield* call.instead : call.instead;
   const { lock, onLost } = call;
+  if (leaving.aborted) {
+    await lock.end(true);
+    return undefined;
+  }
   let outcome: Outcome<unknown> | undefined;
   try {
-    outcome = { status: 'fulfilled', value: yield* eachStepUnder(lock, start, onLost === 'throw-early') };
+    const given = lock.surround(start);
+    if (!isAsyncIterable(given)) {
+      await given;
+      throw new LockConfigError(`${name} was iterated, but returns no async generator: await its result.`);
+    }
+    outcome = { status: 'fulfilled', value: yield* eachStepUnder(lock, given, onLost === 'throw-early', leaving) };
   } catch (reason) {
+    if (isEndBy(leaving, reason)) return undefined;
     outcome = { status: 'rejected', reason };
   } finally {
     // A consumer that leaves its loop early runs nothing but this.
@@ -25,22 +72,47 @@ export async function* lockedIteration(
 // The body of a generator runs in the context of the code that asks for the next value, so each step enters the lock's.
 function eachStepUnder(
   lock: GrantedLock,
-  start: () => AsyncGenerator,
+  given: AsyncIterable<unknown, unknown, unknown>,
   throwEarly: boolean,
+  leaving: AbortSignal,
 ): AsyncIterable<unknown, unknown, unknown> {
-  const generator = lock.surround(start);
+  // As async generators, also compiled ones, have all three methods.
+  const generator = lock.surround(() => given[Symbol.asyncIterator]()) as Steps;
+  let isStepping = false;
+  const step = async (run: () => Promise<IteratorResult<unknown, unknown>>) => {
+    isStepping = true;
+    try {
+      return await lock.surround(run);
+    } finally {
+      isStepping = false;
+    }
+  };
   const next = (value: unknown) => {
     const lost = throwEarly ? lock.lostError : undefined;
     // Thrown into the body and not past it, so that the body can still clean up.
     return lost ? generator.throw(lost) : generator.next(value);
   };
+  const leave = () => {
+    lock.abort(leaving.reason);
+    // An iterator of another kind, such as the one of a PubSub, ends its step by its own return(). A body gets the time to end
+    // by itself, since esbuild lets a return() interrupt what it compiles for ES2017.
+    setImmediate(() => {
+      if (isStepping) void lock.surround(async () => generator.return(undefined)).catch(() => undefined);
+    });
+  };
+  leaveOnAbort(leaving, { leave });
   return {
     [Symbol.asyncIterator]: () => ({
-      next: (value) => lock.surround(() => next(value)),
+      next: (value) => step(async () => next(value)),
       return: (value) => lock.surround(() => generator.return(value)),
-      throw: (error) => lock.surround(() => generator.throw(error)),
+      throw: (error) => step(async () => generator.throw(error)),
     }),
   };
+}
+
+/** Whether it is how a wait or a body ends whose consumer has left: no failure, and no consumer is left to handle it. */
+function isEndBy(leaving: AbortSignal, error: unknown): boolean {
+  return leaving.aborted && (error as { name?: unknown } | null | undefined)?.name === 'AbortError';
 }
 
 function isAsyncIterable(value: unknown): value is AsyncIterable<unknown, unknown, unknown> {

@@ -1,3 +1,4 @@
+import { EventEmitter, on } from 'node:events';
 import { PassThrough } from 'node:stream';
 import { Injectable, type Type } from '@nestjs/common';
 import { concat, EMPTY, firstValueFrom, lastValueFrom, NEVER, Observable, of, throwError, toArray } from 'rxjs';
@@ -10,7 +11,7 @@ import {
   LockService,
   LockBusyError,
 } from '../../../lib/index.js';
-import { start, until } from '../apps.js';
+import { Gate, start, until } from '../apps.js';
 
 async function run<T extends object>(type: Type<T>) {
   const app = await start({ providers: [type] });
@@ -291,6 +292,147 @@ describe('an async generator', () => {
     await admin.forceRelease('early');
     await expect(early.next()).rejects.toBeInstanceOf(LockLostError);
     expect(exporting.steps.at(-1)).toBe('LockLostError');
+  });
+});
+
+describe('a consumer that leaves an async generator during a step', () => {
+  @Injectable()
+  class Events {
+    readonly gate = new Gate();
+    readonly reasons: unknown[] = [];
+    readonly steps: string[] = [];
+
+    @DistributedLock('events')
+    async *listening(): AsyncGenerator<string> {
+      const { signal } = currentLock();
+      try {
+        yield 'first';
+        await aborted(signal);
+        yield 'never';
+      } finally {
+        this.reasons.push(signal.reason);
+        this.steps.push(`closed, ${currentLock().isHeld() ? 'held' : 'not held'}`);
+      }
+    }
+    @DistributedLock('outer')
+    @DistributedLock('events')
+    async *twice(): AsyncGenerator<string> {
+      await aborted(currentLock().signal);
+      yield 'never';
+    }
+    @DistributedLock('events')
+    async *returning(): AsyncGenerator<string, string> {
+      yield 'first';
+      await aborted(currentLock().signal).catch(() => undefined);
+      return 'ended';
+    }
+    @DistributedLock('events')
+    async *failing(): AsyncGenerator<string> {
+      yield 'first';
+      await aborted(currentLock().signal).catch(() => undefined);
+      throw new RangeError('own');
+    }
+    @DistributedLock('events')
+    async *deaf(): AsyncGenerator<string> {
+      yield 'first';
+      await this.gate.opened;
+      yield 'second';
+      this.steps.push('went on');
+    }
+    // As of the PubSub of GraphQL.
+    @DistributedLock('events')
+    published(): AsyncGenerator<string> {
+      return on(new EventEmitter(), 'published') as AsyncGenerator<string>;
+    }
+  }
+
+  function aborted(signal: AbortSignal): Promise<never> {
+    return new Promise((_resolve, reject) => {
+      signal.addEventListener('abort', () => {
+        reject(signal.reason as Error);
+      });
+    });
+  }
+
+  it('ends a body that listens to the signal of its lock, which is then free', async () => {
+    const { it: events, held } = await run(Events);
+    const rows = events.listening();
+    await rows.next();
+    const next = rows.next();
+    await Promise.resolve();
+    expect(held()).toEqual(['events']);
+    await expect(rows.return('bye')).resolves.toEqual({ done: true, value: 'bye' });
+    await expect(next).resolves.toEqual({ done: true, value: undefined });
+    expect(events.steps).toEqual(['closed, held']);
+    // Nothing says that the lock was lost.
+    expect(events.reasons).toEqual([
+      expect.objectContaining({ name: 'AbortError', message: 'The consumer of Events.listening has left it.' }),
+    ]);
+    expect(held()).toEqual([]);
+  });
+
+  it('gets what the body answers', async () => {
+    const { it: events, held } = await run(Events);
+    const rows = events.returning();
+    await rows.next();
+    const next = rows.next();
+    await rows.return(undefined as never);
+    await expect(next).resolves.toEqual({ done: true, value: 'ended' });
+    const failing = events.failing();
+    await failing.next();
+    const failed = expect(failing.next()).rejects.toThrow(new RangeError('own'));
+    await failing.return(undefined);
+    await failed;
+    expect(held()).toEqual([]);
+  });
+
+  it('keeps the lock while the body does not listen, up to its next value', async () => {
+    const { it: events, held } = await run(Events);
+    const rows = events.deaf();
+    await rows.next();
+    const next = rows.next();
+    const left = rows.return(undefined);
+    await new Promise(setImmediate);
+    expect(held()).toEqual(['events']);
+    events.gate.open();
+    await expect(next).resolves.toEqual({ done: false, value: 'second' });
+    await left;
+    expect(events.steps).toEqual([]);
+    expect(held()).toEqual([]);
+  });
+
+  it('ends what it iterates by its own return(), where that is another iterator or has a lock of its own', async () => {
+    const { it: events, held } = await run(Events);
+    for (const rows of [events.published(), events.twice()]) {
+      const next = rows.next();
+      await until(() => held().includes('events'));
+      await rows.return(undefined);
+      await expect(next).resolves.toEqual({ done: true, value: undefined });
+      expect(held()).toEqual([]);
+    }
+  });
+
+  it('ends the wait for the lock', async () => {
+    const { it: events, locks, held, waiting } = await run(Events);
+    const lock = await locks.acquire('events');
+    const rows = events.listening();
+    const next = rows.next();
+    await until(() => waiting().length === 1);
+    await rows.return(undefined);
+    await expect(next).resolves.toEqual({ done: true, value: undefined });
+    expect(waiting()).toEqual([]);
+    await lock.release();
+    expect(events.reasons).toEqual([]);
+    expect(held()).toEqual([]);
+  });
+
+  it('aborts no signal between two steps, so that the body can still use it', async () => {
+    const { it: events } = await run(Events);
+    for await (const row of events.listening()) {
+      expect(row).toBe('first');
+      break;
+    }
+    expect(events.reasons).toEqual([undefined]);
   });
 });
 

@@ -41,8 +41,8 @@ export function RetryOnConflict(options: RetryOnConflictOptions = {}): RetryDeco
   const delay = toMilliseconds(options.delay ?? 20, 'delay');
   const maxDelay = toMilliseconds(options.maxDelay ?? '1s', 'maxDelay');
   return (target: object, key: string | symbol, descriptor: PropertyDescriptor) => {
-    const { name, original, isIteration } = decoratedMethod('@RetryOnConflict', target, key, descriptor);
-    if (isIteration) {
+    const { name, original, kind } = decoratedMethod('@RetryOnConflict', target, key, descriptor);
+    if (kind === 'iteration') {
       throw new LockConfigError(
         `${name} is a generator, and what it has yielded cannot be taken back: put @RetryOnConflict on the method that writes.`,
       );

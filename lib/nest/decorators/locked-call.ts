@@ -1,4 +1,4 @@
-import type { Observable } from 'rxjs';
+import { from, isObservable, mergeMap, type Observable, of } from 'rxjs';
 import { LockConfigError } from '../../api/errors.js';
 import { runGuarded } from '../../core/hold/guarded-task.js';
 import { isIteration, type ResultKind } from '../../core/toolkit/decorated-method.js';
@@ -7,6 +7,7 @@ import { lockedIteration } from './locked-iteration.js';
 import type { LockedMethod } from './locked-method.js';
 import { lockedObservable } from './locked-observable.js';
 import { lockedResult } from './locked-result.js';
+import { keepRequestStreams } from './request-stream.js';
 import { type RequestLock, requestLockOf } from '../transports/request-context.js';
 import { isStream } from './stream.js';
 
@@ -23,23 +24,27 @@ const CALLS: Record<ResultKind, (method: LockedMethod, original: Method) => Meth
       refuseStream(method, result);
     };
     return async function (this: unknown, ...args) {
+      keepRequestStreams(args);
       const call = await new MethodCall(method, this, args).lock();
       return call.lock ? runGuarded(call.lock, () => original.apply(this, args), call.onLost, refuse) : call.instead;
     };
   },
   observable: (method, original) =>
     function (this: unknown, ...args) {
+      keepRequestStreams(args);
       return lockedObservable(
         async (signal) => new MethodCall(method, this, args).lock(signal),
-        () => original.apply(this, args) as Observable<unknown>,
+        () => flattened(original.apply(this, args)),
       );
     },
   iteration: (method, original) =>
     function (this: unknown, ...args) {
+      keepRequestStreams(args);
       return iterated(method, this, args, () => original.apply(this, args));
     },
   unknown: (method, original) =>
     function (this: unknown, ...args) {
+      keepRequestStreams(args);
       const run = () => original.apply(this, args);
       return lockedResult(
         method.name,
@@ -95,6 +100,12 @@ class NotBegun extends Error {
   }
 }
 
+// Nest 11.0 has a @GrpcStreamMethod that makes a promise of the Observable.
+function flattened(result: unknown): Observable<unknown> {
+  if (!(result instanceof Promise)) return result as Observable<unknown>;
+  return from(result).pipe(mergeMap((value) => (isObservable(value) ? value : of(value))));
+}
+
 /** A stream that outlives its method would be read without the lock, so the caller does not get it. */
 function refuseStream(method: LockedMethod, result: unknown): void {
   if (!isStream(result)) return;
@@ -113,6 +124,7 @@ function underRequest(method: LockedMethod, original: Method, kind: ResultKind):
         `${method.name} has around: 'request', but LockInterceptor did not run for this call: call it as a handler. A gateway of Nest 11, and a controller of a hybrid application without inheritAppConfig, needs @UseInterceptors(LockInterceptor).`,
       );
     }
+    keepRequestStreams(args);
     const run = () => original.apply(this, args);
     return kind === 'promise' || kind === 'unknown' ? untilSettled(method, held, run) : run();
   };

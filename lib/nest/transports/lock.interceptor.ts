@@ -11,6 +11,7 @@ import { HttpAdapterHost } from '@nestjs/core';
 import { catchError, defaultIfEmpty, EMPTY, map, type Observable, tap } from 'rxjs';
 import { LockConfigError, LockError } from '../../api/errors.js';
 import { MethodCall } from '../decorators/method-call.js';
+import { keepRequestStreams } from '../decorators/request-stream.js';
 import { lockedMethodsBehind } from '../decorators/lock-metadata.js';
 import { LockService } from '../service/lock.service.js';
 import { lockedObservable } from '../decorators/locked-observable.js';
@@ -66,6 +67,8 @@ export class LockInterceptor implements NestInterceptor {
 
   #around(method: LockedMethod, request: unknown, context: ExecutionContext, next: CallHandler): Observable<unknown> {
     const { service } = this;
+    // Nest 11 forgets the messages of a gRPC client that has ended its stream before the handler runs.
+    keepRequestStreams(context.getArgs());
     const call = new MethodCall(method, undefined, [], service);
     const isHttp = context.getType() === 'http';
     const handled = () => (isHttp ? next.handle() : next.handle().pipe(tap(refuseStream(method))));

@@ -1,7 +1,7 @@
 import { EventEmitter, on } from 'node:events';
 import { PassThrough } from 'node:stream';
 import { Injectable, type Type } from '@nestjs/common';
-import { concat, EMPTY, firstValueFrom, lastValueFrom, NEVER, Observable, of, throwError, toArray } from 'rxjs';
+import { concat, defer, EMPTY, firstValueFrom, lastValueFrom, NEVER, Observable, of, throwError, toArray } from 'rxjs';
 import {
   currentLock,
   DistributedLock,
@@ -80,6 +80,26 @@ describe('a method that returns an Observable', () => {
     await Promise.resolve();
     expect(feed.held()).toEqual([]);
     await expect(firstValueFrom(watching)).resolves.toBe('feed:1 1');
+  });
+
+  it('is subscribed under the lock also where another decorator makes a promise of it', async () => {
+    const Promised: MethodDecorator = (_target, _name, descriptor) => {
+      const original = descriptor.value as unknown as (...args: unknown[]) => unknown;
+      descriptor.value = async function (this: unknown, ...args: unknown[]) {
+        return original.apply(this, args);
+      } as never;
+    };
+    @Injectable()
+    class Wrapped {
+      @DistributedLock('wrapped')
+      @Promised
+      watch(): Observable<string> {
+        return defer(() => of(currentLock().key));
+      }
+    }
+    const { it: wrapped, held } = await run(Wrapped);
+    await expect(firstValueFrom(wrapped.watch())).resolves.toBe('wrapped');
+    await until(() => held().length === 0);
   });
 
   it('holds the lock until the subscription is torn down', async () => {

@@ -58,9 +58,9 @@ export interface LockOptions {
   /** How much of `limit` this holder takes: a whole number from 1 to `limit`. Default 1. */
   weight?: number | undefined;
   /**
-   * How long to queue for a busy lock, in ms. Default 5 s (`tryAcquire`, `@RunOnce` and `onBusy: 'skip'`: 0). 0 is one attempt. `Infinity` is
-   * allowed, and can wait permanently where two callers nest locks in opposite order. A backend that is silent has at least 1 s to answer,
-   * however short the wait is.
+   * How long to queue for a busy lock, in ms. Default 5 s (`tryAcquire`, `@RunOnce` and `onBusy: 'skip'`: 0). 0 does not wait for a holder. `Infinity`
+   * is allowed, and can wait permanently where two callers nest locks in opposite order. However short the wait is, a backend that is silent has at
+   * least 1 s to answer, and one that connects again by itself (Redis, SQL, memcached) its `commandTimeout` more.
    */
   wait?: Duration | undefined;
   /**

@@ -68,6 +68,13 @@ export interface LockBackend {
   readonly capabilities: LockCapabilities;
 
   /**
+   * How long its server may be silent, in ms, before the connection counts as dead and a new one is made; 0 for a backend that watches its
+   * connection also while it is idle. Declare it if the backend connects again by itself: a caller with `wait: 0` then has this time and 1 s
+   * for an answer, and a request that was not answered is sent again meanwhile. Default: such a caller waits 1 s, and gets the first failure.
+   */
+  readonly commandTimeout?: number | undefined;
+
+  /**
    * Connects. Called once, before anything else.
    *
    * @throws LockUnavailableError if the first attempt fails; the backend must then keep reconnecting by itself, for
@@ -209,7 +216,15 @@ export interface CasStore {
  */
 export interface Member extends Pick<
   LockBackend,
-  'capabilities' | 'acquire' | 'unansweredFor' | 'renew' | 'release' | 'inspect' | 'forceRelease' | 'casStore'
+  | 'capabilities'
+  | 'commandTimeout'
+  | 'acquire'
+  | 'unansweredFor'
+  | 'renew'
+  | 'release'
+  | 'inspect'
+  | 'forceRelease'
+  | 'casStore'
 > {
   /** Calls `listener` with what the backend reports. */
   observe(listener: (event: BackendEvent) => void): void;

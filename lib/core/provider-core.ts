@@ -68,6 +68,11 @@ export class ProviderCore {
     this.#reachability.answered();
   }
 
+  /** Since when the backend does not answer, on the monotonic clock; `Infinity` while it does, as far as is known. */
+  get downSince(): number {
+    return this.#reachability.downSince;
+  }
+
   /** The backend has not answered. */
   failed(cause: unknown): void {
     this.#reachability.failed(cause);

@@ -153,6 +153,101 @@ describe('the queue of a key', () => {
     expect(next.state).toBe('fulfilled');
   });
 
+  describe('where the backend connects again by itself', () => {
+    const reconnecting = async (commandTimeout: number) => {
+      const rig = await started();
+      rig.provider.commandTimeout = commandTimeout;
+      return rig;
+    };
+
+    it.each([0, 10])(
+      'asks again for a caller with wait: %i, which is not refused by the first failure',
+      async (wait) => {
+        const { locks, clock, provider } = await reconnecting(2_000);
+        const caller = watch(locks.acquire('a', { wait }));
+        // A connection that is dead without a sign, and one that is not made yet.
+        await clock.advance(2_000);
+        provider.asks[0]?.fail(new Error('silent'));
+        await clock.advance(50);
+        provider.asks[1]?.fail(new LockUnavailableError('not sent', { sent: false }));
+        await clock.advance(100);
+        expect([caller.state, provider.asks.length]).toEqual(['pending', 3]);
+        expect(provider.asks[2]?.input).toMatchObject({ id: provider.asks[0]?.input.id, wait: 0 });
+        provider.asks[2]?.grant();
+        await clock.advance(0);
+        expect(caller.value?.isHeld()).toBe(true);
+      },
+    );
+
+    it('answers busy to such a caller if the backend does in the end', async () => {
+      const { locks, clock, provider } = await reconnecting(2_000);
+      const caller = watch(locks.tryAcquire('a'));
+      provider.asks[0]?.fail(new Error('ended'));
+      await clock.advance(50);
+      provider.asks[1]?.answer('busy');
+      await clock.advance(0);
+      expect(caller).toMatchObject({ state: 'fulfilled', value: null });
+    });
+
+    it('asks when the backend reports that it is back', async () => {
+      const { locks, clock, provider } = await reconnecting(2_000);
+      const caller = watch(locks.tryAcquire('a'));
+      provider.asks[0]?.fail(new Error('ended'));
+      await clock.advance(0);
+      provider.context.emit({ type: 'recovered' });
+      await clock.advance(0);
+      provider.asks[1]?.grant();
+      await clock.advance(0);
+      expect(caller.value?.isHeld()).toBe(true);
+    });
+
+    it('gives a caller the failure after that time and a second, and a later one its first failure', async () => {
+      const { locks, clock, provider } = await reconnecting(2_000);
+      provider.onAcquire = () => Promise.reject(new LockUnavailableError('down', { sent: false }));
+      const first = watch(locks.tryAcquire('a'));
+      await clock.advance(500);
+      const second = watch(locks.tryAcquire('b'));
+      await clock.advance(400);
+      expect([first.state, second.state]).toEqual(['pending', 'pending']);
+      // Since the first failure.
+      await clock.advance(2_100);
+      expect([first.error, second.error]).toEqual([expect.any(LockUnavailableError), expect.any(LockUnavailableError)]);
+      const asks = provider.order.filter((call) => call === 'acquire c').length;
+      const third = watch(locks.tryAcquire('c'));
+      await clock.advance(0);
+      expect(third.error).toBeInstanceOf(LockUnavailableError);
+      expect(provider.order.filter((call) => call === 'acquire c').length - asks).toBe(1);
+    });
+
+    it('lets a caller with wait: 0 join a request that pauses, unless the backend is known to be down', async () => {
+      const { locks, clock, provider } = await reconnecting(0);
+      const waiting = watch(locks.acquire('a', { wait: 10_000 }));
+      provider.asks[0]?.fail(new Error('ended'));
+      await clock.advance(0);
+      const joining = watch(locks.tryAcquire('a'));
+      await clock.advance(0);
+      expect(joining.state).toBe('pending');
+      provider.onAcquire = () => Promise.reject(new Error('down'));
+      await clock.advance(2_100);
+      expect(joining.error).toBeInstanceOf(LockUnavailableError);
+      const late = watch(locks.tryAcquire('a'));
+      await clock.advance(0);
+      expect([late.error, waiting.state]).toEqual([expect.any(LockUnavailableError), 'pending']);
+    });
+
+    it('ends a longer wait at its deadline, not later, while the backend is down', async () => {
+      const { locks, clock, provider } = await reconnecting(2_000);
+      const caller = watch(locks.acquire('a', { wait: 5_000 }));
+      await clock.advance(4_000);
+      provider.onAcquire = () => Promise.reject(new Error('down'));
+      provider.asks[0]?.fail(new Error('down'));
+      await clock.advance(999);
+      expect(caller.state).toBe('pending');
+      await clock.advance(1);
+      expect(caller.error).toBeInstanceOf(LockUnavailableError);
+    });
+  });
+
   it('spares the others an error that is the own one of the head', async () => {
     const { locks, clock, provider } = await started();
     const head = watch(locks.acquire('a'));

@@ -34,6 +34,7 @@ export interface Renewal {
  */
 export class ScriptedProvider implements LockProvider, LockBackend {
   readonly capabilities: LockCapabilities;
+  commandTimeout: number | undefined;
   readonly asks: Ask[] = [];
   readonly renewals: Call<Renewal, RenewOutcome>[] = [];
   readonly releases: (Call<AcquireRequest, ReleaseOutcome> & { readonly options: ReleaseOptions })[] = [];

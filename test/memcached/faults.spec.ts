@@ -255,6 +255,21 @@ describe('a reply that is lost', () => {
   });
 });
 
+it('a connection that a NAT has dropped is replaced for a call with wait: 0', async () => {
+  const locks = await start();
+  wire.drop();
+  expect((await locks.tryAcquire('order'))?.isHeld()).toBe(true);
+});
+
+it('a call with wait: 0 does not fail because its connection was just ended', async () => {
+  const locks = await start();
+  let isLost = false;
+  locks.events.on('unavailable', () => (isLost = true));
+  wire.cut();
+  await until(() => isLost);
+  expect((await locks.tryAcquire('order'))?.isHeld()).toBe(true);
+});
+
 describe('the diagnostics at boot', () => {
   it('report that locks are lost by a restart and by eviction', async () => {
     await start();

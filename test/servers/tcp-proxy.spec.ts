@@ -55,3 +55,30 @@ it('after a loss of state, a connection is reset at the next packet of its clien
   await proxy.close();
   server.close();
 });
+
+it('after a drop, what both sides send on a connection vanishes, and a new one works', async () => {
+  const received: string[] = [];
+  const accepted: Socket[] = [];
+  const server = createServer((socket) => {
+    accepted.push(socket);
+    socket.on('data', (data) => received.push(String(data)));
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as { port: number };
+  const proxy = await startTcpProxy(port);
+  const client = connect(proxy.port, '127.0.0.1');
+  client.on('data', (data) => received.push(String(data)));
+  client.write('hello');
+  while (received.length === 0) await new Promise((resolve) => setTimeout(resolve, 5));
+  proxy.drop();
+  client.write('lost');
+  accepted[0]?.write('lost');
+  const other = connect(proxy.port, '127.0.0.1');
+  other.write('again');
+  while (received.length < 2) await new Promise((resolve) => setTimeout(resolve, 5));
+  expect(received).toEqual(['hello', 'again']);
+  expect([client.destroyed, accepted[0]?.destroyed]).toEqual([false, false]);
+  for (const socket of [client, other]) socket.destroy();
+  await proxy.close();
+  server.close();
+});

@@ -33,6 +33,11 @@ export interface TcpProxy {
    * server never notices. New connections work.
    */
   loseState(): void;
+  /**
+   * As a NAT or a load balancer does that has dropped connections which were idle: what both sides send on them vanishes, without a reset or an
+   * end. New connections work.
+   */
+  drop(): void;
   /** Breaks all connections and refuses new ones, until `admit`. */
   refuse(): void;
   admit(): void;
@@ -55,6 +60,7 @@ interface Wire {
   server: Socket;
   held: Buffer[];
   isForgotten: boolean;
+  isDropped: boolean;
   /** By direction, the chunk that is delayed and comes last: none overtakes it. */
   readonly last: Partial<Record<Direction, Promise<void> | undefined>>;
 }
@@ -88,13 +94,13 @@ export async function startTcpProxy(first: number, options: TcpProxyOptions = {}
       return;
     }
     connections += 1;
-    const wire: Wire = { client, server: call(), held: [], isForgotten: false, last: {} };
+    const wire: Wire = { client, server: call(), held: [], isForgotten: false, isDropped: false, last: {} };
     wires.add(wire);
     client.setNoDelay(true);
     if (isFrozen(client)) client.pause();
     client.on('error', () => undefined);
     client.on('close', () => {
-      if (wire.isForgotten && !wire.server.destroyed) return;
+      if ((wire.isForgotten || wire.isDropped) && !wire.server.destroyed) return;
       wire.server.destroy();
       wires.delete(wire);
     });
@@ -113,12 +119,13 @@ export async function startTcpProxy(first: number, options: TcpProxyOptions = {}
     server.on('connect', () => {
       isConnected = true;
       client.on('data', (data) => {
+        if (wire.isDropped) return;
         if (wire.isForgotten) reset(client);
         else if (!isLosingRequests) pass(wire, 'requests', data);
       });
     });
     server.on('data', (data) => {
-      if (wire.isForgotten) return;
+      if (wire.isForgotten || wire.isDropped) return;
       if (replies === 'hold') wire.held.push(data);
       else if (replies === 'pass') {
         pass(wire, 'replies', rewrite ? Buffer.from(rewrite(data.toString('latin1')), 'latin1') : data);
@@ -127,7 +134,7 @@ export async function startTcpProxy(first: number, options: TcpProxyOptions = {}
     server.on('error', () => undefined);
     server.on('close', () => {
       // The client does not learn of it.
-      if (wire.isForgotten && !client.destroyed) return;
+      if ((wire.isForgotten || wire.isDropped) && !client.destroyed) return;
       if (isConnected || client.destroyed || performance.now() >= until) {
         client.destroy();
         return;
@@ -202,6 +209,9 @@ export async function startTcpProxy(first: number, options: TcpProxyOptions = {}
     },
     loseState() {
       for (const wire of wires) wire.isForgotten = true;
+    },
+    drop() {
+      for (const wire of wires) wire.isDropped = true;
     },
     refuse() {
       refusing = true;

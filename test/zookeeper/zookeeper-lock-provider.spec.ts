@@ -47,6 +47,20 @@ describe('ZooKeeperLockProvider on a real server', () => {
   const has = ({ events }: StartedBackend, wanted: string) => events.some(({ type }) => type === wanted);
   const czxidOf = async (path: string) => (await admin.stat(path))!.czxid.readBigInt64BE();
 
+  it('does not fail a call with wait: 0 because its connection was just ended', async () => {
+    const provider = new ZooKeeperLockProvider({ connectString: `127.0.0.1:${wire.port}`, sessionTimeout: SESSION });
+    const locks = new LockManager({ providers: { zookeeper: provider } });
+    await locks.start();
+    let isLost = false;
+    locks.events.on('unavailable', () => (isLost = true));
+    wire.cut();
+    await until(() => isLost, 'it is noticed');
+    const lock = await locks.tryAcquire(newKey());
+    expect(lock?.isHeld()).toBe(true);
+    await lock?.release();
+    await locks.stop();
+  });
+
   it('gives the zxid of its node as the token, alone, behind others and before others', async () => {
     const { backend, events } = await connect();
     const key = newKey();

@@ -13,7 +13,8 @@ import { CallerList } from './caller-list.js';
 import { KeyRequest, type RequestQueue } from './key-request.js';
 
 // How long a caller whose wait is over waits for the answer to an ask in flight: with `wait: 0` a backend that needs 20 ms to answer is not
-// down, and one that gives up at the deadline itself knows why (its pool is exhausted).
+// down, and one that gives up at the deadline itself knows why (its pool is exhausted). A backend that connects again by itself has this time for
+// that as well.
 const ANSWER_TIMEOUT = 1_000;
 const RETRY = { first: 50, most: 1_000 };
 // How long after its grant a cohort lets callers in, in ms. With longer tasks the round trip does not matter, so processes alternate.
@@ -98,7 +99,7 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
     const now = this.provider.clock.now();
     const request = this.#request;
     if (now < caller.deadline) caller.wakeAt(caller.deadline);
-    else if ((request?.phase === 'asking' || this.unansweredFor === Infinity) && now < this.#answerDueAt(caller)) {
+    else if (now < this.#answerDueAt(caller)) {
       this.#callers.setLate(caller);
       caller.wakeAt(this.#answerDueAt(caller));
     } else {
@@ -409,7 +410,7 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
   /** Whether a late caller gets its answer without an ask, which is then given. */
   #refuses(caller: Caller): boolean {
     const isHeld = this.#isHeldBeside(caller);
-    const isRefused = isHeld || (this.#request !== undefined && this.#request.phase !== 'asking');
+    const isRefused = isHeld || (this.#request !== undefined && this.provider.clock.now() >= this.#answerDueAt(caller));
     if (isRefused) this.#refuse(caller, isHeld);
     return isRefused;
   }
@@ -424,20 +425,39 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
     else caller.refuseBusy(false);
   }
 
-  /** Those that waited only for the answer have it. */
+  /** Those that waited only for the answer have it, unless it was a failure and the backend may still connect again in their time. */
   #refuseLate(): void {
     if (this.#callers.late === 0) return;
+    const now = this.provider.clock.now();
     for (const caller of this.#callers.all()) {
-      if (!caller.isLate || !caller.isQueued) continue;
+      if (!caller.isLate || !caller.isQueued || (this.#isRepeating && now < this.#answerDueAt(caller))) continue;
       this.#callers.remove(caller);
       this.#refuse(caller);
     }
     this.#advance();
   }
 
-  /** How long a late caller waits for the answer that is in flight: also one that crosses its deadline is its own. */
-  #answerDueAt({ deadline }: Caller): number {
-    return Math.max(this.#request?.askedAt ?? 0, deadline) + ANSWER_TIMEOUT;
+  /** The ask has failed, and is sent again. */
+  get #isRepeating(): boolean {
+    return this.#request?.phase === 'pausing' && this.#request.failure !== undefined;
+  }
+
+  /**
+   * Until when a caller whose wait is over waits for an answer. With `wait: 0` it does not wait for a holder, but it does for a connection: the
+   * one in use may be dead without a sign, as behind a NAT that has forgotten it, and is replaced after `commandTimeout`. So where the
+   * backend connects again by itself, a request that has failed is sent again within `commandTimeout` and a round trip.
+   *
+   * While the backend is known to be down for longer, a call fails with its first ask, so that an outage costs one ask for each call. An ask
+   * that crosses the deadline is waited for as long as one that is sent at it.
+   */
+  #answerDueAt({ deadline, terms: { startedAt } }: Caller): number {
+    const { backend, downSince } = this.provider;
+    const { commandTimeout = -Infinity } = backend;
+    const { phase, askedAt = -Infinity } = this.#request ?? {};
+    const repeatedUntil = Math.min(startedAt + commandTimeout, downSince) + ANSWER_TIMEOUT;
+    if (this.#isRepeating) return repeatedUntil;
+    if (phase !== 'asking' && this.unansweredFor < Infinity) return -Infinity;
+    return Math.max(Math.max(askedAt, deadline) + ANSWER_TIMEOUT, repeatedUntil);
   }
 
   #isHeldAlone(): boolean {

@@ -18,6 +18,7 @@ export function memberOf(provider: ProviderCore, queues: KeyQueues): Member {
   const { backend, capabilities } = provider;
   return {
     capabilities,
+    commandTimeout: backend.commandTimeout,
     acquire(request) {
       let caller = callerOf(request);
       if (caller === undefined || caller.hasFailed) {

@@ -11,7 +11,8 @@ const LOGGED_WITHIN = 60_000;
  * the log has at most three outages a minute.
  */
 export class Reachability {
-  #answers = true;
+  /** Since when it does not answer, on the monotonic clock. */
+  #downSince: number | undefined;
   /** The outage is in the log. */
   #isLogged = false;
   /** When outages were logged lately, oldest first, on the monotonic clock. */
@@ -26,12 +27,17 @@ export class Reachability {
 
   /** Whether it answers, as far as is known. */
   get isUp(): boolean {
-    return this.#answers;
+    return this.#downSince === undefined;
+  }
+
+  /** Since when it does not answer, on the monotonic clock; `Infinity` while it answers, as far as is known. */
+  get downSince(): number {
+    return this.#downSince ?? Infinity;
   }
 
   answered(): void {
-    if (this.#answers) return;
-    this.#answers = true;
+    if (this.#downSince === undefined) return;
+    this.#downSince = undefined;
     if (!this.#isLogged) return;
     this.#isLogged = false;
     // A warning as well, so that a filter that shows the first one shows its end.
@@ -39,8 +45,8 @@ export class Reachability {
   }
 
   failed(cause: unknown): void {
-    if (this.#answers) {
-      this.#answers = false;
+    if (this.#downSince === undefined) {
+      this.#downSince = this.clock.now();
       this.events.publish('unavailable', () => ({ provider: this.provider, cause }));
     }
     // One that was not logged in time is logged later, if it lasts.

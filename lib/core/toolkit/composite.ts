@@ -1,4 +1,4 @@
-import type { AcquireRequest, ReleaseOptions } from '../../api/lock-provider.js';
+import type { AcquireRequest, Member, ReleaseOptions } from '../../api/lock-provider.js';
 
 /** How a lock is released that no task has used. */
 export const UNUSED: ReleaseOptions = { keepFor: 0, failed: true };
@@ -20,6 +20,12 @@ export function probeFor(key: string, id: string, lease: number, signal: AbortSi
     waits: () => undefined,
     lost: () => undefined,
   };
+}
+
+/** The `commandTimeout` of each member; undefined if one of them does not connect again by itself, as far as is declared. */
+export function timeoutsOf(members: readonly Member[]): readonly number[] | undefined {
+  const timeouts = members.flatMap(({ commandTimeout }) => commandTimeout ?? []);
+  return timeouts.length === members.length ? timeouts : undefined;
 }
 
 /** The option `providers` of a provider that is built on others: a list of at least two names, each once. `refuse` throws. */

@@ -11,7 +11,7 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../../api/lock-provider.js';
-import { probeFor, UNUSED } from '../../core/toolkit/composite.js';
+import { probeFor, timeoutsOf, UNUSED } from '../../core/toolkit/composite.js';
 import { CombinedLock } from './combined-lock.js';
 
 // Released at the start, to see which members answer.
@@ -20,6 +20,8 @@ const PROBE_KEY = 'nestjs-distributed-lock:probe';
 /** One lock in several members, in one application. */
 export class CombinedBackend implements LockBackend {
   readonly capabilities: LockCapabilities;
+  /** They are asked one after the other, and each may be silent. */
+  readonly commandTimeout: number | undefined;
   /** Present if all members have them. */
   readonly inspect?: (key: string) => Promise<LockInfo | null>;
   readonly forceRelease?: (key: string) => Promise<boolean>;
@@ -32,6 +34,8 @@ export class CombinedBackend implements LockBackend {
   ) {
     const all = [...members.values()];
     this.capabilities = capabilitiesOf(all.map(({ capabilities }) => capabilities));
+    const timeouts = timeoutsOf(all);
+    this.commandTimeout = timeouts && timeouts.reduce((sum, each) => sum + each, 0);
     for (const member of all) {
       // The switches of a member that is a failover are its own.
       member.observe((event) => {

@@ -14,7 +14,7 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../../api/lock-provider.js';
-import { UNUSED } from '../../core/toolkit/composite.js';
+import { timeoutsOf, UNUSED } from '../../core/toolkit/composite.js';
 import { DenseSet } from '../../core/toolkit/dense-set.js';
 import { SuspensionDetector } from '../../core/toolkit/suspension.js';
 import { withTimeout } from '../../core/toolkit/timing.js';
@@ -38,6 +38,7 @@ export function memberLease({ window }: FailoverSettings): number {
  */
 export class FailoverBackend implements LockBackend {
   readonly capabilities: LockCapabilities;
+  readonly commandTimeout: number | undefined;
   readonly #epochs: Epochs;
   readonly #suspension: SuspensionDetector;
   /** Those that wait or hold. */
@@ -52,6 +53,8 @@ export class FailoverBackend implements LockBackend {
     fencing: boolean,
   ) {
     this.capabilities = capabilitiesOf([...members.values()], fencing);
+    const timeouts = timeoutsOf([...members.values()]);
+    this.commandTimeout = timeouts && Math.max(...timeouts);
     this.#suspension = new SuspensionDetector(context.clock);
     this.#epochs = new Epochs(context, settings, members, casStore, this.#suspension, (epoch) => {
       this.#withdrawOthers(epoch);

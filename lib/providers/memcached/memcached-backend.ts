@@ -35,6 +35,7 @@ export class MemcachedBackend implements LockBackend {
     minHold: true,
     forceRelease: true,
   };
+  readonly commandTimeout: number;
   readonly #connection: ReconnectingConnection;
   /** Those in flight. */
   readonly #attempts = new Set<MemcachedAttempt>();
@@ -43,6 +44,7 @@ export class MemcachedBackend implements LockBackend {
     private readonly context: BackendContext,
     settings: MemcachedSettings,
   ) {
+    this.commandTimeout = settings.commandTimeout;
     this.#connection = new ReconnectingConnection(context, settings);
   }
 

@@ -44,6 +44,7 @@ export class RedisBackend implements LockBackend, ServersListener {
     list: true,
     ordered: true,
   };
+  readonly commandTimeout: number;
   readonly #layout: KeyLayout;
   readonly #servers: Servers;
   readonly #requests: RedisRequests;
@@ -57,6 +58,7 @@ export class RedisBackend implements LockBackend, ServersListener {
     private readonly context: BackendContext,
     private readonly settings: RedisSettings,
   ) {
+    this.commandTimeout = settings.commandTimeout;
     this.#layout = new KeyLayout(context.namespace);
     this.#servers = this.#serversOf(settings);
     this.#operatorView = new OperatorView(this.#servers, this.#layout, context.logger);

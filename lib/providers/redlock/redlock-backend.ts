@@ -23,6 +23,7 @@ import { Renewal } from './renewal.js';
 /** The locks of one application on the nodes. */
 export class RedlockBackend implements LockBackend {
   readonly capabilities: LockCapabilities;
+  readonly commandTimeout: number;
   readonly #layout: RedlockKeyLayout;
   readonly #nodes: Nodes;
   readonly #waiting = new WaitingAttempts();
@@ -31,6 +32,7 @@ export class RedlockBackend implements LockBackend {
     private readonly context: BackendContext,
     private readonly settings: RedlockSettings,
   ) {
+    this.commandTimeout = settings.commandTimeout;
     this.#layout = new RedlockKeyLayout(context.namespace);
     this.#nodes = new Nodes(context, settings, this.#layout);
     this.capabilities = {

@@ -40,6 +40,7 @@ export abstract class SqlBackend<D extends Connected, S extends DatabaseSettings
   abstract readonly capabilities: LockCapabilities;
   /** On a server; not in SQLite. */
   readonly casStore?: CasStore;
+  readonly commandTimeout: number | undefined;
   #database: Promise<D> | undefined;
 
   constructor(
@@ -48,6 +49,7 @@ export abstract class SqlBackend<D extends Connected, S extends DatabaseSettings
   ) {
     const { source } = settings;
     if (source.database === 'sqlite') return;
+    this.commandTimeout = settings.statementTimeout;
     this.casStore = new SqlCasStore({ ...settings, source }, context, () => this.database());
   }
 

@@ -45,6 +45,8 @@ const MOST_PATH_BYTES = 900_000;
 export class ZooKeeperBackend implements LockBackend, SessionListener {
   readonly capabilities: LockCapabilities;
   readonly casStore: CasStore;
+  /** Heartbeats watch the connection also while it is idle. */
+  readonly commandTimeout = 0;
   readonly #shared: AttemptContext;
   readonly #paths: LockPaths;
   readonly #operatorView: OperatorView;

@@ -18,6 +18,8 @@ export class Server implements SessionHome {
   readonly statementTimeout: number;
   /** Weaknesses in the configuration of the server, as the newest session saw them. */
   diagnostics: readonly Diagnostic[] = [];
+  /** When the latest statement was sent that was not answered in time, on the monotonic clock. */
+  silentSince = -Infinity;
   #control: Promise<Session> | undefined;
   /** Sessions that could not be ended at the server, because their control session had ended too. */
   readonly #orphans: Session[] = [];
@@ -63,6 +65,10 @@ export class Server implements SessionHome {
       if (session.isLost()) session.destroy();
     }, forget);
     return control;
+  }
+
+  fellSilent(since: number): void {
+    this.silentSince = Math.max(this.silentSince, since);
   }
 
   endOnServer(session: Session, control: Session): void {

@@ -21,6 +21,8 @@ export interface SessionHome {
   readonly dialect: Dialect;
   /** How long the server may take to answer a statement of ours, in ms. */
   readonly statementTimeout: number;
+  /** When a statement was sent, on the monotonic clock, that the server did not answer in time. */
+  fellSilent(since: number): void;
   /** Ends a session at the server, by its control session. */
   endOnServer(session: Session, control: Session): void;
 }
@@ -118,8 +120,11 @@ export class Session {
 
   /** What a statement of this session answers, in the time that the server may take. @throws SilentServerError */
   inTime<T>(work: Promise<T>, timeout = this.home.statementTimeout): Promise<T> {
-    return inTime(this.home.clock, timeout, work, () => {
+    const { clock } = this.home;
+    const since = clock.now();
+    return inTime(clock, timeout, work, () => {
       this.#isSilent = true;
+      this.home.fellSilent(since);
     });
   }
 

@@ -99,10 +99,14 @@ export class Sessions {
     );
   }
 
-  /** The session that was used last, if the control session is still the one that can end it. */
+  /**
+   * The session that was used last, if the control session is still the one that can end it. Not if another one has been silent since: a
+   * NAT that forgets idle connections forgets all of them, and each would cost its caller a timeout.
+   */
   #reuse(control: Session): Session | undefined {
+    const isDoubtful = (idle: Session) => idle.control !== control || idle.answered < this.server.silentSince;
     let session = this.#idle.pop()?.session;
-    while (session && session.control !== control) {
+    while (session && isDoubtful(session)) {
       void session.close();
       session = this.#idle.pop()?.session;
     }

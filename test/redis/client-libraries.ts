@@ -1,3 +1,4 @@
+import { Cluster as Cluster5, Redis as Redis5 } from 'ioredis5';
 import { createClient, createCluster, createSentinel } from 'redis';
 import { createClient as createClient5, createCluster as createCluster5 } from 'redis5';
 import type { RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
@@ -41,6 +42,20 @@ export const IOREDIS: ClientLibrary = {
   }),
   sentinel: (options) => ({ options }),
   toString: () => 'ioredis',
+};
+
+/** Its Cluster client gives up the options of the nodes that a duplicate is given others for. */
+export const IOREDIS_5: ClientLibrary = {
+  server: (url) => ({ client: new Redis5(url, { lazyConnect: true }) }),
+  cluster: (nodes, { natMap, credentials = {} } = {}) => ({
+    client: new Cluster5([...nodes], {
+      ...(natMap && { natMap }),
+      redisOptions: { ...credentials },
+      lazyConnect: true,
+    }),
+  }),
+  sentinel: (options) => ({ client: new Redis5({ ...options, lazyConnect: true }) }),
+  toString: () => 'ioredis 5',
 };
 
 // node-redis makes a class with all commands for each set of options, which took half of the CPU time of some tests. A duplicate needs none.

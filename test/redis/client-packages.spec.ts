@@ -18,7 +18,8 @@ class FakeRedis {
   }
 
   duplicate(): object {
-    return {};
+    const parts = ['connect', 'disconnect', 'call', 'subscribe', 'on'];
+    return Object.fromEntries(parts.map((part) => [part, () => undefined]));
   }
 }
 mock('ioredis', { Redis: FakeRedis });

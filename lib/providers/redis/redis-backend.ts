@@ -1,4 +1,4 @@
-import { LockConfigError, LockUnavailableError } from '../../api/errors.js';
+import { LockConfigError } from '../../api/errors.js';
 import type { ListedLock, LockInfo } from '../../api/lock-info.js';
 import type {
   AcquireRequest,
@@ -25,7 +25,7 @@ import { RedisRequests } from './redis-requests.js';
 import type { ServersListener } from './server.js';
 import type { Servers } from './servers.js';
 import { SingleServer } from './single-server.js';
-import { notListed, unavailable } from './unavailable.js';
+import { notConnected, notListed, unavailable } from './unavailable.js';
 import { readHeld } from './wire.js';
 
 /** The id of a process in the queue and on its channel: 48 random bits, as wide as the script expects. */
@@ -72,10 +72,7 @@ export class RedisBackend implements LockBackend, ServersListener {
       await this.#refuseOld();
     } catch (cause) {
       if (cause instanceof LockConfigError) throw cause;
-      throw new LockUnavailableError(
-        `Lock provider "${name}" cannot reach Redis: check its address and credentials, and that it is up.`,
-        { provider: name, cause },
-      );
+      throw notConnected(name, cause);
     } finally {
       // The connections keep trying by themselves. From here on, a success is a recovery.
       this.#wasConnected = true;

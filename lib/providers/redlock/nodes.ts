@@ -3,6 +3,7 @@ import { LockConfigError, LockUnavailableError } from '../../api/errors.js';
 import type { BackendContext } from '../../api/lock-provider.js';
 import { nextTick } from '../../core/toolkit/real-timers.js';
 import { withTimeout } from '../../core/toolkit/timing.js';
+import { LOGIN_REMEDY, refusedLogin } from '../redis/client/redis-connection.js';
 import { connectionsOf } from '../redis/client/redis-options.js';
 import { callOf, type Command, isVote } from './command.js';
 import type { RedlockKeyLayout } from './key-layout.js';
@@ -81,7 +82,7 @@ export class Nodes {
     this.#hadMajority = this.#hasMajority();
     if (!this.#hadMajority) {
       throw new LockUnavailableError(
-        `Lock provider "${context.name}" reaches ${this.#ready()} of ${this.count} Redis nodes, which is no majority. Check their addresses and credentials, and that they are up.`,
+        `Lock provider "${context.name}" reaches ${this.#ready()} of ${this.count} Redis nodes, which is no majority. ${this.#remedy('Check their addresses and credentials, and that they are up.')}`,
         { provider: context.name, cause: this.#cause() },
       );
     }
@@ -103,7 +104,7 @@ export class Nodes {
   unavailable(key: string, cause: unknown, sent = true): LockUnavailableError {
     const { name } = this.context;
     return new LockUnavailableError(
-      `Lock "${key}" of provider "${name}": no majority of the ${this.count} Redis nodes answered in time. Check the nodes and their logs.`,
+      `Lock "${key}" of provider "${name}": no majority of the ${this.count} Redis nodes answered in time. ${this.#remedy('Check the nodes and their logs.')}`,
       { key, provider: name, cause, sent },
     );
   }
@@ -152,7 +153,8 @@ export class Nodes {
   /** @throws LockConfigError for nodes that are too old, or whose failures are not independent of each other. */
   #refuseUnfit(): void {
     const { name } = this.context;
-    for (const { unfitness, index } of this.all) {
+    for (const { unfitness, cause, index } of this.all) {
+      if (cause instanceof LockConfigError) throw cause;
       if (unfitness === undefined) continue;
       throw new LockConfigError(`Lock provider "${name}": node ${index + 1} ${unfitness}`, { provider: name });
     }
@@ -172,6 +174,13 @@ export class Nodes {
 
   #hasMajority(): boolean {
     return this.#ready() >= this.majority;
+  }
+
+  /** What to do about nodes that do not answer: where one refuses the login, that comes first. */
+  #remedy(otherwise: string): string {
+    const logins = this.all.map(({ isReady, cause }) => (isReady ? undefined : refusedLogin(cause)));
+    const words = logins.find((login) => login !== undefined);
+    return words === undefined ? otherwise : `A node refuses the login (${words}). ${LOGIN_REMEDY}`;
   }
 
   #cause(): unknown {

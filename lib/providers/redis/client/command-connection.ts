@@ -1,7 +1,17 @@
 import type { Clock, Timer } from '../../../api/clock.js';
+import type { LockConfigError } from '../../../api/errors.js';
 import type { LockLogger } from '../../../api/logger.js';
 import { withoutCommand } from './ioredis.js';
-import { type CommandSender, isReplyError, keepConnecting, NotSent, type RedisConnection } from './redis-connection.js';
+import {
+  type CommandSender,
+  isReplyError,
+  keepConnecting,
+  LOGIN_REMEDY,
+  notAClient,
+  NotSent,
+  type RedisConnection,
+  refusedLogin,
+} from './redis-connection.js';
 
 /** How long a connection that has fallen silent is still listened to, in ms. */
 const SECOND_LOOK = 50;
@@ -37,6 +47,9 @@ export class CommandConnection implements CommandSender {
   #cause: unknown = new Error('The connection was closed before it was ready.');
   #onFirstOutcome: (() => void) | undefined;
   #idle: (() => void) | undefined;
+  /** The refusal of its login is in the log. */
+  #isRefusalLogged = false;
+  #wasReady = false;
   #isClosed = false;
 
   constructor(
@@ -48,6 +61,7 @@ export class CommandConnection implements CommandSender {
   ) {
     this.#stopConnecting = keepConnecting(connection, clock, timeout);
     connection.on('ready', () => {
+      this.#wasReady = true;
       this.#introduce();
     });
     connection.on('close', () => {
@@ -56,6 +70,7 @@ export class CommandConnection implements CommandSender {
     // The cause goes where the failure is reported.
     connection.on('error', (error) => {
       this.#cause = withoutCommand(error);
+      this.#warnOfRefusal();
     });
   }
 
@@ -80,7 +95,14 @@ export class CommandConnection implements CommandSender {
         else reject(this.#cause);
       };
       // The promise resolves too early, and that of ioredis has fewer details.
-      this.connection.connect().catch(() => this.#onFirstOutcome?.());
+      new Promise((connected) => {
+        connected(this.connection.connect());
+      }).then(
+        () => {
+          if (!this.#wasReady) this.#refuse(notAClient('it connects without the event "ready"'));
+        },
+        () => this.#onFirstOutcome?.(),
+      );
     });
   }
 
@@ -154,6 +176,19 @@ export class CommandConnection implements CommandSender {
   #introduce(): void {
     // Before anything else: commands that a lost connection left unread at the server must not be executed after later ones.
     for (const identity of this.#lost) this.#kill(identity);
+    try {
+      this.#identify();
+    } catch {
+      this.#refuse(notAClient('its call() makes no promise'));
+    }
+  }
+
+  #refuse(cause: LockConfigError): void {
+    this.#cause = cause;
+    this.#onFirstOutcome?.();
+  }
+
+  #identify(): void {
     this.send(
       'client',
       ['INFO'],
@@ -173,10 +208,21 @@ export class CommandConnection implements CommandSender {
   #open(): void {
     if (this.#isClosed) return;
     this.#up = true;
+    this.#isRefusalLogged = false;
     // The default cause, because a connection may end without an error.
     this.#cause = new Error('The connection was closed.');
     this.#onFirstOutcome?.();
     this.listener.onUp();
+  }
+
+  /** Once for each outage, because it lasts, and the log says of its beginning only that the connection was closed. */
+  #warnOfRefusal(): void {
+    const words = refusedLogin(this.#cause);
+    if (words === undefined || this.#isRefusalLogged || this.#isClosed) return;
+    this.#isRefusalLogged = true;
+    this.logger.warn(
+      `Redis refuses the login of the locks (${words}), so they are unavailable until it accepts. ${LOGIN_REMEDY}`,
+    );
   }
 
   #lose(): void {

@@ -3,9 +3,12 @@ import {
   backOff,
   type Connect,
   connectTimeoutFor,
+  duplicateOf,
   type FindCluster,
+  KEEP_ALIVE,
   type KnownCluster,
   type NatMap,
+  notAClient,
   type RedisConnection,
 } from './redis-connection.js';
 
@@ -16,16 +19,23 @@ import {
 
 /** The part of an ioredis client that this package uses: of a single server, or of Sentinel. */
 export interface IoredisClient {
+  /** Read again at each connection. */
+  readonly options?: object | undefined;
   /** A new client with the same options, except for those overridden. */
   duplicate(override?: object): IoredisConnection;
 }
 
 /** One connection of our own, made by {@link IoredisClient.duplicate}. */
-export type IoredisConnection = Omit<RedisConnection, 'ssubscribe'>;
+export interface IoredisConnection extends Omit<RedisConnection, 'ssubscribe'> {
+  /** Its own, a copy. */
+  readonly options?: object | undefined;
+}
 
 /** The part of an ioredis Cluster client that this package uses. */
 export interface IoredisCluster {
   readonly isCluster: boolean;
+  /** Its `redisOptions` are read again at each connection. */
+  readonly options?: object | undefined;
   /** A new client of the same Cluster: it finds the nodes for us, and is closed again. */
   duplicate(nodes?: [], override?: object): IoredisClusterConnection;
 }
@@ -61,6 +71,7 @@ export interface Ioredis {
  */
 const HARDENED = {
   lazyConnect: true,
+  keepAlive: KEEP_ALIVE,
   enableReadyCheck: true,
   enableOfflineQueue: false,
   maxRetriesPerRequest: 0,
@@ -94,52 +105,89 @@ function hardenedFor(timeout: number): object {
   return { ...HARDENED, connectTimeout, sentinelCommandTimeout: connectTimeout };
 }
 
-/** Connections to the server of this client, where it may be silent for `timeout` ms. */
-export function ioredisConnections(client: IoredisClient, timeout: number): Connect {
+/** Connections to the server of the client that `client` gives, where it may be silent for `timeout` ms. */
+export function ioredisConnections(client: () => IoredisClient, timeout: number): Connect {
   const hardened = hardenedFor(timeout);
-  return () => ownConnection(client.duplicate(hardened));
+  return () => ownConnection(() => client().duplicate(hardened));
 }
 
-function ownConnection(connection: IoredisConnection): RedisConnection {
-  hearSentinels(connection);
+function ownConnection(duplicate: () => IoredisConnection): RedisConnection {
+  const connection = duplicateOf(duplicate, ['connect', 'disconnect', 'call', 'subscribe', 'on']);
+  if ((connection.options as { lazyConnect?: unknown } | undefined)?.lazyConnect === false) {
+    // Its own would send commands again.
+    throw notAClient('its duplicate() takes no options');
+  }
+  const current = () => duplicate().options;
+  hearSentinels(connection, current);
+  readOptionsAgain(connection, current);
   // The first of ioredis 5 have no such method.
   return Object.assign(connection, { ssubscribe: (channel: string) => connection.call('ssubscribe', channel) });
+}
+
+/**
+ * Takes over the options of the moment at each connection. A duplicate copies them once, and ioredis has no function for a password: an
+ * application that rotates it (a token of IAM lives for 15 minutes) changes the options of its client.
+ */
+function readOptionsAgain(connection: IoredisConnection, current: () => object | undefined): void {
+  const { options } = connection;
+  if (options === undefined) return;
+  const connect = connection.connect.bind(connection);
+  // ioredis calls it to connect again, too.
+  connection.connect = () => {
+    try {
+      Object.assign(options, current());
+    } catch {
+      // The application's client cannot be read any more, so those that were read last count.
+    }
+    return connect();
+  };
 }
 
 /**
  * Listens for the errors of the connections on which ioredis hears of failovers from Sentinels. Without a listener it prints each of them
  * with its stack to stderr: 106 a minute of one dead Sentinel. If no Sentinel answers, the connection itself has an error.
  */
-function hearSentinels(connection: IoredisConnection): void {
+function hearSentinels(connection: IoredisConnection, current: () => object | undefined): void {
   // ioredis has no event for these connections, and does not export where it makes them.
   const { connector } = connection as {
-    readonly connector?: { connectToSentinel?: (...args: unknown[]) => IoredisConnection };
+    readonly connector?: { connectToSentinel?: (endpoint: object, options?: object) => IoredisConnection };
   };
   const connect = connector?.connectToSentinel;
   if (connector && connect) {
-    connector.connectToSentinel = (...args) => {
-      const sentinel = connect.apply(connector, args);
+    connector.connectToSentinel = (endpoint, options) => {
+      const sentinel = connect.call(connector, endpoint, { keepAlive: KEEP_ALIVE, ...options });
       sentinel.on('error', () => undefined);
+      readOptionsAgain(sentinel, () => sentinelCredentials(current()));
       return sentinel;
     };
   }
 }
 
+/** As ioredis takes them from the options. */
+function sentinelCredentials(options: object = {}): object {
+  const { sentinelUsername, sentinelPassword } = options as Partial<Record<string, unknown>>;
+  return { username: sentinelUsername ?? null, password: sentinelPassword ?? null };
+}
+
 /** Lets a Cluster client of our own find the nodes, with the application's start nodes, DNS and TLS, and closes it again. */
-export function ioredisCluster(client: IoredisCluster, timeout: number): FindCluster {
+export function ioredisCluster(client: () => IoredisCluster, timeout: number): FindCluster {
   return () => find(client, timeout);
 }
 
-async function find(client: IoredisCluster, timeout: number): Promise<KnownCluster> {
-  const finder = client.duplicate([], {
-    lazyConnect: true,
-    enableReadyCheck: false,
-    clusterRetryStrategy: () => null,
-    slotsRefreshInterval: undefined,
-    slotsRefreshTimeout: timeout,
-    shardedSubscribers: false,
-    redisOptions: { connectTimeout: timeout, commandTimeout: timeout, disableClientInfo: true },
-  });
+async function find(client: () => IoredisCluster, timeout: number): Promise<KnownCluster> {
+  const nodeOptions = () => (client().options as { readonly redisOptions?: object } | undefined)?.redisOptions;
+  const duplicate = () =>
+    client().duplicate([], {
+      lazyConnect: true,
+      enableReadyCheck: false,
+      clusterRetryStrategy: () => null,
+      slotsRefreshInterval: undefined,
+      slotsRefreshTimeout: timeout,
+      shardedSubscribers: false,
+      // ioredis 5 does not merge them with those of the client.
+      redisOptions: { ...nodeOptions(), connectTimeout: timeout, commandTimeout: timeout, disableClientInfo: true },
+    });
+  const finder = duplicateOf(duplicate, ['connect', 'disconnect', 'nodes', 'on']);
   let cause: unknown;
   // The error of the last node that was asked in vain: that of the client has no details.
   finder.on('node error', (error) => {
@@ -153,7 +201,8 @@ async function find(client: IoredisCluster, timeout: number): Promise<KnownClust
       try {
         const slots = await node.call('cluster', 'SLOTS');
         const hardened = { ...hardenedFor(timeout), readOnly: false };
-        const connectTo = (address: Address) => ownConnection(node.duplicate({ ...hardened, ...address }));
+        const connectTo = (address: Address) =>
+          ownConnection(() => node.duplicate({ ...nodeOptions(), ...hardened, ...address }));
         return { slots, asked: addressOf(node), natMap, connectTo };
       } catch (error) {
         cause = error;

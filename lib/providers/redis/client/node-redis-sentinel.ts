@@ -9,7 +9,7 @@ import {
   type NodeRedisConnection,
   type NodeRedisOptions,
 } from './node-redis.js';
-import { type Address, backOff, type Connect, connectTimeoutFor, type NatMap } from './redis-connection.js';
+import { type Address, backOff, type Connect, connectTimeoutFor, KEEP_ALIVE, type NatMap } from './redis-connection.js';
 
 /** The options of a Sentinel client of node-redis, as far as this package reads them. */
 export interface NodeRedisSentinelOptions {
@@ -54,8 +54,7 @@ class Sentinels {
     const master = await this.#find(link);
     if (link.isOver) return;
     const socket = { ...this.options.nodeClientOptions?.socket, ...this.#mapped(master) };
-    const client = this.#node.duplicate(hardened(socket, this.timeout, link));
-    await link.open(client);
+    const client = await link.open(() => this.#node.duplicate(hardened(socket, this.timeout, link)));
     const info = await client.sendCommand(['INFO', 'replication']).catch((error: unknown) => {
       // Without the permission, the first lock finds out.
       if (error instanceof Error && error.message.startsWith('NOPERM')) return '';
@@ -115,6 +114,8 @@ class Sentinels {
         ...this.options.sentinelClientOptions?.socket,
         ...this.#mapped(address),
         connectTimeout: connectTimeoutFor(this.timeout),
+        keepAlive: true,
+        keepAliveInitialDelay: KEEP_ALIVE,
         socketTimeout: undefined,
         // It listens again by itself.
         reconnectStrategy: backOff,

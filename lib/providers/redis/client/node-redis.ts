@@ -4,8 +4,11 @@ import {
   type Address,
   type Connect,
   connectTimeoutFor,
+  duplicateOf,
   type FindCluster,
+  KEEP_ALIVE,
   type NatMap,
+  notAClient,
   REPLY_ERROR,
   type RedisConnection,
 } from './redis-connection.js';
@@ -66,15 +69,20 @@ export interface NodeRedisClusterOptions {
   readonly RESP?: number | undefined;
 }
 
-/** Connections to the server of this client, where it may be silent for `timeout` ms. `overrides` are other options of the client. */
+/**
+ * Connections to the server of this client, where it may be silent for `timeout` ms. `overrides` are other options of the client. Both are
+ * read at each connection.
+ */
 export function nodeRedisConnections(
   client: NodeRedisClient,
   timeout: number,
   overrides: NodeRedisOptions = {},
 ): Connect {
-  const socket = { ...(client.options as NodeRedisOptions | undefined)?.socket, ...overrides.socket };
   return () =>
-    new Connection((link) => link.open(client.duplicate({ ...overrides, ...hardened(socket, timeout, link) })));
+    new Connection((link) => {
+      const socket = { ...(client.options as NodeRedisOptions | undefined)?.socket, ...overrides.socket };
+      return link.open(() => client.duplicate({ ...overrides, ...hardened(socket, timeout, link) }));
+    });
 }
 
 /**
@@ -126,11 +134,18 @@ function addressOf({ url, socket }: NodeRedisOptions): Address {
 /**
  * The options of a Sentinel or Cluster client: those that a duplicate would get, because node-redis shows them nowhere else. Nothing
  * is made.
+ *
+ * @throws LockConfigError for a client that does not show them
  */
-export function nodeRedisOptionsOf(client: NodeRedisSentinel | NodeRedisCluster): unknown {
+export function nodeRedisOptionsOf(
+  client: NodeRedisSentinel | NodeRedisCluster,
+  nodes: 'rootNodes' | 'sentinelRootNodes',
+): unknown {
   // `duplicate` makes one with the constructor of its prototype.
   const asked = Object.create(client, { constructor: { value: Options } }) as typeof client;
-  return (Object.create(asked) as typeof client).duplicate();
+  const read = (Object.create(asked) as typeof client).duplicate() as Partial<Record<string, unknown>> | undefined;
+  if (!Array.isArray(read?.[nodes])) throw notAClient(`its duplicate() shows no "${nodes}"`);
+  return read;
 }
 
 function Options(options: object): object {
@@ -164,6 +179,8 @@ export function hardened(socket: object | undefined, timeout: number, link: Link
     socket: {
       ...socket,
       connectTimeout: connectTimeoutFor(timeout),
+      keepAlive: true,
+      keepAliveInitialDelay: KEEP_ALIVE,
       socketTimeout: undefined,
       // Called as the socket ends, while `destroy` still works.
       reconnectStrategy: (_: number, cause: unknown) => {
@@ -203,7 +220,9 @@ export class Link {
     return this.#abort.signal;
   }
 
-  async open(client: NodeRedisConnection): Promise<void> {
+  /** @throws LockConfigError for a client that is none of node-redis */
+  async open(duplicate: () => NodeRedisConnection): Promise<NodeRedisConnection> {
+    const client = duplicateOf(duplicate, ['connect', 'destroy', 'sendCommand', 'subscribe', 'on']);
     this.client = client;
     // Also of the decoder, after which the library would go on with this socket.
     client.on('error', (cause) => {
@@ -213,6 +232,7 @@ export class Link {
       if (!this.isOver) this.connection.emit('connect');
     });
     await client.connect();
+    return client;
   }
 
   end(cause?: unknown): void {
@@ -236,7 +256,7 @@ export function destroy(client: NodeRedisConnection | undefined): void {
 export class Connection extends EventEmitter implements RedisConnection {
   #link: Link | undefined;
 
-  constructor(private readonly open: (link: Link) => Promise<void>) {
+  constructor(private readonly open: (link: Link) => Promise<unknown>) {
     super();
   }
 

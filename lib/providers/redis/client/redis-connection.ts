@@ -1,4 +1,5 @@
 import type { Clock, Timer } from '../../../api/clock.js';
+import { LockConfigError } from '../../../api/errors.js';
 
 /*
  * What this package needs of a client library. There is one file per library, `ioredis.ts` and `node-redis.ts`; nothing else knows them.
@@ -56,6 +57,35 @@ export interface CommandSender {
   send(command: string, args: string[], onReply: (reply: unknown) => void, onFailure: (error: unknown) => void): void;
 }
 
+/**
+ * What a client makes as its duplicate. A mock makes something else, whose missing parts would fail in an event, where nothing catches that.
+ *
+ * @throws LockConfigError for a duplicate without one of these methods
+ */
+export function duplicateOf<T extends object>(
+  duplicate: () => T | undefined,
+  methods: readonly (keyof T & string)[],
+): T {
+  let made: T | undefined;
+  try {
+    made = duplicate();
+  } catch (error) {
+    throw notAClient(`its duplicate() fails (${String(error)})`);
+  }
+  if (made === undefined) throw notAClient('its duplicate() makes nothing');
+  const missing = methods.find((method) => typeof made[method] !== 'function');
+  if (missing === undefined) return made;
+  throw notAClient(`what its duplicate() makes has no ${missing}()`);
+}
+
+/** The error for an object that looks like a client, and is none. */
+export function notAClient(why: string): LockConfigError {
+  return new LockConfigError(
+    `The client of Redis cannot be used, because ${why}: pass a client of ioredis or redis (version 5 or 6 of either). ` +
+      'A mock executes no locks: in tests, use MemoryLockProvider, or DistributedLockTestingModule of nestjs-distributed-lock/testing.',
+  );
+}
+
 /** A command that has not left this process. */
 export class NotSent extends Error {
   override readonly name = 'NotSent';
@@ -68,6 +98,28 @@ export const REPLY_ERROR = 'ReplyError';
 export function isReplyError(error: unknown): error is Error {
   return error instanceof Error && error.name === REPLY_ERROR;
 }
+
+/** The words with which a server refuses a login, also where a library has put its own before them. */
+const REFUSED_LOGIN = /\b(?:WRONGPASS|NOAUTH|ERR AUTH|ERR invalid password)\b.*?(?=\.?$)/m;
+
+/** What the server has said if this is, or was caused by, a login that it has refused. */
+export function refusedLogin(error: unknown): string | undefined {
+  for (let each = error; each instanceof Error; each = each.cause) {
+    const [words] = REFUSED_LOGIN.exec(each.message) ?? [];
+    if (words !== undefined) return words;
+  }
+  return undefined;
+}
+
+/** What to do about {@link refusedLogin}. */
+export const LOGIN_REMEDY =
+  'Check the user and the password. Where the password is rotated, set it in the options of the client (ioredis) or give a credentialsProvider (redis): both are read at each connection.';
+
+/**
+ * After how many ms of silence the system asks whether the other side is still there. A NAT or a load balancer forgets a connection that is
+ * idle for 4 to 15 minutes. ioredis 5 leaves it to the system by default, which begins after 2 hours.
+ */
+export const KEEP_ALIVE = 10_000;
 
 /**
  * How long to wait before the next try, in ms: 50 more with each, as ioredis does by default. Doubled pauses would find a server

@@ -79,7 +79,7 @@ export function readOptions(options: RedisLockProviderOptions): RedisSettings {
     throw new LockConfigError('RedisLockProvider: "url" is not a URL: write it as redis://host:6379.');
   }
   if (client !== undefined) {
-    const reason = whyUnusable(client);
+    const reason = whyUnreadable(client) ?? whyUnusable(client);
     if (reason !== undefined) throw new LockConfigError(`RedisLockProvider: "client" ${reason}`);
   }
   if (cluster !== undefined && !(Array.isArray(cluster) && cluster.length > 0 && cluster.every(isNode))) {
@@ -106,7 +106,18 @@ function isObject(value: unknown): boolean {
   return typeof value === 'object' && value !== null;
 }
 
-/** What is wrong with this client, if anything is. */
+/** Why the parts that are read of a client cannot be read: it is a proxy that throws, such as one that was revoked. */
+function whyUnreadable(client: RedisClient): string | undefined {
+  try {
+    whyUnusable(client);
+    if (isObject(client)) isCluster({ source: { client } });
+    return undefined;
+  } catch (error) {
+    return `cannot be read (${String(error)}): pass the client itself.`;
+  }
+}
+
+/** What is wrong with this client, if anything is. What only its connections show is found at the start. */
 function whyUnusable(client: unknown): string | undefined {
   const parts = (isObject(client) ? client : {}) as Partial<Record<string, unknown>>;
   const has = (method: string) => typeof parts[method] === 'function';
@@ -122,7 +133,7 @@ function whyUnusable(client: unknown): string | undefined {
 }
 
 /** Whether these are the servers of a Cluster. */
-export function isCluster({ source: { client, cluster } }: RedisSettings): boolean {
+export function isCluster({ source: { client, cluster } }: Pick<RedisSettings, 'source'>): boolean {
   return cluster !== undefined || (client !== undefined && (isIoredisCluster(client) || isNodeRedisCluster(client)));
 }
 
@@ -137,18 +148,19 @@ export async function connectionsOf(settings: RedisSettings): Promise<Connect> {
   }
   if (client) {
     if (isNodeRedisSentinel(client)) {
-      const read = nodeRedisOptionsOf(client) as NodeRedisSentinelOptions;
+      const read = nodeRedisOptionsOf(client, 'sentinelRootNodes') as NodeRedisSentinelOptions;
       return nodeRedisSentinel(await loadNodeRedis(), read, commandTimeout);
     }
     return isNodeRedis(client)
       ? nodeRedisConnections(client as NodeRedisClient, commandTimeout)
-      : ioredisConnections(client as IoredisClient, commandTimeout);
+      : ioredisConnections(() => client as IoredisClient, commandTimeout);
   }
   const { ioredis, nodeRedis } = await loadLibrary(options);
   if (ioredis) {
     const lazy = { lazyConnect: true };
     // Duplicated as well: options in the query of a URL would otherwise come before ours.
-    const template = url === undefined ? new ioredis.Redis({ ...options, ...lazy }) : new ioredis.Redis(url, lazy);
+    const template = () =>
+      url === undefined ? new ioredis.Redis({ ...options, ...lazy }) : new ioredis.Redis(url, lazy);
     return ioredisConnections(template, commandTimeout);
   }
   return options && 'sentinelRootNodes' in options
@@ -160,12 +172,14 @@ export async function connectionsOf(settings: RedisSettings): Promise<Connect> {
 export async function clusterOf({ source, commandTimeout }: RedisSettings): Promise<FindCluster> {
   const { client, cluster = [], options } = source;
   if (client) {
-    if (!isNodeRedis(client)) return ioredisCluster(client as IoredisCluster, commandTimeout);
-    const read = nodeRedisOptionsOf(client as NodeRedisCluster) as NodeRedisClusterOptions;
+    if (!isNodeRedis(client)) return ioredisCluster(() => client as IoredisCluster, commandTimeout);
+    const read = nodeRedisOptionsOf(client as NodeRedisCluster, 'rootNodes') as NodeRedisClusterOptions;
     return nodeRedisCluster(await loadNodeRedis(), read, commandTimeout);
   }
   const { ioredis, nodeRedis } = await loadLibrary(options);
-  if (ioredis) return ioredisCluster(new ioredis.Cluster(cluster, { ...options, lazyConnect: true }), commandTimeout);
+  if (ioredis) {
+    return ioredisCluster(() => new ioredis.Cluster(cluster, { ...options, lazyConnect: true }), commandTimeout);
+  }
   const rootNodes = cluster.map((node) => (typeof node === 'string' ? { url: node } : { socket: node }));
   return nodeRedisCluster(nodeRedis, { ...options, rootNodes }, commandTimeout);
 }
@@ -201,11 +215,14 @@ async function loadLibrary(options: object | undefined): Promise<Library> {
   if (options && ['socket', 'sentinelRootNodes', 'defaults'].some((each) => each in options)) {
     return { nodeRedis: await loadNodeRedis() };
   }
-  try {
-    return { ioredis: (await import('ioredis')) as unknown as Ioredis };
-  } catch {
-    return { nodeRedis: await loadNodeRedis('"ioredis" or "redis"') };
+  const ioredis = (await import('ioredis').catch(() => undefined)) as Partial<Ioredis> | undefined;
+  if (ioredis === undefined) return { nodeRedis: await loadNodeRedis('"ioredis" or "redis"') };
+  if (typeof ioredis.Redis !== 'function') {
+    throw new LockConfigError(
+      'RedisLockProvider needs ioredis 5 or 6, and the package "ioredis" that is loaded exports no Redis, as a mock or an old version: pass a "client", or mock nothing and use MemoryLockProvider.',
+    );
   }
+  return { ioredis: ioredis as Ioredis };
 }
 
 /** @throws LockConfigError when it is not installed. */

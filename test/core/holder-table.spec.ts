@@ -48,22 +48,4 @@ describe('HolderTable', () => {
     table.set(idOf(1), 1);
     expect(table.values()).toEqual([1]);
   });
-
-  it('finds keys that end alike as fast as others, where all characters count', () => {
-    const KEYS = 20_000;
-    const duration = (keyOf: (index: number) => string): number => {
-      const table = new HolderTable<number>(Infinity);
-      const keys = Array.from({ length: KEYS }, (_, index) => keyOf(index));
-      const start = performance.now();
-      for (const [index, key] of keys.entries()) table.set(key, index);
-      for (const [index, key] of keys.entries()) if (table.get(key) !== index) throw new Error('It is not found.');
-      return performance.now() - start;
-    };
-    const [alike, different] = [
-      (index: number) => `order:${index}:invoice`,
-      (index: number) => `invoice:order:${index}`,
-    ];
-    const best = (keyOf: (index: number) => string) => Math.min(...Array.from({ length: 3 }, () => duration(keyOf)));
-    expect(best(alike)).toBeLessThan(4 * best(different));
-  });
 });

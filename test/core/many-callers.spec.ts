@@ -46,3 +46,33 @@ describe('the cost of a caller does not grow with the number of those that come 
     120_000,
   );
 });
+
+describe('the cost of a key', () => {
+  it('does not depend on the text, so callers who choose keys cannot stop the event loop', async () => {
+    const KEYS = 4_096;
+    const BITS = 16;
+    const START = 'x'.repeat(400);
+    // For each hash of the form `31 * hash + character`, "Aa" and "BB" are the same.
+    const keyOf = (pair: readonly [string, string], index: number) =>
+      START + Array.from({ length: BITS }, (_, bit) => pair[(index >> bit) & 1]).join('');
+    const locks = new LockManager({ providers: { main: new MemoryLockProvider() } });
+    await locks.start();
+    /** CPU time in µs of all, held at the same time, the least of some runs. */
+    const cost = async (pair: readonly [string, string]) => {
+      const costs: number[] = [];
+      for (let run = 0; run < RUNS; run += 1) {
+        const keys = Array.from({ length: KEYS }, (_, index) => keyOf(pair, index));
+        const begun = process.cpuUsage();
+        const held = await Promise.all(keys.map((key) => locks.acquire(key)));
+        await Promise.all(held.map((lock) => lock.release()));
+        const { user, system } = process.cpuUsage(begun);
+        costs.push(user + system);
+      }
+      return Math.min(...costs);
+    };
+    const harmless = await cost(['Aa', 'BC']);
+    const colliding = await cost(['Aa', 'BB']);
+    await locks.stop();
+    expect(colliding).toBeLessThan(10 * harmless);
+  }, 120_000);
+});

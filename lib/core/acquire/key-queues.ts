@@ -3,7 +3,6 @@ import type { LockEvent } from '../../api/lock-events.js';
 import { nameOf } from '../events/subject.js';
 import type { Hold } from '../hold/hold.js';
 import type { ProviderCore } from '../provider-core.js';
-import { HolderTable } from '../toolkit/holder-table.js';
 import type { AcquireTerms } from './acquire-terms.js';
 import { LocalCaller } from './caller.js';
 import { KeyQueue } from './key-queue.js';
@@ -13,8 +12,10 @@ export class KeyQueues {
   /**
    * By how many other keys the callers hold. Behind a caller that holds fewer, a caller could wait for a connection that only its own end would
    * free.
+   *
+   * A `Map` hashes with a seed of its process, so callers who choose keys cannot make many of them collide.
    */
-  readonly #tables: HolderTable<KeyQueue>[] = [];
+  readonly #tables: Map<string, KeyQueue>[] = [];
 
   constructor(
     private readonly provider: ProviderCore,
@@ -74,10 +75,10 @@ export class KeyQueues {
     return wasLocked ?? false;
   }
 
-  #tableOf(otherKeysHeld: number): HolderTable<KeyQueue> {
+  #tableOf(otherKeysHeld: number): Map<string, KeyQueue> {
     // Without a gap, whatever the first number is.
-    while (this.#tables.length <= otherKeysHeld) this.#tables.push(new HolderTable(Infinity));
-    return this.#tables[otherKeysHeld] as HolderTable<KeyQueue>;
+    while (this.#tables.length <= otherKeysHeld) this.#tables.push(new Map());
+    return this.#tables[otherKeysHeld] as Map<string, KeyQueue>;
   }
 
   get #waiting(): LocalCaller[] {
@@ -85,7 +86,7 @@ export class KeyQueues {
   }
 
   #all(): KeyQueue[] {
-    return this.#tables.flatMap((queues) => queues.values());
+    return this.#tables.flatMap((queues) => [...queues.values()]);
   }
 
   /** The backend answers again. The oldest ask first: where the queue was lost, the first that asks has the lock. */

@@ -1,10 +1,16 @@
+import { BRAND, errorInJson, safeCause } from './cause.js';
+import { printable } from './printable.js';
+
 /** What every lock error knows about where it happened. */
 export interface LockErrorDetails {
   /** The logical key, or `null` when the error is not about one key. */
   readonly key?: string | null | undefined;
   /** The name under which the provider is registered, or `null` when no provider is concerned. */
   readonly provider?: string | null | undefined;
-  /** The error below, if there is one. */
+  /**
+   * The error below, if there is one. The lock error has a copy of it, with class, message, code and stack, and without what drivers note
+   * besides: addresses with passwords, statements, ids of holders.
+   */
   readonly cause?: unknown;
 }
 
@@ -26,9 +32,6 @@ export type TaskOutcome =
 export type LossReason =
   'expired' | 'revoked' | 'max-hold' | 'shutdown' | 'released' | 'rolled-back' | 'commit-unknown';
 
-// Registered, so that two copies of this package in one process recognize each other's errors.
-const BRAND = Symbol.for('nestjs-distributed-lock:LockError');
-
 /**
  * The base of every error that this package throws. A user's own error is never wrapped in one.
  *
@@ -42,12 +45,22 @@ export abstract class LockError extends Error {
   /** The name under which the provider is registered, or `null` when no provider is concerned. */
   readonly provider: string | null;
 
-  constructor(message: string, details: LockErrorDetails = {}) {
-    super(message, details.cause === undefined ? undefined : { cause: details.cause });
+  /** @param message one line, or several of them. They may quote the message of the cause */
+  constructor(message: string | readonly string[], details: LockErrorDetails = {}) {
+    // An application computes its keys by itself, so what it throws meanwhile passes as it is.
+    const cause = new.target === LockKeyError ? details.cause : safeCause(details.cause);
+    const lines = [message].flat().map((line) => printable(quoting(line, details.cause, cause)));
+    super(lines.join('\n'), cause === undefined ? undefined : { cause });
     this.name = new.target.name;
     this.key = details.key ?? null;
     this.provider = details.provider ?? null;
     Object.defineProperty(this, BRAND, { value: true });
+  }
+
+  /** For logs, without the stack. */
+  toJSON(): object {
+    const { name, code, message, key, provider, cause } = this;
+    return { name, code, message, key, provider, ...(cause !== undefined && { cause: errorInJson(cause) }) };
   }
 
   /** By brand and code, because filters of Nest and of applications know nothing but `instanceof`. */
@@ -72,6 +85,10 @@ export class LockBusyError extends LockError {
     super(message, details);
     this.waited = details.waited ?? 0;
   }
+
+  override toJSON(): object {
+    return { ...super.toJSON(), waited: this.waited };
+  }
 }
 
 /** Lost: the lock was ours and is not any more, so somebody else may hold it. */
@@ -87,6 +104,11 @@ export class LockLostError extends LockError {
     this.reason = details.reason;
     this.outcome = details.outcome;
   }
+
+  /** Without what its task gave or threw. */
+  override toJSON(): object {
+    return { ...super.toJSON(), reason: this.reason, outcome: this.outcome?.status };
+  }
 }
 
 /** Unavailable: the backend is down, or it is unknown what happened to a request. Never thrown for a busy lock. */
@@ -101,6 +123,10 @@ export class LockUnavailableError extends LockError {
   constructor(message: string, details: LockErrorDetails & { sent?: boolean | undefined } = {}) {
     super(message, details);
     this.sent = details.sent ?? true;
+  }
+
+  override toJSON(): object {
+    return { ...super.toJSON(), sent: this.sent };
   }
 }
 
@@ -142,3 +168,9 @@ const KINDS: Readonly<Record<string, unknown>> = {
   LOCK_CAPACITY: LockCapacityError,
   LOCK_VERSION_CONFLICT: VersionConflictError,
 };
+
+/** The message with that of the safe cause, where it quotes the cause. */
+function quoting(message: string, cause: unknown, safe: unknown): string {
+  const [quoted, shown] = [cause, safe].map((error) => (error as Error | undefined)?.message);
+  return quoted && shown !== undefined && shown !== quoted ? message.replaceAll(quoted, shown) : message;
+}

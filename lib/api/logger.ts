@@ -1,4 +1,4 @@
-/** Where the core and the backends report. Keys may appear in messages; holder ids, URLs and passwords never do. */
+/** Where the core and the backends report. Keys may appear in messages, on one line; holder ids, URLs and passwords never do. */
 export interface LockLogger {
   debug(message: string): void;
   warn(message: string): void;

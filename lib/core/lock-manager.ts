@@ -3,7 +3,8 @@ import type { LockEvents } from '../api/lock-events.js';
 import type { LockDefaults, LockOptions } from '../api/lock-options.js';
 import type { Lock } from '../api/lock.js';
 import type { Clock } from '../api/clock.js';
-import { silentLogger } from '../api/logger.js';
+import { type LockLogger, silentLogger } from '../api/logger.js';
+import { printable } from '../api/printable.js';
 import { normalizeKeys, type LockKey } from '../key/lock-key.js';
 import { type CallOptions, LockAcquirer } from './acquire/lock-acquirer.js';
 import type { LockOrigin, LockPlan } from './acquire/lock-plan.js';
@@ -53,7 +54,8 @@ export class LockManager {
   constructor(options: LockManagerOptions) {
     const { defaultProvider, namespace, instance, maxWaiters, shutdownGrace, failFast } =
       resolveManagerOptions(options);
-    const { clock = systemClock, logger = silentLogger } = options;
+    const { clock = systemClock } = options;
+    const logger = onOneLine(options.logger ?? silentLogger);
     this.#default = defaultProvider;
     this.#defaults = options.defaults ?? {};
     this.#grace = shutdownGrace;
@@ -193,4 +195,19 @@ export class LockManager {
     const cores = Array.from(this.#providers, ({ core }) => core);
     while (cores.some(({ holds }) => !holds.isIdle)) await Promise.all(cores.map(({ holds }) => holds.idle()));
   }
+}
+
+/** Messages name keys, which may have line breaks. */
+function onOneLine(logger: LockLogger): LockLogger {
+  return {
+    debug: (message) => {
+      logger.debug(printable(message));
+    },
+    warn: (message) => {
+      logger.warn(printable(message));
+    },
+    error: (message) => {
+      logger.error(printable(message));
+    },
+  };
 }

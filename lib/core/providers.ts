@@ -1,3 +1,4 @@
+import { safeText } from '../api/cause.js';
 import { LockConfigError, LockError } from '../api/errors.js';
 import type { LockLogger } from '../api/logger.js';
 import type { LockProvider } from '../api/lock-provider.js';
@@ -95,7 +96,7 @@ export class Providers implements Iterable<Entry> {
       try {
         await core.close();
       } catch (error) {
-        this.#logger.error(`Lock provider "${core.name}" failed to close: ${String(error)}`);
+        this.#logger.error(`Lock provider "${core.name}" failed to close: ${safeText(String(error))}`);
       }
     }));
   }

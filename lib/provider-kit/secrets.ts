@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { inspect } from 'node:util';
 import type { LockLogger } from '../api/logger.js';
 import type { Random } from '../api/random.js';
 import { systemRandom } from '../core/toolkit/random.js';
@@ -55,10 +56,10 @@ export class Secrets implements Random, LockLogger {
   }
 }
 
-function textOf(something: unknown): string {
-  if (something instanceof Error) return `${something.message}\n${textOf(something.cause)}`;
-  if (typeof something === 'object' && something !== null) return Object.values(something).map(textOf).join('\n');
-  return String(something);
+/** Everything that a log could show of it: message, stack, causes, properties of any kind, and its JSON. */
+export function textOf(something: unknown): string {
+  const options = { depth: 10, showHidden: true, getters: true, maxStringLength: null, maxArrayLength: null } as const;
+  return `${inspect(something, options)}\n${JSON.stringify(something)}`;
 }
 
 function lineWith(lines: readonly string[], id: string): string {

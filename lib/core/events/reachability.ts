@@ -1,4 +1,5 @@
 import type { LockEventPublisher } from './publisher.js';
+import { safeCause } from '../../api/cause.js';
 import type { Clock } from '../../api/clock.js';
 import type { LockLogger } from '../../api/logger.js';
 
@@ -47,12 +48,13 @@ export class Reachability {
   failed(cause: unknown): void {
     if (this.#downSince === undefined) {
       this.#downSince = this.clock.now();
-      this.events.publish('unavailable', () => ({ provider: this.provider, cause }));
+      this.events.publish('unavailable', () => ({ provider: this.provider, cause: safeCause(cause) }));
     }
     // One that was not logged in time is logged later, if it lasts.
     if (this.#isLogged || !this.#mayLog()) return;
     this.#isLogged = true;
-    const reason = cause instanceof Error ? `: ${cause.message}` : '';
+    const shown = safeCause(cause);
+    const reason = shown instanceof Error ? `: ${shown.message}` : '';
     this.logger.warn(`Lock provider "${this.provider}" does not answer${reason}`);
   }
 

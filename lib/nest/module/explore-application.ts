@@ -43,9 +43,8 @@ export function exploreApplication(
   const campaigns = new LeaderCampaigns(service, leaders);
   for (const problem of campaigns.problems) problems.add(problem);
   if (problems.size > 0) {
-    throw new LockConfigError(
-      `These locked methods cannot work:\n${[...problems].map((problem) => `  - ${problem}`).join('\n')}`,
-    );
+    const list = Array.from(problems, (problem) => `  - ${problem}`);
+    throw new LockConfigError(['These locked methods cannot work:', ...list]);
   }
   if (hasTransactionsOfCls(wrappers)) warnOfTransactionsAbove(proxied, logger);
   reportBoot(service, all, campaigns.methods, logger);

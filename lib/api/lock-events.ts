@@ -1,7 +1,7 @@
 import type { LossReason } from './errors.js';
 import type { LockMode } from './lock-mode.js';
 
-/** What every event about a lock carries. Never a holder id. */
+/** What every event about a lock carries. Never a holder id. Every event has a JSON form, with its fencing token as text. */
 export interface LockEvent {
   readonly key: string;
   readonly provider: string;
@@ -56,7 +56,7 @@ export interface LockEventMap {
     /** Whether the key was held or retained (`minHold`). */
     readonly wasLocked: boolean;
   };
-  /** A provider's backend does not answer. Published once, until it has answered again. */
+  /** A provider's backend does not answer. Published once, until it has answered again. `cause` is a copy of the error without passwords and holder ids. */
   unavailable: { readonly provider: string; readonly cause: unknown };
   /** A provider that is built on several others uses another one of them from now on. */
   failover: {

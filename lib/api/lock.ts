@@ -11,6 +11,14 @@ import type { LockMode } from './lock-mode.js';
  */
 export type ReleaseResult = 'released' | 'nested' | 'lost' | 'pending';
 
+/** What JSON shows of a {@link Lock}. */
+export interface LockJson extends Pick<Lock, 'key' | 'keys' | 'provider' | 'mode' | 'acquiredAt'> {
+  /** As text, because JSON has no numbers of this size. */
+  readonly fencingToken: string | null;
+  /** Those of each key. */
+  readonly fencingTokens: Readonly<Record<string, string | null>>;
+}
+
 /**
  * A lock that is held: what `acquire` returns and what a task under `withLock` receives.
  *
@@ -71,4 +79,6 @@ export interface Lock extends AsyncDisposable {
   run<T>(task: () => T): T;
   /** Gives the lock back. Idempotent; never rejects. */
   release(): Promise<ReleaseResult>;
+  /** For logs: without {@link holder}. */
+  toJSON(): LockJson;
 }

@@ -3,6 +3,7 @@ import type { HeldLock, ListedLock, ListOptions, LockInfo, WaitingLock } from '.
 import type { LockBackend } from '../api/lock-provider.js';
 import type { Clock } from '../api/clock.js';
 import { normalizeKeys } from '../key/lock-key.js';
+import { withJson } from './toolkit/with-json.js';
 import type { ProviderCore } from './provider-core.js';
 import type { Providers } from './providers.js';
 
@@ -29,7 +30,8 @@ export class LockAdmin {
     if (!core.capabilities.forceRelease || !core.backend.inspect) {
       return notOffered(core, 'inspect() and isLocked()');
     }
-    return core.backend.inspect(oneKey(key));
+    const info = await core.backend.inspect(oneKey(key));
+    return info && withJson(info);
   }
 
   /**
@@ -41,7 +43,7 @@ export class LockAdmin {
    */
   list({ prefix = '', provider }: ListOptions = {}): AsyncIterable<ListedLock> {
     const core = this.#core(provider);
-    return core.backend.list?.({ prefix }) ?? notOffered(core, 'list()');
+    return eachWithJson(core.backend.list?.({ prefix }) ?? notOffered(core, 'list()'));
   }
 
   /**
@@ -78,16 +80,18 @@ export class LockAdmin {
     const now = this.clock.now();
     const wallTime = this.clock.wallTime();
     return [...this.providers].flatMap(({ core }) =>
-      core.holds.valid.map((hold) => ({
-        key: hold.key,
-        provider: core.name,
-        mode: hold.mode,
-        method: hold.subject.method,
-        acquiredAt: new Date(wallTime - (now - hold.grantedAt)),
-        fencingToken: hold.fencingToken,
-        remaining: hold.remaining(),
-        entries: hold.entries,
-      })),
+      core.holds.valid.map((hold) =>
+        withJson({
+          key: hold.key,
+          provider: core.name,
+          mode: hold.mode,
+          method: hold.subject.method,
+          acquiredAt: new Date(wallTime - (now - hold.grantedAt)),
+          fencingToken: hold.fencingToken,
+          remaining: hold.remaining(),
+          entries: hold.entries,
+        }),
+      ),
     );
   }
 
@@ -108,6 +112,10 @@ export class LockAdmin {
   #core(name = this.defaultProvider): ProviderCore {
     return this.providers.get(name).core;
   }
+}
+
+async function* eachWithJson(locks: AsyncIterable<ListedLock>): AsyncGenerator<ListedLock> {
+  for await (const lock of locks) yield withJson(lock);
 }
 
 function oneKey(key: string): string {

@@ -3,6 +3,7 @@ import type { ResignReason } from '../api/lock-events.js';
 import type { GrantedLock } from '../core/hold/granted-lock.js';
 import { lossSignal } from '../core/hold/loss-signal.js';
 import type { LockManager } from '../core/lock-manager.js';
+import { withJson } from '../core/toolkit/with-json.js';
 
 /** What a task gets that runs while this process leads. */
 export interface LeaderTerm {
@@ -84,7 +85,7 @@ export class Term {
     const { signal } = this.#controller;
     try {
       // It may have ended since this call began. A task that waits for the event `abort` would wait permanently.
-      await this.join(() => (signal.aborted ? undefined : task({ key, fencingToken, signal })));
+      await this.join(() => (signal.aborted ? undefined : task(withJson({ key, fencingToken, signal }))));
     } catch (error) {
       if (!signal.aborted) throw error;
     }

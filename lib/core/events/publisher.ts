@@ -1,6 +1,7 @@
 import { EventEmitter } from 'node:events';
 import type { LockEventListener, LockEventMap, LockEventName, LockEvents } from '../../api/lock-events.js';
 import { detached } from '../toolkit/detached.js';
+import { withJson } from '../toolkit/with-json.js';
 import { eventChannels } from './channels.js';
 
 /** The publishing side of {@link LockEvents}. */
@@ -32,7 +33,7 @@ export class LockEventPublisher implements LockEvents {
   publish<N extends LockEventName>(name: N, describe: () => LockEventMap[N]): void {
     const channel = eventChannels[name];
     if (this.#emitter.listenerCount(name) === 0 && !channel.hasSubscribers) return;
-    const event = describe();
+    const event = withJson(describe());
     channel.publish(event);
     // One by one, so that a listener that throws stops neither the others nor the lock path that publishes; and not under the locks of the
     // caller for whom it is published.

@@ -1,4 +1,5 @@
 import { LockLostError } from '../../api/errors.js';
+import { withJson } from '../toolkit/with-json.js';
 import { acquireChannel, holdChannel } from './channels.js';
 import type { LockEvent } from '../../api/lock-events.js';
 import type { AcquireTrace, HoldTrace } from '../../api/lock-traces.js';
@@ -16,7 +17,7 @@ export async function traceAcquisition<T>(
   signal: AbortSignal | undefined,
   acquire: () => Promise<T>,
 ): Promise<T> {
-  const trace: AcquireTrace = { ...subject };
+  const trace = withJson<AcquireTrace>({ ...subject });
   const granted: T[] = [];
   await acquireChannel.tracePromise(async () => {
     try {
@@ -35,7 +36,7 @@ export type EndTrace = (end: NonNullable<HoldTrace['result']> | LockLostError, f
 
 /** Begins the trace of a hold. */
 export function traceHold(subject: LockEvent, fencingToken: bigint | null): EndTrace | undefined {
-  const trace: HoldTrace = { ...subject, fencingToken };
+  const trace = withJson<HoldTrace>({ ...subject, fencingToken });
   let finish: EndTrace | undefined;
   const over = new Promise<unknown>((resolve, reject) => {
     finish = (end, failed) => {

@@ -1,7 +1,8 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
+import { inspect, type InspectOptions } from 'node:util';
 import { LockConfigError, type LockLostError, LockUnavailableError } from '../../api/errors.js';
 import { toMilliseconds, type Duration } from '../../api/duration.js';
-import type { Lock, ReleaseResult } from '../../api/lock.js';
+import type { Lock, LockJson, ReleaseResult } from '../../api/lock.js';
 import type { LockMode } from '../../api/lock-mode.js';
 import type { ReleasePolicy } from '../../api/lock-options.js';
 import type { ProviderCore } from '../provider-core.js';
@@ -218,6 +219,19 @@ export class GrantedLock implements Lock {
     if (this.releasePolicy === 'confirmed') await released;
   }
 
+  toJSON(): LockJson {
+    const { key, keys, provider, mode, acquiredAt, fencingToken, fencingTokens } = this;
+    return {
+      ...{ key, keys, provider, mode, acquiredAt, fencingToken: textOf(fencingToken) },
+      fencingTokens: Object.fromEntries(Array.from(fencingTokens, ([each, token]) => [each, textOf(token)])),
+    };
+  }
+
+  /** It has the whole core below, and the ids of holders. */
+  [inspect.custom](_depth: number, options: InspectOptions): string {
+    return `Lock ${inspect(this.toJSON(), options)}`;
+  }
+
   /** Ends this entry, and each hold with its last entry, in reverse order. `failed`: the task under it failed. */
   end(failed: boolean): Promise<ReleaseResult> {
     if (this.#listeners) for (const hold of this.holds) hold.forget(this.#onLost);
@@ -252,3 +266,7 @@ export class GrantedLock implements Lock {
 }
 
 const WORST_FIRST: readonly ReleaseResult[] = ['lost', 'pending', 'released', 'nested'];
+
+function textOf(token: bigint | null): string | null {
+  return token === null ? null : String(token);
+}

@@ -45,7 +45,7 @@ describe('a stranger', () => {
 
   /** All that a key has. */
   const contentOf = async (key: string) => [
-    (await redis.admin.dumpBuffer(key)).toString('hex'),
+    ((await redis.admin.dumpBuffer(key)) as Buffer | null)?.toString('hex'),
     await redis.admin.pexpiretime(key),
   ];
   const contentsOf = (keys: readonly string[]) => Promise.all(keys.map(contentOf));
@@ -111,6 +111,7 @@ describe('a stranger', () => {
             await redis.admin.set('other:{1}:held', `c${'1'.repeat(29)}${THERE}${random.id()}`);
             const keys = [...values.map(([key]) => key), 'other:{0}seen', 'other:{1}:k}q', 'other:{1}:held'];
             const before = await contentsOf(keys);
+            expect(await redis.admin.exists(...keys)).toBe(keys.length);
             for (const { letter, lock, holder, provisional, text: any } of notices) {
               const grant = `${'1'.repeat(16)}${'2'.repeat(16)}01${provisional}:${holder} ${lock}`;
               const message = letter === 'grant' ? grant : letter === 'k' ? `k${provisional}:${holder}` : any;
@@ -204,6 +205,7 @@ describe('a stranger', () => {
       ['a text', (key) => redis.admin.set(key, 'hello')],
       ['a hash', (key) => redis.admin.hset(key, 'a', 'b')],
       ['a sorted set', (key) => redis.admin.zadd(key, 1, 'alice', 2, 'bob')],
+      ['a sorted set that looks like records', (key) => redis.admin.zadd(key, 1, 'hello', 2, 'x0:0')],
       [
         'a sorted set for an hour',
         async (key) => {

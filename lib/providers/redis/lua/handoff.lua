@@ -73,7 +73,7 @@ local function serve(lock, value)
         elseif granted and mode == 'l' then used, smallest = used + weight, min(smallest, limit) end
       end
       if granted then value = granted
-      elseif find(member, '^%l%w+[%d ]*:%w+$') then dead[#dead + 1] = member
+      elseif find(member, '^%l%x%x%x%x%x%x%x%x%x%x%x%x%d+[%d ]*:%w+$') then dead[#dead + 1] = member
       else refuse(queue) end
       isBlocked = used >= smallest
       if isBlocked then break end

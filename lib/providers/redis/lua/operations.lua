@@ -102,10 +102,10 @@ local function acquire(lock, code, holder, lease, exist)
 
   -- This process is alive and waits. Written again after FRESH ms at the earliest, so busy queues do not pay for it.
   local isFresh = now - tonumber(call('ZSCORE', seen, process) or 0) < FRESH
-  if not isFresh then hasRecords(seen, '^%w%w%w%w%w%w%w%w%w%w%w%w$') end
+  if not isFresh then hasRecords(seen, '^%x%x%x%x%x%x%x%x%x%x%x%x$', 0) end
   -- A queue never lasts longer than KEEP, so one that does may be somebody else's.
   local left = queued and call('PTTL', queue) or 0
-  if left < 0 or left > KEEP then hasRecords(queue, '^%l%w+[%d ]*:%w+$') end
+  if left < 0 or left > KEEP then hasRecords(queue, '^%l%x%x%x%x%x%x%x%x%x%x%x%x%d+[%d ]*:%w+$', 0) end
   -- First a write that a full memory allows, after which this script may write. Otherwise no process could report that it is alive.
   call('PEXPIRE', queue, KEEP)
   -- Written again with each ask, so that the order is that of the ages also after the oldest caller has left or the queue was lost. An
@@ -205,7 +205,7 @@ end
 local function forceRelease(lock)
   local value = endExpired(lock, call('GET', lock))
   if value and not isOurs(value) then refuse(lock) end
-  if hasRecords(lock .. '}r', '^[hck]%w*[%d ]*$') or value then call('DEL', lock, lock .. '}r') end
+  if hasHolders(lock .. '}r') or value then call('DEL', lock, lock .. '}r') end
   serveIfPossible(lock, false)
   return value and 1 or 0
 end

@@ -108,11 +108,16 @@ local function isOurs(value)
   return (state == 112 or state == 119 or state == 107) and find(value, '^%w+$', 18) -- p, w, k
 end
 
--- Whether this sorted set has records. Fails if somebody else has written it.
-local function hasRecords(set, form)
-  local first = call('ZRANGE', set, 0, 0)[1]
-  if first and not find(first, form) then refuse(set) end
+-- Whether this sorted set has records, of this form and with scores of at least so much. Fails if somebody else has written it.
+local function hasRecords(set, form, least)
+  local first, score = unpack(call('ZRANGE', set, 0, 0, 'WITHSCORES'))
+  if first and not (find(first, form) and tonumber(score) >= least) then refuse(set) end
   return first
+end
+
+-- Whether there are holders, such as those of a lock that was deleted or evicted. Their scores are times in ms.
+local function hasHolders(holders)
+  return hasRecords(holders, '^[hck]%w*[%d ]*$', 1000000000000)
 end
 
 -- Held by any number of readers, or by limited holders.
@@ -129,7 +134,7 @@ end
 local function recordSole(lock, value)
   local left, holders = call('PTTL', lock), lock .. '}r'
   local joint = 'l' .. sub(value, 2, 17) .. match(value, ' %d+ %d+$')
-  local hasLeft = hasRecords(holders, '^[hck]%w*[%d ]*$')
+  local hasLeft = hasHolders(holders)
   -- First, because it is allowed when the memory is full, and after it this script may also write.
   call('PEXPIRE', lock, left + KEEP)
   call('SET', lock, joint, 'KEEPTTL')
@@ -237,7 +242,7 @@ local function join(lock, value, mode, record, terms, ttl)
   local holders, isLonger = lock .. '}r', true
   if not value then
     -- What is left of holders whose lock was deleted or evicted is not theirs any more.
-    if hasRecords(holders, '^[hck]%w*[%d ]*$') then call('DEL', holders) end
+    if hasHolders(holders) then call('DEL', holders) end
     value = mode .. takeTokens() .. terms
     call('SET', lock, value, 'PX', ttl + KEEP)
   else

@@ -1,4 +1,4 @@
-import { BRAND, errorInJson, safeCause } from './cause.js';
+import { BRAND, errorInJson, isError, safeCause } from './cause.js';
 import { printable } from './printable.js';
 
 /** What every lock error knows about where it happened. */
@@ -169,8 +169,9 @@ const KINDS: Readonly<Record<string, unknown>> = {
   LOCK_VERSION_CONFLICT: VersionConflictError,
 };
 
-/** The message with that of the safe cause, where it quotes the cause. */
+/** The message, with what it quotes of the cause as the safe cause has it. */
 function quoting(message: string, cause: unknown, safe: unknown): string {
-  const [quoted, shown] = [cause, safe].map((error) => (error as Error | undefined)?.message);
-  return quoted && shown !== undefined && shown !== quoted ? message.replaceAll(quoted, shown) : message;
+  const [quoted, shown] = [cause, safe].map((error) => (isError(error) ? error.message : error));
+  if (typeof quoted !== 'string' || typeof shown !== 'string' || quoted === '' || quoted === shown) return message;
+  return message.replaceAll(quoted, () => shown);
 }

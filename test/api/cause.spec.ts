@@ -108,6 +108,10 @@ describe('the cause of a lock error', () => {
       'Not available: getaddrinfo ENOTFOUND ***@h. Check it. Error: getaddrinfo ENOTFOUND ***@h',
     );
     expect(textOf(error)).not.toContain('hunter2');
+    const text = "token=hunter2 $& $'";
+    expect(new LockUnavailableError(`Not available: ${text}.`, { cause: text }).message).toBe(
+      "Not available: token=*** $& $'.",
+    );
   });
 
   it('is itself where the application has thrown it, or this package', () => {

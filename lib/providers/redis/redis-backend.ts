@@ -46,6 +46,8 @@ export class RedisBackend implements LockBackend, ServersListener {
   };
   readonly commandTimeout: number;
   readonly #layout: KeyLayout;
+  /** Private, because `inspect` would show a password. */
+  readonly #settings: RedisSettings;
   readonly #servers: Servers;
   readonly #requests: RedisRequests;
   readonly #operatorView: OperatorView;
@@ -56,10 +58,11 @@ export class RedisBackend implements LockBackend, ServersListener {
 
   constructor(
     private readonly context: BackendContext,
-    private readonly settings: RedisSettings,
+    settings: RedisSettings,
   ) {
     this.commandTimeout = settings.commandTimeout;
     this.#layout = new KeyLayout(context.namespace);
+    this.#settings = settings;
     this.#servers = this.#serversOf(settings);
     this.#operatorView = new OperatorView(this.#servers, this.#layout, context.logger);
     this.#requests = new RedisRequests(context, this.#servers, this.#layout, settings.waitReplicas > 0);
@@ -162,7 +165,7 @@ export class RedisBackend implements LockBackend, ServersListener {
 
   diagnose(): Promise<Diagnostic[]> {
     const { isCluster, asks } = this.#servers;
-    const { waitReplicas } = this.settings;
+    const { waitReplicas } = this.#settings;
     return examine(asks, { isCluster, waitReplicas, key: this.#layout.counter, channel: this.#layout.channelOf('') });
   }
 

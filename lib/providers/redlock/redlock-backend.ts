@@ -25,15 +25,18 @@ export class RedlockBackend implements LockBackend {
   readonly capabilities: LockCapabilities;
   readonly commandTimeout: number;
   readonly #layout: RedlockKeyLayout;
+  /** Private, because `inspect` would show a password. */
+  readonly #settings: RedlockSettings;
   readonly #nodes: Nodes;
   readonly #waiting = new WaitingAttempts();
 
   constructor(
     private readonly context: BackendContext,
-    private readonly settings: RedlockSettings,
+    settings: RedlockSettings,
   ) {
     this.commandTimeout = settings.commandTimeout;
     this.#layout = new RedlockKeyLayout(context.namespace);
+    this.#settings = settings;
     this.#nodes = new Nodes(context, settings, this.#layout);
     this.capabilities = {
       shared: false,
@@ -93,7 +96,7 @@ export class RedlockBackend implements LockBackend {
   }
 
   diagnose(): Promise<Diagnostic[]> {
-    return diagnoseNodes(this.#nodes.all, this.#layout, this.settings.delayedRestart);
+    return diagnoseNodes(this.#nodes.all, this.#layout, this.#settings.delayedRestart);
   }
 
   async close(): Promise<void> {

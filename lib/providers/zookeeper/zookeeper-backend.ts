@@ -47,6 +47,8 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
   readonly casStore: CasStore;
   /** Heartbeats watch the connection also while it is idle. */
   readonly commandTimeout = 0;
+  /** Private, because `inspect` would show its credentials. */
+  readonly #settings: ZooKeeperSettings;
   readonly #shared: AttemptContext;
   readonly #paths: LockPaths;
   readonly #operatorView: OperatorView;
@@ -64,9 +66,10 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
 
   constructor(
     private readonly context: BackendContext,
-    private readonly settings: ZooKeeperSettings,
+    settings: ZooKeeperSettings,
     private readonly makeClient: ClientFactory,
   ) {
+    this.#settings = settings;
     this.capabilities = {
       shared: settings.recipe === 'read-write',
       limits: true,
@@ -138,7 +141,7 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
   }
 
   diagnose(): Promise<Diagnostic[]> {
-    return Promise.resolve(diagnose(this.settings, this.#shared.session));
+    return Promise.resolve(diagnose(this.#settings, this.#shared.session));
   }
 
   async close(): Promise<void> {
@@ -200,7 +203,7 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
   /** Opens the first session. Resolves to whether it is up in time. */
   #openFirst(): Promise<boolean> {
     const { clock } = this.context;
-    const { sessionTimeout } = this.settings;
+    const { sessionTimeout } = this.#settings;
     const isUp = new Promise<boolean>((resolve) => (this.#endConnect = resolve));
     this.#open(new Session(this.makeClient, sessionTimeout, this.#paths.sessions, clock, this));
     return withTimeout(clock, Math.min(sessionTimeout, CONNECT_TIMEOUT), isUp, () => false);

@@ -1,3 +1,5 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+
 // Faults between one worker and its servers.
 
 const onAllProxies = (act) => (context) => context.worker.proxies.forEach((proxy) => act(proxy, context));
@@ -25,10 +27,13 @@ export const connectionsForgotten = {
   begin: onAllProxies((proxy) => proxy.loseState()),
 };
 
+const OUTAGE_OVER = 2_500;
 /** A NAT has dropped the connections of a worker while they were idle. Callers that do not wait for a holder get their locks on new ones. */
 export const connectionsDropped = {
   name: 'connections dropped',
-  begin({ fleet, worker }) {
+  async begin({ fleet, worker }) {
+    // A provider that is known to be down is not asked twice.
+    await sleep(OUTAGE_OVER);
     for (const proxy of worker.proxies) proxy.drop();
     const keys = ['dropped:1', 'dropped:2', 'dropped:3'].map((key) => `${key}:${worker.name}`);
     const sections = keys.map((key) => ({

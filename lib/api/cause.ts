@@ -4,7 +4,7 @@ import { printable } from './printable.js';
 /** Marks the errors of this package: their causes are safe. Registered, so that two copies of it in one process recognize each other's errors. */
 export const BRAND = Symbol.for('nestjs-distributed-lock:LockError');
 
-/** What a cause keeps, where it is text, a number or a boolean. Drivers note more: the statement, its parameters, the address as it was given. */
+/** The properties that a cause keeps, where they are text, a number or a boolean. Drivers note more: the statement, its parameters, the address as it was given. */
 const KEPT: ReadonlySet<string> = new Set([
   ...['code', 'errno', 'syscall', 'address', 'port', 'hostname', 'host', 'path', 'reason'],
   ...['sqlState', 'sqlMessage', 'severity', 'fatal', 'schema', 'table', 'column', 'constraint', 'routine'],
@@ -24,7 +24,7 @@ const SUSPICIOUS = /[@?\p{Cc}\p{Zl}\p{Zp}\p{Bidi_C}]|pass|pwd|secret|token|with 
 const SECRETS: readonly (readonly [RegExp, string])[] = [
   // An address, also as the name of a host, up to the last `@`: a password that is not escaped may contain anything. All of it, if that may
   // be in its query.
-  [/((?<!\bfile):\/\/|\bgetaddrinfo \w+ ).*\?.*@.*/, '$1***'],
+  [/((?<!\bfile):\/\/|\bgetaddrinfo \w+ )[^?\n]*\?[^@\n]*@.*/, '$1***'],
   [/((?<!\bfile):\/\/|\bgetaddrinfo \w+ ).*@/, '$1***@'],
   // The query of an address.
   [/\?[^\s'"?]*=.*/, '?***'],
@@ -38,11 +38,11 @@ const SECRETS: readonly (readonly [RegExp, string])[] = [
   [/([0-9a-f]{12})[0-9a-f]{8,}/gi, '$1…'],
 ];
 
-// What was made safe, and what it became: an outage gives one cause to many callers.
+// The causes that were made safe, and their copies: an outage gives one cause to many callers.
 const safe = new WeakMap<object, object>();
 
 /**
- * What everybody may see of a cause: a copy of the same class, with its message, code and stack. The error itself is not changed. Drivers
+ * The part of a cause that everybody may see: a copy of the same class, with its message, code and stack. The error itself is not changed. Drivers
  * note passwords and ids of holders in their errors, and a holder's id is enough to release its lock.
  */
 export function safeCause(cause: unknown, depth = 0): unknown {
@@ -52,7 +52,7 @@ export function safeCause(cause: unknown, depth = 0): unknown {
   return safe.get(cause) ?? copyOf(cause, depth);
 }
 
-/** What everybody may see of a text that a driver or a server has written, on one line. */
+/** The part that everybody may see of a text that a driver or a server has written, on one line. */
 export function safeText(text: string): string {
   const start = text.length > LONGEST_TEXT ? `${text.slice(0, LONGEST_TEXT)}…` : text;
   if (!SUSPICIOUS.test(start)) return start;
@@ -73,7 +73,7 @@ function withoutCredentials(word: string): string {
   return at > 0 && isAddress ? `***${word.slice(at)}` : word;
 }
 
-/** What JSON shows of an error or of what was thrown instead: by itself, nothing of an error that is not of this package. */
+/** The JSON form of an error, or of what was thrown instead: JSON itself shows nothing of an error that is not of this package. */
 export function errorInJson(error: unknown, depth = 0): unknown {
   if (!isError(error)) return String(error);
   if (BRAND in error) return error;

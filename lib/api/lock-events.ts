@@ -1,7 +1,7 @@
 import type { LossReason } from './errors.js';
 import type { LockMode } from './lock-mode.js';
 
-/** What every event about a lock carries. Never a holder id. Every event has a JSON form, with its fencing token as text. */
+/** The fields of every event about a lock. Never a holder id. Every event has a JSON form, with its fencing token as text. */
 export interface LockEvent {
   readonly key: string;
   readonly provider: string;

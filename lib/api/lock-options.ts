@@ -15,7 +15,7 @@ export type LossPolicy = 'throw' | 'throw-early' | 'ignore';
  * Whether a call may enter a lock again that holds its key.
  *
  * - `explicit`: only with the lock in hand, which is a call under `lock.run()`, or one with {@link LockOptions.within}. Any other call
- *   waits, also one that is nested in the lock: it gets `LockBusyError`, which says so, and the log warns of it once.
+ *   waits, also one that is nested in the lock: it gets `LockBusyError`, which says so, and the log warns of it.
  * - `true`: also where the async context of the call has the lock. A nested call needs no more than that. But a queue of the process that
  *   starts a task in the context of another (p-limit below 5, p-queue below 10, bottleneck, fastq, `async.queue`) then lets two
  *   callers in at a time: see docs/several-keys.md.
@@ -59,7 +59,7 @@ export interface LockOptions {
   weight?: number | undefined;
   /**
    * How long to queue for a busy lock, in ms. Default 5 s (`tryAcquire`, `@RunOnce` and `onBusy: 'skip'`: 0). 0 does not wait for a holder. `Infinity`
-   * is allowed, and can wait permanently where two callers nest locks in opposite order. However short the wait is, a backend that is silent has at
+   * is allowed, and can wait permanently where two callers nest locks in opposite order, or where a nested call has not its lock in hand. However short the wait is, a backend that is silent has at
    * least 1 s to answer, and one that connects again by itself (Redis, SQL, memcached) its `commandTimeout` more.
    */
   wait?: Duration | undefined;

@@ -97,8 +97,8 @@ export interface LockBackend {
 
   /**
    * For how many ms a question about a request that waits has been unanswered, such as a repeated ask or a look: a caller whose wait ends is
-   * then not told that the key is busy. `Infinity` while a grant is being confirmed. 0 while no question is in flight. Not needed by a
-   * backend that is told of each change of a key and cannot fall silent.
+   * then not refused as busy. `Infinity` while a grant is being confirmed. 0 while no question is in flight. Not needed by a
+   * backend that is notified of each change of a key and cannot fall silent.
    */
   unansweredFor?(request: AcquireRequest): number;
 

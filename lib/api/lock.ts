@@ -11,7 +11,7 @@ import type { LockMode } from './lock-mode.js';
  */
 export type ReleaseResult = 'released' | 'nested' | 'lost' | 'pending';
 
-/** What JSON shows of a {@link Lock}. */
+/** The JSON form of a {@link Lock}. */
 export interface LockJson extends Pick<Lock, 'key' | 'keys' | 'provider' | 'mode' | 'acquiredAt'> {
   /** As text, because JSON has no numbers of this size. */
   readonly fencingToken: string | null;

@@ -69,12 +69,12 @@ export function resolveManagerOptions(options: LockManagerOptions) {
 
 /** Valid for any host: Windows allows letters of any language in its name, and Linux any bytes. */
 function thisProcess(): string {
-  const host = Array.from(Buffer.from(hostname()), printable).join('');
+  const host = Array.from(Buffer.from(hostname()), percentEncoded).join('');
   return `${shortened(host) || 'host'}:${process.pid}`;
 }
 
 /** As in a URL, so that people can read the name again. */
-function printable(byte: number): string {
+function percentEncoded(byte: number): string {
   const hex = byte.toString(16).toUpperCase().padStart(2, '0');
   return byte >= 0x20 && byte <= 0x7e ? String.fromCharCode(byte) : `%${hex}`;
 }

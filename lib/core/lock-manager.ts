@@ -1,3 +1,4 @@
+import { safeText } from '../api/cause.js';
 import { LockConfigError, LockBusyError } from '../api/errors.js';
 import type { LockEvents } from '../api/lock-events.js';
 import type { LockDefaults, LockOptions } from '../api/lock-options.js';
@@ -62,7 +63,7 @@ export class LockManager {
     this.#failFast = failFast;
     this.#clock = clock;
     const events = new LockEventPublisher((error) => {
-      logger.error(`A listener of lock events failed: ${String(error)}`);
+      logger.error(`A listener of lock events failed: ${safeText(String(error))}`);
     });
     this.events = events;
     const suspension = new SuspensionDetector(clock);

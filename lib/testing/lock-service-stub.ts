@@ -5,7 +5,7 @@ import type { LockMode } from '../api/lock-mode.js';
 import type { LossPolicy, ReEntry } from '../api/lock-options.js';
 import type { CallOptions } from '../core/acquire/lock-acquirer.js';
 import type { LockPlan } from '../core/acquire/lock-plan.js';
-import { NESTED_OR_QUEUED } from '../core/acquire/re-entry.js';
+import { excludes, NESTED_OR_QUEUED } from '../core/acquire/re-entry.js';
 import { nameOf } from '../core/events/subject.js';
 import { type GrantedLock, locksInHand, surroundingLocks } from '../core/hold/granted-lock.js';
 import { LockAdmin } from '../core/lock-admin.js';
@@ -179,7 +179,7 @@ class StubManager extends LockManager {
     super(options);
   }
 
-  override acquirePlanned(plan: LockPlan, key: LockKey, options?: CallOptions): Promise<GrantedLock> {
+  override async acquirePlanned(plan: LockPlan, key: LockKey, options?: CallOptions): Promise<GrantedLock> {
     this.#record(key, plan);
     this.#assertNotNested(normalizeKeys(key), plan, options?.within);
     return super.acquirePlanned(plan, key, options);
@@ -188,16 +188,18 @@ class StubManager extends LockManager {
   /** With a real provider such a call would wait for itself. Here everybody gets the lock, so nothing else would show it. */
   #assertNotNested(keys: readonly string[], { core, settings, origin }: LockPlan, within: Lock | undefined): void {
     if (settings.reentrant !== 'explicit') return;
-    const inHand = locksInHand(this);
-    const isAround = (key: string) => (lock: GrantedLock) =>
-      lock.provider === core.name && lock.keys.includes(key) && lock !== within && !inHand.includes(lock);
-    const key = keys.find((each) => surroundingLocks(this).some(isAround(each)));
-    if (key === undefined) return;
-    const { method } = origin;
-    throw new LockBusyError(
-      `${nameOf({ key, provider: core.name, method })} is wanted in the async context of its own holder, without that lock in hand. ${NESTED_OR_QUEUED}`,
-      { key, provider: core.name, waited: settings.wait },
-    );
+    const entered = [within, ...locksInHand(this)];
+    for (const key of keys) {
+      const isAround = (lock: GrantedLock) => lock.provider === core.name && lock.keys.includes(key);
+      const around = surroundingLocks(this).filter(isAround);
+      if (around.some((lock) => entered.includes(lock) || !excludes(lock.mode, settings.mode)) || around.length === 0)
+        continue;
+      const subject = { key, provider: core.name, method: origin.method };
+      throw new LockBusyError(
+        `${nameOf(subject)} is wanted in the async context of its own holder, without that lock in hand. ${NESTED_OR_QUEUED}`,
+        { ...subject, waited: settings.wait },
+      );
+    }
   }
 
   #record(key: LockKey, { core, settings, origin }: LockPlan): void {

@@ -29,6 +29,6 @@ export interface AcquireTerms {
   readonly callers: number;
   /** The locks around the caller. As long as one of them is held, a drain waits for the caller instead of sending it away. */
   readonly outerLocks: readonly Pick<Lock, 'isHeld'>[];
-  /** What holds the key in the caller's own async context, without the caller having it in hand: the caller may wait for itself. */
+  /** The hold of the key in the caller's own async context, which the caller has not in hand: it may wait for itself. */
   readonly around: Hold | undefined;
 }

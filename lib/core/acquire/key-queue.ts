@@ -11,6 +11,7 @@ import { backOff } from '../toolkit/timing.js';
 import type { Caller, CallerQueue } from './caller.js';
 import { CallerList } from './caller-list.js';
 import { KeyRequest, type RequestQueue } from './key-request.js';
+import { excludes } from './re-entry.js';
 
 // How long a caller whose wait is over waits for the answer to an ask in flight: with `wait: 0` a backend that needs 20 ms to answer is not
 // down, and one that gives up at the deadline itself knows why (its pool is exhausted). A backend that connects again by itself has this time for
@@ -128,10 +129,13 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
     if (this.#request && this.isPausing) this.#ask(this.#request);
   }
 
-  /** For how many ms a question about the request that waits is unanswered: `Infinity` while a grant of it is being confirmed. */
+  /** For how many ms the backend has not answered a question about the request: `Infinity` while a grant of it is being confirmed. */
   get unansweredFor(): number {
-    if (this.#request?.phase !== 'queued') return 0;
-    return this.provider.backend.unansweredFor?.(this.#request) ?? 0;
+    const request = this.#request;
+    if (request?.phase === 'queued') return this.provider.backend.unansweredFor?.(request) ?? 0;
+    // Its last ask has failed, and nothing is known since.
+    if (this.#isRepeating) return ANSWER_TIMEOUT;
+    return request?.phase === 'asking' ? this.provider.clock.now() - request.askedAt : 0;
   }
 
   /** When the oldest caller came, on the monotonic clock. */
@@ -468,8 +472,7 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
   /** Whether this process holds what excludes the caller. */
   #isHeldBeside({ terms: { subject } }: Caller): boolean {
     for (const grant of this.#grants.keys()) {
-      const { mode } = grant.request;
-      if ((mode === 'exclusive' || mode !== subject.mode) && grant.isValid()) return true;
+      if (excludes(grant.request.mode, subject.mode) && grant.isValid()) return true;
     }
     return false;
   }

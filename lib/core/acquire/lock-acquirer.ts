@@ -12,15 +12,18 @@ import type { Lock } from '../../api/lock.js';
 import type { Lifecycle } from '../lifecycle.js';
 import type { AcquireTerms } from './acquire-terms.js';
 import type { LockPlan } from './lock-plan.js';
-import { enter, heldAlready, holderIn, NESTED_OR_QUEUED, refusedReEntry } from './re-entry.js';
+import { enter, excludes, heldAlready, holderIn, NESTED_OR_QUEUED, refusedReEntry } from './re-entry.js';
 
-/** What belongs to one call, and not to the options that many calls share. */
+// A wait without end shows nothing else of a call that waits for itself.
+const MOST_WARNINGS = 100;
+
+/** The options of one call alone, beside those that many calls share. */
 export type CallOptions = Pick<LockOptions, 'signal' | 'within'>;
 
 /** Acquires the keys of one lock for one owner: re-enters what the owner holds already, acquires the rest, all or nothing. */
 export class LockAcquirer {
   #warnedOfOrder = false;
-  #warnedOfItself = false;
+  readonly #warnedOfItself = new Set<string>();
 
   constructor(
     /** The owner of these locks: one application never re-enters the locks of another. */
@@ -84,8 +87,10 @@ export class LockAcquirer {
       const { same, around, later, keys } = heldAlready(key, core.name, outer, mayEnter);
       if (same) return enter(same, subject, settings.limited);
       if (around && reentrant === false) throw around.lostError ?? refusedReEntry(subject);
-      if (around?.isValid()) this.#warnOfItself(subject, around);
-      ownLock = around;
+      if (around?.isValid() && excludes(around.mode, settings.mode)) {
+        ownLock = around;
+        this.#warnOfItself(subject, around);
+      }
       if (later !== undefined) this.#warnOfOrder(subject, later);
       otherKeysHeld += keys;
     }
@@ -156,11 +161,12 @@ export class LockAcquirer {
   }
 
   #warnOfItself(subject: LockEvent, around: Hold): void {
-    if (this.#warnedOfItself) return;
-    this.#warnedOfItself = true;
+    const caller = subject.method ?? subject.key;
+    if (this.#warnedOfItself.has(caller) || this.#warnedOfItself.size === MOST_WARNINGS) return;
+    this.#warnedOfItself.add(caller);
     this.logger.warn(
       `${nameOf(subject)} is wanted in the async context of ${holderIn(around)}, without that lock in hand, so the call waits for it to end. ` +
-        `${NESTED_OR_QUEUED} (Warned once.)`,
+        `${NESTED_OR_QUEUED} (Warned once for each method, or key of a call.)`,
     );
   }
 

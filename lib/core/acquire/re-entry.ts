@@ -1,8 +1,8 @@
 import { LockConfigError, LockDeadlockError } from '../../api/errors.js';
 import type { LockEvent } from '../../api/lock-events.js';
-import type { LimitShare } from '../../api/lock-mode.js';
+import type { LimitShare, LockMode } from '../../api/lock-mode.js';
 import type { GrantedLock } from '../hold/granted-lock.js';
-import type { Hold } from '../hold/hold.js';
+import { type Hold, lostError } from '../hold/hold.js';
 import { nameOf } from '../events/subject.js';
 
 /** What a caller holds already, as far as it matters for one more key. */
@@ -47,6 +47,11 @@ export function heldAlready(
   return { same: undefined, around, later, keys: holds.size };
 }
 
+/** Whether holders of these modes exclude each other. Limited ones share the limit. */
+export function excludes(one: LockMode, other: LockMode): boolean {
+  return one === 'exclusive' || one !== other;
+}
+
 /** The error of a call with `reentrant: false` whose key is held around it. */
 export function refusedReEntry(subject: LockEvent): LockDeadlockError {
   return new LockDeadlockError(
@@ -62,8 +67,8 @@ export function refusedReEntry(subject: LockEvent): LockDeadlockError {
  * @throws LockDeadlockError when it wants more than it holds. LockConfigError for a smaller limit.
  */
 export function enter(hold: Hold, subject: LockEvent, limited: LimitShare | undefined): Hold {
-  const lost = hold.lostError;
-  if (lost) throw lost;
+  // One that the call has in hand may have been released while it waited for another key.
+  if (!hold.isValid()) throw hold.lostError ?? lostError(hold.subject, 'released');
   const { mode } = hold;
   if (mode !== 'exclusive' && mode !== subject.mode) {
     throw new LockDeadlockError(
@@ -93,7 +98,7 @@ export function holderIn({ subject: { method } }: Hold): string {
   return method === null ? 'its own holder' : `its own holder ${method}`;
 }
 
-/** What can be done about a call that waits for a lock of its own async context. */
+/** The remedies for a call that waits for a lock of its own async context. */
 export const NESTED_OR_QUEUED =
   'If it is nested in that lock, it waits for itself: pass { within: lock }, call it under lock.run(), or set reentrant: true. ' +
   'If a queue of this process has started it there, bind its tasks with AsyncResource.bind().';

@@ -13,7 +13,7 @@ import { nameOf } from '../events/subject.js';
 
 const NONE: readonly GrantedLock[] = [];
 
-/** What a piece of running code runs under. Immutable: a new lock opens a new context. */
+/** The locks of a piece of running code. Immutable: a new lock opens a new context. */
 interface LockContext {
   /** The locks around it, innermost first. */
   readonly locks: readonly GrantedLock[];
@@ -227,7 +227,7 @@ export class GrantedLock implements Lock {
     };
   }
 
-  /** It has the whole core below, and the ids of holders. */
+  /** The default form would show the whole core, and the ids of holders. */
   [inspect.custom](_depth: number, options: InspectOptions): string {
     return `Lock ${inspect(this.toJSON(), options)}`;
   }

@@ -145,7 +145,7 @@ export interface SkippableLockDecorator<
  * A consumer that leaves a generator while it works on its next value aborts `currentLock().signal`. JavaScript cannot interrupt a
  * generator that ignores the signal, so such a generator holds the lock up to its next value.
  *
- * The branches of one `Promise.all` under a lock are one owner: the lock does not keep them apart.
+ * The branches of one `Promise.all` that have the lock in hand are one owner: the lock does not keep them apart.
  *
  * @param key a template such as `order:#{order.id}`, several of them, or a function of the method's arguments. Several
  * keys are taken in sorted order, all or nothing. `#{class}` is the class that declares the method, also in its subclasses, and

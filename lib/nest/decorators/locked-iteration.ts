@@ -2,6 +2,7 @@ import { LockConfigError } from '../../api/errors.js';
 import type { GrantedLock } from '../../core/hold/granted-lock.js';
 import { endGuarded, type Outcome } from '../../core/hold/guarded-task.js';
 import { leaveOnAbort } from '../../core/toolkit/abort-listeners.js';
+import { setImmediate } from '../../core/toolkit/real-timers.js';
 import type { CallLock } from './method-call.js';
 
 type Steps = AsyncGenerator<unknown, unknown, unknown>;

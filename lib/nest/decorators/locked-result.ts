@@ -4,7 +4,7 @@ import { isIteration } from '../../core/toolkit/decorated-method.js';
 type Steps = AsyncGenerator<unknown, unknown, unknown>;
 
 /**
- * What the call of a plain function gives. Only a run of the function shows what it returns, and it must not run before the lock is held.
+ * The result of a call of a plain function. Only a run of the function shows what it returns, and it must not run before the lock is held.
  * So the caller decides: it gets `iterate()` if it iterates the result in the tick of the call, as a loop does, and else the promise
  * of `run()`.
  *

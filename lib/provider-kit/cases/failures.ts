@@ -63,7 +63,8 @@ export const failureCases: readonly CaseDefinition[] = [
   },
   {
     id: '#53d',
-    title: 'a waiter whose backend has been silent for most of its wait is told that, and not that the key is busy',
+    title:
+      'a waiter whose backend has been silent for most of its wait gets LockUnavailableError, and not LockBusyError',
     needs: [silence],
     async run(stage) {
       const [ann, bob] = await stage.processes(2);

@@ -170,7 +170,10 @@ export class RedisRequests {
     if (queued) {
       known.placedFor = known.askedFor;
       this.servers.clockOf(known.lock)?.observe(sentAt, queued.serverTime);
+      const { isUnconfirmed } = known;
       known.isUnconfirmed = false;
+      // Callers whose wait is over have waited for the confirmation alone.
+      if (isUnconfirmed && known.state === 'queued') known.request.waits();
       this.#onQueued(known, queued.freeIn);
       if (known.isToRepeat) this.#repeat(known);
     } else if (reply === 'b') {

@@ -176,7 +176,7 @@ export class Nodes {
     return this.#ready() >= this.majority;
   }
 
-  /** What to do about nodes that do not answer: where one refuses the login, that comes first. */
+  /** The remedy for nodes that do not answer: where one refuses the login, that comes first. */
   #remedy(otherwise: string): string {
     const logins = this.all.map(({ isReady, cause }) => (isReady ? undefined : refusedLogin(cause)));
     const words = logins.find((login) => login !== undefined);

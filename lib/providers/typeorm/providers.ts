@@ -1,3 +1,4 @@
+import { safeText } from '../../api/cause.js';
 import type { DataSource } from 'typeorm';
 import type { BackendContext, LockProvider } from '../../api/lock-provider.js';
 import { AdvisoryLockBackend } from '../sql/advisory/advisory-lock-backend.js';
@@ -64,7 +65,7 @@ export class TypeOrmRowLockProvider implements LockProvider {
   createBackend(context: BackendContext): RowLockBackend {
     const onSubscriberFailed = (error: unknown) => {
       context.logger.error(
-        `A subscriber failed at the end of a transaction of lock provider "${context.name}": ${String(error)}`,
+        `A subscriber failed at the end of a transaction of lock provider "${context.name}": ${safeText(String(error))}`,
       );
     };
     return new RowLockBackend(

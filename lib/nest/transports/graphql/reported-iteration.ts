@@ -8,7 +8,7 @@ interface ResolveInfo {
 }
 
 /**
- * What GraphQL iterates of the value that a resolver gave, with lock errors as GraphQL reports them; any other value as it is.
+ * The value that a resolver gave, as GraphQL iterates it, with lock errors as GraphQL reports them; any other value as it is.
  *
  * A generator acquires its lock at its first `next()`, and loses it later still. The filters of Nest have run by then. Only this view for
  * GraphQL changes: a caller inside the application that iterates the same method gets the lock errors themselves.

@@ -9,7 +9,7 @@ interface GrpcMetadata {
   set(key: string, value: string): void;
 }
 
-/** What @grpc/grpc-js reads of an error. */
+/** The fields of an error that @grpc/grpc-js reads. */
 interface GrpcFailure {
   readonly code: number;
   readonly message: string;
@@ -30,7 +30,7 @@ type GrpcCallback = (failure: GrpcFailure) => void;
 const STATUSES = { busy: 8, unavailable: 14, lost: 10, conflict: 10 } as const;
 const INTERNAL = 13;
 
-/** What a filter of a gRPC server answers for a lock error; `undefined` where the call is none of gRPC. */
+/** The answer of a filter of a gRPC server to a lock error; `undefined` where the call is none of gRPC. */
 export function grpcFailure(error: LockError, host: ArgumentsHost): Observable<unknown> | undefined {
   const [first, second] = host.getArgs<[unknown, unknown]>();
   if (isMetadata(second)) return throwError(() => toGrpcFailure(error, second));

@@ -1,3 +1,4 @@
+import { safeText } from '../../../api/cause.js';
 import type { Clock, Timer } from '../../../api/clock.js';
 import { LockConfigError } from '../../../api/errors.js';
 
@@ -58,7 +59,7 @@ export interface CommandSender {
 }
 
 /**
- * What a client makes as its duplicate. A mock makes something else, whose missing parts would fail in an event, where nothing catches that.
+ * The duplicate of a client. A mock makes something else, whose missing parts would fail in an event, where nothing catches that.
  *
  * @throws LockConfigError for a duplicate without one of these methods
  */
@@ -70,7 +71,7 @@ export function duplicateOf<T extends object>(
   try {
     made = duplicate();
   } catch (error) {
-    throw notAClient(`its duplicate() fails (${String(error)})`);
+    throw notAClient(`its duplicate() fails (${safeText(String(error))})`);
   }
   if (made === undefined) throw notAClient('its duplicate() makes nothing');
   const missing = methods.find((method) => typeof made[method] !== 'function');
@@ -102,7 +103,7 @@ export function isReplyError(error: unknown): error is Error {
 /** The words with which a server refuses a login, also where a library has put its own before them. */
 const REFUSED_LOGIN = /\b(?:WRONGPASS|NOAUTH|ERR AUTH|ERR invalid password)\b.*?(?=\.?$)/m;
 
-/** What the server has said if this is, or was caused by, a login that it has refused. */
+/** The server's words, if this is a login that it has refused, or was caused by one. */
 export function refusedLogin(error: unknown): string | undefined {
   for (let each = error; each instanceof Error; each = each.cause) {
     const [words] = REFUSED_LOGIN.exec(each.message) ?? [];
@@ -111,7 +112,7 @@ export function refusedLogin(error: unknown): string | undefined {
   return undefined;
 }
 
-/** What to do about {@link refusedLogin}. */
+/** The remedy for a {@link refusedLogin}. */
 export const LOGIN_REMEDY =
   'Check the user and the password. Where the password is rotated, set it in the options of the client (ioredis) or give a credentialsProvider (redis): both are read at each connection.';
 

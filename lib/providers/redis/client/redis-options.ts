@@ -1,3 +1,4 @@
+import { safeText } from '../../../api/cause.js';
 import { LockConfigError } from '../../../api/errors.js';
 import { type ConfiguredDuration, toMilliseconds } from '../../../api/duration.js';
 import {
@@ -113,11 +114,11 @@ function whyUnreadable(client: RedisClient): string | undefined {
     if (isObject(client)) isCluster({ source: { client } });
     return undefined;
   } catch (error) {
-    return `cannot be read (${String(error)}): pass the client itself.`;
+    return `cannot be read (${safeText(String(error))}): pass the client itself.`;
   }
 }
 
-/** What is wrong with this client, if anything is. What only its connections show is found at the start. */
+/** The fault of this client, if it has one. A fault that only its connections show is found at the start. */
 function whyUnusable(client: unknown): string | undefined {
   const parts = (isObject(client) ? client : {}) as Partial<Record<string, unknown>>;
   const has = (method: string) => typeof parts[method] === 'function';

@@ -28,14 +28,17 @@ local function nextToken()
   local first = time[1] .. sub('00000' .. time[2], -6)
   local till = spare == 0 and first or format('%.0f', first + spare)
   local last = call('SET', counter, till, 'GET')
-  if last and (last >= first or #last ~= 16) then
-    if not tonumber(last) then
+  if last and (#last ~= 16 or last >= first) then
+    if #last > 16 or not string.find(last, '^%d+$') then
       call('SET', counter, last)
       return false
     end
-    first = format('%.0f', last + 1)
-    till = spare == 0 and first or format('%.0f', first + spare)
-    call('SET', counter, till)
+    -- One with fewer digits was reset, and is smaller than the time.
+    if #last == 16 then
+      first = format('%.0f', last + 1)
+      till = spare == 0 and first or format('%.0f', first + spare)
+      call('SET', counter, till)
+    end
   end
   token, reserved = first, till
   return true

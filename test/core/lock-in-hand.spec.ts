@@ -42,6 +42,33 @@ describe.each(BACKENDS)('a lock that is around a call, and not in its hand (%s b
     expect(log).toHaveLength(1);
   });
 
+  it.each([{ mode: 'shared' }, { limit: 2 }] as const)('is no obstacle beside %j', async (kind) => {
+    const { locks, log } = await started();
+    await locks.withLock('a', () => locks.withLock('a', () => undefined, kind), kind);
+    expect(log).toEqual([]);
+  });
+
+  it('is warned of again for another key', async () => {
+    const { locks, log } = await started();
+    await locks.withLock(['a', 'b'], async () => {
+      for (const key of ['a', 'b', 'b']) await expect(locks.tryAcquire(key)).resolves.toBeNull();
+    });
+    expect(log.filter((line) => line.includes('its own holder'))).toHaveLength(2);
+  });
+
+  it('is not entered if it was released while the call waited for another key', async () => {
+    const { locks, clock } = await started();
+    const first = await locks.acquire('a');
+    const within = await locks.acquire('b');
+    const both = watch(locks.acquire(['a', 'b'], { within }));
+    await clock.advance(10);
+    await within.release();
+    await first.release();
+    await clock.advance(100);
+    expect(both.error).toMatchObject({ code: 'LOCK_LOST', reason: 'released' });
+    expect(locks.admin.held()).toEqual([]);
+  });
+
   it('is not blamed once it has ended', async () => {
     const { locks, clock } = await started();
     const outer = await locks.acquire('a');

@@ -22,6 +22,19 @@ describe('rules of the lock script', () => {
   const queued = expect.stringMatching(/^q\d{17,}$/);
   const claimed = (holder: string) => expect.stringMatching(new RegExp(`^\\d{33,}:${holder} lock:\\{1\\}:k$`));
 
+  it.each(['0', '12345'])(
+    'tokens have all their digits after a reset of the counter to %s, and grow',
+    async (reset) => {
+      await redis.admin.set(COUNTER, reset);
+      const begun = await now();
+      const first = await lone(HERE, 'A3000', 'one', 60_000);
+      expect(first).toEqual(token);
+      expect(Number(first)).toBeGreaterThan(begun * 1_000);
+      expect(await lone(HERE, 'R', 'one', 0)).toBe(1);
+      expect(Number(await lone(HERE, 'A3000', 'two', 60_000))).toBeGreaterThan(Number(first));
+    },
+  );
+
   it.each([
     ['of a writer', 'A', 'x'],
     ['of a reader', 'a', 's'],

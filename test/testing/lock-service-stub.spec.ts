@@ -116,6 +116,25 @@ describe('provideLockServiceStub', () => {
       await service.withLock('a', () => undefined, { reentrant: true });
     });
     await service.withLock('a', () => undefined);
+    const shared = { mode: 'shared' } as const;
+    await service.withLock('a', () => service.withLock('a', () => undefined, shared), shared);
+  });
+
+  it('gives such a call of a decorated method what its onBusy says', async () => {
+    @Injectable()
+    class Nested {
+      @DistributedLock('a')
+      async outer() {
+        return this.inner();
+      }
+      @DistributedLock('a', { onBusy: 'skip' })
+      async inner(): Promise<string | undefined> {
+        return 'inside';
+      }
+    }
+    const locks = provideLockServiceStub();
+    const module = await Test.createTestingModule({ providers: [Nested, locks] }).compile();
+    await expect(module.get(Nested).outer()).resolves.toBeUndefined();
   });
 
   it('loses when told', async () => {

@@ -149,7 +149,7 @@ describe.each(['mariadb', 'postgres'] as const)('faults of row locks on %s', (ty
     await expect(bob.acquire('a', { signal: AbortSignal.timeout(50) })).rejects.toThrow();
     await expect(bob.acquire('a', { wait: 50 })).rejects.toThrow();
     await expect(bob.withLock('b', () => Promise.reject(new Error('of the task')))).rejects.toThrow('of the task');
-    await bob.withLock('c', () => bob.withLock('c', () => undefined));
+    await bob.withLock('c', (within) => bob.withLock('c', () => undefined, { within }));
     await held.release();
     expect(await rig.backend.untilTransactions(0)).toBe(0);
     expect(await rig.backend.lockedRows('test')).toBe(0);

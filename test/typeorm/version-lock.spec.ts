@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, jest } from '@jest/globals';
 import { execFileSync } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { Lock } from '../../lib/api/lock.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { systemClock } from '../../lib/core/toolkit/clock.js';
 import { systemRandom } from '../../lib/core/toolkit/random.js';
@@ -121,6 +122,8 @@ describe.each(databases)('leases on %s', (type) => {
       const outcome = await locks.acquire(key, { wait: '1s' }).catch((error: unknown) => error);
       wire.slow(0);
       expect(outcome).not.toBeInstanceOf(LockBusyError);
+      // It may have been answered in the time that a silent server has beyond the wait.
+      if (!(outcome instanceof Error)) await (outcome as Lock).release();
       await (await locks.acquire(key)).release();
     }
   }, 60_000);

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 
-// What an operator of Redis does, or another account.
+// Acts of an operator of Redis, or of another account.
 
 export const clientKill = {
   name: 'CLIENT KILL',

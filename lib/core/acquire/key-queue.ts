@@ -423,7 +423,7 @@ export class KeyQueue implements CallerQueue, RequestQueue, GrantOwner {
   #refuse(caller: Caller, isHeldHere = this.#isHeldBeside(caller)): void {
     const { phase, failure } = this.#request ?? {};
     if (isHeldHere) caller.refuseBusy(true);
-    else if (phase === 'asking' || (phase === 'pausing' && failure !== undefined)) caller.refuseUnavailable(failure);
+    else if (phase === 'asking' || this.#isRepeating) caller.refuseUnavailable(failure);
     else if (failure !== undefined) caller.refuse(failure);
     else if (this.unansweredFor >= ANSWER_TIMEOUT) caller.refuseUnavailable(undefined);
     else caller.refuseBusy(false);

@@ -6,7 +6,7 @@ import type { SessionLockSettings } from '../options.js';
 import { pauseBeforeRetry } from '../retry-pause.js';
 import type { Session } from '../connection/session.js';
 import type { LockAttempt } from '../sql-backend.js';
-import { type AdvisoryStatements, doneOf } from './advisory-statements.js';
+import type { AdvisoryStatements } from './advisory-statements.js';
 import type { HoldingSession, SessionUser } from './holding-session.js';
 import type { HoldingSessions } from './holding-sessions.js';
 
@@ -23,7 +23,7 @@ export class AdvisoryAttempt implements LockAttempt, SessionUser {
   readonly #name: string;
   /** The fencing counter, or undefined without fencing. */
   readonly #counter: string | undefined;
-  /** The session that has the lock. */
+  /** The session that it asks on, or has the lock on. */
   #place: HoldingSession | undefined;
   #grant: Grant | undefined;
   #isOver = false;
@@ -38,6 +38,10 @@ export class AdvisoryAttempt implements LockAttempt, SessionUser {
     const { namespace } = database.context;
     this.#name = database.advisory.nameOf(database.scope, namespace, request.key);
     this.#counter = settings.fencing ? counterNameOf(namespace, request.key) : undefined;
+  }
+
+  get unansweredFor(): number {
+    return this.#place?.session.overdueFor ?? 0;
   }
 
   async acquire(): Promise<Grant | 'busy'> {
@@ -117,6 +121,7 @@ export class AdvisoryAttempt implements LockAttempt, SessionUser {
   async #lockOn(place: HoldingSession, lock: () => Promise<boolean>): Promise<Grant | undefined> {
     const { session } = place;
     let isLocked = false;
+    this.#place = place;
     try {
       isLocked = await lock();
       if (!isLocked) return undefined;
@@ -124,7 +129,6 @@ export class AdvisoryAttempt implements LockAttempt, SessionUser {
       const lastToken = await this.#tokenOn(session, callers);
       if (session.isLost()) throw new Error('The connection was lost.');
       if (this.#hasEnded()) return undefined;
-      this.#place = place;
       const fencingToken = lastToken === null ? null : lastToken - BigInt(callers - 1);
       const { validUntil } = session;
       this.#grant = { fencingToken, followers: callers - 1, validUntil, lease: this.settings.guard };
@@ -136,9 +140,7 @@ export class AdvisoryAttempt implements LockAttempt, SessionUser {
 
   /** The last token of as many callers, counted on the session that has the lock: a holder that has lost it to the guard cannot count any more. */
   async #tokenOn(session: Session, callers: number): Promise<bigint | null> {
-    const { table, advisory } = this.database;
-    // After a wait, the last answered statement was sent before the wait: validity has to begin again.
-    if (this.#waitsOn) doneOf(await session.run(advisory.afterWait));
+    const { table } = this.database;
     return this.#counter === undefined ? null : table.nextTokens(this.#counter, BigInt(callers), session.run);
   }
 

@@ -1,13 +1,16 @@
 import { LockConfigError } from '../../../api/errors.js';
 import type { LockMode } from '../../../api/lock-mode.js';
 import { firstRow, type Run } from '../connection/answer.js';
+import { SLICE } from '../connection/session.js';
 import { advisoryLockNumber, userLockName } from './advisory-name.js';
 
 /**
  * A statement about several locks, with the values that it binds. It resolves to a row for each, in their order: see {@link doneOf}. The
  * same operation is the same function.
  */
-export type OfMany = (names: readonly string[]) => readonly [sql: string, values: readonly unknown[]];
+export type OfMany = (names: readonly string[]) => Statement;
+
+type Statement = readonly [sql: string, values: readonly unknown[]];
 
 /** How one database spells its advisory locks. */
 export interface AdvisoryStatements {
@@ -19,10 +22,12 @@ export interface AdvisoryStatements {
   /** Takes shared locks once more on a session that has them, unless a waiter is queued, which that would overtake. */
   readonly joinReaders: OfMany;
   unlock(mode: LockMode): OfMany;
-  /** Takes the lock as soon as it is free. */
-  awaitLock(mode: LockMode): string;
-  /** Looks at the server again, which may have changed during a wait. */
-  readonly afterWait: string;
+  /** Waits for one slice, and takes the lock if it is free then. */
+  awaitLock(name: string, mode: LockMode, waitQuietly: (select: string) => string): Statement;
+  /** Frees whatever the session has. */
+  readonly unlockAll: string;
+  /** Looks at the server again, where it may have become read-only during a wait. */
+  readonly afterWait?: string;
 }
 
 const READ_ONLY = 2;
@@ -43,9 +48,6 @@ export function doneOf(answer: unknown): readonly boolean[] {
   });
 }
 
-// In seconds: a year, the longest that MySQL takes. Its clock is the server's wall clock; the wait ends by its caller.
-const LONGEST_WAIT = 31_536_000;
-
 /** The same SELECT for each name. */
 const forEach =
   (expression: string): OfMany =>
@@ -64,7 +66,8 @@ export function userLocks(isReadOnly: string): AdvisoryStatements {
     tryLock: () => tryLock,
     joinReaders: tryLock,
     unlock: () => unlock,
-    awaitLock: () => `SELECT GET_LOCK(?, ${LONGEST_WAIT}) AS done`,
+    awaitLock: (name) => [`SELECT GET_LOCK(?, ${Math.ceil(SLICE / 1_000)}) AS done`, [name]],
+    unlockAll: 'SELECT RELEASE_ALL_LOCKS()',
     afterWait: `SELECT IF(${isReadOnly}, ${READ_ONLY}, 1) AS done`,
   };
 }
@@ -93,6 +96,13 @@ export const postgresAdvisoryLocks: AdvisoryStatements = {
       `AND (classid::bigint << 32) | objid::bigint = n) THEN false ELSE pg_try_advisory_lock_shared(n) END`,
   ),
   unlock: byMode(ofEach('pg_advisory_unlock(n)'), ofEach('pg_advisory_unlock_shared(n)')),
-  awaitLock: (mode) => `SELECT true AS done FROM pg_advisory_lock${mode === 'shared' ? '_shared' : ''}($1::bigint)`,
-  afterWait: 'SELECT 1 AS done',
+  // A lock of the transaction, which ends with the message. In between, the session takes the lock itself.
+  awaitLock(name, mode, waitQuietly) {
+    // Several statements in one message cannot have bound values.
+    const number = `'${BigInt(name)}'::bigint`;
+    const suffix = mode === 'shared' ? '_shared' : '';
+    const wait = waitQuietly(`SELECT pg_advisory_xact_lock${suffix}(${number})`);
+    return [`${wait}; SELECT pg_try_advisory_lock${suffix}(${number}) AS done`, []];
+  },
+  unlockAll: 'SELECT pg_advisory_unlock_all()',
 };

@@ -20,12 +20,16 @@ export type SendStatement = <T extends readonly [unknown, ...unknown[]]>(send: (
 /** Opens a stream of rows of the application. Until it emits this event, or `error`, no other statement may be sent. */
 export type OpenStream = <T extends EventEmitter>(open: () => T, endsWith: string) => T;
 
-/** How a session is set up; times in ms. */
-export interface SessionKind {
-  /** After how long a silence the server ends it. */
+/** What the server lets a session do, in ms. */
+export interface TimeLimits {
+  /** After how long a silence it ends the session. */
   readonly guard: number;
   /** For how long a statement waits for locks of others. */
   readonly lockWait: number;
+}
+
+/** How a session is set up. */
+export interface SessionKind extends TimeLimits {
   /** Whether a statement outside of a transaction is one by itself. */
   readonly autocommit: boolean;
   /** Statements of the application that are sent first. */
@@ -51,13 +55,16 @@ export interface Dialect {
   connect(): Promise<DriverConnection>;
   /** Sends one statement over the driver's own connection, so that no subscriber or logger of the application is notified. */
   send(connection: DriverConnection, sql: string, parameters: readonly unknown[], prepares?: boolean): Promise<unknown>;
-  /**
-   * Prepares a new connection: READ COMMITTED, and the session guard of `guard` ms, after which the server frees the locks of a holder
-   * that is silent; statements wait for `lockWait` ms for locks of others.
-   */
+  /** Prepares a new connection: READ COMMITTED, and the time limits of its kind. */
   setUp(connection: DriverConnection, run: Run, kind: SessionKind): Promise<ServerFacts>;
   /** Begins a transaction with a statement of one value, in one round trip, on a session without autocommit. */
   beginWith(connection: DriverConnection, sql: string, value: string): Promise<unknown>;
+  /** As {@link beginWith}, with other limits from there on, by a SELECT that waits for a lock. Without it, it answers no rows or an error. */
+  beginWait(connection: DriverConnection, select: string, value: string, limits: TimeLimits): Promise<unknown>;
+  /** Sets other limits: those of the session, or on Postgres those of the transaction that is open. */
+  setLimits(limits: TimeLimits, inTransaction: boolean): string;
+  /** The statement that waits for a lock by this SELECT, and continues without it: an error would be in the log of the server each second. */
+  readonly waitQuietly: (select: string) => string;
   /** Follows the SELECT that locks a row. */
   forMode(mode: LockMode): string;
   /** Is true on a server that takes no writes. Any statement may ask for it, at no cost. */

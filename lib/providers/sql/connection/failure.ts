@@ -4,7 +4,7 @@ import { propertyOf } from './answer.js';
 /**
  * The reason why a statement failed.
  *
- * - `busy`: a row that it needs is locked.
+ * - `busy`: what it needs is locked, or an operator has cancelled it while it waited.
  * - `rolled-back`: the server has undone the whole transaction (deadlock), so its locks are gone.
  * - `no-table`: the table does not exist.
  * - `refused`: the server would refuse it again: a missing privilege, a read-only server, a wrong table.
@@ -16,7 +16,7 @@ type Failure = 'busy' | 'rolled-back' | 'no-table' | 'refused' | 'other';
  * By the number that MySQL and MariaDB give, or the five characters of Postgres:
  *
  * - `busy`: lock wait timeout, NOWAIT of MariaDB (1205), NOWAIT of MySQL (3572), max_statement_time of MariaDB (1969),
- *   max_execution_time of MySQL (3024), lock_not_available (55P03), query_canceled (57014).
+ *   max_execution_time of MySQL (3024), KILL QUERY (1317), lock_not_available (55P03), query_canceled (57014).
  * - `rolled-back`: deadlock (1213, 40P01), deadlock of user locks (3058, MySQL), the row has changed since the snapshot (1020,
  *   innodb_snapshot_isolation of MariaDB), the table of locks is full (1206), serialization_failure (40001).
  * - `refused`: no access (1044, 1045, 1142, 1143, 1227, 1698, and 42501, row-level security among them), read-only (1290, 1792, 1836,
@@ -24,7 +24,7 @@ type Failure = 'busy' | 'rolled-back' | 'no-table' | 'refused' | 'other';
  *   (42P10), a server that does not know our SQL (1064, 42601).
  */
 const FAILURES: readonly (readonly [Failure, readonly unknown[]])[] = [
-  ['busy', [1205, 3572, 1969, 3024, '55P03', '57014']],
+  ['busy', [1205, 3572, 1969, 3024, 1317, '55P03', '57014']],
   ['rolled-back', [1213, 3058, 1020, 1206, '40P01', '40001']],
   ['no-table', [1146, '42P01']],
   ['refused', [1044, 1045, 1142, 1143, 1227, 1698, 1290, 1792, 1836, 1665, 1049, 1054, 1064]],

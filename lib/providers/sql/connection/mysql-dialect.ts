@@ -4,7 +4,7 @@ import { promisify } from 'node:util';
 import type { Diagnostic } from '../../../api/lock-provider.js';
 import { refuseOlder } from '../../../core/toolkit/oldest-version.js';
 import { firstRow, propertyOf } from './answer.js';
-import type { Dialect, DriverConnection, DriverSource, OpenStream, SendStatement } from './dialect.js';
+import type { Dialect, DriverConnection, DriverSource, OpenStream, SendStatement, TimeLimits } from './dialect.js';
 
 type Callback = (error: Error | null, answer?: unknown, fields?: unknown) => void;
 
@@ -66,20 +66,18 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
       const [answer] = await query(connection, sql, parameters);
       return answer;
     },
-    async setUp({ threadId }: MysqlConnection, run, { guard, lockWait, autocommit }) {
+    async setUp({ threadId }: MysqlConnection, run, kind) {
       const variables = await globalVariables(run);
       const version = String(variables.get('version'));
       isMariaDb = version.includes('MariaDB');
       if (isMariaDb) refuseOlder('SQL locks', 'MariaDB', version, '10.6');
       else refuseOlder('SQL locks', 'MySQL', version, '8.0.1');
       const settings = [
-        // The guard: both servers have it, in whole seconds; rounded up, because the holder counts by the exact time.
-        `wait_timeout = ${Math.ceil(guard / 1000)}`,
-        `innodb_lock_wait_timeout = ${Math.min(Math.ceil(lockWait / 1000), LONGEST_LOCK_WAIT)}`,
+        ...limitsOf(kind),
         `${variables.has('transaction_isolation') ? 'transaction_isolation' : 'tx_isolation'} = 'READ-COMMITTED'`,
         // At 0 a lease or a token would stay uncommitted, and be gone with the connection. But a row lock saves a round trip: its first
         // statement begins the transaction. And statements after a COMMIT that nobody noticed are not committed.
-        `autocommit = ${autocommit ? 1 : 0}`,
+        `autocommit = ${kind.autocommit ? 1 : 0}`,
         // mysql2 escapes values with backslashes. Where the server takes these for text, a quote in a value would end the value.
         `sql_mode = REPLACE(@@sql_mode, 'NO_BACKSLASH_ESCAPES', '')`,
         // An application may limit its own statements; a wait for a lock is not one of these.
@@ -87,7 +85,7 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
         // In a transaction these precede wait_timeout, and would free the lock earlier than its holder computes.
         ...(isMariaDb ? IDLE_TRANSACTION.map((limit) => `${limit} = 0`) : []),
       ];
-      await run(`SET ${settings.map((setting) => `SESSION ${setting}`).join(', ')}`);
+      await run(setSession(settings));
       return {
         // MariaDB derives its own from the network card and the port.
         server: IDENTITY.map((name) => variables.get(name)).join(' '),
@@ -97,10 +95,14 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
         maxConnections: Number(variables.get('max_connections')),
       };
     },
-    async beginWith(connection: MysqlConnection, sql, value) {
-      const [rows] = await query(connection, sql, [value]);
-      return rows;
+    beginWith,
+    async beginWait(connection: MysqlConnection, select, value, limits) {
+      await query(connection, setSession(limitsOf(limits)), []);
+      return beginWith(connection, select, value);
     },
+    // Neither logs a wait that is over.
+    waitQuietly: (select) => select,
+    setLimits: (limits) => setSession(limitsOf(limits)),
     forMode(mode) {
       if (mode === 'exclusive') return 'FOR UPDATE';
       // MariaDB does not know FOR SHARE, MySQL does not know LOCK IN SHARE MODE with SKIP LOCKED.
@@ -133,6 +135,19 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
     },
   };
 }
+
+async function beginWith(connection: MysqlConnection, sql: string, value: string): Promise<unknown> {
+  const [rows] = await query(connection, sql, [value]);
+  return rows;
+}
+
+const setSession = (settings: readonly string[]) => `SET ${settings.map((setting) => `SESSION ${setting}`).join(', ')}`;
+
+/** In whole seconds; rounded up, because the holder counts by the exact time. */
+const limitsOf = ({ guard, lockWait }: TimeLimits): readonly string[] => [
+  `wait_timeout = ${Math.ceil(guard / 1000)}`,
+  `innodb_lock_wait_timeout = ${Math.min(Math.ceil(lockWait / 1000), LONGEST_LOCK_WAIT)}`,
+];
 
 type Answered = Promise<[answer: unknown, fields: unknown]>;
 

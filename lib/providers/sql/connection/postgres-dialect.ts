@@ -1,8 +1,8 @@
 import type { EventEmitter } from 'node:events';
 import type { Diagnostic } from '../../../api/lock-provider.js';
 import { refuseOlder } from '../../../core/toolkit/oldest-version.js';
-import { firstRow, propertyOf, type Run } from './answer.js';
-import type { Dialect, DriverConnection, DriverSource, ServerFacts, SessionKind } from './dialect.js';
+import { firstRow, isTrue, propertyOf, type Run } from './answer.js';
+import type { Dialect, DriverConnection, DriverSource, ServerFacts, SessionKind, TimeLimits } from './dialect.js';
 
 /** The part of a Client of pg that is used here. */
 export interface PgClient extends DriverConnection {
@@ -32,6 +32,13 @@ const KEEP_ALIVE = { keepAlive: true, keepAliveInitialDelayMillis: 10_000 };
 // When a connection began, in µs; a double holds it exactly.
 const BEGUN = `(EXTRACT(EPOCH FROM backend_start) * 1000000)::bigint`;
 
+const FACTS =
+  `SELECT pid, ${BEGUN} AS begun, extract(epoch FROM pg_postmaster_start_time())::text AS started, inet_server_addr()::text AS address, ` +
+  `inet_server_port() AS port, pg_is_in_recovery() AS standby, current_setting('default_transaction_read_only') AS read_only, ` +
+  `current_setting('default_transaction_isolation') AS isolation, ` +
+  `EXISTS (SELECT 1 FROM pg_language WHERE lanname = 'plpgsql' AND has_language_privilege(oid, 'USAGE')) AS plpgsql, ` +
+  `current_setting('max_connections') AS most, current_setting('server_version') AS version FROM pg_stat_activity WHERE pid = pg_backend_pid()`;
+
 // A batch of limited holders spells its statements in many ways. These would fill the memory of the server.
 const MOST_PREPARED = 50;
 
@@ -47,6 +54,12 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
     if (names.size < MOST_PREPARED && !names.has(sql)) names.set(sql, `distributed_lock_${names.size}`);
     return names.get(sql);
   };
+  let hasPlpgsql = true;
+  const waitQuietly = (select: string): string => {
+    if (!hasPlpgsql) return select;
+    const perform = select.replace(/^SELECT/, 'PERFORM');
+    return `DO $wait$ BEGIN ${perform}; EXCEPTION WHEN lock_not_available THEN NULL; END $wait$`;
+  };
   return {
     async connect() {
       const { driver, settings } = await source.load();
@@ -61,15 +74,20 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
     },
     async send(connection: PgClient, sql, parameters, prepares) {
       const name = prepares && parameters.length > 0 ? nameOf(sql) : undefined;
-      const result = await connection.query(name === undefined ? sql : { name, text: sql }, parameters);
-      return result.fields.length > 0 ? result.rows : result;
+      return answerOf(await connection.query(name === undefined ? sql : { name, text: sql }, parameters));
     },
-    setUp: (connection: PgClient, run, kind) => setUp(connection, run, kind, inSessions),
-    async beginWith(connection: PgClient, sql, value) {
-      // Several statements in one message cannot have bound values.
-      const results: unknown = await connection.query(`BEGIN; ${sql.replace('$1', literal(value))}`, undefined);
-      return propertyOf((results as readonly unknown[])[1], 'rows');
+    async setUp(connection: PgClient, run, kind) {
+      const facts = firstRow(await run(FACTS));
+      hasPlpgsql = isTrue(facts?.['plpgsql']);
+      return setUp(connection, run, facts, kind, inSessions);
     },
+    beginWith: (connection: PgClient, sql, value) => together(connection, ['BEGIN', withValue(sql, value)]),
+    beginWait(connection: PgClient, select, value, limits) {
+      const lock = withValue(select, value);
+      return together(connection, ['BEGIN', setLimits(limits, true), waitQuietly(lock), `${lock} SKIP LOCKED`]);
+    },
+    setLimits,
+    waitQuietly,
     forMode: () => 'FOR UPDATE',
     // A primary becomes a standby by a restart only, which ends its connections.
     isReadOnly: 'false',
@@ -102,17 +120,10 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
 async function setUp(
   { processID }: PgClient,
   run: Run,
+  facts: Readonly<Record<string, unknown>> | undefined,
   { guard, lockWait, autocommit }: SessionKind,
   inSessions: boolean,
 ): Promise<ServerFacts> {
-  const facts = firstRow(
-    await run(
-      `SELECT pid, ${BEGUN} AS begun, extract(epoch FROM pg_postmaster_start_time())::text AS started, inet_server_addr()::text AS address, ` +
-        `inet_server_port() AS port, pg_is_in_recovery() AS standby, current_setting('default_transaction_read_only') AS read_only, ` +
-        `current_setting('default_transaction_isolation') AS isolation, ` +
-        `current_setting('max_connections') AS most, current_setting('server_version') AS version FROM pg_stat_activity WHERE pid = pg_backend_pid()`,
-    ),
-  );
   refuseOlder('SQL locks', 'PostgreSQL', String(facts?.['version']), '13');
   const [pid, begun] = [Number(facts?.['pid']), Number(facts?.['begun'])];
   // A pooler reports its own number. A driver that reports none (pg-native) cannot be judged by it.
@@ -161,6 +172,29 @@ async function setUp(
     prepares: autocommit && !isPooled,
     maxConnections: Number(facts?.['most']),
   };
+}
+
+type Result = Awaited<ReturnType<PgClient['query']>>;
+
+/** Several statements in one message, which cannot have bound values. Resolves to the answer of the last one. */
+async function together(connection: PgClient, statements: readonly string[]): Promise<unknown> {
+  return answerOf(await connection.query(statements.join('; '), undefined));
+}
+
+/** Of several statements, that of the last one. */
+function answerOf(results: Result | readonly Result[]): unknown {
+  const result = Array.isArray(results) ? (results.at(-1) as Result) : (results as Result);
+  return result.fields.length > 0 ? result.rows : result;
+}
+
+/** The statement with its value, which is the name of a row, in its text. */
+const withValue = (sql: string, name: string) => sql.replace('$1', literal(name));
+
+/** The guard of a transaction, or of a session that has none: servers before 14 do not know the second one. */
+function setLimits({ guard, lockWait }: TimeLimits, inTransaction: boolean): string {
+  const name = inTransaction ? 'idle_in_transaction_session_timeout' : 'idle_session_timeout';
+  const set = (setting: string, value: number) => `set_config('${setting}', '${wholeMs(value)}', ${inTransaction})`;
+  return `SELECT ${set(name, guard)}, ${set('lock_timeout', lockWait)}`;
 }
 
 /** A name of a row, which consists of characters that need no escape. */

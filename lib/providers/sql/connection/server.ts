@@ -130,7 +130,7 @@ export class Server implements SessionHome {
       this.#closing.signal.throwIfAborted();
       this.diagnostics = facts.diagnostics;
       if (!this.settings.allowUnsafeTopology) this.#refuse(facts.diagnostics);
-      return new Session(this, connection, facts, control, kind.guard, sentAt);
+      return new Session(this, connection, facts, control, kind, sentAt);
     } catch (error) {
       dialect.sever(connection);
       throw error;

@@ -2,8 +2,9 @@ import type { Clock } from '../../../api/clock.js';
 import type { RenewOutcome } from '../../../api/lock-provider.js';
 import { withTimeout } from '../../../core/toolkit/timing.js';
 import { validUntil } from '../../../core/toolkit/validity.js';
-import type { Run } from './answer.js';
-import type { Dialect, DriverConnection, OpenStream, SendStatement, ServerFacts } from './dialect.js';
+import { firstRow, type Run } from './answer.js';
+import type { Dialect, DriverConnection, OpenStream, SendStatement, ServerFacts, TimeLimits } from './dialect.js';
+import { failureOf } from './failure.js';
 
 /** The server has not answered in time. The outcome of the statement is unknown. */
 export class SilentServerError extends Error {}
@@ -14,6 +15,17 @@ export class TransactionEndedError extends Error {
     super('The transaction of the lock has ended: this statement was not run.');
   }
 }
+
+/**
+ * For how long one statement waits for a lock, in ms. In a longer one a session of Postgres has a snapshot, so that VACUUM removes nothing and
+ * CREATE INDEX CONCURRENTLY does not end; and while a statement waits, no server notices that its client is gone. MySQL and MariaDB round it up to
+ * a second. Postgres has not looked for a deadlock by then, nor logged the wait (deadlock_timeout, 1 s).
+ */
+export const SLICE = 900;
+// InnoDB looks once a second whether a wait is over.
+const LONGEST_SLICE = 2_000;
+// How long the server keeps a lock that a waiter was granted and does not answer for, in ms: the waiter may be frozen or cut off.
+const CONFIRM_WITHIN = 3_000;
 
 /** The common part of the sessions of one server. */
 export interface SessionHome {
@@ -58,18 +70,19 @@ export class Session {
   /** Rejects the statement that is at the server. */
   #abandon: ((reason: Error) => void) | undefined;
   #isSilent = false;
+  /** When the answer of the statement that is at the server is due, on the monotonic clock. */
+  #dueAt: number | undefined;
   #heartbeat: Promise<void> | undefined;
 
   /**
    * @param control the session that ends this one on the server's side; none for that session itself
-   * @param guard after how many ms of silence the server ends it
    */
   constructor(
     private readonly home: SessionHome,
     private readonly connection: DriverConnection,
     readonly facts: ServerFacts,
     readonly control: Session | undefined,
-    readonly guard: number,
+    private readonly limits: TimeLimits,
     /** When it was being opened, on the monotonic clock. */
     readonly openedAt: number,
   ) {
@@ -91,6 +104,16 @@ export class Session {
     return this.#isSilent;
   }
 
+  /** After how many ms of silence the server ends it. */
+  get guard(): number {
+    return this.limits.guard;
+  }
+
+  /** For how many ms an answer is overdue. */
+  get overdueFor(): number {
+    return this.#dueAt === undefined ? 0 : Math.max(0, this.home.clock.now() - this.#dueAt);
+  }
+
   /** How many statements are in flight, of ours and of the application. */
   get inFlight(): number {
     return this.#inFlight;
@@ -99,7 +122,7 @@ export class Session {
   /** Runs a statement that waits for nothing. @throws SilentServerError when the server does not answer in time */
   readonly run: Run = (sql, parameters) => this.inTime(this.send(sql, parameters));
 
-  /** Sends a statement that may wait for a lock for as long as it likes. Rejects at the end of the session. */
+  /** Sends a statement that may take as long as it likes. Rejects at the end of the session. */
   send(sql: string, parameters: readonly unknown[] = []): Promise<unknown> {
     return this.#inTurn(() => this.sendNow(sql, parameters));
   }
@@ -141,6 +164,34 @@ export class Session {
     return answer;
   }
 
+  /**
+   * As {@link beginWith}, by a SELECT that waits for a lock. Resolves to its row, which is to be confirmed by {@link endWait}; or, when
+   * its slice is over, to undefined, with no transaction.
+   */
+  async beginSlice(select: string, value: string): Promise<Readonly<Record<string, unknown>> | undefined> {
+    const { dialect } = this.home;
+    const answer = await this.#slice(() => dialect.beginWait(this.connection, select, value, this.#whileWaiting));
+    this.#hasTransaction = true;
+    const row = firstRow(answer);
+    if (!row) await this.rollback();
+    return row;
+  }
+
+  /** Before the first {@link runSlice}: what is granted and not confirmed by {@link endWait} is freed soon. */
+  async beginWait(): Promise<void> {
+    await this.run(this.home.dialect.setLimits(this.#whileWaiting, false));
+  }
+
+  /** Runs a statement that waits for a lock, in autocommit. Resolves to undefined when it was ended: it may have the lock nevertheless. */
+  runSlice(sql: string, parameters: readonly unknown[]): Promise<unknown> {
+    return this.#slice(() => this.sendNow(sql, parameters));
+  }
+
+  /** Confirms a lock that was waited for. Its validity begins here: the last answer before was that to a statement sent before the wait. */
+  async endWait(): Promise<void> {
+    await this.run(this.home.dialect.setLimits(this.limits, this.#hasTransaction));
+  }
+
   /** Commits what was written in the transaction, and frees its locks. */
   commit(timeout?: number): Promise<void> {
     return this.#endTransaction('COMMIT', timeout);
@@ -161,8 +212,12 @@ export class Session {
    *
    * @throws Error when it may not be sent any more at its turn
    */
-  #inTurn<T>(work: () => Promise<T>, maySend: () => boolean = () => this.#state !== 'ended'): Promise<T> {
-    const send = () => this.#watch(work, maySend);
+  #inTurn<T>(
+    work: () => Promise<T>,
+    maySend: () => boolean = () => this.#state !== 'ended',
+    answeredWithin = 0,
+  ): Promise<T> {
+    const send = () => this.#watch(work, maySend, answeredWithin);
     const answer = this.#inFlight === 0 ? send() : this.#last.then(send);
     this.#inFlight += 1;
     const done = () => {
@@ -244,6 +299,20 @@ export class Session {
     await this.inTime(ended, timeout);
   }
 
+  get #whileWaiting(): TimeLimits {
+    return { guard: Math.min(this.guard, CONFIRM_WITHIN), lockWait: SLICE };
+  }
+
+  async #slice(work: () => Promise<unknown>): Promise<unknown> {
+    try {
+      const answer = this.#inTurn(work, undefined, LONGEST_SLICE);
+      return await this.inTime(answer, LONGEST_SLICE + this.home.statementTimeout);
+    } catch (error) {
+      if (failureOf(error) !== 'busy') throw error;
+      return undefined;
+    }
+  }
+
   async #beat(): Promise<void> {
     try {
       await this.run(this.home.dialect.heartbeat);
@@ -256,6 +325,7 @@ export class Session {
   #end(): void {
     this.#state = 'ended';
     this.#hasTransaction = false;
+    this.#dueAt = undefined;
     // A driver may never answer what was in flight on a connection that is closed (mysql2 does not).
     this.#abandon?.(new Error('The session has ended.'));
     this.#free(false);
@@ -278,10 +348,11 @@ export class Session {
   }
 
   /** The answers show that the server has heard of us, and whether the transaction still exists. */
-  async #watch<T>(work: () => Promise<T>, maySend: () => boolean): Promise<T> {
+  async #watch<T>(work: () => Promise<T>, maySend: () => boolean, answeredWithin: number): Promise<T> {
     if (!maySend()) throw new TransactionEndedError();
     const { clock, dialect } = this.home;
     const sentAt = clock.now();
+    this.#dueAt = sentAt + answeredWithin;
     try {
       const answer = await this.#untilEnd(work);
       this.#heard(sentAt);
@@ -299,6 +370,7 @@ export class Session {
   #heard(sentAt: number): void {
     this.answered = Math.max(this.answered, sentAt);
     this.#isSilent = false;
+    this.#dueAt = undefined;
   }
 
   #observe(answer: unknown, cause?: unknown): void {

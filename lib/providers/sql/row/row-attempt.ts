@@ -46,6 +46,10 @@ export class RowAttempt implements LockAttempt {
     this.#counter = settings.fencing ? counterNameOf(namespace, key) : undefined;
   }
 
+  get unansweredFor(): number {
+    return this.#session?.overdueFor ?? 0;
+  }
+
   async acquire(): Promise<Grant | 'busy'> {
     if (this.#grant && this.#session && !this.#hasEnded()) {
       return { ...this.#grant, validUntil: this.#session.validUntil };
@@ -55,9 +59,9 @@ export class RowAttempt implements LockAttempt {
       const session = await this.#lockRow();
       if (!session) return 'busy';
       const token = this.#counter === undefined ? null : await counters.next(this.#counter);
-      // A holder that was frozen until its guard freed the row could otherwise have the larger token of two. And after a wait,
-      // the last answered statement was sent before the wait: validity has to begin again.
-      if (token !== null || this.#isWaiting) await session.run(server.dialect.heartbeat);
+      if (this.#isWaiting) await session.endWait();
+      // A holder that was frozen until its guard freed the row could otherwise have the larger token of two.
+      else if (token !== null) await session.run(server.dialect.heartbeat);
       return this.#hold(session, token);
     } catch (error) {
       this.#session?.destroy();
@@ -114,19 +118,18 @@ export class RowAttempt implements LockAttempt {
     const { request } = this;
     const { table, sessions, server, context } = this.database;
     const { dialect } = server;
-    const isRow = `WHERE name = ${table.family.value(1)}`;
-    const lock = `SELECT ${dialect.isReadOnly} AS read_only FROM ${table.name} ${isRow} ${dialect.forMode(request.mode)}`;
+    const lock = `SELECT ${dialect.isReadOnly} AS read_only ${this.#fromRow} ${dialect.forMode(request.mode)}`;
     this.#isWaiting = false;
     for (let made = 0; ;) {
       const session = await this.#takeSession();
       if (!session) return undefined;
-      if (this.#isLocked(await session.beginWith(`${lock} SKIP LOCKED`, this.#row))) return session;
-      const exists = firstRow(await session.run(`SELECT 1 FROM ${table.name} ${isRow}`, [this.#row])) !== undefined;
+      if (this.#isLocked(firstRow(await session.beginWith(`${lock} SKIP LOCKED`, this.#row)))) return session;
+      const exists = await this.#isThere(session);
       if (exists && request.wait > 0 && !this.#hasEnded()) {
         if (!this.#isWaiting) request.waits();
         this.#isWaiting = true;
-        if (sessions.slots.mayWait(request) && this.#isLocked(await this.#wait(session, lock, request.signal)))
-          return session;
+        await session.rollback();
+        if (sessions.slots.mayWait(request) && (await this.#wait(session, lock, request.signal))) return session;
       }
       await session.rollback();
       this.#session = undefined;
@@ -166,9 +169,17 @@ export class RowAttempt implements LockAttempt {
     }
   }
 
-  #isLocked(answer: unknown): boolean {
+  get #fromRow(): string {
+    const { name, family } = this.database.table;
+    return `FROM ${name} WHERE name = ${family.value(1)}`;
+  }
+
+  async #isThere(session: Session): Promise<boolean> {
+    return firstRow(await session.run(`SELECT 1 ${this.#fromRow}`, [this.#row])) !== undefined;
+  }
+
+  #isLocked(row: Readonly<Record<string, unknown>> | undefined): boolean {
     const { context } = this.database;
-    const row = firstRow(answer);
     if (row && isTrue(row['read_only']) && !this.settings.allowUnsafeTopology) {
       throw new LockConfigError(
         `Lock provider "${context.name}": this server has become read-only, so others may lock on the writer. Give the provider the address of the writer.`,
@@ -178,11 +189,18 @@ export class RowAttempt implements LockAttempt {
     return row !== undefined;
   }
 
-  #wait(session: Session, lock: string, signal: AbortSignal): Promise<unknown> {
+  /** Waits in the server's queue. Resolves to false, without the session, when the row does not exist any more. */
+  #wait(session: Session, lock: string, signal: AbortSignal): Promise<boolean> {
     const leave = () => {
       this.#abandon();
     };
-    return withAbort(signal, leave, () => session.send(lock, [this.#row]));
+    return withAbort(signal, leave, async () => {
+      do if (this.#isLocked(await session.beginSlice(lock, this.#row))) return true;
+      while (await this.#isThere(session));
+      // It has the limits of a wait.
+      session.destroy();
+      return false;
+    });
   }
 
   #hold(session: Session, fencingToken: bigint | null): Grant | 'busy' {

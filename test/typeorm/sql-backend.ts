@@ -332,6 +332,7 @@ function sessionHarness(backend: () => SqlBackend) {
     faults: {
       revoke: (namespace: string, key: string) => backend().revoke(namespace, key),
       cutOff: async (provider: LockProvider) => backend().wireOf(provider)?.freeze(),
+      silence: async (provider: LockProvider) => backend().wireOf(provider)?.freeze(),
       restore: async (provider: LockProvider) => backend().wireOf(provider)?.thaw(),
     },
   };

@@ -69,7 +69,7 @@ export const failureCases: readonly CaseDefinition[] = [
     async run(stage) {
       const [ann, bob] = await stage.processes(2);
       await ann.locks.acquire('order');
-      const waiter = await stage.standInLine(bob, 'order', { wait: 2_600 });
+      const waiter = await stage.standInLine(bob, 'order', { wait: 6_000 });
       await stage.silence(bob);
       stage.secrets.overheard(await rejectsWith(LockUnavailableError, waiter.lock, 'the waiter'));
     },

@@ -100,14 +100,14 @@ export class AdvisoryAttempt implements LockAttempt, SessionUser {
    * connection for that.
    */
   async #queue(): Promise<Grant | 'busy' | undefined> {
-    const { key, mode } = this.request;
+    const { key } = this.request;
     try {
       const own = await this.database.holding.alone(key, this);
       if (!own) return undefined;
       const lock = () => {
         if (this.#hasEnded()) return Promise.resolve(false);
         this.#waitsOn = own;
-        return own.awaitLock(this.#name, mode);
+        return own.awaitLock(this.#name, this.request);
       };
       return (await this.#lockOn(own, lock)) ?? 'busy';
     } catch (error) {

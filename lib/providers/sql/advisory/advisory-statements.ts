@@ -1,7 +1,8 @@
 import { LockConfigError } from '../../../api/errors.js';
 import type { LockMode } from '../../../api/lock-mode.js';
 import { firstRow, type Run } from '../connection/answer.js';
-import { SLICE } from '../connection/session.js';
+import type { ServerFacts, TimeLimits } from '../connection/dialect.js';
+import { waitQuietly } from '../connection/postgres-dialect.js';
 import { advisoryLockNumber, userLockName } from './advisory-name.js';
 
 /**
@@ -23,7 +24,7 @@ export interface AdvisoryStatements {
   readonly joinReaders: OfMany;
   unlock(mode: LockMode): OfMany;
   /** Waits for one slice, and takes the lock if it is free then. */
-  awaitLock(name: string, mode: LockMode, waitQuietly: (select: string) => string): Statement;
+  awaitLock(name: string, mode: LockMode, limits: TimeLimits, facts: ServerFacts): Statement;
   /** Frees whatever the session has. */
   readonly unlockAll: string;
   /** Looks at the server again, where it may have become read-only during a wait. */
@@ -66,7 +67,7 @@ export function userLocks(isReadOnly: string): AdvisoryStatements {
     tryLock: () => tryLock,
     joinReaders: tryLock,
     unlock: () => unlock,
-    awaitLock: (name) => [`SELECT GET_LOCK(?, ${Math.ceil(SLICE / 1_000)}) AS done`, [name]],
+    awaitLock: (name, _, { lockWait }) => [`SELECT GET_LOCK(?, ${Math.ceil(lockWait / 1_000)}) AS done`, [name]],
     unlockAll: 'SELECT RELEASE_ALL_LOCKS()',
     afterWait: `SELECT IF(${isReadOnly}, ${READ_ONLY}, 1) AS done`,
   };
@@ -97,11 +98,11 @@ export const postgresAdvisoryLocks: AdvisoryStatements = {
   ),
   unlock: byMode(ofEach('pg_advisory_unlock(n)'), ofEach('pg_advisory_unlock_shared(n)')),
   // A lock of the transaction, which ends with the message. In between, the session takes the lock itself.
-  awaitLock(name, mode, waitQuietly) {
+  awaitLock(name, mode, limits, { catchesErrors }) {
     // Several statements in one message cannot have bound values.
     const number = `'${BigInt(name)}'::bigint`;
     const suffix = mode === 'shared' ? '_shared' : '';
-    const wait = waitQuietly(`SELECT pg_advisory_xact_lock${suffix}(${number})`);
+    const wait = waitQuietly(`SELECT pg_advisory_xact_lock${suffix}(${number})`, limits, catchesErrors);
     return [`${wait}; SELECT pg_try_advisory_lock${suffix}(${number}) AS done`, []];
   },
   unlockAll: 'SELECT pg_advisory_unlock_all()',

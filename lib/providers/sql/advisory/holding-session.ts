@@ -1,3 +1,4 @@
+import type { AcquireRequest } from '../../../api/lock-provider.js';
 import type { LockMode } from '../../../api/lock-mode.js';
 import { Batches } from '../connection/batches.js';
 import type { Session } from '../connection/session.js';
@@ -70,13 +71,16 @@ export class HoldingSession {
   }
 
   /** Takes the lock as soon as it is free. For a session that has nothing: one that has a lock never waits. A waiter leaves by ending it. */
-  async awaitLock(name: string, mode: LockMode): Promise<true> {
+  async awaitLock(name: string, request: AcquireRequest): Promise<true> {
+    const { mode } = request;
     const { session, statements } = this;
     // Until it has the lock. Otherwise the limits of a wait stay, too.
     this.mayHaveLock = true;
     await session.beginWait();
     for (;;) {
-      const answer = await session.runSlice(...statements.awaitLock(name, mode, session.dialect.waitQuietly));
+      const answer = await session.runSlice(request.since, (limits) =>
+        statements.awaitLock(name, mode, limits, session.facts),
+      );
       if (answer !== undefined && doneOf(answer)[0]) break;
       // An operator has cancelled it. If that was in the moment of the grant, the session has the lock nevertheless (measured on Postgres 15:
       // 3 of 3 after 4 to 12 tries).

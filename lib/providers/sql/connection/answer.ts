@@ -1,9 +1,11 @@
 /** Runs one statement with bound values. Resolves to its rows, or to the driver's summary if it has none. */
 export type Run = (sql: string, parameters?: readonly unknown[]) => Promise<unknown>;
 
+export type Row = Readonly<Record<string, unknown>>;
+
 /** The first row of an answer, if there is one. */
-export function firstRow(answer: unknown): Readonly<Record<string, unknown>> | undefined {
-  return Array.isArray(answer) ? (answer[0] as Readonly<Record<string, unknown>> | undefined) : undefined;
+export function firstRow(answer: unknown): Row | undefined {
+  return Array.isArray(answer) ? (answer[0] as Row | undefined) : undefined;
 }
 
 /** A name that a server has answered; undefined for NULL. */

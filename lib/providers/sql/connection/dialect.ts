@@ -46,6 +46,8 @@ export interface ServerFacts {
   readonly diagnostics: readonly Diagnostic[];
   /** Whether the server may keep parsed statements for this connection. */
   readonly prepares: boolean;
+  /** Whether a statement may catch an error (on Postgres, by the language plpgsql). */
+  readonly catchesErrors: boolean;
   /** How many connections the server takes from all its clients. */
   readonly maxConnections: number;
 }
@@ -59,12 +61,18 @@ export interface Dialect {
   setUp(connection: DriverConnection, run: Run, kind: SessionKind): Promise<ServerFacts>;
   /** Begins a transaction with a statement of one value, in one round trip, on a session without autocommit. */
   beginWith(connection: DriverConnection, sql: string, value: string): Promise<unknown>;
-  /** As {@link beginWith}, with other limits from there on, by a SELECT that waits for a lock. Without it, it answers no rows or an error. */
-  beginWait(connection: DriverConnection, select: string, value: string, limits: TimeLimits): Promise<unknown>;
+  /** As {@link beginWith}, by a SELECT that waits for a lock within these limits. Without the lock it answers no rows, or an error. */
+  beginWait(
+    connection: DriverConnection,
+    select: string,
+    value: string,
+    limits: TimeLimits,
+    facts: ServerFacts,
+  ): Promise<unknown>;
   /** Sets other limits: those of the session, or on Postgres those of the transaction that is open. */
   setLimits(limits: TimeLimits, inTransaction: boolean): string;
-  /** The statement that waits for a lock by this SELECT, and continues without it: an error would be in the log of the server each second. */
-  readonly waitQuietly: (select: string) => string;
+  /** For how many ms a statement waits for a lock: so many units, and how much later the server may answer that it has not got it. */
+  readonly slice: { readonly unit: number; readonly longest: number; readonly late: number };
   /** Follows the SELECT that locks a row. */
   forMode(mode: LockMode): string;
   /** Is true on a server that takes no writes. Any statement may ask for it, at no cost. */

@@ -92,6 +92,7 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
         kill: `KILL CONNECTION ${threadId}`,
         diagnostics: diagnose(variables),
         prepares: false,
+        catchesErrors: false,
         maxConnections: Number(variables.get('max_connections')),
       };
     },
@@ -100,8 +101,8 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
       await query(connection, setSession(limitsOf(limits)), []);
       return beginWith(connection, select, value);
     },
-    // Neither logs a wait that is over.
-    waitQuietly: (select) => select,
+    // InnoDB looks once a second whether a wait is over.
+    slice: { unit: 1_000, longest: 3_000, late: 1_000 },
     setLimits: (limits) => setSession(limitsOf(limits)),
     forMode(mode) {
       if (mode === 'exclusive') return 'FOR UPDATE';

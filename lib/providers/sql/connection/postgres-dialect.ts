@@ -54,12 +54,6 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
     if (names.size < MOST_PREPARED && !names.has(sql)) names.set(sql, `distributed_lock_${names.size}`);
     return names.get(sql);
   };
-  let hasPlpgsql = true;
-  const waitQuietly = (select: string): string => {
-    if (!hasPlpgsql) return select;
-    const perform = select.replace(/^SELECT/, 'PERFORM');
-    return `DO $wait$ BEGIN ${perform}; EXCEPTION WHEN lock_not_available THEN NULL; END $wait$`;
-  };
   return {
     async connect() {
       const { driver, settings } = await source.load();
@@ -76,18 +70,15 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
       const name = prepares && parameters.length > 0 ? nameOf(sql) : undefined;
       return answerOf(await connection.query(name === undefined ? sql : { name, text: sql }, parameters));
     },
-    async setUp(connection: PgClient, run, kind) {
-      const facts = firstRow(await run(FACTS));
-      hasPlpgsql = isTrue(facts?.['plpgsql']);
-      return setUp(connection, run, facts, kind, inSessions);
-    },
+    setUp: (connection: PgClient, run, kind) => setUp(connection, run, kind, inSessions),
     beginWith: (connection: PgClient, sql, value) => together(connection, ['BEGIN', withValue(sql, value)]),
-    beginWait(connection: PgClient, select, value, limits) {
+    beginWait(connection: PgClient, select, value, limits, { catchesErrors }) {
       const lock = withValue(select, value);
-      return together(connection, ['BEGIN', setLimits(limits, true), waitQuietly(lock), `${lock} SKIP LOCKED`]);
+      return together(connection, ['BEGIN', waitQuietly(lock, limits, catchesErrors), `${lock} SKIP LOCKED`]);
     },
     setLimits,
-    waitQuietly,
+    // Shorter than deadlock_timeout (1 s), after which the server looks for a deadlock, and logs the wait if it is told to.
+    slice: { unit: 100, longest: 900, late: 0 },
     forMode: () => 'FOR UPDATE',
     // A primary becomes a standby by a restart only, which ends its connections.
     isReadOnly: 'false',
@@ -120,10 +111,10 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
 async function setUp(
   { processID }: PgClient,
   run: Run,
-  facts: Readonly<Record<string, unknown>> | undefined,
   { guard, lockWait, autocommit }: SessionKind,
   inSessions: boolean,
 ): Promise<ServerFacts> {
+  const facts = firstRow(await run(FACTS));
   refuseOlder('SQL locks', 'PostgreSQL', String(facts?.['version']), '13');
   const [pid, begun] = [Number(facts?.['pid']), Number(facts?.['begun'])];
   // A pooler reports its own number. A driver that reports none (pg-native) cannot be judged by it.
@@ -170,6 +161,7 @@ async function setUp(
     diagnostics,
     // Not where the application may send DEALLOCATE, and not where the next statement may go to another server process.
     prepares: autocommit && !isPooled,
+    catchesErrors: isTrue(facts?.['plpgsql']),
     maxConnections: Number(facts?.['most']),
   };
 }
@@ -189,6 +181,12 @@ function answerOf(results: Result | readonly Result[]): unknown {
 
 /** The statement with its value, which is the name of a row, in its text. */
 const withValue = (sql: string, name: string) => sql.replace('$1', literal(name));
+
+/** Statements that wait within these limits for the lock that a SELECT takes. An error at the end of the wait would be in the log of the server. */
+export function waitQuietly(select: string, limits: TimeLimits, catchesErrors: boolean): string {
+  const perform = `BEGIN ${select.replace(/^SELECT/, 'PERFORM')}; EXCEPTION WHEN lock_not_available THEN NULL; END`;
+  return `${setLimits(limits, true)}; ${catchesErrors ? `DO $wait$ ${perform} $wait$` : select}`;
+}
 
 /** The guard of a transaction, or of a session that has none: servers before 14 do not know the second one. */
 function setLimits({ guard, lockWait }: TimeLimits, inTransaction: boolean): string {

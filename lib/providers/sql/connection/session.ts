@@ -2,7 +2,7 @@ import type { Clock } from '../../../api/clock.js';
 import type { RenewOutcome } from '../../../api/lock-provider.js';
 import { withTimeout } from '../../../core/toolkit/timing.js';
 import { validUntil } from '../../../core/toolkit/validity.js';
-import { firstRow, type Run } from './answer.js';
+import { firstRow, type Row, type Run } from './answer.js';
 import type { Dialect, DriverConnection, OpenStream, SendStatement, ServerFacts, TimeLimits } from './dialect.js';
 import { failureOf } from './failure.js';
 
@@ -16,14 +16,8 @@ export class TransactionEndedError extends Error {
   }
 }
 
-/**
- * For how long one statement waits for a lock, in ms. In a longer one a session of Postgres has a snapshot, so that VACUUM removes nothing and
- * CREATE INDEX CONCURRENTLY does not end; and while a statement waits, no server notices that its client is gone. MySQL and MariaDB round it up to
- * a second. Postgres has not looked for a deadlock by then, nor logged the wait (deadlock_timeout, 1 s).
- */
-export const SLICE = 900;
-// InnoDB looks once a second whether a wait is over.
-const LONGEST_SLICE = 2_000;
+// After how much waiting for a lock a slice of the wait has half of its greatest length, in ms.
+const HALF_LENGTH_AFTER = 5_000;
 // How long the server keeps a lock that a waiter was granted and does not answer for, in ms: the waiter may be frozen or cut off.
 const CONFIRM_WITHIN = 3_000;
 
@@ -165,12 +159,13 @@ export class Session {
   }
 
   /**
-   * As {@link beginWith}, by a SELECT that waits for a lock. Resolves to its row, which is to be confirmed by {@link endWait}; or, when
-   * its slice is over, to undefined, with no transaction.
+   * As {@link beginWith}, by a SELECT that waits for a lock on behalf of a caller that has come at `since`. Resolves to its row, which is
+   * to be confirmed by {@link endWait}; or, when its slice is over, to undefined, with no transaction.
    */
-  async beginSlice(select: string, value: string): Promise<Readonly<Record<string, unknown>> | undefined> {
-    const { dialect } = this.home;
-    const answer = await this.#slice(() => dialect.beginWait(this.connection, select, value, this.#whileWaiting));
+  async beginSlice(select: string, value: string, since: number): Promise<Row | undefined> {
+    const answer = await this.#slice(since, (limits) =>
+      this.home.dialect.beginWait(this.connection, select, value, limits, this.facts),
+    );
     this.#hasTransaction = true;
     const row = firstRow(answer);
     if (!row) await this.rollback();
@@ -179,12 +174,15 @@ export class Session {
 
   /** Before the first {@link runSlice}: what is granted and not confirmed by {@link endWait} is freed soon. */
   async beginWait(): Promise<void> {
-    await this.run(this.home.dialect.setLimits(this.#whileWaiting, false));
+    await this.run(this.home.dialect.setLimits(this.#whileWaiting(this.limits.lockWait), false));
   }
 
-  /** Runs a statement that waits for a lock, in autocommit. Resolves to undefined when it was ended: it may have the lock nevertheless. */
-  runSlice(sql: string, parameters: readonly unknown[]): Promise<unknown> {
-    return this.#slice(() => this.sendNow(sql, parameters));
+  /**
+   * Runs a statement in autocommit that waits for a lock on behalf of a caller that has come at `since`. Resolves to undefined when it was
+   * ended: it may have the lock nevertheless.
+   */
+  runSlice(since: number, statement: (limits: TimeLimits) => readonly [sql: string, values: readonly unknown[]]) {
+    return this.#slice(since, (limits) => this.sendNow(...statement(limits)));
   }
 
   /** Confirms a lock that was waited for. Its validity begins here: the last answer before was that to a statement sent before the wait. */
@@ -299,14 +297,26 @@ export class Session {
     await this.inTime(ended, timeout);
   }
 
-  get #whileWaiting(): TimeLimits {
-    return { guard: Math.min(this.guard, CONFIRM_WITHIN), lockWait: SLICE };
+  #whileWaiting(lockWait: number): TimeLimits {
+    return { guard: Math.min(this.guard, CONFIRM_WITHIN), lockWait };
   }
 
-  async #slice(work: () => Promise<unknown>): Promise<unknown> {
+  /**
+   * A wait at the server is made of slices. In a long statement a session of Postgres has a snapshot, so that VACUUM removes nothing and CREATE
+   * INDEX CONCURRENTLY does not end; and while a statement waits, no server notices that its client is gone. Each slice begins at the end of
+   * the server's queue. So they grow: whoever has waited for longer is less often at the end, and more often at the head. With equal slices,
+   * the last caller that came is among the next ones that get the lock. Measured, eight processes that hold it for 0.4 s: the longest wait was 8
+   * to 9 s with equal slices, 4.5 to 4.9 s with these, and would be 2.8 s in turn.
+   */
+  async #slice(since: number, work: (limits: TimeLimits) => Promise<unknown>): Promise<unknown> {
+    const { clock, dialect, statementTimeout } = this.home;
+    const waited = clock.now() - since;
+    const { unit, longest, late } = dialect.slice;
+    const share = waited / (waited + HALF_LENGTH_AFTER);
+    const length = unit * Math.max(1, Math.ceil((share * longest) / unit));
     try {
-      const answer = this.#inTurn(work, undefined, LONGEST_SLICE);
-      return await this.inTime(answer, LONGEST_SLICE + this.home.statementTimeout);
+      const answer = this.#inTurn(() => work(this.#whileWaiting(length)), undefined, length + late);
+      return await this.inTime(answer, length + late + statementTimeout);
     } catch (error) {
       if (failureOf(error) !== 'busy') throw error;
       return undefined;

@@ -7,7 +7,7 @@ import type {
 } from '../../../api/lock-provider.js';
 import { withAbort } from '../../../core/toolkit/abort-listeners.js';
 import { LockCapacityError, LockConfigError } from '../../../api/errors.js';
-import { firstRow, isTrue } from '../connection/answer.js';
+import { firstRow, isTrue, type Row } from '../connection/answer.js';
 import type { Database } from '../database.js';
 import { counterNameOf, rowNameOf } from '../table/lock-name.js';
 import { pauseBeforeRetry } from '../retry-pause.js';
@@ -178,7 +178,7 @@ export class RowAttempt implements LockAttempt {
     return firstRow(await session.run(`SELECT 1 ${this.#fromRow}`, [this.#row])) !== undefined;
   }
 
-  #isLocked(row: Readonly<Record<string, unknown>> | undefined): boolean {
+  #isLocked(row: Row | undefined): boolean {
     const { context } = this.database;
     if (row && isTrue(row['read_only']) && !this.settings.allowUnsafeTopology) {
       throw new LockConfigError(
@@ -195,7 +195,7 @@ export class RowAttempt implements LockAttempt {
       this.#abandon();
     };
     return withAbort(signal, leave, async () => {
-      do if (this.#isLocked(await session.beginSlice(lock, this.#row))) return true;
+      do if (this.#isLocked(await session.beginSlice(lock, this.#row, this.request.since))) return true;
       while (await this.#isThere(session));
       // It has the limits of a wait.
       session.destroy();

@@ -12,7 +12,7 @@ export function externalServer(variable: ServerVariable): SqlServer | undefined 
     throw new Error(`The server of ${variable} is not ours.`);
   };
   const port = Number(new URL(url).port);
-  return { url, port, folder: '', pid: 0, signal: refuse, crash: refuse, stop: () => Promise.resolve() };
+  return { url, port, folder: '', pid: 0, output: '', signal: refuse, crash: refuse, stop: () => Promise.resolve() };
 }
 
 /** A wire to a server, and the address of the server through it. */

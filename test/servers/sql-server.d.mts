@@ -4,6 +4,8 @@ export interface SqlServer {
   readonly folder: string;
   readonly url: string;
   readonly pid: number;
+  /** The end of its log. */
+  readonly output: string;
   /** Sends a signal to all processes of the server, such as SIGSTOP and SIGCONT. */
   signal(name: NodeJS.Signals): void;
   /** Ends the server without a farewell and starts it again with the same port and folder. */

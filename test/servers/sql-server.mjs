@@ -216,6 +216,10 @@ async function server({ folder, port, url, start, greeting, quit }) {
     get pid() {
       return child.process.pid;
     },
+    /** The end of its log. */
+    get output() {
+      return child.output;
+    },
     /** Sends a signal to all processes of the server, such as SIGSTOP and SIGCONT: those of Postgres that serve its connections are its children. */
     signal(name) {
       const { pid } = child.process;

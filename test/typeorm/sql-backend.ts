@@ -49,6 +49,7 @@ const MARIADB = {
     JOIN information_schema.innodb_trx r ON r.trx_id = w.requesting_trx_id
     WHERE r.trx_mysql_thread_id = ? AND b.trx_state <> 'LOCK WAIT'`,
   waiters: `SELECT COUNT(*) AS n FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'`,
+  waiterIds: `SELECT id FROM information_schema.processlist WHERE state = 'User lock' OR info LIKE '%FOR UPDATE'`,
   own: 'SELECT CONNECTION_ID() AS id',
   kill: (id: unknown) => `KILL CONNECTION ${String(id)}`,
   interrupt: (id: unknown) => `KILL QUERY ${String(id)}`,
@@ -76,6 +77,7 @@ const OPERATORS = {
         SELECT unnest(pg_blocking_pids($1)) UNION SELECT unnest(pg_blocking_pids(id)) FROM blocker)
       SELECT id FROM blocker WHERE cardinality(pg_blocking_pids(id)) = 0`,
     waiters: `SELECT COUNT(*) AS n FROM pg_stat_activity WHERE wait_event_type = 'Lock'`,
+    waiterIds: `SELECT pid AS id FROM pg_stat_activity WHERE wait_event_type = 'Lock'`,
     own: 'SELECT pg_backend_pid() AS id',
     kill: (id: unknown) => `SELECT pg_terminate_backend(${String(id)})`,
     interrupt: (id: unknown) => `SELECT pg_cancel_backend(${String(id)})`,
@@ -250,6 +252,14 @@ export class SqlBackend {
     } finally {
       await probe.release();
     }
+  }
+
+  /** Cancels the statements of those who wait for a lock now. */
+  async interruptWaiters(): Promise<void> {
+    const { waiterIds, interrupt } = OPERATORS[this.type];
+    const waiters = await this.admin.query<{ id: unknown }[]>(waiterIds);
+    // One that waits no more has no statement, or another one.
+    for (const { id } of waiters) await this.admin.query(interrupt(id)).catch(() => undefined);
   }
 
   /** Returns when so many sessions wait for a row. */

@@ -1,0 +1,229 @@
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
+import type { Lock } from '../../lib/api/lock.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
+import { SqlAdvisoryLockProvider, SqlRowLockProvider } from '../../lib/providers/sql/index.js';
+import { type CompiledLibrary, compileLibrary } from '../servers/compiled-library.js';
+import { startPgBouncer } from '../servers/sql-server.mjs';
+import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
+import { SqlBackend, type SqlType } from '../typeorm/sql-backend.js';
+import { until } from '../until.js';
+
+const WAITER = new URL('waiting-process.mjs', import.meta.url).pathname;
+const KINDS = [SqlRowLockProvider, SqlAdvisoryLockProvider];
+type Kind = (typeof KINDS)[number];
+
+const SESSIONS = {
+  mariadb: `SELECT count(*) AS n FROM information_schema.processlist WHERE command <> 'Daemon'`,
+  postgres: `SELECT count(*) AS n FROM pg_stat_activity WHERE backend_type = 'client backend'`,
+};
+
+/** To the server, each manager is a process of its own. */
+class Fleet {
+  readonly #started: LockManager[] = [];
+
+  constructor(private readonly url: () => string) {}
+
+  async start(Provider: Kind, options: object = {}, url = this.url()): Promise<LockManager> {
+    const provider = new Provider({ url, synchronize: true, ...options });
+    const locks = new LockManager({ providers: { sql: provider }, defaults: { wait: '10m' }, shutdownGrace: 0 });
+    this.#started.push(locks);
+    await locks.start();
+    return locks;
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all(this.#started.splice(0).map((locks) => locks.stop()));
+  }
+}
+
+/** Resolves when a caller waits. */
+async function standInLine(
+  locks: LockManager,
+  key: string,
+): Promise<{ readonly lock: Promise<Lock>; hasLock: boolean }> {
+  const waits = new Promise<void>((resolve) => locks.events.once('waiting', () => resolve()));
+  const waiter = { lock: locks.acquire(key), hasLock: false };
+  waiter.lock.then(
+    () => (waiter.hasLock = true),
+    () => undefined,
+  );
+  await waits;
+  return waiter;
+}
+
+describe.each<SqlType>(['postgres', 'mariadb'])('those who wait on %s', (type) => {
+  let backend: SqlBackend;
+  let library: CompiledLibrary;
+  const fleet = new Fleet(() => backend.server.url);
+  const wires: TcpProxy[] = [];
+
+  beforeAll(async () => {
+    backend = await SqlBackend.start(type);
+    library = await compileLibrary();
+  }, 60_000);
+  afterEach(async () => {
+    await fleet.stop();
+    await Promise.all(wires.splice(0).map((wire) => wire.close()));
+  });
+  afterAll(async () => {
+    await library.remove();
+    await backend.stop();
+  });
+
+  const sessions = async () => Number((await backend.admin.query<{ n: unknown }[]>(SESSIONS[type]))[0]!.n);
+
+  it.each(KINDS)(
+    'are gone from the server soon after they were killed: %p',
+    async (Provider) => {
+      const held = await (await fleet.start(Provider)).acquire('killed');
+      const before = await sessions();
+      const children = Array.from({ length: 4 }, () =>
+        fork(WAITER, [library.folder, Provider.name, backend.server.url, 'killed'], { stdio: 'inherit' }),
+      );
+      await Promise.all(children.map((child) => once(child, 'message')));
+      expect(await sessions()).toBeGreaterThanOrEqual(before + children.length);
+      for (const child of children) child.kill('SIGKILL');
+      await until(async () => (await sessions()) <= before, 'no session of theirs is left', 30_000);
+      expect(held.isHeld()).toBe(true);
+      await held.release();
+    },
+    90_000,
+  );
+
+  // The guard is that of each of them, one after the other, if the server grants the lock to those that do not answer.
+  it.each(KINDS)(
+    'keep a key from others for much less than their guards when they are cut off: %p',
+    async (Provider) => {
+      const held = await (await fleet.start(Provider)).acquire('cut');
+      for (let index = 0; index < 3; index += 1) {
+        const wire = await startTcpProxy(backend.server.port);
+        wires.push(wire);
+        const url = backend.server.url.replace(`:${backend.server.port}`, `:${wire.port}`);
+        await standInLine(await fleet.start(Provider, { sessionGuard: '60s' }, url), 'cut');
+      }
+      const healthy = await standInLine(await fleet.start(Provider), 'cut');
+      for (const wire of wires) wire.freeze();
+      await held.release();
+      await until(() => healthy.hasLock, 'the one that is not cut off has it', 40_000);
+      await (await healthy.lock).release();
+    },
+    90_000,
+  );
+
+  it('have the guard of their sessions again when they hold the lock', async () => {
+    const holders = await Promise.all(
+      KINDS.map(async (Provider) => {
+        const held = await (await fleet.start(Provider)).acquire('guard');
+        // With a heartbeat every 20 s.
+        const waiter = await standInLine(await fleet.start(Provider, { sessionGuard: '60s' }), 'guard');
+        await held.release();
+        return { lock: await waiter.lock, other: await fleet.start(Provider) };
+      }),
+    );
+    // A lock that was waited for and is not confirmed is freed after 3 s.
+    await sleep(5_000);
+    for (const { lock, other } of holders) {
+      expect(lock.isHeld()).toBe(true);
+      expect(await other.tryAcquire('guard')).toBeNull();
+      expect(await lock.release()).toBe('released');
+    }
+  }, 60_000);
+
+  it('go on when an operator cancels their statement, and nobody is left with the lock if that was in the moment of the grant', async () => {
+    for (const Provider of KINDS) {
+      const [first, second, third] = await Promise.all([1, 2, 3].map(() => fleet.start(Provider)));
+      for (let round = 0; round < 30; round += 1) {
+        const key = `cancelled:${round}`;
+        const held = await first!.acquire(key);
+        const waiter = await standInLine(second!, key);
+        // The cancel arrives before, in, or after the moment of the grant.
+        await Promise.all([held.release(), backend.interruptWaiters(), backend.interruptWaiters()]);
+        await (await waiter.lock).release();
+        const lock = await third!.tryAcquire(key);
+        expect(lock).not.toBeNull();
+        await lock!.release();
+      }
+    }
+  }, 90_000);
+});
+
+describe('those who wait on Postgres', () => {
+  let backend: SqlBackend;
+  const fleet = new Fleet(() => backend.server.url);
+
+  beforeAll(async () => {
+    backend = await SqlBackend.start('postgres');
+    await backend.admin.query('CREATE TABLE city (name text)');
+  }, 60_000);
+  afterEach(() => fleet.stop());
+  afterAll(() => backend.stop());
+
+  it.each(KINDS)(
+    'do not stand in the way of CREATE INDEX CONCURRENTLY, nor write to the log of the server: %p',
+    async (Provider) => {
+      const held = await (await fleet.start(Provider)).acquire('migration');
+      const waiter = await standInLine(await fleet.start(Provider), 'migration');
+      const log = backend.server.output;
+      // Some slices of the wait.
+      await sleep(500);
+      await backend.admin.query('CREATE INDEX CONCURRENTLY IF NOT EXISTS city_name ON city (name)');
+      await backend.admin.query('DROP INDEX CONCURRENTLY city_name');
+      expect(waiter.hasLock).toBe(false);
+      await held.release();
+      await (await waiter.lock).release();
+      expect(backend.server.output).toBe(log);
+    },
+    60_000,
+  );
+
+  it.each(KINDS)('need no plpgsql: %p', async (Provider) => {
+    const url = new URL(backend.server.url);
+    url.username = 'plain';
+    await backend.admin.query('CREATE ROLE plain LOGIN');
+    await backend.admin.query('GRANT CREATE ON SCHEMA public TO plain');
+    await backend.admin.query('REVOKE USAGE ON LANGUAGE plpgsql FROM PUBLIC');
+    try {
+      const table = { table: `locks_of_${Provider.name.toLowerCase()}` };
+      const [first, second] = [
+        await fleet.start(Provider, table, url.href),
+        await fleet.start(Provider, table, url.href),
+      ];
+      const held = await first.acquire('plain');
+      const waiter = await standInLine(second, 'plain');
+      // For longer than a slice of the wait.
+      await sleep(300);
+      expect(waiter.hasLock).toBe(false);
+      await held.release();
+      await (await waiter.lock).release();
+    } finally {
+      await backend.admin.query('GRANT USAGE ON LANGUAGE plpgsql TO PUBLIC');
+      await fleet.stop();
+      await backend.admin.query('DROP OWNED BY plain');
+      await backend.admin.query('DROP ROLE plain');
+    }
+  });
+
+  it.each(KINDS)(
+    'leave no session behind PgBouncer when their wait is over: %p',
+    async (Provider) => {
+      const pooler = await startPgBouncer(backend.server.port, 'session');
+      try {
+        const options = { allowUnsafeTopology: true };
+        const held = await (await fleet.start(Provider)).acquire('pooled');
+        const locks = await fleet.start(Provider, options, pooler.url);
+        for (let round = 0; round < 5; round += 1) expect(await locks.tryAcquire('pooled', { wait: 100 })).toBeNull();
+        const waiting = `SELECT count(*) AS n FROM pg_stat_activity WHERE wait_event_type = 'Lock'`;
+        const count = async () => Number((await backend.admin.query<{ n: unknown }[]>(waiting))[0]!.n);
+        await until(async () => (await count()) === 0, 'nobody waits at the server', 30_000);
+        expect(held.isHeld()).toBe(true);
+        await fleet.stop();
+      } finally {
+        await pooler.stop();
+      }
+    },
+    60_000,
+  );
+});

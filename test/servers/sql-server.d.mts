@@ -31,5 +31,8 @@ export function startGaleraNode(): Promise<SqlServer>;
 /** Starts a PgBouncer on a free loopback port, which pools connections to the Postgres on this port by transaction. */
 export function startPgBouncer(port: number, mode?: 'session' | 'transaction'): Promise<SqlServer>;
 
-/** Starts a Postgres (from the PATH or from Debian's folder) on a free loopback port, in a temporary folder. */
-export function startPostgres(): Promise<SqlServer>;
+/**
+ * Starts a Postgres (from the PATH or from Debian's folder) on a free loopback port, in a temporary folder. It listens on these addresses,
+ * by default on 127.0.0.1.
+ */
+export function startPostgres(settings?: { addresses?: readonly string[] }): Promise<SqlServer>;

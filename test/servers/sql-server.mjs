@@ -117,7 +117,7 @@ export async function startPgBouncer(port, mode = 'transaction') {
 }
 
 /** Starts a Postgres of its own on a free loopback port, in a temporary folder. */
-export async function startPostgres() {
+export async function startPostgres({ addresses = ['127.0.0.1'] } = {}) {
   const folder = await mkdtemp(join(tmpdir(), 'lock-postgres-'));
   const data = join(folder, 'data');
   // It refuses to be root at all.
@@ -134,7 +134,7 @@ export async function startPostgres() {
     launch(
       join(bin, 'postgres'),
       [
-        ...['-D', data, '-p', String(port), '-h', '127.0.0.1', '-k', folder],
+        ...['-D', data, '-p', String(port), '-h', addresses.join(), '-k', folder],
         ...['-c', 'fsync=off', '-c', 'max_connections=400', '-c', 'shared_buffers=64MB'],
       ],
       options,

@@ -28,6 +28,27 @@ it('the delays of many chunks do not add up, and keep their order', async () => 
   server.close();
 });
 
+it('connections go to several addresses in turn, and are known by their ports at the server', async () => {
+  const accepted: Socket[] = [];
+  // Each address of the loopback network belongs to the same interface. Other systems than Linux have only the first by themselves.
+  const hosts = process.platform === 'linux' ? ['127.0.0.1', '127.0.0.2'] : ['127.0.0.1', '127.0.0.1'];
+  const server = createServer((socket) => accepted.push(socket)).listen(0);
+  await once(server, 'listening');
+  const { port } = server.address() as { port: number };
+  const proxy = await startTcpProxy(port, { host: hosts });
+  const clients: Socket[] = [];
+  for (let count = 1; count <= 3; count += 1) {
+    clients.push(connect(proxy.port, '127.0.0.1'));
+    while (accepted.length < count) await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+  const addresses = accepted.map(({ localAddress }) => localAddress?.replace('::ffff:', ''));
+  expect(addresses).toEqual([...hosts, hosts[0]]);
+  expect(proxy.clientPorts).toEqual(accepted.map(({ remotePort }) => remotePort));
+  for (const client of clients) client.destroy();
+  await proxy.close();
+  server.close();
+});
+
 it('after a loss of state, a connection is reset at the next packet of its client, and the server never notices', async () => {
   const accepted: Socket[] = [];
   const server = createServer((socket) => accepted.push(socket)).listen(0, '127.0.0.1');

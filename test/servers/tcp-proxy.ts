@@ -10,6 +10,8 @@ export interface TcpProxy {
   readonly port: number;
   /** How many connections were made through it so far. */
   readonly connections: number;
+  /** The ports of its connections, as the server sees them. */
+  readonly clientPorts: readonly number[];
   /** Keeps what the server answers until `passReplies`. */
   holdReplies(): void;
   passReplies(): void;
@@ -68,7 +70,8 @@ interface Wire {
 interface TcpProxyOptions {
   /** For how many ms it goes on calling a server that does not listen yet, while the client already believes to be connected. */
   readonly patience?: number;
-  readonly host?: string;
+  /** The address of the server. Connections go to several addresses in turn. */
+  readonly host?: string | readonly string[];
   /** Changes what the server says, as Latin-1: it is then another server for its clients. */
   readonly rewrite?: (text: string) => string;
 }
@@ -85,7 +88,9 @@ export async function startTcpProxy(first: number, options: TcpProxyOptions = {}
   let refusing = false;
   let delays = { requests: 0, replies: 0 };
   let isFrozen = (_: Socket) => false;
+  const hosts = [host].flat();
   let connections = 0;
+  let calls = 0;
   let target = first;
 
   const listener = createServer((client) => {
@@ -109,7 +114,8 @@ export async function startTcpProxy(first: number, options: TcpProxyOptions = {}
   await once(listener, 'listening');
 
   function call(): Socket {
-    return connect(target, host).setNoDelay(true);
+    calls += 1;
+    return connect(target, hosts[(calls - 1) % hosts.length]).setNoDelay(true);
   }
 
   function join(wire: Wire, until: number): void {
@@ -181,6 +187,9 @@ export async function startTcpProxy(first: number, options: TcpProxyOptions = {}
     port: (listener.address() as AddressInfo).port,
     get connections() {
       return connections;
+    },
+    get clientPorts() {
+      return [...wires].flatMap(({ server }) => server.localPort ?? []);
     },
     holdReplies() {
       replies = 'hold';

@@ -8,6 +8,7 @@ import { commit } from '../scripts/commit.mjs';
 import { Fleet } from './fleet/fleet.mjs';
 import { judge } from './judge/read-history.mjs';
 import { connectToResource } from './judge/resource-client.mjs';
+import { seededRandom } from './random.mjs';
 import { subjects } from './subjects/index.mjs';
 
 const WORKERS = 3;
@@ -29,15 +30,15 @@ export async function startEnvironment(name, { seed, library, ...load }) {
   await resource.record({ event: 'head', subject: name, seed, commit: commit('lib', 'chaos', ':!chaos/results') });
   const reportViolation = (rule, what) => resource.record({ event: 'violation', rule, what });
 
-  const backend = await subject.startBackend();
-  const { servers, address } = backend;
+  const backend = await subject.startBackend({ random: seededRandom(`${seed}/${name}/servers`) });
+  const { servers, address, conditions } = backend;
+  if (conditions) await resource.record({ event: 'conditions', conditions });
   const realPorts = servers.map(({ port }) => port);
   const settings = { subject: name, resource: path, library, seed, keys: KEYS, ...load, address, realPorts };
   const fleet = new Fleet(settings, (what) => void reportViolation('unexpected', what));
   try {
     // Servers that announce each other's addresses to clients are reached directly, without a proxy.
-    const ports = address === undefined ? realPorts : [];
-    await fleet.start(subject.workers ?? WORKERS, ports);
+    await fleet.start(subject.workers ?? WORKERS, address === undefined ? servers : []);
   } catch (error) {
     await backend.stop();
     throw error;

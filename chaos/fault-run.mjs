@@ -39,7 +39,8 @@ export async function runWithFaults(name, { seed, milliseconds, library, only })
 async function inject(fault, { subject, fleet, backend, resource }, random) {
   const worker = random.pick(fleet.members);
   const duration = random.between(100, Math.round(subject.lifetime * 1.8));
-  const context = { subject, fleet, backend, worker, server: random.pick(backend.servers), random, duration };
+  const server = random.pick(backend.servers);
+  const context = { subject, fleet, backend, resource, worker, server, random, duration };
   if (fault.possible?.(context) === false) return;
   const { name, of, settle } = fault;
   await resource.record({ event: 'begin', fault: name, of, target: worker.name, duration, settle });

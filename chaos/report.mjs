@@ -9,8 +9,11 @@ const ENOUGH_SECTIONS = 50;
 export function isAsExpected({ subject, verdict }) {
   const broken = new Set(verdict.violations.map(({ rule }) => rule));
   const expected = subject.control ? subject.control.every((rule) => broken.has(rule)) : broken.size === 0;
-  return verdict.counts.sections >= ENOUGH_SECTIONS && expected;
+  return hasEnough(verdict) && expected;
 }
+
+/** Whether enough sections were entered to judge. */
+export const hasEnough = ({ counts }) => counts.sections >= ENOUGH_SECTIONS;
 
 /** What a verdict counts: by fault, in total, and the violations by rule. */
 export function summarize(verdict) {
@@ -75,6 +78,11 @@ export function faultTable({ total, faults }) {
       ['**all**', total.faults, ...counts(total), ''],
     ],
   );
+}
+
+/** What was drawn for the servers of a run. */
+export function conditionLines({ conditions = {} }) {
+  return Object.entries(conditions).map(([name, value]) => `With ${name} = '${value}'`);
 }
 
 /** Each broken rule once, with its first case. */

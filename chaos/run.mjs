@@ -7,7 +7,15 @@ import { ensureServers } from '../scripts/ensure-servers.mjs';
 import { runWithFaults } from './fault-run.mjs';
 import { headOf, judge } from './judge/read-history.mjs';
 import { drawPages } from './pages.mjs';
-import { faultTable, isAsExpected, soakTable, summarize, violationLines } from './report.mjs';
+import {
+  conditionLines,
+  faultTable,
+  hasEnough,
+  isAsExpected,
+  soakTable,
+  summarize,
+  violationLines,
+} from './report.mjs';
 import { keep } from './results.mjs';
 import { rootOf } from '../test/matrix/root.mjs';
 import { ROWS } from '../test/matrix/rows.mjs';
@@ -107,6 +115,7 @@ async function tested(name, settings) {
       server,
       seed,
       milliseconds: settings.milliseconds,
+      ...(result.verdict.conditions && { conditions: result.verdict.conditions }),
       ...summarize(result.verdict),
     });
   }
@@ -124,12 +133,13 @@ async function runControl(name, settings) {
 function print(result) {
   const { subject, history, verdict } = result;
   console.log(`### ${subject.title}\n\n${faultTable(summarize(verdict))}\n`);
-  for (const line of violationLines(verdict)) console.log(`- ${line}`);
+  for (const line of [...conditionLines(verdict), ...violationLines(verdict)]) console.log(`- ${line}`);
   const ok = isAsExpected(result);
   if (subject.control)
     console.log(ok ? '\nFound guilty, as expected.\n' : '\nNOT FOUND GUILTY: this run proves nothing.\n');
   else if (ok) console.log('No violation.\n');
   else if (verdict.violations.length === 0) console.log('Too few sections to say anything.\n');
+  if (!hasEnough(verdict)) console.log(`The last failure: ${verdict.lastFailure ?? 'none'}\n`);
   if (!ok) console.log(`The history is kept: ${history}\n`);
   return ok;
 }
@@ -139,7 +149,7 @@ async function soaked(name, settings) {
   const { subject, verdict, history, rows, isFlat } = await soak(name, settings);
   const { sections } = verdict.counts;
   console.log(`### ${subject.title}, ${sections} sections in ${options.minutes} min\n\n${soakTable({ rows })}`);
-  for (const line of violationLines(verdict)) console.log(`- ${line}`);
+  for (const line of [...conditionLines(verdict), ...violationLines(verdict)]) console.log(`- ${line}`);
   if (!isFlat) console.log(`\nThe history is kept: ${history}`);
   console.log();
   if (options.keep) keep('soak', { subject: name, title: subject.title, seed, milliseconds, sections, rows });

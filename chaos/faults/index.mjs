@@ -11,8 +11,8 @@ import * as sql from './sql.mjs';
  * The faults by name. A fault has
  *
  * - `of`: `worker` if it affects one worker, `server` if all workers may notice it
- * - `begin`, and `end` if it lasts. Both receive `{ subject, fleet, backend, worker, server, random, duration }`: a worker and a
- *   server that were drawn for it, and how long it lasts, in ms
+ * - `begin`, and `end` if it lasts. Both receive `{ subject, fleet, backend, resource, worker, server, random, duration }`: a worker
+ *   and a server that were drawn for it, and how long it lasts, in ms
  * - `settle`: for how many ms after its end it may still do harm. No other fault begins in that time
  * - `possible`: whether this backend can have it
  */

@@ -1,9 +1,59 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+
 // Faults of one worker process.
 
 export const workerKilled = {
   name: 'worker killed',
   begin: ({ fleet, worker }) => fleet.replace(worker),
 };
+
+const WAITERS = 2;
+/** Longer than the fault, which ends the hold. */
+const HOLD = 60_000;
+/** Until the waiters are queued at the server, in ms. */
+const QUEUED = 700;
+/** How much later than the kill the history may record it, in ms. */
+const RECORDED = 500;
+/**
+ * Processes that only wait are killed while a lock is held for long: a crash loop behind a long task. The server must end their sessions while
+ * the lock is still held. Then a worker that is alive must get the lock, although dead waiters were queued before it.
+ */
+export const waitersKilled = {
+  name: 'waiters killed',
+  async begin({ subject: { sessionsEndWithin, recovery }, fleet, worker, server, resource, random }) {
+    const holder = random.pick(fleet.members.filter((member) => member !== worker));
+    const about = { key: `held:${worker.name}`, mode: 'exclusive', isExtra: true };
+    fleet.send(holder, 'hold', { section: { ...about, wait: recovery, length: HOLD } });
+    const waiters = await fleet.startBeside(worker, WAITERS);
+    const sections = [{ ...about, wait: HOLD, length: 0 }];
+    for (const waiter of waiters) fleet.send(waiter, 'add', { sections });
+    await sleep(QUEUED);
+    fleet.send(worker, 'add', { sections });
+    const dead = waiters.map(({ name, life, proxies }) => ({
+      name: `${name}/${life}`,
+      ports: proxies.flatMap(({ clientPorts }) => clientPorts),
+    }));
+    await Promise.all(waiters.map((waiter) => fleet.kill(waiter)));
+    // Other backends than SQL have no sessions that the server does not watch.
+    if (sessionsEndWithin) await recordSessions(dead, server, resource, sessionsEndWithin + RECORDED);
+    fleet.send(holder, 'letGo', about);
+    await fleet.remove(waiters);
+  },
+};
+
+/** Records how many sessions of each dead process the server has, when it has none any more or `within` ms have passed. */
+async function recordSessions(dead, server, resource, within) {
+  const until = performance.now() + within;
+  const count = () => Promise.all(dead.map(({ ports }) => server.sessionsOf(ports)));
+  let sessions = await count();
+  while (sessions.some((left) => left > 0) && performance.now() < until) {
+    await sleep(100);
+    sessions = await count();
+  }
+  for (const [index, { name }] of dead.entries()) {
+    await resource.record({ event: 'sessions', of: name, sessions: sessions[index] });
+  }
+}
 
 export const workerPaused = {
   name: 'worker paused',

@@ -28,8 +28,11 @@ export class Client {
     this.#onRelease = onRelease;
   }
 
-  /** One section, from the acquire to the end of the release. What is not given is drawn; with `isExtra`, no other fault uses its key. It must not fail with `never`. */
-  async section({ length, ...given } = {}) {
+  /**
+   * One section, from the acquire to the end of the release. What is not given is drawn; with `isExtra`, no other fault uses its key. It must
+   * not fail with `never`. The signal `over` ends it before its `length` is over.
+   */
+  async section({ length, over, ...given } = {}) {
     this.#sections += 1;
     const op = `${this.#name}.${this.#sections}`;
     const isFresh = this.#freshKeys > 0 && this.#random.chance(this.#freshKeys);
@@ -39,7 +42,7 @@ export class Client {
     await this.#resource.record({ event: 'attempt', ...about, wait: patience });
     const lock = await this.#acquire(about, patience);
     if (!lock) return;
-    await this.#act(about, lock, length);
+    await this.#act(about, lock, length, over);
     const releasing = lock.release();
     this.#onRelease(about.key);
     const result = await releasing;
@@ -71,13 +74,14 @@ export class Client {
         event: 'failed',
         ...about,
         code,
+        reason: error.message,
         ...(isDocumented ? {} : { unexpected: String(error.stack) }),
       });
       return undefined;
     }
   }
 
-  async #act(about, lock, given) {
+  async #act(about, lock, given, over) {
     const token = lock.token === null ? null : String(lock.token);
     const record = (event) => this.#resource.record({ event, ...about, token, ...lock.claim() });
     if ((await record('enter')) === false) {
@@ -90,7 +94,7 @@ export class Client {
     const length = given ?? drawn;
     const acts = this.#random.between(1, 3);
     for (let act = 0; act < acts && lock.claim().held; act += 1) {
-      await sleep(length / acts);
+      await sleep(length / acts, undefined, { signal: over }).catch(() => undefined);
       await record(this.#random.chance(0.7) ? 'write' : 'check');
     }
     await record('leave');

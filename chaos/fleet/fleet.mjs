@@ -12,6 +12,8 @@ const WORKER = join(import.meta.dirname, 'worker.mjs');
 export class Fleet {
   #settings;
   #members = [];
+  #servers = [];
+  #extras = 0;
   #onDeath;
 
   /** `onDeath` is called for a worker that exits without being asked to. */
@@ -20,15 +22,21 @@ export class Fleet {
     this.#onDeath = onDeath;
   }
 
-  async start(count, ports) {
-    this.#members = await Promise.all(
-      Array.from({ length: count }, async (_, index) => {
-        const proxies = await Promise.all(ports.map((port) => startTcpProxy(port)));
-        const member = { name: `w${index + 1}`, life: 0, proxies, process: undefined };
-        await this.#launch(member);
-        return member;
-      }),
-    );
+  /** `servers` have a `port`, and `addresses` if they listen on several, by which the workers then reach them in turn. */
+  async start(count, servers) {
+    this.#servers = servers;
+    this.#members = await Promise.all(Array.from({ length: count }, (_, index) => this.#start(`w${index + 1}`)));
+  }
+
+  /** More processes beside a worker, with other settings. They do nothing by themselves, and end by `remove`. */
+  async startBeside({ name }, count, settings) {
+    const names = Array.from({ length: count }, () => `${name}/x${(this.#extras += 1)}`);
+    return Promise.all(names.map((each) => this.#start(each, settings)));
+  }
+
+  async remove(members) {
+    await Promise.all(members.map((member) => this.kill(member)));
+    await Promise.all(members.flatMap(({ proxies }) => proxies.map((proxy) => proxy.close())));
   }
 
   get members() {
@@ -45,29 +53,36 @@ export class Fleet {
 
   /** Kills a worker, whatever it is doing, and starts another one instead. */
   async replace(member) {
-    member.expected = true;
-    member.process.kill('SIGKILL');
-    await once(member.process, 'exit');
+    await this.kill(member);
     await this.#launch(member);
     this.send(member, 'run');
+  }
+
+  /** Kills a process, unless it has ended. */
+  async kill(member) {
+    member.expected = true;
+    const { exitCode, signalCode } = member.process;
+    if (exitCode !== null || signalCode !== null) return;
+    member.process.kill('SIGKILL');
+    await once(member.process, 'exit');
   }
 
   /**
    * Ends all sections and starts no new one. Resolves to what each worker still holds or awaits when all its clients have
    * ended. `pending` is missing for a worker whose clients did not end in time.
    */
-  async drain(timeout) {
+  async drain(timeout, members = this.#members) {
     return Promise.all(
-      this.#members.map(async (member) => ({
+      members.map(async (member) => ({
         name: member.name,
         ...(await this.#request(member, 'drain', 'drained', timeout)),
       })),
     );
   }
 
-  /** Resolves when this worker next releases a lock of this key, or releases none in time. */
-  nextRelease(member, key) {
-    return this.#request(member, 'announceRelease', 'releasing', RELEASE_TIMEOUT, { key });
+  /** Resolves to whether this worker releases a lock of this key within `timeout` ms, when it does. */
+  async nextRelease(member, key, timeout = RELEASE_TIMEOUT) {
+    return (await this.#request(member, 'announceRelease', 'releasing', timeout, { key })) !== undefined;
   }
 
   async usage() {
@@ -90,11 +105,19 @@ export class Fleet {
     return killed.filter(Boolean);
   }
 
+  async #start(name, settings) {
+    const proxies = await Promise.all(this.#servers.map(({ port, addresses: host }) => startTcpProxy(port, { host })));
+    const member = { name, life: 0, proxies, settings, process: undefined };
+    await this.#launch(member);
+    return member;
+  }
+
   async #launch(member) {
     member.life += 1;
     member.expected = false;
     const settings = {
       ...this.#settings,
+      ...member.settings,
       worker: `${member.name}/${member.life}`,
       ports: member.proxies.map(({ port }) => port),
     };

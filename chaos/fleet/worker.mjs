@@ -16,10 +16,12 @@ let stopping = false;
 let loops = [];
 let sections = 0;
 let announced;
+/** What ends the sections that `letGo` ends, by their keys. */
+const holds = new Map();
 
 async function loop(client, random) {
   while (running) {
-    await client.section();
+    await client.section(settings.given);
     sections += 1;
     await sleep(random.between(0, settings.think));
   }
@@ -41,12 +43,24 @@ const commands = {
   async drain() {
     running = false;
     await Promise.all(loops);
-    process.send({ type: 'drained', pending: subject.pending?.() ?? 0 });
+    // Not if its time is over and the run has ended.
+    if (process.connected) process.send({ type: 'drained', pending: subject.pending?.() ?? 0 });
   },
   /** Sections beside those of the clients. */
   add({ sections }) {
     const [{ client }] = clients;
     loops.push(...sections.map((section) => client.section(section)));
+  },
+  /** A section beside those of the clients that `letGo` ends. */
+  hold({ section }) {
+    const [{ client }] = clients;
+    const over = new AbortController();
+    holds.set(section.key, over);
+    loops.push(client.section({ ...section, over: over.signal }));
+  },
+  letGo({ key }) {
+    holds.get(key)?.abort();
+    holds.delete(key);
   },
   announceRelease({ key }) {
     announced = key;

@@ -23,6 +23,7 @@ export const RULES = {
   limit: { id: 'V8', text: 'the holders of a limited lock took more than the limit, each by its own claim' },
   late: { id: 'V10', text: 'a lock was held for longer than its lease after its last confirmation' },
   release: { id: 'V11', text: 'the outcome of a release is wrong or undocumented' },
+  sessions: { id: 'sessions', text: 'the server kept sessions of a process that had been killed' },
   signal: { id: 'signal', text: 'the signal of a lock and its release disagree' },
   unexpected: { id: 'unexpected', text: 'an undocumented error, or a process that exited' },
 };
@@ -45,6 +46,11 @@ export class Checker {
   #keys = new Map();
   #fault;
   #faults = [];
+  #goneAt = new Map();
+  /** What was drawn for the servers of this run, by name; nothing if nothing was. */
+  conditions;
+  /** The code and the message of the latest acquire that failed. */
+  lastFailure;
   violations = [];
   excused = [];
   counts = { attempts: 0, sections: 0, overstays: 0, refused: 0, failed: {} };
@@ -119,7 +125,8 @@ export class Checker {
     if (op) op.sentAt = at;
   }
 
-  _failed({ at, op: id, code, never, unexpected }, op, state) {
+  _failed({ at, op: id, code, reason, never, unexpected }, op, state) {
+    this.lastFailure = reason === undefined ? code : `${code}: ${reason}`;
     state.waiting.delete(id);
     this.#ops.delete(id);
     state.movedAt.set(op.worker, at);
@@ -211,7 +218,8 @@ export class Checker {
   }
 
   /** A dead process waits for nothing and claims nothing. */
-  _gone({ worker }) {
+  _gone({ at, worker }) {
+    this.#goneAt.set(worker, at);
     for (const [id, op] of this.#ops) {
       if (op.worker !== worker) continue;
       const state = this.#key(op.key);
@@ -219,6 +227,17 @@ export class Checker {
       state.inside.delete(id);
       this.#ops.delete(id);
     }
+  }
+
+  /** How many sessions the server had of a process that was killed. */
+  _sessions({ at, of: worker, sessions }) {
+    const goneAt = this.#goneAt.get(worker) ?? at;
+    if (sessions === 0 || at - goneAt <= this.#subject.sessionsEndWithin) return;
+    this.#violation('sessions', at, undefined, `${sessions} of ${worker}, ${Math.round(at - goneAt)} ms later`, goneAt);
+  }
+
+  _conditions({ conditions }) {
+    this.conditions = conditions;
   }
 
   /** A violation that the coordinator saw. */

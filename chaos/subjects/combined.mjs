@@ -26,7 +26,7 @@ export const faults = [
 export const allows = Object.fromEntries(faults.map((name) => [name, ['stale']]));
 export const excuse = 'there is no token by which the resource could refuse the act of an earlier holder';
 
-export const startBackend = async () => (await import('./redis-and-mariadb.mjs')).startBoth();
+export const startBackend = async ({ random }) => (await import('./redis-and-mariadb.mjs')).startBoth(random);
 
 export async function connect({ library, ports: [redis, mariadb] }) {
   const { dataSourceOf, MEMBERS } = await import('./redis-and-mariadb.mjs');

@@ -31,7 +31,7 @@ export const faults = [
 export const allows = { 'server restarted empty': ['overlap'], 'server clock stepped': ['overlap'] };
 export { excuse } from './redis.mjs';
 
-export const startBackend = async () => (await import('./redis-and-mariadb.mjs')).startBoth();
+export const startBackend = async ({ random }) => (await import('./redis-and-mariadb.mjs')).startBoth(random);
 
 export async function connect({ library, ports: [redis, mariadb] }) {
   const { dataSourceOf, MEMBERS } = await import('./redis-and-mariadb.mjs');

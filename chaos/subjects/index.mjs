@@ -28,13 +28,15 @@ import * as zookeeper from './zookeeper.mjs';
  * - `reconnect`: for how many ms after a fault clients may still be without a connection, so that the order may be disturbed
  * - `lifetime`: how long a lock lasts without a confirmation, in ms
  * - `recovery`: within how many ms after the last fault every waiter must be served, by its documentation
+ * - `sessionsEndWithin`: within how many ms the server must have ended the sessions of a process that was killed, if it has sessions
  * - `cleanupWithin`: within how many ms the backend must have removed the data of dead processes, if not within `recovery`
  * - `allows`: by fault, the rules that its documentation gives up under that fault; `excuse`: why, in one sentence for the page
  * - `noticedWithin`: within how many ms a holder must notice such a loss. By default at its deadline, which V10 guards
- * - `startBackend()`, called by the coordinator: `{ servers, remainingLocks(), stop() }`. With `address` if workers find the servers by
- *   themselves, and with `providers` if the active provider can be switched
+ * - `startBackend({ random })`, called by the coordinator: `{ servers, remainingLocks(), stop() }`. With `address` if workers find the
+ *   servers by themselves, with `providers` if the active provider can be switched, and with `conditions` if something was drawn for
+ *   the servers: text by name
  * - `connect({ library, ports, address, realPorts })`, called by each worker: how its clients acquire locks. `ports` are those of its
- *   proxies to the servers, in their order
+ *   proxies to the servers, in their order. `sessionGuard`, in ms, if a fault needs another one
  *
  * Only these two functions load servers and clients, so that a worker starts quickly.
  */

@@ -4,12 +4,13 @@ import { dataSource, leases, startSql } from './sql-server.mjs';
 export const MEMBERS = ['redis', 'mariadb'];
 
 /** One Redis and one MariaDB. */
-export async function startBoth() {
+export async function startBoth(random) {
   const { startRedis } = await import('./redis-node.mjs');
-  const [redis, mariadb] = await Promise.all([startRedis(), startSql('mariadb')]);
+  const [redis, mariadb] = await Promise.all([startRedis(), startSql('mariadb', random)]);
   return {
     servers: [...redis.servers, mariadb],
     providers: MEMBERS,
+    conditions: mariadb.conditions,
     async remainingLocks() {
       const remaining = await Promise.all([redis.remainingLocks(), leases(mariadb)]);
       // Failover acquires and releases this key all the time, to see whether a provider answers.

@@ -1,5 +1,5 @@
 import { load, managed } from './lock-manager.mjs';
-import { SQL_FAULTS } from './sql-faults.mjs';
+import { SESSIONS_END_WITHIN, SQL_FAULTS } from './sql-faults.mjs';
 
 const GUARD = 1_000;
 
@@ -8,12 +8,7 @@ export const rowLocks = (type) => sessionLocks(`typeorm row, ${type}`, type, 'Ty
 
 /** `GET_LOCK`, or advisory locks of Postgres. */
 export const advisoryLocks = (type) =>
-  sessionLocks(
-    `typeorm advisory, ${type}`,
-    type,
-    'TypeOrmAdvisoryLockProvider',
-    type === 'postgres' ? advisoryKeys : () => [],
-  );
+  sessionLocks(`typeorm advisory, ${type}`, type, 'TypeOrmAdvisoryLockProvider', (server) => server.advisoryLocks());
 
 /** Locks that live as long as their connection. */
 const sessionLocks = (title, type, provider, remainingLocks) => ({
@@ -21,6 +16,7 @@ const sessionLocks = (title, type, provider, remainingLocks) => ({
   /** The session guard frees the lock of a frozen or disconnected holder. MariaDB counts it in whole seconds. */
   recovery: 2 * GUARD + 4_000,
   lifetime: GUARD,
+  sessionsEndWithin: SESSIONS_END_WITHIN,
   fair: false,
   // A waiter sends nothing, so it notices only at the end of its wait that its connection was forgotten (the "Limits" of their pages).
   faults: SQL_FAULTS.filter((fault) => fault !== 'connections forgotten'),
@@ -45,31 +41,34 @@ const sessionLocks = (title, type, provider, remainingLocks) => ({
   /** The sockets end together, but the holder notices only when its process runs. */
   noticedWithin: 500,
 
-  async startBackend() {
+  async startBackend({ random }) {
     const { startSql } = await import('./sql-server.mjs');
-    const server = await startSql(type);
-    return { servers: [server], remainingLocks: () => remainingLocks(server), stop: () => server.stop() };
+    const server = await startSql(type, random);
+    const { conditions } = server;
+    return { servers: [server], conditions, remainingLocks: () => remainingLocks(server), stop: () => server.stop() };
   },
 
-  async connect({ library, ports }) {
+  async connect({ library, ports, sessionGuard = GUARD }) {
     const { dataSource } = await import('./sql-server.mjs');
     const providers = await load(library, 'providers/typeorm/index.js');
     const locks = new providers[provider]({
       dataSource: dataSource(type, ports[0]),
       synchronize: true,
       fencing: true,
-      sessionGuard: GUARD,
+      sessionGuard,
       statementTimeout: 500,
       // Fewer connections than keys, so that the pool is exhausted all the time.
       maxConnections: 2,
     });
-    return managed({ library, provider: locks, lifetime: GUARD });
+    return managed({ library, provider: locks, lifetime: sessionGuard });
   },
 });
 
 async function lockedRows({ withConnection }) {
-  return withConnection((admin) =>
-    admin.transaction(async (manager) => {
+  const { hasLockTable } = await import('./sql-server.mjs');
+  return withConnection(async (admin) => {
+    if (!(await hasLockTable(admin))) return [];
+    return admin.transaction(async (manager) => {
       const all = await manager.query(`SELECT name FROM distributed_lock WHERE name LIKE 'lock:%'`);
       const free = await manager.query(
         `SELECT name FROM distributed_lock WHERE name LIKE 'lock:%' FOR UPDATE SKIP LOCKED`,
@@ -77,11 +76,6 @@ async function lockedRows({ withConnection }) {
       // A set, because a soak leaves tens of thousands of rows.
       const isFree = new Set(free.map(({ name }) => String(name)));
       return all.map(({ name }) => String(name)).filter((name) => !isFree.has(name));
-    }),
-  );
-}
-
-async function advisoryKeys({ withConnection }) {
-  const rows = await withConnection((admin) => admin.query(`SELECT objid FROM pg_locks WHERE locktype = 'advisory'`));
-  return rows.map(({ objid }) => `advisory lock ${objid}`);
+    });
+  });
 }

@@ -1,5 +1,5 @@
 import { load, managed } from './lock-manager.mjs';
-import { SQL_FAULTS } from './sql-faults.mjs';
+import { SESSIONS_END_WITHIN, SQL_FAULTS } from './sql-faults.mjs';
 
 const LEASE = 800;
 
@@ -8,15 +8,17 @@ export const versionLocks = (type) => ({
   title: `typeorm version, ${type}`,
   recovery: LEASE + 4_000,
   lifetime: LEASE,
+  sessionsEndWithin: SESSIONS_END_WITHIN,
   fair: false,
   faults: SQL_FAULTS,
   /** docs/providers/sql-version-lock.md: the lease in a row survives all these faults. */
   allows: {},
 
-  async startBackend() {
+  async startBackend({ random }) {
     const { leases, startSql } = await import('./sql-server.mjs');
-    const server = await startSql(type);
-    return { servers: [server], remainingLocks: () => leases(server), stop: () => server.stop() };
+    const server = await startSql(type, random);
+    const { conditions } = server;
+    return { servers: [server], conditions, remainingLocks: () => leases(server), stop: () => server.stop() };
   },
 
   async connect({ library, ports }) {

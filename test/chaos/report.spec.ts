@@ -2,6 +2,7 @@ import { describe, expect, it } from '@jest/globals';
 
 // Plain JavaScript without types, as the programs are.
 const REPORT: string = '../../chaos/report.mjs';
+const CHECKER: string = '../../chaos/judge/checker.mjs';
 const SUBJECTS: string = '../../chaos/subjects/index.mjs';
 const FAULTS: string = '../../chaos/faults/index.mjs';
 
@@ -23,6 +24,22 @@ describe('a run is as expected', () => {
     expect(await isAsExpected(['overlap', 'stale'], ['overlap', 'unexpected'])).toBe(false);
     expect(await isAsExpected(['overlap', 'stale'], [])).toBe(false);
   });
+});
+
+it('a run says what was drawn for its servers', async () => {
+  const report = (await import(REPORT)) as { conditionLines(verdict: object): readonly string[] };
+  const { Checker } = (await import(CHECKER)) as { Checker: new (subject: object) => { observe(entry: object): void } };
+  const verdict = new Checker({});
+  expect(report.conditionLines(verdict)).toEqual([]);
+  verdict.observe({ at: 0, event: 'conditions', conditions: { sql_mode: 'ANSI_QUOTES,ORACLE' } });
+  expect(report.conditionLines(verdict)).toEqual([`With sql_mode = 'ANSI_QUOTES,ORACLE'`]);
+});
+
+it('each subject has only faults that exist', async () => {
+  const { subjects } = (await import(SUBJECTS)) as { subjects: Record<string, { faults: readonly string[] }> };
+  const { faults } = (await import(FAULTS)) as { faults: Map<string, unknown> };
+  const named = Object.values(subjects).flatMap((subject) => subject.faults);
+  expect(named.filter((name) => !faults.has(name))).toEqual([]);
 });
 
 it('each control names the rules that it breaks', async () => {

@@ -43,6 +43,25 @@ describe('the rule that nothing remains', () => {
   });
 });
 
+describe('the rule that the server ends the sessions of a dead process', () => {
+  async function judgedAt(at: number, sessions: number) {
+    const history: readonly Entry[] = [
+      [1_000, 'gone', undefined, { worker: 'w1/x1/1' }],
+      [at, 'sessions', undefined, { of: 'w1/x1/1', sessions }],
+    ];
+    return (await judged(history, { sessionsEndWithin: 5_000 })).violations;
+  }
+
+  it('is broken by sessions that are left after the documented time', async () => {
+    expect(await judgedAt(6_001, 1)).toEqual(['sessions']);
+  });
+
+  it('is kept by sessions that end in time, or have ended', async () => {
+    expect(await judgedAt(6_000, 2)).toEqual([]);
+    expect(await judgedAt(6_001, 0)).toEqual([]);
+  });
+});
+
 describe('the rule that no lock is held for longer than its lease', () => {
   const claims = (overdue: number): Entry => [20, 'check', 'w1/1.0.1', { ...HELD, overdue }];
 

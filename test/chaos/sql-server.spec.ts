@@ -1,0 +1,183 @@
+import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
+import { createConnection } from 'mysql2/promise';
+import pg from 'pg';
+import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
+import { until } from '../until.js';
+
+// Plain JavaScript without types, as the programs are.
+const SQL_SERVER: string = '../../chaos/subjects/sql-server.mjs';
+const RANDOM: string = '../../chaos/random.mjs';
+
+type Row = Readonly<Record<string, unknown>>;
+interface Random {
+  chance(probability: number): boolean;
+}
+interface SqlServer {
+  readonly port: number;
+  readonly addresses: readonly string[];
+  readonly conditions?: Readonly<Record<string, string>>;
+  withConnection<T>(task: (admin: { query(sql: string): Promise<readonly Row[]> }) => Promise<T>): Promise<T>;
+  sessionsOf(ports: readonly number[]): Promise<number>;
+  advisoryLocks(): Promise<readonly string[]>;
+  cancelStatements(random: Random, times: number, moment: () => Promise<boolean>): Promise<void>;
+  crash(): Promise<void>;
+  stop(): Promise<void>;
+}
+
+/** A session of a client whose socket the test can end without a farewell, as the end of its process does. */
+interface Client {
+  query(sql: string): Promise<unknown>;
+  die(): void;
+}
+
+async function start(type: string): Promise<SqlServer> {
+  const { startSql } = (await import(SQL_SERVER)) as { startSql(type: string, random: Random): Promise<SqlServer> };
+  const { seededRandom } = (await import(RANDOM)) as { seededRandom(seed: string): Random };
+  return startSql(type, seededRandom('7'));
+}
+
+const DATABASES = {
+  mariadb: {
+    async connect(port: number): Promise<Client> {
+      const connection = await createConnection({ host: '127.0.0.1', port, user: 'root', database: 'test' });
+      connection.on('error', () => undefined);
+      return {
+        query: (sql) => connection.query(sql),
+        die: () => {
+          connection.destroy();
+        },
+      };
+    },
+    // GET_LOCK looks at its socket while it waits, so the wait is for a row.
+    hold: [
+      'CREATE TABLE held (id int PRIMARY KEY)',
+      'INSERT INTO held VALUES (1)',
+      'START TRANSACTION',
+      'SELECT id FROM held FOR UPDATE',
+    ],
+    wait: 'SELECT id FROM held FOR UPDATE',
+    isWaiting: `SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'`,
+    free: 'ROLLBACK',
+    lock: `SELECT GET_LOCK('remains', 0)`,
+    unlock: `SELECT RELEASE_LOCK('remains')`,
+    named: 'advisory lock remains',
+    run: 'SELECT SLEEP(60)',
+    isRunning: `SELECT 1 FROM information_schema.processlist WHERE info = 'SELECT SLEEP(60)'`,
+  },
+  postgres: {
+    async connect(port: number): Promise<Client> {
+      const client = new pg.Client({ host: '127.0.0.1', port, user: 'postgres' });
+      client.on('error', () => undefined);
+      await client.connect();
+      return {
+        query: (sql) => client.query(sql),
+        die: () => {
+          (client as unknown as { connection: { stream: { destroy(): void } } }).connection.stream.destroy();
+        },
+      };
+    },
+    hold: ['SELECT pg_advisory_lock(1)'],
+    wait: 'SELECT pg_advisory_lock(1)',
+    isWaiting: `SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'`,
+    free: 'SELECT pg_advisory_unlock(1)',
+    lock: 'SELECT pg_advisory_lock(7)',
+    unlock: 'SELECT pg_advisory_unlock(7)',
+    named: 'advisory lock 0 7',
+    run: 'SELECT pg_sleep(60)',
+    isRunning: `SELECT 1 FROM pg_stat_activity WHERE state = 'active' AND query = 'SELECT pg_sleep(60)'`,
+  },
+};
+
+describe.each(['mariadb', 'postgres'] as const)('the server of a run: %s', (type) => {
+  const database = DATABASES[type];
+  const clients: Client[] = [];
+  let server: SqlServer;
+  let proxy: TcpProxy;
+
+  beforeAll(async () => {
+    server = await start(type);
+    proxy = await startTcpProxy(server.port, { host: server.addresses });
+  }, 60_000);
+  afterAll(async () => {
+    for (const client of clients) client.die();
+    await proxy.close();
+    await server.stop();
+  });
+
+  async function connect(): Promise<Client> {
+    const client = await database.connect(proxy.port);
+    clients.push(client);
+    return client;
+  }
+  const seen = async (sql: string) => (await server.withConnection((admin) => admin.query(sql))).length > 0;
+
+  it('counts the session of a client that died while the server waits for a lock on its behalf', async () => {
+    const holder = await connect();
+    for (const sql of database.hold) await holder.query(sql);
+    const others = proxy.clientPorts;
+    const waiter = await connect();
+    const ports = proxy.clientPorts.filter((port) => !others.includes(port));
+    expect(ports).toHaveLength(1);
+    waiter.query(database.wait).catch(() => undefined);
+    await until(() => seen(database.isWaiting), 'the client waits');
+    waiter.die();
+    await until(() => proxy.clientPorts.length === others.length, 'its socket is closed');
+    expect(await server.sessionsOf(ports)).toBe(1);
+    await holder.query(database.free);
+    await until(async () => (await server.sessionsOf(ports)) === 0, 'the session has ended');
+    expect(await server.sessionsOf([])).toBe(0);
+  });
+
+  it('lists an advisory lock for as long as a session has it', async () => {
+    const holder = await connect();
+    await holder.query(database.lock);
+    expect(await server.advisoryLocks()).toEqual([database.named]);
+    await holder.query(database.unlock);
+    expect(await server.advisoryLocks()).toEqual([]);
+  });
+
+  it('cancels what a session does at a moment, and leaves the session', async () => {
+    const client = await connect();
+    // SLEEP answers 1 instead of failing.
+    const ended = client.query(database.run).catch(() => undefined);
+    await server.cancelStatements({ chance: () => true }, 1, async () => {
+      await until(() => seen(database.isRunning), 'the statement runs');
+      return true;
+    });
+    await ended;
+    await client.query('SELECT 1');
+  });
+
+  it('listens on its addresses, which connections use in turn', async () => {
+    const wires = await Promise.all(server.addresses.map((host) => startTcpProxy(server.port, { host })));
+    for (const wire of wires) {
+      const client = await database.connect(wire.port);
+      await client.query('SELECT 1');
+      client.die();
+      await wire.close();
+    }
+    if (type !== 'postgres') return;
+    const addresses = new Set<unknown>();
+    for (const client of [await connect(), await connect()]) {
+      const { rows } = (await client.query('SELECT host(inet_server_addr()) AS address')) as { rows: Row[] };
+      addresses.add(rows[0]?.['address']);
+    }
+    expect([...addresses].sort()).toEqual(server.addresses);
+  });
+});
+
+it('the seed decides the sql_mode of a server, which has it also after a crash', async () => {
+  const servers = await Promise.all([start('mariadb'), start('mariadb')]);
+  const modeOf = async ({ withConnection }: SqlServer) =>
+    (await withConnection((admin) => admin.query('SELECT @@GLOBAL.sql_mode AS mode')))[0]?.['mode'];
+  try {
+    const [{ conditions }, other] = servers;
+    expect(conditions?.['sql_mode']).toMatch(/^[A-Z_0-9]+(,[A-Z_0-9]+)+$/);
+    expect(other.conditions).toEqual(conditions);
+    expect(await modeOf(other)).toBe(conditions?.['sql_mode']);
+    await other.crash();
+    expect(await modeOf(other)).toBe(conditions?.['sql_mode']);
+  } finally {
+    await Promise.all(servers.map((server) => server.stop()));
+  }
+}, 60_000);

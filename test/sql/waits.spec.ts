@@ -179,6 +179,21 @@ describe('those who wait on Postgres', () => {
     60_000,
   );
 
+  it('have the row of a process that is killed while its statement runs', async () => {
+    const library = await compileLibrary();
+    const locks = await fleet.start(SqlRowLockProvider);
+    const child = fork(new URL('working-process.mjs', import.meta.url).pathname, [
+      library.folder,
+      backend.server.url,
+      'work',
+    ]);
+    await once(child, 'message');
+    const waiter = await standInLine(locks, 'work');
+    child.kill('SIGKILL');
+    await until(() => waiter.hasLock, 'the server has noticed it', 40_000);
+    await library.remove();
+  }, 60_000);
+
   it.each(KINDS)('need no plpgsql: %p', async (Provider) => {
     const url = new URL(backend.server.url);
     url.username = 'plain';

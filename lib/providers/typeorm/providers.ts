@@ -45,7 +45,7 @@ export type TypeOrmAdvisoryLockProviderOptions = TypeOrmSessionLockOptions;
  * Promised: mutual exclusion while there is one writer, shared locks on MySQL and MariaDB, and for what is written through
  * {@link entityManagerOf} an absolute guarantee: it is committed with the lock held, or not at all. A process that is frozen or cut
  * off loses the lock when the session guard has passed (default 30 s) and knows it by then; a process that dies loses it immediately.
- * Waiters are served in the server's order.
+ * A waiter that has waited for longer is usually the next; there is no strict order among processes.
  *
  * It costs one connection of our own for each key that is held or waited for. It breaks with several writers (Galera,
  * multi-primary: refused) and with a failover that loses the connection; for writes elsewhere, with a pause between the last check and the
@@ -107,7 +107,8 @@ export class TypeOrmVersionLockProvider implements LockProvider {
  * session-level advisory locks of Postgres from 14 on (those also shared).
  *
  * Promised: mutual exclusion while there is one server. A process that is frozen or cut off loses the lock when the session guard has
- * passed (default 30 s) and knows it by then; a process that dies loses it immediately. Waiters are served in the server's order.
+ * passed (default 30 s) and knows it by then; a process that dies loses it immediately. A waiter that has waited for longer is usually
+ * the next; there is no strict order among processes.
  *
  * Locks that are free when they are asked for share one connection of our own; a waiter has another one for each key, and keeps the lock
  * there. When the connection of several locks is lost, all of them are. It breaks with several writers (Galera, multi-primary: refused), a

@@ -11,7 +11,8 @@ export type SqlAdvisoryLockProviderOptions = SqlSessionLockOptions & SqlConnecti
  * session-level advisory locks of Postgres from 14 on (those also shared).
  *
  * Promised: mutual exclusion while there is one server. A process that is frozen or cut off loses the lock when the session guard has
- * passed (default 30 s) and knows it by then; a process that dies loses it immediately. Waiters are served in the server's order.
+ * passed (default 30 s) and knows it by then; a process that dies loses it immediately. A waiter that has waited for longer is usually the next; there is no strict
+ * order among processes.
  *
  * Locks that are free when they are asked for share one connection of our own; a waiter has another one for each key, and keeps the lock
  * there. When the connection of several locks is lost, all of them are. It breaks with several writers (Galera, multi-primary: refused), a

@@ -39,6 +39,8 @@ const FACTS =
   `EXISTS (SELECT 1 FROM pg_language WHERE lanname = 'plpgsql' AND has_language_privilege(oid, 'USAGE')) AS plpgsql, ` +
   `current_setting('max_connections') AS most, current_setting('server_version') AS version FROM pg_stat_activity WHERE pid = pg_backend_pid()`;
 
+const NOTICE_DEATH = `SELECT set_config(name, '1s', false) FROM pg_settings WHERE name = 'client_connection_check_interval'`;
+
 // A batch of limited holders spells its statements in many ways. These would fill the memory of the server.
 const MOST_PREPARED = 50;
 
@@ -132,6 +134,9 @@ async function setUp(
       [wholeMs(guard), wholeMs(lockWait)],
     );
   }
+  // By default a server notices only at the end of a statement of the application that its client was killed. One on an operating system that
+  // cannot tell earlier refuses any other value.
+  if (!autocommit) await run(NOTICE_DEATH).catch(() => undefined);
   const diagnostics: Diagnostic[] = [];
   const refuse = (message: string) => diagnostics.push({ severity: 'error', message });
   if (facts?.['standby'] === true) refuse('This server is a standby: give the provider the address of the primary.');

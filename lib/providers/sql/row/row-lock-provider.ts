@@ -14,7 +14,8 @@ export type SqlRowLockProviderOptions = SqlRowLockOptions & SqlConnectionOptions
  * Promised: mutual exclusion while there is one writer, shared locks on MySQL and MariaDB, and for what is written through
  * {@link sqlClientOf} an absolute guarantee: it is committed with the lock held, or not at all. A process that is frozen or cut
  * off loses the lock when the session guard has passed (default 30 s) and knows it by then; a process that dies loses it immediately.
- * Waiters are served in the server's order.
+ * A waiter that has waited for longer is usually the next; there is no strict
+ * order among processes.
  *
  * It costs one connection of our own for each key that is held or waited for. It breaks with several writers (Galera,
  * multi-primary: refused) and with a failover that loses the connection; for writes elsewhere, with a pause between the last check and the

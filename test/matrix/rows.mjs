@@ -89,6 +89,14 @@ export const ROWS = [
       { tests: /^The same lock for Nest, Java and Python/i, reason: 'Curator 5 needs ZooKeeper 3.5' },
       { tests: /^ZooKeeperLockProvider over TLS/i, reason: 'TLS needs ZooKeeper 3.5' },
       {
+        tests: /^ZooKeeper that refuses this client because it gives local/i,
+        reason: 'local sessions need ZooKeeper 3.5',
+      },
+      {
+        tests: /^ZooKeeper that refuses this client because it demands/i,
+        reason: 'demanding SASL needs ZooKeeper 3.6',
+      },
+      {
         // A follower of 3.4 that was cut off from its leader is not back after a minute, so what these tests start on it meets no quorum.
         tests:
           /^three servers, of which some fall silent (holders on a follower|limited holders|the compare-and-set|so has one)/i,

@@ -93,7 +93,9 @@ export class FakeZooKeeper {
 /** The wire: answers immediately, or keeps requests or answers from arriving. */
 export class FakeClient implements ZooKeeperClient {
   readonly sessionTimeout = 12_000;
+  readonly addresses = 1;
   heardAt = 0;
+  tryUntil: number | undefined;
   /** `open`: all is answered. `silent`: nothing arrives. `deaf`: all is done and nothing answered. */
   wire: 'open' | 'silent' | 'deaf' = 'open';
   /** Of these operations alone. */
@@ -128,12 +130,14 @@ export class FakeClient implements ZooKeeperClient {
     this.#isConnected = false;
     for (const { fail } of this.#open) fail(failure('unanswered'));
     this.#open.clear();
+    this.tryUntil = this.clock.now() + 2_000;
     this.listener.onDisconnected(failure('unanswered'));
   }
 
   /** There is a connection. */
   return(): void {
     this.#isConnected = true;
+    this.tryUntil = undefined;
     this.heardAt = this.clock.now();
     this.listener.onConnected();
   }
@@ -198,6 +202,7 @@ export class FakeClient implements ZooKeeperClient {
 
   reconnect(): void {
     this.reconnects += 1;
+    if (!this.#isConnected) this.tryUntil = this.clock.now() + 2_000;
   }
 
   async close(): Promise<void> {

@@ -49,7 +49,9 @@ export class LaggingZooKeeper {
 /** A server, and the connection of its only client. */
 export class LaggingServer implements ZooKeeperClient {
   readonly sessionTimeout = 12_000;
+  readonly addresses = 1;
   readonly silentSince = undefined;
+  readonly tryUntil = undefined;
   /** How much of the leader's log it has applied. */
   #applied = 0;
   readonly #nodes = new Map<string, NodeStat>();

@@ -1,8 +1,10 @@
 import { validUntil } from '../../lib/core/toolkit/validity.js';
 import { LockUnavailableError } from '../../lib/api/errors.js';
+import { silentLogger } from '../../lib/api/logger.js';
 import { FakeClock } from '../../lib/testing/index.js';
 import { ZooKeeperBackend } from '../../lib/providers/zookeeper/zookeeper-backend.js';
 import { readOptions } from '../../lib/providers/zookeeper/zookeeper-options.js';
+import { ZooKeeperFailure } from '../../lib/providers/zookeeper/zookeeper-client.js';
 import { FakeZooKeeper } from './fake-zookeeper.js';
 import { contextFor } from '../backend-context.js';
 import { granted, request } from './seam.js';
@@ -16,13 +18,17 @@ describe('A session of ZooKeeper', () => {
   let server: FakeZooKeeper;
   let backend: DirectBackend<ZooKeeperBackend>;
   let events: TestEvent[];
+  let warnings: string[];
 
   beforeEach(async () => {
     clock = new FakeClock();
     server = new FakeZooKeeper();
     events = [];
+    warnings = [];
     const settings = readOptions({ connectString: 'nowhere', sessionTimeout: TIMEOUT });
-    backend = direct(new ZooKeeperBackend(contextFor(events, { clock }), settings, server.connect(clock)), events);
+    const logger = { ...silentLogger, warn: (message: string) => warnings.push(message) };
+    const context = contextFor(events, { clock, logger });
+    backend = direct(new ZooKeeperBackend(context, settings, server.connect(clock)), events);
     const connected = backend.connect();
     await clock.advance(0);
     await connected;
@@ -176,6 +182,92 @@ describe('A session of ZooKeeper', () => {
     await clock.advance(5_000);
     expect(server.clients).toHaveLength(2);
     granted(await settled(backend.acquire(request('other'))));
+  });
+
+  it('that is refused again and again is tried after pauses that grow from 5 s to 30 s', async () => {
+    for (const longest of [5_000, 10_000, 20_000, 30_000, 30_000]) {
+      const { length } = server.clients;
+      server.client.listener.onRefused(new ZooKeeperFailure('refused', 'not you'));
+      server.endSession(server.client.sessionId);
+      await clock.advance(longest / 2 - 1);
+      expect(server.clients).toHaveLength(length);
+      await clock.advance(longest / 2 + 1);
+      expect(server.clients).toHaveLength(length + 1);
+    }
+    // One that has lived is as good as the first.
+    await clock.advance(TIMEOUT);
+    const { length } = server.clients;
+    server.client.listener.onRefused(new ZooKeeperFailure('refused', 'not you'));
+    await clock.advance(5_000);
+    expect(server.clients).toHaveLength(length + 1);
+  });
+
+  it('that expires is replaced immediately, and after growing pauses when it keeps happening before its timeout', async () => {
+    await clock.advance(TIMEOUT);
+    const expire = () => {
+      server.client.leave();
+      server.endSession(server.client.sessionId);
+      server.client.listener.onExpired();
+    };
+    expire();
+    expect(server.clients).toHaveLength(2);
+    await clock.advance(0);
+    for (const longest of [250, 500, 1_000, 2_000, 4_000, 8_000, 10_000, 10_000]) {
+      const { length } = server.clients;
+      expire();
+      await clock.advance(longest / 2 - 1);
+      expect(server.clients).toHaveLength(length);
+      await clock.advance(longest / 2 + 1);
+      expect(server.clients).toHaveLength(length + 1);
+    }
+    await clock.advance(TIMEOUT);
+    const { length } = server.clients;
+    expire();
+    expect(server.clients).toHaveLength(length + 1);
+    await clock.advance(0);
+  });
+
+  it('that is refused gives that reason to those who ask and to those who wait already, and once to the log', async () => {
+    const cause = new ZooKeeperFailure('refused', 'ZooKeeper answers NOT_YOU (-7777).');
+    granted(await backend.acquire(request('order')));
+    const waiter = backend.acquire(request('order'));
+    await clock.advance(0);
+    server.client.leave();
+    server.client.listener.onRefused(cause);
+    for (const caller of [waiter, backend.acquire(request('other')), backend.casStore.compareAndSet('a', null, 'b')]) {
+      const error: unknown = await caller.catch((reason: unknown) => reason);
+      expect(error).toBeInstanceOf(LockUnavailableError);
+      expect((error as Error).message).toContain('ZooKeeper refuses it (ZooKeeper answers NOT_YOU (-7777).)');
+    }
+    server.endSession(server.client.sessionId);
+    await clock.advance(5_000);
+    server.client.leave();
+    server.client.listener.onRefused(cause);
+    expect(warnings.filter((line) => line.includes('-7777'))).toHaveLength(1);
+    await clock.advance(10_000);
+  });
+
+  it('whose node is refused asks for it ever less often, and goes on sending something', async () => {
+    let isRefusing = true;
+    server.onRequest = (each) => {
+      if (isRefusing && each.startsWith('create')) throw new ZooKeeperFailure('refused', 'not you');
+    };
+    server.endSession(server.client.sessionId);
+    server.client.listener.onExpired();
+    await clock.advance(0);
+    const asked = () => server.requests.filter((each) => each.startsWith('create /lock/%sessions/')).length;
+    const before = asked();
+    for (let sixth = 0; sixth < 30; sixth += 1) {
+      const { length } = server.requests;
+      await clock.advance(TIMEOUT / 6);
+      expect(server.requests.length).toBeGreaterThan(length);
+    }
+    // After 1, 2, 4 s, and then every 5 s, in 60 s; as often as it looks for that.
+    expect(asked() - before).toBeGreaterThanOrEqual(10);
+    expect(asked() - before).toBeLessThanOrEqual(15);
+    isRefusing = false;
+    await clock.advance(6_000);
+    granted(await settled(backend.acquire(request('order'))));
   });
 
   it('renews any number of holds by one heartbeat, and looks at their nodes a hundred at a time', async () => {

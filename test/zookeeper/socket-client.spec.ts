@@ -94,12 +94,15 @@ describe('The client of ZooKeeper', () => {
   let script: Script;
   const clients: SocketClient[] = [];
   let reports: string[];
+  /** Why it was refused, or disconnected. */
+  let causes: Error[];
   /** Before each reconnect, in ms. */
   let delays: number[];
 
   beforeEach(async () => {
     script = await Script.start();
     reports = [];
+    causes = [];
     delays = [];
   });
 
@@ -114,9 +117,15 @@ describe('The client of ZooKeeper', () => {
       onSent: () => undefined,
       onWritten: () => reports.push('written'),
       onConnected: () => reports.push('connected'),
-      onDisconnected: () => reports.push('disconnected'),
+      onDisconnected: (cause: Error) => {
+        causes.push(cause);
+        reports.push('disconnected');
+      },
       onExpired: () => reports.push('expired'),
-      onRefused: () => reports.push('refused'),
+      onRefused: (cause: Error) => {
+        causes.push(cause);
+        reports.push('refused');
+      },
     };
     const random = { ...systemRandom(), fraction: () => 0.5 };
     const clock: Clock = {
@@ -297,6 +306,62 @@ describe('The client of ZooKeeper', () => {
     await reported('disconnected', 5);
     // The fraction of 250 ms is always a half.
     expect(delays.slice(0, 5)).toEqual([0, 0, 125, 0, 125]);
+  });
+
+  it.each([
+    [-115, 'AUTH_FAILED'],
+    [-124, 'SESSION_CLOSED_REQUIRE_SASL_AUTH'],
+  ])('reports that it is refused when a request is answered with %i', async (code, name) => {
+    script.onMessage = ({ xid }, socket) => {
+      socket.write(reply(xid, code));
+    };
+    const client = await connected();
+    const failures = await Promise.all([client.stat('/a'), client.stat('/b')].map(failureOf));
+    expect(failures[0]).toMatchObject({
+      kind: 'refused',
+      message: expect.stringContaining(`${name} (${code}): `) as string,
+    });
+    expect(reports).toEqual(['connected', 'refused']);
+    expect(causes).toEqual([failures[0]]);
+  });
+
+  it.each([
+    [-102, 'NO_AUTH'],
+    [-120, 'EPHEMERAL_ON_LOCAL_SESSION'],
+    [-999, 'an error'],
+  ])('is connected ever less often to servers that answer the first request with %i and leave', async (code, name) => {
+    script.onMessage = ({ xid }, socket) => socket.end(reply(xid, code));
+    const client = make();
+    client.connect();
+    for (let connection = 1; connection <= 5; connection += 1) {
+      await reported('connected', connection);
+      await failureOf(client.create('/a', 'ephemeral'));
+      await reported('disconnected', connection);
+    }
+    // 250 ms, doubled up to a quarter of the session, and three quarters of that because the fraction is always a half.
+    expect(delays).toEqual([0, 187.5, 375, 750, 750]);
+    expect(causes.map(({ message }) => message)).toEqual(
+      Array.from({ length: 5 }, () => expect.stringContaining(`${name} (${code})`) as string),
+    );
+    // A server that keeps the connection is tried immediately when it is lost.
+    script.onMessage = ({ xid }, socket) => socket.write(reply(xid));
+    await reported('connected', 6);
+    await sleep(1_000);
+    client.reconnect();
+    await reported('disconnected', 6);
+    expect(delays.at(-1)).toBe(0);
+  });
+
+  it('pauses also when servers leave after a request that they have carried out', async () => {
+    script.onMessage = ({ xid }, socket) => socket.end(reply(xid));
+    const client = make();
+    client.connect();
+    for (let connection = 1; connection <= 4; connection += 1) {
+      await reported('connected', connection);
+      await client.remove('/a');
+      await reported('disconnected', connection);
+    }
+    expect(delays).toEqual([0, 125, 125, 125]);
   });
 
   it('can be abandoned while it connects, and never connects again', async () => {

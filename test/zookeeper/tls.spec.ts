@@ -1,4 +1,6 @@
+import { jest } from '@jest/globals';
 import { execFileSync } from 'node:child_process';
+import dns from 'node:dns';
 import { readFileSync } from 'node:fs';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -75,6 +77,20 @@ describe('ZooKeeperLockProvider over TLS', () => {
   it('does not talk to a server of another name', async () => {
     const tls = { ...trusted(), servername: 'elsewhere' };
     expect(await causeOf(connect(tls))).toMatchObject({ code: 'ERR_TLS_CERT_ALTNAME_INVALID' });
+  }, 30_000);
+
+  it('checks the name of the connect string, not the address that it stands for', async () => {
+    const { lookup } = dns;
+    const found = [{ address: '127.0.0.1', family: 4 }];
+    const answer = (...[name, options, callback]: [string, object, (error: null, addresses: object) => void]) => {
+      if (name === 'zk.test') callback(null, found);
+      else lookup(name, options, callback as never);
+    };
+    const spy = jest.spyOn(dns, 'lookup').mockImplementation(answer as never);
+    const failure = await causeOf(connect(trusted(), 'zk.test'));
+    spy.mockRestore();
+    expect(failure).toMatchObject({ code: 'ERR_TLS_CERT_ALTNAME_INVALID' });
+    expect(failure.message).toContain('zk.test');
   }, 30_000);
 
   it('fails where the server speaks no TLS, and where it speaks nothing else', async () => {

@@ -5,7 +5,7 @@ import { Guards } from './guards.js';
 import { PendingRemovals } from './pending-removals.js';
 import type { Recipe } from './recipe.js';
 import type { Session } from './session.js';
-import { isFailure } from './zookeeper-client.js';
+import { isFailure, ZooKeeperFailure } from './zookeeper-client.js';
 
 /** What all attempts of one application share. */
 export class AttemptContext {
@@ -14,6 +14,8 @@ export class AttemptContext {
   readonly pendingRemovals: PendingRemovals;
   /** The current session. The backend opens it in `connect`, and replaces it when it is over. */
   session!: Session;
+  /** Why there is no session that is up, as far as is known. The backend notes it. */
+  trouble: unknown;
 
   constructor(
     readonly backend: BackendContext,
@@ -29,14 +31,22 @@ export class AttemptContext {
    */
   unavailable(key: string | undefined, cause: unknown): LockUnavailableError {
     const { name: provider } = this.backend;
-    const reason =
-      isFailure(cause, 'refused') && cause instanceof Error
-        ? `ZooKeeper refuses it (${cause.message})`
-        : 'ZooKeeper did not answer';
     const subject = key === undefined ? 'The list of locks' : `Lock "${key}"`;
     return new LockUnavailableError(
-      `${subject} of provider "${provider}" is not available: ${reason}. Check the servers and their log.`,
-      { key, provider, cause },
+      `${subject} of provider "${provider}" is not available: ${this.reasonOf(cause)}. Check the servers and their log.`,
+      { key, provider, cause: this.#whyOf(cause) },
     );
+  }
+
+  /** Why a request has failed, as a part of a sentence. */
+  reasonOf(cause: unknown): string {
+    const why = this.#whyOf(cause);
+    const words = why instanceof ZooKeeperFailure ? ` (${why.message})` : '';
+    return `ZooKeeper ${isFailure(why, 'refused') ? 'refuses it' : 'did not answer'}${words}`;
+  }
+
+  /** Of a request that was not answered: why there is no session. */
+  #whyOf(cause: unknown): unknown {
+    return isFailure(cause, 'unanswered') ? (this.trouble ?? cause) : cause;
   }
 }

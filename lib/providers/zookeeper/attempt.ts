@@ -125,8 +125,9 @@ export class ZooKeeperAttempt {
       try {
         step = await this.#step();
       } catch (error) {
-        // A node in the queue outlives a connection. An attempt that has none yet fails, and may be repeated.
-        if (!this.#isQueued || !isFailure(error, 'unanswered')) throw this.context.unavailable(this.request.key, error);
+        // A node in the queue outlives a connection, but no session. An attempt that has none yet fails, and may be repeated.
+        const isQueued = this.#isQueued && !this.context.session.isOver;
+        if (!isQueued || !isFailure(error, 'unanswered')) throw this.context.unavailable(this.request.key, error);
         step = 'behind';
       }
       const isAnswered = this.#hasLeft && this.#isQueued;

@@ -28,7 +28,7 @@ export class ZooKeeperCasStore implements CasStore {
     } catch (cause) {
       const { name: provider } = this.context.backend;
       throw new LockUnavailableError(
-        `Record "${name}" of provider "${provider}" is not available: ZooKeeper did not answer or refused. Check the servers and their log.`,
+        `Record "${name}" of provider "${provider}" is not available: ${this.context.reasonOf(cause)}. Check the servers and their log.`,
         { provider, cause },
       );
     }

@@ -3,7 +3,7 @@ import type { Session } from './session.js';
 import type { ZooKeeperSettings } from './zookeeper-options.js';
 
 /** What weakens the guarantee, as far as a client can see. */
-export function diagnose({ servers, sessionTimeout }: ZooKeeperSettings, session: Session): Diagnostic[] {
+export function diagnose({ sessionTimeout }: ZooKeeperSettings, session: Session): Diagnostic[] {
   const found: Diagnostic[] = [];
   if (session.timeout !== sessionTimeout) {
     found.push({
@@ -13,11 +13,11 @@ export function diagnose({ servers, sessionTimeout }: ZooKeeperSettings, session
         'Change sessionTimeout, or minSessionTimeout and maxSessionTimeout of the servers.',
     });
   }
-  if (servers.length === 1) {
+  if (session.client.addresses === 1) {
     found.push({
       severity: 'warning',
       message:
-        'connectString names one server: when that is down, nobody can lock. Name all servers of an ensemble of three or more.',
+        'connectString stands for one server: when that is down, nobody can lock. Name all servers of an ensemble of three or more, or a name that has all of their addresses.',
     });
   }
   return found;

@@ -15,6 +15,7 @@ import {
 export interface SessionListener {
   /** It is connected and proved to live: at first, and after each interruption. */
   onUp(session: Session): void;
+  /** It is not connected, or may not create its own node. Called again for each further reason. */
   onDown(session: Session, cause: unknown): void;
   /** It is over, and all its nodes are gone. */
   onExpired(session: Session): void;
@@ -32,10 +33,12 @@ export interface SessionListener {
 const PATROL = 1 / 12;
 const SILENCE = 1 / 12;
 const ANSWER_TIMEOUT = 1 / 4;
-/** How long a server may take to accept a connection and greet us, in ms, if that is less than the answer timeout: one of several may hang. */
-const GREETING_TIMEOUT = 2_000;
+/** How often the client is asked whether it tries a server for too long, in ms. */
+const TRY_PATROL = 50;
 /** After so many timeouts without a connection the session is given up: see the patrol. */
 const GIVEN_UP = 3;
+/** The longest pause before the session's own node is created once more, in ms, after servers have refused to. */
+const LONGEST_PAUSE = 5_000;
 /** How old the last acknowledged write may become while an attempt holds or waits. */
 const WRITE_AGE = 1 / 4;
 
@@ -53,7 +56,11 @@ export class Session implements ClientListener {
   #connections = 0;
   #writtenAt = -Infinity;
   #changedAt: number;
+  /** Since when there is no connection, after there was one. */
   #downSince = 0;
+  /** How often in a row the servers have refused to create the session's own node, and when that is tried once more. */
+  #refusals = 0;
+  #prepareAt = -Infinity;
   #patrolledAt: number;
   #patrolTimer: Timer | undefined;
 
@@ -189,13 +196,10 @@ export class Session implements ClientListener {
 
   onDisconnected(cause: ZooKeeperFailure): void {
     if (this.#state === 'over') return;
-    this.#isConnected = false;
     this.#changedAt = this.clock.now();
-    if (this.#state === 'down') return;
-    if (this.#state === 'up') {
-      this.#state = 'down';
-      this.#downSince = this.#changedAt;
-    }
+    if (this.#isConnected) this.#downSince = this.#changedAt;
+    this.#isConnected = false;
+    if (this.#state === 'up') this.#state = 'down';
     this.listener.onDown(this, cause);
   }
 
@@ -235,7 +239,14 @@ export class Session implements ClientListener {
           this.#up();
         },
         (error: unknown) => {
-          if (this.#state === 'connecting') this.listener.onDown(this, error);
+          // The client reports why a connection is lost.
+          if (this.#state !== 'connecting' || !this.#isConnected) return;
+          if (isFailure(error, 'refused')) {
+            const delay = Math.min(this.timeout * PATROL * 2 ** this.#refusals, LONGEST_PAUSE);
+            this.#prepareAt = this.clock.now() + delay;
+            this.#refusals += 1;
+          }
+          this.listener.onDown(this, error);
         },
       );
   }
@@ -254,7 +265,7 @@ export class Session implements ClientListener {
 
   readonly #patrol = (): void => {
     if (this.#state === 'over') return;
-    const often = this.#isConnected ? Infinity : GREETING_TIMEOUT / 3;
+    const often = this.#isConnected ? Infinity : TRY_PATROL;
     this.#patrolTimer = this.clock.setTimer(this.#patrol, Math.min(this.timeout * PATROL, often));
     const now = this.clock.now();
     // After a blocked event loop the answers may be there, and be read next.
@@ -272,16 +283,18 @@ export class Session implements ClientListener {
       // Servers silently refuse a client that has seen more than they have. If the servers have lost their data, they refuse this
       // session permanently; nothing is held by it any more.
       if (this.#state === 'down' && now - this.#downSince >= this.timeout * GIVEN_UP) this.onExpired();
-      else if (now - this.#changedAt >= Math.min(this.timeout * ANSWER_TIMEOUT, GREETING_TIMEOUT)) this.#reconnect(now);
+      else if (now >= (this.client.tryUntil ?? Infinity)) this.#reconnect(now);
       return;
     }
+    const isQuiet = silentSince === undefined && now - heardAt >= this.timeout * SILENCE;
     if (this.#state === 'connecting') {
-      if (silentSince === undefined) this.#prepare();
+      if (silentSince === undefined && now >= this.#prepareAt) this.#prepare();
+      else if (isQuiet) this.client.stat(this.#node).catch(() => undefined);
       return;
     }
     if (this.listener.isNeeded() && now - this.#writtenAt >= this.timeout * WRITE_AGE) {
       this.heartbeat().catch(() => undefined);
-    } else if (silentSince === undefined && now - heardAt >= this.timeout * SILENCE) {
+    } else if (isQuiet) {
       this.client.stat(this.#node).catch(() => undefined);
     }
     this.listener.onPatrol(this);

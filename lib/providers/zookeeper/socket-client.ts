@@ -3,13 +3,15 @@ import { connect as connectSecurely } from 'node:tls';
 import type { Timer } from '../../api/clock.js';
 import type { BackendContext } from '../../api/lock-provider.js';
 import { nextTick } from '../../core/toolkit/real-timers.js';
+import { type BackOff, backOff } from '../../core/toolkit/timing.js';
+import { closesSession, failureOf, isSessionGone, kindOf, NO_NODE } from './answer-codes.js';
 import { FrameSplitter } from './frame-splitter.js';
 import { encode, type Field, JuteReader } from './jute.js';
 import { contentFor } from './node-content.js';
+import { type ServerAddress, ServerAddresses } from './server-addresses.js';
 import {
   type ClientListener,
   type Creation,
-  type FailureKind,
   type NodeKind,
   type NodeStat,
   type NodeValue,
@@ -17,7 +19,7 @@ import {
   type ZooKeeperClient,
   ZooKeeperFailure,
 } from './zookeeper-client.js';
-import type { Server, ZooKeeperAcl, ZooKeeperSettings } from './zookeeper-options.js';
+import { startTimeoutOf, type ZooKeeperAcl, type ZooKeeperSettings } from './zookeeper-options.js';
 
 /** What is asked (`ZooDefs.OpCode`). */
 const CREATE = 1;
@@ -42,26 +44,21 @@ const LAST_XID = 2 ** 31 - 1;
 const NOTIFICATION_XID = -1;
 const AUTH_XID = -4;
 
-/** `KeeperException.Code`. Others are refusals as well. */
-const NO_NODE = -101;
-const FAILURES: Record<number, readonly [kind: FailureKind, name: string]> = {
-  [NO_NODE]: ['no-node', 'NO_NODE'],
-  [-103]: ['changed', 'BAD_VERSION'],
-  [-110]: ['exists', 'NODE_EXISTS'],
-  [-111]: ['not-empty', 'NOT_EMPTY'],
-  [-102]: ['refused', 'NO_AUTH'],
-  [-114]: ['refused', 'INVALID_ACL'],
-  [-125]: ['refused', 'QUOTA_EXCEEDED'],
-  [-4]: ['unanswered', 'CONNECTION_LOSS'],
-  [-7]: ['unanswered', 'OPERATION_TIMEOUT'],
-  [-122]: ['unanswered', 'REQUEST_TIMEOUT'],
-  [-127]: ['unanswered', 'THROTTLED_OP'],
-};
-/** SESSION_EXPIRED and SESSION_MOVED. The next greeting tells which. */
-const GONE = [-112, -118];
-
 /** The longest pause before the servers are tried once more, in ms. */
 const PAUSE = 250;
+/** The pauses while connections are refused, in ms; at most a quarter of the session. */
+const REFUSED: BackOff = { first: 250, most: 5_000 };
+/** A connection that ends earlier than after so many ms has helped nobody much. */
+const SHORT = 1_000;
+/** How long a server may take to accept a connection and greet us, in ms: one of several may hang. At most a quarter of the session. */
+const GREETING_TIMEOUT = 2_000;
+/**
+ * The part of the start in which the first round is over, though all servers hang but the last. Each later round has twice as long, because
+ * all of them may be slow.
+ */
+const FIRST_ROUND = 3 / 4;
+/** The part of the start after which a round begins without the names that are not looked up yet. */
+const LOOKUPS = 1 / 5;
 
 /** A request that was sent and is not answered. */
 interface OpenRequest {
@@ -79,19 +76,30 @@ export class SocketClient implements ZooKeeperClient {
   sessionId = 0n;
   sessionTimeout = 0;
   heardAt = 0;
+  tryUntil: number | undefined;
   #password = Buffer.alloc(16);
   /** The latest change that this session has seen. A server that is behind it refuses the session, so what is read never goes back. */
   #zxid = 0n;
   /** The number of the last request. */
   #xid: number;
-  readonly #servers: readonly Server[];
-  #next = 0;
-  /** How many servers were tried since the last answer. */
-  #tried = 0;
+  readonly #servers: ServerAddresses;
+  /** How many rounds were begun since a server has greeted us. */
+  #rounds = 0;
+  /** The next round begins when its names are looked up. */
+  #awaitsNames = false;
   #retry: Timer | undefined;
   #socket: Socket | undefined;
   #isConnected = false;
   #isOver = false;
+  #greetedAt = 0;
+  /** Whether the last connection was short. */
+  #wasShort = false;
+  /** How many connections in a row were refused. */
+  #refusals = 0;
+  /** The latest answer on this connection was this refusal. */
+  #refusal: ZooKeeperFailure | undefined;
+  /** A request on this connection was answered by anything else. */
+  #isServed = false;
   /** In the order in which they were sent, in which they are also answered. */
   readonly #open: OpenRequest[] = [];
   /** What was asked in this tick: one packet is cheaper than several. */
@@ -110,11 +118,7 @@ export class SocketClient implements ZooKeeperClient {
     this.#xid = lastXid;
     this.#content = contentFor(context.instance);
     this.#acl = [settings.acl.length, ...settings.acl.flatMap(fieldsOf)];
-    // So that processes spread over the servers, also when one of them goes.
-    this.#servers = settings.servers
-      .map((server) => ({ server, at: context.random.fraction() }))
-      .sort((one, other) => one.at - other.at)
-      .map(({ server }) => server);
+    this.#servers = new ServerAddresses(settings, context.random, this.#beginRound);
   }
 
   get silentSince(): number | undefined {
@@ -122,35 +126,19 @@ export class SocketClient implements ZooKeeperClient {
     return oldest && Math.max(oldest.sentAt, this.heardAt);
   }
 
+  get addresses(): number {
+    return this.#servers.size;
+  }
+
   connect(): void {
-    const { tls } = this.settings;
-    const server = this.#servers[this.#next % this.#servers.length] as Server;
-    this.#next += 1;
-    this.#tried += 1;
-    const frames = new FrameSplitter();
-    let trouble: Error | undefined;
-    const socket = tls
-      ? connectSecurely({ servername: isIP(server.host) ? '' : server.host, ...tls, ...server })
-      : connect(server);
-    this.#socket = socket
-      .setNoDelay()
-      // Not earlier: what is written before the certificate is checked may reach a server that nobody trusts.
-      .once(tls ? 'secureConnect' : 'connect', () => {
-        this.#greet(socket);
-      })
-      .on('data', (chunk: Buffer) => {
-        try {
-          for (const frame of frames.push(chunk)) if (!socket.destroyed) this.#onFrame(new JuteReader(frame));
-        } catch (error) {
-          socket.destroy(error as Error);
-        }
-      })
-      // A server that has ended the connection reads no more.
-      .once('end', () => socket.destroy())
-      .on('error', (error: Error) => (trouble = error))
-      .once('close', () => {
-        this.#onClose(trouble);
-      });
+    const server = this.#servers.next();
+    if (server) {
+      this.#try(server);
+    } else {
+      this.#awaitsNames = true;
+      this.#allow(startTimeoutOf(this.settings) * LOOKUPS);
+      this.#servers.lookUp();
+    }
   }
 
   create(path: string, kind: NodeKind, data = this.#content): Promise<Creation> {
@@ -192,7 +180,8 @@ export class SocketClient implements ZooKeeperClient {
   }
 
   reconnect(): void {
-    this.#socket?.destroy();
+    if (this.#awaitsNames) this.#beginRound();
+    else this.#socket?.destroy(this.#isConnected ? undefined : new Error('it has not answered in time'));
   }
 
   async close(): Promise<void> {
@@ -203,8 +192,66 @@ export class SocketClient implements ZooKeeperClient {
 
   abandon(): void {
     this.#isOver = true;
+    this.#awaitsNames = false;
     if (this.#retry) this.context.clock.clearTimer(this.#retry);
     this.#socket?.destroy();
+  }
+
+  /** All names are looked up, or some take too long. */
+  readonly #beginRound = (): void => {
+    if (!this.#awaitsNames) return;
+    const servers = this.#servers;
+    servers.begin();
+    const server = servers.next();
+    if (server) {
+      this.#awaitsNames = false;
+      this.#rounds += 1;
+      this.#try(server);
+    } else if (servers.isLookingUp) {
+      this.#allow(startTimeoutOf(this.settings) * LOOKUPS);
+      this.listener.onDisconnected(servers.failure());
+    } else {
+      this.#awaitsNames = false;
+      this.#retryLater(servers.failure());
+    }
+  };
+
+  #try(server: ServerAddress): void {
+    const { tls } = this.settings;
+    const { host, address, port } = server;
+    this.#allow(
+      (startTimeoutOf(this.settings) * FIRST_ROUND * 2 ** Math.max(this.#rounds - 1, 0)) / this.#servers.size,
+    );
+    const frames = new FrameSplitter();
+    let trouble: Error | undefined;
+    const socket = tls
+      ? connectSecurely({ servername: isIP(host) ? '' : host, ...tls, host: address, port })
+      : connect({ host: address, port });
+    this.#socket = socket
+      .setNoDelay()
+      // Not earlier: what is written before the certificate is checked may reach a server that nobody trusts.
+      .once(tls ? 'secureConnect' : 'connect', () => {
+        this.#greet(socket);
+      })
+      .on('data', (chunk: Buffer) => {
+        try {
+          for (const frame of frames.push(chunk)) if (!socket.destroyed) this.#onFrame(new JuteReader(frame));
+        } catch (error) {
+          socket.destroy(error as Error);
+        }
+      })
+      // A server that has ended the connection reads no more.
+      .once('end', () => socket.destroy())
+      .on('error', (error: Error) => (trouble = error))
+      .once('close', () => {
+        this.#onClose(server, trouble);
+      });
+  }
+
+  /** The current try, or the lookups before it, may take so many ms. */
+  #allow(delay: number): void {
+    const timeout = this.sessionTimeout || this.settings.sessionTimeout;
+    this.tryUntil = this.context.clock.now() + Math.min(delay, GREETING_TIMEOUT, timeout / 4);
   }
 
   #greet(socket: Socket): void {
@@ -219,21 +266,27 @@ export class SocketClient implements ZooKeeperClient {
       return;
     }
     const [xid, zxid, code] = [answer.int(), answer.long(), answer.int()];
-    this.#tried = 0;
     this.heardAt = this.context.clock.now();
     if (xid === NOTIFICATION_XID) {
       this.#onChange(answer);
     } else if (xid === AUTH_XID) {
-      if (code === 0) return;
-      this.listener.onRefused(new Error('ZooKeeper does not accept the scheme or the credentials of "auth".'));
+      if (code !== 0) this.#giveUp(new ZooKeeperFailure('refused', failureOf(code).message));
     } else {
       const [request] = this.#open;
       if (request?.xid !== xid) throw new Error(`ZooKeeper answers request ${xid} instead of ${request?.xid}.`);
-      if (GONE.includes(code)) throw new Error(`The session of ZooKeeper is not on this connection (${code}).`);
+      if (isSessionGone(code)) throw new Error(`The session of ZooKeeper is not on this connection (${code}).`);
       if (zxid > 0n) this.#zxid = zxid;
       request.onAnswer(code, answer, zxid);
       this.#open.shift();
+      this.#refusal = code !== 0 && kindOf(code) === 'refused' ? failureOf(code) : undefined;
+      this.#isServed ||= this.#refusal === undefined;
+      if (this.#refusal && closesSession(code)) this.#giveUp(this.#refusal);
     }
+  }
+
+  #giveUp(cause: ZooKeeperFailure): void {
+    this.abandon();
+    this.listener.onRefused(cause);
   }
 
   #onGreeting(answer: JuteReader): void {
@@ -247,7 +300,13 @@ export class SocketClient implements ZooKeeperClient {
     this.sessionId = BigInt.asUintN(64, answer.long());
     this.#password = Buffer.from(answer.bytes());
     this.heardAt = this.context.clock.now();
+    this.#greetedAt = this.heardAt;
     this.#isConnected = true;
+    this.#isServed = false;
+    this.#refusal = undefined;
+    this.tryUntil = undefined;
+    this.#rounds = 0;
+    this.#servers.forgetFailures();
     this.listener.onConnected();
   }
 
@@ -260,20 +319,52 @@ export class SocketClient implements ZooKeeperClient {
     for (const listener of listeners) listener();
   }
 
-  #onClose(trouble: Error | undefined): void {
+  #onClose(server: ServerAddress, trouble: Error | undefined): void {
+    const wasConnected = this.#isConnected;
     this.#isConnected = false;
     this.#unsent = [];
     this.#watches.clear();
-    const failure = new ZooKeeperFailure('unanswered', 'The connection to ZooKeeper is lost.', { cause: trouble });
-    for (const { fail } of this.#open.splice(0)) fail(failure);
+    const lost = new ZooKeeperFailure('unanswered', 'The connection to ZooKeeper is lost.', { cause: trouble });
+    for (const { fail } of this.#open.splice(0)) fail(lost);
     if (this.#isOver) return;
-    const { clock, random } = this.context;
-    const isRoundOver = this.#tried > 0 && this.#tried % this.#servers.length === 0;
-    const pause = isRoundOver ? random.fraction() * PAUSE : 0;
-    this.#retry = clock.setTimer(() => {
-      this.connect();
-    }, pause);
+    if (wasConnected) {
+      this.#onLost(lost);
+    } else {
+      this.#servers.failed(server, trouble ?? new Error('it has closed the connection without an answer'));
+      this.#retryLater(this.#servers.failure());
+    }
+  }
+
+  #onLost(failure: ZooKeeperFailure): void {
+    const isShort = this.context.clock.now() - this.#greetedAt < SHORT;
+    this.#refusals = isShort && !this.#isServed ? this.#refusals + 1 : 0;
+    // The names may have other addresses by now. A second short connection counts as a try in vain, or servers that end each
+    // connection would be asked without a pause.
+    const isNewRound = !isShort || !this.#wasShort;
+    this.#wasShort = isShort;
+    if (isNewRound) this.#servers.clear();
+    this.#retryLater(this.#refusal ?? failure, isNewRound);
+  }
+
+  /** Goes to the next server: immediately, or after a pause when the round is over. */
+  #retryLater(failure: ZooKeeperFailure, isImmediate = !this.#servers.isExhausted): void {
+    const { clock } = this.context;
+    this.tryUntil = undefined;
+    this.#retry = clock.setTimer(
+      () => {
+        this.connect();
+      },
+      isImmediate ? 0 : this.#pause(),
+    );
     this.listener.onDisconnected(failure);
+  }
+
+  /** In ms. It grows while servers refuse us, and stays short for servers that are down: the session has to be on one of them in time. */
+  #pause(): number {
+    const { random } = this.context;
+    if (this.#refusals < 2) return random.fraction() * PAUSE;
+    const most = Math.min(REFUSED.most, (this.sessionTimeout || this.settings.sessionTimeout) / 4);
+    return backOff(random, this.#refusals - 2, { ...REFUSED, most });
   }
 
   #write<T>(request: readonly Field[], read: (answer: JuteReader, zxid: bigint) => T): Promise<T> {
@@ -318,11 +409,6 @@ export class SocketClient implements ZooKeeperClient {
     if (listeners) listeners.add(onChange);
     else this.#watches.set(path, new Set([onChange]));
   }
-}
-
-function failureOf(code: number): ZooKeeperFailure {
-  const [kind, name] = FAILURES[code] ?? ['refused', 'an error'];
-  return new ZooKeeperFailure(kind, `ZooKeeper answers ${name} (${code}).`);
 }
 
 /** `Stat`, of which the rest is not needed: czxid, mzxid, ctime, mtime, version, cversion and aversion, ephemeralOwner, … */

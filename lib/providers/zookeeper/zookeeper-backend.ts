@@ -10,7 +10,8 @@ import type {
   RenewOutcome,
 } from '../../api/lock-provider.js';
 import type { Timer } from '../../api/clock.js';
-import { withTimeout } from '../../core/toolkit/timing.js';
+import { type BackOff, backOff, withTimeout } from '../../core/toolkit/timing.js';
+import { safeText } from '../../api/cause.js';
 import { LockCapacityError, LockUnavailableError } from '../../api/errors.js';
 import type { ListedLock, LockInfo } from '../../api/lock-info.js';
 import { ZooKeeperAttempt } from './attempt.js';
@@ -21,15 +22,15 @@ import { LockPaths } from './lock-path.js';
 import { OperatorView } from './operator-view.js';
 import { mutex, readWrite } from './recipe.js';
 import { Session, type SessionListener } from './session.js';
-import type { ClientFactory } from './zookeeper-client.js';
-import type { ZooKeeperSettings } from './zookeeper-options.js';
+import { type ClientFactory, isFailure } from './zookeeper-client.js';
+import { startTimeoutOf, type ZooKeeperSettings } from './zookeeper-options.js';
 
-// How long `connect` waits for its session, in ms. For a shorter session its timeout is enough.
-const CONNECT_TIMEOUT = 5_000;
 // How long `close` waits for the last answers, in ms: once for the releases, once for the end of the session.
 const CLOSE_TIMEOUT = 2_000;
-/** How long after servers have refused our credentials the next session is opened, in ms: one server may be misconfigured for a while. */
-const REFUSED_FOR = 5_000;
+/** The pauses before the next session after servers have refused one, in ms: one server may be misconfigured for a while. */
+const REFUSED: BackOff = { first: 5_000, most: 30_000 };
+/** The same after several in a row that have expired before their time; the first of them is replaced immediately. */
+const EXPIRED: BackOff = { first: 250, most: 10_000 };
 
 /**
  * How many bytes the paths of the nodes of one session may have together.
@@ -61,7 +62,11 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
   /** Before, the core learns of the connection by the outcome of `connect`. */
   #hasConnected = false;
   #isClosing = false;
-  #trouble: unknown;
+  /** The last refusal that the log or the error of the start has shown; again after a session that has lived. */
+  #reported: string | undefined;
+  #openedAt = 0;
+  /** How many sessions in a row ended before their timeout. */
+  #shortSessions = 0;
   #retry: Timer | undefined;
 
   constructor(
@@ -91,10 +96,15 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
     const isUp = await this.#openFirst();
     this.#hasConnected = true;
     if (isUp) return;
-    const { name } = this.context;
+    const { name: provider } = this.context;
+    const { trouble: cause } = this.#shared;
+    const words = cause instanceof Error ? cause.message : '';
+    this.#reported = words;
     throw new LockUnavailableError(
-      `Lock provider "${name}" cannot reach ZooKeeper: check its connectString, auth and ACLs, and that a quorum is up.`,
-      { provider: name, cause: this.#trouble },
+      isFailure(cause, 'refused')
+        ? `Lock provider "${provider}" cannot use ZooKeeper: ${words}`
+        : `Lock provider "${provider}" cannot reach ZooKeeper: check its connectString, auth and ACLs, and that a quorum is up. ${words}`.trimEnd(),
+      { provider, cause },
     );
   }
 
@@ -159,6 +169,7 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
   // --- reports of the session ---
 
   onUp(session: Session): void {
+    this.#shared.trouble = undefined;
     this.#endConnect?.(true);
     // In this order: holds are renewed before any waiter asks.
     if (this.#hasConnected) this.context.emit({ type: 'recovered' });
@@ -167,23 +178,35 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
   }
 
   onDown(_session: Session, cause: unknown): void {
-    this.#trouble = cause;
-    if (!this.#isClosing && this.#hasConnected) this.context.emit({ type: 'unavailable', cause });
+    const isFirst = this.#shared.trouble === undefined;
+    this.#shared.trouble = cause;
+    if (this.#isClosing || !this.#hasConnected) return;
+    if (isFirst) this.context.emit({ type: 'unavailable', cause });
+    if (!isFailure(cause, 'refused') || this.#reported === cause.message) return;
+    this.#reported = cause.message;
+    // The core logs the first reason of an outage, and servers often refuse us only after they have ended our connection.
+    if (!isFirst) this.context.logger.warn(`Lock provider "${this.context.name}": ${safeText(cause.message)}`);
   }
 
   onExpired(session: Session): void {
     if (this.#isClosing) return;
-    this.#lose(session, new Error('The session of ZooKeeper has expired.'));
-    this.#open(session.another());
+    const cause = new Error('The session of ZooKeeper has expired.');
+    this.#lose(session, cause);
+    const round = this.#endSession(session);
+    if (round === 0) {
+      this.#open(session.another());
+    } else {
+      this.#shared.trouble ??= cause;
+      this.#openLater(session, backOff(this.context.random, round - 1, EXPIRED));
+    }
   }
 
   onRefused(session: Session, cause: Error): void {
     if (this.#isClosing) return;
+    const round = this.#endSession(session);
     this.onDown(session, cause);
     this.#lose(session, cause);
-    this.#retry = this.context.clock.setTimer(() => {
-      this.#open(session.another());
-    }, REFUSED_FOR);
+    this.#openLater(session, backOff(this.context.random, round, REFUSED));
     this.#endConnect?.(false);
   }
 
@@ -206,13 +229,31 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
     const { sessionTimeout } = this.#settings;
     const isUp = new Promise<boolean>((resolve) => (this.#endConnect = resolve));
     this.#open(new Session(this.makeClient, sessionTimeout, this.#paths.sessions, clock, this));
-    return withTimeout(clock, Math.min(sessionTimeout, CONNECT_TIMEOUT), isUp, () => false);
+    return withTimeout(clock, startTimeoutOf(this.#settings), isUp, () => false);
   }
 
   #open(session: Session): void {
     this.#shared.session = session;
     this.#hasSession = true;
+    this.#openedAt = this.context.clock.now();
     session.open();
+  }
+
+  #openLater(session: Session, delay: number): void {
+    this.#retry = this.context.clock.setTimer(() => {
+      this.#open(session.another());
+    }, delay);
+    // Those that are queued have lost their places, and there is a reason that their callers can be given.
+    for (const attempt of this.#attempts) attempt.lookAgain();
+  }
+
+  /** Answers how many sessions in a row had ended before their timeout when this one began. */
+  #endSession(session: Session): number {
+    const isShort = this.context.clock.now() - this.#openedAt < session.timeout;
+    if (!isShort) this.#reported = undefined;
+    const round = isShort ? this.#shortSessions : 0;
+    this.#shortSessions = round + 1;
+    return round;
   }
 
   /** The end of the session would remove the nodes, but not their folders. */

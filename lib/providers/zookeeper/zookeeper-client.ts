@@ -8,6 +8,13 @@ export interface ZooKeeperClient {
   readonly heardAt: number;
   /** Since when there is a request without an answer, and no answer to an earlier one; undefined if all are answered. */
   readonly silentSince: number | undefined;
+  /**
+   * Until when the server that is tried may greet us, or names may be looked up. Then `reconnect` goes on with the next one. Undefined while
+   * connected, and between two tries.
+   */
+  readonly tryUntil: number | undefined;
+  /** How many addresses the connect string stands for, as far as is known. */
+  readonly addresses: number;
 
   /** Connects, and reconnects by itself until `close`. */
   connect(): void;
@@ -39,7 +46,7 @@ export interface ZooKeeperClient {
   write(path: string, data?: Buffer, version?: number): Promise<void>;
   remove(path: string): Promise<void>;
 
-  /** Breaks the connection, so that it is opened again, in the same session. */
+  /** Breaks the connection, or gives up the try to make one, so that the next server is tried, in the same session. */
   reconnect(): void;
   /** Asks the server to end the session, which removes all its nodes. Settles when that is done: never, if no server answers. */
   close(): Promise<void>;
@@ -75,11 +82,15 @@ export interface ClientListener {
   /** A write that was sent then is acknowledged. */
   onWritten(sentAt: number): void;
   onConnected(): void;
-  /** The connection is lost, or could not be made. Open requests have failed, and watches are gone. */
+  /**
+   * The connection is lost, or could not be made. Open requests have failed, and watches are gone.
+   *
+   * @param cause `refused` if the server had answered nothing but refusals
+   */
   onDisconnected(cause: ZooKeeperFailure): void;
   /** The session is over, and this client with it. */
   onExpired(): void;
-  /** The servers do not accept our credentials, and this client has given up. */
+  /** The server does not accept this client, has closed its session, and this client has given up. */
   onRefused(cause: Error): void;
 }
 
@@ -105,7 +116,7 @@ export class ZooKeeperFailure extends Error {
   }
 }
 
-export function isFailure(error: unknown, ...kinds: readonly FailureKind[]): boolean {
+export function isFailure(error: unknown, ...kinds: readonly FailureKind[]): error is ZooKeeperFailure {
   return error instanceof ZooKeeperFailure && kinds.includes(error.kind);
 }
 

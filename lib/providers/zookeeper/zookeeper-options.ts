@@ -24,7 +24,7 @@ export interface ZooKeeperAcl {
 export interface ZooKeeperLockProviderOptions {
   /**
    * `host:port` of the servers, separated by commas, such as `zk1:2181,zk2:2181,[fd00::3]:2181`; the port is 2181 by default. A path at
-   * the end is a part of `chroot`.
+   * the end is a part of `chroot`. A name stands for all of its addresses, which are looked up again for each round of tries.
    */
   readonly connectString: string;
   /** Encrypts the connections: `true`, or the options of `tls.connect`, such as `{ ca, cert, key }`. Default: false. */
@@ -74,6 +74,9 @@ export interface ZooKeeperSettings {
   readonly acl: readonly ZooKeeperAcl[];
 }
 
+/** How long the start waits for its session, in ms. For a shorter session its timeout is enough. */
+const START_TIMEOUT = 5_000;
+
 /** A name or an IPv4 address, or an IPv6 address in brackets; and a port. */
 const SERVER = /^(?:\[([\da-f:.]+)\]|([^\s:/,@[\]]+))(?::(\d{1,5}))?$/i;
 const PORT = 2181;
@@ -100,6 +103,11 @@ export function readOptions(options: ZooKeeperLockProviderOptions): ZooKeeperSet
     auth,
     acl: readAcl(acl),
   };
+}
+
+/** How long the start waits for its session, in ms. */
+export function startTimeoutOf({ sessionTimeout }: Pick<ZooKeeperSettings, 'sessionTimeout'>): number {
+  return Math.min(sessionTimeout, START_TIMEOUT);
 }
 
 // An invalid value is never shown: it may contain a password.

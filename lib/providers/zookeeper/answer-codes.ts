@@ -1,0 +1,76 @@
+import { type FailureKind, ZooKeeperFailure } from './zookeeper-client.js';
+
+export const NO_NODE = -101;
+/** AUTHFAILED and SESSIONCLOSEDREQUIRESASLAUTH: the server closes the session, and would close each further one of this client. */
+const CLOSING: readonly number[] = [-115, -124];
+/** SESSION_EXPIRED and SESSION_MOVED. The next greeting tells which. */
+const GONE: readonly number[] = [-112, -118];
+
+/** `KeeperException.Code`, and for an operator the reason and the remedy. Codes that are not here are refusals as well. */
+const MEANINGS: Readonly<Record<number, readonly [kind: FailureKind, name: string, advice?: string]>> = {
+  [NO_NODE]: ['no-node', 'NO_NODE'],
+  [-103]: ['changed', 'BAD_VERSION'],
+  [-110]: ['exists', 'NODE_EXISTS'],
+  [-111]: ['not-empty', 'NOT_EMPTY'],
+  [-4]: ['unanswered', 'CONNECTION_LOSS'],
+  [-7]: ['unanswered', 'OPERATION_TIMEOUT'],
+  [-122]: ['unanswered', 'REQUEST_TIMEOUT'],
+  [-127]: ['unanswered', 'THROTTLED_OP'],
+  [-6]: ['refused', 'UNIMPLEMENTED', 'the server does not know the request. Use ZooKeeper 3.4 or later'],
+  [-8]: [
+    'refused',
+    'BAD_ARGUMENTS',
+    'the server does not accept the request. Check "chroot", and the log of the server',
+  ],
+  [-102]: [
+    'refused',
+    'NO_AUTH',
+    'an ACL does not allow it. Check "auth", and the ACLs of "chroot" and of the nodes below it',
+  ],
+  [-108]: [
+    'refused',
+    'NO_CHILDREN_FOR_EPHEMERALS',
+    'a node of "chroot" is ephemeral. Use a "chroot" of persistent nodes',
+  ],
+  [-114]: [
+    'refused',
+    'INVALID_ACL',
+    'the server does not accept the ACL of a new node. Check "acl", and that "auth" identifies its owner',
+  ],
+  [-115]: [
+    'refused',
+    'AUTH_FAILED',
+    'the server does not accept the scheme or the credentials of "auth". Check both, and that the server has a provider for the scheme',
+  ],
+  [-119]: ['refused', 'NOT_READ_ONLY', 'the server is read-only, because it has no quorum. Check the other servers'],
+  [-120]: [
+    'refused',
+    'EPHEMERAL_ON_LOCAL_SESSION',
+    'the server has given a local session, which cannot have ephemeral nodes. Set localSessionsUpgradingEnabled=true on all servers, or localSessionsEnabled=false',
+  ],
+  [-124]: [
+    'refused',
+    'SESSION_CLOSED_REQUIRE_SASL_AUTH',
+    'the server demands an authentication that this client did not give (sessionRequireClientSASLAuth, or enforce.auth.schemes). This client does not know SASL: let the servers accept digest or x509, and give "auth", or a certificate in "tls"',
+  ],
+  [-125]: ['refused', 'QUOTA_EXCEEDED', 'a quota is used up. Raise the quota of "chroot" or of the node above it'],
+};
+
+export function kindOf(code: number): FailureKind {
+  return MEANINGS[code]?.[0] ?? 'refused';
+}
+
+export function failureOf(code: number): ZooKeeperFailure {
+  const [kind, name, advice] = MEANINGS[code] ?? ['refused', 'an error', 'see the log of the server'];
+  return new ZooKeeperFailure(kind, `ZooKeeper answers ${name} (${code})${advice === undefined ? '' : `: ${advice}`}.`);
+}
+
+/** Whether the server closes the session with this answer, because it does not accept this client. */
+export function closesSession(code: number): boolean {
+  return CLOSING.includes(code);
+}
+
+/** Whether the session is not on the connection of this answer. */
+export function isSessionGone(code: number): boolean {
+  return GONE.includes(code);
+}

@@ -1,0 +1,78 @@
+import { jest } from '@jest/globals';
+import { rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { LockManager } from '../../lib/core/lock-manager.js';
+import { LockUnavailableError } from '../../lib/api/errors.js';
+import { silentLogger } from '../../lib/api/logger.js';
+import { ZooKeeperLockProvider } from '../../lib/providers/zookeeper/index.js';
+import { startEnsemble } from '../servers/zookeeper-ensemble.js';
+import { startZooKeeper, type ZooKeeperServer } from '../servers/zookeeper-server.mjs';
+import { startBackend, until } from './seam.js';
+
+jest.setTimeout(60_000);
+
+describe('ZooKeeper that refuses this client', () => {
+  const servers: ZooKeeperServer[] = [];
+  afterEach(async () => {
+    for (const server of servers.splice(0)) await server.stop();
+  });
+  const start = async (...options: Parameters<typeof startZooKeeper>) => {
+    const server = await startZooKeeper(...options);
+    servers.push(server);
+    return server;
+  };
+
+  it('because it demands SASL is asked rarely, and the callers have the code, and the log once', async () => {
+    const jaas = join(tmpdir(), 'jaas.conf');
+    await writeFile(
+      jaas,
+      'Server {\n  org.apache.zookeeper.server.auth.DigestLoginModule required\n  user_app="secret";\n};\n',
+    );
+    const server = await start({
+      properties: {
+        'zookeeper.sessionRequireClientSASLAuth': 'true',
+        'zookeeper.authProvider.1': 'org.apache.zookeeper.server.auth.SASLAuthenticationProvider',
+        'java.security.auth.login.config': jaas,
+      },
+    });
+    const { connectString } = server;
+    await expect(startBackend({ connectString, sessionTimeout: '4s' })).rejects.toThrow(
+      /cannot use ZooKeeper.*SESSION_CLOSED_REQUIRE_SASL_AUTH \(-124\)/,
+    );
+
+    const lines: string[] = [];
+    const provider = new ZooKeeperLockProvider({ connectString, sessionTimeout: '4s' });
+    const locks = new LockManager({
+      providers: { zookeeper: provider },
+      failFast: false,
+      logger: { ...silentLogger, warn: (line) => lines.push(line) },
+    });
+    await locks.start();
+    const connections = async () => Number(/zk_connection_request_count\t(\d+)/.exec(await server.ask('mntr'))![1]);
+    const before = await connections();
+    await sleep(2_000);
+    // At least 2.5 s are between the first two.
+    expect((await connections()) - before).toBeLessThanOrEqual(1);
+    const error: unknown = await locks.acquire('order', { wait: 100 }).catch((reason: unknown) => reason);
+    expect(error).toBeInstanceOf(LockUnavailableError);
+    expect((error as Error).message).toContain('(-124)');
+    await until(async () => (await connections()) - before >= 2, 'it is asked again', 40_000);
+    expect(lines.filter((line) => line.includes('-124'))).toHaveLength(1);
+    await locks.stop();
+    await rm(jaas);
+  });
+
+  it('because it gives local sessions only is named as the reason why the start fails', async () => {
+    const ensemble = await startEnsemble({
+      config: { localSessionsEnabled: 'true', localSessionsUpgradingEnabled: 'false' },
+    });
+    for (const { connectString } of [await ensemble.leader(), ...(await ensemble.followers())]) {
+      await expect(startBackend({ connectString, sessionTimeout: '1s' })).rejects.toThrow(
+        /cannot use ZooKeeper.*EPHEMERAL_ON_LOCAL_SESSION \(-120\).*localSessionsUpgradingEnabled=true/,
+      );
+    }
+    await ensemble.stop();
+  });
+});

@@ -9,7 +9,9 @@ import { silentLogger } from '../../lib/api/logger.js';
 import { ZooKeeperLockProvider } from '../../lib/providers/zookeeper/index.js';
 import { startEnsemble } from '../servers/zookeeper-ensemble.js';
 import { startZooKeeper, type ZooKeeperServer } from '../servers/zookeeper-server.mjs';
-import { startBackend, until } from './seam.js';
+import { contextFor } from '../backend-context.js';
+import { direct, type TestEvent } from '../direct-backend.js';
+import { granted, request, startBackend, until } from './seam.js';
 
 jest.setTimeout(60_000);
 
@@ -74,5 +76,22 @@ describe('ZooKeeper that refuses this client', () => {
       );
     }
     await ensemble.stop();
+  });
+
+  it('and is then set up again, serves it after one session', async () => {
+    const server = await start();
+    const options = { connectString: server.connectString, sessionTimeout: '4s', chroot: '/closed' } as const;
+    const owner = await startBackend({ ...options, auth: { credentials: 'owner:secret' } });
+    await owner.backend.close();
+    const events: TestEvent[] = [];
+    const provider = new ZooKeeperLockProvider(options);
+    const backend = direct(provider.createBackend(contextFor(events)), events);
+    await expect(backend.connect()).rejects.toThrow(/NO_AUTH \(-102\)/);
+    await server.kill();
+    await rm(join(server.folder, 'data'), { recursive: true });
+    await server.restart();
+    await until(() => events.some(({ type }) => type === 'recovered'), 'it is connected again');
+    granted(await backend.acquire(request('order')));
+    await backend.close();
   });
 });

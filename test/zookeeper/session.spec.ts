@@ -247,6 +247,24 @@ describe('A session of ZooKeeper', () => {
     await clock.advance(10_000);
   });
 
+  it('that could never create its node is given up after one timeout without a connection', async () => {
+    server.onRequest = (each) => {
+      if (each.startsWith('create')) throw new ZooKeeperFailure('refused', 'ZooKeeper answers NO_AUTH (-102).');
+    };
+    server.endSession(server.client.sessionId);
+    server.client.listener.onExpired();
+    await clock.advance(0);
+    const [, unused] = server.clients;
+    unused!.leave();
+    // The servers are set up again, and silently refuse a session that has seen more than they have.
+    server.nodes.clear();
+    server.onRequest = () => undefined;
+    await clock.advance(TIMEOUT + 1_000);
+    expect(unused!.isAbandoned).toBe(true);
+    expect(server.clients).toHaveLength(3);
+    granted(await settled(backend.acquire(request('order'))));
+  });
+
   it('whose node is refused asks for it ever less often, and goes on sending something', async () => {
     let isRefusing = true;
     server.onRequest = (each) => {

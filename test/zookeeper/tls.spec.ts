@@ -6,8 +6,11 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { ConnectionOptions } from 'node:tls';
+import { LockConfigError } from '../../lib/api/errors.js';
 import { freePort } from '../servers/server-process.mjs';
+import { startTcpProxy } from '../servers/tcp-proxy.js';
 import { startZooKeeper, type ZooKeeperServer } from '../servers/zookeeper-server.mjs';
+import { silentLogger } from '../../lib/api/logger.js';
 import { granted, request, startBackend, until } from './seam.js';
 
 describe('ZooKeeperLockProvider over TLS', () => {
@@ -92,6 +95,64 @@ describe('ZooKeeperLockProvider over TLS', () => {
     expect(failure).toMatchObject({ code: 'ERR_TLS_CERT_ALTNAME_INVALID' });
     expect(failure.message).toContain('zk.test');
   }, 30_000);
+
+  it.each<[string, () => ConnectionOptions]>([
+    ['"tls.cert"', () => ({ ...trusted(), cert: trusted().cert.slice(0, 200) })],
+    ['"tls.key"', () => ({ ...trusted(), key: trusted().key.slice(0, 200) })],
+    ['"tls.key" with "tls.cert"', () => ({ ...trusted(), key: pem('server-key') })],
+    [
+      '"tls.cert" cannot be used: ENOENT: no such file or directory, open \'/no/such/tls.pem\'',
+      () => ({
+        ...trusted(),
+        get cert() {
+          return readFileSync('/no/such/tls.pem');
+        },
+      }),
+    ],
+    ['"tls.minVersion"', () => ({ ...trusted(), minVersion: 'TLSv9' as never })],
+  ])('does not start with options that Node cannot use, and names the option: %s', async (option, tlsOf) => {
+    const tls = Object.defineProperties({}, Object.getOwnPropertyDescriptors(tlsOf())) as ConnectionOptions;
+    const error: unknown = await connect(tls).catch((reason: unknown) => reason);
+    expect(error).toBeInstanceOf(LockConfigError);
+    expect((error as Error).message).toContain('Lock provider "main"');
+    expect((error as Error).message).toContain(option);
+    expect((error as Error).message).toContain('Check that');
+  });
+
+  it('tries again with pauses when its certificate is half-written at a reconnect, and says so in the log', async () => {
+    const wire = await startTcpProxy(port, { host: '127.0.0.1' });
+    const warnings: string[] = [];
+    let isHalfWritten = false;
+    let readings = 0;
+    const { ca, cert, key } = trusted();
+    const tls = {
+      ...{ ca, key },
+      get cert() {
+        readings += 1;
+        return isHalfWritten ? cert.slice(0, 200) : cert;
+      },
+    };
+    const { backend, events } = await startBackend(
+      { connectString: `localhost:${wire.port}`, sessionTimeout: '30s', tls },
+      { logger: { ...silentLogger, warn: (message) => warnings.push(message) } },
+    );
+    const held = granted(await backend.acquire(request('rotated')));
+    isHalfWritten = true;
+    wire.cut();
+    const failed = () => warnings.some((line) => line.includes('"tls.cert"'));
+    await until(failed, 'the log has the reason');
+    const before = readings;
+    await until(() => readings >= before + 4, 'it is tried again');
+    expect(events.map(({ type }) => type)).toEqual(['unavailable']);
+    const refused: unknown = await backend.acquire(request('other')).catch((reason: unknown) => reason);
+    expect((refused as Error).message).toContain('"tls.cert"');
+    isHalfWritten = false;
+    await until(() => events.some(({ type }) => type === 'recovered'), 'it is connected again');
+    expect(warnings).toHaveLength(1);
+    expect(await backend.renew(held)).toMatchObject({ validUntil: expect.any(Number) as number });
+    await backend.close();
+    await wire.close();
+  }, 60_000);
 
   it('fails where the server speaks no TLS, and where it speaks nothing else', async () => {
     const options = { sessionTimeout: 4_000 };

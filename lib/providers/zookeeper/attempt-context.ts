@@ -42,7 +42,8 @@ export class AttemptContext {
   reasonOf(cause: unknown): string {
     const why = this.#whyOf(cause);
     const words = why instanceof ZooKeeperFailure ? ` (${why.message})` : '';
-    return `ZooKeeper ${isFailure(why, 'refused') ? 'refuses it' : 'did not answer'}${words}`;
+    if (isFailure(why, 'refused')) return `ZooKeeper refuses it${words}`;
+    return `ZooKeeper ${isFailure(why, 'misconfigured') ? 'cannot be asked' : 'did not answer'}${words}`;
   }
 
   /** Of a request that was not answered: why there is no session. */

@@ -37,6 +37,8 @@ const ANSWER_TIMEOUT = 1 / 4;
 const TRY_PATROL = 50;
 /** After so many timeouts without a connection the session is given up: see the patrol. */
 const GIVEN_UP = 3;
+/** The same for one that was never up: nothing is held by it. */
+const GIVEN_UP_UNUSED = 1;
 /** The longest pause before the session's own node is created once more, in ms, after servers have refused to. */
 const LONGEST_PAUSE = 5_000;
 /** How old the last acknowledged write may become while an attempt holds or waits. */
@@ -282,7 +284,8 @@ export class Session implements ClientListener {
     if (!this.#isConnected) {
       // Servers silently refuse a client that has seen more than they have. If the servers have lost their data, they refuse this
       // session permanently; nothing is held by it any more.
-      if (this.#state === 'down' && now - this.#downSince >= this.timeout * GIVEN_UP) this.onExpired();
+      const patience = this.timeout * (this.#state === 'down' ? GIVEN_UP : GIVEN_UP_UNUSED);
+      if (this.#connections > 0 && now - this.#downSince >= patience) this.onExpired();
       else if (now >= (this.client.tryUntil ?? Infinity)) this.#reconnect(now);
       return;
     }

@@ -9,6 +9,7 @@ import { FrameSplitter } from './frame-splitter.js';
 import { encode, type Field, JuteReader } from './jute.js';
 import { contentFor } from './node-content.js';
 import { type ServerAddress, ServerAddresses } from './server-addresses.js';
+import { tlsFault } from './tls-fault.js';
 import {
   type ClientListener,
   type Creation,
@@ -94,7 +95,7 @@ export class SocketClient implements ZooKeeperClient {
   #greetedAt = 0;
   /** Whether the last connection was short. */
   #wasShort = false;
-  /** How many connections in a row were refused. */
+  /** How many connections in a row were refused, or could not even be tried. */
   #refusals = 0;
   /** The latest answer on this connection was this refusal. */
   #refusal: ZooKeeperFailure | undefined;
@@ -224,9 +225,18 @@ export class SocketClient implements ZooKeeperClient {
     );
     const frames = new FrameSplitter();
     let trouble: Error | undefined;
-    const socket = tls
-      ? connectSecurely({ servername: isIP(host) ? '' : host, ...tls, host: address, port })
-      : connect({ host: address, port });
+    let socket: Socket;
+    try {
+      socket = tls
+        ? connectSecurely({ servername: isIP(host) ? '' : host, ...tls, host: address, port })
+        : connect({ host: address, port });
+    } catch (error) {
+      // No other server makes a difference.
+      this.#servers.clear();
+      this.#refusals += 1;
+      this.#retryLater(tlsFault(tls ?? {}, error));
+      return;
+    }
     this.#socket = socket
       .setNoDelay()
       // Not earlier: what is written before the certificate is checked may reach a server that nobody trusts.

@@ -12,7 +12,7 @@ import type {
 import type { Timer } from '../../api/clock.js';
 import { type BackOff, backOff, withTimeout } from '../../core/toolkit/timing.js';
 import { safeText } from '../../api/cause.js';
-import { LockCapacityError, LockUnavailableError } from '../../api/errors.js';
+import { LockCapacityError, LockConfigError, LockUnavailableError } from '../../api/errors.js';
 import type { ListedLock, LockInfo } from '../../api/lock-info.js';
 import { ZooKeeperAttempt } from './attempt.js';
 import { AttemptContext } from './attempt-context.js';
@@ -91,7 +91,10 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
     this.casStore = new ZooKeeperCasStore(this.#shared, this.#paths);
   }
 
-  /** @throws LockUnavailableError when there is no session after 5 s, or its timeout; the reconnect goes on. */
+  /**
+   * @throws LockUnavailableError when there is no session after 5 s, or its timeout; the reconnect goes on.
+   * @throws LockConfigError when the options of TLS cannot be used
+   */
   async connect(): Promise<void> {
     const isUp = await this.#openFirst();
     this.#hasConnected = true;
@@ -100,6 +103,12 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
     const { trouble: cause } = this.#shared;
     const words = cause instanceof Error ? cause.message : '';
     this.#reported = words;
+    if (isFailure(cause, 'misconfigured')) {
+      throw new LockConfigError(`Lock provider "${provider}" cannot connect to ZooKeeper. ${words}`, {
+        provider,
+        cause,
+      });
+    }
     throw new LockUnavailableError(
       isFailure(cause, 'refused')
         ? `Lock provider "${provider}" cannot use ZooKeeper: ${words}`
@@ -180,9 +189,10 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
   onDown(_session: Session, cause: unknown): void {
     const isFirst = this.#shared.trouble === undefined;
     this.#shared.trouble = cause;
+    if (isFailure(cause, 'misconfigured')) this.#endConnect?.(false);
     if (this.#isClosing || !this.#hasConnected) return;
     if (isFirst) this.context.emit({ type: 'unavailable', cause });
-    if (!isFailure(cause, 'refused') || this.#reported === cause.message) return;
+    if (!isFailure(cause, 'refused', 'misconfigured') || this.#reported === cause.message) return;
     this.#reported = cause.message;
     // The core logs the first reason of an outage, and servers often refuse us only after they have ended our connection.
     if (!isFirst) this.context.logger.warn(`Lock provider "${this.context.name}": ${safeText(cause.message)}`);

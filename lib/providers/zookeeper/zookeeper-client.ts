@@ -85,7 +85,7 @@ export interface ClientListener {
   /**
    * The connection is lost, or could not be made. Open requests have failed, and watches are gone.
    *
-   * @param cause `refused` if the server had answered nothing but refusals
+   * @param cause `refused` if the server had answered nothing but refusals; `misconfigured` if our options let us not even try
    */
   onDisconnected(cause: ZooKeeperFailure): void;
   /** The session is over, and this client with it. */
@@ -101,8 +101,9 @@ export type ClientFactory = (listener: ClientListener) => ZooKeeperClient;
  * - `no-node`, `exists`, `not-empty`, `changed`: the state of the tree.
  * - `refused`: by an ACL, a quota, a limit.
  * - `unanswered`: it is unknown whether it was executed.
+ * - `misconfigured`: by our own options. Nothing was sent.
  */
-export type FailureKind = 'no-node' | 'exists' | 'not-empty' | 'changed' | 'refused' | 'unanswered';
+export type FailureKind = 'no-node' | 'exists' | 'not-empty' | 'changed' | 'refused' | 'unanswered' | 'misconfigured';
 
 /** An operation that did not succeed. */
 export class ZooKeeperFailure extends Error {

@@ -16,8 +16,8 @@ export interface Clock {
   /**
    * Calls back once after `delay` ms.
    *
-   * @param keepAlive whether the process must not end before. Only for what a caller awaits: the timers of a lock that is held
-   * must never keep a process alive that has nothing else to do.
+   * @param keepAlive whether the process must not end before. For what a caller awaits or holds, and for a connection that is made again, as
+   * an open one keeps the process alive. Not for what runs in the background.
    */
   setTimer(callback: () => void, delay: number, keepAlive?: boolean): Timer;
   clearTimer(timer: Timer): void;

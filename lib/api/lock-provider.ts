@@ -75,6 +75,12 @@ export interface LockBackend {
   readonly commandTimeout?: number | undefined;
 
   /**
+   * Its locks exist in this process alone and end with it, so a lock that is held does not keep the process alive. Default false: a holder
+   * has no open socket while its server is away, and must not end because of that.
+   */
+  readonly locksEndWithProcess?: boolean;
+
+  /**
    * Connects. Called once, before anything else.
    *
    * @throws LockUnavailableError if the first attempt fails; the backend must then keep reconnecting by itself, for

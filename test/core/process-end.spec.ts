@@ -25,7 +25,7 @@ describe('a process that has nothing else to do', () => {
     return run(process.execPath, ['--input-type=module', '--eval', source]);
   };
 
-  it('ends while it holds a lock: no timer of ours keeps it alive', async () => {
+  it('ends while it holds a lock in memory, which ends with it: no timer of ours keeps it alive', async () => {
     const { stdout } = await program(`await locks.acquire('a'); console.log('held');`);
     expect(stdout).toBe('held\n');
   });
@@ -59,6 +59,21 @@ describe('a process that has nothing else to do', () => {
       const error = await others.acquire('a', { wait: '100ms' }).catch((reason) => reason);
       console.log(error.code);`);
     expect(stdout).toBe('LOCK_UNAVAILABLE\n');
+  });
+
+  it('does not end while it holds a lock of a server, which may be away, before that is released or lost', async () => {
+    const { stdout } = await program(`
+      class Away extends MemoryLockProvider {
+        createBackend(context) {
+          const renew = () => Promise.reject(new Error('away'));
+          return Object.assign(super.createBackend(context), { renew, locksEndWithProcess: false });
+        }
+      }
+      const others = new LockManager({ providers: { away: new Away() } });
+      await others.start();
+      const lock = await others.acquire('a', { lease: 200 });
+      lock.signal.addEventListener('abort', () => console.log(lock.signal.reason.reason));`);
+    expect(stdout).toBe('expired\n');
   });
 
   it('does not end in the middle of a stop', async () => {

@@ -21,7 +21,7 @@ export class Holds {
   #warnedOfOutliving = false;
 
   constructor(
-    backend: Pick<LockBackend, 'renew'>,
+    backend: Pick<LockBackend, 'renew' | 'locksEndWithProcess'>,
     private readonly parts: CoreParts,
     reachability: Reachability,
   ) {

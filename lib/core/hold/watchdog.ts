@@ -29,7 +29,7 @@ export class Watchdog {
   constructor(
     /** All that callers hold. */
     private readonly grants: DenseSet<HeldGrant>,
-    private readonly backend: Pick<LockBackend, 'renew'>,
+    private readonly backend: Pick<LockBackend, 'renew' | 'locksEndWithProcess'>,
     private readonly clock: Clock,
     private readonly suspension: SuspensionDetector,
     private readonly events: LockEventPublisher,
@@ -130,6 +130,8 @@ export class Watchdog {
       },
       // Rounded up: a timer that fires a fraction early would find nothing due and spin.
       Math.min(Math.max(Math.ceil(time - now), 1), LONGEST_TIMER),
+      // In an outage no socket may be left that keeps a holder alive, and a leader would end without an error.
+      this.backend.locksEndWithProcess !== true,
     );
   };
 

@@ -73,7 +73,7 @@ export class ReconnectingConnection {
     const delay = backOff(random, this.#attempts, RETRY);
     // A connection proves nothing: a server that is starting or full, or a proxy without a server, accepts and closes.
     this.#attempts += 1;
-    this.#timer = clock.setTimer(() => void this.#reconnect(), delay);
+    this.#timer = clock.setTimer(() => void this.#reconnect(), delay, true);
   }
 
   async #reconnect(): Promise<void> {

@@ -31,6 +31,7 @@ export class MemoryBackend implements LockBackend {
     list: true,
     ordered: true,
   };
+  readonly locksEndWithProcess = true;
 
   constructor(
     private readonly context: BackendContext,

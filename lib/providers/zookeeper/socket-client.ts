@@ -365,6 +365,7 @@ export class SocketClient implements ZooKeeperClient {
         this.connect();
       },
       isImmediate ? 0 : this.#pause(),
+      true,
     );
     this.listener.onDisconnected(failure);
   }

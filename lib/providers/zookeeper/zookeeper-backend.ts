@@ -250,9 +250,10 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
   }
 
   #openLater(session: Session, delay: number): void {
-    this.#retry = this.context.clock.setTimer(() => {
+    const open = () => {
       this.#open(session.another());
-    }, delay);
+    };
+    this.#retry = this.context.clock.setTimer(open, delay, true);
     // Those that are queued have lost their places, and there is a reason that their callers can be given.
     for (const attempt of this.#attempts) attempt.lookAgain();
   }

@@ -174,10 +174,14 @@ export function keepConnecting(connection: RedisConnection, clock: Clock, timeou
   connection.on('end', () => {
     if (isOver) return;
     ends += 1;
-    retry = clock.setTimer(() => {
-      // Its outcome comes as events.
-      connection.connect().catch(() => undefined);
-    }, backOff(ends));
+    retry = clock.setTimer(
+      () => {
+        // Its outcome comes as events.
+        connection.connect().catch(() => undefined);
+      },
+      backOff(ends),
+      true,
+    );
   });
 
   return () => {

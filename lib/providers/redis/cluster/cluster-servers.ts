@@ -261,7 +261,7 @@ export class ClusterServers implements Servers, ServersListener {
   }
 
   #pause(delay: number): Promise<void> {
-    return pause(this.settings.clock, delay, this.#closing.signal);
+    return pause(this.settings.clock, delay, this.#closing.signal, true);
   }
 }
 

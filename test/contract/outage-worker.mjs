@@ -1,0 +1,27 @@
+// A worker without an HTTP server and without a timer of its own, which campaigns for a leadership. It prints what happens. After SIGTERM it
+// ends by itself when the application has closed. argv: the folder of the compiled library, the module and the class of the provider, its
+// options and those of the campaign as JSON.
+import 'reflect-metadata';
+import process from 'node:process';
+import { NestFactory } from '@nestjs/core';
+
+const [, , folder, file, name, options, campaign] = process.argv;
+const library = (path) => import(`${folder}/${path}.js`);
+const { DistributedLockModule } = await library('nest/module/distributed-lock.module');
+const { LockService } = await library('nest/service/lock.service');
+const { [name]: Provider } = await library(file);
+
+class AppModule {}
+const provider = new Provider(JSON.parse(options));
+const app = await NestFactory.createApplicationContext(
+  { module: AppModule, imports: [DistributedLockModule.forRoot({ provider })] },
+  { logger: false, abortOnError: false },
+);
+process.once('SIGTERM', () => void app.close());
+const untilItsEnd = ({ signal }) => {
+  console.log('leads');
+  return new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }));
+};
+const locks = app.get(LockService);
+locks.events.on('resigned', ({ reason }) => console.log(`resigned: ${reason}`));
+void locks.runAsLeader('billing', untilItsEnd, JSON.parse(campaign));

@@ -1,0 +1,112 @@
+import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { join } from 'node:path';
+import { type CompiledLibrary, compileLibrary } from '../servers/compiled-library.js';
+import { startMemcached } from '../servers/memcached-server.mjs';
+import { startRedisServer } from '../servers/redis-server.mjs';
+import { startMariaDb, startPostgres } from '../servers/sql-server.mjs';
+import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
+import { startZooKeeper } from '../servers/zookeeper-server.mjs';
+import { until } from '../until.js';
+
+interface Situation {
+  readonly start: () => Promise<{ readonly port: number; stop(): Promise<void> }>;
+  /** The module and the class of the provider. */
+  readonly provider: readonly [file: string, name: string];
+  readonly options: (port: number) => object;
+  readonly campaign?: object;
+}
+
+const SHORT = { lease: 1_000 };
+const SITUATIONS: Readonly<Record<string, Situation>> = {
+  'Redis by ioredis': {
+    start: startRedisServer,
+    provider: ['providers/redis/index', 'RedisLockProvider'],
+    options: (port) => ({ url: `redis://127.0.0.1:${port}` }),
+    campaign: SHORT,
+  },
+  'version lock on Postgres': {
+    start: startPostgres,
+    provider: ['providers/sql/index', 'SqlVersionLockProvider'],
+    options: (port) => ({ url: `postgres://postgres@127.0.0.1:${port}/postgres`, synchronize: true }),
+    campaign: SHORT,
+  },
+  'row lock on MariaDB': {
+    start: startMariaDb,
+    provider: ['providers/sql/index', 'SqlRowLockProvider'],
+    options: (port) => ({ url: `mariadb://root@127.0.0.1:${port}/test`, synchronize: true }),
+  },
+  'advisory lock on Postgres': {
+    start: startPostgres,
+    provider: ['providers/sql/index', 'SqlAdvisoryLockProvider'],
+    options: (port) => ({ url: `postgres://postgres@127.0.0.1:${port}/postgres` }),
+  },
+  ZooKeeper: {
+    start: startZooKeeper,
+    provider: ['providers/zookeeper/index', 'ZooKeeperLockProvider'],
+    options: (port) => ({ connectString: `127.0.0.1:${port}`, sessionTimeout: 2_000 }),
+  },
+  memcached: {
+    start: startMemcached,
+    provider: ['providers/memcached/index', 'MemcachedLockProvider'],
+    options: (port) => ({ server: `127.0.0.1:${port}` }),
+    campaign: SHORT,
+  },
+};
+
+// In an outage no socket keeps a process alive, and a leader that ends with the code 0 is not started again by anybody.
+describe('a leader in a process that has nothing else', () => {
+  let library: CompiledLibrary;
+  let worker: ChildProcess | undefined;
+  let wire: TcpProxy | undefined;
+  let server: { readonly port: number; stop(): Promise<void> } | undefined;
+  beforeAll(async () => {
+    library = await compileLibrary();
+  });
+  afterEach(async () => {
+    worker?.kill('SIGKILL');
+    await wire?.close();
+    await server?.stop();
+  });
+  afterAll(() => library.remove());
+
+  it.each(Object.entries(SITUATIONS))(
+    '%s: outlives an outage, leads again, and ends by itself when the application has closed',
+    async (_, { start, provider, options, campaign = {} }) => {
+      server = await start();
+      const proxy = await startTcpProxy(server.port);
+      wire = proxy;
+      const settings = [JSON.stringify(options(proxy.port)), JSON.stringify(campaign)];
+      const args = [join(import.meta.dirname, 'outage-worker.mjs'), library.folder, ...provider, ...settings];
+      const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'inherit'] });
+      worker = child;
+      let said = '';
+      child.stdout.on('data', (chunk: Buffer) => (said += String(chunk)));
+      const ended = once(child, 'exit');
+      let exit: unknown;
+      void ended.then(([code]: unknown[]) => {
+        exit = code;
+      });
+      const says = (what: string) =>
+        until(
+          () => said === what || exit !== undefined,
+          `the worker says ${JSON.stringify(what)}`,
+          undefined,
+          () => said,
+        );
+
+      await says('leads\n');
+      proxy.refuse();
+      await says('leads\nresigned: lost\n');
+      proxy.admit();
+      await says('leads\nresigned: lost\nleads\n');
+      expect(exit).toBeUndefined();
+
+      child.kill('SIGTERM');
+      await ended;
+      expect([exit, said]).toEqual([0, 'leads\nresigned: lost\nleads\nresigned: shutdown\n']);
+    },
+    60_000,
+  );
+});
